@@ -1,0 +1,1 @@
+"""YAML catalog of signatures: schema, loading, validation and the compiled matcher."""

@@ -1,0 +1,188 @@
+"""The rules for the rules: what `diagnose catalog check` and the tests hold every entry to."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import hyperscan as hs
+import regex
+
+from diagnose.catalog.load import CatalogError, default_dir, read_catalog
+from diagnose.catalog.load import _files as catalog_files
+from diagnose.catalog.matcher import (
+    Matcher,
+    compile_database,
+    hyperscan_form,
+    pattern_flags,
+    patterns_of,
+)
+from diagnose.catalog.schema import CAPTURES, Catalog, KnownIssue, Signature
+from diagnose.parse.prefix import peel
+
+_ID = re.compile(r"[a-z0-9]+(?:[.-][a-z0-9]+)+\Z")
+_REFERENCE = re.compile(r"https?://\S+\Z")
+
+
+def check(extra_dirs: Sequence[Path] = ()) -> list[str]:
+    """Every problem of the shipped catalog and `extra_dirs`, one line each; empty when clean."""
+    try:
+        catalog = read_catalog(list(catalog_files([default_dir(), *extra_dirs])), "check")
+    except CatalogError as error:
+        return [str(error)]
+    return list(problems(catalog))
+
+
+def problems(catalog: Catalog) -> Iterator[str]:
+    """What is wrong with a loaded catalog (with its examples)."""
+    ids = Counter(e.id for e in (*catalog.signatures, *catalog.known_issues))
+    yield from (f"{id_}: the id appears {n} times" for id_, n in ids.items() if n > 1)
+    usable = []
+    for signature in catalog.signatures:
+        found = list(_signature_problems(signature, catalog, set(ids)))
+        yield from found
+        if not any("not linear" in p or "does not compile" in p for p in found):
+            usable.append(signature)
+    for issue in catalog.known_issues:
+        yield from _known_issue_problems(issue, catalog, set(ids))
+    for cause in catalog.classes.values():
+        if not cause.remedies and cause.id not in ("none", "unknown"):
+            yield f"{cause.id}: a cause class needs remedies"
+    yield from _example_problems(usable)
+
+
+def _signature_problems(signature: Signature, catalog: Catalog, ids: set[str]) -> Iterator[str]:
+    name = signature.id
+    if not _ID.match(name):
+        yield f"{name}: ids are dotted, lower case: layer.family.what"
+    for expression in (*signature.match, *signature.unless):
+        yield from _expression_problems(name, expression, signature.ignore_case)
+    if not signature.match:
+        yield f"{name}: match: at least one pattern"
+    if (signature.role == "cause") != bool(signature.cause):
+        yield f"{name}: class: needed for role cause, and only there"
+    if signature.cause and signature.cause not in catalog.classes:
+        yield f"{name}: class: unknown class {signature.cause}"
+    if signature.role == "phase" and not signature.phase:
+        yield f"{name}: phase: needed for role phase"
+    if signature.role == "cause":
+        if not signature.remedies:
+            yield f"{name}: remedies: a cause needs remedies"
+        if not signature.references:
+            yield f"{name}: references: a cause needs a reference"
+        if signature.restart is None:
+            yield f"{name}: restart: a cause needs restart advice"
+    yield from _common_problems(signature, catalog, ids)
+    for value in signature.facts.values():
+        for capture in re.findall(r"\{(\w+)\}", value):
+            if not any(f"(?P<{capture}>" in e for e in signature.match):
+                yield f"{name}: facts: no pattern captures {capture}"
+    if signature.examples is None:
+        yield f"{name}: examples: needed"
+    elif not signature.examples.match or not signature.examples.near_miss:
+        yield f"{name}: examples: at least one match and one near miss"
+
+
+def _known_issue_problems(issue: KnownIssue, catalog: Catalog, ids: set[str]) -> Iterator[str]:
+    if issue.cause not in catalog.classes:
+        yield f"{issue.id}: class: unknown class {issue.cause}"
+    if not issue.remedies or not issue.references:
+        yield f"{issue.id}: a known issue needs remedies and a reference"
+    if not issue.all and not issue.any:
+        yield f"{issue.id}: all/any: at least one condition"
+    for condition in (*issue.all, *issue.any, *issue.none):
+        for pattern in condition.signature:
+            if not fnmatch.filter(ids, pattern):
+                yield f"{issue.id}: signature: {pattern} names no entry"
+        for pattern in condition.cause:
+            if not fnmatch.filter(catalog.classes, pattern):
+                yield f"{issue.id}: cause: {pattern} names no class"
+    yield from _common_problems(issue, catalog, ids)
+
+
+def _common_problems(
+    entry: Signature | KnownIssue, catalog: Catalog, ids: set[str]
+) -> Iterator[str]:
+    for reference in entry.references:
+        if not _REFERENCE.match(reference):
+            yield f"{entry.id}: references: {reference} is not a URL"
+    if isinstance(entry, Signature):
+        for pattern in entry.explains:
+            if not fnmatch.filter({*ids, *catalog.classes}, pattern):
+                yield f"{entry.id}: explains: {pattern} names no entry and no class"
+
+
+def _expression_problems(name: str, expression: str, ignore_case: bool) -> Iterator[str]:
+    try:
+        compiled = regex.compile(expression)
+    except regex.error as error:
+        yield f"{name}: does not compile: {error}: {expression}"
+        return
+    for capture in compiled.groupindex:
+        if capture not in CAPTURES:
+            yield f"{name}: unknown capture {capture}; see CAPTURES in catalog/schema.py"
+    inner = re.sub(r"\\.|\[\^[^]]*]", "", expression.removeprefix("^"))
+    if "^" in inner:
+        yield f"{name}: ^ only at the start of a pattern: {expression}"
+    pattern = patterns_of([Signature(name, "", "context", [expression], ignore_case=ignore_case)])
+    try:
+        compile_database(
+            [hyperscan_form(expression)], [0], [pattern_flags(pattern[0], thin=False)]
+        )
+    except hs.error as error:
+        yield f"{name}: not linear-time (Hyperscan: {error}): {expression}"
+
+
+def _example_problems(signatures: Sequence[Signature]) -> Iterator[str]:
+    catalog = Catalog(list(signatures), [], {}, "check")
+    numbered = patterns_of(signatures)
+    flags = [pattern_flags(p, thin=False) for p in numbered]
+    try:
+        database = compile_database(
+            [hyperscan_form(p.expression) for p in numbered], range(len(numbered)), flags
+        )
+    except hs.error as error:
+        yield f"catalog: the patterns do not compile together: {error}"
+        return
+    matcher = Matcher(catalog, (database, database))
+    for index, signature in enumerate(signatures):
+        if signature.examples is None:
+            continue
+        for example in signature.examples.match:
+            captures = _match(matcher, index, example.line)
+            if captures is None:
+                yield f"{signature.id}: examples: does not match: {example.line.strip()[:120]}"
+                continue
+            for key, value in example.captures.items():
+                if captures.get(key) != value:
+                    got = captures.get(key)
+                    yield f"{signature.id}: examples: {key}: expected {value!r}, got {got!r}"
+        for line in signature.examples.near_miss:
+            if _match(matcher, index, line) is not None:
+                yield f"{signature.id}: examples: near miss matches: {line.strip()[:120]}"
+
+
+def _match(matcher: Matcher, signature: int, text: str) -> dict[str, str] | None:
+    """Captures of the first line of `text` that the signature matches."""
+    for line in re.split(r"[\r\n]+", text.strip("\n")):
+        for number, _ in matcher.scan(line.encode()):
+            if matcher.patterns[number].signature == signature:
+                found = matcher.confirm(number, line, peel(line).message)
+                if found is not None:
+                    return found
+    return None
+
+
+def main() -> None:
+    """Print the problems of the shipped catalog and of the directories given."""
+    found = check([Path(arg) for arg in sys.argv[1:]])
+    print("\n".join(found) or "the catalog is clean")
+    sys.exit(bool(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,167 @@
+"""The compiled catalog: one Hyperscan automaton over raw bytes, `regex` on what it found.
+
+Hyperscan tells where a pattern ends; the line around it is then searched again with `regex`,
+which confirms the match and gives the captures. Thin signatures (one line a step) report only
+their first match in a block, so that a progress line costs nothing; `tail` finds all of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import hyperscan as hs
+import regex
+
+from diagnose.catalog.load import cache_dir, read_private, write_private
+from diagnose.catalog.schema import Catalog, Signature
+
+# A search that takes longer than this on one line is given up: no line may stall the tool.
+MATCH_TIMEOUT_S = 0.02
+
+_GROUP_NAME = re.compile(r"\(\?P<\w+>")
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """One regular expression of a signature; `anchored` ones search the peeled message."""
+
+    signature: int
+    expression: str
+    anchored: bool
+    ignore_case: bool
+
+
+class Matcher:
+    """Finds the catalog's patterns in blocks of bytes. Build with `compile_matcher`."""
+
+    def __init__(self, catalog: Catalog, databases: tuple[hs.Database, hs.Database]) -> None:
+        self.signatures = catalog.signatures
+        self.patterns = patterns_of(catalog.signatures)
+        self._bulk, self._tail = databases
+
+    def scan(self, data: bytes | memoryview) -> list[tuple[int, int]]:
+        """All (pattern number, end offset) in `data`, thin patterns once, ordered by offset."""
+        return _collect(self._bulk, data)
+
+    def scan_thin(self, data: bytes | memoryview) -> list[tuple[int, int]]:
+        """All (pattern number, end offset) of the thin patterns in `data`."""
+        return _collect(self._tail, data)
+
+    def confirm(self, pattern: int, line: str, message: str) -> dict[str, str] | None:
+        """The captures of pattern number `pattern` on a clean line, or None if it is no match."""
+        found = self.patterns[pattern]
+        signature = self.signatures[found.signature]
+        text = message.strip() if found.anchored else line
+        try:
+            match = _compiled(found.expression, found.ignore_case).search(
+                text, timeout=MATCH_TIMEOUT_S
+            )
+            if match is None:
+                return None
+            for expression in signature.unless:
+                if _compiled(expression, signature.ignore_case).search(
+                    line, timeout=MATCH_TIMEOUT_S
+                ):
+                    return None
+        except TimeoutError:
+            return None
+        return {name: value for name, value in match.groupdict().items() if value is not None}
+
+
+def compile_matcher(catalog: Catalog) -> Matcher:
+    """The matcher of a catalog, from the cache when this revision was compiled before."""
+    databases = []
+    for name, thin_only in (("bulk", False), ("tail", True)):
+        path = cache_dir() / f"{name}-{catalog.revision}-{hs.__version__}.hs"
+        database = _load(read_private(path))
+        if database is None:
+            database = _build(catalog.signatures, thin_only)
+            write_private(path, hs.dumpb(database))
+        databases.append(database)
+    return Matcher(catalog, (databases[0], databases[1]))
+
+
+def patterns_of(signatures: Sequence[Signature]) -> list[Pattern]:
+    """Every expression of the catalog, in a fixed order; its index is its number."""
+    return [
+        Pattern(index, expression, expression.startswith("^"), signature.ignore_case)
+        for index, signature in enumerate(signatures)
+        for expression in signature.match
+    ]
+
+
+def hyperscan_form(expression: str) -> bytes:
+    """What Hyperscan searches: no group names, and no outer anchors.
+
+    `^` means the start of the message behind the prefixes, which only the confirmation knows;
+    `$` means the end of a line, which a carriage return may also end.
+    """
+    bare = _GROUP_NAME.sub("(?:", expression.removeprefix("^"))
+    if bare.endswith("$") and not bare.endswith("\\$"):
+        bare = bare[:-1]
+    return bare.encode()
+
+
+def compile_database(
+    expressions: Sequence[bytes], ids: Sequence[int], flags: Sequence[int]
+) -> hs.Database:
+    """A block-mode Hyperscan database; raises hyperscan.error for what is not linear-time."""
+    database = hs.Database(mode=hs.HS_MODE_BLOCK)
+    database.compile(
+        expressions=list(expressions), ids=list(ids), elements=len(ids), flags=list(flags)
+    )
+    return database
+
+
+def pattern_flags(pattern: Pattern, *, thin: bool) -> int:
+    """Hyperscan flags of one pattern; `thin` reports its first match in a block only."""
+    flags = int(hs.HS_FLAG_MULTILINE)
+    if pattern.ignore_case:
+        flags |= hs.HS_FLAG_CASELESS
+    if thin:
+        flags |= hs.HS_FLAG_SINGLEMATCH
+    return flags
+
+
+def _build(signatures: Sequence[Signature], thin_only: bool) -> hs.Database:
+    chosen = [
+        (number, pattern)
+        for number, pattern in enumerate(patterns_of(signatures))
+        if signatures[pattern.signature].thin or not thin_only
+    ]
+    return compile_database(
+        [hyperscan_form(pattern.expression) for _, pattern in chosen] or [b"\\x00never\\x00"],
+        [number for number, _ in chosen] or [0],
+        [
+            pattern_flags(p, thin=signatures[p.signature].thin and not thin_only)
+            for _, p in chosen
+        ]
+        or [0],
+    )
+
+
+def _load(raw: bytes | None) -> hs.Database | None:
+    if raw is None:
+        return None
+    try:
+        database = hs.loadb(bytearray(raw), hs.HS_MODE_BLOCK)
+        database.scratch = hs.Scratch(database)
+    except hs.error:  # another CPU or library version wrote it
+        return None
+    return database
+
+
+def _collect(database: hs.Database, data: bytes | memoryview) -> list[tuple[int, int]]:
+    found: list[tuple[int, int]] = []
+    append = found.append
+    database.scan(data, match_event_handler=lambda i, _from, to, _flags, _ctx: append((i, to)))
+    return found
+
+
+@lru_cache(maxsize=4096)
+def _compiled(expression: str, ignore_case: bool) -> regex.Pattern[str]:
+    flags = regex.VERSION0 | regex.MULTILINE
+    return regex.compile(expression, flags | regex.IGNORECASE if ignore_case else flags)

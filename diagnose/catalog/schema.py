@@ -1,0 +1,291 @@
+"""What an entry of the catalog is: signatures, known issues and cause classes.
+
+Plain dataclasses without behaviour, so that the compiled catalog can be loaded without YAML or
+pydantic. `catalog.load` reads the YAML files into them and rejects unknown keys; `catalog.check`
+holds the rules that go beyond types. The field meanings follow DESIGN.md section 6.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+Role = Literal["cause", "effect", "aftermath", "context", "phase", "progress"]
+Strength = Literal["decisive", "strong", "weak"]
+Confidence = Literal["high", "medium", "low"]
+When = Literal["now", "fix", "prevent"]
+Restart = Literal["retry", "retry_elsewhere", "fix_first", "none"]
+CulpritOf = Literal["self", "captured", "complement", "none"]
+Phase = Literal[
+    "init",
+    "preprocessing",
+    "model_load",
+    "training",
+    "evaluation",
+    "checkpoint",
+    "inference",
+    "shutdown",
+]
+SourceKind = Literal["text", "kernel", "scheduler"]
+
+# What a match tells the engine beyond its role. Inference asks for these, never for ids, so that a
+# user's own signature of a new wording joins the same reasoning.
+Tells = Literal[
+    "timeout",  # this rank waited for a collective: seq, op, numel_in, numel_out, timeout_ms, elapsed_ms
+    "frontier",  # this rank's last enqueued / started / completed collective
+    "notified",  # this rank was told that another one (from_rank) timed out or failed
+    "missing",  # the captured `missing` ranks never joined
+    "joined",  # the captured `ranks` joined a collective and did not finish it
+    "mismatch",  # rank / op / seq / shape against other_rank / other_op / other_seq / other_shape
+    "host_blocked",  # a host thread is stuck: watchdog stuck, GIL
+    "store_wait",  # waited on a key-value store (another rank, usually rank 0, did not come)
+    "exit",  # a process ended: exitcode or signal, with rank / local_rank / pid / host
+    "exception",  # a Python exception's last line: type, message
+    "teardown",  # a rank aborts or the launcher stops ranks: everything later is aftermath
+    "restart",  # a new attempt begins after this line
+    "rank_map",  # maps pid / local_rank / host to a rank
+    "finished",  # this rank reached the end of its script
+    "frame",  # a stack frame which shows where a rank stood (with `phase`)
+]
+
+# Named groups a pattern may use, and their type in the timeline. Anything else is refused, so that
+# the same fact has the same name in every entry. `ranks` lists look like "0, 3", "0-3,7" or "{1}".
+CAPTURES: dict[str, type] = {
+    # who
+    "rank": int,  # global rank
+    "group_rank": int,  # rank inside the process group: never a global rank by itself
+    "local_rank": int,
+    "other_rank": int,
+    "from_rank": int,
+    "ranks": list,
+    "missing": list,
+    "world_size": int,
+    "joined": int,
+    "nodes": int,
+    "host": str,
+    "peer": str,  # host, address or endpoint of the other side
+    "pid": int,
+    "dev": int,  # CUDA device index
+    "busid": str,
+    "nic": str,
+    # collectives
+    "group": str,
+    "group_id": int,
+    "group_desc": str,
+    "seq": int,
+    "other_seq": int,
+    "op": str,
+    "other_op": str,
+    "shape": str,
+    "other_shape": str,
+    "numel_in": int,
+    "numel_out": int,
+    "timeout_ms": int,
+    "timeout_s": int,
+    "elapsed_ms": int,
+    "elapsed_s": int,
+    "enqueued": int,
+    "started": int,
+    "completed": int,
+    # ends
+    "exitcode": int,
+    "signal": str,  # name or number
+    "xid": int,
+    "status": str,
+    "errno": str,
+    "reason": str,
+    "attempts_left": int,
+    # progress
+    "step": int,
+    "total": int,
+    "percent": float,
+    "elapsed": str,  # tqdm's [H:]MM:SS
+    "what": str,  # what the bar or phase is about
+    # facts and free text
+    "version": str,
+    "name": str,
+    "value": str,
+    "type": str,
+    "message": str,
+    "path": str,
+    "port": int,
+    "file": str,
+    "line": int,
+    "func": str,
+    "size": str,
+    "key": str,
+    "time": str,
+}
+
+_STRICT = {"extra": "forbid"}
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """One step of the way out.
+
+    `command` is something to copy (shell, or a setting); `settings` gives the exact setting per
+    framework where it differs (framework name -> setting).
+    """
+
+    __pydantic_config__ = _STRICT
+
+    when: When
+    do: str
+    why: str = ""
+    command: str = ""
+    settings: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A log text that must match, with the captures it must give, or (`line` alone) must not."""
+
+    __pydantic_config__ = _STRICT
+
+    line: str
+    captures: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Examples:
+    """At least one text that matches and one near miss that must not."""
+
+    __pydantic_config__ = _STRICT
+
+    match: list[Example]
+    near_miss: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """One recognisable message.
+
+    `match` holds regular expressions, searched in a line after its known prefixes were peeled off
+    and escape codes removed; any one is enough, any of `unless` on the same line cancels. They
+    must compile in Hyperscan (linear time: no lookaround, no back-references) and may not cross
+    lines. `^` means the start of the message, after the prefixes.
+
+    `generic` marks catch-alls ("some Python exception"): they yield to any other cause or effect
+    on the same line. `thin` marks what matches on every step: only the first match in a block of
+    input and the last ones per rank are kept.
+
+    `facts` maps fact names to values; "{name}" in a value stands for a capture. Fact names:
+    `framework`, `trainer`, `model`, `version.<package>`, `setting.<name>`, `launcher`, `backend`.
+    """
+
+    __pydantic_config__ = _STRICT
+
+    id: str
+    title: str
+    role: Role
+    match: list[str]
+    cause: str = ""  # the cause class, for role cause (written `class` in YAML)
+    strength: Strength = "strong"
+    unless: list[str] = field(default_factory=list)
+    sources: list[SourceKind] = field(default_factory=lambda: ["text"])  # type: ignore[arg-type]
+    ignore_case: bool = False
+    generic: bool = False
+    thin: bool = False
+    tells: Tells | None = None
+    phase: Phase | None = None
+    ends_phase: bool = False
+    facts: dict[str, str] = field(default_factory=dict)
+    not_evidence_of: str = ""
+    culprit: CulpritOf = "none"
+    explains: list[str] = field(default_factory=list)
+    remedies: list[Remedy] = field(default_factory=list)
+    restart: Restart | None = None
+    references: list[str] = field(default_factory=list)
+    examples: Examples | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One condition of a known issue; exactly one field is set. Lists mean any of them.
+
+    `signature`: id or glob of a signature seen. `framework` / `trainer`: fact values. `fact`:
+    "name=value" glob. `version`: "package <|<=|==|>=|> x.y". `phase`: phase at the onset. `op`:
+    op type of the collective waited for. `state`: what inference found. `cause`: class or glob of
+    a cause already found with at least medium confidence.
+    """
+
+    __pydantic_config__ = _STRICT
+
+    signature: list[str] = field(default_factory=list)
+    framework: list[str] = field(default_factory=list)
+    trainer: list[str] = field(default_factory=list)
+    fact: list[str] = field(default_factory=list)
+    version: list[str] = field(default_factory=list)
+    phase: list[str] = field(default_factory=list)
+    op: list[str] = field(default_factory=list)
+    state: list[
+        Literal[
+            "timeout",
+            "missing_ranks",
+            "all_joined",
+            "mismatch",
+            "behind",
+            "tiny_collective",
+            "first_collectives",
+            "no_progress",
+            "step_0",
+            "progress_then_stop",
+            "crashed",
+        ]
+    ] = field(default_factory=list)
+    cause: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownIssue:
+    """A cause that no single line names: conditions over facts, signatures and inferred state.
+
+    Every condition of `all` must hold, at least one of `any` (if given), none of `none`.
+    """
+
+    __pydantic_config__ = _STRICT
+
+    id: str
+    title: str
+    cause: str  # `class` in YAML
+    summary: str
+    confidence: Confidence
+    all: list[Condition]
+    any: list[Condition] = field(default_factory=list)
+    none: list[Condition] = field(default_factory=list)
+    kind: str | None = None
+    remedies: list[Remedy] = field(default_factory=list)
+    restart: Restart | None = None
+    references: list[str] = field(default_factory=list)
+    examples: Examples | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CauseClass:
+    """A class of root causes: its plain explanation and default advice.
+
+    `longer_timeout`: would a longer timeout help against this class. `capture`: what to switch on
+    when the evidence does not suffice.
+    """
+
+    __pydantic_config__ = _STRICT
+
+    id: str
+    title: str
+    explanation: str
+    remedies: list[Remedy]
+    restart: Restart
+    restart_why: str
+    longer_timeout: Literal["yes", "no", "unknown"] = "unknown"
+    capture: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """Everything the YAML files say, and a revision that changes when any of it does."""
+
+    signatures: list[Signature]
+    known_issues: list[KnownIssue]
+    classes: dict[str, CauseClass]
+    revision: str

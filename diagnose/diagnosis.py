@@ -1,0 +1,177 @@
+"""The result: what inference says about one job, and its versioned JSON.
+
+Everything a report prints comes from here; reports never look at the timeline. The JSON form is
+schema `diagnose/1` of DESIGN.md section 7: every key is always present, missing values are null
+or empty lists, times are ISO 8601 strings in the job's own clock.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+SCHEMA = "diagnose/1"
+
+Verdict = Literal["hung", "failed", "healthy", "unknown"]
+Confidence = Literal["high", "medium", "low"]
+CulpritKind = Literal["missing", "mismatched", "crashed", "slow", "stuck_host", "stuck_device"]
+Answer = Literal["yes", "no", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class RootCause:
+    """The one cause the verdict names. `cause` is the cause class (`class` in the JSON)."""
+
+    cause: str
+    title: str
+    summary: str
+    confidence: Confidence
+    signature: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Culprits:
+    """Global ranks and hosts to blame; empty lists when the evidence does not name any."""
+
+    ranks: list[int] = field(default_factory=list)
+    hosts: list[str] = field(default_factory=list)
+    kind: CulpritKind | None = None
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Onset:
+    """When the trouble began (not when its message was printed); `time` is ISO 8601 or None."""
+
+    time: str | None = None
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """The collective the job stopped at. Ranks are global; `group` is a printable name."""
+
+    group: str | None
+    op: str | None
+    seq: int | None
+    joined: list[int] = field(default_factory=list)
+    missing: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class ChainLink:
+    """One event of the causal chain, in time order."""
+
+    event: str
+    time: str | None = None
+    rank: int | None = None
+    source: str | None = None
+    line: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One line of a source that carries the verdict, and why it matters."""
+
+    source: str
+    line: int
+    text: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """A cause that was considered, and the reason why it lost."""
+
+    cause: str
+    confidence: Confidence
+    why_not: str
+
+
+@dataclass(frozen=True, slots=True)
+class RemedyStep:
+    """One step of the remedy, the setting for the job's own framework already chosen."""
+
+    when: Literal["now", "fix", "prevent"]
+    do: str
+    why: str = ""
+    command: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RestartAdvice:
+    """Whether and how to restart: `retry`, `retry_elsewhere`, `fix_first` or `none`."""
+
+    advice: Literal["retry", "retry_elsewhere", "fix_first", "none"]
+    exclude_hosts: list[str] = field(default_factory=list)
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MissingEvidence:
+    """What would settle the question, and how to capture it with the job's own versions."""
+
+    what: str
+    how: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobFacts:
+    """What is known of the job itself. `attempts` counts starts (1 = never restarted)."""
+
+    world_size: int | None = None
+    hosts: list[str] = field(default_factory=list)
+    attempts: int = 1
+    frameworks: list[str] = field(default_factory=list)
+    versions: dict[str, str] = field(default_factory=dict)
+    ranks_seen: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """The whole verdict on one job.
+
+    `notes` (bad sources, cut input, conflicts, what earlier attempts died of) are for the reader
+    of a report and go to stderr-like places; they are not part of the JSON schema.
+    """
+
+    verdict: Verdict
+    root_cause: RootCause
+    culprits: Culprits = field(default_factory=Culprits)
+    phase: str | None = None
+    onset: Onset = field(default_factory=Onset)
+    collective: Collective | None = None
+    longer_timeout_helps: Answer = "unknown"
+    causal_chain: list[ChainLink] = field(default_factory=list)
+    evidence: list[Evidence] = field(default_factory=list)
+    alternatives: list[Alternative] = field(default_factory=list)
+    remedies: list[RemedyStep] = field(default_factory=list)
+    restart: RestartAdvice = field(default_factory=lambda: RestartAdvice("none"))
+    missing_evidence: list[MissingEvidence] = field(default_factory=list)
+    job: JobFacts = field(default_factory=JobFacts)
+    notes: list[str] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form as a dict, keys in the order of the schema."""
+        data = asdict(self)
+        del data["notes"]
+        for holder in (data["root_cause"], *data["alternatives"]):
+            holder["class"] = holder.pop("cause")
+        root = data["root_cause"]
+        data["root_cause"] = {
+            key: root[key] for key in ("class", "signature", "title", "summary", "confidence")
+        }
+        data["alternatives"] = [
+            {key: alternative[key] for key in ("class", "confidence", "why_not")}
+            for alternative in data["alternatives"]
+        ]
+        data["causal_chain"] = [
+            {key: link[key] for key in ("time", "rank", "event", "source", "line")}
+            for link in data["causal_chain"]
+        ]
+        return {"schema": SCHEMA, **data}
+
+    def to_json(self) -> str:
+        """Schema `diagnose/1` as text, ending without a newline."""
+        return json.dumps(self.to_dict(), ensure_ascii=False, indent=2)

@@ -1,0 +1,49 @@
+"""The two things ingest hands on: sources (where bytes come from) and chunks (the bytes)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A piece of a source as clean UTF-8 bytes: escape codes, NULs and paste marks removed.
+
+    `data` ends at a line end, except inside a line longer than the chunk limit. `first_line` is
+    the 1-based number of its first line in the original source, `offset` the byte offset of its
+    start there. `lines`, when given, maps each line of `data` (0-based) to its original line
+    number: normalising pasted text joins hard-wrapped lines. `raw_offsets` likewise maps each
+    line to its original byte offset where bytes were removed.
+    """
+
+    data: bytes
+    offset: int
+    first_line: int
+    lines: list[int] | None = None
+    raw_offsets: list[int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One file, stream or archive member of a job.
+
+    `name` is what reports print: the path relative to the job's folder, or `<stdin>`. `kind` says
+    which reader it needs: `text` (logs of any kind, also JSON lines and CRI), `error_json`
+    (torch elastic error file), `binary` (nothing to read) or `unreadable`. `rank`, `local_rank`,
+    `task`, `node`, `host`, `attempt` are what the file's name or folder says, if anything.
+    `chunks` opens the source anew at each call. `note` tells what was cut or could not be read.
+    """
+
+    name: str
+    kind: str
+    size: int
+    chunks: Callable[[], Iterator[Chunk]] = field(repr=False, compare=False)
+    rank: int | None = None
+    local_rank: int | None = None
+    task: int | None = None
+    node: int | None = None
+    host: str | None = None
+    attempt: int | None = None
+    mtime: float | None = None
+    note: str = ""
