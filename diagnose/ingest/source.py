@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 
@@ -10,18 +10,19 @@ from dataclasses import dataclass, field
 class Chunk:
     """A piece of a source as clean UTF-8 bytes: escape codes, NULs and paste marks removed.
 
-    `data` ends at a line end, except inside a line longer than the chunk limit. `first_line` is
-    the 1-based number of its first line in the original source, `offset` the byte offset of its
-    start there. `lines`, when given, maps each line of `data` (0-based) to its original line
-    number: normalising pasted text joins hard-wrapped lines. `raw_offsets` likewise maps each
-    line to its original byte offset where bytes were removed.
+    `data` ends at a line end, except inside a line longer than the chunk limit and at the end of
+    a source without a final newline. `first_line` is the 1-based number of its first line in the
+    original source, `offset` the byte offset of its start there (for compressed and UTF-16
+    sources: in the decompressed, UTF-8 text). `lines`, when given, maps each line of `data`
+    (0-based) to its original line number: normalising pasted text joins hard-wrapped lines.
+    `raw_offsets` likewise maps each line to its original byte offset where bytes were removed.
     """
 
     data: bytes
     offset: int
     first_line: int
-    lines: list[int] | None = None
-    raw_offsets: list[int] | None = None
+    lines: Sequence[int] | None = None
+    raw_offsets: Sequence[int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +31,15 @@ class Source:
 
     `name` is what reports print: the path relative to the job's folder, or `<stdin>`. `kind` says
     which reader it needs: `text` (logs of any kind, also JSON lines and CRI), `error_json`
-    (torch elastic error file), `binary` (nothing to read) or `unreadable`. `rank`, `local_rank`,
-    `task`, `node`, `host`, `attempt` are what the file's name or folder says, if anything.
-    `chunks` opens the source anew at each call. `note` tells what was cut or could not be read.
+    (torch elastic error file), `fr_dump` (Flight Recorder), or why there is nothing to read:
+    `empty`, `binary`, `unreadable` (an error) or `skipped` (on purpose). `size` is in bytes as
+    stored, so of the compressed file. `rank`, `local_rank`, `task`, `node`, `host`, `attempt` are
+    what the file's name or folder says, if anything.
+
+    `chunks` opens the source anew at each call, never raises, and yields nothing for kinds other
+    than text, error_json and fr_dump. `note` tells what was known when the source was found;
+    `notes` grows while it is read (truncated stream, bound reached, file vanished), each text
+    once. A source pickled to another process has its own `notes` there: send them back.
     """
 
     name: str
@@ -47,3 +54,4 @@ class Source:
     attempt: int | None = None
     mtime: float | None = None
     note: str = ""
+    notes: list[str] = field(default_factory=list, compare=False)

@@ -37,7 +37,7 @@ class Rows(Dataset[torch.Tensor]):
     def __getitem__(self, index: int) -> torch.Tensor:
         if self.deadly and index >= self.size // 2:
             os.kill(os.getpid(), signal.SIGKILL)
-        return torch.full((8,), float(index))
+        return torch.full((8,), index / self.size)
 
 
 class Net(torch.nn.Module):
@@ -50,13 +50,15 @@ class Net(torch.nn.Module):
 
     def forward(self, rows: torch.Tensor, skip: bool = False) -> torch.Tensor:
         hidden = self.first(rows)
-        return hidden.sum() if skip else self.second(hidden).sum()
+        output: torch.Tensor = hidden if skip else self.second(hidden)
+        return (output - rows).square().mean()
 
 
 def bar(what: str, total: int, seconds: float, unit: str = "examples") -> None:
     """Print a tqdm-like progress bar to stderr which takes `seconds` in all."""
     begin = time.monotonic()
-    for done in range(total + 1):
+    shown = min(total, max(10, int(2 * seconds)))
+    for done in (total * part // shown for part in range(shown + 1)):
         spent = time.monotonic() - begin
         rate = done / spent if spent > 0.01 else 0.0
         left = (total - done) / rate if rate else 0.0
@@ -67,7 +69,7 @@ def bar(what: str, total: int, seconds: float, unit: str = "examples") -> None:
             f"{int(left) % 60:02d}, {rate:5.2f} {unit}/s]"
         )
         sys.stderr.flush()
-        time.sleep(seconds / total)
+        time.sleep(seconds / shown)
     sys.stderr.write("\n")
 
 
@@ -116,7 +118,7 @@ class Job:
             dist.barrier()
 
     def train(self, model: DistributedDataParallel) -> None:
-        optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         rows = Rows(4 * self.steps, self.hit("loader_killed"))
         workers = 1 if self.fault == "loader_killed" else 0
         loader = DataLoader(rows, batch_size=4, num_workers=workers)

@@ -1,0 +1,239 @@
+"""The commands: read options, call the engine, render. No logic of its own.
+
+Start-up is part of the answer's speed: whatever is heavy (pandas, rich, the engine) is imported
+inside the command that needs it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from diagnose import __version__
+from diagnose.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from diagnose.diagnosis import Diagnosis
+
+EXIT_FAILURE_FOUND = 1  # with --exit-code: the job hung or failed
+EXIT_PROBLEMS = 1  # `catalog check` found problems
+EXIT_UNUSABLE = 2
+EXIT_BUG = 70  # EX_SOFTWARE of sysexits.h
+EXIT_INTERRUPTED = 130
+
+MAX_NOTES = 10
+
+
+class Format(StrEnum):
+    """What `triage` prints."""
+
+    terminal = "terminal"
+    json = "json"
+    markdown = "markdown"
+
+
+class Color(StrEnum):
+    """When to use colour; `auto` means on a terminal, unless NO_COLOR is set."""
+
+    auto = "auto"
+    always = "always"
+    never = "never"
+
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+catalog_app = typer.Typer(rich_markup_mode=None)
+app.add_typer(
+    catalog_app, name="catalog", help="Look at the catalog of known failures, or check it."
+)
+
+Patterns = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--patterns", metavar="DIR", help="Add the signatures of this folder (repeatable)."
+    ),
+]
+ColorOption = Annotated[Color, typer.Option("--color", help="When to use colour.")]
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and end.")
+    ] = False,
+) -> None:
+    """Tell why a distributed training job hung or died, who is to blame and what to do now."""
+    if version:
+        _write(f"diagnose {__version__}\n")
+    elif context.invoked_subcommand is None:
+        _write(context.get_help() + "\n")
+
+
+@app.command()
+def triage(
+    paths: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[PATH]...", help="Logs, job folders or archives; without any: standard input."
+        ),
+    ] = None,
+    output: Annotated[Format, typer.Option("--format", help="What to print.")] = Format.terminal,
+    patterns: Patterns = None,
+    color: ColorOption = Color.auto,
+    exit_code: Annotated[
+        bool, typer.Option("--exit-code", help="End with status 1 when the job hung or failed.")
+    ] = False,
+) -> None:
+    """Diagnose one job from its logs, or from text pasted into standard input."""
+    if not paths and sys.stdin is not None and sys.stdin.isatty():
+        _say("Paste the log here, then press Enter and Ctrl-D (Ctrl-C gives up).")
+    import diagnose
+
+    job = diagnose.load(paths or [Path("-")], patterns=patterns or ())
+    diagnosis = diagnose.diagnose(job)
+    _show(diagnosis, output, color)
+    for note in diagnosis.notes[:MAX_NOTES]:
+        _say(f"note: {_clean(note)}")
+    if len(diagnosis.notes) > MAX_NOTES:
+        _say(f"note: {len(diagnosis.notes) - MAX_NOTES} more notes left out")
+    if exit_code and diagnosis.verdict in ("hung", "failed"):
+        raise typer.Exit(EXIT_FAILURE_FOUND)
+
+
+@app.command()
+def explain(
+    cause: Annotated[
+        str, typer.Argument(metavar="CLASS", help="A cause class, such as net.fabric.")
+    ],
+    patterns: Patterns = None,
+    color: ColorOption = Color.auto,
+) -> None:
+    """Explain a cause class: what it means, what to do, whether to restart."""
+    from diagnose.catalog.load import load_catalog
+    from diagnose.report import catalog as report
+
+    catalog = load_catalog(patterns or ())
+    found = catalog.classes.get(cause)
+    if found is None:
+        raise InputError(_unknown("cause class", cause, list(catalog.classes)))
+    _print(color, lambda console: report.render_class(found, catalog, console))
+
+
+@catalog_app.command("list")
+def catalog_list(
+    cause: Annotated[
+        str | None, typer.Option("--class", metavar="CLASS", help="Only this cause class.")
+    ] = None,
+    role: Annotated[
+        str | None, typer.Option("--role", metavar="ROLE", help="Only this causal role.")
+    ] = None,
+    patterns: Patterns = None,
+) -> None:
+    """List signatures and known issues: id, role, class and title."""
+    from typing import get_args
+
+    from diagnose.catalog.load import load_catalog
+    from diagnose.catalog.schema import Role
+    from diagnose.report import catalog as report
+
+    catalog = load_catalog(patterns or ())
+    if cause is not None and cause not in catalog.classes:
+        raise InputError(_unknown("cause class", cause, list(catalog.classes)))
+    roles = [*get_args(Role), report.KNOWN_ISSUE]
+    if role is not None and role not in roles:
+        raise InputError(_unknown("role", role, roles))
+    _write(report.listing(catalog, cause=cause, role=role))
+
+
+@catalog_app.command("show")
+def catalog_show(
+    entry: Annotated[str, typer.Argument(metavar="ID", help="Id of a signature or known issue.")],
+    patterns: Patterns = None,
+    color: ColorOption = Color.auto,
+) -> None:
+    """Show one signature or known issue."""
+    from diagnose.catalog.load import load_catalog
+    from diagnose.report import catalog as report
+
+    catalog = load_catalog(patterns or ())
+    entries = {e.id: e for e in (*catalog.signatures, *catalog.known_issues)}
+    found = entries.get(entry)
+    if found is None:
+        raise InputError(_unknown("id", entry, list(entries)))
+    _print(color, lambda console: report.render_entry(found, console))
+
+
+@catalog_app.command("check")
+def catalog_check(
+    directories: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[DIR]...", help="More folders of signatures to check."),
+    ] = None,
+    patterns: Patterns = None,
+) -> None:
+    """Check the catalog and your own signatures; every problem is one line."""
+    from diagnose.catalog.check import check
+    from diagnose.catalog.load import load_catalog
+
+    extra = [*(directories or ()), *(patterns or ())]
+    problems = check(extra)
+    if problems:
+        _write("".join(f"{_clean(problem)}\n" for problem in problems))
+        raise typer.Exit(EXIT_PROBLEMS)
+    catalog = load_catalog(extra)
+    _write(
+        f"{len(catalog.signatures)} signatures, {len(catalog.known_issues)} known issues, "
+        f"{len(catalog.classes)} cause classes: no problems\n"
+    )
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run one command line (default: this process's) and give its exit status."""
+    # The base of every error in the command line itself; typer has moved it between modules.
+    usage_error: type[Exception] = typer.BadParameter.__mro__[1]
+    command = typer.main.get_command(app)
+    try:
+        status = command.main(
+            None if arguments is None else list(arguments),
+            prog_name="diagnose",
+            standalone_mode=False,
+        )
+    except usage_error as error:
+        hint = "see diagnose --help"
+        message = getattr(error, "format_message", error.__str__)()
+        return _fail(f"{' '.join(message.split())} ({hint})", EXIT_UNUSABLE)
+    except InputError as error:
+        return _fail(str(error), EXIT_UNUSABLE)
+    except (typer.Abort, KeyboardInterrupt):
+        return EXIT_INTERRUPTED
+    except Exception as error:
+        return _unexpected(error)
+    return status if isinstance(status, int) else 0
+
+
+def main() -> None:
+    """The entry point of the `diagnose` command."""
+    sys.exit(run())
+
+
+def _show(diagnosis: Diagnosis, output: Format, color: Color) -> None:
+    if output is Format.json:
+        from diagnose.report.safe import masked
+
+        _write(masked(diagnosis).to_json() + "\n", encoding="utf-8")
+    elif output is Format.markdown:
+        from diagnose.report import markdown
+
+        _write(markdown.render(diagnosis))
+    else:
+        from diagnose.report import terminal
+
+        _print(color, lambda console: terminal.render(diagnosis, console))

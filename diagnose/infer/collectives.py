@@ -1,0 +1,387 @@
+"""Where every rank stood in its collectives, worked out from log lines alone.
+
+Watchdog lines say what a rank waited for and since when, status lines how far it got, desync
+reports, monitored barriers and stall lists who did not come. Ranks are compared only inside one
+process group; the result does not depend on the order of the lines.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from typing import Literal
+
+import pandas as pd
+
+from diagnose.timeline import captured_ranks
+
+# Operations whose sizes may differ between ranks of one correct call.
+UNEVEN_OPS = frozenset({"ALLTOALL", "ALLTOALL_BASE", "GATHER", "SCATTER", "SEND", "RECV", "UNKNOWN"})
+P2P_OPS = frozenset({"SEND", "RECV", "RECVANYSOURCE"})
+
+Shape = Literal["mismatch", "conditional", "shifted", "missing", "all_joined", "unclear"]
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """A rank waits for a collective: its first pending one in this group."""
+
+    rank: int
+    seq: int | None
+    op: str | None
+    size_in: int | None
+    size_out: int | None
+    timeout_ms: int | None
+    elapsed_ms: int | None
+    row: int  # position in the timeline
+
+    @property
+    def tiny(self) -> bool:
+        """A barrier, or the size exchange in front of a gather of objects."""
+        return self.size_in == 1 or self.op == "BARRIER"
+
+
+@dataclass(slots=True)
+class Stall:
+    """One process group that stopped.
+
+    `shape` says how its ranks disagree. `waits` is per rank; `missing` the ranks that did not
+    join (as far as known), `odd` the minority of a mismatch (empty on a tie), `proven` whether a
+    line names them or they follow by majority from a complete collection. `rows` are the lines
+    that show it.
+    """
+
+    group: str | None
+    shape: Shape
+    waits: dict[int, Wait] = field(default_factory=dict)
+    missing: list[int] = field(default_factory=list)
+    odd: list[int] = field(default_factory=list)
+    proven: bool = False
+    why: str = ""
+    rows: list[int] = field(default_factory=list)
+    op: str | None = None
+    seq: int | None = None
+
+    @property
+    def joined(self) -> list[int]:
+        """Ranks known to wait in it."""
+        return sorted(set(self.waits) - set(self.missing))
+
+    @property
+    def tiny(self) -> bool:
+        """At least one rank waits in a barrier-like collective and none in a larger one."""
+        return bool(self.waits) and all(wait.tiny for wait in self.waits.values())
+
+    @property
+    def sized(self) -> bool:
+        """The log tells sizes at all (torch 2.1 and later)."""
+        return any(wait.size_in is not None for wait in self.waits.values())
+
+
+def stalls(frame: pd.DataFrame, world_size: int | None) -> list[Stall]:
+    """Every stalled group, the one that says most first."""
+    named = _named_missing(frame)
+    told = _told_mismatches(frame)
+    groups = [
+        _judge(group, waits, world_size, _frontier(frame), named)
+        for group, waits in _waits(frame).items()
+    ]
+    if named and not any(stall.shape == "missing" for stall in groups):
+        groups.append(_from_names(named))
+    return sorted([*told, *groups], key=lambda s: (_RANK[s.shape], not s.proven, -len(s.waits)))
+
+
+_RANK = {"mismatch": 0, "conditional": 0, "missing": 1, "shifted": 2, "all_joined": 3, "unclear": 4}
+
+
+@dataclass(slots=True)
+class _Named:
+    """Ranks that some line names as missing, and the lines."""
+
+    ranks: set[int] = field(default_factory=set)
+    rows: list[int] = field(default_factory=list)
+    by_rank: Counter[int] = field(default_factory=Counter)
+
+
+def _waits(frame: pd.DataFrame) -> dict[str | None, dict[int, Wait]]:
+    """First pending collective per group and rank, from the watchdog's lines."""
+    rows = frame[(frame["tells"] == "timeout").fillna(False)]
+    if rows.empty:
+        return {}
+    groups_of = _groups_by_work(frame)
+    found: dict[str | None, dict[int, Wait]] = defaultdict(dict)
+    anonymous = -1
+    for row in rows.itertuples():
+        rank = _int(row.rank)
+        if rank is None:
+            rank, anonymous = anonymous, anonymous - 1
+        seq = _int(row.seq)
+        wait = Wait(
+            rank, seq, _text(row.op), _int(row.size_in), _int(row.size_out),
+            _int(row.timeout_ms), _int(row.elapsed_ms), int(row.Index),
+        )  # fmt: skip
+        group = _text(row.group) or groups_of.get((rank, seq))
+        if wait.op in P2P_OPS:
+            group = f"{group or ''} p2p"
+        known = found[group].get(rank)
+        if known is None or _earlier(wait, known):
+            found[group][rank] = wait
+    return _fold_unnamed(found)
+
+
+def _earlier(wait: Wait, known: Wait) -> bool:
+    if wait.seq is not None and known.seq is not None:
+        return wait.seq < known.seq
+    return known.seq is None and wait.seq is not None
+
+
+def _fold_unnamed(found: dict[str | None, dict[int, Wait]]) -> dict[str | None, dict[int, Wait]]:
+    """Ranks whose group is unknown join the only named group, if there is just one."""
+    named = [group for group in found if group is not None and not group.endswith("p2p")]
+    if None in found and len(named) == 1:
+        for rank, wait in found.pop(None).items():
+            if rank not in found[named[0]]:
+                found[named[0]][rank] = wait
+    for waits in found.values():
+        if any(rank >= 0 for rank in waits):
+            for rank in [rank for rank in waits if rank < 0]:
+                del waits[rank]
+    return found
+
+
+def _groups_by_work(frame: pd.DataFrame) -> dict[tuple[int, int | None], str]:
+    """(rank, seq) → group, from status lines that name both."""
+    rows = frame[(frame["tells"] == "frontier").fillna(False) & frame["group"].notna()]
+    return {
+        (int(row.rank), _int(row.seq)): str(row.group)
+        for row in rows.itertuples()
+        if _int(row.rank) is not None
+    }
+
+
+def _frontier(frame: pd.DataFrame) -> dict[int, tuple[int, int, int]]:
+    """rank → (last enqueued, last completed, row), the furthest seen."""
+    rows = frame[(frame["tells"] == "frontier").fillna(False) & frame["rank"].notna()]
+    found: dict[int, tuple[int, int, int]] = {}
+    for row in rows.itertuples():
+        enqueued = _int_text(row.fields.get("enqueued"))
+        completed = _int_text(row.fields.get("completed"))
+        if enqueued is None or completed is None:
+            continue
+        rank = int(row.rank)
+        if rank not in found or (enqueued, completed) > found[rank][:2]:
+            found[rank] = (enqueued, completed, int(row.Index))
+    return found
+
+
+def _judge(
+    group: str | None,
+    waits: dict[int, Wait],
+    world_size: int | None,
+    frontier: dict[int, tuple[int, int, int]],
+    named: _Named | None,
+) -> Stall:
+    stall = Stall(group, "unclear", waits, rows=sorted(wait.row for wait in waits.values()))
+    first = min(waits.values(), key=lambda w: (w.seq if w.seq is not None else 1 << 62, w.rank))
+    stall.op, stall.seq = first.op, first.seq
+    if group is not None and group.endswith("p2p"):
+        return stall
+    if _compare(stall):
+        return stall
+    if named:
+        stall.shape, stall.proven = "missing", True
+        stall.missing, stall.rows = sorted(named.ranks), [*named.rows, *stall.rows]
+        stall.why = f"the log names {_ranks(stall.missing)} as not having joined"
+        return stall
+    _absent(stall, world_size, frontier)
+    return stall
+
+
+def _compare(stall: Stall) -> bool:
+    """Judge ranks that wait for different things; True when they do."""
+    waits = stall.waits
+    known = {rank: wait for rank, wait in waits.items() if rank >= 0}
+    calls = {rank: _call(wait) for rank, wait in known.items()}
+    kinds = Counter(calls.values())
+    if len(kinds) < 2:
+        return False
+    seqs = {seq for seq, *_ in kinds}
+    ops = {op for _, op, *_ in kinds}
+    if len(seqs) > 2 and stall.group is None and len(ops) > 1:
+        # Several groups mixed under no name: their numbers cannot be compared.
+        return False
+    majority, votes = kinds.most_common(1)[0]
+    tie = list(kinds.values()).count(votes) > 1
+    stall.odd = [] if tie else sorted(r for r, call in calls.items() if call != majority)
+    tiny = {rank for rank, wait in known.items() if wait.tiny}
+    if len(ops) == 1 and len(seqs) > 1 and len({call[2:] for call in kinds}) == 1:
+        stall.shape = "shifted"
+        stall.why = "ranks wait for different sequence numbers of the same operation"
+    elif tiny and tiny != set(known) and stall.sized:
+        stall.shape = "conditional"
+        stall.why = "some ranks wait in a one-element barrier, others in a larger collective"
+        alone = sorted(set(known) - tiny)
+        if tie and alone == [0]:
+            stall.odd = [0]
+    else:
+        stall.shape = "mismatch"
+        stall.why = "ranks wait for different collectives: " + "; ".join(
+            f"{_ranks(sorted(r for r, c in calls.items() if c == call))} {_print(call)}"
+            for call in sorted(kinds, key=lambda c: (-kinds[c], str(c)))[:3]
+        )
+    stall.proven = len(seqs) == 1 or stall.group is not None
+    return True
+
+
+def _call(wait: Wait) -> tuple[int | None, str | None, int | None, int | None]:
+    sizes = (None, None) if wait.op in UNEVEN_OPS else (wait.size_in, wait.size_out)
+    return (wait.seq, wait.op, *sizes)
+
+
+def _print(call: tuple[int | None, str | None, int | None, int | None]) -> str:
+    seq, op, size, _ = call
+    parts = [op or "a collective"]
+    parts += [f"of {size:,} elements"] if size is not None else []
+    parts += [f"(SeqNum {seq})"] if seq is not None else []
+    return " ".join(parts)
+
+
+def _absent(
+    stall: Stall, world_size: int | None, frontier: dict[int, tuple[int, int, int]]
+) -> None:
+    """Judge ranks that all wait for the same call: who of the group is not among them?"""
+    waiting = {rank for rank in stall.waits if rank >= 0}
+    behind = sorted(
+        rank
+        for rank, (enqueued, completed, _) in frontier.items()
+        if rank not in waiting
+        and stall.seq is not None
+        and enqueued < stall.seq
+        and enqueued == completed
+    )
+    if behind:
+        stall.shape, stall.missing, stall.proven = "missing", behind, True
+        stall.rows += [frontier[rank][2] for rank in behind]
+        stall.why = f"{_ranks(behind)} never enqueued collective {stall.seq} that others wait for"
+        return
+    size = _group_size(stall)
+    expected = size or (world_size if stall.group in (None, "0", "default_pg") else None)
+    if size is not None and world_size is not None and size != world_size:
+        expected = None  # a sub-group: its members are not known from the log
+        if len(waiting) >= size:
+            expected = size
+    if expected is not None and len(waiting) >= expected:
+        stall.shape = "all_joined"
+        stall.proven = True
+        stall.why = f"all {expected} ranks of the group wait for the same collective"
+        return
+    limit = expected or (max(waiting, default=-1) + 1)
+    absent = [rank for rank in range(limit) if rank not in waiting] if limit <= 100_000 else []
+    if absent and len(absent) <= max(1, len(waiting) // 2):
+        stall.shape, stall.missing = "missing", absent
+        stall.proven = expected is not None and len(waiting) >= 2
+        how = f"of {expected} ranks" if expected else "the waiting ranks' numbers leave a gap:"
+        stall.why = f"{how} {_ranks(absent)} printed no timeout"
+    elif waiting and expected is None and not absent and len(waiting) > 1:
+        stall.why = "every rank seen waits for the same collective"
+
+
+def _group_size(stall: Stall) -> int | None:
+    for wait in stall.waits.values():
+        small, large = wait.size_in, wait.size_out
+        if wait.op in ("REDUCE_SCATTER", "_REDUCE_SCATTER_BASE"):
+            small, large = large, small
+        elif wait.op not in ("ALLGATHER", "_ALLGATHER_BASE"):
+            continue
+        if small and large and large % small == 0 and large > small:
+            return large // small
+    return None
+
+
+def _named_missing(frame: pd.DataFrame) -> _Named | None:
+    """Ranks that desync reports, monitored barriers, stall lists or elastic barriers name."""
+    rows = frame[(frame["tells"] == "missing").fillna(False)]
+    if rows.empty:
+        return None
+    named = _Named()
+    for row in rows.itertuples():
+        ranks = [
+            rank
+            for key in ("missing", "ranks", "rank")
+            for rank in captured_ranks(row.fields.get(key))
+        ]
+        named.ranks.update(ranks)
+        named.by_rank.update(set(ranks))
+        if ranks:
+            named.rows.append(int(row.Index))
+    return named if named.ranks else None
+
+
+def _from_names(named: _Named) -> Stall:
+    ranks = sorted(named.ranks)
+    stall = Stall(None, "missing", missing=ranks, proven=True, rows=named.rows)
+    stall.why = f"the log names {_ranks(ranks)} as not having joined"
+    return stall
+
+
+def _told_mismatches(frame: pd.DataFrame) -> list[Stall]:
+    """Mismatches that a line states itself (ProcessGroupWrapper, Horovod, NCCL)."""
+    rows = frame[(frame["tells"] == "mismatch").fillna(False)]
+    if rows.empty:
+        return []
+    stall = Stall(None, "mismatch", proven=True, rows=[int(i) for i in rows.index])
+    votes: Counter[int] = Counter()
+    accusers: set[int] = set()
+    for row in rows.itertuples():
+        fields = row.fields
+        stall.op = stall.op or fields.get("op")
+        stall.seq = stall.seq if stall.seq is not None else _int_text(fields.get("seq"))
+        mine, other = _int_text(fields.get("rank")), _int_text(fields.get("other_rank"))
+        if mine is not None and other is not None:
+            votes.update((mine, other))
+            accusers.add(mine)
+            different = (
+                fields.get("op") != fields.get("other_op")
+                and fields.get("other_op") is not None
+                and "BARRIER" in (fields.get("op"), fields.get("other_op"))
+            )
+            if different:
+                stall.shape = "conditional"
+    if votes:
+        # The one that every complaint names is the odd one out, if there is just one such rank.
+        top = votes.most_common()
+        unique = len(top) > 2 and top[0][1] > top[1][1] and top[0][1] == len(accusers | {-1}) - 1
+        stall.odd = [top[0][0]] if unique else []
+    stall.why = "a consistency check found ranks in different collectives"
+    return [stall]
+
+
+def _ranks(ranks: list[int]) -> str:
+    return fold_ranks(ranks, prefix=True)
+
+
+def fold_ranks(ranks: list[int], *, prefix: bool = False) -> str:
+    """`[0, 1, 2, 7]` as "0-2,7", with "rank"/"ranks" in front if `prefix`."""
+    parts: list[str] = []
+    start = previous = None
+    for rank in [*sorted(set(ranks)), None]:
+        if start is not None and (rank is None or rank != previous + 1):
+            parts.append(f"{start}" if start == previous else f"{start}-{previous}")
+            start = None
+        if start is None:
+            start = rank
+        previous = rank
+    text = ",".join(parts)
+    return f"{'rank' if len(set(ranks)) == 1 else 'ranks'} {text}" if prefix else text
+
+
+def _int(value: object) -> int | None:
+    return None if value is None or pd.isna(value) else int(value)  # type: ignore[call-overload]
+
+
+def _text(value: object) -> str | None:
+    return None if value is None or pd.isna(value) else str(value)  # type: ignore[call-overload]
+
+
+def _int_text(value: str | None) -> int | None:
+    return int(value) if value is not None and value.lstrip("-").isdigit() else None

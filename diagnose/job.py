@@ -1,0 +1,87 @@
+"""The facade a notebook uses: a job's sources, its timeline and its ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import pandas as pd
+
+from diagnose.catalog.load import load_catalog
+from diagnose.catalog.matcher import compile_matcher
+from diagnose.catalog.schema import Catalog
+from diagnose.errors import InputError
+from diagnose.ingest import find_sources, text_source
+from diagnose.ingest.source import Source
+from diagnose.scan import SourceScan, scan_source
+from diagnose.timeline import build, rank_table
+
+_READ_AS_TEXT = frozenset({"text", "error_json"})
+
+
+@dataclass
+class Job:
+    """One run: what it left behind, as events.
+
+    `timeline` is the frame of `diagnose.timeline`, `ranks` one row per rank, `notes` says what
+    was cut or could not be read.
+    """
+
+    sources: list[Source]
+    scans: list[SourceScan]
+    catalog: Catalog
+    notes: list[str] = field(default_factory=list)
+
+    @cached_property
+    def timeline(self) -> pd.DataFrame:
+        """Events in time order; see `diagnose.timeline` for the columns."""
+        return build(self.scans, self.catalog.signatures)
+
+    @cached_property
+    def ranks(self) -> pd.DataFrame:
+        """One row per rank seen; see `diagnose.timeline.rank_table`."""
+        return rank_table(self.timeline)
+
+
+def load(
+    paths: str | Path | Iterable[str | Path], *, patterns: Sequence[str | Path] = ()
+) -> Job:
+    """Read a job from files and folders.
+
+    `patterns` are directories with further catalog entries. Raises InputError when nothing of it
+    can be read, CatalogError when a catalog entry is wrong.
+    """
+    given = [paths] if isinstance(paths, str | Path) else list(paths)
+    if not given:
+        raise InputError("no path given")
+    return read(find_sources([Path(path) for path in given]), patterns=patterns)
+
+
+def load_text(text: str, *, patterns: Sequence[str | Path] = ()) -> Job:
+    """Read a job from pasted text."""
+    return read([text_source(text)], patterns=patterns)
+
+
+def read(sources: Sequence[Source], *, patterns: Sequence[str | Path] = ()) -> Job:
+    """Scan sources into a job. Raises InputError when none of them holds anything to read."""
+    catalog = load_catalog([Path(path) for path in patterns])
+    readable = [source for source in sources if source.kind in _READ_AS_TEXT]
+    notes = [f"{source.name}: {source.note}" for source in sources if source.note]
+    if not readable:
+        raise InputError(_nothing_to_read(sources))
+    matcher = compile_matcher(catalog)
+    scans = [scan_source(source, matcher) for source in readable]
+    notes += [f"{scan.source.name}: {scan.problem}" for scan in scans if scan.problem]
+    if not any(scan.total_lines or scan.edges for scan in scans):
+        raise InputError("the input is empty" if not notes else "; ".join(notes))
+    return Job(list(sources), scans, catalog, notes)
+
+
+def _nothing_to_read(sources: Sequence[Source]) -> str:
+    if not sources:
+        return "no logs found"
+    shown = "; ".join(f"{source.name}: {source.note or source.kind}" for source in sources[:3])
+    more = f" (and {len(sources) - 3} more)" if len(sources) > 3 else ""
+    return f"no log to read: {shown}{more}"

@@ -1,0 +1,95 @@
+"""Makes text from logs fit to be shown: hostile characters out, secrets masked, length bounded.
+
+Every report calls `safe` once, so no report has to remember which field came from a log.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, TypeVar, cast
+
+from diagnose.diagnosis import Diagnosis
+
+MAX_TEXT = 2000  # characters of any one string
+MAX_ITEMS = 20_000  # of any one list; ranks are the long ones
+
+T = TypeVar("T")
+
+# CSI, OSC/DCS/PM/APC strings with their end, two-character escapes; ECMA-48. The string form is
+# bounded so that an unfinished one does not swallow the rest of a long text.
+_ESCAPES = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?"
+    r"|(?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c]{0,4096}(?:\x07|\x1b\\|\x9c)?"
+    r"|\x1b[ -/]*[0-~]?"
+)
+_UNPRINTABLE = re.compile(r"[^ -~]")
+
+# Only shapes that are secrets beyond doubt: a log is full of harmless "eos_token: …".
+_MASK = "[masked]"
+_TOKENS = re.compile(
+    r"\b(?:hf_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9_-]{20,}|gh[pousr]_[A-Za-z0-9]{20,}"
+    r"|github_pat_[A-Za-z0-9_]{20,}|glpat-[A-Za-z0-9_-]{16,}|xox[abeoprs]-[A-Za-z0-9-]{10,}"
+    r"|A[KS]IA[A-Z0-9]{16}|AIza[A-Za-z0-9_-]{30,}|nvapi-[A-Za-z0-9_-]{20,}"
+    r"|eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+)"
+)
+_NAMED = re.compile(
+    r"((?:api[_-]?key|secret(?:[_-]?(?:access)?[_-]?key)?|passw(?:or)?d|(?:access|auth|hf|hub"
+    r"|github|gitlab|bearer)_token)[\"']?\s*[=:]\s*[\"']?)(?!None\b|null\b|True\b|False\b|<|\*)"
+    r"[^\s\"',;)}\]]{6,}",
+    re.IGNORECASE,
+)
+_BEARER = re.compile(r"\b(Bearer\s+)[A-Za-z0-9._~+/=-]{16,}")
+_USERINFO = re.compile(r"(://[^\s/:@]{1,64}:)[^\s/@]{1,256}(?=@)")
+
+
+def clean(text: str, *, limit: int = MAX_TEXT, lines: bool = False) -> str:
+    """`text` without escape codes, control, bidi and other invisible characters.
+
+    Any white space becomes a space; with `lines` newlines stay. What is longer than `limit`
+    characters ends in "…".
+    """
+    text = _ESCAPES.sub("", text[: 8 * limit])
+    if lines:
+        return "\n".join(clean(line, limit=limit) for line in text.splitlines())[: limit + 1]
+    text = _UNPRINTABLE.sub(_printable, text).strip()
+    return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
+
+
+def mask(text: str) -> str:
+    """`text` with access tokens, passwords and keys of well-known shapes replaced."""
+    text = _TOKENS.sub(_MASK, text)
+    text = _NAMED.sub(rf"\1{_MASK}", text)
+    text = _BEARER.sub(rf"\1{_MASK}", text)
+    return _USERINFO.sub(rf"\1{_MASK}", text)
+
+
+def safe(diagnosis: Diagnosis) -> Diagnosis:
+    """A copy whose every string went through `clean` and `mask`; commands keep their lines."""
+    return _each(diagnosis, lambda text, name: mask(clean(text, lines=name == "command")))
+
+
+def masked(diagnosis: Diagnosis) -> Diagnosis:
+    """A copy with secrets masked and nothing else changed: for JSON, which escapes by itself."""
+    return _each(diagnosis, lambda text, _: mask(text))
+
+
+def _printable(match: re.Match[str]) -> str:
+    char = match.group()
+    if char.isspace():
+        return " "
+    return char if char.isprintable() else ""
+
+
+def _each(value: T, change: Any, name: str = "") -> T:
+    """`value` with `change(text, field name)` applied to every string inside."""
+    if isinstance(value, str):
+        return cast(T, change(value, name))
+    if isinstance(value, list):
+        return cast(T, [_each(item, change, name) for item in value[:MAX_ITEMS]])
+    if isinstance(value, dict):
+        return cast(T, {_each(k, change): _each(v, change) for k, v in value.items()})
+    if is_dataclass(value) and not isinstance(value, type):
+        changes = {f.name: _each(getattr(value, f.name), change, f.name) for f in fields(value)}
+        return cast(T, replace(value, **changes))
+    return value

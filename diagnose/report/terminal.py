@@ -1,0 +1,229 @@
+"""A diagnosis for the terminal: the verdict and first steps on the first screen, then the proof.
+
+Plain text with styles laid over it: without colour, in a pipe or with an ASCII-only output the
+same words stand in the same places. Text from logs is never parsed as markup.
+"""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.text import Text
+
+from diagnose.diagnosis import ChainLink, Diagnosis, Evidence, RemedyStep
+from diagnose.report import words
+from diagnose.report.safe import safe
+
+MAX_WIDTH = 110  # columns of prose; longer lines are hard to read
+MAX_EVIDENCE = 12
+MAX_CHAIN = 20
+MAX_ALTERNATIVES = 5
+MAX_QUOTE_LINES = 4  # of one quoted log line
+
+_LABEL = 12  # width of the column of labels
+_VERDICT_STYLE = {
+    "hung": "bold red",
+    "failed": "bold red",
+    "healthy": "bold green",
+    "unknown": "bold yellow",
+}
+_ASCII = str.maketrans(
+    {"·": "-", "│": "|", "…": "...", "–": "-", "—": "-", "→": "->", "×": "x", "≥": ">=", "≤": "<="}
+    | dict.fromkeys("‘’", "'")
+    | dict.fromkeys("“”", '"')
+)
+
+
+def render(diagnosis: Diagnosis, console: Console) -> None:
+    """Print `diagnosis`; notes are left to the caller.
+
+    On a terminal which the text does not fit, the verdict is said again at the end, where the
+    reader's eyes are.
+    """
+    page = _Page(console)
+    diagnosis = safe(diagnosis)
+    _headline(page, diagnosis)
+    _facts(page, diagnosis)
+    if diagnosis.verdict == "unknown":
+        _missing_evidence(page, diagnosis)
+    _remedies(page, diagnosis)
+    _advice(page, diagnosis)
+    _evidence(page, diagnosis.evidence)
+    _chain(page, diagnosis.causal_chain)
+    _alternatives(page, diagnosis)
+    if diagnosis.verdict != "unknown":
+        _missing_evidence(page, diagnosis)
+    if console.is_terminal and page.lines >= console.height:
+        page.heading("In short")
+        _headline(page, diagnosis, summary=False)
+
+
+class _Page:
+    """Writes wrapped paragraphs to a console and counts the lines."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.lines = 0
+        self.ascii = not console.encoding.lower().startswith("utf")
+        # one column stays free: some terminals wrap when the last one is used
+        self.width = max(20, min(MAX_WIDTH, console.width - 1))
+
+    def blank(self) -> None:
+        self._print(Text())
+
+    def heading(self, text: str) -> None:
+        self.blank()
+        self.paragraph(Text(text, style="bold underline"))
+
+    def paragraph(
+        self, text: Text, *, first: str = "", indent: int | None = None, style: str = ""
+    ) -> None:
+        """`text` wrapped, after `first` on the first line and `indent` blanks on the others."""
+        hang = len(first) if indent is None else indent
+        for index, line in enumerate(self.wrapped(text, hang)):
+            start = first if index == 0 else " " * hang
+            self._print(Text().append(start, style).append_text(line))
+
+    def field(self, label: str, text: str) -> None:
+        """A labelled fact of the first screen; nothing when there is no text."""
+        if text:
+            self.paragraph(Text(text), first=f"  {label:<{_LABEL - 2}}", style="dim")
+
+    def verbatim(self, text: str, indent: int, style: str) -> None:
+        """Something to copy: its own lines, never broken by us."""
+        for line in text.splitlines():
+            self._print(Text(" " * indent).append(line, style=style))
+
+    def quote(self, text: str, indent: int) -> None:
+        """A log line behind a bar, cut after a few lines."""
+        bar = " " * indent + "│ "
+        lines = self.wrapped(Text(text), len(bar))
+        for index, line in enumerate(lines[:MAX_QUOTE_LINES]):
+            cut = index == MAX_QUOTE_LINES - 1 and len(lines) > MAX_QUOTE_LINES
+            if cut:
+                line.right_crop(max(0, line.cell_len + 2 - (self.width - len(bar))))
+                line.append(" …")
+            self._print(Text().append(bar, "dim").append_text(line))
+
+    def wrapped(self, text: Text, used: int) -> list[Text]:
+        width = max(10, self.width - used)
+        lines = list(text.wrap(self.console, width, overflow="fold"))
+        for line in lines:
+            line.rstrip()
+        return lines
+
+    def _print(self, text: Text) -> None:
+        if self.ascii:
+            plain = text.plain.translate(_ASCII)
+            text = text if plain == text.plain else Text(plain, style=text.style)
+        self.lines += 1
+        self.console.print(text, soft_wrap=True)
+
+
+def _headline(page: _Page, diagnosis: Diagnosis, *, summary: bool = True) -> None:
+    sure = words.confidence(diagnosis)
+    text = Text(diagnosis.root_cause.title, style="bold")
+    if sure:
+        text.append(f" ({sure})", style="not bold")
+    verdict = diagnosis.verdict
+    page.paragraph(text, first=f"{verdict.upper()}  ", indent=2, style=_VERDICT_STYLE[verdict])
+    if summary and diagnosis.root_cause.summary:
+        page.paragraph(Text(words.sentence(diagnosis.root_cause.summary)), first="  ")
+
+
+def _facts(page: _Page, diagnosis: Diagnosis) -> None:
+    culprits, onset, facts = diagnosis.culprits, diagnosis.onset, diagnosis
+    page.blank()
+    if diagnosis.verdict in ("hung", "failed"):
+        page.field("cause", diagnosis.root_cause.cause)
+    who = words.culprits(culprits)
+    if not who and diagnosis.verdict in ("hung", "failed"):
+        who = "the evidence does not name a rank or host"
+    page.field("culprits" if who else "", words.joined(who, culprits.why))
+    if onset.time or onset.why:
+        page.field("onset", words.joined(words.when(onset.time or "not known"), onset.why))
+    page.field("phase", words.phase(facts.phase) if facts.phase else "")
+    page.field("collective", words.collective(facts.collective) if facts.collective else "")
+    page.field("job", words.job(facts.job))
+
+
+def _remedies(page: _Page, diagnosis: Diagnosis) -> None:
+    for heading, steps in words.remedy_groups(diagnosis.remedies):
+        page.heading(heading)
+        for number, step in steps:
+            _step(page, number, step)
+
+
+def _step(page: _Page, number: int, step: RemedyStep) -> None:
+    first = f"  {number}. "
+    page.paragraph(Text(words.sentence(step.do)), first=first)
+    if step.why:
+        page.paragraph(Text(words.sentence(step.why), style="dim"), first=" " * len(first))
+    page.verbatim(step.command, len(first) + 2, "cyan")
+
+
+def _advice(page: _Page, diagnosis: Diagnosis) -> None:
+    if diagnosis.verdict not in ("hung", "failed"):
+        return
+    page.heading("Would a longer timeout help?")
+    page.paragraph(Text(words.longer_timeout(diagnosis)), first="  ")
+    page.heading("Restart")
+    page.paragraph(Text(words.restart(diagnosis)), first="  ")
+
+
+def _evidence(page: _Page, evidence: list[Evidence]) -> None:
+    if not evidence:
+        return
+    page.heading("Evidence")
+    for item in evidence[:MAX_EVIDENCE]:
+        text = Text(words.place(item.source, item.line), style="magenta")
+        if item.why:
+            text.append(f"  {words.sentence(item.why)}", style="not magenta")
+        page.paragraph(text, first="  ", indent=4)
+        page.quote(item.text, 4)
+    _more(page, len(evidence) - MAX_EVIDENCE)
+
+
+def _chain(page: _Page, chain: list[ChainLink]) -> None:
+    if not chain:
+        return
+    page.heading("What happened, in order")
+    shown = words.in_time_order(chain)[:MAX_CHAIN]
+    dates = words.several_days(shown)
+    times = [words.moment(link, with_date=dates) for link in shown]
+    ranks = ["" if link.rank is None else f"rank {link.rank}" for link in shown]
+    wide, rank_wide = max(map(len, times)), max(map(len, ranks))
+    for link, time, rank in zip(shown, times, ranks, strict=True):
+        columns = [f"{time:<{wide}}"] * bool(wide) + [f"{rank:<{rank_wide}}"] * bool(rank_wide)
+        text = Text(words.sentence(link.event))
+        where = words.place(link.source, link.line)
+        if where:
+            text.append(f" [{where}]", style="magenta")
+        page.paragraph(text, first="  " + "".join(f"{column}  " for column in columns))
+    _more(page, len(chain) - MAX_CHAIN)
+
+
+def _alternatives(page: _Page, diagnosis: Diagnosis) -> None:
+    if not diagnosis.alternatives:
+        return
+    unknown = diagnosis.verdict == "unknown"
+    page.heading("What it may be" if unknown else "Why not something else")
+    for other in diagnosis.alternatives[:MAX_ALTERNATIVES]:
+        text = Text(other.cause, style="bold")
+        text.append(f" ({other.confidence} confidence): ", style="not bold")
+        text.append(words.sentence(other.why_not), style="not bold")
+        page.paragraph(text, first="  ", indent=4)
+    _more(page, len(diagnosis.alternatives) - MAX_ALTERNATIVES)
+
+
+def _missing_evidence(page: _Page, diagnosis: Diagnosis) -> None:
+    if not diagnosis.missing_evidence:
+        return
+    page.heading("What would settle it")
+    for item in diagnosis.missing_evidence:
+        page.paragraph(Text(words.sentence(item.what)), first="  - ")
+        page.paragraph(Text(words.sentence(item.how), style="dim"), first="    ")
+
+
+def _more(page: _Page, count: int) -> None:
+    if count > 0:
+        page.paragraph(Text(f"… and {count} more in the JSON output", style="dim"), first="  ")

@@ -1,0 +1,203 @@
+"""The sentences that all reports share, as plain text. Input is a diagnosis made `safe`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from diagnose.diagnosis import ChainLink, Collective, Culprits, Diagnosis, JobFacts, RemedyStep
+
+MAX_RUNS = 16  # of ranks in one folded list
+MAX_NAMES = 8  # of hosts in one list
+
+KINDS = {
+    "missing": "never joined",
+    "mismatched": "did something else than the others",
+    "crashed": "died",
+    "slow": "late, but still moving",
+    "stuck_host": "stuck in host code",
+    "stuck_device": "stuck on the GPU",
+}
+RESTART = {
+    "retry": "restart as it is",
+    "retry_elsewhere": "restart on other hosts",
+    "fix_first": "fix first, then restart",
+    "none": "no restart needed",
+}
+PHASES = {
+    "init": "initialisation",
+    "model_load": "model loading",
+    "checkpoint": "checkpointing",
+}
+REMEDY_GROUPS = {"now": "What to do now", "fix": "To fix it", "prevent": "To prevent it next time"}
+
+_FRACTION = re.compile(r"(\.\d{1,3})\d*")
+
+
+def fold_ranks(ranks: Iterable[int]) -> str:
+    """Sorted, folded, without repeats: `0-6,8-15`. Very ragged lists end in a count."""
+    numbers = sorted(set(ranks))
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    shown = runs if len(runs) <= MAX_RUNS else runs[: MAX_RUNS - 1]
+    text = ",".join(_run(first, last) for first, last in shown)
+    return text if len(shown) == len(runs) else f"{text},… ({len(numbers)} ranks)"
+
+
+def ranks_phrase(ranks: Sequence[int]) -> str:
+    """`rank 3` or `ranks 0-6,8`."""
+    return f"rank{'s' if len(set(ranks)) > 1 else ''} {fold_ranks(ranks)}"
+
+
+def names(items: Sequence[str], limit: int = MAX_NAMES) -> str:
+    """`a, b, c`, or `a, b and 5 more` when there are more than `limit`."""
+    if len(items) <= limit:
+        return ", ".join(items)
+    return f"{', '.join(items[: limit - 1])} and {len(items) - limit + 1} more"
+
+
+def sentence(text: str) -> str:
+    """`text` with a capital first letter and a full stop, where it lacks them."""
+    if not text:
+        return text
+    first_word = text.split(maxsplit=1)[0]
+    if first_word.isalpha() and first_word.islower():
+        text = text[0].upper() + text[1:]
+    return text if text[-1] in ".!?…:" else f"{text}."
+
+
+def joined(*parts: str) -> str:
+    """The non-empty parts as one text of sentences."""
+    return " ".join(sentence(part) for part in parts if part)
+
+
+def when(time: str) -> str:
+    """An ISO 8601 time for people: a space instead of the T, milliseconds at most."""
+    return _FRACTION.sub(r"\1", time.replace("T", " ", 1), count=1)
+
+
+def confidence(diagnosis: Diagnosis) -> str:
+    """`high confidence`; empty for verdicts where it would say nothing (unknown)."""
+    return "" if diagnosis.verdict == "unknown" else f"{diagnosis.root_cause.confidence} confidence"
+
+
+def culprits(found: Culprits) -> str:
+    """Who is to blame: `rank 3 on node7, died`; empty when nobody is named."""
+    ranks = ranks_phrase(found.ranks) if found.ranks else ""
+    hosts = names(found.hosts)
+    who = f"{ranks} on {hosts}" if ranks and hosts else ranks or hosts
+    return f"{who}, {KINDS[found.kind]}" if who and found.kind else who
+
+
+def phase(name: str) -> str:
+    """A phase as a word of prose."""
+    return PHASES.get(name, name)
+
+
+def collective(found: Collective) -> str:
+    """`ALLREDUCE, sequence number 2, group default: ranks 1-7 joined, rank 0 did not`."""
+    what = [found.op or "a collective"]
+    if found.seq is not None:
+        what.append(f"sequence number {found.seq}")
+    if found.group:
+        what.append(f"group {found.group}")
+    sides = []
+    if found.joined:
+        sides.append(f"{ranks_phrase(found.joined)} joined")
+    if found.missing:
+        absent = ranks_phrase(found.missing)
+        sides.append(f"{absent} did not" if found.joined else f"{absent} did not join")
+    return ", ".join(what) + (": " + ", ".join(sides) if sides else "")
+
+
+def longer_timeout(diagnosis: Diagnosis) -> str:
+    """The answer to "would a longer timeout help?" as a sentence."""
+    return {
+        "yes": "Yes: the ranks that are late were still moving.",
+        "no": "No: the job would wait longer and end the same way.",
+        "unknown": "The evidence does not tell.",
+    }[diagnosis.longer_timeout_helps]
+
+
+def restart(diagnosis: Diagnosis) -> str:
+    """Restart advice as sentences."""
+    advice = diagnosis.restart
+    text = RESTART[advice.advice]
+    if advice.exclude_hosts:
+        text += f", without {names(advice.exclude_hosts)}"
+    return joined(text, advice.why)
+
+
+def job(facts: JobFacts) -> str:
+    """What is known of the job: `8 ranks on 2 hosts, 2 attempts; axolotl, torch 2.3`."""
+    size = []
+    if facts.world_size:
+        size.append(f"{facts.world_size} rank{'s' if facts.world_size > 1 else ''}")
+    if facts.hosts:
+        size.append(f"on {names(facts.hosts, 4)}")
+    parts = [" ".join(size)] if size else []
+    if facts.attempts > 1:
+        parts.append(f"{facts.attempts} attempts")
+    software = [
+        *(name for name in facts.frameworks if name not in facts.versions),
+        *(f"{name} {version}" for name, version in facts.versions.items()),
+    ]
+    if software:
+        parts.append(names(software))
+    if facts.ranks_seen and facts.world_size:
+        absent = set(range(min(facts.world_size, 1 << 20))) - set(facts.ranks_seen)
+        if absent:
+            parts.append(f"nothing seen of {ranks_phrase(sorted(absent))}")
+    return "; ".join(parts)
+
+
+def moment(link: ChainLink, *, with_date: bool) -> str:
+    """The time of a link of the causal chain; the date only when asked for."""
+    if link.time is None:
+        return ""
+    text = when(link.time)
+    return text if with_date else text.rpartition(" ")[2]
+
+
+def several_days(links: Sequence[ChainLink]) -> bool:
+    """Whether the chain spans more than one date."""
+    return len({link.time[:10] for link in links if link.time}) > 1
+
+
+def in_time_order(links: Sequence[ChainLink]) -> list[ChainLink]:
+    """The chain by time; links without one stay behind the link they follow."""
+    keyed = []
+    last = ""
+    for link in links:
+        last = link.time or last
+        keyed.append((last, link))
+    return [link for _, link in sorted(keyed, key=lambda pair: pair[0])]
+
+
+def place(source: str | None, line: int | None) -> str:
+    """`file:line`, or what there is of it."""
+    if source is None:
+        return ""
+    return source if line is None else f"{source}:{line}"
+
+
+def remedy_groups(
+    steps: Sequence[RemedyStep],
+) -> Iterator[tuple[str, list[tuple[int, RemedyStep]]]]:
+    """Each heading with its steps, numbered through over all groups, in the order of urgency."""
+    number = 0
+    for group, heading in REMEDY_GROUPS.items():
+        mine = [step for step in steps if step.when == group]
+        if mine:
+            yield heading, list(enumerate(mine, start=number + 1))
+            number += len(mine)
+
+
+def _run(first: int, last: int) -> str:
+    if first == last:
+        return str(first)
+    return f"{first},{last}" if last == first + 1 else f"{first}-{last}"

@@ -1,0 +1,230 @@
+"""One pass of the catalog over a source's bytes; Python objects only for lines that matched.
+
+The cost of a scan is that of Hyperscan plus what matched. Of a signature that floods a source
+only the first and the last lines are kept (the count stays exact); of thin signatures the first
+in each chunk, and at the end of the source the last of each author.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from diagnose.catalog.matcher import Matcher
+from diagnose.ingest.source import Chunk, Source
+from diagnose.parse.prefix import Prefix, peel
+
+# How far a line's start and end are looked for around a match, and how much of it is kept.
+LINE_WINDOW = 8192
+TEXT_LIMIT = 4096
+# Lines kept of one pattern in one source: this many from its start and from its end.
+KEEP_FIRST = 2000
+KEEP_LAST = 1000
+_EDGE_LINES = 4
+
+# What sets the authors of interleaved lines apart, without parsing them: launcher and rank tags.
+_AUTHOR = re.compile(
+    rb"(?:\[\d+,\d+\]<\w+>:|\[[A-Za-z_]*\d+\]:?(?:<\w+>:)?| *\d+: |\([\w ]*pid=[^)]*\)"
+    rb"|[\w.-]+:\d+:\d+ |[\w-]+: (?=\[))+"
+)
+
+
+@dataclass(slots=True)
+class Line:
+    """One line that matched: its place, its clean text, its prefixes and what matched.
+
+    `matches` holds (signature number, captures). `text` is bounded by TEXT_LIMIT.
+    """
+
+    line: int
+    offset: int
+    text: str
+    prefix: Prefix
+    matches: list[tuple[int, dict[str, str]]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class SourceScan:
+    """What one source gave: matched lines in order, exact counts, its first and last lines.
+
+    `counts` maps signature numbers to the number of lines (in thin signatures: of chunks) they
+    matched. `edges` holds the first and the last few non-empty lines, matched or not.
+    """
+
+    source: Source
+    lines: list[Line] = field(default_factory=list)
+    edges: list[Line] = field(default_factory=list)
+    counts: Counter[int] = field(default_factory=Counter)
+    total_lines: int = 0
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Raw:
+    """A matched segment before anything was decoded."""
+
+    line: int
+    offset: int
+    data: bytes
+    patterns: tuple[int, ...]
+
+
+def scan_source(source: Source, matcher: Matcher) -> SourceScan:
+    """Scan one source to its end; what cannot be read becomes `problem`, never an exception."""
+    result = SourceScan(source)
+    kept: list[_Raw] = []
+    flood: dict[int, deque[_Raw]] = {}
+    seen: Counter[int] = Counter()
+    thin = {n for n, p in enumerate(matcher.patterns) if matcher.signatures[p.signature].thin}
+    # The last two chunks in which a thin signature matched: where every author's last word is.
+    recent: deque[Chunk] = deque(maxlen=2)
+    last: Chunk | None = None
+    try:
+        for chunk in source.chunks():
+            if last is None:
+                result.edges += _edge_lines(chunk, first=True)
+            last = chunk
+            hits = matcher.scan(chunk.data)
+            for raw in _segments(chunk, hits):
+                first = raw.patterns[0]
+                seen[first] += 1
+                if seen[first] <= KEEP_FIRST:
+                    kept.append(raw)
+                else:
+                    flood.setdefault(first, deque(maxlen=KEEP_LAST)).append(raw)
+            if any(number in thin for number, _ in hits):
+                recent.append(chunk)
+            result.total_lines = chunk.first_line - 1 + chunk.data.count(b"\n")
+            if chunk.lines:
+                result.total_lines = chunk.lines[-1]
+    except (OSError, EOFError, ValueError) as error:
+        result.problem = f"reading stopped: {error}"
+    for chunk in recent:
+        kept += _last_per_author(chunk, matcher.scan_thin(chunk.data))
+    for queue in flood.values():
+        kept += queue
+    if last is not None:
+        result.edges += _edge_lines(last, first=False)
+    result.lines = list(_confirm(kept, matcher, result.counts))
+    for number, extra in _uncounted(seen, flood).items():
+        result.counts[matcher.patterns[number].signature] += extra
+    return result
+
+
+def _uncounted(seen: Counter[int], flood: dict[int, deque[_Raw]]) -> dict[int, int]:
+    """Lines of each flooding pattern that were dropped, by pattern number."""
+    return {number: seen[number] - KEEP_FIRST - len(flood[number]) for number in flood}
+
+
+def _segments(chunk: Chunk, hits: Iterable[tuple[int, int]]) -> Iterator[_Raw]:
+    """The segments (lines, cut at carriage returns too) around the hits, in order."""
+    data = chunk.data
+    counted_to, newlines = 0, 0
+    start = end = -1
+    patterns: list[int] = []
+    for number, to in hits:
+        if to <= end:
+            if number not in patterns:
+                patterns.append(number)
+            continue
+        if patterns:
+            newlines += data.count(b"\n", counted_to, start)
+            counted_to = start
+            yield _raw(chunk, start, end, newlines, patterns)
+        start, end = _bounds(data, to)
+        patterns = [number]
+    if patterns:
+        newlines += data.count(b"\n", counted_to, start)
+        yield _raw(chunk, start, end, newlines, patterns)
+
+
+def _bounds(data: bytes, to: int) -> tuple[int, int]:
+    low = max(0, to - LINE_WINDOW)
+    newline = data.rfind(b"\n", low, to)
+    start = newline + 1 if newline >= 0 else low
+    start = max(start, data.rfind(b"\r", start, max(start, to - 1)) + 1)
+    high = min(len(data), to + LINE_WINDOW)
+    newline = data.find(b"\n", to, high)
+    end = newline if newline >= 0 else high
+    bare = data.find(b"\r", to, end)
+    return start, bare if bare >= 0 else end
+
+
+def _raw(chunk: Chunk, start: int, end: int, newlines: int, patterns: list[int]) -> _Raw:
+    if chunk.lines is not None:
+        line = chunk.lines[min(newlines, len(chunk.lines) - 1)]
+    else:
+        line = chunk.first_line + newlines
+    if chunk.raw_offsets is not None:
+        offset = chunk.raw_offsets[min(newlines, len(chunk.raw_offsets) - 1)]
+    else:
+        offset = chunk.offset + start
+    return _Raw(line, offset, chunk.data[start:end], tuple(patterns))
+
+
+def _last_per_author(chunk: Chunk, hits: list[tuple[int, int]]) -> list[_Raw]:
+    """The last segment of every (author, pattern) among the hits of a chunk."""
+    wanted: dict[tuple[bytes, int], int] = {}
+    data = chunk.data
+    for number, to in reversed(hits):
+        newline = data.rfind(b"\n", max(0, to - LINE_WINDOW), to)
+        tag = _AUTHOR.match(data, newline + 1, newline + 129)
+        wanted.setdefault((tag.group() if tag else b"", number), to)
+    chosen = sorted((to, number) for (_, number), to in wanted.items())
+    return list(_segments(chunk, [(number, to) for to, number in chosen]))
+
+
+def _confirm(kept: list[_Raw], matcher: Matcher, counts: Counter[int]) -> Iterator[Line]:
+    """Decode, peel and confirm the kept segments, each place once, in the order of the source."""
+    kept.sort(key=lambda raw: (raw.offset, raw.line))
+    merged: list[_Raw] = []
+    for raw in kept:
+        if merged and (merged[-1].offset, merged[-1].line) == (raw.offset, raw.line):
+            both = dict.fromkeys((*merged[-1].patterns, *raw.patterns))
+            merged[-1] = _Raw(raw.line, raw.offset, raw.data, tuple(both))
+        else:
+            merged.append(raw)
+    for raw in merged:
+        text = _text(raw.data)
+        line = Line(raw.line, raw.offset, text, peel(text))
+        found: dict[int, dict[str, str]] = {}
+        for number in raw.patterns:
+            signature = matcher.patterns[number].signature
+            if signature in found:
+                continue
+            captures = matcher.confirm(number, text, line.prefix.message)
+            if captures is not None:
+                found[signature] = captures
+        if found:
+            line.matches = list(found.items())
+            counts.update(found.keys())
+            yield line
+
+
+def _text(data: bytes) -> str:
+    if len(data) > TEXT_LIMIT:
+        half = TEXT_LIMIT // 2
+        return f"{data[:half].decode(errors='replace')} … {data[-half:].decode(errors='replace')}"
+    return data.decode(errors="replace")
+
+
+def _edge_lines(chunk: Chunk, *, first: bool) -> list[Line]:
+    """The first or last few non-empty lines of a chunk, with what their prefixes say."""
+    data = chunk.data
+    rows = data[:LINE_WINDOW].split(b"\n") if first else data[-LINE_WINDOW:].split(b"\n")
+    if not first and len(data) > LINE_WINDOW:
+        rows = rows[1:]
+    total = data.count(b"\n") + (0 if data.endswith(b"\n") else 1)
+    base = 0 if first else total - (len(rows) - (1 if rows and not rows[-1] else 0))
+    lines = []
+    for index, row in enumerate(rows):
+        pieces = [piece for piece in row.split(b"\r") if piece.strip()]
+        if not pieces:
+            continue
+        number = base + index
+        text = _text(pieces[0] if first else pieces[-1])
+        mapped = chunk.lines[min(number, len(chunk.lines) - 1)] if chunk.lines else None
+        lines.append(Line(mapped or chunk.first_line + number, chunk.offset, text, peel(text)))
+    return lines[:_EDGE_LINES] if first else lines[-_EDGE_LINES:]

@@ -1,0 +1,342 @@
+"""The timeline: one typed frame with a row per event, and the rank table made from it.
+
+Columns (missing is NA), sorted by (time, source, line) where `time` runs forward inside a source:
+
+    time                 datetime64[ns]  as logged, on the job's clock; NaT where the line has none
+    source, line, offset category, int64, int64   1-based line, byte offset of its start
+    attempt              Int16           0-based
+    rank, local_rank, group_rank, host, pid       who; `group_rank` is a rank inside a process group
+    kind                 category        collective, exit, exception, frame, restart, phase,
+                                         progress, fact, signature, edge (first / last lines)
+    signature, role, severity            which catalog entry, its causal role, how bad
+    cause, strength, tells               of the entry: cause class, weight, hook for inference
+    phase                category        of phase markers and frames
+    group, op, seq, size_in, size_out, timeout_ms, elapsed_ms     of collectives
+    step                 Int64           of progress
+    text                 str             the line, bounded
+    fields               object          named captures (dict)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pandas as pd
+
+from diagnose.catalog.schema import Signature
+from diagnose.parse.clock import resolve
+from diagnose.scan import Line, SourceScan
+
+_DTYPES: dict[str, str] = {
+    "line": "int64",
+    "offset": "int64",
+    "attempt": "Int16",
+    "rank": "Int32",
+    "local_rank": "Int16",
+    "group_rank": "Int32",
+    "task": "Int32",
+    "pid": "Int64",
+    "seq": "Int64",
+    "size_in": "Int64",
+    "size_out": "Int64",
+    "timeout_ms": "Int64",
+    "elapsed_ms": "Int64",
+    "step": "Int64",
+}
+_CATEGORIES = (
+    "source", "host", "kind", "signature", "role", "severity", "cause", "strength", "tells",
+    "phase", "group", "op",
+)  # fmt: skip
+COLUMNS = (
+    "time", "source", "line", "offset", "attempt", "rank", "local_rank", "group_rank", "task",
+    "host", "pid", "kind", "signature", "role", "severity", "cause", "strength", "tells", "phase",
+    "group", "op", "seq", "size_in", "size_out", "timeout_ms", "elapsed_ms", "step", "text",
+    "fields",
+)  # fmt: skip
+_TEXT_LIMIT = 1000
+_STAMP_COLUMNS = ("ns", "has_date", "has_year", "utc_offset_s", "boot", "mtime")
+
+_KIND_OF_TELLS = {
+    "timeout": "collective", "frontier": "collective", "notified": "collective",
+    "missing": "collective", "joined": "collective", "mismatch": "collective",
+    "exit": "exit", "exception": "exception", "frame": "frame", "restart": "restart",
+}  # fmt: skip
+_KIND_OF_ROLE = {"phase": "phase", "progress": "progress"}
+_SEVERITY = {"cause": "error", "effect": "error", "aftermath": "warning", "context": "info"}
+# A captured rank is the subject of these lines; elsewhere it may be somebody else's.
+_SUBJECT = frozenset({"exit", "rank_map", "finished", "exception", "teardown", "frontier"})
+
+
+def build(scans: Sequence[SourceScan], signatures: Sequence[Signature]) -> pd.DataFrame:
+    """The timeline of a job from what its sources gave."""
+    rows: list[dict[str, Any]] = []
+    for scan in scans:
+        for line in scan.lines:
+            rows += _rows(scan, line, signatures)
+        rows += [_row(scan, line) | {"kind": "edge"} for line in scan.edges]
+    if not rows:
+        return _typed(pd.DataFrame(columns=[*COLUMNS]))
+    frame = pd.DataFrame(rows)
+    frame["time"] = resolve(frame[["source", "line", *_STAMP_COLUMNS]])
+    frame = _ordered(frame)
+    frame["attempt"] = _attempts(frame)
+    _name_authors(frame)
+    return _typed(frame)
+
+
+def captured_ranks(text: str | None) -> list[int]:
+    """The ranks of a captured list such as "0, 3", "0-3,7" or "{1}"; bounded, sorted."""
+    ranks: set[int] = set()
+    for low, high in re.findall(r"(\d{1,6})(?:\s*-\s*(\d{1,6}))?", text or ""):
+        if high:
+            ranks.update(range(int(low), min(int(high), int(low) + 100_000) + 1))
+        else:
+            ranks.add(int(low))
+    return sorted(ranks)
+
+
+def _rows(scan: SourceScan, line: Line, signatures: Sequence[Signature]) -> Iterable[dict[str, Any]]:
+    found = [(signatures[number], captures) for number, captures in line.matches]
+    specific = any(
+        not s.generic and s.role in ("cause", "effect", "aftermath") for s, _ in found
+    )
+    for signature, captures in found:
+        if signature.generic and specific:
+            continue
+        yield _row(scan, line) | _event(signature, captures)
+
+
+def _row(scan: SourceScan, line: Line) -> dict[str, Any]:
+    prefix, source, stamp = line.prefix, scan.source, line.prefix.stamp
+    return {
+        "source": source.name,
+        "line": line.line,
+        "offset": line.offset,
+        "attempt": source.attempt,
+        "rank": prefix.rank if prefix.rank is not None else source.rank,
+        "local_rank": prefix.local_rank if prefix.local_rank is not None else source.local_rank,
+        "group_rank": prefix.group_rank,
+        "task": prefix.task if prefix.task is not None else source.task,
+        "node": source.node,
+        "host": prefix.host or source.host,
+        "pid": prefix.pid,
+        "dev": prefix.dev,
+        "repeated": prefix.repeated,
+        "text": line.text[:_TEXT_LIMIT],
+        "ns": stamp.ns if stamp else None,
+        "has_date": stamp.has_date if stamp else True,
+        "has_year": stamp.has_year if stamp else True,
+        "utc_offset_s": stamp.utc_offset_s if stamp else None,
+        "boot": stamp.boot if stamp else False,
+        "mtime": source.mtime,
+        "fields": {},
+    }
+
+
+def _event(signature: Signature, captures: dict[str, str]) -> dict[str, Any]:
+    tells = signature.tells
+    kind = _KIND_OF_TELLS.get(tells or "") or _KIND_OF_ROLE.get(signature.role)
+    event: dict[str, Any] = {
+        "kind": kind or ("fact" if signature.facts else "signature"),
+        "signature": signature.id,
+        "role": signature.role,
+        "severity": _SEVERITY.get(signature.role, "info"),
+        "cause": signature.cause or None,
+        "strength": signature.strength,
+        "tells": tells,
+        "phase": signature.phase,
+        "ends_phase": signature.ends_phase,
+        "fields": captures,
+        "group": captures.get("group"),
+        "op": captures.get("op"),
+        "seq": _int(captures.get("seq")),
+        "size_in": _int(captures.get("numel_in")),
+        "size_out": _int(captures.get("numel_out")),
+        "timeout_ms": _milliseconds(captures, "timeout"),
+        "elapsed_ms": _milliseconds(captures, "elapsed"),
+        "step": _int(captures.get("step")),
+    }
+    if tells in _SUBJECT:
+        for key in ("rank", "local_rank", "pid"):
+            if key in captures:
+                event[key] = _int(captures[key])
+        if "host" in captures:
+            event["host"] = captures["host"]
+    if tells == "rank_map" and "rank" in captures:
+        event["mapped_rank"] = _int(captures["rank"])
+    if "group_rank" in captures and tells != "missing":
+        event["group_rank"] = _int(captures["group_rank"])
+    return event
+
+
+def _int(text: str | None) -> int | None:
+    if text is None:
+        return None
+    digits = text.strip().replace(",", "").replace("_", "")
+    scale = {"k": 1_000, "m": 1_000_000, "g": 1_000_000_000}.get(digits[-1:].lower())
+    try:
+        value = int(float(digits[:-1]) * scale) if scale else int(digits, 0)
+    except ValueError:
+        try:
+            value = int(digits)  # a leading zero
+        except ValueError:
+            return None
+    return value if -(2**62) < value < 2**62 else None
+
+
+def _milliseconds(captures: dict[str, str], name: str) -> int | None:
+    if f"{name}_ms" in captures:
+        return _int(captures[f"{name}_ms"])
+    try:
+        seconds = float(captures[f"{name}_s"]) if f"{name}_s" in captures else None
+    except ValueError:
+        seconds = None
+    if seconds is None and name == "elapsed" and "elapsed" in captures:
+        seconds = clock_seconds(captures["elapsed"])
+    return None if seconds is None or seconds > 1e12 else int(seconds * 1000)
+
+
+def clock_seconds(text: str) -> float | None:
+    """Seconds of a progress bar's elapsed time, `[D day, ][H:]MM:SS`."""
+    parts = re.findall(r"\d+", text)
+    if not parts or len(parts) > 4 or any(len(part) > 9 for part in parts):
+        return None
+    seconds = 0.0
+    for part, unit in zip(reversed(parts), (1, 60, 3600, 86400), strict=False):
+        seconds += int(part) * unit
+    return seconds
+
+
+def _ordered(frame: pd.DataFrame) -> pd.DataFrame:
+    """Rows in time order; inside a source the order of its lines always holds.
+
+    The clock of a source is made to run forward (a line printed with an older time, or with none,
+    happened no earlier than the line before it), then the sources are merged by it.
+    """
+    frame = frame.sort_values(["source", "line", "offset"], kind="stable")
+    running = frame.groupby("source", sort=False)["time"].transform(lambda t: t.cummax().ffill())
+    running = running.groupby(frame["source"], sort=False).bfill()
+    order = pd.DataFrame({"time": running, "source": frame["source"], "line": frame["line"]})
+    order = order.sort_values(["time", "source", "line"], kind="stable", na_position="last")
+    return frame.loc[order.index].reset_index(drop=True)
+
+
+def _attempts(frame: pd.DataFrame) -> pd.Series:
+    """Attempt of each row: from the folder, else the number of restarts seen before it."""
+    tells = frame["tells"] if "tells" in frame else pd.Series(None, index=frame.index)
+    restarted = (tells == "restart").fillna(False).astype("int16")
+    counted = restarted.cumsum() - restarted
+    named = pd.to_numeric(frame["attempt"], errors="coerce")
+    return named.fillna(counted)
+
+
+def _name_authors(frame: pd.DataFrame) -> None:
+    """Fill `rank` from maps learnt in the log, launcher tasks and local ranks.
+
+    In order: the line's own rank, host:pid or pid seen with a rank, local rank seen with a rank
+    in the same source, the task id of a launcher that starts one task per rank, and the local
+    rank when the whole job is on one node. The rank inside a group stands in for the global one
+    only where nothing else names ranks.
+    """
+    for column in ("mapped_rank", "node", "group_rank"):
+        if column not in frame:
+            frame[column] = None
+    rank = pd.to_numeric(frame["rank"], errors="coerce")
+    rank = rank.fillna(pd.to_numeric(frame["mapped_rank"], errors="coerce"))
+    frame["rank"] = rank
+    for keys in (["attempt", "host", "pid"], ["attempt", "pid"], ["source", "local_rank"]):
+        _fill_by(frame, keys)
+    if frame["local_rank"].isna().all() or _tasks_are_ranks(frame):
+        frame["rank"] = frame["rank"].fillna(pd.to_numeric(frame["task"], errors="coerce"))
+    if _single_node(frame):
+        frame["rank"] = frame["rank"].fillna(pd.to_numeric(frame["local_rank"], errors="coerce"))
+    in_group = pd.to_numeric(frame["group_rank"], errors="coerce")
+    if frame["rank"].isna()[in_group.notna()].all():
+        frame["rank"] = frame["rank"].fillna(in_group)
+
+
+def _fill_by(frame: pd.DataFrame, keys: list[str]) -> None:
+    known = frame.dropna(subset=[*keys, "rank"])
+    if known.empty or not frame["rank"].isna().any():
+        return
+    counts = known.groupby(keys)["rank"].agg(["nunique", "first"])
+    certain = counts.loc[counts["nunique"] == 1, "first"]
+    if certain.empty:
+        return
+    index = pd.MultiIndex.from_frame(frame[keys])
+    frame["rank"] = frame["rank"].fillna(
+        pd.Series(certain.reindex(index).to_numpy(), index=frame.index)
+    )
+
+
+def _tasks_are_ranks(frame: pd.DataFrame) -> bool:
+    """One task per rank: no task prints more than one local rank."""
+    per_task = frame.dropna(subset=["task"]).groupby("task")["local_rank"].nunique()
+    return bool((per_task <= 1).all())
+
+
+def _single_node(frame: pd.DataFrame) -> bool:
+    hosts = frame["host"].dropna().nunique()
+    nodes = frame["node"].dropna().nunique()
+    tasks = 0 if _tasks_are_ranks(frame) else frame["task"].dropna().nunique()
+    ranks = pd.to_numeric(frame["rank"], errors="coerce").max()
+    local = pd.to_numeric(frame["local_rank"], errors="coerce").max()
+    beyond = bool(ranks > local) if ranks == ranks and local == local else False
+    return hosts <= 1 and nodes <= 1 and tasks <= 1 and not beyond
+
+
+def _typed(frame: pd.DataFrame) -> pd.DataFrame:
+    frame = frame.reindex(columns=[*COLUMNS, "ends_phase", "repeated"])
+    frame["time"] = pd.to_datetime(frame["time"])
+    for column, dtype in _DTYPES.items():
+        numbers = pd.to_numeric(frame[column], errors="coerce")
+        if dtype != "int64":
+            limit = {"Int16": 2**15, "Int32": 2**31}.get(dtype, 2**63)
+            numbers = numbers.where(numbers.abs() < limit)
+        frame[column] = numbers.astype(dtype)
+    for column in _CATEGORIES:
+        frame[column] = frame[column].astype("category")
+    frame["text"] = frame["text"].astype("str")
+    frame["ends_phase"] = frame["ends_phase"].fillna(False).astype(bool)
+    frame["repeated"] = pd.to_numeric(frame["repeated"]).fillna(1).astype("int64")
+    return frame
+
+
+def rank_table(timeline: pd.DataFrame) -> pd.DataFrame:
+    """One row a rank (index `rank`): host, pid, first and last time, last step and phase, exit.
+
+    Columns: host, pid, first_time, last_time, last_step, last_phase, enqueued, completed
+    (last collective per the status lines), exit (exit code or negative signal), log_present.
+    """
+    known = timeline.dropna(subset=["rank"])
+    grouped = known.groupby("rank")
+    table = pd.DataFrame(
+        {
+            "host": grouped["host"].agg(_first),
+            "pid": grouped["pid"].agg(_first),
+            "first_time": grouped["time"].min(),
+            "last_time": grouped["time"].max(),
+            "last_step": grouped["step"].agg(_last),
+            "last_phase": grouped["phase"].agg(_last),
+        }
+    )
+    for name in ("enqueued", "completed"):
+        values = known["fields"].map(lambda fields, key=name: _int(fields.get(key)))
+        table[name] = values.groupby(known["rank"]).max().astype("Int64")
+    exits = known[known["kind"] == "exit"]
+    codes = exits["fields"].map(lambda fields: _int(fields.get("exitcode")))
+    table["exit"] = codes.groupby(exits["rank"]).first().astype("Int64")
+    table["log_present"] = True
+    return table
+
+
+def _first(values: pd.Series) -> Any:
+    present = values.dropna()
+    return present.iloc[0] if len(present) else None
+
+
+def _last(values: pd.Series) -> Any:
+    present = values.dropna()
+    return present.iloc[-1] if len(present) else None
