@@ -1,3 +1,39 @@
-"""diagnose: why did a distributed training job hang or die, who is to blame, what now?"""
+"""diagnose: why did a distributed training job hang or die, who is to blame, what now?
+
+    import diagnose
+
+    job = diagnose.load("logs/")
+    job.timeline            # DataFrame, one row an event
+    job.ranks               # DataFrame, one row a rank
+    diagnose.diagnose(job)  # Diagnosis
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from diagnose.diagnosis import Diagnosis
+    from diagnose.infer import diagnose
+    from diagnose.job import Job, load, load_text
+
+__all__ = ["Diagnosis", "Job", "__version__", "diagnose", "load", "load_text"]
+
+_HOME = {
+    "Diagnosis": "diagnose.diagnosis",
+    "Job": "diagnose.job",
+    "diagnose": "diagnose.infer",
+    "load": "diagnose.job",
+    "load_text": "diagnose.job",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # pandas takes a third of a second to import; `diagnose --help` does not need it.
+    if name not in _HOME:
+        raise AttributeError(f"module 'diagnose' has no attribute {name!r}")
+    import importlib  # noqa: PLC0415
+
+    return getattr(importlib.import_module(_HOME[name]), name)

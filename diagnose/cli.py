@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -21,6 +21,7 @@ from diagnose.errors import InputError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from diagnose.catalog.schema import KnownIssue, Signature
     from diagnose.diagnosis import Diagnosis
 
 EXIT_FAILURE_FOUND = 1  # with --exit-code: the job hung or failed
@@ -66,9 +67,7 @@ ColorOption = Annotated[Color, typer.Option("--color", help="When to use colour.
 @app.callback(invoke_without_command=True)
 def _root(
     context: typer.Context,
-    version: Annotated[
-        bool, typer.Option("--version", help="Print the version and end.")
-    ] = False,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and end.")] = False,
 ) -> None:
     """Tell why a distributed training job hung or died, who is to blame and what to do now."""
     if version:
@@ -82,7 +81,7 @@ def triage(
     paths: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="[PATH]...", help="Logs, job folders or archives; without any: standard input."
+            metavar="PATH", help="Logs, job folders or archives; without any: standard input."
         ),
     ] = None,
     output: Annotated[Format, typer.Option("--format", help="What to print.")] = Format.terminal,
@@ -164,7 +163,8 @@ def catalog_show(
     from diagnose.report import catalog as report
 
     catalog = load_catalog(patterns or ())
-    entries = {e.id: e for e in (*catalog.signatures, *catalog.known_issues)}
+    entries: dict[str, Signature | KnownIssue] = {e.id: e for e in catalog.signatures}
+    entries |= {e.id: e for e in catalog.known_issues}
     found = entries.get(entry)
     if found is None:
         raise InputError(_unknown("id", entry, list(entries)))
@@ -175,7 +175,7 @@ def catalog_show(
 def catalog_check(
     directories: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[DIR]...", help="More folders of signatures to check."),
+        typer.Argument(metavar="DIR", help="More folders of signatures to check."),
     ] = None,
     patterns: Patterns = None,
 ) -> None:
@@ -207,9 +207,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
             standalone_mode=False,
         )
     except usage_error as error:
-        hint = "see diagnose --help"
-        message = getattr(error, "format_message", error.__str__)()
-        return _fail(f"{' '.join(message.split())} ({hint})", EXIT_UNUSABLE)
+        return _fail(_usage(error, sys.argv[1:] if arguments is None else arguments), EXIT_UNUSABLE)
     except InputError as error:
         return _fail(str(error), EXIT_UNUSABLE)
     except (typer.Abort, KeyboardInterrupt):
@@ -237,3 +235,87 @@ def _show(diagnosis: Diagnosis, output: Format, color: Color) -> None:
         from diagnose.report import terminal
 
         _print(color, lambda console: terminal.render(diagnosis, console))
+
+
+def _print(color: Color, draw: Callable[[Console], None]) -> None:
+    """Let `draw` print to a console that knows the terminal, then write what it printed."""
+    from rich.console import Console
+
+    console = Console(
+        color_system={Color.auto: "auto", Color.always: "standard", Color.never: None}[color],
+        force_terminal=True if color is Color.always else None,
+        highlight=False,
+        emoji=False,
+        markup=False,
+    )
+    with console.capture() as capture:
+        draw(console)
+    _write(capture.get())
+
+
+def _write(text: str, encoding: str | None = None) -> None:
+    """Write to stdout. A reader who has seen enough and closed the pipe is no error."""
+    encoding = encoding or sys.stdout.encoding or "utf-8"
+    data = text.encode(encoding, "replace")
+    try:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        # Python flushes stdout once more at exit; let that go nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _say(message: str) -> None:
+    """One line on stderr, beside the output proper."""
+    print(message, file=sys.stderr, flush=True)
+
+
+def _fail(message: str, status: int) -> int:
+    _say(f"diagnose: {_clean(message)}")
+    return status
+
+
+def _clean(text: str) -> str:
+    """Names and text from logs may stand in messages: one line, nothing hostile."""
+    from diagnose.report.safe import clean
+
+    return clean(text, limit=1000)
+
+
+def _unexpected(error: Exception) -> int:
+    from diagnose.catalog.load import CatalogError
+
+    if isinstance(error, CatalogError):
+        return _fail(str(error), EXIT_UNUSABLE)
+    if isinstance(error, OSError) and error.filename is not None:
+        return _fail(f"{error.filename}: {error.strerror}", EXIT_UNUSABLE)
+    if os.environ.get("DIAGNOSE_TRACEBACK"):
+        raise error
+    return _fail(
+        f"internal error, please report it: {type(error).__name__}: {error} "
+        "(DIAGNOSE_TRACEBACK=1 shows where)",
+        EXIT_BUG,
+    )
+
+
+def _usage(error: Exception, arguments: Sequence[str]) -> str:
+    """What is wrong with the command line, on one line, and where to look."""
+    message = getattr(error, "format_message", error.__str__)()
+    message = " ".join(message.replace("Value error, ", "").split())
+    if arguments and Path(arguments[0]).exists():
+        return f"{message} (to diagnose a file or folder: diagnose triage PATH)"
+    return f"{message} (see diagnose --help)"
+
+
+def _unknown(what: str, given: str, choices: Sequence[str]) -> str:
+    """A message for a name that does not exist: near ones, or all when they are few."""
+    from difflib import get_close_matches
+
+    message = f"unknown {what} {given!r}"
+    near = get_close_matches(given, choices, n=3, cutoff=0.5)
+    if near:
+        message += f"; did you mean {' or '.join(near)}?"
+    if len(choices) <= 60:
+        return f"{message}{'' if near else ';'} choose from {', '.join(choices)}"
+    return message if near else f"{message}; `diagnose catalog list` shows all {len(choices)}"

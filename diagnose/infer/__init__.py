@@ -1,0 +1,289 @@
+"""Timeline → Diagnosis: one step a module, each a function of frames.
+
+`diagnose` runs the steps in order: pick the attempt, gather facts, work out the collectives, the
+onset and the phase, collect candidates that the log states and those that follow from who stood
+where, rank them, and tell the winner with its evidence and advice.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from diagnose.catalog.schema import Catalog
+from diagnose.diagnosis import (
+    Collective,
+    Culprits,
+    Diagnosis,
+    JobFacts,
+    Onset,
+    RestartAdvice,
+    RootCause,
+    Verdict,
+)
+from diagnose.infer import advice, story
+from diagnose.infer.candidates import Candidate
+from diagnose.infer.collectives import Stall, Wait, fold_ranks, stalls
+from diagnose.infer.facts import Facts, gather
+from diagnose.infer.issues import Situation, known
+from diagnose.infer.onset import Activity, Start, find_activity, find_onset
+from diagnose.infer.ranking import THRESHOLD, borrow_culprits, confidence, merge, rank
+from diagnose.infer.said import exits, stated
+from diagnose.infer.stalled import inferred
+from diagnose.infer.stances import stances
+
+if TYPE_CHECKING:
+    from diagnose.job import Job
+
+_EFFECTS = ("timeout", "notified", "missing", "mismatch", "store_wait", "teardown", "joined")
+_HUNG = ("desync.", "slow.", "stall.", "data.preparation")
+_PHASE_OF_CLASS = {
+    "rendezvous.": "init", "data.preparation": "preprocessing", "slow.model_load": "model_load",
+    "slow.checkpoint": "checkpoint", "checkpoint.partial": "checkpoint",
+    "slow.evaluation": "evaluation", "slow.compile": "init",
+}  # fmt: skip
+
+
+def diagnose(job: Job) -> Diagnosis:
+    """The verdict on a job. Deterministic: the same events in any order give the same verdict."""
+    frame, attempts = _attempt(job.timeline)
+    catalog = job.catalog
+    facts = gather(job.timeline, {s.id: s for s in catalog.signatures})
+    about = JobFacts(
+        world_size=facts.world_size, hosts=facts.hosts, attempts=attempts,
+        frameworks=facts.get("framework"), versions=facts.versions, ranks_seen=facts.ranks_seen,
+    )  # fmt: skip
+    failures = _failures(frame)
+    if failures.empty:
+        return _quiet(frame, catalog, about, job)
+
+    found = _stalls(frame, facts)
+    first_effect = _first_effect(frame)
+    candidates = [*stated(frame, catalog, first_effect, facts.world_size), *exits(frame, catalog)]
+    first = _first_failure(frame, failures, candidates)
+    start = find_onset(frame, first)
+    waiting = {rank for stall in found for rank in stall.joined if rank >= 0}
+    activity = find_activity(frame, start, first, waiting)
+    candidates += inferred(found, activity, frame, catalog)
+    situation = _situation(frame, facts, activity, found, candidates)
+    candidates += known(catalog, situation)
+    ranked = rank(merge([c for c in candidates if c.score >= THRESHOLD]))
+    if not ranked:
+        ranked = [_unknown(failures, catalog)]
+    winner = ranked[0]
+    borrow_culprits(winner, frame)
+    level = confidence(ranked)
+    waits = bool(found)
+    return Diagnosis(
+        verdict=_verdict(winner, waits),
+        root_cause=RootCause(winner.cause, winner.title, winner.summary, level, winner.signature),
+        culprits=Culprits(winner.ranks, winner.hosts, winner.kind, winner.why),
+        phase=_phase(frame, winner, activity, start),
+        onset=Onset(story.iso(start.time), start.why),
+        collective=_collective(found),
+        longer_timeout_helps=advice.longer_timeout(winner, catalog, activity),
+        causal_chain=story.chain(winner, frame, catalog, activity),
+        evidence=story.evidence(winner, frame, catalog, found),
+        alternatives=story.alternatives(ranked),
+        remedies=advice.remedies(winner, catalog, facts),
+        restart=advice.restart(winner, catalog),
+        missing_evidence=advice.capture_next(winner, level, catalog, facts, waits),
+        job=about,
+        notes=[*job.notes, *_earlier_attempts(job.timeline, catalog, attempts)],
+    )
+
+
+def _attempt(timeline: pd.DataFrame) -> tuple[pd.DataFrame, int]:
+    """The last attempt that left anything but facts, and the number of attempts."""
+    numbers = sorted({int(n) for n in timeline["attempt"].dropna().unique()})
+    for number in reversed(numbers):
+        rows = timeline[(timeline["attempt"] == number).fillna(True)]
+        if rows["role"].isin(["cause", "effect", "progress", "phase"]).any():
+            return rows.reset_index(drop=True), len(numbers)
+    return timeline, max(len(numbers), 1)
+
+
+def _failures(frame: pd.DataFrame) -> pd.DataFrame:
+    """Rows that show a failure: causes, effects, exits with a code, waits."""
+    exit_rows = frame["kind"] == "exit"
+    clean = frame["fields"].map(lambda f: f.get("exitcode") in ("0", "+0") and "signal" not in f)
+    weak = (frame["role"] == "cause") & (frame["strength"] == "weak")
+    serious = (frame["role"].isin(["cause", "effect"]) & ~weak) | frame["tells"].isin(_EFFECTS)
+    serious = (serious | exit_rows) & ~(exit_rows & clean)
+    if not serious.any() and not _went_on(frame):
+        serious = weak
+    return frame[serious.fillna(False)]
+
+
+def _went_on(frame: pd.DataFrame) -> bool:
+    """The job finished, or made steps after everything that looks like trouble."""
+    finished = (frame["tells"] == "finished").fillna(False).any()
+    shutdown = ((frame["kind"] == "phase") & (frame["phase"] == "shutdown")).any()
+    last_trouble = frame.index[frame["role"].isin(["cause", "effect"])].max()
+    steps = frame[(frame["kind"] == "progress") & (frame.index > last_trouble)]
+    return bool(finished or shutdown or len(steps))
+
+
+def _quiet(frame: pd.DataFrame, catalog: Catalog, about: JobFacts, job: Job) -> Diagnosis:
+    """No failure in the log: healthy if it shows work, else unknown."""
+    working = frame["kind"].isin(["progress", "phase"]).any() or _went_on(frame)
+    cause = "none" if working else "unknown"
+    title = catalog.classes[cause].title
+    summary = (
+        "The log shows a job at work and no sign of a failure."
+        if working
+        else "Nothing in this input is known to the catalog: no failure, no progress."
+    )
+    level = "medium" if working else "low"
+    root = RootCause(cause, title, summary, level)  # type: ignore[arg-type]
+    quiet = Candidate(cause, 0.0, title, summary)
+    facts = Facts(world_size=about.world_size, ranks_seen=about.ranks_seen)
+    return Diagnosis(
+        verdict="healthy" if working else "unknown",
+        root_cause=root,
+        phase=_last_phase(frame),
+        onset=Onset(None, "no failure in the log"),
+        remedies=[] if working else advice.remedies(quiet, catalog, facts),
+        restart=RestartAdvice("none", [], "there is nothing to restart for"),
+        missing_evidence=[]
+        if working
+        else advice.capture_next(quiet, "low", catalog, facts, waits=False),
+        job=about,
+        notes=list(job.notes),
+    )
+
+
+def _stalls(frame: pd.DataFrame, facts: Facts) -> list[Stall]:
+    """Stalled groups from watchdog lines; from stacks that end in collectives where none exist."""
+    found = stalls(frame, facts.world_size)
+    if any(w.seq is not None or w.op is not None for stall in found for w in stall.waits.values()):
+        return found
+    stood = {r: s for r, s in stances(frame).items() if s.op is not None}
+    named = [stall for stall in found if stall.missing and stall.proven or stall.odd]
+    waited = frame[(frame["tells"] == "timeout").fillna(False) & frame["rank"].notna()]
+    if named or not stood or waited.empty:
+        return found
+    times = waited.groupby("rank")["timeout_ms"].first()
+    synthetic = {
+        r: Wait(r, None, s.op, 1 if s.op == "BARRIER" else None, None, _ms(times, r), None, s.row)
+        for r, s in stood.items()
+    }
+    return stalls(frame, facts.world_size, synthetic)
+
+
+def _ms(times: pd.Series, rank_: int) -> int | None:
+    value = times.get(rank_)
+    return None if value is None or pd.isna(value) else int(value)
+
+
+def _first_effect(frame: pd.DataFrame) -> int | None:
+    rows = frame[(frame["tells"].isin(["timeout", "teardown"])) | (frame["role"] == "aftermath")]
+    return int(rows.index[0]) if len(rows) else None
+
+
+def _first_failure(
+    frame: pd.DataFrame, failures: pd.DataFrame, candidates: list[Candidate]
+) -> int | None:
+    rows = [c.rows[0] for c in candidates if c.rows and c.score >= 3.5]
+    return min([*rows, int(failures.index[0])], default=None)
+
+
+def _situation(
+    frame: pd.DataFrame,
+    facts: Facts,
+    activity: Activity,
+    found: list[Stall],
+    candidates: list[Candidate],
+) -> Situation:
+    states: set[str] = set()
+    ops: set[str] = set()
+    for stall in found:
+        ops |= {wait.op for wait in stall.waits.values() if wait.op} | {stall.op or ""}
+        states |= {"timeout"} if stall.waits else set()
+        states |= {"mismatch"} if stall.shape in ("mismatch", "conditional") else set()
+        states |= {"behind"} if stall.shape == "shifted" else set()
+        states |= {"missing_ranks"} if stall.shape == "missing" else set()
+        states |= {"all_joined"} if stall.shape == "all_joined" else set()
+        states |= {"tiny_collective"} if stall.tiny else set()
+        states |= {"first_collectives"} if (stall.seq or 99) <= 5 else set()
+    if (frame["tells"] == "store_wait").fillna(False).any():
+        states.add("timeout")
+    steps = frame.loc[frame["kind"] == "progress", "step"].dropna()
+    states |= {"no_progress"} if steps.empty else {"progress_then_stop"}
+    states |= {"step_0"} if len(steps) and steps.max() == 0 else set()
+    states |= {"crashed"} if any(c.cause.startswith("crash.") for c in candidates) else set()
+    rows = [row for stall in found[:1] for row in stall.rows[:4]]
+    if activity.row is not None:
+        rows.insert(0, activity.row)
+    return Situation(
+        facts=facts,
+        signatures=frozenset(str(s) for s in frame["signature"].dropna().unique()),
+        phase=activity.phase,
+        ops=frozenset(ops - {""}),
+        states=frozenset(states),
+        causes=frozenset(c.cause for c in candidates if c.score >= 3.5),
+        stall=found[0] if found else None,
+        rows=rows,
+    )
+
+
+def _unknown(failures: pd.DataFrame, catalog: Catalog) -> Candidate:
+    summary = "The job failed, but nothing in these lines says why."
+    rows = [int(i) for i in failures.index[:4]]
+    return Candidate("unknown", 1.0, catalog.classes["unknown"].title, summary, rows, inferred=True)
+
+
+def _verdict(winner: Candidate, waits: bool) -> Verdict:
+    if winner.cause.startswith(_HUNG) or (winner.cause == "unknown" and waits):
+        return "hung"
+    return "failed"
+
+
+def _phase(
+    frame: pd.DataFrame, winner: Candidate, activity: Activity, start: Start
+) -> str | None:
+    for prefix, phase in _PHASE_OF_CLASS.items():
+        if winner.cause.startswith(prefix):
+            return phase
+    if activity.phase:
+        return activity.phase
+    own = frame.loc[winner.rows, "phase"].dropna() if winner.rows else pd.Series(dtype=object)
+    if len(own):
+        return str(own.iloc[0])
+    end = start.row if start.row is not None else len(frame)
+    steps = frame[(frame["kind"] == "progress") & (frame.index <= end)]
+    return "training" if len(steps) else _last_phase(frame.loc[:end])
+
+
+def _last_phase(frame: pd.DataFrame) -> str | None:
+    phases = frame.loc[frame["kind"].isin(["phase", "progress"]), "phase"].dropna()
+    return str(phases.iloc[-1]) if len(phases) else None
+
+
+def _collective(found: list[Stall]) -> Collective | None:
+    if not found:
+        return None
+    stall = found[0]
+    missing = stall.missing if stall.shape == "missing" else []
+    return Collective(stall.group, stall.op, stall.seq, [r for r in stall.joined if r >= 0], missing)
+
+
+def _earlier_attempts(timeline: pd.DataFrame, catalog: Catalog, attempts: int) -> list[str]:
+    """One line per earlier attempt: what it died of, as far as a line says so."""
+    notes = []
+    numbers = sorted({int(n) for n in timeline["attempt"].dropna().unique()})
+    titles = {signature.id: signature.title for signature in catalog.signatures}
+    for number in numbers[: attempts - 1]:
+        rows = timeline[(timeline["attempt"] == number).fillna(False)]
+        causes = rows[(rows["role"] == "cause").fillna(False)]
+        strong = causes[causes["strength"].isin(["decisive", "strong"])]
+        best = strong if len(strong) else causes
+        if len(best):
+            row = best.iloc[0]
+            who = "" if pd.isna(row["rank"]) else f" ({fold_ranks([int(row['rank'])], prefix=True)})"
+            notes.append(f"attempt {number} ended with: {titles[str(row['signature'])]}{who}")
+    return notes
+
+
+__all__ = ["diagnose"]

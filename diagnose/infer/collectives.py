@@ -78,13 +78,18 @@ class Stall:
         return any(wait.size_in is not None for wait in self.waits.values())
 
 
-def stalls(frame: pd.DataFrame, world_size: int | None) -> list[Stall]:
-    """Every stalled group, the one that says most first."""
+def stalls(
+    frame: pd.DataFrame, world_size: int | None, stood: dict[int, Wait] | None = None
+) -> list[Stall]:
+    """Every stalled group, the one that says most first.
+
+    `stood` replaces the watchdog's lines where there are none: waits worked out from stacks.
+    """
     named = _named_missing(frame)
     told = _told_mismatches(frame)
     groups = [
         _judge(group, waits, world_size, _frontier(frame), named)
-        for group, waits in _waits(frame).items()
+        for group, waits in ({None: stood} if stood else _waits(frame)).items()
     ]
     if named and not any(stall.shape == "missing" for stall in groups):
         groups.append(_from_names(named))

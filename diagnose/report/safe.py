@@ -51,15 +51,14 @@ def clean(text: str, *, limit: int = MAX_TEXT, lines: bool = False) -> str:
     """
     text = _ESCAPES.sub("", text[: 8 * limit])
     if lines:
-        return "\n".join(clean(line, limit=limit) for line in text.splitlines())[: limit + 1]
-    text = _UNPRINTABLE.sub(_printable, text).strip()
-    return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
+        return "\n".join(_one_line(line, limit) for line in text.splitlines())[: limit + 1]
+    return _one_line(text, limit).lstrip()
 
 
 def mask(text: str) -> str:
     """`text` with access tokens, passwords and keys of well-known shapes replaced."""
-    text = _TOKENS.sub(_MASK, text)
     text = _NAMED.sub(rf"\1{_MASK}", text)
+    text = _TOKENS.sub(_MASK, text)
     text = _BEARER.sub(rf"\1{_MASK}", text)
     return _USERINFO.sub(rf"\1{_MASK}", text)
 
@@ -72,6 +71,11 @@ def safe(diagnosis: Diagnosis) -> Diagnosis:
 def masked(diagnosis: Diagnosis) -> Diagnosis:
     """A copy with secrets masked and nothing else changed: for JSON, which escapes by itself."""
     return _each(diagnosis, lambda text, _: mask(text))
+
+
+def _one_line(text: str, limit: int) -> str:
+    text = _UNPRINTABLE.sub(_printable, text).rstrip()
+    return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
 
 
 def _printable(match: re.Match[str]) -> str:

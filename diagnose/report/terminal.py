@@ -19,7 +19,7 @@ MAX_CHAIN = 20
 MAX_ALTERNATIVES = 5
 MAX_QUOTE_LINES = 4  # of one quoted log line
 
-_LABEL = 12  # width of the column of labels
+_LABEL = 14  # width of the column of labels
 _VERDICT_STYLE = {
     "hung": "bold red",
     "failed": "bold red",
@@ -65,7 +65,8 @@ class _Page:
         self.lines = 0
         self.ascii = not console.encoding.lower().startswith("utf")
         # one column stays free: some terminals wrap when the last one is used
-        self.width = max(20, min(MAX_WIDTH, console.width - 1))
+        self.full = max(20, console.width - 1)
+        self.width = min(MAX_WIDTH, self.full)
 
     def blank(self) -> None:
         self._print(Text())
@@ -79,7 +80,7 @@ class _Page:
     ) -> None:
         """`text` wrapped, after `first` on the first line and `indent` blanks on the others."""
         hang = len(first) if indent is None else indent
-        for index, line in enumerate(self.wrapped(text, hang)):
+        for index, line in enumerate(self.wrapped(text, max(hang, len(first)))):
             start = first if index == 0 else " " * hang
             self._print(Text().append(start, style).append_text(line))
 
@@ -96,17 +97,17 @@ class _Page:
     def quote(self, text: str, indent: int) -> None:
         """A log line behind a bar, cut after a few lines."""
         bar = " " * indent + "│ "
-        lines = self.wrapped(Text(text), len(bar))
+        lines = self.wrapped(Text(text), len(bar), self.full)
         for index, line in enumerate(lines[:MAX_QUOTE_LINES]):
             cut = index == MAX_QUOTE_LINES - 1 and len(lines) > MAX_QUOTE_LINES
             if cut:
-                line.right_crop(max(0, line.cell_len + 2 - (self.width - len(bar))))
+                line.right_crop(max(0, line.cell_len + 2 - (self.full - len(bar))))
                 line.append(" …")
             self._print(Text().append(bar, "dim").append_text(line))
 
-    def wrapped(self, text: Text, used: int) -> list[Text]:
-        width = max(10, self.width - used)
-        lines = list(text.wrap(self.console, width, overflow="fold"))
+    def wrapped(self, text: Text, used: int, width: int | None = None) -> list[Text]:
+        room = max(10, (width or self.width) - used)
+        lines = list(text.wrap(self.console, room, overflow="fold"))
         for line in lines:
             line.rstrip()
         return lines
@@ -131,19 +132,17 @@ def _headline(page: _Page, diagnosis: Diagnosis, *, summary: bool = True) -> Non
 
 
 def _facts(page: _Page, diagnosis: Diagnosis) -> None:
-    culprits, onset, facts = diagnosis.culprits, diagnosis.onset, diagnosis
     page.blank()
     if diagnosis.verdict in ("hung", "failed"):
         page.field("cause", diagnosis.root_cause.cause)
-    who = words.culprits(culprits)
+    who = words.culprits(diagnosis.culprits)
     if not who and diagnosis.verdict in ("hung", "failed"):
         who = "the evidence does not name a rank or host"
-    page.field("culprits" if who else "", words.joined(who, culprits.why))
-    if onset.time or onset.why:
-        page.field("onset", words.joined(words.when(onset.time or "not known"), onset.why))
-    page.field("phase", words.phase(facts.phase) if facts.phase else "")
-    page.field("collective", words.collective(facts.collective) if facts.collective else "")
-    page.field("job", words.job(facts.job))
+    page.field("culprits" if who else "", words.joined(who, diagnosis.culprits.why))
+    page.field("onset", words.onset(diagnosis.onset))
+    page.field("phase", words.phase(diagnosis.phase) if diagnosis.phase else "")
+    page.field("collective", words.collective(diagnosis.collective) if diagnosis.collective else "")
+    page.field("job", words.job(diagnosis.job))
 
 
 def _remedies(page: _Page, diagnosis: Diagnosis) -> None:
@@ -166,8 +165,10 @@ def _advice(page: _Page, diagnosis: Diagnosis) -> None:
         return
     page.heading("Would a longer timeout help?")
     page.paragraph(Text(words.longer_timeout(diagnosis)), first="  ")
-    page.heading("Restart")
-    page.paragraph(Text(words.restart(diagnosis)), first="  ")
+    restart = words.restart(diagnosis)
+    if restart:
+        page.heading("Restart")
+        page.paragraph(Text(restart), first="  ")
 
 
 def _evidence(page: _Page, evidence: list[Evidence]) -> None:
@@ -221,7 +222,7 @@ def _missing_evidence(page: _Page, diagnosis: Diagnosis) -> None:
     page.heading("What would settle it")
     for item in diagnosis.missing_evidence:
         page.paragraph(Text(words.sentence(item.what)), first="  - ")
-        page.paragraph(Text(words.sentence(item.how), style="dim"), first="    ")
+        page.paragraph(Text(item.how, style="dim"), first="    ")
 
 
 def _more(page: _Page, count: int) -> None:

@@ -5,7 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from diagnose.diagnosis import ChainLink, Collective, Culprits, Diagnosis, JobFacts, RemedyStep
+from diagnose.diagnosis import (
+    ChainLink,
+    Collective,
+    Culprits,
+    Diagnosis,
+    JobFacts,
+    Onset,
+    RemedyStep,
+)
 
 MAX_RUNS = 16  # of ranks in one folded list
 MAX_NAMES = 8  # of hosts in one list
@@ -22,7 +30,7 @@ RESTART = {
     "retry": "restart as it is",
     "retry_elsewhere": "restart on other hosts",
     "fix_first": "fix first, then restart",
-    "none": "no restart needed",
+    "none": "",
 }
 PHASES = {
     "init": "initialisation",
@@ -86,11 +94,18 @@ def confidence(diagnosis: Diagnosis) -> str:
 
 
 def culprits(found: Culprits) -> str:
-    """Who is to blame: `rank 3 on node7, died`; empty when nobody is named."""
+    """Who is to blame: `rank 3 on node7: died`; empty when nobody is named."""
     ranks = ranks_phrase(found.ranks) if found.ranks else ""
     hosts = names(found.hosts)
     who = f"{ranks} on {hosts}" if ranks and hosts else ranks or hosts
-    return f"{who}, {KINDS[found.kind]}" if who and found.kind else who
+    return f"{who}: {KINDS[found.kind]}" if who and found.kind else who
+
+
+def onset(found: Onset) -> str:
+    """`2025-03-08 08:18:22 (30 min before the first timeout)`, or what there is of it."""
+    if found.time is None:
+        return sentence(found.why)
+    return when(found.time) + (f" ({found.why})" if found.why else "")
 
 
 def phase(name: str) -> str:
@@ -124,7 +139,7 @@ def longer_timeout(diagnosis: Diagnosis) -> str:
 
 
 def restart(diagnosis: Diagnosis) -> str:
-    """Restart advice as sentences."""
+    """Restart advice as sentences; empty when there is none."""
     advice = diagnosis.restart
     text = RESTART[advice.advice]
     if advice.exclude_hosts:
@@ -148,7 +163,7 @@ def job(facts: JobFacts) -> str:
     ]
     if software:
         parts.append(names(software))
-    if facts.ranks_seen and facts.world_size:
+    if facts.ranks_seen and facts.world_size:  # with no rank told apart, absence means nothing
         absent = set(range(min(facts.world_size, 1 << 20))) - set(facts.ranks_seen)
         if absent:
             parts.append(f"nothing seen of {ranks_phrase(sorted(absent))}")

@@ -116,6 +116,8 @@ class Job:
         else:
             bar("Map", 100, LONG if self.hit("slow_map") else 0.5)
             dist.barrier()
+        if self.fault == "shape":  # before DDP: with gloo and DETAIL its constructor crashes in 2.13
+            dist.all_reduce(torch.zeros(8 if self.culprit else 4))
 
     def train(self, model: DistributedDataParallel) -> None:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -152,9 +154,7 @@ class Job:
             os.kill(os.getpid(), signal.SIGSEGV)
         elif self.hit("other_collective"):
             dist.broadcast(torch.zeros(1024), src=self.rank)
-        if self.fault == "shape":
-            dist.all_reduce(torch.zeros(8 if self.culprit else 4))
-        elif self.fault == "monitored_barrier":
+        if self.fault == "monitored_barrier":
             if self.culprit:
                 time.sleep(LONG)
             limit = datetime.timedelta(seconds=self.timeout)

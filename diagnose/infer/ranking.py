@@ -1,0 +1,104 @@
+"""Which candidate is the root cause, how sure that is, and why the others are not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pandas as pd
+
+from diagnose.diagnosis import Confidence
+from diagnose.infer.candidates import Candidate, explains
+
+# A cause may be this much weaker than what it explains away and still win.
+_MARGIN = 2.5
+# Below this score a candidate does not make a verdict.
+THRESHOLD = 1.0
+
+
+def merge(candidates: list[Candidate]) -> list[Candidate]:
+    """One candidate per cause class: the strongest, with the others' rows and culprits."""
+    best: dict[str, Candidate] = {}
+    for candidate in sorted(candidates, key=lambda c: (-c.score, c.rows[:1])):
+        known = best.get(candidate.cause)
+        if known is None:
+            best[candidate.cause] = replace(candidate)
+            continue
+        rows = list(dict.fromkeys([*known.rows, *candidate.rows]))[:10]
+        same_voice = known.inferred == candidate.inferred
+        known.rows = rows
+        known.score += 0.25 if known.score - candidate.score < 3 else 0.0
+        known.late = known.late and candidate.late
+        if not known.ranks or (same_voice and known.kind == candidate.kind):
+            known.ranks = sorted({*known.ranks, *candidate.ranks})
+            known.kind = known.kind or candidate.kind
+            known.why = known.why or candidate.why
+        if not known.hosts:
+            known.hosts = candidate.hosts
+        elif same_voice:
+            known.hosts = sorted({*known.hosts, *candidate.hosts})
+        known.remedies = known.remedies or candidate.remedies
+    return list(best.values())
+
+
+def rank(candidates: list[Candidate]) -> list[Candidate]:
+    """Candidates by plausibility; those accounted for by a better one carry the reason in `lost`."""
+    ordered = sorted(candidates, key=lambda c: (-c.score, c.late, c.rows[:1], c.cause))
+    for candidate in ordered:
+        for other in ordered:
+            if other is candidate or other.lost or other.score < THRESHOLD:
+                continue
+            if not explains(other, candidate) or other.score < candidate.score - _MARGIN:
+                continue
+            if other.late and not candidate.late and other.score <= candidate.score:
+                continue
+            if explains(candidate, other) and candidate.score > other.score:
+                continue
+            candidate.lost = f"accounted for by the root cause: {other.title.lower()}"
+            break
+    winners = [c for c in ordered if not c.lost]
+    losers = [c for c in ordered if c.lost]
+    if winners:
+        for other in winners[1:]:
+            other.lost = _why_behind(winners[0], other)
+    return [*winners, *losers]
+
+
+def _why_behind(winner: Candidate, other: Candidate) -> str:
+    if other.late:
+        return "its first sign comes after the first failure"
+    if other.score <= 2.0 < winner.score:
+        return "only a weak hint speaks for it"
+    if winner.sure and not other.sure:
+        return "the evidence for the root cause is decisive, this is circumstantial"
+    if winner.rows and other.rows and winner.rows[0] < other.rows[0]:
+        return "it shows only after the root cause"
+    return "less of the evidence speaks for it"
+
+
+def confidence(ranked: list[Candidate]) -> Confidence:
+    """How sure the first of `ranked` is; `high` only for decisive, timely, unrivalled evidence."""
+    winner = ranked[0]
+    rivals = [c for c in ranked[1:] if not c.lost.startswith("accounted for")]
+    margin = winner.score - max((c.score for c in rivals), default=0.0)
+    if winner.sure and winner.score >= 4.5 and margin >= 1.0 and not winner.late:
+        return "high"
+    if winner.score >= 3.5 and margin >= 0.0:
+        return "medium"
+    return "low"
+
+
+def borrow_culprits(winner: Candidate, frame: pd.DataFrame) -> None:
+    """Name the rank of a cause whose own line carries none, where only one rank can be meant.
+
+    That is the only rank with an exception of its own, or the only one with a telling exit code.
+    """
+    if winner.ranks or winner.inferred or not winner.cause.startswith(("crash.", "hw.", "net.")):
+        return
+    for kind in ("exception", "exit"):
+        rows = frame[(frame["kind"] == kind) & frame["rank"].notna()]
+        rows = rows[~rows["role"].isin(["aftermath"])]
+        ranks = {int(r) for r in rows["rank"]}
+        if len(ranks) == 1:
+            winner.ranks, winner.kind = sorted(ranks), winner.kind or "crashed"
+            winner.why = f"the only rank with an {kind} of its own"
+            return

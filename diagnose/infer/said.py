@@ -1,0 +1,197 @@
+"""Candidates that the log states: lines of role cause, exit codes and signals."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+
+import pandas as pd
+
+from diagnose.catalog.schema import Catalog, Signature
+from diagnose.diagnosis import CulpritKind
+from diagnose.infer.candidates import Candidate
+from diagnose.infer.collectives import fold_ranks
+
+_SCORE = {"decisive": 6.0, "strong": 4.0, "weak": 2.0}
+# Causes that are often seen or logged only after the waits they led to.
+_RETROSPECTIVE = (
+    "hw.", "crash.host_oom", "crash.gpu_oom", "crash.cuda_error", "crash.native", "net.shm",
+    "checkpoint.", "desync.",
+)  # fmt: skip
+_ENDINGS = ("scheduler.", "user.", "crash.killed")
+
+
+def stated(
+    frame: pd.DataFrame, catalog: Catalog, first_effect: int | None, world: int | None
+) -> list[Candidate]:
+    """One candidate per cause signature that matched."""
+    signatures = {signature.id: signature for signature in catalog.signatures}
+    rows = frame[(frame["role"] == "cause").fillna(False)]
+    found = []
+    for id_, group in rows.groupby("signature", observed=True, sort=False):
+        signature = signatures[str(id_)]
+        first = int(group.index[0])
+        late = first_effect is not None and first > first_effect
+        score = _SCORE[signature.strength] - (0.5 if signature.generic else 0.0)
+        score -= _lateness(signature.cause, late)
+        if _recovered(frame, group):
+            score -= 3.0
+        ranks, hosts = culprits_of(signature, group, world)
+        title = catalog.classes[signature.cause].title if signature.cause else signature.title
+        found.append(
+            Candidate(
+                cause=signature.cause,
+                score=score,
+                title=title,
+                summary=_summary(signature, group.iloc[0], ranks, hosts),
+                rows=[int(i) for i in group.index[:8]],
+                signature=signature.id,
+                ranks=ranks,
+                hosts=hosts,
+                kind=_kind(signature.cause) if ranks or hosts else None,
+                why=f"{_who(ranks, hosts)} printed it" if ranks or hosts else "",
+                sure=signature.strength == "decisive",
+                late=late,
+                explains=list(signature.explains),
+                remedies=list(signature.remedies),
+                restart=signature.restart,
+            )
+        )
+    return found
+
+
+def _lateness(cause: str, late: bool) -> float:
+    if not late or cause.startswith(_RETROSPECTIVE):
+        return 0.0
+    return 3.5 if cause.startswith(_ENDINGS) or cause == "crash.exception" else 1.0
+
+
+def _recovered(frame: pd.DataFrame, group: pd.DataFrame) -> bool:
+    """Training went on afterwards: at least three later steps, counting upwards."""
+    after = frame[(frame.index > group.index[-1]) & (frame["kind"] == "progress")]
+    steps = after["step"].dropna()
+    return bool(steps.nunique() >= 3 and steps.iloc[-1] > steps.iloc[0])
+
+
+def culprits_of(
+    signature: Signature, group: pd.DataFrame, world: int | None
+) -> tuple[list[int], list[str]]:
+    """Ranks and hosts a signature's matches name, by its `culprit` rule."""
+    ranks: set[int] = set()
+    hosts: set[str] = set()
+    if signature.culprit == "self":
+        ranks = {int(rank) for rank in group["rank"].dropna()}
+        hosts = {str(host) for host in group["host"].dropna()}
+    if signature.culprit in ("self", "captured"):
+        for fields in group["fields"]:
+            for key in ("rank", "other_rank"):
+                if key in fields and (key == "rank" or signature.culprit == "captured"):
+                    ranks.add(int(fields[key]))
+            if signature.culprit == "captured" and "host" in fields:
+                hosts.add(fields["host"])
+    if world and len(ranks) > max(world // 2, 1) and signature.culprit == "self":
+        return [], []  # what most ranks say accuses nobody
+    return sorted(ranks), sorted(hosts)
+
+
+def _kind(cause: str) -> CulpritKind | None:
+    if cause.startswith(("crash.", "hw.", "net.", "data.loader", "env.", "checkpoint.")):
+        return "crashed"
+    if cause.startswith("slow.") or cause == "data.preparation":
+        return "slow"
+    return "stuck_host" if cause == "stall.host" else None
+
+
+def _who(ranks: list[int], hosts: list[str]) -> str:
+    return fold_ranks(ranks, prefix=True) if ranks else ", ".join(hosts[:4])
+
+
+def _summary(signature: Signature, row: pd.Series, ranks: list[int], hosts: list[str]) -> str:
+    who = _who(ranks, hosts)
+    where = f" ({who})" if who else ""
+    detail = row["fields"].get("message") or row["fields"].get("reason") or ""
+    detail = " ".join(detail.split())[:160]
+    return f"{signature.title}{where}{': ' + detail if detail else ''}."
+
+
+# --------------------------------------------------------------------------- exit codes
+
+
+_BY_SIGNAL: dict[int, tuple[str, float, str]] = {
+    signal.SIGKILL: ("crash.killed", 4.0, "was killed from outside (SIGKILL)"),
+    signal.SIGSEGV: ("crash.native", 4.0, "crashed in native code (SIGSEGV)"),
+    signal.SIGBUS: ("net.shm", 3.0, "died of a bus error (SIGBUS), most often a full /dev/shm"),
+    signal.SIGFPE: ("crash.native", 4.0, "died of an arithmetic error in native code (SIGFPE)"),
+    signal.SIGILL: ("crash.native", 4.0, "ran an illegal instruction (SIGILL)"),
+    signal.SIGABRT: ("crash.native", 1.5, "aborted (SIGABRT)"),
+    signal.SIGINT: ("user.interrupt", 3.0, "was interrupted (SIGINT)"),
+    signal.SIGHUP: ("user.interrupt", 3.0, "lost its terminal (SIGHUP)"),
+    signal.SIGTERM: ("scheduler.preempted", 1.0, "was told to stop (SIGTERM)"),
+    signal.SIGXCPU: ("scheduler.limit", 4.0, "used up its CPU time (SIGXCPU)"),
+}
+
+
+def exits(frame: pd.DataFrame, catalog: Catalog) -> Iterator[Candidate]:
+    """Candidates from how processes ended: what killed the first that was not a victim.
+
+    SIGTERM is what launchers send to victims and SIGABRT what the watchdog ends with: both count
+    only where no process ended otherwise.
+    """
+    rows = frame[frame["kind"] == "exit"]
+    codes = rows["fields"].map(exit_code)
+    rows = rows[codes.notna() & (codes != 0)]
+    if rows.empty:
+        return
+    codes = codes.loc[rows.index].astype(int)
+    meaningful = ~codes.isin([-signal.SIGTERM, -signal.SIGABRT])
+    if meaningful.any():
+        rows, codes = rows[meaningful], codes[meaningful]
+    for code, group in rows.groupby(codes, sort=False):
+        ranks = sorted({int(rank) for rank in group["rank"].dropna()})
+        hosts = sorted({str(host) for host in group["host"].dropna()})
+        number = int(code)  # type: ignore[call-overload]
+        cause, score, did = _BY_SIGNAL.get(
+            -number, ("crash.exception", 1.0, f"exited with status {number}")
+        )
+        if number > 0:
+            cause, score = "crash.exception", 1.0
+        who = _who(ranks, hosts) or "a process"
+        yield Candidate(
+            cause=cause,
+            score=score,
+            title=catalog.classes[cause].title,
+            summary=f"{who[:1].upper()}{who[1:]} {did}.",
+            rows=[int(i) for i in group.index[:4]],
+            signature=None,
+            ranks=ranks,
+            hosts=hosts,
+            kind="crashed" if ranks or hosts else None,
+            why=f"{did}; other processes ended only afterwards" if ranks else "",
+            inferred=True,
+        )
+
+
+def exit_code(fields: dict[str, str]) -> int | None:
+    """The exit code of captures; negative is a signal (also 128+N as shells report it)."""
+    named = fields.get("signal")
+    if named:
+        if named.isdigit():
+            return -int(named)
+        member = getattr(signal, f"SIG{named.upper().removeprefix('SIG')}", None)
+        if member is None:
+            member = _SIGNAL_WORDS.get(named.lower())
+        if member is not None:
+            return -int(member)
+    try:
+        code = int(fields["exitcode"])
+    except (KeyError, ValueError):
+        return None
+    return 128 - code if 128 < code < 128 + 65 else code
+
+
+_SIGNAL_WORDS = {
+    "killed": signal.SIGKILL, "segmentation fault": signal.SIGSEGV, "aborted": signal.SIGABRT,
+    "bus error": signal.SIGBUS, "terminated": signal.SIGTERM, "interrupt": signal.SIGINT,
+    "hangup": signal.SIGHUP, "illegal instruction": signal.SIGILL,
+    "floating point exception": signal.SIGFPE, "out of memory": signal.SIGKILL,
+}  # fmt: skip

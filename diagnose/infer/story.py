@@ -1,0 +1,90 @@
+"""The verdict told with its lines: evidence, causal chain, alternatives."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from diagnose.catalog.schema import Catalog
+from diagnose.diagnosis import Alternative, ChainLink, Confidence, Evidence
+from diagnose.infer.candidates import Candidate
+from diagnose.infer.collectives import Stall, fold_ranks
+from diagnose.infer.onset import Activity
+
+_CHAIN_LIMIT = 10
+_CHAIN_ROLES = ("cause", "effect", "aftermath")
+
+
+def evidence(
+    winner: Candidate, frame: pd.DataFrame, catalog: Catalog, stalls: list[Stall]
+) -> list[Evidence]:
+    """The lines that carry the verdict, one per place, each with why it matters."""
+    titles = {signature.id: signature.title for signature in catalog.signatures}
+    whys = {row: stall.why for stall in stalls for row in stall.rows if stall.why}
+    found: dict[tuple[str, int], Evidence] = {}
+    for position in winner.rows:
+        row = frame.loc[position]
+        why = titles.get(str(row["signature"]), "")
+        if winner.inferred and position in whys:
+            why = f"{why}; {whys[position]}" if why else whys[position]
+        place = (str(row["source"]), int(row["line"]))
+        found.setdefault(place, Evidence(*place, _clean(row["text"]), why))
+    return list(found.values())[:6]
+
+
+def chain(
+    winner: Candidate, frame: pd.DataFrame, catalog: Catalog, activity: Activity
+) -> list[ChainLink]:
+    """What happened in time order, the same message of several ranks told once."""
+    titles = {signature.id: signature.title for signature in catalog.signatures}
+    rows = frame[frame["role"].isin(_CHAIN_ROLES) | (frame["kind"] == "exit")]
+    first = rows.groupby("signature", observed=True, sort=False).head(1)
+    keep = set(first.index[:_CHAIN_LIMIT]) | set(winner.rows[:2])
+    if activity.row is not None:
+        keep.add(activity.row)
+    links = []
+    ranks_of = rows.groupby("signature", observed=True)["rank"]
+    everyone = {str(name): sorted({int(r) for r in ranks.dropna()}) for name, ranks in ranks_of}
+    seen: set[str] = set()
+    for position in sorted(keep):
+        row = frame.loc[position]
+        name = "" if pd.isna(row["signature"]) else str(row["signature"])
+        if name and name in seen:
+            continue
+        seen.add(name)
+        ranks = everyone.get(name, [])
+        event = titles.get(name) or _clean(row["text"])[:120]
+        if len(ranks) > 1:
+            event += f" ({fold_ranks(ranks, prefix=True)})"
+        links.append(
+            ChainLink(
+                event=event,
+                time=iso(row["time"]),
+                rank=None if pd.isna(row["rank"]) else int(row["rank"]),
+                source=str(row["source"]),
+                line=int(row["line"]),
+            )
+        )
+    return links[:_CHAIN_LIMIT]
+
+
+def alternatives(ranked: list[Candidate]) -> list[Alternative]:
+    """The runners-up and why each lost."""
+    found = []
+    for candidate in ranked[1:]:
+        level: Confidence = "medium" if candidate.score >= 3.5 else "low"
+        if candidate.lost.startswith("accounted for"):
+            level = "low"
+        found.append(Alternative(candidate.cause, level, candidate.lost or "less speaks for it"))
+    return found[:4]
+
+
+def iso(time: object) -> str | None:
+    """A time as ISO 8601 with milliseconds where it has them, or None."""
+    if time is None or pd.isna(time):  # type: ignore[call-overload]
+        return None
+    stamp = pd.Timestamp(time)  # type: ignore[arg-type]
+    return stamp.isoformat(timespec="milliseconds" if stamp.microsecond else "seconds")
+
+
+def _clean(text: str) -> str:
+    return " ".join(str(text).split())[:400]

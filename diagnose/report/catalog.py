@@ -1,0 +1,142 @@
+"""The catalog for people: a listing, one entry in full, one cause class explained."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+from rich.console import Console
+from rich.text import Text
+
+from diagnose.catalog.schema import (
+    Catalog,
+    CauseClass,
+    Condition,
+    KnownIssue,
+    Remedy,
+    Signature,
+)
+from diagnose.report import words
+
+KNOWN_ISSUE = "known-issue"  # what stands in the role column for a known issue
+
+_CULPRITS = {
+    "self": "the rank or host that printed it",
+    "captured": "the rank or host it names",
+    "complement": "the ranks that did not print it",
+}
+_LONGER_TIMEOUT = {"yes": "helps", "no": "does not help", "unknown": "helps in some cases only"}
+
+
+def listing(catalog: Catalog, *, cause: str | None = None, role: str | None = None) -> str:
+    """One line per entry, sorted by id: id, role, class, title; columns aligned by blanks.
+
+    `role` is a causal role or `known-issue`.
+    """
+    rows = [
+        (entry.id, str(entry.role), entry.cause or "-", entry.title) for entry in catalog.signatures
+    ]
+    rows += [(entry.id, KNOWN_ISSUE, entry.cause, entry.title) for entry in catalog.known_issues]
+    rows = [row for row in rows if cause in (None, row[2]) and role in (None, row[1])]
+    if not rows:
+        return ""
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    return "".join(
+        "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=False))
+        + f"  {row[3]}\n"
+        for row in sorted(rows)
+    )
+
+
+def render_entry(entry: Signature | KnownIssue, console: Console) -> None:
+    """Everything a user wants to know of an entry before relying on it."""
+    page = _Page(console)
+    page.title(entry.id, entry.title)
+    if isinstance(entry, Signature):
+        page.field("role", entry.role)
+        page.field("class", entry.cause)
+        page.field("strength", entry.strength)
+        page.field("phase", entry.phase or "")
+        page.field("to blame", _CULPRITS.get(entry.culprit, ""))
+        page.field("explains", ", ".join(entry.explains))
+        page.field("not to be", entry.not_evidence_of and f"taken for: {entry.not_evidence_of}")
+        page.items("Matches any of", entry.match)
+        page.items("Unless the line also has", entry.unless)
+    else:
+        page.field("role", KNOWN_ISSUE)
+        page.field("class", entry.cause)
+        page.field("confidence", entry.confidence)
+        page.paragraph(entry.summary)
+        page.items("All of", [_condition(c) for c in entry.all])
+        page.items("At least one of", [_condition(c) for c in entry.any])
+        page.items("None of", [_condition(c) for c in entry.none])
+    page.remedies(entry.remedies)
+    if entry.restart:
+        page.items("Restart", [words.sentence(words.RESTART[entry.restart])])
+    page.items("References", entry.references)
+
+
+def render_class(cause: CauseClass, catalog: Catalog, console: Console) -> None:
+    """A cause class: what it means, default advice, and the entries that tell it."""
+    page = _Page(console)
+    page.title(cause.id, cause.title)
+    page.paragraph(cause.explanation)
+    page.remedies(cause.remedies)
+    page.items("Restart", [words.joined(words.RESTART[cause.restart], cause.restart_why)])
+    page.items("A longer timeout", [_LONGER_TIMEOUT[cause.longer_timeout]])
+    page.items("To know more next time", cause.capture)
+    entries: list[Signature | KnownIssue] = [*catalog.signatures, *catalog.known_issues]
+    mine = [f"{entry.id}: {entry.title}" for entry in entries if entry.cause == cause.id]
+    page.items("Signatures and known issues", mine)
+
+
+class _Page:
+    def __init__(self, console: Console) -> None:
+        self.console = console
+
+    def line(self, text: Text) -> None:
+        self.console.print(text, soft_wrap=True)
+
+    def title(self, name: str, title: str) -> None:
+        self.line(Text.assemble((name, "bold"), "  ", title))
+
+    def field(self, label: str, text: str) -> None:
+        if text:
+            self.line(Text.assemble((f"  {label:<12}", "dim"), text))
+
+    def heading(self, text: str) -> None:
+        self.line(Text())
+        self.line(Text(text, style="bold underline"))
+
+    def paragraph(self, text: str, indent: int = 2) -> None:
+        width = max(20, min(110, self.console.width - 1) - indent)
+        for line in Text(text).wrap(self.console, width):
+            line.rstrip()
+            self.line(Text(" " * indent).append_text(line))
+
+    def items(self, heading: str, items: list[str]) -> None:
+        """Lines as they are: patterns and URLs are there to be copied."""
+        if items:
+            self.heading(heading)
+            for item in items:
+                self.line(Text(f"  {item}"))
+
+    def remedies(self, steps: list[Remedy]) -> None:
+        for group, heading in words.REMEDY_GROUPS.items():
+            mine = [step for step in steps if step.when == group]
+            if mine:
+                self.heading(heading)
+            for step in mine:
+                self.paragraph(words.joined(step.do, step.why))
+                for command in step.command.splitlines():
+                    self.line(Text(f"      {command}", style="cyan"))
+                for framework, setting in step.settings.items():
+                    self.line(Text(f"      {framework}: {setting}", style="cyan"))
+
+
+def _condition(condition: Condition) -> str:
+    """`phase: init or training`."""
+    return "; ".join(
+        f"{part.name}: {' or '.join(getattr(condition, part.name))}"
+        for part in fields(condition)
+        if getattr(condition, part.name)
+    )

@@ -1,0 +1,151 @@
+"""A diagnosis as Markdown for an issue, a ticket or a chat: the verdict, the rest folded away.
+
+Log lines stand in fences no line of theirs can close; other text is escaped, and can neither
+mention people nor link issues.
+"""
+
+from __future__ import annotations
+
+import re
+
+from diagnose.diagnosis import Diagnosis, RemedyStep
+from diagnose.report import words
+from diagnose.report.safe import clean, safe
+
+MAX_EVIDENCE = 12
+MAX_CHAIN = 20
+MAX_QUOTE = 500  # characters of one log line
+
+_SPECIAL = re.compile(r"([\\`*_{}\[\]<>|~&])")
+_BLOCK_START = re.compile(r"^(\d*)([-+#=.)])")
+_LINKED = re.compile(r"([@#])(?=\w)")
+_ZERO_WIDTH_SPACE = "\u200b"
+
+
+def render(diagnosis: Diagnosis) -> str:
+    """The whole text, ending with a newline. Notes are left to the caller."""
+    diagnosis = safe(diagnosis)
+    blocks = [_headline(diagnosis), *_verdict(diagnosis)]
+    for index, (heading, steps) in enumerate(words.remedy_groups(diagnosis.remedies)):
+        items = "\n".join(_step(number, step) for number, step in steps)
+        blocks.append(_folded(heading, items) if index else f"**{heading}**\n\n{items}")
+    blocks += _details(diagnosis)
+    return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def escape(text: str) -> str:
+    """`text` (one line, inside a block) so that it shows as it is."""
+    text = _SPECIAL.sub(r"\\\1", text)
+    return _LINKED.sub(rf"\1{_ZERO_WIDTH_SPACE}", text)
+
+
+def code(text: str) -> str:
+    """`text` (one line) as inline code, whatever backticks it holds."""
+    longest = max(map(len, re.findall("`+", text)), default=0)
+    ticks = "`" * (longest + 1)
+    pad = " " if text[:1] == "`" or text[-1:] == "`" else ""
+    return f"{ticks}{pad}{text}{pad}{ticks}"
+
+
+def fenced(text: str, indent: str = "") -> str:
+    """`text` as a code block whose fence is longer than any run of backticks inside."""
+    longest = max(map(len, re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    lines = [fence, *text.splitlines(), fence]
+    return "\n".join(f"{indent}{line}" for line in lines)
+
+
+def _headline(diagnosis: Diagnosis) -> str:
+    sure = words.confidence(diagnosis)
+    title = escape(diagnosis.root_cause.title)
+    return f"### {diagnosis.verdict.capitalize()}: {title}" + (f" ({sure})" if sure else "")
+
+
+def _verdict(diagnosis: Diagnosis) -> list[str]:
+    bad = diagnosis.verdict in ("hung", "failed")
+    who = words.culprits(diagnosis.culprits)
+    if not who and bad:
+        who = "the evidence does not name a rank or host"
+    found = diagnosis.collective
+    rows = [
+        ("Cause", code(diagnosis.root_cause.cause) if bad else ""),
+        ("Culprits", escape(words.joined(who, diagnosis.culprits.why)) if who else ""),
+        ("Onset", escape(words.onset(diagnosis.onset))),
+        ("Phase", escape(words.phase(diagnosis.phase)) if diagnosis.phase else ""),
+        ("Collective", escape(words.collective(found)) if found else ""),
+        ("Longer timeout?", words.longer_timeout(diagnosis) if bad else ""),
+        ("Restart", escape(words.restart(diagnosis)) if bad else ""),
+        ("Job", escape(words.job(diagnosis.job))),
+    ]
+    table = "\n".join(f"- **{label}:** {text}" for label, text in rows if text)
+    summary = escape(words.sentence(diagnosis.root_cause.summary))
+    return [_BLOCK_START.sub(r"\1\\\2", summary), table]
+
+
+def _step(number: int, step: RemedyStep) -> str:
+    first = f"{number}. "
+    text = first + escape(words.sentence(step.do))
+    if step.why:
+        text += f" *{escape(words.sentence(step.why))}*"
+    return f"{text}\n{fenced(step.command, ' ' * len(first))}" if step.command else text
+
+
+def _details(diagnosis: Diagnosis) -> list[str]:
+    return [
+        _folded("Evidence", _evidence(diagnosis)),
+        _folded("What happened, in order", _chain(diagnosis)),
+        _folded(
+            "What it may be" if diagnosis.verdict == "unknown" else "Why not something else",
+            "\n".join(
+                f"- {code(other.cause)} ({other.confidence} confidence): "
+                f"{escape(words.sentence(other.why_not))}"
+                for other in diagnosis.alternatives
+            ),
+        ),
+        _folded(
+            "What would settle it",
+            "\n".join(
+                f"- {escape(words.sentence(item.what))} {escape(item.how)}"
+                for item in diagnosis.missing_evidence
+            ),
+        ),
+    ]
+
+
+def _evidence(diagnosis: Diagnosis) -> str:
+    blocks = [
+        f"{code(words.place(item.source, item.line))} {escape(words.sentence(item.why))}".rstrip()
+        + f"\n\n{fenced(clean(item.text, limit=MAX_QUOTE))}"
+        for item in diagnosis.evidence[:MAX_EVIDENCE]
+    ]
+    blocks += _more(len(diagnosis.evidence) - MAX_EVIDENCE)
+    return "\n\n".join(blocks)
+
+
+def _chain(diagnosis: Diagnosis) -> str:
+    links = words.in_time_order(diagnosis.causal_chain)[:MAX_CHAIN]
+    dates = words.several_days(links)
+    rows = []
+    for link in links:
+        time = words.moment(link, with_date=dates)
+        rank = "" if link.rank is None else f"rank {link.rank}"
+        start = ", ".join(part for part in (time, rank) if part)
+        where = words.place(link.source, link.line)
+        rows.append(
+            "- "
+            + (f"{start}: " if start else "")
+            + escape(words.sentence(link.event))
+            + (f" {code(where)}" if where else "")
+        )
+    rows += _more(len(diagnosis.causal_chain) - MAX_CHAIN)
+    return "\n".join(rows)
+
+
+def _more(count: int) -> list[str]:
+    return [f"- … and {count} more in the JSON output"] if count > 0 else []
+
+
+def _folded(heading: str, body: str) -> str:
+    if not body:
+        return ""
+    return f"<details><summary>{heading}</summary>\n\n{body}\n\n</details>"

@@ -1,0 +1,93 @@
+"""What exact text does not show: colour, odd terminals, hostile text, long lists."""
+
+import io
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from diagnose.diagnosis import Alternative, ChainLink, Diagnosis, Evidence, RootCause
+from diagnose.report import terminal
+
+from .samples import HOSTILE, HUNG, UNKNOWN
+
+
+def rendered(diagnosis: Diagnosis, console: Console) -> str:
+    with console.capture() as capture:
+        terminal.render(diagnosis, console)
+    return capture.get()
+
+
+class Ascii(io.StringIO):
+    encoding = "ascii"
+
+
+def test_colour_changes_no_word() -> None:
+    plain = rendered(HUNG, Console(file=io.StringIO(), width=80, color_system=None))
+    console = Console(
+        file=io.StringIO(), width=80, height=1000, force_terminal=True, color_system="standard"
+    )
+    coloured = rendered(HUNG, console)
+    assert "\x1b[1;31mHUNG" in coloured
+    without = "".join(part.partition("m")[2] for part in f"m{coloured}".split("\x1b["))
+    assert without == plain
+
+
+def test_hostile_text_cannot_reach_the_terminal() -> None:
+    text = rendered(HOSTILE, Console(file=io.StringIO(), width=80, color_system=None))
+    assert all(char == "\n" or char.isprintable() for char in text)
+    assert "owned" not in text
+    assert "[bold]ValueError[/bold]" in text  # shown as it is, not as markup
+    assert len(text) < 4000
+
+
+def test_ascii_terminals_get_ascii() -> None:
+    evidence = [Evidence("a.log", 1, "loss – nan", "“odd”")]
+    text = rendered(
+        replace(HUNG, evidence=evidence, alternatives=[]),
+        Console(file=Ascii(), width=80, color_system=None),
+    )
+    assert text.isascii()
+    assert "    | loss - nan" in text.splitlines()
+    assert '  a.log:1  "odd".' in text.splitlines()
+
+
+def test_a_long_report_ends_with_the_verdict() -> None:
+    console = Console(file=io.StringIO(), width=80, height=24, force_terminal=True)
+    lines = rendered(HUNG, console).splitlines()
+    assert "In short" in lines[-3]
+    assert "HUNG" in lines[-2]
+
+
+def test_a_short_report_says_the_verdict_once() -> None:
+    console = Console(file=io.StringIO(), width=80, height=24, force_terminal=True)
+    assert rendered(UNKNOWN, console).count("UNKNOWN") == 1
+
+
+@pytest.mark.parametrize(
+    ("field", "item", "shown"),
+    [
+        ("evidence", Evidence("a.log", 7, "text", "reason"), terminal.MAX_EVIDENCE),
+        ("causal_chain", ChainLink("it happened"), terminal.MAX_CHAIN),
+        ("alternatives", Alternative("net.socket", "low", "why"), terminal.MAX_ALTERNATIVES),
+    ],
+)
+def test_long_lists_are_cut_and_counted(field: str, item: object, shown: int) -> None:
+    bare = Diagnosis("hung", RootCause("net.socket", "A title", "", "low"))
+    console = Console(file=io.StringIO(), width=80, color_system=None)
+    text = rendered(replace(bare, **{field: [item] * (shown + 5)}), console)
+    assert "  … and 5 more in the JSON output" in text.splitlines()
+
+
+def test_a_chain_over_midnight_shows_dates() -> None:
+    chain = [
+        ChainLink("later", "2025-01-02T00:10:00"),
+        ChainLink("earlier", "2025-01-01T23:50:00"),
+    ]
+    console = Console(file=io.StringIO(), width=80, color_system=None)
+    lines = rendered(replace(HUNG, causal_chain=chain), console).splitlines()
+    start = lines.index("What happened, in order")
+    assert lines[start + 1 : start + 3] == [
+        "  2025-01-01 23:50:00  Earlier.",
+        "  2025-01-02 00:10:00  Later.",
+    ]

@@ -1,0 +1,94 @@
+"""The shared sentences."""
+
+import pytest
+
+from diagnose.diagnosis import Collective, Culprits, JobFacts, Onset
+from diagnose.report import words
+
+
+@pytest.mark.parametrize(
+    ("ranks", "expected"),
+    [
+        ([], ""),
+        ([3], "3"),
+        ([1, 0], "0,1"),
+        ([0, 1, 2], "0-2"),
+        ([8, 9, 10, 11, 12, 13, 14, 15, *range(7)], "0-6,8-15"),
+        ([5, 5, 5], "5"),
+        (range(16384), "0-16383"),
+        (range(0, 32, 2), "0,2,4,6,8,10,12,14,16,18,20,22,24,26,28,30"),
+        (range(0, 34, 2), "0,2,4,6,8,10,12,14,16,18,20,22,24,26,28,… (17 ranks)"),
+    ],
+)
+def test_fold_ranks(ranks: list[int], expected: str) -> None:
+    assert words.fold_ranks(ranks) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", ""),
+        ("the end", "The end."),
+        ("Done!", "Done!"),
+        ("gpu07 died", "gpu07 died."),  # a name keeps its case
+        ("num_proc=96 is too much", "num_proc=96 is too much."),
+        ("nvidia-smi says no", "nvidia-smi says no."),
+    ],
+)
+def test_sentence(text: str, expected: str) -> None:
+    assert words.sentence(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (Culprits(), ""),
+        (Culprits([3], [], "crashed"), "rank 3: died"),
+        (Culprits([1, 2, 3], ["a", "b"], "missing"), "ranks 1-3 on a, b: never joined"),
+        (Culprits([], ["a"], None), "a"),
+        (Culprits([], [], "slow"), ""),
+    ],
+)
+def test_culprits(found: Culprits, expected: str) -> None:
+    assert words.culprits(found) == expected
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (Collective(None, None, None), "a collective"),
+        (Collective("dp", "ALLREDUCE", 0), "ALLREDUCE, sequence number 0, group dp"),
+        (
+            Collective(None, "BARRIER", None, [0, 1], [2]),
+            "BARRIER: ranks 0,1 joined, rank 2 did not",
+        ),
+        (Collective(None, "BARRIER", None, [], [2]), "BARRIER: rank 2 did not join"),
+        (Collective(None, "BARRIER", None, [0, 1], []), "BARRIER: ranks 0,1 joined"),
+    ],
+)
+def test_collective(found: Collective, expected: str) -> None:
+    assert words.collective(found) == expected
+
+
+def test_onset() -> None:
+    assert words.onset(Onset()) == ""
+    assert words.onset(Onset(None, "no line has a time")) == "No line has a time."
+    assert (
+        words.onset(Onset("2025-01-02T03:04:05.678901", "why")) == "2025-01-02 03:04:05.678 (why)"
+    )
+    assert words.onset(Onset("2025-01-02T03:04:05")) == "2025-01-02 03:04:05"
+
+
+def test_job() -> None:
+    assert words.job(JobFacts()) == ""
+    assert words.job(JobFacts(world_size=1)) == "1 rank"
+    # nobody could be told apart: that says nothing about who is absent
+    assert words.job(JobFacts(world_size=8)) == "8 ranks"
+    assert words.job(JobFacts(world_size=4, ranks_seen=[1])) == (
+        "4 ranks; nothing seen of ranks 0,2,3"
+    )
+
+
+def test_names_are_bounded() -> None:
+    assert words.names(["a", "b"]) == "a, b"
+    assert words.names([str(n) for n in range(100)], 3) == "0, 1 and 98 more"

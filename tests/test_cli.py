@@ -1,0 +1,288 @@
+"""The command line: options, exit statuses, and what goes to which stream."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import diagnose
+from diagnose import cli
+from diagnose.catalog.load import CatalogError
+from diagnose.diagnosis import Diagnosis, RootCause
+from diagnose.errors import InputError
+
+ROOT = Path(__file__).parents[1]
+COMMAND = [sys.executable, "-c", "from diagnose.cli import main; main()"]
+
+
+def answer(verdict: str = "hung", notes: tuple[str, ...] = ()) -> Diagnosis:
+    cause = RootCause("net.socket", "Wrong interface", "NCCL chose docker0", "high")
+    return Diagnosis(verdict, cause, notes=list(notes))  # type: ignore[arg-type]
+
+
+class Engine:
+    """Stands in for the real one: remembers what it was asked and answers what it was told."""
+
+    def __init__(self) -> None:
+        self.diagnosis = answer()
+        self.error: BaseException | None = None
+        self.paths: list[str] = []
+        self.patterns: list[str] = []
+
+    def load(self, paths: list[Path], *, patterns: list[Path]) -> "Engine":
+        if self.error:
+            raise self.error
+        self.paths = [str(path) for path in paths]
+        self.patterns = [str(path) for path in patterns]
+        return self
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> Engine:
+    engine = Engine()
+    monkeypatch.setattr(diagnose, "load", engine.load, raising=False)
+    monkeypatch.setattr(diagnose, "diagnose", lambda job: job.diagnosis, raising=False)
+    return engine
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["--version"]) == 0
+    assert capsys.readouterr() == (f"diagnose {diagnose.__version__}\n", "")
+
+
+def test_without_a_command_it_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run([]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("Usage: diagnose")
+    assert "triage" in out
+
+
+def test_starting_up_imports_nothing_heavy() -> None:
+    code = (
+        "import sys, diagnose.cli; "
+        "print({'pandas', 'numpy', 'rich', 'yaml', 'pydantic', 'hyperscan', 'jinja2', 'regex'}"
+        " & set(sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "set()\n"
+
+
+def test_triage_prints_the_verdict(engine: Engine, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["triage", "a.log", "b", "--patterns", "x", "--patterns", "y"]) == 0
+    assert (engine.paths, engine.patterns) == (["a.log", "b"], ["x", "y"])
+    out, err = capsys.readouterr()
+    assert out.startswith("HUNG  Wrong interface (high confidence)\n  NCCL chose docker0.\n")
+    assert err == ""
+
+
+def test_json_is_the_schema_and_nothing_else(
+    engine: Engine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine.diagnosis = answer(notes=("rank3.log: cut\x1b[2J",))
+    assert cli.run(["triage", "a.log", "--format", "json"]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out) == engine.diagnosis.to_dict()
+    assert err == "note: rank3.log: cut\n"
+
+
+def test_markdown(engine: Engine, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["triage", "a.log", "--format", "markdown"]) == 0
+    assert capsys.readouterr().out.startswith("### Hung: Wrong interface (high confidence)\n")
+
+
+def test_notes_are_bounded(engine: Engine, capsys: pytest.CaptureFixture[str]) -> None:
+    engine.diagnosis = answer(notes=("n",) * 25)
+    cli.run(["triage", "a.log"])
+    err = capsys.readouterr().err.splitlines()
+    assert len(err) == cli.MAX_NOTES + 1
+    assert err[-1] == "note: 15 more notes left out"
+
+
+@pytest.mark.parametrize(
+    ("verdict", "status"), [("hung", 1), ("failed", 1), ("healthy", 0), ("unknown", 0)]
+)
+def test_exit_code(engine: Engine, verdict: str, status: int) -> None:
+    engine.diagnosis = answer(verdict)
+    assert cli.run(["triage", "a.log", "--exit-code"]) == status
+    assert cli.run(["triage", "a.log"]) == 0
+
+
+def test_colour(engine: Engine, capsys: pytest.CaptureFixture[str]) -> None:
+    cli.run(["triage", "a.log", "--color", "always"])
+    assert "\x1b[1;31mHUNG" in capsys.readouterr().out
+    for choice in ("never", "auto"):
+        cli.run(["triage", "a.log", "--color", choice])
+        assert "\x1b" not in capsys.readouterr().out
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_person_at_a_terminal_is_told_how_to_paste(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", Terminal())
+    cli.run(["triage"])
+    assert engine.paths == ["-"]
+    assert "Ctrl-D" in capsys.readouterr().err
+
+
+def test_a_pipe_is_read_without_a_word(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    cli.run(["triage"])
+    assert engine.paths == ["-"]
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "message"),
+    [
+        (InputError("x.log: no such file or folder"), 2, "x.log: no such file or folder"),
+        (CatalogError("my.yaml:3: match: missing"), 2, "my.yaml:3: match: missing"),
+        (PermissionError(13, "Permission denied", "x.log"), 2, "x.log: Permission denied"),
+        (InputError("bad\nname\x1b[31m"), 2, "bad name"),
+        (
+            KeyError("rank"),
+            70,
+            "internal error, please report it: KeyError: 'rank' (DIAGNOSE_TRACEBACK=1 shows where)",
+        ),
+    ],
+)
+def test_errors_are_one_line(
+    engine: Engine,
+    capsys: pytest.CaptureFixture[str],
+    error: Exception,
+    status: int,
+    message: str,
+) -> None:
+    engine.error = error
+    assert cli.run(["triage", "x.log"]) == status
+    assert capsys.readouterr() == ("", f"diagnose: {message}\n")
+
+
+def test_an_interrupt_is_quiet(engine: Engine, capsys: pytest.CaptureFixture[str]) -> None:
+    engine.error = KeyboardInterrupt()
+    assert cli.run(["triage", "x.log"]) == 130
+    out, err = capsys.readouterr()
+    assert (out, err.strip()) == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (["triage", "--format", "xml"], ["'xml'", "terminal", "json", "markdown"]),
+        (["triage", "--color", "red"], ["'red'", "auto", "always", "never"]),
+        (["explain", "crash.gpu_om"], ["'crash.gpu_om'", "did you mean crash.gpu_oom", "hw.node"]),
+        (["explain", "\x1b[31m"], ["choose from crash.gpu_oom"]),
+        (["explain"], ["CLASS", "see diagnose --help"]),
+        (["catalog", "list", "--role", "boss"], ["'boss'", "choose from cause, effect"]),
+        (["catalog", "list", "--class", "x"], ["'x'", "crash.gpu_oom"]),
+        (["catalog", "show", "tqdm.trainin"], ["'tqdm.trainin'", "did you mean tqdm.training"]),
+        (["catalog", "list", "--patterns", "no/such"], ["no/such", "no such file"]),
+        (["nonsense"], ["'nonsense'", "see diagnose --help"]),
+        ([str(Path(__file__))], ["diagnose triage PATH"]),
+    ],
+)
+def test_wrong_usage_names_the_choices_on_one_line(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], parts: list[str]
+) -> None:
+    assert cli.run(arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count("\n") == 1
+    assert err.startswith("diagnose: ")
+    assert all(part in err for part in parts)
+    assert "\x1b" not in err
+
+
+OWN = """\
+signatures:
+  - id: own.store.gone
+    title: The token store was not mounted
+    class: slow.storage
+    role: cause
+    strength: decisive
+    culprit: self
+    match: ['token store (?P<name>\\S+) not mounted']
+    remedies:
+      - {when: now, do: Mount it, why: The job reads it first, command: 'mount /tokens'}
+    restart: fix_first
+    references: ['https://example.org/tokens']
+    examples:
+      match: [{line: 'rank 3: token store a not mounted', captures: {name: a}}]
+      near_miss: ['token store a mounted']
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    (tmp_path / "own.yaml").write_text(OWN)
+    return tmp_path
+
+
+def test_catalog_list(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["catalog", "list", "--patterns", str(own), "--class", "slow.storage"]
+    assert cli.run(arguments) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    wanted = ["own.store.gone", "cause", "slow.storage", "The", "token"]
+    assert wanted in [row[:5] for row in rows]
+    assert {row[2] for row in rows} == {"slow.storage"}
+    assert cli.run([*arguments, "--role", "aftermath"]) == 0
+    assert capsys.readouterr().out == ""
+
+
+def test_catalog_show(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["catalog", "show", "own.store.gone", "--patterns", str(own)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "own.store.gone  The token store was not mounted"
+    for line in (
+        "  class       slow.storage",
+        "  to blame    the rank or host that printed it",
+        r"  token store (?P<name>\S+) not mounted",
+        "  Mount it. The job reads it first.",
+        "      mount /tokens",
+        "  Fix first, then restart.",
+        "  https://example.org/tokens",
+    ):
+        assert line in lines
+
+
+def test_explain(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["explain", "slow.storage", "--patterns", str(own)]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("slow.storage  ")
+    assert "What to do now" in out
+    assert "  own.store.gone: The token store was not mounted" in out.splitlines()
+
+
+def test_catalog_check_passes_and_counts(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["catalog", "check", str(own)]) == 0
+    assert capsys.readouterr().out.endswith(" cause classes: no problems\n")
+
+
+def test_catalog_check_finds_a_pattern_that_misses_its_example(
+    own: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (own / "own.yaml").write_text(OWN.replace("rank 3: token store a not", "token store not"))
+    assert cli.run(["catalog", "check", str(own)]) == 1
+    assert "own.store.gone" in capsys.readouterr().out
+
+
+def test_a_closed_pipe_is_no_error() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [*COMMAND, "catalog", "list"], cwd=ROOT, stdout=write, stderr=subprocess.PIPE, check=False
+    )
+    os.close(write)
+    assert (done.returncode, done.stderr) == (0, b"")
