@@ -1,11 +1,11 @@
 """diagnose: why did a distributed training job hang or die, who is to blame, what now?
 
-    import diagnose
+import diagnose
 
-    job = diagnose.load("logs/")
-    job.timeline            # DataFrame, one row an event
-    job.ranks               # DataFrame, one row a rank
-    diagnose.diagnose(job)  # Diagnosis
+job = diagnose.load("logs/")
+job.timeline            # DataFrame, one row an event
+job.ranks               # DataFrame, one row a rank
+diagnose.diagnose(job)  # Diagnosis
 """
 
 from __future__ import annotations

@@ -45,9 +45,7 @@ class Job:
         return rank_table(self.timeline)
 
 
-def load(
-    paths: str | Path | Iterable[str | Path], *, patterns: Sequence[str | Path] = ()
-) -> Job:
+def load(paths: str | Path | Iterable[str | Path], *, patterns: Sequence[str | Path] = ()) -> Job:
     """Read a job from files and folders.
 
     `patterns` are directories with further catalog entries. Raises InputError when nothing of it

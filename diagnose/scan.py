@@ -19,6 +19,7 @@ from diagnose.parse.prefix import Prefix, peel
 # How far a line's start and end are looked for around a match, and how much of it is kept.
 LINE_WINDOW = 8192
 TEXT_LIMIT = 4096
+_HEAD = 512
 # Lines kept of one pattern in one source: this many from its start and from its end.
 KEEP_FIRST = 2000
 KEEP_LAST = 1000
@@ -122,7 +123,7 @@ def _segments(chunk: Chunk, hits: Iterable[tuple[int, int]]) -> Iterator[_Raw]:
     """The segments (lines, cut at carriage returns too) around the hits, in order."""
     data = chunk.data
     counted_to, newlines = 0, 0
-    start = end = -1
+    start = end = first = -1
     patterns: list[int] = []
     for number, to in hits:
         if to <= end:
@@ -132,12 +133,13 @@ def _segments(chunk: Chunk, hits: Iterable[tuple[int, int]]) -> Iterator[_Raw]:
         if patterns:
             newlines += data.count(b"\n", counted_to, start)
             counted_to = start
-            yield _raw(chunk, start, end, newlines, patterns)
+            yield _raw(chunk, start, end, newlines, patterns, first)
         start, end = _bounds(data, to)
+        first = to
         patterns = [number]
     if patterns:
         newlines += data.count(b"\n", counted_to, start)
-        yield _raw(chunk, start, end, newlines, patterns)
+        yield _raw(chunk, start, end, newlines, patterns, first)
 
 
 def _bounds(data: bytes, to: int) -> tuple[int, int]:
@@ -152,7 +154,10 @@ def _bounds(data: bytes, to: int) -> tuple[int, int]:
     return start, bare if bare >= 0 else end
 
 
-def _raw(chunk: Chunk, start: int, end: int, newlines: int, patterns: list[int]) -> _Raw:
+def _raw(
+    chunk: Chunk, start: int, end: int, newlines: int, patterns: list[int], to: int
+) -> _Raw:
+    """A segment, cut to its start and the surroundings of its first match if it is long."""
     if chunk.lines is not None:
         line = chunk.lines[min(newlines, len(chunk.lines) - 1)]
     else:
@@ -161,7 +166,12 @@ def _raw(chunk: Chunk, start: int, end: int, newlines: int, patterns: list[int])
         offset = chunk.raw_offsets[min(newlines, len(chunk.raw_offsets) - 1)]
     else:
         offset = chunk.offset + start
-    return _Raw(line, offset, chunk.data[start:end], tuple(patterns))
+    data = chunk.data[start:end]
+    if len(data) > TEXT_LIMIT:
+        low = max(start + _HEAD, to - TEXT_LIMIT // 2)
+        high = min(end, low + TEXT_LIMIT - _HEAD)
+        data = data[:_HEAD] + b" ... " + chunk.data[low:high]
+    return _Raw(line, offset, data, tuple(patterns))
 
 
 def _last_per_author(chunk: Chunk, hits: list[tuple[int, int]]) -> list[_Raw]:
@@ -204,10 +214,7 @@ def _confirm(kept: list[_Raw], matcher: Matcher, counts: Counter[int]) -> Iterat
 
 
 def _text(data: bytes) -> str:
-    if len(data) > TEXT_LIMIT:
-        half = TEXT_LIMIT // 2
-        return f"{data[:half].decode(errors='replace')} … {data[-half:].decode(errors='replace')}"
-    return data.decode(errors="replace")
+    return data[: TEXT_LIMIT + 8].decode(errors="replace")
 
 
 def _edge_lines(chunk: Chunk, *, first: bool) -> list[Line]:

@@ -97,11 +97,11 @@ def captured_ranks(text: str | None) -> list[int]:
     return sorted(ranks)
 
 
-def _rows(scan: SourceScan, line: Line, signatures: Sequence[Signature]) -> Iterable[dict[str, Any]]:
+def _rows(
+    scan: SourceScan, line: Line, signatures: Sequence[Signature]
+) -> Iterable[dict[str, Any]]:
     found = [(signatures[number], captures) for number, captures in line.matches]
-    specific = any(
-        not s.generic and s.role in ("cause", "effect", "aftermath") for s, _ in found
-    )
+    specific = any(not s.generic and s.role in ("cause", "effect", "aftermath") for s, _ in found)
     for signature, captures in found:
         if signature.generic and specific:
             continue

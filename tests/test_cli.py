@@ -44,8 +44,9 @@ class Engine:
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> Engine:
     engine = Engine()
-    monkeypatch.setattr(diagnose, "load", engine.load, raising=False)
-    monkeypatch.setattr(diagnose, "diagnose", lambda job: job.diagnosis, raising=False)
+    # past the lazy attributes of the package, so that the real engine is not even imported
+    monkeypatch.setitem(vars(diagnose), "load", engine.load)
+    monkeypatch.setitem(vars(diagnose), "diagnose", lambda job: job.diagnosis)
     return engine
 
 
@@ -286,3 +287,21 @@ def test_a_closed_pipe_is_no_error() -> None:
     )
     os.close(write)
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_the_readme_shows_what_the_command_prints(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    readme = ROOT / "README.md"
+    text = readme.read_text(encoding="utf-8")
+    start = text.index("<!-- output -->\n```text\n") + len("<!-- output -->\n```text\n")
+    end = text.index("```\n<!-- end -->", start)
+    command = "diagnose triage fixtures/torchrun-missing-rank"
+    assert command in text
+    assert cli.run(["triage", str(ROOT / "fixtures" / "torchrun-missing-rank")]) == 0
+    shown = f"$ {command}\n{capsys.readouterr().out}"
+    if os.environ.get("UPDATE_EXPECTED"):
+        readme.write_text(text[:start] + shown + text[end:], encoding="utf-8")
+    else:
+        assert text[start:end].splitlines() == shown.splitlines()

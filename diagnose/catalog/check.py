@@ -39,7 +39,7 @@ def check(extra_dirs: Sequence[Path] = ()) -> list[str]:
 
 def problems(catalog: Catalog) -> Iterator[str]:
     """What is wrong with a loaded catalog (with its examples)."""
-    ids = Counter(e.id for e in (*catalog.signatures, *catalog.known_issues))
+    ids = Counter([*(s.id for s in catalog.signatures), *(i.id for i in catalog.known_issues)])
     yield from (f"{id_}: the id appears {n} times" for id_, n in ids.items() if n > 1)
     usable = []
     for signature in catalog.signatures:
@@ -130,9 +130,7 @@ def _expression_problems(name: str, expression: str, ignore_case: bool) -> Itera
         yield f"{name}: ^ only at the start of a pattern: {expression}"
     pattern = patterns_of([Signature(name, "", "context", [expression], ignore_case=ignore_case)])
     try:
-        compile_database(
-            [hyperscan_form(expression)], [0], [pattern_flags(pattern[0], thin=False)]
-        )
+        compile_database([hyperscan_form(expression)], [0], [pattern_flags(pattern[0], thin=False)])
     except hs.error as error:
         yield f"{name}: not linear-time (Hyperscan: {error}): {expression}"
 

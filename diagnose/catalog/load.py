@@ -145,9 +145,9 @@ def _read_file(path: Path, data: bytes) -> Iterator[tuple[str, str, Any]]:
         document = yaml.load(data, Loader=loader)  # noqa: S506  (a SafeLoader)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        line = f":{mark.line + 1}" if mark else ""
+        at = f":{mark.line + 1}" if mark else ""
         problem = getattr(error, "problem", None) or str(error).splitlines()[0]
-        raise CatalogError(f"{path}{line}: not valid YAML: {problem}") from error
+        raise CatalogError(f"{path}{at}: not valid YAML: {problem}") from error
     except RecursionError as error:
         raise CatalogError(f"{path}: nested too deeply") from error
     if document is None:

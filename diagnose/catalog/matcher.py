@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib.metadata import version
 
 import hyperscan as hs
 import regex
@@ -42,11 +43,11 @@ class Matcher:
         self.patterns = patterns_of(catalog.signatures)
         self._bulk, self._tail = databases
 
-    def scan(self, data: bytes | memoryview) -> list[tuple[int, int]]:
+    def scan(self, data: bytes) -> list[tuple[int, int]]:
         """All (pattern number, end offset) in `data`, thin patterns once, ordered by offset."""
         return _collect(self._bulk, data)
 
-    def scan_thin(self, data: bytes | memoryview) -> list[tuple[int, int]]:
+    def scan_thin(self, data: bytes) -> list[tuple[int, int]]:
         """All (pattern number, end offset) of the thin patterns in `data`."""
         return _collect(self._tail, data)
 
@@ -75,7 +76,7 @@ def compile_matcher(catalog: Catalog) -> Matcher:
     """The matcher of a catalog, from the cache when this revision was compiled before."""
     databases = []
     for name, thin_only in (("bulk", False), ("tail", True)):
-        path = cache_dir() / f"{name}-{catalog.revision}-{hs.__version__}.hs"
+        path = cache_dir() / f"{name}-{catalog.revision}-{version('hyperscan')}.hs"
         database = _load(read_private(path))
         if database is None:
             database = _build(catalog.signatures, thin_only)
@@ -135,10 +136,7 @@ def _build(signatures: Sequence[Signature], thin_only: bool) -> hs.Database:
     return compile_database(
         [hyperscan_form(pattern.expression) for _, pattern in chosen] or [b"\\x00never\\x00"],
         [number for number, _ in chosen] or [0],
-        [
-            pattern_flags(p, thin=signatures[p.signature].thin and not thin_only)
-            for _, p in chosen
-        ]
+        [pattern_flags(p, thin=signatures[p.signature].thin and not thin_only) for _, p in chosen]
         or [0],
     )
 
@@ -147,14 +145,14 @@ def _load(raw: bytes | None) -> hs.Database | None:
     if raw is None:
         return None
     try:
-        database = hs.loadb(bytearray(raw), hs.HS_MODE_BLOCK)
+        database = hs.loadb(raw, hs.HS_MODE_BLOCK)
         database.scratch = hs.Scratch(database)
     except hs.error:  # another CPU or library version wrote it
         return None
     return database
 
 
-def _collect(database: hs.Database, data: bytes | memoryview) -> list[tuple[int, int]]:
+def _collect(database: hs.Database, data: bytes) -> list[tuple[int, int]]:
     found: list[tuple[int, int]] = []
     append = found.append
     database.scan(data, match_event_handler=lambda i, _from, to, _flags, _ctx: append((i, to)))

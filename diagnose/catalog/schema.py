@@ -183,7 +183,7 @@ class Signature:
     cause: str = ""  # the cause class, for role cause (written `class` in YAML)
     strength: Strength = "strong"
     unless: list[str] = field(default_factory=list)
-    sources: list[SourceKind] = field(default_factory=lambda: ["text"])  # type: ignore[arg-type]
+    sources: list[SourceKind] = field(default_factory=lambda: ["text"])
     ignore_case: bool = False
     generic: bool = False
     thin: bool = False

@@ -240,9 +240,7 @@ def _verdict(winner: Candidate, waits: bool) -> Verdict:
     return "failed"
 
 
-def _phase(
-    frame: pd.DataFrame, winner: Candidate, activity: Activity, start: Start
-) -> str | None:
+def _phase(frame: pd.DataFrame, winner: Candidate, activity: Activity, start: Start) -> str | None:
     for prefix, phase in _PHASE_OF_CLASS.items():
         if winner.cause.startswith(prefix):
             return phase
@@ -266,7 +264,9 @@ def _collective(found: list[Stall]) -> Collective | None:
         return None
     stall = found[0]
     missing = stall.missing if stall.shape == "missing" else []
-    return Collective(stall.group, stall.op, stall.seq, [r for r in stall.joined if r >= 0], missing)
+    return Collective(
+        stall.group, stall.op, stall.seq, [r for r in stall.joined if r >= 0], missing
+    )
 
 
 def _earlier_attempts(timeline: pd.DataFrame, catalog: Catalog, attempts: int) -> list[str]:
@@ -281,7 +281,9 @@ def _earlier_attempts(timeline: pd.DataFrame, catalog: Catalog, attempts: int) -
         best = strong if len(strong) else causes
         if len(best):
             row = best.iloc[0]
-            who = "" if pd.isna(row["rank"]) else f" ({fold_ranks([int(row['rank'])], prefix=True)})"
+            who = (
+                "" if pd.isna(row["rank"]) else f" ({fold_ranks([int(row['rank'])], prefix=True)})"
+            )
             notes.append(f"attempt {number} ended with: {titles[str(row['signature'])]}{who}")
     return notes
 

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import pandas as pd
 
 from diagnose.timeline import captured_ranks
 
 # Operations whose sizes may differ between ranks of one correct call.
-UNEVEN_OPS = frozenset({"ALLTOALL", "ALLTOALL_BASE", "GATHER", "SCATTER", "SEND", "RECV", "UNKNOWN"})
+UNEVEN_OPS = frozenset(
+    {"ALLTOALL", "ALLTOALL_BASE", "GATHER", "SCATTER", "SEND", "RECV", "UNKNOWN"}
+)
 P2P_OPS = frozenset({"SEND", "RECV", "RECVANYSOURCE"})
 
 Shape = Literal["mismatch", "conditional", "shifted", "missing", "all_joined", "unclear"]
@@ -368,24 +370,25 @@ def _ranks(ranks: list[int]) -> str:
 def fold_ranks(ranks: list[int], *, prefix: bool = False) -> str:
     """`[0, 1, 2, 7]` as "0-2,7", with "rank"/"ranks" in front if `prefix`."""
     parts: list[str] = []
-    start = previous = None
-    for rank in [*sorted(set(ranks)), None]:
-        if start is not None and (rank is None or rank != previous + 1):
-            parts.append(f"{start}" if start == previous else f"{start}-{previous}")
-            start = None
-        if start is None:
-            start = rank
-        previous = rank
+    known = set(ranks)
+    ordered = sorted(set(ranks))
+    for index, rank in enumerate(ordered):
+        if index and rank == ordered[index - 1] + 1:
+            continue
+        end = rank
+        while end + 1 in known:
+            end += 1
+        parts.append(f"{rank}" if end == rank else f"{rank}-{end}")
     text = ",".join(parts)
     return f"{'rank' if len(set(ranks)) == 1 else 'ranks'} {text}" if prefix else text
 
 
-def _int(value: object) -> int | None:
-    return None if value is None or pd.isna(value) else int(value)  # type: ignore[call-overload]
+def _int(value: Any) -> int | None:
+    return None if value is None or pd.isna(value) else int(value)
 
 
-def _text(value: object) -> str | None:
-    return None if value is None or pd.isna(value) else str(value)  # type: ignore[call-overload]
+def _text(value: Any) -> str | None:
+    return None if value is None or pd.isna(value) else str(value)
 
 
 def _int_text(value: str | None) -> int | None:

@@ -133,8 +133,10 @@ def _open(marks: pd.DataFrame, mark: pd.Series) -> bool:
     if _percent(mark["fields"]) >= 100:
         return False
     after = marks[marks.index > mark.name]
-    steps = after[(after["kind"] == "progress") & (after["phase"].isna() | (after["phase"] == "training"))]
-    return steps["step"].dropna().nunique() < 2
+    steps = after[
+        (after["kind"] == "progress") & (after["phase"].isna() | (after["phase"] == "training"))
+    ]
+    return bool(steps["step"].dropna().nunique() < 2)
 
 
 def _deepest(stacks: pd.DataFrame) -> pd.Series:

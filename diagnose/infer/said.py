@@ -149,7 +149,7 @@ def exits(frame: pd.DataFrame, catalog: Catalog) -> Iterator[Candidate]:
     for code, group in rows.groupby(codes, sort=False):
         ranks = sorted({int(rank) for rank in group["rank"].dropna()})
         hosts = sorted({str(host) for host in group["host"].dropna()})
-        number = int(code)  # type: ignore[call-overload]
+        number = int(code)
         cause, score, did = _BY_SIGNAL.get(
             -number, ("crash.exception", 1.0, f"exited with status {number}")
         )

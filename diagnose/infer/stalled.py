@@ -81,7 +81,9 @@ def _mismatch(stall: Stall, activity: Activity, catalog: Catalog) -> Candidate:
     candidate = _candidate(cause, score, catalog, summary, stall)
     candidate.ranks = stall.odd
     candidate.kind = "mismatched" if stall.odd else None
-    candidate.why = f"{fold_ranks(stall.odd, prefix=True)} differs from the others" * bool(stall.odd)
+    candidate.why = f"{fold_ranks(stall.odd, prefix=True)} differs from the others" * bool(
+        stall.odd
+    )
     candidate.sure = stall.proven and stall.shape != "shifted"
     return candidate
 
@@ -89,7 +91,9 @@ def _mismatch(stall: Stall, activity: Activity, catalog: Catalog) -> Candidate:
 def _waiting(stall: Stall, activity: Activity, catalog: Catalog) -> Candidate:
     waiting = [rank for rank in stall.joined if rank >= 0]
     who = _who(stall, waiting, activity)
-    tiny = stall.tiny or (not stall.sized and stall.op in (None, "ALLREDUCE", "BROADCAST", "BARRIER", "ALLGATHER"))
+    tiny = stall.tiny or (
+        not stall.sized and stall.op in (None, "ALLREDUCE", "BROADCAST", "BARRIER", "ALLGATHER")
+    )
     busy = _BUSY_CLASS.get(activity.phase or "")
     if stall.shape == "all_joined" and not activity.moving:
         return _joined(stall, catalog)
@@ -124,7 +128,9 @@ def _absent(stall: Stall, who: list[int], catalog: Catalog) -> Candidate:
         score = 4.0 if stall.proven else 2.5
         ranks = stall.missing
     else:
-        summary = f"Ranks waited for {_call(stall)} in vain; the log does not show who did not come."
+        summary = (
+            f"Ranks waited for {_call(stall)} in vain; the log does not show who did not come."
+        )
         score, ranks = 1.5, []
     candidate = _candidate("desync.missing_rank", score, catalog, summary, stall)
     candidate.ranks, candidate.kind = ranks, "missing" if ranks else None

@@ -49,8 +49,8 @@ def stances(frame: pd.DataFrame) -> dict[int, Stance]:
         site = sites.dropna()
         op = OP_OF_CALL[call.iloc[-1]] if len(call) else None
         # Outermost collective entry wins: all_gather_object issues an all_gather of sizes first.
-        found[int(rank)] = Stance(  # type: ignore[call-overload]
-            int(rank),  # type: ignore[call-overload]
+        found[int(rank)] = Stance(
+            int(rank),
             op,
             site.iloc[-1] if len(site) else None,
             str(phases.iloc[-1]) if len(phases) else None,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pandas as pd
 
 from diagnose.catalog.schema import Catalog
@@ -78,12 +80,12 @@ def alternatives(ranked: list[Candidate]) -> list[Alternative]:
     return found[:4]
 
 
-def iso(time: object) -> str | None:
+def iso(time: Any) -> str | None:
     """A time as ISO 8601 with milliseconds where it has them, or None."""
-    if time is None or pd.isna(time):  # type: ignore[call-overload]
+    if time is None or pd.isna(time):
         return None
-    stamp = pd.Timestamp(time)  # type: ignore[arg-type]
-    return stamp.isoformat(timespec="milliseconds" if stamp.microsecond else "seconds")
+    stamp = pd.Timestamp(time)
+    return str(stamp.isoformat(timespec="milliseconds" if stamp.microsecond else "seconds"))
 
 
 def _clean(text: str) -> str:

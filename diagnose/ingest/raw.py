@@ -4,43 +4,38 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Protocol
 
 
 class Reader(Protocol):
-    """An opened store; short reads happen only at its end."""
+    """An opened store of `size` bytes; reads are short only at its end."""
 
-    size: int
+    @property
+    def size(self) -> int:
+        """Its size in bytes when it was opened."""
 
     def read_at(self, offset: int, length: int) -> bytes:
         """Up to `length` bytes from `offset` on; empty at the end. Raises OSError."""
-        ...
 
 
 class Store(Protocol):
     """Something that can be opened any number of times, also at the same time."""
 
-    def open(self) -> _Opened:
-        """A context manager that gives a Reader. Raises OSError."""
-        ...
+    def open(self) -> AbstractContextManager[Reader]:
+        """Open it for reading. Raises OSError."""
 
 
-class _Opened(Protocol):
-    def __enter__(self) -> Reader: ...
-    def __exit__(self, *error: object) -> bool | None: ...
-
-
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _FdReader:
     fd: int
     size: int
 
     def read_at(self, offset: int, length: int) -> bytes:
         # A log that is still written to grows: its end is where it was when it was opened, so
-        # that reading ends and two passes over one open file agree.
+        # that reading ends.
         length = min(length, self.size - offset)
         if length <= 0:
             return b""
@@ -55,7 +50,7 @@ class _FdReader:
         return b"".join(parts)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _BytesReader:
     data: bytes
     size: int
@@ -66,12 +61,13 @@ class _BytesReader:
 
 @dataclass(frozen=True, slots=True)
 class FileStore:
-    """A regular file, opened without blocking and never through a device or pipe."""
+    """A regular file."""
 
     path: Path
 
     @contextmanager
     def open(self) -> Iterator[Reader]:
+        """Open the file; see Store."""
         # O_NONBLOCK: the path may have become a FIFO since it was found; opening must not hang.
         fd = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
@@ -88,16 +84,18 @@ class BytesStore:
 
     @contextmanager
     def open(self) -> Iterator[Reader]:
+        """Give a reader; see Store."""
         yield _BytesReader(self.data, len(self.data))
 
 
 @dataclass(frozen=True, slots=True)
 class SpoolStore:
-    """A temporary file that lives as long as this object. Cannot be pickled."""
+    """A temporary file that lives as long as this object, which cannot be pickled."""
 
     file: IO[bytes] = field(repr=False)
     size: int
 
     @contextmanager
     def open(self) -> Iterator[Reader]:
+        """Give a reader; see Store."""
         yield _FdReader(self.file.fileno(), self.size)

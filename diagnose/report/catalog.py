@@ -16,6 +16,7 @@ from diagnose.catalog.schema import (
     Signature,
 )
 from diagnose.report import words
+from diagnose.report.safe import clean
 
 KNOWN_ISSUE = "known-issue"  # what stands in the role column for a known issue
 
@@ -24,7 +25,7 @@ _CULPRITS = {
     "captured": "the rank or host it names",
     "complement": "the ranks that did not print it",
 }
-_LONGER_TIMEOUT = {"yes": "helps", "no": "does not help", "unknown": "helps in some cases only"}
+_LONGER_TIMEOUT = {"yes": "Yes.", "no": "No.", "unknown": "In some cases only."}
 
 
 def listing(catalog: Catalog, *, cause: str | None = None, role: str | None = None) -> str:
@@ -42,7 +43,7 @@ def listing(catalog: Catalog, *, cause: str | None = None, role: str | None = No
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     return "".join(
         "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=False))
-        + f"  {row[3]}\n"
+        + f"  {clean(row[3])}\n"
         for row in sorted(rows)
     )
 
@@ -58,14 +59,14 @@ def render_entry(entry: Signature | KnownIssue, console: Console) -> None:
         page.field("phase", entry.phase or "")
         page.field("to blame", _CULPRITS.get(entry.culprit, ""))
         page.field("explains", ", ".join(entry.explains))
-        page.field("not to be", entry.not_evidence_of and f"taken for: {entry.not_evidence_of}")
         page.items("Matches any of", entry.match)
         page.items("Unless the line also has", entry.unless)
+        page.text("What a match does not prove", entry.not_evidence_of)
     else:
         page.field("role", KNOWN_ISSUE)
         page.field("class", entry.cause)
         page.field("confidence", entry.confidence)
-        page.paragraph(entry.summary)
+        page.paragraph(words.sentence(entry.summary))
         page.items("All of", [_condition(c) for c in entry.all])
         page.items("At least one of", [_condition(c) for c in entry.any])
         page.items("None of", [_condition(c) for c in entry.none])
@@ -82,7 +83,7 @@ def render_class(cause: CauseClass, catalog: Catalog, console: Console) -> None:
     page.paragraph(cause.explanation)
     page.remedies(cause.remedies)
     page.items("Restart", [words.joined(words.RESTART[cause.restart], cause.restart_why)])
-    page.items("A longer timeout", [_LONGER_TIMEOUT[cause.longer_timeout]])
+    page.items("Would a longer timeout help?", [_LONGER_TIMEOUT[cause.longer_timeout]])
     page.items("To know more next time", cause.capture)
     entries: list[Signature | KnownIssue] = [*catalog.signatures, *catalog.known_issues]
     mine = [f"{entry.id}: {entry.title}" for entry in entries if entry.cause == cause.id]
@@ -93,32 +94,38 @@ class _Page:
     def __init__(self, console: Console) -> None:
         self.console = console
 
-    def line(self, text: Text) -> None:
-        self.console.print(text, soft_wrap=True)
+    def line(self, text: str, *, style: str = "", start: str = "", start_style: str = "") -> None:
+        """One line. Catalogs can be somebody else's, so their text is cleaned like a log's."""
+        line = Text().append(start, start_style).append(clean(text), style)
+        self.console.print(line, soft_wrap=True)
 
     def title(self, name: str, title: str) -> None:
-        self.line(Text.assemble((name, "bold"), "  ", title))
+        self.line(title, start=f"{clean(name)}  ", start_style="bold")
 
     def field(self, label: str, text: str) -> None:
         if text:
-            self.line(Text.assemble((f"  {label:<12}", "dim"), text))
+            self.line(text, start=f"  {label:<12}", start_style="dim")
 
     def heading(self, text: str) -> None:
-        self.line(Text())
-        self.line(Text(text, style="bold underline"))
+        self.line("")
+        self.line(text, style="bold underline")
 
-    def paragraph(self, text: str, indent: int = 2) -> None:
-        width = max(20, min(110, self.console.width - 1) - indent)
-        for line in Text(text).wrap(self.console, width):
-            line.rstrip()
-            self.line(Text(" " * indent).append_text(line))
+    def paragraph(self, text: str) -> None:
+        width = max(20, min(110, self.console.width - 1) - 2)
+        for line in Text(clean(text)).wrap(self.console, width):
+            self.line(line.plain, start="  ")
+
+    def text(self, heading: str, text: str) -> None:
+        if text:
+            self.heading(heading)
+            self.paragraph(words.sentence(text))
 
     def items(self, heading: str, items: list[str]) -> None:
         """Lines as they are: patterns and URLs are there to be copied."""
         if items:
             self.heading(heading)
             for item in items:
-                self.line(Text(f"  {item}"))
+                self.line(item, start="  ")
 
     def remedies(self, steps: list[Remedy]) -> None:
         for group, heading in words.REMEDY_GROUPS.items():
@@ -127,10 +134,10 @@ class _Page:
                 self.heading(heading)
             for step in mine:
                 self.paragraph(words.joined(step.do, step.why))
-                for command in step.command.splitlines():
-                    self.line(Text(f"      {command}", style="cyan"))
+                for command in clean(step.command, lines=True).splitlines():
+                    self.line(command, style="cyan", start="      ")
                 for framework, setting in step.settings.items():
-                    self.line(Text(f"      {framework}: {setting}", style="cyan"))
+                    self.line(f"{framework}: {setting}", style="cyan", start="      ")
 
 
 def _condition(condition: Condition) -> str:

@@ -38,17 +38,20 @@ def run_job(
 ) -> Path:
     """Run one job to its end; `folder` then holds console.log and torchrun's logs/.
 
-    `launcher` and `worker` are extra options of torchrun and of the worker script.
+    `launcher` and `worker` are extra options of torchrun and of the worker script; "{port}" in a
+    launcher option stands for `port`, by default a free one.
     `signal_after` sends the launcher a signal that many seconds after the first step was printed.
     Raises subprocess.TimeoutExpired if the job outlives JOB_LIMIT_S.
     """
     folder.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={nproc}"]
+    command += ["--log-dir=logs", "--redirects=3", "--tee=3"]
+    port = port or free_port()
+    command += [option.format(port=port) for option in launcher]
     if not any(option.startswith("--rdzv") for option in launcher):
-        command += ["--master-addr=127.0.0.1", f"--master-port={port or free_port()}"]
-    command += ["--log-dir=logs", "--redirects=3", "--tee=3", *launcher]
+        command += ["--master-addr=127.0.0.1", f"--master-port={port}"]
     command += [str(WORKER), f"--fault={fault}", f"--culprit={culprit}", *worker]
-    plain = {key: value for key, value in os.environ.items() if not key.startswith(("TORCH", "NCCL"))}
+    plain = {key: text for key, text in os.environ.items() if not key.startswith(("TORCH", "NCCL"))}
     console = folder / "console.log"
     with console.open("wb") as sink:
         process = subprocess.Popen(

@@ -106,7 +106,9 @@ class Job:
         self.train(model)
         self.evaluate(model)
         self.save(model, "checkpoint-final")
-        self.say("Training completed. Do not forget to share your model on huggingface.co/models =)")
+        self.say(
+            "Training completed. Do not forget to share your model on huggingface.co/models =)"
+        )
         dist.destroy_process_group()
 
     def prepare(self) -> None:
@@ -116,7 +118,9 @@ class Job:
         else:
             bar("Map", 100, LONG if self.hit("slow_map") else 0.5)
             dist.barrier()
-        if self.fault == "shape":  # before DDP: with gloo and DETAIL its constructor crashes in 2.13
+        if (
+            self.fault == "shape"
+        ):  # before DDP: with gloo and DETAIL its constructor crashes in 2.13
             dist.all_reduce(torch.zeros(8 if self.culprit else 4))
 
     def train(self, model: DistributedDataParallel) -> None:

@@ -1,0 +1,166 @@
+"""Cutting bytes into line-aligned chunks, and cleaning them.
+
+Everything here is independent of where the cuts fall: the data of all chunks together, and every
+line number and offset, are the same for any chunk limit. Cleaning never adds or removes a line.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+
+from diagnose.ingest.raw import Reader
+from diagnose.ingest.source import Chunk
+
+CHUNK_LIMIT = 4 << 20  # bytes
+_PROBE = 32 << 10
+
+# CSI, the string sequences (OSC, DCS, PM, APC, SOS), character set selection and the two-byte
+# ones (ECMA-48). Bounded, and never across a line end or carriage return. A lone ESC goes too.
+_ESCAPE = re.compile(
+    rb"\x1b(?:\[[0-?]{0,64}[ -/]{0,8}[@-~]"
+    rb"|[\]PX^_][^\x07\x1b\r\n]{0,2048}(?:\x07|\x1b\\)"
+    rb"|[ -/]{1,8}[0-~]"
+    rb"|[0-OQ-WYZ\\`-~])?"
+)
+# A sequence which the end of the data may have cut off.
+_OPEN_ESCAPE = re.compile(
+    rb"\x1b(?:\[[0-?]{0,64}[ -/]{0,8}|[\]PX^_][^\x07\x1b\r\n]{0,2048}\x1b?|[ -/]{0,8})\Z"
+)
+_LONGEST_ESCAPE = 2052
+
+
+def plain_chunks(reader: Reader, start: int = 0, limit: int = CHUNK_LIMIT) -> Iterator[Chunk]:
+    """Cut an uncompressed UTF-8 (or legacy) store, from byte `start` on. Raises OSError.
+
+    Fast path: a chunk that needs no cleaning is the very object that was read.
+    """
+    offset, line = start, 1
+    while raw := _read_piece(reader, offset, limit):
+        chunk, newlines = _chunk(raw, offset, line)
+        yield chunk
+        offset += len(raw)
+        line += newlines
+
+
+def stream_chunks(
+    blocks: Iterable[bytes], start: int = 0, limit: int = CHUNK_LIMIT
+) -> Iterator[Chunk]:
+    """Cut a stream of blocks of any size; `start` is the offset of its first byte."""
+    offset, line = start, 1
+    parts: list[bytes] = []
+    have = 0
+    for block in blocks:
+        parts.append(block)
+        have += len(block)
+        if have < limit:
+            continue
+        buffer = b"".join(parts)
+        done = 0
+        while len(buffer) - done >= limit:
+            # Without the bound a block larger than the limit would become one huge chunk.
+            window = buffer[done : done + limit] if len(buffer) - done > limit else buffer[done:]
+            cut = _cut(window)
+            if cut == 0:  # nothing may be cut yet, within a bounded escape sequence
+                window = buffer[done : done + limit + _LONGEST_ESCAPE + 4]
+                cut = _cut(window)
+                if cut == 0:
+                    break
+            chunk, newlines = _chunk(window[:cut], offset, line)
+            yield chunk
+            offset += cut
+            line += newlines
+            done += cut
+        parts = [buffer[done:]]
+        have = len(buffer) - done
+    if rest := b"".join(parts):
+        yield _chunk(rest, offset, line)[0]
+
+
+def count_newlines(data: bytes) -> int:
+    """Count newlines; several times faster than bytes.count on large data."""
+    if len(data) < 4096:
+        return data.count(b"\n")
+    return int(np.count_nonzero(np.frombuffer(data, np.uint8) == 10))
+
+
+def line_starts(data: bytes, base: int = 0) -> Sequence[int]:
+    """The offset of each line's start in `data`, plus `base`; a final newline starts no line."""
+    newlines = np.flatnonzero(np.frombuffer(data, np.uint8) == 10).astype(np.int64)
+    starts = array("q", [base] if data else [])
+    starts.frombytes((newlines + (base + 1)).tobytes())
+    if data.endswith(b"\n"):
+        starts.pop()
+    return starts
+
+
+def _read_piece(reader: Reader, offset: int, limit: int) -> bytes:
+    """The next piece from `offset` on, read without a copy where a line ends near the limit."""
+    if reader.size - offset <= limit:
+        return reader.read_at(offset, limit)
+    span = min(_PROBE, limit)
+    cut = reader.read_at(offset + limit - span, span).rfind(b"\n")
+    if cut >= 0:
+        return reader.read_at(offset, limit - span + cut + 1)
+    want = limit
+    while True:
+        raw = reader.read_at(offset, want)
+        if len(raw) < want or offset + want >= reader.size:
+            return raw
+        if cut := _cut(raw):
+            return raw[:cut]
+        want += _LONGEST_ESCAPE
+
+
+def _cut(buffer: bytes) -> int:
+    """Where to cut: behind the last newline, else inside a long line where cleaning permits.
+
+    0 means that the buffer is too short to tell.
+    """
+    if newline := buffer.rfind(b"\n") + 1:
+        return newline
+    # Before a carriage return: behind it, CR LF could be torn apart.
+    if (bare := buffer.rfind(b"\r")) > 0:
+        return bare
+    end = len(buffer)
+    if bare == 0 and end == 1:
+        return 0
+    if open_escape := _OPEN_ESCAPE.search(buffer, max(0, end - _LONGEST_ESCAPE)):
+        end = open_escape.start()
+    return _character_start(buffer, end)
+
+
+def _character_start(buffer: bytes, end: int) -> int:
+    """`end`, or the start of the UTF-8 character that `end` would cut."""
+    for back in range(1, min(4, end) + 1):
+        byte = buffer[end - back]
+        if byte & 0xC0 == 0x80:
+            continue
+        length = 4 if byte >= 0xF0 else 3 if byte >= 0xE0 else 2 if byte >= 0xC0 else 1
+        return end - back if length > back else end
+    return end
+
+
+def _chunk(raw: bytes, offset: int, line: int) -> tuple[Chunk, int]:
+    newlines = count_newlines(raw)
+    data = _clean(raw)
+    offsets = None if data is raw else line_starts(raw, offset)
+    return Chunk(data, offset, line, None, offsets), newlines
+
+
+def _clean(raw: bytes) -> bytes:
+    """CR LF to LF, escape sequences and NULs removed; the same object if there are none.
+
+    The order matters: done like this, each step sees what it would see in the whole source.
+    """
+    data = raw
+    if b"\r" in data and b"\r\n" in data:
+        data = data.replace(b"\r\n", b"\n")
+    if b"\x1b" in data:
+        data = _ESCAPE.sub(b"", data)
+    if b"\0" in data:
+        data = data.replace(b"\0", b"")
+    return data

@@ -1,0 +1,76 @@
+"""The shipped catalog is clean, and the check finds what is wrong with an entry."""
+
+from dataclasses import replace
+
+import pytest
+
+from diagnose.catalog.check import check, problems
+from diagnose.catalog.schema import Catalog, CauseClass, Example, Examples, Remedy, Signature
+
+CLASS = CauseClass("env.config", "t", "e", [Remedy("now", "do")], "fix_first", "why")
+ENTRY = Signature(
+    id="mine.entry",
+    title="title",
+    role="cause",
+    cause="env.config",
+    match=[r"value=(?P<value>\d+) is wrong"],
+    remedies=[Remedy("now", "Set it right")],
+    restart="fix_first",
+    references=["https://example.org/"],
+    examples=Examples([Example("value=12 is wrong", {"value": "12"})], ["value=12 is right"]),
+)
+
+
+def found(**changes: object) -> list[str]:
+    entry = replace(ENTRY, **changes)  # type: ignore[arg-type]
+    return list(problems(Catalog([entry], [], {"env.config": CLASS}, "test")))
+
+
+def test_the_shipped_catalog_is_clean() -> None:
+    assert check() == []
+
+
+def test_a_good_entry_has_no_problems() -> None:
+    assert found() == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"id": "Mine"}, "ids are dotted"),
+        ({"match": []}, "at least one pattern"),
+        ({"match": [r"value=(?P<value>\d+) is wrong(?=x)"]}, "not linear-time"),
+        ({"match": [r"value=(?P<value>(\d)\2) is wrong"]}, "not linear-time"),
+        ({"match": [r"value=(?P<vaule>\d+) is wrong"]}, "unknown capture vaule"),
+        ({"match": [r"value=(?P<value>\d+ is wrong"]}, "does not compile"),
+        ({"match": [r"(?:^|x)value=(?P<value>\d+) is wrong"]}, "^ only at the start"),
+        ({"cause": "env.nothing"}, "unknown class"),
+        ({"cause": ""}, "class: needed for role cause"),
+        ({"role": "phase"}, "phase: needed"),
+        ({"remedies": []}, "a cause needs remedies"),
+        ({"references": []}, "a cause needs a reference"),
+        ({"references": ["see the docs"]}, "is not a URL"),
+        ({"restart": None}, "a cause needs restart advice"),
+        ({"explains": ["no.such.*"]}, "names no entry and no class"),
+        ({"facts": {"framework": "{name}"}}, "no pattern captures name"),
+        ({"examples": None}, "examples: needed"),
+        ({"examples": Examples([], ["x"])}, "at least one match and one near miss"),
+        ({"examples": Examples([Example("value=x is wrong")], ["x"])}, "does not match"),
+        (
+            {"examples": Examples([Example("value=1 is wrong", {"value": "2"})], ["x"])},
+            "expected '2', got '1'",
+        ),
+        (
+            {"examples": Examples([Example("value=1 is wrong")], ["value=3 is wrong"])},
+            "near miss matches",
+        ),
+        ({"unless": ["is wrong"]}, "does not match"),
+    ],
+)
+def test_each_rule_finds_its_breach(changes: dict[str, object], problem: str) -> None:
+    assert any(problem in line for line in found(**changes)), found(**changes)
+
+
+def test_ids_are_unique() -> None:
+    catalog = Catalog([ENTRY, ENTRY], [], {"env.config": CLASS}, "test")
+    assert "mine.entry: the id appears 2 times" in list(problems(catalog))

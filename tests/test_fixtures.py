@@ -1,0 +1,121 @@
+"""Every fixture is read and diagnosed as its expected.yaml says, in whatever order it is read."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import diagnose
+from diagnose.diagnosis import Diagnosis
+from diagnose.ingest import find_sources
+from diagnose.job import read
+
+FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"
+NAMES = sorted(path.parent.name for path in FIXTURES.glob("*/expected.yaml"))
+CONFIDENCE = ["low", "medium", "high"]
+KEYS = {"verdict", "class", "culprits", "hosts", "phase", "confidence_floor", "note"}
+STORIES = {
+    "axolotl-kto-freeze",
+    "axolotl-orpo-gemma2",
+    "ms-swift-simpo-step0",
+    "llama2-accessory-first-save",
+}
+
+
+def expected(name: str) -> dict[str, Any]:
+    data: dict[str, Any] = yaml.safe_load((FIXTURES / name / "expected.yaml").read_text("utf-8"))
+    return data
+
+
+def files(name: str) -> list[Path]:
+    """The job's own files: everything but the expectation."""
+    found = sorted(path for path in (FIXTURES / name).rglob("*") if path.is_file())
+    return [path for path in found if path.name != "expected.yaml"]
+
+
+@pytest.fixture
+def job_folder(tmp_path: Path) -> Any:
+    """Copies a fixture without its expectation, which is no part of the job."""
+
+    def copy(name: str) -> Path:
+        ignored = shutil.ignore_patterns("expected.yaml")
+        return Path(shutil.copytree(FIXTURES / name, tmp_path / name, ignore=ignored))
+
+    return copy
+
+
+def verdict_of(result: Diagnosis) -> tuple[object, ...]:
+    """What must not depend on the order of reading."""
+    root, culprits = result.root_cause, result.culprits
+    return (
+        result.verdict,
+        root.cause,
+        root.signature,
+        root.confidence,
+        culprits.ranks,
+        culprits.hosts,
+        culprits.kind,
+        result.phase,
+        result.onset.time,
+    )
+
+
+def test_the_stories_and_enough_healthy_jobs_are_there() -> None:
+    assert set(NAMES) >= STORIES
+    assert sum(expected(name)["verdict"] == "healthy" for name in NAMES) >= 5
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_expectation_is_well_formed(name: str) -> None:
+    want = expected(name)
+    assert set(want) <= KEYS
+    assert {"verdict", "class", "confidence_floor", "note"} <= set(want)
+    classes = yaml.safe_load((FIXTURES.parent / "patterns" / "classes.yaml").read_text("utf-8"))
+    known = {entry["id"] for entry in classes["classes"]}
+    assert set(want["class"]) <= known | {"none", "unknown"}
+    assert sum(path.stat().st_size for path in files(name)) < 60_000
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_diagnosis_is_as_expected(name: str, job_folder: Any) -> None:
+    want = expected(name)
+    result = diagnose.diagnose(diagnose.load(job_folder(name)))
+    root = result.root_cause
+    assert root.cause in want["class"], result.to_json()
+    assert result.verdict == want["verdict"]
+    if "culprits" in want:
+        assert result.culprits.ranks == want["culprits"]
+    if "hosts" in want:
+        assert result.culprits.hosts == want["hosts"]
+    if "phase" in want:
+        assert result.phase == want["phase"]
+    assert CONFIDENCE.index(root.confidence) >= CONFIDENCE.index(want["confidence_floor"])
+    if result.verdict != "healthy":
+        assert result.evidence, "a verdict quotes the lines that carry it"
+        assert result.remedies, "a verdict says what to do"
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if len(files(name)) > 1])
+def test_order_of_files_does_not_matter(name: str, job_folder: Any) -> None:
+    sources = find_sources([job_folder(name)])
+    verdicts = set()
+    for seed in range(3):
+        shuffled = random.Random(seed).sample(sources, len(sources))
+        verdicts.add(repr(verdict_of(diagnose.diagnose(read(shuffled)))))
+    verdicts.add(repr(verdict_of(diagnose.diagnose(read(sources[::-1])))))
+    assert len(verdicts) == 1, verdicts
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("lab-")])
+def test_name_of_the_folder_does_not_matter(name: str, tmp_path: Path) -> None:
+    renamed = tmp_path / "zz job (copy)"
+    shutil.copytree(FIXTURES / name, renamed, ignore=shutil.ignore_patterns("expected.yaml"))
+    plain = tmp_path / "a"
+    shutil.copytree(FIXTURES / name, plain, ignore=shutil.ignore_patterns("expected.yaml"))
+    results = [diagnose.diagnose(diagnose.load(folder)) for folder in (plain, renamed)]
+    assert verdict_of(results[0]) == verdict_of(results[1])

@@ -1,0 +1,130 @@
+"""The scan: exact places, thin signatures, floods, and independence of chunk borders."""
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from diagnose import scan
+from diagnose.catalog.matcher import Matcher, compile_database, hyperscan_form, pattern_flags, patterns_of
+from diagnose.catalog.schema import Catalog, Signature
+from diagnose.ingest.source import Chunk, Source
+
+ERROR = Signature("t.error", "", "cause", [r"bad thing (?P<value>\d+)"], cause="env.config")
+ANCHORED = Signature("t.anchored", "", "context", [r"^step zero$"])
+STEP = Signature("t.step", "", "progress", [r"step (?P<step>\d+)\b"], thin=True)
+UNLESS = Signature("t.unless", "", "effect", ["closed by peer"], unless=["gracefully"])
+ALL = [ERROR, ANCHORED, STEP, UNLESS]
+
+
+def matcher() -> Matcher:
+    patterns = patterns_of(ALL)
+
+    def build(tail: bool) -> object:
+        chosen = [(n, p) for n, p in enumerate(patterns) if ALL[p.signature].thin or not tail]
+        return compile_database(
+            [hyperscan_form(p.expression) for _, p in chosen],
+            [n for n, _ in chosen],
+            [pattern_flags(p, thin=ALL[p.signature].thin and not tail) for _, p in chosen],
+        )
+
+    return Matcher(Catalog(ALL, [], {}, "t"), (build(False), build(True)))
+
+
+MATCHER = matcher()
+
+
+def source(*chunks: bytes) -> Source:
+    def read() -> Iterator[Chunk]:
+        offset, line = 0, 1
+        for data in chunks:
+            yield Chunk(data, offset, line)
+            offset += len(data)
+            line += data.count(b"\n")
+
+    return Source("job.log", "text", sum(map(len, chunks)), read)
+
+
+def places(result: scan.SourceScan) -> list[tuple[str, int, int, dict[str, str]]]:
+    return [
+        (ALL[number].id, line.line, line.offset, captures)
+        for line in result.lines
+        for number, captures in line.matches
+    ]
+
+
+def test_places_and_captures() -> None:
+    result = scan.scan_source(source(b"start\nbad thing 7 here\n\nx bad thing 8"), MATCHER)
+    assert places(result) == [
+        ("t.error", 2, 6, {"value": "7"}),
+        ("t.error", 4, 24, {"value": "8"}),
+    ]
+    assert [line.text for line in result.lines] == ["bad thing 7 here", "x bad thing 8"]
+
+
+def test_carriage_returns_cut_lines() -> None:
+    result = scan.scan_source(source(b"10%\rbad thing 1\r20%\nnext\n"), MATCHER)
+    assert [(line.line, line.offset, line.text) for line in result.lines] == [(1, 4, "bad thing 1")]
+
+
+def test_an_anchor_means_the_message_behind_the_prefixes() -> None:
+    result = scan.scan_source(source(b"[rank3]: step zero\nnot step zero\n"), MATCHER)
+    assert [(line.line, line.prefix.rank) for line in result.lines] == [(1, 3)]
+
+
+def test_unless_cancels() -> None:
+    result = scan.scan_source(source(b"closed by peer\nclosed by peer gracefully\n"), MATCHER)
+    assert [line.line for line in result.lines] == [1]
+
+
+def test_thin_signatures_keep_the_first_and_the_last_of_each_rank() -> None:
+    lines = [b"[rank%d]: step %d\n" % (rank, step) for step in range(50) for rank in (0, 1)]
+    result = scan.scan_source(source(b"".join(lines)), MATCHER)
+    kept = [(line.prefix.rank, captures["step"]) for line in result.lines for _, captures in line.matches]
+    assert kept == [(0, "0"), (0, "49"), (1, "49")]
+
+
+def test_a_flood_keeps_both_ends_and_the_exact_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scan, "KEEP_FIRST", 3)
+    monkeypatch.setattr(scan, "KEEP_LAST", 2)
+    result = scan.scan_source(source(b"".join(b"bad thing %d\n" % i for i in range(10))), MATCHER)
+    assert [c["value"] for line in result.lines for _, c in line.matches] == ["0", "1", "2", "8", "9"]
+    assert result.counts[0] == 10
+
+
+def test_a_very_long_line_is_bounded() -> None:
+    data = b"x" * 100_000 + b" bad thing 5 " + b"y" * 100_000
+    result = scan.scan_source(source(data), MATCHER)
+    assert len(result.lines) == 1
+    assert len(result.lines[0].text) <= scan.TEXT_LIMIT + 8
+    assert result.lines[0].matches == [(0, {"value": "5"})]
+
+
+def test_a_source_that_breaks_off_keeps_what_was_read() -> None:
+    def read() -> Iterator[Chunk]:
+        yield Chunk(b"bad thing 1\n", 0, 1)
+        raise OSError("disk gone")
+
+    result = scan.scan_source(Source("job.log", "text", 0, read), MATCHER)
+    assert result.problem == "reading stopped: disk gone"
+    assert len(result.lines) == 1
+
+
+def test_edges_are_the_first_and_last_lines() -> None:
+    data = b"".join(b"line %d\n" % i for i in range(1, 31))
+    result = scan.scan_source(source(data[:100], data[100:]), MATCHER)
+    numbers = [line.line for line in result.edges]
+    assert numbers == [1, 2, 3, 4, 27, 28, 29, 30]
+    assert [line.text for line in result.edges][-1] == "line 30"
+
+
+@given(st.lists(st.sampled_from([b"quiet\n", b"bad thing 3\n", b"closed by peer\n", b"a\rb\n"]), max_size=30),
+       st.sets(st.integers(1, 29)))
+def test_chunk_borders_do_not_matter(lines: list[bytes], cuts: set[int]) -> None:
+    borders = [0, *sorted(cut for cut in cuts if cut < len(lines)), len(lines)]
+    pieces = [b"".join(lines[a:b]) for a, b in zip(borders, borders[1:], strict=False)]
+    whole = scan.scan_source(source(b"".join(lines)), MATCHER)
+    split = scan.scan_source(source(*[piece for piece in pieces if piece]), MATCHER)
+    assert places(split) == places(whole)
+    assert split.counts == whole.counts

@@ -1,0 +1,60 @@
+"""The built wheel works by itself: outside the checkout, in an environment with nothing else."""
+
+import json
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+FIXTURE = ROOT / "fixtures" / "torchrun-missing-rank"
+
+pytestmark = pytest.mark.slow
+
+
+def run(*command: str | Path, cwd: Path) -> str:
+    done = subprocess.run(
+        [str(part) for part in command], cwd=cwd, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", folder, ROOT, cwd=folder)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def command(wheel: Path) -> Path:
+    folder = wheel.parent / "venv"
+    run(sys.executable, "-m", "venv", folder, cwd=wheel.parent)
+    run(folder / "bin" / "python", "-m", "pip", "install", "-q", wheel, cwd=wheel.parent)
+    return folder / "bin" / "diagnose"
+
+
+def test_the_wheel_holds_package_and_catalog_and_nothing_else(wheel: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
+    patterns = ROOT / "patterns"
+    shipped = {n.removeprefix("diagnose/patterns/") for n in names if n.endswith(".yaml")}
+    assert shipped == {p.relative_to(patterns).as_posix() for p in patterns.rglob("*.yaml")}
+    modules = {p.relative_to(ROOT).as_posix() for p in (ROOT / "diagnose").rglob("*.py")}
+    assert modules | {"diagnose/py.typed"} <= names
+    tops = {name.split("/")[0] for name in names}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"diagnose"}
+
+
+def test_the_installed_command_diagnoses_a_job(command: Path, tmp_path: Path) -> None:
+    answer = json.loads(run(command, "triage", FIXTURE, "--format", "json", cwd=tmp_path))
+    assert (answer["verdict"], answer["root_cause"]["class"]) == ("hung", "desync.missing_rank")
+    assert answer["culprits"]["ranks"] == [5]
+
+
+def test_the_installed_catalog_is_the_one_of_the_checkout(command: Path, tmp_path: Path) -> None:
+    here = [sys.executable, "-c", "from diagnose.cli import main; main()"]
+    assert run(command, "catalog", "list", cwd=tmp_path) == run(*here, "catalog", "list", cwd=ROOT)
