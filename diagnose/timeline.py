@@ -56,6 +56,8 @@ COLUMNS = (
     "fields",
 )  # fmt: skip
 _TEXT_LIMIT = 1000
+# Lines between `rank :` and the last line about it in torch elastic's failure table.
+_TABLE_REACH = 3
 _STAMP_COLUMNS = ("ns", "has_date", "has_year", "utc_offset_s", "boot", "mtime")
 
 _KIND_OF_TELLS = {
@@ -82,6 +84,7 @@ def build(scans: Sequence[SourceScan], signatures: Sequence[Signature]) -> pd.Da
     frame["time"] = resolve(frame[["source", "line", *_STAMP_COLUMNS]])
     frame = _ordered(frame)
     frame["attempt"] = _attempts(frame)
+    _join_tables(frame)
     _name_authors(frame)
     return _typed(frame)
 
@@ -230,6 +233,21 @@ def _attempts(frame: pd.DataFrame) -> pd.Series:
     counted = restarted.cumsum() - restarted
     named = pd.to_numeric(frame["attempt"], errors="coerce")
     return named.fillna(counted)
+
+
+def _join_tables(frame: pd.DataFrame) -> None:
+    """Give exits the rank printed a line or two above them (torch elastic's failure table)."""
+    tells = frame["tells"] if "tells" in frame else pd.Series(None, index=frame.index)
+    rows = frame[tells.isin(["exit", "rank_map"])].sort_values(["source", "line"], kind="stable")
+    named: tuple[Any, int, Any, Any] | None = None
+    for position, row in rows.iterrows():
+        if row["tells"] == "rank_map":
+            rank = row["fields"].get("rank")
+            named = (row["source"], row["line"], _int(rank), row["local_rank"])
+        elif pd.isna(row["rank"]) and named is not None and named[0] == row["source"]:
+            if 0 < row["line"] - named[1] <= _TABLE_REACH:
+                frame.loc[position, "rank"] = named[2]
+                frame.loc[position, "local_rank"] = named[3]
 
 
 def _name_authors(frame: pd.DataFrame) -> None:

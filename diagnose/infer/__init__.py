@@ -30,7 +30,7 @@ from diagnose.infer.issues import Situation, known
 from diagnose.infer.onset import Activity, Start, find_activity, find_onset
 from diagnose.infer.ranking import THRESHOLD, borrow_culprits, confidence, merge, rank
 from diagnose.infer.said import exits, stated
-from diagnose.infer.stalled import inferred
+from diagnose.infer.stalled import inferred, unfinished_gathering
 from diagnose.infer.stances import stances
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def diagnose(job: Job) -> Diagnosis:
         frameworks=facts.get("framework"), versions=facts.versions, ranks_seen=facts.ranks_seen,
     )  # fmt: skip
     failures = _failures(frame)
-    if failures.empty:
+    if failures.empty and not _silent_hang(frame, facts, catalog):
         return _quiet(frame, catalog, about, job)
 
     found = _stalls(frame, facts)
@@ -111,9 +111,21 @@ def _failures(frame: pd.DataFrame) -> pd.DataFrame:
     weak = (frame["role"] == "cause") & (frame["strength"] == "weak")
     serious = (frame["role"].isin(["cause", "effect"]) & ~weak) | frame["tells"].isin(_EFFECTS)
     serious = (serious | exit_rows) & ~(exit_rows & clean)
+    gathering = unfinished_gathering(frame)
+    if gathering is not None:
+        serious.loc[gathering.name] = True
     if not serious.any() and not _went_on(frame):
         serious = weak
     return frame[serious.fillna(False)]
+
+
+def _silent_hang(frame: pd.DataFrame, facts: Facts, catalog: Catalog) -> bool:
+    """A freeze without any failure line: a known issue whose every condition the log shows."""
+    if _went_on(frame):
+        return False
+    activity = find_activity(frame, Start(None, None, ""), None, set())
+    situation = _situation(frame, facts, activity, [], [])
+    return any(candidate.score >= 4.0 for candidate in known(catalog, situation))
 
 
 def _went_on(frame: pd.DataFrame) -> bool:
@@ -186,7 +198,7 @@ def _first_failure(
     frame: pd.DataFrame, failures: pd.DataFrame, candidates: list[Candidate]
 ) -> int | None:
     rows = [c.rows[0] for c in candidates if c.rows and c.score >= 3.5]
-    return min([*rows, int(failures.index[0])], default=None)
+    return min([*rows, *(int(i) for i in failures.index[:1])], default=None)
 
 
 def _situation(

@@ -45,6 +45,9 @@ def inferred(
                 continue
         else:
             candidates.append(_waiting(stall, activity, catalog))
+    gathering = _gathering(frame, catalog)
+    if gathering is not None:
+        candidates.append(gathering)
     store = frame[(frame["tells"] == "store_wait").fillna(False)]
     if len(store) and not any(stall.waits for stall in found):
         candidates.append(_store(store, activity, catalog))
@@ -186,6 +189,34 @@ def _store(rows: pd.DataFrame, activity: Activity, catalog: Catalog) -> Candidat
     summary = "Ranks waited at the store for others that did not come in time."
     candidate = _candidate("rendezvous.timeout", 2.5, catalog, summary)
     candidate.rows = positions
+    return candidate
+
+
+def unfinished_gathering(frame: pd.DataFrame) -> pd.Series | None:
+    """The last line that counts who came (n of world), if the count is not the world size."""
+    counted = frame[frame["fields"].map(lambda f: "joined" in f and "world_size" in f)]
+    if counted.empty:
+        return None
+    last = counted.iloc[-1]
+    later = frame[(frame.index > last.name) & (frame["kind"] == "progress")]
+    same = int(last["fields"]["joined"]) == int(last["fields"]["world_size"])
+    return None if same or len(later) >= 2 else last
+
+
+def _gathering(frame: pd.DataFrame, catalog: Catalog) -> Candidate | None:
+    last = unfinished_gathering(frame)
+    if last is None:
+        return None
+    joined, world = int(last["fields"]["joined"]), int(last["fields"]["world_size"])
+    if joined < world:
+        summary = f"Only {joined} of {world} processes came to the rendezvous."
+    else:
+        summary = (
+            f"{joined} processes registered for a job of {world}: left over from an earlier "
+            "attempt, or started more than once."
+        )
+    candidate = _candidate("rendezvous.timeout", 4.0, catalog, summary)
+    candidate.rows = [int(last.name)]
     return candidate
 
 

@@ -1,0 +1,290 @@
+"""Finding the sources of a job: files, folders, standard input, pasted text."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+from diagnose.ingest.compress import DEFAULT_LIMITS, Limits
+from diagnose.ingest.raw import BytesStore, FileStore, SpoolStore, Store
+from diagnose.ingest.read import Opened, TextChunks, look, no_chunks
+from diagnose.ingest.source import Source
+
+MAX_FILES = 50_000  # of one job
+MAX_DEPTH = 32  # folders inside each other
+STDIN_MEMORY = 32 << 20  # bytes of standard input kept in memory
+STDIN_LIMIT = 64 << 30  # bytes of standard input read at all
+
+_READ_KINDS = frozenset({"text", "error_json"})
+_ATTEMPT = re.compile(r"attempt_\d+")
+_SPECIAL = [
+    (stat.S_ISFIFO, "named pipe"),
+    (stat.S_ISSOCK, "socket"),
+    (stat.S_ISCHR, "device"),
+    (stat.S_ISBLK, "device"),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class _Hints:
+    """What a name says (see Source); used where a name says nothing."""
+
+    rank: int | None = None
+    local_rank: int | None = None
+    node: int | None = None
+    host: str | None = None
+    attempt: int | None = None
+    task: int | None = None
+
+
+def find_sources(paths: Sequence[Path], limits: Limits = DEFAULT_LIMITS) -> list[Source]:
+    """The sources of one job, sorted by name; files and folders given, folders with all inside.
+
+    Names are relative to the given folder, or to the folder which all given paths have in common.
+    Hidden files and folders inside a given folder are left out, and so is what a symbolic link
+    leads to outside of it. Whatever cannot be read or is left out (pipes, devices, bounds reached)
+    is in the list too, with its kind and a note. Never raises OSError.
+    """
+    given = list(dict.fromkeys(Path(os.path.abspath(path)) for path in paths))
+    if not given:
+        return []
+    base = _base(given)
+    walk = _Walk(base)
+    for path in given:
+        walk.add(path)
+    sources = [_file_source(path, name, limits) for name, path in sorted(walk.files.items())]
+    return sources + [_nothing(name, kind, note) for name, kind, note in walk.others]
+
+
+def stdin_source(stream: BinaryIO, limits: Limits = DEFAULT_LIMITS) -> Source:
+    """Read a stream to its end, into memory or beyond STDIN_MEMORY into a temporary file.
+
+    What an error or STDIN_LIMIT cuts off is named in the note. The temporary file goes with the
+    source.
+    """
+    spool = tempfile.SpooledTemporaryFile(max_size=STDIN_MEMORY)  # noqa: SIM115
+    size, note = 0, ""
+    try:
+        while block := stream.read(1 << 20):
+            size += spool.write(block[: STDIN_LIMIT - size])
+            if size >= STDIN_LIMIT:
+                note = f"only the first {STDIN_LIMIT} bytes were read"
+                break
+    except (OSError, ValueError) as error:
+        note = f"reading stopped: {error}"
+    store: Store
+    if size <= STDIN_MEMORY:
+        spool.seek(0)
+        store = BytesStore(spool.read())
+        spool.close()
+    else:
+        spool.flush()
+        store = SpoolStore(spool, size)
+    return _source(store, "<stdin>", size, _Hints(), None, limits, note)
+
+
+def text_source(text: str, name: str = "<paste>") -> Source:
+    """A source of text in memory, such as a paste; lone surrogates become question marks."""
+    data = text.encode(errors="replace")
+    return _source(BytesStore(data), name, len(data), _Hints(), None, DEFAULT_LIMITS)
+
+
+def _base(given: list[Path]) -> Path:
+    """The folder to which names are relative."""
+    folders = [path if path.is_dir() else path.parent for path in given]
+    return Path(os.path.commonpath(folders))
+
+
+@dataclass(slots=True)
+class _Walk:
+    """Collects the regular files below the given paths by name, and what else is there."""
+
+    base: Path
+    files: dict[str, Path] = field(default_factory=dict)
+    others: list[tuple[str, str, str]] = field(default_factory=list)
+    full: bool = False
+    links: list[Path] = field(default_factory=list)
+    seen: set[str] = field(default_factory=set)  # real paths of files and folders
+    hidden: list[str] = field(default_factory=list)
+
+    def add(self, path: Path) -> None:
+        """Add a given path and all below it."""
+        try:
+            mode = path.stat().st_mode
+        except OSError as error:
+            self._other(path, "unreadable", _reason(error))
+            return
+        if not stat.S_ISDIR(mode):
+            self._file(path, mode)
+            return
+        self.links, self.hidden = [], []
+        before = len(self.files) + len(self.others)
+        self._folder(path, 0)
+        inside = os.path.realpath(path)
+        # Links last: what they lead to inside the folder mostly has been seen under its own name.
+        for link in self.links:
+            self._link(link, inside)
+        if self.hidden:
+            shown = ", ".join(self.hidden[:3]) + (", …" if len(self.hidden) > 3 else "")
+            self._other(path, "skipped", f"{len(self.hidden)} hidden entries left out: {shown}")
+        if len(self.files) + len(self.others) == before:
+            self._other(path, "empty", "no files in this folder")
+
+    def _folder(self, path: Path, depth: int) -> None:
+        real = os.path.realpath(path)
+        if real in self.seen:
+            return
+        self.seen.add(real)
+        if depth > MAX_DEPTH:
+            self._other(path, "skipped", f"more than {MAX_DEPTH} folders deep")
+            return
+        try:
+            with os.scandir(path) as entries:
+                inside = sorted(_bounded(entries), key=lambda entry: entry.name)
+        except OSError as error:
+            self._other(path, "unreadable", _reason(error))
+            return
+        for entry in inside:
+            if self.full:
+                return
+            place = path / entry.name
+            if entry.name.startswith("."):
+                self.hidden.append(self._name(place))
+                continue
+            try:
+                if entry.is_symlink():
+                    self.links.append(place)
+                elif entry.is_dir():
+                    self._folder(place, depth + 1)
+                else:
+                    self._file(place, entry.stat().st_mode)
+            except OSError as error:
+                self._other(place, "unreadable", _reason(error))
+
+    def _link(self, link: Path, root: str) -> None:
+        try:
+            real = os.path.realpath(link, strict=True)
+            mode = link.stat().st_mode
+        except OSError as error:
+            self._other(link, "unreadable", f"symbolic link: {_reason(error)}")
+            return
+        if os.path.commonpath([real, root]) != root:
+            self._other(link, "skipped", "symbolic link to outside of the folder")
+        elif stat.S_ISDIR(mode):
+            found = len(self.links)
+            self._folder(link, len(link.parts) - len(self.base.parts))
+            for inner in self.links[found:]:
+                self._link(inner, root)
+            del self.links[found:]
+        else:
+            self._file(link, mode)
+
+    def _file(self, path: Path, mode: int) -> None:
+        for is_special, what in _SPECIAL:
+            if is_special(mode):
+                self._other(path, "skipped", f"{what}, not read")
+                return
+        real = os.path.realpath(path)
+        if real in self.seen or self.full:
+            return
+        if len(self.files) >= MAX_FILES:
+            self.full = True
+            self._other(self.base, "skipped", f"only the first {MAX_FILES} files were looked at")
+            return
+        self.seen.add(real)
+        self.files[self._name(path)] = path
+
+    def _other(self, path: Path, kind: str, note: str) -> None:
+        self.others.append((self._name(path), kind, note))
+
+    def _name(self, path: Path) -> str:
+        name = path.relative_to(self.base).as_posix()
+        return _printable(path.name if name == "." else name)
+
+
+def _bounded(entries: Iterator[os.DirEntry[str]]) -> Iterator[os.DirEntry[str]]:
+    """No more entries of one folder than can matter: a folder may hold millions."""
+    for count, entry in enumerate(entries):
+        if count > 4 * MAX_FILES:
+            return
+        yield entry
+
+
+def _file_source(path: Path, name: str, limits: Limits) -> Source:
+    try:
+        status = path.stat()
+    except OSError as error:
+        return _nothing(name, "unreadable", _reason(error))
+    hints = _hints(path, name)
+    return _source(FileStore(path), name, status.st_size, hints, status.st_mtime, limits)
+
+
+def _source(
+    store: Store,
+    name: str,
+    size: int,
+    hints: _Hints,
+    mtime: float | None,
+    limits: Limits,
+    note: str = "",
+) -> Source:
+    try:
+        opened = look(store, name, limits)
+    except OSError as error:
+        opened = Opened("unreadable", _reason(error), None, "utf-8", 0)
+    notes: list[str] = []
+    read = opened.kind in _READ_KINDS
+    return Source(
+        name=name,
+        kind=opened.kind,
+        size=size,
+        chunks=TextChunks(store, opened, notes, limits) if read else no_chunks,
+        rank=hints.rank,
+        local_rank=hints.local_rank,
+        task=hints.task,
+        node=hints.node,
+        host=hints.host,
+        attempt=hints.attempt,
+        mtime=mtime,
+        note="; ".join(part for part in (opened.note, note) if part),
+        notes=notes,
+    )
+
+
+def _nothing(name: str, kind: str, note: str) -> Source:
+    return Source(name=name, kind=kind, size=0, chunks=no_chunks, note=note)
+
+
+def _hints(path: Path, name: str) -> _Hints:
+    # Imported late: parse builds on ingest.
+    from diagnose.parse.path import path_hints  # noqa: PLC0415
+
+    parts = path.parts
+    # A given folder may lie inside torchrun's attempt_<n>: the name alone would lose it.
+    above = len(parts) - len(Path(name).parts)
+    attempts = [index for index in range(above) if _ATTEMPT.fullmatch(parts[index])]
+    found = path_hints("/".join(parts[attempts[-1] :]) if attempts else name)
+    return _Hints(
+        rank=found.rank,
+        local_rank=found.local_rank,
+        node=found.node,
+        host=found.host,
+        attempt=found.attempt,
+        task=found.task,
+    )
+
+
+def _printable(name: str) -> str:
+    """A file name which can be printed: undecodable bytes and control characters replaced."""
+    name = name.encode(errors="replace").decode()
+    return "".join(character if character.isprintable() else "?" for character in name)
+
+
+def _reason(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()

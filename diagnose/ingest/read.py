@@ -1,0 +1,182 @@
+"""From a store to chunks: decompress, decode, cut, clean, join, and undo what pasting did."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import chain
+
+from diagnose.ingest.chunks import CHUNK_LIMIT, line_starts, plain_chunks, stream_chunks
+from diagnose.ingest.compress import DEFAULT_LIMITS, Codec, Limits, codec_of, decompress
+from diagnose.ingest.partial import join_partials, partial_form
+from diagnose.ingest.paste import PASTE_LIMIT, normalise
+from diagnose.ingest.raw import Reader, Store
+from diagnose.ingest.sniff import HEAD, describe, encoding_of
+from diagnose.ingest.source import Chunk
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """What a look at the first bytes of a store told."""
+
+    kind: str
+    note: str
+    codec: Codec | None
+    encoding: str
+    bom: int
+
+
+@dataclass(frozen=True, slots=True)
+class TextChunks:
+    """The `chunks` of a text source: call it to read the store from its start.
+
+    `notes` is the list of the Source itself. Reading never raises: an error ends the chunks and
+    becomes a note.
+    """
+
+    store: Store
+    opened: Opened
+    notes: list[str]
+    limits: Limits = DEFAULT_LIMITS
+    chunk_limit: int = field(default=CHUNK_LIMIT)
+
+    def __call__(self) -> Iterator[Chunk]:
+        """The chunks in order, read anew."""
+        try:
+            with self.store.open() as reader:
+                yield from _refined(self._cut(reader))
+        except OSError as error:
+            self._note(f"reading stopped: {error.strerror or error}")
+
+    def _cut(self, reader: Reader) -> Iterator[Chunk]:
+        opened = self.opened
+        if opened.codec is None and opened.encoding == "utf-8":
+            return plain_chunks(reader, opened.bom, self.chunk_limit)
+        if opened.codec is None:
+            blocks = _stored(reader)
+        else:
+            blocks = decompress(reader, opened.codec, self._note, self.limits)
+        blocks = _without_start(blocks, opened.bom)
+        if opened.encoding == "utf-8":
+            return stream_chunks(blocks, opened.bom, self.chunk_limit)
+        return stream_chunks(_as_utf8(blocks, opened.encoding), 0, self.chunk_limit)
+
+    def _note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)
+
+
+def no_chunks() -> Iterator[Chunk]:
+    """The chunks of a source with nothing to read."""
+    return iter(())
+
+
+def look(store: Store, name: str, limits: Limits = DEFAULT_LIMITS) -> Opened:
+    """Tell a store's compression, encoding and kind from its first bytes. Raises OSError."""
+    with store.open() as reader:
+        head = reader.read_at(0, HEAD)
+        codec = codec_of(head)
+        problems: list[str] = []
+        if codec is not None:
+            head = _decompressed_head(reader, codec, problems, limits)
+        elif head and not head.strip(b"\0"):
+            # A hole at the start of a log; what it is, only its end can tell.
+            head = reader.read_at(max(0, reader.size - HEAD), HEAD)
+            if not head.strip(b"\0"):
+                return Opened("binary", "nothing but NUL bytes", None, "utf-8", 0)
+            kind, what = describe(head, name)
+            return Opened(kind, what, None, "utf-8", 0)
+    encoding, bom = encoding_of(head)
+    if codec is not None and not head:
+        if problems:
+            return Opened("unreadable", problems[0], codec, encoding, bom)
+        return Opened("empty", f"empty {codec} data", codec, encoding, bom)
+    if codec is not None and codec_of(head) is not None:
+        return Opened("binary", f"{codec_of(head)} data inside {codec} data", codec, encoding, bom)
+    kind, what = describe(head, name)
+    if kind == "binary" and "archive" in what:
+        what += ": unpack it and give the folder"
+    return Opened(kind, what, codec, encoding, bom)
+
+
+def _decompressed_head(
+    reader: Reader, codec: Codec, problems: list[str], limits: Limits
+) -> bytes:
+    head = b""
+    for block in decompress(reader, codec, problems.append, limits):
+        head += block
+        if len(head) >= HEAD:
+            break
+    return head[:HEAD]
+
+
+def _stored(reader: Reader) -> Iterator[bytes]:
+    offset = 0
+    while block := reader.read_at(offset, 1 << 20):
+        yield block
+        offset += len(block)
+
+
+def _without_start(blocks: Iterator[bytes], length: int) -> Iterator[bytes]:
+    for block in blocks:
+        if length:
+            rest = block[length:]
+            length -= len(block) - len(rest)
+            yield rest
+        else:
+            yield block
+
+
+def _as_utf8(blocks: Iterator[bytes], encoding: str) -> Iterator[bytes]:
+    decoder = codecs.getincrementaldecoder(encoding)(errors="replace")
+    for block in blocks:
+        yield decoder.decode(block).encode()
+    yield decoder.decode(b"", final=True).encode()
+
+
+def _refined(chunks: Iterator[Chunk]) -> Iterator[Chunk]:
+    """Join partial container log lines, or undo pasting if the source is small."""
+    first = next(chunks, None)
+    if first is None:
+        return
+    form = partial_form(first.data)
+    if form is not None:
+        yield from join_partials(chain([first], chunks), form)
+        return
+    held, total = [first], len(first.data)
+    while total <= PASTE_LIMIT:
+        chunk = next(chunks, None)
+        if chunk is None:
+            yield from _unpasted(held)
+            return
+        held.append(chunk)
+        total += len(chunk.data)
+    yield from held
+    held.clear()
+    yield from chunks
+
+
+def _unpasted(chunks: list[Chunk]) -> Iterator[Chunk]:
+    """The chunks of a whole small source, as one normalised chunk if it looks pasted."""
+    data = chunks[0].data if len(chunks) == 1 else b"".join(chunk.data for chunk in chunks)
+    normal = normalise(data)
+    if normal is None:
+        yield from chunks
+        return
+    if not normal.data:
+        return
+    offsets: list[int] = []
+    for chunk in chunks:
+        starts = chunk.raw_offsets
+        if starts is None:
+            starts = line_starts(chunk.data, chunk.offset)
+        # A line cut into pieces starts where its first piece does.
+        offsets += starts[1:] if len(offsets) > chunk.first_line - 1 else starts
+    yield Chunk(
+        normal.data,
+        offsets[normal.lines[0] - 1],
+        normal.lines[0],
+        normal.lines,
+        [offsets[line - 1] for line in normal.lines],
+    )

@@ -1,0 +1,121 @@
+"""What a source is, told from its first bytes; the name only decides where they leave it open."""
+
+from __future__ import annotations
+
+import json
+import re
+
+HEAD = 64 << 10  # bytes of a source that sniffing wants to see
+
+# Enough of the common ones to name what lies about in a job's folder; the rest is told by its
+# bytes. (pattern, name)
+_MAGIC: list[tuple[re.Pattern[bytes], str]] = [
+    (re.compile(rb"\x7fELF"), "ELF program, library or core dump"),
+    (re.compile(rb"PK\x03\x04|PK\x05\x06"), "zip archive (also torch checkpoints)"),
+    (re.compile(rb"7z\xbc\xaf\x27\x1c"), "7z archive"),
+    (re.compile(rb"Rar!\x1a\x07"), "rar archive"),
+    (re.compile(rb"\x89PNG\r\n\x1a\n|\xff\xd8\xff|GIF8[79]a"), "image"),
+    (re.compile(rb"%PDF-"), "PDF"),
+    (re.compile(rb"SQLite format 3\0"), "SQLite database"),
+    (re.compile(rb"\x89HDF\r\n\x1a\n"), "HDF5 file"),
+    (re.compile(rb"PAR1|ARROW1"), "Parquet or Arrow data"),
+    (re.compile(rb"\x93NUMPY"), "NumPy array"),
+    (re.compile(rb'[\s\S]{8}\{\s*"(?:__metadata__"|[^"]{1,512}"\s*:\s*\{\s*"dtype")'), "safetensors"),
+    (re.compile(rb"\x04\x22\x4d\x18"), "lz4 data"),
+    (re.compile(rb"[\s\S]{257}ustar"), "tar archive"),
+]
+_PICKLE = re.compile(rb"\x80[\x02-\x05]")
+# FORMATS.md 5.2 and 5.3: keys that only a Flight Recorder dump has, in pickles as plain text.
+_FR_KEYS = re.compile(rb"pg_config|pg_status|collective_seq_id|comm_lib_version")
+_FR_JSON = re.compile(
+    rb"\s*\{\s*\"(?:comm_lib_version|entries|nccl_comm_state|nccl_version|pg_config|pg_status"
+    rb"|version)\"\s*:"
+)
+_ERROR_JSON = re.compile(rb"\s*\{\s*\"message\"\s*:\s*(?:\{\s*\"(?:message|extraInfo)\"|\")")
+_UTF16 = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
+# Control characters that logs do contain: BEL BS TAB LF VT FF CR ESC (and NUL, judged apart).
+_CONTROLS = bytes(set(range(1, 32)) - {7, 8, 9, 10, 11, 12, 13, 27}) + b"\x7f"
+
+
+def sniff(head: bytes, name: str) -> str:
+    """`text`, `error_json`, `fr_dump`, `binary` or `empty`, from the first bytes of a source.
+
+    `head` is decompressed and best HEAD bytes long; `name` is its file name.
+    """
+    return describe(head, name)[0]
+
+
+def describe(head: bytes, name: str) -> tuple[str, str]:
+    """The kind of a source as in `sniff`, and for what is not text what it seems to be."""
+    if not head:
+        return "empty", ""
+    if _PICKLE.match(head) and _FR_KEYS.search(head):
+        return "fr_dump", "Flight Recorder dump (pickle)"
+    for magic, what in _MAGIC:
+        if magic.match(head):
+            return "binary", what
+    if _PICKLE.match(head):
+        return "binary", "pickle"
+    encoding, bom = encoding_of(head)
+    if encoding != "utf-8":
+        return "text", ""
+    if _is_binary(head):
+        return "binary", "binary data"
+    if _FR_JSON.match(head) and _FR_KEYS.search(head):
+        return "fr_dump", "Flight Recorder dump (JSON)"
+    if _is_error_json(head[bom:], name):
+        return "error_json", ""
+    return "text", ""
+
+
+def encoding_of(head: bytes) -> tuple[str, int]:
+    """`utf-8`, `utf-16-le` or `utf-16-be`, and the length of the byte order mark.
+
+    Legacy encodings count as utf-8: their bytes pass through. UTF-16 without a mark is told by
+    its NULs: every other byte of ASCII text.
+    """
+    if head.startswith(b"\xef\xbb\xbf"):
+        return "utf-8", 3
+    if head[:2] in _UTF16:
+        return _UTF16[head[:2]], 2
+    pairs = len(head) // 2
+    if pairs >= 2 and b"\0" in head:
+        even = head[0 : 2 * pairs : 2].count(0)
+        odd = head[1 : 2 * pairs : 2].count(0)
+        if _is_binary(head.replace(b"\0", b"")):
+            return "utf-8", 0
+        if odd >= 0.7 * pairs and even <= 0.05 * pairs:
+            return "utf-16-le", 0
+        if even >= 0.7 * pairs and odd <= 0.05 * pairs:
+            return "utf-16-be", 0
+    return "utf-8", 0
+
+
+def _is_binary(head: bytes) -> bool:
+    text = head.replace(b"\0", b"")
+    if not text:
+        # Only NULs: a log whose start was never written to disk, or was truncated by logrotate
+        # while the writer kept its position, looks like this as well.
+        return False
+    strange = len(text) - len(text.translate(None, _CONTROLS))
+    # NULs of a hole come in one run; those of binary data lie between other bytes.
+    scattered = len(re.findall(rb"\0+", head))
+    return strange > 0.02 * len(text) + 1 or scattered > 0.02 * len(head) + 4
+
+
+def _is_error_json(head: bytes, name: str) -> bool:
+    """Torch elastic's error file (FORMATS.md 3.3), not a log of JSON lines."""
+    if not _ERROR_JSON.match(head):
+        return False
+    try:
+        document = json.loads(head)
+    except (ValueError, RecursionError):
+        # Longer than the head, or cut short when its writer died; JSON lines go on after line 1.
+        named = name.rsplit("/", 1)[-1].startswith("error") and b"\n{" not in head
+        return named or (b'"extraInfo"' in head and b'"py_callstack"' in head)
+    if not isinstance(document, dict):
+        return False
+    message = document.get("message")
+    if isinstance(message, dict):
+        return "message" in message or "extraInfo" in message
+    return set(document) <= {"message", "timestamp", "errorCode"} and len(document) > 1

@@ -1,0 +1,51 @@
+"""What the prefixes of a line say: the two records that the prefix families fill."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class Stamp:
+    """A time as printed, before the job's clock is known.
+
+    `ns` is nanoseconds since 1970 of the printed wall-clock time taken as if it were UTC. What
+    the print leaves out is flagged: `has_year` / `has_date` (a missing year is given as 1972, a
+    leap year so that Feb 29 has a place; a missing date as 1970-01-01). `utc_offset_s` is the zone
+    in seconds where one was printed. `resolution_ns` is the size of the last printed digit.
+    `boot` marks seconds since boot (dmesg): `ns` then counts from boot.
+    """
+
+    ns: int
+    has_date: bool = True
+    has_year: bool = True
+    utc_offset_s: int | None = None
+    resolution_ns: int = 1_000_000_000
+    boot: bool = False
+
+
+@dataclass(slots=True)
+class Prefix:
+    """What the prefixes of one line say, each kind of number kept apart.
+
+    `rank` is global. `local_rank`, `group_rank` (inside a process group), `task` (launcher task
+    id, e.g. srun --label), `dev` (CUDA device) are what their names say and never mixed.
+    `message` is the rest of the line. `level` is one of FATAL ERROR WARNING INFO DEBUG.
+    `repeated` is Ray's "[repeated Nx across cluster]" count (1 = none).
+    """
+
+    message: str
+    stamp: Stamp | None = None
+    rank: int | None = None
+    local_rank: int | None = None
+    group_rank: int | None = None
+    task: int | None = None
+    dev: int | None = None
+    host: str | None = None
+    pid: int | None = None
+    level: str | None = None
+    origin: str | None = None  # file:line of the logger call, e.g. ProcessGroupNCCL.cpp:607
+    actor: str | None = None
+    repeated: int = 1
+    stream: str | None = None
+    names: list[str] = field(default_factory=list)  # prefix families found, outermost first
