@@ -37,7 +37,13 @@ if TYPE_CHECKING:
     from diagnose.job import Job
 
 _EFFECTS = ("timeout", "notified", "missing", "mismatch", "store_wait", "teardown", "joined")
-_HUNG = ("desync.", "slow.", "stall.", "data.preparation")
+_HUNG = ("desync.", "slow.", "stall.", "data.preparation", "hw.gpu", "net.", "unknown")
+_WAITED = ("timeout", "store_wait", "missing", "host_blocked")
+# Where a job usually is when this kind of cause strikes, if the log does not show it.
+_USUAL_PHASE = {
+    "net": "init", "env": "init", "rendezvous": "init", "crash": "training", "hw": "training",
+    "desync": "training", "data": "training", "scheduler": "training", "user": "training",
+}  # fmt: skip
 _PHASE_OF_CLASS = {
     "rendezvous.": "init", "data.preparation": "preprocessing", "slow.model_load": "model_load",
     "slow.checkpoint": "checkpoint", "checkpoint.partial": "checkpoint",
@@ -72,11 +78,11 @@ def diagnose(job: Job) -> Diagnosis:
     if not ranked:
         ranked = [_unknown(failures, catalog)]
     winner = ranked[0]
-    borrow_culprits(winner, frame)
+    borrow_culprits(ranked, frame)
     level = confidence(ranked)
     waits = bool(found)
     return Diagnosis(
-        verdict=_verdict(winner, waits),
+        verdict=_verdict(winner, frame, silent=failures.empty),
         root_cause=RootCause(winner.cause, winner.title, winner.summary, level, winner.signature),
         culprits=Culprits(winner.ranks, winner.hosts, winner.kind, winner.why),
         phase=_phase(frame, winner, activity, start),
@@ -246,24 +252,27 @@ def _unknown(failures: pd.DataFrame, catalog: Catalog) -> Candidate:
     return Candidate("unknown", 1.0, catalog.classes["unknown"].title, summary, rows, inferred=True)
 
 
-def _verdict(winner: Candidate, waits: bool) -> Verdict:
-    if winner.cause.startswith(_HUNG) or (winner.cause == "unknown" and waits):
-        return "hung"
-    return "failed"
+def _verdict(winner: Candidate, frame: pd.DataFrame, *, silent: bool) -> Verdict:
+    """Hung: ranks waited in vain and nobody died of it first; failed: everything else."""
+    waited = silent or frame["tells"].isin(_WAITED).any()
+    return "hung" if waited and winner.cause.startswith(_HUNG) else "failed"
 
 
 def _phase(frame: pd.DataFrame, winner: Candidate, activity: Activity, start: Start) -> str | None:
     for prefix, phase in _PHASE_OF_CLASS.items():
         if winner.cause.startswith(prefix):
             return phase
-    if activity.phase:
-        return activity.phase
-    own = frame.loc[winner.rows, "phase"].dropna() if winner.rows else pd.Series(dtype=object)
+    rows = frame.loc[winner.rows] if winner.rows else frame.head(0)
+    own = rows.loc[rows["role"] == "cause", "phase"].dropna()
     if len(own):
         return str(own.iloc[0])
+    if activity.phase:
+        return activity.phase
     end = start.row if start.row is not None else len(frame)
     steps = frame[(frame["kind"] == "progress") & (frame.index <= end)]
-    return "training" if len(steps) else _last_phase(frame.loc[:end])
+    if len(steps):
+        return "training"
+    return _last_phase(frame.loc[:end]) or _USUAL_PHASE.get(winner.cause.split(".")[0])
 
 
 def _last_phase(frame: pd.DataFrame) -> str | None:

@@ -88,13 +88,16 @@ def stalls(
     `stood` replaces the watchdog's lines where there are none: waits worked out from stacks.
     """
     named = _named_missing(frame)
+    seen = {int(rank) for rank in frame["rank"].dropna()}
     told = _told_mismatches(frame)
     groups = [
-        _judge(group, waits, world_size, _frontier(frame), named)
+        _judge(group, waits, world_size, _frontier(frame), named, seen)
         for group, waits in ({None: stood} if stood else _waits(frame)).items()
     ]
     if named and not any(stall.shape == "missing" for stall in groups):
         groups.append(_from_names(named))
+    if len(groups) > 1 and all(stall.shape in ("unclear", "all_joined") for stall in groups):
+        _waits_nowhere(groups, world_size)
     return sorted([*told, *groups], key=lambda s: (_RANK[s.shape], not s.proven, -len(s.waits)))
 
 
@@ -187,6 +190,7 @@ def _judge(
     world_size: int | None,
     frontier: dict[int, tuple[int, int, int]],
     named: _Named | None,
+    seen: set[int],
 ) -> Stall:
     stall = Stall(group, "unclear", waits, rows=sorted(wait.row for wait in waits.values()))
     first = min(waits.values(), key=lambda w: (w.seq if w.seq is not None else 1 << 62, w.rank))
@@ -200,7 +204,7 @@ def _judge(
         stall.missing, stall.rows = sorted(named.ranks), [*named.rows, *stall.rows]
         stall.why = f"the log names {_ranks(stall.missing)} as not having joined"
         return stall
-    _absent(stall, world_size, frontier)
+    _absent(stall, world_size, frontier, seen)
     return stall
 
 
@@ -254,7 +258,10 @@ def _print(call: tuple[int | None, str | None, int | None, int | None]) -> str:
 
 
 def _absent(
-    stall: Stall, world_size: int | None, frontier: dict[int, tuple[int, int, int]]
+    stall: Stall,
+    world_size: int | None,
+    frontier: dict[int, tuple[int, int, int]],
+    seen: set[int],
 ) -> None:
     """Judge ranks that all wait for the same call: who of the group is not among them?"""
     waiting = {rank for rank in stall.waits if rank >= 0}
@@ -282,15 +289,31 @@ def _absent(
         stall.proven = True
         stall.why = f"all {expected} ranks of the group wait for the same collective"
         return
-    limit = expected or (max(waiting, default=-1) + 1)
+    limit = expected or (max(waiting | seen, default=-1) + 1)
     absent = [rank for rank in range(limit) if rank not in waiting] if limit <= 100_000 else []
     if absent and len(absent) <= max(1, len(waiting) // 2):
         stall.shape, stall.missing = "missing", absent
-        stall.proven = expected is not None and len(waiting) >= 2
-        how = f"of {expected} ranks" if expected else "the waiting ranks' numbers leave a gap:"
+        heard = expected is not None or seen.issuperset(absent)
+        stall.proven = heard and (len(waiting) >= 2 or expected == 2)
+        how = f"of {limit} ranks" if heard else "the waiting ranks' numbers leave a gap:"
         stall.why = f"{how} {_ranks(absent)} printed no timeout"
     elif waiting and expected is None and not absent and len(waiting) > 1:
         stall.why = "every rank seen waits for the same collective"
+
+
+def _waits_nowhere(groups: list[Stall], world_size: int | None) -> None:
+    """Over several groups: the ranks that wait in none of them hold up all others.
+
+    A rank stuck outside of any collective blocks its group, whose members are then missing in
+    their other groups; only the stuck one waits nowhere.
+    """
+    waiting = {rank for stall in groups for rank in stall.waits if rank >= 0}
+    absent = [r for r in range(min(world_size or 0, 100_000)) if r not in waiting]
+    if not absent or len(absent) > len(waiting) // 2:
+        return
+    first = max(groups, key=lambda stall: (len(stall.waits), str(stall.group)))
+    first.shape, first.missing, first.proven = "missing", absent, len(waiting) > 2
+    first.why = f"{_ranks(absent)} of {world_size} waits in no group, all others do"
 
 
 def _group_size(stall: Stall) -> int | None:
@@ -337,16 +360,14 @@ def _told_mismatches(frame: pd.DataFrame) -> list[Stall]:
     if rows.empty:
         return []
     stall = Stall(None, "mismatch", proven=True, rows=[int(i) for i in rows.index])
-    votes: Counter[int] = Counter()
-    accusers: set[int] = set()
+    pairs: set[frozenset[int]] = set()
     for row in rows.itertuples():
         fields = row.fields
         stall.op = stall.op or fields.get("op")
         stall.seq = stall.seq if stall.seq is not None else _int_text(fields.get("seq"))
         mine, other = _int_text(fields.get("rank")), _int_text(fields.get("other_rank"))
         if mine is not None and other is not None:
-            votes.update((mine, other))
-            accusers.add(mine)
+            pairs.add(frozenset((mine, other)))
             different = (
                 fields.get("op") != fields.get("other_op")
                 and fields.get("other_op") is not None
@@ -354,11 +375,10 @@ def _told_mismatches(frame: pd.DataFrame) -> list[Stall]:
             )
             if different:
                 stall.shape = "conditional"
-    if votes:
+    if len(pairs) > 1:
         # The one that every complaint names is the odd one out, if there is just one such rank.
-        top = votes.most_common()
-        unique = len(top) > 2 and top[0][1] > top[1][1] and top[0][1] == len(accusers | {-1}) - 1
-        stall.odd = [top[0][0]] if unique else []
+        in_all = frozenset.intersection(*pairs)
+        stall.odd = sorted(in_all) if len(in_all) == 1 else []
     stall.why = "a consistency check found ranks in different collectives"
     return [stall]
 

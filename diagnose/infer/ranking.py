@@ -13,6 +13,10 @@ from diagnose.infer.candidates import Candidate, explains
 _MARGIN = 2.5
 # Below this score a candidate does not make a verdict.
 THRESHOLD = 1.0
+# A bare exit status or a guess is no explanation for anything else.
+_CAN_EXPLAIN = 2.0
+# Classes that strike one process, so that its end tells which.
+_STRIKES = ("crash.", "hw.", "net.", "data.loader", "env.")
 
 
 def merge(candidates: list[Candidate]) -> list[Candidate]:
@@ -45,7 +49,7 @@ def rank(candidates: list[Candidate]) -> list[Candidate]:
     ordered = sorted(candidates, key=lambda c: (-c.score, c.late, c.rows[:1], c.cause))
     for candidate in ordered:
         for other in ordered:
-            if other is candidate or other.lost or other.score < THRESHOLD:
+            if other is candidate or other.lost or other.score < _CAN_EXPLAIN:
                 continue
             if not explains(other, candidate) or other.score < candidate.score - _MARGIN:
                 continue
@@ -87,13 +91,21 @@ def confidence(ranked: list[Candidate]) -> Confidence:
     return "low"
 
 
-def borrow_culprits(winner: Candidate, frame: pd.DataFrame) -> None:
-    """Name the rank of a cause whose own line carries none, where only one rank can be meant.
+def borrow_culprits(ranked: list[Candidate], frame: pd.DataFrame) -> None:
+    """Name the rank of a cause whose own line carries none, where only one can be meant.
 
-    That is the only rank with an exception of its own, or the only one with a telling exit code.
+    What the root cause accounts for (a killed rank, an exception) names the rank it struck; else
+    the only rank with an exception or a telling exit of its own does.
     """
-    if winner.ranks or winner.inferred or not winner.cause.startswith(("crash.", "hw.", "net.")):
+    winner = ranked[0]
+    if winner.ranks or winner.inferred or not winner.cause.startswith(_STRIKES):
         return
+    for other in ranked[1:]:
+        struck = other.cause.startswith("crash.") and other.ranks and explains(winner, other)
+        if struck and len(other.ranks) <= 2:
+            winner.ranks, winner.kind, winner.why = other.ranks, "crashed", other.why
+            winner.hosts = winner.hosts or other.hosts
+            return
     for kind in ("exception", "exit"):
         rows = frame[(frame["kind"] == kind) & frame["rank"].notna()]
         rows = rows[~rows["role"].isin(["aftermath"])]

@@ -27,6 +27,7 @@ def stated(
     """One candidate per cause signature that matched."""
     signatures = {signature.id: signature for signature in catalog.signatures}
     rows = frame[(frame["role"] == "cause").fillna(False)]
+    gpus = gpu_ranks(frame)
     found = []
     for id_, group in rows.groupby("signature", observed=True, sort=False):
         signature = signatures[str(id_)]
@@ -36,7 +37,7 @@ def stated(
         score -= _lateness(signature.cause, late)
         if _recovered(frame, group):
             score -= 3.0
-        ranks, hosts = culprits_of(signature, group, world)
+        ranks, hosts = culprits_of(signature, group, world, gpus)
         title = catalog.classes[signature.cause].title if signature.cause else signature.title
         found.append(
             Candidate(
@@ -73,10 +74,39 @@ def _recovered(frame: pd.DataFrame, group: pd.DataFrame) -> bool:
     return bool(steps.nunique() >= 3 and steps.iloc[-1] > steps.iloc[0])
 
 
+def gpu_ranks(frame: pd.DataFrame) -> dict[tuple[str | None, int], int]:
+    """(host, PCI bus number) → rank, from lines that map both (NCCL's init lines)."""
+    rows = frame[(frame["tells"] == "rank_map").fillna(False) & frame["rank"].notna()]
+    found = {}
+    for row in rows.itertuples():
+        bus = pci_bus(row.fields.get("busid"))
+        if bus is not None:
+            host = None if pd.isna(row.host) else str(row.host)
+            found[host, bus] = int(row.rank)
+    return found
+
+
+def pci_bus(text: str | None) -> int | None:
+    """The bus number of a PCI address, as the kernel (0000:9b:00.0) or NCCL (9b000) prints it."""
+    if not text:
+        return None
+    parts = text.split(":")
+    try:
+        return int(parts[-2], 16) if len(parts) > 1 else int(text, 16) >> 12
+    except ValueError:
+        return None
+
+
 def culprits_of(
-    signature: Signature, group: pd.DataFrame, world: int | None
+    signature: Signature,
+    group: pd.DataFrame,
+    world: int | None,
+    gpus: dict[tuple[str | None, int], int],
 ) -> tuple[list[int], list[str]]:
-    """Ranks and hosts a signature's matches name, by its `culprit` rule."""
+    """Ranks and hosts a signature's matches name, by its `culprit` rule.
+
+    A PCI address in a match names the rank that NCCL said uses this GPU.
+    """
     ranks: set[int] = set()
     hosts: set[str] = set()
     if signature.culprit == "self":
@@ -89,6 +119,11 @@ def culprits_of(
                     ranks.add(int(fields[key]))
             if signature.culprit == "captured" and "host" in fields:
                 hosts.add(fields["host"])
+    if not ranks and signature.culprit != "none":
+        for host, fields in zip(group["host"], group["fields"], strict=True):
+            bus = pci_bus(fields.get("busid"))
+            here = [r for (h, b), r in gpus.items() if b == bus and (h == host or pd.isna(host))]
+            ranks.update(here if len(here) == 1 else [])
     if world and len(ranks) > max(world // 2, 1) and signature.culprit == "self":
         return [], []  # what most ranks say accuses nobody
     return sorted(ranks), sorted(hosts)
@@ -134,9 +169,10 @@ _BY_SIGNAL: dict[int, tuple[str, float, str]] = {
 def exits(frame: pd.DataFrame, catalog: Catalog) -> Iterator[Candidate]:
     """Candidates from how processes ended: what killed the first that was not a victim.
 
-    SIGTERM is what launchers send to victims and SIGABRT what the watchdog ends with: both count
-    only where no process ended otherwise.
+    SIGTERM is what launchers send to victims and SIGABRT what the watchdog ends with: they count
+    only where no process ended otherwise and nothing in the log sent them.
     """
+    victims = (frame["tells"].isin(["timeout", "teardown"])).any()
     rows = frame[frame["kind"] == "exit"]
     codes = rows["fields"].map(exit_code)
     rows = rows[codes.notna() & (codes != 0)]
@@ -144,7 +180,7 @@ def exits(frame: pd.DataFrame, catalog: Catalog) -> Iterator[Candidate]:
         return
     codes = codes.loc[rows.index].astype(int)
     meaningful = ~codes.isin([-signal.SIGTERM, -signal.SIGABRT])
-    if meaningful.any():
+    if meaningful.any() or victims:
         rows, codes = rows[meaningful], codes[meaningful]
     for code, group in rows.groupby(codes, sort=False):
         ranks = sorted({int(rank) for rank in group["rank"].dropna()})

@@ -38,13 +38,15 @@ def inferred(
 ) -> list[Candidate]:
     """Candidates for every stalled group, and for waits on a store without any collective."""
     candidates = []
+    ended = frame[(frame["tells"] == "finished").fillna(False)]
+    finished = {int(rank) for rank in ended["rank"].dropna()}
     for stall in found:
         if stall.shape in ("mismatch", "conditional", "shifted"):
             candidates.append(_mismatch(stall, activity, catalog))
             if stall.shape == "mismatch" and not stall.proven:
                 continue
         else:
-            candidates.append(_waiting(stall, activity, catalog))
+            candidates.append(_waiting(stall, activity, catalog, finished))
     gathering = _gathering(frame, catalog)
     if gathering is not None:
         candidates.append(gathering)
@@ -91,13 +93,16 @@ def _mismatch(stall: Stall, activity: Activity, catalog: Catalog) -> Candidate:
     return candidate
 
 
-def _waiting(stall: Stall, activity: Activity, catalog: Catalog) -> Candidate:
+def _waiting(stall: Stall, activity: Activity, catalog: Catalog, finished: set[int]) -> Candidate:
     waiting = [rank for rank in stall.joined if rank >= 0]
     who = _who(stall, waiting, activity)
     tiny = stall.tiny or (
         not stall.sized and stall.op in (None, "ALLREDUCE", "BROADCAST", "BARRIER", "ALLGATHER")
     )
     busy = _BUSY_CLASS.get(activity.phase or "")
+    done = sorted(set(finished) & set(stall.missing or who))
+    if done:
+        return _uneven(stall, done, catalog)
     if stall.shape == "all_joined" and not activity.moving:
         return _joined(stall, catalog)
     if busy and (activity.moving or activity.frame):
@@ -122,6 +127,18 @@ def _waiting(stall: Stall, activity: Activity, catalog: Catalog) -> Candidate:
         candidate.why = "the only rank without a timeout" if who else ""
         return candidate
     return _absent(stall, who, catalog)
+
+
+def _uneven(stall: Stall, done: list[int], catalog: Catalog) -> Candidate:
+    names = fold_ranks(done, prefix=True)
+    summary = (
+        f"{names.capitalize()} reached the end of its work while others still waited in "
+        f"{_call(stall)}: it had less to do."
+    )
+    candidate = _candidate("desync.uneven_work", 5.0, catalog, summary, stall)
+    candidate.ranks, candidate.kind = done, "missing"
+    candidate.why = "it finished its script; the others wait"
+    return candidate
 
 
 def _absent(stall: Stall, who: list[int], catalog: Catalog) -> Candidate:

@@ -1,7 +1,7 @@
 """Joining log lines that a container runtime split: CRI `P` lines, docker's 16 KiB pieces.
 
-Forms: FORMATS.md 1.4. The joined line stands where its last piece stood and counts as being on
-the line of its first piece, of which it keeps the time.
+Forms: FORMATS.md 1.4. A joined line stands where its last piece stood, and counts as being on
+the line of its first piece, whose time it keeps.
 """
 
 from __future__ import annotations
@@ -21,31 +21,33 @@ _LINES_LOOKED_AT = 10
 class Form:
     """How one runtime writes a line.
 
-    `line` has the groups head, stream, more (set if the line continues), text and tail; `partial`
-    finds whether any line of a chunk may continue.
+    `line` has the groups head, stream, text, tail and more, which takes part in a match only if
+    the line continues. `partial` finds whether any line of a chunk may continue. `marks` are put
+    around the text of a joined line to make it a whole one.
     """
 
-    name: str
     line: re.Pattern[bytes]
     partial: re.Pattern[bytes]
+    marks: tuple[bytes, bytes]
 
 
 _FORMS = (
     Form(
-        "cri",
-        re.compile(
+        line=re.compile(
             rb"(?P<head>\d{4}-\d\d-\d\dT\S+ (?P<stream>stdout|stderr) )"
-            rb"(?:(?P<more>P)|F)(?::[^ \n]*)? (?P<text>[^\n]*)(?P<tail>)"
+            rb"(?:(?P<more>P)|F)(?::\S*)? (?P<text>[^\n]*)(?P<tail>)"
         ),
-        re.compile(rb" std(?:out|err) P[ :]"),
+        partial=re.compile(rb" std(?:out|err) P[ :]"),
+        marks=(b"F ", b""),
     ),
     Form(
-        "docker",
-        re.compile(
-            rb'(?P<head>\{"log":")(?P<text>(?:[^"\\\n]|\\.)*?)(?P<end>\\n)?'
-            rb'(?P<tail>","stream":"(?P<stream>\w+)"[^\n]*\})(?P<more>)'
+        line=re.compile(
+            rb'(?P<head>\{"log":")(?P<text>(?:[^"\\\n]|\\.)*?)(?:\\n|(?P<more>))'
+            rb'(?P<tail>","stream":"(?P<stream>\w+)"[^\n]*\})'
         ),
-        re.compile(rb'(?:[^n]|[^\\]n|\\\\n)","stream":"'),
+        # Not behind an escaped newline; an escaped backslash and an n look like one.
+        partial=re.compile(rb'(?:[^n]|[^\\]n|\\\\n)","stream":"'),
+        marks=(b"", b"\\n"),
     ),
 )
 
@@ -62,8 +64,33 @@ class _Pending:
     size: int = 0
 
 
+@dataclass(slots=True)
+class _Joined:
+    """The output of one chunk while it grows."""
+
+    marks: tuple[bytes, bytes]
+    data: list[bytes] = field(default_factory=list)
+    lines: list[int] = field(default_factory=list)
+    offsets: list[int] = field(default_factory=list)
+
+    def put(self, data: bytes, line: int, offset: int) -> None:
+        self.data.append(data)
+        self.lines.append(line)
+        self.offsets.append(offset)
+
+    def finish(self, piece: _Pending) -> None:
+        before, after = self.marks
+        whole = b"".join((piece.head, before, *piece.parts, after, piece.tail, b"\n"))
+        self.put(whole, piece.line, piece.offset)
+
+    def chunk(self) -> Iterator[Chunk]:
+        if self.data:
+            data = b"".join(self.data)
+            yield Chunk(data, self.offsets[0], self.lines[0], self.lines, self.offsets)
+
+
 def partial_form(data: bytes) -> Form | None:
-    """The form of a source, if its first lines all have it."""
+    """The form of a source that starts with `data`, if all its first lines have one."""
     lines = data[: 256 << 10].split(b"\n", _LINES_LOOKED_AT)[:_LINES_LOOKED_AT]
     lines = [line for line in lines if line]
     for form in _FORMS:
@@ -77,71 +104,36 @@ def join_partials(chunks: Iterator[Chunk], form: Form) -> Iterator[Chunk]:
     pending: dict[bytes, _Pending] = {}
     for chunk in chunks:
         if pending or form.partial.search(chunk.data):
-            joined = _Joined(form)
-            offsets = chunk.raw_offsets
-            if offsets is None:
-                offsets = line_starts(chunk.data, chunk.offset)
-            for index, line in enumerate(chunk.data.splitlines(keepends=True) if False else _lines(chunk.data)):
-                joined.add(line, chunk.first_line + index, offsets[index], pending)
-            yield from joined.chunk()
+            yield from _joined(chunk, form, pending).chunk()
         else:
             yield chunk
-    rest = _Joined(form)
+    rest = _Joined(form.marks)
     for piece in sorted(pending.values(), key=lambda piece: piece.line):
-        rest.put(piece)
+        rest.finish(piece)
     yield from rest.chunk()
 
 
-def _lines(data: bytes) -> list[bytes]:
-    """The lines with their ends (only newlines end a line here)."""
-    lines = [line + b"\n" for line in data.split(b"\n")]
-    last = lines.pop()[:-1]
-    return [*lines, last] if last else lines
-
-
-class _Joined:
-    """Builds the output of one chunk."""
-
-    def __init__(self, form: Form) -> None:
-        self._form = form
-        self._out: list[bytes] = []
-        self._numbers: list[int] = []
-        self._offsets: list[int] = []
-
-    def add(self, line: bytes, number: int, offset: int, pending: dict[bytes, _Pending]) -> None:
-        match = self._form.line.fullmatch(line.removesuffix(b"\n"))
-        if match is None:
-            self._emit(line, number, offset)
-            return
+def _joined(chunk: Chunk, form: Form, pending: dict[bytes, _Pending]) -> _Joined:
+    out = _Joined(form.marks)
+    offsets = chunk.raw_offsets
+    if offsets is None:
+        offsets = line_starts(chunk.data, chunk.offset)
+    start = 0
+    for index, offset in enumerate(offsets):
+        end = chunk.data.find(b"\n", start) + 1 or len(chunk.data)
+        data = chunk.data[start:end]
+        start = end
+        line = chunk.first_line + index
+        match = form.line.fullmatch(data.removesuffix(b"\n"))
+        if match is None or (match["more"] is None and match["stream"] not in pending):
+            out.put(data, line, offset)
+            continue
         stream = match["stream"]
-        more = match["more"] if self._form.name == "cri" else match["end"] is None
-        piece = pending.get(stream)
-        if piece is None:
-            if not more:
-                self._emit(line, number, offset)
-                return
-            piece = pending[stream] = _Pending(match["head"], match["tail"], number, offset)
+        if stream not in pending:
+            pending[stream] = _Pending(match["head"], match["tail"], line, offset)
+        piece = pending[stream]
         piece.parts.append(match["text"])
         piece.size += len(match["text"])
-        if not more or piece.size > JOINED_LIMIT:
-            self.put(pending.pop(stream))
-
-    def put(self, piece: _Pending) -> None:
-        """Emit a joined line."""
-        text = b"".join(piece.parts)
-        if self._form.name == "cri":
-            line = piece.head + b"F " + text + b"\n"
-        else:
-            line = piece.head + text + b"\\n" + piece.tail + b"\n"
-        self._emit(line, piece.line, piece.offset)
-
-    def chunk(self) -> Iterator[Chunk]:
-        """The chunk, if it holds anything."""
-        if self._out:
-            numbers, offsets = self._numbers, self._offsets
-            yield Chunk(b"".join(self._out), offsets[0], numbers[0], numbers, offsets)
-
-    def _emit(self, line: bytes, number: int, offset: int) -> None:
-        self._out.append(line)
-        self._numbers.append(number)
-        self._offsets.append(offset)
+        if match["more"] is None or piece.size > JOINED_LIMIT:
+            out.finish(pending.pop(stream))
+    return out

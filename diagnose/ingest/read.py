@@ -100,9 +100,7 @@ def look(store: Store, name: str, limits: Limits = DEFAULT_LIMITS) -> Opened:
     return Opened(kind, what, codec, encoding, bom)
 
 
-def _decompressed_head(
-    reader: Reader, codec: Codec, problems: list[str], limits: Limits
-) -> bytes:
+def _decompressed_head(reader: Reader, codec: Codec, problems: list[str], limits: Limits) -> bytes:
     head = b""
     for block in decompress(reader, codec, problems.append, limits):
         head += block

@@ -20,7 +20,10 @@ _MAGIC: list[tuple[re.Pattern[bytes], str]] = [
     (re.compile(rb"\x89HDF\r\n\x1a\n"), "HDF5 file"),
     (re.compile(rb"PAR1|ARROW1"), "Parquet or Arrow data"),
     (re.compile(rb"\x93NUMPY"), "NumPy array"),
-    (re.compile(rb'[\s\S]{8}\{\s*"(?:__metadata__"|[^"]{1,512}"\s*:\s*\{\s*"dtype")'), "safetensors"),
+    (
+        re.compile(rb'[\s\S]{8}\{\s*"(?:__metadata__"|[^"]{1,512}"\s*:\s*\{\s*"dtype")'),
+        "safetensors",
+    ),
     (re.compile(rb"\x04\x22\x4d\x18"), "lz4 data"),
     (re.compile(rb"[\s\S]{257}ustar"), "tar archive"),
 ]

@@ -1,0 +1,188 @@
+"""Joining lines that a terminal or a mail program wrapped at a fixed width.
+
+Two proofs are accepted. A description in parentheses that is open at a line's end and exactly
+complete with the next ones: `WorkNCCL(… NumelOut=5` / `164000, Timeout(ms)=1800000)`. And a
+width W that no line exceeds, that several lines have, and at which a well-known long word is cut:
+then all lines of that width are joined to what follows.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from itertools import product
+
+import numpy as np
+
+_WIDTHS = range(40, 401)
+_FULL_LINES = 2  # that many lines at least have the width of the wrapping
+_MAX_JOINED = 40  # lines become one at most, by width
+_MAX_CONTINUED = 3  # lines continue an open parenthesis at most
+
+_OPEN = re.compile(r"\b(?:WorkNCCL|CollectiveFingerPrint)\(")
+# FORMATS.md 2.2, all releases.
+_WORK = re.compile(
+    r"WorkNCCL\((?:SeqNum=\d+, )?OpType=\w+(?:, TensorShape=\[[\d, ]*\])?"
+    r"(?:, NumelIn=\d+, NumelOut=\d+)?, Timeout\(ms\)=-?\d+\)"
+)
+_FINGERPRINT = re.compile(
+    r"CollectiveFingerPrint\((?:SequenceNumber=\d+, )?OpType=\w+(?:, [\w ]+=|, \d|\)| ?\(|[\w:=.\[\]])*"
+)
+# How a new log line begins; a continuation does not.
+_RECORD = re.compile(
+    r"\s*(?:\[|\d{4}-\d\d-\d\d|\d\d:\d\d:\d\d|[EWIF]\d{3,4} |[A-Z]{4,8}[: |]|Traceback \(|File \""
+    r"|[\w.]*[a-z](?:Error|Exception|Warning)\b|[\w.-]+:\d+:\d+ |\d{1,5}: |srun: |slurmstepd"
+    r"|\(\w+ pid=|frame #\d|terminate called|[-=*#+~|]{3})"
+)
+# Long words of hang logs; none is made of two words that might end and begin lines by themselves.
+_WORDS = frozenset(
+    """Watchdog collective collectives operation operations milliseconds WorkNCCL OpType SeqNum
+    NumelIn NumelOut ALLREDUCE ALLGATHER BROADCAST _ALLGATHER_BASE _REDUCE_SCATTER_BASE BARRIER
+    REDUCE_SCATTER ProcessGroupNCCL ProcessGroupGloo asynchronous subsequent corrupted incomplete
+    inconsistency RuntimeError ValueError DistBackendError Exception Traceback distributed
+    multiprocessing terminate throwing exitcode enqueued completed failure ChildFailedError
+    HeartbeatMonitor TCPStore rendezvous communicator transformers deepspeed checkpoint
+    torch torchrun python NCCL CUDA kernels timeout Timeout Received received initialize
+    initialization allocated currently memory""".split()
+) - {"timeout", "Timeout", "torch", "NCCL", "CUDA", "python", "memory"}
+_END_WORD = re.compile(r"[A-Za-z_]+\Z")
+_START_WORD = re.compile(r"[A-Za-z_]+")
+
+_Row = tuple[int, str]
+
+
+def may_be_wrapped(data: bytes) -> bool:
+    """A quick look at whether `join_wrapped` could find anything to do."""
+    if b"NCCL(" in data or b"FingerPrint(" in data:
+        return True
+    codes = np.frombuffer(data, np.uint8)
+    ends = np.flatnonzero(codes == 10)
+    if len(ends) < _FULL_LINES:
+        return False
+    if data.isascii():
+        widths = np.diff(ends, prepend=-1) - 1
+    else:
+        # Every wide character is longer than one byte, so this is wrong only for the lines that
+        # contain one; a wrapped paste has others.
+        widths = np.diff(np.cumsum((codes & 0xC0) != 0x80)[ends], prepend=0) - 1
+    width = int(widths.max())
+    full = ends[widths == width]
+    if width not in _WIDTHS or len(full) < _FULL_LINES:
+        return False
+    full = full[full + 1 < len(codes)]
+    return bool(np.any(_LETTER[codes[full - 1]] & _LETTER[codes[full + 1]]))
+
+
+_LETTER = np.zeros(256, np.bool_)
+_LETTER[list(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_0123456789")] = True
+
+
+def join_wrapped(rows: list[_Row]) -> list[_Row]:
+    """Rows (original line number, text) with wrapped lines joined; the same rows if none are."""
+    return _join_open(_join_width(rows))
+
+
+def _join_width(rows: list[_Row]) -> list[_Row]:
+    widths = [display_width(text) for _, text in rows]
+    width = max(widths, default=0)
+    if width not in _WIDTHS or widths.count(width) < _FULL_LINES:
+        return rows
+    pairs = zip(rows, rows[1:], widths, strict=False)
+    if not any(size == width and _cuts_word(a[1], b[1]) for a, b, size in pairs):
+        return rows
+    joined: list[_Row] = []
+    count, size = 0, 0  # of the last joined line: its rows, and the width of the last of them
+    for (number, text), own in zip(rows, widths, strict=True):
+        glue = _glue(joined[-1][1], text, size, width) if joined else None
+        if glue is None or count >= _MAX_JOINED:
+            joined.append((number, text))
+            count = 1
+        else:
+            joined[-1] = (joined[-1][0], joined[-1][1] + glue + text)
+            count += 1
+        size = own
+    return joined
+
+
+def display_width(text: str) -> int:
+    """Columns of a terminal that the text takes."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1
+        for c in text
+    )
+
+
+def _cuts_word(before: str, after: str) -> bool:
+    end, start = _END_WORD.search(before), _START_WORD.match(after)
+    if end is not None and start is not None and end[0] + start[0] in _WORDS:
+        return True
+    opened = list(_OPEN.finditer(before))
+    return bool(opened) and _closed(before[opened[-1].start() :], [after]) is not None
+
+
+def _glue(before: str, after: str, size: int, width: int) -> str | None:
+    """What to put between two rows that belong together; None if they do not."""
+    if not before or not after.strip() or _RECORD.match(after):
+        return None
+    if size == width:
+        if after[0] == " ":
+            return "" if after[1:2].strip() else None
+        return ""
+    # The space at which the line was broken was not copied.
+    if size == width - 1 and (before[-1].isalnum() or before[-1] == ",") and after[0].islower():
+        return " "
+    return None
+
+
+def _join_open(rows: list[_Row]) -> list[_Row]:
+    joined: list[_Row] = []
+    index = 0
+    while index < len(rows):
+        number, text = rows[index]
+        index += 1
+        opened = list(_OPEN.finditer(text)) if "(" in text else []
+        if opened and _depth(text[opened[-1].start() :]) > 0:
+            start = opened[-1].start()
+            following = [row[1] for row in rows[index : index + _MAX_CONTINUED]]
+            for count in range(1, len(following) + 1):
+                if _RECORD.match(following[count - 1]) or not following[count - 1].strip():
+                    break
+                whole = _closed(text[start:], following[:count])
+                if whole is not None:
+                    text = text[:start] + whole
+                    index += count
+                    break
+        joined.append((number, text))
+    return joined
+
+
+def _closed(opened: str, following: list[str]) -> str | None:
+    """The description joined with the rows that follow, if that makes it exactly complete."""
+    if opened.startswith("WorkNCCL"):
+        for glues in product(("", " "), repeat=len(following)):
+            whole = opened.rstrip() + "".join(
+                glue + row.strip() for glue, row in zip(glues, following, strict=True)
+            )
+            if _WORK.match(whole):
+                return whole
+        return None
+    whole = opened
+    for row in following:
+        cut = whole[-1].isalnum() and row[:1].isalnum() or not row[:1].isalnum()
+        whole += row if cut else " " + row.lstrip()
+    return whole if _depth(whole) <= 0 and _FINGERPRINT.match(whole) else None
+
+
+def _depth(text: str) -> int:
+    """Parentheses still open behind the first one of `text`; 0 once that one is closed."""
+    depth = 0
+    for character in text:
+        if character == "(":
+            depth += 1
+        elif character == ")":
+            depth -= 1
+            if depth == 0:
+                return 0
+    return depth

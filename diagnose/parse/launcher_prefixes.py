@@ -1,0 +1,243 @@
+"""Prefixes of launchers and collectors: srun, pdsh, MPI, Ray, Kubernetes, docker (FORMATS 1.4).
+
+Function contract as in torch_prefixes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from functools import lru_cache
+
+from diagnose.parse.who import Prefix
+
+# Families that may stand left of a launcher's own label; anything else means we are inside.
+OUTER = frozenset({"cri", "docker", "json", "iso", "kubectl", "stern", "pdsh", "journal", "syslog"})
+
+_LABEL = re.compile(r"(?:P(\d{1,4}) +| {0,6})(\d{1,6}):(?: |\Z)")
+# Horovod's stall report lists tensors per rank, "6: [horovod_allreduce.0, ...]"; also "0: [1, 2]".
+_TENSORS = re.compile(r"\[[\w/:.\-]{1,300}(?:, |\]?\Z)")
+_MPI = re.compile(
+    r"\[(?:([^\[\],<>]{1,160}),)?(?:mpirank:)?(\d{1,7})(?:,([\w.\-]{1,80}))?\]"
+    r"(?:\[([\w.\-]{1,128}):(\d{1,7})\])?<(stdout|stderr|stddiag)>:"
+)
+_MPI_TIME = re.compile(r"<(stdout|stderr|stddiag)>: ?")
+_MPI_XML = re.compile(r'<(stdout|stderr|stddiag)(?: rank="(\d{1,7})")?>')
+_HYDRA = re.compile(r"\[(\d{1,6})\] (?!finished |joined |started )")
+_HOST_PID = re.compile(
+    r"\[([A-Za-z][\w.\-]{0,127}):(\d{1,7})(?: *:\d{1,7}:\d{1,7}| *:\d{1,7})?\](?: |\Z)"
+)
+_POD = re.compile(r"\[pod/([a-z0-9][a-z0-9.\-]{0,252})/[\w.\-]{1,80}\](?: |\Z)")
+_STERN = re.compile(
+    r"([a-z0-9][a-z0-9.\-]{0,200}-(?:(?:worker|master|launcher|chief|ps|head|node|rank)-\d{1,5}"
+    r"|\d{1,5}-[a-z0-9]{5}|[a-f0-9]{8,10}-[a-z0-9]{5}))"
+    r" (?:(?:pytorch|tensorflow|mpi|main|trainer|training|train|worker|master|launcher|ray-worker"
+    r"|ray-head|app|node) (?! )|[a-z0-9][a-z0-9\-]{0,62} (?=\[|\d{4}-\d\d-\d\dT))"
+)
+_RAY = re.compile(
+    r"\(([^()\n]{0,120}(?:\([^()\n]{0,80}\)[^()\n]{0,40})?)\bpid=(\w{1,40})"
+    r"(?:, ip=([\w.:\-]{1,64}))?\)(?: |\Z)"
+)
+_RAYLET = re.compile(
+    r"\((raylet|gcs_server|autoscaler)(?: \+[\dhms]{1,12})?(?:, ip=([\w.:\-]{1,64}))?\)(?: |\Z)"
+)
+_WORKER_RANK = re.compile(r"(.*\S) rank=(\d{1,7})\Z")
+_REPEATED = re.compile(
+    r" \[repeated (\d{1,9})x across (?:cluster|all nodes)\](?: \(Ray [^\n]{0,400})?\s{0,8}\Z"
+)
+
+_IPV4 = re.compile(r"(?:\d{1,3}\.){3}\d{1,3}\Z")
+_STEM = (
+    "node|host|worker|wrk|master|gpu|dgx|hgx|compute|comp|server|srv|launcher|nid|cn|gn|gcn|ip|trn|"
+    "slurm|algo|machine"
+)
+_NODE = re.compile(rf"(?:{_STEM})[a-z]{{0,2}}(?:-?\d{{1,6}}[a-z]?)(?:-\d{{1,6}})*\Z", re.IGNORECASE)
+_NODE_PART = re.compile(rf"(?:{_STEM})s?\d{{0,6}}\Z", re.IGNORECASE)
+_SHORT_GPU = re.compile(r"(?:gpu|server|ip)-?\d\Z", re.IGNORECASE)
+_NUMBERED = re.compile(r"(?:([a-z]{2,5})\d{3,8}|[a-z]\d{4,8})\Z")
+_NOT_NUMBERED = frozenset(
+    {"cu", "cuda", "py", "sm", "rtx", "gtx", "iter", "step", "seed", "epoch", "top", "batch", "fp",
+     "int", "uint", "rank", "eth", "err", "error", "code", "layer", "task", "line", "page", "port",
+     "size", "len", "acc", "loss", "exp", "run", "test", "val", "utf", "sha", "md", "http"}
+)  # fmt: skip
+_DOMAIN = re.compile(
+    r"(?:\.[a-z0-9\-]{1,63}){0,6}\.(?:com|org|net|edu|gov|local|internal|cluster|lan|localdomain|"
+    r"hpc|ai|io|de|ch|fr|uk|jp|cn|nl|fi|eu|us)\Z",
+    re.IGNORECASE,
+)
+
+
+@lru_cache(maxsize=4096)
+def node_like(token: str) -> bool:
+    """Does `token` look like the name of a machine? Sure rather than complete.
+
+    An IPv4 address, `node01`, `worker-0`, `ip-10-0-5-7`, `c000001`, `train-job-worker-2`,
+    `gpu12.cluster.example.org`; not `step100`, `cuda-12.1`, `gpu0`, `layer.0.weight`.
+    """
+    if _IPV4.match(token):
+        return True
+    name, dot, domain = token.partition(".")
+    if dot and not _DOMAIN.match(dot + domain):
+        return False
+    if _SHORT_GPU.match(name) or not name.isascii():
+        return False
+    if _NODE.match(name):
+        return True
+    numbered = _NUMBERED.match(name)
+    if numbered:
+        return numbered[1] not in _NOT_NUMBERED
+    parts = name.split("-")
+    return (
+        len(parts) > 1
+        and parts[-1][-1:].isdigit()
+        and "_" not in name
+        and any(_NODE_PART.match(part) for part in parts)
+    )
+
+
+def pdsh(line: str, at: int, prefix: Prefix, hosts: Collection[str] = ()) -> int:
+    """`worker-0: ` of pdsh, clush, dsh and the like: a machine-like word, or one of `hosts`."""
+    colon = line.find(":", at, at + 130)
+    if colon <= at or not (line.startswith(" ", colon + 1) or colon + 1 == len(line)):
+        return -1
+    token = line[at:colon]
+    if " " in token or not (token in hosts or node_like(token)):
+        return -1
+    if any(name not in OUTER for name in prefix.names):
+        return -1
+    prefix.host = token
+    prefix.names.append("pdsh")
+    return min(colon + 2, len(line))
+
+
+def label(line: str, at: int, prefix: Prefix) -> int:
+    """` 3: ` of `srun --label` (right-aligned), `P0 3: ` of a heterogeneous job."""
+    found = _LABEL.match(line, at)
+    if found is None or any(name not in OUTER for name in prefix.names):
+        return -1
+    end = found.end()
+    if _TENSORS.match(line, end):
+        return -1
+    if found[1] is None:  # in a heterogeneous job, task ids start anew in each component
+        prefix.task = int(found[2])
+    prefix.names.append("srun")
+    return end
+
+
+def mpi(line: str, at: int, prefix: Prefix) -> int:
+    """`[1,3]<stderr>:` of Open MPI, PRRTE's and SageMaker's forms, `[0]<stderr>:` of horovodrun.
+
+    PRRTE puts one space after the colon and Open MPI 4 none, so one single space goes.
+    """
+    found = _MPI.match(line, at)
+    if found is None:
+        return -1
+    job, number, algo, host, pid, stream = found.groups()
+    prefix.task = int(number)
+    if job is None and host is None:  # horovodrun counts its processes by Horovod rank
+        prefix.rank = int(number)
+    if host or algo:
+        prefix.host = host or algo
+    if pid:
+        prefix.pid = int(pid)
+    prefix.stream = stream
+    prefix.names.append("horovodrun" if job is None else "mpi")
+    return _one_space(line, found.end())
+
+
+def mpi_time(line: str, at: int, prefix: Prefix) -> int:
+    """`<stdout>:` after the time of Open MPI's --timestamp-output (`at` is behind the time)."""
+    found = _MPI_TIME.match(line, at)
+    if found is None:
+        return -1
+    prefix.stream = found[1]
+    prefix.names.append("mpi")
+    return found.end()
+
+
+def mpi_xml(line: str, at: int, prefix: Prefix) -> int:
+    """`<stdout rank="3">` of Open MPI's --xml; the driver removes the closing tag."""
+    found = _MPI_XML.match(line, at)
+    if found is None:
+        return -1
+    prefix.stream = found[1]
+    if found[2]:
+        prefix.task = int(found[2])
+    prefix.names.append("mpi-xml")
+    return found.end()
+
+
+def hydra(line: str, at: int, prefix: Prefix) -> int:
+    """`[3] ` of MPICH's and Intel MPI's `-prepend-rank`; only at the very start of a line."""
+    found = _HYDRA.match(line, at)
+    if found is None or any(name not in OUTER for name in prefix.names):
+        return -1
+    prefix.task = int(found[1])
+    prefix.names.append("hydra")
+    return found.end()
+
+
+def host_pid(line: str, at: int, prefix: Prefix) -> int:
+    """`[gpu-033:3039 :0:2438] ` of UCX, `[node01:12345] ` of Open MPI's signal handler."""
+    found = _HOST_PID.match(line, at)
+    if found is None or not (
+        node_like(found[1]) or line.startswith(("***", "[ "), found.end()) or " :" in found[0]
+    ):
+        return -1
+    prefix.host, prefix.pid = found[1], int(found[2])
+    prefix.names.append("ucx")
+    return found.end()
+
+
+def kubectl(line: str, at: int, prefix: Prefix) -> int:
+    """`[pod/train-worker-2/pytorch] ` of `kubectl logs --prefix`; a pod's name is its host name."""
+    found = _POD.match(line, at)
+    if found is None:
+        return -1
+    prefix.host = found[1]
+    prefix.names.append("kubectl")
+    return found.end()
+
+
+def stern(line: str, at: int, prefix: Prefix) -> int:
+    """`train-worker-2 pytorch ` of stern: names as operators give them, known containers."""
+    found = _STERN.match(line, at) if not prefix.names else None
+    if found is None:
+        return -1
+    prefix.host = found[1]
+    prefix.names.append("stern")
+    return found.end()
+
+
+def ray(line: str, at: int, prefix: Prefix) -> int:
+    """`(WorkerDict pid=1, ip=10.0.0.2) `, `(raylet) `, `(VllmWorker rank=3 pid=7) `, `(pid=5) `."""
+    found = _RAY.match(line, at)
+    if found is None:
+        found = _RAYLET.match(line, at)
+        if found is None:
+            return -1
+        actor, pid, ip = found[1], "", found[2]
+    else:
+        actor, pid, ip = found[1].strip(" ,"), found[2], found[3]
+    worker = _WORKER_RANK.match(actor)
+    if worker and worker[1].startswith("Vllm"):
+        actor, prefix.rank = worker[1], int(worker[2])
+    if actor:
+        prefix.actor = actor
+    if pid.isdecimal() and len(pid) < 9:
+        prefix.pid = int(pid)
+    if ip:
+        prefix.host = ip
+    prefix.names.append("ray")
+    return found.end()
+
+
+def repeated(message: str) -> tuple[str, int]:
+    """The message without Ray's ` [repeated 7x across cluster]` and how often it was printed."""
+    at = message.rfind(" [repeated ")
+    found = _REPEATED.match(message, at) if at >= 0 else None
+    return (message[:at], int(found[1])) if found else (message, 1)
+
+
+def _one_space(line: str, at: int) -> int:
+    return at + 1 if line.startswith(" ", at) and not line.startswith(" ", at + 1) else at

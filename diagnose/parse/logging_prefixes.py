@@ -1,0 +1,324 @@
+"""Prefixes of Python loggers and frameworks (FORMATS 1.6), and dates in front of anything.
+
+Function contract as in torch_prefixes. Most of these forms are a date followed by a tail: level,
+logger name, file:line, worker label. The date is read first, then whichever tail is there.
+"""
+
+from __future__ import annotations
+
+import re
+
+from diagnose.parse.launcher_prefixes import mpi_time, node_like
+from diagnose.parse.levels import LEVEL, NAMES, level
+from diagnose.parse.stamps import ISO_DATE, ISO_TIME, ISO_ZONE, NO_YEAR, day, iso_day, keep, stamp
+from diagnose.parse.who import Prefix, Stamp
+
+_BRACKET_DATE = re.compile(rf"\[{ISO_DATE}[ T]{ISO_TIME}{ISO_ZONE}(?=[\]: ])")
+_BRACKET_TIME = re.compile(rf"\[{ISO_TIME}\](?: |\Z)")
+_DETECTRON = re.compile(r"\[(\d\d)/(\d\d) (\d\d:\d\d:\d\d)(?: [\w.]{1,80})?\]:? ?")
+_ISO = re.compile(rf"{ISO_DATE}[ T]{ISO_TIME}{ISO_ZONE}(?![\d])")
+_US = re.compile(rf"(\d\d)/(\d\d)/(\d{{4}}) {ISO_TIME}()(?=[ \t])")
+_TIME = re.compile(rf"{ISO_TIME}(?= (?:\|? *(?:{LEVEL})\b|\[ *(?:{LEVEL})))")
+_CRI = re.compile(r" (stdout|stderr) ([FP])(?: |\Z)")
+
+# Tails after "[date]".
+_DEEPSPEED = re.compile(
+    rf" ?\[ *({LEVEL}) *\]:?(?: -)?(?: |\Z)(?:\[([^\[\]\s]{{1,200}}:\d{{1,7}})(?::[\w<>.]{{1,100}})?\] ?)?"
+    r"(?:\[PID:(\d{1,7})\] ?)?(?:\[RANK:(\d{1,7})\] ?)?(?:\[Rank (\d{1,7})\] ?)?(?:\[tid (\d{1,9})\] ?)?"
+)
+_TORCH_21 = re.compile(rf" ([\w.]{{1,120}}): \[({LEVEL})\](?: |\Z)")
+_COLORLOG = re.compile(rf"\[[\w.\-]{{1,120}}\]\[({LEVEL})\] - ")
+_HOROVOD = re.compile(r": ([A-Z]) (\S{1,400}:\d{1,7})\](?: |\Z)")
+_SGLANG = re.compile(r"((?: (?:DP|TP|PP|EP|CP)\d{1,4}){1,6})\](?: |\Z)")
+_RAY_CORE = re.compile(r" ([A-Z]) (\d{1,7}) \d{1,7}\] (?:\([\w ]{1,60}\) )?(?:([\w./\-]{1,200}:\d{1,7}): )?")
+
+# Tails after a bare date.
+_LOGURU = re.compile(rf" \| ({LEVEL}) {{0,8}}\| ([^|\s]{{1,200}}) -(?: |\Z)")
+_DASHES = re.compile(
+    rf" - (?:[\w.\-/:]{{1,120}} - )?\[?({LEVEL})\]?(?: -|:)(?: |\Z)(?:[\w.\-/]{{1,120}}(?:\.\w{{1,80}}|__) - )?"
+)
+_WORD = re.compile(
+    rf"[ \t](?:\[ ?({LEVEL}) {{0,4}}\]|\| ?({LEVEL}) {{0,4}}\||({LEVEL})\b):?(?: -)?(?:[ \t]{{1,4}}|\Z)"
+    r"(?:\[?([\w./\-]{1,200}\.(?:py|cc|cpp|cu):\d{1,7})\]?(?: --| -|:|\])?(?: |\Z))?"
+)
+_SYSLOG = re.compile(r" ([\w.\-]{1,128}) ([\w./\-()@]{1,80})(?:\[(\d{1,7})\])?:(?: |\Z)")
+_PLAIN = re.compile(r"(?:: | - |[ \t]|\Z)")
+
+# Level first.
+_LEVEL_COLON = re.compile(rf"({LEVEL}):")
+_VERL = re.compile(rf"{ISO_DATE}[ T]{ISO_TIME}:")
+_LOGGER = re.compile(r"[A-Za-z_][\w.\-]{0,120}:(?! )")
+_VLLM = re.compile(
+    rf"({LEVEL}) (\d\d)-(\d\d) {ISO_TIME} (?:\[([^\]\s]{{1,200}}:\d{{1,7}})\]|([^\]\s]{{1,200}}:\d{{1,7}})\])(?: |\Z)"
+)
+_BRACKET_LEVEL = re.compile(rf"\[ *({LEVEL}) *(?=[\]|:])")
+_TRANSFORMERS = re.compile(rf"\|([^\]|\s]{{1,200}}:\d{{1,7}})\](?: |\Z)(?:{ISO_DATE} {ISO_TIME} >>(?: |\Z))?")
+_LLAMA_FACTORY = re.compile(rf"\|{ISO_DATE} {ISO_TIME}\] (?:(\S{{1,200}}:\d{{1,7}}) >>(?: |\Z))?")
+_SWIFT = re.compile(r":([A-Za-z_][\w.\-]{0,80})\](?: |\Z)")
+_NEMO = re.compile(
+    rf"\[NeMo ([DIWEC]) {ISO_DATE} {ISO_TIME} (?:rank:(\d{{1,7}}) )?([\w./\-]{{1,120}}:\d{{1,7}})(?: rank:(\d{{1,7}}))?\](?: |\Z)"
+)
+_ACCELERATE = re.compile(r"\[RANK (\d{1,7})\](?: |\Z)")
+
+_TP = re.compile(r"TP(\d{1,4})")
+_KERNEL_LIKE = frozenset({"kernel"})
+
+
+def bracket_date(line: str, at: int, prefix: Prefix) -> int:
+    """`[2024-05-01 10:00:00,123]` and what the loggers that start so put after it.
+
+    DeepSpeed `[INFO] [file:line:func] [Rank 0] ` (a global rank), axolotl `[INFO] [mod:line]
+    [PID:n] [RANK:n] ` (a LOCAL rank), torch 2.1-2.3 `name: [ERROR] `, colorlog `[name][INFO] - `,
+    inside the bracket Horovod `: W file:line]`, SGLang ` TP3]` and Ray's C++ ` W pid tid]`;
+    alone it is Megatron's or NCCL's (2.26+).
+    """
+    found = _BRACKET_DATE.match(line, at)
+    if found is None:
+        return -1
+    printed = stamp(iso_day(found[1]), found[2], found[3], found[4])
+    if printed is None:
+        return -1
+    end = found.end()
+    if line.startswith("]", end):
+        keep(prefix, printed)
+        return _after_bracket(line, end + 1, prefix)
+    tail = _HOROVOD.match(line, end)
+    if tail:
+        return _done(prefix, printed, "horovod", tail.end(), tail[1], tail[2])
+    tail = _SGLANG.match(line, end)
+    if tail:
+        tensor_parallel = _TP.search(tail[1])
+        if tensor_parallel:
+            prefix.group_rank = int(tensor_parallel[1])
+        prefix.actor = tail[1].strip()
+        return _done(prefix, printed, "sglang", tail.end())
+    tail = _RAY_CORE.match(line, end)
+    if tail:
+        prefix.pid = int(tail[2])
+        return _done(prefix, printed, "ray-core", tail.end(), tail[1], tail[3])
+    return -1
+
+
+def _after_bracket(line: str, at: int, prefix: Prefix) -> int:
+    tail = _DEEPSPEED.match(line, at)
+    if tail:
+        name, origin, pid, local, rank, tid = tail.groups()
+        if rank is not None and origin is None:  # no logger of ours: an in-group rank
+            prefix.level = NAMES[name]
+            prefix.names.append("date")
+            return tail.start(5) - len("[Rank ")
+        if rank is not None:
+            prefix.rank = int(rank)
+        if local is not None:
+            prefix.local_rank = int(local)
+        if pid is not None:
+            prefix.pid = int(pid)
+        prefix.level = NAMES[name]
+        prefix.origin = origin or prefix.origin
+        family = "axolotl" if pid or local else "deepspeed" if origin else "date"
+        prefix.names.append("fabricmanager" if tid else family)
+        return tail.end()
+    tail = _TORCH_21.match(line, at) or _COLORLOG.match(line, at)
+    if tail:
+        prefix.level = NAMES[tail[tail.re.groups]]
+        prefix.names.append("torch-logger" if tail.re is _TORCH_21 else "colorlog")
+        return tail.end()
+    end = mpi_time(line, at, prefix)
+    if end >= 0:
+        return end
+    prefix.names.append("date")
+    return _tail(line, at, prefix)
+
+
+def _done(
+    prefix: Prefix, printed: Stamp, family: str, end: int, severity: str = "", origin: str = ""
+) -> int:
+    keep(prefix, printed)
+    prefix.level = level(severity) or prefix.level
+    prefix.origin = origin or prefix.origin
+    prefix.names.append(family)
+    return end
+
+
+def bracket_time(line: str, at: int, prefix: Prefix) -> int:
+    """`[10:00:00.123456] ` of LLaMA2-Accessory (no date); `[05/01 10:00:00 d2.engine]: `."""
+    found = _BRACKET_TIME.match(line, at)
+    if found:
+        printed = stamp(0, found[1], found[2], has_date=False, has_year=False)
+        return -1 if printed is None else _done(prefix, printed, "time", found.end())
+    found = _DETECTRON.match(line, at)
+    if found is None:
+        return -1
+    printed = stamp(day(NO_YEAR, int(found[1]), int(found[2])), found[3], has_year=False)
+    return -1 if printed is None else _done(prefix, printed, "detectron2", found.end())
+
+
+def bare_date(line: str, at: int, prefix: Prefix) -> int:
+    """`2024-05-01T10:00:00.123Z` and the like, then the tail of CRI, loguru, logging, syslog."""
+    found = _ISO.match(line, at)
+    if found:
+        midnight, time, fraction, offset = iso_day(found[1]), found[2], found[3], found[4]
+    else:
+        found = _US.match(line, at)
+        if found is None:
+            return _bare_time(line, at, prefix)
+        month, day_of_month = int(found[1]), int(found[2])
+        if month > 12:
+            month, day_of_month = day_of_month, month
+        midnight = day(int(found[3]), month, day_of_month)
+        time, fraction, offset = found[4], found[5], ""
+    printed = stamp(midnight, time, fraction, offset)
+    if printed is None:
+        return -1
+    end = found.end()
+    tail = _CRI.match(line, end)
+    if tail:
+        keep(prefix, printed)
+        prefix.stream = tail[1]
+        prefix.names.append("cri" if tail[2] == "F" else "cri-partial")
+        return tail.end()
+    tail = _SYSLOG.match(line, end) if line[at + 10] == "T" else None
+    if tail and (tail[2] == "kernel" or tail[3]):
+        keep(prefix, printed)
+        return syslog_tail(tail, prefix, "syslog")
+    if not _PLAIN.match(line, end) and not line.startswith(("\t", "[", "<"), end):
+        return -1
+    keep(prefix, printed)
+    prefix.names.append("iso")
+    return _tail(line, end, prefix)
+
+
+def _bare_time(line: str, at: int, prefix: Prefix) -> int:
+    found = _TIME.match(line, at)
+    if found is None:
+        return -1
+    printed = stamp(0, found[1], found[2], has_date=False, has_year=False)
+    if printed is None:
+        return -1
+    keep(prefix, printed)
+    prefix.names.append("time")
+    return _tail(line, found.end(), prefix)
+
+
+def _tail(line: str, at: int, prefix: Prefix) -> int:
+    """Level, logger name and place behind a time; else the separator alone."""
+    tail = _LOGURU.match(line, at)
+    if tail:
+        prefix.level, prefix.origin = NAMES[tail[1]], tail[2]
+        prefix.names[-1] = "loguru"
+        return tail.end()
+    tail = _DASHES.match(line, at)
+    if tail:
+        prefix.level = NAMES[tail[1]]
+        return tail.end()
+    tail = _WORD.match(line, at)
+    if tail:
+        prefix.level = NAMES[tail[1] or tail[2] or tail[3]]
+        prefix.origin = tail[4] or prefix.origin
+        return tail.end()
+    tail = _PLAIN.match(line, at)
+    return tail.end() if tail else at
+
+
+def syslog_tail(tail: re.Match[str], prefix: Prefix, family: str) -> int:
+    """Host, process and pid of ` host proc[pid]: `.
+
+    The process goes with the prefix except where its name is part of the messages the catalog
+    knows (slurmd, systemd and other daemons' own).
+    """
+    prefix.host = tail[1]
+    if tail[3]:
+        prefix.pid = int(tail[3])
+    prefix.names.append(family)
+    return tail.start(2) if tail[2].startswith(_DAEMONS) else tail.end()
+
+
+_DAEMONS = ("slurm", "srun", "systemd", "earlyoom", "kubelet", "sshd", "containerd", "dockerd")
+
+
+def level_first(line: str, at: int, prefix: Prefix) -> int:
+    """`WARNING:logger:msg`, verl `INFO:2024-..,123:msg`, vLLM `INFO 01-02 10:00:00 f.py:1] msg`.
+
+    A plain `ERROR: msg` gives its level and stays in the message.
+    """
+    found = _LEVEL_COLON.match(line, at)
+    if found:
+        dated = _VERL.match(line, found.end())
+        if dated:
+            printed = stamp(iso_day(dated[1]), dated[2], dated[3])
+            if printed is not None:
+                return _done(prefix, printed, "verl", dated.end(), found[1])
+        named = _LOGGER.match(line, found.end())
+        prefix.level = NAMES[found[1]]
+        if named is None:
+            return -1
+        prefix.names.append("python")
+        return named.end()
+    found = _VLLM.match(line, at)
+    if found is None:
+        return -1
+    midnight = day(NO_YEAR, int(found[2]), int(found[3]))
+    printed = stamp(midnight, found[4], found[5], has_year=False)
+    if printed is None:
+        return -1
+    return _done(prefix, printed, "vllm", found.end(), found[1], found[6] or found[7])
+
+
+def bracket_level(line: str, at: int, prefix: Prefix) -> int:
+    """`[INFO|trainer.py:12] 2024-.. >> `, `[INFO|2024-..] mod:1 >> `, `[INFO:swift] `, `[INFO] `."""
+    found = _BRACKET_LEVEL.match(line, at)
+    if found is None:
+        return -1
+    end, severity = found.end(), found[1]
+    tail = _TRANSFORMERS.match(line, end)
+    if tail:
+        printed = stamp(iso_day(tail[2]), tail[3], tail[4]) if tail[2] else None
+        if printed is not None:
+            keep(prefix, printed)
+        return _named(prefix, "transformers", tail.end(), severity, tail[1])
+    tail = _LLAMA_FACTORY.match(line, end)
+    if tail:
+        printed = stamp(iso_day(tail[1]), tail[2], tail[3])
+        if printed is None:
+            return -1
+        return _done(prefix, printed, "llama-factory", tail.end(), severity, tail[4])
+    tail = _SWIFT.match(line, end)
+    if tail:
+        family = "ms-swift" if tail[1] == "swift" else "python"
+        return _named(prefix, family, tail.end(), severity)
+    if line.startswith("]", end):
+        end += 2 if line.startswith(":", end + 1) else 1
+        end += line.startswith(" ", end)
+        return _named(prefix, "level", end, severity)
+    return -1
+
+
+def _named(prefix: Prefix, family: str, end: int, severity: str, origin: str = "") -> int:
+    prefix.level = NAMES[severity]
+    prefix.origin = origin or prefix.origin
+    prefix.names.append(family)
+    return end
+
+
+def nemo(line: str, at: int, prefix: Prefix) -> int:
+    """`[NeMo I 2024-05-01 10:00:00 module:12] `, with `rank:3` in the debug variant."""
+    found = _NEMO.match(line, at)
+    if found is None:
+        return -1
+    printed = stamp(iso_day(found[2]), found[3], found[4])
+    if printed is None:
+        return -1
+    rank = found[5] or found[7]
+    if rank:
+        prefix.rank = int(rank)
+    return _done(prefix, printed, "nemo", found.end(), found[1], found[6])
+
+
+def accelerate(line: str, at: int, prefix: Prefix) -> int:
+    """`[RANK 0] ` of accelerate's get_logger (1.13+)."""
+    found = _ACCELERATE.match(line, at)
+    if found is None:
+        return -1
+    prefix.rank = int(found[1])
+    prefix.names.append("accelerate")
+    return found.end()
