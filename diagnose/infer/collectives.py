@@ -110,7 +110,13 @@ class _Named:
 
     ranks: set[int] = field(default_factory=set)
     rows: list[int] = field(default_factory=list)
-    by_rank: Counter[int] = field(default_factory=Counter)
+    lacking: dict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
+
+    @property
+    def crossed(self) -> bool:
+        """Ranks lack different operations from each other: each waits in what another lacks."""
+        kinds = [ops for ops in self.lacking.values() if ops]
+        return len(kinds) > 1 and any(a != b for a in kinds for b in kinds)
 
 
 def _waits(frame: pd.DataFrame) -> dict[str | None, dict[int, Wait]]:
@@ -341,7 +347,9 @@ def _named_missing(frame: pd.DataFrame) -> _Named | None:
             for rank in captured_ranks(row.fields.get(key))
         ]
         named.ranks.update(ranks)
-        named.by_rank.update(set(ranks))
+        op = _text(row.op)
+        for rank in ranks:
+            named.lacking[rank].update([op.upper()] if op else [])
         if ranks:
             named.rows.append(int(row.Index))
     return named if named.ranks else None
@@ -351,6 +359,9 @@ def _from_names(named: _Named) -> Stall:
     ranks = sorted(named.ranks)
     stall = Stall(None, "missing", missing=ranks, proven=True, rows=named.rows)
     stall.why = f"the log names {_ranks(ranks)} as not having joined"
+    if named.crossed:
+        stall.shape, stall.missing = "conditional", []
+        stall.why = f"{_ranks(ranks)} lack different operations from each other"
     return stall
 
 

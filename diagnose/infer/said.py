@@ -124,6 +124,9 @@ def culprits_of(
             bus = pci_bus(fields.get("busid"))
             here = [r for (h, b), r in gpus.items() if b == bus and (h == host or pd.isna(host))]
             ranks.update(here if len(here) == 1 else [])
+    if not ranks and signature.culprit == "self" and len(hosts) <= 1 and (world or 8) <= 8:
+        # On one node the device a rank uses has the rank's number.
+        ranks = {int(fields["dev"]) for fields in group["fields"] if fields.get("dev", "").isdigit()}
     if world and len(ranks) > max(world // 2, 1) and signature.culprit == "self":
         return [], []  # what most ranks say accuses nobody
     return sorted(ranks), sorted(hosts)

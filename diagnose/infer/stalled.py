@@ -142,16 +142,18 @@ def _uneven(stall: Stall, done: list[int], catalog: Catalog) -> Candidate:
 
 
 def _absent(stall: Stall, who: list[int], catalog: Catalog) -> Candidate:
-    if stall.missing and (stall.proven or who):
+    ranks: list[int] = []
+    if stall.missing:
         names = fold_ranks(stall.missing, prefix=True)
-        summary = f"{names.capitalize()} never joined {_call(stall)}; the log does not say why."
+        never = "never joined" if stall.proven else "perhaps never joined"
+        summary = f"{names.capitalize()} {never} {_call(stall)}; the log does not say why."
         score = 4.0 if stall.proven else 2.5
-        ranks = stall.missing
+        ranks = stall.missing if stall.proven else []
     else:
         summary = (
             f"Ranks waited for {_call(stall)} in vain; the log does not show who did not come."
         )
-        score, ranks = 1.5, []
+        score = 1.5
     candidate = _candidate("desync.missing_rank", score, catalog, summary, stall)
     candidate.ranks, candidate.kind = ranks, "missing" if ranks else None
     candidate.why = stall.why if ranks else ""
@@ -172,14 +174,14 @@ def _who(stall: Stall, waiting: list[int], activity: Activity) -> list[int]:
     Named or clearly missing ranks; else the rank whose bar or marker shows it busy; else rank 0,
     which does the work that only one process does, if it is not among those that wait.
     """
-    if stall.missing and (stall.proven or len(stall.missing) == 1):
+    if stall.missing and stall.proven:
         return stall.missing
-    busy_alone = activity.phase in _BUSY_CLASS and (activity.moving or activity.frame)
+    busy_alone = activity.phase in _BUSY_CLASS and activity.moving
     if activity.rank is not None and activity.rank not in waiting and busy_alone:
         return [activity.rank]
     if waiting and 0 not in waiting and busy_alone:
         return [0]
-    return stall.missing if len(stall.missing) <= max(1, len(waiting) // 2) else []
+    return []
 
 
 def _call(stall: Stall) -> str:

@@ -43,6 +43,9 @@ class _Hints:
     task: int | None = None
 
 
+_NO_HINTS = _Hints()
+
+
 def find_sources(paths: Sequence[Path], limits: Limits = DEFAULT_LIMITS) -> list[Source]:
     """The sources of one job, sorted by name; files and folders given, folders with all inside.
 
@@ -51,14 +54,14 @@ def find_sources(paths: Sequence[Path], limits: Limits = DEFAULT_LIMITS) -> list
     leads to outside of it. Whatever cannot be read or is left out (pipes, devices, bounds reached)
     is in the list too, with its kind and a note. Never raises OSError.
     """
-    given = list(dict.fromkeys(Path(os.path.abspath(path)) for path in paths))
+    given = list(dict.fromkeys(Path(os.path.abspath(path)) for path in paths))  # noqa: PTH100
     if not given:
         return []
     base = _base(given)
     walk = _Walk(base)
     for path in given:
         walk.add(path)
-    sources = [_file_source(path, name, limits) for name, path in sorted(walk.files.items())]
+    sources = [_file_source(path, name, limits) for name, path in sorted(walk.files)]
     return sources + [_nothing(name, kind, note) for name, kind, note in walk.others]
 
 
@@ -86,13 +89,13 @@ def stdin_source(stream: BinaryIO, limits: Limits = DEFAULT_LIMITS) -> Source:
     else:
         spool.flush()
         store = SpoolStore(spool, size)
-    return _source(store, "<stdin>", size, _Hints(), None, limits, note)
+    return _source(store, "<stdin>", size, limits, note=note)
 
 
 def text_source(text: str, name: str = "<paste>") -> Source:
     """A source of text in memory, such as a paste; lone surrogates become question marks."""
     data = text.encode(errors="replace")
-    return _source(BytesStore(data), name, len(data), _Hints(), None, DEFAULT_LIMITS)
+    return _source(BytesStore(data), name, len(data), DEFAULT_LIMITS)
 
 
 def _base(given: list[Path]) -> Path:
@@ -106,7 +109,7 @@ class _Walk:
     """Collects the regular files below the given paths by name, and what else is there."""
 
     base: Path
-    files: dict[str, Path] = field(default_factory=dict)
+    files: list[tuple[str, Path]] = field(default_factory=list)
     others: list[tuple[str, str, str]] = field(default_factory=list)
     full: bool = False
     links: list[Path] = field(default_factory=list)
@@ -198,7 +201,7 @@ class _Walk:
             self._other(self.base, "skipped", f"only the first {MAX_FILES} files were looked at")
             return
         self.seen.add(real)
-        self.files[self._name(path)] = path
+        self.files.append((self._name(path), path))
 
     def _other(self, path: Path, kind: str, note: str) -> None:
         self.others.append((self._name(path), kind, note))
@@ -222,16 +225,19 @@ def _file_source(path: Path, name: str, limits: Limits) -> Source:
     except OSError as error:
         return _nothing(name, "unreadable", _reason(error))
     hints = _hints(path, name)
-    return _source(FileStore(path), name, status.st_size, hints, status.st_mtime, limits)
+    return _source(
+        FileStore(path), name, status.st_size, limits, hints=hints, mtime=status.st_mtime
+    )
 
 
 def _source(
     store: Store,
     name: str,
     size: int,
-    hints: _Hints,
-    mtime: float | None,
     limits: Limits,
+    *,
+    hints: _Hints = _NO_HINTS,
+    mtime: float | None = None,
     note: str = "",
 ) -> Source:
     try:
@@ -263,7 +269,10 @@ def _nothing(name: str, kind: str, note: str) -> Source:
 
 def _hints(path: Path, name: str) -> _Hints:
     # Imported late: parse builds on ingest.
-    from diagnose.parse.path import path_hints  # noqa: PLC0415
+    try:
+        from diagnose.parse.path import path_hints  # noqa: PLC0415
+    except ImportError:
+        return _NO_HINTS
 
     parts = path.parts
     # A given folder may lie inside torchrun's attempt_<n>: the name alone would lose it.

@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from diagnose.ingest.unwrap import join_wrapped, may_be_wrapped
 
@@ -59,7 +60,10 @@ def normalise(data: bytes) -> Normal | None:
         _unindented,
     ):
         lines = step(lines)
-    lines = [Line(number, row) for number, row in join_wrapped([(l.number, l.text) for l in lines])]
+    lines = [
+        Line(number, row)
+        for number, row in join_wrapped([(line.number, line.text) for line in lines])
+    ]
     if lines == before:
         return None
     joined = "\n".join(line.text for line in lines) + ("\n" if ends and lines else "")
@@ -93,7 +97,7 @@ def _suspicious(data: bytes) -> bool:
 
 # How lines of logs begin; Megatron's own "> initialized …" does not look like this behind its ">".
 _LOGGISH = re.compile(
-    r"\s*(?:\[|\(\w+ pid=|\d{2,4}[-:]\d\d|[EWIF]\d{3,4} |[A-Z]{4,8}[: |]|Traceback \(|File \""
+    r"\s*(?:\[|\(\w+ pid=|\d{2,4}[-:]\d\d|[EWIF]\d{3,4} |(?:DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL)[: |]|Traceback \(|File \""
     r"|frame \\?#\d|[\w.]+(?:Error|Exception)\b|[\w.-]+:\d+:\d+ |srun: |slurmstepd|terminate called"
     r"|\d{1,5}: )"
 )
@@ -111,7 +115,8 @@ _INVISIBLE = dict.fromkeys(map(ord, "\u200b\ufeff\u2060")) | dict.fromkeys(
 def _visible(lines: list[Line]) -> list[Line]:
     """Zero-width characters of chats removed, their non-breaking spaces made spaces."""
     return [
-        Line(l.number, l.text if l.text.isascii() else l.text.translate(_INVISIBLE)) for l in lines
+        line if line.text.isascii() else Line(line.number, line.text.translate(_INVISIBLE))
+        for line in lines
     ]
 
 
@@ -189,7 +194,7 @@ def _unnumbered(lines: list[Line]) -> list[Line]:
         if len(matches) < max(3, _NUMBERED * len(filled)):
             continue
         numbers = [int(match[1]) for match in matches]
-        rises = sum(b - a == 1 for a, b in zip(numbers, numbers[1:], strict=False))
+        rises = sum(b - a == 1 for a, b in pairwise(numbers))
         if rises < _NUMBERED * (len(numbers) - 1) or numbers[0] == 0:
             continue
         if _are_labels([match.string[match.end() :] for match in matches], numbers[0]):
@@ -237,7 +242,9 @@ def _unescaped_html(lines: list[Line]) -> list[Line]:
     entities = {_CHARACTERS[entity] for entity in _ENTITY.findall(text)} - {"&", " "}
     if not entities or "<" in text or ">" in text or any(raw in text for raw in entities):
         return lines
-    return [Line(l.number, _ENTITY.sub(lambda m: _CHARACTERS[m[0]], l.text)) for l in lines]
+    return [
+        Line(line.number, _ENTITY.sub(lambda m: _CHARACTERS[m[0]], line.text)) for line in lines
+    ]
 
 
 def _unescaped_markdown(lines: list[Line]) -> list[Line]:

@@ -11,7 +11,11 @@ HEAD = 64 << 10  # bytes of a source that sniffing wants to see
 # bytes. (pattern, name)
 _MAGIC: list[tuple[re.Pattern[bytes], str]] = [
     (re.compile(rb"\x7fELF"), "ELF program, library or core dump"),
-    (re.compile(rb"PK\x03\x04|PK\x05\x06"), "zip archive (also torch checkpoints)"),
+    (
+        re.compile(rb"PK\x03\x04[\s\S]{26}[^\0]{0,256}?/(?:data\.pkl|\.format_version)"),
+        "torch.save file",
+    ),
+    (re.compile(rb"PK\x03\x04|PK\x05\x06"), "zip archive"),
     (re.compile(rb"7z\xbc\xaf\x27\x1c"), "7z archive"),
     (re.compile(rb"Rar!\x1a\x07"), "rar archive"),
     (re.compile(rb"\x89PNG\r\n\x1a\n|\xff\xd8\xff|GIF8[79]a"), "image"),

@@ -19,32 +19,34 @@ _FULL_LINES = 2  # that many lines at least have the width of the wrapping
 _MAX_JOINED = 40  # lines become one at most, by width
 _MAX_CONTINUED = 3  # lines continue an open parenthesis at most
 
-_OPEN = re.compile(r"\b(?:WorkNCCL|CollectiveFingerPrint)\(")
+_LONGEST = 4096  # characters of a description
 # FORMATS.md 2.2, all releases.
 _WORK = re.compile(
     r"WorkNCCL\((?:SeqNum=\d+, )?OpType=\w+(?:, TensorShape=\[[\d, ]*\])?"
     r"(?:, NumelIn=\d+, NumelOut=\d+)?, Timeout\(ms\)=-?\d+\)"
 )
 _FINGERPRINT = re.compile(
-    r"CollectiveFingerPrint\((?:SequenceNumber=\d+, )?OpType=\w+(?:, [\w ]+=|, \d|\)| ?\(|[\w:=.\[\]])*"
+    r"CollectiveFingerPrint\((?:SequenceNumber=\d+(?:, )?)?OpType=\w+"
+    r"(?:, TensorShape=\[[\d, ]*\], TensorDtypes=[\w, ]*, TensorDeviceTypes=[\w, =()]*)?\)"
 )
 # How a new log line begins; a continuation does not.
 _RECORD = re.compile(
-    r"\s*(?:\[|\d{4}-\d\d-\d\d|\d\d:\d\d:\d\d|[EWIF]\d{3,4} |[A-Z]{4,8}[: |]|Traceback \(|File \""
+    r"\s*(?:\[|\d{4}-\d\d-\d\d|\d\d:\d\d:\d\d|[EWIF]\d{3,4} |(?:DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL)[: |]|Traceback \(|File \""
     r"|[\w.]*[a-z](?:Error|Exception|Warning)\b|[\w.-]+:\d+:\d+ |\d{1,5}: |srun: |slurmstepd"
     r"|\(\w+ pid=|frame #\d|terminate called|[-=*#+~|]{3})"
 )
-# Long words of hang logs; none is made of two words that might end and begin lines by themselves.
-_WORDS = frozenset(
-    """Watchdog collective collectives operation operations milliseconds WorkNCCL OpType SeqNum
-    NumelIn NumelOut ALLREDUCE ALLGATHER BROADCAST _ALLGATHER_BASE _REDUCE_SCATTER_BASE BARRIER
-    REDUCE_SCATTER ProcessGroupNCCL ProcessGroupGloo asynchronous subsequent corrupted incomplete
-    inconsistency RuntimeError ValueError DistBackendError Exception Traceback distributed
-    multiprocessing terminate throwing exitcode enqueued completed failure ChildFailedError
-    HeartbeatMonitor TCPStore rendezvous communicator transformers deepspeed checkpoint
-    torch torchrun python NCCL CUDA kernels timeout Timeout Received received initialize
-    initialization allocated currently memory""".split()
-) - {"timeout", "Timeout", "torch", "NCCL", "CUDA", "python", "memory"}
+# Long words of hang logs. A cut between a small and a capital letter does not count: "Work" may
+# end a line and "NCCL" begin one.
+_LONG_WORDS = """
+    Watchdog collective collectives operation operations milliseconds WorkNCCL OpType SeqNum NumelIn
+    NumelOut ALLREDUCE ALLGATHER BROADCAST _ALLGATHER_BASE _REDUCE_SCATTER_BASE REDUCE_SCATTER
+    BARRIER ProcessGroupNCCL ProcessGroupGloo asynchronous subsequent corrupted incomplete
+    inconsistency RuntimeError DistBackendError Exception Traceback distributed multiprocessing
+    terminate throwing exitcode enqueued completed failure ChildFailedError HeartbeatMonitor
+    TCPStore rendezvous communicator transformers deepspeed checkpoint initialization allocated
+    Received received
+"""
+_WORDS = frozenset(_LONG_WORDS.split())
 _END_WORD = re.compile(r"[A-Za-z_]+\Z")
 _START_WORD = re.compile(r"[A-Za-z_]+")
 
@@ -115,11 +117,14 @@ def display_width(text: str) -> int:
 
 
 def _cuts_word(before: str, after: str) -> bool:
+    if _RECORD.match(after):
+        return False
     end, start = _END_WORD.search(before), _START_WORD.match(after)
-    if end is not None and start is not None and end[0] + start[0] in _WORDS:
+    same_case = end and start and end[0][-1].islower() == start[0][0].islower()
+    if end and start and same_case and end[0] + start[0] in _WORDS:
         return True
-    opened = list(_OPEN.finditer(before))
-    return bool(opened) and _closed(before[opened[-1].start() :], [after]) is not None
+    opened = _opened(before)
+    return opened is not None and _closed(before[opened:], [after]) is not None
 
 
 def _glue(before: str, after: str, size: int, width: int) -> str | None:
@@ -142,9 +147,8 @@ def _join_open(rows: list[_Row]) -> list[_Row]:
     while index < len(rows):
         number, text = rows[index]
         index += 1
-        opened = list(_OPEN.finditer(text)) if "(" in text else []
-        if opened and _depth(text[opened[-1].start() :]) > 0:
-            start = opened[-1].start()
+        start = _opened(text)
+        if start is not None:
             following = [row[1] for row in rows[index : index + _MAX_CONTINUED]]
             for count in range(1, len(following) + 1):
                 if _RECORD.match(following[count - 1]) or not following[count - 1].strip():
@@ -156,6 +160,14 @@ def _join_open(rows: list[_Row]) -> list[_Row]:
                     break
         joined.append((number, text))
     return joined
+
+
+def _opened(text: str) -> int | None:
+    """Where a description starts that is still open at the end of the row."""
+    start = max(text.rfind("WorkNCCL("), text.rfind("CollectiveFingerPrint("))
+    if start < 0 or len(text) - start > _LONGEST or _depth(text[start:]) == 0:
+        return None
+    return start
 
 
 def _closed(opened: str, following: list[str]) -> str | None:
@@ -170,8 +182,7 @@ def _closed(opened: str, following: list[str]) -> str | None:
         return None
     whole = opened
     for row in following:
-        cut = whole[-1].isalnum() and row[:1].isalnum() or not row[:1].isalnum()
-        whole += row if cut else " " + row.lstrip()
+        whole += " " + row.strip() if whole.endswith(",") else row.strip()
     return whole if _depth(whole) <= 0 and _FINGERPRINT.match(whole) else None
 
 

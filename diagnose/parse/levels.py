@@ -14,7 +14,7 @@ NAMES = {
 }  # fmt: skip
 
 # Syslog priorities 0-7: emerg alert crit err warning notice info debug.
-SYSLOG = ("FATAL", "FATAL", "FATAL", "ERROR", "WARNING", "INFO", "INFO", "DEBUG")
+SYSLOG_LEVELS = ("FATAL", "FATAL", "FATAL", "ERROR", "WARNING", "INFO", "INFO", "DEBUG")
 
 
 def level(text: str) -> str | None:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 
-from diagnose.parse.launcher_prefixes import mpi_time, node_like
+from diagnose.parse.launcher_prefixes import mpi_time
 from diagnose.parse.levels import LEVEL, NAMES, level
 from diagnose.parse.stamps import ISO_DATE, ISO_TIME, ISO_ZONE, NO_YEAR, day, iso_day, keep, stamp
+from diagnose.parse.system_prefixes import SYSLOG, syslog_tail
 from diagnose.parse.who import Prefix, Stamp
 
 _BRACKET_DATE = re.compile(rf"\[{ISO_DATE}[ T]{ISO_TIME}{ISO_ZONE}(?=[\]: ])")
@@ -23,45 +24,48 @@ _CRI = re.compile(r" (stdout|stderr) ([FP])(?: |\Z)")
 
 # Tails after "[date]".
 _DEEPSPEED = re.compile(
-    rf" ?\[ *({LEVEL}) *\]:?(?: -)?(?: |\Z)(?:\[([^\[\]\s]{{1,200}}:\d{{1,7}})(?::[\w<>.]{{1,100}})?\] ?)?"
-    r"(?:\[PID:(\d{1,7})\] ?)?(?:\[RANK:(\d{1,7})\] ?)?(?:\[Rank (\d{1,7})\] ?)?(?:\[tid (\d{1,9})\] ?)?"
+    rf" ?\[ *({LEVEL}) *\]:?(?: -)?(?: |\Z)"
+    r"(?:\[([^\[\]\s]{1,200}:\d{1,7})(?::[\w<>.]{1,100})?\] ?)?"
+    r"(?:\[PID:(\d{1,7})\] ?)?(?:\[RANK:(\d{1,7})\] ?)?(?:\[Rank (\d{1,7})\] ?)?"
 )
 _TORCH_21 = re.compile(rf" ([\w.]{{1,120}}): \[({LEVEL})\](?: |\Z)")
 _COLORLOG = re.compile(rf"\[[\w.\-]{{1,120}}\]\[({LEVEL})\] - ")
 _HOROVOD = re.compile(r": ([A-Z]) (\S{1,400}:\d{1,7})\](?: |\Z)")
 _SGLANG = re.compile(r"((?: (?:DP|TP|PP|EP|CP)\d{1,4}){1,6})\](?: |\Z)")
-_RAY_CORE = re.compile(r" ([A-Z]) (\d{1,7}) \d{1,7}\] (?:\([\w ]{1,60}\) )?(?:([\w./\-]{1,200}:\d{1,7}): )?")
+_RAY_CORE = re.compile(
+    r" ([A-Z]) (\d{1,7}) \d{1,7}\] (?:\([\w ]{1,60}\) )?(?:([\w./\-]{1,200}:\d{1,7}): )?"
+)
 
 # Tails after a bare date.
 _LOGURU = re.compile(rf" \| ({LEVEL}) {{0,8}}\| ([^|\s]{{1,200}}) -(?: |\Z)")
 _DASHES = re.compile(
-    rf" - (?:[\w.\-/:]{{1,120}} - )?\[?({LEVEL})\]?(?: -|:)(?: |\Z)(?:[\w.\-/]{{1,120}}(?:\.\w{{1,80}}|__) - )?"
+    rf" - (?:[\w.\-/:]{{1,120}} - )?\[?({LEVEL})\]?(?: -|:)(?: |\Z)(?:[\w.\-/]{{1,120}} - )?"
 )
 _WORD = re.compile(
-    rf"[ \t](?:\[ ?({LEVEL}) {{0,4}}\]|\| ?({LEVEL}) {{0,4}}\||({LEVEL})\b):?(?: -)?(?:[ \t]{{1,4}}|\Z)"
+    rf"[ \t](?:\[ ?({LEVEL}) {{0,4}}\]|\| ?({LEVEL}) {{0,4}}\||({LEVEL})\b)"
+    r":?(?: -)?(?:[ \t]{1,4}|\Z)"
     r"(?:\[?([\w./\-]{1,200}\.(?:py|cc|cpp|cu):\d{1,7})\]?(?: --| -|:|\])?(?: |\Z))?"
 )
-_SYSLOG = re.compile(r" ([\w.\-]{1,128}) ([\w./\-()@]{1,80})(?:\[(\d{1,7})\])?:(?: |\Z)")
 _PLAIN = re.compile(r"(?:: | - |[ \t]|\Z)")
 
 # Level first.
 _LEVEL_COLON = re.compile(rf"({LEVEL}):")
 _VERL = re.compile(rf"{ISO_DATE}[ T]{ISO_TIME}:")
 _LOGGER = re.compile(r"[A-Za-z_][\w.\-]{0,120}:(?! )")
-_VLLM = re.compile(
-    rf"({LEVEL}) (\d\d)-(\d\d) {ISO_TIME} (?:\[([^\]\s]{{1,200}}:\d{{1,7}})\]|([^\]\s]{{1,200}}:\d{{1,7}})\])(?: |\Z)"
-)
+_VLLM = re.compile(rf"({LEVEL}) (\d\d)-(\d\d) {ISO_TIME} \[?([^\]\s]{{1,200}}:\d{{1,7}})\](?: |\Z)")
 _BRACKET_LEVEL = re.compile(rf"\[ *({LEVEL}) *(?=[\]|:])")
-_TRANSFORMERS = re.compile(rf"\|([^\]|\s]{{1,200}}:\d{{1,7}})\](?: |\Z)(?:{ISO_DATE} {ISO_TIME} >>(?: |\Z))?")
+_TRANSFORMERS = re.compile(
+    rf"\|([^\]|\s]{{1,200}}:\d{{1,7}})\](?: |\Z)(?:{ISO_DATE} {ISO_TIME} >>(?: |\Z))?"
+)
 _LLAMA_FACTORY = re.compile(rf"\|{ISO_DATE} {ISO_TIME}\] (?:(\S{{1,200}}:\d{{1,7}}) >>(?: |\Z))?")
 _SWIFT = re.compile(r":([A-Za-z_][\w.\-]{0,80})\](?: |\Z)")
 _NEMO = re.compile(
-    rf"\[NeMo ([DIWEC]) {ISO_DATE} {ISO_TIME} (?:rank:(\d{{1,7}}) )?([\w./\-]{{1,120}}:\d{{1,7}})(?: rank:(\d{{1,7}}))?\](?: |\Z)"
+    rf"\[NeMo ([DIWEC]) {ISO_DATE} {ISO_TIME} (?:rank:(\d{{1,7}}) )?"
+    r"([\w./\-]{1,120}:\d{1,7})(?: rank:(\d{1,7}))?\](?: |\Z)"
 )
 _ACCELERATE = re.compile(r"\[RANK (\d{1,7})\](?: |\Z)")
 
 _TP = re.compile(r"TP(\d{1,4})")
-_KERNEL_LIKE = frozenset({"kernel"})
 
 
 def bracket_date(line: str, at: int, prefix: Prefix) -> int:
@@ -102,7 +106,7 @@ def bracket_date(line: str, at: int, prefix: Prefix) -> int:
 def _after_bracket(line: str, at: int, prefix: Prefix) -> int:
     tail = _DEEPSPEED.match(line, at)
     if tail:
-        name, origin, pid, local, rank, tid = tail.groups()
+        name, origin, pid, local, rank = tail.groups()
         if rank is not None and origin is None:  # no logger of ours: an in-group rank
             prefix.level = NAMES[name]
             prefix.names.append("date")
@@ -116,7 +120,7 @@ def _after_bracket(line: str, at: int, prefix: Prefix) -> int:
         prefix.level = NAMES[name]
         prefix.origin = origin or prefix.origin
         family = "axolotl" if pid or local else "deepspeed" if origin else "date"
-        prefix.names.append("fabricmanager" if tid else family)
+        prefix.names.append(family)
         return tail.end()
     tail = _TORCH_21.match(line, at) or _COLORLOG.match(line, at)
     if tail:
@@ -130,7 +134,7 @@ def _after_bracket(line: str, at: int, prefix: Prefix) -> int:
     return _tail(line, at, prefix)
 
 
-def _done(
+def _done(  # noqa: PLR0917
     prefix: Prefix, printed: Stamp, family: str, end: int, severity: str = "", origin: str = ""
 ) -> int:
     keep(prefix, printed)
@@ -177,7 +181,7 @@ def bare_date(line: str, at: int, prefix: Prefix) -> int:
         prefix.stream = tail[1]
         prefix.names.append("cri" if tail[2] == "F" else "cri-partial")
         return tail.end()
-    tail = _SYSLOG.match(line, end) if line[at + 10] == "T" else None
+    tail = SYSLOG.match(line, end) if line[at + 10] == "T" else None
     if tail and (tail[2] == "kernel" or tail[3]):
         keep(prefix, printed)
         return syslog_tail(tail, prefix, "syslog")
@@ -220,22 +224,6 @@ def _tail(line: str, at: int, prefix: Prefix) -> int:
     return tail.end() if tail else at
 
 
-def syslog_tail(tail: re.Match[str], prefix: Prefix, family: str) -> int:
-    """Host, process and pid of ` host proc[pid]: `.
-
-    The process goes with the prefix except where its name is part of the messages the catalog
-    knows (slurmd, systemd and other daemons' own).
-    """
-    prefix.host = tail[1]
-    if tail[3]:
-        prefix.pid = int(tail[3])
-    prefix.names.append(family)
-    return tail.start(2) if tail[2].startswith(_DAEMONS) else tail.end()
-
-
-_DAEMONS = ("slurm", "srun", "systemd", "earlyoom", "kubelet", "sshd", "containerd", "dockerd")
-
-
 def level_first(line: str, at: int, prefix: Prefix) -> int:
     """`WARNING:logger:msg`, verl `INFO:2024-..,123:msg`, vLLM `INFO 01-02 10:00:00 f.py:1] msg`.
 
@@ -261,11 +249,11 @@ def level_first(line: str, at: int, prefix: Prefix) -> int:
     printed = stamp(midnight, found[4], found[5], has_year=False)
     if printed is None:
         return -1
-    return _done(prefix, printed, "vllm", found.end(), found[1], found[6] or found[7])
+    return _done(prefix, printed, "vllm", found.end(), found[1], found[6])
 
 
 def bracket_level(line: str, at: int, prefix: Prefix) -> int:
-    """`[INFO|trainer.py:12] 2024-.. >> `, `[INFO|2024-..] mod:1 >> `, `[INFO:swift] `, `[INFO] `."""
+    """Transformers `[INFO|trainer.py:12] 2024-.. >> `, LLaMA-Factory, ms-swift, plain `[INFO] `."""
     found = _BRACKET_LEVEL.match(line, at)
     if found is None:
         return -1

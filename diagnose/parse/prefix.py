@@ -1,56 +1,175 @@
-"""Who wrote a line and when: peels the known prefixes of FORMATS.md section 1 off its front."""
+"""Who wrote a line and when: peels the known prefixes of FORMATS.md section 1 off its front.
+
+Prefixes stack, outside in: `<CRI time> stderr F [default3]:[rank11]:[E820 10:00:00.1 a.cpp:1] …`.
+`peel` looks at the first character (or the second, behind a bracket) to choose the few families
+that can start so, and repeats behind each prefix found. Every number keeps its kind.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection
+
+from diagnose.parse.json_prefixes import json_line
+from diagnose.parse.launcher_prefixes import (
+    host_pid,
+    hydra,
+    kubectl,
+    label,
+    mpi,
+    mpi_xml,
+    pdsh,
+    ray,
+    repeated,
+    stern,
+)
+from diagnose.parse.logging_prefixes import (
+    accelerate,
+    bare_date,
+    bracket_date,
+    bracket_level,
+    bracket_time,
+    level_first,
+    nemo,
+)
+from diagnose.parse.nccl_prefix import nccl
+from diagnose.parse.stamps import MONTHS, WEEKDAYS
+from diagnose.parse.system_prefixes import (
+    bracket_boot,
+    bracket_named,
+    facility,
+    kmsg,
+    month_first,
+    priority,
+    unix_time,
+    weekday_first,
+)
+from diagnose.parse.torch_prefixes import c10, glog, in_group, rank, role
+from diagnose.parse.who import Prefix, Stamp
+
+__all__ = ["Prefix", "Stamp", "peel"]
+
+_Family = Callable[[str, int, Prefix], int]
+
+_LAYERS = 12  # prefixes stacked on one line; more is a hostile line
+# What follows these is the message, whatever it looks like.
+_INNERMOST = frozenset({"c10", "glog", "nccl", "dmesg", "kmsg"})
+
+# By the character behind "[".
+_BRACKETS: dict[str, tuple[_Family, ...]] = {
+    **dict.fromkeys("0123456789", (bracket_date, mpi, hydra, bracket_boot, bracket_time)),
+    " ": (bracket_boot, bracket_level),
+    "r": (rank, role, host_pid),
+    "R": (accelerate, role),
+    "p": (kubectl, mpi, role, host_pid),
+    "N": (bracket_level, nemo, bracket_named, role),
+    **dict.fromkeys("DEIC", (c10, bracket_level, bracket_named, role)),
+    **dict.fromkeys("FWTS", (c10, bracket_level, bracket_named, role)),
+    **dict.fromkeys("JMAO", (bracket_named, role)),
+    "V": (c10, role),
+}
+_OTHER_BRACKETS: tuple[_Family, ...] = (role, mpi, host_pid)
+_NUMBERS: tuple[_Family, ...] = (bare_date, label, unix_time, kmsg, nccl)
+_LEVEL_INITIALS = frozenset("DIWECFNTS")
+_GLOG_INITIALS = frozenset("DIWEFV")
 
 
-@dataclass(slots=True)
-class Stamp:
-    """A time as printed, before the job's clock is known.
+def peel(line: str, hosts: Collection[str] = ()) -> Prefix:
+    """Peel every known prefix off `line` (no newline), from the left until none matches.
 
-    `ns` is nanoseconds since 1970 of the printed wall-clock time taken as if it were UTC. What
-    the print leaves out is flagged: `has_year` / `has_date` (a missing year is given as 1970, a
-    missing date as 1970-01-01). `utc_offset_s` is the zone in seconds where one was printed.
-    `resolution_ns` is the size of the last printed digit. `boot` marks seconds since boot
-    (dmesg): `ns` then counts from boot.
+    Expects clean text: escape codes and paste marks removed, split at carriage returns. `hosts`
+    are names of the job's machines: with them, `name: ` of pdsh is recognised for names that do
+    not look like a machine's. `message` is what remains, unchanged; decoded for JSON and XML
+    records, and without Ray's "[repeated …]" at the end.
     """
-
-    ns: int
-    has_date: bool = True
-    has_year: bool = True
-    utc_offset_s: int | None = None
-    resolution_ns: int = 1_000_000_000
-    boot: bool = False
-
-
-@dataclass(slots=True)
-class Prefix:
-    """What the prefixes of one line say, each kind of number kept apart.
-
-    `rank` is global. `local_rank`, `group_rank` (inside a process group), `task` (launcher task
-    id, e.g. srun --label), `dev` (CUDA device) are what their names say and never mixed.
-    `message` is the rest of the line. `level` is one of FATAL ERROR WARNING INFO DEBUG.
-    `repeated` is Ray's "[repeated Nx across cluster]" count (1 = none).
-    """
-
-    message: str
-    stamp: Stamp | None = None
-    rank: int | None = None
-    local_rank: int | None = None
-    group_rank: int | None = None
-    task: int | None = None
-    dev: int | None = None
-    host: str | None = None
-    pid: int | None = None
-    level: str | None = None
-    origin: str | None = None  # file:line of the logger call, e.g. ProcessGroupNCCL.cpp:607
-    actor: str | None = None
-    repeated: int = 1
-    stream: str | None = None
-    names: list[str] = field(default_factory=list)  # prefix families found, outermost first
+    prefix = Prefix(message=line)
+    at = 0
+    for _ in range(_LAYERS):
+        if at >= len(line):
+            break
+        first = line[at]
+        if first == "{" and (message := json_line(line[at:], prefix)) is not None:
+            line, at = message, 0
+            continue
+        end = _one(line, at, first, prefix, hosts)
+        if end <= at:
+            break
+        at = end
+        if prefix.names[-1] in _INNERMOST:
+            break
+    if at or prefix.names:
+        prefix.message = line[at:]
+        if "mpi-xml" in prefix.names:
+            prefix.message = _xml_text(prefix)
+    if prefix.message.startswith(("[Rank ", "[PG ")):
+        prefix.group_rank = in_group(prefix.message)
+    if "] " in prefix.message[-200:] or prefix.message.endswith("]"):
+        prefix.message, prefix.repeated = repeated(prefix.message)
+    return prefix
 
 
-def peel(line: str) -> Prefix:
-    """Peel every known prefix off `line` (no newline), from the left until none matches."""
-    return Prefix(message=line)
+def _one(line: str, at: int, first: str, prefix: Prefix, hosts: Collection[str]) -> int:
+    """The position behind the one prefix at `at`; not behind `at` if there is none."""
+    if first == "[":
+        for family in _BRACKETS.get(line[at + 1 : at + 2], _OTHER_BRACKETS):
+            end = family(line, at, prefix)
+            if end >= 0:
+                return end
+        return -1
+    if first == "(":
+        return ray(line, at, prefix)
+    if first == " ":
+        return _spaces(line, at, prefix)
+    if first == "<":
+        return max(priority(line, at, prefix), mpi_xml(line, at, prefix))
+    if first.isdigit():
+        for family in _NUMBERS:
+            end = family(line, at, prefix)
+            if end >= 0:
+                return end
+        return pdsh(line, at, prefix, hosts)
+    if first.isalpha():
+        return _word(line, at, first, prefix, hosts)
+    return nccl(line, at, prefix) if first in "./" else -1
+
+
+def _word(line: str, at: int, first: str, prefix: Prefix, hosts: Collection[str]) -> int:
+    end = -1
+    if first in _GLOG_INITIALS and line[at + 1 : at + 5].isdigit():
+        end = glog(line, at, prefix)
+    elif first in _LEVEL_INITIALS:
+        end = level_first(line, at, prefix)
+    if end < 0 and line.startswith(" ", at + 3):
+        head = line[at : at + 3]
+        if head in MONTHS:
+            end = month_first(line, at, prefix)
+        elif head in WEEKDAYS:
+            end = weekday_first(line, at, prefix)
+    if end < 0:
+        end = nccl(line, at, prefix)
+    if end < 0:
+        end = pdsh(line, at, prefix, hosts)
+    if end < 0 and first == "P":
+        end = label(line, at, prefix)
+    if end < 0 and first.islower() and not prefix.names:
+        end = facility(line, at, prefix)
+        if end < 0:
+            end = stern(line, at, prefix)
+    return end
+
+
+def _spaces(line: str, at: int, prefix: Prefix) -> int:
+    """Srun's right-aligned label, or Megatron's ` [2024-…] iteration`."""
+    end = label(line, at, prefix)
+    if end >= 0:
+        return end
+    while line.startswith(" ", at):
+        at += 1
+    return bracket_date(line, at, prefix) if line.startswith("[2", at) else -1
+
+
+def _xml_text(prefix: Prefix) -> str:
+    """The text of Open MPI's <stdout rank="3">…</stdout>, with its four escapes undone."""
+    text = prefix.message.removesuffix(f"</{prefix.stream}>")
+    for escape, character in (("&lt;", "<"), ("&gt;", ">"), ("&#010;", ""), ("&amp;", "&")):
+        text = text.replace(escape, character)
+    return text

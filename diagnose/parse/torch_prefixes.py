@@ -1,4 +1,4 @@
-"""Prefixes of torch itself: c10 and python loggers, the rank's excepthook, torchrun (FORMATS 1.1-1.3).
+"""Prefixes of torch itself: its loggers, the rank's excepthook, torchrun (FORMATS 1.1-1.3).
 
 As in the other families, a function takes the line, where to look and the Prefix to fill, and
 gives the position after the prefix, or -1 (Prefix untouched) if it is not there.
