@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from diagnose.catalog.schema import KnownIssue, Signature
     from diagnose.diagnosis import Diagnosis
+    from diagnose.job import Job
 
 EXIT_FAILURE_FOUND = 1  # with --exit-code: the job hung or failed
 EXIT_PROBLEMS = 1  # `catalog check` found problems
@@ -31,6 +32,7 @@ EXIT_BUG = 70  # EX_SOFTWARE of sysexits.h
 EXIT_INTERRUPTED = 130
 
 MAX_NOTES = 10
+STDIN = Path("-")
 
 
 class Format(StrEnum):
@@ -80,9 +82,7 @@ def _root(
 def triage(
     paths: Annotated[
         list[Path] | None,
-        typer.Argument(
-            metavar="PATH", help="Logs, job folders or archives; without any: standard input."
-        ),
+        typer.Argument(metavar="PATH", help="Logs and job folders; none, or -, is standard input."),
     ] = None,
     output: Annotated[Format, typer.Option("--format", help="What to print.")] = Format.terminal,
     patterns: Patterns = None,
@@ -96,8 +96,7 @@ def triage(
         _say("Paste the log here, then press Enter and Ctrl-D (Ctrl-C gives up).")
     import diagnose
 
-    job = diagnose.load(paths or [Path("-")], patterns=patterns or ())
-    diagnosis = diagnose.diagnose(job)
+    diagnosis = diagnose.diagnose(_load(paths or [STDIN], patterns or ()))
     _show(diagnosis, output, color)
     for note in diagnosis.notes[:MAX_NOTES]:
         _say(f"note: {_clean(note)}")
@@ -220,6 +219,16 @@ def run(arguments: Sequence[str] | None = None) -> int:
 def main() -> None:
     """The entry point of the `diagnose` command."""
     sys.exit(run())
+
+
+def _load(paths: Sequence[Path], patterns: Sequence[Path]) -> Job:
+    from diagnose.ingest import find_sources, stdin_source
+    from diagnose.job import read
+
+    sources = find_sources([path for path in paths if path != STDIN])
+    if STDIN in paths:
+        sources.insert(0, stdin_source(sys.stdin.buffer))
+    return read(sources, patterns=patterns)
 
 
 def _show(diagnosis: Diagnosis, output: Format, color: Color) -> None:

@@ -162,13 +162,15 @@ def _event(signature: Signature, captures: dict[str, str]) -> dict[str, Any]:
         "step": _int(captures.get("step")),
     }
     if tells in _SUBJECT:
-        for key in ("rank", "local_rank", "pid"):
+        in_communicator = tells == "rank_map" and "world_size" in captures
+        for key in ("local_rank", "pid") if in_communicator else ("rank", "local_rank", "pid"):
             if key in captures:
                 event[key] = _int(captures[key])
         if "host" in captures:
             event["host"] = captures["host"]
-    if tells == "rank_map" and "rank" in captures:
-        event["mapped_rank"] = _int(captures["rank"])
+        if in_communicator:
+            event["mapped_rank"] = _int(captures.get("rank"))
+            event["mapped_of"] = _int(captures["world_size"])
     if "group_rank" in captures and tells != "missing":
         event["group_rank"] = _int(captures["group_rank"])
     return event
@@ -258,12 +260,14 @@ def _name_authors(frame: pd.DataFrame) -> None:
     rank when the whole job is on one node. The rank inside a group stands in for the global one
     only where nothing else names ranks.
     """
-    for column in ("mapped_rank", "node", "group_rank"):
+    for column in ("mapped_rank", "mapped_of", "node", "group_rank"):
         if column not in frame:
             frame[column] = None
     rank = pd.to_numeric(frame["rank"], errors="coerce")
-    rank = rank.fillna(pd.to_numeric(frame["mapped_rank"], errors="coerce"))
-    frame["rank"] = rank
+    # NCCL prints the rank inside a communicator: the global one only where that is the world.
+    size = pd.to_numeric(frame["mapped_of"], errors="coerce")
+    mapped = pd.to_numeric(frame["mapped_rank"], errors="coerce")
+    frame["rank"] = rank.fillna(mapped.where(size == size.max()))
     for keys in (["attempt", "host", "pid"], ["attempt", "pid"], ["source", "local_rank"]):
         _fill_by(frame, keys)
     if frame["local_rank"].isna().all() or _tasks_are_ranks(frame):

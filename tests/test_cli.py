@@ -14,6 +14,7 @@ from diagnose import cli
 from diagnose.catalog.load import CatalogError
 from diagnose.diagnosis import Diagnosis, RootCause
 from diagnose.errors import InputError
+from diagnose.ingest.source import Source
 
 ROOT = Path(__file__).parents[1]
 COMMAND = [sys.executable, "-c", "from diagnose.cli import main; main()"]
@@ -30,13 +31,13 @@ class Engine:
     def __init__(self) -> None:
         self.diagnosis = answer()
         self.error: BaseException | None = None
-        self.paths: list[str] = []
+        self.sources: list[str] = []
         self.patterns: list[str] = []
 
-    def load(self, paths: list[Path], *, patterns: list[Path]) -> "Engine":
+    def read(self, sources: list[Source], *, patterns: list[Path]) -> "Engine":
         if self.error:
             raise self.error
-        self.paths = [str(path) for path in paths]
+        self.sources = [source.name for source in sources]
         self.patterns = [str(path) for path in patterns]
         return self
 
@@ -44,8 +45,8 @@ class Engine:
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> Engine:
     engine = Engine()
-    # past the lazy attributes of the package, so that the real engine is not even imported
-    monkeypatch.setitem(vars(diagnose), "load", engine.load)
+    monkeypatch.setattr("diagnose.job.read", engine.read)
+    # past the lazy attributes of the package
     monkeypatch.setitem(vars(diagnose), "diagnose", lambda job: job.diagnosis)
     return engine
 
@@ -75,8 +76,8 @@ def test_starting_up_imports_nothing_heavy() -> None:
 
 
 def test_triage_prints_the_verdict(engine: Engine, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.run(["triage", "a.log", "b", "--patterns", "x", "--patterns", "y"]) == 0
-    assert (engine.paths, engine.patterns) == (["a.log", "b"], ["x", "y"])
+    assert cli.run(["triage", "a.log", "b.log", "--patterns", "x", "--patterns", "y"]) == 0
+    assert (engine.sources, engine.patterns) == (["a.log", "b.log"], ["x", "y"])
     out, err = capsys.readouterr()
     assert out.startswith("HUNG  Wrong interface (high confidence)\n  NCCL chose docker0.\n")
     assert err == ""
@@ -122,27 +123,36 @@ def test_colour(engine: Engine, capsys: pytest.CaptureFixture[str]) -> None:
         assert "\x1b" not in capsys.readouterr().out
 
 
-class Terminal(io.StringIO):
+class Stdin(io.TextIOWrapper):
+    def __init__(self, text: bytes, terminal: bool) -> None:
+        super().__init__(io.BytesIO(text))
+        self.terminal = terminal
+
     def isatty(self) -> bool:
-        return True
+        return self.terminal
 
 
 def test_a_person_at_a_terminal_is_told_how_to_paste(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sys, "stdin", Terminal())
+    monkeypatch.setattr(sys, "stdin", Stdin(b"pasted", terminal=True))
     cli.run(["triage"])
-    assert engine.paths == ["-"]
+    assert engine.sources == ["<stdin>"]
     assert "Ctrl-D" in capsys.readouterr().err
 
 
 def test_a_pipe_is_read_without_a_word(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sys, "stdin", io.StringIO())
-    cli.run(["triage"])
-    assert engine.paths == ["-"]
-    assert capsys.readouterr().err == ""
+    for arguments, sources in (
+        (["triage"], ["<stdin>"]),
+        (["triage", "-"], ["<stdin>"]),
+        (["triage", "dmesg.txt", "-"], ["<stdin>", "dmesg.txt"]),
+    ):
+        monkeypatch.setattr(sys, "stdin", Stdin(b"piped", terminal=False))
+        cli.run(arguments)
+        assert engine.sources == sources
+        assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize(

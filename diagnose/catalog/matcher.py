@@ -23,6 +23,9 @@ from diagnose.catalog.schema import Catalog, Signature
 MATCH_TIMEOUT_S = 0.02
 
 _GROUP_NAME = re.compile(r"\(\?P<\w+>")
+_GREEDY_TAIL = re.compile(
+    r"(?<!\\)(?P<open>\(\?:)?(?P<atom>\.|\\[SwdD]|\[\^?(?:\\.|[^]\\])+\])(?P<times>[*+])(?(open)\))\Z"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +106,11 @@ def hyperscan_form(expression: str) -> bytes:
     bare = _GROUP_NAME.sub("(?:", expression.removeprefix("^"))
     if bare.endswith("$") and not bare.endswith("\\$"):
         bare = bare[:-1]
+    # A greedy tail would report every further byte of the line as another match.
+    tail = _GREEDY_TAIL.search(bare)
+    if tail is not None:
+        kept = tail["atom"] if tail["times"] == "+" else ""
+        bare = bare[: tail.start()] + kept
     return bare.encode()
 
 

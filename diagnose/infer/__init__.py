@@ -196,7 +196,7 @@ def _ms(times: pd.Series, rank_: int) -> int | None:
 
 
 def _first_effect(frame: pd.DataFrame) -> int | None:
-    rows = frame[(frame["tells"].isin(["timeout", "teardown"])) | (frame["role"] == "aftermath")]
+    rows = frame[frame["tells"].isin(["timeout", "teardown"])]
     return int(rows.index[0]) if len(rows) else None
 
 

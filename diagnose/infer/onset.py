@@ -123,6 +123,9 @@ def _percent(fields: dict[str, str]) -> float:
 def _last_marker(marks: pd.DataFrame) -> pd.Series | None:
     """The last marker; plain step lines only count where no phase began after them."""
     phased = marks[marks["phase"].notna()]
+    done = phased["elapsed_ms"].notna() & (phased["fields"].map(_percent) >= 100)
+    if (phased["phase"] == "training").any() or not done.all():
+        phased = phased[~(done & (phased["phase"] != "training"))]
     if phased.empty:
         return marks.iloc[-1] if len(marks) else None
     return phased.iloc[-1]

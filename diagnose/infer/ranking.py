@@ -11,12 +11,13 @@ from diagnose.infer.candidates import Candidate, explains
 
 # A cause may be this much weaker than what it explains away and still win.
 _MARGIN = 2.5
+_STRONG = 3.5
 # Below this score a candidate does not make a verdict.
 THRESHOLD = 1.0
 # A bare exit status or a guess is no explanation for anything else.
 _CAN_EXPLAIN = 2.0
 # Classes that strike one process, so that its end tells which.
-_STRIKES = ("crash.", "hw.", "net.", "data.loader", "env.")
+_STRIKES = ("crash.", "hw.", "net.", "data.loader", "env.", "checkpoint.")
 
 
 def merge(candidates: list[Candidate]) -> list[Candidate]:
@@ -51,7 +52,8 @@ def rank(candidates: list[Candidate]) -> list[Candidate]:
         for other in ordered:
             if other is candidate or other.lost or other.score < _CAN_EXPLAIN:
                 continue
-            if not explains(other, candidate) or other.score < candidate.score - _MARGIN:
+            margin = _MARGIN if other.score >= _STRONG else 0.0
+            if not explains(other, candidate) or other.score < candidate.score - margin:
                 continue
             if other.late and not candidate.late and other.score <= candidate.score:
                 continue

@@ -6,8 +6,10 @@ import os
 import re
 import stat
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
@@ -17,6 +19,7 @@ from diagnose.ingest.read import Opened, TextChunks, look, no_chunks
 from diagnose.ingest.source import Source
 
 MAX_FILES = 50_000  # of one job
+MAX_ENTRIES = 200_000  # of one folder
 MAX_DEPTH = 32  # folders inside each other
 STDIN_MEMORY = 32 << 20  # bytes of standard input kept in memory
 STDIN_LIMIT = 64 << 30  # bytes of standard input read at all
@@ -62,7 +65,8 @@ def find_sources(paths: Sequence[Path], limits: Limits = DEFAULT_LIMITS) -> list
     for path in given:
         walk.add(path)
     sources = [_file_source(path, name, limits) for name, path in sorted(walk.files)]
-    return sources + [_nothing(name, kind, note) for name, kind, note in walk.others]
+    sources += [_nothing(name, kind, note) for name, kind, note in walk.others]
+    return sorted(sources, key=lambda source: source.name)
 
 
 def stdin_source(stream: BinaryIO, limits: Limits = DEFAULT_LIMITS) -> Source:
@@ -100,7 +104,7 @@ def text_source(text: str, name: str = "<paste>") -> Source:
 
 def _base(given: list[Path]) -> Path:
     """The folder to which names are relative."""
-    folders = [path if path.is_dir() else path.parent for path in given]
+    folders = [path if os.path.isdir(path) else path.parent for path in given]  # noqa: PTH112
     return Path(os.path.commonpath(folders))
 
 
@@ -111,8 +115,9 @@ class _Walk:
     base: Path
     files: list[tuple[str, Path]] = field(default_factory=list)
     others: list[tuple[str, str, str]] = field(default_factory=list)
+    met: int = 0  # entries that are neither folders nor hidden
     full: bool = False
-    links: list[Path] = field(default_factory=list)
+    links: deque[Path] = field(default_factory=deque)
     seen: set[str] = field(default_factory=set)  # real paths of files and folders
     hidden: list[str] = field(default_factory=list)
 
@@ -126,17 +131,17 @@ class _Walk:
         if not stat.S_ISDIR(mode):
             self._file(path, mode)
             return
-        self.links, self.hidden = [], []
-        before = len(self.files) + len(self.others)
+        self.hidden = []
+        before = self.met
         self._folder(path, 0)
-        inside = os.path.realpath(path)
+        root = os.path.realpath(path)
         # Links last: what they lead to inside the folder mostly has been seen under its own name.
-        for link in self.links:
-            self._link(link, inside)
+        while self.links:
+            self._link(self.links.popleft(), root)
         if self.hidden:
             shown = ", ".join(self.hidden[:3]) + (", …" if len(self.hidden) > 3 else "")
             self._other(path, "skipped", f"{len(self.hidden)} hidden entries left out: {shown}")
-        if len(self.files) + len(self.others) == before:
+        if self.met == before:
             self._other(path, "empty", "no files in this folder")
 
     def _folder(self, path: Path, depth: int) -> None:
@@ -149,11 +154,15 @@ class _Walk:
             return
         try:
             with os.scandir(path) as entries:
-                inside = sorted(_bounded(entries), key=lambda entry: entry.name)
+                inside = list(islice(entries, MAX_ENTRIES))
+                if next(entries, None) is not None:
+                    self._other(
+                        path, "skipped", f"only {MAX_ENTRIES} of its entries were looked at"
+                    )
         except OSError as error:
             self._other(path, "unreadable", _reason(error))
             return
-        for entry in inside:
+        for entry in sorted(inside, key=lambda entry: entry.name):
             if self.full:
                 return
             place = path / entry.name
@@ -171,6 +180,7 @@ class _Walk:
                 self._other(place, "unreadable", _reason(error))
 
     def _link(self, link: Path, root: str) -> None:
+        self.met += 1
         try:
             real = os.path.realpath(link, strict=True)
             mode = link.stat().st_mode
@@ -180,15 +190,12 @@ class _Walk:
         if os.path.commonpath([real, root]) != root:
             self._other(link, "skipped", "symbolic link to outside of the folder")
         elif stat.S_ISDIR(mode):
-            found = len(self.links)
             self._folder(link, len(link.parts) - len(self.base.parts))
-            for inner in self.links[found:]:
-                self._link(inner, root)
-            del self.links[found:]
         else:
             self._file(link, mode)
 
     def _file(self, path: Path, mode: int) -> None:
+        self.met += 1
         for is_special, what in _SPECIAL:
             if is_special(mode):
                 self._other(path, "skipped", f"{what}, not read")
@@ -208,15 +215,7 @@ class _Walk:
 
     def _name(self, path: Path) -> str:
         name = path.relative_to(self.base).as_posix()
-        return _printable(path.name if name == "." else name)
-
-
-def _bounded(entries: Iterator[os.DirEntry[str]]) -> Iterator[os.DirEntry[str]]:
-    """No more entries of one folder than can matter: a folder may hold millions."""
-    for count, entry in enumerate(entries):
-        if count > 4 * MAX_FILES:
-            return
-        yield entry
+        return _printable((path.name or "/") if name == "." else name)
 
 
 def _file_source(path: Path, name: str, limits: Limits) -> Source:

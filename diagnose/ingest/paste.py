@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -19,14 +18,6 @@ PASTE_LIMIT = 4 << 20  # bytes of a source that may be a paste
 _SAMPLE_LINES = 300
 _MOST = 0.6  # of the non-empty lines: people write a sentence above what they paste
 _NUMBERED = 0.8
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A line without its newline, and its 1-based number in the original."""
-
-    number: int
-    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,28 +37,17 @@ def normalise(data: bytes) -> Normal | None:
         return None
     text = data.decode(errors="surrogateescape")
     ends = text.endswith("\n")
-    rows = text.removesuffix("\n").split("\n")
-    before = [Line(number, row) for number, row in enumerate(rows, 1)]
-    lines = before
-    for step in (
-        _visible,
-        _without_colours,
-        _unquoted,
-        _unfenced,
-        _unnumbered,
-        _unescaped_html,
-        _unescaped_markdown,
-        _unindented,
-    ):
-        lines = step(lines)
-    lines = [
-        Line(number, row)
-        for number, row in join_wrapped([(line.number, line.text) for line in lines])
-    ]
-    if lines == before:
+    before = text.removesuffix("\n").split("\n")
+    rows = _unfenced(_unquoted(_without_colours(_visible(before))))
+    numbers, texts = [number for number, _ in rows], [text for _, text in rows]
+    for step in (_unnumbered, _unescaped_html, _unescaped_markdown, _unindented):
+        texts = step(texts)
+    rows = join_wrapped(list(zip(numbers, texts, strict=True)))
+    numbers, texts = [number for number, _ in rows], [text for _, text in rows]
+    if texts == before:
         return None
-    joined = "\n".join(line.text for line in lines) + ("\n" if ends and lines else "")
-    return Normal(joined.encode(errors="surrogateescape"), [line.number for line in lines])
+    joined = "\n".join(texts) + ("\n" if ends and texts else "")
+    return Normal(joined.encode(errors="surrogateescape"), numbers)
 
 
 # What makes a source worth a closer look, on bytes because it is asked of every small source.
@@ -97,14 +77,16 @@ def _suspicious(data: bytes) -> bool:
 
 # How lines of logs begin; Megatron's own "> initialized …" does not look like this behind its ">".
 _LOGGISH = re.compile(
-    r"\s*(?:\[|\(\w+ pid=|\d{2,4}[-:]\d\d|[EWIF]\d{3,4} |(?:DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL)[: |]|Traceback \(|File \""
+    r"\s*(?:\[|\(\w+ pid=|\d{2,4}[-:]\d\d|[EWIF]\d{3,4} "
+    r"|(?:DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL)[: |]"
+    r"|Traceback \(|File \""
     r"|frame \\?#\d|[\w.]+(?:Error|Exception)\b|[\w.-]+:\d+:\d+ |srun: |slurmstepd|terminate called"
     r"|\d{1,5}: )"
 )
 
 
-def _filled(lines: Sequence[Line]) -> list[Line]:
-    return [line for line in lines if line.text.strip()]
+def _filled(texts: list[str]) -> list[str]:
+    return [text for text in texts if text and not text.isspace()]
 
 
 _INVISIBLE = dict.fromkeys(map(ord, "\u200b\ufeff\u2060")) | dict.fromkeys(
@@ -112,85 +94,83 @@ _INVISIBLE = dict.fromkeys(map(ord, "\u200b\ufeff\u2060")) | dict.fromkeys(
 )
 
 
-def _visible(lines: list[Line]) -> list[Line]:
+def _visible(texts: list[str]) -> list[str]:
     """Zero-width characters of chats removed, their non-breaking spaces made spaces."""
-    return [
-        line if line.text.isascii() else Line(line.number, line.text.translate(_INVISIBLE))
-        for line in lines
-    ]
+    return [text if text.isascii() else text.translate(_INVISIBLE) for text in texts]
 
 
 _COLOUR = re.compile(r"(?:\^\[)?\[(?:\d{1,3}(?:;\d{1,3}){0,4})?m")
 
 
-def _without_colours(lines: list[Line]) -> list[Line]:
-    """Colour codes whose ESC got lost on the way: `[36m(task pid=1)[0m`."""
-    found = [code for line in lines for code in _COLOUR.findall(line.text)]
-    if len(found) < 2 or not any(code.endswith("[0m") for code in found):
-        return lines
-    return [Line(line.number, _COLOUR.sub("", line.text)) for line in lines]
+def _without_colours(texts: list[str]) -> list[str]:
+    """Colour codes whose ESC got lost on the way removed: `[36m(task pid=1)[0m`."""
+    codes = [code for text in texts if "m" in text for code in _COLOUR.findall(text)]
+    if len(codes) < 2 or not any(code.endswith("[0m") for code in codes):
+        return texts
+    return [_COLOUR.sub("", text) for text in texts]
 
 
 _MARKS = {
-    ">": re.compile(r" {0,3}((?:> ?)+)"),
-    "|": re.compile(r" {0,3}((?:\|(?: |$))+)"),
+    ">": (re.compile(r" {0,3}((?:> ?)+)"), "> ?"),
+    "|": (re.compile(r" {0,3}((?:\|(?: |$))+)"), r"\|(?: |$)"),
 }
 
 
-def _unquoted(lines: list[Line]) -> list[Line]:
+def _unquoted(texts: list[str]) -> list[str]:
     """Quote marks of mail, Markdown and chats removed, to the depth most lines have."""
-    filled = _filled(lines)
-    for mark, pattern in _MARKS.items():
-        matches = [match for line in filled if (match := pattern.match(line.text))]
+    filled = _filled(texts)
+    for mark, (pattern, one) in _MARKS.items():
+        matches = [match for text in filled if (match := pattern.match(text))]
         if not matches or len(matches) < _MOST * len(filled):
             continue
-        if mark == "|" and sum(line.text.rstrip().endswith("|") for line in filled) > 1:
+        if mark == "|" and sum(text.rstrip().endswith("|") for text in filled) > 1:
             continue  # a table, such as nvidia-smi's
         if not any(_LOGGISH.match(match.string, match.end()) for match in matches):
             continue
         depth = Counter(match[1].count(mark) for match in matches).most_common(1)[0][0]
-        space = "(?: |$)" if mark == "|" else " ?"
-        strip = re.compile(rf" {{0,3}}(?:{re.escape(mark)}{space}){{1,{depth}}}")
-        return [
-            Line(
-                line.number,
-                strip.sub("", line.text, count=1) if strip.match(line.text) else line.text,
-            )
-            for line in lines
-        ]
-    return lines
+        marks = re.compile(rf" {{0,3}}(?:{one}){{1,{depth}}}")
+        return [_behind(marks, text) for text in texts]
+    return texts
+
+
+def _behind(start: re.Pattern[str], text: str) -> str:
+    """The text without what `start` matches at its beginning."""
+    match = start.match(text)
+    return text if match is None else text[match.end() :]
 
 
 _FENCE = re.compile(r"\s{0,3}`{3,}[\w+-]{0,20}\s*")
 
 
-def _unfenced(lines: list[Line]) -> list[Line]:
-    """Lines that only open or close a code block dropped; also marks glued to a log line."""
-    kept = []
-    for line in lines:
-        if "```" not in line.text:
-            kept.append(line)
-        elif not _FENCE.fullmatch(line.text):
-            text = line.text
-            if text.startswith("```") and _LOGGISH.match(text, 3):
-                text = text.lstrip("`")
-            kept.append(Line(line.number, text.rstrip("`") if text.endswith("```") else text))
-    return kept
+def _unfenced(texts: list[str]) -> list[tuple[int, str]]:
+    """The lines with their numbers, without those that only open or close a code block.
+
+    Of lines with the marks glued to them, as chats have, only the marks go.
+    """
+    rows = []
+    for number, text in enumerate(texts, 1):
+        if "```" not in text:
+            rows.append((number, text))
+        elif not _FENCE.fullmatch(text):
+            glued = text.startswith("```") and _LOGGISH.match(text, 3)
+            bare = text.lstrip("`") if glued else text
+            rows.append((number, bare.rstrip("`") if bare.endswith("```") else bare))
+    return rows
 
 
 _NUMBERS = (
     re.compile(r"\s{0,8}\[(\d{1,7})\](?: |$)"),
     re.compile(r"\s{0,8}(\d{1,7}):(?: |$)"),
-    re.compile(r"\s{0,8}(\d{1,7}) ?\|(?: |$|(?=\S))"),
+    re.compile(r"\s{0,8}(\d{1,7}) ?\| ?"),
     re.compile(r"\s{0,8}(\d{1,7})(?:\t|  +|\s*$)"),
 )
 
 
-def _unnumbered(lines: list[Line]) -> list[Line]:
+def _unnumbered(texts: list[str]) -> list[str]:
     """Leading line numbers removed, where they rise by one on most lines."""
-    filled = _filled(lines)
+    filled = _filled(texts)
     for pattern in _NUMBERS:
-        matches = [match for line in filled if (match := pattern.match(line.text))]
+        matches = [match for text in filled if (match := pattern.match(text))]
         if len(matches) < max(3, _NUMBERED * len(filled)):
             continue
         numbers = [int(match[1]) for match in matches]
@@ -199,14 +179,8 @@ def _unnumbered(lines: list[Line]) -> list[Line]:
             continue
         if _are_labels([match.string[match.end() :] for match in matches], numbers[0]):
             continue
-        return [
-            Line(
-                line.number,
-                pattern.sub("", line.text, count=1) if pattern.match(line.text) else line.text,
-            )
-            for line in lines
-        ]
-    return lines
+        return [_behind(pattern, text) for text in texts]
+    return texts
 
 
 _DIGITS = re.compile(r"\d+")
@@ -236,53 +210,53 @@ _CHARACTERS = {
 }
 
 
-def _unescaped_html(lines: list[Line]) -> list[Line]:
+def _unescaped_html(texts: list[str]) -> list[str]:
     """HTML entities resolved, where none of the characters they stand for occurs raw."""
-    text = "\n".join(line.text for line in lines)
-    entities = {_CHARACTERS[entity] for entity in _ENTITY.findall(text)} - {"&", " "}
-    if not entities or "<" in text or ">" in text or any(raw in text for raw in entities):
-        return lines
-    return [
-        Line(line.number, _ENTITY.sub(lambda m: _CHARACTERS[m[0]], line.text)) for line in lines
-    ]
+    whole = "\n".join(texts)
+    entities = {_CHARACTERS[entity] for entity in _ENTITY.findall(whole)} - {"&", " "}
+    if not entities or "<" in whole or ">" in whole or any(raw in whole for raw in entities):
+        return texts
+    return [_ENTITY.sub(lambda entity: _CHARACTERS[entity[0]], text) for text in texts]
 
 
-def _unescaped_markdown(lines: list[Line]) -> list[Line]:
-    r"""Markdown's `\_`, `\[`, `\#`, `\*` resolved, where the character never occurs without."""
-    text = "\n".join(line.text for line in lines)
+_FRAME = re.compile(r"(?<=\bframe )\\(?=#\d)")
+
+
+def _unescaped_markdown(texts: list[str]) -> list[str]:
+    r"""Markdown's `\_`, `\[`, `\]`, `\#`, `\*` resolved where the bare character never occurs.
+
+    `frame \#0` is resolved in any case.
+    """
+    whole = "\n".join(texts)
+    if "\\" not in whole:
+        return texts
     escaped = [
         character
         for character in "_[]*#"
-        if f"\\{character}" in text and not re.search(rf"(?<!\\)\{character}", text)
+        if f"\\{character}" in whole and not re.search(rf"(?<!\\)\{character}", whole)
     ]
-    pattern = re.compile(rf"\\([{re.escape(''.join(escaped))}])") if escaped else None
-    frames = re.compile(r"(?<=\bframe )\\(#\d)")
-    return [
-        Line(
-            line.number, frames.sub(r"\1", pattern.sub(r"\1", line.text) if pattern else line.text)
-        )
-        if "\\" in line.text
-        else line
-        for line in lines
-    ]
+    if escaped:
+        escape = re.compile(rf"\\(?=[{re.escape(''.join(escaped))}])")
+        texts = [escape.sub("", text) for text in texts]
+    return [_FRAME.sub("", text) if "\\" in text else text for text in texts]
 
 
-_INDENT = re.compile(r"(?: {2,}|\t[ \t]*)")
+_INDENT = re.compile(r" {2,}|\t[ \t]*")
 
 
-def _unindented(lines: list[Line]) -> list[Line]:
+def _unindented(texts: list[str]) -> list[str]:
     """Indentation common to all lines removed: two columns or more, before log lines."""
-    filled = _filled(lines)
-    match = _INDENT.match(filled[0].text) if filled else None
-    if match is None:
-        return lines
-    common = match[0]
-    for line in filled:
-        while not line.text.startswith(common):
+    filled = _filled(texts)
+    first = _INDENT.match(filled[0]) if filled else None
+    if first is None:
+        return texts
+    common = first[0]
+    for text in filled:
+        while not text.startswith(common):
             common = common[:-1]
-    outer = [line.text[len(common) :] for line in filled]
+    outer = [text[len(common) :] for text in filled]
     if not _INDENT.match(common) or not any(
         _LOGGISH.match(text) and not text.startswith((" ", "\t", 'File "')) for text in outer
     ):
-        return lines
-    return [Line(line.number, line.text.removeprefix(common)) for line in lines]
+        return texts
+    return [text.removeprefix(common) for text in texts]

@@ -37,7 +37,7 @@ class Source:
     what the file's name or folder says, if anything.
 
     `chunks` opens the source anew at each call, never raises, and yields nothing for kinds other
-    than text, error_json and fr_dump. `note` tells what was known when the source was found;
+    than text and error_json. `note` tells what was known when the source was found;
     `notes` grows while it is read (truncated stream, bound reached, file vanished), each text
     once. A source pickled to another process has its own `notes` there: send them back.
     """

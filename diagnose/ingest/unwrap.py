@@ -29,9 +29,12 @@ _FINGERPRINT = re.compile(
     r"CollectiveFingerPrint\((?:SequenceNumber=\d+(?:, )?)?OpType=\w+"
     r"(?:, TensorShape=\[[\d, ]*\], TensorDtypes=[\w, ]*, TensorDeviceTypes=[\w, =()]*)?\)"
 )
+_OPEN_WORK = re.compile(rb"WorkNCCL\((?![^\n]{0,4096}?Timeout\(ms\)=-?\d+\))")
 # How a new log line begins; a continuation does not.
 _RECORD = re.compile(
-    r"\s*(?:\[|\d{4}-\d\d-\d\d|\d\d:\d\d:\d\d|[EWIF]\d{3,4} |(?:DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL)[: |]|Traceback \(|File \""
+    r"\s*(?:\[|\d{4}-\d\d-\d\d|\d\d:\d\d:\d\d|[EWIF]\d{3,4} "
+    r"|(?:DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL)[: |]"
+    r"|Traceback \(|File \""
     r"|[\w.]*[a-z](?:Error|Exception|Warning)\b|[\w.-]+:\d+:\d+ |\d{1,5}: |srun: |slurmstepd"
     r"|\(\w+ pid=|frame #\d|terminate called|[-=*#+~|]{3})"
 )
@@ -55,18 +58,17 @@ _Row = tuple[int, str]
 
 def may_be_wrapped(data: bytes) -> bool:
     """A quick look at whether `join_wrapped` could find anything to do."""
-    if b"NCCL(" in data or b"FingerPrint(" in data:
+    if b"CollectiveFingerPrint(" in data or _OPEN_WORK.search(data):
         return True
     codes = np.frombuffer(data, np.uint8)
     ends = np.flatnonzero(codes == 10)
     if len(ends) < _FULL_LINES:
         return False
-    if data.isascii():
-        widths = np.diff(ends, prepend=-1) - 1
-    else:
-        # Every wide character is longer than one byte, so this is wrong only for the lines that
-        # contain one; a wrapped paste has others.
-        widths = np.diff(np.cumsum((codes & 0xC0) != 0x80)[ends], prepend=0) - 1
+    widths = np.diff(ends, prepend=-1) - 1
+    if not data.isascii():
+        # A wide character is taken as one column here: good enough, as a paste has other lines.
+        inner = np.searchsorted(ends, np.flatnonzero((codes & 0xC0) == 0x80))
+        widths -= np.bincount(inner, minlength=len(ends) + 1)[: len(ends)]
     width = int(widths.max())
     full = ends[widths == width]
     if width not in _WIDTHS or len(full) < _FULL_LINES:
@@ -165,9 +167,9 @@ def _join_open(rows: list[_Row]) -> list[_Row]:
 def _opened(text: str) -> int | None:
     """Where a description starts that is still open at the end of the row."""
     start = max(text.rfind("WorkNCCL("), text.rfind("CollectiveFingerPrint("))
-    if start < 0 or len(text) - start > _LONGEST or _depth(text[start:]) == 0:
+    if start < 0 or len(text) - start > _LONGEST or _WORK.match(text, start):
         return None
-    return start
+    return start if _depth(text[start:]) > 0 else None
 
 
 def _closed(opened: str, following: list[str]) -> str | None:

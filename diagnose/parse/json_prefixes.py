@@ -55,8 +55,8 @@ def json_line(line: str, prefix: Prefix) -> str | None:
     name = _text(record, _LEVEL)
     prefix.level = (level(name) if name else None) or prefix.level
     urgency = record.get("PRIORITY")  # journald: syslog's numbers, as text
-    if isinstance(urgency, str) and urgency in "01234567" and urgency:
-        prefix.level = SYSLOG_LEVELS[int(urgency[0])]
+    if isinstance(urgency, str) and len(urgency) == 1 and urgency in "01234567":
+        prefix.level = SYSLOG_LEVELS[int(urgency)]
     stream = record.get("stream")
     prefix.stream = stream if stream in _STREAMS else prefix.stream
     prefix.names.append(_family(record))

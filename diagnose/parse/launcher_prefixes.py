@@ -49,16 +49,18 @@ _REPEATED = re.compile(
 _IPV4 = re.compile(r"(?:\d{1,3}\.){3}\d{1,3}\Z")
 _STEM = (
     "node|host|worker|wrk|master|gpu|dgx|hgx|compute|comp|server|srv|launcher|nid|cn|gn|gcn|ip|trn|"
-    "slurm|algo|machine"
+    "algo|machine"
 )
 _NODE = re.compile(rf"(?:{_STEM})[a-z]{{0,2}}(?:-?\d{{1,6}}[a-z]?)(?:-\d{{1,6}})*\Z", re.IGNORECASE)
-_NODE_PART = re.compile(rf"(?:{_STEM})s?\d{{0,6}}\Z", re.IGNORECASE)
+# `train-job-worker-2`, `mycluster-gpu-12`: a part such as `worker` directly before the number.
+_POD_NAME = re.compile(rf"[a-z0-9][a-z0-9\-]{{0,200}}-(?:{_STEM})s?-?\d{{1,6}}\Z", re.IGNORECASE)
 _SHORT_GPU = re.compile(r"(?:gpu|server|ip)-?\d\Z", re.IGNORECASE)
 _NUMBERED = re.compile(r"(?:([a-z]{2,5})\d{3,8}|[a-z]\d{4,8})\Z")
 _NOT_NUMBERED = frozenset(
     {"cu", "cuda", "py", "sm", "rtx", "gtx", "iter", "step", "seed", "epoch", "top", "batch", "fp",
      "int", "uint", "rank", "eth", "err", "error", "code", "layer", "task", "line", "page", "port",
-     "size", "len", "acc", "loss", "exp", "run", "test", "val", "utf", "sha", "md", "http"}
+     "size", "len", "acc", "loss", "exp", "run", "test", "val", "utf", "sha", "md", "http", "job",
+     "jid", "trial", "case", "issue", "ckpt"}
 )  # fmt: skip
 _DOMAIN = re.compile(
     r"(?:\.[a-z0-9\-]{1,63}){0,6}\.(?:com|org|net|edu|gov|local|internal|cluster|lan|localdomain|"
@@ -86,13 +88,7 @@ def node_like(token: str) -> bool:
     numbered = _NUMBERED.match(name)
     if numbered:
         return numbered[1] not in _NOT_NUMBERED
-    parts = name.split("-")
-    return (
-        len(parts) > 1
-        and parts[-1][-1:].isdigit()
-        and "_" not in name
-        and any(_NODE_PART.match(part) for part in parts)
-    )
+    return bool(_POD_NAME.match(name))
 
 
 def pdsh(line: str, at: int, prefix: Prefix, hosts: Collection[str] = ()) -> int:

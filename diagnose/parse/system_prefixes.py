@@ -193,7 +193,7 @@ def facility(line: str, at: int, prefix: Prefix) -> int:
     if found is None:
         return -1
     prefix.level = _FACILITY_LEVELS[found[1]]
-    prefix.names.append("dmesg")
+    prefix.names.append("facility")
     return found.end()
 
 

@@ -22,7 +22,7 @@ _GLOG = re.compile(
 )
 _RANK = re.compile(r"\[rank(?:(\d{1,7})\]:|[:= ]{1,2}(\d{1,7})\]:?)")
 _ROLE = re.compile(r"\[([A-Za-z_]\w{0,63}?)(\d{1,6})\](?:<(\d{1,6})>: ?|:)")
-_TITAN = re.compile(r"\[titan\] |\d{4}-\d\d-\d\d[ T]")
+_TITAN = re.compile(r"\[titan\] |(?=\d{4}-\d\d-\d\d[ T])")
 _IN_GROUP = re.compile(r"\[(?:Rank|PG [^\[\]\n]{1,256}? Rank) (\d{1,7})\]")
 
 # Words with a number in brackets and a colon that are no torchrun role.
@@ -94,10 +94,11 @@ def rank(line: str, at: int, prefix: Prefix) -> int:
         prefix.local_rank = number
         prefix.names.append("torchrun")
         return end
-    if _TITAN.match(line, end):
+    titan = _TITAN.match(line, end)
+    if titan:
         prefix.local_rank = number
         prefix.names.append("torchrun")
-        return end
+        return titan.end()
     prefix.rank = number
     prefix.names.append("rank")
     return end + 1 if line.startswith(" ", end) else end

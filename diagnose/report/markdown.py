@@ -105,7 +105,8 @@ def _details(diagnosis: Diagnosis) -> list[str]:
         _folded(
             "What would settle it",
             "\n".join(
-                f"- {escape(words.sentence(item.what))} {escape(item.how)}"
+                f"- {escape(words.sentence(item.what))}"
+                + (f" {escape(item.how)}" if item.how != item.what else "")
                 for item in diagnosis.missing_evidence
             ),
         ),
@@ -113,12 +114,13 @@ def _details(diagnosis: Diagnosis) -> list[str]:
 
 
 def _evidence(diagnosis: Diagnosis) -> str:
+    groups = words.alike(diagnosis.evidence)
     blocks = [
-        f"{code(words.place(item.source, item.line))} {escape(words.sentence(item.why))}".rstrip()
-        + f"\n\n{fenced(clean(item.text, limit=MAX_QUOTE))}"
-        for item in diagnosis.evidence[:MAX_EVIDENCE]
+        f"{code(words.places(items))} {escape(words.sentence(items[0].why))}".rstrip()
+        + f"\n\n{fenced(clean(items[0].text, limit=MAX_QUOTE))}"
+        for items in groups[:MAX_EVIDENCE]
     ]
-    blocks += _more(len(diagnosis.evidence) - MAX_EVIDENCE)
+    blocks += _more(sum(map(len, groups[MAX_EVIDENCE:])))
     return "\n\n".join(blocks)
 
 

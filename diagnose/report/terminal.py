@@ -14,10 +14,10 @@ from diagnose.report import words
 from diagnose.report.safe import safe
 
 MAX_WIDTH = 110  # columns of prose; longer lines are hard to read
-MAX_EVIDENCE = 12
+MAX_EVIDENCE = 12  # kinds of it
 MAX_CHAIN = 20
 MAX_ALTERNATIVES = 5
-MAX_QUOTE_LINES = 4  # of one quoted log line
+MAX_QUOTE_LINES = 5  # of one quoted log line
 
 _LABEL = 14  # width of the column of labels
 _VERDICT_STYLE = {
@@ -122,9 +122,7 @@ class _Page:
 
 def _headline(page: _Page, diagnosis: Diagnosis, *, summary: bool = True) -> None:
     sure = words.confidence(diagnosis)
-    text = Text(diagnosis.root_cause.title, style="bold")
-    if sure:
-        text.append(f" ({sure})", style="not bold")
+    text = Text.assemble((diagnosis.root_cause.title, "bold"), f" ({sure})" if sure else "")
     verdict = diagnosis.verdict
     page.paragraph(text, first=f"{verdict.upper()}  ", indent=2, style=_VERDICT_STYLE[verdict])
     if summary and diagnosis.root_cause.summary:
@@ -175,13 +173,14 @@ def _evidence(page: _Page, evidence: list[Evidence]) -> None:
     if not evidence:
         return
     page.heading("Evidence")
-    for item in evidence[:MAX_EVIDENCE]:
-        text = Text(words.place(item.source, item.line), style="magenta")
-        if item.why:
-            text.append(f"  {words.sentence(item.why)}", style="not magenta")
+    groups = words.alike(evidence)
+    for items in groups[:MAX_EVIDENCE]:
+        text = Text(words.places(items), style="magenta")
+        if items[0].why:
+            text = Text.assemble(text, "  ", words.sentence(items[0].why))
         page.paragraph(text, first="  ", indent=4)
-        page.quote(item.text, 4)
-    _more(page, len(evidence) - MAX_EVIDENCE)
+        page.quote(items[0].text, 4)
+    _more(page, sum(map(len, groups[MAX_EVIDENCE:])))
 
 
 def _chain(page: _Page, chain: list[ChainLink]) -> None:
@@ -198,7 +197,7 @@ def _chain(page: _Page, chain: list[ChainLink]) -> None:
         text = Text(words.sentence(link.event))
         where = words.place(link.source, link.line)
         if where:
-            text.append(f" [{where}]", style="magenta")
+            text = Text.assemble(text, " ", (f"[{where}]", "magenta"))
         page.paragraph(text, first="  " + "".join(f"{column}  " for column in columns))
     _more(page, len(chain) - MAX_CHAIN)
 
@@ -209,9 +208,10 @@ def _alternatives(page: _Page, diagnosis: Diagnosis) -> None:
     unknown = diagnosis.verdict == "unknown"
     page.heading("What it may be" if unknown else "Why not something else")
     for other in diagnosis.alternatives[:MAX_ALTERNATIVES]:
-        text = Text(other.cause, style="bold")
-        text.append(f" ({other.confidence} confidence): ", style="not bold")
-        text.append(words.sentence(other.why_not), style="not bold")
+        text = Text.assemble(
+            (other.cause, "bold"),
+            f" ({other.confidence} confidence): {words.sentence(other.why_not)}",
+        )
         page.paragraph(text, first="  ", indent=4)
     _more(page, len(diagnosis.alternatives) - MAX_ALTERNATIVES)
 
@@ -222,7 +222,8 @@ def _missing_evidence(page: _Page, diagnosis: Diagnosis) -> None:
     page.heading("What would settle it")
     for item in diagnosis.missing_evidence:
         page.paragraph(Text(words.sentence(item.what)), first="  - ")
-        page.paragraph(Text(item.how, style="dim"), first="    ")
+        if item.how != item.what:
+            page.paragraph(Text(item.how, style="dim"), first="    ")
 
 
 def _more(page: _Page, count: int) -> None:

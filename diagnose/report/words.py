@@ -10,12 +10,14 @@ from diagnose.diagnosis import (
     Collective,
     Culprits,
     Diagnosis,
+    Evidence,
     JobFacts,
     Onset,
     RemedyStep,
 )
 
 MAX_RUNS = 16  # of ranks in one folded list
+MAX_PLACES = 4  # of alike lines
 MAX_NAMES = 8  # of hosts in one list
 
 KINDS = {
@@ -39,6 +41,7 @@ PHASES = {
 }
 REMEDY_GROUPS = {"now": "What to do now", "fix": "To fix it", "prevent": "To prevent it next time"}
 
+_DIGITS = re.compile(r"\d+")
 _FRACTION = re.compile(r"(\.\d{1,3})\d*")
 
 
@@ -198,6 +201,23 @@ def place(source: str | None, line: int | None) -> str:
     if source is None:
         return ""
     return source if line is None else f"{source}:{line}"
+
+
+def alike(evidence: Iterable[Evidence]) -> list[list[Evidence]]:
+    """Evidence of the same kind together: the same reason, and lines that differ in digits only."""
+    groups: dict[tuple[str, str], list[Evidence]] = {}
+    for item in evidence:
+        groups.setdefault((item.why, _DIGITS.sub("", item.text)), []).append(item)
+    return list(groups.values())
+
+
+def places(items: Sequence[Evidence]) -> str:
+    """Where alike evidence stands: `a.log:4`, `a.log:4, :9, b.log:1 and 3 more`."""
+    shown = []
+    for before, item in zip([None, *items], items, strict=False):
+        same = before is not None and before.source == item.source
+        shown.append(f":{item.line}" if same else place(item.source, item.line))
+    return names(shown, MAX_PLACES)
 
 
 def remedy_groups(

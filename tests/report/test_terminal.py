@@ -67,7 +67,6 @@ def test_a_short_report_says_the_verdict_once() -> None:
 @pytest.mark.parametrize(
     ("field", "item", "shown"),
     [
-        ("evidence", Evidence("a.log", 7, "text", "reason"), terminal.MAX_EVIDENCE),
         ("causal_chain", ChainLink("it happened"), terminal.MAX_CHAIN),
         ("alternatives", Alternative("net.socket", "low", "why"), terminal.MAX_ALTERNATIVES),
     ],
@@ -77,6 +76,32 @@ def test_long_lists_are_cut_and_counted(field: str, item: object, shown: int) ->
     console = Console(file=io.StringIO(), width=80, color_system=None)
     text = rendered(replace(bare, **{field: [item] * (shown + 5)}), console)
     assert "  … and 5 more in the JSON output" in text.splitlines()
+
+
+def test_alike_evidence_is_quoted_once() -> None:
+    evidence = [
+        Evidence("a.log", 4, "rank 0 ran for 600 ms", "it timed out"),
+        Evidence("a.log", 9, "rank 1 ran for 601 ms", "it timed out"),
+        Evidence("b.log", 1, "rank 2 ran for 602 ms", "it timed out"),
+        Evidence("b.log", 5, "rank 2 died", "it timed out"),
+        *(Evidence("b.log", 10 + n, f"rank {n} ran for 0 ms", "it timed out") for n in range(9)),
+    ]
+    console = Console(file=io.StringIO(), width=80, color_system=None)
+    lines = rendered(replace(HUNG, evidence=evidence), console).splitlines()
+    start = lines.index("Evidence")
+    assert lines[start + 1 : start + 5] == [
+        "  a.log:4, :9, b.log:1 and 9 more  It timed out.",
+        "    │ rank 0 ran for 600 ms",
+        "  b.log:5  It timed out.",
+        "    │ rank 2 died",
+    ]
+
+
+def test_many_kinds_of_evidence_are_cut_and_counted() -> None:
+    kinds = [Evidence("a.log", n, chr(ord("a") + n), "") for n in range(terminal.MAX_EVIDENCE + 3)]
+    console = Console(file=io.StringIO(), width=80, color_system=None)
+    text = rendered(replace(HUNG, evidence=[*kinds, kinds[-1]]), console)
+    assert "  … and 4 more in the JSON output" in text.splitlines()
 
 
 def test_a_chain_over_midnight_shows_dates() -> None:

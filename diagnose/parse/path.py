@@ -1,0 +1,147 @@
+"""What the name of a file says about who wrote it; silence where names are ambiguous."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from diagnose.parse.launcher_prefixes import node_like
+
+_LENGTH = 4096
+_EXTENSIONS = re.compile(
+    r"(?:\.(?:log|txt|out|err|json|jsonl|gz|zst|xz|bz2|pickle|pkl|stdout|stderr))+(?:\.\d{1,3})?\Z"
+)
+_NUMBER = re.compile(r"\d{1,7}\Z")
+_ATTEMPT = re.compile(r"(?:^|.*[_.\-])(?:attempt|restart)[_\-]?(\d{1,4})\Z")
+_TORCHRUN = frozenset({"stdout.log", "stderr.log", "error.json"})
+_MPI_RANK = re.compile(r"rank\.(\d{1,7})\Z")
+_RANKS = re.compile(
+    r"(?:^|[^a-z0-9])(?:(?P<of>[a-z]{1,10})[_\-]|(?P<glued>local|global|node))?rank[_.\-=]?(?P<number>\d{1,7})(?!\d)"
+)
+_TASK = re.compile(
+    r"(?:^|[_.\-])(?:task|process|proc)[_.\-]?(\d{1,7})(?![\da-z])|^worker_(\d{1,7})\Z"
+)
+_NODE = re.compile(r"(?:^|[_.\-])(?:node|machine)_(\d{1,6})(?![\da-z])")
+_PID = re.compile(r"(?:^|[_.\-])pid[_.\-]?(\d{1,7})(?!\d)")
+_RAY = re.compile(
+    r"(?:worker|python-core-(?:worker|driver))-[0-9a-f]{16,64}-[0-9a-f]{4,16}-(\d{1,7})\Z"
+)
+_UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+_POD_FOLDER = re.compile(rf"[^_]{{1,63}}_([a-z0-9][a-z0-9.\-]{{0,252}})_{_UUID}\Z")
+_CONTAINER_FILE = re.compile(
+    r"([a-z0-9][a-z0-9.\-]{0,252})_[a-z0-9\-]{1,63}_[\w.\-]{1,80}-[0-9a-f]{64}\Z"
+)
+_HOST_FOLDER = re.compile(r"(?:node|host|dgx|hgx|nid|cn|gn|compute|worker|master|gpu)-?\d{1,6}\Z")
+# Ranks of something smaller than the job; any other word before "rank" belongs to a longer name.
+_PARTIAL = frozenset(
+    {"tp", "pp", "dp", "cp", "ep", "mp", "sp", "group", "pg", "data", "pipe", "model"}
+)
+
+
+@dataclass(slots=True)
+class PathHints:
+    """Who wrote a file, as far as its path tells; each kind of number as in `Prefix`.
+
+    `node` is a node's number in the job (0-based), `host` a machine's or pod's name, `attempt` the
+    0-based start of the job, `task` the launcher's task id.
+    """
+
+    rank: int | None = None
+    local_rank: int | None = None
+    node: int | None = None
+    host: str | None = None
+    attempt: int | None = None
+    task: int | None = None
+    pid: int | None = None
+
+
+def read_path(path: str) -> PathHints:
+    """What `path` of a file says; slashes of either kind, or `!` behind an archive, divide it.
+
+    torchrun's `attempt_0/3/stderr.log` (3 is a LOCAL rank), `rank_3.log`, `log_rank_12.out`,
+    `global_rank_3`, `local_rank_1`, `node_rank_2`, `job.node01.3.log` (host, task), `node01.log`,
+    `train-worker-2.log`, Ray's `worker-<id>-<job>-<pid>.out`, Open MPI's `1/rank.3/stdout`,
+    kubelet's folders. The innermost part that says something wins.
+    """
+    parts = [
+        part for part in re.split(r"[/\\\\!]", path[-_LENGTH:]) if part not in ("", ".")
+    ]
+    hints = PathHints()
+    if not parts:
+        return hints
+    folders, name = parts[:-1], parts[-1]
+    _layouts(folders, name, hints)
+    stem = _EXTENSIONS.sub("", name)
+    _words(stem, hints)
+    _file_host(stem, hints)
+    for folder in reversed(folders):
+        _words(folder, hints)
+        if hints.host is None and _HOST_FOLDER.match(folder):
+            hints.host = folder
+    return hints
+
+
+def _layouts(folders: list[str], name: str, hints: PathHints) -> None:
+    """Folder layouts of known tools."""
+    parent = folders[-1] if folders else ""
+    if name.lower() in _TORCHRUN and _NUMBER.match(parent):
+        hints.local_rank = int(parent)
+    mpi = _MPI_RANK.match(parent)
+    if mpi and name in ("stdout", "stderr"):
+        hints.task = int(mpi[1])
+        folders.pop()
+    for folder in folders:
+        pod = _POD_FOLDER.match(folder)
+        if pod:
+            hints.host = pod[1]
+            restarts = name.partition(".")[0]  # kubelet names the file by restarts of the container
+            hints.attempt = int(restarts) if _NUMBER.match(restarts) else None
+
+
+def _words(text: str, hints: PathHints) -> None:
+    """Numbers with their meaning spelled out: `rank_3`, `task3`, `attempt_1`, `pid_99`."""
+    for found in _RANKS.finditer(text):
+        number, of = int(found["number"]), (found["of"] or found["glued"] or "").lower()
+        if of == "local":
+            hints.local_rank = number if hints.local_rank is None else hints.local_rank
+        elif of in ("node", "machine"):
+            hints.node = number if hints.node is None else hints.node
+        elif of not in _PARTIAL and hints.rank is None:
+            hints.rank = number
+    for field, pattern in (
+        ("task", _TASK),
+        ("node", _NODE),
+        ("pid", _PID),
+        ("attempt", _ATTEMPT),
+        ("pid", _RAY),
+    ):
+        found_one = pattern.search(text) if getattr(hints, field) is None else None
+        if found_one:
+            setattr(hints, field, int(found_one[1] or found_one[2]))
+
+
+def _file_host(stem: str, hints: PathHints) -> None:
+    container = _CONTAINER_FILE.match(stem)
+    if container:
+        hints.host = container[1]
+        return
+    if hints.host is None and node_like(stem):
+        hints.host = stem
+        return
+    # %x.%N.%t and the like: a machine between separators, then the task (NCCL's %h.%p: the pid).
+    for separators in (r"[._]", r"[._\-]"):
+        words = re.split(separators, stem)
+        for position, word in enumerate(words[:-1]):
+            if _NUMBER.match(word) or not node_like(word):
+                continue
+            hints.host = hints.host or word
+            following = words[position + 1]
+            if _NUMBER.match(following):
+                if "nccl" in stem.lower():
+                    hints.pid = int(following) if hints.pid is None else hints.pid
+                elif hints.rank is None and hints.task is None:
+                    hints.task = int(following)
+            return
+        if words and node_like(words[-1]) and len(words) > 1:
+            hints.host = hints.host or words[-1]
+            return

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import tarfile
+import zipfile
+
+import pytest
+
+from diagnose.ingest.sniff import describe, encoding_of, sniff
+
+DUMP = {
+    "version": "2.10",
+    "pg_config": {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1]"}},
+    "pg_status": {"0": {"last_enqueued_collective": 3}},
+    "entries": [],
+}
+ERROR = {"message": {"message": "RuntimeError: x", "extraInfo": {"timestamp": "1795262526"}}}
+
+
+def tar() -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as archive:
+        archive.addfile(tarfile.TarInfo("log"))
+    return out.getvalue()
+
+
+def zipped(name: str) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        archive.writestr(name, b"x")
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("head", "kind", "what"),
+    [
+        (b"", "empty", ""),
+        (b"[rank0]: text\n", "text", ""),
+        (b'{"message": "step 1", "level": "info", "ts": 1}\n{"message": "step 2"}\n', "text", ""),
+        (b'{"message": "step 1", "level": "info", "ts": 1}\n', "text", ""),
+        ("训练 损失\n".encode("gbk") * 20, "text", ""),
+        ("训练 损失\n".encode() * 20, "text", ""),
+        ("step 1\n".encode("utf-16"), "text", ""),
+        (b"\0" * 4096 + b"the hole of a rotated log\n", "text", ""),
+        (b"45%|\xe2\x96\x88 | 1/2\r\x1b[A\x07\n", "text", ""),
+        (json.dumps(ERROR).encode(), "error_json", ""),
+        (b'{"message": "terminate called", "timestamp": 1795262526}', "error_json", ""),
+        (b'{"message": {"message": "RuntimeError", "extraInfo": {"py_callstack": "Tra', "error_json", ""),
+        (pickle.dumps(DUMP, 2), "fr_dump", "Flight Recorder dump (pickle)"),
+        (pickle.dumps(DUMP, 4), "fr_dump", "Flight Recorder dump (pickle)"),
+        (json.dumps(DUMP, sort_keys=True).encode(), "fr_dump", "Flight Recorder dump (JSON)"),
+        (pickle.dumps({"a": 1}), "binary", "pickle"),
+        (zipped("archive/data.pkl"), "binary", "torch.save file"),
+        (zipped("a.log"), "binary", "zip archive"),
+        (tar(), "binary", "tar archive"),
+        (b"\x7fELF\x02\x01\x01" + bytes(9), "binary", "ELF program, library or core dump"),
+        (b'\x40\0\0\0\0\0\0\0{"w":{"dtype":"F32","shape":[1]}}', "binary", "safetensors"),
+        (bytes(range(256)) * 16, "binary", "binary data"),
+    ],
+)  # fmt: skip
+def test_kind_and_description(head: bytes, kind: str, what: str) -> None:
+    assert describe(head, "x") == (kind, what)
+    assert sniff(head, "x") == kind
+
+
+def test_the_name_settles_a_cut_error_file() -> None:
+    cut = b'{"message": "a very long text without an end'
+    assert sniff(cut, "attempt_0/1/error.json") == "error_json"
+    assert sniff(cut, "console.log") == "text"
+
+
+@pytest.mark.parametrize(
+    ("head", "expected"),
+    [
+        (b"plain", ("utf-8", 0)),
+        (b"\xef\xbb\xbfmarked", ("utf-8", 3)),
+        ("marked".encode("utf-16-le"), ("utf-16-le", 0)),
+        (b"\xff\xfe" + "marked".encode("utf-16-le"), ("utf-16-le", 2)),
+        (b"\xfe\xff" + "marked".encode("utf-16-be"), ("utf-16-be", 2)),
+        ("no mark at all\n".encode("utf-16-be"), ("utf-16-be", 0)),
+        (b"a\0\0\0\0text with a small hole", ("utf-8", 0)),
+        (b"\x01\0\x02\0\x03\0\x04\0" * 20, ("utf-8", 0)),
+        (b"caf\xe9", ("utf-8", 0)),
+        (b"", ("utf-8", 0)),
+    ],
+)
+def test_encoding(head: bytes, expected: tuple[str, int]) -> None:
+    assert encoding_of(head) == expected
