@@ -58,6 +58,7 @@ COLUMNS = (
 _TEXT_LIMIT = 1000
 # Lines between `rank :` and the last line about it in torch elastic's failure table.
 _TABLE_REACH = 3
+_TASKS_LIMIT = 10_000
 _STAMP_COLUMNS = ("ns", "has_date", "has_year", "utc_offset_s", "boot", "mtime")
 
 _KIND_OF_TELLS = {
@@ -108,7 +109,10 @@ def _rows(
     for signature, captures in found:
         if signature.generic and specific:
             continue
-        yield _row(scan, line) | _event(signature, captures)
+        event = _row(scan, line) | _event(signature, captures)
+        tasks = captured_ranks(captures.get("ranks")) if signature.tells == "exit" else []
+        # srun tells of many tasks in one line; a task is a rank if it starts one per GPU.
+        yield from ([event | {"task": task} for task in tasks[:_TASKS_LIMIT]] or [event])
 
 
 def _row(scan: SourceScan, line: Line) -> dict[str, Any]:

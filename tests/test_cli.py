@@ -307,9 +307,11 @@ def test_the_readme_shows_what_the_command_prints(
     text = readme.read_text(encoding="utf-8")
     start = text.index("<!-- output -->\n```text\n") + len("<!-- output -->\n```text\n")
     end = text.index("```\n<!-- end -->", start)
-    command = "diagnose triage fixtures/torchrun-missing-rank"
+    command = "diagnose triage fixtures/torchrun-missing-rank/console.log"
     assert command in text
-    assert cli.run(["triage", str(ROOT / "fixtures" / "torchrun-missing-rank")]) == 0
+    assert (
+        cli.run(["triage", str(ROOT / "fixtures" / "torchrun-missing-rank" / "console.log")]) == 0
+    )
     shown = f"$ {command}\n{capsys.readouterr().out}"
     if os.environ.get("UPDATE_EXPECTED"):
         readme.write_text(text[:start] + shown + text[end:], encoding="utf-8")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-FIXTURE = ROOT / "fixtures" / "torchrun-missing-rank"
+LOG = ROOT / "fixtures" / "torchrun-missing-rank" / "console.log"
 
 pytestmark = pytest.mark.slow
 
@@ -50,7 +50,7 @@ def test_the_wheel_holds_package_and_catalog_and_nothing_else(wheel: Path) -> No
 
 
 def test_the_installed_command_diagnoses_a_job(command: Path, tmp_path: Path) -> None:
-    answer = json.loads(run(command, "triage", FIXTURE, "--format", "json", cwd=tmp_path))
+    answer = json.loads(run(command, "triage", LOG, "--format", "json", cwd=tmp_path))
     assert (answer["verdict"], answer["root_cause"]["class"]) == ("hung", "desync.missing_rank")
     assert answer["culprits"]["ranks"] == [5]
 

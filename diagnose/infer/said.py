@@ -176,7 +176,7 @@ def exits(frame: pd.DataFrame, catalog: Catalog) -> Iterator[Candidate]:
     only where no process ended otherwise and nothing in the log sent them.
     """
     victims = (frame["tells"].isin(["timeout", "teardown"])).any()
-    rows = frame[frame["kind"] == "exit"]
+    rows = frame[(frame["kind"] == "exit") & (frame["role"] != "aftermath").fillna(True)]
     codes = rows["fields"].map(exit_code)
     rows = rows[codes.notna() & (codes != 0)]
     if rows.empty:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -41,7 +41,8 @@ def plain_chunks(reader: Reader, start: int = 0, limit: int = CHUNK_LIMIT) -> It
     offset, line = start, 1
     while raw := _read_piece(reader, offset, limit):
         chunk, newlines = _chunk(raw, offset, line)
-        yield chunk
+        if chunk is not None:
+            yield chunk
         offset += len(raw)
         line += newlines
 
@@ -70,14 +71,16 @@ def stream_chunks(
                 if cut == 0:
                     break
             chunk, newlines = _chunk(window[:cut], offset, line)
-            yield chunk
+            if chunk is not None:
+                yield chunk
             offset += cut
             line += newlines
             done += cut
         parts = [buffer[done:]]
         have = len(buffer) - done
-    if rest := b"".join(parts):
-        yield _chunk(rest, offset, line)[0]
+    chunk, _ = _chunk(b"".join(parts), offset, line)
+    if chunk is not None and chunk.data:
+        yield chunk
 
 
 def count_newlines(data: bytes) -> int:
@@ -87,7 +90,7 @@ def count_newlines(data: bytes) -> int:
     return int(np.count_nonzero(np.frombuffer(data, np.uint8) == 10))
 
 
-def line_starts(data: bytes, base: int = 0) -> Sequence[int]:
+def line_starts(data: bytes, base: int = 0) -> array[int]:
     """The offset of each line's start in `data`, plus `base`; a final newline starts no line."""
     newlines = np.flatnonzero(np.frombuffer(data, np.uint8) == 10).astype(np.int64)
     starts = array("q", [base] if data else [])
@@ -144,11 +147,16 @@ def _character_start(buffer: bytes, end: int) -> int:
     return end
 
 
-def _chunk(raw: bytes, offset: int, line: int) -> tuple[Chunk, int]:
+def _chunk(raw: bytes, offset: int, line: int) -> tuple[Chunk | None, int]:
+    """The chunk, unless nothing of it is left when it is clean; and the newlines in it."""
     newlines = count_newlines(raw)
     data = _clean(raw)
-    offsets = None if data is raw else line_starts(raw, offset)
-    return Chunk(data, offset, line, None, offsets), newlines
+    if data is raw:
+        return Chunk(data, offset, line), newlines
+    offsets = line_starts(raw, offset)
+    if len(offsets) > newlines and (not data or data.endswith(b"\n")):
+        offsets.pop()  # of an unfinished line that held nothing but escape sequences
+    return (Chunk(data, offset, line, None, offsets) if data else None), newlines
 
 
 def _clean(raw: bytes) -> bytes:

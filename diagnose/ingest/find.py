@@ -268,16 +268,13 @@ def _nothing(name: str, kind: str, note: str) -> Source:
 
 def _hints(path: Path, name: str) -> _Hints:
     # Imported late: parse builds on ingest.
-    try:
-        from diagnose.parse.path import path_hints  # noqa: PLC0415
-    except ImportError:
-        return _NO_HINTS
+    from diagnose.parse.path import read_path  # noqa: PLC0415
 
     parts = path.parts
     # A given folder may lie inside torchrun's attempt_<n>: the name alone would lose it.
     above = len(parts) - len(Path(name).parts)
     attempts = [index for index in range(above) if _ATTEMPT.fullmatch(parts[index])]
-    found = path_hints("/".join(parts[attempts[-1] :]) if attempts else name)
+    found = read_path("/".join(parts[attempts[-1] :]) if attempts else name)
     return _Hints(
         rank=found.rank,
         local_rank=found.local_rank,

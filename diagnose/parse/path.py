@@ -9,29 +9,32 @@ from diagnose.parse.launcher_prefixes import node_like
 
 _LENGTH = 4096
 _EXTENSIONS = re.compile(
-    r"(?:\.(?:log|txt|out|err|json|jsonl|gz|zst|xz|bz2|pickle|pkl|stdout|stderr))+(?:\.\d{1,3})?\Z"
+    r"(?i)(?:\.(?:log|txt|out|err|json|jsonl|gz|zst|xz|bz2|pickle|pkl|stdout|stderr))+(?:\.\d{1,3})?\Z"
 )
 _NUMBER = re.compile(r"\d{1,7}\Z")
-_ATTEMPT = re.compile(r"(?:^|.*[_.\-])(?:attempt|restart)[_\-]?(\d{1,4})\Z")
+_ATTEMPT = re.compile(r"(?i)(?:^|.*[_.\-])(?:attempt|restart)[_\-]?(\d{1,4})\Z")
 _TORCHRUN = frozenset({"stdout.log", "stderr.log", "error.json"})
-_MPI_RANK = re.compile(r"rank\.(\d{1,7})\Z")
+_MPI_RANK = re.compile(r"(?i)rank\.(\d{1,7})\Z")
 _RANKS = re.compile(
-    r"(?:^|[^a-z0-9])(?:(?P<of>[a-z]{1,10})[_\-]|(?P<glued>local|global|node))?rank[_.\-=]?(?P<number>\d{1,7})(?!\d)"
+    r"(?i)(?:^|[^a-z0-9])(?:(?P<of>[a-z]{1,10})[_\-]|(?P<glued>local|global|node))?"
+    r"rank[_.\-=]?(?P<number>\d{1,7})(?!\d)"
 )
 _TASK = re.compile(
-    r"(?:^|[_.\-])(?:task|process|proc)[_.\-]?(\d{1,7})(?![\da-z])|^worker_(\d{1,7})\Z"
+    r"(?i)(?:^|[_.\-])(?:task|process|proc)[_.\-]?(\d{1,7})(?![\da-z])|^worker_(\d{1,7})\Z"
 )
-_NODE = re.compile(r"(?:^|[_.\-])(?:node|machine)_(\d{1,6})(?![\da-z])")
-_PID = re.compile(r"(?:^|[_.\-])pid[_.\-]?(\d{1,7})(?!\d)")
+_NODE = re.compile(r"(?i)(?:^|[_.\-])(?:node|machine)_(\d{1,6})(?![\da-z])")
+_PID = re.compile(r"(?i)(?:^|[_.\-])pid[_.\-]?(\d{1,7})(?!\d)")
 _RAY = re.compile(
-    r"(?:worker|python-core-(?:worker|driver))-[0-9a-f]{16,64}-[0-9a-f]{4,16}-(\d{1,7})\Z"
+    r"(?i)(?:worker|python-core-(?:worker|driver))-[0-9a-f]{16,64}-[0-9a-f]{4,16}-(\d{1,7})\Z"
 )
 _UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
-_POD_FOLDER = re.compile(rf"[^_]{{1,63}}_([a-z0-9][a-z0-9.\-]{{0,252}})_{_UUID}\Z")
+_POD_FOLDER = re.compile(rf"(?i)[^_]{{1,63}}_([a-z0-9][a-z0-9.\-]{{0,252}})_{_UUID}\Z")
 _CONTAINER_FILE = re.compile(
-    r"([a-z0-9][a-z0-9.\-]{0,252})_[a-z0-9\-]{1,63}_[\w.\-]{1,80}-[0-9a-f]{64}\Z"
+    r"(?i)([a-z0-9][a-z0-9.\-]{0,252})_[a-z0-9\-]{1,63}_[\w.\-]{1,80}-[0-9a-f]{64}\Z"
 )
-_HOST_FOLDER = re.compile(r"(?:node|host|dgx|hgx|nid|cn|gn|compute|worker|master|gpu)-?\d{1,6}\Z")
+_HOST_FOLDER = re.compile(
+    r"(?i)(?:node|host|dgx|hgx|nid|cn|gn|compute|worker|master|gpu)-?\d{1,6}\Z"
+)
 # Ranks of something smaller than the job; any other word before "rank" belongs to a longer name.
 _PARTIAL = frozenset(
     {"tp", "pp", "dp", "cp", "ep", "mp", "sp", "group", "pg", "data", "pipe", "model"}
@@ -63,9 +66,7 @@ def read_path(path: str) -> PathHints:
     `train-worker-2.log`, Ray's `worker-<id>-<job>-<pid>.out`, Open MPI's `1/rank.3/stdout`,
     kubelet's folders. The innermost part that says something wins.
     """
-    parts = [
-        part for part in re.split(r"[/\\\\!]", path[-_LENGTH:]) if part not in ("", ".")
-    ]
+    parts = [part for part in re.split(r"[/\\\\!]", path[-_LENGTH:]) if part not in ("", ".")]
     hints = PathHints()
     if not parts:
         return hints

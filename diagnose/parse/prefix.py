@@ -162,9 +162,8 @@ def _spaces(line: str, at: int, prefix: Prefix) -> int:
     end = label(line, at, prefix)
     if end >= 0:
         return end
-    while line.startswith(" ", at):
-        at += 1
-    return bracket_date(line, at, prefix) if line.startswith("[2", at) else -1
+    bracket = line.find("[2", at, at + 8)
+    return bracket_date(line, bracket, prefix) if line[at:bracket].isspace() else -1
 
 
 def _xml_text(prefix: Prefix) -> str:

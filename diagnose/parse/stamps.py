@@ -93,9 +93,11 @@ def stamp(
     return Stamp(ns, has_date, has_year, zone(offset) if offset else None, resolution)
 
 
-def since_boot(seconds: str, fraction: str) -> Stamp:
+def since_boot(seconds: str, fraction: str) -> Stamp | None:
     """A Stamp of "12345", "678901": since boot, or since 1970 if that is what the size says."""
     ns = int(seconds) * SECOND + int(fraction.ljust(9, "0"))
+    if ns >= 7_000_000_000 * SECOND:
+        return None
     resolution = 10 ** (9 - len(fraction))
     if ns >= 946_684_800 * SECOND:  # 2000-01-01; no machine is up for thirty years
         return Stamp(ns, utc_offset_s=0, resolution_ns=resolution)

@@ -146,7 +146,10 @@ def bracket_boot(line: str, at: int, prefix: Prefix) -> int:
             return -1
         prefix.names.append("dmesg")
         return found.end()
-    keep(prefix, since_boot(found[1], found[2]))
+    printed = since_boot(found[1], found[2])
+    if printed is None:
+        return -1
+    keep(prefix, printed)
     tail = SYSLOG.match(line, found.end() - 1)
     if tail and not prefix.names and tail[2] == "kernel":
         return syslog_tail(tail, prefix, "journal")
@@ -203,7 +206,10 @@ def kmsg(line: str, at: int, prefix: Prefix) -> int:
     if found is None:
         return -1
     microseconds = found[2].zfill(7)
-    keep(prefix, since_boot(microseconds[:-6], microseconds[-6:]))
+    printed = since_boot(microseconds[:-6], microseconds[-6:])
+    if printed is None:
+        return -1
+    keep(prefix, printed)
     prefix.level = SYSLOG_LEVELS[int(found[1]) & 7]
     prefix.names.append("kmsg")
     return found.end()
@@ -214,7 +220,10 @@ def unix_time(line: str, at: int, prefix: Prefix) -> int:
     found = _UNIX.match(line, at)
     if found is None:
         return -1
-    keep(prefix, since_boot(found[1], found[2]))
+    printed = since_boot(found[1], found[2])
+    if printed is None:
+        return -1
+    keep(prefix, printed)
     return behind_time(line, found.end(), prefix)
 
 

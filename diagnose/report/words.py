@@ -135,8 +135,8 @@ def collective(found: Collective) -> str:
 def longer_timeout(diagnosis: Diagnosis) -> str:
     """The answer to "would a longer timeout help?" as a sentence."""
     return {
-        "yes": "Yes: the ranks that are late were still moving.",
-        "no": "No: the job would wait longer and end the same way.",
+        "yes": "Yes, if it covers the work the other ranks wait for; it does not make that work faster.",
+        "no": "No: waiting longer would not change the end.",
         "unknown": "The evidence does not tell.",
     }[diagnosis.longer_timeout_helps]
 

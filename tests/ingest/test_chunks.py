@@ -21,18 +21,15 @@ def streamed(data: bytes, limit: int, block: int) -> list[Chunk]:
     return list(stream_chunks(blocks, 0, limit))
 
 
-def placed(chunks: list[Chunk]) -> tuple[bytes, list[tuple[int, int]]]:
-    """All data, and (line number, original offset) of every line start in it."""
-    places = []
-    continued = False
+def placed(chunks: list[Chunk]) -> tuple[bytes, dict[int, int]]:
+    """All data, and the first original offset seen of every line number."""
+    places: dict[int, int] = {}
     for chunk in chunks:
-        starts = line_starts(chunk.data, 0)
-        offsets = chunk.raw_offsets or [chunk.offset + start for start in starts]
-        assert len(offsets) == len(line_starts(chunk.data)) or not chunk.data
-        numbered = list(enumerate(offsets, chunk.first_line))
-        places += numbered[1:] if continued and chunk.data else numbered if chunk.data else []
-        if chunk.data:
-            continued = not chunk.data.endswith(b"\n")
+        starts = line_starts(chunk.data, chunk.offset)
+        offsets = starts if chunk.raw_offsets is None else chunk.raw_offsets
+        assert len(offsets) == len(starts) > 0
+        for number, offset in enumerate(offsets, chunk.first_line):
+            places.setdefault(number, offset)
     return b"".join(chunk.data for chunk in chunks), places
 
 
@@ -97,8 +94,14 @@ def test_a_line_longer_than_the_limit_comes_in_pieces_of_one_line() -> None:
 
 
 def test_a_long_line_is_cut_before_a_carriage_return_or_a_character() -> None:
-    assert [chunk.data for chunk in plain(b"10%|a\r20%|b\r30%|c", 12)] == [b"10%|a", b"\r20%|b\r30%|c"]
-    assert [chunk.data for chunk in plain("aaaé▏bb".encode(), 6)] == ["aaaé".encode(), "▏bb".encode()]
+    assert [chunk.data for chunk in plain(b"10%|a\r20%|b\r30%|c", 12)] == [
+        b"10%|a\r20%|b",
+        b"\r30%|c",
+    ]
+    assert [chunk.data for chunk in plain("aaaé▏bb".encode(), 6)] == [
+        "aaaé".encode(),
+        "▏bb".encode(),
+    ]
 
 
 def test_no_escape_sequence_is_torn() -> None:
@@ -114,19 +117,27 @@ PIECES = st.sampled_from(
 
 
 @given(st.lists(PIECES, max_size=60).map(b"".join), st.integers(1, 64), st.integers(1, 64))
-def test_data_and_places_do_not_depend_on_the_chunk_size(data: bytes, limit: int, block: int) -> None:
-    whole = placed(plain(data, 1 << 20))
-    assert placed(plain(data, limit)) == whole
-    assert placed(streamed(data, limit, block)) == whole
+def test_data_and_lines_do_not_depend_on_the_chunk_size(
+    data: bytes, limit: int, block: int
+) -> None:
+    whole, places = placed(plain(data, 1 << 20))
+    for cut, cut_places in (placed(plain(data, limit)), placed(streamed(data, limit, block))):
+        assert cut == whole
+        assert cut_places.keys() == places.keys()
+        # Of a line that is cut, a first piece of nothing but escape sequences is left out.
+        assert all(
+            places[line] <= offset and b"\n" not in data[places[line] : offset]
+            for line, offset in cut_places.items()
+        )
 
 
 @given(st.lists(st.text("ab \r", max_size=12), max_size=40), st.integers(1, 50))
 def test_line_numbers_and_offsets_are_those_of_the_file(rows: list[str], limit: int) -> None:
     data = "\n".join(rows).encode()
-    expected, offset = [], 0
+    expected, offset = {}, 0
     for number, row in enumerate(data.split(b"\n"), 1):
         if offset < len(data):
-            expected.append((number, offset))
+            expected[number] = offset
         offset += len(row) + 1
     assert placed(plain(data, limit))[1] == expected
 
