@@ -22,7 +22,7 @@ from diagnose.catalog.load import load_catalog
 from diagnose.catalog.matcher import compile_matcher, hyperscan_form, patterns_of
 
 HERE = Path(__file__).parent
-COMMAND = [sys.executable, "-m", "diagnose.cli", "triage", "--format", "json"]
+COMMAND = [sys.executable, "-m", "diagnose", "triage", "--format", "json"]
 
 
 def main() -> None:

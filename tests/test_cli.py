@@ -289,6 +289,35 @@ def test_catalog_check_finds_a_pattern_that_misses_its_example(
     assert "own.store.gone" in capsys.readouterr().out
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+def test_a_full_disk_is_told_on_one_line() -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [*COMMAND, "catalog", "list"],
+            cwd=ROOT,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+    assert done.returncode == 2
+    assert done.stderr == b"diagnose: cannot write the output: No space left on device\n"
+
+
+@pytest.mark.parametrize(("closed", "name"), [("<&-", "input"), (">&-", "output")])
+def test_closed_streams_are_told_on_one_line(closed: str, name: str, tmp_path: Path) -> None:
+    script = f'exec "$@" {closed}'
+    (tmp_path / "a.log").write_text("text\n")
+    log = ["-"] if name == "input" else [str(tmp_path / "a.log")]
+    done = subprocess.run(
+        ["sh", "-c", script, "sh", *COMMAND, "triage", *log],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (2, f"diagnose: standard {name} is closed\n")
+
+
 def test_a_closed_pipe_is_no_error() -> None:
     read, write = os.pipe()
     os.close(read)
@@ -312,8 +341,25 @@ def test_the_readme_shows_what_the_command_prints(
     assert (
         cli.run(["triage", str(ROOT / "fixtures" / "torchrun-missing-rank" / "console.log")]) == 0
     )
-    shown = f"$ {command}\n{capsys.readouterr().out}"
+    # the first screen and the evidence; the rest is for those who run it
+    first, _, _ = capsys.readouterr().out.partition("What happened, in order\n")
+    shown = f"$ {command}\n{first}[…]\n"
     if os.environ.get("UPDATE_EXPECTED"):
         readme.write_text(text[:start] + shown + text[end:], encoding="utf-8")
     else:
         assert text[start:end].splitlines() == shown.splitlines()
+
+
+def test_the_signature_in_the_readme_works(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, _, rest = (ROOT / "README.md").read_text(encoding="utf-8").partition("```yaml\n")
+    (tmp_path / "acme.yaml").write_text(rest.partition("```")[0])
+    (tmp_path / "job.log").write_text("[rank3]: token store a not mounted\n")
+    cli.run(["catalog", "check", str(tmp_path / "acme.yaml")])
+    assert "acme." not in capsys.readouterr().out
+    log, own = str(tmp_path / "job.log"), str(tmp_path / "acme.yaml")
+    assert cli.run(["triage", log, "--patterns", own, "--format", "json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["root_cause"]["signature"] == "acme.tokens.not-mounted"
+    assert answer["culprits"]["ranks"] == [3]

@@ -17,6 +17,7 @@ from diagnose.ingest.source import Chunk
 
 CHUNK_LIMIT = 4 << 20  # bytes
 _PROBE = 32 << 10
+_COUNT_STEP = 256 << 10
 
 # CSI, the string sequences (OSC, DCS, PM, APC, SOS), character set selection and the two-byte
 # ones (ECMA-48). Bounded, and never across a line end or carriage return. A lone ESC goes too.
@@ -87,7 +88,10 @@ def count_newlines(data: bytes) -> int:
     """Count newlines; several times faster than bytes.count on large data."""
     if len(data) < 4096:
         return data.count(b"\n")
-    return int(np.count_nonzero(np.frombuffer(data, np.uint8) == 10))
+    codes = np.frombuffer(data, np.uint8)
+    # In steps that stay in the processor's cache.
+    steps = range(0, len(codes), _COUNT_STEP)
+    return sum(int(np.count_nonzero(codes[at : at + _COUNT_STEP] == 10)) for at in steps)
 
 
 def line_starts(data: bytes, base: int = 0) -> array[int]:

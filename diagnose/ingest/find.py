@@ -8,15 +8,18 @@ import stat
 import tempfile
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from diagnose.ingest.compress import DEFAULT_LIMITS, Limits
-from diagnose.ingest.raw import BytesStore, FileStore, SpoolStore, Store
+from diagnose.ingest.raw import BytesStore, FileStore, SpoolStore, Store, reason
 from diagnose.ingest.read import Opened, TextChunks, look, no_chunks
 from diagnose.ingest.source import Source
+
+if TYPE_CHECKING:
+    from diagnose.parse.path import PathHints
 
 MAX_FILES = 50_000  # of one job
 MAX_ENTRIES = 200_000  # of one folder
@@ -32,21 +35,6 @@ _SPECIAL = [
     (stat.S_ISCHR, "device"),
     (stat.S_ISBLK, "device"),
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class _Hints:
-    """What a name says (see Source); used where a name says nothing."""
-
-    rank: int | None = None
-    local_rank: int | None = None
-    node: int | None = None
-    host: str | None = None
-    attempt: int | None = None
-    task: int | None = None
-
-
-_NO_HINTS = _Hints()
 
 
 def find_sources(paths: Sequence[Path], limits: Limits = DEFAULT_LIMITS) -> list[Source]:
@@ -84,7 +72,7 @@ def stdin_source(stream: BinaryIO, limits: Limits = DEFAULT_LIMITS) -> Source:
                 note = f"only the first {STDIN_LIMIT} bytes were read"
                 break
     except (OSError, ValueError) as error:
-        note = f"reading stopped: {error}"
+        note = f"reading stopped: {reason(error)}"
     store: Store
     if size <= STDIN_MEMORY:
         spool.seek(0)
@@ -93,7 +81,7 @@ def stdin_source(stream: BinaryIO, limits: Limits = DEFAULT_LIMITS) -> Source:
     else:
         spool.flush()
         store = SpoolStore(spool, size)
-    return _source(store, "<stdin>", size, limits, note=note)
+    return _source(store, "<stdin>", size, limits, note)
 
 
 def text_source(text: str, name: str = "<paste>") -> Source:
@@ -126,13 +114,13 @@ class _Walk:
         try:
             mode = path.stat().st_mode
         except OSError as error:
-            self._other(path, "unreadable", _reason(error))
+            self._other(path, "unreadable", reason(error))
             return
         if not stat.S_ISDIR(mode):
             self._file(path, mode)
             return
         self.hidden = []
-        before = self.met
+        before = self.met + len(self.others)
         self._folder(path, 0)
         root = os.path.realpath(path)
         # Links last: what they lead to inside the folder mostly has been seen under its own name.
@@ -141,7 +129,7 @@ class _Walk:
         if self.hidden:
             shown = ", ".join(self.hidden[:3]) + (", …" if len(self.hidden) > 3 else "")
             self._other(path, "skipped", f"{len(self.hidden)} hidden entries left out: {shown}")
-        if self.met == before:
+        if self.met + len(self.others) == before:
             self._other(path, "empty", "no files in this folder")
 
     def _folder(self, path: Path, depth: int) -> None:
@@ -160,7 +148,7 @@ class _Walk:
                         path, "skipped", f"only {MAX_ENTRIES} of its entries were looked at"
                     )
         except OSError as error:
-            self._other(path, "unreadable", _reason(error))
+            self._other(path, "unreadable", reason(error))
             return
         for entry in sorted(inside, key=lambda entry: entry.name):
             if self.full:
@@ -177,7 +165,7 @@ class _Walk:
                 else:
                     self._file(place, entry.stat().st_mode)
             except OSError as error:
-                self._other(place, "unreadable", _reason(error))
+                self._other(place, "unreadable", reason(error))
 
     def _link(self, link: Path, root: str) -> None:
         self.met += 1
@@ -185,7 +173,7 @@ class _Walk:
             real = os.path.realpath(link, strict=True)
             mode = link.stat().st_mode
         except OSError as error:
-            self._other(link, "unreadable", f"symbolic link: {_reason(error)}")
+            self._other(link, "unreadable", f"symbolic link: {reason(error)}")
             return
         if os.path.commonpath([real, root]) != root:
             self._other(link, "skipped", "symbolic link to outside of the folder")
@@ -198,7 +186,7 @@ class _Walk:
         self.met += 1
         for is_special, what in _SPECIAL:
             if is_special(mode):
-                self._other(path, "skipped", f"{what}, not read")
+                self._other(path, "skipped", f"{what}: not read")
                 return
         real = os.path.realpath(path)
         if real in self.seen or self.full:
@@ -222,27 +210,27 @@ def _file_source(path: Path, name: str, limits: Limits) -> Source:
     try:
         status = path.stat()
     except OSError as error:
-        return _nothing(name, "unreadable", _reason(error))
+        return _nothing(name, "unreadable", reason(error))
+    source = _source(FileStore(path), name, status.st_size, limits)
     hints = _hints(path, name)
-    return _source(
-        FileStore(path), name, status.st_size, limits, hints=hints, mtime=status.st_mtime
+    return replace(
+        source,
+        mtime=status.st_mtime,
+        rank=hints.rank,
+        local_rank=hints.local_rank,
+        task=hints.task,
+        node=hints.node,
+        host=hints.host,
+        attempt=hints.attempt,
+        pid=hints.pid,
     )
 
 
-def _source(
-    store: Store,
-    name: str,
-    size: int,
-    limits: Limits,
-    *,
-    hints: _Hints = _NO_HINTS,
-    mtime: float | None = None,
-    note: str = "",
-) -> Source:
+def _source(store: Store, name: str, size: int, limits: Limits, note: str = "") -> Source:
     try:
         opened = look(store, name, limits)
     except OSError as error:
-        opened = Opened("unreadable", _reason(error), None, "utf-8", 0)
+        opened = Opened("unreadable", reason(error), None, "utf-8", 0)
     notes: list[str] = []
     read = opened.kind in _READ_KINDS
     return Source(
@@ -250,13 +238,6 @@ def _source(
         kind=opened.kind,
         size=size,
         chunks=TextChunks(store, opened, notes, limits) if read else no_chunks,
-        rank=hints.rank,
-        local_rank=hints.local_rank,
-        task=hints.task,
-        node=hints.node,
-        host=hints.host,
-        attempt=hints.attempt,
-        mtime=mtime,
         note="; ".join(part for part in (opened.note, note) if part),
         notes=notes,
     )
@@ -266,7 +247,7 @@ def _nothing(name: str, kind: str, note: str) -> Source:
     return Source(name=name, kind=kind, size=0, chunks=no_chunks, note=note)
 
 
-def _hints(path: Path, name: str) -> _Hints:
+def _hints(path: Path, name: str) -> PathHints:
     # Imported late: parse builds on ingest.
     from diagnose.parse.path import read_path  # noqa: PLC0415
 
@@ -274,22 +255,10 @@ def _hints(path: Path, name: str) -> _Hints:
     # A given folder may lie inside torchrun's attempt_<n>: the name alone would lose it.
     above = len(parts) - len(Path(name).parts)
     attempts = [index for index in range(above) if _ATTEMPT.fullmatch(parts[index])]
-    found = read_path("/".join(parts[attempts[-1] :]) if attempts else name)
-    return _Hints(
-        rank=found.rank,
-        local_rank=found.local_rank,
-        node=found.node,
-        host=found.host,
-        attempt=found.attempt,
-        task=found.task,
-    )
+    return read_path("/".join(parts[attempts[-1] :]) if attempts else name)
 
 
 def _printable(name: str) -> str:
     """A file name which can be printed: undecodable bytes and control characters replaced."""
     name = name.encode(errors="replace").decode()
     return "".join(character if character.isprintable() else "?" for character in name)
-
-
-def _reason(error: OSError) -> str:
-    return (error.strerror or str(error)).lower()

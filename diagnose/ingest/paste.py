@@ -128,7 +128,12 @@ def _unquoted(texts: list[str]) -> list[str]:
         if not any(_LOGGISH.match(match.string, match.end()) for match in matches):
             continue
         depth = Counter(match[1].count(mark) for match in matches).most_common(1)[0][0]
-        marks = re.compile(rf" {{0,3}}(?:{one}){{1,{depth}}}")
+        # `>text` has no space of its own: what follows its mark belongs to the text.
+        spaced = all(
+            match[1].endswith(" ") or match.end() == len(match.string) for match in matches
+        )
+        last = one if spaced else mark
+        marks = re.compile(rf" {{0,3}}(?:{one}){{0,{depth - 1}}}{last}")
         return [_behind(marks, text) for text in texts]
     return texts
 
@@ -162,7 +167,7 @@ _NUMBERS = (
     re.compile(r"\s{0,8}\[(\d{1,7})\](?: |$)"),
     re.compile(r"\s{0,8}(\d{1,7}):(?: |$)"),
     re.compile(r"\s{0,8}(\d{1,7}) ?\| ?"),
-    re.compile(r"\s{0,8}(\d{1,7})(?:\t|  +|\s*$)"),
+    re.compile(r"\s{0,8}(\d{1,7})(?:\t|  |\s*$)"),
 )
 
 
@@ -179,7 +184,10 @@ def _unnumbered(texts: list[str]) -> list[str]:
             continue
         if _are_labels([match.string[match.end() :] for match in matches], numbers[0]):
             continue
-        return [_behind(pattern, text) for text in texts]
+        rest = [_behind(pattern, text) for text in texts]
+        # Columns may stand further apart than the least that tells them apart.
+        gaps = [len(text) - len(text.lstrip(" ")) for text in rest if text.strip()]
+        return [text[min(gaps, default=0) :] for text in rest]
     return texts
 
 
@@ -233,7 +241,8 @@ def _unescaped_markdown(texts: list[str]) -> list[str]:
     escaped = [
         character
         for character in "_[]*#"
-        if f"\\{character}" in whole and not re.search(rf"(?<!\\)\{character}", whole)
+        if re.search(rf"(?<!\\)\\\{character}", whole)
+        and not re.search(rf"(?<!\\)\{character}|\\\\\{character}", whole)
     ]
     if escaped:
         escape = re.compile(rf"\\(?=[{re.escape(''.join(escaped))}])")

@@ -99,3 +99,9 @@ class SpoolStore:
     def open(self) -> Iterator[Reader]:
         """Give a reader; see Store."""
         yield _FdReader(self.file.fileno(), self.size)
+
+
+def reason(error: Exception) -> str:
+    """What an error of reading says, for a note."""
+    text = error.strerror if isinstance(error, OSError) else None
+    return (text or str(error)).lower()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain
@@ -11,7 +12,7 @@ from diagnose.ingest.chunks import CHUNK_LIMIT, line_starts, plain_chunks, strea
 from diagnose.ingest.compress import DEFAULT_LIMITS, Codec, Limits, codec_of, decompress
 from diagnose.ingest.partial import join_partials, partial_form
 from diagnose.ingest.paste import PASTE_LIMIT, normalise
-from diagnose.ingest.raw import Reader, Store
+from diagnose.ingest.raw import Reader, Store, reason
 from diagnose.ingest.sniff import HEAD, describe, encoding_of
 from diagnose.ingest.source import Chunk
 
@@ -45,9 +46,10 @@ class TextChunks:
         """The chunks in order, read anew."""
         try:
             with self.store.open() as reader:
-                yield from _refined(self._cut(reader))
+                chunks = self._cut(reader)
+                yield from _refined(chunks) if self.opened.kind == "text" else chunks
         except OSError as error:
-            self._note(f"reading stopped: {error.strerror or error}")
+            self._note(f"reading stopped: {reason(error)}")
 
     def _cut(self, reader: Reader) -> Iterator[Chunk]:
         opened = self.opened
@@ -142,16 +144,17 @@ def _refined(chunks: Iterator[Chunk]) -> Iterator[Chunk]:
     if form is not None:
         yield from join_partials(chain([first], chunks), form)
         return
-    held, total = [first], len(first.data)
+    held, total = deque([first]), len(first.data)
+    del first  # chunks are large: none is kept longer than it has to be
     while total <= PASTE_LIMIT:
         chunk = next(chunks, None)
         if chunk is None:
-            yield from _unpasted(held)
+            yield from _unpasted(list(held))
             return
         held.append(chunk)
         total += len(chunk.data)
-    yield from held
-    held.clear()
+    while held:
+        yield held.popleft()
     yield from chunks
 
 

@@ -33,8 +33,8 @@ class Source:
     which reader it needs: `text` (logs of any kind, also JSON lines and CRI), `error_json`
     (torch elastic error file), `fr_dump` (Flight Recorder), or why there is nothing to read:
     `empty`, `binary`, `unreadable` (an error) or `skipped` (on purpose). `size` is in bytes as
-    stored, so of the compressed file. `rank`, `local_rank`, `task`, `node`, `host`, `attempt` are
-    what the file's name or folder says, if anything.
+    stored, so of the compressed file. `rank`, `local_rank`, `task`, `node`, `host`, `attempt` and
+    `pid` are what the file's name or folder says, if anything.
 
     `chunks` opens the source anew at each call, never raises, and yields nothing for kinds other
     than text and error_json. `note` tells what was known when the source was found;
@@ -52,6 +52,7 @@ class Source:
     node: int | None = None
     host: str | None = None
     attempt: int | None = None
+    pid: int | None = None
     mtime: float | None = None
     note: str = ""
     notes: list[str] = field(default_factory=list, compare=False)

@@ -29,7 +29,7 @@ _FINGERPRINT = re.compile(
     r"CollectiveFingerPrint\((?:SequenceNumber=\d+(?:, )?)?OpType=\w+"
     r"(?:, TensorShape=\[[\d, ]*\], TensorDtypes=[\w, ]*, TensorDeviceTypes=[\w, =()]*)?\)"
 )
-_OPEN_WORK = re.compile(rb"WorkNCCL\((?![^\n]{0,4096}?Timeout\(ms\)=-?\d+\))")
+_OPEN_WORK = re.compile(rb"WorkNCCL\((?![^\n]{0,1024}?Timeout\(ms\)=-?\d+\))")
 # How a new log line begins; a continuation does not.
 _RECORD = re.compile(
     r"\s*(?:\[|\d{4}-\d\d-\d\d|\d\d:\d\d:\d\d|[EWIF]\d{3,4} "
@@ -153,7 +153,8 @@ def _join_open(rows: list[_Row]) -> list[_Row]:
         if start is not None:
             following = [row[1] for row in rows[index : index + _MAX_CONTINUED]]
             for count in range(1, len(following) + 1):
-                if _RECORD.match(following[count - 1]) or not following[count - 1].strip():
+                row = following[count - 1]
+                if not row.strip() or len(row) > _LONGEST or _RECORD.match(row):
                     break
                 whole = _closed(text[start:], following[:count])
                 if whole is not None:

@@ -57,6 +57,8 @@ def resolve(
     ns = rows["ns"].astype("Int64")
     known = ns.notna().to_numpy()
     values = ns.fillna(0).to_numpy(dtype=np.int64, copy=True)
+    if rows["ns"].dtype.kind == "f":  # a float of today's nanoseconds is exact to 256 of them
+        values = (values + 500) // 1000 * 1000
     boot = _flag(rows["boot"]) & known
     dated = _flag(rows["has_date"]) & known & ~boot
     timed = ~_flag(rows["has_date"]) & known & ~boot
@@ -108,7 +110,7 @@ def _parts(sources: pd.Series[str]) -> dict[str, slice]:
     """Where each source's rows lie (they are sorted by source)."""
     codes, names = pd.factorize(sources)
     starts = np.flatnonzero(np.diff(codes, prepend=-2))
-    ends = [*starts[1:], len(codes)]
+    ends = [*starts[1:], len(codes)][: len(starts)]
     return {
         str(names[codes[start]]): slice(int(start), int(end))
         for start, end in zip(starts, ends, strict=True)

@@ -28,7 +28,7 @@ def nccl(line: str, at: int, prefix: Prefix) -> int:
     if found is None:
         return -1
     host, pid, _, dev, origin, kind = found.groups()
-    if host is None and origin is None:
+    if host is None and "." not in (origin or ""):
         return -1
     if host is not None:
         prefix.host, prefix.pid = host, int(pid)

@@ -62,15 +62,15 @@ def _headline(diagnosis: Diagnosis) -> str:
 
 
 def _verdict(diagnosis: Diagnosis) -> list[str]:
-    bad = diagnosis.verdict in ("hung", "failed")
+    bad, healthy = diagnosis.verdict in ("hung", "failed"), diagnosis.verdict == "healthy"
     who = words.culprits(diagnosis.culprits)
     if not who and bad:
-        who = "the evidence does not name a rank or host"
+        who = "The evidence does not name a rank or host"
     found = diagnosis.collective
     rows = [
         ("Cause", code(diagnosis.root_cause.cause) if bad else ""),
         ("Culprits", escape(words.joined(who, diagnosis.culprits.why)) if who else ""),
-        ("Onset", escape(words.onset(diagnosis.onset))),
+        ("Onset", "" if healthy else escape(words.onset(diagnosis.onset))),
         ("Phase", escape(words.phase(diagnosis.phase)) if diagnosis.phase else ""),
         ("Collective", escape(words.collective(found)) if found else ""),
         ("Longer timeout?", words.longer_timeout(diagnosis) if bad else ""),
@@ -105,8 +105,8 @@ def _details(diagnosis: Diagnosis) -> list[str]:
         _folded(
             "What would settle it",
             "\n".join(
-                f"- {escape(words.sentence(item.what))}"
-                + (f" {escape(item.how)}" if item.how != item.what else "")
+                f"- {escape(item.what)}"
+                + (f": {escape(item.how)}" if item.how != item.what else "")
                 for item in diagnosis.missing_evidence
             ),
         ),

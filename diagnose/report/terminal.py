@@ -135,9 +135,9 @@ def _facts(page: _Page, diagnosis: Diagnosis) -> None:
         page.field("cause", diagnosis.root_cause.cause)
     who = words.culprits(diagnosis.culprits)
     if not who and diagnosis.verdict in ("hung", "failed"):
-        who = "the evidence does not name a rank or host"
+        who = "The evidence does not name a rank or host"
     page.field("culprits" if who else "", words.joined(who, diagnosis.culprits.why))
-    page.field("onset", words.onset(diagnosis.onset))
+    page.field("onset", "" if diagnosis.verdict == "healthy" else words.onset(diagnosis.onset))
     page.field("phase", words.phase(diagnosis.phase) if diagnosis.phase else "")
     page.field("collective", words.collective(diagnosis.collective) if diagnosis.collective else "")
     page.field("job", words.job(diagnosis.job))
@@ -221,7 +221,7 @@ def _missing_evidence(page: _Page, diagnosis: Diagnosis) -> None:
         return
     page.heading("What would settle it")
     for item in diagnosis.missing_evidence:
-        page.paragraph(Text(words.sentence(item.what)), first="  - ")
+        page.paragraph(Text(item.what), first="  - ")
         if item.how != item.what:
             page.paragraph(Text(item.how, style="dim"), first="    ")
 

@@ -29,9 +29,9 @@ KINDS = {
     "stuck_device": "stuck on the GPU",
 }
 RESTART = {
-    "retry": "restart as it is",
-    "retry_elsewhere": "restart on other hosts",
-    "fix_first": "fix first, then restart",
+    "retry": "Restart as it is",
+    "retry_elsewhere": "Restart on other hosts",
+    "fix_first": "Fix first, then restart",
     "none": "",
 }
 PHASES = {
@@ -61,7 +61,7 @@ def fold_ranks(ranks: Iterable[int]) -> str:
 
 def ranks_phrase(ranks: Sequence[int]) -> str:
     """`rank 3` or `ranks 0-6,8`."""
-    return f"rank{'s' if len(set(ranks)) > 1 else ''} {fold_ranks(ranks)}"
+    return f"rank{_s(len(set(ranks)))} {fold_ranks(ranks)}"
 
 
 def names(items: Sequence[str], limit: int = MAX_NAMES) -> str:
@@ -72,13 +72,8 @@ def names(items: Sequence[str], limit: int = MAX_NAMES) -> str:
 
 
 def sentence(text: str) -> str:
-    """`text` with a capital first letter and a full stop, where it lacks them."""
-    if not text:
-        return text
-    first_word = text.split(maxsplit=1)[0]
-    if first_word.isalpha() and first_word.islower():
-        text = text[0].upper() + text[1:]
-    return text if text[-1] in ".!?…:" else f"{text}."
+    """`text` with a full stop where it lacks one. Its case stays: it may start with a command."""
+    return text if not text or text[-1] in ".!?…:" else f"{text}."
 
 
 def joined(*parts: str) -> str:
@@ -97,8 +92,8 @@ def confidence(diagnosis: Diagnosis) -> str:
 
 
 def culprits(found: Culprits) -> str:
-    """Who is to blame: `rank 3 on node7: died`; empty when nobody is named."""
-    ranks = ranks_phrase(found.ranks) if found.ranks else ""
+    """Who is to blame: `Rank 3 on node7: died`; empty when nobody is named."""
+    ranks = ranks_phrase(found.ranks).capitalize() if found.ranks else ""
     hosts = names(found.hosts)
     who = f"{ranks} on {hosts}" if ranks and hosts else ranks or hosts
     return f"{who}: {KINDS[found.kind]}" if who and found.kind else who
@@ -135,7 +130,7 @@ def collective(found: Collective) -> str:
 def longer_timeout(diagnosis: Diagnosis) -> str:
     """The answer to "would a longer timeout help?" as a sentence."""
     return {
-        "yes": "Yes, if it covers the work the other ranks wait for; it does not make that work faster.",
+        "yes": "Yes, if it covers the work that the other ranks wait for.",
         "no": "No: waiting longer would not change the end.",
         "unknown": "The evidence does not tell.",
     }[diagnosis.longer_timeout_helps]
@@ -152,12 +147,12 @@ def restart(diagnosis: Diagnosis) -> str:
 
 def job(facts: JobFacts) -> str:
     """What is known of the job: `8 ranks on 2 hosts, 2 attempts; axolotl, torch 2.3`."""
-    size = []
-    if facts.world_size:
-        size.append(f"{facts.world_size} rank{'s' if facts.world_size > 1 else ''}")
-    if facts.hosts:
-        size.append(f"on {names(facts.hosts, 4)}")
-    parts = [" ".join(size)] if size else []
+    ranks = f"{facts.world_size} rank{_s(facts.world_size)}" if facts.world_size else ""
+    hosts = names(facts.hosts, 4)
+    if ranks and hosts:
+        parts = [f"{ranks} on {hosts}"]
+    else:
+        parts = [ranks] if ranks else [f"host{_s(len(facts.hosts))} {hosts}"] if hosts else []
     if facts.attempts > 1:
         parts.append(f"{facts.attempts} attempts")
     software = [
@@ -230,6 +225,10 @@ def remedy_groups(
         if mine:
             yield heading, list(enumerate(mine, start=number + 1))
             number += len(mine)
+
+
+def _s(count: int) -> str:
+    return "" if count == 1 else "s"
 
 
 def _run(first: int, last: int) -> str:

@@ -111,8 +111,9 @@ def test_no_escape_sequence_is_torn() -> None:
 
 
 PIECES = st.sampled_from(
-    [b"\n", b"\r", b"\r\n", b"\x1b[36m", b"\x1b[0m", b"\x1b]0;t\x07", b"\x1b", b"[", b"\0", b"a", b"bcd",
-     "é".encode(), "▏".encode(), "🏖".encode(), b"\xff", b"]", b"\x1b(B", b"12;3", b"long " * 20]
+    [b"\n", b"\r", b"\r\n", b"\x1b[36m", b"\x1b[0m", b"\x1b]0;t\x07", b"\x1b", b"[", b"\0", b"a",
+     b"bcd", "é".encode(), "▏".encode(), "🏖".encode(), b"\xff", b"]", b"\x1b(B", b"12;3",
+     b"long " * 20]
 )  # fmt: skip
 
 

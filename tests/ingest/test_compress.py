@@ -11,7 +11,7 @@ import zstandard
 from diagnose.ingest.compress import Codec, Limits, codec_of, decompress
 from diagnose.ingest.raw import BytesStore
 
-LOG = b"".join(b"[rank%d]: step %d loss %d\n" % (i % 8, i, i * i % 997) for i in range(60_000))
+LOG = b"".join(b"[rank%d]: step %d loss %d\n" % (i % 8, i, i * i % 997) for i in range(20_000))
 
 
 def zstd(data: bytes) -> bytes:

@@ -47,7 +47,7 @@ def zipped(name: str) -> bytes:
         (b"45%|\xe2\x96\x88 | 1/2\r\x1b[A\x07\n", "text", ""),
         (json.dumps(ERROR).encode(), "error_json", ""),
         (b'{"message": "terminate called", "timestamp": 1795262526}', "error_json", ""),
-        (b'{"message": {"message": "RuntimeError", "extraInfo": {"py_callstack": "Tra', "error_json", ""),
+        (b'{"message": {"message": "x", "extraInfo": {"py_callstack": "Tra', "error_json", ""),
         (pickle.dumps(DUMP, 2), "fr_dump", "Flight Recorder dump (pickle)"),
         (pickle.dumps(DUMP, 4), "fr_dump", "Flight Recorder dump (pickle)"),
         (json.dumps(DUMP, sort_keys=True).encode(), "fr_dump", "Flight Recorder dump (JSON)"),

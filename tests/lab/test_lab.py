@@ -34,6 +34,7 @@ class Case:
     culprits: list[int]
     culprit: str = "0"
     phase: str | None = None
+    attempts: int = 1
     options: dict[str, Any] = field(default_factory=dict)
 
 
@@ -107,6 +108,7 @@ CASES = {
         [1],
         culprit="3,1",
         phase="training",
+        attempts=2,
         options={
             "launcher": ("--max-restarts=1", *C10D),
             "env": {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"},
@@ -160,6 +162,7 @@ def test_fault_is_named(name: str, tmp_path: Path) -> None:
     assert result.root_cause.cause in case.classes, result.to_json()
     assert result.verdict == case.verdict
     assert result.culprits.ranks == case.culprits
+    assert result.job.attempts == case.attempts
     if case.phase is not None:
         assert result.phase == case.phase
 
@@ -169,9 +172,3 @@ def test_port_in_use_is_named(taken_port: int, tmp_path: Path) -> None:
     assert result.root_cause.cause == "rendezvous.port_in_use", result.to_json()
     assert result.verdict == "failed"
     assert result.culprits.ranks == []
-
-
-def test_earlier_attempt_is_counted(tmp_path: Path) -> None:
-    case = CASES["restart with another fault"]
-    folder = run_job(case.fault, tmp_path / "job", culprit=case.culprit, **case.options)
-    assert diagnosed(folder).job.attempts == 2

@@ -26,17 +26,17 @@ HUNG = Diagnosis(
         confidence="high",
     ),
     culprits=Culprits(
-        ranks=[0], hosts=["gpu-a"], kind="slow", why="its progress bar moved until the end"
+        ranks=[0], hosts=["gpu-a"], kind="slow", why="Its progress bar moved until the end"
     ),
     phase="preprocessing",
     onset=Onset("2025-03-08T08:18:22.101234", "1,800,371 ms before the first watchdog line"),
     collective=Collective("default_pg", "ALLREDUCE", 2, joined=[1, 2, 3, 4, 5, 6, 7], missing=[0]),
     longer_timeout_helps="yes",
     causal_chain=[
-        ChainLink("rank 2's watchdog gave up", "2025-03-08T08:48:22.472", 2, "rank2.log", 17),
-        ChainLink("tokenising began", "2025-03-08T08:18:20.5", 0, "rank0.log", 4),
-        ChainLink("the progress bar stood at 9 %", None, 0, "rank0.log", 212),
-        ChainLink("the launcher stopped the job", "2025-03-08T08:49:01", None, "rank2.log", 31),
+        ChainLink("Rank 2's watchdog gave up", "2025-03-08T08:48:22.472", 2, "rank2.log", 17),
+        ChainLink("Tokenising began", "2025-03-08T08:18:20.5", 0, "rank0.log", 4),
+        ChainLink("The progress bar stood at 9 %", None, 0, "rank0.log", 212),
+        ChainLink("The launcher stopped the job", "2025-03-08T08:49:01", None, "rank2.log", 31),
     ],
     evidence=[
         Evidence(
@@ -44,7 +44,7 @@ HUNG = Diagnosis(
             212,
             "Running tokenizer on dataset:   9%|███▊        | 280000/2969526 [29:55<4:48:08, "
             "155.57 examples/s]",
-            "the bar ran as long as the timeout is",
+            "The bar ran as long as the timeout is",
         ),
         Evidence(
             "rank2.log",
@@ -52,18 +52,18 @@ HUNG = Diagnosis(
             "[rank2]:[E ProcessGroupNCCL.cpp:607] [Rank 2] Watchdog caught collective operation "
             "timeout: WorkNCCL(SeqNum=2, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, "
             "Timeout(ms)=1800000) ran for 1800371 milliseconds before timing out.",
-            "waited for a collective of one element, that is, a barrier",
+            "Waited for a collective of one element, that is, a barrier",
         ),
     ],
     alternatives=[
-        Alternative("net.socket", "low", "the ranks had finished collective 1 over the same path"),
-        Alternative("desync.missing_rank", "low", "the log says what rank 0 was doing"),
+        Alternative("net.socket", "low", "The ranks had finished collective 1 over the same path"),
+        Alternative("desync.missing_rank", "low", "The log says what rank 0 was doing"),
     ],
     remedies=[
         RemedyStep(
             "now",
             "Tokenise once on one process, then start training from the saved data set",
-            "no rank waits then, and the work is not lost at the next failure",
+            "No rank waits then, and the work is not lost at the next failure",
             "llamafactory-cli train config.yaml tokenized_path=/data/tokenized",
         ),
         RemedyStep("fix", "Raise the timeout to six hours", "", "ddp_timeout: 21600"),
@@ -75,7 +75,7 @@ HUNG = Diagnosis(
         ),
         RemedyStep("prevent", "Keep the tokenised data set beside the raw one"),
     ],
-    restart=RestartAdvice("fix_first", [], "the same job would time out again"),
+    restart=RestartAdvice("fix_first", [], "The same job would time out again"),
     missing_evidence=[
         MissingEvidence("The log of rank 5", "start with torchrun --redirects 3 --log-dir logs")
     ],
@@ -114,6 +114,7 @@ HEALTHY = Diagnosis(
         "high",
     ),
     phase="shutdown",
+    onset=Onset(None, "No failure in the log."),
     job=JobFacts(world_size=4, ranks_seen=[0, 1, 2, 3], versions={"torch": "2.13.0"}),
 )
 
@@ -125,7 +126,7 @@ UNKNOWN = Diagnosis(
         "Every line seen is aftermath: the ranks lost their connection to one that is not here",
         "low",
     ),
-    alternatives=[Alternative("net.fabric", "low", "no line of the fabric itself")],
+    alternatives=[Alternative("net.fabric", "low", "No line of the fabric itself")],
     missing_evidence=[
         MissingEvidence("The logs of the other ranks", "torchrun --redirects 3 --log-dir logs"),
         MissingEvidence("Where each rank stands", "TORCH_FR_BUFFER_SIZE=2000 in the environment"),

@@ -90,9 +90,9 @@ def test_alike_evidence_is_quoted_once() -> None:
     lines = rendered(replace(HUNG, evidence=evidence), console).splitlines()
     start = lines.index("Evidence")
     assert lines[start + 1 : start + 5] == [
-        "  a.log:4, :9, b.log:1 and 9 more  It timed out.",
+        "  a.log:4, :9, b.log:1 and 9 more  it timed out.",
         "    │ rank 0 ran for 600 ms",
-        "  b.log:5  It timed out.",
+        "  b.log:5  it timed out.",
         "    │ rank 2 died",
     ]
 
@@ -113,6 +113,6 @@ def test_a_chain_over_midnight_shows_dates() -> None:
     lines = rendered(replace(HUNG, causal_chain=chain), console).splitlines()
     start = lines.index("What happened, in order")
     assert lines[start + 1 : start + 3] == [
-        "  2025-01-01 23:50:00  Earlier.",
-        "  2025-01-02 00:10:00  Later.",
+        "  2025-01-01 23:50:00  earlier.",
+        "  2025-01-02 00:10:00  later.",
     ]
