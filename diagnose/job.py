@@ -71,9 +71,11 @@ def read(sources: Sequence[Source], *, patterns: Sequence[str | Path] = ()) -> J
         raise InputError(_nothing_to_read(sources))
     matcher = compile_matcher(catalog)
     scans = [scan_source(source, matcher) for source in readable]
-    notes += [f"{scan.source.name}: {scan.problem}" for scan in scans if scan.problem]
-    if not any(scan.total_lines or scan.edges for scan in scans):
-        raise InputError("the input is empty" if not notes else "; ".join(notes))
+    for scan in scans:
+        later = [note for note in scan.source.notes if note != scan.source.note]
+        notes += [f"{scan.source.name}: {note}" for note in (*later, scan.problem) if note]
+    if not any(scan.edges for scan in scans):
+        raise InputError("; ".join(notes) or "the input is empty")
     return Job(list(sources), scans, catalog, notes)
 
 

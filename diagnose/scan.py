@@ -1,8 +1,9 @@
 """One pass of the catalog over a source's bytes; Python objects only for lines that matched.
 
 The cost of a scan is that of Hyperscan plus what matched. Of a signature that floods a source
-only the first and the last lines are kept (the count stays exact); of thin signatures the first
-in each chunk, and at the end of the source the last of each author.
+only the first and the last lines are kept (the count stays exact). Thin signatures (a line a
+step) are looked for at the start of a source, then only at both ends of each chunk, and at its end
+the last line of each author is found exactly: a log's middle costs one automaton.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import re
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from diagnose.catalog.matcher import Matcher
 from diagnose.ingest.source import Chunk, Source
@@ -23,6 +24,10 @@ _HEAD = 512
 # Lines kept of one pattern in one source: this many from its start and from its end.
 KEEP_FIRST = 2000
 KEEP_LAST = 1000
+# Thin signatures: so much of a source's start is searched in full, then so much of each chunk's
+# start and end.
+THIN_FULL = 16 << 20
+THIN_SAMPLE = 64 << 10
 _EDGE_LINES = 4
 
 # What sets the authors of interleaved lines apart, without parsing them: launcher and rank tags.
@@ -50,8 +55,8 @@ class Line:
 class SourceScan:
     """What one source gave: matched lines in order, exact counts, its first and last lines.
 
-    `counts` maps signature numbers to the number of lines (in thin signatures: of chunks) they
-    matched. `edges` holds the first and the last few non-empty lines, matched or not.
+    `counts` maps signature numbers to the number of lines they matched (of thin signatures: of
+    lines kept). `edges` holds the first and the last few non-empty lines, matched or not.
     """
 
     source: Source
@@ -64,8 +69,9 @@ class SourceScan:
 
 @dataclass(frozen=True, slots=True)
 class _Raw:
-    """A matched segment before anything was decoded."""
+    """A matched segment before anything was decoded; `place` orders it in the clean bytes."""
 
+    place: int
     line: int
     offset: int
     data: bytes
@@ -78,32 +84,35 @@ def scan_source(source: Source, matcher: Matcher) -> SourceScan:
     kept: list[_Raw] = []
     flood: dict[int, deque[_Raw]] = {}
     seen: Counter[int] = Counter()
-    thin = {n for n, p in enumerate(matcher.patterns) if matcher.signatures[p.signature].thin}
     # The last two chunks in which a thin signature matched: where every author's last word is.
-    recent: deque[Chunk] = deque(maxlen=2)
+    recent: deque[tuple[int, Chunk]] = deque(maxlen=2)
     last: Chunk | None = None
+    read = 0
     try:
         for chunk in source.chunks():
             if last is None:
                 result.edges += _edge_lines(chunk, first=True)
             last = chunk
-            hits = matcher.scan(chunk.data)
-            for raw in _segments(chunk, hits):
+            for raw in _segments(chunk, matcher.scan(chunk.data), read):
                 first = raw.patterns[0]
                 seen[first] += 1
                 if seen[first] <= KEEP_FIRST:
                     kept.append(raw)
                 else:
                     flood.setdefault(first, deque(maxlen=KEEP_LAST)).append(raw)
-            if any(number in thin for number, _ in hits):
-                recent.append(chunk)
-            result.total_lines = chunk.first_line - 1 + chunk.data.count(b"\n")
-            if chunk.lines:
-                result.total_lines = chunk.lines[-1]
+            progress = _thin_hits(chunk.data, matcher, whole=read < THIN_FULL)
+            if progress:
+                kept += _segments(chunk, progress, read)
+                recent.append((read, chunk))
+            read += len(chunk.data)
+            result.total_lines = max(
+                result.total_lines,
+                max(chunk.lines) if chunk.lines else chunk.first_line - 1 + _lines(chunk.data),
+            )
     except (OSError, EOFError, ValueError) as error:
         result.problem = f"reading stopped: {error}"
-    for chunk in recent:
-        kept += _last_per_author(chunk, matcher.scan_thin(chunk.data))
+    for start, chunk in recent:
+        kept += _last_per_author(chunk, matcher.scan_thin(chunk.data, every=True), start)
     for queue in flood.values():
         kept += queue
     if last is not None:
@@ -119,8 +128,27 @@ def _uncounted(seen: Counter[int], flood: dict[int, deque[_Raw]]) -> dict[int, i
     return {number: seen[number] - KEEP_FIRST - len(flood[number]) for number in flood}
 
 
-def _segments(chunk: Chunk, hits: Iterable[tuple[int, int]]) -> Iterator[_Raw]:
-    """The segments (lines, cut at carriage returns too) around the hits, in order."""
+def _lines(data: bytes) -> int:
+    """Lines in a piece of a source, an unfinished last one included."""
+    return data.count(b"\n") + (not data.endswith(b"\n"))
+
+
+def _thin_hits(data: bytes, matcher: Matcher, *, whole: bool) -> list[tuple[int, int]]:
+    """The first match of each thin pattern in a chunk, or at both its ends."""
+    if whole or len(data) <= 2 * THIN_SAMPLE:
+        return matcher.scan_thin(data)
+    tail = data.rfind(b"\n", 0, -THIN_SAMPLE) + 1
+    if len(data) - tail > 2 * THIN_SAMPLE:
+        tail = len(data) - THIN_SAMPLE
+    late = [(number, tail + to) for number, to in matcher.scan_thin(data[tail:])]
+    return [*matcher.scan_thin(data[:THIN_SAMPLE]), *late]
+
+
+def _segments(chunk: Chunk, hits: Iterable[tuple[int, int]], read: int) -> Iterator[_Raw]:
+    """The segments (lines, cut at carriage returns too) around the hits, in order.
+
+    `read` is the number of clean bytes of the source before this chunk.
+    """
     data = chunk.data
     counted_to, newlines = 0, 0
     start = end = first = -1
@@ -133,13 +161,13 @@ def _segments(chunk: Chunk, hits: Iterable[tuple[int, int]]) -> Iterator[_Raw]:
         if patterns:
             newlines += data.count(b"\n", counted_to, start)
             counted_to = start
-            yield _raw(chunk, start, end, newlines, patterns, first)
+            yield _raw(chunk, start, end, newlines, patterns, first, read)
         start, end = _bounds(data, to)
         first = to
         patterns = [number]
     if patterns:
         newlines += data.count(b"\n", counted_to, start)
-        yield _raw(chunk, start, end, newlines, patterns, first)
+        yield _raw(chunk, start, end, newlines, patterns, first, read)
 
 
 def _bounds(data: bytes, to: int) -> tuple[int, int]:
@@ -155,7 +183,7 @@ def _bounds(data: bytes, to: int) -> tuple[int, int]:
 
 
 def _raw(
-    chunk: Chunk, start: int, end: int, newlines: int, patterns: list[int], to: int
+    chunk: Chunk, start: int, end: int, newlines: int, patterns: list[int], to: int, read: int
 ) -> _Raw:
     """A segment, cut to its start and the surroundings of its first match if it is long."""
     if chunk.lines is not None:
@@ -171,10 +199,10 @@ def _raw(
         low = max(start + _HEAD, to - TEXT_LIMIT // 2)
         high = min(end, low + TEXT_LIMIT - _HEAD)
         data = data[:_HEAD] + b" ... " + chunk.data[low:high]
-    return _Raw(line, offset, data, tuple(patterns))
+    return _Raw(read + start, line, offset, data, tuple(patterns))
 
 
-def _last_per_author(chunk: Chunk, hits: list[tuple[int, int]]) -> list[_Raw]:
+def _last_per_author(chunk: Chunk, hits: list[tuple[int, int]], read: int) -> list[_Raw]:
     """The last segment of every (author, pattern) among the hits of a chunk."""
     wanted: dict[tuple[bytes, int], int] = {}
     data = chunk.data
@@ -183,17 +211,17 @@ def _last_per_author(chunk: Chunk, hits: list[tuple[int, int]]) -> list[_Raw]:
         tag = _AUTHOR.match(data, newline + 1, newline + 129)
         wanted.setdefault((tag.group() if tag else b"", number), to)
     chosen = sorted((to, number) for (_, number), to in wanted.items())
-    return list(_segments(chunk, [(number, to) for to, number in chosen]))
+    return list(_segments(chunk, [(number, to) for to, number in chosen], read))
 
 
 def _confirm(kept: list[_Raw], matcher: Matcher, counts: Counter[int]) -> Iterator[Line]:
     """Decode, peel and confirm the kept segments, each place once, in the order of the source."""
-    kept.sort(key=lambda raw: (raw.offset, raw.line))
+    kept.sort(key=lambda raw: raw.place)
     merged: list[_Raw] = []
     for raw in kept:
-        if merged and (merged[-1].offset, merged[-1].line) == (raw.offset, raw.line):
+        if merged and merged[-1].place == raw.place:
             both = dict.fromkeys((*merged[-1].patterns, *raw.patterns))
-            merged[-1] = _Raw(raw.line, raw.offset, raw.data, tuple(both))
+            merged[-1] = replace(raw, patterns=tuple(both))
         else:
             merged.append(raw)
     for raw in merged:

@@ -82,6 +82,8 @@ def build(scans: Sequence[SourceScan], signatures: Sequence[Signature]) -> pd.Da
     if not rows:
         return _typed(pd.DataFrame(columns=[*COLUMNS]))
     frame = pd.DataFrame(rows)
+    # Nanoseconds do not fit a float column, which None among integers would make of it.
+    frame["ns"] = pd.array([row["ns"] for row in rows], dtype="Int64")
     frame["time"] = resolve(frame[["source", "line", *_STAMP_COLUMNS]])
     frame = _ordered(frame)
     frame["attempt"] = _attempts(frame)
@@ -325,7 +327,7 @@ def _typed(frame: pd.DataFrame) -> pd.DataFrame:
     for column in _CATEGORIES:
         frame[column] = frame[column].astype("category")
     frame["text"] = frame["text"].astype("str")
-    frame["ends_phase"] = frame["ends_phase"].fillna(False).astype(bool)
+    frame["ends_phase"] = frame["ends_phase"].map(lambda flag: flag is True).astype(bool)
     frame["repeated"] = pd.to_numeric(frame["repeated"]).fillna(1).astype("int64")
     return frame
 

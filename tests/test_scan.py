@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diagnose import scan
-from diagnose.catalog.matcher import Matcher, compile_database, hyperscan_form, pattern_flags, patterns_of
+from diagnose.catalog.matcher import matcher_of
 from diagnose.catalog.schema import Catalog, Signature
 from diagnose.ingest.source import Chunk, Source
 
@@ -18,21 +18,7 @@ UNLESS = Signature("t.unless", "", "effect", ["closed by peer"], unless=["gracef
 ALL = [ERROR, ANCHORED, STEP, UNLESS]
 
 
-def matcher() -> Matcher:
-    patterns = patterns_of(ALL)
-
-    def build(tail: bool) -> object:
-        chosen = [(n, p) for n, p in enumerate(patterns) if ALL[p.signature].thin or not tail]
-        return compile_database(
-            [hyperscan_form(p.expression) for _, p in chosen],
-            [n for n, _ in chosen],
-            [pattern_flags(p, thin=ALL[p.signature].thin and not tail) for _, p in chosen],
-        )
-
-    return Matcher(Catalog(ALL, [], {}, "t"), (build(False), build(True)))
-
-
-MATCHER = matcher()
+MATCHER = matcher_of(Catalog(ALL, [], {}, "t"))
 
 
 def source(*chunks: bytes) -> Source:

@@ -5,15 +5,19 @@ from __future__ import annotations
 import fnmatch
 import re
 import sys
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import hyperscan as hs
 import regex
 
-from diagnose.catalog.load import CatalogError, default_dir, read_catalog
-from diagnose.catalog.load import _files as catalog_files
+from diagnose.catalog.load import (
+    CatalogError,
+    catalog_files,
+    default_dir,
+    entries_of,
+    read_catalog,
+)
 from diagnose.catalog.matcher import (
     Matcher,
     compile_database,
@@ -30,25 +34,40 @@ _REFERENCE = re.compile(r"https?://\S+\Z")
 
 def check(extra_dirs: Sequence[Path] = ()) -> list[str]:
     """Every problem of the shipped catalog and `extra_dirs`, one line each; empty when clean."""
+    found: list[str] = []
+    files = []
     try:
-        catalog = read_catalog(list(catalog_files([default_dir(), *extra_dirs])), "check")
+        for directory in (default_dir(), *extra_dirs):
+            here = list(catalog_files([directory]))
+            found += _repeated(here)
+            files += here
+        catalog = read_catalog(files, "check")
     except CatalogError as error:
         return [str(error)]
-    return list(problems(catalog))
+    return [*found, *problems(catalog)]
+
+
+def _repeated(files: Sequence[tuple[Path, bytes]]) -> Iterator[str]:
+    """Ids that one directory gives to two entries: the later file would win in silence."""
+    seen: dict[str, Path] = {}
+    for path, data in files:
+        for entry in entries_of(path, data):
+            if entry.id in seen:
+                yield f"{path}: {entry.id}: the id is taken in {seen[entry.id]}"
+            seen[entry.id] = path
 
 
 def problems(catalog: Catalog) -> Iterator[str]:
     """What is wrong with a loaded catalog (with its examples)."""
-    ids = Counter([*(s.id for s in catalog.signatures), *(i.id for i in catalog.known_issues)])
-    yield from (f"{id_}: the id appears {n} times" for id_, n in ids.items() if n > 1)
+    ids = {s.id for s in catalog.signatures} | {i.id for i in catalog.known_issues}
     usable = []
     for signature in catalog.signatures:
-        found = list(_signature_problems(signature, catalog, set(ids)))
+        found = list(_signature_problems(signature, catalog, ids))
         yield from found
         if not any("not linear" in p or "does not compile" in p for p in found):
             usable.append(signature)
     for issue in catalog.known_issues:
-        yield from _known_issue_problems(issue, catalog, set(ids))
+        yield from _known_issue_problems(issue, catalog, ids)
     for cause in catalog.classes.values():
         if not cause.remedies and cause.id not in ("none", "unknown"):
             yield f"{cause.id}: a cause class needs remedies"
@@ -130,7 +149,7 @@ def _expression_problems(name: str, expression: str, ignore_case: bool) -> Itera
         yield f"{name}: ^ only at the start of a pattern: {expression}"
     pattern = patterns_of([Signature(name, "", "context", [expression], ignore_case=ignore_case)])
     try:
-        compile_database([hyperscan_form(expression)], [0], [pattern_flags(pattern[0], thin=False)])
+        compile_database([hyperscan_form(expression)], [0], [pattern_flags(pattern[0], first=False)])
     except hs.error as error:
         yield f"{name}: not linear-time (Hyperscan: {error}): {expression}"
 
@@ -138,7 +157,7 @@ def _expression_problems(name: str, expression: str, ignore_case: bool) -> Itera
 def _example_problems(signatures: Sequence[Signature]) -> Iterator[str]:
     catalog = Catalog(list(signatures), [], {}, "check")
     numbered = patterns_of(signatures)
-    flags = [pattern_flags(p, thin=False) for p in numbered]
+    flags = [pattern_flags(p, first=False) for p in numbered]
     try:
         database = compile_database(
             [hyperscan_form(p.expression) for p in numbered], range(len(numbered)), flags
@@ -146,7 +165,7 @@ def _example_problems(signatures: Sequence[Signature]) -> Iterator[str]:
     except hs.error as error:
         yield f"catalog: the patterns do not compile together: {error}"
         return
-    matcher = Matcher(catalog, (database, database))
+    matcher = Matcher(catalog, [database] * 3)
     for index, signature in enumerate(signatures):
         if signature.examples is None:
             continue

@@ -43,14 +43,14 @@ def default_dir() -> Path:
     return installed if installed.is_dir() else Path(__file__).parents[2] / "patterns"
 
 
-def load_catalog(extra_dirs: Sequence[Path] = ()) -> Catalog:
-    """The shipped catalog plus the entries of `extra_dirs`.
+def load_catalog(extra_dirs: Sequence[Path] = (), *, examples: bool = False) -> Catalog:
+    """The shipped catalog plus the entries of `extra_dirs`, with their examples if asked for.
 
     An entry of a later directory replaces an earlier one of the same id. Raises CatalogError.
     """
-    files = list(_files([default_dir(), *extra_dirs]))
+    files = list(catalog_files([default_dir(), *extra_dirs]))
     revision = _revision(files)
-    cached = _read_cache(revision)
+    cached = None if examples else _read_cache(revision)
     if cached is not None:
         return cached
     catalog = read_catalog(files, revision)
@@ -100,7 +100,13 @@ def read_private(path: Path) -> bytes | None:
         return None
 
 
-def _files(dirs: Iterable[Path]) -> Iterator[tuple[Path, bytes]]:
+def entries_of(path: Path, data: bytes) -> list[Any]:
+    """The entries of one catalog file, in order."""
+    return [entry for _, _, entry in _read_file(path, data)]
+
+
+def catalog_files(dirs: Iterable[Path]) -> Iterator[tuple[Path, bytes]]:
+    """Every YAML file of the directories (or the files themselves) with its bytes."""
     for directory in dirs:
         if directory.is_file():
             paths = [directory]

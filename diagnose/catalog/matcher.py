@@ -1,8 +1,8 @@
 """The compiled catalog: one Hyperscan automaton over raw bytes, `regex` on what it found.
 
 Hyperscan tells where a pattern ends; the line around it is then searched again with `regex`,
-which confirms the match and gives the captures. Thin signatures (one line a step) report only
-their first match in a block, so that a progress line costs nothing; `tail` finds all of them.
+which confirms the match and gives the captures. Thin signatures (one line a step) have automata
+of their own: they match everywhere, and would slow the search for everything else fourfold.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from diagnose.catalog.schema import Catalog, Signature
 
 # A search that takes longer than this on one line is given up: no line may stall the tool.
 MATCH_TIMEOUT_S = 0.02
+DATABASES = ("bulk", "thin-first", "thin-all")
 
 _GROUP_NAME = re.compile(r"\(\?P<\w+>")
 _GREEDY_TAIL = re.compile(
@@ -41,18 +42,18 @@ class Pattern:
 class Matcher:
     """Finds the catalog's patterns in blocks of bytes. Build with `compile_matcher`."""
 
-    def __init__(self, catalog: Catalog, databases: tuple[hs.Database, hs.Database]) -> None:
+    def __init__(self, catalog: Catalog, databases: Sequence[hs.Database]) -> None:
         self.signatures = catalog.signatures
         self.patterns = patterns_of(catalog.signatures)
-        self._bulk, self._tail = databases
+        self._bulk, self._thin_first, self._thin_all = databases
 
     def scan(self, data: bytes) -> list[tuple[int, int]]:
-        """All (pattern number, end offset) in `data`, thin patterns once, ordered by offset."""
+        """All (pattern number, end offset) in `data` but of thin patterns, ordered by offset."""
         return _collect(self._bulk, data)
 
-    def scan_thin(self, data: bytes) -> list[tuple[int, int]]:
-        """All (pattern number, end offset) of the thin patterns in `data`."""
-        return _collect(self._tail, data)
+    def scan_thin(self, data: bytes, *, every: bool = False) -> list[tuple[int, int]]:
+        """(pattern number, end offset) of thin patterns: the first of each, or every one."""
+        return _collect(self._thin_all if every else self._thin_first, data)
 
     def confirm(self, pattern: int, line: str, message: str) -> dict[str, str] | None:
         """The captures of pattern number `pattern` on a clean line, or None if it is no match."""
@@ -78,14 +79,19 @@ class Matcher:
 def compile_matcher(catalog: Catalog) -> Matcher:
     """The matcher of a catalog, from the cache when this revision was compiled before."""
     databases = []
-    for name, thin_only in (("bulk", False), ("tail", True)):
+    for name in DATABASES:
         path = cache_dir() / f"{name}-{catalog.revision}-{version('hyperscan')}.hs"
         database = _load(read_private(path))
         if database is None:
-            database = _build(catalog.signatures, thin_only)
+            database = build_database(catalog.signatures, name)
             write_private(path, hs.dumpb(database))
         databases.append(database)
-    return Matcher(catalog, (databases[0], databases[1]))
+    return Matcher(catalog, databases)
+
+
+def matcher_of(catalog: Catalog) -> Matcher:
+    """The matcher of a catalog, compiled anew."""
+    return Matcher(catalog, [build_database(catalog.signatures, name) for name in DATABASES])
 
 
 def patterns_of(signatures: Sequence[Signature]) -> list[Pattern]:
@@ -125,26 +131,27 @@ def compile_database(
     return database
 
 
-def pattern_flags(pattern: Pattern, *, thin: bool) -> int:
-    """Hyperscan flags of one pattern; `thin` reports its first match in a block only."""
+def pattern_flags(pattern: Pattern, *, first: bool) -> int:
+    """Hyperscan flags of one pattern; `first` reports its first match in a block only."""
     flags = int(hs.HS_FLAG_MULTILINE)
     if pattern.ignore_case:
         flags |= hs.HS_FLAG_CASELESS
-    if thin:
+    if first:
         flags |= hs.HS_FLAG_SINGLEMATCH
     return flags
 
 
-def _build(signatures: Sequence[Signature], thin_only: bool) -> hs.Database:
+def build_database(signatures: Sequence[Signature], name: str) -> hs.Database:
+    """One of DATABASES: all that is not thin, or the thin with their first or all matches."""
     chosen = [
         (number, pattern)
         for number, pattern in enumerate(patterns_of(signatures))
-        if signatures[pattern.signature].thin or not thin_only
+        if signatures[pattern.signature].thin == (name != "bulk")
     ]
     return compile_database(
         [hyperscan_form(pattern.expression) for _, pattern in chosen] or [b"\\x00never\\x00"],
         [number for number, _ in chosen] or [0],
-        [pattern_flags(p, thin=signatures[p.signature].thin and not thin_only) for _, p in chosen]
+        [pattern_flags(pattern, first=name == "thin-first") for _, pattern in chosen]
         or [0],
     )
 

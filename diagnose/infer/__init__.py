@@ -27,7 +27,7 @@ from diagnose.infer.candidates import Candidate
 from diagnose.infer.collectives import Stall, Wait, fold_ranks, stalls
 from diagnose.infer.facts import Facts, gather
 from diagnose.infer.issues import Situation, known
-from diagnose.infer.onset import Activity, Start, find_activity, find_onset
+from diagnose.infer.onset import Activity, Start, find_activity, find_onset, finished_bars
 from diagnose.infer.ranking import THRESHOLD, borrow_culprits, confidence, merge, rank
 from diagnose.infer.said import exits, stated
 from diagnose.infer.stalled import inferred, unfinished_gathering
@@ -65,8 +65,7 @@ def diagnose(job: Job) -> Diagnosis:
         return _quiet(frame, catalog, about, job)
 
     found = _stalls(frame, facts)
-    first_effect = _first_effect(frame)
-    candidates = [*stated(frame, catalog, first_effect, facts.world_size), *exits(frame, catalog)]
+    candidates = [*stated(frame, catalog, facts.world_size), *exits(frame, catalog)]
     first = _first_failure(frame, failures, candidates)
     start = find_onset(frame, first)
     waiting = {rank for stall in found for rank in stall.joined if rank >= 0}
@@ -195,11 +194,6 @@ def _ms(times: pd.Series, rank_: int) -> int | None:
     return None if value is None or pd.isna(value) else int(value)
 
 
-def _first_effect(frame: pd.DataFrame) -> int | None:
-    rows = frame[frame["tells"].isin(["timeout", "teardown"])]
-    return int(rows.index[0]) if len(rows) else None
-
-
 def _first_failure(
     frame: pd.DataFrame, failures: pd.DataFrame, candidates: list[Candidate]
 ) -> int | None:
@@ -276,7 +270,8 @@ def _phase(frame: pd.DataFrame, winner: Candidate, activity: Activity, start: St
 
 
 def _last_phase(frame: pd.DataFrame) -> str | None:
-    phases = frame.loc[frame["kind"].isin(["phase", "progress"]), "phase"].dropna()
+    marks = frame[frame["kind"].isin(["phase", "progress"])]
+    phases = marks.loc[~finished_bars(marks), "phase"].dropna()
     return str(phases.iloc[-1]) if len(phases) else None
 
 

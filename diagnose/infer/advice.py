@@ -49,7 +49,7 @@ def longer_timeout(winner: Candidate, catalog: Catalog, activity: Activity) -> A
     """Would a longer timeout help? Yes only if the late rank is known to be moving."""
     answer = catalog.classes[winner.cause].longer_timeout
     if answer == "yes" and winner.cause.startswith(_MOVING_CLASSES):
-        return "yes" if activity.moving or activity.frame or winner.sure else "unknown"
+        return "yes" if activity.moving and activity.bar else "unknown"
     return answer
 
 
@@ -82,7 +82,7 @@ def capture_next(
         )
     for line in catalog.classes[winner.cause].capture:
         what, _, how = line.partition(": ")
-        wanted.append(MissingEvidence(what, how) if how else MissingEvidence(line, line))
+        wanted.append(MissingEvidence(what, how))
     return wanted[:5]
 
 

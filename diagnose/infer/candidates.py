@@ -51,7 +51,10 @@ EXPLAINS: dict[str, tuple[str, ...]] = {
     "crash.cuda_error": (*_SOFT, "crash.native", "net.*", *_WAITS),
     "crash.native": (*_SOFT, "net.*", *_WAITS),
     "crash.killed": ("crash.exception", "net.*", *_WAITS),
-    "crash.exception": ("net.socket", "net.fabric", "crash.killed", *_WAITS),
+    "crash.exception": (
+        "net.socket", "net.fabric", "crash.killed", "desync.missing_rank", "slow.*",
+        "data.preparation", "rendezvous.timeout", "stall.host",
+    ),
     "hw.gpu": (*_SOFT, "crash.cuda_error", "crash.native", "net.*", "env.config", *_WAITS),
     "hw.node": (
         *_SOFT, "net.*", "rendezvous.*", "crash.native", "scheduler.preempted", *_WAITS,

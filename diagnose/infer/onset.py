@@ -21,6 +21,7 @@ class Activity:
 
     `moving`: an unfinished bar or begun phase of work that one rank does while others wait.
     `spans_wait`: its own clock covers at least half of the wait, which ties the two together.
+    `bar`: it is a progress bar that had begun to move; `frame`: a stack shows it.
     """
 
     phase: str | None = None
@@ -30,6 +31,7 @@ class Activity:
     rank: int | None = None
     what: str | None = None
     frame: bool = False
+    bar: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,8 @@ def find_activity(
     """
     marks = frame[frame["kind"].isin(["phase", "progress"])]
     if end is not None:
-        marks = marks[(marks.index <= end) | _same_line(marks, frame, end)]
+        marks = marks[(marks.index <= end) | _same_line(marks, frame, end) | _untimed(marks, frame, end)]
+    marks = _latest_bars(marks)
     wait_ms = frame.loc[(frame["tells"] == "timeout").fillna(False), "elapsed_ms"].max()
     bars = _unfinished(marks)
     if pd.notna(wait_ms) and len(bars):
@@ -97,6 +100,21 @@ def find_activity(
     if last.ends_phase:
         return Activity("training" if last.phase != "shutdown" else "shutdown", int(last.name))
     return _activity(last)
+
+
+def _untimed(marks: pd.DataFrame, frame: pd.DataFrame, end: int) -> pd.Series:
+    """Markers of other sources without any time: nothing says that they came after the failure."""
+    timed = frame.loc[frame["time"].notna(), "source"].unique()
+    return ~marks["source"].isin([*timed, frame.loc[end, "source"]])
+
+
+def _latest_bars(marks: pd.DataFrame) -> pd.DataFrame:
+    """Of each progress bar only its last state."""
+    bars = marks[marks["elapsed_ms"].notna()]
+    what = bars["fields"].map(lambda fields: fields.get("what", ""))
+    author = [bars["source"], bars["rank"].astype(object).fillna(-1), bars["signature"], what]
+    last = bars.groupby(author, observed=True, sort=False).tail(1)
+    return marks[marks["elapsed_ms"].isna() | marks.index.isin(last.index)]
 
 
 def _same_line(marks: pd.DataFrame, frame: pd.DataFrame, end: int) -> pd.Series:
@@ -122,13 +140,17 @@ def _percent(fields: dict[str, str]) -> float:
 
 def _last_marker(marks: pd.DataFrame) -> pd.Series | None:
     """The last marker; plain step lines only count where no phase began after them."""
-    phased = marks[marks["phase"].notna()]
-    done = phased["elapsed_ms"].notna() & (phased["fields"].map(_percent) >= 100)
-    if (phased["phase"] == "training").any() or not done.all():
-        phased = phased[~(done & (phased["phase"] != "training"))]
-    if phased.empty:
-        return marks.iloc[-1] if len(marks) else None
-    return phased.iloc[-1]
+    phased = marks[marks["phase"].notna() & ~finished_bars(marks)]
+    if len(phased):
+        return phased.iloc[-1]
+    steps = marks[marks["phase"].isna()]
+    return steps.iloc[-1] if len(steps) else None
+
+
+def finished_bars(marks: pd.DataFrame) -> pd.Series:
+    """Bars of set-up work that reached 100 %: their phase is over."""
+    done = marks["elapsed_ms"].notna() & (marks["fields"].map(_percent) >= 100)
+    return done & (marks["phase"].astype(object) != "training")
 
 
 def _open(marks: pd.DataFrame, mark: pd.Series) -> bool:
@@ -161,4 +183,5 @@ def _activity(
         rank=None if pd.isna(rank) else int(rank),
         what=row["fields"].get("what"),
         frame=frame,
+        bar=bool(pd.notna(row["elapsed_ms"]) and _percent(row["fields"]) < 100),
     )

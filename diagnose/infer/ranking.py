@@ -100,7 +100,15 @@ def borrow_culprits(ranked: list[Candidate], frame: pd.DataFrame) -> None:
     the only rank with an exception or a telling exit of its own does.
     """
     winner = ranked[0]
-    if winner.ranks or winner.inferred or not winner.cause.startswith(_STRIKES):
+    if winner.ranks or winner.inferred:
+        return
+    if winner.cause.startswith("slow."):
+        waited_for = next((c for c in ranked[1:] if c.ranks and c.kind == "slow"), None)
+        if waited_for is not None:
+            winner.ranks, winner.kind = waited_for.ranks, "slow"
+            winner.why = waited_for.why
+        return
+    if not winner.cause.startswith(_STRIKES):
         return
     for other in ranked[1:]:
         struck = other.cause.startswith("crash.") and other.ranks and explains(winner, other)

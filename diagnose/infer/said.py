@@ -18,13 +18,19 @@ _RETROSPECTIVE = (
     "hw.", "crash.host_oom", "crash.gpu_oom", "crash.cuda_error", "crash.native", "net.shm",
     "checkpoint.", "desync.",
 )  # fmt: skip
+# An exception of one rank alone, before anything else: what the rank died of.
+_OWN_EXCEPTION = 3.6
+# Clocks of two hosts are not trusted to agree better than this.
+_CLOCK_SLACK = pd.Timedelta(seconds=2)
 _ENDINGS = ("scheduler.", "user.", "crash.killed")
 
 
 def stated(
-    frame: pd.DataFrame, catalog: Catalog, first_effect: int | None, world: int | None
+    frame: pd.DataFrame, catalog: Catalog, world: int | None
 ) -> list[Candidate]:
     """One candidate per cause signature that matched."""
+    first_wait = _first(frame, ("timeout",))
+    first_effect = _first(frame, ("timeout", "teardown"))
     signatures = {signature.id: signature for signature in catalog.signatures}
     rows = frame[(frame["role"] == "cause").fillna(False)]
     gpus = gpu_ranks(frame)
@@ -32,12 +38,16 @@ def stated(
     for id_, group in rows.groupby("signature", observed=True, sort=False):
         signature = signatures[str(id_)]
         first = int(group.index[0])
-        late = first_effect is not None and first > first_effect
+        # Launchers stop processes before they print why; only a wait comes before an ending.
+        limit = first_wait if signature.cause.startswith(_ENDINGS) else first_effect
+        late = limit is not None and _after(frame, first, limit)
         score = _SCORE[signature.strength] - (0.5 if signature.generic else 0.0)
         score -= _lateness(signature.cause, late)
         if _recovered(frame, group):
             score -= 3.0
         ranks, hosts = culprits_of(signature, group, world, gpus)
+        if signature.tells == "exception" and not late and len(ranks) == 1:
+            score = max(score, _OWN_EXCEPTION)
         title = catalog.classes[signature.cause].title if signature.cause else signature.title
         found.append(
             Candidate(
@@ -59,6 +69,22 @@ def stated(
             )
         )
     return found
+
+
+def _first(frame: pd.DataFrame, tells: tuple[str, ...]) -> int | None:
+    rows = frame.index[frame["tells"].isin(tells)]
+    return int(rows[0]) if len(rows) else None
+
+
+def _after(frame: pd.DataFrame, row: int, other: int) -> bool:
+    """Whether `row` surely came after `other`: later in the same source, or by both clocks."""
+    if row <= other:
+        return False
+    a, b = frame.loc[row], frame.loc[other]
+    if a["source"] == b["source"]:
+        return True
+    gap = a["time"] - b["time"]
+    return bool(pd.notna(gap) and gap > _CLOCK_SLACK)
 
 
 def _lateness(cause: str, late: bool) -> float:

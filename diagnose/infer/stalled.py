@@ -13,6 +13,7 @@ from diagnose.diagnosis import CulpritKind
 from diagnose.infer.candidates import Candidate
 from diagnose.infer.collectives import Stall, fold_ranks
 from diagnose.infer.onset import Activity
+from diagnose.infer.stances import stances
 
 # The class that explains a wait for one rank, by what that rank was busy with.
 _BUSY_CLASS = {
@@ -31,6 +32,7 @@ _DOING = {
 }
 # Collectives this early in a group belong to set-up: barriers around data preparation.
 _EARLY_SEQ = 5
+_BEYOND_TRAINING = ("evaluation", "checkpoint", "shutdown")
 
 
 def inferred(
@@ -40,6 +42,9 @@ def inferred(
     candidates = []
     ended = frame[(frame["tells"] == "finished").fillna(False)]
     finished = {int(rank) for rank in ended["rank"].dropna()}
+    ahead = _ahead(frame, catalog)
+    if ahead is not None:
+        candidates.append(ahead)
     for stall in found:
         if stall.shape in ("mismatch", "conditional", "shifted"):
             candidates.append(_mismatch(stall, activity, catalog))
@@ -105,6 +110,8 @@ def _waiting(stall: Stall, activity: Activity, catalog: Catalog, finished: set[i
         return _uneven(stall, done, catalog)
     if stall.shape == "all_joined" and not activity.moving:
         return _joined(stall, catalog)
+    if stall.proven and stall.missing and activity.rank not in (None, *stall.missing):
+        busy = None  # the busy rank joined: it is not the one the others wait for
     if busy and (activity.moving or activity.frame):
         doing = _DOING[activity.phase or ""]
         subject = fold_ranks(who, prefix=True).capitalize() if who else "One rank"
@@ -127,6 +134,27 @@ def _waiting(stall: Stall, activity: Activity, catalog: Catalog, finished: set[i
         candidate.why = "the only rank without a timeout" if who else ""
         return candidate
     return _absent(stall, who, catalog)
+
+
+def _ahead(frame: pd.DataFrame, catalog: Catalog) -> Candidate | None:
+    """A minority whose stacks stand beyond the training loop in which all others still are."""
+    stood = stances(frame)
+    beyond = sorted(r for r, s in stood.items() if s.phase in _BEYOND_TRAINING)
+    training = [r for r, s in stood.items() if s.phase == "training" and s.op is not None]
+    # Work of rank 0 alone (evaluation, saving) is a branch, not less work.
+    if not beyond or beyond == [0] or len(training) <= len(beyond):
+        return None
+    names = fold_ranks(beyond, prefix=True)
+    phase = stood[beyond[0]].phase
+    summary = (
+        f"{names.capitalize()} had left the training loop for {phase} while the others still "
+        "trained: it had fewer batches."
+    )
+    candidate = _candidate("desync.uneven_work", 4.75, catalog, summary)
+    candidate.rows = [stood[rank].row for rank in [*beyond, *training[:2]]]
+    candidate.ranks, candidate.kind = beyond, "mismatched"
+    candidate.why = "its stack stands in another phase than all others'"
+    return candidate
 
 
 def _uneven(stall: Stall, done: list[int], catalog: Catalog) -> Candidate:
@@ -243,7 +271,7 @@ def _blocked(rows: pd.DataFrame, catalog: Catalog) -> Candidate:
     ranks: list[int] = sorted({int(rank) for rank in rows["rank"].dropna()})
     kind: CulpritKind | None = "stuck_host" if len(ranks) == 1 else None
     summary = "A host thread was stuck: the watchdog itself made no progress (GIL or a CUDA call)."
-    candidate = _candidate("stall.host", 2.5, catalog, summary)
+    candidate = _candidate("stall.host", 3.5 if kind else 2.5, catalog, summary)
     candidate.rows = [int(i) for i in rows.index[:6]]
     candidate.ranks, candidate.kind = (ranks if kind else []), kind
     candidate.why = "its own watchdog or GIL check reports it" if kind else ""

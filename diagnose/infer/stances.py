@@ -25,6 +25,9 @@ OP_OF_CALL = {
 }  # fmt: skip
 
 
+_DUMP_FRAME = r'", line \d+ in |\.py:\d+\)\s*$'
+
+
 @dataclass(frozen=True, slots=True)
 class Stance:
     """A rank's last stack: the collective call, the user's call site, the phase it shows."""
@@ -48,7 +51,6 @@ def stances(frame: pd.DataFrame) -> dict[int, Stance]:
         call = calls.dropna()
         site = sites.dropna()
         op = OP_OF_CALL[call.iloc[-1]] if len(call) else None
-        # Outermost collective entry wins: all_gather_object issues an all_gather of sizes first.
         found[int(rank)] = Stance(
             int(rank),
             op,
@@ -63,7 +65,10 @@ def _last_stack(stack: pd.DataFrame) -> pd.DataFrame:
     """The frames of the first source's last unbroken run of frames (a gap of lines ends one)."""
     first = stack[stack["source"] == stack["source"].iloc[0]].sort_values("line")
     gap = first["line"].diff().fillna(0) > 40
-    return first[gap.cumsum() == gap.cumsum().max()]
+    last = first[gap.cumsum() == gap.cumsum().max()]
+    # Tracebacks ("line 3, in f") end with the innermost frame, dumps ("line 3 in f") begin with it.
+    dump = last["text"].str.contains(_DUMP_FRAME, regex=True).any()
+    return last.iloc[::-1] if dump else last
 
 
 def _site(fields: dict[str, str]) -> str | None:

@@ -1,6 +1,7 @@
 """The shipped catalog is clean, and the check finds what is wrong with an entry."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -71,6 +72,11 @@ def test_each_rule_finds_its_breach(changes: dict[str, object], problem: str) ->
     assert any(problem in line for line in found(**changes)), found(**changes)
 
 
-def test_ids_are_unique() -> None:
-    catalog = Catalog([ENTRY, ENTRY], [], {"env.config": CLASS}, "test")
-    assert "mine.entry: the id appears 2 times" in list(problems(catalog))
+def test_an_id_given_twice_in_one_directory_is_found(tmp_path: Path) -> None:
+    text = """signatures:
+  - {id: mine.fact, title: t, role: context, match: [some fact], examples: {match: [{line: some fact}], near_miss: [x]}}
+"""
+    for name in ("a.yaml", "b.yaml"):
+        (tmp_path / name).write_text(text)
+    first, second = tmp_path / "a.yaml", tmp_path / "b.yaml"
+    assert check([tmp_path]) == [f"{second}: mine.fact: the id is taken in {first}"]
