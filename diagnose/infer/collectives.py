@@ -300,7 +300,7 @@ def _absent(
     if absent and len(absent) <= max(1, len(waiting) // 2):
         stall.shape, stall.missing = "missing", absent
         heard = expected is not None or seen.issuperset(absent)
-        stall.proven = heard and (len(waiting) >= 2 or expected == 2)
+        stall.proven = heard and (len(waiting) >= 2 or limit == 2)
         how = f"of {limit} ranks" if heard else "the waiting ranks' numbers leave a gap:"
         stall.why = f"{how} {_ranks(absent)} printed no timeout"
     elif waiting and expected is None and not absent and len(waiting) > 1:
