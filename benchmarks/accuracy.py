@@ -22,7 +22,9 @@ def main() -> None:
     parser.add_argument("cases", type=Path)
     parser.add_argument("-v", "--verbose", action="store_true", help="a line per case")
     options = parser.parse_args()
-    results = [judge(yaml.safe_load(path.read_text())) for path in sorted(options.cases.glob("*.yaml"))]
+    results = [
+        judge(yaml.safe_load(path.read_text())) for path in sorted(options.cases.glob("*.yaml"))
+    ]
     if options.verbose:
         for result in results:
             print(describe(result))
@@ -62,8 +64,10 @@ def judge(case: dict[str, Any]) -> dict[str, Any]:
 
 def describe(result: dict[str, Any]) -> str:
     mark = "ok  " if result["right"] else "MISS"
-    ranks = "" if result["ranks"] == result["wanted_ranks"] else (
-        f" ranks {result['ranks']} not {result['wanted_ranks']}"
+    ranks = (
+        ""
+        if result["ranks"] == result["wanted_ranks"]
+        else (f" ranks {result['ranks']} not {result['wanted_ranks']}")
     )
     return (
         f"{mark} {result['id']} {result['evident']:6} {result['confidence']:6} {result['class']}"

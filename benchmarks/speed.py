@@ -95,9 +95,19 @@ def slowest_signature() -> None:
 
 def adversarial(expression: str) -> list[str]:
     """Lines of 4 KiB that make a backtracking matcher work: repeats of what a pattern loves."""
-    words = [w for w in "".join(c if c.isalnum() else " " for c in expression).split() if len(w) > 3]
+    words = [
+        w for w in "".join(c if c.isalnum() else " " for c in expression).split() if len(w) > 3
+    ]
     head = " ".join(words[:3])
-    bodies = ["1" * 4096, " " * 4096, "a" * 4096, "1, " * 1365, "[1" * 2048, "(" * 4096, "0.0 " * 1024]
+    bodies = [
+        "1" * 4096,
+        " " * 4096,
+        "a" * 4096,
+        "1, " * 1365,
+        "[1" * 2048,
+        "(" * 4096,
+        "0.0 " * 1024,
+    ]
     return [f"{head} {body}"[:4096] for body in bodies] + [(head + " ") * (4096 // (len(head) + 1))]
 
 

@@ -1,4 +1,4 @@
-"""diagnose: why did a distributed training job hang or die, who is to blame, what now?
+"""Why did a distributed training job hang or die, who is to blame, and what now.
 
 import diagnose
 

@@ -2,8 +2,8 @@
 
 The cost of a scan is that of Hyperscan plus what matched. Of a signature that floods a source
 only the first and the last lines are kept (the count stays exact). Thin signatures (a line a
-step) are looked for at the start of a source, then only at both ends of each chunk, and at its end
-the last line of each author is found exactly: a log's middle costs one automaton.
+step) are looked for in the start of a source and in samples of its middle; in its end the last
+line of each author is found exactly. So the middle of a log costs hardly more than one automaton.
 """
 
 from __future__ import annotations
@@ -24,10 +24,12 @@ _HEAD = 512
 # Lines kept of one pattern in one source: this many from its start and from its end.
 KEEP_FIRST = 2000
 KEEP_LAST = 1000
-# Thin signatures: so much of a source's start is searched in full, then so much of each chunk's
-# start and end.
-THIN_FULL = 16 << 20
-THIN_SAMPLE = 64 << 10
+# Thin signatures are searched in the whole of a source's start, then in one window per stride.
+THIN_FULL = 256 << 10
+THIN_STRIDE = 256 << 10
+THIN_WINDOW = 16 << 10
+# How far from the end the last line of each author is looked for: a share of the source.
+TAIL_MIN, TAIL_MAX, TAIL_SHARE = 128 << 10, 4 << 20, 256
 _EDGE_LINES = 4
 
 # What sets the authors of interleaved lines apart, without parsing them: launcher and rank tags.
@@ -84,14 +86,14 @@ def scan_source(source: Source, matcher: Matcher) -> SourceScan:
     kept: list[_Raw] = []
     flood: dict[int, deque[_Raw]] = {}
     seen: Counter[int] = Counter()
-    # The last two chunks in which a thin signature matched: where every author's last word is.
-    recent: deque[tuple[int, Chunk]] = deque(maxlen=2)
+    # The last chunk in which a thin signature matched: where every author's last word is.
+    recent: tuple[int, Chunk] | None = None
     last: Chunk | None = None
     read = 0
     try:
         for chunk in source.chunks():
             if last is None:
-                result.edges += _edge_lines(chunk, first=True)
+                result.edges += _first_lines(chunk)
             last = chunk
             for raw in _segments(chunk, matcher.scan(chunk.data), read):
                 first = raw.patterns[0]
@@ -100,23 +102,25 @@ def scan_source(source: Source, matcher: Matcher) -> SourceScan:
                     kept.append(raw)
                 else:
                     flood.setdefault(first, deque(maxlen=KEEP_LAST)).append(raw)
-            progress = _thin_hits(chunk.data, matcher, whole=read < THIN_FULL)
+            progress = _thin_hits(chunk.data, matcher, whole=THIN_FULL - read)
             if progress:
                 kept += _segments(chunk, progress, read)
-                recent.append((read, chunk))
+                recent = (read, chunk)
             read += len(chunk.data)
-            result.total_lines = max(
-                result.total_lines,
-                max(chunk.lines) if chunk.lines else chunk.first_line - 1 + _lines(chunk.data),
-            )
+            if chunk.lines:
+                result.total_lines = max(result.total_lines, *chunk.lines)
     except (OSError, EOFError, ValueError) as error:
         result.problem = f"reading stopped: {error}"
-    for start, chunk in recent:
-        kept += _last_per_author(chunk, matcher.scan_thin(chunk.data, every=True), start)
+    if recent is not None:
+        reach = min(TAIL_MAX, max(TAIL_MIN, read // TAIL_SHARE))
+        kept += _last_per_author(*recent, matcher, reach)
     for queue in flood.values():
         kept += queue
     if last is not None:
-        result.edges += _edge_lines(last, first=False)
+        count = _lines(last.data)
+        result.edges += _last_lines(last, count)
+        if not last.lines:
+            result.total_lines = last.first_line - 1 + count
     result.lines = list(_confirm(kept, matcher, result.counts))
     for number, extra in _uncounted(seen, flood).items():
         result.counts[matcher.patterns[number].signature] += extra
@@ -133,15 +137,20 @@ def _lines(data: bytes) -> int:
     return data.count(b"\n") + (not data.endswith(b"\n"))
 
 
-def _thin_hits(data: bytes, matcher: Matcher, *, whole: bool) -> list[tuple[int, int]]:
-    """The first match of each thin pattern in a chunk, or at both its ends."""
-    if whole or len(data) <= 2 * THIN_SAMPLE:
-        return matcher.scan_thin(data)
-    tail = data.rfind(b"\n", 0, -THIN_SAMPLE) + 1
-    if len(data) - tail > 2 * THIN_SAMPLE:
-        tail = len(data) - THIN_SAMPLE
-    late = [(number, tail + to) for number, to in matcher.scan_thin(data[tail:])]
-    return [*matcher.scan_thin(data[:THIN_SAMPLE]), *late]
+def _thin_hits(data: bytes, matcher: Matcher, *, whole: int) -> list[tuple[int, int]]:
+    """The first match of each thin pattern in the searched parts of a chunk.
+
+    Searched is all of its first `whole` bytes, then a window in each stride.
+    """
+    found: dict[int, int] = {}
+    start = 0
+    while start < len(data):
+        full = start < whole
+        end = start + (THIN_STRIDE if full else THIN_WINDOW)
+        for number, to in matcher.scan_thin(data[start:end]):
+            found.setdefault(number, start + to)
+        start += THIN_STRIDE
+    return sorted(found.items(), key=lambda hit: hit[1])
 
 
 def _segments(chunk: Chunk, hits: Iterable[tuple[int, int]], read: int) -> Iterator[_Raw]:
@@ -202,10 +211,16 @@ def _raw(
     return _Raw(read + start, line, offset, data, tuple(patterns))
 
 
-def _last_per_author(chunk: Chunk, hits: list[tuple[int, int]], read: int) -> list[_Raw]:
-    """The last segment of every (author, pattern) among the hits of a chunk."""
-    wanted: dict[tuple[bytes, int], int] = {}
+def _last_per_author(read: int, chunk: Chunk, matcher: Matcher, reach: int) -> list[_Raw]:
+    """The last segment of every (author, thin pattern) in the last `reach` bytes of a chunk.
+
+    If nothing matches there, in the whole chunk.
+    """
     data = chunk.data
+    start = data.rfind(b"\n", 0, max(0, len(data) - reach)) + 1
+    hits = [(n, start + to) for n, to in matcher.scan_thin(data[start:], every=True)]
+    hits = hits or matcher.scan_thin(data, every=True)
+    wanted: dict[tuple[bytes, int], int] = {}
     for number, to in reversed(hits):
         newline = data.rfind(b"\n", max(0, to - LINE_WINDOW), to)
         tag = _AUTHOR.match(data, newline + 1, newline + 129)
@@ -245,21 +260,30 @@ def _text(data: bytes) -> str:
     return data[: TEXT_LIMIT + 8].decode(errors="replace")
 
 
-def _edge_lines(chunk: Chunk, *, first: bool) -> list[Line]:
-    """The first or last few non-empty lines of a chunk, with what their prefixes say."""
-    data = chunk.data
-    rows = data[:LINE_WINDOW].split(b"\n") if first else data[-LINE_WINDOW:].split(b"\n")
-    if not first and len(data) > LINE_WINDOW:
-        rows = rows[1:]
-    total = data.count(b"\n") + (0 if data.endswith(b"\n") else 1)
-    base = 0 if first else total - (len(rows) - (1 if rows and not rows[-1] else 0))
-    lines = []
-    for index, row in enumerate(rows):
-        pieces = [piece for piece in row.split(b"\r") if piece.strip()]
+def _first_lines(chunk: Chunk) -> list[Line]:
+    """The first few non-empty lines of a chunk, with what their prefixes say."""
+    rows = chunk.data[:LINE_WINDOW].split(b"\n")
+    return list(_edges(chunk, enumerate(rows), piece=0))[:_EDGE_LINES]
+
+
+def _last_lines(chunk: Chunk, count: int) -> list[Line]:
+    """The last few non-empty lines of a chunk of `count` lines."""
+    rows = chunk.data[-LINE_WINDOW:].removesuffix(b"\n").split(b"\n")
+    numbered = list(enumerate(rows, start=count - len(rows)))
+    if len(chunk.data) > LINE_WINDOW:
+        numbered = numbered[1:]
+    return list(_edges(chunk, numbered, piece=-1))[-_EDGE_LINES:]
+
+
+def _edges(chunk: Chunk, rows: Iterable[tuple[int, bytes]], piece: int) -> Iterator[Line]:
+    """Lines by their 0-based number in the chunk; of progress bars the piece asked for."""
+    for number, row in rows:
+        pieces = [part for part in row.split(b"\r") if part.strip()]
         if not pieces:
             continue
-        number = base + index
-        text = _text(pieces[0] if first else pieces[-1])
-        mapped = chunk.lines[min(number, len(chunk.lines) - 1)] if chunk.lines else None
-        lines.append(Line(mapped or chunk.first_line + number, chunk.offset, text, peel(text)))
-    return lines[:_EDGE_LINES] if first else lines[-_EDGE_LINES:]
+        text = _text(pieces[piece])
+        if chunk.lines:
+            line = chunk.lines[min(number, len(chunk.lines) - 1)]
+        else:
+            line = chunk.first_line + number
+        yield Line(line, chunk.offset, text, peel(text))

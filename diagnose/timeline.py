@@ -252,10 +252,11 @@ def _join_tables(frame: pd.DataFrame) -> None:
         if row["tells"] == "rank_map":
             rank = row["fields"].get("rank")
             named = (row["source"], row["line"], _int(rank), row["local_rank"])
-        elif pd.isna(row["rank"]) and named is not None and named[0] == row["source"]:
-            if 0 < row["line"] - named[1] <= _TABLE_REACH:
-                frame.loc[position, "rank"] = named[2]
-                frame.loc[position, "local_rank"] = named[3]
+            continue
+        here = named is not None and named[0] == row["source"]
+        if named and here and pd.isna(row["rank"]) and 0 < row["line"] - named[1] <= _TABLE_REACH:
+            frame.loc[position, "rank"] = named[2]
+            frame.loc[position, "local_rank"] = named[3]
 
 
 def _name_authors(frame: pd.DataFrame) -> None:
@@ -311,7 +312,7 @@ def _single_node(frame: pd.DataFrame) -> bool:
     tasks = 0 if _tasks_are_ranks(frame) else frame["task"].dropna().nunique()
     ranks = pd.to_numeric(frame["rank"], errors="coerce").max()
     local = pd.to_numeric(frame["local_rank"], errors="coerce").max()
-    beyond = bool(ranks > local) if ranks == ranks and local == local else False
+    beyond = bool(pd.notna(ranks) and pd.notna(local) and ranks > local)
     return hosts <= 1 and nodes <= 1 and tasks <= 1 and not beyond
 
 

@@ -1,5 +1,6 @@
 """The scan: exact places, thin signatures, floods, and independence of chunk borders."""
 
+import itertools
 from collections.abc import Iterator
 
 import pytest
@@ -67,7 +68,11 @@ def test_unless_cancels() -> None:
 def test_thin_signatures_keep_the_first_and_the_last_of_each_rank() -> None:
     lines = [b"[rank%d]: step %d\n" % (rank, step) for step in range(50) for rank in (0, 1)]
     result = scan.scan_source(source(b"".join(lines)), MATCHER)
-    kept = [(line.prefix.rank, captures["step"]) for line in result.lines for _, captures in line.matches]
+    kept = [
+        (line.prefix.rank, captures["step"])
+        for line in result.lines
+        for _, captures in line.matches
+    ]
     assert kept == [(0, "0"), (0, "49"), (1, "49")]
 
 
@@ -75,7 +80,13 @@ def test_a_flood_keeps_both_ends_and_the_exact_count(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(scan, "KEEP_FIRST", 3)
     monkeypatch.setattr(scan, "KEEP_LAST", 2)
     result = scan.scan_source(source(b"".join(b"bad thing %d\n" % i for i in range(10))), MATCHER)
-    assert [c["value"] for line in result.lines for _, c in line.matches] == ["0", "1", "2", "8", "9"]
+    assert [c["value"] for line in result.lines for _, c in line.matches] == [
+        "0",
+        "1",
+        "2",
+        "8",
+        "9",
+    ]
     assert result.counts[0] == 10
 
 
@@ -105,11 +116,15 @@ def test_edges_are_the_first_and_last_lines() -> None:
     assert [line.text for line in result.edges][-1] == "line 30"
 
 
-@given(st.lists(st.sampled_from([b"quiet\n", b"bad thing 3\n", b"closed by peer\n", b"a\rb\n"]), max_size=30),
-       st.sets(st.integers(1, 29)))
+@given(
+    st.lists(
+        st.sampled_from([b"quiet\n", b"bad thing 3\n", b"closed by peer\n", b"a\rb\n"]), max_size=30
+    ),
+    st.sets(st.integers(1, 29)),
+)
 def test_chunk_borders_do_not_matter(lines: list[bytes], cuts: set[int]) -> None:
     borders = [0, *sorted(cut for cut in cuts if cut < len(lines)), len(lines)]
-    pieces = [b"".join(lines[a:b]) for a, b in zip(borders, borders[1:], strict=False)]
+    pieces = [b"".join(lines[a:b]) for a, b in itertools.pairwise(borders)]
     whole = scan.scan_source(source(b"".join(lines)), MATCHER)
     split = scan.scan_source(source(*[piece for piece in pieces if piece]), MATCHER)
     assert places(split) == places(whole)

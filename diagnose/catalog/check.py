@@ -149,7 +149,9 @@ def _expression_problems(name: str, expression: str, ignore_case: bool) -> Itera
         yield f"{name}: ^ only at the start of a pattern: {expression}"
     pattern = patterns_of([Signature(name, "", "context", [expression], ignore_case=ignore_case)])
     try:
-        compile_database([hyperscan_form(expression)], [0], [pattern_flags(pattern[0], first=False)])
+        compile_database(
+            [hyperscan_form(expression)], [0], [pattern_flags(pattern[0], first=False)]
+        )
     except hs.error as error:
         yield f"{name}: not linear-time (Hyperscan: {error}): {expression}"
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -29,6 +28,7 @@ from diagnose.catalog.schema import (
 )
 
 _CACHE_FORMAT = 1
+_CACHE_KEPT = 6
 _MAX_FILE = 4 << 20
 _KINDS = ("signatures", "known_issues", "classes")
 
@@ -80,12 +80,21 @@ def cache_dir() -> Path:
 
 
 def write_private(path: Path, data: bytes) -> None:
-    """Write a cache file atomically, readable by this user only; failure is not an error."""
+    """Write a cache file atomically, readable by this user only; failure is not an error.
+
+    Of the files with the same first word in their name the few newest are kept.
+    """
+    import tempfile  # noqa: PLC0415  (slow to import, and most runs write nothing)
+
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as handle:
             handle.write(data)
         Path(handle.name).replace(path)
+        kind = path.name.split("-")[0]
+        alike = sorted(path.parent.glob(f"{kind}-*"), key=lambda p: p.stat().st_mtime)
+        for stale in alike[:-_CACHE_KEPT]:
+            stale.unlink(missing_ok=True)
     except OSError:
         return
 
@@ -148,7 +157,7 @@ def _read_file(path: Path, data: bytes) -> Iterator[tuple[str, str, Any]]:
         root = yaml.compose(data, Loader=loader)
         if root is not None:
             _refuse_duplicates(path, root)
-        document = yaml.load(data, Loader=loader)  # noqa: S506  (a SafeLoader)
+        document = yaml.load(data, Loader=loader)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         at = f":{mark.line + 1}" if mark else ""

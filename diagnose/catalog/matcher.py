@@ -151,8 +151,7 @@ def build_database(signatures: Sequence[Signature], name: str) -> hs.Database:
     return compile_database(
         [hyperscan_form(pattern.expression) for _, pattern in chosen] or [b"\\x00never\\x00"],
         [number for number, _ in chosen] or [0],
-        [pattern_flags(pattern, first=name == "thin-first") for _, pattern in chosen]
-        or [0],
+        [pattern_flags(pattern, first=name == "thin-first") for _, pattern in chosen] or [0],
     )
 
 

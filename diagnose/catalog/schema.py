@@ -31,7 +31,7 @@ SourceKind = Literal["text", "kernel", "scheduler"]
 # What a match tells the engine beyond its role. Inference asks for these, never for ids, so that a
 # user's own signature of a new wording joins the same reasoning.
 Tells = Literal[
-    "timeout",  # this rank waited for a collective: seq, op, numel_in, numel_out, timeout_ms, elapsed_ms
+    "timeout",  # this rank waited for a collective: seq, op, numel_in, timeout_ms, elapsed_ms
     "frontier",  # this rank's last enqueued / started / completed collective
     "notified",  # this rank was told that another one (from_rank) timed out or failed
     "missing",  # the captured `missing` ranks never joined

@@ -176,7 +176,7 @@ def _groups_by_work(frame: pd.DataFrame) -> dict[tuple[int, int | None], str]:
 
 
 def _frontier(frame: pd.DataFrame) -> dict[int, tuple[int, int, int]]:
-    """rank → (last enqueued, last completed, row), the furthest seen."""
+    """Rank → (last enqueued, last completed, row), the furthest seen."""
     rows = frame[(frame["tells"] == "frontier").fillna(False) & frame["rank"].notna()]
     found: dict[int, tuple[int, int, int]] = {}
     for row in rows.itertuples():
@@ -301,8 +301,11 @@ def _absent(
         stall.shape, stall.missing = "missing", absent
         heard = expected is not None or seen.issuperset(absent)
         stall.proven = heard and (len(waiting) >= 2 or limit == 2)
-        how = f"of {limit} ranks" if heard else "the waiting ranks' numbers leave a gap:"
-        stall.why = f"{how} {_ranks(absent)} printed no timeout"
+        stall.why = (
+            f"{_ranks(absent)} of {limit} printed no timeout"
+            if heard
+            else f"the numbers of the waiting ranks leave a gap at {_ranks(absent)}"
+        )
     elif waiting and expected is None and not absent and len(waiting) > 1:
         stall.why = "every rank seen waits for the same collective"
 

@@ -87,7 +87,8 @@ def _version(text: str, facts: Facts) -> bool:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(number) for number in re.findall(r"\d+", version.split("+")[0])[:3])
+    release = version.partition("+")[0]
+    return tuple(int(number) for number in re.findall(r"\d+", release)[:3])
 
 
 def _candidate(issue: KnownIssue, situation: Situation, catalog: Catalog) -> Candidate:

@@ -79,7 +79,9 @@ def find_activity(
     """
     marks = frame[frame["kind"].isin(["phase", "progress"])]
     if end is not None:
-        marks = marks[(marks.index <= end) | _same_line(marks, frame, end) | _untimed(marks, frame, end)]
+        marks = marks[
+            (marks.index <= end) | _same_line(marks, frame, end) | _untimed(marks, frame, end)
+        ]
     marks = _latest_bars(marks)
     wait_ms = frame.loc[(frame["tells"] == "timeout").fillna(False), "elapsed_ms"].max()
     bars = _unfinished(marks)
@@ -124,7 +126,7 @@ def _same_line(marks: pd.DataFrame, frame: pd.DataFrame, end: int) -> pd.Series:
 
 def _unfinished(marks: pd.DataFrame) -> pd.DataFrame:
     bars = marks[marks["elapsed_ms"].notna()]
-    percent = bars["fields"].map(lambda fields: _percent(fields))
+    percent = bars["fields"].map(_percent)
     return bars[percent < 100]
 
 

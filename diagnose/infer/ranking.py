@@ -46,7 +46,7 @@ def merge(candidates: list[Candidate]) -> list[Candidate]:
 
 
 def rank(candidates: list[Candidate]) -> list[Candidate]:
-    """Candidates by plausibility; those accounted for by a better one carry the reason in `lost`."""
+    """Candidates by plausibility; every loser carries the reason in `lost`."""
     ordered = sorted(candidates, key=lambda c: (-c.score, c.late, c.rows[:1], c.cause))
     for candidate in ordered:
         for other in ordered:
@@ -59,7 +59,7 @@ def rank(candidates: list[Candidate]) -> list[Candidate]:
                 continue
             if explains(candidate, other) and candidate.score > other.score:
                 continue
-            candidate.lost = f"accounted for by the root cause: {other.title.lower()}"
+            candidate.lost = f"accounted for by: {other.title}"
             break
     winners = [c for c in ordered if not c.lost]
     losers = [c for c in ordered if c.lost]

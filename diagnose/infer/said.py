@@ -25,9 +25,7 @@ _CLOCK_SLACK = pd.Timedelta(seconds=2)
 _ENDINGS = ("scheduler.", "user.", "crash.killed")
 
 
-def stated(
-    frame: pd.DataFrame, catalog: Catalog, world: int | None
-) -> list[Candidate]:
+def stated(frame: pd.DataFrame, catalog: Catalog, world: int | None) -> list[Candidate]:
     """One candidate per cause signature that matched."""
     first_wait = _first(frame, ("timeout",))
     first_effect = _first(frame, ("timeout", "teardown"))
@@ -152,7 +150,9 @@ def culprits_of(
             ranks.update(here if len(here) == 1 else [])
     if not ranks and signature.culprit == "self" and len(hosts) <= 1 and (world or 8) <= 8:
         # On one node the device a rank uses has the rank's number.
-        ranks = {int(fields["dev"]) for fields in group["fields"] if fields.get("dev", "").isdigit()}
+        ranks = {
+            int(fields["dev"]) for fields in group["fields"] if fields.get("dev", "").isdigit()
+        }
     if world and len(ranks) > max(world // 2, 1) and signature.culprit == "self":
         return [], []  # what most ranks say accuses nobody
     return sorted(ranks), sorted(hosts)

@@ -40,7 +40,7 @@ class Stance:
 
 
 def stances(frame: pd.DataFrame) -> dict[int, Stance]:
-    """rank → where its last traceback ended."""
+    """Rank → where its last traceback ended."""
     rows = frame[(frame["kind"] == "frame") & frame["rank"].notna()]
     found: dict[int, Stance] = {}
     for rank, stack in rows.groupby("rank"):

@@ -134,7 +134,7 @@ def _after_bracket(line: str, at: int, prefix: Prefix) -> int:
     return _tail(line, at, prefix)
 
 
-def _done(  # noqa: PLR0917
+def _done(
     prefix: Prefix, printed: Stamp, family: str, end: int, severity: str = "", origin: str = ""
 ) -> int:
     keep(prefix, printed)

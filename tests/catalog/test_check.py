@@ -74,7 +74,11 @@ def test_each_rule_finds_its_breach(changes: dict[str, object], problem: str) ->
 
 def test_an_id_given_twice_in_one_directory_is_found(tmp_path: Path) -> None:
     text = """signatures:
-  - {id: mine.fact, title: t, role: context, match: [some fact], examples: {match: [{line: some fact}], near_miss: [x]}}
+  - id: mine.fact
+    title: t
+    role: context
+    match: [some fact]
+    examples: {match: [{line: some fact}], near_miss: [x]}
 """
     for name in ("a.yaml", "b.yaml"):
         (tmp_path / name).write_text(text)

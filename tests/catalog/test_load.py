@@ -38,7 +38,9 @@ def test_own_entries_join_the_shipped_ones(tmp_path: Path) -> None:
     assert catalog.signatures[-1].cause == "env.config"
 
 
-def test_the_cached_catalog_equals_the_read_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cached_catalog_equals_the_read_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = load_catalog()
     monkeypatch.setattr(load, "read_catalog", None)  # a second read would fail
     second = load_catalog()
@@ -60,7 +62,11 @@ def test_a_damaged_cache_is_read_anew(tmp_path: Path) -> None:
     [
         (("role: cause", "role: guilt"), 4, "mine.lost-license: role: "),
         (("title:", "titel:"), 2, "mine.lost-license: "),
-        (("restart: fix_first", "restart: fix_first\n    blame: me"), 9, "mine.lost-license: blame: "),
+        (
+            ("restart: fix_first", "restart: fix_first\n    blame: me"),
+            9,
+            "mine.lost-license: blame: ",
+        ),
         (("when: now", "when: soon"), 7, "mine.lost-license: remedies.0.when: "),
         (("signatures:", "signature:"), 1, "signature: unknown key"),
         (("class: env.config", "title: again"), 5, "title: the key appears twice"),

@@ -8,7 +8,13 @@ import pytest
 from diagnose.infer.collectives import fold_ranks, stalls
 
 
-def wait(rank: int | None, seq: int | None = 7, op: str = "ALLREDUCE", size: int | None = 1000, **more: Any) -> dict[str, Any]:
+def wait(
+    rank: int | None,
+    seq: int | None = 7,
+    op: str = "ALLREDUCE",
+    size: int | None = 1000,
+    **more: Any,
+) -> dict[str, Any]:
     return {
         "tells": "timeout", "kind": "collective", "role": "effect", "rank": rank, "seq": seq,
         "op": op, "size_in": size, "size_out": size, "timeout_ms": 600_000, "elapsed_ms": 600_050,
@@ -17,11 +23,22 @@ def wait(rank: int | None, seq: int | None = 7, op: str = "ALLREDUCE", size: int
 
 def frontier(rank: int, enqueued: int, completed: int, **more: Any) -> dict[str, Any]:
     fields = {"enqueued": str(enqueued), "completed": str(completed)}
-    return {"tells": "frontier", "kind": "collective", "role": "effect", "rank": rank, "fields": fields} | more
+    return {
+        "tells": "frontier",
+        "kind": "collective",
+        "role": "effect",
+        "rank": rank,
+        "fields": fields,
+    } | more
 
 
 def missing(ranks: str) -> dict[str, Any]:
-    return {"tells": "missing", "kind": "collective", "role": "effect", "fields": {"missing": ranks}}
+    return {
+        "tells": "missing",
+        "kind": "collective",
+        "role": "effect",
+        "fields": {"missing": ranks},
+    }
 
 
 def only(make: Any, world: int | None, *rows: dict[str, Any]) -> Any:
@@ -33,7 +50,7 @@ def only(make: Any, world: int | None, *rows: dict[str, Any]) -> Any:
 def test_the_rank_without_a_timeout_is_missing(make: Any) -> None:
     stall = only(make, 4, wait(0), wait(1), wait(3))
     assert (stall.shape, stall.missing, stall.proven) == ("missing", [2], True)
-    assert stall.why == "of 4 ranks rank 2 printed no timeout"
+    assert stall.why == "rank 2 of 4 printed no timeout"
 
 
 def test_without_a_world_size_a_gap_is_only_a_hint(make: Any) -> None:
@@ -116,7 +133,13 @@ def test_names_alone_are_enough(make: Any) -> None:
 
 
 def test_a_stated_mismatch_is_one(make: Any) -> None:
-    fields = {"rank": "1", "other_rank": "0", "op": "BROADCAST", "other_op": "ALLREDUCE", "seq": "3"}
+    fields = {
+        "rank": "1",
+        "other_rank": "0",
+        "op": "BROADCAST",
+        "other_op": "ALLREDUCE",
+        "seq": "3",
+    }
     row = {"tells": "mismatch", "kind": "collective", "role": "cause", "fields": fields}
     stall = only(make, 2, row)
     assert (stall.shape, stall.odd, stall.proven, stall.seq) == ("mismatch", [], True, 3)
