@@ -38,17 +38,6 @@ def files(name: str) -> list[Path]:
     return [path for path in found if path.name != "expected.yaml"]
 
 
-@pytest.fixture
-def job_folder(tmp_path: Path) -> Any:
-    """Copies a fixture without its expectation, which is no part of the job."""
-
-    def copy(name: str) -> Path:
-        ignored = shutil.ignore_patterns("expected.yaml")
-        return Path(shutil.copytree(FIXTURES / name, tmp_path / name, ignore=ignored))
-
-    return copy
-
-
 def verdict_of(result: Diagnosis) -> tuple[object, ...]:
     """What must not depend on the order of reading."""
     root, culprits = result.root_cause, result.culprits
@@ -82,9 +71,9 @@ def test_expectation_is_well_formed(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_diagnosis_is_as_expected(name: str, job_folder: Any) -> None:
+def test_diagnosis_is_as_expected(name: str) -> None:
     want = expected(name)
-    result = diagnose.diagnose(diagnose.load(job_folder(name)))
+    result = diagnose.diagnose(diagnose.load(FIXTURES / name))
     root = result.root_cause
     assert root.cause in want["class"], result.to_json()
     assert result.verdict == want["verdict"]
@@ -101,8 +90,8 @@ def test_diagnosis_is_as_expected(name: str, job_folder: Any) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if len(files(name)) > 1])
-def test_order_of_files_does_not_matter(name: str, job_folder: Any) -> None:
-    sources = find_sources([job_folder(name)])
+def test_order_of_files_does_not_matter(name: str) -> None:
+    sources = find_sources([FIXTURES / name])
     verdicts = set()
     for seed in range(3):
         shuffled = random.Random(seed).sample(sources, len(sources))
@@ -114,8 +103,8 @@ def test_order_of_files_does_not_matter(name: str, job_folder: Any) -> None:
 @pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("lab-")])
 def test_name_of_the_folder_does_not_matter(name: str, tmp_path: Path) -> None:
     renamed = tmp_path / "zz job (copy)"
-    shutil.copytree(FIXTURES / name, renamed, ignore=shutil.ignore_patterns("expected.yaml"))
+    shutil.copytree(FIXTURES / name, renamed)
     plain = tmp_path / "a"
-    shutil.copytree(FIXTURES / name, plain, ignore=shutil.ignore_patterns("expected.yaml"))
+    shutil.copytree(FIXTURES / name, plain)
     results = [diagnose.diagnose(diagnose.load(folder)) for folder in (plain, renamed)]
     assert verdict_of(results[0]) == verdict_of(results[1])

@@ -31,7 +31,7 @@ from diagnose.infer.onset import Activity, Start, find_activity, find_onset, fin
 from diagnose.infer.ranking import THRESHOLD, borrow_culprits, confidence, merge, rank
 from diagnose.infer.said import exits, stated
 from diagnose.infer.stalled import inferred, unfinished_gathering
-from diagnose.infer.stances import stances
+from diagnose.infer.stances import dumped, stances
 
 if TYPE_CHECKING:
     from diagnose.job import Job
@@ -120,14 +120,21 @@ def _failures(frame: pd.DataFrame) -> pd.DataFrame:
     if gathering is not None:
         serious.loc[gathering.name] = True
     if not serious.any() and not _went_on(frame):
-        serious = weak
+        # A weak hint, or what follows an abort, counts only in a log that ends with it.
+        serious = weak | (frame["role"] == "aftermath")
     return frame[serious.fillna(False)]
 
 
 def _silent_hang(frame: pd.DataFrame, facts: Facts, catalog: Catalog) -> bool:
-    """A freeze without any failure line: a known issue whose every condition the log shows."""
+    """A freeze without any failure line.
+
+    A known issue whose every condition the log shows, or stacks that somebody took of a process
+    that did not end.
+    """
     if _went_on(frame):
         return False
+    if len(dumped(frame)):
+        return True
     activity = find_activity(frame, Start(None, None, ""), None, set())
     situation = _situation(frame, facts, activity, [], [])
     return any(candidate.score >= 4.0 for candidate in known(catalog, situation))
@@ -137,7 +144,7 @@ def _went_on(frame: pd.DataFrame) -> bool:
     """The job finished, or made steps after everything that looks like trouble."""
     finished = (frame["tells"] == "finished").fillna(False).any()
     shutdown = ((frame["kind"] == "phase") & (frame["phase"] == "shutdown")).any()
-    last_trouble = frame.index[frame["role"].isin(["cause", "effect"])].max()
+    last_trouble = frame.index[frame["role"].isin(["cause", "effect", "aftermath"])].max()
     steps = frame[(frame["kind"] == "progress") & (frame.index > last_trouble)]
     return bool(finished or shutdown or len(steps))
 
@@ -228,9 +235,10 @@ def _situation(
     rows = [row for stall in found[:1] for row in stall.rows[:4]]
     if activity.row is not None:
         rows.insert(0, activity.row)
+    first = frame["signature"].dropna().drop_duplicates()
     return Situation(
         facts=facts,
-        signatures=frozenset(str(s) for s in frame["signature"].dropna().unique()),
+        signatures={str(id_): int(row) for row, id_ in first.items()},
         phase=activity.phase,
         ops=frozenset(ops - {""}),
         states=frozenset(states),

@@ -49,7 +49,7 @@ def longer_timeout(winner: Candidate, catalog: Catalog, activity: Activity) -> A
     """Would a longer timeout help? Yes only if the late rank is known to be moving."""
     answer = catalog.classes[winner.cause].longer_timeout
     if answer == "yes" and winner.cause.startswith(_MOVING_CLASSES):
-        return "yes" if activity.moving and activity.bar else "unknown"
+        return "yes" if activity.moving and (activity.bar or winner.ranks) else "unknown"
     return answer
 
 

@@ -16,10 +16,14 @@ _SCORE = {"high": 5.5, "medium": 4.25, "low": 2.75}
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What conditions of known issues may ask about."""
+    """What conditions of known issues may ask about.
+
+    `signatures` maps the ids seen to the position of their first match, `rows` are positions that
+    show the stall itself.
+    """
 
     facts: Facts
-    signatures: frozenset[str]
+    signatures: dict[str, int]
     phase: str | None
     ops: frozenset[str]
     states: frozenset[str]
@@ -93,12 +97,14 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 def _candidate(issue: KnownIssue, situation: Situation, catalog: Catalog) -> Candidate:
     stall = situation.stall
+    asked = [glob for condition in (*issue.all, *issue.any) for glob in condition.signature]
+    shown = [row for id_, row in situation.signatures.items() if _any_glob(asked, [id_])]
     candidate = Candidate(
         cause=issue.cause,
         score=_SCORE[issue.confidence],
         title=issue.title,
         summary=issue.summary,
-        rows=list(situation.rows),
+        rows=list(dict.fromkeys([*sorted(shown), *situation.rows]))[:8],
         signature=issue.id,
         sure=issue.confidence == "high",
         inferred=True,

@@ -57,7 +57,7 @@ def find_onset(frame: pd.DataFrame, first_failure: int | None) -> Start:
             return Start(pd.Timestamp(failure), first_failure, "the first failure, before the wait")
         return Start(wait, row, f"the first watchdog line, minus the {seconds:,.0f} s it waited")
     if first_failure is None:
-        return Start(None, None, "the log shows no failure")
+        return Start(None, None, "no line shows a failure; the log ends in this phase")
     time = frame.loc[first_failure, "time"]
     if pd.notna(time):
         return Start(pd.Timestamp(time), first_failure, "the first failure in the log")

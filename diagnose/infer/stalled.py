@@ -13,7 +13,7 @@ from diagnose.diagnosis import CulpritKind
 from diagnose.infer.candidates import Candidate
 from diagnose.infer.collectives import Stall, fold_ranks
 from diagnose.infer.onset import Activity
-from diagnose.infer.stances import stances
+from diagnose.infer.stances import dumped, stances
 
 # The class that explains a wait for one rank, by what that rank was busy with.
 _BUSY_CLASS = {
@@ -58,6 +58,8 @@ def inferred(
     store = frame[(frame["tells"] == "store_wait").fillna(False)]
     if len(store) and not any(stall.waits for stall in found):
         candidates.append(_store(store, activity, catalog))
+    if not found and store.empty:
+        candidates += _stacks_only(frame, activity, catalog)
     blocked = frame[(frame["tells"] == "host_blocked").fillna(False)]
     if len(blocked):
         candidates.append(_blocked(blocked, catalog))
@@ -134,6 +136,18 @@ def _waiting(stall: Stall, activity: Activity, catalog: Catalog, finished: set[i
         candidate.why = "the only rank without a timeout" if who else ""
         return candidate
     return _absent(stall, who, catalog)
+
+
+def _stacks_only(frame: pd.DataFrame, activity: Activity, catalog: Catalog) -> list[Candidate]:
+    """Somebody took the stacks of a job that stood still: the phase they show is all there is."""
+    rows = dumped(frame)
+    cause = _BUSY_CLASS.get(activity.phase or "")
+    if rows.empty or cause is None:
+        return []
+    doing = _DOING[activity.phase or ""]
+    candidate = _candidate(cause, 2.25, catalog, f"The stacks show a process that is {doing}.")
+    candidate.rows = [int(i) for i in rows.index[rows["phase"].notna()][:4]]
+    return [candidate]
 
 
 def _ahead(frame: pd.DataFrame, catalog: Catalog) -> Candidate | None:

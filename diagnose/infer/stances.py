@@ -25,7 +25,7 @@ OP_OF_CALL = {
 }  # fmt: skip
 
 
-_DUMP_FRAME = r'", line \d+ in |\.py:\d+\)\s*$'
+DUMP_FRAME = r'", line \d+ in |\.py:\d+\)\s*$'
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +61,19 @@ def stances(frame: pd.DataFrame) -> dict[int, Stance]:
     return found
 
 
+def dumped(frame: pd.DataFrame) -> pd.DataFrame:
+    """Frames of stack dumps (faulthandler, py-spy): taken of a process that still ran."""
+    rows = frame[frame["kind"] == "frame"]
+    return rows[rows["text"].str.contains(DUMP_FRAME, regex=True)]
+
+
 def _last_stack(stack: pd.DataFrame) -> pd.DataFrame:
     """The frames of the first source's last unbroken run of frames (a gap of lines ends one)."""
     first = stack[stack["source"] == stack["source"].iloc[0]].sort_values("line")
     gap = first["line"].diff().fillna(0) > 40
     last = first[gap.cumsum() == gap.cumsum().max()]
     # Tracebacks ("line 3, in f") end with the innermost frame, dumps ("line 3 in f") begin with it.
-    dump = last["text"].str.contains(_DUMP_FRAME, regex=True).any()
+    dump = last["text"].str.contains(DUMP_FRAME, regex=True).any()
     return last.iloc[::-1] if dump else last
 
 

@@ -27,6 +27,29 @@ MAX_DEPTH = 32  # folders inside each other
 STDIN_MEMORY = 32 << 20  # bytes of standard input kept in memory
 STDIN_LIMIT = 64 << 30  # bytes of standard input read at all
 
+# Suffixes of what lies beside logs in a job's folder: code, settings, documents, pictures, weights,
+# data. A folder's other files are read, whatever their suffix: logs are called `job.o123`, `log.1`.
+_NO_LOG_SUFFIXES = frozenset(
+    """
+    .py .pyc .pyi .pyx .ipynb .sh .bash .c .cc .cpp .cu .cuh .h .hpp .so .js .css
+    .yaml .yml .toml .ini .cfg .conf .env .jinja .j2 .lock .sbatch .slurm
+    .md .rst .html .htm .pdf .tex .docx
+    .png .jpg .jpeg .gif .svg .webp .mp4 .wav .flac .mp3
+    .pt .pth .ckpt .bin .safetensors .gguf .onnx .distcp .npy .npz .pkl .pickle .h5 .model
+    .csv .tsv .parquet .arrow .feather .db .sqlite .idx .tfrecord .lmdb
+    .whl .patch .diff
+    """.split()
+)
+# JSON and text files of models and data sets, which every checkpoint folder repeats.
+_NO_LOG_NAMES = frozenset(
+    """
+    config.json generation_config.json tokenizer.json tokenizer_config.json vocab.json vocab.txt
+    merges.txt special_tokens_map.json added_tokens.json preprocessor_config.json
+    adapter_config.json trainer_state.json model.safetensors.index.json
+    pytorch_model.bin.index.json dataset_info.json requirements.txt
+    """.split()
+)
+_PACKED = (".gz", ".xz", ".bz2", ".zst")
 _READ_KINDS = frozenset({"text", "error_json"})
 _ATTEMPT = re.compile(r"attempt_\d+")
 _SPECIAL = [
@@ -41,16 +64,17 @@ def find_sources(paths: Sequence[Path], limits: Limits = DEFAULT_LIMITS) -> list
     """The sources of one job, sorted by name; files and folders given, folders with all inside.
 
     Names are relative to the given folder, or to the folder which all given paths have in common.
-    Hidden files and folders inside a given folder are left out, and so is what a symbolic link
-    leads to outside of it. Whatever cannot be read or is left out (pipes, devices, bounds reached)
-    is in the list too, with its kind and a note. Never raises OSError.
+    Inside a given folder hidden files and folders are left out, and so are files that by their name
+    are no logs, and what a symbolic link leads to outside of it. Whatever cannot be read or is left
+    out (pipes, devices, bounds reached) is in the list too, with its kind and a note. Never raises
+    OSError.
     """
     given = list(dict.fromkeys(Path(os.path.abspath(path)) for path in paths))  # noqa: PTH100
     if not given:
         return []
     base = _base(given)
     walk = _Walk(base)
-    for path in given:
+    for path in sorted(given, key=os.path.isdir):  # a file that is named is read in any case
         walk.add(path)
     sources = [_file_source(path, name, limits) for name, path in sorted(walk.files)]
     sources += [_nothing(name, kind, note) for name, kind, note in walk.others]
@@ -108,6 +132,7 @@ class _Walk:
     links: deque[Path] = field(default_factory=deque)
     seen: set[str] = field(default_factory=set)  # real paths of files and folders
     hidden: list[str] = field(default_factory=list)
+    no_logs: list[str] = field(default_factory=list)
 
     def add(self, path: Path) -> None:
         """Add a given path and all below it."""
@@ -119,18 +144,23 @@ class _Walk:
         if not stat.S_ISDIR(mode):
             self._file(path, mode)
             return
-        self.hidden = []
+        self.hidden, self.no_logs = [], []
         before = self.met + len(self.others)
         self._folder(path, 0)
         root = os.path.realpath(path)
         # Links last: what they lead to inside the folder mostly has been seen under its own name.
         while self.links:
             self._link(self.links.popleft(), root)
-        if self.hidden:
-            shown = ", ".join(self.hidden[:3]) + (", …" if len(self.hidden) > 3 else "")
-            self._other(path, "skipped", f"{len(self.hidden)} hidden entries left out: {shown}")
+        self._left_out(path, self.no_logs, "file that is not a log", "files that are not logs")
+        self._left_out(path, self.hidden, "hidden entry", "hidden entries")
         if self.met + len(self.others) == before:
             self._other(path, "empty", "no files in this folder")
+
+    def _left_out(self, path: Path, names: list[str], one: str, several: str) -> None:
+        if names:
+            shown = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
+            what = one if len(names) == 1 else several
+            self._other(path, "skipped", f"{len(names)} {what} left out: {shown}")
 
     def _folder(self, path: Path, depth: int) -> None:
         real = os.path.realpath(path)
@@ -162,7 +192,7 @@ class _Walk:
                     self.links.append(place)
                 elif entry.is_dir():
                     self._folder(place, depth + 1)
-                else:
+                elif not self._no_log(place):
                     self._file(place, entry.stat().st_mode)
             except OSError as error:
                 self._other(place, "unreadable", reason(error))
@@ -179,8 +209,19 @@ class _Walk:
             self._other(link, "skipped", "symbolic link to outside of the folder")
         elif stat.S_ISDIR(mode):
             self._folder(link, len(link.parts) - len(self.base.parts))
-        else:
+        elif not self._no_log(link):
             self._file(link, mode)
+
+    def _no_log(self, path: Path) -> bool:
+        """Whether a file inside a given folder is no log by its name; counted then."""
+        name = path.name.lower()
+        for packed in _PACKED:
+            name = name.removesuffix(packed)
+        if name not in _NO_LOG_NAMES and os.path.splitext(name)[1] not in _NO_LOG_SUFFIXES:  # noqa: PTH122
+            return False
+        if os.path.realpath(path) not in self.seen:
+            self.no_logs.append(self._name(path))
+        return True
 
     def _file(self, path: Path, mode: int) -> None:
         self.met += 1

@@ -235,3 +235,33 @@ def test_a_source_of_a_file_can_be_sent_to_another_process(tmp_path: Path) -> No
     assert data(sent).startswith(b"one\n")
     assert sent.notes == ["truncated gzip data, read up to its end"]
     assert source.notes == []
+
+
+NO_LOGS = [
+    *("train.py", "conf/a.YAML", "b.yml", "c.toml", "d.ini", "e.cfg", "README.md", "n.ipynb"),
+    *("run.sh", "plot.png", "t.csv", "model.safetensors", "rng.pt", "p.bin", "x.pyc", "r.html"),
+    *("train.py.gz", "ckpt/tokenizer.json"),
+]
+LOGS = ["a.json", "a.jsonl", "a.txt", "a.log", "a.log.1", "a.out", "a.err", "a.o812", "syslog"]
+
+
+def test_of_a_folder_files_that_are_no_logs_are_left_out_with_one_note(tmp_path: Path) -> None:
+    for name in (*NO_LOGS, *LOGS):
+        path = tmp_path / "job" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("x\n")
+    (tmp_path / "job" / "last.py").symlink_to("train.py")
+    found = find_sources([tmp_path / "job"])
+    assert [source.name for source in found if source.kind == "text"] == sorted(LOGS)
+    assert [source.note for source in found if source.kind != "text"] == [
+        f"{len(NO_LOGS) + 1} files that are not logs left out: README.md, b.yml, c.toml, …"
+    ]
+
+
+def test_a_file_that_is_named_is_read_whatever_its_suffix(tmp_path: Path) -> None:
+    write(tmp_path, **{"a_log": "a\n", "b.py": "b\n", "c.md": "c\n"})
+    assert summary(find_sources([tmp_path, tmp_path / "b.py"])) == [
+        ("a.log", "text", ""),
+        ("b.py", "text", ""),
+        (tmp_path.name, "skipped", "1 file that is not a log left out: c.md"),
+    ]

@@ -1,0 +1,114 @@
+"""Rows of a timeline by what they mean, and a catalog without wording of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from diagnose.catalog.schema import Catalog, CauseClass, KnownIssue, Remedy, Signature
+
+Row = dict[str, Any]
+
+CLASSES = (
+    "crash.gpu_oom", "crash.host_oom", "crash.killed", "crash.exception", "crash.native",
+    "crash.cuda_error", "hw.gpu", "hw.node", "net.fabric", "net.socket", "net.p2p", "net.shm",
+    "rendezvous.timeout", "rendezvous.port_in_use", "rendezvous.rank_mapping", "desync.mismatch",
+    "desync.missing_rank", "desync.uneven_work", "desync.conditional", "data.preparation",
+    "data.loader", "slow.checkpoint", "slow.model_load", "slow.evaluation", "slow.storage",
+    "slow.compile", "slow.straggler", "stall.host", "checkpoint.partial", "checkpoint.corrupt",
+    "env.version", "env.config", "scheduler.limit", "scheduler.preempted", "user.interrupt",
+    "none", "unknown",
+)  # fmt: skip
+
+
+def catalog(*signatures: Signature, issues: tuple[KnownIssue, ...] = ()) -> Catalog:
+    """All cause classes, each titled "Title of <class>", and the given entries."""
+    classes = {name: cause_class(name) for name in CLASSES}
+    return Catalog(list(signatures), list(issues), classes, "test")
+
+
+def cause_class(name: str, **more: Any) -> CauseClass:
+    given = {"restart": "retry", "restart_why": "why", "remedies": [Remedy("now", "look")]} | more
+    return CauseClass(name, f"Title of {name}", "explanation", **given)
+
+
+def signature(id_: str, cause: str = "env.config", **more: Any) -> Signature:
+    role = more.pop("role", "cause")
+    return Signature(id_, f"Title of {id_}", role, ["x"], cause=cause, **more)
+
+
+def at(clock: str) -> pd.Timestamp:
+    return pd.Timestamp(f"2026-06-02 {clock}")
+
+
+def matched(entry: Signature, **more: Any) -> Row:
+    """The row of a match of a signature."""
+    kinds = {"exit": "exit", "exception": "exception"}
+    return {
+        "signature": entry.id, "role": entry.role, "cause": entry.cause or None,
+        "strength": entry.strength, "tells": entry.tells,
+        "kind": kinds.get(entry.tells or "", "signature"),
+    } | more  # fmt: skip
+
+
+def wait(rank: int | None, seq: int | None = 7, **more: Any) -> Row:
+    """A watchdog line: a wait of 600 s for an ALLREDUCE of 1000 elements."""
+    return {
+        "tells": "timeout", "kind": "collective", "role": "effect", "rank": rank, "seq": seq,
+        "op": "ALLREDUCE", "size_in": 1000, "size_out": 1000, "timeout_ms": 600_000,
+        "elapsed_ms": 600_000, "signature": "t.watchdog",
+    } | more  # fmt: skip
+
+
+def barrier(rank: int | None, seq: int | None = 7, **more: Any) -> Row:
+    return wait(rank, seq, size_in=1, size_out=1, **more)
+
+
+def bar(phase: str | None, elapsed_s: float, done: int, total: int = 100, **more: Any) -> Row:
+    """A state of a progress bar."""
+    return {
+        "kind": "progress", "role": "progress", "phase": phase, "elapsed_ms": int(elapsed_s * 1000),
+        "signature": f"t.bar.{phase}", "step": done,
+        "fields": {"step": str(done), "total": str(total)},
+    } | more  # fmt: skip
+
+
+def marker(phase: str, **more: Any) -> Row:
+    """A line that says that a phase began."""
+    return {"kind": "phase", "role": "phase", "phase": phase, "signature": f"t.{phase}"} | more
+
+
+def step(number: int, **more: Any) -> Row:
+    """A plain step line of training."""
+    fields = {"step": str(number)}
+    return {
+        "kind": "progress", "role": "progress", "step": number, "signature": "t.step",
+        "fields": fields,
+    } | more  # fmt: skip
+
+
+def stack(rank: int, *frames: tuple[str, int, str], dump: bool = False, **more: Any) -> list[Row]:
+    """The frames (file, line, function) of a stack, as printed: innermost last, in dumps first."""
+    ordered = reversed(frames) if dump else frames
+    form = '  File "{}", line {} in {}' if dump else '  File "{}", line {}, in {}'
+    return [
+        {
+            "kind": "frame", "tells": "frame", "rank": rank, "text": form.format(*frame),
+            "signature": "t.frame",
+            "fields": {"file": frame[0], "line": str(frame[1]), "func": frame[2]},
+        } | more
+        for frame in ordered
+    ]  # fmt: skip
+
+
+def ended(rank: int | None, **fields: str) -> Row:
+    """A process ended with these captures (exitcode, signal)."""
+    return {
+        "tells": "exit", "kind": "exit", "role": "effect", "rank": rank, "fields": fields,
+        "signature": "t.exit",
+    }  # fmt: skip
+
+
+def finished(rank: int) -> Row:
+    return {"tells": "finished", "rank": rank, "signature": "t.finished"}
