@@ -167,12 +167,12 @@ def _event(signature: Signature, captures: dict[str, str]) -> dict[str, Any]:
         "elapsed_ms": _milliseconds(captures, "elapsed"),
         "step": _int(captures.get("step")),
     }
-    if tells in _SUBJECT:
+    if tells in _SUBJECT or signature.role in ("phase", "progress"):
         in_communicator = tells == "rank_map" and "world_size" in captures
         for key in ("local_rank", "pid") if in_communicator else ("rank", "local_rank", "pid"):
             if key in captures:
                 event[key] = _int(captures[key])
-        if "host" in captures:
+        if "host" in captures and tells in _SUBJECT:
             event["host"] = captures["host"]
         if in_communicator:
             event["mapped_rank"] = _int(captures.get("rank"))

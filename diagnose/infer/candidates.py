@@ -79,7 +79,7 @@ EXPLAINS: dict[str, tuple[str, ...]] = {
     "desync.mismatch": (*_SOFT, "net.socket", "desync.missing_rank"),
     "desync.conditional": (*_SOFT, "net.socket", "desync.missing_rank", "desync.mismatch"),
     "desync.uneven_work": (*_SOFT, "net.socket", "desync.missing_rank", "desync.mismatch"),
-    "desync.missing_rank": _SOFT,
+    "desync.missing_rank": ("crash.killed",),
 }  # fmt: skip
 
 

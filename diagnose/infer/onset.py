@@ -6,7 +6,7 @@ at its onset: the last marker, bar or stack frame before it, not the crash at it
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
@@ -89,7 +89,7 @@ def find_activity(
         spans = bars[bars["elapsed_ms"].fillna(0).astype("int64") >= _NEAR_TIMEOUT * int(wait_ms)]
         spans = spans[spans["phase"].isin(_BUSY)]
         if len(spans):
-            return _activity(spans.iloc[-1], moving=True, spans_wait=True)
+            return _not_loading(_activity(spans.iloc[-1], moving=True, spans_wait=True), marks)
     stacks = frame[(frame["kind"] == "frame") & frame["phase"].notna()]
     others = marks[~marks["rank"].isin(sorted(waiting))] if waiting else marks
     last = _last_marker(others if len(others) else marks)
@@ -102,6 +102,14 @@ def find_activity(
     if last.ends_phase:
         return Activity("training" if last.phase != "shutdown" else "shutdown", int(last.name))
     return _activity(last)
+
+
+def _not_loading(activity: Activity, marks: pd.DataFrame) -> Activity:
+    """Weight files that move after a save began are written or uploaded, not loaded."""
+    if activity.phase != "model_load" or activity.row is None:
+        return activity
+    before = marks.loc[marks.index < activity.row, "phase"]
+    return replace(activity, phase="checkpoint") if (before == "checkpoint").any() else activity
 
 
 def _untimed(marks: pd.DataFrame, frame: pd.DataFrame, end: int) -> pd.Series:

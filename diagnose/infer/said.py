@@ -18,7 +18,7 @@ _RETROSPECTIVE = (
     "hw.", "crash.host_oom", "crash.gpu_oom", "crash.cuda_error", "crash.native", "net.shm",
     "checkpoint.", "desync.",
 )  # fmt: skip
-# An exception of one rank alone, before anything else: what the rank died of.
+# An exception of one rank (or of one that is not named) before any wait: what it died of.
 _OWN_EXCEPTION = 3.6
 # Clocks of two hosts are not trusted to agree better than this.
 _CLOCK_SLACK = pd.Timedelta(seconds=2)
@@ -44,7 +44,7 @@ def stated(frame: pd.DataFrame, catalog: Catalog, world: int | None) -> list[Can
         if _recovered(frame, group):
             score -= 3.0
         ranks, hosts = culprits_of(signature, group, world, gpus)
-        if signature.tells == "exception" and not late and len(ranks) == 1:
+        if signature.tells == "exception" and not late and len(ranks) <= 1:
             score = max(score, _OWN_EXCEPTION)
         title = catalog.classes[signature.cause].title if signature.cause else signature.title
         found.append(

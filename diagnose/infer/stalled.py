@@ -42,6 +42,8 @@ def inferred(
     candidates = []
     ended = frame[(frame["tells"] == "finished").fillna(False)]
     finished = {int(rank) for rank in ended["rank"].dropna()}
+    steps = frame[(frame["kind"] == "progress") & (frame["phase"] != "evaluation").fillna(True)]
+    training = {int(rank) for rank in steps["rank"].dropna()}
     ahead = _ahead(frame, catalog)
     if ahead is not None:
         candidates.append(ahead)
@@ -51,7 +53,7 @@ def inferred(
             if stall.shape == "mismatch" and not stall.proven:
                 continue
         else:
-            candidates.append(_waiting(stall, activity, catalog, finished))
+            candidates.append(_waiting(stall, activity, catalog, finished, training))
     gathering = _gathering(frame, catalog)
     if gathering is not None:
         candidates.append(gathering)
@@ -100,16 +102,22 @@ def _mismatch(stall: Stall, activity: Activity, catalog: Catalog) -> Candidate:
     return candidate
 
 
-def _waiting(stall: Stall, activity: Activity, catalog: Catalog, finished: set[int]) -> Candidate:
+def _waiting(
+    stall: Stall, activity: Activity, catalog: Catalog, finished: set[int], training: set[int]
+) -> Candidate:
     waiting = [rank for rank in stall.joined if rank >= 0]
     who = _who(stall, waiting, activity)
     tiny = stall.tiny or (
         not stall.sized and stall.op in (None, "ALLREDUCE", "BROADCAST", "BARRIER", "ALLGATHER")
     )
     busy = _BUSY_CLASS.get(activity.phase or "")
-    done = sorted(set(finished) & set(stall.missing or who))
+    done = sorted(finished & set(stall.missing or who))
     if done:
-        return _uneven(stall, done, catalog)
+        return _uneven(stall, done, catalog, "reached the end of its work")
+    evaluates = activity.phase == "evaluation" and activity.rank not in (None, *waiting)
+    if evaluates and activity.rank is not None and training & set(waiting):
+        # Every rank tells of its own steps, so it is not work that rank 0 does for all.
+        return _uneven(stall, [activity.rank], catalog, "had gone on to evaluation")
     if stall.shape == "all_joined" and not activity.moving:
         return _joined(stall, catalog)
     if stall.proven and stall.missing and activity.rank not in (None, *stall.missing):
@@ -171,15 +179,15 @@ def _ahead(frame: pd.DataFrame, catalog: Catalog) -> Candidate | None:
     return candidate
 
 
-def _uneven(stall: Stall, done: list[int], catalog: Catalog) -> Candidate:
+def _uneven(stall: Stall, done: list[int], catalog: Catalog, did: str) -> Candidate:
     names = fold_ranks(done, prefix=True)
     summary = (
-        f"{names.capitalize()} reached the end of its work while others still waited in "
+        f"{names.capitalize()} {did} while others still waited in "
         f"{_call(stall)}: it had less to do."
     )
     candidate = _candidate("desync.uneven_work", 5.0, catalog, summary, stall)
     candidate.ranks, candidate.kind = done, "missing"
-    candidate.why = "it finished its script; the others wait"
+    candidate.why = f"it {did}; the others wait"
     return candidate
 
 

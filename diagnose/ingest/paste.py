@@ -18,6 +18,8 @@ PASTE_LIMIT = 4 << 20  # bytes of a source that may be a paste
 _SAMPLE_LINES = 300
 _MOST = 0.6  # of the non-empty lines: people write a sentence above what they paste
 _NUMBERED = 0.8
+_LEAST_GREPPED = 5  # lines whose numbers have gaps, as proof
+_INDENTED = 0.8  # of the non-empty lines: the name of who wrote it may stand above
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,7 @@ _QUOTE_BYTES = re.compile(rb" {0,3}[>|]")
 _NUMBER_BYTES = re.compile(rb"\s{0,8}\[?\d{1,7}(?:[\]:|\s]|\Z)")
 _ENTITY_BYTES = re.compile(rb"&(?:lt|gt|quot|amp|nbsp|#39|#x27);")
 _ESCAPE_BYTES = re.compile(rb"\\[#_\[*]")
-_INDENT_BYTES = re.compile(rb"\n*(?:  |\t)")
+_INDENT_BYTES = re.compile(rb"  |\t")
 _INVISIBLE_BYTES = [mark.encode() for mark in "\u200b\ufeff\u2060\u00a0\u202f\u2007"]
 
 
@@ -69,7 +71,7 @@ def _suspicious(data: bytes) -> bool:
         or b"[0m" in data
         or (b"&" in data and _ENTITY_BYTES.search(data) is not None)
         or (b"\\" in data and _ESCAPE_BYTES.search(data) is not None)
-        or _INDENT_BYTES.match(data) is not None
+        or sum(1 for line in sample if _INDENT_BYTES.match(line)) >= 0.7 * len(sample)
         or (not data.isascii() and any(mark in data for mark in _INVISIBLE_BYTES))
         or may_be_wrapped(data)
     )
@@ -81,7 +83,7 @@ _LOGGISH = re.compile(
     r"|(?:DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL)[: |]"
     r"|Traceback \(|File \""
     r"|frame \\?#\d|[\w.]+(?:Error|Exception)\b|[\w.-]+:\d+:\d+ |srun: |slurmstepd|terminate called"
-    r"|\d{1,5}: )"
+    r"|\d{1,5}: |[\w.-]*\d: )"
 )
 
 
@@ -125,7 +127,11 @@ def _unquoted(texts: list[str]) -> list[str]:
             continue
         if mark == "|" and sum(text.rstrip().endswith("|") for text in filled) > 1:
             continue  # a table, such as nvidia-smi's
-        if not any(_LOGGISH.match(match.string, match.end()) for match in matches):
+        # Programs mark lines of theirs, too, but never an empty one.
+        if not any(
+            match.end() == len(match.string) or _LOGGISH.match(match.string, match.end())
+            for match in matches
+        ):
             continue
         depth = Counter(match[1].count(mark) for match in matches).most_common(1)[0][0]
         # `>text` has no space of its own: what follows its mark belongs to the text.
@@ -166,23 +172,21 @@ def _unfenced(texts: list[str]) -> list[tuple[int, str]]:
 _NUMBERS = (
     re.compile(r"\s{0,8}\[(\d{1,7})\](?: |$)"),
     re.compile(r"\s{0,8}(\d{1,7}):(?: |$)"),
+    re.compile(r"(\d{1,7}):"),
     re.compile(r"\s{0,8}(\d{1,7}) ?\| ?"),
     re.compile(r"\s{0,8}(\d{1,7})(?:\t|  |\s*$)"),
 )
 
 
 def _unnumbered(texts: list[str]) -> list[str]:
-    """Leading line numbers removed, where they rise by one on most lines."""
+    """Leading line numbers removed, where they rise on most lines: by one, or as grep's do."""
     filled = _filled(texts)
     for pattern in _NUMBERS:
         matches = [match for text in filled if (match := pattern.match(text))]
         if len(matches) < max(3, _NUMBERED * len(filled)):
             continue
         numbers = [int(match[1]) for match in matches]
-        rises = sum(b - a == 1 for a, b in pairwise(numbers))
-        if rises < _NUMBERED * (len(numbers) - 1) or numbers[0] == 0:
-            continue
-        if _are_labels([match.string[match.end() :] for match in matches], numbers[0]):
+        if not _are_line_numbers(numbers, [match.string[match.end() :] for match in matches]):
             continue
         rest = [_behind(pattern, text) for text in texts]
         # Columns may stand further apart than the least that tells them apart.
@@ -192,18 +196,39 @@ def _unnumbered(texts: list[str]) -> list[str]:
 
 
 _DIGITS = re.compile(r"\d+")
+_RANK = re.compile(r"\[rank(\d+)\]|\[Rank (\d+)\]")
 
 
-def _are_labels(texts: list[str], first: int) -> bool:
-    """Whether leading numbers are ranks or steps rather than line numbers.
+def _are_line_numbers(numbers: list[int], texts: list[str]) -> bool:
+    """Whether the numbers in front of the texts are line numbers, not ranks or steps.
 
-    Ranks in order all say the same thing, and so do steps: launchers print `3: text` and
-    `[3] text`. From the hundreds on, lines that begin like log lines settle it.
+    Launchers print `3: text` and `[3] text`. Ranks in order all say the same thing, and so do
+    steps. From the hundreds on, lines that begin like log lines settle it.
     """
-    if first >= 100 and sum(_LOGGISH.match(text) is not None for text in texts) > 0.5 * len(texts):
+    if numbers[0] == 0:
         return False
-    shapes = {_DIGITS.sub("0", text) for text in texts if text.strip()}
-    return len(shapes) < 0.5 * len(texts)
+    steps = [b - a for a, b in pairwise(numbers)]
+    dense = sum(step == 1 for step in steps) >= _NUMBERED * len(steps)
+    never_fall = min(steps) > 0
+    if not dense and not (never_fall and len(texts) >= _LEAST_GREPPED):
+        return False
+    loggish = sum(_LOGGISH.match(text) is not None for text in texts) > 0.5 * len(texts)
+    if loggish and numbers[0] >= 100:
+        return True
+    if never_fall:
+        said = [
+            number == int(match[1] or match[2])
+            for number, text in zip(numbers, texts, strict=True)
+            if (match := _RANK.search(text))
+        ]
+        if said and loggish:
+            return sum(said) < 0.5 * len(said)
+    shapes = Counter(_DIGITS.sub("0", text) for text in texts if text.strip())
+    if not shapes:
+        return False
+    if never_fall:
+        return shapes.most_common(1)[0][1] < 0.5 * shapes.total() and (dense or loggish)
+    return len(shapes) >= 0.5 * len(texts)
 
 
 _ENTITY = re.compile(r"&(?:lt|gt|quot|amp|nbsp|#39|#x27);")
@@ -254,18 +279,29 @@ _INDENT = re.compile(r" {2,}|\t[ \t]*")
 
 
 def _unindented(texts: list[str]) -> list[str]:
-    """Indentation common to all lines removed: two columns or more, before log lines."""
+    """Common indentation removed: two columns or more, before log lines.
+
+    A few lines without it may stand around them: who wrote it, the command.
+    """
     filled = _filled(texts)
-    first = _INDENT.match(filled[0]) if filled else None
-    if first is None:
+    inside = [text for text in filled if _INDENT.match(text)]
+    if not inside or len(inside) < _INDENTED * len(filled):
         return texts
-    common = first[0]
-    for text in filled:
+    match = _INDENT.match(inside[0])
+    common = match[0] if match else ""
+    for text in inside:
         while not text.startswith(common):
             common = common[:-1]
-    outer = [text[len(common) :] for text in filled]
-    if not _INDENT.match(common) or not any(
-        _LOGGISH.match(text) and not text.startswith((" ", "\t", 'File "')) for text in outer
-    ):
+    if not _INDENT.match(common):
+        return texts
+    outer = [text[len(common) :] for text in inside]
+    proofs = sum(
+        _LOGGISH.match(text) is not None
+        and not text.startswith((" ", "\t", 'File "'))
+        and (len(inside) == len(filled) or not text.startswith("frame #"))
+        for text in outer
+    )
+    # Reports and stacks are indented below their heading, so that one line proves nothing there.
+    if proofs < (1 if len(inside) == len(filled) else 0.3 * len(outer)):
         return texts
     return [text.removeprefix(common) for text in texts]
