@@ -119,10 +119,22 @@ def _failures(frame: pd.DataFrame) -> pd.DataFrame:
     gathering = unfinished_gathering(frame)
     if gathering is not None:
         serious.loc[gathering.name] = True
+    if serious.any() and _only_after_the_end(frame, frame[serious.fillna(False)]):
+        return frame.head(0)
     if not serious.any() and not _went_on(frame):
         # A weak hint, or what follows an abort, counts only in a log that ends with it.
         serious = weak | (frame["role"] == "aftermath")
     return frame[serious.fillna(False)]
+
+
+def _only_after_the_end(frame: pd.DataFrame, rows: pd.DataFrame) -> bool:
+    """Symptoms alone, all after the job said that it was done: sockets that close at exit."""
+    grave = (rows["role"] == "cause") | (rows["kind"] == "exit")
+    if (grave | rows["tells"].isin(_WAITED)).any():
+        return False
+    done = (frame["tells"] == "finished").fillna(False)
+    done |= (frame["kind"] == "phase") & (frame["phase"] == "shutdown")
+    return bool(done.any() and frame.index[done][0] < rows.index[0])
 
 
 def _silent_hang(frame: pd.DataFrame, facts: Facts, catalog: Catalog) -> bool:
@@ -151,7 +163,9 @@ def _went_on(frame: pd.DataFrame) -> bool:
 
 def _quiet(frame: pd.DataFrame, catalog: Catalog, about: JobFacts, job: Job) -> Diagnosis:
     """No failure in the log: healthy if it shows work, else unknown."""
-    working = frame["kind"].isin(["progress", "phase"]).any() or _went_on(frame)
+    phases = frame.loc[frame["kind"] == "phase", "phase"].astype(object)
+    beyond_init = phases.notna() & (phases != "init")
+    working = beyond_init.any() or (frame["kind"] == "progress").any() or _went_on(frame)
     cause = "none" if working else "unknown"
     title = catalog.classes[cause].title
     summary = (

@@ -96,7 +96,9 @@ def stalls(
     ]
     if named and not any(stall.shape == "missing" for stall in groups):
         groups.append(_from_names(named))
-    if len(groups) > 1 and all(stall.shape in ("unclear", "all_joined") for stall in groups):
+    if (frame["repeated"] > 1).any():
+        _folded_by_ray(groups)
+    elif len(groups) > 1 and all(stall.shape in ("unclear", "all_joined") for stall in groups):
         _waits_nowhere(groups, world_size)
     return sorted([*told, *groups], key=lambda s: (_RANK[s.shape], not s.proven, -len(s.waits)))
 
@@ -308,6 +310,14 @@ def _absent(
         )
     elif waiting and expected is None and not absent and len(waiting) > 1:
         stall.why = "every rank seen waits for the same collective"
+
+
+def _folded_by_ray(groups: list[Stall]) -> None:
+    """Ray prints equal lines of several workers once: who did not print it is not known."""
+    for stall in groups:
+        if stall.shape == "missing" and stall.waits and not stall.why.startswith("the log names"):
+            stall.shape, stall.missing, stall.proven = "unclear", [], False
+            stall.why = "Ray folded equal lines of ranks into one, so absence means nothing"
 
 
 def _waits_nowhere(groups: list[Stall], world_size: int | None) -> None:

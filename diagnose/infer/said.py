@@ -92,10 +92,14 @@ def _lateness(cause: str, late: bool) -> float:
 
 
 def _recovered(frame: pd.DataFrame, group: pd.DataFrame) -> bool:
-    """Training went on afterwards: at least three later steps, counting upwards."""
-    after = frame[(frame.index > group.index[-1]) & (frame["kind"] == "progress")]
+    """Training went on afterwards: three later steps counting upwards, or progress to the end."""
+    later = frame[frame.index > group.index[-1]]
+    after = later[later["kind"] == "progress"]
     steps = after["step"].dropna()
-    return bool(steps.nunique() >= 3 and steps.iloc[-1] > steps.iloc[0])
+    if steps.nunique() >= 3 and steps.iloc[-1] > steps.iloc[0]:
+        return True
+    ended = (later["kind"] == "exit") | later["tells"].isin(["timeout", "teardown", "exception"])
+    return bool(after["text"].nunique() >= 2 and not ended.any())
 
 
 def gpu_ranks(frame: pd.DataFrame) -> dict[tuple[str | None, int], int]:

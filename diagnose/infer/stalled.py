@@ -32,6 +32,8 @@ _DOING = {
 }
 # Collectives this early in a group belong to set-up: barriers around data preparation.
 _EARLY_SEQ = 5
+# What the main rank does for all others; models are loaded by every rank.
+_MAIN_ONLY = ("preprocessing", "checkpoint", "evaluation")
 _BEYOND_TRAINING = ("evaluation", "checkpoint", "shutdown")
 
 
@@ -92,6 +94,11 @@ def _mismatch(stall: Stall, activity: Activity, catalog: Catalog) -> Candidate:
         )
     elif stall.shape == "shifted":
         score = 3.5
+        if activity.phase in _MAIN_ONLY:
+            cause = "desync.conditional"
+            summary = (
+                f"Ranks are one collective apart around {_DOING[activity.phase]}: {stall.why}."
+            )
     candidate = _candidate(cause, score, catalog, summary, stall)
     candidate.ranks = stall.odd
     candidate.kind = "mismatched" if stall.odd else None
@@ -229,7 +236,7 @@ def _who(stall: Stall, waiting: list[int], activity: Activity) -> list[int]:
     busy_alone = activity.phase in _BUSY_CLASS and activity.moving
     if activity.rank is not None and activity.rank not in waiting and busy_alone:
         return [activity.rank]
-    if waiting and 0 not in waiting and busy_alone:
+    if waiting and 0 not in waiting and busy_alone and activity.phase in _MAIN_ONLY:
         return [0]
     return []
 

@@ -17,7 +17,7 @@ from diagnose.ingest.unwrap import join_wrapped, may_be_wrapped
 PASTE_LIMIT = 4 << 20  # bytes of a source that may be a paste
 _SAMPLE_LINES = 300
 _MOST = 0.6  # of the non-empty lines: people write a sentence above what they paste
-_NUMBERED = 0.8
+_RISING = 0.8  # of the line numbers
 _LEAST_GREPPED = 5  # lines whose numbers have gaps, as proof
 _INDENTED = 0.8  # of the non-empty lines: the name of who wrote it may stand above
 
@@ -40,7 +40,7 @@ def normalise(data: bytes) -> Normal | None:
     text = data.decode(errors="surrogateescape")
     ends = text.endswith("\n")
     before = text.removesuffix("\n").split("\n")
-    rows = _unfenced(_unquoted(_without_colours(_visible(before))))
+    rows = _unfenced(_unquoted(_unindented(_without_colours(_visible(before)))))
     numbers, texts = [number for number, _ in rows], [text for _, text in rows]
     for step in (_unnumbered, _unescaped_html, _unescaped_markdown, _unindented):
         texts = step(texts)
@@ -85,6 +85,8 @@ _LOGGISH = re.compile(
     r"|frame \\?#\d|[\w.]+(?:Error|Exception)\b|[\w.-]+:\d+:\d+ |srun: |slurmstepd|terminate called"
     r"|\d{1,5}: |[\w.-]*\d: )"
 )
+# The same below another mark: quoted, numbered.
+_PASTED = re.compile(rf"(?:> ?){{0,4}}(?:{_LOGGISH.pattern}|\s{{0,8}}\d{{1,7}}(?:[ :\t|]|\Z))")
 
 
 def _filled(texts: list[str]) -> list[str]:
@@ -127,9 +129,9 @@ def _unquoted(texts: list[str]) -> list[str]:
             continue
         if mark == "|" and sum(text.rstrip().endswith("|") for text in filled) > 1:
             continue  # a table, such as nvidia-smi's
-        # Programs mark lines of theirs, too, but never an empty one.
+        # Programs mark lines of theirs, too, but never an empty or a numbered one.
         if not any(
-            match.end() == len(match.string) or _LOGGISH.match(match.string, match.end())
+            match.end() == len(match.string) or _PASTED.match(match.string, match.end())
             for match in matches
         ):
             continue
@@ -163,7 +165,7 @@ def _unfenced(texts: list[str]) -> list[tuple[int, str]]:
         if "```" not in text:
             rows.append((number, text))
         elif not _FENCE.fullmatch(text):
-            glued = text.startswith("```") and _LOGGISH.match(text, 3)
+            glued = text.startswith("```") and _PASTED.match(text, 3)
             bare = text.lstrip("`") if glued else text
             rows.append((number, bare.rstrip("`") if bare.endswith("```") else bare))
     return rows
@@ -175,6 +177,7 @@ _NUMBERS = (
     re.compile(r"(\d{1,7}):"),
     re.compile(r"\s{0,8}(\d{1,7}) ?\| ?"),
     re.compile(r"\s{0,8}(\d{1,7})(?:\t|  |\s*$)"),
+    re.compile(r"\s{0,8}(\d{1,7})(?: |$)"),
 )
 
 
@@ -183,7 +186,7 @@ def _unnumbered(texts: list[str]) -> list[str]:
     filled = _filled(texts)
     for pattern in _NUMBERS:
         matches = [match for text in filled if (match := pattern.match(text))]
-        if len(matches) < max(3, _NUMBERED * len(filled)):
+        if len(matches) < max(3, _MOST * len(filled)):
             continue
         numbers = [int(match[1]) for match in matches]
         if not _are_line_numbers(numbers, [match.string[match.end() :] for match in matches]):
@@ -208,7 +211,7 @@ def _are_line_numbers(numbers: list[int], texts: list[str]) -> bool:
     if numbers[0] == 0:
         return False
     steps = [b - a for a, b in pairwise(numbers)]
-    dense = sum(step == 1 for step in steps) >= _NUMBERED * len(steps)
+    dense = sum(step == 1 for step in steps) >= _RISING * len(steps)
     never_fall = min(steps) > 0
     if not dense and not (never_fall and len(texts) >= _LEAST_GREPPED):
         return False
@@ -296,7 +299,7 @@ def _unindented(texts: list[str]) -> list[str]:
         return texts
     outer = [text[len(common) :] for text in inside]
     proofs = sum(
-        _LOGGISH.match(text) is not None
+        _PASTED.match(text) is not None
         and not text.startswith((" ", "\t", 'File "'))
         and (len(inside) == len(filled) or not text.startswith("frame #"))
         for text in outer

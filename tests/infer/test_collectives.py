@@ -145,6 +145,12 @@ def test_a_stated_mismatch_is_one(make: Any) -> None:
     assert (stall.shape, stall.odd, stall.proven, stall.seq) == ("mismatch", [], True, 3)
 
 
+def test_lines_folded_by_ray_make_absence_mean_nothing(make: Any) -> None:
+    rows = [wait(0), wait(1, repeated=6), wait(3)]
+    stall = only(make, 8, *rows)
+    assert (stall.shape, stall.missing, stall.proven) == ("unclear", [], False)
+
+
 def test_send_and_recv_numbers_are_not_compared(make: Any) -> None:
     rows = [wait(0, seq=3, op="SEND"), wait(1, seq=8, op="RECV")]
     assert [stall.shape for stall in stalls(make(*rows), 2)] == ["unclear"]

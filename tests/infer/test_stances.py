@@ -62,4 +62,4 @@ def test_frames_of_libraries_are_no_call_site(make: Any) -> None:
 
 
 def test_frames_without_a_rank_tell_of_nobody(make: Any) -> None:
-    assert stances(make(*stack(0, *BACKWARD, rank=None))) == {}
+    assert stances(make(*[row | {"rank": None} for row in stack(0, *BACKWARD)])) == {}
