@@ -29,7 +29,7 @@ from diagnose.infer.facts import Facts, gather
 from diagnose.infer.issues import Situation, known
 from diagnose.infer.onset import Activity, Start, find_activity, find_onset, finished_bars
 from diagnose.infer.ranking import THRESHOLD, borrow_culprits, confidence, merge, rank
-from diagnose.infer.said import exits, stated
+from diagnose.infer.said import exits, recovered, stated
 from diagnose.infer.stalled import inferred, unfinished_gathering
 from diagnose.infer.stances import dumped, stances
 
@@ -119,7 +119,8 @@ def _failures(frame: pd.DataFrame) -> pd.DataFrame:
     gathering = unfinished_gathering(frame)
     if gathering is not None:
         serious.loc[gathering.name] = True
-    if serious.any() and _only_after_the_end(frame, frame[serious.fillna(False)]):
+    rows = frame[serious.fillna(False)]
+    if len(rows) and (_only_after_the_end(frame, rows) or _survived(frame, rows)):
         return frame.head(0)
     if not serious.any() and not _went_on(frame):
         # A weak hint, or what follows an abort, counts only in a log that ends with it.
@@ -135,6 +136,11 @@ def _only_after_the_end(frame: pd.DataFrame, rows: pd.DataFrame) -> bool:
     done = (frame["tells"] == "finished").fillna(False)
     done |= (frame["kind"] == "phase") & (frame["phase"] == "shutdown")
     return bool(done.any() and frame.index[done][0] < rows.index[0])
+
+
+def _survived(frame: pd.DataFrame, rows: pd.DataFrame) -> bool:
+    """Errors that the job caught and went on from: training continued to the end of the log."""
+    return bool((rows["role"] == "cause").all()) and recovered(frame, rows)
 
 
 def _silent_hang(frame: pd.DataFrame, facts: Facts, catalog: Catalog) -> bool:

@@ -41,7 +41,7 @@ def stated(frame: pd.DataFrame, catalog: Catalog, world: int | None) -> list[Can
         late = limit is not None and _after(frame, first, limit)
         score = _SCORE[signature.strength] - (0.5 if signature.generic else 0.0)
         score -= _lateness(signature.cause, late)
-        if _recovered(frame, group):
+        if recovered(frame, group):
             score -= 3.0
         ranks, hosts = culprits_of(signature, group, world, gpus)
         if signature.tells == "exception" and not late and len(ranks) <= 1:
@@ -91,7 +91,7 @@ def _lateness(cause: str, late: bool) -> float:
     return 3.5 if cause.startswith(_ENDINGS) or cause == "crash.exception" else 1.0
 
 
-def _recovered(frame: pd.DataFrame, group: pd.DataFrame) -> bool:
+def recovered(frame: pd.DataFrame, group: pd.DataFrame) -> bool:
     """Training went on afterwards: three later steps counting upwards, or progress to the end."""
     later = frame[frame.index > group.index[-1]]
     after = later[later["kind"] == "progress"]

@@ -18,7 +18,7 @@ SITUATION = Situation(
             "version.torch": ["2.10.0+cu121"], "version.trl": ["0.9.6"],
         }
     ),
-    signatures=frozenset({"axolotl.drop-long", "c10d.barrier.device-unknown"}),
+    signatures={"axolotl.drop-long": 9, "c10d.barrier.device-unknown": 2},
     phase="preprocessing",
     ops=frozenset({"ALLREDUCE"}),
     states=frozenset({"timeout", "tiny_collective"}),
@@ -110,6 +110,12 @@ def test_an_issue_that_holds_is_a_candidate(level: str, score: float, sure: bool
     assert (candidate.score, candidate.sure, candidate.rows) == (score, sure, [4, 7])
     assert (candidate.remedies, candidate.restart) == (remedies, "fix_first")
     assert (candidate.ranks, candidate.kind) == ([], None)
+
+
+def test_its_evidence_begins_with_the_signatures_it_asks_for() -> None:
+    asked = Condition(signature=["axolotl.*", "c10d.*"])
+    (candidate,) = known(catalog(issues=(issue(all=[asked]),)), SITUATION)
+    assert candidate.rows == [2, 9, 4, 7]
 
 
 @pytest.mark.parametrize(

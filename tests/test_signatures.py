@@ -1,0 +1,103 @@
+"""Every entry of the catalog at work: its examples, read like a log, give its events."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import diagnose
+from diagnose.catalog.load import load_catalog
+from diagnose.catalog.schema import Example, KnownIssue, Signature
+from diagnose.ingest import find_sources, text_source
+from diagnose.job import read
+
+ROOT = Path(__file__).resolve().parent.parent
+CATALOG = load_catalog(examples=True)
+HEALTHY = sorted(path.name for path in (ROOT / "fixtures").glob("healthy-*"))
+# Real logs have other lines; an automaton that loses its way behind them shows only so.
+AROUND = "the job begins\nand its log goes on like this\n{}\nand on\n"
+
+Event = tuple[Signature, dict[str, str]]
+
+
+def examples_of(entry: Signature | KnownIssue) -> list[Example]:
+    assert entry.examples is not None
+    return entry.examples.match
+
+
+@cache
+def events(form: str) -> dict[str, list[Event]]:
+    """What each example of each signature gave, by "id number"; all read as one job."""
+    sources = [
+        replace(text_source(form.format(example.line)), name=f"{signature.id} {number}")
+        for signature in CATALOG.signatures
+        for number, example in enumerate(examples_of(signature))
+    ]
+    frame = read(sources).timeline
+    frame = frame[frame["signature"].notna()]
+    by_id = {signature.id: signature for signature in CATALOG.signatures}
+    found: dict[str, list[Event]] = defaultdict(list)
+    columns = (frame["source"], frame["signature"], frame["fields"])
+    for source, id_, fields in zip(*columns, strict=True):
+        found[str(source)].append((by_id[str(id_)], fields))
+    return found
+
+
+def yields_to(signature: Signature, other: Signature) -> bool:
+    """A catch-all gives way to a special entry on the same line."""
+    special = not other.generic and other.role in ("cause", "effect", "aftermath")
+    return signature.generic and special
+
+
+@pytest.mark.parametrize("form", ["{}", AROUND], ids=["alone", "in-a-log"])
+@pytest.mark.parametrize("signature", CATALOG.signatures, ids=lambda signature: signature.id)
+def test_examples_give_their_events(signature: Signature, form: str) -> None:
+    for number, example in enumerate(examples_of(signature)):
+        found = events(form)[f"{signature.id} {number}"]
+        own = [fields for entry, fields in found if entry.id == signature.id]
+        if not own:
+            assert any(yields_to(signature, entry) for entry, _ in found), example.line
+            continue
+        assert any(example.captures.items() <= fields.items() for fields in own), own
+
+
+ISSUES = [
+    pytest.param(issue, example.line, id=f"{issue.id}-{number}")
+    for issue in CATALOG.known_issues
+    for number, example in enumerate(examples_of(issue))
+]
+NEAR_MISSES = [
+    pytest.param(issue, text, id=f"{issue.id}-{number}")
+    for issue in CATALOG.known_issues
+    for number, text in enumerate(issue.examples.near_miss if issue.examples else [])
+]
+
+
+@pytest.mark.parametrize(("issue", "text"), ISSUES)
+def test_known_issues_are_diagnosed(issue: KnownIssue, text: str) -> None:
+    result = diagnose.diagnose(diagnose.load_text(text))
+    assert result.root_cause.cause == issue.cause, result.to_json()
+
+
+@pytest.mark.parametrize(("issue", "text"), NEAR_MISSES)
+def test_near_misses_are_not_named_by_the_issue(issue: KnownIssue, text: str) -> None:
+    result = diagnose.diagnose(diagnose.load_text(text))
+    assert result.root_cause.signature != issue.id
+
+
+def test_there_are_enough_healthy_jobs() -> None:
+    assert len(HEALTHY) >= 5
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_no_cause_matches_a_healthy_job(name: str) -> None:
+    files = [path for path in (ROOT / "fixtures" / name).rglob("*") if path.is_file()]
+    sources = find_sources([path for path in files if path.name != "expected.yaml"])
+    frame: pd.DataFrame = read(sources).timeline
+    causes = frame.loc[(frame["role"] == "cause").fillna(False), ["signature", "text"]]
+    assert causes.to_numpy().tolist() == []
