@@ -33,7 +33,7 @@ EXIT_BUG = 70  # EX_SOFTWARE of sysexits.h
 EXIT_INTERRUPTED = 130
 
 MAX_NOTES = 10
-STDIN = Path("-")
+STDIN = "-"
 
 
 class Format(StrEnum):
@@ -82,7 +82,7 @@ def _root(
 @app.command()
 def triage(
     paths: Annotated[
-        list[Path] | None,
+        list[str] | None,
         typer.Argument(metavar="PATH", help="Logs and job folders; none, or -, is standard input."),
     ] = None,
     output: Annotated[Format, typer.Option("--format", help="What to print.")] = Format.terminal,
@@ -224,16 +224,31 @@ def main() -> None:
     sys.exit(run())
 
 
-def _load(paths: Sequence[Path], patterns: Sequence[Path]) -> Job:
+def _load(paths: Sequence[str], patterns: Sequence[Path]) -> Job:
+    import hyperscan
+
     from diagnose.ingest import find_sources, stdin_source
     from diagnose.job import read
 
-    sources = find_sources([path for path in paths if path != STDIN])
+    if "" in paths:  # an unset variable of a script; as a path it would be the current folder
+        raise InputError("one of the paths is empty")
+    sources = find_sources([Path(path) for path in paths if path != STDIN])
     if STDIN in paths:
         if sys.stdin is None:
             raise InputError("standard input is closed")
         sources.insert(0, stdin_source(sys.stdin.buffer))
-    return read(sources, patterns=patterns)
+    try:
+        return read(sources, patterns=patterns)
+    except hyperscan.error as error:
+        raise InputError(_wrong_pattern(patterns) or f"--patterns: {error}") from error
+
+
+def _wrong_pattern(patterns: Sequence[Path]) -> str | None:
+    """The first problem of the given signatures that keeps the catalog from compiling."""
+    from diagnose.catalog.check import check
+
+    found = [problem for problem in check(patterns) if "compile" in problem or "linear" in problem]
+    return found[0] if found else None
 
 
 def _show(diagnosis: Diagnosis, output: Format, color: Color) -> None:

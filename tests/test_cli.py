@@ -1,11 +1,13 @@
 """The command line: options, exit statuses, and what goes to which stream."""
 
+import gzip
 import io
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -216,6 +218,128 @@ def test_wrong_usage_names_the_choices_on_one_line(
     assert "\x1b" not in err
 
 
+TRACEBACK = b"""\
+[rank0]: step 10
+[rank1]: Traceback (most recent call last):
+[rank1]:   File "/job/train.py", line 7, in <module>
+[rank1]: torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.
+"""
+
+
+def triage(
+    capsys: pytest.CaptureFixture[str], *arguments: str | Path
+) -> tuple[int, str, dict[str, Any]]:
+    """Status, stderr and the JSON of a run of the real engine."""
+    status = cli.run(["triage", "--format", "json", *map(str, arguments)])
+    out, err = capsys.readouterr()
+    return status, err, json.loads(out) if out else {}
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "message"),
+    [
+        ("a.log", b"", "no log to read: a.log: empty"),
+        ("a.log", b" \n\n\t \n", "the input is empty"),
+        ("a.log", bytes(range(256)) * 20, "no log to read: a.log: binary data"),
+        ("a.log", b"\x7fELF\2\1", "no log to read: a.log: ELF program, library or core dump"),
+        ("a.log", b"\0" * 4096, "no log to read: a.log: nothing but NUL bytes"),
+        ("a.gz", gzip.compress(TRACEBACK)[:8], "no log to read: a.gz: truncated gzip data, read"),
+    ],
+)
+def test_input_that_holds_no_log_is_refused_on_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, data: bytes, message: str
+) -> None:
+    (tmp_path / name).write_bytes(data)
+    status, err, answer = triage(capsys, tmp_path / name)
+    assert (status, answer) == (2, {})
+    assert err.startswith(f"diagnose: {message}")
+    assert err.count("\n") == 1
+
+
+def test_paths_without_a_log_are_refused_on_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "train.py").write_text("import torch\n")
+    (tmp_path / "nothing").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "secret.log").write_bytes(TRACEBACK)
+    opened = os.open
+
+    def refuse(path: Any, *rest: Any, **more: Any) -> int:
+        if str(path).endswith("secret.log"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return opened(path, *rest, **more)
+
+    monkeypatch.setattr(os, "open", refuse)
+    for path, message in {
+        tmp_path / "gone.log": "no log to read: gone.log: no such file or directory",
+        tmp_path / "nothing": "no log to read: nothing: no files in this folder",
+        tmp_path / "code": "no log to read: code: 1 file that is not a log left out: train.py",
+        tmp_path / "pipe": "no log to read: pipe: named pipe: not read; give it as standard input",
+        tmp_path / "secret.log": "no log to read: secret.log: permission denied",
+        Path("/dev/null"): "no log to read: null: device: not read",
+    }.items():
+        assert triage(capsys, path) == (2, f"diagnose: {message}\n", {})
+    assert triage(capsys, "") == (2, "diagnose: one of the paths is empty\n", {})
+
+
+def test_of_several_paths_those_that_cannot_be_read_are_notes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.log").write_bytes(TRACEBACK)
+    status, err, answer = triage(capsys, tmp_path / "a.log", tmp_path / "gone.log")
+    assert (status, err) == (0, "note: gone.log: no such file or directory\n")
+    assert answer["root_cause"]["class"] == "crash.gpu_oom"
+
+
+LONG = b"[rank1]: torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate " + b"x y " * (
+    13 << 20
+)
+BARS = b"".join(b"\r %3d%%|##  | %d/99 [00:09<00:09, 1.10it/s]" % (n, n) for n in range(60))
+
+
+@pytest.mark.parametrize(
+    ("data", "verdict", "cause", "ranks"),
+    [
+        (TRACEBACK.decode().encode("utf-16"), "failed", "crash.gpu_oom", [1]),
+        (gzip.compress(TRACEBACK + os.urandom(999).hex().encode())[:-40], "failed", None, [1]),
+        (TRACEBACK[: TRACEBACK.index(b"Tried")], "failed", "crash.gpu_oom", [1]),
+        (LONG, "failed", "crash.gpu_oom", [1]),
+        (b"x" * (50 << 20), "unknown", "unknown", []),
+        (BARS, "healthy", "none", []),
+        (BARS + b"\r" + TRACEBACK.replace(b"\n", b"\r"), "failed", "crash.gpu_oom", [1]),
+        (b"hello world\n", "unknown", "unknown", []),
+    ],
+    ids=["utf-16", "gz cut", "half a line", "52 MB line", "50 MB", "bars", "CR", "no job"],
+)
+def test_odd_logs_are_diagnosed(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    data: bytes,
+    verdict: str,
+    cause: str | None,
+    ranks: list[int],
+) -> None:
+    (tmp_path / "a.log").write_bytes(data)
+    status, _, answer = triage(capsys, tmp_path / "a.log")
+    assert (status, answer["verdict"]) == (0, verdict)
+    assert answer["root_cause"]["class"] == (cause or "crash.gpu_oom")
+    assert answer["culprits"]["ranks"] == ranks
+
+
+def test_the_log_of_one_waiting_rank_blames_nobody(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = (ROOT / "fixtures" / "torchrun-missing-rank" / "console.log").read_text("utf-8")
+    one = [line for line in whole.splitlines() if "[rank3]" in line]
+    (tmp_path / "rank3.log").write_text("\n".join(one))
+    _, _, answer = triage(capsys, tmp_path / "rank3.log")
+    assert (answer["verdict"], answer["root_cause"]["confidence"]) == ("hung", "low")
+    assert (answer["culprits"]["ranks"], answer["culprits"]["hosts"]) == ([], [])
+    assert answer["missing_evidence"]
+
+
 OWN = """\
 signatures:
   - id: own.store.gone
@@ -289,6 +413,30 @@ def test_catalog_check_finds_a_pattern_that_misses_its_example(
     assert "own.store.gone" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (OWN.replace("culprit", "kulprit"), "own.yaml:7: own.store.gone: kulprit: "),
+        (OWN.replace("decisive", "huge"), "own.yaml:6: own.store.gone: strength: "),
+        (OWN.replace("role: cause", "role: [cause"), "own.yaml:6: not valid YAML: "),
+        (OWN.replace("(?P<name>", "((?P<name>"), "own.store.gone: does not compile: "),
+        ('!!python/object/apply:os.system ["id"]', "own.yaml:1: not valid YAML: "),
+        ("just text", "own.yaml:1: expected a mapping with signatures"),
+    ],
+    ids=["unknown field", "wrong value", "YAML", "pattern", "code", "text"],
+)
+def test_wrong_signatures_are_told_with_file_line_and_field(
+    own: Path, capsys: pytest.CaptureFixture[str], text: str, message: str
+) -> None:
+    (own / "own.yaml").write_text(text)
+    (own / "a.log").write_bytes(TRACEBACK)
+    status, err, answer = triage(capsys, own / "a.log", "--patterns", own)
+    assert (status, answer) == (2, {})
+    assert message in err
+    assert err.startswith("diagnose: ")
+    assert err.count("\n") == 1
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
 def test_a_full_disk_is_told_on_one_line() -> None:
     with Path("/dev/full").open("w") as full:
@@ -338,9 +486,7 @@ def test_the_readme_shows_what_the_command_prints(
     end = text.index("```\n<!-- end -->", start)
     command = "diagnose triage fixtures/torchrun-missing-rank"
     assert command in text
-    assert (
-        cli.run(["triage", str(ROOT / "fixtures" / "torchrun-missing-rank" / "console.log")]) == 0
-    )
+    assert cli.run(["triage", str(ROOT / "fixtures" / "torchrun-missing-rank")]) == 0
     # the first screen and the evidence; the rest is for those who run it
     first, _, _ = capsys.readouterr().out.partition("What happened, in order\n")
     shown = f"$ {command}\n{first}[…]\n"

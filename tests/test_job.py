@@ -170,4 +170,4 @@ def test_a_wrong_entry_is_told(tmp_path: Path) -> None:
 
 def test_an_unknown_attribute_of_the_package() -> None:
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
-        _ = diagnose.nothing  # type: ignore[attr-defined]
+        _ = diagnose.nothing

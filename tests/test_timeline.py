@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -34,12 +33,8 @@ DTYPES = {
 
 
 def timeline(**files: str) -> pd.DataFrame:
-    """The timeline of a job of named files; `__` in a name stands for a slash."""
-    sources = []
-    for name, text in files.items():
-        hints = {"rank": 0} if name == "of_rank_0" else {}
-        sources.append(replace(text_source(text, name.replace("__", "/")), **hints))
-    return read(sources).timeline
+    """The timeline of a job of named files."""
+    return read([text_source(text, name) for name, text in files.items()]).timeline
 
 
 def events(frame: pd.DataFrame) -> pd.DataFrame:
@@ -61,15 +56,16 @@ def who(row: pd.Series) -> Any:
 
 
 @pytest.mark.parametrize(
-    "frame",
+    "text",
     [
-        lambda: diagnose.load_text(f"2026-06-02 08:00:00 [rank3]: {WATCHDOG.format(seq=7)}").timeline,
-        lambda: diagnose.load_text("nothing known").timeline,
+        f"2026-06-02 08:00:00 [rank3]: {WATCHDOG.format(seq=7)}",
+        "nothing known",
     ],
     ids=["events", "edges"],
-)  # fmt: skip
-def test_columns_and_their_types(frame: Callable[[], pd.DataFrame]) -> None:
-    dtypes = {name: str(dtype) for name, dtype in frame().dtypes.items()}
+)
+def test_columns_and_their_types(text: str) -> None:
+    frame = diagnose.load_text(text).timeline
+    dtypes = {name: str(dtype) for name, dtype in frame.dtypes.items()}
     assert tuple(DTYPES) == COLUMNS
     assert {name: dtypes[name] for name in COLUMNS} == DTYPES
 
@@ -152,7 +148,8 @@ def test_the_order_of_reading_does_not_matter() -> None:
 
 
 def test_the_rank_of_the_line_wins_over_the_file() -> None:
-    frame = timeline(of_rank_0=f"[rank3]: {ERROR} a\n{ERROR} b\n")
+    text = f"[rank3]: {ERROR} a\n{ERROR} b\n"
+    frame = read([replace(text_source(text), rank=0)]).timeline
     assert (who(of(frame, f"{ERROR} a")), who(of(frame, f"{ERROR} b"))) == (3, 0)
 
 

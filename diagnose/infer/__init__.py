@@ -29,7 +29,7 @@ from diagnose.infer.facts import Facts, gather
 from diagnose.infer.issues import Situation, known
 from diagnose.infer.onset import Activity, Start, find_activity, find_onset, finished_bars
 from diagnose.infer.ranking import THRESHOLD, borrow_culprits, confidence, merge, rank
-from diagnose.infer.said import exits, recovered, stated
+from diagnose.infer.said import after_line, exits, recovered, stated
 from diagnose.infer.stalled import inferred, unfinished_gathering
 from diagnose.infer.stances import dumped, stances
 
@@ -162,8 +162,9 @@ def _went_on(frame: pd.DataFrame) -> bool:
     """The job finished, or made steps after everything that looks like trouble."""
     finished = (frame["tells"] == "finished").fillna(False).any()
     shutdown = ((frame["kind"] == "phase") & (frame["phase"] == "shutdown")).any()
-    last_trouble = frame.index[frame["role"].isin(["cause", "effect", "aftermath"])].max()
-    steps = frame[(frame["kind"] == "progress") & (frame.index > last_trouble)]
+    trouble = frame.index[frame["role"].isin(["cause", "effect", "aftermath"])]
+    later = after_line(frame, int(trouble[-1])) if len(trouble) else frame
+    steps = later[later["kind"] == "progress"]
     return bool(finished or shutdown or len(steps))
 
 

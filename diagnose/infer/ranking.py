@@ -33,6 +33,7 @@ def merge(candidates: list[Candidate]) -> list[Candidate]:
         known.rows = rows
         known.score += 0.25 if known.score - candidate.score < 3 else 0.0
         known.late = known.late and candidate.late
+        known.explains = list(dict.fromkeys([*known.explains, *candidate.explains]))
         if not known.ranks or (same_voice and known.kind == candidate.kind):
             known.ranks = sorted({*known.ranks, *candidate.ranks})
             known.kind = known.kind or candidate.kind
@@ -116,6 +117,8 @@ def borrow_culprits(ranked: list[Candidate], frame: pd.DataFrame) -> None:
             winner.ranks, winner.kind, winner.why = other.ranks, "crashed", other.why
             winner.hosts = winner.hosts or other.hosts
             return
+    if winner.cause in ("net.fabric", "net.socket"):
+        return  # who raised first about a broken connection is as likely its victim
     for kind in ("exception", "exit"):
         rows = frame[(frame["kind"] == kind) & frame["rank"].notna()]
         rows = rows[~rows["role"].isin(["aftermath"])]

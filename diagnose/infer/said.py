@@ -22,6 +22,7 @@ _RETROSPECTIVE = (
 _OWN_EXCEPTION = 3.6
 # Clocks of two hosts are not trusted to agree better than this.
 _CLOCK_SLACK = pd.Timedelta(seconds=2)
+_FINAL = ("scheduler.", "user.", "hw.node")
 _ENDINGS = ("scheduler.", "user.", "crash.killed")
 
 
@@ -93,13 +94,26 @@ def _lateness(cause: str, late: bool) -> float:
 
 def recovered(frame: pd.DataFrame, group: pd.DataFrame) -> bool:
     """Training went on afterwards: three later steps counting upwards, or progress to the end."""
-    later = frame[frame.index > group.index[-1]]
+    if group["cause"].astype(str).str.startswith(_FINAL).any():
+        return False  # what is printed after it comes from processes about to end
+    later = after_line(frame, int(group.index[-1]))
     after = later[later["kind"] == "progress"]
     steps = after["step"].dropna()
     if steps.nunique() >= 3 and steps.iloc[-1] > steps.iloc[0]:
         return True
     ended = (later["kind"] == "exit") | later["tells"].isin(["timeout", "teardown", "exception"])
-    return bool(after["text"].nunique() >= 2 and not ended.any())
+    if ended.any():
+        return False
+    before = frame.loc[: group.index[0], "step"].dropna()
+    further = len(steps) > 0 and len(before) > 0 and steps.iloc[-1] > before.max()
+    return bool(further or after["text"].nunique() >= 2)
+
+
+def after_line(frame: pd.DataFrame, row: int) -> pd.DataFrame:
+    """The rows after `row`, without others of its own line (a bar glued to an error)."""
+    place = frame.loc[row]
+    later = frame[frame.index > row]
+    return later[(later["source"] != place["source"]) | (later["line"] != place["line"])]
 
 
 def gpu_ranks(frame: pd.DataFrame) -> dict[tuple[str | None, int], int]:

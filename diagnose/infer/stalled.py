@@ -141,13 +141,19 @@ def _waiting(
         candidate.ranks, candidate.kind = who, "slow" if who else None
         candidate.why = f"busy {doing}; the only rank without a timeout" if who else ""
         return candidate
-    if stall.tiny and stall.seq is not None and stall.seq <= _EARLY_SEQ:
+    prepared = activity.phase == "preprocessing"
+    if (
+        stall.tiny
+        and stall.seq is not None
+        and (1 < stall.seq or prepared)
+        and stall.seq <= _EARLY_SEQ
+    ):
         summary = (
             f"The first collectives of the job stopped at {_call(stall)}, a barrier of the kind "
             "put around work that one rank does first, most often preparing the data."
         )
         candidate = _candidate("data.preparation", 2.5, catalog, summary, stall)
-        candidate.ranks, candidate.kind = who, "slow" if who else None
+        candidate.ranks, candidate.kind = who, "missing" if who else None
         candidate.why = "the only rank without a timeout" if who else ""
         return candidate
     return _absent(stall, who, catalog)

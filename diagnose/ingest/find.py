@@ -29,34 +29,31 @@ STDIN_LIMIT = 64 << 30  # bytes of standard input read at all
 
 # Suffixes of what lies beside logs in a job's folder: code, settings, documents, pictures, weights,
 # data. A folder's other files are read, whatever their suffix: logs are called `job.o123`, `log.1`.
-_NO_LOG_SUFFIXES = frozenset(
-    """
+_NO_LOG_SUFFIXES = """
     .py .pyc .pyi .pyx .ipynb .sh .bash .c .cc .cpp .cu .cuh .h .hpp .so .js .css
     .yaml .yml .toml .ini .cfg .conf .env .jinja .j2 .lock .sbatch .slurm
     .md .rst .html .htm .pdf .tex .docx
     .png .jpg .jpeg .gif .svg .webp .mp4 .wav .flac .mp3
-    .pt .pth .ckpt .bin .safetensors .gguf .onnx .distcp .npy .npz .pkl .pickle .h5 .model
+    .pt .pth .ckpt .bin .safetensors .gguf .onnx .distcp .npy .npz .h5 .model
     .csv .tsv .parquet .arrow .feather .db .sqlite .idx .tfrecord .lmdb
     .whl .patch .diff
-    """.split()
-)
+"""
 # JSON and text files of models and data sets, which every checkpoint folder repeats.
-_NO_LOG_NAMES = frozenset(
-    """
+_NO_LOG_NAMES = """
     config.json generation_config.json tokenizer.json tokenizer_config.json vocab.json vocab.txt
     merges.txt special_tokens_map.json added_tokens.json preprocessor_config.json
     adapter_config.json trainer_state.json model.safetensors.index.json
     pytorch_model.bin.index.json dataset_info.json requirements.txt
-    """.split()
-)
+"""
+_NO_LOGS = frozenset(f"{_NO_LOG_SUFFIXES} {_NO_LOG_NAMES}".split())
 _PACKED = (".gz", ".xz", ".bz2", ".zst")
 _READ_KINDS = frozenset({"text", "error_json"})
 _ATTEMPT = re.compile(r"attempt_\d+")
 _SPECIAL = [
-    (stat.S_ISFIFO, "named pipe"),
-    (stat.S_ISSOCK, "socket"),
-    (stat.S_ISCHR, "device"),
-    (stat.S_ISBLK, "device"),
+    (stat.S_ISFIFO, "named pipe: not read; give it as standard input"),
+    (stat.S_ISSOCK, "socket: not read"),
+    (stat.S_ISCHR, "device: not read"),
+    (stat.S_ISBLK, "device: not read"),
 ]
 
 
@@ -217,7 +214,7 @@ class _Walk:
         name = path.name.lower()
         for packed in _PACKED:
             name = name.removesuffix(packed)
-        if name not in _NO_LOG_NAMES and os.path.splitext(name)[1] not in _NO_LOG_SUFFIXES:  # noqa: PTH122
+        if not {name, os.path.splitext(name)[1]} & _NO_LOGS:  # noqa: PTH122
             return False
         if os.path.realpath(path) not in self.seen:
             self.no_logs.append(self._name(path))
@@ -225,9 +222,9 @@ class _Walk:
 
     def _file(self, path: Path, mode: int) -> None:
         self.met += 1
-        for is_special, what in _SPECIAL:
+        for is_special, note in _SPECIAL:
             if is_special(mode):
-                self._other(path, "skipped", f"{what}: not read")
+                self._other(path, "skipped", note)
                 return
         real = os.path.realpath(path)
         if real in self.seen or self.full:

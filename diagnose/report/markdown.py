@@ -62,7 +62,7 @@ def _headline(diagnosis: Diagnosis) -> str:
 
 
 def _verdict(diagnosis: Diagnosis) -> list[str]:
-    bad, healthy = diagnosis.verdict in ("hung", "failed"), diagnosis.verdict == "healthy"
+    bad = diagnosis.verdict in ("hung", "failed")
     who = words.culprits(diagnosis.culprits)
     if not who and bad:
         who = "The evidence does not name a rank or host"
@@ -70,10 +70,10 @@ def _verdict(diagnosis: Diagnosis) -> list[str]:
     rows = [
         ("Cause", code(diagnosis.root_cause.cause) if bad else ""),
         ("Culprits", escape(words.joined(who, diagnosis.culprits.why)) if who else ""),
-        ("Onset", "" if healthy else escape(words.onset(diagnosis.onset))),
+        ("Onset", escape(words.onset(diagnosis.onset)) if bad or diagnosis.onset.time else ""),
         ("Phase", escape(words.phase(diagnosis.phase)) if diagnosis.phase else ""),
         ("Collective", escape(words.collective(found)) if found else ""),
-        ("Longer timeout?", words.longer_timeout(diagnosis) if bad else ""),
+        ("Longer timeout", words.longer_timeout(diagnosis) if bad else ""),
         ("Restart", escape(words.restart(diagnosis)) if bad else ""),
         ("Job", escape(words.job(diagnosis.job))),
     ]
@@ -106,7 +106,7 @@ def _details(diagnosis: Diagnosis) -> list[str]:
             "What would settle it",
             "\n".join(
                 f"- {escape(item.what)}"
-                + (f": {escape(item.how)}" if item.how != item.what else "")
+                + (f": {escape(item.how)}" if item.how not in ("", item.what) else "")
                 for item in diagnosis.missing_evidence
             ),
         ),
@@ -114,30 +114,25 @@ def _details(diagnosis: Diagnosis) -> list[str]:
 
 
 def _evidence(diagnosis: Diagnosis) -> str:
-    groups = words.alike(diagnosis.evidence)
+    shown = words.quotes(diagnosis.evidence, MAX_EVIDENCE)
     blocks = [
-        f"{code(words.places(items))} {escape(words.sentence(items[0].why))}".rstrip()
+        f"{code(words.places(items))} {escape(why)}".rstrip()
         + f"\n\n{fenced(clean(items[0].text, limit=MAX_QUOTE))}"
-        for items in groups[:MAX_EVIDENCE]
+        for why, items in shown
     ]
-    blocks += _more(sum(map(len, groups[MAX_EVIDENCE:])))
+    blocks += _more(len(diagnosis.evidence) - sum(len(items) for _, items in shown))
     return "\n\n".join(blocks)
 
 
 def _chain(diagnosis: Diagnosis) -> str:
-    links = words.in_time_order(diagnosis.causal_chain)[:MAX_CHAIN]
-    dates = words.several_days(links)
     rows = []
-    for link in links:
-        time = words.moment(link, with_date=dates)
-        rank = "" if link.rank is None else f"rank {link.rank}"
-        start = ", ".join(part for part in (time, rank) if part)
-        where = words.place(link.source, link.line)
+    for step in words.steps(diagnosis.causal_chain, MAX_CHAIN):
+        start = ", ".join(part for part in (step.time, step.who) if part)
         rows.append(
             "- "
             + (f"{start}: " if start else "")
-            + escape(words.sentence(link.event))
-            + (f" {code(where)}" if where else "")
+            + escape(step.event)
+            + (f" {code(step.place)}" if step.place else "")
         )
     rows += _more(len(diagnosis.causal_chain) - MAX_CHAIN)
     return "\n".join(rows)

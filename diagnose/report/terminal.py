@@ -101,7 +101,9 @@ class _Page:
         for index, line in enumerate(lines[:MAX_QUOTE_LINES]):
             cut = index == MAX_QUOTE_LINES - 1 and len(lines) > MAX_QUOTE_LINES
             if cut:
-                line.right_crop(max(0, line.cell_len + 2 - (self.full - len(bar))))
+                over = line.cell_len + 2 - (self.full - len(bar))
+                if over > 0:  # rich takes 0 for all
+                    line.right_crop(over)
                 line.append(" …")
             self._print(Text().append(bar, "dim").append_text(line))
 
@@ -137,7 +139,8 @@ def _facts(page: _Page, diagnosis: Diagnosis) -> None:
     if not who and diagnosis.verdict in ("hung", "failed"):
         who = "The evidence does not name a rank or host"
     page.field("culprits" if who else "", words.joined(who, diagnosis.culprits.why))
-    page.field("onset", "" if diagnosis.verdict == "healthy" else words.onset(diagnosis.onset))
+    bad = diagnosis.verdict in ("hung", "failed")
+    page.field("onset", words.onset(diagnosis.onset) if bad or diagnosis.onset.time else "")
     page.field("phase", words.phase(diagnosis.phase) if diagnosis.phase else "")
     page.field("collective", words.collective(diagnosis.collective) if diagnosis.collective else "")
     page.field("job", words.job(diagnosis.job))
@@ -173,31 +176,29 @@ def _evidence(page: _Page, evidence: list[Evidence]) -> None:
     if not evidence:
         return
     page.heading("Evidence")
-    groups = words.alike(evidence)
-    for items in groups[:MAX_EVIDENCE]:
+    shown = words.quotes(evidence, MAX_EVIDENCE)
+    for why, items in shown:
         text = Text(words.places(items), style="magenta")
-        if items[0].why:
-            text = Text.assemble(text, "  ", words.sentence(items[0].why))
+        if why:
+            text = Text.assemble(text, "  ", why)
         page.paragraph(text, first="  ", indent=4)
         page.quote(items[0].text, 4)
-    _more(page, sum(map(len, groups[MAX_EVIDENCE:])))
+    _more(page, len(evidence) - sum(len(items) for _, items in shown))
 
 
 def _chain(page: _Page, chain: list[ChainLink]) -> None:
-    if not chain:
+    steps = words.steps(chain, MAX_CHAIN)
+    if not steps:
         return
     page.heading("What happened, in order")
-    shown = words.in_time_order(chain)[:MAX_CHAIN]
-    dates = words.several_days(shown)
-    times = [words.moment(link, with_date=dates) for link in shown]
-    ranks = ["" if link.rank is None else f"rank {link.rank}" for link in shown]
-    wide, rank_wide = max(map(len, times)), max(map(len, ranks))
-    for link, time, rank in zip(shown, times, ranks, strict=True):
-        columns = [f"{time:<{wide}}"] * bool(wide) + [f"{rank:<{rank_wide}}"] * bool(rank_wide)
-        text = Text(words.sentence(link.event))
-        where = words.place(link.source, link.line)
-        if where:
-            text = Text.assemble(text, " ", (f"[{where}]", "magenta"))
+    wide, wide_who = max(len(step.time) for step in steps), max(len(step.who) for step in steps)
+    for step in steps:
+        columns = [f"{step.time:<{wide}}"] * bool(wide) + [f"{step.who:<{wide_who}}"] * bool(
+            wide_who
+        )
+        text = Text(step.event)
+        if step.place:
+            text = Text.assemble(text, " ", (f"[{step.place}]", "magenta"))
         page.paragraph(text, first="  " + "".join(f"{column}  " for column in columns))
     _more(page, len(chain) - MAX_CHAIN)
 
@@ -222,7 +223,7 @@ def _missing_evidence(page: _Page, diagnosis: Diagnosis) -> None:
     page.heading("What would settle it")
     for item in diagnosis.missing_evidence:
         page.paragraph(Text(item.what), first="  - ")
-        if item.how != item.what:
+        if item.how not in ("", item.what):
             page.paragraph(Text(item.how, style="dim"), first="    ")
 
 

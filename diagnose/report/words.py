@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from diagnose.diagnosis import (
     ChainLink,
@@ -18,7 +20,9 @@ from diagnose.diagnosis import (
 
 MAX_RUNS = 16  # of ranks in one folded list
 MAX_PLACES = 4  # of alike lines
+MAX_KINDS = 3  # of evidence with the same reason
 MAX_NAMES = 8  # of hosts in one list
+MAX_WHO = 20  # characters of a list of ranks beside an event
 
 KINDS = {
     "missing": "never joined",
@@ -42,6 +46,7 @@ PHASES = {
 REMEDY_GROUPS = {"now": "What to do now", "fix": "To fix it", "prevent": "To prevent it next time"}
 
 _DIGITS = re.compile(r"\d+")
+_SEVERAL = re.compile(r" \((ranks [\d,-]+)\)$")
 _FRACTION = re.compile(r"(\.\d{1,3})\d*")
 
 
@@ -77,8 +82,13 @@ def sentence(text: str) -> str:
 
 
 def joined(*parts: str) -> str:
-    """The non-empty parts as one text of sentences."""
-    return " ".join(sentence(part) for part in parts if part)
+    """The non-empty parts as one text: sentences, and after a semicolon what starts small."""
+    text = ""
+    for part in filter(None, parts):
+        if text:
+            text = f"{text}; " if part[0].islower() else f"{sentence(text)} "
+        text += part
+    return sentence(text)
 
 
 def when(time: str) -> str:
@@ -102,7 +112,7 @@ def culprits(found: Culprits) -> str:
 def onset(found: Onset) -> str:
     """`2025-03-08 08:18:22 (30 min before the first timeout)`, or what there is of it."""
     if found.time is None:
-        return sentence(found.why)
+        return sentence(found.why[:1].upper() + found.why[1:])
     return when(found.time) + (f" ({found.why})" if found.why else "")
 
 
@@ -149,10 +159,13 @@ def job(facts: JobFacts) -> str:
     """What is known of the job: `8 ranks on 2 hosts, 2 attempts; axolotl, torch 2.3`."""
     ranks = f"{facts.world_size} rank{_s(facts.world_size)}" if facts.world_size else ""
     hosts = names(facts.hosts, 4)
-    if ranks and hosts:
+    absent: set[int] = set()
+    if facts.ranks_seen and facts.world_size:  # with no rank told apart, absence means nothing
+        absent = set(range(min(facts.world_size, 1 << 20))) - set(facts.ranks_seen)
+    if ranks and hosts and not absent:
         parts = [f"{ranks} on {hosts}"]
     else:
-        parts = [ranks] if ranks else [f"host{_s(len(facts.hosts))} {hosts}"] if hosts else []
+        parts = [ranks] * bool(ranks) + [f"host{_s(len(facts.hosts))} {hosts}"] * bool(hosts)
     if facts.attempts > 1:
         parts.append(f"{facts.attempts} attempts")
     software = [
@@ -161,27 +174,51 @@ def job(facts: JobFacts) -> str:
     ]
     if software:
         parts.append(names(software))
-    if facts.ranks_seen and facts.world_size:  # with no rank told apart, absence means nothing
-        absent = set(range(min(facts.world_size, 1 << 20))) - set(facts.ranks_seen)
-        if absent:
-            parts.append(f"nothing seen of {ranks_phrase(sorted(absent))}")
+    if absent:
+        parts.append(f"nothing seen of {ranks_phrase(sorted(absent))}")
     return "; ".join(parts)
 
 
-def moment(link: ChainLink, *, with_date: bool) -> str:
-    """The time of a link of the causal chain; the date only when asked for."""
-    if link.time is None:
-        return ""
-    text = when(link.time)
-    return text if with_date else text.rpartition(" ")[2]
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A line of "what happened, in order": when, who, what, where; each may be empty but what."""
+
+    time: str
+    who: str
+    event: str
+    place: str
 
 
-def several_days(links: Sequence[ChainLink]) -> bool:
-    """Whether the chain spans more than one date."""
-    return len({link.time[:10] for link in links if link.time}) > 1
+def steps(links: Sequence[ChainLink], limit: int) -> list[Step]:
+    """The first `limit` links of the chain, in time order.
+
+    The date is part of the time only if there are several. Links whose source tells no time at
+    all cannot be put in order: they come first, and say so.
+    """
+    if len(links) < 2:  # it would only repeat the evidence
+        return []
+    timed = {link.source for link in links if link.time}
+    loose = [link for link in links if timed and not link.time and link.source not in timed]
+    shown = [*loose, *_in_time_order([link for link in links if link not in loose])][:limit]
+    dates = len({link.time[:10] for link in shown if link.time}) > 1
+    return [_step(link, with_date=dates, loose=link in loose) for link in shown]
 
 
-def in_time_order(links: Sequence[ChainLink]) -> list[ChainLink]:
+def _step(link: ChainLink, *, with_date: bool, loose: bool) -> Step:
+    time = "no time" if loose else when(link.time or "")
+    who, event = "" if link.rank is None else f"rank {link.rank}", link.event
+    several = _SEVERAL.search(event)
+    if several and len(several[1]) <= MAX_WHO:
+        who, event = several[1], event[: several.start()]
+    return Step(
+        time if with_date or loose else time.rpartition(" ")[2],
+        who,
+        sentence(event),
+        place(link.source, link.line),
+    )
+
+
+def _in_time_order(links: Sequence[ChainLink]) -> list[ChainLink]:
     """The chain by time; links without one stay behind the link they follow."""
     keyed = []
     last = ""
@@ -199,11 +236,30 @@ def place(source: str | None, line: int | None) -> str:
 
 
 def alike(evidence: Iterable[Evidence]) -> list[list[Evidence]]:
-    """Evidence of the same kind together: the same reason, and lines that differ in digits only."""
-    groups: dict[tuple[str, str], list[Evidence]] = {}
+    """Evidence of the same kind together: the same reason, and lines that differ in digits only.
+
+    Kinds with the same reason stand next to each other.
+    """
+    groups: dict[str, dict[str, list[Evidence]]] = {}
     for item in evidence:
-        groups.setdefault((item.why, _DIGITS.sub("", item.text)), []).append(item)
-    return list(groups.values())
+        kinds = groups.setdefault(item.why, {})
+        kinds.setdefault(_DIGITS.sub("", item.text), []).append(item)
+    return [items for kinds in groups.values() for items in kinds.values()]
+
+
+def quotes(evidence: Iterable[Evidence], limit: int) -> list[tuple[str, list[Evidence]]]:
+    """What to quote: up to `limit` kinds with their reason, of one reason MAX_KINDS at most.
+
+    The reason is a sentence, and empty where it is that of the kind before.
+    """
+    found: list[tuple[str, list[Evidence]]] = []
+    said: Counter[str] = Counter()
+    for items in alike(evidence):
+        why = items[0].why
+        said[why] += 1
+        if said[why] <= MAX_KINDS:
+            found.append((sentence(why) if said[why] == 1 else "", items))
+    return found[:limit]
 
 
 def places(items: Sequence[Evidence]) -> str:

@@ -140,7 +140,7 @@ def test_pipes_sockets_and_devices_are_not_read(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(tmp_path / "s"))
         assert summary(find_sources([tmp_path])) == [
-            ("pipe", "skipped", "named pipe: not read"),
+            ("pipe", "skipped", "named pipe: not read; give it as standard input"),
             ("s", "skipped", "socket: not read"),
         ]
     assert summary(find_sources([Path("/dev/null")])) == [("null", "skipped", "device: not read")]

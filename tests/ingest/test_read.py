@@ -71,7 +71,7 @@ def test_windows_text_in_utf_16() -> None:
 
 
 def test_chunks_start_anew_at_each_call() -> None:
-    store = BytesStore(gzip.compress(TEXT.encode())[:-20])
+    store = BytesStore(gzip.compress(TEXT.encode(), mtime=0)[:-20])
     notes: list[str] = []
     source = TextChunks(store, look(store, "x"), notes)
     assert list(source()) == list(source())
@@ -79,7 +79,7 @@ def test_chunks_start_anew_at_each_call() -> None:
 
 
 def test_limits_apply_to_compressed_data() -> None:
-    store = BytesStore(gzip.compress(TEXT.encode()))
+    store = BytesStore(gzip.compress(TEXT.encode(), mtime=0))
     notes: list[str] = []
     source = TextChunks(store, look(store, "x"), notes, Limits(max_out=9))
     assert [chunk.data for chunk in source()] == [b"[rank0]: "]
@@ -124,22 +124,22 @@ def test_container_logs_are_joined_not_unpasted() -> None:
     ("data", "kind", "note"),
     [
         (b"", "empty", ""),
-        (gzip.compress(b""), "empty", "empty gzip data"),
+        (gzip.compress(b"", mtime=0), "empty", "empty gzip data"),
         (
-            gzip.compress(TEXT.encode())[:15],
+            gzip.compress(TEXT.encode(), mtime=0)[:15],
             "unreadable",
             "truncated gzip data, read up to its end",
         ),
-        (gzip.compress(gzip.compress(b"x")), "binary", "gzip data inside gzip data"),
+        (gzip.compress(gzip.compress(b"x"), mtime=0), "binary", "gzip data inside gzip data"),
         (bytes(5000), "binary", "nothing but NUL bytes"),
         (bytes(200_000) + b"[rank0]: text\n", "text", ""),
         (bytes(200_000) + bytes(range(256)) * 512, "binary", "binary data"),
         (
-            gzip.compress(pickle.dumps({"pg_config": {}})),
+            gzip.compress(pickle.dumps({"pg_config": {}}), mtime=0),
             "fr_dump",
             "Flight Recorder dump (pickle)",
         ),
-        (gzip.compress(b"[rank0]: text\n"), "text", ""),
+        (gzip.compress(b"[rank0]: text\n", mtime=0), "text", ""),
         (b"7z\xbc\xaf\x27\x1c....", "binary", "7z archive: unpack it and give the folder"),
     ],
 )

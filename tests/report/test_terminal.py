@@ -6,7 +6,14 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from diagnose.diagnosis import Alternative, ChainLink, Diagnosis, Evidence, RootCause
+from diagnose.diagnosis import (
+    Alternative,
+    ChainLink,
+    Diagnosis,
+    Evidence,
+    MissingEvidence,
+    RootCause,
+)
 from diagnose.report import terminal
 
 from .samples import HOSTILE, HUNG, UNKNOWN
@@ -92,13 +99,13 @@ def test_alike_evidence_is_quoted_once() -> None:
     assert lines[start + 1 : start + 5] == [
         "  a.log:4, :9, b.log:1 and 9 more  it timed out.",
         "    │ rank 0 ran for 600 ms",
-        "  b.log:5  it timed out.",
+        "  b.log:5",
         "    │ rank 2 died",
     ]
 
 
 def test_many_kinds_of_evidence_are_cut_and_counted() -> None:
-    kinds = [Evidence("a.log", n, chr(ord("a") + n), "") for n in range(terminal.MAX_EVIDENCE + 3)]
+    kinds = [Evidence("a.log", n, "a line", f"why {n}") for n in range(terminal.MAX_EVIDENCE + 3)]
     console = Console(file=io.StringIO(), width=80, color_system=None)
     text = rendered(replace(HUNG, evidence=[*kinds, kinds[-1]]), console)
     assert "  … and 4 more in the JSON output" in text.splitlines()
@@ -115,4 +122,53 @@ def test_a_chain_over_midnight_shows_dates() -> None:
     assert lines[start + 1 : start + 3] == [
         "  2025-01-01 23:50:00  earlier.",
         "  2025-01-02 00:10:00  later.",
+    ]
+
+
+def test_what_cannot_be_put_in_order_comes_first_and_says_so() -> None:
+    chain = [
+        ChainLink("A rank timed out (ranks 0-3,6)", "2025-01-01T10:00:00.250", 2, "a.log", 4),
+        ChainLink("It aborted", None, 2, "a.log", 5),
+        ChainLink("The kernel killed a process", None, None, "dmesg.txt", 1),
+    ]
+    console = Console(file=io.StringIO(), width=80, color_system=None)
+    lines = rendered(replace(HUNG, causal_chain=chain), console).splitlines()
+    start = lines.index("What happened, in order")
+    assert lines[start + 1 : start + 4] == [
+        "  no time                    The kernel killed a process. [dmesg.txt:1]",
+        "  10:00:00.250  ranks 0-3,6  A rank timed out. [a.log:4]",
+        "                rank 2       It aborted. [a.log:5]",
+    ]
+
+
+def test_a_chain_of_one_event_would_only_repeat_the_evidence() -> None:
+    console = Console(file=io.StringIO(), width=80, color_system=None)
+    assert "in order" not in rendered(replace(HUNG, causal_chain=[ChainLink("It died")]), console)
+
+
+def test_missing_evidence_without_a_how_is_one_line() -> None:
+    missing = [MissingEvidence("the kernel log", ""), MissingEvidence("stacks", "py-spy dump")]
+    console = Console(file=io.StringIO(), width=80, color_system=None)
+    lines = rendered(replace(HUNG, missing_evidence=missing), console).splitlines()
+    start = lines.index("What would settle it")
+    assert lines[start + 1 : start + 4] == ["  - the kernel log", "  - stacks", "    py-spy dump"]
+
+
+def test_a_quote_is_cut_at_the_end_of_its_last_line() -> None:
+    text = " ".join(["x" * 60] * 9)
+    console = Console(file=io.StringIO(), width=80, color_system=None)
+    evidence = [Evidence("a.log", 1, text, "")]
+    lines = rendered(replace(HUNG, evidence=evidence), console).splitlines()
+    start = lines.index("Evidence")
+    assert lines[start + 2 : start + 7] == [f"    │ {'x' * 60}"] * 4 + [f"    │ {'x' * 60} …"]
+
+
+def test_of_one_reason_three_kinds_are_quoted() -> None:
+    evidence = [Evidence("a.log", n, chr(ord("a") + n), "it died") for n in range(5)]
+    console = Console(file=io.StringIO(), width=80, color_system=None)
+    lines = rendered(replace(HUNG, evidence=evidence), console).splitlines()
+    start = lines.index("Evidence")
+    assert lines[start + 1 : start + 8] == [
+        *("  a.log:0  it died.", "    │ a", "  a.log:1", "    │ b", "  a.log:2", "    │ c"),
+        "  … and 2 more in the JSON output",
     ]

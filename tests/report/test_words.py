@@ -70,7 +70,7 @@ def test_collective(found: Collective, expected: str) -> None:
 
 def test_onset() -> None:
     assert words.onset(Onset()) == ""
-    assert words.onset(Onset(None, "no line has a time")) == "no line has a time."
+    assert words.onset(Onset(None, "no line has a time")) == "No line has a time."
     assert (
         words.onset(Onset("2025-01-02T03:04:05.678901", "why")) == "2025-01-02 03:04:05.678 (why)"
     )
@@ -84,6 +84,10 @@ def test_job() -> None:
     assert words.job(JobFacts(world_size=2, hosts=["a", "b"], attempts=3)) == (
         "2 ranks on a, b; 3 attempts"
     )
+    # the hosts that were seen need not hold all ranks
+    assert words.job(JobFacts(world_size=2, hosts=["a"], ranks_seen=[0])) == (
+        "2 ranks; host a; nothing seen of rank 1"
+    )
     # nobody could be told apart: that says nothing about who is absent
     assert words.job(JobFacts(world_size=8)) == "8 ranks"
     assert words.job(JobFacts(world_size=4, ranks_seen=[1])) == (
@@ -94,3 +98,16 @@ def test_job() -> None:
 def test_names_are_bounded() -> None:
     assert words.names(["a", "b"]) == "a, b"
     assert words.names([str(n) for n in range(100)], 3) == "0, 1 and 98 more"
+
+
+@pytest.mark.parametrize(
+    ("parts", "expected"),
+    [
+        ((), ""),
+        (("Rank 5: died", ""), "Rank 5: died."),
+        (("Rank 5: died", "It was killed"), "Rank 5: died. It was killed."),
+        (("Rank 5: died", "others ended later"), "Rank 5: died; others ended later."),
+    ],
+)
+def test_joined(parts: tuple[str, ...], expected: str) -> None:
+    assert words.joined(*parts) == expected

@@ -1,0 +1,295 @@
+"""One table of all that ranks enqueued: rank × group × sequence number.
+
+Built from Flight Recorder dumps; does not depend on the order of the files. Groups are keyed by
+name and members, because split groups may carry one name on different ranks. Where no dump tells
+the members (gloo), they are the ranks that share the group.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from diagnose.parse.flight_recorder import STATES, Call, Dump
+
+DEFAULT_GROUP = "default_pg"
+_STALE_NS = 60 * 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A process group; `told` when a dump lists the members (global ranks, in group order)."""
+
+    key: str
+    name: str
+    desc: str
+    members: tuple[int, ...]
+    told: bool
+
+    @property
+    def label(self) -> str:
+        """What a report prints."""
+        described = self.desc not in ("", "undefined")
+        return f"{self.desc} ({self.key})" if described else f"group {self.key}"
+
+
+@dataclass(slots=True)
+class Table:
+    """Everything the dumps of one attempt tell.
+
+    `rows`: one per operation of a rank, by rank, then oldest first, with the columns rank, group,
+    group_desc, members, seq (of sends and receives their own count), p2p, op, peer (global rank
+    of the other side, -1), size_in, size_out, dtype, state, retired, time_created (ns since the
+    epoch, 0 when unknown), site (`file:line` or ""), record, timeout_ms (-1) and call (index into
+    `calls`). `frontiers`: rank, group, enqueued, started, completed as the status of the group
+    says (-1: none; sends and receives count as well). `files`: rank → file of its dump.
+    """
+
+    rows: pd.DataFrame
+    frontiers: pd.DataFrame
+    groups: dict[str, Group]
+    calls: list[Call]
+    files: dict[int, str]
+    world: int
+    partial: set[int] = field(default_factory=set)
+    notes: list[str] = field(default_factory=list)
+
+
+def table(dumps: Iterable[Dump], world: int | None = None) -> Table:
+    """The table of all `dumps` whose rank is known; `world`: ranks of the job, if known.
+
+    Dumps of an older attempt and older ones of the same rank are left out, with a note.
+    """
+    notes: list[str] = []
+    chosen = _current(_one_a_rank(dumps, notes), notes)
+    files = {rank: dump.name for rank, dump in chosen.items()}
+    ranks = [
+        *chosen,
+        *(r for dump in chosen.values() for group in dump.config for r in group.ranks),
+    ]
+    size = max(world or 0, max(ranks, default=-1) + 1)
+    keys, groups = _groups(chosen, size)
+    frontiers = [
+        (rank, keys[rank, name], status.enqueued, status.started, status.completed)
+        for rank, dump in chosen.items()
+        for name, status in dump.status.items()
+        if (rank, name) in keys
+    ]
+    for dump in chosen.values():
+        if dump.partial:
+            notes.append(f"{dump.name} is cut off: its last entries are missing")
+    rows, calls = _rows(chosen, keys, groups)
+    return Table(
+        rows,
+        pd.DataFrame(frontiers, columns=["rank", "group", "enqueued", "started", "completed"]),
+        groups,
+        calls,
+        files,
+        size,
+        {rank for rank, dump in chosen.items() if dump.partial},
+        notes,
+    )
+
+
+def _last(dump: Dump) -> int:
+    return int(dump.created.max(initial=0))
+
+
+def _one_a_rank(dumps: Iterable[Dump], notes: list[str]) -> dict[int, Dump]:
+    """The newest dump of every rank, by rank."""
+    found: dict[int, list[Dump]] = defaultdict(list)
+    for dump in dumps:
+        if dump.rank is None:
+            notes.append(f"{dump.name}: the name tells no rank, so the dump is left out")
+        else:
+            found[dump.rank].append(dump)
+    chosen = {}
+    for rank in sorted(found):
+        newest = max(found[rank], key=lambda dump: (_last(dump), len(dump), dump.name))
+        notes += [
+            f"{dump.name} left out: {newest.name} is a newer dump of rank {rank}"
+            for dump in sorted(found[rank], key=lambda dump: dump.name)
+            if dump is not newest
+        ]
+        chosen[rank] = newest
+    return chosen
+
+
+def _current(chosen: dict[int, Dump], notes: list[str]) -> dict[int, Dump]:
+    """Dumps of the newest attempt.
+
+    Ranks of one attempt wait for each other, so what they recorded overlaps in time; a dump that
+    ends long (a minute and the timeout) before all others begin is from before a restart.
+    """
+    timed = sorted(
+        ((_last(dump), rank) for rank, dump in chosen.items() if _last(dump) > 0), reverse=True
+    )
+    if not timed:
+        return chosen
+    waits = [int(dump.timeout_ms.max(initial=0)) for dump in chosen.values()]
+    margin = max(_STALE_NS, max(waits, default=0) * 10**6)
+    begin = timed[0][0]
+    for position, (last, rank) in enumerate(timed):
+        if last < begin - margin:
+            stale = sorted(rank for _, rank in timed[position:])
+            notes += [
+                f"{chosen[r].name} left out: written before a restart, it ends "
+                f"{(begin - _last(chosen[r])) // 10**9:,} s before the others begin"
+                for r in stale
+            ]
+            return {r: dump for r, dump in chosen.items() if r not in stale}
+        created = chosen[rank].created
+        begin = min(begin, int(created[created > 0].min(initial=begin)))
+    return chosen
+
+
+def _groups(
+    chosen: dict[int, Dump], world: int
+) -> tuple[dict[tuple[int, str], str], dict[str, Group]]:
+    """(rank, name) → key, and all groups by key."""
+    told: dict[str, set[tuple[int, ...]]] = defaultdict(set)
+    descs: dict[str, Counter[str]] = defaultdict(Counter)
+    for dump in chosen.values():
+        for group in dump.config:
+            told[group.name].add(group.ranks)
+            descs[group.name][group.desc] += 1
+        for name, desc in dump.pgs:
+            descs[name][desc] += 1
+    members: dict[tuple[int, str], tuple[int, ...] | None] = {}
+    sharing: dict[str, set[int]] = defaultdict(set)
+    for rank, dump in chosen.items():
+        own = {group.name: group.ranks for group in dump.config}
+        for name in {*own, *(name for name, _ in dump.pgs)}:
+            fitting = sorted(ranks for ranks in told[name] if rank in ranks)
+            found = own.get(name) or (fitting[-1] if fitting else None)
+            members[rank, name] = found
+            if found is None:
+                sharing[name].add(rank)
+    sets: dict[str, set[tuple[int, ...] | None]] = defaultdict(set)
+    for (_, name), ranks in members.items():
+        sets[name].add(ranks)
+    keys, groups = {}, {}
+    for (rank, name), ranks in members.items():
+        key = name if len(sets[name]) == 1 else f"{name}{_short(ranks)}"
+        keys[rank, name] = key
+        if key in groups:
+            continue
+        desc = min(descs[name], key=lambda d: (-descs[name][d], d)) if descs[name] else ""
+        whole = tuple(range(world)) if desc == DEFAULT_GROUP else tuple(sorted(sharing[name]))
+        groups[key] = Group(key, name, desc, ranks or whole, ranks is not None)
+    return keys, {key: groups[key] for key in sorted(groups)}
+
+
+def _short(ranks: tuple[int, ...] | None) -> str:
+    if ranks is None:
+        return "[?]"
+    shown = ",".join(map(str, ranks[:4]))
+    return f"[{shown}]" if len(ranks) <= 4 else f"[{shown},…{ranks[-1]}]"
+
+
+def _rows(
+    chosen: dict[int, Dump], keys: dict[tuple[int, str], str], groups: dict[str, Group]
+) -> tuple[pd.DataFrame, list[Call]]:
+    """All columns, dump by dump; what repeats is kept once and referred to by number."""
+    group_index = {key: code for code, key in enumerate(groups)}
+    calls: dict[Call, int] = {}
+    sites: dict[str, int] = {"": 0}
+    parts: dict[str, list[npt.NDArray[np.int64]]] = defaultdict(list)
+    for rank, dump in chosen.items():
+        pgs = [keys[rank, name] for name, _ in dump.pgs]
+        peers = _peers(dump, [groups[key] for key in pgs])
+        columns = {
+            "rank": np.full(len(dump), rank, np.int32),
+            "group": np.array([group_index[key] for key in pgs], np.int32)[dump.pg],
+            "call": np.array([calls.setdefault(c, len(calls)) for c in dump.calls], np.int32)[
+                dump.call
+            ],
+            "site": np.array([sites.setdefault(s, len(sites)) for s in dump.sites], np.int32)[
+                dump.site
+            ],
+            "peer": peers,
+            "seq": dump.seq,
+            "p2p": dump.p2p,
+            "state": dump.state,
+            "retired": dump.retired,
+            "time_created": dump.created,
+            "record": dump.record,
+            "timeout_ms": dump.timeout_ms.astype(np.int32),
+        }
+        for name, column in columns.items():
+            parts[name].append(column)
+    empty = {name: np.zeros(0, np.int64) for name in _COLUMNS}
+    whole = {name: np.concatenate(parts[name]) if parts else empty[name] for name in _COLUMNS}
+    listed = [*calls]
+    return _frame(whole, [*groups.values()], listed, [*sites]), listed
+
+
+_COLUMNS = (
+    "rank", "group", "call", "site", "peer", "seq", "p2p", "state", "retired", "time_created",
+    "record", "timeout_ms",
+)  # fmt: skip
+
+
+def _peers(dump: Dump, groups: list[Group]) -> npt.NDArray[np.int32]:
+    """Global rank of the other side of a send or receive; -1 for a collective."""
+    peers = np.array([-1 if c.peer is None else c.peer for c in dump.calls], np.int32)[dump.call]
+    if (peers < 0).all():
+        return peers
+    for code, group in enumerate(groups):
+        inside = (dump.pg == code) & (peers >= 0) & (peers < len(group.members))
+        if group.told and inside.any():
+            peers[inside] = np.array(group.members, np.int32)[peers[inside]]
+    return peers
+
+
+def _frame(
+    whole: dict[str, npt.NDArray[np.int64]],
+    groups: list[Group],
+    calls: list[Call],
+    sites: list[str],
+) -> pd.DataFrame:
+    group, call = whole["group"].astype(np.intp), whole["call"].astype(np.intp)
+    return pd.DataFrame(
+        {
+            "rank": whole["rank"],
+            "group": pd.Categorical.from_codes(group, [g.key for g in groups]),
+            "group_desc": _texts(group, [g.desc for g in groups]),
+            "members": _objects([g.members for g in groups])[group],
+            "seq": whole["seq"],
+            "p2p": whole["p2p"].astype(bool),
+            "op": _texts(call, [c.op for c in calls]),
+            "peer": whole["peer"],
+            "size_in": _objects([c.size_in for c in calls])[call],
+            "size_out": _objects([c.size_out for c in calls])[call],
+            "dtype": _texts(call, [c.dtype for c in calls]),
+            "state": pd.Categorical.from_codes(whole["state"], [*STATES], ordered=True),
+            "retired": whole["retired"].astype(bool),
+            "time_created": whole["time_created"],
+            "site": pd.Categorical.from_codes(whole["site"], sites),
+            "record": whole["record"],
+            "timeout_ms": whole["timeout_ms"],
+            "call": whole["call"],
+        },
+        copy=False,
+    )
+
+
+def _texts(codes: npt.NDArray[np.intp], texts: list[str]) -> pd.Categorical:
+    """A column of texts of which several codes may share one."""
+    index: dict[str, int] = {}
+    mapped = np.array([index.setdefault(text, len(index)) for text in texts], np.int32)
+    return pd.Categorical.from_codes(mapped[codes] if len(texts) else codes, [*index])
+
+
+def _objects(
+    values: list[tuple[int, ...]] | list[tuple[tuple[int, ...], ...]],
+) -> npt.NDArray[np.object_]:
+    column = np.empty(len(values), object)
+    for place, value in enumerate(values):
+        column[place] = value
+    return column

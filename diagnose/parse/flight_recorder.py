@@ -1,0 +1,447 @@
+"""PyTorch Flight Recorder dumps: what every rank had enqueued, one dump a rank.
+
+Formats: torch 2.2 (a bare list of entries), 2.3 (version 1.4), 2.4 (2.1), 2.5 to 2.7 (2.4), 2.8
+(2.9) and 2.9 on (2.10; versions compare as pairs of integers), as pickle or JSON, from NCCL and
+gloo. Keys are read where present; unknown ones are ignored. gloo differs: the state is always
+`scheduled` and only `retired` tells that an operation finished; `pg_config` is empty.
+
+The rank is not in the dump, only in the name of the file. Dumps are read into columns at once and
+the entries let go, so that a thousand ranks fit into memory.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from diagnose.parse import pickles
+from diagnose.parse.path import read_path
+
+STATES = ("enqueued", "started", "completed")
+ENQUEUED, STARTED, COMPLETED = range(3)
+MAX_ENTRIES = 1_000_000
+MAX_RANKS = 1_000_000
+MAX_GROUPS = 65_536
+MAX_ELEMENTS = 8_000_000  # sizes, types, members: a pickle can name one list a million times
+MAX_TEXT = 4096
+MAX_FRAMES = 256
+
+Sizes = tuple[tuple[int, ...], ...]
+
+_PICKLE = re.compile(rb"\x80[\x02-\x05]")
+_KEYS = re.compile(
+    rb"pg_config|pg_status|profiling_name|record_id|comm_lib_version|nccl_version|nccl_comm_state"
+)
+_EXTENSIONS = re.compile(r"(?i)(?:\.(?:pickle|pkl|json|bin|dump|trace|txt|gz|zst|xz|bz2))+\Z")
+_DIGITS = re.compile(r"(\d{1,9})\D{0,8}\Z")
+_PEER = re.compile(r"(send|recv)\s+(\d{1,7})\s*(?:->|<-)\s*(\d{1,7})\Z")
+_RANKS = re.compile(r"\[[\d,\s]*\]\Z")
+# Frames of libraries: not where a person would look.
+_LIBRARY = re.compile(
+    r"(?:^|[/\\])(?:site-packages|dist-packages)[/\\]|[/\\]lib[/\\]python3|[/\\]torch[/\\]"
+    r"|^<frozen|^torch[/\\]|\.(?:cpp|cc|cu|c|h|hpp|so)\Z|^\?*\Z"
+)
+
+
+class DumpError(ValueError):
+    """The file is no dump that can be used; the message is one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What was called: one value per distinct call of a dump.
+
+    `op` is without the backend's prefix and the ranks of a send or recv; `peer` is the other side
+    of those, as rank IN the group.
+    """
+
+    op: str
+    backend: str
+    size_in: Sizes
+    size_out: Sizes
+    dtype: str
+    peer: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """A group as the dump's pg_config tells it; `ranks` are global."""
+
+    name: str
+    desc: str
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """How far a group got on this rank, -1 for not at all. Sends and receives count as well."""
+
+    enqueued: int
+    started: int
+    completed: int
+
+
+@dataclass(slots=True)
+class Dump:
+    """One dump in columns of equal length, entries in the order of the ring (oldest first).
+
+    `pg`, `call` and `site` index `pgs` (name, desc), `calls` and `sites`. `rank` is None when
+    neither the name nor the groups tell it. `partial`: cut off, the last entries are missing.
+    """
+
+    name: str
+    rank: int | None
+    version: tuple[int, int] | None
+    record: npt.NDArray[np.int64]
+    pg: npt.NDArray[np.int32]
+    seq: npt.NDArray[np.int64]
+    p2p: npt.NDArray[np.bool_]
+    call: npt.NDArray[np.int32]
+    state: npt.NDArray[np.int8]
+    retired: npt.NDArray[np.bool_]
+    created: npt.NDArray[np.int64]
+    site: npt.NDArray[np.int32]
+    timeout_ms: npt.NDArray[np.int64]
+    pgs: list[tuple[str, str]] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
+    sites: list[str] = field(default_factory=list)
+    config: list[Config] = field(default_factory=list)
+    status: dict[str, Status] = field(default_factory=dict)  # by name of the group
+    partial: bool = False
+
+    def __len__(self) -> int:
+        return len(self.record)
+
+
+def is_dump(head: bytes) -> bool:
+    """Whether a file that begins with `head` (4 KiB are plenty) looks like a dump."""
+    if _PICKLE.match(head):
+        return _KEYS.search(head) is not None or head[2:].startswith((b"](e.", b"]q\x00."))
+    stripped = head.lstrip()
+    return stripped[:1] in (b"{", b"[") and _KEYS.search(stripped) is not None
+
+
+def rank_of(name: str) -> int | None:
+    """The rank a file name tells: `rank_3` anywhere in it, else its last number."""
+    stem = _EXTENSIONS.sub("", re.split(r"[/\\!]", name)[-1])
+    rank = read_path(stem).rank
+    if rank is not None:
+        return rank
+    found = _DIGITS.search(stem)
+    return int(found[1]) if found else None
+
+
+def read_dump(data: bytes, name: str) -> Dump:
+    """Read one dump, unpacked, from the file `name`.
+
+    A pickle that was cut off gives what is whole. Raises DumpError for a file that is empty,
+    damaged, no dump, or holds what no dump holds (a global to import, say).
+    """
+    if not data:
+        raise DumpError(f"{name}: empty dump (the process died before it wrote anything)")
+    content, partial = _content(data, name)
+    try:
+        return _columns(content, name, partial)
+    except (TypeError, ValueError, OverflowError, AttributeError, RecursionError) as error:
+        raise DumpError(f"{name}: not a Flight Recorder dump: {str(error)[:120]}") from None
+
+
+def _content(data: bytes, name: str) -> tuple[Any, bool]:
+    """The plain data of a dump, and whether its end is missing."""
+    if data[:1] == b"\x80":
+        try:
+            return pickles.load(data), False
+        except pickles.UnsafePickleError as error:
+            raise DumpError(f"{name}: refused: {error}") from None
+        except pickles.TruncatedPickleError:
+            try:
+                return pickles.load_truncated(data), True
+            except ValueError:
+                raise DumpError(f"{name}: truncated dump, no entry is whole") from None
+        except ValueError as error:
+            raise DumpError(f"{name}: {error}") from None
+    if data.lstrip()[:1] not in (b"{", b"["):
+        raise DumpError(f"{name}: neither a pickle nor JSON")
+    if len(data) > pickles.MAX_BYTES:
+        raise DumpError(f"{name}: refused: {len(data):,} bytes of JSON")
+    if data.count(b"[") + data.count(b"{") > pickles.MAX_CONTAINERS:
+        raise DumpError(f"{name}: refused: too many containers")
+    try:
+        return json.loads(data), False
+    except (ValueError, RecursionError):
+        raise DumpError(f"{name}: truncated or damaged JSON") from None
+
+
+def _columns(content: Any, name: str, partial: bool) -> Dump:
+    top: Mapping[str, Any] = content if isinstance(content, dict) else {}
+    entries = content if isinstance(content, list) else top.get("entries", [])
+    known = ("entries", "pg_config", "pg_status", "nccl_comm_state", "version")
+    if not isinstance(content, list) and not any(key in top for key in known):
+        raise ValueError("none of its keys")
+    if not isinstance(entries, list) or len(entries) > MAX_ENTRIES:
+        raise ValueError("no list of entries, or too many")
+    if not all(type(entry) is dict for entry in entries):
+        raise ValueError("an entry is not a dict")
+    if entries and not any(key in entries[0] for key in ("profiling_name", "pg_id", "seq_id")):
+        raise ValueError("entries without operations")
+    config = _config(top.get("pg_config"))
+    calls, call = _calls(entries)
+    sites, site = _sites(entries)
+    pgs, pg = _groups(entries, config)
+    p2p = _flags(entries, "is_p2p") | np.array([c.peer is not None for c in calls], bool)[call]
+    retired = _flags(entries, "retired")
+    gloo = np.array([c.backend == "gloo" for c in calls], bool)[call]
+    states = [_STATE_CODES.get(_text(entry.get("state")), ENQUEUED) for entry in entries]
+    state = np.array(states, np.int8)
+    state[gloo & retired] = COMPLETED
+    old = bool(entries) and "collective_seq_id" not in entries[0]
+    seq = _numbers(entries, "seq_id" if old else "collective_seq_id")
+    if not old:
+        seq = np.where(p2p, _numbers(entries, "p2p_seq_id"), seq)
+    created = _numbers(entries, "time_created_ns", 0)
+    if entries and "time_created_ns" not in entries[0]:
+        created = _numbers(entries, "time_created_us", 0) * 1000
+    record = _numbers(entries, "record_id")
+    if entries and "record_id" not in entries[0]:
+        record = np.arange(len(entries), dtype=np.int64)
+    dump = Dump(
+        name, _rank(name, config), _version(top.get("version")), record, pg, seq, p2p, call,
+        state, retired, created, site, _numbers(entries, "timeout_ms"),
+        pgs, calls, sites, config, partial=partial,
+    )  # fmt: skip
+    _close_batches(dump)
+    dump.status = _status(top.get("pg_status"), _names_of_ids(entries, dump, config, top))
+    return dump
+
+
+_STATE_CODES = {"scheduled": ENQUEUED, "started": STARTED, "completed": COMPLETED}
+
+
+def _numbers(
+    entries: Sequence[dict[str, Any]], key: str, missing: int = -1
+) -> npt.NDArray[np.int64]:
+    found = [entry.get(key, missing) for entry in entries]
+    if not set(map(type, found)) <= {int}:
+        found = [missing if value is None else int(value) for value in found]
+    return np.array(found, np.int64)
+
+
+def _flags(entries: Sequence[dict[str, Any]], key: str) -> npt.NDArray[np.bool_]:
+    return np.array([entry.get(key) is True for entry in entries], bool)
+
+
+def _calls(entries: Sequence[dict[str, Any]]) -> tuple[list[Call], npt.NDArray[np.int32]]:
+    index: dict[Any, int] = {}
+    names = [entry.get("profiling_name", "") for entry in entries]
+    keys = zip(names, *(_shapes(entries, key) for key in _SHAPE_KEYS), strict=True)
+    codes = [index.setdefault(key, len(index)) for key in keys]
+    return [_call(*key) for key in index], _codes(codes)
+
+
+_SHAPE_KEYS = ("input_sizes", "output_sizes", "input_dtypes", "output_dtypes")
+
+
+def _shapes(entries: Sequence[dict[str, Any]], key: str) -> list[tuple[Any, ...]]:
+    found = [entry.get(key) or () for entry in entries]
+    total = sum(map(len, found))
+    if key.endswith("sizes") and total <= MAX_ELEMENTS:
+        total = sum(len(size) for value in found for size in value)
+    if total > MAX_ELEMENTS:
+        raise ValueError(f"more than {MAX_ELEMENTS:,} {key}")
+    if key.endswith("sizes"):
+        return [tuple(map(tuple, value)) for value in found]
+    return [tuple(value) for value in found]
+
+
+def _call(
+    name: Any, size_in: Any, size_out: Any, dtypes_in: tuple[Any, ...], dtypes_out: tuple[Any, ...]
+) -> Call:
+    if any(type(n) is not int for size in (*size_in, *size_out) for n in size):
+        raise ValueError("sizes are not numbers")
+    backend, colon, op = _text(name).partition(":")
+    if not colon:
+        backend, op = "", backend
+    peer = _PEER.match(op)
+    dtypes = dict.fromkeys(_text(text)[:64] for text in (*dtypes_in, *dtypes_out))
+    return Call(
+        peer[1] if peer else op, backend, size_in, size_out, ",".join([*dtypes][:8]),
+        int(peer[3]) if peer else None,
+    )  # fmt: skip
+
+
+def _sites(entries: Sequence[dict[str, Any]]) -> tuple[list[str], npt.NDArray[np.int32]]:
+    """First frame of the user's own code, `file:line`, "" where there is none.
+
+    Frames are shared between entries, so what a frame says is worked out once per object.
+    """
+    said: dict[int, str | None] = {}
+    index: dict[str, int] = {"": 0}
+    codes = []
+    for entry in entries:
+        site = None
+        for frame in (entry.get("frames") or ())[:MAX_FRAMES]:
+            key = id(frame)
+            if key not in said:
+                said[key] = _site(frame)
+            site = said[key]
+            if site is not None:
+                break
+        codes.append(index.setdefault(site or "", len(index)))
+    return [*index], _codes(codes)
+
+
+def _site(frame: Mapping[str, Any]) -> str | None:
+    name = _text(frame.get("filename"))
+    return None if _LIBRARY.search(name) else f"{name}:{int(frame.get('line') or 0)}"
+
+
+def _groups(
+    entries: Sequence[dict[str, Any]], config: list[Config]
+) -> tuple[list[tuple[str, str]], npt.NDArray[np.int32]]:
+    """Groups by name; before version 2.1 there is only the number of the group on this rank.
+
+    Those numbers are mapped to names by order where pg_config lists just as many groups.
+    """
+    index: dict[Any, int] = {}
+    if entries and "process_group" not in entries[0]:
+        keys = [entry.get("pg_id", -1) for entry in entries]
+        codes = [index.setdefault(key, len(index)) for key in keys]
+        named = {group.name: group for group in config if group.name.isdigit()}
+        if len(named) == len(config) == len(index) and all(type(key) is int for key in index):
+            order = dict(zip(sorted(index), sorted(named, key=int), strict=True))
+            return [(order[key], named[order[key]].desc) for key in index], _codes(codes)
+        return [(_text(key), "") for key in index], _codes(codes)
+    codes = [
+        index.setdefault(tuple(entry.get("process_group", ("", ""))[:2]), len(index))
+        for entry in entries
+    ]
+    return [(_text(name)[:256], _text(desc)[:256]) for name, desc in index], _codes(codes)
+
+
+def _codes(codes: list[int]) -> npt.NDArray[np.int32]:
+    return np.array(codes, np.int32)
+
+
+def _text(value: object) -> str:
+    """A string, cut; never the text of a list, which may be endless."""
+    if type(value) is int:
+        return str(value)
+    return value[:MAX_TEXT] if isinstance(value, str) else ""
+
+
+def _config(found: Any) -> list[Config]:
+    """The groups of pg_config; gloo's only one has no ranks and says nothing."""
+    groups: list[Config] = []
+    parsed: dict[str, tuple[int, ...]] = {}
+    left = MAX_ELEMENTS
+    for key, group in [*found.items()][:MAX_GROUPS] if isinstance(found, dict) else ():
+        if not isinstance(group, dict):
+            continue
+        ranks = group.get("ranks", "")
+        if isinstance(ranks, list):
+            members = _members(ranks)
+        else:
+            ranks = ranks if isinstance(ranks, str) and _RANKS.match(ranks) else "[]"
+            members = parsed.get(ranks) or _members(json.loads(ranks))
+            parsed[ranks] = members
+        left -= len(members)
+        if left < 0:
+            raise ValueError("too many ranks in its groups")
+        if members:
+            name, desc = _text(group.get("name", key))[:256], _text(group.get("desc"))[:256]
+            groups.append(Config(name, desc, members))
+    return groups
+
+
+def _members(ranks: list[Any]) -> tuple[int, ...]:
+    if len(ranks) > MAX_RANKS:
+        raise ValueError("too many ranks in a group")
+    return tuple(sorted({rank for rank in ranks if type(rank) is int and 0 <= rank < MAX_RANKS}))
+
+
+def _rank(name: str, config: list[Config]) -> int | None:
+    """The rank by the name, as long as the groups do not contradict.
+
+    A rank is a member of all its groups; `node015` behind a host's own digits may be rank 15 or 5.
+    """
+    rank = rank_of(name)
+    if not config:
+        return rank
+    possible = set.intersection(*(set(group.ranks) for group in config))
+    if rank is not None and rank not in possible:
+        digits = str(rank)
+        shorter = (int(digits[cut:]) for cut in range(1, len(digits)))
+        return next((number for number in shorter if number in possible), rank)
+    return rank if rank is not None or len(possible) != 1 else possible.pop()
+
+
+def _version(found: Any) -> tuple[int, int] | None:
+    parts = re.match(r"(\d{1,4})\.(\d{1,4})", _text(found))
+    return (int(parts[1]), int(parts[2])) if parts else None
+
+
+def _close_batches(dump: Dump) -> None:
+    """Members of a coalesced batch get the state of the batch: torch never updates their own.
+
+    The batch is recorded last, as `coalesced`, with the group and number of its members.
+    """
+    batch = np.array([call.op == "coalesced" for call in dump.calls], bool)
+    if not batch.any():
+        return
+    rows = np.flatnonzero(batch[dump.call])
+    keys = ((dump.pg.astype(np.int64) << 1 | dump.p2p) << 44) + dump.seq
+    order = np.argsort(keys[rows], kind="stable")
+    ordered = keys[rows][order]
+    place = np.minimum(np.searchsorted(ordered, keys), len(ordered) - 1)
+    member = ordered[place] == keys
+    last = rows[order][place[member]]
+    dump.state[member] = dump.state[last]
+    dump.retired[member] = dump.retired[last]
+
+
+def _names_of_ids(
+    entries: Sequence[dict[str, Any]],
+    dump: Dump,
+    config: list[Config],
+    top: Mapping[str, Any],
+) -> dict[str, str]:
+    """pg_id → name of the group.
+
+    Entries tell it. A rank without any is mapped by order: both the ids and the names (numbers,
+    counted up as groups are made) grow with the groups, and both list those that were used.
+    """
+    names = {
+        _text(entry.get("pg_id")): dump.pgs[code][0]
+        for entry, code in zip(entries, dump.pg.tolist(), strict=True)
+    }
+    status = top.get("pg_status")
+    ids = (
+        [k for k in status if isinstance(k, str) and k.isdigit()]
+        if isinstance(status, dict)
+        else []
+    )
+    numbered = sorted({group.name for group in config if group.name.isdigit()}, key=int)
+    if len(ids) == len(numbered) == len(config):
+        by_order = dict(zip(sorted(ids, key=int), numbered, strict=True))
+        if all(by_order.get(key, name) == name for key, name in names.items()):
+            return by_order
+    return names
+
+
+def _status(found: Any, names: dict[str, str]) -> dict[str, Status]:
+    told: dict[str, Status] = {}
+    for key, status in found.items() if isinstance(found, dict) else ():
+        if isinstance(status, dict) and str(key) in names:
+            told[names[str(key)]] = Status(
+                *(int(status.get(f"last_{what}_collective", -1)) for what in _STATUS_KEYS)
+            )
+    return told
+
+
+_STATUS_KEYS = ("enqueued", "started", "completed")
