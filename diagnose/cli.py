@@ -97,7 +97,14 @@ def triage(
         _say("Paste the log here, then press Enter and Ctrl-D (Ctrl-C gives up).")
     import diagnose
 
-    diagnosis = diagnose.diagnose(_load(paths or [STDIN], patterns or ()))
+    try:
+        diagnosis = diagnose.diagnose(_load(paths or [STDIN], patterns or ()))
+    except InputError:
+        raise
+    except Exception as error:
+        if problem := _wrong_signature(error, patterns or ()):
+            raise InputError(problem) from error
+        raise
     _show(diagnosis, output, color)
     for note in diagnosis.notes[:MAX_NOTES]:
         _say(f"note: {_clean(note)}")
@@ -225,8 +232,6 @@ def main() -> None:
 
 
 def _load(paths: Sequence[str], patterns: Sequence[Path]) -> Job:
-    import hyperscan
-
     from diagnose.ingest import find_sources, stdin_source
     from diagnose.job import read
 
@@ -237,18 +242,18 @@ def _load(paths: Sequence[str], patterns: Sequence[Path]) -> Job:
         if sys.stdin is None:
             raise InputError("standard input is closed")
         sources.insert(0, stdin_source(sys.stdin.buffer))
-    try:
-        return read(sources, patterns=patterns)
-    except hyperscan.error as error:
-        raise InputError(_wrong_pattern(patterns) or f"--patterns: {error}") from error
+    return read(sources, patterns=patterns)
 
 
-def _wrong_pattern(patterns: Sequence[Path]) -> str | None:
-    """The first problem of the given signatures that keeps the catalog from compiling."""
+def _wrong_signature(error: Exception, patterns: Sequence[Path]) -> str | None:
+    """What is wrong with the given signatures, if that explains an error of the engine."""
     from diagnose.catalog.check import check
+    from diagnose.catalog.load import CatalogError
 
-    found = [problem for problem in check(patterns) if "compile" in problem or "linear" in problem]
-    return found[0] if found else None
+    if isinstance(error, CatalogError) or not patterns:
+        return None
+    fatal = ("does not compile", "not linear", "unknown class")
+    return next((found for found in check(patterns) if any(f in found for f in fatal)), None)
 
 
 def _show(diagnosis: Diagnosis, output: Format, color: Color) -> None:

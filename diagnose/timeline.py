@@ -263,7 +263,7 @@ def _name_authors(frame: pd.DataFrame) -> None:
     """Fill `rank` from maps learnt in the log, launcher tasks and local ranks.
 
     In order: the line's own rank, host:pid or pid seen with a rank, local rank seen with a rank
-    in the same source, the task id of a launcher that starts one task per rank, and the local
+    in the same source, the only rank that a source names, the task id of a launcher that starts one task per rank, and the local
     rank when the whole job is on one node. The rank inside a group stands in for the global one
     only where nothing else names ranks.
     """
@@ -277,6 +277,7 @@ def _name_authors(frame: pd.DataFrame) -> None:
     frame["rank"] = rank.fillna(mapped.where(size == size.max()))
     for keys in (["attempt", "host", "pid"], ["attempt", "pid"], ["source", "local_rank"]):
         _fill_by(frame, keys)
+    _name_sources(frame)
     if frame["local_rank"].isna().all() or _tasks_are_ranks(frame):
         frame["rank"] = frame["rank"].fillna(pd.to_numeric(frame["task"], errors="coerce"))
     if _single_node(frame):
@@ -284,6 +285,14 @@ def _name_authors(frame: pd.DataFrame) -> None:
     in_group = pd.to_numeric(frame["group_rank"], errors="coerce")
     if frame["rank"].isna()[in_group.notna()].all():
         frame["rank"] = frame["rank"].fillna(in_group)
+
+
+def _name_sources(frame: pd.DataFrame) -> None:
+    """Give all lines of a source to the one rank it names, where each source names another."""
+    named = frame.dropna(subset=["rank"]).groupby("source")["rank"].agg(["nunique", "first"])
+    single = named.loc[named["nunique"] == 1, "first"]
+    if len(single) > 1 and single.is_unique and len(single) == len(named):
+        frame["rank"] = frame["rank"].fillna(frame["source"].map(single))
 
 
 def _fill_by(frame: pd.DataFrame, keys: list[str]) -> None:
@@ -318,7 +327,7 @@ def _single_node(frame: pd.DataFrame) -> bool:
 
 def _typed(frame: pd.DataFrame) -> pd.DataFrame:
     frame = frame.reindex(columns=[*COLUMNS, "ends_phase", "repeated"])
-    frame["time"] = pd.to_datetime(frame["time"])
+    frame["time"] = pd.to_datetime(frame["time"]).astype("datetime64[ns]")
     for column, dtype in _DTYPES.items():
         numbers = pd.to_numeric(frame[column], errors="coerce")
         if dtype != "int64":

@@ -420,16 +420,20 @@ def test_catalog_check_finds_a_pattern_that_misses_its_example(
         (OWN.replace("decisive", "huge"), "own.yaml:6: own.store.gone: strength: "),
         (OWN.replace("role: cause", "role: [cause"), "own.yaml:6: not valid YAML: "),
         (OWN.replace("(?P<name>", "((?P<name>"), "own.store.gone: does not compile: "),
+        (
+            OWN.replace("slow.storage", "slow.disk"),
+            "own.store.gone: class: unknown class slow.disk",
+        ),
         ('!!python/object/apply:os.system ["id"]', "own.yaml:1: not valid YAML: "),
         ("just text", "own.yaml:1: expected a mapping with signatures"),
     ],
-    ids=["unknown field", "wrong value", "YAML", "pattern", "code", "text"],
+    ids=["unknown field", "wrong value", "YAML", "pattern", "class", "code", "text"],
 )
 def test_wrong_signatures_are_told_with_file_line_and_field(
     own: Path, capsys: pytest.CaptureFixture[str], text: str, message: str
 ) -> None:
     (own / "own.yaml").write_text(text)
-    (own / "a.log").write_bytes(TRACEBACK)
+    (own / "a.log").write_text("[rank3]: token store a not mounted\n")
     status, err, answer = triage(capsys, own / "a.log", "--patterns", own)
     assert (status, answer) == (2, {})
     assert message in err

@@ -215,6 +215,7 @@ def test_the_rank_in_a_group_is_global_only_where_nothing_else_names_ranks() -> 
     assert who(of(timeline(job=line.format(2)), "Watchdog")) == 2
     frame = timeline(job=line.format(0) + f"[rank6]: [Rank 0] {WATCHDOG.format(seq=8)}\n")
     assert who(of(frame, "SeqNum=8")) == 6
+    assert who(of(frame, "SeqNum=7")) is None
 
 
 # --------------------------------------------------------------------------- tables and tasks
@@ -281,12 +282,20 @@ def test_folders_name_the_attempt() -> None:
 # --------------------------------------------------------------------------- the same line
 
 
-def test_a_general_entry_yields_to_a_special_one_on_the_same_line() -> None:
-    frame = events(
-        timeline(job="[rank0]: torch.cuda.OutOfMemoryError: CUDA out of memory. Tried\n")
-    )
-    causes = frame.loc[frame["role"] == "cause", "cause"].astype(str).tolist()
-    assert set(causes) == {"crash.gpu_oom"}
+@pytest.mark.parametrize(
+    ("line", "general"),
+    [
+        (ERROR, True),
+        ("OSError: [Errno 28] No space left on device", False),
+        ("RuntimeError: CUDA error: an illegal memory access was encountered", False),
+    ],
+)
+def test_a_general_entry_yields_to_a_special_one_on_the_same_line(line: str, general: bool) -> None:
+    job = diagnose.load_text(f"[rank0]: {line}\n")
+    catch_alls = {signature.id for signature in job.catalog.signatures if signature.generic}
+    found = set(events(job.timeline)["signature"].astype(str))
+    assert found, "the line is known"
+    assert bool(found & catch_alls) is general
 
 
 def test_each_state_of_a_bar_has_the_line_it_is_on() -> None:

@@ -92,7 +92,8 @@ def _version(text: str, facts: Facts) -> bool:
 
 def _numbers(version: str) -> tuple[int, ...]:
     release = version.partition("+")[0]
-    return tuple(int(number) for number in re.findall(r"\d+", release)[:3])
+    numbers = [int(number) for number in re.findall(r"\d+", release)[:3]]
+    return (*numbers, *[0] * (3 - len(numbers)))
 
 
 def _candidate(issue: KnownIssue, situation: Situation, catalog: Catalog) -> Candidate:

@@ -269,9 +269,12 @@ def exit_code(fields: dict[str, str]) -> int | None:
         code = int(fields["exitcode"])
     except (KeyError, ValueError):
         return None
+    if not -_MAX_CODE < code < _MAX_CODE:
+        return None
     return 128 - code if 128 < code < 128 + 65 else code
 
 
+_MAX_CODE = 2**32  # Windows prints NTSTATUS values
 _SIGNAL_WORDS = {
     "killed": signal.SIGKILL, "segmentation fault": signal.SIGSEGV, "aborted": signal.SIGABRT,
     "bus error": signal.SIGBUS, "terminated": signal.SIGTERM, "interrupt": signal.SIGINT,

@@ -145,7 +145,7 @@ def _waiting(
     if (
         stall.tiny
         and stall.seq is not None
-        and (1 < stall.seq or prepared)
+        and (stall.seq > 1 or prepared)
         and stall.seq <= _EARLY_SEQ
     ):
         summary = (

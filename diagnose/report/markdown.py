@@ -71,7 +71,10 @@ def _verdict(diagnosis: Diagnosis) -> list[str]:
         ("Cause", code(diagnosis.root_cause.cause) if bad else ""),
         ("Culprits", escape(words.joined(who, diagnosis.culprits.why)) if who else ""),
         ("Onset", escape(words.onset(diagnosis.onset)) if bad or diagnosis.onset.time else ""),
-        ("Phase", escape(words.phase(diagnosis.phase)) if diagnosis.phase else ""),
+        (
+            "Phase" if bad else "Last phase",
+            escape(words.phase(diagnosis.phase)) if diagnosis.phase else "",
+        ),
         ("Collective", escape(words.collective(found)) if found else ""),
         ("Longer timeout", words.longer_timeout(diagnosis) if bad else ""),
         ("Restart", escape(words.restart(diagnosis)) if bad else ""),

@@ -132,18 +132,23 @@ def _headline(page: _Page, diagnosis: Diagnosis, *, summary: bool = True) -> Non
 
 
 def _facts(page: _Page, diagnosis: Diagnosis) -> None:
-    page.blank()
-    if diagnosis.verdict in ("hung", "failed"):
-        page.field("cause", diagnosis.root_cause.cause)
-    who = words.culprits(diagnosis.culprits)
-    if not who and diagnosis.verdict in ("hung", "failed"):
-        who = "The evidence does not name a rank or host"
-    page.field("culprits" if who else "", words.joined(who, diagnosis.culprits.why))
     bad = diagnosis.verdict in ("hung", "failed")
-    page.field("onset", words.onset(diagnosis.onset) if bad or diagnosis.onset.time else "")
-    page.field("phase", words.phase(diagnosis.phase) if diagnosis.phase else "")
-    page.field("collective", words.collective(diagnosis.collective) if diagnosis.collective else "")
-    page.field("job", words.job(diagnosis.job))
+    who = words.culprits(diagnosis.culprits)
+    if not who and bad:
+        who = "The evidence does not name a rank or host"
+    found = diagnosis.collective
+    fields = {
+        "cause": diagnosis.root_cause.cause if bad else "",
+        "culprits": words.joined(who, diagnosis.culprits.why) if who else "",
+        "onset": words.onset(diagnosis.onset) if bad or diagnosis.onset.time else "",
+        "phase" if bad else "last phase": words.phase(diagnosis.phase) if diagnosis.phase else "",
+        "collective": words.collective(found) if found else "",
+        "job": words.job(diagnosis.job),
+    }
+    if any(fields.values()):
+        page.blank()
+    for label, text in fields.items():
+        page.field(label, text)
 
 
 def _remedies(page: _Page, diagnosis: Diagnosis) -> None:

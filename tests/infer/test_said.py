@@ -75,7 +75,7 @@ def test_a_bus_number_leads_to_the_rank_on_that_gpu_of_that_host(make: Any) -> N
     assert gpus == {("a", 0x18): 0, ("a", 0x9B): 1, ("b", 0x9B): 2}
     assert culprits_of(xid, frame.loc[[3]], 3, gpus) == ([2], ["b"])
     unplaced = make(*maps, matched(xid, fields={"busid": "0000:9b:00.0"}))
-    assert culprits_of(xid, unplaced.loc[[3]], 3, gpus) == ([], [])  # two hosts have such a bus
+    assert culprits_of(xid, unplaced.loc[[3]], 8, gpus) == ([], [])  # two hosts have such a bus
 
 
 @pytest.mark.parametrize(

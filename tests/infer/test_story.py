@@ -42,6 +42,12 @@ def test_the_chain_begins_with_what_was_going_on(make: Any) -> None:
     ]
 
 
+def test_evidence_of_one_message_is_one_link(make: Any) -> None:
+    frame = make(matched(OOM, rank=3), matched(OOM, rank=4), step(1))
+    links = story.chain(winner(0, 1), frame, CATALOG, Activity())
+    assert [link.event for link in links] == ["Title of t.oom (ranks 3-4)"]
+
+
 def test_ends_belong_to_the_chain_and_facts_do_not(make: Any) -> None:
     frame = make(step(4), {"text": "a fact"}, ended(2, exitcode="-9") | {"text": "exit -9"})
     links = story.chain(winner(), frame, CATALOG, Activity())
