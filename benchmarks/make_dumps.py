@@ -5,14 +5,13 @@
 The job has tensor groups of `--tensor` neighbouring ranks and data groups across them; a step is
 a few collectives of the tensor group, then a reduction over the data group. Every dump holds the
 last `--entries` records, like the recorder's ring. A rank without the fault goes on until it needs
-a rank that does not come. Strings and frames are shared between entries, as torch's pickler does.
+a rank that does not come. They are pickled as torch's C++ pickler does.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import pickle
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -41,17 +40,19 @@ class Plan:
 
 @dataclass
 class Recorder:
-    """What one rank records. `pending` counts what its device has not finished."""
+    """What one rank records."""
 
     rank: int
     frames: list[dict[str, Any]]
     ring: deque[dict[str, Any]]
+    width: int = 1  # ranks of its tensor group
     seqs: dict[str, int] = field(default_factory=dict)
     records: int = 0
 
     def add(
         self, group: tuple[int, str, str], op: str, size: int, when: int, state: str, line: int
     ) -> None:
+        """Record one collective of `size` rows on this rank."""
         pg_id, name, desc = group
         seq = self.seqs[name] = self.seqs.get(name, 0) + 1
         done = state == "completed"
@@ -65,9 +66,9 @@ class Recorder:
                 "op_id": seq,
                 "profiling_name": _name(op),
                 "time_created_ns": when,
-                "input_sizes": [[size, 512]],
+                "input_sizes": [[size * (self.width if "scatter" in op else 1), 512]],
                 "input_dtypes": ["BFloat16"],
-                "output_sizes": [[size, 512]],
+                "output_sizes": [[size * (self.width if "gather" in op else 1), 512]],
                 "output_dtypes": ["BFloat16"],
                 "state": state,
                 "time_discovered_started_ns": None,
@@ -123,7 +124,7 @@ def _steps(plan: Plan) -> int:
 def dump(plan: Plan, rank: int) -> dict[str, Any]:
     """The dump of `rank`: whole steps, then the step in which the fault happens."""
     groups = _groups(plan, rank)
-    recorder = Recorder(rank, _frames(), deque(maxlen=plan.entries))
+    recorder = Recorder(rank, _frames(), deque(maxlen=plan.entries), plan.tensor)
     tensor, data = groups["tensor"][:3], groups["data"][:3]
     steps = _steps(plan)
     for step in range(steps):
@@ -198,6 +199,71 @@ def _last_step(
             )
 
 
+class Pickler:
+    """Writes plain data as torch's C++ pickler does: only strings and frames go into the memo."""
+
+    def __init__(self) -> None:
+        self._out: list[bytes] = [b"\x80\x02"]
+        self._memo: dict[str | int, bytes] = {}
+
+    def dumps(self, value: object) -> bytes:
+        """The pickle of one value."""
+        self._write(value)
+        return b"".join(self._out) + b"."
+
+    def _write(self, value: object) -> None:
+        out = self._out
+        if isinstance(value, str):
+            if value not in self._memo:
+                text = value.encode()
+                out.append(b"X" + len(text).to_bytes(4, "little") + text + self._put(value))
+            else:
+                out.append(self._memo[value])
+        elif value is None or isinstance(value, bool):
+            out.append(b"N" if value is None else b"\x88" if value else b"\x89")
+        elif isinstance(value, int):
+            out.append(_int(value))
+        elif isinstance(value, tuple):
+            for part in value:
+                self._write(part)
+            out.append(b"\x86")
+        elif isinstance(value, list):
+            out.append(b"](")
+            for part in value:
+                self._write(part)
+            out.append(b"e")
+        elif isinstance(value, dict):
+            self._dict(value)
+
+    def _dict(self, value: dict[str, object]) -> None:
+        frame = "filename" in value
+        if frame and id(value) in self._memo:
+            self._out.append(self._memo[id(value)])
+            return
+        self._out.append(b"}(")
+        for key, part in value.items():
+            self._write(key)
+            self._write(part)
+        self._out.append(b"u" + (self._put(id(value)) if frame else b""))
+
+    def _put(self, key: str | int) -> bytes:
+        slot = len(self._memo)
+        short = slot < 256
+        tail = bytes([slot]) if short else slot.to_bytes(4, "little")
+        self._memo[key] = (b"h" if short else b"j") + tail
+        return (b"q" if short else b"r") + tail
+
+
+def _int(value: int) -> bytes:
+    if 0 <= value < 256:
+        return b"K" + bytes([value])
+    if 0 <= value < 65536:
+        return b"M" + value.to_bytes(2, "little")
+    if -(2**31) <= value < 2**31:
+        return b"J" + value.to_bytes(4, "little", signed=True)
+    return b"\x8a\x08" + value.to_bytes(8, "little", signed=True)
+
+
 def dumps(plan: Plan) -> Iterator[tuple[int, dict[str, Any]]]:
     """(rank, dump) of every rank."""
     for rank in range(plan.ranks):
@@ -208,7 +274,7 @@ def write(plan: Plan, folder: Path, prefix: str = "nccl_trace_rank_") -> int:
     """Write a folder of dumps; returns its size in bytes."""
     folder.mkdir(parents=True, exist_ok=True)
     return sum(
-        (folder / f"{prefix}{rank}").write_bytes(pickle.dumps(content, 2))
+        (folder / f"{prefix}{rank}").write_bytes(Pickler().dumps(content))
         for rank, content in dumps(plan)
     )
 

@@ -263,9 +263,9 @@ def _name_authors(frame: pd.DataFrame) -> None:
     """Fill `rank` from maps learnt in the log, launcher tasks and local ranks.
 
     In order: the line's own rank, host:pid or pid seen with a rank, local rank seen with a rank
-    in the same source, the only rank that a source names, the task id of a launcher that starts one task per rank, and the local
-    rank when the whole job is on one node. The rank inside a group stands in for the global one
-    only where nothing else names ranks.
+    in the same source, the only rank that a source names, the task id of a launcher that starts
+    one task per rank, and the local rank when the whole job is on one node. The rank inside a
+    group stands in for the global one only where nothing else names ranks.
     """
     for column in ("mapped_rank", "mapped_of", "node", "group_rank"):
         if column not in frame:

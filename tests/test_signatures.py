@@ -24,7 +24,6 @@ AROUND = "the job begins\nand its log goes on like this\n{}\nand on\n"
 
 # Left out until the engine or the entry changes.
 OPEN = {
-    "c10d.desync.timeout-at",  # the automaton loses it behind other lines
     "lightning.metrics-differ",
     "transformers.endless-generation",
     "issue.nccl.p2p-first-collective",

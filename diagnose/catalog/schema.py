@@ -26,7 +26,6 @@ Phase = Literal[
     "inference",
     "shutdown",
 ]
-SourceKind = Literal["text", "kernel", "scheduler"]
 
 # What a match tells the engine beyond its role. Inference asks for these, never for ids, so that a
 # user's own signature of a new wording joins the same reasoning.
@@ -183,7 +182,6 @@ class Signature:
     cause: str = ""  # the cause class, for role cause (written `class` in YAML)
     strength: Strength = "strong"
     unless: list[str] = field(default_factory=list)
-    sources: list[SourceKind] = field(default_factory=lambda: ["text"])
     ignore_case: bool = False
     generic: bool = False
     thin: bool = False

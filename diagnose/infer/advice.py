@@ -11,6 +11,11 @@ from diagnose.infer.facts import Facts
 from diagnose.infer.onset import Activity
 
 _ORDER = {"now": 0, "fix": 1, "prevent": 2}
+# Frameworks whose settings are those of another one, where a remedy does not name them.
+_BUILT_ON = {
+    "axolotl": "transformers", "ms-swift": "transformers", "llama-factory": "transformers",
+    "trl": "transformers", "transformers": "accelerate", "nemo": "lightning",
+}  # fmt: skip
 _MOVING_CLASSES = ("data.preparation", "slow.")
 
 
@@ -21,6 +26,7 @@ def remedies(winner: Candidate, catalog: Catalog, facts: Facts) -> list[RemedySt
     defaults = catalog.classes[winner.cause].remedies
     steps += [step for step in defaults if step.when not in covered]
     named = [*facts.get("framework"), *facts.get("launcher")]
+    named += [_BUILT_ON[name] for name in named if name in _BUILT_ON]
     chosen = [_step(step, named) for step in steps]
     unique = {step.do: step for step in chosen}
     return sorted(unique.values(), key=lambda step: _ORDER[step.when])
@@ -81,6 +87,8 @@ def capture_next(
             )
         )
     for line in catalog.classes[winner.cause].capture:
+        if waits and "flight recorder" in line.lower():
+            continue  # named above, with the variables of this version
         what, _, how = line.partition(": ")
         wanted.append(MissingEvidence(what, how))
     return wanted[:5]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -199,11 +200,11 @@ def _rows(
     group_index = {key: code for code, key in enumerate(groups)}
     calls: dict[Call, int] = {}
     sites: dict[str, int] = {"": 0}
-    parts: dict[str, list[npt.NDArray[np.int64]]] = defaultdict(list)
+    parts: dict[str, list[npt.NDArray[Any]]] = defaultdict(list)
     for rank, dump in chosen.items():
         pgs = [keys[rank, name] for name, _ in dump.pgs]
         peers = _peers(dump, [groups[key] for key in pgs])
-        columns = {
+        columns: dict[str, npt.NDArray[Any]] = {
             "rank": np.full(len(dump), rank, np.int32),
             "group": np.array([group_index[key] for key in pgs], np.int32)[dump.pg],
             "call": np.array([calls.setdefault(c, len(calls)) for c in dump.calls], np.int32)[
@@ -248,7 +249,7 @@ def _peers(dump: Dump, groups: list[Group]) -> npt.NDArray[np.int32]:
 
 
 def _frame(
-    whole: dict[str, npt.NDArray[np.int64]],
+    whole: dict[str, npt.NDArray[Any]],
     groups: list[Group],
     calls: list[Call],
     sites: list[str],

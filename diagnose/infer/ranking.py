@@ -60,7 +60,7 @@ def rank(candidates: list[Candidate]) -> list[Candidate]:
                 continue
             if explains(candidate, other) and candidate.score > other.score:
                 continue
-            candidate.lost = f"accounted for by: {other.title}"
+            candidate.lost = f"it follows from the verdict: {other.title}"
             break
     winners = [c for c in ordered if not c.lost]
     losers = [c for c in ordered if c.lost]
@@ -85,7 +85,7 @@ def _why_behind(winner: Candidate, other: Candidate) -> str:
 def confidence(ranked: list[Candidate]) -> Confidence:
     """How sure the first of `ranked` is; `high` only for decisive, timely, unrivalled evidence."""
     winner = ranked[0]
-    rivals = [c for c in ranked[1:] if not c.lost.startswith("accounted for")]
+    rivals = [c for c in ranked[1:] if not c.lost.startswith("it follows")]
     margin = winner.score - max((c.score for c in rivals), default=0.0)
     if winner.sure and winner.score >= 4.5 and margin >= 1.0 and not winner.late:
         return "high"

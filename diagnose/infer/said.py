@@ -59,7 +59,7 @@ def stated(frame: pd.DataFrame, catalog: Catalog, world: int | None) -> list[Can
                 ranks=ranks,
                 hosts=hosts,
                 kind=_kind(signature.cause) if ranks or hosts else None,
-                why=f"{_who(ranks, hosts)} printed it" if ranks or hosts else "",
+                why="it printed the error" if ranks or hosts else "",
                 sure=signature.strength == "decisive",
                 late=late,
                 explains=list(signature.explains),

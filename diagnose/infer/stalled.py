@@ -85,7 +85,7 @@ def _candidate(
 
 def _mismatch(stall: Stall, activity: Activity, catalog: Catalog) -> Candidate:
     cause, score = "desync.mismatch", 4.5
-    summary = f"Ranks disagree about the collective: {stall.why}."
+    summary = f"{stall.why[:1].upper()}{stall.why[1:]}."
     if stall.shape == "conditional":
         cause, score = "desync.conditional", 5.0
         summary = (

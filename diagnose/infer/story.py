@@ -13,6 +13,9 @@ from diagnose.infer.collectives import Stall, fold_ranks
 from diagnose.infer.onset import Activity
 
 _CHAIN_LIMIT = 10
+_TEXT_LIMIT = 400
+# Lines that back the verdict up but tell no event of their own.
+_NO_EVENT = ("rank_map", "frontier", "frame")
 _CHAIN_ROLES = ("cause", "effect", "aftermath")
 
 
@@ -39,6 +42,7 @@ def chain(
     """What happened in time order, the same message of several ranks told once."""
     titles = {signature.id: signature.title for signature in catalog.signatures}
     rows = frame[frame["role"].isin(_CHAIN_ROLES) | (frame["kind"] == "exit")]
+    rows = rows[~rows["tells"].isin(_NO_EVENT)]
     first = rows.groupby("signature", observed=True, sort=False).head(1)
     keep = set(first.index[:_CHAIN_LIMIT]) | set(winner.rows[:2])
     if activity.row is not None:
@@ -74,7 +78,7 @@ def alternatives(ranked: list[Candidate]) -> list[Alternative]:
     found = []
     for candidate in ranked[1:]:
         level: Confidence = "medium" if candidate.score >= 3.5 else "low"
-        if candidate.lost.startswith("accounted for"):
+        if candidate.lost.startswith("it follows"):
             level = "low"
         found.append(Alternative(candidate.cause, level, candidate.lost or "less speaks for it"))
     return found[:4]
@@ -89,4 +93,5 @@ def iso(time: Any) -> str | None:
 
 
 def _clean(text: str) -> str:
-    return " ".join(str(text).split())[:400]
+    words = " ".join(str(text).split())
+    return words if len(words) <= _TEXT_LIMIT else words[:_TEXT_LIMIT] + " …"

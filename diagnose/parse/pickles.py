@@ -32,15 +32,28 @@ MAX_STRING = 1 << 20
 MAX_CONTAINERS = 2 << 20
 MAX_MEMO = 1 << 20
 
-_PUT = rb"(?:q.|r..[\x00-\x0f]\x00)?"
-_PAIRED = rb"(?!X|\x8c|\x86|h.\x86|j....\x86)"  # this GET may be an element of a pair
+_PAIRED = rb"(?!X|\x8c|\x86|h.\x86|j....\x86)"  # a GET that may belong to a pair stays out
 _LONGS = b"|".join(rb"\x8a" + re.escape(bytes([size])) + b".{%d}" % size for size in range(9))
-_RUN = re.compile(
-    rb"(?:h." + _PAIRED + rb"|[Nas\x88\x89]|K.|\((?![eu])|[eu]" + _PUT + rb"|](?:\(e)?"
-    + _PUT + rb"(?!\x94)|J....|M..|}(?:\(u)?" + _PUT + rb"(?!\x94)|j...." + _PAIRED
-    + rb"|" + _LONGS + rb"|\)|G........)*+",
-    re.DOTALL,
-)  # fmt: skip
+_SCALAR = rb"[N\x88\x89]|K.|M..|J....|\x8a\x08........"
+
+
+def _run(put: bytes) -> re.Pattern[bytes]:
+    """Opcodes of fixed size, as many as possible at once; `put` may stand behind a container.
+
+    What comes often in a dump is taken together: a key from the memo and its number; a list of
+    lists of numbers; a list from the memo.
+    """
+    listed = rb"]\((?:]\((?:K.|M..|J....)++e|h.(?=[he]))*+e" + put
+    return re.compile(
+        rb"(?:h.(?:" + _SCALAR + rb"|" + listed + rb"|(?=h.[^\x86])|" + _PAIRED + rb")"
+        rb"|" + _SCALAR + rb"|[as)]|\((?![eu])|[eu]" + put + rb"|](?:\(e)?" + put + rb"(?!\x94)"
+        rb"|}(?:\(u)?" + put + rb"(?!\x94)|j...." + _PAIRED + rb"|" + _LONGS + rb"|G........)*+",
+        re.DOTALL,
+    )  # fmt: skip
+
+
+# Up to protocol 3 the memo is filled by PUT, from 4 on by MEMOIZE, which counts: never both.
+_RUN_PUT, _RUN_MEMOIZE = _run(rb"(?:q.|r..[\x00-\x0f]\x00)?"), _run(b"")
 _FIXED = b"hjqrNeuas(\x88\x89KJM\x8aG]})X\x8c\x86\x94\x95"  # may stand cut off at the end
 _CONTAINERS = b"]})\x86("
 _STOP, _STRING, _SHORT_STRING, _GET, _LONG_GET = b".X\x8chj"
@@ -75,7 +88,7 @@ def load(data: bytes) -> Any:
     """
     end = _check(data)
     try:
-        # Buffered: the unpickler reads ahead with peek(), else it would call read() for every opcode.
+        # Buffered: with peek() the unpickler reads ahead, else it calls read() for every opcode.
         return _NoGlobals(io.BufferedReader(io.BytesIO(data[:end]), 1 << 20)).load()
     except UnsafePickleError:
         raise
@@ -118,9 +131,10 @@ def _check(data: bytes) -> int:
         raise UnsafePickleError(f"pickle protocol {data[1]}")
     if len(data) - len(data.translate(None, _CONTAINERS)) > MAX_CONTAINERS:
         raise UnsafePickleError(f"pickle with more than {MAX_CONTAINERS:,} containers")
-    at, scan, size = 2, _RUN.match, len(data)
+    counts = data[1] >= 4
+    at, size, scan = 2, len(data), (_RUN_MEMOIZE if counts else _RUN_PUT).match
     texts: set[int] = set()  # memo slots that hold a string
-    memoized = 0
+    memoized = 0 if counts else -1
     fresh = 0  # how many strings were pushed last, one behind the other
     while True:
         run = scan(data, at)
@@ -130,32 +144,32 @@ def _check(data: bytes) -> int:
         if at >= size:
             raise TruncatedPickleError("truncated pickle")
         op = data[at]
-        if op == _STOP:
+        if op == _GET and data[at + 2 : at + 5 : 2] == b"h\x86":
+            if data[at + 1] not in texts or data[at + 3] not in texts:
+                raise UnsafePickleError(_ODD_TUPLE)
+            at, slot, memoized = _stored(data, at + 5, memoized)
+            texts.discard(slot)
+            fresh = 0
+        elif op == _STOP:
             return at + 1
-        slot = None
-        if op in (_STRING, _SHORT_STRING):
+        elif op in (_STRING, _SHORT_STRING):
             head = 5 if op == _STRING else 2
             length = int.from_bytes(data[at + 1 : at + head], "little")
             if length > MAX_STRING:
                 raise UnsafePickleError(f"pickle claims a string of {length:,} bytes")
             at, slot, memoized = _stored(data, at + head + length, memoized)
+            texts.add(slot)
             fresh += 1
-            if slot is not None:
-                texts.add(slot)
         elif op in (_GET, _LONG_GET) and at + (2 if op == _GET else 5) <= size:
             width = 1 if op == _GET else 4
             slot = int.from_bytes(data[at + 1 : at + 1 + width], "little")
-            at += 1 + width
             fresh = fresh + 1 if slot in texts else 0
-        elif op == _PAIR:
-            if fresh < 2:
-                raise UnsafePickleError("pickle with a tuple of other things than two strings")
+            at += 1 + width
+        elif op == _PAIR or (op in b"]}" and data[at + 1 : at + 2] == b"\x94" and counts):
+            if op == _PAIR and fresh < 2:
+                raise UnsafePickleError(_ODD_TUPLE)
             at, slot, memoized = _stored(data, at + 1, memoized)
-            texts.discard(-1 if slot is None else slot)
-            fresh = 0
-        elif data[at + 1 : at + 2] == b"\x94" and op in b"]}":
-            at, slot, memoized = _stored(data, at + 1, memoized)
-            texts.discard(-1 if slot is None else slot)
+            texts.discard(slot)
             fresh = 0
         elif op == _FRAME and at + 9 <= size:
             at += 9
@@ -169,16 +183,23 @@ def _check(data: bytes) -> int:
             raise TruncatedPickleError("truncated pickle")
 
 
-def _stored(data: bytes, at: int, memoized: int) -> tuple[int, int | None, int]:
-    """Step over a PUT at `at`: (behind it, its slot, MEMOIZEs so far)."""
+_ODD_TUPLE = "pickle with a tuple of other things than two strings"
+_NOWHERE = -1
+
+
+def _stored(data: bytes, at: int, memoized: int) -> tuple[int, int, int]:
+    """Step over a PUT or MEMOIZE at `at`: (behind it, its slot, MEMOIZEs so far).
+
+    `memoized` is -1 where the memo is filled by PUT. What is not one of them is left alone.
+    """
     op = data[at] if at < len(data) else None
-    if op == _MEMOIZE:
-        return at + 1, memoized, memoized + 1
-    if op == _BINPUT and not memoized:
-        return at + 2, data[at + 1] if at + 1 < len(data) else None, memoized
-    if op == _LONG_BINPUT and not memoized:
+    if memoized >= 0:
+        return (at + 1, memoized, memoized + 1) if op == _MEMOIZE else (at, _NOWHERE, memoized)
+    if op == _BINPUT:
+        return at + 2, data[at + 1] if at + 1 < len(data) else _NOWHERE, memoized
+    if op == _LONG_BINPUT:
         slot = int.from_bytes(data[at + 1 : at + 5], "little")
         if slot >= MAX_MEMO:
             raise UnsafePickleError(f"pickle stores into memo slot {slot:,}")
         return at + 5, slot, memoized
-    return at, None, memoized
+    return at, _NOWHERE, memoized

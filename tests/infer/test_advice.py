@@ -85,6 +85,15 @@ def test_a_longer_timeout_helps_only_what_moves(
     assert advice.longer_timeout(winner(cause), entry, activity) == answer
 
 
+def test_a_known_rank_at_work_is_as_good_as_a_bar() -> None:
+    entry = catalog()
+    entry.classes["slow.checkpoint"] = cause_class("slow.checkpoint", longer_timeout="yes")
+    saving = Activity("checkpoint", moving=True)
+    named = winner("slow.checkpoint", ranks=[0])
+    assert advice.longer_timeout(named, entry, saving) == "yes"
+    assert advice.longer_timeout(named, entry, Activity("checkpoint")) == "unknown"
+
+
 OLD_NAMES = (
     "TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1 "
     "TORCH_NCCL_DEBUG_INFO_TEMP_FILE=/shared/fr/rank_"

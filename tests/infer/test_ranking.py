@@ -61,7 +61,7 @@ def test_an_entry_may_explain_more() -> None:
 def test_the_cause_wins_over_what_it_explains() -> None:
     ranked = rank([one("desync.missing_rank", 4.0), one("crash.gpu_oom", 6.0)])
     assert [c.cause for c in ranked] == ["crash.gpu_oom", "desync.missing_rank"]
-    assert ranked[1].lost == "accounted for by: Title of crash.gpu_oom"
+    assert ranked[1].lost == "it follows from the verdict: Title of crash.gpu_oom"
     assert ranked[0].lost == ""
 
 
@@ -84,7 +84,7 @@ def test_a_weak_cause_explains_nothing() -> None:
     ]
     assert [loser.lost for loser in losers] == [
         "less of the evidence speaks for it",
-        "accounted for by: Title of crash.gpu_oom",
+        "it follows from the verdict: Title of crash.gpu_oom",
     ]
 
 
@@ -168,7 +168,7 @@ def test_confidence(winner: dict[str, Any], rival: float | None, level: str) -> 
 
 
 def test_what_is_explained_is_no_rival() -> None:
-    explained = one("desync.missing_rank", 9.0, lost="accounted for by: x")
+    explained = one("desync.missing_rank", 9.0, lost="it follows from the verdict: x")
     assert confidence([one("hw.gpu", 6.0, sure=True), explained]) == "high"
 
 

@@ -34,7 +34,7 @@ def test_self_names_who_printed_it(make: Any) -> None:
     assert (candidate.cause, candidate.signature) == ("crash.gpu_oom", "t.oom")
     assert (candidate.ranks, candidate.hosts, candidate.kind) == ([3], ["node3"], "crashed")
     assert (candidate.score, candidate.sure, candidate.rows) == (6.0, True, [0, 1])
-    assert candidate.why == "rank 3 printed it"
+    assert candidate.why == "it printed the error"
     assert candidate.summary == "Title of t.oom (rank 3)."
 
 

@@ -80,11 +80,11 @@ def test_what_was_worked_out_says_why(make: Any) -> None:
 
 def test_alternatives_say_why_they_lost() -> None:
     ranked = [winner()]
-    for score, lost in ((5.0, "accounted for by: x"), (3.5, "later"), (3.4, "")):
+    for score, lost in ((5.0, "it follows from the verdict: x"), (3.5, "later"), (3.4, "")):
         ranked.append(Candidate("net.p2p", score, "", "", lost=lost))
     found = story.alternatives(ranked)
     assert [(a.confidence, a.why_not) for a in found] == [
-        ("low", "accounted for by: x"),
+        ("low", "it follows from the verdict: x"),
         ("medium", "later"),
         ("low", "less speaks for it"),
     ]

@@ -1,0 +1,165 @@
+"""How far every rank got in every group, and what it waits for now: frontiers of the table."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+
+from diagnose.infer.collective_table import Table
+from diagnose.infer.misaligned import shown
+from diagnose.parse.flight_recorder import COMPLETED
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """An operation one rank enqueued and has not completed."""
+
+    rank: int
+    group: str
+    seq: int
+    p2p: bool
+    op: str
+    peer: int  # global rank of the other side of a send or receive, else -1
+    record: int
+    started: bool
+    created: int
+    call: int
+    site: str
+
+    @property
+    def unit(self) -> tuple[str, bool, int]:
+        """What is waited for as one: a collective, or a batch of sends and receives."""
+        return (self.group, self.p2p, self.seq)
+
+
+class Standing:
+    """Frontiers and pending operations of every rank with a dump."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        self.ranks = sorted(table.files)
+        rows = table.rows
+        self._names = list(rows["group"].cat.categories)
+        state = rows["state"].cat.codes.to_numpy()
+        open_rows = state < COMPLETED
+        rank = rows["rank"].to_numpy()
+        self._whole = set(np.unique(rank[~open_rows]).tolist()) - table.partial
+        self._mixed = set(rows.loc[rows["p2p"], "group"].unique())
+        self._backends = {call.backend for call in table.calls}
+        self.enqueued = self._frontier()
+        self._completed = {
+            (int(row.rank), str(row.group)): int(row.completed)
+            for row in table.frontiers.itertuples()
+        }
+        self.pending = self._pending(np.flatnonzero(open_rows))
+        self.first_open: dict[tuple[int, str], int] = {}
+        for rank_id, ops in self.pending.items():
+            for op in ops:
+                if not op.p2p:
+                    key = (rank_id, op.group)
+                    self.first_open[key] = min(op.seq, self.first_open.get(key, op.seq))
+
+    def _frontier(self) -> dict[tuple[int, str, bool], int]:
+        """(rank, group, p2p) → the last number enqueued.
+
+        The status of a group counts collectives and sends alike, so it only helps where a group
+        has one kind, and only for dumps that list nothing but pending operations or are cut off.
+        """
+        rows = self.table.rows
+        last = rows.groupby([rows["rank"], rows["group"].cat.codes, rows["p2p"]], sort=False)[
+            "seq"
+        ].max()
+        found = {
+            (int(rank), self._names[code], bool(p2p)): int(seq)
+            for (rank, code, p2p), seq in last.items()
+        }
+        for row in self.table.frontiers.itertuples():
+            rank, group = int(row.rank), str(row.group)
+            if rank in self._whole or self._backends == {"gloo"} or row.enqueued < 0:
+                continue
+            for p2p in (False, True):
+                if p2p != (group in self._mixed):
+                    continue
+                key = (rank, group, p2p)
+                if not p2p or len(self.table.groups[group].members) == 2:
+                    found[key] = max(found.get(key, -1), int(row.enqueued))
+        return found
+
+    def _pending(self, places: np.ndarray[tuple[int], np.dtype[np.intp]]) -> dict[int, list[Op]]:
+        """Pending operations per rank, oldest first; a batch is told by its members."""
+        taken = self.table.rows.iloc[places]
+        columns = zip(
+            *(
+                taken[name].tolist()
+                for name in (
+                    "rank", "group", "seq", "p2p", "op", "peer", "record", "state",
+                    "time_created", "call", "site",
+                )
+            ),
+            strict=True,
+        )  # fmt: skip
+        found: dict[int, list[Op]] = defaultdict(list)
+        for rank, group, seq, p2p, op, peer, record, state, created, call, site in columns:
+            if p2p and op == "coalesced":
+                continue
+            started = state == "started"
+            found[rank].append(
+                Op(rank, group, seq, p2p, op, peer, record, started, created, call, site)
+            )
+        for ops in found.values():
+            ops.sort(key=lambda op: op.record)
+        return dict(found)
+
+    def members(self, group: str) -> tuple[int, ...]:
+        """Global ranks of a group, as far as known."""
+        return self.table.groups[group].members
+
+    def absent(self, group: str, seq: int) -> list[int]:
+        """Members with a dump that have not enqueued collective `seq`."""
+        return [
+            rank
+            for rank in self.members(group)
+            if rank in self.table.files and self.enqueued.get((rank, group, False), -1) < seq
+        ]
+
+    def completed(self, rank: int, group: str, seq: int) -> bool:
+        """Whether `rank` enqueued collective `seq` and its device finished it."""
+        if self.enqueued.get((rank, group, False), -1) < seq:
+            return False
+        if rank in self.table.partial:
+            return self._completed.get((rank, group), -1) >= seq
+        return self.first_open.get((rank, group), seq + 1) > seq
+
+    def undumped(self, group: str) -> list[int]:
+        """Ranks without a dump that are, or may be, members of a group."""
+        known = self.table.groups[group]
+        if known.told or known.members == tuple(range(self.table.world)):
+            return [rank for rank in known.members if rank not in self.table.files]
+        if self._size(group) == len(known.members):
+            return []
+        return [rank for rank in range(self.table.world) if rank not in self.table.files]
+
+    def _size(self, group: str) -> int | None:
+        """Members of a group by what its gathers make of their input."""
+        rows = self.table.rows
+        for code in rows.loc[rows["group"] == group, "call"].unique().tolist():
+            call = self.table.calls[code]
+            if call.op == "all_gather" and len(call.size_out) > 1:
+                return len(call.size_out)
+            if call.op not in ("_all_gather_base", "all_gather_into_tensor"):
+                continue
+            small, large = (
+                int(np.prod(s[0], dtype=object)) if s else 0 for s in (call.size_in, call.size_out)
+            )
+            if small and large > small and large % small == 0:
+                return large // small
+        return None
+
+    def described(self, op: Op) -> str:
+        """An operation for a report."""
+        group = self.table.groups[op.group].label
+        peer = {"send": f" to rank {op.peer}", "recv": f" from rank {op.peer}"}.get(op.op, "")
+        text = f"{shown(self.table.calls[op.call])}{peer} seq {op.seq} of {group}"
+        return f"{text} at {op.site}" if op.site else text
