@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -243,7 +244,11 @@ def triage(
         ("a.log", bytes(range(256)) * 20, "no log to read: a.log: binary data"),
         ("a.log", b"\x7fELF\2\1", "no log to read: a.log: ELF program, library or core dump"),
         ("a.log", b"\0" * 4096, "no log to read: a.log: nothing but NUL bytes"),
-        ("a.gz", gzip.compress(TRACEBACK)[:8], "no log to read: a.gz: truncated gzip data, read"),
+        (
+            "a.gz",
+            gzip.compress(TRACEBACK, mtime=0)[:8],
+            "no log to read: a.gz: truncated gzip data, read",
+        ),
     ],
 )
 def test_input_that_holds_no_log_is_refused_on_one_line(
@@ -303,7 +308,14 @@ BARS = b"".join(b"\r %3d%%|##  | %d/99 [00:09<00:09, 1.10it/s]" % (n, n) for n i
     ("data", "verdict", "cause", "ranks"),
     [
         (TRACEBACK.decode().encode("utf-16"), "failed", "crash.gpu_oom", [1]),
-        (gzip.compress(TRACEBACK + os.urandom(999).hex().encode())[:-40], "failed", None, [1]),
+        (
+            gzip.compress(TRACEBACK + random.Random(7).randbytes(999).hex().encode(), mtime=0)[
+                :-40
+            ],
+            "failed",
+            None,
+            [1],
+        ),
         (TRACEBACK[: TRACEBACK.index(b"Tried")], "failed", "crash.gpu_oom", [1]),
         (LONG, "failed", "crash.gpu_oom", [1]),
         (b"x" * (50 << 20), "unknown", "unknown", []),

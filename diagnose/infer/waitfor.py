@@ -264,7 +264,8 @@ def _blame(standing: Standing, streams: Streams, graph: _Graph) -> DumpVerdict:
             notes.append(f"stuck on the host: {ranges(idle)}; on the device: {ranges(device)}")
         return _told(standing, graph, kind, sorted(idle + device), notes)
     if cycles:
-        return _cycle(standing, graph, sorted(cycles)[0])
+        part = min(cycles)
+        return _out_of_step(standing, streams, graph, part) or _cycle(standing, graph, part)
     if lost:
         return _told(standing, graph, "missing", lost, [])
     return _network(standing, graph)
@@ -349,6 +350,44 @@ def _alone(
     return None
 
 
+def _out_of_step(
+    standing: Standing, streams: Streams, graph: _Graph, part: list[int]
+) -> DumpVerdict | None:
+    """A cycle that closes because a few ranks went on to something else than their group.
+
+    Of every collective that some have joined and others not, the smaller side is odd; the most
+    lopsided one tells. Even sides leave it a cycle.
+    """
+    ratios: list[tuple[float, tuple[str, bool, int], list[int]]] = []
+    for unit in {graph.waits[rank][0].unit for rank in part if rank in graph.waits}:
+        joined, absent = _members(standing, unit)
+        few, many = sorted((joined, absent), key=len)
+        if not unit[1] and few and len(many) >= 2 * len(few):
+            ratios.append((len(many) / len(few), unit, list(few)))
+    if not ratios:
+        return None
+    best = max(ratio for ratio, _, _ in ratios)
+    odd = min(few for ratio, _, few in ratios if ratio == best)
+    blamed = {tuple(few) for ratio, _, few in ratios if ratio == best}
+    if len(blamed) > 1:
+        return None
+    groups = sorted({unit[0] for _, unit, _ in ratios} | {graph.waits[r][0].group for r in odd})
+    said: dict[int, str] = {}
+    for rank in odd[:_SHOWN]:
+        for group in groups:
+            others = [r for r in standing.members(group) if r not in odd]
+            text = streams.shift(group, rank, others) if rank in standing.members(group) else None
+            said.update({rank: text} if text else {})
+    found = _told(standing, graph, "mismatched", odd, [])
+    waits = [f"rank {r} waits in {standing.described(graph.waits[r][0])}" for r in odd[:_SHOWN]]
+    why = "; ".join([*said.values()] or [*waits, f"which its group has not come to; {found.why}"])
+    told = [(standing.table.files[rank], text) for rank, text in said.items()]
+    return DumpVerdict(
+        "mismatched", found.ranks, found.group, found.op, found.seq, found.joined, found.missing,
+        why, (*told, *found.evidence),
+    )  # fmt: skip
+
+
 def _extra(
     standing: Standing, graph: _Graph, joined: list[int], absent: list[int], said: dict[int, str]
 ) -> DumpVerdict:
@@ -409,12 +448,17 @@ def _told(
     if kind == "missing":
         why = f"{who} left no dump, and {others} for {'it' if one else 'them'} to join"
     elif kind == "stuck_device":
-        why = (
-            f"{who} enqueued {shown.op} seq {shown.seq} of "
-            f"{standing.table.groups[shown.group].label} like {'its' if one else 'their'} peers, "
-            f"but {'its device has' if one else 'their devices have'} not finished what the peers "
-            "have"
+        stuck = {graph.waits[r][0].unit: graph.waits[r][0] for r in ranks if r in graph.waits}
+        where = " and ".join(
+            f"{op.op} seq {op.seq} of {standing.table.groups[op.group].label}"
+            for op in [*stuck.values()][:_SHOWN]
         )
+        why = (
+            f"{who} enqueued {where} like {'its' if one else 'their'} peers, but "
+            f"{'its device has' if one else 'their devices have'} not finished what theirs have"
+        )
+    elif kind == "mismatched":
+        why = f"{others} for {'it' if one else 'them'} in {shown.op} seq {shown.seq}"
     else:
         why = (
             f"{who} {'has' if one else 'have'} nothing pending and never enqueued what {others} for"
