@@ -23,6 +23,7 @@ _SIZES_OUT_ONLY = ("all_gather",)
 _SIZES_IN_ONLY = ("reduce_scatter",)
 _OP_ONLY = ("gather", "scatter", "coalesced", "gather_single")
 _WINDOW = 192  # calls aligned behind the first difference
+_BEFORE = 8  # calls that must be equal in groups of one kind
 _DESCRIBED = 8  # odd ranks aligned one by one
 
 Key = tuple[Any, ...]
@@ -156,21 +157,52 @@ class Streams:
 
     def _siblings(self, group: int, seq: int, votes: Counter[int]) -> tuple[int, str]:
         """Settle a tie by groups of the same kind: other replicas make the same calls."""
+        beside = self._beside(group, seq)
+        counted = Counter({key: n for key, n in beside.items() if key in votes}).most_common(2)
+        if not counted or (len(counted) == 2 and counted[0][1] == counted[1][1]):
+            return -1, ""
+        return counted[0][0], "a tie in its own group, settled by groups of the same kind"
+
+    def _beside(self, group: int, seq: int) -> Counter[int]:
+        """What ranks of like groups called at `seq`.
+
+        Alike are groups of the same description and size that made the same calls before.
+        """
         groups = self._table.groups
         own = groups[self._names[group]]
         alike = [
             code
             for code, name in enumerate(self._names)
-            if code != group
-            and groups[name].desc == own.desc
-            and len(groups[name].members) == len(own.members)
+            if groups[name].desc == own.desc
+            and (not own.told or len(groups[name].members) == len(own.members))
         ]
-        frame = self._frame
-        beside = frame[(frame["seq"] == seq) & frame["group"].isin(alike)]["key"]
-        counted = Counter(key for key in beside.tolist() if key in votes).most_common(2)
-        if not counted or (len(counted) == 2 and counted[0][1] == counted[1][1]):
-            return -1, ""
-        return counted[0][0], "a tie in its own group, settled by groups of the same kind"
+        near = self._frame["seq"].between(seq - _BEFORE, seq) & self._frame["group"].isin(alike)
+        frame = self._frame[near]
+        streams = {
+            int(code): _majority(part[part["seq"] < seq], ["key"])
+            for code, part in frame.groupby("group")
+        }
+        mine = streams.get(group, {})
+        same = [
+            code
+            for code, stream in streams.items()
+            if code != group
+            and all(stream[s] == mine[s] for s in stream.keys() & mine.keys())
+            and (stream.keys() & mine.keys() or own.told)
+        ]
+        at = frame[(frame["seq"] == seq) & frame["group"].isin(same)]
+        return Counter(int(key) for key in at["key"].tolist())
+
+    def odd_beside(self, rank: int, group: str, seq: int) -> str | None:
+        """What `rank` called at `seq` unlike all like groups; for want of its own peers."""
+        code, frame = self._names.index(group), self._frame
+        own = frame[(frame["group"] == code) & (frame["seq"] == seq) & (frame["rank"] == rank)]
+        votes = self._beside(code, seq)
+        if own.empty or len(votes) != 1 or own["key"].iloc[0] in votes or sum(votes.values()) < 2:
+            return None
+        (usual,) = votes
+        others = frame[(frame["key"] == usual) & (frame["seq"] == seq)]
+        return self._instead(rank, own.iloc[0], others.iloc[0], seq, "ranks of like groups")
 
     def _say(self, frame: pd.DataFrame, odd: list[int], seq: int) -> dict[int, str]:
         others = frame[~frame["rank"].isin(odd)]
@@ -227,9 +259,12 @@ class Streams:
             return self._many(rank, "left out", "", others, seq, left)
         did = own[own["seq"] == seq].iloc[0]
         meant = others[(others["seq"] == seq) & (others["key"] == usual[seq][0])].iloc[0]
+        return self._instead(rank, did, meant, seq, "the others")
+
+    def _instead(self, rank: int, did: pd.Series, meant: pd.Series, seq: int, whom: str) -> str:
         calls = self._table.calls
         return (
-            f"rank {rank} called {shown(calls[int(did['call'])])}{self._at(did)} where the others "
+            f"rank {rank} called {shown(calls[int(did['call'])])}{self._at(did)} where {whom} "
             f"called {shown(calls[int(meant['call'])])}{self._at(meant)} at seq {seq}"
         )
 

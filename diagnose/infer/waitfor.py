@@ -13,13 +13,15 @@ of this graph, after folding cycles, hold up all others:
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from dataclasses import dataclass, field
+from collections import Counter
+from dataclasses import dataclass
 from typing import Literal
 
+from diagnose.infer import waitgraph
 from diagnose.infer.collective_table import Table
 from diagnose.infer.misaligned import Mismatch, Streams
-from diagnose.infer.standing import Op, Standing
+from diagnose.infer.standing import Standing
+from diagnose.infer.waitgraph import Graph
 
 Kind = Literal["missing", "mismatched", "stuck_host", "stuck_device", "cycle", "network"]
 _SHOWN = 3  # waiting ranks quoted as evidence
@@ -47,23 +49,13 @@ class DumpVerdict:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(slots=True)
-class _Graph:
-    """Edges rank → ranks it waits for; `hard`: the other has not enqueued the operation."""
-
-    edges: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
-    hard: set[tuple[int, int]] = field(default_factory=set)
-    receives: set[tuple[int, int]] = field(default_factory=set)
-    waits: dict[int, list[Op]] = field(default_factory=dict)
-
-
 def judge(table: Table) -> DumpVerdict | None:
     """The verdict on one job, None when nothing is pending in its dumps."""
     standing = Standing(table)
     if not standing.pending:
         return None
     streams = Streams(table)
-    graph = _graph(standing)
+    graph = waitgraph.build(standing)
     found = _mismatched(standing, streams.mismatches())
     if found is None:
         found = _blame(standing, streams, graph)
@@ -84,127 +76,6 @@ def ranges(ranks: tuple[int, ...] | list[int]) -> str:
             parts.append([rank])
     text = ", ".join("-".join(map(str, part)) for part in parts)
     return f"rank {text}" if len(ranks) == 1 else f"ranks {text}"
-
-
-def _graph(standing: Standing) -> _Graph:
-    graph = _Graph()
-    for rank, ops in standing.pending.items():
-        waits = [op for op in ops if op.unit == ops[0].unit]
-        graph.waits[rank] = waits
-        for op in waits:
-            _wait(standing, graph, op)
-        if all(op.op == "recv" for op in waits):
-            # Receives are posted ahead: what the rank really waits in may be its next operation.
-            later = next((op for op in ops if op.op != "recv"), None)
-            if later is not None:
-                _wait(standing, graph, later, only_hard=True)
-    return graph
-
-
-def _wait(standing: Standing, graph: _Graph, op: Op, only_hard: bool = False) -> None:
-    """Add what `op` waits for."""
-    hard, soft = _targets_p2p(standing, op) if op.p2p else _targets(standing, op)
-    for target in hard:
-        graph.edges[op.rank].add(target)
-        graph.hard.add((op.rank, target))
-        if op.op == "recv":
-            graph.receives.add((op.rank, target))
-    if not only_hard:
-        graph.edges[op.rank].update(soft)
-
-
-def _targets(standing: Standing, op: Op) -> tuple[list[int], list[int]]:
-    absent = standing.absent(op.group, op.seq)
-    if absent:
-        return absent, []
-    behind = [
-        rank
-        for rank in standing.members(op.group)
-        if rank != op.rank
-        and rank in standing.pending
-        and not standing.completed(rank, op.group, op.seq)
-        and standing.pending[rank][0].unit != op.unit
-    ]
-    done = any(standing.completed(rank, op.group, op.seq) for rank in standing.members(op.group))
-    if behind or done:
-        return [], behind
-    return standing.undumped(op.group), []
-
-
-def _targets_p2p(standing: Standing, op: Op) -> tuple[list[int], list[int]]:
-    """A send needs the receive of its peer, the n-th pending one of the two matched."""
-    peer = op.peer
-    if peer == op.rank or peer < 0:
-        return [], []
-    if peer not in standing.table.files:
-        return [peer], []
-    mine = [
-        o for o in standing.pending[op.rank] if (o.group, o.op, o.peer) == (op.group, op.op, peer)
-    ]
-    other = "recv" if op.op == "send" else "send"
-    theirs = [
-        o
-        for o in standing.pending.get(peer, [])
-        if (o.group, o.op, o.peer) == (op.group, other, op.rank)
-    ]
-    place = mine.index(op)
-    if place < len(theirs):
-        first = standing.pending[peer][0]
-        return [], [] if first.unit == theirs[place].unit else [peer]
-    pair = len(standing.members(op.group)) == 2
-    if pair and standing.enqueued.get((peer, op.group, True), -1) >= op.seq:
-        return [], []
-    return [peer], []
-
-
-def _components(nodes: list[int], edges: dict[int, set[int]]) -> list[list[int]]:
-    """Strongly connected components (Tarjan, without recursion)."""
-    index: dict[int, int] = {}
-    low: dict[int, int] = {}
-    on: set[int] = set()
-    stack: list[int] = []
-    found: list[list[int]] = []
-    for root in nodes:
-        if root in index:
-            continue
-        work = [(root, iter(sorted(edges.get(root, ()))))]
-        index[root] = low[root] = len(index)
-        stack.append(root)
-        on.add(root)
-        while work:
-            node, rest = work[-1]
-            for target in rest:
-                if target not in index:
-                    index[target] = low[target] = len(index)
-                    stack.append(target)
-                    on.add(target)
-                    work.append((target, iter(sorted(edges.get(target, ())))))
-                    break
-                if target in on:
-                    low[node] = min(low[node], index[target])
-            else:
-                work.pop()
-                if work:
-                    low[work[-1][0]] = min(low[work[-1][0]], low[node])
-                if low[node] == index[node]:
-                    part: list[int] = []
-                    while not part or part[-1] != node:
-                        part.append(stack.pop())
-                        on.discard(part[-1])
-                    found.append(sorted(part))
-    return found
-
-
-def _sinks(graph: _Graph, ranks: list[int]) -> list[list[int]]:
-    """Components nobody in which waits for anybody outside."""
-    targets = {target for ends in graph.edges.values() for target in ends}
-    nodes = sorted({*ranks, *graph.edges, *targets})
-    return [
-        part
-        for part in _components(nodes, graph.edges)
-        if all(graph.edges.get(node, set()) <= set(part) for node in part)
-        and (len(part) > 1 or part[0] in targets or part[0] in graph.waits)
-    ]
 
 
 def _mismatched(standing: Standing, mismatches: list[Mismatch]) -> DumpVerdict | None:
@@ -234,15 +105,15 @@ def _mismatched(standing: Standing, mismatches: list[Mismatch]) -> DumpVerdict |
     )  # fmt: skip
 
 
-def _blame(standing: Standing, streams: Streams, graph: _Graph) -> DumpVerdict:
+def _blame(standing: Standing, streams: Streams, graph: Graph) -> DumpVerdict:
     """The culprits by the graph, the strongest evidence first."""
     files = standing.table.files
     device: list[int] = []
     idle: list[int] = []
     lost: list[int] = []
     cycles: list[list[int]] = []
-    for sink in _sinks(graph, standing.ranks):
-        part = _unfold(graph, sink) if len(sink) > 1 else sink
+    for sink in waitgraph.sinks(graph, standing.ranks):
+        part = waitgraph.unfold(graph, sink) if len(sink) > 1 else sink
         if len(part) > 1:
             cycles.append(part)
             continue
@@ -251,7 +122,7 @@ def _blame(standing: Standing, streams: Streams, graph: _Graph) -> DumpVerdict:
                 lost.append(rank)
             elif rank not in standing.pending:
                 idle.append(rank)
-            elif _behind(standing, graph, rank):
+            elif waitgraph.behind(standing, graph, rank):
                 device.append(rank)
     if idle:
         alone = _alone(standing, streams, graph, idle)
@@ -267,58 +138,17 @@ def _blame(standing: Standing, streams: Streams, graph: _Graph) -> DumpVerdict:
         part = min(cycles)
         return _out_of_step(standing, streams, graph, part) or _cycle(standing, graph, part)
     if lost:
-        return _told(standing, graph, "missing", lost, [])
+        quiet = [rank for rank in standing.ranks if rank not in standing.pending]
+        if quiet and len(quiet) < len(standing.pending):
+            # Whoever waits for these left no dump, yet all others wait and they do not.
+            notes = [f"{ranges(lost)} left no dump, so that nobody is seen to wait for the culprit"]
+            return _told(standing, graph, "stuck_host", quiet, notes)
+        return _unlike(standing, streams, graph) or _told(standing, graph, "missing", lost, [])
     return _network(standing, graph)
 
 
-def _unfold(graph: _Graph, part: list[int]) -> list[int]:
-    """A cycle that only closes by receives posted ahead, or by order on the device, is none."""
-    inside = set(part)
-    for drop_soft in (False, True):
-        kept = {
-            node: {
-                target
-                for target in graph.edges.get(node, set()) & inside
-                if (node, target) not in graph.receives
-                and not (drop_soft and (node, target) not in graph.hard)
-            }
-            for node in part
-        }
-        ends = [
-            found
-            for found in _components(part, kept)
-            if all(kept[node] <= set(found) for node in found)
-        ]
-        left = [node for found in ends for node in found]
-        if len(ends) < len(part) and len(left) < len(part) and all(len(e) == 1 for e in ends):
-            return left if len(left) == 1 else part
-    return part
-
-
-def _behind(standing: Standing, graph: _Graph, rank: int) -> bool:
-    """Whether the device of a rank hangs in what others of its group have completed or begun."""
-    for op in graph.waits[rank]:
-        others = [r for r in standing.members(op.group) if r != rank]
-        if op.p2p:
-            pair = len(others) == 1 and others[0] in standing.table.files
-            theirs = [o for o in standing.pending.get(op.peer, []) if o.p2p and o.group == op.group]
-            if pair and not any(o.seq <= op.seq for o in theirs):
-                return True
-            continue
-        if any(standing.completed(r, op.group, op.seq) for r in others):
-            return True
-        begun = [
-            any(o.unit == op.unit and o.started for o in standing.pending.get(r, []))
-            for r in others
-            if r in standing.table.files
-        ]
-        if not op.started and begun and sum(begun) * 2 > len(begun):
-            return True
-    return False
-
-
 def _alone(
-    standing: Standing, streams: Streams, graph: _Graph, idle: list[int]
+    standing: Standing, streams: Streams, graph: Graph, idle: list[int]
 ) -> DumpVerdict | None:
     """A few ranks in a call that most others never made, or one that lost step by an earlier call.
 
@@ -351,7 +181,7 @@ def _alone(
 
 
 def _out_of_step(
-    standing: Standing, streams: Streams, graph: _Graph, part: list[int]
+    standing: Standing, streams: Streams, graph: Graph, part: list[int]
 ) -> DumpVerdict | None:
     """A cycle that closes because a few ranks went on to something else than their group.
 
@@ -379,8 +209,8 @@ def _out_of_step(
             text = streams.shift(group, rank, others) if rank in standing.members(group) else None
             said.update({rank: text} if text else {})
     found = _told(standing, graph, "mismatched", odd, [])
-    waits = [f"rank {r} waits in {standing.described(graph.waits[r][0])}" for r in odd[:_SHOWN]]
-    why = "; ".join([*said.values()] or [*waits, f"which its group has not come to; {found.why}"])
+    went = [f"rank {r} went on to {standing.described(graph.waits[r][0])}" for r in odd[:_SHOWN]]
+    why = "; ".join([*said.values()] or [*went, found.why])
     told = [(standing.table.files[rank], text) for rank, text in said.items()]
     return DumpVerdict(
         "mismatched", found.ranks, found.group, found.op, found.seq, found.joined, found.missing,
@@ -388,8 +218,27 @@ def _out_of_step(
     )  # fmt: skip
 
 
+def _unlike(standing: Standing, streams: Streams, graph: Graph) -> DumpVerdict | None:
+    """A rank whose own peers left no dump, in a call that no group of its kind makes there."""
+    odd: dict[int, str] = {}
+    for rank in sorted(graph.waits):
+        op = graph.waits[rank][0]
+        text = None if op.p2p else streams.odd_beside(rank, op.group, op.seq)
+        odd.update({rank: text} if text else {})
+    if not odd or 2 * len(odd) >= len(graph.waits):
+        return None
+    first = graph.waits[min(odd)][0]
+    joined, missing = _members(standing, first.unit)
+    return DumpVerdict(
+        "mismatched", tuple(odd), standing.table.groups[first.group].label, first.op, first.seq,
+        joined, missing, "; ".join([*odd.values()][:_SHOWN]),
+        tuple((standing.table.files[rank], text) for rank, text in odd.items()),
+        ("told by groups of the same kind: the peers of its own left no dump",),
+    )  # fmt: skip
+
+
 def _extra(
-    standing: Standing, graph: _Graph, joined: list[int], absent: list[int], said: dict[int, str]
+    standing: Standing, graph: Graph, joined: list[int], absent: list[int], said: dict[int, str]
 ) -> DumpVerdict:
     op = graph.waits[joined[0]][0]
     text = f"only {ranges(joined)} called {standing.described(op)}; {ranges(absent)} did not"
@@ -407,7 +256,7 @@ def _extra(
 
 
 def _told(
-    standing: Standing, graph: _Graph, kind: Kind, ranks: list[int], notes: list[str]
+    standing: Standing, graph: Graph, kind: Kind, ranks: list[int], notes: list[str]
 ) -> DumpVerdict:
     """The verdict on single ranks, with the operation in which most others wait for them."""
     files, blamed = standing.table.files, set(ranks)
@@ -469,7 +318,7 @@ def _told(
     )  # fmt: skip
 
 
-def _began(graph: _Graph) -> dict[tuple[str, bool, int], int]:
+def _began(graph: Graph) -> dict[tuple[str, bool, int], int]:
     """When the first rank that waits in an operation enqueued it."""
     began: dict[tuple[str, bool, int], int] = {}
     for ops in graph.waits.values():
@@ -504,7 +353,7 @@ def _members(
     return tuple(joined), tuple(r for r in known if r not in joined)
 
 
-def _cycle(standing: Standing, graph: _Graph, part: list[int]) -> DumpVerdict:
+def _cycle(standing: Standing, graph: Graph, part: list[int]) -> DumpVerdict:
     files = standing.table.files
     waits = {rank: graph.waits[rank][0] for rank in part if rank in graph.waits}
     evidence = []
@@ -522,7 +371,7 @@ def _cycle(standing: Standing, graph: _Graph, part: list[int]) -> DumpVerdict:
     )  # fmt: skip
 
 
-def _network(standing: Standing, graph: _Graph) -> DumpVerdict:
+def _network(standing: Standing, graph: Graph) -> DumpVerdict:
     """All that wait have all their members there, and nobody is behind."""
     units = Counter(ops[0].unit for ops in graph.waits.values())
     unit = min(units, key=lambda u: (-units[u], u))
