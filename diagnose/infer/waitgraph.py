@@ -53,8 +53,7 @@ def _targets(standing: Standing, op: Op) -> tuple[list[int], list[int]]:
     earlier = [
         rank
         for rank in standing.members(op.group)
-        if rank != op.rank
-        and rank in standing.pending
+        if rank in standing.pending
         and not standing.completed(rank, op.group, op.seq)
         and standing.pending[rank][0].unit != op.unit
     ]

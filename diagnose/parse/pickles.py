@@ -54,7 +54,8 @@ def _run(put: bytes) -> re.Pattern[bytes]:
 
 # Up to protocol 3 the memo is filled by PUT, from 4 on by MEMOIZE, which counts: never both.
 _RUN_PUT, _RUN_MEMOIZE = _run(rb"(?:q.|r..[\x00-\x0f]\x00)?"), _run(b"")
-_FIXED = b"hjqrNeuas(\x88\x89KJM\x8aG]})X\x8c\x86\x94\x95"  # may stand cut off at the end
+# Bytes of what may stand cut off at the end (of an integer: as far as its size).
+_WIDTHS = dict(zip(b"hjqrKMJGX\x8c\x8a\x95", (2, 5, 2, 5, 2, 3, 5, 9, 5, 2, 10, 9), strict=True))
 _CONTAINERS = b"]})\x86("
 _STOP, _STRING, _SHORT_STRING, _GET, _LONG_GET = b".X\x8chj"
 _PAIR, _MEMOIZE, _FRAME, _BINPUT, _LONG_BINPUT = b"\x86\x94\x95qr"
@@ -175,7 +176,7 @@ def _check(data: bytes) -> int:
             at += 9
             if data[at : at + 1] in (b"e", b"u"):
                 raise UnsafePickleError(f"pickle with an odd frame at byte {at:,}")
-        elif op in _FIXED and at > size - 10:
+        elif at + _WIDTHS.get(op, 1) > size:
             raise TruncatedPickleError("truncated pickle")
         else:
             raise UnsafePickleError(f"pickle with opcode {_NAMES.get(op, hex(op))} at byte {at:,}")
