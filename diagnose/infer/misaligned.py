@@ -91,10 +91,8 @@ class Streams:
             }
         )
         frame["key"] = np.array(codes, np.int32)[frame["call"].to_numpy()]
-        if any(call.op == "coalesced" for call in table.calls):
-            # A batch has one number for its members and the batch itself, which comes last.
-            frame = frame.drop_duplicates(["group", "seq", "rank"], keep="last")
-        self._frame = frame
+        # A batch has one number for its members and for the batch itself, which comes last.
+        self._frame = frame.drop_duplicates(["group", "seq", "rank"], keep="last")
         self._table = table
         self._names = list(rows["group"].cat.categories)
         self._sites = list(rows["site"].cat.categories)

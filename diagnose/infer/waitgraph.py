@@ -83,8 +83,11 @@ def _targets_p2p(standing: Standing, op: Op) -> tuple[list[int], list[int]]:
     if place < len(theirs):
         first = standing.pending[peer][0]
         return [], [] if first.unit == theirs[place].unit else [peer]
-    pair = len(standing.members(op.group)) == 2
-    if pair and standing.enqueued.get((peer, op.group, True), -1) >= op.seq:
+    alike = any(
+        o.p2p and o.group == op.group and o.seq <= op.seq for o in standing.pending.get(peer, [])
+    )
+    pair = len(standing.members(op.group)) == 2  # only then the numbers of both sides agree
+    if pair and not alike and standing.enqueued.get((peer, op.group, True), -1) >= op.seq:
         return [], []
     return [peer], []
 

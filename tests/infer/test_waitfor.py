@@ -1,0 +1,282 @@
+"""Dumps of simulated jobs with one fault: the culprit and its kind, by dumps alone."""
+
+from __future__ import annotations
+
+import random
+from itertools import combinations
+
+import pytest
+
+from diagnose.infer.waitfor import DumpVerdict, judge, ranges
+from tests.infer.dump_jobs import AHEAD, DEVICE, HOST, Call, Job, grid, of, tables
+
+WORLD, TENSOR, STEPS, AT = 8, 2, 9, 6
+GROUPS = grid(WORLD, TENSOR)
+
+
+def training(culprit: int, fault: list[Call], replace: bool = False) -> Job:
+    """A TP × DP job; at step `AT` the culprit's program has `fault` before its second call."""
+
+    def program(rank: int) -> list[Call]:
+        tensor, data = of(GROUPS, "TENSOR_GROUP", rank), of(GROUPS, "DATA_GROUP", rank)
+        calls = []
+        for step in range(STEPS):
+            hit = rank == culprit and step == AT
+            calls.append(Call(tensor, "all_gather", 16, 10))
+            calls += fault if hit else []
+            if not (hit and replace):
+                calls.append(Call(tensor, "all_reduce", 32, 11))
+            calls.append(Call(data, "all_reduce", 64, 12))
+            if step % 4 == 3:
+                calls.append(Call("0", "all_reduce", 1, 13))
+        return calls
+
+    return Job(GROUPS, program)
+
+
+def verdict(job: Job, only_pending: bool = False, lost: tuple[int, ...] = ()) -> DumpVerdict:
+    files = job.files(only_pending)
+    found = judge(tables((n, d) for n, d in files.items() if int(n[6:]) not in lost))
+    assert found is not None
+    return found
+
+
+def own(desc: str, rank: int) -> str:
+    return of(GROUPS, desc, rank)
+
+
+@pytest.mark.parametrize("only_pending", [False, True])
+@pytest.mark.parametrize("culprit", [0, 3, 7])
+def test_a_stuck_host(culprit: int, only_pending: bool) -> None:
+    found = verdict(training(culprit, [HOST]), only_pending)
+
+    assert (found.kind, found.ranks) == ("stuck_host", (culprit,))
+    # Most wait for it in the data group; its neighbour already does in the tensor group.
+    assert found.group == f"DATA_GROUP ({own('DATA_GROUP', culprit)})"
+    assert (found.op, found.seq) == ("all_reduce", AT + 1)
+    assert found.missing == (culprit,)
+    assert found.joined == tuple(r for r in range(culprit % 2, 8, 2) if r != culprit)
+    assert found.evidence[0] == (
+        f"_dump_{culprit}",
+        f"rank {culprit} has nothing pending; the last it enqueued in {found.group} is seq {AT}",
+    )
+
+
+@pytest.mark.parametrize("only_pending", [False, True])
+@pytest.mark.parametrize("culprit", [0, 5])
+def test_a_stuck_device(culprit: int, only_pending: bool) -> None:
+    found = verdict(training(culprit, [DEVICE]), only_pending)
+
+    assert (found.kind, found.ranks) == ("stuck_device", (culprit,))
+    assert (found.op, found.seq) == ("all_reduce", 2 * AT + 2)
+    assert found.missing == ()
+    assert found.joined == tuple(sorted((culprit, culprit ^ 1)))
+
+
+@pytest.mark.parametrize("culprit", [1, 6])
+def test_another_call_in_place_of_one(culprit: int) -> None:
+    tensor = own("TENSOR_GROUP", culprit)
+    job = training(culprit, [Call(tensor, "broadcast", 5, 141)], replace=True)
+    found = verdict(job)
+
+    assert (found.kind, found.ranks) == ("mismatched", (culprit,))
+    assert found.why == (
+        f"rank {culprit} called broadcast [5] Float at /app/train.py:141 where the others called "
+        f"all_reduce [32] Float at /app/train.py:11 at seq {2 * AT + 2}"
+    )
+    assert found.notes == ("a tie in its own group, settled by groups of the same kind",)
+
+
+def test_an_extra_call_by_majority_and_alignment() -> None:
+    groups = {"0": ("default_pg", list(range(8)))}
+
+    def program(rank: int) -> list[Call]:
+        calls = []
+        for step in range(STEPS):
+            calls.append(Call("0", "all_gather", 16, 10))
+            calls += [Call("0", "all_reduce", 3, 141)] if (rank, step) == (3, AT) else []
+            calls.append(Call("0", "all_reduce", 32, 11))
+        return calls
+
+    found = verdict(Job(groups, program))
+    assert (found.kind, found.ranks) == ("mismatched", (3,))
+    assert found.why == (
+        f"rank 3 made one extra all_reduce at /app/train.py:141 after seq {2 * AT + 1}"
+    )
+
+
+def test_an_extra_call_that_looks_like_the_next() -> None:
+    """Equal calls pair up wrongly and go on; only the call sites tell where."""
+    groups = {"0": ("default_pg", list(range(8)))}
+
+    def program(rank: int) -> list[Call]:
+        calls = []
+        for step in range(STEPS):
+            calls += [Call("0", line=141)] if (rank, step) == (3, AT) else []
+            calls += [Call("0", line=10), Call("0", line=11)]
+        return calls
+
+    found = verdict(Job(groups, program))
+    assert (found.kind, found.ranks) == ("mismatched", (3,))
+    assert found.why == f"rank 3 made one extra all_reduce at /app/train.py:141 after seq {2 * AT}"
+    assert found.joined == (3,)
+
+
+def test_a_call_left_out() -> None:
+    found = verdict(training(5, [], replace=True))
+    assert (found.kind, found.ranks) == ("mismatched", (5,))
+
+
+def test_a_call_only_one_rank_makes() -> None:
+    groups = {"0": ("default_pg", list(range(4)))}
+    found = verdict(
+        Job(groups, lambda rank: [Call("0"), Call("0")] + [Call("0", line=9)] * (rank == 0))
+    )
+    assert (found.kind, found.ranks) == ("mismatched", (0,))
+    assert found.missing == (1, 2, 3)
+    assert "only rank 0 called all_reduce [8] Float seq 3" in found.why
+
+
+def test_a_tie_is_told_as_one() -> None:
+    groups = {"0": ("default_pg", list(range(8)))}
+    found = verdict(Job(groups, lambda rank: [Call("0"), Call("0", size=8 if rank < 4 else 9)]))
+    assert (found.kind, found.ranks) == ("mismatched", tuple(range(8)))
+    assert found.why.startswith("a tie, no majority at seq 2 of default_pg (0): ")
+    assert "ranks 0-3 called all_reduce [8] Float" in found.why
+    assert "ranks 4-7 called all_reduce [9] Float" in found.why
+
+
+def test_sizes_of_all_to_all_may_differ() -> None:
+    groups = {"0": ("default_pg", list(range(4)))}
+
+    def program(rank: int) -> list[Call]:
+        uneven = Call("0", "all_to_all", 8, 1)
+        return [uneven, HOST] if rank == 2 else [uneven, Call("0", "all_to_all", rank)]
+
+    found = verdict(Job(groups, program))
+    assert (found.kind, found.ranks) == ("stuck_host", (2,))
+
+
+@pytest.mark.parametrize("odd", range(8))
+def test_the_odd_one_is_found_in_every_order_of_files(odd: int) -> None:
+    groups = {"0": ("default_pg", list(range(8)))}
+
+    def program(rank: int) -> list[Call]:
+        op = "all_reduce" if rank == odd else "_all_gather_base"
+        return [Call("0")] * 3 + [Call("0", op, 16)]
+
+    files = [*Job(groups, program).files().items()]
+    for turn in range(8):
+        for order in (files[turn:] + files[:turn], files[turn::-1] + files[:turn:-1]):
+            found = judge(tables(order))
+            assert found is not None
+            assert (found.kind, found.ranks, found.seq) == ("mismatched", (odd,), 4)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_order_and_folders_do_not_matter(seed: int) -> None:
+    files = [*training(3, [HOST]).files().items()]
+    expected = judge(tables(files))
+    shuffled = files[:]
+    random.Random(seed).shuffle(shuffled)
+    assert judge(tables(shuffled)) == expected
+
+
+def pipeline(stalled: int, fault: Call) -> Job:
+    """Four stages of one rank each; micro-batches go forward by send and receive."""
+    stages = 4
+    groups = {"0": ("default_pg", list(range(stages)))}
+    groups |= {str(n): (f"PIPE_{n}", [n - 1, n]) for n in range(1, stages)}
+
+    def program(rank: int) -> list[Call]:
+        calls = [Call("0", line=1)]
+        for batch in range(12):
+            if rank > 0:
+                calls.append(Call(str(rank), "recv", 8, 20, peer=rank - 1))
+            calls += [fault] if (rank, batch) == (stalled, 6) else []
+            if rank < stages - 1:
+                calls.append(Call(str(rank + 1), "send", 8, 21, peer=rank + 1))
+        return calls
+
+    return Job(groups, program)
+
+
+@pytest.mark.parametrize("only_pending", [False, True])
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+def test_a_stalled_stage_of_a_pipeline(stage: int, only_pending: bool) -> None:
+    found = verdict(pipeline(stage, HOST), only_pending)
+    assert (found.kind, found.ranks) == ("stuck_host", (stage,))
+
+
+def test_a_deadlock_of_two_groups_is_a_cycle() -> None:
+    groups = {"0": ("default_pg", [0, 1]), "1": ("A", [0, 1]), "2": ("B", [0, 1])}
+
+    def program(rank: int) -> list[Call]:
+        first, second = ("1", "2") if rank == 0 else ("2", "1")
+        wait = [HOST]  # the host waits for its first collective before it enqueues the next
+        return [Call("0"), Call(first), *wait, Call(second)]
+
+    found = verdict(Job(groups, program))
+    assert (found.kind, found.ranks) == ("cycle", (0, 1))
+    assert "rank 0 waits in all_reduce [8] Float seq 1 of A (1)" in found.why
+
+
+def test_receives_that_wait_for_each_other_are_a_cycle() -> None:
+    groups = {"0": ("default_pg", [0, 1])}
+    found = verdict(Job(groups, lambda rank: [Call("0"), Call("0", "recv", peer=1 - rank), HOST]))
+    assert (found.kind, found.ranks) == ("cycle", (0, 1))
+
+
+def test_all_joined_and_nobody_behind_is_the_network() -> None:
+    groups = {"0": ("default_pg", list(range(4)))}
+    found = verdict(Job(groups, lambda _: [Call("0"), DEVICE, Call("0", line=5)]))
+    assert (found.kind, found.ranks, found.seq) == ("network", (), 2)
+    assert found.joined == (0, 1, 2, 3)
+    assert found.missing == ()
+
+
+@pytest.mark.parametrize("culprit", range(8))
+def test_the_culprit_without_a_dump(culprit: int) -> None:
+    found = verdict(training(culprit, [HOST]), lost=(culprit,))
+    assert (found.kind, found.ranks) == ("missing", (culprit,))
+    assert found.notes[-1] == f"no dump of rank {culprit}"
+
+
+def test_any_half_of_the_dumps() -> None:
+    jobs = {
+        "stuck_host": training(5, [HOST]),
+        "mismatched": training(
+            5, [Call(own("TENSOR_GROUP", 5), "broadcast", 5, 141)], replace=True
+        ),
+    }
+    others = [rank for rank in range(WORLD) if rank != 5]
+    for kind, job in jobs.items():
+        for lost in combinations(others, WORLD // 2):
+            found = verdict(job, lost=lost)
+            assert (found.kind, found.ranks) == (kind, (5,)), lost
+
+
+def test_two_culprits_in_different_groups() -> None:
+    def program(rank: int) -> list[Call]:
+        tensor = own("TENSOR_GROUP", rank)
+        calls = [Call(tensor, line=10)] * 4
+        return [*calls, HOST] if rank in (1, 6) else [*calls, Call(tensor, line=11)]
+
+    found = verdict(Job(GROUPS, program))
+    assert (found.kind, found.ranks) == ("stuck_host", (1, 6))
+
+
+def test_nothing_pending_is_no_verdict() -> None:
+    groups = {"0": ("default_pg", [0, 1])}
+    assert judge(tables(Job(groups, lambda _: [Call("0")] * 3).files().items())) is None
+
+
+def test_ranges() -> None:
+    assert ranges([3]) == "rank 3"
+    assert ranges((8, 0, 1, 2)) == "ranks 0-2, 8"
+
+
+def test_the_simulator_queues_behind_a_stuck_collective() -> None:
+    job = training(3, [HOST])
+    assert len(job.ranks[2].queue) == AHEAD
+    assert job.ranks[3].queue == []
