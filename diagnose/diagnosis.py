@@ -8,7 +8,7 @@ or empty lists, times are ISO 8601 strings in the job's own clock.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 SCHEMA = "diagnose/1"
@@ -50,13 +50,17 @@ class Onset:
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """The collective the job stopped at. Ranks are global; `group` is a printable name."""
+    """The collective the job stopped at. Ranks are global; `group` is a printable name.
+
+    `site` is where the user's code calls it (`file:line`), where a dump or a stack tells.
+    """
 
     group: str | None
     op: str | None
     seq: int | None
     joined: list[int] = field(default_factory=list)
     missing: list[int] = field(default_factory=list)
+    site: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +76,10 @@ class ChainLink:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """One line of a source that carries the verdict, and why it matters."""
+    """One line of a source that carries the verdict, and why it matters.
+
+    `line` is 1-based, and 0 where the source has no lines (a dump).
+    """
 
     source: str
     line: int
@@ -129,11 +136,24 @@ class JobFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class WaitGraph:
+    """Who waits for whom at the end.
+
+    `state` has every rank of the job: `culprit`, `waiting`, `idle` (nothing pending though others
+    wait for it), `done` or `no dump`. `edges` are (rank, rank it waits for, operation), bounded.
+    """
+
+    state: dict[int, str]
+    edges: list[tuple[int, int, str]]
+
+
+@dataclass(frozen=True, slots=True)
 class Diagnosis:
     """The whole verdict on one job.
 
     `notes` (bad sources, cut input, conflicts, what earlier attempts died of) are for the reader
-    of a report and go to stderr-like places; they are not part of the JSON schema.
+    of a report and go to stderr-like places; `graph` is for pictures. They are not part of the
+    JSON schema.
     """
 
     verdict: Verdict
@@ -151,11 +171,13 @@ class Diagnosis:
     missing_evidence: list[MissingEvidence] = field(default_factory=list)
     job: JobFacts = field(default_factory=JobFacts)
     notes: list[str] = field(default_factory=list)
+    graph: WaitGraph | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON form as a dict, keys in the order of the schema."""
-        data = asdict(self)
-        del data["notes"]
+        data = asdict(replace(self, graph=None, notes=[]))
+        for left_out in ("notes", "graph"):
+            del data[left_out]
         for holder in (data["root_cause"], *data["alternatives"]):
             holder["class"] = holder.pop("cause")
         root = data["root_cause"]

@@ -6,38 +6,54 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from diagnose.catalog.load import load_catalog
 from diagnose.catalog.matcher import compile_matcher
 from diagnose.catalog.schema import Catalog
+from diagnose.collect import Documents, collect
 from diagnose.errors import InputError
 from diagnose.ingest import find_sources, text_source
-from diagnose.ingest.source import Source
+from diagnose.ingest.source import DOCUMENT_KINDS, TEXT_KINDS, Source
 from diagnose.scan import SourceScan, scan_source
 from diagnose.timeline import build, rank_table
+from diagnose.timeline_table import table_rows
 
-_READ_AS_TEXT = frozenset({"text", "error_json"})
+if TYPE_CHECKING:
+    from diagnose.infer.collective_table import Table
 
 
 @dataclass
 class Job:
     """One run: what it left behind, as events.
 
-    `timeline` is the frame of `diagnose.timeline`, `ranks` one row per rank, `notes` says what
-    was cut or could not be read.
+    `timeline` is the frame of `diagnose.timeline`, `ranks` one row per rank, `collectives` the
+    table of all operations that dumps tell of (None without any), `notes` says what was cut or
+    could not be read.
     """
 
     sources: list[Source]
     scans: list[SourceScan]
     catalog: Catalog
     notes: list[str] = field(default_factory=list)
+    documents: Documents = field(default_factory=Documents)
 
     @cached_property
     def timeline(self) -> pd.DataFrame:
         """Events in time order; see `diagnose.timeline` for the columns."""
-        return build(self.scans, self.catalog.signatures)
+        rows = table_rows(self.collectives) if self.collectives else []
+        return build(self.scans, self.catalog.signatures, rows)
+
+    @cached_property
+    def collectives(self) -> Table | None:
+        """Rank × group × sequence number; see `diagnose.infer.collective_table`."""
+        if not self.documents.dumps:
+            return None
+        from diagnose.infer.collective_table import table  # noqa: PLC0415  seldom needed
+
+        return table(self.documents.dumps)
 
     @cached_property
     def ranks(self) -> pd.DataFrame:
@@ -65,18 +81,20 @@ def load_text(text: str, *, patterns: Sequence[str | Path] = ()) -> Job:
 def read(sources: Sequence[Source], *, patterns: Sequence[str | Path] = ()) -> Job:
     """Scan sources into a job. Raises InputError when none of them holds anything to read."""
     catalog = load_catalog([Path(path) for path in patterns])
-    readable = [source for source in sources if source.kind in _READ_AS_TEXT]
+    readable = [source for source in sources if source.kind in TEXT_KINDS]
+    documents = collect(source for source in sources if source.kind in DOCUMENT_KINDS)
     notes = [f"{source.name}: {source.note}" for source in sources if source.note]
-    if not readable:
-        raise InputError(_nothing_to_read(sources))
+    if not readable and not documents.dumps:
+        raise InputError("; ".join(documents.notes[:3]) or _nothing_to_read(sources))
     matcher = compile_matcher(catalog)
     scans = [scan_source(source, matcher) for source in readable]
     for scan in scans:
         later = [note for note in scan.source.notes if note != scan.source.note]
         notes += [f"{scan.source.name}: {note}" for note in (*later, scan.problem) if note]
-    if not any(scan.edges for scan in scans):
+    notes += documents.notes
+    if not any(scan.edges for scan in scans) and not documents.dumps:
         raise InputError("; ".join(notes) or "the input is empty")
-    return Job(list(sources), scans, catalog, notes)
+    return Job(list(sources), scans, catalog, notes, documents)
 
 
 def _nothing_to_read(sources: Sequence[Source]) -> str:

@@ -28,6 +28,7 @@ import pandas as pd
 from diagnose.catalog.schema import Signature
 from diagnose.parse.clock import resolve
 from diagnose.scan import Line, SourceScan
+from diagnose.timeline_table import shift_to_log
 
 _DTYPES: dict[str, str] = {
     "line": "int64",
@@ -59,6 +60,10 @@ _TEXT_LIMIT = 1000
 # Lines between `rank :` and the last line about it in torch elastic's failure table.
 _TABLE_REACH = 3
 _TASKS_LIMIT = 10_000
+_INTERNAL = (
+    "ns", "has_date", "has_year", "utc_offset_s", "boot", "mtime", "node", "dev", "repeated",
+    "mapped_rank", "mapped_of", "ends_phase", "of_table",
+)  # fmt: skip
 _STAMP_COLUMNS = ("ns", "has_date", "has_year", "utc_offset_s", "boot", "mtime")
 
 _KIND_OF_TELLS = {
@@ -72,9 +77,13 @@ _SEVERITY = {"cause": "error", "effect": "error", "aftermath": "warning", "conte
 _SUBJECT = frozenset({"exit", "rank_map", "finished", "exception", "teardown", "frontier"})
 
 
-def build(scans: Sequence[SourceScan], signatures: Sequence[Signature]) -> pd.DataFrame:
-    """The timeline of a job from what its sources gave."""
-    rows: list[dict[str, Any]] = []
+def build(
+    scans: Sequence[SourceScan],
+    signatures: Sequence[Signature],
+    more: Sequence[dict[str, Any]] = (),
+) -> pd.DataFrame:
+    """The timeline of a job from what its sources gave; `more` are rows of `timeline_table`."""
+    rows: list[dict[str, Any]] = [*more]
     for scan in scans:
         for line in scan.lines:
             rows += _rows(scan, line, signatures)
@@ -82,14 +91,28 @@ def build(scans: Sequence[SourceScan], signatures: Sequence[Signature]) -> pd.Da
     if not rows:
         return _typed(pd.DataFrame(columns=[*COLUMNS]))
     frame = pd.DataFrame(rows)
+    frame = frame.reindex(columns=[*dict.fromkeys([*frame.columns, *COLUMNS, *_INTERNAL])])
     # Nanoseconds do not fit a float column, which None among integers would make of it.
     frame["ns"] = pd.array([row["ns"] for row in rows], dtype="Int64")
     frame["time"] = resolve(frame[["source", "line", *_STAMP_COLUMNS]])
+    if more:
+        frame["time"] = shift_to_log(frame)
     frame = _ordered(frame)
     frame["attempt"] = _attempts(frame)
-    _join_tables(frame)
-    _name_authors(frame)
-    return _typed(frame)
+    return _typed(_named(frame))
+
+
+def _named(frame: pd.DataFrame) -> pd.DataFrame:
+    """Who wrote each line. Rows of the table know their rank and say nothing about a log's."""
+    own = frame["of_table"].eq(True)
+    logs = frame[~own].copy()
+    _join_tables(logs)
+    _name_authors(logs)
+    if not own.any():
+        return logs
+    # A second dump overwrites the first, so what is there is of the last attempt.
+    table = frame[own].assign(attempt=logs["attempt"].max() if len(logs) else 0)
+    return pd.concat([logs, table]).sort_index()
 
 
 def captured_ranks(text: str | None) -> list[int]:
@@ -267,9 +290,6 @@ def _name_authors(frame: pd.DataFrame) -> None:
     one task per rank, and the local rank when the whole job is on one node. The rank inside a
     group stands in for the global one only where nothing else names ranks.
     """
-    for column in ("mapped_rank", "mapped_of", "node", "group_rank"):
-        if column not in frame:
-            frame[column] = None
     rank = pd.to_numeric(frame["rank"], errors="coerce")
     # NCCL prints the rank inside a communicator: the global one only where that is the world.
     size = pd.to_numeric(frame["mapped_of"], errors="coerce")

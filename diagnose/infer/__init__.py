@@ -16,6 +16,7 @@ from diagnose.diagnosis import (
     Collective,
     Culprits,
     Diagnosis,
+    Evidence,
     JobFacts,
     Onset,
     RestartAdvice,
@@ -23,9 +24,11 @@ from diagnose.diagnosis import (
     Verdict,
 )
 from diagnose.infer import advice, story
+from diagnose.infer import held_up as told
 from diagnose.infer.candidates import Candidate
 from diagnose.infer.collectives import Stall, Wait, fold_ranks, stalls
 from diagnose.infer.facts import Facts, gather
+from diagnose.infer.held_up import DUMP_TELLS, blamed, conflict, stall_of
 from diagnose.infer.issues import Situation, known
 from diagnose.infer.onset import Activity, Start, find_activity, find_onset, finished_bars
 from diagnose.infer.ranking import THRESHOLD, borrow_culprits, confidence, merge, rank
@@ -34,10 +37,12 @@ from diagnose.infer.stalled import inferred, unfinished_gathering
 from diagnose.infer.stances import dumped, stances
 
 if TYPE_CHECKING:
+    from diagnose.infer.dump_verdict import DumpVerdict
     from diagnose.job import Job
 
 _EFFECTS = ("timeout", "notified", "missing", "mismatch", "store_wait", "teardown", "joined")
 _HUNG = ("desync.", "slow.", "stall.", "data.preparation", "hw.gpu", "net.", "unknown")
+_TOLD_BY_DUMPS = ("desync.missing_rank", "desync.mismatch", "unknown")
 _WAITED = ("timeout", "store_wait", "missing", "host_blocked")
 # Where a job usually is when this kind of cause strikes, if the log does not show it.
 _USUAL_PHASE = {
@@ -61,16 +66,28 @@ def diagnose(job: Job) -> Diagnosis:
         frameworks=facts.get("framework"), versions=facts.versions, ranks_seen=facts.ranks_seen,
     )  # fmt: skip
     failures = _failures(frame)
-    if failures.empty and not _silent_hang(frame, facts, catalog):
+    held = _held_up(job, frame)
+    if failures.empty and held is None and not _silent_hang(frame, facts, catalog):
         return _quiet(frame, catalog, about, job)
 
     found = _stalls(frame, facts)
+    notes = list(job.notes)
+    if held is not None:
+        notes += [*held.notes, *filter(None, [conflict(held, found)])]
+        found = [stall_of(held, frame)]
     candidates = [*stated(frame, catalog, facts.world_size), *exits(frame, catalog)]
     first = _first_failure(frame, failures, candidates)
     start = find_onset(frame, first)
+    if held is not None and start.time is None:
+        start = told.onset(held, frame)
     waiting = {rank for stall in found for rank in stall.joined if rank >= 0}
     activity = find_activity(frame, start, first, waiting)
-    candidates += inferred(found, activity, frame, catalog)
+    follows = inferred(found, activity, frame, catalog)
+    if held is not None:
+        # Who was waited for, the dumps say better; what that rank was busy with, the logs do.
+        follows = [c for c in follows if c.cause not in _TOLD_BY_DUMPS]
+        follows.append(blamed(held, found[0], catalog, _hosts(frame)))
+    candidates += follows
     situation = _situation(frame, facts, activity, found, candidates)
     candidates += known(catalog, situation)
     ranked = rank(merge([c for c in candidates if c.score >= THRESHOLD]))
@@ -86,17 +103,54 @@ def diagnose(job: Job) -> Diagnosis:
         culprits=Culprits(winner.ranks, winner.hosts, winner.kind, winner.why),
         phase=_phase(frame, winner, activity, start),
         onset=Onset(story.iso(start.time), start.why),
-        collective=_collective(found),
+        collective=told.collective(held) if held is not None else _collective(found),
         longer_timeout_helps=advice.longer_timeout(winner, catalog, activity),
         causal_chain=story.chain(winner, frame, catalog, activity),
-        evidence=story.evidence(winner, frame, catalog, found),
+        evidence=_evidence(winner, frame, catalog, found, held),
         alternatives=story.alternatives(ranked),
         remedies=advice.remedies(winner, catalog, facts),
         restart=advice.restart(winner, catalog),
-        missing_evidence=advice.capture_next(winner, level, catalog, facts, waits),
+        missing_evidence=advice.capture_next(
+            winner, level, catalog, facts, waits, told.undumped(held) if held else None
+        ),
         job=about,
-        notes=[*job.notes, *_earlier_attempts(job.timeline, catalog, attempts)],
+        graph=told.graph(held) if held is not None else None,
+        notes=[*notes, *_earlier_attempts(job.timeline, catalog, attempts)],
     )
+
+
+def _evidence(
+    winner: Candidate,
+    frame: pd.DataFrame,
+    catalog: Catalog,
+    found: list[Stall],
+    held: DumpVerdict | None,
+) -> list[Evidence]:
+    """Log lines of the verdict first, then what the dumps say of single ranks."""
+    lines = story.evidence(winner, frame, catalog, found)
+    if held is None:
+        return lines
+    tells = frame.loc[winner.rows, "tells"]
+    in_dumps = {str(frame.loc[row, "source"]) for row in tells.index[tells.isin(DUMP_TELLS)]}
+    return [*(e for e in lines if e.source not in in_dumps), *told.evidence(held)]
+
+
+def _hosts(frame: pd.DataFrame) -> dict[int, str]:
+    """Rank → host, as far as the lines tell."""
+    known = frame[frame["rank"].notna() & frame["host"].notna()].drop_duplicates("rank")
+    return {int(r): str(h) for r, h in zip(known["rank"], known["host"], strict=True)}
+
+
+def _held_up(job: Job, frame: pd.DataFrame) -> DumpVerdict | None:
+    """What the dumps say; None without any, and where the logs show that the job went on.
+
+    A dump taken on demand of a job at work lists operations in flight as well.
+    """
+    if job.collectives is None or _went_on(frame):
+        return None
+    from diagnose.infer.waitfor import judge  # noqa: PLC0415  seldom needed
+
+    return judge(job.collectives)
 
 
 def _attempt(timeline: pd.DataFrame) -> tuple[pd.DataFrame, int]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from diagnose.catalog.schema import Catalog, Remedy
 from diagnose.diagnosis import Answer, Confidence, MissingEvidence, RemedyStep, RestartAdvice
 from diagnose.infer.candidates import Candidate
+from diagnose.infer.collectives import fold_ranks
 from diagnose.infer.facts import Facts
 from diagnose.infer.onset import Activity
 
@@ -16,6 +17,7 @@ _BUILT_ON = {
     "axolotl": "transformers", "ms-swift": "transformers", "llama-factory": "transformers",
     "trl": "transformers", "transformers": "accelerate", "nemo": "lightning",
 }  # fmt: skip
+_UNDUMPED = "look on their nodes: a rank that died or could not write has none there either"
 _MOVING_CLASSES = ("data.preparation", "slow.")
 
 
@@ -60,9 +62,17 @@ def longer_timeout(winner: Candidate, catalog: Catalog, activity: Activity) -> A
 
 
 def capture_next(
-    winner: Candidate, confidence: Confidence, catalog: Catalog, facts: Facts, waits: bool
+    winner: Candidate,
+    confidence: Confidence,
+    catalog: Catalog,
+    facts: Facts,
+    waits: bool,
+    undumped: list[int] | None = None,
 ) -> list[MissingEvidence]:
-    """What would settle the question, with the variable names of the job's own versions."""
+    """What would settle the question, with the variable names of the job's own versions.
+
+    `undumped` are the ranks without a Flight Recorder dump, None where there is no dump at all.
+    """
     wanted: list[MissingEvidence] = []
     if confidence == "high":
         return wanted
@@ -76,8 +86,11 @@ def capture_next(
                     "diagnose",
                 )
             )
-    if waits:
+    if waits and undumped is None:
         wanted.append(_flight_recorder(facts))
+    elif undumped:
+        what = f"the Flight Recorder dumps of {fold_ranks(undumped, prefix=True)}"
+        wanted.append(MissingEvidence(what, _UNDUMPED))
     if winner.cause in ("desync.missing_rank", "unknown", "stall.host") and waits:
         wanted.append(
             MissingEvidence(

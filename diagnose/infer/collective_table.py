@@ -46,9 +46,10 @@ class Table:
     `rows`: one per operation of a rank, by rank, then oldest first, with the columns rank, group,
     group_desc, members, seq (of sends and receives their own count), p2p, op, peer (global rank
     of the other side, -1), size_in, size_out, dtype, state, retired, time_created (ns since the
-    epoch, 0 when unknown), site (`file:line` or ""), record, timeout_ms (-1) and call (index into
-    `calls`). `frontiers`: rank, group, enqueued, started, completed as the status of the group
-    says (-1: none; sends and receives count as well). `files`: rank → file of its dump.
+    epoch, 0 when unknown), site (`file:line` or ""), record, timeout_ms (-1), call (index into
+    `calls`) and line (1-based, of the log that tells it; 0 for a dump). `frontiers`: rank, group,
+    enqueued, started, completed as the status of the group says (-1: none; sends and receives
+    count as well). `files`: rank → file of its dump.
     """
 
     rows: pd.DataFrame
@@ -221,6 +222,7 @@ def _rows(
             "time_created": dump.created,
             "record": dump.record,
             "timeout_ms": dump.timeout_ms.astype(np.int32),
+            "line": np.zeros(len(dump), np.int32) if dump.lines is None else dump.lines,
         }
         for name, column in columns.items():
             parts[name].append(column)
@@ -232,7 +234,7 @@ def _rows(
 
 _COLUMNS = (
     "rank", "group", "call", "site", "peer", "seq", "p2p", "state", "retired", "time_created",
-    "record", "timeout_ms",
+    "record", "timeout_ms", "line",
 )  # fmt: skip
 
 
@@ -275,6 +277,7 @@ def _frame(
             "record": whole["record"],
             "timeout_ms": whole["timeout_ms"],
             "call": whole["call"],
+            "line": whole["line"],
         },
         copy=False,
     )

@@ -35,7 +35,8 @@ class Mismatch:
 
     `odd` called something else than the majority; on a tie it holds every side's ranks and `tie`
     is set. `calls` maps a printable call to the ranks that made it, most ranks first. `said` has
-    one line per odd rank. `created` is when the first of the odd calls was enqueued (ns).
+    one line per odd rank. `created` is when the first of the odd calls was enqueued (ns), `site`
+    where the majority's call is, `lines` the line of each rank's call (0 in a dump).
     """
 
     group: str
@@ -46,6 +47,8 @@ class Mismatch:
     calls: dict[str, tuple[int, ...]]
     said: dict[int, str]
     created: int
+    lines: dict[int, int]
+    site: str = ""
     note: str = ""
 
 
@@ -88,6 +91,7 @@ class Streams:
                 "site": rows["site"].cat.codes.to_numpy()[taken],
                 "open": (rows["state"].cat.codes.to_numpy() < 2)[taken],
                 "created": rows["time_created"].to_numpy()[taken],
+                "line": rows["line"].to_numpy()[taken],
             }
         )
         frame["key"] = np.array(codes, np.int32)[frame["call"].to_numpy()]
@@ -141,6 +145,8 @@ class Streams:
                 {call: tuple(ranks) for call, ranks in calls.items()},
                 {} if tie else self._say(frame, odd, seq),
                 int(one["created"].min()),
+                dict(zip(at["rank"].tolist(), at["line"].tolist(), strict=True)),
+                self._sites[int(told_from["site"].mode().iloc[0])],
                 note,
             )
         return None

@@ -11,6 +11,8 @@ from diagnose.infer.collective_table import Table
 from diagnose.infer.misaligned import shown
 from diagnose.parse.flight_recorder import COMPLETED
 
+Unit = tuple[str, bool, int]  # what is waited for as one: group, of sends and receives?, number
+
 
 @dataclass(frozen=True, slots=True)
 class Op:
@@ -27,10 +29,11 @@ class Op:
     created: int
     call: int
     site: str
+    line: int = 0
 
     @property
-    def unit(self) -> tuple[str, bool, int]:
-        """What is waited for as one: a collective, or a batch of sends and receives."""
+    def unit(self) -> Unit:
+        """The collective, or the batch of sends and receives, that it belongs to."""
         return (self.group, self.p2p, self.seq)
 
 
@@ -95,22 +98,25 @@ class Standing:
                 taken[name].tolist()
                 for name in (
                     "rank", "group", "seq", "p2p", "op", "peer", "record", "state",
-                    "time_created", "call", "site",
+                    "time_created", "call", "site", "line",
                 )
             ),
             strict=True,
         )  # fmt: skip
         found: dict[int, list[Op]] = defaultdict(list)
-        for rank, group, seq, p2p, op, peer, record, state, created, call, site in columns:
+        for rank, group, seq, p2p, op, peer, record, state, *rest in columns:
             if p2p and op == "coalesced":
                 continue
             started = state == "started"
-            found[rank].append(
-                Op(rank, group, seq, p2p, op, peer, record, started, created, call, site)
-            )
+            found[rank].append(Op(rank, group, seq, p2p, op, peer, record, started, *rest))
         for ops in found.values():
             ops.sort(key=lambda op: op.record)
         return dict(found)
+
+    def last_line(self, rank: int) -> int:
+        """Line of the last operation a log tells of a rank; 0 for a dump."""
+        lines = self.table.rows["line"].to_numpy()[self.table.rows["rank"].to_numpy() == rank]
+        return int(lines.max(initial=0))
 
     def members(self, group: str) -> tuple[int, ...]:
         """Global ranks of a group, as far as known."""
@@ -160,6 +166,13 @@ class Standing:
     def described(self, op: Op) -> str:
         """An operation for a report."""
         group = self.table.groups[op.group].label
-        peer = {"send": f" to rank {op.peer}", "recv": f" from rank {op.peer}"}.get(op.op, "")
-        text = f"{shown(self.table.calls[op.call])}{peer} seq {op.seq} of {group}"
+        text = f"{shown(self.table.calls[op.call])}{_peer(op)} seq {op.seq} of {group}"
         return f"{text} at {op.site}" if op.site else text
+
+    def brief(self, op: Op) -> str:
+        """An operation in few words: for an edge of the graph."""
+        return f"{op.op}{_peer(op)} seq {op.seq} of {self.table.groups[op.group].label}"
+
+
+def _peer(op: Op) -> str:
+    return {"send": f" to rank {op.peer}", "recv": f" from rank {op.peer}"}.get(op.op, "")

@@ -10,9 +10,13 @@ from diagnose.infer.standing import Op, Standing
 
 @dataclass(slots=True)
 class Graph:
-    """Edges rank → ranks it waits for; `hard`: the other has not enqueued the operation."""
+    """Edges rank → ranks it waits for; `hard`: the other has not enqueued the operation.
+
+    `ops` has the operation of every edge, `waits` those a rank waits in (one, or a batch).
+    """
 
     edges: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
+    ops: dict[tuple[int, int], Op] = field(default_factory=dict)
     hard: set[tuple[int, int]] = field(default_factory=set)
     receives: set[tuple[int, int]] = field(default_factory=set)
     waits: dict[int, list[Op]] = field(default_factory=dict)
@@ -40,10 +44,13 @@ def _wait(standing: Standing, graph: Graph, op: Op, only_hard: bool = False) -> 
     for target in hard:
         graph.edges[op.rank].add(target)
         graph.hard.add((op.rank, target))
+        graph.ops.setdefault((op.rank, target), op)
         if op.op == "recv":
             graph.receives.add((op.rank, target))
     if not only_hard:
         graph.edges[op.rank].update(soft)
+        for target in soft:
+            graph.ops.setdefault((op.rank, target), op)
 
 
 def _targets(standing: Standing, op: Op) -> tuple[list[int], list[int]]:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from diagnose.ingest.compress import DEFAULT_LIMITS, Limits
 from diagnose.ingest.raw import BytesStore, FileStore, SpoolStore, Store, reason
-from diagnose.ingest.read import Opened, TextChunks, look, no_chunks
-from diagnose.ingest.source import Source
+from diagnose.ingest.read import Content, Opened, TextChunks, look, no_chunks
+from diagnose.ingest.source import DOCUMENT_KINDS, TEXT_KINDS, Source
 
 if TYPE_CHECKING:
     from diagnose.parse.path import PathHints
@@ -47,7 +47,6 @@ _NO_LOG_NAMES = """
 """
 _NO_LOGS = frozenset(f"{_NO_LOG_SUFFIXES} {_NO_LOG_NAMES}".split())
 _PACKED = (".gz", ".xz", ".bz2", ".zst")
-_READ_KINDS = frozenset({"text", "error_json"})
 _ATTEMPT = re.compile(r"attempt_\d+")
 _SPECIAL = [
     (stat.S_ISFIFO, "named pipe: not read; give it as standard input"),
@@ -270,12 +269,13 @@ def _source(store: Store, name: str, size: int, limits: Limits, note: str = "") 
     except OSError as error:
         opened = Opened("unreadable", reason(error), None, "utf-8", 0)
     notes: list[str] = []
-    read = opened.kind in _READ_KINDS
+    as_text, whole = opened.kind in TEXT_KINDS, opened.kind in DOCUMENT_KINDS
     return Source(
         name=name,
         kind=opened.kind,
         size=size,
-        chunks=TextChunks(store, opened, notes, limits) if read else no_chunks,
+        chunks=TextChunks(store, opened, notes, limits) if as_text else no_chunks,
+        content=Content(store, opened, notes, limits) if whole else bytes,
         note="; ".join(part for part in (opened.note, note) if part),
         notes=notes,
     )

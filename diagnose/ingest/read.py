@@ -16,6 +16,8 @@ from diagnose.ingest.raw import Reader, Store, reason
 from diagnose.ingest.sniff import HEAD, describe, encoding_of
 from diagnose.ingest.source import Chunk
 
+DOCUMENT_LIMIT = 64 << 20  # bytes of a dump or another file that is read as a whole
+
 
 @dataclass(frozen=True, slots=True)
 class Opened:
@@ -63,6 +65,45 @@ class TextChunks:
         if opened.encoding == "utf-8":
             return stream_chunks(blocks, opened.bom, self.chunk_limit)
         return stream_chunks(_as_utf8(blocks, opened.encoding), 0, self.chunk_limit)
+
+    def _note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """The `content` of a document: call it to read the store as a whole, decompressed.
+
+    What is longer than DOCUMENT_LIMIT is cut there, with a note; an error gives what came before.
+    """
+
+    store: Store
+    opened: Opened
+    notes: list[str]
+    limits: Limits = DEFAULT_LIMITS
+
+    def __call__(self) -> bytes:
+        """The bytes, read anew."""
+        parts: list[bytes] = []
+        have = 0
+        try:
+            with self.store.open() as reader:
+                codec = self.opened.codec
+                blocks = (
+                    _stored(reader)
+                    if codec is None
+                    else decompress(reader, codec, self._note, self.limits)
+                )
+                for block in blocks:
+                    parts.append(block[: DOCUMENT_LIMIT - have])
+                    have += len(parts[-1])
+                    if have >= DOCUMENT_LIMIT:
+                        self._note(f"only the first {DOCUMENT_LIMIT >> 20} MiB were read")
+                        break
+        except OSError as error:
+            self._note(f"reading stopped: {reason(error)}")
+        return b"".join(parts)
 
     def _note(self, text: str) -> None:
         if text not in self.notes:

@@ -32,12 +32,8 @@ _MAGIC: list[tuple[re.Pattern[bytes], str]] = [
     (re.compile(rb"[\s\S]{257}ustar"), "tar archive"),
 ]
 _PICKLE = re.compile(rb"\x80[\x02-\x05]")
-# FORMATS.md 5.2 and 5.3: keys that only a Flight Recorder dump has, in pickles as plain text.
-_FR_KEYS = re.compile(rb"pg_config|pg_status|collective_seq_id|comm_lib_version")
-_FR_JSON = re.compile(
-    rb"\s*\{\s*\"(?:comm_lib_version|entries|nccl_comm_state|nccl_version|pg_config|pg_status"
-    rb"|version)\"\s*:"
-)
+# A JSON document, which a log that begins with `[rank0]:` is not.
+_JSON = re.compile(rb"\s*(?:\{\s*\"|\[\s*\{\s*\")")
 _ERROR_JSON = re.compile(rb"\s*\{\s*\"message\"\s*:\s*(?:\{\s*\"(?:message|extraInfo)\"|\")")
 _UTF16 = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
 # Control characters that logs do contain: BEL BS TAB LF VT FF CR ESC (and NUL, judged apart).
@@ -56,8 +52,8 @@ def describe(head: bytes, name: str) -> tuple[str, str]:
     """The kind of a source as in `sniff`, and for what is not text what it seems to be."""
     if not head:
         return "empty", ""
-    if _PICKLE.match(head) and _FR_KEYS.search(head):
-        return "fr_dump", "Flight Recorder dump (pickle)"
+    if _PICKLE.match(head) and _is_dump(head):
+        return "fr_dump", ""
     for magic, what in _MAGIC:
         if magic.match(head):
             return "binary", what
@@ -68,8 +64,8 @@ def describe(head: bytes, name: str) -> tuple[str, str]:
         return "text", ""
     if _is_binary(head):
         return "binary", "binary data"
-    if _FR_JSON.match(head) and _FR_KEYS.search(head):
-        return "fr_dump", "Flight Recorder dump (JSON)"
+    if _JSON.match(head) and _is_dump(head):
+        return "fr_dump", ""
     if _is_error_json(head[bom:], name):
         return "error_json", ""
     return "text", ""
@@ -108,6 +104,12 @@ def _is_binary(head: bytes) -> bool:
     # NULs of a hole come in one run; those of binary data lie between other bytes.
     scattered = len(re.findall(rb"\0+", head))
     return strange > 0.02 * len(text) + 1 or scattered > 0.02 * len(head) + 4
+
+
+def _is_dump(head: bytes) -> bool:
+    from diagnose.parse.flight_recorder import is_dump  # noqa: PLC0415  imports numpy
+
+    return is_dump(head)
 
 
 def _is_error_json(head: bytes, name: str) -> bool:

@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+# Kinds whose lines go through the catalog, and kinds that a reader of their own takes as a whole.
+TEXT_KINDS = frozenset({"text", "error_json", "ras", "stacks"})
+DOCUMENT_KINDS = frozenset({"fr_dump", "ras", "inspector", "stacks"})
+
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
@@ -31,13 +35,15 @@ class Source:
 
     `name` is what reports print: the path relative to the job's folder, or `<stdin>`. `kind` says
     which reader it needs: `text` (logs of any kind, also JSON lines and CRI), `error_json`
-    (torch elastic error file), `fr_dump` (Flight Recorder), or why there is nothing to read:
-    `empty`, `binary`, `unreadable` (an error) or `skipped` (on purpose). `size` is in bytes as
+    (torch elastic error file), `fr_dump` (Flight Recorder), `ras` (ncclras), `inspector` (NCCL
+    Inspector), `stacks` (stack dumps), or why there is nothing to read: `empty`, `binary`,
+    `unreadable` (an error) or `skipped` (on purpose). `size` is in bytes as
     stored, so of the compressed file. `rank`, `local_rank`, `task`, `node`, `host`, `attempt` and
     `pid` are what the file's name or folder says, if anything.
 
-    `chunks` opens the source anew at each call, never raises, and yields nothing for kinds other
-    than text and error_json. `note` tells what was known when the source was found;
+    `chunks` opens the source anew at each call, never raises, and yields nothing for kinds that are
+    no text (TEXT_KINDS). `content` gives a document (DOCUMENT_KINDS) as a whole, decompressed and
+    bounded; of other kinds nothing. `note` tells what was known when the source was found;
     `notes` grows while it is read (truncated stream, bound reached, file vanished), each text
     once. A source pickled to another process has its own `notes` there: send them back.
     """
@@ -46,6 +52,7 @@ class Source:
     kind: str
     size: int
     chunks: Callable[[], Iterator[Chunk]] = field(repr=False, compare=False)
+    content: Callable[[], bytes] = field(default=bytes, repr=False, compare=False)
     rank: int | None = None
     local_rank: int | None = None
     task: int | None = None

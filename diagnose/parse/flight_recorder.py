@@ -96,6 +96,7 @@ class Dump:
 
     `pg`, `call` and `site` index `pgs` (name, desc), `calls` and `sites`. `rank` is None when
     neither the name nor the groups tell it. `partial`: cut off, the last entries are missing.
+    `lines` has the 1-based line of every entry where the source is a log, None for a dump.
     """
 
     name: str
@@ -117,6 +118,7 @@ class Dump:
     config: list[Config] = field(default_factory=list)
     status: dict[str, Status] = field(default_factory=dict)  # by name of the group
     partial: bool = False
+    lines: npt.NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         return len(self.record)

@@ -127,7 +127,9 @@ def collective(found: Collective) -> str:
     if found.seq is not None:
         what.append(f"sequence number {found.seq}")
     if found.group:
-        what.append(f"group {found.group}")
+        what.append(found.group if found.group.startswith("group ") else f"group {found.group}")
+    if found.site:
+        what.append(f"called at {found.site}")
     sides = []
     if found.joined:
         sides.append(f"{ranks_phrase(found.joined)} joined")
@@ -232,7 +234,7 @@ def place(source: str | None, line: int | None) -> str:
     """`file:line`, or what there is of it."""
     if source is None:
         return ""
-    return source if line is None else f"{source}:{line}"
+    return f"{source}:{line}" if line else source
 
 
 def alike(evidence: Iterable[Evidence]) -> list[list[Evidence]]:
@@ -266,7 +268,7 @@ def places(items: Sequence[Evidence]) -> str:
     """Where alike evidence stands: `a.log:4`, `a.log:4, :9, b.log:1 and 3 more`."""
     shown = []
     for before, item in zip([None, *items], items, strict=False):
-        same = before is not None and before.source == item.source
+        same = before is not None and before.source == item.source and item.line > 0
         shown.append(f":{item.line}" if same else place(item.source, item.line))
     return names(shown, MAX_PLACES)
 

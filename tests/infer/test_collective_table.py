@@ -5,6 +5,8 @@ from __future__ import annotations
 import pickle
 from typing import Any
 
+import numpy as np
+
 from diagnose.infer.collective_table import Table, table
 from diagnose.parse.flight_recorder import Dump, read_dump
 from tests.infer.dump_jobs import Call, Job, tables
@@ -42,7 +44,7 @@ def test_columns() -> None:
     assert [*rows.columns] == [
         "rank", "group", "group_desc", "members", "seq", "p2p", "op", "peer", "size_in",
         "size_out", "dtype", "state", "retired", "time_created", "site", "record", "timeout_ms",
-        "call",
+        "call", "line",
     ]  # fmt: skip
     assert rows.iloc[3].to_dict() == {
         "rank": 1,
@@ -63,7 +65,14 @@ def test_columns() -> None:
         "record": 1,
         "timeout_ms": 600_000,
         "call": 0,
+        "line": 0,
     }
+
+
+def test_lines_of_a_log() -> None:
+    log = dump(0)
+    log.lines = np.array([17])
+    assert table([log, dump(1)]).rows["line"].tolist() == [17, 0]
 
 
 def test_frontiers_of_the_status() -> None:

@@ -7,7 +7,7 @@ from itertools import combinations
 
 import pytest
 
-from diagnose.infer.waitfor import DumpVerdict, judge, ranges
+from diagnose.infer.waitfor import DumpVerdict, Sign, judge, ranges
 from tests.infer.dump_jobs import AHEAD, DEVICE, HOST, Call, Job, grid, of, tables
 
 WORLD, TENSOR, STEPS, AT = 8, 2, 9, 6
@@ -56,10 +56,37 @@ def test_a_stuck_host(culprit: int, only_pending: bool) -> None:
     assert (found.op, found.seq) == ("all_reduce", AT + 1)
     assert found.missing == (culprit,)
     assert found.joined == tuple(r for r in range(culprit % 2, 8, 2) if r != culprit)
-    assert found.evidence[0] == (
+    assert found.evidence[0] == Sign(
         f"_dump_{culprit}",
+        0,
+        culprit,
         f"rank {culprit} has nothing pending; the last it enqueued in {found.group} is seq {AT}",
     )
+
+
+def test_the_graph_and_the_roles_of_a_report() -> None:
+    found = verdict(training(3, [HOST]))
+
+    assert found.sure
+    assert found.site == "/app/train.py:12"
+    data, tensor = own("DATA_GROUP", 3), own("TENSOR_GROUP", 3)
+    assert (2, 3, f"all_reduce seq {2 * AT + 2} of TENSOR_GROUP ({tensor})") in found.edges
+    assert (1, 3, f"all_reduce seq {AT + 1} of DATA_GROUP ({data})") in found.edges
+    assert {(a, b) for a, b, _ in found.edges} == {
+        (2, 3), (1, 3), (5, 3), (7, 3), (0, 2), (4, 2), (6, 2),
+    }  # fmt: skip
+    assert found.roles == {r: "culprit" if r == 3 else "waiting" for r in range(WORLD)}
+
+
+def test_ranks_without_a_dump_make_it_less_than_sure() -> None:
+    found = verdict(training(3, [HOST]), lost=(6,))
+    assert (found.ranks, found.sure, found.roles[6]) == ((3,), False, "no dump")
+
+
+def test_ranks_that_wait_for_nobody_are_done() -> None:
+    groups = {"0": ("default_pg", [0, 1, 2]), "1": ("PAIR", [0, 1])}
+    found = verdict(Job(groups, lambda rank: [Call("0"), *[Call("1")] * (rank == 0)]))
+    assert found.roles == {0: "waiting", 1: "culprit", 2: "done"}
 
 
 @pytest.mark.parametrize("only_pending", [False, True])
@@ -140,7 +167,9 @@ def test_a_call_only_one_rank_makes() -> None:
 def test_a_tie_is_told_as_one() -> None:
     groups = {"0": ("default_pg", list(range(8)))}
     found = verdict(Job(groups, lambda rank: [Call("0"), Call("0", size=8 if rank < 4 else 9)]))
-    assert (found.kind, found.ranks) == ("mismatched", tuple(range(8)))
+    assert (found.kind, found.tie, found.ranks) == ("mismatched", True, ())
+    assert (found.suspects, found.sure) == (tuple(range(8)), False)
+    assert set(found.roles.values()) == {"waiting"}
     assert found.why.startswith("a tie, no majority at seq 2 of default_pg (0): ")
     assert "ranks 0-3 called all_reduce [8] Float" in found.why
     assert "ranks 4-7 called all_reduce [9] Float" in found.why
@@ -217,14 +246,14 @@ def test_a_deadlock_of_two_groups_is_a_cycle() -> None:
         return [Call("0"), Call(first), *wait, Call(second)]
 
     found = verdict(Job(groups, program))
-    assert (found.kind, found.ranks) == ("cycle", (0, 1))
+    assert (found.kind, found.tie, found.ranks, found.suspects) == ("cycle", True, (), (0, 1))
     assert "rank 0 waits in all_reduce [8] Float seq 1 of A (1)" in found.why
 
 
 def test_receives_that_wait_for_each_other_are_a_cycle() -> None:
     groups = {"0": ("default_pg", [0, 1])}
     found = verdict(Job(groups, lambda rank: [Call("0"), Call("0", "recv", peer=1 - rank), HOST]))
-    assert (found.kind, found.ranks) == ("cycle", (0, 1))
+    assert (found.kind, found.tie, found.ranks, found.suspects) == ("cycle", True, (), (0, 1))
 
 
 def test_all_joined_and_nobody_behind_is_the_network() -> None:

@@ -137,7 +137,7 @@ def test_container_logs_are_joined_not_unpasted() -> None:
         (
             gzip.compress(pickle.dumps({"pg_config": {}}), mtime=0),
             "fr_dump",
-            "Flight Recorder dump (pickle)",
+            "",
         ),
         (gzip.compress(b"[rank0]: text\n", mtime=0), "text", ""),
         (b"7z\xbc\xaf\x27\x1c....", "binary", "7z archive: unpack it and give the folder"),

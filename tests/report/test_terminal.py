@@ -169,6 +169,6 @@ def test_of_one_reason_three_kinds_are_quoted() -> None:
     lines = rendered(replace(HUNG, evidence=evidence), console).splitlines()
     start = lines.index("Evidence")
     assert lines[start + 1 : start + 8] == [
-        *("  a.log:0  it died.", "    │ a", "  a.log:1", "    │ b", "  a.log:2", "    │ c"),
+        *("  a.log  it died.", "    │ a", "  a.log:1", "    │ b", "  a.log:2", "    │ c"),
         "  … and 2 more in the JSON output",
     ]

@@ -1,0 +1,65 @@
+"""Times and durations for readers: English, in the job's own clock."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+MONTHS = (
+    "January", "February", "March", "April", "May", "June", "July", "August", "September",
+    "October", "November", "December",
+)  # fmt: skip
+
+
+def parse(time: str | None) -> pd.Timestamp | None:
+    """An ISO 8601 time of a diagnosis without its zone, or None where there is none."""
+    if not time:
+        return None
+    stamp = pd.to_datetime(time, errors="coerce")
+    if stamp is None or pd.isna(stamp):
+        return None
+    return pd.Timestamp(stamp).tz_localize(None)
+
+
+def milliseconds(stamp: pd.Timestamp) -> int:
+    """Milliseconds since 1970 in the job's clock."""
+    return int(stamp.as_unit("ns").value // 1_000_000)
+
+
+def date(stamp: pd.Timestamp) -> str:
+    """`2 June 2026`."""
+    return f"{stamp.day} {MONTHS[stamp.month - 1]} {stamp.year}"
+
+
+def time_of_day(stamp: pd.Timestamp) -> str:
+    """`08:15:11`, with milliseconds where there are any: `08:15:11.184`."""
+    text = stamp.strftime("%H:%M:%S")
+    thousandths = stamp.microsecond // 1000
+    return f"{text}.{thousandths:03d}" if thousandths else text
+
+
+def moment(time: Any) -> str:
+    """`2 June 2026, 08:15:11` of a timestamp or an ISO text; empty where there is none."""
+    stamp = parse(time) if isinstance(time, str) or time is None else time
+    if stamp is None or pd.isna(stamp):
+        return ""
+    return f"{date(stamp)}, {time_of_day(stamp)}"
+
+
+def duration(seconds: float) -> str:
+    """The two largest units: `3 d 4 h`, `2 h 14 min`, `11 min 3 s`, `8 s`, `0.4 s`."""
+    if seconds < 1:
+        return f"{seconds:.1f} s"
+    left = round(seconds)
+    parts = []
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
+        count, left = divmod(left, size)
+        if count or parts:
+            parts.append(f"{count} {unit}" if count else "")
+    return " ".join(part for part in parts[:2] if part)
+
+
+def hours(value: float) -> str:
+    """GPU-hours for people: `1.5`, `38`, `12,400`."""
+    return f"{value:.1f}" if value < 10 else f"{value:,.0f}"

@@ -1,0 +1,133 @@
+"""The lines around a line of evidence, read again from its source.
+
+A large plain log is read at the known offset only; small sources are read whole, because their
+lines may have been joined or renumbered (pastes, container logs). Anything else has no context:
+a second pass over a large compressed log would cost more than the report.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from diagnose.diagnosis import Evidence
+from diagnose.ingest.read import TextChunks
+from diagnose.ingest.source import Source
+from diagnose.job import Job
+
+AROUND = 5  # lines before and after
+SMALL = 2 << 20  # bytes as stored
+READ_LIMIT = 8 << 20  # decompressed bytes of a small source
+WINDOW = 16 << 10  # bytes read to each side of the offset
+LINE_LIMIT = 8 << 10  # bytes of one line
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of a log; `number` is 1-based."""
+
+    number: int
+    text: str
+
+
+def around(job: Job, evidence: Iterable[Evidence]) -> dict[tuple[str, int], list[Row]]:
+    """The surroundings of each (source, line), the line itself included; absent where unknown."""
+    wanted: dict[str, set[int]] = defaultdict(set)
+    for item in evidence:
+        wanted[item.source].add(item.line)
+    found: dict[tuple[str, int], list[Row]] = {}
+    sources = {source.name: source for source in job.sources}
+    for name, lines in wanted.items():
+        source = sources.get(name)
+        if source is None:
+            continue
+        if source.size <= SMALL:
+            found |= _from_whole(source, lines)
+        elif (reader := _plain(source)) is not None:
+            for line, offset in _offsets(job, name, lines).items():
+                rows = _from_window(reader, line, offset)
+                if rows:
+                    found[name, line] = rows
+    return found
+
+
+def _from_whole(source: Source, lines: set[int]) -> dict[tuple[str, int], list[Row]]:
+    numbers = {near for line in lines for near in range(line - AROUND, line + AROUND + 1)}
+    last = max(numbers)
+    rows: dict[int, str] = {}
+    read = 0
+    for chunk in source.chunks():
+        read += len(chunk.data)
+        for index, data in enumerate(chunk.data.split(b"\n")):
+            if chunk.lines is not None:
+                if index >= len(chunk.lines):
+                    break
+                number = chunk.lines[index]
+            else:
+                number = chunk.first_line + index
+            if number in numbers and number not in rows:
+                rows[number] = _text(data)
+            if number > last:
+                break
+        if read > READ_LIMIT or chunk.first_line > last:
+            break
+    found = {}
+    for line in lines:
+        near = range(line - AROUND, line + AROUND + 1)
+        if rows.get(line, "").strip():
+            found[source.name, line] = _trimmed([Row(n, rows[n]) for n in near if n in rows], line)
+    return found
+
+
+def _trimmed(rows: list[Row], line: int) -> list[Row]:
+    """Without the empty lines at both ends."""
+    while rows and rows[0].number < line and not rows[0].text.strip():
+        rows = rows[1:]
+    while rows and rows[-1].number > line and not rows[-1].text.strip():
+        rows = rows[:-1]
+    return rows
+
+
+def _plain(source: Source) -> TextChunks | None:
+    """How to read a source at an offset, if its bytes are stored as they were scanned."""
+    chunks = source.chunks
+    if isinstance(chunks, TextChunks) and chunks.opened.codec is None:
+        return chunks if chunks.opened.encoding == "utf-8" else None
+    return None
+
+
+def _offsets(job: Job, name: str, lines: set[int]) -> dict[int, int]:
+    rows = job.timeline
+    # Edge rows carry the offset of their chunk.
+    rows = rows[(rows["source"] == name) & rows["line"].isin(lines) & (rows["kind"] != "edge")]
+    return {int(row.line): int(row.offset) for row in rows.itertuples()}
+
+
+def _from_window(chunks: TextChunks, line: int, offset: int) -> list[Row]:
+    start = max(0, offset - WINDOW)
+    try:
+        with chunks.store.open() as reader:
+            data = reader.read_at(start, offset - start + WINDOW)
+    except OSError:
+        return []
+    before, after = data[: offset - start], data[offset - start :]
+    # The offset may be that of a segment behind a carriage return: its line began before it.
+    begin = before.rfind(b"\n") + 1
+    after = before[begin:] + after
+    above = before[:begin].split(b"\n")[:-1]
+    if start > 0:
+        above = above[1:]  # cut by the window
+    above = above[-AROUND:]
+    rows = [Row(line - len(above) + index, _text(data)) for index, data in enumerate(above)]
+    below = after.split(b"\n")[: AROUND + 1]
+    rows += [Row(line + index, _text(data)) for index, data in enumerate(below)]
+    return _trimmed(rows, line)
+
+
+def _text(data: bytes) -> str:
+    # Of a progress bar, what the terminal showed last.
+    data = data.rstrip(b"\r")
+    if b"\r" in data[-LINE_LIMIT:]:
+        data = data[-LINE_LIMIT:].rpartition(b"\r")[2]
+    return data[:LINE_LIMIT].decode(errors="replace")

@@ -1,0 +1,110 @@
+"""Facts of the job, and where its ranks differ: versions, settings, interfaces."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass
+
+import pandas as pd
+
+from diagnose.catalog.schema import Catalog
+from diagnose.diagnosis import JobFacts
+from diagnose.report import words
+from diagnose.report.html.findings import who
+from diagnose.report.html.scrub import Scrub
+
+MAX_VALUES = 8  # of one fact
+MAX_FACTS = 200
+_CAPTURE = re.compile(r"\{(\w+)\}")
+# These differ from rank to rank in every job, or say who a rank is rather than how it is set up.
+_OWN = frozenset({"rank", "local_rank", "pid", "world_size"})
+_GROUPS = {"version": "Version", "setting": "Setting"}
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A value of a fact, and who said it."""
+
+    text: str
+    who: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobFact:
+    """A fact with its values, the most frequent first; `differs` if ranks or hosts disagree."""
+
+    name: str
+    values: list[Value]
+    differs: bool
+
+
+def overview(job: JobFacts) -> list[tuple[str, str]]:
+    """What the diagnosis knows of the job, as labelled lines."""
+    seen = set(job.ranks_seen)
+    absent: list[int] = []
+    if seen and job.world_size:
+        absent = sorted(set(range(min(job.world_size, 1 << 20))) - seen)
+    rows = [
+        ("Ranks", f"{job.world_size:,}" if job.world_size else ""),
+        ("Seen in the logs", words.ranks_phrase(job.ranks_seen) if seen else ""),
+        ("Nothing seen of", words.ranks_phrase(absent) if absent else ""),
+        ("Hosts", f"{len(job.hosts):,}: {words.names(job.hosts, 16)}" if job.hosts else ""),
+        ("Attempts", str(job.attempts) if job.attempts > 1 else ""),
+        ("Software", words.names(job.frameworks, 16)),
+        ("Versions", ", ".join(f"{name} {version}" for name, version in job.versions.items())),
+    ]
+    return [(label, text) for label, text in rows if text]
+
+
+def job_facts(timeline: pd.DataFrame, catalog: Catalog, scrub: Scrub) -> list[JobFact]:
+    """Every fact that a line told, sorted by name, those that differ first."""
+    told = {entry.id: entry.facts for entry in catalog.signatures if entry.facts}
+    rows = timeline[timeline["signature"].isin(set(told))]
+    positions: dict[tuple[str, str], list[int]] = defaultdict(list)
+    pairs = zip(rows["signature"], rows["fields"], strict=True)
+    for position, (id_, fields) in enumerate(pairs):
+        for name, template in told[str(id_)].items():
+            value = _filled(template, fields)
+            if value and name not in _OWN:
+                positions[name, value].append(position)
+    values: dict[str, list[tuple[str, pd.DataFrame]]] = defaultdict(list)
+    for (name, value), where in positions.items():
+        values[name].append((value, rows.iloc[where]))
+    found = [_fact(name, items, scrub) for name, items in sorted(values.items())[:MAX_FACTS]]
+    return sorted(found, key=lambda fact: not fact.differs)
+
+
+def _fact(name: str, items: list[tuple[str, pd.DataFrame]], scrub: Scrub) -> JobFact:
+    items = sorted(items, key=lambda item: -len(item[1]))
+    group, _, rest = name.partition(".")
+    shown = f"{_GROUPS[group]} of {rest}" if group == "version" else rest or name
+    return JobFact(
+        scrub.text(shown.replace("_", " ") if not rest else shown),
+        [Value(scrub.text(value, 200), scrub.text(who(rows))) for value, rows in items][
+            :MAX_VALUES
+        ],
+        _differs([rows for _, rows in items]),
+    )
+
+
+def _differs(groups: list[pd.DataFrame]) -> bool:
+    """Whether some rank (or host, where no rank is named) says one value and another only another.
+
+    One process that reports several values, say of nested settings, does not disagree.
+    """
+    if len(groups) < 2:
+        return False
+    for column in ("rank", "host"):
+        said = [frozenset(rows[column].dropna().unique()) for rows in groups]
+        if all(said):
+            return len(set(said)) > 1
+    return False
+
+
+def _filled(template: str, fields: dict[str, str]) -> str:
+    """A fact's value with the captures put in; empty when one is missing."""
+    try:
+        return _CAPTURE.sub(lambda match: fields[match.group(1)], template).strip()
+    except KeyError:
+        return ""

@@ -1,0 +1,57 @@
+"""What stands between log text and the page: hostile characters out, secrets masked, length cut.
+
+Markup needs nothing here: the templates escape, and scripts only ever set text content.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, TypeVar, cast
+
+from diagnose.diagnosis import Diagnosis
+from diagnose.report.safe import MAX_ITEMS, MAX_TEXT, clean, mask
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Scrub:
+    """Makes text fit to be shown; `hide` masks the secrets in it, None leaves them."""
+
+    hide: Callable[[str], str] | None = mask
+
+    def text(self, text: object, limit: int = MAX_TEXT) -> str:
+        """One clean line of at most `limit` characters."""
+        # Cut after masking: half a secret may no longer look like one.
+        line = clean(str(text), limit=4 * limit)
+        line = self.hide(line) if self.hide else line
+        return line if len(line) <= limit else line[: limit - 1].rstrip() + "…"
+
+    def row(self, text: object, limit: int = MAX_TEXT) -> str:
+        """One line of a log that keeps its indentation."""
+        raw = str(text)
+        indent = len(raw) - len(raw.lstrip(" "))
+        return " " * min(indent, 40) + self.text(raw, limit)
+
+    def lines(self, text: str, limit: int = MAX_TEXT) -> str:
+        """Like `text`, but line breaks stay: for commands."""
+        kept = clean(text, limit=4 * limit, lines=True)
+        return (self.hide(kept) if self.hide else kept)[:limit]
+
+    def diagnosis(self, diagnosis: Diagnosis) -> Diagnosis:
+        """A copy whose every string went through this; lists are bounded."""
+        return self._each(diagnosis, "")
+
+    def _each(self, value: T, name: str) -> T:
+        if isinstance(value, str):
+            return cast(T, self.lines(value) if name == "command" else self.text(value))
+        if isinstance(value, list | tuple):
+            kept: Any = [self._each(item, name) for item in value[:MAX_ITEMS]]
+            return cast(T, type(value)(kept))
+        if isinstance(value, dict):
+            return cast(T, {self._each(k, ""): self._each(v, "") for k, v in value.items()})
+        if is_dataclass(value) and not isinstance(value, type):
+            changes = {f.name: self._each(getattr(value, f.name), f.name) for f in fields(value)}
+            return cast(T, replace(value, **changes))
+        return value

@@ -1,0 +1,77 @@
+"""The appendix: what was read, how much of it, by which clock, and what could not be read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pandas as pd
+
+from diagnose.job import Job
+from diagnose.report.html import clock
+from diagnose.report.html.scrub import Scrub
+
+MAX_SOURCES = 300
+KINDS = {
+    "text": "log",
+    "error_json": "error file of torchrun",
+    "fr_dump": "Flight Recorder dump",
+    "empty": "empty",
+    "binary": "not a log",
+    "unreadable": "unreadable",
+    "skipped": "left out",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRow:
+    """One source: its clock is the span of times in it, or that it has none."""
+
+    name: str
+    kind: str
+    size: str
+    lines: str
+    clock: str
+    notes: str
+
+
+def sources(job: Job, scrub: Scrub) -> tuple[list[SourceRow], int]:
+    """The sources, those with notes first, and how many were left out of the list."""
+    times = job.timeline.groupby("source", observed=True)["time"].agg(["min", "max"])
+    scans = {scan.source.name: scan for scan in job.scans}
+    rows = []
+    for source in job.sources:
+        scan = scans.get(source.name)
+        notes = list(dict.fromkeys(filter(None, (source.note, *source.notes))))
+        if scan is not None and scan.problem:
+            notes.append(scan.problem)
+        rows.append(
+            SourceRow(
+                scrub.text(source.name, 300),
+                KINDS.get(source.kind, source.kind.replace("_", " ")),
+                size(source.size),
+                f"{scan.total_lines:,}" if scan is not None else "",
+                _span(times, source.name) if scan is not None else "",
+                scrub.text("; ".join(notes), 400),
+            )
+        )
+    rows.sort(key=lambda row: not row.notes)
+    return rows[:MAX_SOURCES], max(0, len(rows) - MAX_SOURCES)
+
+
+def size(count: int) -> str:
+    """`512 B`, `18.2 KiB`, `1.0 GiB`."""
+    value = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024 or unit == "GiB":
+            return f"{count} B" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return ""
+
+
+def _span(times: pd.DataFrame, name: str) -> str:
+    if name not in times.index or pd.isna(times.loc[name, "min"]):
+        return "no times"
+    first, last = pd.Timestamp(times.loc[name, "min"]), pd.Timestamp(times.loc[name, "max"])
+    if first.date() == last.date():
+        return f"{clock.moment(first)} – {clock.time_of_day(last)}"
+    return f"{clock.moment(first)} – {clock.moment(last)}"

@@ -1,0 +1,116 @@
+"""Rows of the timeline from the table of collectives: what every rank waited in at the end.
+
+A dump holds thousands of operations of which the timeline needs few: of each rank the first
+pending ones (`tells` is `pending`), or, where it has none, the last one it finished (`idle`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from diagnose.parse.clock import offset_between
+
+if TYPE_CHECKING:
+    from diagnose.infer.collective_table import Table
+
+PENDING_SHOWN = 4  # pending operations of one rank
+# Times of dumps are believed without proof where they lie about the printed ones.
+_NEAR = pd.Timedelta(hours=2)
+
+
+def table_rows(table: Table) -> list[dict[str, Any]]:
+    """One row per operation that a rank stood in, in the form of the timeline's other rows."""
+    frame = table.rows
+    if frame.empty:
+        return []
+    state = frame["state"].cat.codes.to_numpy()
+    batch = frame["p2p"].to_numpy() & (frame["op"] == "coalesced").to_numpy()
+    pending = frame[(state < 2) & ~batch]
+    shown = pending.groupby("rank", sort=False).head(PENDING_SHOWN)
+    idle = frame[~frame["rank"].isin(pending["rank"].unique())]
+    last = idle.groupby("rank", sort=False).tail(1)
+    return [
+        *(_row(table, row, "pending") for row in shown.to_dict("records")),
+        *(_row(table, row, "idle") for row in last.to_dict("records")),
+    ]
+
+
+def _row(table: Table, op: Mapping[Any, Any], tells: str) -> dict[str, Any]:
+    group = table.groups[str(op["group"])]
+    rank = int(op["rank"])
+    created = int(op["time_created"])
+    return {
+        "source": table.files[rank],
+        "line": int(op["line"]),
+        "offset": int(op["record"]),
+        "rank": rank,
+        "kind": "collective",
+        "severity": "info",
+        "tells": tells,
+        "group": group.label,
+        "op": str(op["op"]),
+        "seq": int(op["seq"]),
+        "timeout_ms": int(op["timeout_ms"]) if op["timeout_ms"] >= 0 else None,
+        "text": _text(op, group.label, tells),
+        "fields": {"site": str(op["site"])} if op["site"] else {},
+        "ns": created if created > 0 else None,
+        "has_date": True,
+        "has_year": True,
+        "utc_offset_s": 0,
+        "boot": False,
+        "of_table": True,
+    }
+
+
+def _text(op: Mapping[Any, Any], group: str, tells: str) -> str:
+    sizes = op["size_in"] or op["size_out"]
+    what = [str(op["op"]), *(f"[{', '.join(map(str, size))}]" for size in sizes[:2])]
+    what += [str(op["dtype"])] if op["dtype"] else []
+    if op["peer"] >= 0:
+        what.append(f"{'from' if op['op'] == 'recv' else 'to'} rank {op['peer']}")
+    what.append(f"seq {op['seq']} of {group}")
+    what += [f"at {op['site']}"] if op["site"] else []
+    if tells == "idle":
+        return f"nothing pending; the last was {' '.join(what)}"
+    begun = "started" if op["state"] == "started" else "enqueued"
+    return f"{' '.join(what)}: {begun}, not finished"
+
+
+def shift_to_log(frame: pd.DataFrame) -> pd.Series:
+    """Times of all rows, those of the table moved into the zone in which the logs print theirs.
+
+    A watchdog line that "ran for D ms" tells when its operation was enqueued, and the table tells
+    the same in UTC: that proves the zone. Without proof, times far from the printed ones are left
+    out (NaT): nothing can be put in order by them.
+    """
+    own = frame["of_table"].eq(True)
+    times = frame["time"].copy()
+    printed = times[~own].dropna()
+    if not own.any() or printed.empty:
+        return times
+    shift = offset_between(_pairs(frame, own))
+    if shift is not None:
+        times[own] = times[own] + shift
+    else:
+        near = times.between(printed.min() - _NEAR, printed.max() + _NEAR)
+        times[own & ~near] = pd.NaT
+    return times
+
+
+def _pairs(frame: pd.DataFrame, own: pd.Series) -> Sequence[tuple[pd.Timestamp, pd.Timestamp]]:
+    """When an operation was enqueued, by the table and by the watchdog of the same rank."""
+    begun = frame["time"] - pd.to_timedelta(pd.to_numeric(frame["elapsed_ms"]), unit="ms")
+    said = frame[~own & (frame["tells"] == "timeout") & begun.notna()].assign(begun=begun)
+    told = frame[own & (frame["tells"] == "pending") & frame["time"].notna()]
+    by_place = {
+        (int(row.rank), int(row.seq)): row.time
+        for row in told.drop_duplicates(["rank", "seq"]).itertuples()
+    }
+    return [
+        (by_place[int(row.rank), int(row.seq)], row.begun)
+        for row in said.dropna(subset=["rank", "seq"]).itertuples()
+        if (int(row.rank), int(row.seq)) in by_place
+    ]

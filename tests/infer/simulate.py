@@ -1,0 +1,386 @@
+"""Random jobs with one fault, and whether the judge of their dumps is right.
+
+A `World` is drawn from a seed: a layout (data parallel, sharded, tensor × data, pipeline, experts),
+one fault on one rank, and how much of the dumps is left. `python -m tests.infer.simulate` judges a
+few thousand of them and prints how often each kind of fault is found.
+"""
+
+from __future__ import annotations
+
+import pickle
+import random
+import sys
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from diagnose.infer.waitfor import DumpVerdict, judge
+from tests.infer.dump_jobs import (
+    CRASH,
+    DEVICE,
+    HOST,
+    KERNEL,
+    SYNC,
+    WAIT,
+    Call,
+    Groups,
+    Job,
+    of,
+    tables,
+)
+
+Program = list[Call]
+FAULTS = (
+    "stuck_host", "stuck_device", "stuck_kernel", "crashed", "extra", "extra_alike", "skipped",
+    "other_op", "other_size", "swapped", "network",
+)  # fmt: skip
+CALLED = {"extra", "extra_alike", "skipped", "other_op", "other_size"}
+
+
+@dataclass(frozen=True)
+class World:
+    """One job, its fault and what is left of its dumps."""
+
+    seed: int
+    layout: str
+    fault: str
+    culprit: int
+    job: Job
+    dumps: dict[str, bytes]
+    lost: tuple[int, ...]
+    look: str  # what the recorder leaves: whole, pending, ring, gloo
+
+    def __str__(self) -> str:
+        lost = f" lost {self.lost}" if self.lost else ""
+        world = len(self.job.ranks)
+        return f"{self.seed}: {self.layout} {world} {self.fault} of {self.culprit}, {self.look}{lost}"
+
+
+# Layouts: groups and the program of every rank.
+
+
+def _ddp(rng: random.Random) -> tuple[Groups, list[Program]]:
+    world, buckets, every = rng.choice((8, 12, 16, 32, 64)), rng.randint(1, 4), rng.randint(1, 4)
+    step = [Call("0", "all_reduce", 100 + b, 10 + b, later=b % 2 == 0) for b in range(buckets)]
+    program: Program = [Call("0", "broadcast", 7, 5)]
+    for number in range(rng.randint(6, 12)):
+        program += [*step, WAIT]
+        if number % every == every - 1:
+            program += [Call("0", "all_reduce", 1, 30), SYNC]
+    return {"0": ("default_pg", list(range(world)))}, [list(program) for _ in range(world)]
+
+
+def _sharded(rng: random.Random) -> tuple[Groups, list[Program]]:
+    world, layers = rng.choice((8, 16, 32)), rng.randint(2, 4)
+    gather = [Call("0", "_all_gather_base", 50 + n, 10, later=n > 0) for n in range(layers)]
+    scatter = [Call("0", "_reduce_scatter_base", 50 + n, 20, later=True) for n in range(layers)]
+    program: Program = []
+    for _ in range(rng.randint(4, 8)):
+        for call in gather:
+            program += [call, WAIT] if rng.random() < 0.5 else [call]
+        program += [WAIT]
+        for first, second in zip(reversed(gather), reversed(scatter), strict=True):
+            program += [replace(first, line=15), second]
+        program += [WAIT, Call("0", "all_reduce", 1, 30)]
+        program += [SYNC] if rng.random() < 0.7 else []
+    return {"0": ("default_pg", list(range(world)))}, [list(program) for _ in range(world)]
+
+
+def _grid(world: int, kinds: dict[str, Callable[[int], int]]) -> Groups:
+    """The default group, and groups of each kind of the ranks that share a number."""
+    groups: Groups = {"0": ("default_pg", list(range(world)))}
+    for desc, number in kinds.items():
+        for value in sorted({number(rank) for rank in range(world)}):
+            members = [rank for rank in range(world) if number(rank) == value]
+            groups[str(len(groups))] = (desc, members)
+    return groups
+
+
+def _tensor(rng: random.Random) -> tuple[Groups, list[Program]]:
+    width = rng.choice((2, 4, 8))
+    world = width * rng.choice((2, 4, 8))
+    groups = _grid(world, {"TENSOR": lambda r: r // width, "DATA": lambda r: r % width})
+    layers, every = rng.randint(1, 3), rng.randint(1, 4)
+    programs = []
+    steps, overlap = rng.randint(4, 8), rng.random() < 0.5
+    for rank in range(world):
+        tensor, data = of(groups, "TENSOR", rank), of(groups, "DATA", rank)
+        program: Program = [Call("0", "barrier", 1, 3), SYNC]
+        for step in range(steps):
+            for layer in range(layers):
+                program.append(Call(tensor, "all_gather", 16 + layer, 10))
+                program.append(Call(tensor, "reduce_scatter", 32 + layer, 11))
+                program.append(Call(data, "all_reduce", 64 + layer, 12, later=overlap))
+            program += [WAIT, Call(data, "_all_gather_base", 80, 13)]
+            if step % every == every - 1:
+                program += [Call(tensor, "all_reduce", 2, 20), Call("0", "all_reduce", 1, 21), SYNC]
+        programs.append(program)
+    return groups, programs
+
+
+def _pipeline(rng: random.Random) -> tuple[Groups, list[Program]]:
+    width, depth = rng.choice((1, 2, 4)), rng.choice((2, 4))
+    world = width * depth * rng.choice((2, 4))
+    stage = world // depth
+    groups = _grid(
+        world,
+        {
+            "TENSOR": lambda r: r // width,
+            "DATA": lambda r: r // stage * width + r % width,
+            "PIPE": lambda r: r % stage,
+        },
+    )
+    batched, steps, micro = rng.random() < 0.5, rng.randint(2, 4), rng.randint(2, 5)
+    programs = []
+    for rank in range(world):
+        tensor, data, pipe = (of(groups, kind, rank) for kind in ("TENSOR", "DATA", "PIPE"))
+
+        def pass_on(op: str, peer: int, line: int, pipe: str = pipe) -> Call:
+            return Call(pipe, op, 40, line, peer)
+
+        def layer(line: int, tensor: str = tensor) -> Program:
+            twice = [Call(tensor, "all_gather", 16, line), Call(tensor, "reduce_scatter", 16, line)]
+            return twice if width > 1 else []
+
+        build = _one_forward_one_backward if batched else _all_forward
+        program: Program = [Call("0", "barrier", 1, 3), SYNC]
+        for _ in range(steps):
+            program += build(rank, stage, world, micro, pass_on, layer)
+            program += [Call(data, "all_reduce", 64, 50)]
+            program += [Call("0", "all_reduce", 1, 51), SYNC]
+        programs.append(program)
+    return groups, programs
+
+
+def _all_forward(
+    rank: int,
+    stage: int,
+    world: int,
+    micro: int,
+    pass_on: Callable[[str, int, int], Call],
+    layer: Callable[[int], Program],
+) -> Program:
+    """All micro-batches forward, then all backward; plain sends and receives."""
+    program: Program = []
+    before, after = rank - stage, rank + stage
+    for back, source, target in ((0, before, after), (10, after, before)):
+        for _ in range(micro):
+            program += [pass_on("recv", source, 20 + back)] if 0 <= source < world else []
+            program += layer(22 + back)
+            program += [pass_on("send", target, 24 + back)] if 0 <= target < world else []
+    return program
+
+
+def _one_forward_one_backward(
+    rank: int,
+    stage: int,
+    world: int,
+    micro: int,
+    pass_on: Callable[[str, int, int], Call],
+    layer: Callable[[int], Program],
+) -> Program:
+    """One forward, one backward in turn; sends and receives in batches."""
+    before, after = rank - stage, rank + stage
+    first, last = before < 0, after >= world
+    warm = min(micro, (world - 1 - rank) // stage)
+
+    def batch(line: int, *parts: tuple[str, int]) -> Program:
+        calls = tuple(pass_on(op, peer, line) for op, peer in parts if 0 <= peer < world)
+        return [Call(calls[0].group, "coalesced", 0, line, parts=calls)] if calls else []
+
+    program: Program = []
+    for _ in range(warm):
+        program += [*batch(20, ("recv", before)), *layer(22), *batch(24, ("send", after))]
+    if micro > warm:
+        program += batch(20, ("recv", before))
+    for number in range(micro - warm):
+        program += [*layer(22), *batch(26, ("send", after), ("recv", after)), *layer(32)]
+        if number == micro - warm - 1:
+            program += batch(34, ("send", before))
+        else:
+            program += batch(36, ("send", before), ("recv", before))
+    for _ in range(warm):
+        program += [*batch(30, ("recv", after)), *layer(32), *batch(34, ("send", before))]
+    assert first or last or program
+    return program
+
+
+def _experts(rng: random.Random) -> tuple[Groups, list[Program]]:
+    width = rng.choice((2, 4, 8))
+    world = width * rng.choice((2, 4))
+    groups = _grid(world, {"EXPERT": lambda r: r // width, "EXPERT_DATA": lambda r: r % width})
+    steps, layers, uneven = rng.randint(3, 6), rng.randint(1, 3), rng.randrange(1 << 30)
+    programs = []
+    for rank in range(world):
+        tokens = random.Random(uneven + rank)
+        expert, data = of(groups, "EXPERT", rank), of(groups, "EXPERT_DATA", rank)
+        program: Program = []
+        for _ in range(steps):
+            for _ in range(layers):
+                program.append(Call(expert, "all_to_all", tokens.randint(1, 99), 10))
+                program.append(Call(expert, "all_to_all", tokens.randint(1, 99), 11))
+            program.append(Call(data, "all_reduce", 64, 12, later=True))
+            program += [Call("0", "all_reduce", 70, 13, later=True), WAIT]
+            program += [Call("0", "all_reduce", 1, 20), SYNC]
+        programs.append(program)
+    return groups, programs
+
+
+LAYOUTS = {
+    "ddp": _ddp, "sharded": _sharded, "tensor": _tensor, "pipeline": _pipeline,
+    "experts": _experts,
+}  # fmt: skip
+
+
+def _faulty(rng: random.Random, program: Program, fault: str, groups: Groups) -> Program | None:
+    """The culprit's program; None where this one has no place for the fault."""
+    begin = len(program) // 3
+    fits = [
+        n
+        for n in range(begin, len(program) - 4)
+        if not program[n].stop
+        and (fault not in CALLED or (program[n].peer is None and not program[n].parts))
+        and len(groups[program[n].group][1]) > 1
+    ]
+    if not fits:
+        return None
+    at = rng.choice(fits)
+    call, stops = program[at], {"stuck_device": DEVICE, "stuck_kernel": KERNEL, "crashed": CRASH}
+    if fault == "stuck_host":
+        return program[:at] + [HOST]
+    if fault in stops:
+        return program[:at] + [stops[fault]] + program[at:]
+    if fault == "extra":
+        return [*program[:at], Call(call.group, "all_reduce", 3, 99), *program[at:]]
+    if fault == "extra_alike":
+        return [*program[:at], replace(call, line=99), *program[at:]]
+    if fault == "skipped":
+        return program[:at] + program[at + 1 :]
+    if fault == "other_op":
+        return [*program[:at], replace(call, op="broadcast", line=98), *program[at + 1 :]]
+    if fault == "other_size":
+        other = call.op.startswith("all_to_all") or call.op == "barrier"
+        return None if other else [*program[:at], replace(call, size=9999), *program[at + 1 :]]
+    assert fault == "swapped"
+    return _swap(rng, program, begin, groups)
+
+
+def _swap(rng: random.Random, program: Program, begin: int, groups: Groups) -> Program | None:
+    """Two calls one behind the other, of two groups with at least two ranks in common."""
+    pairs = [
+        n
+        for n in range(begin, len(program) - 5)
+        if program[n].group != program[n + 1].group
+        and not (program[n].stop or program[n + 1].stop)
+        and len({*groups[program[n].group][1]} & {*groups[program[n + 1].group][1]}) > 1
+    ]
+    if not pairs:
+        return None
+    at = rng.choice(pairs)
+    return [*program[:at], program[at + 1], program[at], *program[at + 2 :]]
+
+
+def world(seed: int, fault: str | None = None) -> World | None:
+    """The world of a seed; None where the fault does no harm or has no place."""
+    rng = random.Random(seed)
+    fault = fault or rng.choice(FAULTS)
+    look = rng.choice(("whole", "whole", "pending", "ring", "gloo"))
+    layout = rng.choice([*LAYOUTS])
+    groups, programs = LAYOUTS[layout](rng)
+    if look == "gloo":
+        layout = "tensor" if layout == "pipeline" else layout
+        groups, programs = LAYOUTS[layout](rng)
+    size = len(programs)
+    culprit, dead = rng.randrange(size), None
+    if fault == "network":
+        calls = Counter(call.group for call in programs[culprit] if not call.stop)
+        group = rng.choice([n for n in calls if len(groups[n][1]) > 1 and groups[n][0] != "PIPE"])
+        dead = (group, rng.randint(calls[group] // 3 + 1, calls[group]))
+    else:
+        changed = _faulty(rng, programs[culprit], fault, groups)
+        if changed is None:
+            return None
+        programs[culprit] = changed
+    ahead = 1 if look == "gloo" else rng.choice((2, 4, 16, 1000))
+    timing = look != "gloo" and rng.random() < 0.2
+    job = Job(groups, lambda rank: programs[rank], ahead, dead, timing)
+    lost = {culprit} if fault == "crashed" else set()
+    drawn = rng.random()
+    if drawn < 0.5:
+        share = 0.5 if drawn < 0.2 else rng.choice((0.05, 0.1, 0.25))
+        others = [rank for rank in range(size) if rank != culprit or rng.random() < 0.1]
+        lost |= set(rng.sample(others, min(len(others), max(1, int(size * share)))))
+    ring = rng.randint(6, 40) if look == "ring" else None
+    dumps = {}
+    for rank in range(size):
+        if rank not in lost:
+            content = job.content(rank, look == "pending", ring)
+            dumps[f"_dump_{rank}"] = pickle.dumps(_gloo(content) if look == "gloo" else content, 2)
+    hung = any(k.call for r, rank in enumerate(job.ranks) if r not in lost for k in rank.queue)
+    if not hung:
+        return None
+    return World(seed, layout, fault, culprit, job, dumps, tuple(sorted(lost)), look)
+
+
+def _gloo(content: dict[str, Any]) -> dict[str, Any]:
+    """A dump as gloo's recorder leaves it."""
+    entries = [
+        {
+            **entry,
+            "profiling_name": entry["profiling_name"].replace("nccl:", "gloo:"),
+            "state": "scheduled",
+        }
+        for entry in content["entries"]
+    ]
+    config = {"": {"name": "", "desc": "", "ranks": "[]"}}
+    return {**content, "entries": entries, "pg_config": config}
+
+
+def marked(world: World, found: DumpVerdict | None) -> str:
+    """`right`; `open`: no rank where none can be told; `weak`: none though it can; `wrong`."""
+    if found is None:
+        return "weak"
+    if set(found.ranks) - {world.culprit}:
+        return "wrong"
+    if world.fault == "network":
+        return "right" if found.kind == "network" else "open" if world.lost else "kind"
+    if not found.ranks:
+        if found.tie and world.culprit not in found.suspects:
+            return "wrong" if not world.lost else "weak"
+        if world.lost or (world.fault == "stuck_kernel" and found.kind == "network"):
+            return "open"
+        return "right" if world.fault == "swapped" and found.kind == "cycle" else "weak"
+    kinds = {"crashed": "missing", "stuck_kernel": "stuck_device", "swapped": "mismatched"}
+    kind = "mismatched" if world.fault in CALLED else kinds.get(world.fault, world.fault)
+    if world.culprit in world.lost:
+        kind = "missing"
+    return "right" if found.kind == kind else "kind"
+
+
+def main(first: int, count: int, show: str = "") -> None:
+    """Judge `count` worlds from a seed on."""
+    marks: Counter[tuple[str, str, str]] = Counter()
+    for seed in range(first, first + count):
+        drawn = world(seed)
+        if drawn is None:
+            continue
+        found = judge(tables(drawn.dumps.items()))
+        mark = marked(drawn, found)
+        group = "lost" if drawn.lost and drawn.fault != "crashed" else drawn.look
+        marks[drawn.fault, group, mark] += 1
+        if found is not None and found.sure and mark in ("wrong", "kind"):
+            mark = f"SURE-{mark}"
+        if show and show in mark:
+            told = found and (found.kind, found.ranks, found.suspects, found.why[:160])
+            print(f"{mark} {drawn}\n    {told}")
+    for fault in FAULTS:
+        for group in ("whole", "pending", "ring", "gloo", "lost"):
+            told = {m: n for (f, g, m), n in sorted(marks.items()) if (f, g) == (fault, group)}
+            print(f"{fault:14}{group:9}{told}" if told else "", end="\n" if told else "")
+    total = Counter(mark for (_, _, mark) in marks.elements())
+    print(dict(total), f"of {sum(total.values())}")
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:3]), *sys.argv[3:])
