@@ -6,6 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 
 from diagnose.infer.collective_table import Table
 from diagnose.infer.misaligned import shown
@@ -50,7 +51,7 @@ class Standing:
         rank = rows["rank"].to_numpy()
         self._whole = set(np.unique(rank[~open_rows]).tolist()) - table.partial
         self._mixed = set(rows.loc[rows["p2p"], "group"].unique())
-        self._backends = {call.backend for call in table.calls}
+        self.unknown: set[tuple[int, str]] = set()
         self.enqueued = self._frontier()
         self._completed = {
             (int(row.rank), str(row.group)): int(row.completed)
@@ -67,8 +68,9 @@ class Standing:
     def _frontier(self) -> dict[tuple[int, str, bool], int]:
         """(rank, group, p2p) → the last number enqueued.
 
-        The status of a group counts collectives and sends alike, so it only helps where a group
-        has one kind, and only for dumps that list nothing but pending operations or are cut off.
+        The rows tell it, unless the dump lists pending operations only, is cut off, or its ring has
+        lost the last operation of a group. Then the status of the group does; it counts collectives
+        and sends alike, so it only helps where a group has one kind. `unknown` has what is left.
         """
         rows = self.table.rows
         last = rows.groupby([rows["rank"], rows["group"].cat.codes, rows["p2p"]], sort=False)[
@@ -78,16 +80,24 @@ class Standing:
             (int(rank), self._names[code], bool(p2p)): int(seq)
             for (rank, code, p2p), seq in last.items()
         }
+        told = set()
         for row in self.table.frontiers.itertuples():
             rank, group = int(row.rank), str(row.group)
-            if rank in self._whole or self._backends == {"gloo"} or row.enqueued < 0:
-                continue
             for p2p in (False, True):
-                if p2p != (group in self._mixed):
-                    continue
                 key = (rank, group, p2p)
+                if p2p != (group in self._mixed) or (rank in self._whole and key in found):
+                    continue
+                told.add((rank, group))
                 if not p2p or len(self.table.groups[group].members) == 2:
                     found[key] = max(found.get(key, -1), int(row.enqueued))
+        first = rows.groupby("rank")["record"].min()
+        cut = {rank for rank, record in first.items() if record > 0}
+        self.unknown = {
+            (rank, name)
+            for name, group in self.table.groups.items()
+            for rank in group.members
+            if rank in cut and (rank, name) not in told and (rank, name, False) not in found
+        }
         return found
 
     def _pending(self, places: np.ndarray[tuple[int], np.dtype[np.intp]]) -> dict[int, list[Op]]:
@@ -127,7 +137,9 @@ class Standing:
         return [
             rank
             for rank in self.members(group)
-            if rank in self.table.files and self.enqueued.get((rank, group, False), -1) < seq
+            if rank in self.table.files
+            and self.enqueued.get((rank, group, False), -1) < seq
+            and (rank, group) not in self.unknown
         ]
 
     def completed(self, rank: int, group: str, seq: int) -> bool:
@@ -165,14 +177,21 @@ class Standing:
 
     def described(self, op: Op) -> str:
         """An operation for a report."""
-        group = self.table.groups[op.group].label
-        text = f"{shown(self.table.calls[op.call])}{_peer(op)} seq {op.seq} of {group}"
+        group, towards = self.table.groups[op.group].label, _towards(op.op, op.peer)
+        text = f"{shown(self.table.calls[op.call])}{towards} seq {op.seq} of {group}"
         return f"{text} at {op.site}" if op.site else text
+
+    def called(self, row: pd.Series) -> str:
+        """The call of a row of the table, for a report."""
+        group, peer = self.table.groups[row["group"]].label, int(row["peer"])
+        text = f"{row['op']}{_towards(row['op'], peer)} seq {row['seq']} of {group}"
+        return f"{text} at {row['site']}" if row["site"] else text
 
     def brief(self, op: Op) -> str:
         """An operation in few words: for an edge of the graph."""
-        return f"{op.op}{_peer(op)} seq {op.seq} of {self.table.groups[op.group].label}"
+        group = self.table.groups[op.group].label
+        return f"{op.op}{_towards(op.op, op.peer)} seq {op.seq} of {group}"
 
 
-def _peer(op: Op) -> str:
-    return {"send": f" to rank {op.peer}", "recv": f" from rank {op.peer}"}.get(op.op, "")
+def _towards(op: str, peer: int) -> str:
+    return {"send": f" to rank {peer}", "recv": f" from rank {peer}"}.get(op, "")

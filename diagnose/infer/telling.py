@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from diagnose.infer.dump_verdict import DumpVerdict, Kind, Role, Sign, ranges
 from diagnose.infer.misaligned import Mismatch
+from diagnose.infer.order import Stray
 from diagnose.infer.standing import Op, Standing, Unit
 from diagnose.infer.waitgraph import Graph
 
@@ -102,6 +103,28 @@ def differing(standing: Standing, mismatch: Mismatch) -> DumpVerdict:
         mismatch.tie,
         mismatch.odd if mismatch.tie else (),
         not mismatch.tie and not mismatch.note,
+    )
+
+
+def astray(standing: Standing, graph: Graph, lone: list[Stray]) -> DumpVerdict:
+    """Ranks that left the way of the others."""
+    found = blamed(standing, graph, "mismatched", [stray.rank for stray in lone])
+    rows, signs = standing.table.rows, []
+    for stray in lone[: 2 * SHOWN]:
+        before, own, usual = (
+            standing.called(rows.iloc[place]) for place in (stray.before, stray.own, stray.usual)
+        )
+        text = (
+            f"rank {stray.rank} called {own} after {before}, where {stray.votes} other ranks "
+            f"called {usual}"
+        )
+        line = int(rows["line"].iloc[stray.own])
+        signs.append(Sign(standing.table.files[stray.rank], line, stray.rank, text))
+    return replace(
+        found,
+        why="; ".join(one.text for one in signs[:SHOWN]),
+        evidence=(*signs, *found.evidence),
+        sure=True,
     )
 
 

@@ -19,7 +19,8 @@ from diagnose.infer import telling, waitgraph
 from diagnose.infer.collective_table import Table
 from diagnose.infer.dump_verdict import DumpVerdict, Kind, Sign, ranges
 from diagnose.infer.misaligned import Streams
-from diagnose.infer.standing import Standing, Unit
+from diagnose.infer.order import strays
+from diagnose.infer.standing import Standing
 from diagnose.infer.telling import SHOWN, sign
 from diagnose.infer.waitgraph import Graph
 
@@ -33,13 +34,19 @@ def judge(table: Table) -> DumpVerdict | None:
         return None
     streams = Streams(table)
     graph = waitgraph.build(standing)
-    mismatches = streams.mismatches()
-    found = (
-        telling.differing(standing, mismatches[0])
-        if mismatches
-        else _blame(standing, streams, graph)
-    )
+    found = _unequal(standing, streams, graph) or _blame(standing, streams, graph)
     return telling.finished(standing, graph, found)
+
+
+def _unequal(standing: Standing, streams: Streams, graph: Graph) -> DumpVerdict | None:
+    """Ranks that called something else than their group, or at another place of the program."""
+    mismatches = streams.mismatches()
+    if mismatches and not mismatches[0].tie:
+        return telling.differing(standing, mismatches[0])
+    lone = strays(standing.table)
+    if lone and len(lone) * 2 < len(standing.ranks):
+        return telling.astray(standing, graph, lone)
+    return telling.differing(standing, mismatches[0]) if mismatches else None
 
 
 def _blame(standing: Standing, streams: Streams, graph: Graph) -> DumpVerdict:
@@ -73,16 +80,30 @@ def _blame(standing: Standing, streams: Streams, graph: Graph) -> DumpVerdict:
         found = telling.blamed(standing, graph, kind, sorted(idle + device), notes)
         return replace(found, sure=True)
     if cycles:
-        part = min(cycles)
-        return _out_of_step(standing, streams, graph, part) or telling.cycle(standing, graph, part)
+        return telling.cycle(standing, graph, min(cycles))
     if lost:
         quiet = [rank for rank in standing.ranks if rank not in standing.pending]
         if quiet and len(quiet) < len(standing.pending):
             # Whoever waits for these left no dump, yet all others wait and they do not.
             notes = [f"{ranges(lost)} left no dump, so that nobody is seen to wait for the culprit"]
             return telling.blamed(standing, graph, "stuck_host", quiet, notes)
-        return _unlike(standing, streams, graph) or telling.blamed(standing, graph, "missing", lost)
+        return _unlike(standing, streams, graph) or _missing(standing, graph, lost)
     return telling.network(standing, graph)
+
+
+def _missing(standing: Standing, graph: Graph, lost: list[int]) -> DumpVerdict:
+    """Ranks without a dump that hold up the others: culprits when each one alone explains a wait.
+
+    Dumps get lost for other reasons too. Where several ranks left none and not each of them is the
+    only one that an operation waits for, any of them may be the culprit.
+    """
+    unseen = [rank for rank in range(standing.table.world) if rank not in standing.table.files]
+    alone = {next(iter(ends)) for ends in graph.edges.values() if len(ends) == 1}
+    found = telling.blamed(standing, graph, "missing", lost)
+    if set(unseen) <= alone:
+        return found
+    why = f"{found.why}; which of them is to blame the other dumps do not tell"
+    return replace(found, ranks=(), tie=True, suspects=tuple(sorted(lost)), why=why)
 
 
 def _alone(
@@ -114,41 +135,6 @@ def _alone(
                 told = sign(standing, rank, text)
                 return replace(found, why=text, evidence=(told, *found.evidence))
     return None
-
-
-def _out_of_step(
-    standing: Standing, streams: Streams, graph: Graph, part: list[int]
-) -> DumpVerdict | None:
-    """A cycle that closes because a few ranks went on to something else than their group.
-
-    Of every collective that some have joined and others not, the smaller side is odd; the most
-    lopsided one tells. Even sides leave it a cycle.
-    """
-    ratios: list[tuple[float, Unit, list[int]]] = []
-    for unit in {graph.waits[rank][0].unit for rank in part if rank in graph.waits}:
-        joined, absent = telling.members(standing, unit)
-        few, many = sorted((joined, absent), key=len)
-        if not unit[1] and few and len(many) >= 2 * len(few):
-            ratios.append((len(many) / len(few), unit, list(few)))
-    if not ratios:
-        return None
-    best = max(ratio for ratio, _, _ in ratios)
-    odd = min(few for ratio, _, few in ratios if ratio == best)
-    blamed = {tuple(few) for ratio, _, few in ratios if ratio == best}
-    if len(blamed) > 1:
-        return None
-    groups = sorted({unit[0] for _, unit, _ in ratios} | {graph.waits[r][0].group for r in odd})
-    said: dict[int, str] = {}
-    for rank in odd[:SHOWN]:
-        for group in groups:
-            others = [r for r in standing.members(group) if r not in odd]
-            text = streams.shift(group, rank, others) if rank in standing.members(group) else None
-            said.update({rank: text} if text else {})
-    found = telling.blamed(standing, graph, "mismatched", odd)
-    went = [f"rank {r} went on to {standing.described(graph.waits[r][0])}" for r in odd[:SHOWN]]
-    why = "; ".join([*said.values()] or [*went, found.why])
-    told = [sign(standing, rank, text) for rank, text in said.items()]
-    return replace(found, why=why, evidence=(*told, *found.evidence))
 
 
 def _unlike(standing: Standing, streams: Streams, graph: Graph) -> DumpVerdict | None:

@@ -227,8 +227,8 @@ def _columns(content: Any, name: str, partial: bool) -> Dump:
         state, retired, created, site, _numbers(entries, "timeout_ms"),
         pgs, calls, sites, config, partial=partial,
     )  # fmt: skip
-    _close_batches(dump)
     dump.status = _status(top.get("pg_status"), _names_of_ids(entries, dump, config, top))
+    _close_batches(dump)
     return dump
 
 
@@ -417,20 +417,31 @@ def _version(found: Any) -> tuple[int, int] | None:
 def _close_batches(dump: Dump) -> None:
     """Members of a coalesced batch get the state of the batch: torch never updates their own.
 
-    The batch is recorded last, as `coalesced`, with the group and number of its members.
+    The batch is recorded last, as `coalesced`, with the group and number of its members. A dump of
+    pending operations leaves out batches that completed, but not their members.
     """
     batch = np.array([call.op == "coalesced" for call in dump.calls], bool)
-    if not batch.any():
-        return
-    rows = np.flatnonzero(batch[dump.call])
+    is_batch = batch[dump.call] if len(dump) else np.zeros(0, bool)
     keys = ((dump.pg.astype(np.int64) << 1 | dump.p2p) << 44) + dump.seq
-    order = np.argsort(keys[rows], kind="stable")
-    ordered = keys[rows][order]
-    place = np.minimum(np.searchsorted(ordered, keys), len(ordered) - 1)
-    member = ordered[place] == keys
-    last = rows[order][place[member]]
-    dump.state[member] = dump.state[last]
-    dump.retired[member] = dump.retired[last]
+    rows = np.flatnonzero(is_batch)
+    member = np.zeros(len(dump), bool)
+    if len(rows):
+        order = np.argsort(keys[rows], kind="stable")
+        ordered = keys[rows][order]
+        place = np.minimum(np.searchsorted(ordered, keys), len(ordered) - 1)
+        member = ordered[place] == keys
+        last = rows[order][place[member]]
+        dump.state[member] = dump.state[last]
+        dump.retired[member] = dump.retired[last]
+    lone = dump.p2p & ~member
+    if not lone.any() or (dump.state == COMPLETED).any():
+        return
+    _, first, number = np.unique(keys, return_index=True, return_counts=True)
+    batched = {*dump.pg[rows].tolist(), *dump.pg[first[number > 1]].tolist()}
+    for pg in batched:
+        status = dump.status.get(dump.pgs[pg][0], Status(-1, -1, -1))
+        going_on = (dump.seq > status.completed) & (dump.seq <= status.enqueued)
+        dump.state[lone & (dump.pg == pg) & ~going_on] = COMPLETED
 
 
 def _names_of_ids(

@@ -12,7 +12,9 @@ from functools import lru_cache
 from diagnose.parse.who import Prefix
 
 # Families that may stand left of a launcher's own label; anything else means we are inside.
-OUTER = frozenset({"cri", "docker", "json", "iso", "kubectl", "stern", "pdsh", "journal", "syslog"})
+OUTER = frozenset(
+    {"cri", "docker", "json", "iso", "kubectl", "stern", "compose", "pdsh", "journal", "syslog"}
+)
 
 _LABEL = re.compile(r"(?:P(\d{1,4}) +| {0,6})(\d{1,6}):(?: |\Z)")
 # Horovod's stall report lists tensors per rank, "6: [horovod_allreduce.0, ...]"; also "0: [1, 2]".
@@ -34,6 +36,7 @@ _STERN = re.compile(
     r" (?:(?:pytorch|tensorflow|mpi|main|trainer|training|train|worker|master|launcher|ray-worker"
     r"|ray-head|app|node) (?! )|[a-z0-9][a-z0-9\-]{0,62} (?=\[|\d{4}-\d\d-\d\dT))"
 )
+_COMPOSE = re.compile(r"([a-z0-9][\w.\-]{0,62}[-_]\d{1,4}) {2,64}\| ")
 _RAY = re.compile(
     r"\(([^()\n]{0,120}(?:\([^()\n]{0,80}\)[^()\n]{0,40})?)\bpid=(\w{1,40})"
     r"(?:, ip=([\w.:\-]{1,64}))?\)(?: |\Z)"
@@ -202,6 +205,16 @@ def stern(line: str, at: int, prefix: Prefix) -> int:
         return -1
     prefix.host = found[1]
     prefix.names.append("stern")
+    return found.end()
+
+
+def compose(line: str, at: int, prefix: Prefix) -> int:
+    """`train-worker-1  | ` of `docker compose logs`: service and replica, padded to one width."""
+    found = _COMPOSE.match(line, at) if not prefix.names else None
+    if found is None:
+        return -1
+    prefix.host = found[1]
+    prefix.names.append("compose")
     return found.end()
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection
 
 from diagnose.parse.json_prefixes import json_line
 from diagnose.parse.launcher_prefixes import (
+    compose,
     host_pid,
     hydra,
     kubectl,
@@ -153,7 +154,7 @@ def _word(line: str, at: int, first: str, prefix: Prefix, hosts: Collection[str]
     if end < 0 and first.islower() and not prefix.names:
         end = facility(line, at, prefix)
         if end < 0:
-            end = stern(line, at, prefix)
+            end = max(stern(line, at, prefix), compose(line, at, prefix))
     return end
 
 

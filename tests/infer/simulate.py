@@ -54,7 +54,9 @@ class World:
     def __str__(self) -> str:
         lost = f" lost {self.lost}" if self.lost else ""
         world = len(self.job.ranks)
-        return f"{self.seed}: {self.layout} {world} {self.fault} of {self.culprit}, {self.look}{lost}"
+        return (
+            f"{self.seed}: {self.layout} {world} {self.fault} of {self.culprit}, {self.look}{lost}"
+        )
 
 
 # Layouts: groups and the program of every rank.
@@ -338,19 +340,23 @@ def _gloo(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def marked(world: World, found: DumpVerdict | None) -> str:
-    """`right`; `open`: no rank where none can be told; `weak`: none though it can; `wrong`."""
+    """How good a verdict is.
+
+    `right`; `open`: no rank is named, where the dumps that are left do not tell; `likely`: the only
+    rank without a dump is named, which nobody could tell from a crash; `kind`: the rank is right but
+    not the kind; `missed`; `wrong`: another rank is named.
+    """
     if found is None:
-        return "weak"
+        return "missed"
     if set(found.ranks) - {world.culprit}:
-        return "wrong"
-    if world.fault == "network":
-        return "right" if found.kind == "network" else "open" if world.lost else "kind"
+        likely = found.kind == "missing" and not found.sure and set(found.ranks) == {*world.lost}
+        return "likely" if likely else "wrong"
     if not found.ranks:
-        if found.tie and world.culprit not in found.suspects:
-            return "wrong" if not world.lost else "weak"
-        if world.lost or (world.fault == "stuck_kernel" and found.kind == "network"):
-            return "open"
-        return "right" if world.fault == "swapped" and found.kind == "cycle" else "weak"
+        exact = "network" if world.fault in ("network", "stuck_kernel") else "cycle"
+        if found.kind == exact and world.fault in ("network", "stuck_kernel", "swapped"):
+            return "right"
+        pair = world.look == "pending" and found.tie and world.culprit in found.suspects
+        return "open" if world.lost or pair else "missed"
     kinds = {"crashed": "missing", "stuck_kernel": "stuck_device", "swapped": "mismatched"}
     kind = "mismatched" if world.fault in CALLED else kinds.get(world.fault, world.fault)
     if world.culprit in world.lost:

@@ -70,6 +70,10 @@ from .said import MS, NS, said, stamp
         ("web-5d4f8c7b9-x2x4z proxy 2024-05-01T10:00:00Z x", "x",
          {"host": "web-5d4f8c7b9-x2x4z", "stamp": stamp("2024-05-01 10:00:00", offset=0),
           "names": ["stern", "iso"]}),
+        ("train-worker-1  | [rank3]: x", "x",
+         {"host": "train-worker-1", "rank": 3, "names": ["compose", "rank"]}),
+        ("worker_2   | x", "x", {"host": "worker_2", "names": ["compose"]}),
+        ("loss_2 | x", "loss_2 | x", {}),
         # Ray and vLLM
         ("(WorkerDict pid=6902, ip=10.0.0.2) x [repeated 7x across cluster]", "x",
          {"actor": "WorkerDict", "pid": 6902, "host": "10.0.0.2", "repeated": 7,

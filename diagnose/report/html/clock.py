@@ -39,12 +39,22 @@ def time_of_day(stamp: pd.Timestamp) -> str:
     return f"{text}.{thousandths:03d}" if thousandths else text
 
 
-def moment(time: Any) -> str:
-    """`2 June 2026, 08:15:11` of a timestamp or an ISO text; empty where there is none."""
-    stamp = parse(time) if isinstance(time, str) or time is None else time
-    if stamp is None or pd.isna(stamp):
+def moment(time: Any, beside: Any = None) -> str:
+    """`2 June 2026, 08:15:11` of a timestamp or an ISO text; empty where there is none.
+
+    Without the date when it is that of `beside`, which stands next to it.
+    """
+    stamp, other = _stamp(time), _stamp(beside)
+    if stamp is None:
         return ""
+    if other is not None and other.date() == stamp.date():
+        return time_of_day(stamp)
     return f"{date(stamp)}, {time_of_day(stamp)}"
+
+
+def _stamp(time: Any) -> pd.Timestamp | None:
+    stamp = parse(time) if isinstance(time, str) or time is None else time
+    return None if stamp is None or pd.isna(stamp) else pd.Timestamp(stamp)
 
 
 def duration(seconds: float) -> str:
@@ -61,5 +71,7 @@ def duration(seconds: float) -> str:
 
 
 def hours(value: float) -> str:
-    """GPU-hours for people: `1.5`, `38`, `12,400`."""
+    """GPU-hours for people: `less than 0.1`, `1.5`, `38`, `12,400`."""
+    if value < 0.1:
+        return "less than 0.1"
     return f"{value:.1f}" if value < 10 else f"{value:,.0f}"

@@ -43,12 +43,31 @@ def prepare(job: Job) -> Events:
     )
 
 
+def _by_bar(rows: pd.DataFrame, times: pd.Series) -> pd.Series:
+    """Times of the bars without one: so much after their first line as the bar has run since."""
+    bars = rows["time"].isna() & rows["elapsed_ms"].notna() & (rows["kind"] == "progress")
+    if not bars.any():
+        return times
+    keys = [rows.loc[bars, name] for name in ("source", "signature")]
+    ran = rows.loc[bars, "elapsed_ms"].astype("int64")
+    since = ran - ran.groupby(keys, observed=True).transform("first")
+    begin = times[bars].groupby(keys, observed=True).transform("first")
+    later = rows["time"].groupby(rows["source"], observed=True).bfill()[bars]
+    placed = begin + pd.to_timedelta(since.clip(lower=0), unit="ms")
+    placed = placed.where(later.isna() | (placed <= later), later)
+    return times.where(~bars, placed.reindex(times.index))
+
+
 def _running(frame: pd.DataFrame) -> pd.Series:
-    """The clock of each source, made to run forward and never to pause."""
+    """The clock of each source, made to run forward and never to pause.
+
+    A progress bar tells how long it has run: where its lines have no time, that tells their place.
+    """
     inside = frame.sort_values(["source", "line"], kind="stable")
     source = inside["source"]
     times = inside["time"].groupby(source, observed=True).cummax()
     times = times.groupby(source, observed=True).ffill()
     times = times.groupby(source, observed=True).bfill()
+    times = _by_bar(inside, times)
     whole = times.astype("datetime64[ms]").astype("int64").astype("Int64")
     return whole.mask(times.isna()).reindex(frame.index)

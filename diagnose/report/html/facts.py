@@ -17,7 +17,7 @@ from diagnose.report.html.scrub import Scrub
 MAX_VALUES = 8  # of one fact
 MAX_FACTS = 200
 _CAPTURE = re.compile(r"\{(\w+)\}")
-# These differ from rank to rank in every job, or say who a rank is rather than how it is set up.
+# These say who a rank is rather than how it is set up.
 _OWN = frozenset({"rank", "local_rank", "pid", "world_size"})
 _GROUPS = {"version": "Version", "setting": "Setting"}
 
@@ -89,16 +89,16 @@ def _fact(name: str, items: list[tuple[str, pd.DataFrame]], scrub: Scrub) -> Job
 
 
 def _differs(groups: list[pd.DataFrame]) -> bool:
-    """Whether some rank (or host, where no rank is named) says one value and another only another.
+    """Whether each rank (or host, where no rank is named) says one value, but not all the same.
 
-    One process that reports several values, say of nested settings, does not disagree.
+    A process that reports several values, say of nested settings, disagrees with nobody.
     """
     if len(groups) < 2:
         return False
     for column in ("rank", "host"):
-        said = [frozenset(rows[column].dropna().unique()) for rows in groups]
+        said = [set(rows[column].dropna().unique()) for rows in groups]
         if all(said):
-            return len(set(said)) > 1
+            return sum(map(len, said)) == len(set.union(*said))
     return False
 
 

@@ -79,6 +79,7 @@ def findings(events: Events, catalog: Catalog, scrub: Scrub) -> Findings:
     rows = rows[rows["signature"].notna()]
     entries = {entry.id: entry for entry in catalog.signatures}
     items: list[Finding] = []
+    begin = rows["time"].min()
     places = pd.DataFrame({"finding": -1, "variant": -1}, index=rows.index)
     order = rows["signature"].astype(object)
     for id_, mine in rows.groupby(order, sort=False):
@@ -99,7 +100,7 @@ def findings(events: Events, catalog: Catalog, scrub: Scrub) -> Findings:
                 role=ROLES.get(role, role),
                 cause=scrub.text(entry.cause) if entry else "",
                 at=None if at.empty else int(at.min()),
-                time=_time(mine),
+                time=_time(mine, begin),
                 who=scrub.text(who(mine)),
                 count=len(mine),
                 variants=[
@@ -146,9 +147,9 @@ def _variant(rows: pd.DataFrame, scrub: Scrub) -> Variant:
     )
 
 
-def _time(rows: pd.DataFrame) -> str:
-    times = rows["time"].dropna()
-    return "" if times.empty else clock.moment(times.min())
+def _time(rows: pd.DataFrame, begin: pd.Timestamp) -> str:
+    """When it was said first; the date only if it is not that of the job's begin."""
+    return clock.moment(rows["time"].min(), begin)
 
 
 def counts(items: Iterable[Finding]) -> list[tuple[str, int]]:

@@ -72,6 +72,4 @@ def _span(times: pd.DataFrame, name: str) -> str:
     if name not in times.index or pd.isna(times.loc[name, "min"]):
         return "no times"
     first, last = pd.Timestamp(times.loc[name, "min"]), pd.Timestamp(times.loc[name, "max"])
-    if first.date() == last.date():
-        return f"{clock.moment(first)} – {clock.time_of_day(last)}"
-    return f"{clock.moment(first)} – {clock.moment(last)}"
+    return f"{clock.moment(first)} – {clock.moment(last, first)}"

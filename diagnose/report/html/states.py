@@ -35,6 +35,8 @@ def states(job: Job, diagnosis: Diagnosis) -> dict[int, str]:
     if "exit" in job.ranks:
         for rank, code in job.ranks["exit"].dropna().items():
             found[int(rank)] = "ended" if int(code) else "done"
+    waited = job.timeline.loc[(job.timeline["tells"] == "timeout").fillna(False), "rank"]
+    _set(found, (int(rank) for rank in waited.dropna().unique()), "waiting")
     if diagnosis.collective:
         _set(found, diagnosis.collective.joined, "waiting")
         _set(found, diagnosis.collective.missing, "missing")

@@ -39,7 +39,7 @@ class Standstill:
     """
 
     seconds: float
-    end: str
+    end: pd.Timestamp
     ranks: int | None
 
     @property
@@ -70,7 +70,7 @@ def standstill(diagnosis: Diagnosis, events: Events) -> Standstill | None:
     if not 0 < seconds < _YEAR_S:
         return None
     ranks = diagnosis.job.world_size or len(diagnosis.job.ranks_seen) or None
-    return Standstill(seconds, clock.moment(end), ranks)
+    return Standstill(seconds, end, ranks)
 
 
 def facts(diagnosis: Diagnosis, still: Standstill | None) -> list[Fact]:
@@ -83,7 +83,7 @@ def facts(diagnosis: Diagnosis, still: Standstill | None) -> list[Fact]:
     elif bad:
         found.append(Fact("To blame", "Not known", "The evidence does not name a rank or host."))
     if diagnosis.onset.time:
-        began = clock.moment(diagnosis.onset.time)
+        began = clock.moment(_whole(diagnosis.onset.time))
         found.append(Fact("Began", began, _sentence(diagnosis.onset.why)))
     elif bad:
         found.append(Fact("Began", "Not known", _sentence(diagnosis.onset.why)))
@@ -93,7 +93,8 @@ def facts(diagnosis: Diagnosis, still: Standstill | None) -> list[Fact]:
             Fact(
                 "Stood still" if hung else "From there to the end",
                 clock.duration(still.seconds),
-                f"Until the last line of the failure, {still.end}.",
+                "Until the last line of the failure, "
+                f"{clock.moment(_whole(still.end), diagnosis.onset.time)}.",
             )
         )
         if still.gpu_hours is not None:
@@ -120,6 +121,12 @@ def facts(diagnosis: Diagnosis, still: Standstill | None) -> list[Fact]:
             short, _, rest = answer.partition(", ")
         found.append(Fact("Longer timeout", short, _sentence(rest)))
     return found
+
+
+def _whole(time: str | pd.Timestamp) -> pd.Timestamp | None:
+    """The second of a time: more would only look exact."""
+    stamp = clock.parse(time) if isinstance(time, str) else time
+    return None if stamp is None else stamp.floor("s")
 
 
 def _sentence(text: str) -> str:

@@ -98,4 +98,4 @@ def collect(board: Board, folder: Path, silent: frozenset[int]) -> None:
             time.sleep(POLL_S)
         if all(file.exists() for file in wanted) and board.beats() == now:
             return
-    raise TimeoutError(f"no dumps: beats {list(board.beats())}, {sorted(os.listdir(folder))}")
+    raise TimeoutError(f"no dumps: beats {list(board.beats())}, {[*map(str, folder.iterdir())]}")

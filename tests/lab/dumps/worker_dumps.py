@@ -40,10 +40,12 @@ class Rank:
         self.rank = rank
         self.board = Board(folder, plan.world)
         self.odd = rank in plan.culprits
+        self.timeout = datetime.timedelta(seconds=plan.timeout)
+        self.parent = os.getppid()
 
     def run(self) -> None:
         threading.Thread(target=self.dumper, daemon=True).start()
-        dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=self.plan.timeout))
+        dist.init_process_group("gloo", timeout=self.timeout)
         if self.plan.shape == "grid":
             self.train()
         else:
@@ -52,10 +54,12 @@ class Rank:
             print("Training completed.", flush=True)
 
     def dumper(self) -> None:
-        """Dump in all ways whenever the launcher asks."""
+        """Dump in all ways whenever the launcher asks; end the rank when the launcher is gone."""
         seen = 0
         while True:
             time.sleep(POLL_S)
+            if os.getppid() != self.parent:
+                os._exit(1)
             request = self.board.request
             if request == seen:
                 continue
@@ -89,8 +93,11 @@ class Rank:
 
     def group(self, kind: str, members: Iterable[Iterable[int]]) -> dist.ProcessGroup:
         """The one group of a kind this rank is in; all ranks make all groups."""
-        made = [(ranks, dist.new_group(ranks, group_desc=kind)) for ranks in map(list, members)]
+        made = [(ranks, self.new(ranks, kind)) for ranks in map(list, members)]
         return next(group for ranks, group in made if self.rank in ranks)
+
+    def new(self, ranks: list[int], kind: str) -> dist.ProcessGroup:
+        return dist.new_group(ranks, timeout=self.timeout, group_desc=kind)
 
     def train(self) -> None:
         """Tensor groups of neighbours, data groups across them, at every 2nd step all ranks."""
@@ -133,7 +140,7 @@ class Rank:
         """Stages of two replicas; neighbours talk over groups of two, as gloo records no sends."""
         world = self.plan.world
         ends = [[first, first + 2] for first in range(world - 2)]
-        links = {tuple(pair): dist.new_group(pair, group_desc="PIPELINE_LINK") for pair in ends}
+        links = {tuple(pair): self.new(pair, "PIPELINE_LINK") for pair in ends}
         data = self.group("DATA_PARALLEL_GROUP", ([n, n + 1] for n in range(0, world, 2)))
         above = links.get((self.rank - 2, self.rank))
         below = links.get((self.rank, self.rank + 2))
@@ -162,12 +169,14 @@ class Rank:
 
 def one_rank(plan: Plan, folder: Path, rank: int) -> None:
     """Run a rank. In a job of long timeout it stays at its end, like one whose teardown hangs."""
+    job = Rank(plan, folder, rank)
     try:
-        Rank(plan, folder, rank).run()
+        job.run()
     except RuntimeError:
-        traceback.print_exc()
+        job.beat()  # gloo records what failed as finished: dumps from now on tell another story
         if plan.timeout < LONG:
             raise
+        traceback.print_exc()
     if plan.timeout == LONG:
         time.sleep(LONG)
 

@@ -1,0 +1,156 @@
+"""Ranks that went another way through the program than the ranks that had gone with them so far.
+
+Ranks of one role make the same calls in the same order over all their groups: with tensor and data
+groups, call 9 of the one comes between calls 4 and 5 of the other on every rank. A rank whose next
+call differs from that of the others though the calls before it were the same has skipped one, made
+an extra one, or swapped two, even where all calls look alike. Numbers are compared, not sizes, so
+that it also shows in groups of two, where no majority is to be had.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from diagnose.infer.collective_table import Table
+from diagnose.parse.flight_recorder import COMPLETED
+
+_BEFORE = 4  # calls that must be the same before one that differs
+_ASKED = 8  # ranks of the majority that are looked at
+_Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Stray:
+    """A rank that left the way of the others.
+
+    `before`, `own` and `usual` are rows of the table: the call before, its own next one and that of
+    the `votes` other ranks.
+    """
+
+    rank: int
+    before: int
+    own: int
+    usual: int
+    votes: int
+
+
+def strays(table: Table) -> list[Stray]:
+    """Ranks that left the way of the others and did not come back before the job stood still.
+
+    A harmless difference (two calls swapped that can pass each other) ends with the ranks in step
+    again; one that stopped the job is followed by nothing they have in common, or by an operation
+    that never ended.
+    """
+    ways = _Ways(table)
+    if len(ways.rank) < 2:
+        return []
+    rank, token = ways.rank, ways.token
+    context, whole = _contexts(rank, token)
+    follows = np.flatnonzero((rank[1:] == rank[:-1]) & whole[:-1])
+    _, way = np.unique(context[follows], return_inverse=True)
+    _, turn = np.unique(_mixed(context[follows]) ^ token[follows + 1], return_inverse=True)
+    went = np.bincount(turn)[turn]
+    best = np.zeros(way.max(initial=-1) + 1, np.int64)
+    np.maximum.at(best, way, went)
+    shared = np.bincount(way)[way] > 1
+    last = np.full(int(rank.max()) + 1, -1, np.int64)
+    np.maximum.at(last, rank[follows[shared]], follows[shared])
+    odd = np.flatnonzero((best[way] >= 2) & (2 * went <= best[way]))
+    lasting = ways.open[follows[odd] + 1] | (last[rank[follows[odd]]] == follows[odd])
+    found: dict[int, Stray] = {}
+    for step in odd[lasting].tolist():
+        here = int(follows[step])
+        others = follows[(way == way[step]) & (went == best[way[step]])][:_ASKED]
+        fellow = next((there for there in others.tolist() if ways.alike(here, there)), None)
+        who = int(rank[here])
+        if fellow is not None and who not in found:
+            before, own, usual = (int(ways.place[at]) for at in (here, here + 1, fellow + 1))
+            found[who] = Stray(who, before, own, usual, int(best[way[step]]))
+    return [found[who] for who in sorted(found)]
+
+
+class _Ways:
+    """The calls of all ranks one behind the other; a batch is one call.
+
+    `token` is equal for the same call of the program on ranks of one role: the kind of the group
+    and the number of the call in it. `place` is the row of the table.
+    """
+
+    def __init__(self, table: Table) -> None:
+        rows = table.rows
+        rank = rows["rank"].to_numpy().astype(np.int64)
+        group = rows["group"].cat.codes.to_numpy().astype(np.int64)
+        pairs, inverse = np.unique(rank * len(table.groups) + group, return_inverse=True)
+        kind = _kinds(table, pairs)[inverse] << 1 | rows["p2p"].to_numpy()
+        token = _mixed(kind << 44 | rows["seq"].to_numpy())
+        first = np.append(True, (token[1:] != token[:-1]) | (rank[1:] != rank[:-1]))
+        self.place = np.flatnonzero(first[: len(token)])
+        self.rank, self.token, self.kind = rank[self.place], token[self.place], kind[self.place]
+        self.open = (rows["state"].cat.codes.to_numpy() < COMPLETED)[self.place]
+
+    def alike(self, here: int, there: int) -> bool:
+        """Whether two ranks went one way until they parted, as far as both dumps go back.
+
+        On it they must have made calls of both the kinds in which they now differ.
+        """
+        count = 1 + min(
+            here - np.searchsorted(self.rank, self.rank[here]),
+            there - np.searchsorted(self.rank, self.rank[there]),
+        )
+        mine, theirs = slice(here + 1 - count, here + 1), slice(there + 1 - count, there + 1)
+        made = self.kind[mine]
+        return bool(
+            (self.token[mine] == self.token[theirs]).all()
+            and (made == self.kind[here + 1]).any()
+            and (made == self.kind[there + 1]).any()
+        )
+
+
+def _kinds(table: Table, pairs: _Ints) -> _Ints:
+    """A number for the kind of group and the role of the rank in it, of every (rank, group).
+
+    Groups of one description are told apart by the order of their names. The role is the place in
+    the groups that send and receive: each stage of a pipeline has a program of its own.
+    """
+    whole = {group.key for group in table.groups.values() if len(group.members) == table.world}
+    sending = set(table.rows.loc[table.rows["p2p"], "group"].unique())
+    places: dict[int, list[tuple[str, int]]] = defaultdict(list)
+    for key in sorted(sending - whole) or sorted(sending):
+        for place, rank in enumerate(table.groups[key].members):
+            places[rank].append((table.groups[key].desc, place))
+    own: dict[int, list[tuple[str, int, str, int]]] = defaultdict(list)
+    for code, group in enumerate(table.groups.values()):
+        for rank in group.members:
+            own[rank].append((group.desc, len(group.name), group.name, code))
+    kinds: dict[tuple[object, ...], int] = {}
+    found = {}
+    for rank, groups in own.items():
+        seen: dict[str, int] = defaultdict(int)
+        for desc, _, _, code in sorted(groups):
+            kind = (*places[rank], desc, seen[desc])
+            found[rank * len(table.groups) + code] = kinds.setdefault(kind, len(kinds))
+            seen[desc] += 1
+    return np.array([found.get(pair, -1) for pair in pairs.tolist()], np.int64)
+
+
+def _mixed(values: _Ints) -> _Ints:
+    """Numbers spread over 64 bits."""
+    mixed = (values.view(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    mixed ^= mixed >> np.uint64(29)
+    return (mixed * np.uint64(0xBF58476D1CE4E5B9)).view(np.int64)
+
+
+def _contexts(rank: _Ints, token: _Ints) -> tuple[_Ints, npt.NDArray[np.bool_]]:
+    """What came before each call and itself as one number, and where enough of it is known."""
+    begin = np.flatnonzero(np.append(True, rank[1:] != rank[:-1]))
+    inside = np.arange(len(rank)) - np.repeat(begin, np.diff(np.append(begin, len(rank))))
+    context = np.zeros(len(token), np.int64)
+    for back in range(_BEFORE):
+        earlier = np.zeros(len(token), np.int64)
+        earlier[back:] = token[: max(0, len(token) - back)]
+        context = _mixed(context ^ earlier)
+    return context, inside >= _BEFORE - 1

@@ -1,0 +1,120 @@
+"""What an archive says of a member, and which members are read at all, by name and type.
+
+Nothing is ever written under a member's name, so a name cannot do harm here. But an archive with
+such names was made to do harm, and what it says of a job is not to be trusted.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+
+from diagnose.ingest.find import _NO_LOGS, _PACKED, MAX_DEPTH, _printable
+
+NAME_LIMIT = 4096  # characters of a member's name
+SHOWN = 200  # characters of a name in a note
+NAMED = 20  # refused members of one archive that get a note each
+
+_DRIVE = re.compile(r"[A-Za-z]:[\\/]")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A member as its header tells it: `size` in bytes when unpacked, `mtime` in seconds.
+
+    `refused` says why its type or header rules out reading it; `folder` members hold nothing.
+    Bytes of `name` that are not UTF-8 are surrogates.
+    """
+
+    name: str
+    size: int
+    mtime: float | None = None
+    folder: bool = False
+    refused: str = ""
+
+
+@dataclass(slots=True)
+class Names:
+    """Which members of one archive are read; counts and names those which are not."""
+
+    members: int
+    refused: list[tuple[str, str]] = field(default_factory=list)  # (name, why), the first NAMED
+    more_refused: int = 0
+    hidden: set[str] = field(default_factory=set)
+    no_logs: set[str] = field(default_factory=set)
+    copies: Counter[str] = field(default_factory=Counter)
+    taken: dict[str, str] = field(default_factory=dict)  # printable name -> name
+    beyond: int = 0  # members after the first `members`
+
+    def admit(self, entry: Entry) -> str | None:
+        """The printable name, unique in this archive, under which a member is read, if it is.
+
+        The same name again means the same member again: its last copy counts, as when unpacked.
+        """
+        if entry.folder:
+            return None
+        name, problem = _clean(entry.name)
+        if problem or entry.refused:
+            self.refuse(entry.name, problem or entry.refused)
+            return None
+        parts = name.split("/")
+        for depth, part in enumerate(parts):
+            if part.startswith("."):
+                self.hidden.add(_printable("/".join(parts[: depth + 1]))[:SHOWN])
+                return None
+        if _no_log(parts[-1]):
+            self.no_logs.add(_printable(name)[:SHOWN])
+            return None
+        return self._unique(name)
+
+    def refuse(self, name: str, why: str) -> None:
+        """Note that a member is not read."""
+        if len(self.refused) < NAMED:
+            self.refused.append((_short(name), why))
+        else:
+            self.more_refused += 1
+
+    def _unique(self, name: str) -> str | None:
+        shown = _printable(name)
+        # Names which differ only in bytes that cannot be printed.
+        for count in range(2, 100):
+            if self.taken.setdefault(shown, name) == name:
+                break
+            shown = f"{_printable(name)} ({count})"
+        self.copies[shown] += 1
+        if len(self.copies) > self.members:
+            del self.copies[shown]
+            self.beyond += 1
+            return None
+        return shown
+
+
+def _clean(raw: str) -> tuple[str, str]:
+    """The path without empty and `.` parts, and why the member must not be read, if so."""
+    if len(raw) > NAME_LIMIT:
+        return raw, f"name of more than {NAME_LIMIT} characters: not read"
+    if raw.startswith(("/", "\\\\")) or _DRIVE.match(raw):
+        return raw, "absolute path: not read"
+    parts = [part for part in raw.split("/") if part not in ("", ".")]
+    if ".." in parts:
+        return raw, "path leads out of the archive: not read"
+    if not parts:
+        return raw, "no name: not read"
+    if len(parts) > MAX_DEPTH + 1:
+        return raw, f"more than {MAX_DEPTH} folders deep: not read"
+    return "/".join(parts), ""
+
+
+def _no_log(name: str) -> bool:
+    """Whether the name is one of no log, as for files in a folder."""
+    name = name.lower()
+    for packed in _PACKED:
+        name = name.removesuffix(packed)
+    return bool({name, os.path.splitext(name)[1]} & _NO_LOGS)  # noqa: PTH122
+
+
+def _short(name: str) -> str:
+    shown = _printable(name[: SHOWN + 1])
+    return shown if len(shown) <= SHOWN else shown[:SHOWN] + "…"

@@ -1,0 +1,210 @@
+"""Stores of archive members: a stretch of the archive, a deflate stream, or a bounded copy."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import IO
+
+from diagnose.ingest.raw import BytesStore, Reader, SpoolStore, Store, reason
+from diagnose.ingest.source import Chunk
+
+IN_MEMORY = 16 << 20  # bytes of a member that may be kept in memory
+
+# A member without name, time or extra fields (RFC 1952).
+_GZIP_HEADER = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"
+
+
+@dataclass(frozen=True, slots=True)
+class _SliceReader:
+    reader: Reader
+    start: int
+    size: int
+
+    def read_at(self, offset: int, length: int) -> bytes:
+        length = min(length, self.size - offset)
+        return self.reader.read_at(self.start + offset, length) if length > 0 else b""
+
+
+@dataclass(frozen=True, slots=True)
+class SliceStore:
+    """`size` bytes of another store from `start` on."""
+
+    store: Store
+    start: int
+    size: int
+
+    @contextmanager
+    def open(self) -> Iterator[Reader]:
+        """Open the whole store and read in it; see Store."""
+        with self.store.open() as reader:
+            yield _SliceReader(reader, self.start, self.size)
+
+
+@dataclass(frozen=True, slots=True)
+class _GzipReader:
+    body: Reader
+    trailer: bytes
+    size: int
+
+    def read_at(self, offset: int, length: int) -> bytes:
+        parts = []
+        end = min(offset + length, self.size)
+        start = 0
+        for size, piece in (
+            (len(_GZIP_HEADER), _GZIP_HEADER),
+            (self.body.size, None),
+            (len(self.trailer), self.trailer),
+        ):
+            low, high = max(offset - start, 0), min(end - start, size)
+            if low < high:
+                if piece is None:
+                    parts.append(self.body.read_at(low, high - low))
+                else:
+                    parts.append(piece[low:high])
+            start += size
+        return b"".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class GzipStore:
+    """A raw deflate stream, as in zip archives, read as the gzip file that it is the inside of.
+
+    So it is decompressed piece by piece and checked like any compressed log. `trailer` is the CRC
+    and size that the zip's directory gives, or empty if nothing is known of them.
+    """
+
+    deflated: SliceStore
+    trailer: bytes
+
+    @contextmanager
+    def open(self) -> Iterator[Reader]:
+        """Give a reader of the gzip file; see Store."""
+        with self.deflated.open() as body:
+            size = len(_GZIP_HEADER) + body.size + len(self.trailer)
+            yield _GzipReader(body, self.trailer, size)
+
+
+@dataclass(slots=True)
+class Keeper:
+    """Keeps members that cannot be read again where they are, within bounds of an archive.
+
+    `memory` and `spool` are the bytes left: small members stay in memory, then and for large ones
+    comes one temporary file, which has no name and goes with the last source in it.
+    """
+
+    memory: int
+    spool: int
+    file: IO[bytes] | None = field(default=None, repr=False)
+    written: int = 0
+
+    def keep(self, blocks: Iterable[bytes], size: int) -> tuple[Store | None, int, str]:
+        """A store of `blocks`, of about `size` bytes by the archive; its true size; what is wrong.
+
+        There is no store where the bounds do not allow it. Raises OSError from the blocks only.
+        """
+        parts: list[bytes] = []
+        have = 0
+        bound = min(self.memory, IN_MEMORY)
+        iterator = iter(blocks)
+        if size <= bound:
+            for block in iterator:
+                parts.append(block)
+                have += len(block)
+                if have > bound:
+                    break
+            else:
+                self.memory -= have
+                return BytesStore(parts[0] if len(parts) == 1 else b"".join(parts)), have, ""
+        return self._spooled(chain(parts, iterator))
+
+    def _spooled(self, blocks: Iterable[bytes]) -> tuple[Store | None, int, str]:
+        start = self.written
+        for block in blocks:
+            try:
+                if self.file is None:
+                    self.file = tempfile.TemporaryFile()  # noqa: SIM115
+                if self.written + len(block) > self.spool:
+                    self._back(start)
+                    return None, 0, "the archive's members together are too large: not read"
+                self.file.seek(self.written)
+                self.file.write(block)
+                self.file.flush()
+            except OSError as error:
+                self._back(start)
+                self.spool = start
+                return None, 0, f"not read: no temporary file for it ({reason(error)})"
+            self.written += len(block)
+        size = self.written - start
+        if self.file is None:
+            return BytesStore(b""), 0, ""
+        return SliceStore(SpoolStore(self.file, self.written), start, size), size, ""
+
+    def _back(self, start: int) -> None:
+        self.written = start
+        if self.file is not None:
+            self.file.truncate(start)
+
+
+@dataclass(slots=True)
+class Quota:
+    """How many bytes of text the members of an archive may give together, compressed ones too."""
+
+    total: int
+    left: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.left = self.total
+
+
+@dataclass(slots=True)
+class MeteredChunks:
+    """The `chunks` of a member, ended with a note where the archive's quota is used up.
+
+    Reading a member again is free: what it gave is counted once.
+    """
+
+    chunks: Callable[[], Iterator[Chunk]]
+    quota: Quota
+    notes: list[str]
+    used: int = 0
+
+    def __call__(self) -> Iterator[Chunk]:
+        """The chunks in order, read anew."""
+        seen = 0
+        for chunk in self.chunks():
+            seen += len(chunk.data)
+            if seen > self.used:
+                if seen - self.used > self.quota.left:
+                    note = f"the archive's members become more than {self.quota.total} bytes: cut"
+                    if note not in self.notes:
+                        self.notes.append(note)
+                    return
+                self.quota.left -= seen - self.used
+                self.used = seen
+            yield chunk
+
+
+@dataclass(slots=True)
+class MeteredContent:
+    """The `content` of a member, refused with a note where the archive's quota is used up."""
+
+    content: Callable[[], bytes]
+    quota: Quota
+    notes: list[str]
+    used: int = 0
+
+    def __call__(self) -> bytes:
+        """The bytes, read anew."""
+        data = self.content() if self.quota.left > 0 or self.used else b""
+        if len(data) > self.used:
+            self.quota.left -= len(data) - self.used
+            self.used = len(data)
+        if self.quota.left <= 0 and not data:
+            note = f"the archive's members become more than {self.quota.total} bytes: not read"
+            if note not in self.notes:
+                self.notes.append(note)
+        return data

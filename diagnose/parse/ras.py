@@ -1,0 +1,273 @@
+"""NCCL's RAS reports (`ncclras`): how many collectives every rank of a communicator has launched.
+
+Formats: text of NCCL 2.24 on (2.24 and 2.25 count all collectives together, later ones each
+operation by itself), JSON (`-f json`, 2.28.7 on), the events of monitor mode in both, and files to
+which a loop appended one report after the other.
+
+How far a rank got is the sum of its counts: all ranks of a communicator issue its collectives in
+one order, so the sum is a place in that order, and a rank with the smaller sum is behind. Text
+lists only operations whose counts differ; the others are alike on all ranks and shift all sums by
+the same. Where a rank has more of one operation and less of another than the majority, it has
+called something else: that cannot pass by itself. RAS counts launches, never completions: ranks
+that hang on the device, all calls launched, look healthy. Sends and receives are not counted.
+
+A difference of one may be in passing: ranks are asked one after the other. So the last report is
+compared to one before, at least MIN_SECONDS older if times are known. A rank that moved in between
+is not stuck and is told as far as all that moved have come; one that stood still and is behind
+keeps its place.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from diagnose.parse.comm_rank import CollCall, CommRank
+from diagnose.parse.ras_json import JSON_BEGIN, read_json
+from diagnose.parse.ras_snapshot import Comm, Found, Rank, RasComm, RasError, RasProcess, Snapshot
+from diagnose.parse.ras_text import BEGIN, CTIME, ISO, read_text, spread
+
+__all__ = ["RasComm", "RasError", "RasProcess", "RasReport", "is_ras", "read_ras"]
+
+MAX_BYTES = 64 << 20
+MIN_SECONDS = 5
+_MAX_CALLS = 8
+_KINDS = ("INCOMPLETE", "ERROR", "MISMATCH")
+_OPS = {
+    "AllGather": "all_gather",
+    "AllReduce": "all_reduce",
+    "AlltoAll": "all_to_all",
+    "Broadcast": "broadcast",
+    "Gather": "gather",
+    "Reduce": "reduce",
+    "ReduceScatter": "reduce_scatter",
+    "Scatter": "scatter",
+    "collective": "",  # 2.24 and 2.25 do not tell them apart
+}
+_HEAD = re.compile(
+    rb"(?:\A|\n)NCCL version \S{1,40} compiled with [^\n]{1,40}\n+CUDA runtime version \d"
+    rb"|(?:\A|\n)\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\] PEER_[A-Z_]{2,30}: "
+    rb'|(?:\A|\n)\{\s*"nccl_version"\s*:\s*"[^"\n]{0,40}",\s*"cuda_runtime_version"'
+    rb'|(?:\A|\n)\{\s*"timestamp"\s*:\s*"[^"\n]{0,40}",\s*"group"\s*:\s*"[A-Z]{1,20}",'
+    rb'\s*"event"\s*:\s*"PEER_'
+)
+_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+Vector = tuple[tuple[str, int], ...]
+
+
+@dataclass(slots=True)
+class RasReport:
+    """The last whole report of a file, weighed against one before.
+
+    `dead`: processes that are considered dead; `missing`: others that gave no data. `ranks` holds
+    every rank of the communicators told, those without data with `launched` None and `gone` where
+    they do not answer; a dead process of no known rank is there with `comm` "". `errors`: (1-based
+    line, text). `moving`: whether any rank moved between two reports; None if there is only one,
+    or nothing to compare.
+    """
+
+    nccl_version: str = ""
+    timestamp: str | None = None
+    json: bool = False
+    snapshots: int = 0
+    moving: bool | None = None
+    communicators: list[RasComm] = field(default_factory=list)
+    ranks: list[CommRank] = field(default_factory=list)
+    dead: list[RasProcess] = field(default_factory=list)
+    missing: list[RasProcess] = field(default_factory=list)
+    errors: list[tuple[int, str]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def is_ras(head: bytes) -> bool:
+    """Whether a file that begins with `head` (4 KiB) is a RAS report or a log of its events.
+
+    To be asked before `flight_recorder.is_dump`, which knows the key `nccl_version` as well.
+    """
+    return _HEAD.search(head[:4096].replace(b"\r", b"")) is not None
+
+
+def read_ras(data: bytes, name: str) -> RasReport:
+    """Read the RAS reports in the file `name`. Raises RasError if there is none that can be."""
+    if len(data) > MAX_BYTES:
+        raise RasError(f"{name}: refused: {len(data):,} bytes of RAS reports")
+    text = _ESCAPES.sub("", data.decode("utf-8", "replace"))
+    begin, said = JSON_BEGIN.search(text), BEGIN.search(text)
+    as_json = begin is not None and (said is None or begin.start() < said.start())
+    found = read_json(text, name) if as_json else read_text(text)
+    if not found.snapshots and not found.events:
+        raise RasError(f"{name}: no RAS report in it, or not a whole part of one")
+    return _report(found, name, as_json)
+
+
+def _report(found: Found, name: str, as_json: bool) -> RasReport:
+    whole = [one for one in found.snapshots if not one.cut] or [*found.snapshots]
+    last = whole[-1] if whole else Snapshot(0)
+    notes: list[str] = []
+    before = _before(whole, notes)
+    for snapshot in (last, before):
+        if snapshot is not None and not as_json:
+            spread(snapshot)
+    report = RasReport(last.version, last.stamp, as_json, len(found.snapshots), notes=notes)
+    notes += last.notes
+    if last.cut:
+        notes.append("the report is cut off: its last ranks are missing")
+    moves = []
+    for comm in last.comms.values():
+        errors = ",".join(kind for kind in _KINDS if kind in comm.errors) or "OK"
+        report.communicators.append(RasComm(comm.hash, comm.size, comm.status, errors))
+        ranks, moved = _ranks(comm, before.comms.get(comm.hash) if before else None, name, notes)
+        report.ranks += ranks
+        moves.append(moved)
+    if before and last.healthy and before.comms.keys() - last.comms.keys():
+        moves.append(True)  # text no longer lists a communicator whose ranks differed
+    known = [moved for moved in moves if moved is not None]
+    report.moving = any(known) if known else None
+    report.communicators += last.healthy
+    report.dead = [*dict.fromkeys([*last.dead, *found.dead])]
+    report.missing = [one for one in dict.fromkeys(last.missing) if one not in report.dead]
+    report.errors = [*last.errors, *found.errors]
+    if before is None and any(rank.launched is not None for rank in report.ranks):
+        notes.append(
+            "only one RAS report: a difference of one may be in passing; take another one "
+            f"{MIN_SECONDS} s later"
+        )
+    _bury(report, found, last, name)
+    return report
+
+
+def _bury(report: RasReport, found: Found, last: Snapshot, name: str) -> None:
+    """Mark the ranks of dead processes; those of no known rank stand for themselves."""
+    dead = {(process.host, process.pid): process for process in report.dead}
+    known = set()
+    for rank in report.ranks:
+        if rank.host is not None and rank.pid is not None:
+            known.add((rank.host, rank.pid))
+            rank.gone = rank.gone or (rank.host, rank.pid) in dead
+    for key, process in dead.items():
+        if key not in known:
+            line = found.dead.get(process, last.line)
+            alone = CommRank(name, line, "", None, None, gone=True)
+            _place(alone, process)
+            report.ranks.append(alone)
+
+
+def _place(rank: CommRank, process: RasProcess) -> None:
+    rank.host, rank.pid = process.host, process.pid
+    rank.device = process.devices[0] if len(process.devices) == 1 else None
+
+
+def _before(whole: Sequence[Snapshot], notes: list[str]) -> Snapshot | None:
+    """The report to compare the last one to."""
+    if len(whole) < 2:
+        return None
+    end = _seconds(whole[-1].stamp)
+    for one in reversed(whole[:-1]):
+        begin = _seconds(one.stamp)
+        if begin is None or end is None or end - begin >= MIN_SECONDS:
+            return one
+    notes.append(
+        f"the RAS reports lie less than {MIN_SECONDS} s apart: differences may be in passing"
+    )
+    return whole[0]
+
+
+def _seconds(stamp: str | None) -> float | None:
+    found = ISO.search(stamp or "")
+    try:
+        if found:
+            return datetime.fromisoformat(f"{found[1]}T{found[2]}+00:00").timestamp()
+        if found := CTIME.search(stamp or ""):
+            form = "%b %d %I:%M:%S %p %Y %z" if found[4] else "%b %d %H:%M:%S %Y %z"
+            said = " ".join(part for part in (*found.groups(), "+0000") if part)
+            return datetime.strptime(said, form).timestamp()
+    except ValueError:
+        pass
+    return None
+
+
+def _ranks(
+    comm: Comm, before: Comm | None, name: str, notes: list[str]
+) -> tuple[list[CommRank], bool | None]:
+    """The ranks of one communicator, and whether any of them moved since `before`."""
+    told = {number: rank for number, rank in comm.ranks.items() if rank.counts is not None}
+    stand = {number: sum((rank.counts or {}).values()) for number, rank in told.items()}
+    calls = _calls(comm, told, stand, notes)
+    moving = None
+    if before is not None and told:
+        moved = {number for number in told if _moved(told[number], before.ranks.get(number))}
+        moving = bool(moved)
+        top = max(stand.values())
+        floor = min(at for number, at in stand.items() if at == top or number in moved)
+        stand = {number: min(at, floor) for number, at in stand.items()}
+    found = []
+    for number, rank in sorted(comm.ranks.items()):
+        one = CommRank(name, rank.line, comm.hash, number, comm.size, gone=rank.gone)
+        if rank.process is not None:
+            _place(one, rank.process)
+        one.launched = stand.get(number)
+        if one.launched is not None:
+            one.calls = [
+                CollCall(seq, _OPS.get(op, op.lower()), -1, "", rank.line)
+                for seq, op in sorted(calls.get(number, {}).items())
+                if seq <= one.launched
+            ]
+        found.append(one)
+    return found, moving
+
+
+def _moved(rank: Rank, before: Rank | None) -> bool:
+    old = (before.counts if before else None) or {}
+    return any(old.get(op, count) < count for op, count in (rank.counts or {}).items())
+
+
+def _calls(
+    comm: Comm, told: Mapping[int, Rank], stand: Mapping[int, int], notes: list[str]
+) -> dict[int, dict[int, str]]:
+    """Rank → sequence number → operation, as far as the counts prove it.
+
+    Ranks behind lack the last calls of the others: if they lack one operation only, those calls
+    are of that. A rank that has more of one and less of another has called the one for the other,
+    somewhere; it is put at the last call that both made, as a mismatch lets nobody get further.
+    """
+    if not told:
+        return {}
+    top = max(stand.values())
+    vectors = Counter(_vector(rank) for number, rank in told.items() if stand[number] == top)
+    usual = dict(min(vectors.items(), key=lambda found: (-found[1], found[0]))[0])
+    lacking: dict[str, int] = {}  # operation → least place of the ranks that lack only it
+    crossed: dict[tuple[str, str], list[int]] = defaultdict(list)
+    calls: dict[int, dict[int, str]] = {}
+    usual_calls: dict[int, str] = {}
+    for number, rank in sorted(told.items()):
+        counts = rank.counts or {}
+        less = [op for op in sorted(usual) if counts.get(op, 0) < usual[op]]
+        more = [op for op in sorted(counts) if counts[op] > usual.get(op, 0)]
+        if not more:
+            calls[number] = usual_calls  # filled below
+            if len(less) == 1:
+                lacking[less[0]] = min(lacking.get(less[0], top), stand[number])
+            continue
+        crossed[", ".join(more), ", ".join(less)].append(number)
+        if len(more) == len(less) == 1:
+            calls[number] = {stand[number]: more[0]}
+            usual_calls.setdefault(stand[number], less[0])
+    for (more_ops, less_ops), numbers in crossed.items():
+        shown = ", ".join(map(str, numbers[:16])) + (", …" if len(numbers) > 16 else "")
+        notes.append(
+            f"communicator {comm.hash}: not the same calls on all ranks: {shown} launched more "
+            f"{more_ops} and less {less_ops} than the others"
+        )
+    if len(lacking) == 1:
+        ((op, low),) = lacking.items()
+        for seq in range(max(low, top - _MAX_CALLS) + 1, top + 1):
+            usual_calls.setdefault(seq, op)
+    return calls
+
+
+def _vector(rank: Rank) -> Vector:
+    return tuple(sorted((rank.counts or {}).items()))

@@ -1,0 +1,197 @@
+"""The JSON of `ncclras -f json` (NCCL 2.28.7 on), single, appended by a loop, or of monitor mode.
+
+NCCL 2.28.9 writes `"nvml_dev": 3` without the comma before the status of a missing rank; 2.29 does
+not any more. A report that is cut off is closed where its last whole part ends.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from diagnose.parse.ras_snapshot import (
+    MAX_DEVICES,
+    MAX_NOTED,
+    MAX_RANKS,
+    MAX_TEXT,
+    Comm,
+    Found,
+    Rank,
+    RasError,
+    RasProcess,
+    Snapshot,
+    hash_name,
+)
+
+MAX_CONTAINERS = 4_000_000
+JSON_BEGIN = re.compile(r"^\{", re.MULTILINE)
+
+_NEXT = re.compile(r"\s*\{")
+_MAX_DAMAGED = 100
+_MAX_DEPTH = 64
+_NO_COMMA = re.compile(r'("nvml_dev":\s*-?\d{1,9})(\s*"status")')
+_RANK_KEY = re.compile(r'"rank"\s*:')
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]]')
+_HASH = re.compile(r"(?:0x)?([0-9a-fA-F]{1,16})\Z")
+_CODES = ("init_state", "async_error")  # ncclResult_t: 0 success, 7 in progress
+
+
+def read_json(text: str, name: str) -> Found:
+    """All reports and events in `text`. Raises RasError where it is too much."""
+    if text.count("{") + text.count("[") > MAX_CONTAINERS:
+        raise RasError(f"{name}: refused: too many containers")
+    text = _NO_COMMA.sub(r"\1,\2", text)
+    decoder = json.JSONDecoder()
+    found, line, counted, end, damaged = Found(), 1, 0, 0, 0
+    while begin := _NEXT.match(text, end) or JSON_BEGIN.search(text, end):
+        start = begin.end() - 1
+        line += text.count("\n", counted, start)
+        counted, cut = start, False
+        try:
+            document, end = decoder.raw_decode(text, start)
+        except (ValueError, RecursionError):
+            damaged += 1
+            if damaged > _MAX_DAMAGED:
+                raise RasError(f"{name}: damaged JSON") from None
+            following = JSON_BEGIN.search(text, start + 1)
+            end, cut = following.start() if following else len(text), True
+            document = _closed(text[start:end])
+        event, peer = document.get("event"), document.get("peer")
+        if isinstance(event, str):
+            found.event(event, _process(peer) if isinstance(peer, dict) else None, line)
+        elif isinstance(document.get("communicators"), list):
+            snapshot = _snapshot(document, _rank_lines(text, start, end, line), line)
+            snapshot.cut = cut
+            found.snapshots.append(snapshot)
+    return found
+
+
+def _closed(text: str) -> dict[str, Any]:
+    """What is whole of an object that is cut off or damaged somewhere."""
+    closing: list[str] = []
+    end, missing = 0, ""
+    for token in _TOKEN.finditer(text):
+        if token[0] in "{[":
+            closing.append("}" if token[0] == "{" else "]")
+            if len(closing) > _MAX_DEPTH:
+                break
+        elif token[0] in "}]":
+            if not closing or closing.pop() != token[0]:
+                break
+            end, missing = token.end(), "".join(reversed(closing))
+    try:
+        document = json.loads(text[:end] + missing)
+    except (ValueError, RecursionError):
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def _rank_lines(text: str, start: int, end: int, line: int) -> Iterator[int]:
+    """Lines of the keys `rank`, which stand in the order in which the ranks are read."""
+    for key in _RANK_KEY.finditer(text, start, end):
+        line += text.count("\n", start, key.start())
+        start = key.start()
+        yield line
+
+
+def _snapshot(document: Mapping[str, Any], lines: Iterator[int], line: int) -> Snapshot:
+    snapshot = Snapshot(line, _string(document, "nccl_version"), _string(document, "timestamp"))
+    ras = document.get("ras")
+    timeouts = _number(ras, "timeouts_count") if isinstance(ras, dict) else None
+    if timeouts:
+        snapshot.errors.append((line, f"{timeouts} communication timeouts while gathering data"))
+    silent: dict[RasProcess, bool] = {}
+    left = MAX_RANKS
+    for said in _dicts(document, "communicators"):
+        comm = _comm(said, snapshot, line)
+        statuses = set()
+        for told in _dicts(said, "ranks"):
+            number, at, left = _number(told, "rank"), next(lines, line), left - 1
+            if number is not None and left >= 0:
+                comm.ranks[number] = rank = Rank(at, _process(told), _counts(told))
+                statuses.add(_status(told, number, rank, comm, snapshot))
+        for told in _dicts(said, "missing_ranks"):
+            number, at, left = _number(told, "rank"), next(lines, line), left - 1
+            if number is None or left < 0:
+                continue
+            flags = _flags(told)
+            dead = flags.get("considered_dead") is True
+            gone = dead or flags.get("unresponsive") is True
+            rank = comm.ranks[number] = Rank(at, _process(told), missing=True, gone=gone)
+            comm.errors.add("INCOMPLETE")
+            if rank.process is not None:
+                silent[rank.process] = dead or silent.get(rank.process, False)
+        comm.status = ",".join(sorted(statuses))
+        counted = {tuple(sorted(r.counts.items())) for r in comm.ranks.values() if r.counts}
+        if len(statuses) > 1 or len(counted) > 1:
+            comm.errors.add("MISMATCH")
+    snapshot.dead = [process for process, dead in silent.items() if dead]
+    snapshot.missing = [process for process, dead in silent.items() if not dead]
+    if left < 0:
+        snapshot.notes.append(f"more than {MAX_RANKS:,} ranks: the others are left out")
+    return snapshot
+
+
+def _comm(said: Mapping[str, Any], snapshot: Snapshot, line: int) -> Comm:
+    value = _HASH.match(_string(said, "hash"))
+    key = hash_name(value[1]) if value else ""
+    if key in snapshot.comms:  # hashes may be alike; the second one tells them apart
+        key += "/" + _string(said, "secondary_hash")
+    comm = snapshot.comms[key] = Comm(key, _number(said, "size"), line)
+    return comm
+
+
+def _counts(told: Mapping[str, Any]) -> dict[str, int] | None:
+    counts = told.get("collective_counts")
+    if not isinstance(counts, dict):
+        return None
+    known = {op[:32]: _number(counts, op) for op in [*counts][:32]}
+    return {op: count for op, count in known.items() if count is not None}
+
+
+def _status(
+    told: Mapping[str, Any], number: int, rank: Rank, comm: Comm, snapshot: Snapshot
+) -> str:
+    """The status in the words of the text; notes an error."""
+    flags = _flags(told)
+    codes = {key: _number(flags, key) or 0 for key in _CODES}
+    if any(code not in (0, 7) for code in codes.values()):
+        comm.errors.add("ERROR")
+        if len(snapshot.errors) < MAX_NOTED:
+            said = ", ".join(f"{key} {code}" for key, code in codes.items() if code)
+            snapshot.errors.append((rank.line, f"rank {number} of {comm.hash}: {said}"))
+    if flags.get("abort_flag") is True:
+        return "ABORT"
+    if flags.get("finalize_called") is True or flags.get("destroy_flag") is True:
+        return "FINALIZE"
+    return "INIT" if codes["init_state"] == 7 else "RUNNING"
+
+
+def _process(said: Mapping[str, Any]) -> RasProcess | None:
+    host, pid = _string(said, "host"), _number(said, "pid")
+    devices = said.get("cuda_devs", [said.get("cuda_dev")])
+    devices = devices[:MAX_DEVICES] if isinstance(devices, list) else []
+    known = tuple(device for device in devices if type(device) is int)
+    return RasProcess(host, pid, known) if host and pid is not None else None
+
+
+def _flags(told: Mapping[str, Any]) -> Mapping[str, Any]:
+    flags = told.get("status")
+    return flags if isinstance(flags, dict) else {}
+
+
+def _dicts(said: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
+    found = said.get(key)
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+
+
+def _string(said: Mapping[str, Any], key: str) -> str:
+    value = said.get(key)
+    return value[:MAX_TEXT] if isinstance(value, str) else ""
+
+
+def _number(said: Mapping[str, Any], key: str) -> int | None:
+    value = said.get(key)
+    return value if type(value) is int and 0 <= value < 1 << 62 else None

@@ -1,0 +1,96 @@
+"""Single lines of stack dumps: headers of threads, frames, and what the tools say besides."""
+
+from __future__ import annotations
+
+import re
+
+from diagnose.parse.stack_blocks import Frame
+
+# FORMATS.md 6.1; the name may itself hold brackets: `Thread 19018 (idle): "Thread-1 (bg)"`.
+PYSPY_THREAD = re.compile(
+    r'Thread (0x[\da-fA-F]{1,16}|\d{1,20}) \(([a-z+ ]{1,24})\)(?:: "(.{0,200})")?\s*\Z'
+)
+PROCESS = re.compile(r"(Parent )?Process (\d{1,9}): ?(.*)")
+# FORMATS.md 6.2; Python 3.14 prints names, `Stack` stands for the one thread asked for.
+FAULT_THREAD = re.compile(
+    r"(?:(Current thread|Thread) (0x[\da-fA-F]{1,16})(?: \[(.{0,100}?)\])?|Stack)"
+    r" \(most recent call first\):"
+)
+# FORMATS.md 6.3: `Thread 5 (Thread 0x7fa56a6276c0 (LWP 25522) "pt_gloo_runloop"):`
+GDB_THREAD = re.compile(r"Thread (\d{1,7}) \(((?:Thread|LWP|process) .{1,300})\):\s*\Z")
+EU_PID = re.compile(r"PID (\d{1,9}) - (?:process|core)")
+EU_THREAD = re.compile(r"TID (\d{1,9}):\s*\Z")
+NOISE = re.compile(
+    r"Python v\d|Timeout \(\d+:|Fatal Python error|Extension modules: |PARTIAL DATA: "
+    r"|  Rank \d{1,7}: |\[New LWP |\[New Thread |\[Thread debugging|\[Inferior |\[Switching to "
+    r"|Using host libthread_db|Attaching to |Reading symbols |Loaded symbols|warning: |\(gdb\)"
+    r"|0x[\da-f]{6,16} in |\d{1,7}\t|\$\d+ = |To (?:enable execution|completely disable)"
+    r"|\tadd-auto-load|\tset auto-load|line to your conf|For more information about this sec"
+    r"|\"Auto-loading safe path|\tinfo \"\(gdb\)|\S{1,300}: No such file or directory"
+    r"|\(most recent call first\)|Traceback \(most recent call first\)|Script (?:started|done) on "
+    r"|Error: |Permission Denied|Defaulted container |-{20,}\Z"
+)
+
+_PYSPY = re.compile(r"\s{1,20}(\S.*?) \(([^()]{1,1000})\)\s*\Z")
+_PLACE = re.compile(r"(.*?):(\d{1,9})\Z")
+_FAULT = re.compile(r'\s{1,20}File "(.{0,1000})", line (\d{1,9}|\?\?\?) in (.{1,1000}?)\s*\Z')
+_PY_BT = re.compile(r'\s{1,20}File "(.{0,1000})", line (\d{1,9}), in (.{1,1000}?)\s*\Z')
+_NUMBERED = re.compile(r"#\d{1,6}\s+(?:0x[\da-f]{1,16}\s+(?:in )?)?(?:- 1\s+)?(\S.*)\Z")
+_AT = re.compile(r" (?:at (\S.{0,500}?)(?::(\d{1,9}))?|from (\S.{0,500})|- (/\S{1,500}))\Z")
+_SOURCE = re.compile(r"\.(?:so[\d.]*|c|cc|cpp|cxx|cu|h|hpp|inl|rs|S|dylib)(?::|\Z)")
+# A native name ends before its arguments and template parameters.
+_NAME = re.compile(r"(?:\(anonymous\)|operator\(\)|operator<+|<signal handler called>|[^<(])*")
+_LENGTH = 300
+
+
+def pyspy_frame(line: str) -> Frame | None:
+    """`    wait (threading.py:327)`; of --native also `    poll (libc.so.6)`."""
+    found = _PYSPY.match(line)
+    if found is None:
+        return None
+    place = _PLACE.match(found[2])
+    file, number = (place[1], int(place[2])) if place else (found[2], None)
+    return make(found[1], file, number)
+
+
+def make(func: str, file: str, line: int | None) -> Frame:
+    """A frame of py-spy, which tells native frames only by their file."""
+    native = line is None or _SOURCE.search(file) is not None
+    return Frame(
+        native_name(func) if native else func[:_LENGTH], file[-_LENGTH:], line or None, native
+    )
+
+
+def fault_frame(line: str, *, traceback: bool = False) -> Frame | None:
+    """`  File "a.py", line 3 in f`; gdb's py-bt writes a comma behind the number."""
+    found = (_PY_BT if traceback else _FAULT).match(line)
+    if found is None:
+        return None
+    number = int(found[2]) if found[2].isdecimal() else None
+    return Frame(found[3][:_LENGTH], found[1][-_LENGTH:], number, native=False)
+
+
+def gdb_frame(line: str) -> Frame | None:
+    """`#1  0x7f… in wait (arg=1) at a.c:3`, `… from libc.so`, eu-stack's `#1  0x7f… wait`."""
+    found = _NUMBERED.match(line)
+    if found is None:
+        return None
+    text, file, number = found[1], "", None
+    place = _AT.search(text[-700:])
+    if place:
+        file = place[1] or place[3] or place[4]
+        number = int(place[2]) if place[2] else None
+        text = text[: len(text) - len(place[0])]
+    return Frame(native_name(text), file[-_LENGTH:], number, native=True)
+
+
+def native_name(text: str) -> str:
+    """A C or C++ function without return type, arguments, template parameters and version."""
+    if text.startswith("0x"):
+        return "??"
+    text = text.replace("(anonymous namespace)", "(anonymous)").partition(" [clone")[0]
+    found = _NAME.match(text)
+    name = (found[0] if found else text).strip()
+    if not name.startswith("<"):
+        name = name.rpartition(" ")[2].partition("@")[0]
+    return name[:_LENGTH] or "??"

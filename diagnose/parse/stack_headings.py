@@ -1,0 +1,100 @@
+"""Headings between stack dumps: whose stacks follow."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from diagnose.parse.launcher_prefixes import node_like
+from diagnose.parse.stack_blocks import Where
+
+# torch/distributed/debug/_debug_handlers.py of 2.13: StacksHandler.dump, PySpyHandler.dump
+DEBUG_SERVER = re.compile(
+    r"=== Rank (\d{1,7}): (?:https?://\[?([^\s/\]]{1,200}?)\]?(?::\d{1,5})?(?:/\S*)?)? ===\s*\Z"
+)
+DEBUG_SERVER_ERROR = re.compile(r"Error: (\d{3})\s*\Z")
+
+_DECORATED = re.compile(r"\s{0,8}(?:[=#*>~+@|$]+|-{2,}|<{2,})\s*(.*)")
+_KEYED = re.compile(
+    r"(?i)\[?(?:global[ _]?)?(?:rank|local_?rank|host|hostname|node|pid|pod)[\W\d_]*\Z"
+)
+_ENVIRONMENT = re.compile(r"[A-Z_][A-Z0-9_]{1,60}=\S{0,2000}\Z")
+_RANK = re.compile(
+    r"(?i)(?<![a-z\d])(?:([a-z]{1,12})[_\-]|(local|node|global) )?"
+    r"rank[ _:=#.\-\[]{0,3}(\d{1,7})(?!\d)"
+)
+_PROCID = re.compile(r"(?:SLURM_PROCID|PMIX?_RANK)=(\d{1,7})\Z")
+_PID = re.compile(r"(?i)(?<![a-z\d])pid[ _:=#\-]{0,3}(\d{1,9})(?!\d)")
+_HOST_PID = re.compile(r"(?=[\w.\-]*[\d.\-])([A-Za-z][\w.\-]{0,120})[ :/]{1,3}(\d{2,9})\W*\Z")
+_OPTION = re.compile(r"(?:--?(local[_\-])?rank[= ]|(LOCAL_)?\bRANK=)(\d{1,7})(?!\d)")
+# Ranks inside something smaller than the job.
+_PARTIAL = frozenset(
+    {"local", "node", "group", "role", "machine", "tp", "pp", "dp", "cp", "ep", "mp", "sp", "pg",
+     "data", "pipe", "model", "tensor", "expert", "context"}
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """What a line between dumps says; `environment`: a variable of the process, not a title."""
+
+    where: Where
+    environment: bool = False
+
+
+def heading(line: str) -> Heading | None:
+    """`# rank 3`, `=== node1 4242 ===`, `==> out/rank_3.txt <==`, `RANK=3`, `node7:`; else None.
+
+    A line of decoration, or a title without any of this, is a heading that says nothing.
+    """
+    text = line.strip()
+    if len(text) > 2000:
+        return None
+    if _ENVIRONMENT.match(text):
+        procid = _PROCID.match(text)
+        found = Where(int(procid[1])) if procid else _where(text)
+        return Heading(replace_host(found, None), environment=True)
+    decorated = _DECORATED.match(text)
+    if decorated:
+        return Heading(_where(decorated[1]))
+    words = text.split()
+    if words and (
+        (len(words) <= 8 and _KEYED.match(words[0]))
+        or (len(words) == 1 and node_like(words[0].rstrip(":")))
+    ):
+        return Heading(_where(text))
+    return None
+
+
+def replace_host(where: Where, host: str | None) -> Where:
+    """`where` on another host."""
+    return Where(where.rank, host, where.pid, where.local_rank)
+
+
+def of_command(command: str) -> Where:
+    """Who a command line says it is: `--rank=3`, `--local_rank 3`, `RANK=3 python …`."""
+    rank = local = None
+    for found in _OPTION.finditer(command[:5000]):
+        if found[1] or found[2]:
+            local = int(found[3])
+        else:
+            rank = int(found[3])
+    return Where(rank, local_rank=local)
+
+
+def _where(text: str) -> Where:
+    rank = local = pid = None
+    for found in _RANK.finditer(text):
+        of = (found[1] or found[2] or "").lower()
+        if of == "local":
+            local = int(found[3])
+        elif of not in _PARTIAL and rank is None:
+            rank = int(found[3])
+    if told := _PID.search(text):
+        pid = int(told[1])
+    pair = _HOST_PID.match(text.strip("=#*-<>~+@| "))
+    if pair and pid is None and not _RANK.match(text) and not _PID.match(text):
+        return Where(rank, pair[1], int(pair[2]), local)
+    words = (word.strip("=#*<>[](),;'\"").partition(":")[0] for word in text.split()[:12])
+    host = next((word for word in words if word and node_like(word)), None)
+    return Where(rank, host, pid, local)

@@ -1,0 +1,382 @@
+"""Where a line of text holds a secret: tokens and keys by their shape, passwords by their name.
+
+Logs are full of look-alikes (`eos_token`, `store_based_barrier_key:1`, 40-hex group names), so a
+bare string is a secret only where its shape leaves no doubt; anything else needs a name or a
+command that says so. Patterns start with literals or run on text that holds their word, and
+take a run of characters as a whole before judging it: no line costs more than linear time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+
+class Span(NamedTuple):
+    """Characters `start` to `end` of a text are of this kind (`hf-token`, `password`, …)."""
+
+    start: int
+    end: int
+    kind: str
+
+
+def find(text: str) -> Iterator[Span]:
+    """Secrets in one line, the surest kind first; spans may overlap.
+
+    Two kinds are no secrets but stand beside one: `user` in an address or a command.
+    """
+    lower = lowered(text)
+    sure = [*_shaped(text), *_ruled(text, lower)]
+    yield from sure
+    if any(word in lower for word in _NAMES):
+        starts = {span.start for span in sure}
+        yield from (span for span in _named(text, lower) if span.start not in starts)
+
+
+def words(text: str) -> frozenset[str]:
+    """The words of `text`, as a set to look things up in."""
+    return frozenset(text.split())
+
+
+def lowered(text: str) -> str:
+    """`text` in lower case, every character in its old place."""
+    lower = text.lower()
+    if len(lower) == len(text):
+        return lower
+    return "".join(c.lower() if c.isascii() else c for c in text)
+
+
+# --- private keys, RFC 7468 and its PGP and OpenSSH kin; in JSON the newlines are `\n` -----------
+
+_KEY_BEGIN = re.compile(r"-----BEGIN (?:[A-Z0-9]{1,12} ){0,3}PRIVATE KEY(?: BLOCK)?-----")
+_KEY_END = re.compile(r"-----END (?:[A-Z0-9]{1,12} ){0,3}PRIVATE KEY(?: BLOCK)?-----")
+_KEY_MAX = 16_384  # characters from the first line of a key to its last
+# What follows the first line of a key whose last line was cut off.
+_KEY_BODY = re.compile(r"(?:(?:\s|\\[nr])*+[A-Za-z0-9+/=]{16,}+)*+")
+
+
+def private_keys(text: str) -> Iterator[Span]:
+    """Key blocks, from their first line to their last or as far as they look like one."""
+    at = 0
+    while begin := _KEY_BEGIN.search(text, at):
+        end = _KEY_END.search(text, begin.end(), begin.end() + _KEY_MAX)
+        other = _KEY_BEGIN.search(text, begin.end(), end.start() if end else begin.end())
+        if end and not other:
+            at = end.end()
+        else:
+            body = _KEY_BODY.match(text, begin.end())
+            at = body.end() if body else begin.end()
+        yield Span(begin.start(), at, "private-key")
+
+
+# --- shapes -------------------------------------------------------------------------------------
+
+# Literal start -> kind, rest. A run must end where the rest ends, and must not start in a word.
+_SHAPES: tuple[tuple[str, str, str], ...] = (
+    ("hf_", "hf-token", r"[A-Za-z0-9]{20,}+(?!_)"),
+    ("api_org_", "hf-token", r"[A-Za-z0-9]{20,}+"),
+    ("ghp_", "github-token", r"[A-Za-z0-9]{20,}+"),
+    ("gho_", "github-token", r"[A-Za-z0-9]{20,}+"),
+    ("ghu_", "github-token", r"[A-Za-z0-9]{20,}+"),
+    ("ghs_", "github-token", r"[A-Za-z0-9]{20,}+"),
+    ("ghr_", "github-token", r"[A-Za-z0-9]{20,}+"),
+    ("github_pat_", "github-token", r"[A-Za-z0-9_]{20,}+"),
+    ("glpat-", "gitlab-token", r"[A-Za-z0-9_.-]{16,}+"),
+    ("glrt-", "gitlab-token", r"[A-Za-z0-9_.-]{16,}+"),
+    ("gldt-", "gitlab-token", r"[A-Za-z0-9_.-]{16,}+"),
+    ("glcbt-", "gitlab-token", r"[A-Za-z0-9_.-]{16,}+"),
+    ("AKIA", "aws-key-id", r"[A-Z0-9]{16}(?![A-Za-z0-9])"),
+    ("ASIA", "aws-key-id", r"[A-Z0-9]{16}(?![A-Za-z0-9])"),
+    ("FwoGZXIvYXdz", "aws-session-token", r"[A-Za-z0-9/+=%]{40,}+"),
+    ("IQoJb3JpZ2lu", "aws-session-token", r"[A-Za-z0-9/+=%]{40,}+"),
+    ("AIza", "google-key", r"[A-Za-z0-9_-]{30,}+"),
+    ("ya29.", "google-token", r"[A-Za-z0-9_.-]{20,}+"),
+    ("GOCSPX-", "google-key", r"[A-Za-z0-9_-]{20,}+"),
+    ("sk-", "api-key", r"[A-Za-z0-9_-]{20,}+"),
+    ("sk_live_", "api-key", r"[A-Za-z0-9]{16,}+"),
+    ("gsk_", "api-key", r"[A-Za-z0-9]{40,}+"),
+    ("xai-", "api-key", r"[A-Za-z0-9]{40,}+"),
+    ("pplx-", "api-key", r"[A-Za-z0-9]{40,}+"),
+    ("nvapi-", "api-key", r"[A-Za-z0-9_-]{20,}+"),
+    ("dapi", "api-key", r"[0-9a-f]{32}(?:-\d)?(?![A-Za-z0-9])"),
+    ("wandb_v1_", "wandb-key", r"[A-Za-z0-9_]{40,}+"),
+    ("xoxa-", "slack-token", r"[A-Za-z0-9-]{10,}+"),
+    ("xoxb-", "slack-token", r"[A-Za-z0-9-]{10,}+"),
+    ("xoxe-", "slack-token", r"[A-Za-z0-9-]{10,}+"),
+    ("xoxo-", "slack-token", r"[A-Za-z0-9-]{10,}+"),
+    ("xoxp-", "slack-token", r"[A-Za-z0-9-]{10,}+"),
+    ("xoxr-", "slack-token", r"[A-Za-z0-9-]{10,}+"),
+    ("xoxs-", "slack-token", r"[A-Za-z0-9-]{10,}+"),
+    ("xapp-", "slack-token", r"[A-Za-z0-9-]{20,}+"),
+    ("hooks.slack.com/services/", "slack-token", r"[A-Za-z0-9/]{20,}+"),
+    ("npm_", "npm-token", r"[A-Za-z0-9]{36,}+(?!_)"),
+    ("pypi-AgE", "pypi-token", r"[A-Za-z0-9_-]{40,}+"),
+    ("dckr_pat_", "docker-token", r"[A-Za-z0-9_-]{20,}+"),
+    ("hvs.", "token", r"[A-Za-z0-9_-]{24,}+"),
+    ("dop_v1_", "token", r"[0-9a-f]{40,}+"),
+    # A base64 JSON object that starts with {"api_address": , as Neptune gives out.
+    ("eyJhcGlfYWRkcmVzcy", "neptune-token", r"[A-Za-z0-9+/=_-]{20,}+(?!\.)"),
+    ("eyJ", "jwt", r"[A-Za-z0-9_.-]{16,}+"),
+    # The first characters of key files, where the lines around them are missing.
+    ("b3BlbnNzaC1rZXktdjE", "private-key", r"[A-Za-z0-9+/=\\]*+"),
+    ("MIIEvQIBADANBgkqhkiG", "private-key", r"[A-Za-z0-9+/=\\]*+"),
+    ("MIIEpAIBAAKCAQEA", "private-key", r"[A-Za-z0-9+/=\\]*+"),
+)
+_COMPILED = [(start, kind, re.compile(re.escape(start) + rest)) for start, kind, rest in _SHAPES]
+
+
+def _shaped(text: str) -> Iterator[Span]:
+    for start, kind, pattern in _COMPILED:
+        if start in text:
+            for match in pattern.finditer(text):
+                if _starts_word(text, match.start()) and _plausible(start, match.group()):
+                    yield Span(*match.span(), kind)
+
+
+def _starts_word(text: str, at: int) -> bool:
+    r"""Whether no word goes on into `at`; the n of a written-out `\n` is none."""
+    if at == 0 or not (text[at - 1].isalnum() or text[at - 1] == "_"):
+        return True
+    return text[at - 1] in "nrt" and text[at - 2 : at - 1] == "\\"
+
+
+def _plausible(start: str, found: str) -> bool:
+    """What a pattern cannot say in linear time."""
+    if start == "eyJ":  # three parts with dots between; five when encrypted
+        parts = found.rstrip(".").split(".")
+        return len(parts) in (3, 5) and min(len(parts[0]), len(parts[-2])) >= 8
+    if start == "sk-":  # not a pod called sk-training-resnet50-worker-0
+        rest = found[3:]
+        known = rest.startswith(("proj-", "ant-", "or-v1-", "svcacct-", "admin-"))
+        return known or "-" not in rest or (_mixed(rest) and rest != rest.lower())
+    return True
+
+
+def _mixed(text: str) -> bool:
+    """Whether both letters and digits occur."""
+    return any(c.isdigit() for c in text) and any(c.isalpha() for c in text)
+
+
+# --- headers, addresses, commands ---------------------------------------------------------------
+
+_RUN = r"[a-z0-9._~+/=%:-]"
+_WORD = r"[^\s\"']"
+
+# Word of the lower-case text, kinds of the groups, pattern for the lower-case text.
+_RULES: tuple[tuple[str, tuple[str, ...], str], ...] = (
+    (
+        "authorization",
+        ("token",),
+        r"authorization\\{0,3}[\"']?\s{0,3}[:=,]\s{0,3}\\{0,3}[bru]?[\"']?"
+        rf"(?:bearer|basic|token|apikey|negotiate) +({_RUN}{{6,}}+)",
+    ),
+    ("bearer", ("token",), rf"\bbearer +({_RUN}{{16,}}+)"),
+    (
+        "cookie",
+        ("cookie",),
+        rf"\bcookie\\{{0,3}}[\"']?: ?[\"']?([\w.-]{{1,64}}=[^\s\"';]{{8,}}+(?:; {_WORD}++)*+)",
+    ),
+    # postgres://user:password@host, redis://:password@host; a list of host:port is none
+    (
+        "://",
+        ("user", "password"),
+        r"://([^\s/:@\"'<>]{0,64}):(?!\d{1,5}[,;)\]])([^\s/\"'<>?]{1,256})@",
+    ),
+    # https://user@host; in Azure's storage addresses a container stands there
+    ("://", ("user",), r"(?<!abfs)(?<!abfss)(?<!wasb)(?<!wasbs)://([^\s/:@\"'<>]{1,256})@"),
+    ("@tcp(", ("user", "password"), r"\b([\w.-]{1,64}):([^\s:@/]{1,256})@tcp\("),
+    ("@unix(", ("user", "password"), r"\b([\w.-]{1,64}):([^\s:@/]{1,256})@unix\("),
+    ("sig", ("signature",), rf"(?<![a-z])sig(?:nature)?=({_RUN}{{20,}}+)"),
+    ("-signature=", ("signature",), rf"-signature=({_RUN}{{20,}}+)"),
+    ("-security-token=", ("aws-session-token",), rf"-security-token=({_RUN}{{20,}}+)"),
+    # a registry's entry in ~/.docker/config.json, npm's _auth
+    (
+        "auth",
+        ("token",),
+        r"(?:\\{0,3}\"auth\\{0,3}\"\s?:\s?\\{0,3}\"|\b_auth ?= ?\"?)([a-z0-9+/]{8,}+={0,2})",
+    ),
+    # the id of a key and its secret, one after the other
+    ("a", ("aws-secret",), r"\ba[ks]ia[a-z0-9]{16}[\s:,|\"'/=]{1,8}([a-z0-9/+]{40})(?![\w/+])"),
+    ("login", ("user", "password"), rf"\blogin +({_WORD}{{1,64}}) +password +({_WORD}{{3,256}})"),
+    ("login", ("user",), r"\blogin [^\n]{0,120}?(?<= )(?:-u|--username)[ =]([^\s\"']{1,64})"),
+    ("login", ("password",), rf"\blogin [^\n]{{0,160}}?(?<= )-p[ =]?[\"']?({_WORD}{{3,256}})"),
+    ("wandb", ("wandb-key",), r"\bwandb(?:\.| +)login\b[^,;]{0,24}?\b([0-9a-f]{40})\b"),
+    (
+        "configure",
+        ("key",),
+        rf"\bconfigure +set +[\w.-]{{0,40}}(?:secret_access_key|session_token) +({_WORD}{{16,}}+)",
+    ),
+    ("sshpass", ("password",), rf"\bsshpass +-p *[\"']?({_WORD}{{3,256}})"),
+    ("mysql", ("password",), rf"\bmysql\w{{0,8}} [^\n]{{0,160}}?(?<= )-p({_WORD}{{3,256}})"),
+    (
+        "curl",
+        ("user", "password"),
+        r"\bcurl [^\n]{0,200}?(?<= )(?:-u|--user)[ =]?[\"']?"
+        rf"([^\s:\"'/]{{0,64}}):({_WORD}{{3,256}})",
+    ),
+    (
+        "echo",
+        ("password",),
+        r"\becho +(?:-n +)?[\"']?([^\s|\"'$]{6,256})[\"']? *\| *"
+        r"(?:sudo|docker|podman|helm|nerdctl|oras|gh|huggingface-cli|hf|wandb) ",
+    ),
+)
+_COMPILED_RULES = [(word, kinds, re.compile(pattern)) for word, kinds, pattern in _RULES]
+
+
+def _ruled(text: str, lower: str) -> Iterator[Span]:
+    for word, kinds, pattern in _COMPILED_RULES:
+        if word in lower:
+            for match in pattern.finditer(lower):
+                for group, kind in enumerate(kinds, start=1):
+                    start, end = match.span(group)
+                    value = text[start : min(end, start + _JUDGED)]
+                    if not value or _placeholder(value):
+                        continue
+                    if kind == "user" and len(value) >= 20 and _mixed(value):
+                        kind = "token"  # noqa: PLW2901
+                    yield Span(start, end, kind)
+
+
+# --- names: password=…, "api_key": "…", --token …, HF_TOKEN=… -------------------------------------
+
+_NAMES = ("token", "key", "secret", "passw", "passphrase", "pwd")
+
+# On lower-case text. After the name: its end (quotes, escaped or not) and `=`, `:`, `=>`; or the
+# next item of a printed list or pair; or "is"; or blanks, after a long option.
+_HEAD = re.compile(
+    r"(token|key|secret|passw(?:or)?d|passphrase|pwd)(?:_?\d{1,2})?"
+    r"(?:\\{0,3}[\"']?\s{0,4}(?:=>|:=|={1,2}|:(?!:))(?P<gap>\s{0,4})"
+    r"|\\{0,3}[\"']\s{0,2},\s{0,2}(?:\\{0,3}[\"']value\\{0,3}[\"']\s{0,2}:\s{0,2})?"
+    r"(?=\\{0,3}[\"'])"
+    r"|(?P<says> is:? )"
+    r"|(?P<option> {1,4})(?![-=:|]))"
+)
+_QUOTE = re.compile(r"[bru]{0,2}(\\{0,3}[\"'])")
+_BARE = re.compile(
+    r"(?:[^\s\"',;)}\]&\\]"
+    # these end a value only when something else begins after them
+    r"|[,;)}\]&](?![\s\"')}\],;&]|\Z|[\w.%-]{1,64}[\"']?\s?[=:])"
+    r"|\\(?![\"'nrt\\])){1,4096}+"
+)
+_MAX_VALUE = 4096
+_JUDGED = 256  # characters of a value that are looked at
+
+# Last word before "key" whose value is a secret.
+_KEYS = tuple(
+    words(
+        "api secret access account auth private signing encryption storage wandb openai anthropic"
+        " comet neptune clearml app master service license subscription deploy"
+    )
+)
+# Last word before "token" whose value is a secret whatever it looks like …
+_TOKENS = words(
+    "access auth hf hub huggingface github gh git gitlab bearer refresh session security api"
+    " registry deploy bot slack vault wandb neptune comet clearml jupyter tracking jwt npm pypi"
+    " private secret databricks replicate modal service csrf personal pat"
+)
+_LONG_TOKENS = tuple(word for word in _TOKENS if len(word) > 3)  # also glued: githubtoken
+# … and whose value is a piece of text.
+_TEXT_TOKENS = words(
+    "eos bos pad unk sep cls mask image img video audio vision speech special stop start end begin"
+    " next prev first last per num max min new prompt extra added system tool text input output"
+    " target word sub time soft virtual think decoder im assistant eot eom fim boi eoi current each"
+    " unexpected invalid placeholder ignore default continuous"
+)
+_OWNER = re.compile(r"[a-z0-9_-]*[a-z0-9_ -]\Z")
+_OPAQUE = re.compile(r"[A-Za-z0-9_.~+/=%:-]+\Z")
+_LOWER_WORDS = re.compile(r"[a-z]+(?:[-_./][a-z0-9]+)*\Z")
+_PATH = re.compile(r"[/~.]|[A-Za-z]:[\\/]|\w{1,12}://")
+_PLACEHOLDER = re.compile(
+    r"(?:none|null|nil|nan|true|false|yes|no|on|off|str|int|bool|bytes|string|undefined|unset|empty"
+    r"|missing|required|redacted|hidden|masked|default|unknown|invalid|failed|expired|not[ _-]set"
+    r"|\W*|%[sdr])\Z"
+    r"|<[^<>]{0,64}>|\*{2}|\.{3}|…|%\(|\{[\w.]{0,64}(?:![rsa])?\}|\{\{|\[|\$[{(]|x{4}",
+    re.IGNORECASE,
+)
+_VARIABLE = re.compile(r"\$[A-Z_][A-Z0-9_]*\Z")
+# Source lines of tracebacks: password=self.password, token=os.environ["T"], api_key: Optional[str]
+_CODE = re.compile(
+    r"(?:self|cls|args?|cfg|config|conf|opts?|options|params|kwargs|hparams|settings|os|environ"
+    r"|request|ctx|flags|FLAGS)(?:[.\[]|\Z)"
+    r"|[A-Za-z_]\w{0,40}(?:\.[A-Za-z_]\w{0,40}){1,4}[(\[]"
+    r"|(?:get|load|read|fetch|make|str|int|Optional|Union|Secret|Field|input)\w{0,40}[(\[]"
+    r"|[A-Za-z_][\w.]{0,40} \| \w"
+    r"|(?:[A-Za-z]\w{0,40}_)?(?:token|key|password|passwd|secret)\Z"
+)
+# A sentence goes on: "Invalid password: authentication failed".
+_PROSE = re.compile(r"[A-Za-z]+ [a-z]+(?: |\Z|[.,](?: |\Z))")
+
+
+class _How(NamedTuple):
+    """How a value was given."""
+
+    quoted: bool
+    says: bool  # "the token is …"
+    upper: bool  # as a variable of the environment
+
+
+def _named(text: str, lower: str) -> Iterator[Span]:
+    at = 0
+    while head := _HEAD.search(lower, at):
+        at = head.end()
+        before = lower[max(0, head.start() - 40) : head.start()]
+        if head["option"] is not None and not _is_option(before):
+            continue
+        start, end, quoted = _value(text, at)
+        value = text[start : min(end, start + _JUDGED)]
+        if not value or _placeholder(value):
+            continue
+        if not quoted and (
+            _CODE.match(text, start, min(end + 8, start + _JUDGED)) or (head["gap"] and _PROSE.match(text, start, start + 80))
+        ):
+            continue
+        how = _How(quoted, head["says"] is not None, text[head.start() : head.end(1)].isupper())
+        name = head.group(1)
+        if _secret(name, before, value, how):
+            yield Span(start, end, name if name in ("token", "key", "secret") else "password")
+            at = end
+
+
+def _is_option(before: str) -> bool:
+    start = before.rfind("--")
+    return start >= 0 and " " not in before[start:]
+
+
+def _value(text: str, at: int) -> tuple[int, int, bool]:
+    """Start and end of the value at `at`, and whether it stands in quotes."""
+    if quote := _QUOTE.match(text, at):
+        end = text.find(quote.group(1), quote.end(), quote.end() + _MAX_VALUE)
+        if end >= 0:
+            return quote.end(), end, True
+        at = quote.end()
+    bare = _BARE.match(text, at)
+    return at, at + len(bare.group().rstrip(".:")) if bare else at, False
+
+
+def _placeholder(value: str) -> bool:
+    return bool(_PLACEHOLDER.match(value) or _VARIABLE.match(value))
+
+
+def _secret(name: str, before: str, value: str, how: _How) -> bool:
+    """Whether `value` of `<before><name>` is to be hidden."""
+    path = _PATH.match(value) is not None
+    opaque = _OPAQUE.match(value) is not None and _mixed(value) and not _LOWER_WORDS.match(value)
+    if how.says and not opaque:
+        return False
+    if name == "pwd":  # also the environment's working folder
+        return len(value) >= 3 and not path
+    if name not in ("token", "key", "secret"):
+        return len(value) >= 3
+    if path and not (len(value) == 40 and _mixed(value)):  # base64 knows slashes
+        return False
+    owner = _OWNER.search(before)
+    last = re.split("[_ -]", owner.group().rstrip("_ -"))[-1] if owner else ""
+    if name == "key":
+        return len(value) >= 6 and last.endswith(_KEYS)
+    if name == "secret":
+        return len(value) >= 8 and (opaque or (how.quoted and last != ""))
+    if last in _TOKENS or last.endswith(_LONG_TOKENS):
+        return len(value) >= 6
+    return opaque and len(value) >= (8 if how.upper else 16) and last not in _TEXT_TOKENS

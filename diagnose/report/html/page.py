@@ -1,0 +1,181 @@
+"""Puts the page together: templates, style, scripts, data, and the policy that fences them in."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Sequence
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import Environment, FunctionLoader, StrictUndefined
+from markupsafe import Markup
+
+from diagnose import __version__
+from diagnose.diagnosis import Diagnosis, Evidence
+from diagnose.job import Job
+from diagnose.report import words
+from diagnose.report.html import (
+    context,
+    events,
+    facts,
+    findings,
+    lanes,
+    progress,
+    sources,
+    states,
+    verdict,
+    view,
+    waiting,
+)
+from diagnose.report.html.scrub import Scrub
+
+_SCRIPTS = ("base.js", "table.js", "timeline.js", "pictures.js")
+_LIBRARY = "vendor/echarts/echarts.slim.js"
+_HEADINGS = {"What to do now": "Now"}  # under "What to do"
+# In JSON inside a script element these could end it, or end a line of it.
+_UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+
+
+def page(job: Job, diagnosis: Diagnosis, *, title: str | None, redact: bool) -> str:
+    """See `diagnose.report.html.render`."""
+    scrub = Scrub() if redact else Scrub(None)
+    raw = diagnosis
+    diagnosis = scrub.diagnosis(raw)
+    prepared = events.prepare(job)
+    still = verdict.standstill(diagnosis, prepared)
+    found = findings.findings(prepared, job.catalog, scrub)
+    ranks = states.states(job, diagnosis)
+    hosts = {rank: scrub.text(host, 80) for rank, host in states.hosts(job, diagnosis).items()}
+    picture = lanes.lanes(prepared, diagnosis, found, ranks, hosts, scrub)
+    counted = progress.counters(prepared, job.catalog, diagnosis.culprits.ranks, scrub)
+    waits = waiting.waiting(diagnosis, ranks, scrub)
+    grid = waiting.grid(diagnosis, ranks, hosts, scrub)
+    read, unread = sources.sources(job, scrub)
+    titles = {name: cause.title for name, cause in job.catalog.classes.items()}
+
+    def near(items: Sequence[Evidence]) -> dict[tuple[str, int], list[context.Row]]:
+        return context.around(job, items)
+
+    data = {
+        "lanes": lanes.to_json(picture, prepared, diagnosis) if picture else None,
+        "findings": [_shown(item) for item in found.items] if picture else [],
+        "progress": progress.to_json(counted),
+        "graph": waiting.graph_json(waits) if waits else None,
+        "grid": waiting.grid_json(grid, ranks, hosts) if grid else None,
+        "stateNames": states.STATES,
+    }
+    style = _asset("style.css")
+    script = "\n".join(_asset(f"js/{name}") for name in _SCRIPTS)
+    library = _asset(_LIBRARY) if picture or counted or waits or grid else ""
+    named = scrub.text(title, 200) if title else ""
+    return _template("report.html.j2").render(
+        policy=_policy([library, script] if library else [script], style),
+        style=Markup(style),
+        library=Markup(library),
+        script=Markup(script),
+        data=embedded(data),
+        title=named,
+        sections=[
+            (anchor, text)
+            for there, anchor, text in (
+                (picture, "timeline", "Timeline"),
+                (waits or grid or diagnosis.collective, "waiting", "Ranks"),
+                (counted, "progress", "Progress"),
+                (diagnosis.evidence, "evidence", "Evidence"),
+                (found.items, "findings", "Findings"),
+                (True, "job", "Job"),
+                (True, "appendix", "Sources"),
+            )
+            if there
+        ],
+        bad=diagnosis.verdict in ("hung", "failed"),
+        sentence=words.sentence,
+        names=words.names,
+        diagnosis=diagnosis,
+        label=verdict.label(diagnosis),
+        summary=words.sentence(diagnosis.root_cause.summary),
+        facts=verdict.facts(diagnosis, still),
+        remedies=[
+            (_HEADINGS.get(heading, heading), steps)
+            for heading, steps in words.remedy_groups(diagnosis.remedies)
+        ],
+        picture=picture,
+        clocked=prepared.clocked,
+        unplaced=[scrub.text(name, 200) for name in prepared.unplaced],
+        lane_table=lanes.table(picture) if picture else [],
+        state_names=states.STATES,
+        by_state=waiting.by_state(ranks),
+        counters=counted,
+        waits=waits,
+        grid=grid,
+        collective=waiting.joined_and_missing(diagnosis),
+        places=getattr(diagnosis, "places", None) or [],
+        fold_ranks=words.ranks_phrase,
+        quotes=view.quotes(raw, near, scrub),
+        chain=view.chain(diagnosis.causal_chain),
+        alternatives=view.alternatives(diagnosis, titles),
+        capture=view.capture(diagnosis),
+        notes=diagnosis.notes,
+        findings=found.items,
+        finding_counts=findings.counts(found.items),
+        overview=facts.overview(diagnosis.job),
+        job_facts=facts.job_facts(job.timeline, job.catalog, scrub),
+        sources=read,
+        sources_left=unread,
+        version=__version__,
+        revision=job.catalog.revision,
+        redact=redact,
+    )
+
+
+def embedded(data: Any) -> Markup:
+    """`data` as JSON that can stand inside a script element."""
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    for char, escape in _UNSAFE.items():
+        text = text.replace(char, escape)
+    return Markup(text)
+
+
+def _shown(item: findings.Finding) -> dict[str, Any]:
+    return {
+        "id": item.anchor,
+        "title": item.title,
+        "role": item.role,
+        "texts": [variant.text for variant in item.variants],
+    }
+
+
+def _policy(scripts: list[str], style: str) -> str:
+    """A policy under which nothing but these very scripts and this style can work."""
+    allowed = " ".join(_hash(script) for script in scripts)
+    return (
+        f"default-src 'none'; script-src {allowed}; style-src {_hash(style)}; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _hash(text: str) -> str:
+    digest = hashlib.sha256(text.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"
+
+
+@lru_cache
+def _asset(name: str) -> str:
+    # A browser reads CR LF as LF, which would change the hash.
+    text = files("diagnose.report.html").joinpath(name).read_text(encoding="utf-8")
+    return text.replace("\r\n", "\n")
+
+
+@lru_cache
+def _template(name: str) -> Any:
+    environment = Environment(
+        loader=FunctionLoader(lambda file: _asset(f"templates/{file}")),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template(name)

@@ -1,0 +1,104 @@
+"""The progress picture: steps over time, per rank or per group of ranks that went alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from diagnose.catalog.schema import Catalog
+from diagnose.report import words
+from diagnose.report.html.events import Events
+from diagnose.report.html.scrub import Scrub
+
+MAX_COUNTERS = 6
+MAX_LINES = 24  # of one counter
+MAX_POINTS = 400  # of one line
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of the picture: [place, step] pairs; `culprit` if a rank of it is to blame."""
+
+    name: str
+    last: int
+    culprit: bool
+    points: list[list[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Counter:
+    """A thing that was counted (training steps, a bar's items) and who had come how far."""
+
+    title: str
+    lines: list[Line]
+    more: int
+
+
+def counters(
+    events: Events, catalog: Catalog, culprits: list[int], scrub: Scrub
+) -> list[Counter]:
+    """What the job counted, the counter of most ranks and lines first; with two points or more."""
+    frame = events.frame
+    rows = frame[(frame["kind"] == "progress") & frame["step"].notna() & frame["at"].notna()]
+    if rows.empty:
+        return []
+    rows = rows.assign(at=rows["at"].astype("int64") - (events.begin or 0))
+    titles = {entry.id: entry.title for entry in catalog.signatures}
+    bars = [f.get("what") or f.get("total") or "" for f in rows["fields"]]
+    found = []
+    for (id_, what), mine in rows.groupby([rows["signature"].astype(str), bars], sort=False):
+        lines = _lines(mine, set(culprits))
+        if not any(len(line.points) > 1 for line in lines):
+            continue
+        title = titles.get(str(id_), str(id_)) + (f" ({what})" if what else "")
+        size = (mine["rank"].nunique(), len(mine))
+        kept = Counter(scrub.text(title, 120), lines[:MAX_LINES], max(0, len(lines) - MAX_LINES))
+        found.append((size, kept))
+    found.sort(key=lambda pair: pair[0], reverse=True)
+    return [counter for _, counter in found[:MAX_COUNTERS]]
+
+
+def to_json(found: list[Counter]) -> list[dict[str, Any]]:
+    """What the script draws."""
+    return [
+        {
+            "title": counter.title,
+            "lines": [
+                {"name": line.name, "culprit": line.culprit, "points": line.points}
+                for line in counter.lines
+            ],
+        }
+        for counter in found
+    ]
+
+
+def _lines(rows: pd.DataFrame, culprits: set[int]) -> list[Line]:
+    """One line per way of going; to blame first, then the farthest behind."""
+    alike: dict[tuple[Any, ...], list[int | None]] = {}
+    points: dict[tuple[Any, ...], list[list[int]]] = {}
+    ranks = rows["rank"].astype("object").where(rows["rank"].notna(), None)
+    for key, mine in rows.groupby(ranks, dropna=False, sort=False):
+        rank = None if pd.isna(key) else int(key)
+        steps = mine["step"].astype("int64").to_numpy()
+        places = mine["at"].to_numpy()
+        blame = rank in culprits
+        # Ranks that counted the same at about the same time make one line.
+        way = (blame, int(steps[0]), int(steps[-1]), round(int(places[-1]) / 5000))
+        alike.setdefault(way, []).append(rank)
+        points.setdefault(way, _thinned(places, steps))
+    found = []
+    for way, members in alike.items():
+        named = sorted(rank for rank in members if rank is not None)
+        name = words.ranks_phrase(named) if named else "the job"
+        found.append(Line(name, way[2], way[0], points[way]))
+    return sorted(found, key=lambda line: (not line.culprit, line.last, line.name))
+
+
+def _thinned(places: np.ndarray, steps: np.ndarray) -> list[list[int]]:
+    if len(places) > MAX_POINTS:
+        keep = np.unique(np.linspace(0, len(places) - 1, MAX_POINTS).astype(int))
+        places, steps = places[keep], steps[keep]
+    return [[int(place), int(step)] for place, step in zip(places, steps, strict=True)]

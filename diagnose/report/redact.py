@@ -1,0 +1,272 @@
+"""Hides secrets and people in text that will be shared, and keeps what explains a job.
+
+One `Redactor` makes one report: the same secret, address or user gets the same mask everywhere,
+`[hf-token-1]`, `[email-2]`, `[user-1]`, so a reader still sees what belongs together. Hosts, group
+names, hashes, pointers, devices, runs and the rest of a path stay.
+
+Text should have gone through `safe.clean` before: an escape code inside a token hides the token.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+
+from diagnose.report import credentials
+from diagnose.report.credentials import Span, lowered, words
+
+_MASK = re.compile(r"\[(?:masked|[a-z]{2,8}(?:-[a-z]{2,8}){0,2}-\d{1,9})\]")
+_PEOPLE = frozenset({"user", "email"})
+_ROUNDS = 4  # a mask may uncover another secret beside it; more than two were never needed
+
+
+class Redactor:
+    """Replaces what must not leave the house, with masks numbered in order of appearance."""
+
+    def __init__(self) -> None:
+        self._masks: dict[tuple[str, str], str] = {}
+        self._counts: dict[str, int] = {}
+        self._users: set[str] = set()
+
+    def text(self, text: str) -> str:
+        """`text`, of any number of lines, without secrets, e-mail addresses and user names.
+
+        The number of lines stays, also where a key of many lines was. Masks stay as they are, so
+        redacting twice changes nothing.
+        """
+        text = _replace(text, credentials.private_keys(text), self._mask)
+        return "\n".join(_settle(line, self._find, self._mask) for line in text.split("\n"))
+
+    def _find(self, line: str) -> Iterator[Span]:
+        secrets = list(credentials.find(line))
+        yield from (span for span in secrets if span.kind not in _PEOPLE)
+        for span in [s for s in secrets if s.kind in _PEOPLE] + list(_people(line, self._users)):
+            value = line[span.start : span.end]
+            if span.kind == "email":
+                yield span
+            elif _is_person(value):
+                if len(self._users) < _MAX_KNOWN and len(value) > 2:
+                    self._users.add(value)
+                yield span
+
+    def _mask(self, kind: str, value: str) -> str:
+        family = kind if kind in _PEOPLE else ""
+        key = (family, value.lower() if family else value)
+        if key not in self._masks:
+            self._counts[kind] = self._counts.get(kind, 0) + 1
+            self._masks[key] = f"[{kind}-{self._counts[kind]}]"
+        return self._masks[key]
+
+
+def mask(text: str) -> str:
+    """`text` with every secret replaced by `[masked]`; people stay."""
+    text = _replace(text, credentials.private_keys(text), _unnumbered)
+    return "\n".join(_settle(line, _secrets, _unnumbered) for line in text.split("\n"))
+
+
+def _unnumbered(kind: str, value: str) -> str:
+    return "[masked]"
+
+
+def _secrets(line: str) -> Iterator[Span]:
+    return (span for span in credentials.find(line) if span.kind not in _PEOPLE)
+
+
+def _settle(
+    line: str, find: Callable[[str], Iterable[Span]], name: Callable[[str, str], str]
+) -> str:
+    for _ in range(_ROUNDS):
+        before, line = line, _replace(line, find(line), name)
+        if line == before:
+            break
+    return line
+
+
+def _replace(text: str, spans: Iterable[Span], name: Callable[[str, str], str]) -> str:
+    """`text` with the mask of each span in its place, once for each line of the span."""
+    found = list(spans)
+    if not found:
+        return text
+    parts, at = [], 0
+    for start, end, kind in _apart(text, found):
+        value = text[start:end]
+        parts += [text[at:start], "\n".join([name(kind, value)] * (value.count("\n") + 1))]
+        at = end
+    return "".join([*parts, text[at:]])
+
+
+def _apart(text: str, spans: list[Span]) -> list[Span]:
+    """The spans in order, none overlapping another or a mask.
+
+    Of overlapping secrets one mask covers all, of the kind found first; an address or a user name
+    inside is not looked at.
+    """
+    taken = [Span(*match.span(), "") for match in _MASK.finditer(text)]
+    secrets: list[tuple[int, Span]] = []
+    found = enumerate(span for span in spans if span.kind not in _PEOPLE)
+    for order, span in sorted(found, key=lambda item: item[1].start):
+        if secrets and span.start < secrets[-1][1].end:
+            first, last = secrets[-1]
+            kind = last.kind if first < order else span.kind
+            secrets[-1] = min(first, order), Span(last.start, max(last.end, span.end), kind)
+        else:
+            secrets.append((order, span))
+    taken = _merge(taken, [span for _, span in secrets])
+    people = sorted((span for span in spans if span.kind in _PEOPLE), key=lambda s: s.start)
+    return [span for span in _merge(taken, people) if span.kind]
+
+
+def _merge(taken: list[Span], more: list[Span]) -> list[Span]:
+    """`taken` and what of `more` overlaps none of them, nor one before it; both by start."""
+    merged: list[Span] = []
+    end, following = 0, iter([*taken, None])
+    coming = next(following)
+    for span in more:
+        while coming and coming.start < span.end:
+            merged.append(coming)
+            end = coming.end
+            coming = next(following)
+        if span.start >= end:
+            merged.append(span)
+            end = span.end
+    while coming:
+        merged.append(coming)
+        coming = next(following)
+    return merged
+
+
+# --- people -------------------------------------------------------------------------------------
+
+# Accounts and folders that say what a machine is, not who works there.
+_NOBODY = words(
+    "root user users admin administrator nobody none null true false unknown default guest system"
+    " ubuntu debian centos fedora rocky opc ec2-user azureuser azureml core vagrant runner jenkins"
+    " gitlab-runner circleci jovyan coder vscode codespace node app service worker ray spark hadoop"
+    " hdfs yarn airflow slurm munge sagemaker-user sagemaker conda mambauser nonroot docker git hg"
+    " postgres mysql redis mongodb oauth2 oauth2accesstoken x-access-token token __token__ aws"
+    " linuxbrew shared public common all data dataset datasets projects project models checkpoints"
+    " ckpt logs tmp scratch software apps opt conda miniconda3 anaconda3 venv current me you"
+    " username your_name yourname name uid id str int self"
+)
+_NAME = r"\w[\w.+-]{0,63}"
+
+# Behind these a user's folder stands; /home/a/alice is filed by first letter.
+_HOME = re.compile(
+    r"/(home|homes|Users|users|user)/(?:([A-Za-z])/(?=\2))?"
+    rf"({_NAME}(?:@[\w.-]{{1,80}})?)(?!\w)(/?)"
+)
+_METHOD = re.compile(r"\b(?:GET|HEAD|POST|PUT|PATCH|DELETE) \Z")
+# Storage mounted for all, where homes are kept: the whole path before /home.
+_MOUNT = re.compile(
+    r"/(?:mnt|data|nfs|gpfs|lustre|fsx|exports?|scratch|work|storage|ceph|beegfs|global|net|var|usr"
+    r"|vol|volume|cluster|shared?|p|fs|efs|c|d|private|System|afs)\w{0,16}(?:/[\w.+-]{1,40}){0,4}"
+)
+_BUCKET = re.compile(r"\b(?:s3a?|gs|hdfs|viewfs|dbfs|oss|abfss?|wasbs?):(?://)?[^\s/]{0,120}\Z")
+_WINDOWS = re.compile(
+    r"[A-Za-z]:(?:\\{1,2}|/)Users(?:\\{1,2}|/)"
+    r"([\w.+-]{1,64}(?: [\w.+-]{1,32})?(?=\\)|[\w.+-]{1,64})"
+)
+# Users keep folders under these, and so do others: only names known from elsewhere count.
+_SHARED = re.compile(
+    r"/(?:scratch|work|checkpoints?|fsx|lustre|data|u|nfs|mnt|gpfs|projects?)\w{0,8}"
+    r"((?:/[\w.+-]{1,64}){1,6})"
+)
+_MAX_KNOWN = 64  # user names looked for there
+_FOLDER = re.compile(rf"(?:torchinductor|hsperfdata)_({_NAME})")
+_FILE = re.compile(r".*\.(?:py|sh|log|txt|json|ya?ml|out|err|cpp|cu|so|md|zip|tar|gz)", re.S)
+
+_ADDRESS = re.compile(
+    r"(?<![\w.%+/-])(?:(?<=\\)[nrt])?"  # a written-out \n before it is not part of it
+    r"([\w.%+-]{1,64}?)(?:@|%40)([A-Za-z0-9](?:[A-Za-z0-9.-]{0,250}[A-Za-z0-9])?)"
+)
+_REMOTE = re.compile(r"\b(?:ssh|scp|rsync|sftp|mosh|sshfs)\b")
+_PROMPT = re.compile(r":[~/]|\s[^\s\]]{1,60}\][$#]")
+_TOP_LEVEL = words(
+    "com org net edu gov mil int info biz name pro dev app xyz tech cloud online site email systems"
+    " computer science academy institute university company global group team work works"
+)
+_INTERNAL = words("local localdomain internal intern lan cluster corp home private")
+# Two letters that follow a dot in code and file names more often than in an address.
+_NO_COUNTRY = words("py so cc sh md rs gz xz bz cu hh ts js db h5 ai2")
+
+# On lower-case text: the names of fields and variables, then sentences and commands.
+_USER_FIELD = re.compile(
+    r"(?:user|logname)([_-]?name|[_-]?id)?\\{0,3}[\"']?\s{0,2}([=:])\s{0,2}\\{0,3}([\"']?)"
+    rf"({_NAME})(?=[\s\"',;()&|\]}}\\]|\Z)"
+)
+_USER_SAID = re.compile(
+    r"(?:logged in as:?|--user[_-]?name|\bsudo -u|\bfor user|\baccepted \w{1,24} for"
+    r"|\b[ug]id=\d{1,10}\()"
+    rf"\s?[\"']?({_NAME})(?P<next>[\"')]| from | by |\(uid|\s|\Z|\.|,)"
+)
+
+
+def _people(line: str, known: set[str]) -> Iterator[Span]:
+    lower = lowered(line)
+    if "@" in line or "%40" in line:
+        yield from _addresses(line)
+    if "/home" in line or "users" in lower or "/user/" in line:
+        yield from _homes(line)
+    if "inductor_" in line or "hsperfdata_" in line:
+        yield from (Span(*match.span(1), "user") for match in _FOLDER.finditer(line))
+    if "user" in lower or "logname" in lower:
+        for match in _USER_FIELD.finditer(lower):
+            _, name, sign, quote, _ = (match.start(), *match.groups())
+            if (sign == "=" or quote or (name or "").endswith("name")) and not match[4].isdigit():
+                yield Span(*match.span(4), "user")
+    if "for" in lower or "logged in" in lower or "id=" in lower or " -u" in lower or "--u" in lower:
+        for match in _USER_SAID.finditer(lower):
+            loose = match.group().startswith("for user")
+            if not loose or match["next"] not in (" ", ".", ",", ""):
+                yield Span(*match.span(1), "user")
+    if any(name in line for name in known):
+        for path in _SHARED.finditer(line):
+            at = path.start(1) + 1
+            for part in path.group(1)[1:].split("/"):
+                if part in known:
+                    yield Span(at, at + len(part), "user")
+                at += len(part) + 1
+
+
+def _addresses(line: str) -> Iterator[Span]:
+    """E-mail addresses; of user@host only the user."""
+    for match in _ADDRESS.finditer(line):
+        top = match[2].rpartition(".")[2].lower() if "." in match[2] else ""
+        remote = _REMOTE.search(line, max(0, match.start() - 160), match.start())
+        if remote or top in _INTERNAL or _PROMPT.match(line, match.end()):
+            yield Span(*match.span(1), "user")
+        elif line[match.end() : match.end() + 1] in ("(", "[", "_") or match[1].lower() == "git":
+            continue  # q@k.transpose(…) in a source line; git@github.com
+        elif top in _TOP_LEVEL or (len(top) == 2 and top.isalpha() and top not in _NO_COUNTRY):
+            yield Span(match.start(1), match.end(), "email")
+
+
+def _homes(line: str) -> Iterator[Span]:
+    for match in _HOME.finditer(line):
+        name = match[3].rstrip(".+-")
+        if _is_home(line, match.start(), match[1], bool(match[2])) and (
+            match[4] or not _FILE.fullmatch(name)
+        ):
+            yield Span(match.start(3), match.start(3) + len(name), "user")
+    yield from (Span(*match.span(1), "user") for match in _WINDOWS.finditer(line))
+
+
+def _is_home(line: str, at: int, root: str, by_letter: bool) -> bool:
+    """Whether the path that comes to `/home/` (or another root) at `at` keeps users there."""
+    start = at
+    while start > max(0, at - 200) and (line[start - 1].isalnum() or line[start - 1] in "._+-/"):
+        start -= 1
+    before = line[start:at]
+    if _BUCKET.search(line, max(0, at - 160), at):
+        return True
+    if root == "user" and not by_letter:
+        return False
+    if before in ("", "-I", "-L", "//"):
+        return not _METHOD.search(line, max(0, start - 8), start)
+    if before in ("n", "r", "t"):
+        return line[start - 1 : start] == "\\"
+    return by_letter or _MOUNT.fullmatch(before) is not None
+
+
+def _is_person(name: str) -> bool:
+    return name.lower() not in _NOBODY

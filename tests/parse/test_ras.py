@@ -1,0 +1,528 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from diagnose.parse.comm_rank import CollCall, CommRank
+from diagnose.parse.ras import RasComm, RasError, RasProcess, RasReport, is_ras, read_ras
+
+HASH = "cf264af53edbe986"
+COMM = "0x" + HASH
+NODE = "172.16.64.21"
+
+HEAD = """\
+NCCL version 2.29.7 compiled with CUDA 12.9
+CUDA runtime version 12090, driver version 13000
+
+Job summary
+===========
+
+  Nodes  Processes         GPUs  Processes     GPUs
+(total)   per node  per process    (total)  (total)
+      {nodes}          8            1         32       32
+
+Communicators... (0.00s)
+=============
+
+Group     Comms     Nodes     Ranks     Ranks     Ranks    Status  Errors
+    #  in group  per comm  per node  per comm  in group
+    0         1         4         8  {size:>8}  {size:>8}   RUNNING  {errors}
+
+"""
+SIX_BEHIND = """\
+Warnings
+========
+
+#0-0 (cf264af53edbe986) MISMATCH
+  Communicator ranks have different collective operation counts
+  26 ranks have launched up to operation 6650
+  6 ranks have launched up to operation 6649
+  Rank 0 -- GPU 0 managed by process 483072 on node 172.16.64.210
+  Rank 2 -- GPU 2 managed by process 483074 on node 172.16.64.210
+  Rank 3 -- GPU 3 managed by process 483075 on node 172.16.64.210
+  Rank 4 -- GPU 4 managed by process 483076 on node 172.16.64.210
+  Rank 5 -- GPU 5 managed by process 483077 on node 172.16.64.210
+  Rank 31 -- GPU 7 managed by process 483079 on node 172.16.64.213
+
+"""
+
+
+def text(body: str, size: int = 32, errors: str = "MISMATCH") -> str:
+    return HEAD.format(nodes=4, size=size, errors=errors) + body
+
+
+def behind(*counts: tuple[str, int, int]) -> str:
+    """Rank 3 of 4 at its own count of an operation, the others at another."""
+    lines = ["Warnings", "========", "", f"#0-0 ({HASH}) MISMATCH"]
+    for op, own, others in counts:
+        lines += [
+            f"  Communicator ranks have different {op} operation counts",
+            f"  3 ranks have launched up to operation {others}",
+            f"  Rank 3 has launched up to operation {own} -- GPU 3 managed by process 103 on node a",
+        ]
+    return text("\n".join([*lines, "", ""]), 4)
+
+
+def read(said: str | bytes) -> RasReport:
+    return read_ras(said if isinstance(said, bytes) else said.encode(), "ras.txt")
+
+
+def launched(report: RasReport) -> dict[int | None, int | None]:
+    return {rank.comm_rank: rank.launched for rank in report.ranks}
+
+
+def ops(report: RasReport) -> dict[int | None, list[tuple[int, str]]]:
+    return {rank.comm_rank: [(c.seq, c.op) for c in rank.calls] for rank in report.ranks}
+
+
+# Text ------------------------------------------------------------------------------------------
+
+
+def test_unlisted_ranks_have_the_count_of_the_majority() -> None:
+    report = read(text(SIX_BEHIND))
+    assert report.nccl_version == "2.29.7"
+    assert not report.json
+    assert report.communicators == [RasComm(COMM, 32, "RUNNING", "MISMATCH")]
+    late = {0, 2, 3, 4, 5, 31}
+    assert launched(report) == {rank: 6650 - (rank in late) for rank in range(32)}
+    first = CommRank(
+        "ras.txt", 26, COMM, 0, 32, host=f"{NODE}0", pid=483072, device=0, launched=6649
+    )
+    assert report.ranks[0] == first
+    call = CollCall(6650, "", -1, "", 23)
+    assert report.ranks[1] == CommRank("ras.txt", 23, COMM, 1, 32, calls=[call], launched=6650)
+    assert report.moving is None
+    assert report.notes == [
+        "only one RAS report: a difference of one may be in passing; take another one 5 s later"
+    ]
+
+
+def test_operations_are_told_where_the_counts_prove_them() -> None:
+    report = read(behind(("AllReduce", 98, 100)))
+    assert launched(report) == {0: 100, 1: 100, 2: 100, 3: 98}
+    two = [(99, "all_reduce"), (100, "all_reduce")]
+    assert ops(report) == {0: two, 1: two, 2: two, 3: []}
+    assert report.ranks[3].pid == 103
+
+
+def test_no_operation_where_several_are_lacking() -> None:
+    report = read(behind(("AllReduce", 98, 100), ("AllGather", 49, 50)))
+    assert launched(report) == {0: 150, 1: 150, 2: 150, 3: 147}
+    assert ops(report) == {0: [], 1: [], 2: [], 3: []}
+
+
+def test_one_operation_called_for_another() -> None:
+    report = read(behind(("AllReduce", 99, 100), ("AllGather", 51, 50)))
+    assert launched(report) == {0: 150, 1: 150, 2: 150, 3: 150}
+    assert ops(report)[0] == [(150, "all_reduce")]
+    assert ops(report)[3] == [(150, "all_gather")]
+    assert report.notes[0] == (
+        f"communicator {COMM}: not the same calls on all ranks: 3 launched more AllGather and less "
+        "AllReduce than the others"
+    )
+
+
+def test_two_ranks_are_told_alone() -> None:
+    body = f"""\
+#0-0 ({HASH}) MISMATCH
+  Communicator ranks have different Broadcast operation counts
+  Rank 0 has launched up to operation 1 -- GPU 0 managed by process 7 on node a
+  Rank 1 has not launched any operations -- GPUs 1,2 (NVML 5,6) managed by process 8 on node b
+"""
+    report = read(text(body, 2))
+    assert launched(report) == {0: 1, 1: 0}
+    assert report.ranks[1].device is None  # of several
+    assert (report.ranks[1].host, report.ranks[1].pid) == ("b", 8)
+
+
+def test_ranks_that_nobody_names_stay_unknown() -> None:
+    body = f"""\
+#0-0 ({HASH}) MISMATCH
+  Communicator ranks have different AllReduce operation counts
+  500 ranks have launched up to operation 10
+  499 ranks have not launched any operations
+  Rank 7 has launched up to operation 9 -- [process information not found]
+"""
+    report = read(text(body, 1000))
+    assert launched(report) == {7: 9}
+    assert report.notes[0] == (
+        f"communicator {COMM}: RAS does not name these ranks: 500 at operation 10, 499 at "
+        "operation 0 (ncclras -v names more)"
+    )
+
+
+def test_a_pasted_part_without_the_table() -> None:
+    said = "NCCL version 2.25.1 compiled with CUDA 12.2\n" + SIX_BEHIND
+    report = read(said)
+    assert len(report.ranks) == 32
+    assert report.ranks[0].size == 32
+
+
+DEAD = f"""\
+Errors
+======
+
+DEAD
+  1 job process is considered dead (unreachable via the RAS network)
+  Process 3487984 on node {NODE}3 managing GPU 5
+
+#0-0 ({HASH}) INCOMPLETE
+  Missing communicator data from 1 rank
+  The missing rank: 21
+
+Warnings
+========
+
+TIMEOUT
+  Encountered 3 communication timeouts while gathering communicator data
+
+#0-0 ({HASH}) MISMATCH
+  Communicator ranks have different collective operation counts
+  31 ranks have launched up to operation 7
+"""
+
+
+def test_dead_process_is_the_missing_rank() -> None:
+    report = read(text(DEAD, errors="INCOMPLETE,MISMATCH"))
+    assert report.dead == [RasProcess(f"{NODE}3", 3487984, (5,))]
+    assert report.missing == []
+    assert report.communicators == [RasComm(COMM, 32, "RUNNING", "INCOMPLETE,MISMATCH")]
+    lost = CommRank("ras.txt", 29, COMM, 21, 32, host=f"{NODE}3", pid=3487984, device=5, gone=True)
+    assert report.ranks[21] == lost
+    assert {rank.launched for rank in report.ranks if rank.comm_rank != 21} == {7}
+    assert report.errors == [
+        (35, "Encountered 3 communication timeouts while gathering communicator data")
+    ]
+
+
+def test_newer_reports_name_the_missing_rank_in_full() -> None:
+    body = f"""\
+INCOMPLETE
+  Missing communicator data from 1 job process
+  Process 12 on node {NODE}3 managing GPU 5
+
+#0-0 ({HASH}) INCOMPLETE
+  Missing communicator data from 2 ranks
+  Rank 21 -- GPU 5 managed by process 12 on node {NODE}3
+  Rank 22 -- GPU 6 managed by process 13 on node {NODE}3
+"""
+    report = read(text(body, errors="INCOMPLETE"))
+    assert report.missing == [RasProcess(f"{NODE}3", 12, (5,))]
+    assert [(rank.comm_rank, rank.pid, rank.gone) for rank in report.ranks] == [
+        (21, 12, True),
+        (22, 13, False),  # answers, only this communicator is not there
+    ]
+
+
+def test_dead_process_of_no_known_rank_stands_for_itself() -> None:
+    report = read(text("DEAD\n  Process 9 on node b managing GPUs 0,2-3\n", errors="OK"))
+    assert report.dead == [RasProcess("b", 9, (0, 2, 3))]
+    assert report.ranks == [CommRank("ras.txt", 1, "", None, None, host="b", pid=9, gone=True)]
+
+
+def test_errors_and_other_status() -> None:
+    body = f"""\
+#0-0 ({HASH}) ERROR
+  Asynchronous error on 1 rank
+  Rank 3 reported Remote process error -- GPU 3 managed by process 103 on node a
+
+#0-0 ({HASH}) MISMATCH
+  Communicator ranks have different status
+  31 ranks have status RUNNING
+  Rank 3 has status ABORT -- GPU 3 managed by process 103 on node a
+"""
+    report = read(text(body))
+    assert report.errors == [
+        (20, "Asynchronous error on 1 rank"),
+        (
+            21,
+            "Rank 3 reported Remote process error -- GPU 3 managed by process 103 on node a",
+        ),
+        (26, "Rank 3 has status ABORT -- GPU 3 managed by process 103 on node a"),
+    ]
+    assert report.ranks == []
+    assert report.communicators == [RasComm(COMM, 32, "RUNNING", "ERROR,MISMATCH")]
+
+
+def test_healthy() -> None:
+    report = read(text("", errors="OK"))
+    assert report.communicators == [RasComm("", 32, "RUNNING", "OK")]
+    assert (report.ranks, report.errors, report.notes) == ([], [], [])
+
+
+# Several reports -------------------------------------------------------------------------------
+
+
+def loop(*reports: tuple[str, str]) -> str:
+    return "".join(f"{stamp}\n{report}" for stamp, report in reports)
+
+
+def test_constant_difference_is_stuck() -> None:
+    report = read(
+        loop(
+            ("Fri Nov 21 16:06:00 UTC 2026", behind(("AllReduce", 99, 100))),
+            ("Fri Nov 21 16:06:30 UTC 2026", behind(("AllReduce", 99, 100))),
+        )
+    )
+    assert report.snapshots == 2
+    assert report.moving is False
+    assert report.timestamp == "Nov 21 16:06:30 UTC 2026"
+    assert launched(report) == {0: 100, 1: 100, 2: 100, 3: 99}
+    assert report.notes == []
+
+
+def test_passing_difference_blames_nobody() -> None:
+    report = read(
+        loop(
+            ("2026-11-21 16:06:00", behind(("AllReduce", 99, 100))),
+            ("2026-11-21 16:06:30", behind(("AllReduce", 149, 150))),
+        )
+    )
+    assert report.moving is True
+    assert launched(report) == dict.fromkeys(range(4), 149)
+
+
+def test_who_stands_still_while_others_go_on_is_stuck() -> None:
+    report = read(behind(("AllReduce", 99, 100)) + behind(("AllReduce", 99, 104)))
+    assert report.moving is True
+    assert launched(report) == {0: 104, 1: 104, 2: 104, 3: 99}
+
+
+def test_differences_that_went_away() -> None:
+    report = read(behind(("AllReduce", 99, 100)) + text("", 4, "OK"))
+    assert report.moving is True
+    assert report.ranks == []
+
+
+def test_reports_too_close_in_time() -> None:
+    early = ("2026-11-21 16:05:00", behind(("AllReduce", 98, 100)))
+    close = ("2026-11-21 16:06:00", behind(("AllReduce", 99, 100)))
+    last = ("2026-11-21 16:06:02", behind(("AllReduce", 99, 100)))
+    assert read(loop(close, last)).notes == [
+        "the RAS reports lie less than 5 s apart: differences may be in passing"
+    ]
+    report = read(loop(early, close, last))  # the early one is the one to compare with
+    assert report.notes == []
+    assert report.moving is True
+
+
+def test_monitor_lines() -> None:
+    said = """\
+[2025-12-19 13:07:00] PEER_UNRESPONSIVE: Process 1524346 on node 172.16.64.245 managing GPU 2
+[2025-12-19 13:07:07] PEER_DEAD: Process 1524345 on node 172.16.64.245 managing GPU 1 (NVML 3) gone
+[2025-12-19 13:07:08] PEER_DEAD: Process 1524346 on node 172.16.64.245 managing GPU 2
+[2025-12-19 13:07:09] PEER_RECOVERED: Process 1524346 on node 172.16.64.245 managing GPU 2
+"""
+    assert is_ras(said.encode())
+    report = read(said)
+    assert report.dead == [RasProcess("172.16.64.245", 1524345, (1,))]
+    assert report.ranks == [
+        CommRank(
+            "ras.txt", 2, "", None, None, host="172.16.64.245", pid=1524345, device=1, gone=True
+        )
+    ]
+
+
+def test_a_process_that_died_after_the_report() -> None:
+    said = behind(("AllReduce", 99, 100))
+    said += "[2025-12-19 13:07:07] PEER_DEAD: Process 103 on node a managing GPU 3\n"
+    report = read(said)
+    assert [rank.comm_rank for rank in report.ranks if rank.gone] == [3]
+    assert len(report.ranks) == 4
+
+
+# JSON ------------------------------------------------------------------------------------------
+
+
+def rank_json(rank: int, counts: dict[str, int], **status: Any) -> dict[str, Any]:
+    flags = {"init_state": 0, "async_error": 0, "finalize_called": False, "destroy_flag": False}
+    return {
+        "rank": rank, "host": f"{NODE}0", "pid": 100 + rank, "cuda_dev": rank, "nvml_dev": rank,
+        "status": {**flags, "abort_flag": False, **status}, "collective_counts": counts,
+    }  # fmt: skip
+
+
+def missing_json(rank: int, unresponsive: bool, dead: bool) -> dict[str, Any]:
+    return {
+        "rank": rank, "host": f"{NODE}0", "pid": 100 + rank, "cuda_dev": rank, "nvml_dev": rank,
+        "status": {"unresponsive": unresponsive, "considered_dead": dead},
+    }  # fmt: skip
+
+
+def job_json(
+    ranks: list[dict[str, Any]], missing: list[dict[str, Any]], stamp: str = "2026-11-21 16:06:00"
+) -> str:
+    comm = {
+        "hash": COMM, "secondary_hash": "0x1:0x2", "size": len(ranks) + len(missing),
+        "ranks_count": len(ranks), "missing_ranks_count": len(missing),
+        "ranks": ranks, "missing_ranks": missing,
+    }  # fmt: skip
+    document = {
+        "nccl_version": "2.28.9", "cuda_runtime_version": 12090, "cuda_driver_version": 13000,
+        "timestamp": stamp, "communicators_count": 1, "communicators": [comm],
+        "ras": {"collection_time_sec": 0.001, "timeouts_count": 0},
+    }  # fmt: skip
+    return json.dumps(document, indent=2) + "\n"
+
+
+def counts(reduced: int, gathered: int = 40) -> dict[str, int]:
+    return {"Broadcast": 2, "AllGather": gathered, "AllReduce": reduced}
+
+
+ONE_LATE = [rank_json(0, counts(10)), rank_json(1, counts(10)), rank_json(2, counts(8))]
+
+
+def test_json() -> None:
+    report = read(job_json(ONE_LATE, [missing_json(3, True, False), missing_json(4, False, True)]))
+    assert report.json
+    assert report.timestamp == "2026-11-21 16:06:00"
+    assert report.communicators == [RasComm(COMM, 5, "RUNNING", "INCOMPLETE,MISMATCH")]
+    two = [CollCall(51, "all_reduce", -1, "", 15), CollCall(52, "all_reduce", -1, "", 15)]
+    assert report.ranks[0] == CommRank(
+        "ras.txt", 15, COMM, 0, 5, host=f"{NODE}0", pid=100, device=0, calls=two, launched=52
+    )
+    assert launched(report) == {0: 52, 1: 52, 2: 50, 3: None, 4: None}
+    assert [rank.gone for rank in report.ranks] == [False, False, False, True, True]
+    assert report.ranks[2].line == 1 + job_json(ONE_LATE, []).split('"rank": 2')[0].count("\n")
+    assert report.dead == [RasProcess(f"{NODE}0", 104, (4,))]
+    assert report.missing == [RasProcess(f"{NODE}0", 103, (3,))]
+
+
+def test_json_of_2_28_9_lacks_a_comma() -> None:
+    whole = job_json(ONE_LATE, [missing_json(3, False, True), missing_json(4, False, True)])
+    head, *rest = whole.split('"missing_ranks"')
+    broken = '"missing_ranks"'.join([head, *(part.replace(': 3,\n          "status"', ': 3\n          "status"').replace(': 4,\n          "status"', ': 4\n          "status"') for part in rest)])  # fmt: skip # noqa: E501
+    assert whole.count(",") - broken.count(",") == 2
+    with pytest.raises(json.JSONDecodeError):
+        json.loads(broken)
+    assert read(broken) == read(whole)
+
+
+def test_json_constant_difference_and_movement() -> None:
+    early = job_json(ONE_LATE, [], "2026-11-21 16:05:00")
+    assert read(early + job_json(ONE_LATE, [])).moving is False
+    assert launched(read(early + job_json(ONE_LATE, []))) == {0: 52, 1: 52, 2: 50}
+    later = [rank_json(0, counts(15)), rank_json(1, counts(14)), rank_json(2, counts(8))]
+    report = read(early.rstrip() + job_json(later, []))  # without a line between them
+    assert report.moving is True
+    assert launched(report) == {0: 56, 1: 56, 2: 50}
+
+
+def test_json_all_launched_and_nothing_moves() -> None:
+    same = [rank_json(rank, counts(10)) for rank in range(3)]
+    report = read(job_json(same, [], "2026-11-21 16:05:00") + job_json(same, []))
+    assert report.moving is False
+    assert launched(report) == {0: 52, 1: 52, 2: 52}
+    assert report.communicators[0].errors == "OK"
+
+
+def test_json_crossed_calls() -> None:
+    ranks = [rank_json(0, counts(10)), rank_json(1, counts(10)), rank_json(2, counts(9, 41))]
+    assert ops(read(job_json(ranks, []))) == {
+        0: [(52, "all_reduce")],
+        1: [(52, "all_reduce")],
+        2: [(52, "all_gather")],
+    }
+
+
+def test_json_errors_and_status() -> None:
+    ranks = [
+        rank_json(0, counts(10)),
+        rank_json(1, counts(10), async_error=6),
+        rank_json(2, counts(10), abort_flag=True),
+    ]
+    report = read(job_json(ranks, []))
+    assert report.communicators == [RasComm(COMM, 3, "ABORT,RUNNING", "ERROR,MISMATCH")]
+    assert report.errors == [(report.ranks[1].line, f"rank 1 of {COMM}: async_error 6")]
+
+
+def test_json_cut_off() -> None:
+    whole = job_json(ONE_LATE, [])
+    cut = whole[: whole.index('"rank": 2') + 60]
+    report = read(cut)
+    assert launched(report) == {0: 52, 1: 52}
+    assert "the report is cut off: its last ranks are missing" in report.notes
+    assert launched(read(whole + cut)) == {0: 52, 1: 52, 2: 50}  # the whole one is preferred
+
+
+def test_json_of_monitor_mode() -> None:
+    peer = {"host": "172.16.64.245", "pid": 9, "cuda_devs": [1, 2], "nvml_devs": [1, 2]}
+    event = {
+        "timestamp": "2025-12-19 13:07:07", "group": "LIFECYCLE", "event": "PEER_DEAD",
+        "peer": peer, "details": "",
+    }  # fmt: skip
+    said = json.dumps({**event, "event": "PEER_NEW"}) + "\n" + json.dumps(event, indent=2) + "\n"
+    assert is_ras(said.encode())
+    report = read(said)
+    assert report.dead == [RasProcess("172.16.64.245", 9, (1, 2))]
+    assert report.ranks[0].line == 2
+
+
+def test_same_hash_twice() -> None:
+    document = json.loads(job_json(ONE_LATE, []))
+    document["communicators"].append({**document["communicators"][0], "secondary_hash": "0x3:0x4"})
+    report = read(json.dumps(document))
+    assert [comm.hash for comm in report.communicators] == [COMM, f"{COMM}/0x3:0x4"]
+
+
+# Not to be read --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("head", "known"),
+    [
+        (text(SIX_BEHIND), True),
+        (text(SIX_BEHIND).replace("\n", "\r\n"), True),
+        ("Every 2.0s: ncclras   login1: Fri Nov 21 16:06:00 2026\n\n" + text(""), True),
+        (job_json([], []), True),
+        ('{"nccl_version": "2.28.9", "pg_config": {}, "entries": []}', False),
+        ("node1:1:2 [0] NCCL INFO NCCL version 2.27.5+cuda12.9\n", False),
+        ("the tool said: NCCL version 2.29.7 compiled with CUDA 12.9\n", False),
+        ("", False),
+    ],
+)
+def test_is_ras(head: str, known: bool) -> None:
+    assert is_ras(head.encode()) is known
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"nothing of it\n",
+        b'{"nccl_version": "2.28.9"',
+        b"[" * 100_000,
+        b'{"communicators": ' * 100_000,
+        b'{\n"communicators":\n' * 1000,
+        b"\xff\x00" * 1000,
+    ],
+)
+def test_no_report(data: bytes) -> None:
+    with pytest.raises(RasError) as error:
+        read(data)
+    assert str(error.value).startswith("ras.txt: ")
+    assert "\n" not in str(error.value)
+
+
+def test_bounds() -> None:
+    with pytest.raises(RasError, match="refused: 67,108,865 bytes"):
+        read(b" " * (64 * 2**20 + 1))
+    with pytest.raises(RasError, match="too many containers"):
+        read(b"{" + b"[]" * 4_000_001)
+    huge = f"#0-0 ({HASH}) INCOMPLETE\n" + "  The missing ranks: 0-999999999\n" * 1000
+    assert len(read(text(huge, 1_000_000_000)).ranks) == 1 << 18
+    quiet = (
+        f"#0-0 ({HASH}) MISMATCH\n  Communicator ranks have different AllReduce operation counts\n"
+    )
+    quiet += "  999999999 ranks have launched up to operation 5\n"
+    assert read(text(quiet, 999_999_999)).ranks == []
+
+
+@pytest.mark.parametrize("value", [None, True, -1, 1.5, "1", [], {}, 1 << 70])
+@pytest.mark.parametrize("key", ["rank", "host", "pid", "cuda_dev", "status", "collective_counts"])
+def test_odd_values(key: str, value: object) -> None:
+    ranks = [rank_json(0, counts(10)), {**rank_json(1, counts(9)), key: value}]
+    report = read(job_json(ranks, [{**missing_json(2, True, True), key: value}]))
+    assert report.ranks[0].launched == 52
