@@ -13,17 +13,22 @@ from typing import TYPE_CHECKING
 from diagnose.ingest.source import Source
 
 if TYPE_CHECKING:
+    from diagnose.parse.comm_rank import CommRank
     from diagnose.parse.flight_recorder import Dump
+    from diagnose.parse.stacks import Stack
 
 
 @dataclass(slots=True)
 class Documents:
     """What the documents of a job hold.
 
-    `dumps` are Flight Recorder dumps; `notes` say what went wrong.
+    `dumps` are Flight Recorder dumps, `comm_ranks` what NCCL's own reports tell of single ranks,
+    `stacks` where threads stood; `notes` say what went wrong.
     """
 
     dumps: list[Dump] = field(default_factory=list)
+    comm_ranks: list[CommRank] = field(default_factory=list)
+    stacks: list[Stack] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
@@ -45,3 +50,18 @@ def _read(source: Source, found: Documents) -> None:
         from diagnose.parse.flight_recorder import read_dump  # noqa: PLC0415
 
         found.dumps.append(read_dump(source.content(), source.name))
+    elif source.kind == "ras":
+        from diagnose.parse.ras import read_ras  # noqa: PLC0415
+
+        report = read_ras(source.content(), source.name)
+        found.comm_ranks += report.ranks
+        found.notes += [f"{source.name}: {note}" for note in report.notes]
+    elif source.kind == "inspector":
+        from diagnose.parse.inspector import read_inspector  # noqa: PLC0415
+
+        pieces = (chunk.data for chunk in source.chunks())
+        found.comm_ranks += read_inspector(pieces, source.name)
+    elif source.kind == "stacks":
+        from diagnose.parse.stacks import read_stacks  # noqa: PLC0415
+
+        found.stacks += read_stacks(source.content(), source.name)

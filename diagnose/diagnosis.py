@@ -9,7 +9,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from diagnose.infer.places import PlaceClass
+    from diagnose.infer.topology import Topology
 
 SCHEMA = "diagnose/1"
 
@@ -152,8 +156,9 @@ class Diagnosis:
     """The whole verdict on one job.
 
     `notes` (bad sources, cut input, conflicts, what earlier attempts died of) are for the reader
-    of a report and go to stderr-like places; `graph` is for pictures. They are not part of the
-    JSON schema.
+    of a report and go to stderr-like places. `graph`, `topology` (the grid of the job's groups) and
+    `places` (ranks that stand alike by their stacks, the odd ones first) are for pictures. None of
+    them is part of the JSON schema.
     """
 
     verdict: Verdict
@@ -172,11 +177,13 @@ class Diagnosis:
     job: JobFacts = field(default_factory=JobFacts)
     notes: list[str] = field(default_factory=list)
     graph: WaitGraph | None = None
+    topology: Topology | None = None
+    places: list[PlaceClass] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON form as a dict, keys in the order of the schema."""
-        data = asdict(replace(self, graph=None, notes=[]))
-        for left_out in ("notes", "graph"):
+        data = asdict(replace(self, graph=None, topology=None, places=[], notes=[]))
+        for left_out in ("notes", "graph", "topology", "places"):
             del data[left_out]
         for holder in (data["root_cause"], *data["alternatives"]):
             holder["class"] = holder.pop("cause")

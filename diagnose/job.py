@@ -23,6 +23,7 @@ from diagnose.timeline_table import table_rows
 
 if TYPE_CHECKING:
     from diagnose.infer.collective_table import Table
+    from diagnose.infer.places import PlaceClass
 
 
 @dataclass
@@ -30,8 +31,8 @@ class Job:
     """One run: what it left behind, as events.
 
     `timeline` is the frame of `diagnose.timeline`, `ranks` one row per rank, `collectives` the
-    table of all operations that dumps tell of (None without any), `notes` says what was cut or
-    could not be read.
+    table of all operations that dumps tell of (None without any), `places` the ranks that stand
+    alike by their stacks, `notes` says what was cut or could not be read.
     """
 
     sources: list[Source]
@@ -43,7 +44,12 @@ class Job:
     @cached_property
     def timeline(self) -> pd.DataFrame:
         """Events in time order; see `diagnose.timeline` for the columns."""
-        rows = table_rows(self.collectives) if self.collectives else []
+        hosts = {source.name: source.host for source in self.sources if source.host}
+        rows = table_rows(self.collectives, hosts) if self.collectives else []
+        if self.places:
+            from diagnose.infer.placed import place_rows  # noqa: PLC0415  seldom needed
+
+            rows += place_rows(self.places)
         return build(self.scans, self.catalog.signatures, rows)
 
     @cached_property
@@ -54,6 +60,15 @@ class Job:
         from diagnose.infer.collective_table import table  # noqa: PLC0415  seldom needed
 
         return table(self.documents.dumps)
+
+    @cached_property
+    def places(self) -> list[PlaceClass]:
+        """Ranks that stand alike by their stack dumps, the odd ones first."""
+        if not self.documents.stacks:
+            return []
+        from diagnose.infer.places import fold, places  # noqa: PLC0415  seldom needed
+
+        return fold(places(self.documents.stacks))
 
     @cached_property
     def ranks(self) -> pd.DataFrame:

@@ -16,13 +16,20 @@ from diagnose.parse.clock import offset_between
 if TYPE_CHECKING:
     from diagnose.infer.collective_table import Table
 
+# What rows of documents tell: operations of the table, and where a rank's stack stands.
+PENDING, IDLE, STANDS = "pending", "idle", "stands"
+DOCUMENT_TELLS = (PENDING, IDLE, STANDS)
+
 PENDING_SHOWN = 4  # pending operations of one rank
 # Times of dumps are believed without proof where they lie about the printed ones.
 _NEAR = pd.Timedelta(hours=2)
 
 
-def table_rows(table: Table) -> list[dict[str, Any]]:
-    """One row per operation that a rank stood in, in the form of the timeline's other rows."""
+def table_rows(table: Table, hosts: Mapping[str, str | None]) -> list[dict[str, Any]]:
+    """One row per operation that a rank stood in, in the form of the timeline's other rows.
+
+    `hosts` are those that the names of the dumps tell, by name.
+    """
     frame = table.rows
     if frame.empty:
         return []
@@ -33,12 +40,14 @@ def table_rows(table: Table) -> list[dict[str, Any]]:
     idle = frame[~frame["rank"].isin(pending["rank"].unique())]
     last = idle.groupby("rank", sort=False).tail(1)
     return [
-        *(_row(table, row, "pending") for row in shown.to_dict("records")),
-        *(_row(table, row, "idle") for row in last.to_dict("records")),
+        *(_row(table, hosts, row, PENDING) for row in shown.to_dict("records")),
+        *(_row(table, hosts, row, IDLE) for row in last.to_dict("records")),
     ]
 
 
-def _row(table: Table, op: Mapping[Any, Any], tells: str) -> dict[str, Any]:
+def _row(
+    table: Table, hosts: Mapping[str, str | None], op: Mapping[Any, Any], tells: str
+) -> dict[str, Any]:
     group = table.groups[str(op["group"])]
     rank = int(op["rank"])
     created = int(op["time_created"])
@@ -47,6 +56,7 @@ def _row(table: Table, op: Mapping[Any, Any], tells: str) -> dict[str, Any]:
         "line": int(op["line"]),
         "offset": int(op["record"]),
         "rank": rank,
+        "host": hosts.get(table.files[rank]),
         "kind": "collective",
         "severity": "info",
         "tells": tells,
@@ -73,7 +83,7 @@ def _text(op: Mapping[Any, Any], group: str, tells: str) -> str:
         what.append(f"{'from' if op['op'] == 'recv' else 'to'} rank {op['peer']}")
     what.append(f"seq {op['seq']} of {group}")
     what += [f"at {op['site']}"] if op["site"] else []
-    if tells == "idle":
+    if tells == IDLE:
         return f"nothing pending; the last was {' '.join(what)}"
     begun = "started" if op["state"] == "started" else "enqueued"
     return f"{' '.join(what)}: {begun}, not finished"
@@ -104,7 +114,7 @@ def _pairs(frame: pd.DataFrame, own: pd.Series) -> Sequence[tuple[pd.Timestamp, 
     """When an operation was enqueued, by the table and by the watchdog of the same rank."""
     begun = frame["time"] - pd.to_timedelta(pd.to_numeric(frame["elapsed_ms"]), unit="ms")
     said = frame[~own & (frame["tells"] == "timeout") & begun.notna()].assign(begun=begun)
-    told = frame[own & (frame["tells"] == "pending") & frame["time"].notna()]
+    told = frame[own & (frame["tells"] == PENDING) & frame["time"].notna()]
     by_place = {
         (int(row.rank), int(row.seq)): row.time
         for row in told.drop_duplicates(["rank", "seq"]).itertuples()

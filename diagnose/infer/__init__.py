@@ -7,6 +7,7 @@ where, rank them, and tell the winner with its evidence and advice.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -28,16 +29,19 @@ from diagnose.infer import held_up as told
 from diagnose.infer.candidates import Candidate
 from diagnose.infer.collectives import Stall, Wait, fold_ranks, stalls
 from diagnose.infer.facts import Facts, gather
-from diagnose.infer.held_up import DUMP_TELLS, blamed, conflict, stall_of
+from diagnose.infer.held_up import blamed, conflict, stall_of
 from diagnose.infer.issues import Situation, known
 from diagnose.infer.onset import Activity, Start, find_activity, find_onset, finished_bars
 from diagnose.infer.ranking import THRESHOLD, borrow_culprits, confidence, merge, rank
 from diagnose.infer.said import after_line, exits, recovered, stated
 from diagnose.infer.stalled import inferred, unfinished_gathering
 from diagnose.infer.stances import dumped, stances
+from diagnose.timeline_table import DOCUMENT_TELLS
 
 if TYPE_CHECKING:
     from diagnose.infer.dump_verdict import DumpVerdict
+    from diagnose.infer.places import PlaceClass
+    from diagnose.infer.topology import Topology
     from diagnose.job import Job
 
 _EFFECTS = ("timeout", "notified", "missing", "mismatch", "store_wait", "teardown", "joined")
@@ -87,6 +91,11 @@ def diagnose(job: Job) -> Diagnosis:
         # Who was waited for, the dumps say better; what that rank was busy with, the logs do.
         follows = [c for c in follows if c.cause not in _TOLD_BY_DUMPS]
         follows.append(blamed(held, found[0], catalog, _hosts(frame)))
+    if job.places:
+        from diagnose.infer.placed import placed  # noqa: PLC0415  seldom needed
+
+        blamed_too = placed(job.places, frame, catalog, held.ranks if held else ())
+        follows = [c for c in follows if not _outdone(c, blamed_too)] + blamed_too
     candidates += follows
     situation = _situation(frame, facts, activity, found, candidates)
     candidates += known(catalog, situation)
@@ -95,18 +104,20 @@ def diagnose(job: Job) -> Diagnosis:
         ranked = [_unknown(failures, catalog)]
     winner = ranked[0]
     borrow_culprits(ranked, frame)
+    grid = _topology(job, facts)
+    unit = _unit(winner, grid, frame)
     level = confidence(ranked)
     waits = bool(found)
     return Diagnosis(
         verdict=_verdict(winner, frame, silent=failures.empty),
         root_cause=RootCause(winner.cause, winner.title, winner.summary, level, winner.signature),
-        culprits=Culprits(winner.ranks, winner.hosts, winner.kind, winner.why),
+        culprits=Culprits(winner.ranks, winner.hosts, winner.kind, _join(winner.why, unit)),
         phase=_phase(frame, winner, activity, start),
         onset=Onset(story.iso(start.time), start.why),
         collective=told.collective(held) if held is not None else _collective(found),
         longer_timeout_helps=advice.longer_timeout(winner, catalog, activity),
         causal_chain=story.chain(winner, frame, catalog, activity),
-        evidence=_evidence(winner, frame, catalog, found, held),
+        evidence=_evidence(winner, frame, catalog, found, held, job.places),
         alternatives=story.alternatives(ranked),
         remedies=advice.remedies(winner, catalog, facts),
         restart=advice.restart(winner, catalog),
@@ -115,6 +126,8 @@ def diagnose(job: Job) -> Diagnosis:
         ),
         job=about,
         graph=told.graph(held) if held is not None else None,
+        topology=grid,
+        places=job.places,
         notes=[*notes, *_earlier_attempts(job.timeline, catalog, attempts)],
     )
 
@@ -125,14 +138,51 @@ def _evidence(
     catalog: Catalog,
     found: list[Stall],
     held: DumpVerdict | None,
+    places: list[PlaceClass],
 ) -> list[Evidence]:
-    """Log lines of the verdict first, then what the dumps say of single ranks."""
-    lines = story.evidence(winner, frame, catalog, found)
-    if held is None:
-        return lines
+    """Log lines of the verdict first, then where single ranks stand by dumps and stacks."""
     tells = frame.loc[winner.rows, "tells"]
-    in_dumps = {str(frame.loc[row, "source"]) for row in tells.index[tells.isin(DUMP_TELLS)]}
-    return [*(e for e in lines if e.source not in in_dumps), *told.evidence(held)]
+    rows = [row for row in winner.rows if tells.loc[row] not in DOCUMENT_TELLS]
+    lines = story.evidence(replace(winner, rows=rows), frame, catalog, found)
+    if places:
+        from diagnose.infer import placed  # noqa: PLC0415  seldom needed
+
+        lines += placed.evidence(places, winner.ranks)
+    if held is not None:
+        lines += told.evidence(held)
+    return lines
+
+
+def _outdone(candidate: Candidate, by_stacks: list[Candidate]) -> bool:
+    """Whether stacks of the same ranks say better what a candidate only knows to be stuck."""
+    vague = candidate.cause in ("stall.host", "desync.missing_rank")
+    return vague and any(
+        set(candidate.ranks) & set(other.ranks) and other.cause != candidate.cause
+        for other in by_stacks
+    )
+
+
+def _topology(job: Job, facts: Facts) -> Topology | None:
+    if job.collectives is None:
+        return None
+    from diagnose.infer.topology import topology  # noqa: PLC0415  seldom needed
+
+    grid = topology(job.collectives.groups.values(), facts.world_size or job.collectives.world)
+    return grid if grid.axes else None
+
+
+def _unit(winner: Candidate, grid: Topology | None, frame: pd.DataFrame) -> str:
+    """The part of the job that all culprits are in: `all suspects are on host node7`."""
+    if len(winner.ranks) < 2:
+        return ""
+    from diagnose.infer.topology import Topology, smallest_unit  # noqa: PLC0415
+
+    unit = smallest_unit(winner.ranks, grid or Topology(), _hosts(frame))
+    return unit.text if unit else ""
+
+
+def _join(*parts: str) -> str:
+    return "; ".join(part for part in parts if part)
 
 
 def _hosts(frame: pd.DataFrame) -> dict[int, str]:

@@ -15,6 +15,7 @@ from diagnose.infer.candidates import Candidate
 from diagnose.infer.collectives import Shape, Stall, Wait
 from diagnose.infer.dump_verdict import DumpVerdict
 from diagnose.infer.onset import Start
+from diagnose.timeline_table import IDLE, PENDING
 
 _SHAPE: dict[str, Shape] = {
     "missing": "missing", "stuck_host": "missing", "stuck_device": "all_joined",
@@ -25,14 +26,13 @@ _KIND: dict[str, CulpritKind] = {
     "mismatched": "mismatched",
 }  # fmt: skip
 _ROWS = 8
-DUMP_TELLS = ("pending", "idle")  # rows of `timeline_table`
 
 
 def stall_of(verdict: DumpVerdict, frame: pd.DataFrame) -> Stall:
     """The verdict as the stall of one group; `waits` has all ranks that wait in its operation."""
-    rows = frame[frame["tells"].isin(DUMP_TELLS)]
+    rows = frame[frame["tells"].isin([PENDING, IDLE])]
     waits = {}
-    for row in rows[rows["tells"] == "pending"].drop_duplicates("rank").itertuples():
+    for row in rows[rows["tells"] == PENDING].drop_duplicates("rank").itertuples():
         timeout = None if pd.isna(row.timeout_ms) else int(row.timeout_ms)
         waits[int(row.rank)] = Wait(
             int(row.rank), int(row.seq), str(row.op).upper(), None, None, timeout, None,
@@ -106,7 +106,7 @@ def graph(verdict: DumpVerdict) -> WaitGraph:
 
 def onset(verdict: DumpVerdict, frame: pd.DataFrame) -> Start:
     """When the first rank enqueued the operation in which the others wait for the culprits."""
-    rows = frame[(frame["tells"] == "pending") & frame["time"].notna()]
+    rows = frame[(frame["tells"] == PENDING) & frame["time"].notna()]
     same = rows[(rows["group"] == verdict.group) & (rows["seq"] == verdict.seq)]
     rows = same if len(same) else rows
     if rows.empty:

@@ -241,7 +241,8 @@ def _place(rank: int, dump: list[Stack]) -> Place:
         stack, told = _in_autograd(dump[1:]) or (main, told)
     state: State = told[0].state if told else "python" if main.owns_gil else "unknown"
     index = told[1] if told else 0
-    detail = _shown(stack.frames[index])
+    python = next((frame for frame in stack.frames if not frame.native), stack.frames[0])
+    detail = _shown(stack.frames[index] if told else python)
     native = any(frame.native for frame in stack.frames)
     vague = told is None or (told[0].level >= CONTEXT and not native)
     owner = next((thread.thread for thread in dump if thread.owns_gil), None)

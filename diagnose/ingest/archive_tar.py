@@ -212,14 +212,14 @@ def _entry(header: bytes, size: int, extension: _Extension) -> Entry | None:
     refused = extension.refused
     if kind in (b"1", b"2"):
         link = _until_nul(header[157:257]) if extension.link is None else extension.link
-        target = _short(link[: NAME_LIMIT].decode(errors="surrogateescape"))
+        target = _short(link[:NAME_LIMIT].decode(errors="surrogateescape"))
         refused = f"{_BODILESS[kind]} to {target}: not followed"
     elif kind in _BODILESS:
         refused = _BODILESS[kind]
     elif kind in _OTHER:
         refused = _OTHER[kind]
     elif kind not in _REGULAR and kind not in (b"5", b"D"):
-        refused = f"member of unknown type {ascii(kind.decode('latin-1'))}: not read"
+        refused = f"member of unknown type {kind.decode('latin-1')!a}: not read"
     folder = kind in (b"5", b"D") or (kind in _REGULAR and decoded.endswith("/"))
     return Entry(decoded, size, mtime, folder and not extension.refused, refused)
 
@@ -237,7 +237,7 @@ def _extend(extension: _Extension, kind: bytes, data: bytes | None) -> None:
 
 
 def _pax(extension: _Extension, data: bytes) -> None:
-    """The records `<length> <key>=<value>\\n` of a pax header."""
+    """The records `<length> <key>=<value><newline>` of a pax header."""
     at = 0
     while found := _PAX_RECORD.match(data, at):
         end = at + int(found[1])

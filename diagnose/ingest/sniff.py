@@ -32,6 +32,11 @@ _MAGIC: list[tuple[re.Pattern[bytes], str]] = [
     (re.compile(rb"[\s\S]{257}ustar"), "tar archive"),
 ]
 _PICKLE = re.compile(rb"\x80[\x02-\x05]")
+_RAS = re.compile(rb"CUDA runtime version \d|PEER_[A-Z]|\"nccl_version\"")
+_INSPECTOR = re.compile(rb"\"inspector_output_format_version\"")
+_STACKS = re.compile(
+    rb"Thread (?:0x)?[0-9a-fA-F]+ \(|PID \d+ - process|=== Rank \d+:|\"owns_gil\"|#0  0x"
+)
 # A JSON document, which a log that begins with `[rank0]:` is not.
 _JSON = re.compile(rb"\s*(?:\{\s*\"|\[\s*\{\s*\")")
 _ERROR_JSON = re.compile(rb"\s*\{\s*\"message\"\s*:\s*(?:\{\s*\"(?:message|extraInfo)\"|\")")
@@ -52,6 +57,9 @@ def describe(head: bytes, name: str) -> tuple[str, str]:
     """The kind of a source as in `sniff`, and for what is not text what it seems to be."""
     if not head:
         return "empty", ""
+    special = _special(head, name)
+    if special:
+        return special, ""
     if _PICKLE.match(head) and _is_dump(head):
         return "fr_dump", ""
     for magic, what in _MAGIC:
@@ -104,6 +112,29 @@ def _is_binary(head: bytes) -> bool:
     # NULs of a hole come in one run; those of binary data lie between other bytes.
     scattered = len(re.findall(rb"\0+", head))
     return strange > 0.02 * len(text) + 1 or scattered > 0.02 * len(head) + 4
+
+
+def _special(head: bytes, name: str) -> str:
+    """The kind of a document in text form, "" for anything else.
+
+    The readers themselves decide, but are only imported and asked where a word of theirs stands.
+    """
+    if _RAS.search(head):
+        from diagnose.parse.ras import is_ras  # noqa: PLC0415
+
+        if is_ras(head):
+            return "ras"
+    if _INSPECTOR.search(head[:4096]):
+        from diagnose.parse.inspector import is_inspector  # noqa: PLC0415
+
+        if is_inspector(head):
+            return "inspector"
+    if _STACKS.search(head):
+        from diagnose.parse.stacks import is_stacks  # noqa: PLC0415
+
+        if is_stacks(head, name):
+            return "stacks"
+    return ""
 
 
 def _is_dump(head: bytes) -> bool:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 # Kinds whose lines go through the catalog, and kinds that a reader of their own takes as a whole.
-TEXT_KINDS = frozenset({"text", "error_json", "ras", "stacks"})
-DOCUMENT_KINDS = frozenset({"fr_dump", "ras", "inspector", "stacks"})
+TEXT_KINDS = frozenset({"text", "error_json", "ras", "stacks", "inspector"})
+DOCUMENT_KINDS = frozenset({"fr_dump", "ras", "stacks", "inspector"})
 
 
 @dataclass(frozen=True, slots=True)

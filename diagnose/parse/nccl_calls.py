@@ -3,9 +3,9 @@
     node01:4001:4901 [0] NCCL INFO AllReduce: opCount 1f sendbuff 0x7f… recvbuff 0x7f… count 1024
     datatype 7 op 0 root 0 comm 0x55… [nranks=8] stream 0x55…
 
-Each call has one `=`. From there the communicator is looked for at the distances seen before, and
-from the start of the line ` NCCL INFO `: logs have few layouts. Only lines of a new layout are
-searched one by one. Words are read eight bytes at a time.
+Each call has one `=`. In front of it the communicator is looked for at the distances seen before,
+and ` NCCL INFO ` at the distances from the start of the line seen before: a log has few layouts.
+Only lines of a new layout are searched one by one. Words are read eight bytes at a time.
 """
 
 from __future__ import annotations
@@ -20,14 +20,22 @@ import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
-Codes = npt.NDArray[np.uint8]
+Flags = npt.NDArray[np.bool_]
 
-# A call reaches at most so far before and behind its `=`.
+# What belongs to a call or an init line reaches at most so far before and behind its `at`.
 REACH = 1024
-TEXT = 240  # bytes from the name of the operation to `=`
-_PREFIX = 256  # bytes of `host:pid:tid [dev]` with what is glued to it
+BEHIND = 104  # bytes from `sendbuff` that hold the number of elements and the type
+OPS = (
+    "AllReduce", "AllGather", "ReduceScatter", "Broadcast", "Reduce", "AlltoAll", "AllToAll",
+    "Gather", "Scatter", "Send", "Recv",
+)  # fmt: skip
+SEND = OPS.index("Send")  # sends and receives are the last two
+_INFO = b" NCCL INFO "
+_TEXT = 256  # bytes from ` NCCL INFO ` to `=`
+_WHO = 256  # bytes of `host:pid:tid`
 _LAYOUTS = 64  # remembered
 _LEARNED = 8  # layouts learned of one block before the rest is searched one by one
+_INIT = re.compile(rb"- Init (?:START|COMPLETE)")
 
 
 def word(text: bytes) -> int:
@@ -35,28 +43,18 @@ def word(text: bytes) -> int:
     return int.from_bytes(text[:8].ljust(8, b"\0"), "little")
 
 
-SEND, RECV = word(b"Send:"), word(b"Recv:")
-_OPS = (
-    b"AllReduce:", b"AllGather:", b"ReduceScatter:", b"Broadcast:", b"Reduce:", b"Send:", b"Recv:",
-    b"AlltoAll:", b"AllToAll:", b"Gather:", b"Scatter:",
-)  # fmt: skip
-_INFO = len(b" NCCL INFO ")
-_CALL = re.compile(rb" NCCL INFO (?:%b) opCount " % b"|".join(_OPS))
-_INIT = re.compile(rb"- Init (?:START|COMPLETE)")
+def _every(byte: int) -> np.uint64:
+    return np.uint64(byte * 0x0101010101010101)
+
+
+_OP_WORDS = np.array([word(op.encode() + b": opCount") for op in OPS], np.uint64)
+_OP_ORDER = np.argsort(_OP_WORDS)
+_OP_SORTED = _OP_WORDS[_OP_ORDER]
+_OP_LENGTHS = np.array([len(op) + 2 for op in OPS])
 _LOW = [(1 << (8 * n)) - 1 for n in range(9)]
-_LOW_BYTES = np.array(_LOW, np.uint64)  # keeps the first n bytes of a word
-_HIGH_BYTES = np.array([_LOW[8] ^ _LOW[8 - n] for n in range(9)], np.uint64)  # the last n
-_LOW7 = np.uint64(0x7F7F7F7F7F7F7F7F)
+_HIGH_BYTES = np.array([_LOW[8] ^ _LOW[8 - n] for n in range(9)], np.uint64)  # keeps the last n
+_LOW7, _TOPS = _every(0x7F), _every(0x80)
 _MIX = np.uint64(0x9E3779B97F4A7C15)
-_MIX2 = np.uint64(0xD6E8FEB86659FD93)
-
-
-def _every(character: str) -> np.uint64:
-    return np.uint64(ord(character) * 0x0101010101010101)
-
-
-_BLANK = _every(" ")
-_CLOSING = (_BLANK, _every("]"), _every(">"), _every("\n"), _every("\r"))
 
 
 @dataclass(slots=True)
@@ -64,24 +62,36 @@ class Calls:
     """Calls of one block in order; every column has their length.
 
     `comm` is a hash of process and communicator, `side` of the direction and the peer (0 for a
-    collective). `begin` is the offset of the operation's name, `at` that of the `=`.
+    collective). `op` indexes OPS, `count` is the opCount. `info`, `send` and `at` are the offsets
+    of ` NCCL INFO `, `sendbuff` and `=`.
     """
 
     comm: Words
     side: Words
-    begin: Ints
-    at: Ints
+    op: Ints
     count: Ints
+    info: Ints
+    send: Ints
+    at: Ints
 
     def take(self, rows: Ints | slice) -> Calls:
         """Some of the calls."""
-        columns = (self.comm, self.side, self.begin, self.at, self.count)
-        return Calls(*(column[rows] for column in columns))  # type: ignore[arg-type]
+        return Calls(
+            self.comm[rows], self.side[rows], self.op[rows], self.count[rows], self.info[rows],
+            self.send[rows], self.at[rows],
+        )  # fmt: skip
+
+
+def tails(data: bytes, send: Ints) -> Ints:
+    """BEHIND bytes from each `sendbuff` on, packed into numbers; near the end they begin before."""
+    codes = np.frombuffer(data.ljust(BEHIND, b"\n"), np.uint8)
+    rows = np.lib.stride_tricks.sliding_window_view(codes, BEHIND)
+    return rows[np.minimum(send, len(rows) - 1)].view(np.int64)
 
 
 @dataclass(slots=True)
 class Block:
-    """What was found in a block: calls, offsets behind `- Init …`, and all line ends."""
+    """What was found in a block: calls, offsets behind `- Init START`, and all line ends."""
 
     calls: Calls | None
     inits: list[int]
@@ -93,102 +103,221 @@ class Finder:
 
     def __init__(self) -> None:
         self._prefixes: Counter[int] = Counter()
-        self._pointers: Counter[int] = Counter({len("0x7f0000000000"): 1})
+        self._pointers: Counter[int] = Counter()
+        self._scratch = np.empty((2, 0), np.bool_)
 
     def find(self, data: bytes, low: int, high: int) -> Block:
         """Calls whose `=`, and init lines whose end, is in `low` <= offset < `high`."""
         codes = np.frombuffer(data, np.uint8)
-        newlines = np.flatnonzero(codes == ord("\n"))
-        inits = [found.end() for found in _INIT.finditer(data)]
-        block = Block(None, [at for at in inits if low <= at < high], newlines)
-        if len(data) < TEXT // 2:
-            return block
+        marks = self._marks(codes)
+        ends = codes[marks] == ord("\n")
+        newlines = marks[ends]
+        inits = [found.end() for found in _INIT.finditer(data) if low <= found.end() < high]
+        good = ~ends & (marks >= max(low, 64)) & (marks < high)
+        if not good.any() or len(data) < REACH // 8:
+            return Block(None, inits, newlines)
         words: Words = np.ndarray(len(data) - 7, np.uint64, data, strides=(1,))
-        at = np.flatnonzero(codes == ord("="))
-        at = at[(at >= max(low, TEXT // 4)) & (at < high)]
-        at = at[words[at - 7] == word(b"[nranks=")]
-        if len(at):
-            line = np.searchsorted(newlines, at)
-            start = np.where(line > 0, newlines[line - 1] + 1, 0) if len(newlines) else 0 * at
-            block.calls = self._calls(data, codes, words, start, at)
-        return block
+        line = np.cumsum(ends)[good]
+        at = marks[good]
+        # The stream follows on the line, so that words do not pass the end of the block.
+        good = words[at - 7] == word(b"[nranks=")
+        good &= np.concatenate((newlines, [len(data)]))[line] - at > len("=8] stream")
+        if not good.all():
+            at, line = at[good], line[good]
+        start = np.concatenate(([0], newlines + 1))[line]
+        return Block(self._calls(data, words, start, at), inits, newlines)
 
-    def _calls(
-        self, data: bytes, codes: Codes, words: Words, start: Ints, at: Ints
-    ) -> Calls | None:
-        def pointer(place: int, row: int) -> bool:
-            del row
-            return data.startswith(b" comm 0x", place)
+    def _marks(self, codes: npt.NDArray[np.uint8]) -> Ints:
+        """The places of all line ends and `=`."""
+        if len(self._scratch[0]) < len(codes):
+            self._scratch = np.empty((2, len(codes)), np.bool_)
+        lines, signs = self._scratch[:, : len(codes)]
+        np.equal(codes, ord("\n"), out=lines)
+        np.equal(codes, ord("="), out=signs)
+        return np.flatnonzero(np.logical_or(lines, signs, out=lines))
 
-        def name(place: int, row: int) -> bool:
-            return (
-                0 <= at[row] - place - _INFO <= TEXT and _CALL.match(data, place) is not None
-            )
+    def _calls(self, data: bytes, words: Words, start: Ints, at: Ints) -> Calls | None:
+        end = at - len(" [nranks")  # of the communicator
 
-        end = at - len(" [nranks")
-        comm = _place(
-            end - len(" comm "), -1, self._pointers,
-            lambda place, rows: (place >= 0) & (words[np.maximum(place, 0)] == word(b" comm 0x")),
-            lambda row: data.rfind(b" comm 0x", max(0, end[row] - 24), end[row]),
-        )  # fmt: skip
+        def is_comm(rows: Ints | slice, place: Ints) -> Flags:
+            fits: Flags = words[place] == word(b" comm 0x")
+            return fits & (place >= start[rows])
 
-        def begins(place: Ints, rows: Ints) -> npt.NDArray[np.bool_]:
-            distance = at[rows] - place
-            good = (distance > _INFO + 16) & (distance <= TEXT + _INFO)
-            hits = np.flatnonzero(good)
-            place = place[hits]
-            good[hits] = (words[place] == word(b" NCCL IN")) & (
-                words[place + 3] == word(b"CL INFO ")
-            )
-            return good
+        def is_info(rows: Ints | slice, place: Ints) -> Flags:
+            far = at[rows] - place
+            fits: Flags = words[np.minimum(place, at[rows])] == word(_INFO)
+            return fits & (far >= 64) & (far <= _TEXT) & (place >= 8)
 
-        info = _place(
-            start, 1, self._prefixes, begins,
-            lambda row: data.rfind(
-                b" NCCL INFO ", max(int(start[row]), int(at[row]) - TEXT - _INFO), int(at[row])
-            ),
-        )  # fmt: skip
-        del pointer, name
-        rows = np.flatnonzero((comm >= 0) & (info >= 8))
-        return _columns(codes, words, info[rows], comm[rows], at[rows]) if len(rows) else None
+        def find_comm(row: int) -> int:
+            low = max(int(start[row]), int(end[row]) - 24)
+            return data.rfind(b" comm 0x", low, int(end[row]))
+
+        def find_info(row: int) -> int:
+            low = max(8, int(start[row]), int(at[row]) - _TEXT)
+            return data.rfind(_INFO, low, int(at[row]) - 64)
+
+        if not len(at):
+            return None
+        comm = _places(end, self._pointers, is_comm, find_comm)
+        info = _places(start, self._prefixes, is_info, find_info)
+        op = _ops(words, info)
+        # A line torn by another writer can have two; the last is meant.
+        for row in np.flatnonzero((info >= 0) & (op < 0)).tolist():
+            info[row] = find_info(row)
+            op[row] = _ops(words, info[row : row + 1])[0]
+        good = (comm >= 0) & (info >= 0) & (op >= 0)
+        if not good.all():
+            comm, info, op, at = (column[good] for column in (comm, info, op, at))
+        return _columns(words, info, op, comm, at) if len(at) else None
 
 
-def _place(
+def _places(
     base: Ints,
-    sign: int,
     known: Counter[int],
-    fits: Callable[[Ints, Ints], npt.NDArray[np.bool_]],
+    fits: Callable[[Ints | slice, Ints], Flags],
     search: Callable[[int], int],
 ) -> Ints:
-    """Where in every row something is: at a known distance from `base`, else where `search` says.
+    """Where something is in every row: as far from `base` as known, or as `search` finds; else -1.
 
-    -1 where it is not. `known` counts the distances, and learns.
+    `known` counts how often each distance came up, and learns.
     """
     result = np.full(len(base), -1)
     rows = np.arange(len(base))
     for distance, _ in known.most_common():
         if not len(rows):
             break
-        place = base[rows] + sign * distance
-        hits = fits(place, rows)
-        result[rows[hits]] = place[hits]
-        known[distance] += int(np.count_nonzero(hits))
-        rows = rows[~hits]
+        whole = len(rows) == len(base)
+        place = (base if whole else base[rows]) + distance
+        hits = fits(slice(None) if whole else rows, place)
+        count = int(np.count_nonzero(hits))
+        known[distance] += count
+        if count == len(base):
+            return place
+        if count:
+            result[rows[hits]] = place[hits]
+            rows = rows[~hits]
     for _ in range(_LEARNED):
         if not len(rows):
             break
-        place_one = search(int(rows[0]))
-        distance = sign * (place_one - int(base[rows[0]]))
-        if place_one < 0 or distance < 0:
-            rows = rows[1:]
+        found = search(int(rows[0]))
+        distance = found - int(base[rows[0]])
+        if found < 0 or distance in known or len(known) >= _LAYOUTS:
+            result[rows[0]], rows = found, rows[1:]
             continue
-        place = base[rows] + sign * distance
-        hits = fits(place, rows)
-        hits[0] = True
-        result[rows[hits]] = place[hits]
-        if len(known) < _LAYOUTS:
-            known[distance] += int(np.count_nonzero(hits))
-        rows = rows[~hits]
+        place = base[rows] + distance
+        hits = fits(rows, place)
+        known[distance] = int(np.count_nonzero(hits))
+        result[rows[hits]], rows = place[hits], rows[~hits]
     for row in rows.tolist():
         result[row] = search(row)
     return result
+
+
+def _ops(words: Words, info: Ints) -> Ints:
+    """Which operation follows each ` NCCL INFO `, -1 for none that is known."""
+    found = words[info + len(_INFO)]
+    place = np.minimum(np.searchsorted(_OP_SORTED, found), len(OPS) - 1)
+    return np.where(_OP_SORTED[place] == found, _OP_ORDER[place], -1)
+
+
+def _columns(words: Words, info: Ints, op: Ints, comm: Ints, at: Ints) -> Calls | None:
+    digits = info + len(_INFO) + _OP_LENGTHS[op] + len("opCount ")
+    count, length = _hex(words, digits)
+    send = digits + length + 1
+    device = _last_byte(_equal(words[info - 8], ord(" ")))  # behind it `[0]`
+    good = (words[digits - 8] == word(b"opCount ")) & (words[send] == word(b"sendbuff"))
+    good &= (length > 0) & (send < comm - 24) & (device >= 0)
+    if not good.all():
+        info, op, comm, at, count, send, device = (
+            column[good] for column in (info, op, comm, at, count, send, device)
+        )
+        if not len(at):
+            return None
+    end = at - len(" [nranks")
+    pointer = end - comm - len(" comm 0x")
+    who = _hash_process(words, info - 8 + device)
+    for part, size in ((end, pointer), (end - 8, np.maximum(pointer - 8, 0))):
+        who = _mixed(who, words[part - 8] & _HIGH_BYTES[np.minimum(size, 8)])
+    side = np.zeros(len(at), np.uint64)
+    p2p = np.flatnonzero(op >= SEND)
+    if len(p2p):
+        root = words[comm[p2p] - 8]  # `root 3`
+        peer = root & _HIGH_BYTES[7 - _last_byte(_equal(root, ord(" ")))]
+        side[p2p] = _mixed(peer, op[p2p].astype(np.uint64))
+    return Calls(who, side, op, count, info, send, at)
+
+
+def _hash_process(words: Words, end: Ints) -> Words:
+    """A hash of `host:pid:tid`: what stands before `end`, behind blanks and brackets."""
+    result = np.zeros(len(end), np.uint64)
+    rows = np.arange(len(end))
+    for step in range(0, _WHO, 8):
+        taken = _before(words, end[rows] - step)
+        closed = _below(taken, 0x21) | _equal(taken, ord("]")) | _equal(taken, ord(">"))
+        cut = np.flatnonzero(closed)
+        taken[cut] &= _HIGH_BYTES[7 - _last_byte(closed[cut])]
+        result[rows] = _mixed(result[rows], taken)
+        rows = rows[closed == 0]
+        if not len(rows):
+            break
+    return result
+
+
+def _mixed(seed: Words, value: Words) -> Words:
+    mixed = (seed ^ value) * _MIX
+    return mixed ^ (mixed >> np.uint64(29))
+
+
+def _before(words: Words, end: Ints) -> Words:
+    """The eight bytes before each `end`; 0 for those before the block."""
+    start = end - 8
+    taken = words[np.maximum(start, 0)]
+    if start[0] < 0:  # only the first call of a block begins so early
+        early = np.flatnonzero(start < 0)
+        taken[early] <<= (-8 * np.maximum(start[early], -7)).astype(np.uint64)
+        taken[start <= -8] = 0
+    return taken
+
+
+def _equal(text: Words, byte: int) -> Words:
+    """0x80 in every byte that is `byte`."""
+    differs = text ^ _every(byte)
+    return ~(((differs & _LOW7) + _LOW7) | differs | _LOW7)
+
+
+def _below(text: Words, byte: int) -> Words:
+    """0x80 in every byte that is below `byte` (at most 0x80)."""
+    return ~((text | _TOPS) - _every(byte)) & _TOPS & ~text
+
+
+def _last_byte(marks: Words) -> Ints:
+    """The place of the last byte marked with 0x80 in each word, -1 without any."""
+    exponent = (marks.astype(np.float64).view(np.int64) >> 52) - 1023
+    place: Ints = np.maximum(exponent >> 3, -1)
+    return place
+
+
+def _hex(words: Words, start: Ints) -> tuple[Ints, Ints]:
+    """Hexadecimal numbers (below 2**60) up to a blank, and their lengths; length 0 is none."""
+    text = words[start]
+    value, length = _hex8(text)
+    long = np.flatnonzero(length == 8)
+    if len(long):
+        low, more = _hex8(words[start[long] + 8])
+        value[long] = (value[long] << (4 * more)) + low
+        length[long] = np.where(more < 8, 8 + more, 0)
+    return value, length
+
+
+def _hex8(text: Words) -> tuple[Ints, Ints]:
+    blanks = _equal(text, ord(" "))
+    lowest = blanks & (~blanks + np.uint64(1))
+    length = np.where(blanks == 0, 8, _last_byte(lowest))
+    # The last digit to the top; what was not there counts as 0.
+    moved = text << (8 * np.minimum(8 - length, 7)).astype(np.uint64)
+    digits = (moved & _every(0x0F)) + np.uint64(9) * ((moved >> np.uint64(6)) & _every(1))
+    digits[length == 0] = 0
+    digits = digits.byteswap()
+    for shift, mask in ((4, 0x00FF00FF00FF00FF), (8, 0x0000FFFF0000FFFF), (16, 0xFFFFFFFF)):
+        digits = (digits | (digits >> np.uint64(shift))) & np.uint64(mask)
+    return digits.view(np.int64), length

@@ -17,43 +17,41 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
 from diagnose.ingest.source import Chunk, Source
 from diagnose.parse.comm_rank import CollCall, CommRank
-from diagnose.parse.nccl_calls import REACH, Calls, Ints, Words, decimal, find
+from diagnose.parse.nccl_calls import REACH, SEND, Calls, Finder, Flags, Ints
+from diagnose.parse.nccl_streams import Index, Last, Piece
 from diagnose.parse.prefix import peel
 
 KEEP_CALLS = 64  # last calls kept of a communicator on a rank
 KEEP_P2P = 8  # of sends to, or receives from, one peer
-KEEP_TOTAL = 1 << 20  # with very many communicators fewer are kept of each
 MAX_COMMS = 100_000  # processes × communicators
 MAX_STREAMS = 200_000  # pairs of sender and receiver; threads of processes
 INIT = "init"  # the call of a rank that printed Init START and not COMPLETE
-_BLOCK = 512 << 10  # stays in the processor's cache
-_COMPACT = 1 << 17  # rows
-_COLUMNS = 8  # code, place, line, seq, op, digits of elements (two) and of the type
+_BLOCK = 1 << 20  # stays in the processor's cache
 _NAME = 512
 _STALE, _NONE = -2, -1  # hashes whose communicator is to be looked up, and that have none
 _P2P = re.compile(r"(?:send|recv)\b")
 
-_OPS = {
-    "AllReduc": "all_reduce", "AllGathe": "all_gather", "ReduceSc": "reduce_scatter",
-    "Broadcas": "broadcast", "Reduce": "reduce", "AlltoAll": "all_to_all",
-    "AllToAll": "all_to_all", "Gather": "gather", "Scatter": "scatter",
-    "Send": "send", "Recv": "recv",
-}  # fmt: skip
+_OPS = (
+    "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all",
+    "all_to_all", "gather", "scatter", "send", "recv",
+)  # fmt: skip
 _DTYPES = (
     "Char", "Byte", "Int", "UInt32", "Long", "UInt64", "Half", "Float", "Double", "BFloat16",
     "Float8_e4m3fn", "Float8_e5m2",
 )  # fmt: skip
-_PROCESS = rb"([A-Za-z0-9][\w.\-]{0,127}):(\d{1,7}):\d{1,20} \[(-?\d{1,4})\] NCCL INFO "
+_PROCESS = rb"([A-Za-z0-9][\w.\-]{0,127}):(\d{1,7}):\d{1,20} \[(-?\d{1,4})\]"
+_CALLER = re.compile(_PROCESS + rb"\Z")
+_TAIL = rb"sendbuff \S{1,20} recvbuff \S{1,20} count (\d{1,20}) datatype (\d{1,3}) op "
+_SIZES = re.compile(_TAIL)
 _CALL = re.compile(
-    _PROCESS + rb"\w{1,32}: opCount \w{1,16} .{1,400} root (\d{1,9}) comm (0x[0-9a-f]{1,16}) "
-    rb"\[nranks=(\d{1,7})\]"
+    rb" NCCL INFO \w{1,32}: opCount [0-9a-f]{1,15} " + _TAIL + rb"\d{1,10} root (-?\d{1,9}) "
+    rb"comm (0x[0-9a-f]{1,16}) \[nranks=(\d{1,7})\] stream"
 )
 _INIT = re.compile(
-    _PROCESS + rb"(?:\[Rank \d{1,7}\] )?(?:\w{1,64} )?comm (?P<comm>0x[0-9a-f]{1,16}) "
+    _PROCESS + rb" NCCL INFO (?:\[Rank \d{1,7}\] )?(?:\w{1,64} )?comm (?P<comm>0x[0-9a-f]{1,16}) "
     rb"rank (?P<rank>\d{1,7}) nranks (?P<size>\d{1,7}) cudaDev (?P<dev>-?\d{1,4})"
     rb"(?: nvmlDev -?\d{1,4})?(?: busId (?P<bus>[0-9a-f]{1,12}))?"
     rb"(?: parent (?P<parent>0x[0-9a-f]{1,16}))?"
@@ -63,81 +61,6 @@ _INIT = re.compile(
 )
 
 Key = tuple[str, int, str]  # host, process, pointer of the communicator
-
-
-class _Index:
-    """Hashes to codes 0, 1, 2 … in the order of their first appearance."""
-
-    def __init__(self, limit: int) -> None:
-        self.full = False
-        self._limit = limit
-        self._known: Words = np.zeros(0, np.uint64)
-        self._codes: Ints = np.zeros(0, np.int64)
-
-    def codes(self, hashes: Words) -> tuple[Ints, Ints]:
-        """The code of each hash (-1: not known and no room), and the rows where a new one is."""
-        codes, missing = self._look_up(hashes)
-        if not len(missing):
-            return codes, missing
-        _, first = np.unique(hashes[missing], return_index=True)
-        rows: Ints = np.sort(missing[first])
-        room = self._limit - len(self._known)
-        self.full |= len(rows) > room
-        rows = rows[:room]
-        known = np.concatenate((self._known, hashes[rows]))
-        new = np.arange(len(self._codes), len(self._codes) + len(rows))
-        order = np.argsort(known)
-        self._codes = np.concatenate((self._codes, new))[order]
-        self._known = known[order]
-        return self._look_up(hashes)[0], rows
-
-    def _look_up(self, hashes: Words) -> tuple[Ints, Ints]:
-        if not len(self._known):
-            return np.full(len(hashes), -1), np.arange(len(hashes))
-        place = np.minimum(np.searchsorted(self._known, hashes), len(self._known) - 1)
-        same = self._known[place] == hashes
-        return np.where(same, self._codes[place], -1), np.flatnonzero(~same)
-
-
-class _Last:
-    """The last rows of every code, which is their first column."""
-
-    def __init__(self, keep: int) -> None:
-        self.known = 0  # codes
-        self._most = keep
-        self._parts: list[Ints] = [np.zeros((0, _COLUMNS), np.int64)]
-        self._rows = 0
-        self._limit = _COMPACT
-
-    @property
-    def keep(self) -> int:
-        """How many rows are kept of each code; it only ever falls."""
-        return max(2, min(self._most, KEEP_TOTAL // max(1, self.known)))
-
-    def add(self, rows: Ints) -> None:
-        self._parts.append(rows)
-        self._rows += len(rows)
-        if self._rows > self._limit:
-            self._limit = max(_COMPACT, 3 * len(self.rows()))
-
-    def rows(self) -> Ints:
-        """All rows kept, by code, oldest first."""
-        rows = np.concatenate(self._parts)
-        self._parts = [rows[last_rows(rows[:, 0], self.keep)]]
-        self._rows = len(self._parts[0])
-        return self._parts[0]
-
-
-def last_rows(codes: Ints, keep: int) -> Ints:
-    """The places of the last `keep` rows of every code, ordered by code and then as they were."""
-    if not len(codes):
-        return codes
-    small = codes.astype(np.uint16) if codes.max() < 1 << 16 else codes  # sorted by radix
-    order = np.argsort(small, kind="stable")
-    counts = np.bincount(codes)
-    behind = np.cumsum(counts)[codes[order]] - np.arange(len(codes))
-    chosen: Ints = order[behind <= keep]
-    return chosen
 
 
 @dataclass(slots=True)
@@ -168,25 +91,6 @@ class _Life:
     splits: Counter[str] = field(default_factory=Counter)
 
 
-@dataclass(slots=True)
-class _Piece:
-    """A block of a chunk as it is read; `carried` newlines of it are from before the chunk."""
-
-    data: bytes
-    place: int
-    newlines: Ints
-    carried: int
-    before: int  # newlines of the chunk in front of it
-    chunk: Chunk
-
-    def lines(self, at: Ints) -> Ints:
-        """Line numbers of offsets."""
-        index = np.searchsorted(self.newlines, at) - self.carried + self.before
-        if self.chunk.lines is not None:
-            return np.asarray(self.chunk.lines)[np.clip(index, 0, len(self.chunk.lines) - 1)]
-        return index + self.chunk.first_line
-
-
 class CollReader:
     """Reads the chunks of one text source as they go by; `result` when all have been fed.
 
@@ -196,16 +100,17 @@ class CollReader:
 
     def __init__(self, source: Source) -> None:
         self._source = source
-        self._hashes = _Index(MAX_STREAMS)
+        self._finder = Finder()
+        self._hashes = Index(MAX_STREAMS)
         self._code_of: Ints = np.zeros(0, np.int64)  # of a hash: its communicator, or below 0
         self._comms: list[_Comm] = []
         self._launch: Ints = np.zeros(0, np.int64)  # by communicator: opCount of the last call
         self._p2p_launches: Ints = np.zeros(0, np.int64)
-        self._calls = _Last(KEEP_CALLS)
-        self._pair_hashes = _Index(MAX_STREAMS)
+        self._calls = Last(KEEP_CALLS)
+        self._pair_hashes = Index(MAX_STREAMS)
         self._pairs: list[tuple[int, int]] = []  # communicator and peer
         self._pair_counts: Ints = np.zeros(0, np.int64)
-        self._pair_calls = _Last(KEEP_P2P)
+        self._pair_calls = Last(KEEP_P2P)
         self._current: dict[Key, int] = {}
         self._lives: dict[Key, _Life] = {}
         self._seen: dict[Key, None] = {}  # in order of appearance
@@ -236,12 +141,12 @@ class CollReader:
         """Read a part of a chunk behind what was carried over; returns its newlines."""
         data = self._carry + part if self._carry else part
         high = len(data) if data.endswith(b"\n") else max(self._low, len(data) - REACH)
-        block = find(data, self._low, high)
+        block = self._finder.find(data, self._low, high)
         carried = self._carry.count(b"\n")
-        piece = _Piece(data, self._place - len(self._carry), block.newlines, carried, before, chunk)
+        piece = Piece(data, self._place - len(self._carry), block.newlines, carried, before, chunk)
         begin = 0
         calls = block.calls
-        for at in block.inits.tolist():
+        for at in block.inits:
             # A pointer that was used before is another communicator from here on.
             key = self._init(piece, at)
             if calls is not None and key in self._current:
@@ -258,11 +163,11 @@ class CollReader:
         self._low = high - cut if self._carry else 0
         return len(block.newlines) - carried
 
-    def _init(self, piece: _Piece, at: int) -> Key | None:
+    def _init(self, piece: Piece, at: int) -> Key | None:
         """Note an init line; the key when a new communicator begins with it."""
         low = max(0, at - REACH + 64)
-        text = piece.data[low : at + 16]
-        text = text[max(text.rfind(b"\n", 0, at - low), text.rfind(b"\r", 0, at - low)) + 1 :]
+        text = piece.data[low:at]
+        text = text[max(text.rfind(b"\n"), text.rfind(b"\r")) + 1 :]
         found = _INIT.search(text)
         if found is None:
             return None
@@ -316,65 +221,63 @@ class CollReader:
         if code is not None:
             self._code_of[self._code_of == code] = _STALE
 
-    def _add(self, calls: Calls, piece: _Piece) -> None:
+    def _add(self, calls: Calls, piece: Piece) -> None:
         """Take in the calls of a block, all of them behind those taken in before."""
+        if not len(calls.at):
+            return
         hashes, new = self._hashes.codes(calls.comm)
         self._code_of = np.concatenate((self._code_of, np.full(len(new), _STALE)))
         code = np.where(hashes < 0, _NONE, self._code_of[hashes])
-        if (code == _STALE).any():
-            stale = np.flatnonzero(code == _STALE)
-            for row in stale[np.sort(np.unique(hashes[stale], return_index=True)[1])].tolist():
-                self._code_of[hashes[row]] = self._meet(calls, row, piece)
-            code = np.where(hashes < 0, _NONE, self._code_of[hashes])
         if (code < 0).any():
+            unknown: set[int] = set(np.unique(hashes[code == _STALE]).tolist())
+            dropped = code == _NONE
+            for row in np.flatnonzero(code == _STALE).tolist():
+                if int(hashes[row]) in unknown:
+                    met = self._code_of[hashes[row]] = self._meet(calls, row, piece)
+                    dropped[row] = met < 0
+                    if met != _STALE:
+                        unknown.discard(int(hashes[row]))
+            code = np.where(dropped, _NONE, self._code_of[hashes])
             rows = np.flatnonzero(code >= 0)
             calls, code = calls.take(rows), code[rows]
         if not len(code):
             return
-        p2p = calls.side != 0
+        p2p = calls.op >= SEND
         seq = self._sequence(code, calls.count, p2p)
         if not p2p.any():
-            self._keep(self._calls, code, seq, calls, piece)
+            self._calls.add(piece, code, seq, calls)
             return
         rows = np.flatnonzero(~p2p)
-        self._keep(self._calls, code[rows], seq[rows], calls.take(rows), piece)
+        self._calls.add(piece, code[rows], seq[rows], calls.take(rows))
         rows = np.flatnonzero(p2p)
         self._add_pairs(code[rows], calls.take(rows), piece)
 
-    def _keep(self, last: _Last, code: Ints, seq: Ints, calls: Calls, piece: _Piece) -> None:
-        rows = last_rows(code, last.keep)
-        taken = calls.take(rows)
-        columns = (
-            code[rows], taken.at + piece.place, piece.lines(taken.at), seq[rows],
-            taken.op.view(np.int64), *taken.numbers(),
-        )  # fmt: skip
-        last.add(np.stack(columns, axis=1))
-
-    def _meet(self, calls: Calls, row: int, piece: _Piece) -> int:
-        """The communicator of a call that is the first of its kind."""
-        begin, at, end = (int(column[row]) for column in (calls.begin, calls.at, calls.end))
-        found = _CALL.search(piece.data, begin, end)
-        if found is None:
-            return _NONE
-        key = (found[1].decode(), int(found[2]), found[5].decode())
+    def _meet(self, calls: Calls, row: int, piece: Piece) -> int:
+        """The communicator of a call that is the first of its kind; `_STALE` if it is torn."""
+        info, at = int(calls.info[row]), int(calls.at[row])
+        low = max(0, at - REACH)
+        low = max(low, *(piece.data.rfind(mark, low, info) + 1 for mark in (b"\n", b"\r")))
+        before = piece.data[low:info]
+        caller, found = _CALLER.search(before), _CALL.match(piece.data, info)
+        if caller is None or found is None or found.end() < at:
+            return _STALE
+        key = (caller[1].decode(), int(caller[2]), found[4].decode())
         code = self._current.get(key)
         if code is not None:
             return code
         if key not in self._seen and len(self._seen) >= MAX_COMMS:
             self._full = True
             return _NONE
-        low = max(0, at - REACH)
-        start = max(piece.data.rfind(mark, low, begin) for mark in (b"\n", b"\r")) + 1
-        self._who(*key[:2], piece.data[max(start, low) : end])
+        self._who(*key[:2], before + b" NCCL INFO ")
         code = self._current[key] = len(self._comms)
         self._seen.setdefault(key)
-        self._comms.append(_Comm(key, int(found[3]), int(found[6]), int(calls.count[row]) == 0))
+        self._comms.append(_Comm(key, int(caller[3]), int(found[5]), int(calls.count[row]) == 0))
         self._launch = np.append(self._launch, -1)
         self._p2p_launches = np.append(self._p2p_launches, 0)
         self._calls.known = len(self._comms)
         return code
 
-    def _sequence(self, code: Ints, count: Ints, p2p: npt.NDArray[np.bool_]) -> Ints:
+    def _sequence(self, code: Ints, count: Ints, p2p: Flags) -> Ints:
         """The opCount less the launches of sends and receives before, by communicator."""
         if not p2p.any() and not self._pairs:
             return count
@@ -395,13 +298,13 @@ class CollReader:
         seq[order] = launch - running
         return seq
 
-    def _add_pairs(self, code: Ints, calls: Calls, piece: _Piece) -> None:
+    def _add_pairs(self, code: Ints, calls: Calls, piece: Piece) -> None:
         """Number sends and receives by communicator, direction and peer."""
         key = (code.astype(np.uint64) + np.uint64(1)) * np.uint64(0xD6E8FEB86659FD93)
         pair, new = self._pair_hashes.codes(calls.side ^ key)
         for row in new.tolist():
-            found = _CALL.search(piece.data, int(calls.begin[row]), int(calls.end[row]))
-            self._pairs.append((int(code[row]), int(found[4]) if found else -1))
+            found = _CALL.match(piece.data, int(calls.info[row]))
+            self._pairs.append((int(code[row]), int(found[3]) if found else -1))
         self._pair_counts = np.concatenate((self._pair_counts, np.zeros(len(new), np.int64)))
         self._pair_calls.known = len(self._pairs)
         rows = np.flatnonzero(pair >= 0)
@@ -412,7 +315,7 @@ class CollReader:
         place = np.arange(len(order)) - (np.cumsum(counts) - counts)[ordered]
         seq[order] = place + self._pair_counts[ordered]
         self._pair_counts += counts
-        self._keep(self._pair_calls, pair[rows], seq[rows], calls.take(rows), piece)
+        self._pair_calls.add(piece, pair[rows], seq[rows], calls.take(rows))
 
     def result(self) -> list[CommRank]:
         """Every communicator of every process, in the order of their first lines.
@@ -468,12 +371,13 @@ def _place(call: tuple[int, CollCall]) -> int:
 
 def _call(row: list[int], peer: str) -> CollCall:
     """A kept row without code and place; `peer` is how torch names the ends of a send."""
-    line, seq, op, size, front, dtype = row
-    word = op.to_bytes(8, "little", signed=True).rstrip(b"\0:").decode(errors="replace")
-    name = _OPS.get(word, word.lower())
-    if name in ("send", "recv"):
-        name += peer.format("->" if name == "send" else "<-")
-    number, kind = decimal(size), decimal(dtype)
-    if front:
-        number += decimal(front) * 10**8
-    return CollCall(seq, name, number, _DTYPES[kind] if kind < len(_DTYPES) else str(kind), line)
+    line, seq, op, *text = row
+    found = _SIZES.search(np.array(text, np.int64).tobytes())
+    name = _OPS[op]
+    if op >= SEND:
+        name += peer.format("->" if op == SEND else "<-")
+    if found is None:
+        return CollCall(seq, name, -1, "", line)
+    kind = int(found[2])
+    dtype = _DTYPES[kind] if kind < len(_DTYPES) else str(kind)
+    return CollCall(seq, name, int(found[1]), dtype, line)

@@ -29,11 +29,10 @@ MAX_CONTAINERS = 4_000_000
 JSON_BEGIN = re.compile(r"^\{", re.MULTILINE)
 
 _NEXT = re.compile(r"\s*\{")
-_MAX_DAMAGED = 100
 _MAX_DEPTH = 64
 _NO_COMMA = re.compile(r'("nvml_dev":\s*-?\d{1,9})(\s*"status")')
 _RANK_KEY = re.compile(r'"rank"\s*:')
-_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]]')
+_TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[{}\[\]]', re.DOTALL)
 _HASH = re.compile(r"(?:0x)?([0-9a-fA-F]{1,16})\Z")
 _CODES = ("init_state", "async_error")  # ncclResult_t: 0 success, 7 in progress
 
@@ -43,21 +42,26 @@ def read_json(text: str, name: str) -> Found:
     if text.count("{") + text.count("[") > MAX_CONTAINERS:
         raise RasError(f"{name}: refused: too many containers")
     text = _NO_COMMA.sub(r"\1,\2", text)
-    decoder = json.JSONDecoder()
-    found, line, counted, end, damaged = Found(), 1, 0, 0, 0
-    while begin := _NEXT.match(text, end) or JSON_BEGIN.search(text, end):
-        start = begin.end() - 1
+    starts = [match.start() for match in JSON_BEGIN.finditer(text)]
+    found, line, counted = Found(), 1, 0
+    for start, following in zip(starts, [*starts[1:], len(text)], strict=True):
         line += text.count("\n", counted, start)
-        counted, cut = start, False
+        counted = start
+        _part(text[start:following], line, found)
+    return found
+
+
+def _part(text: str, line: int, found: Found) -> None:
+    """Read what begins at a brace at the start of a line, and lasts until the next such."""
+    decoder, end, counted = json.JSONDecoder(), 0, 0
+    while begin := _NEXT.match(text, end):
+        start, cut = begin.end() - 1, False
+        line += text.count("\n", counted, start)
+        counted = start
         try:
             document, end = decoder.raw_decode(text, start)
         except (ValueError, RecursionError):
-            damaged += 1
-            if damaged > _MAX_DAMAGED:
-                raise RasError(f"{name}: damaged JSON") from None
-            following = JSON_BEGIN.search(text, start + 1)
-            end, cut = following.start() if following else len(text), True
-            document = _closed(text[start:end])
+            document, end, cut = _closed(text[start:]), len(text), True
         event, peer = document.get("event"), document.get("peer")
         if isinstance(event, str):
             found.event(event, _process(peer) if isinstance(peer, dict) else None, line)
@@ -65,7 +69,6 @@ def read_json(text: str, name: str) -> Found:
             snapshot = _snapshot(document, _rank_lines(text, start, end, line), line)
             snapshot.cut = cut
             found.snapshots.append(snapshot)
-    return found
 
 
 def _closed(text: str) -> dict[str, Any]:

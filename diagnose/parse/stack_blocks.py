@@ -110,6 +110,7 @@ class Blocks:
         self._blocks: list[_Block] = []
         self._ranks: dict[int, Where] = {}
         self._count = 0
+        self.headings = 0  # taken so far; readers bound it
         self.begin(Where())
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import pairwise
 
 from diagnose.parse.launcher_prefixes import node_like
 from diagnose.parse.stack_blocks import Where
@@ -16,8 +17,9 @@ DEBUG_SERVER_ERROR = re.compile(r"Error: (\d{3})\s*\Z")
 
 _DECORATED = re.compile(r"\s{0,8}(?:[=#*>~+@|$]+|-{2,}|<{2,})\s*(.*)")
 _KEYED = re.compile(
-    r"(?i)\[?(?:global[ _]?)?(?:rank|local_?rank|host|hostname|node|pid|pod)[\W\d_]*\Z"
+    r"(?i)[\[(]?(?:global[ _]?)?(?:rank|local_?rank|host|hostname|node|pid|pod)[\W\d_]*\Z"
 )
+_HOST_KEY = re.compile(r"(?i)\W*(?:host|hostname|node|pod)\W*\Z")
 _ENVIRONMENT = re.compile(r"[A-Z_][A-Z0-9_]{1,60}=\S{0,2000}\Z")
 _RANK = re.compile(
     r"(?i)(?<![a-z\d])(?:([a-z]{1,12})[_\-]|(local|node|global) )?"
@@ -26,7 +28,7 @@ _RANK = re.compile(
 _PROCID = re.compile(r"(?:SLURM_PROCID|PMIX?_RANK)=(\d{1,7})\Z")
 _PID = re.compile(r"(?i)(?<![a-z\d])pid[ _:=#\-]{0,3}(\d{1,9})(?!\d)")
 _HOST_PID = re.compile(r"(?=[\w.\-]*[\d.\-])([A-Za-z][\w.\-]{0,120})[ :/]{1,3}(\d{2,9})\W*\Z")
-_OPTION = re.compile(r"(?:--?(local[_\-])?rank[= ]|(LOCAL_)?\bRANK=)(\d{1,7})(?!\d)")
+_OPTION = re.compile(r"(?:--?(local[_\-])?rank[= ]|\b(LOCAL_)?RANK=)(\d{1,7})(?!\d)")
 # Ranks inside something smaller than the job.
 _PARTIAL = frozenset(
     {"local", "node", "group", "role", "machine", "tp", "pp", "dp", "cp", "ep", "mp", "sp", "pg",
@@ -58,17 +60,23 @@ def heading(line: str) -> Heading | None:
     if decorated:
         return Heading(_where(decorated[1]))
     words = text.split()
-    if words and (
-        (len(words) <= 8 and _KEYED.match(words[0]))
-        or (len(words) == 1 and node_like(words[0].rstrip(":")))
-    ):
-        return Heading(_where(text))
-    return None
+    alone = len(words) == 1 and node_like(words[0].rstrip(":"))
+    return Heading(_where(text)) if alone or _keyed(words) else None
 
 
 def replace_host(where: Where, host: str | None) -> Where:
     """`where` on another host."""
     return Where(where.rank, host, where.pid, where.local_rank)
+
+
+def _keyed(words: list[str]) -> bool:
+    """Words like `rank 3 (pid 77):`; any other word makes it a sentence of a log."""
+    if not words or len(words) > 8 or not _KEYED.match(words[0]):
+        return False
+    return all(
+        _KEYED.match(word) or not word.strip("()[]:,").isalpha() or _HOST_KEY.match(before)
+        for before, word in pairwise(words)
+    )
 
 
 def of_command(command: str) -> Where:

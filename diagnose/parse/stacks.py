@@ -35,7 +35,8 @@ from diagnose.parse.stack_json import json_stacks, looks_like_json
 __all__ = ["MAX_BYTES", "Frame", "Stack", "is_stacks", "read_stacks"]
 
 MAX_BYTES = 64 << 20
-_MAX_LINES = 4_000_000
+_MAX_LINES = 2_000_000
+_MAX_HEADINGS = 100_000
 _LONG_LINE = 20_000  # C++ signatures of templates reach a few thousand characters
 _CUT = 30_000  # a longer head may end inside a line
 _SAMPLE = 200  # lines that show whether every line carries a prefix
@@ -161,9 +162,10 @@ def _line(line: str, number: int, blocks: Blocks) -> bool:
         if line.startswith(("Timeout (", "Fatal Python error", "[Inferior", "Attaching to")):
             blocks.end_of_process(line)
         return True
-    said = heading(line)
+    said = heading(line) if blocks.headings < _MAX_HEADINGS else None
     if said is None:
         return False
+    blocks.headings += 1
     if said.environment:
         blocks.environment(said.where)
     elif said.where != Where():

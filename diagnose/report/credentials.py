@@ -115,6 +115,13 @@ _SHAPES: tuple[tuple[str, str, str], ...] = (
     ("dckr_pat_", "docker-token", r"[A-Za-z0-9_-]{20,}+"),
     ("hvs.", "token", r"[A-Za-z0-9_-]{24,}+"),
     ("dop_v1_", "token", r"[0-9a-f]{40,}+"),
+    ("tskey-", "api-key", r"[A-Za-z0-9-]{16,}+"),
+    ("r8_", "api-key", r"[A-Za-z0-9]{30,}+"),
+    ("SG.", "api-key", r"[A-Za-z0-9_-]{16,64}\.[A-Za-z0-9_-]{30,}+"),
+    ("LTAI", "key-id", r"[A-Za-z0-9]{16,26}(?![A-Za-z0-9_])"),
+    ("AGE-SECRET-KEY-1", "private-key", r"[A-Z0-9]{40,}+"),
+    ("discord.com/api/webhooks/", "token", r"\d{10,24}/[A-Za-z0-9_-]{40,}+"),
+    ("api.telegram.org/bot", "token", r"\d{6,12}:[A-Za-z0-9_-]{30,}+"),
     # A base64 JSON object that starts with {"api_address": , as Neptune gives out.
     ("eyJhcGlfYWRkcmVzcy", "neptune-token", r"[A-Za-z0-9+/=_-]{20,}+(?!\.)"),
     ("eyJ", "jwt", r"[A-Za-z0-9_.-]{16,}+"),
@@ -135,10 +142,10 @@ def _shaped(text: str) -> Iterator[Span]:
 
 
 def _starts_word(text: str, at: int) -> bool:
-    r"""Whether no word goes on into `at`; the n of a written-out `\n` is none."""
+    r"""Whether no word goes on into `at`; the n of a written-out `\n`, the 3D of a %3D is none."""
     if at == 0 or not (text[at - 1].isalnum() or text[at - 1] == "_"):
         return True
-    return text[at - 1] in "nrt" and text[at - 2 : at - 1] == "\\"
+    return (text[at - 1] in "nrt" and text[at - 2 : at - 1] == "\\") or text[at - 3 : at - 2] == "%"
 
 
 def _plausible(start: str, found: str) -> bool:
@@ -207,6 +214,13 @@ _RULES: tuple[tuple[str, tuple[str, ...], str], ...] = (
         ("key",),
         rf"\bconfigure +set +[\w.-]{{0,40}}(?:secret_access_key|session_token) +({_WORD}{{16,}}+)",
     ),
+    ("account.key.", ("key",), rf"\baccount\.key\.[\w.-]{{1,120}}[=:] ?({_WORD}{{16,}}+)"),
+    ("thin:", ("user", "password"), r":thin:([\w.-]{1,64})/([^\s/@\"']{1,256})@"),
+    (
+        "auth",
+        ("user", "password"),
+        r"auth ?=? ?\( ?[\"']([^\s\"']{1,64})[\"'], ?[\"']([^\"'\n]{1,256})[\"'] ?\)",
+    ),
     ("sshpass", ("password",), rf"\bsshpass +-p *[\"']?({_WORD}{{3,256}})"),
     ("mysql", ("password",), rf"\bmysql\w{{0,8}} [^\n]{{0,160}}?(?<= )-p({_WORD}{{3,256}})"),
     (
@@ -241,17 +255,16 @@ def _ruled(text: str, lower: str) -> Iterator[Span]:
 
 # --- names: password=…, "api_key": "…", --token …, HF_TOKEN=… -------------------------------------
 
-_NAMES = ("token", "key", "secret", "passw", "passphrase", "pwd")
+_NAMES = ("token", "key", "secret", "pass", "pwd")
 
 # On lower-case text. After the name: its end (quotes, escaped or not) and `=`, `:`, `=>`; or the
-# next item of a printed list or pair; or "is"; or blanks, after a long option.
+# next item of a printed list or pair; or loosely "is", a blank, an arrow, the bar of a table.
 _HEAD = re.compile(
-    r"(token|key|secret|passw(?:or)?d|passphrase|pwd)(?:_?\d{1,2})?"
-    r"(?:\\{0,3}[\"']?\s{0,4}(?:=>|:=|={1,2}|:(?!:))(?P<gap>\s{0,4})"
+    r"(token|key|secret|passw(?:or)?d|passphrase|pass|pwd)(?:_?\d{1,2})?"
+    r"(?:\\{0,3}[\"']?\]?\s{0,4}(?:=>|:=|={1,2}|:(?!:)|%3d)(?P<gap>\s{0,4})"
     r"|\\{0,3}[\"']\s{0,2},\s{0,2}(?:\\{0,3}[\"']value\\{0,3}[\"']\s{0,2}:\s{0,2})?"
     r"(?=\\{0,3}[\"'])"
-    r"|(?P<says> is:? )"
-    r"|(?P<option> {1,4})(?![-=:|]))"
+    r"|(?P<loose> is:? |[ \t]{1,8}(?![-=:|])|\s?(?:->|\|)\s?))"
 )
 _QUOTE = re.compile(r"[bru]{0,2}(\\{0,3}[\"'])")
 _BARE = re.compile(
@@ -266,7 +279,7 @@ _JUDGED = 256  # characters of a value that are looked at
 # Last word before "key" whose value is a secret.
 _KEYS = tuple(
     words(
-        "api secret access account auth private signing encryption storage wandb openai anthropic"
+        "api secret access account auth private signing encryption wandb openai anthropic"
         " comet neptune clearml app master service license subscription deploy"
     )
 )
@@ -284,7 +297,8 @@ _TEXT_TOKENS = words(
     " target word sub time soft virtual think decoder im assistant eot eom fim boi eoi current each"
     " unexpected invalid placeholder ignore default continuous"
 )
-_OWNER = re.compile(r"[a-z0-9_-]*[a-z0-9_ -]\Z")
+_OPTION = re.compile(r"--[a-z0-9_.-]{0,40}\Z")
+_OWNER = re.compile(r"[a-z0-9_.-]*[a-z0-9_. -]\Z")
 _OPAQUE = re.compile(r"[A-Za-z0-9_.~+/=%:-]+\Z")
 _LOWER_WORDS = re.compile(r"[a-z]+(?:[-_./][a-z0-9]+)*\Z")
 _PATH = re.compile(r"[/~.]|[A-Za-z]:[\\/]|\w{1,12}://")
@@ -302,18 +316,20 @@ _CODE = re.compile(
     r"|request|ctx|flags|FLAGS)(?:[.\[]|\Z)"
     r"|[A-Za-z_]\w{0,40}(?:\.[A-Za-z_]\w{0,40}){1,4}[(\[]"
     r"|(?:get|load|read|fetch|make|str|int|Optional|Union|Secret|Field|input)\w{0,40}[(\[]"
-    r"|[A-Za-z_][\w.]{0,40} \| \w"
     r"|(?:[A-Za-z]\w{0,40}_)?(?:token|key|password|passwd|secret)\Z"
 )
-# A sentence goes on: "Invalid password: authentication failed".
-_PROSE = re.compile(r"[A-Za-z]+ [a-z]+(?: |\Z|[.,](?: |\Z))")
+# A sentence, a type, a call: "Invalid password: authentication failed", `password: Hidden | None`
+_MORE = re.compile(
+    r"[A-Za-z]+ [a-z]+(?: |\Z|[.,](?: |\Z))|[A-Za-z_][\w.]{0,40} \| \w|[a-z_][a-z_.]{0,40}\("
+)
 
 
 class _How(NamedTuple):
     """How a value was given."""
 
     quoted: bool
-    says: bool  # "the token is …"
+    spaced: bool  # blanks before it
+    loose: bool  # "the token is …", "token …"
     upper: bool  # as a variable of the environment
 
 
@@ -322,26 +338,22 @@ def _named(text: str, lower: str) -> Iterator[Span]:
     while head := _HEAD.search(lower, at):
         at = head.end()
         before = lower[max(0, head.start() - 40) : head.start()]
-        if head["option"] is not None and not _is_option(before):
-            continue
         start, end, quoted = _value(text, at)
         value = text[start : min(end, start + _JUDGED)]
         if not value or _placeholder(value):
             continue
         if not quoted and (
-            _CODE.match(text, start, min(end + 8, start + _JUDGED)) or (head["gap"] and _PROSE.match(text, start, start + 80))
+            _CODE.match(value) or (head["gap"] and _MORE.match(text, start, start + 80))
         ):
             continue
-        how = _How(quoted, head["says"] is not None, text[head.start() : head.end(1)].isupper())
+        loose = head["loose"] is not None and not (
+            head["loose"].isspace() and _OPTION.search(before)
+        )
+        how = _How(quoted, bool(head["gap"]), loose, text[head.start() : head.end(1)].isupper())
         name = head.group(1)
         if _secret(name, before, value, how):
             yield Span(start, end, name if name in ("token", "key", "secret") else "password")
             at = end
-
-
-def _is_option(before: str) -> bool:
-    start = before.rfind("--")
-    return start >= 0 and " " not in before[start:]
 
 
 def _value(text: str, at: int) -> tuple[int, int, bool]:
@@ -363,20 +375,22 @@ def _secret(name: str, before: str, value: str, how: _How) -> bool:
     """Whether `value` of `<before><name>` is to be hidden."""
     path = _PATH.match(value) is not None
     opaque = _OPAQUE.match(value) is not None and _mixed(value) and not _LOWER_WORDS.match(value)
-    if how.says and not opaque:
-        return False
+    if how.loose and not (opaque and len(value) >= (8 if how.upper else 16)):
+        return name.startswith("passw") and opaque and len(value) >= 8
     if name == "pwd":  # also the environment's working folder
         return len(value) >= 3 and not path
+    if name == "pass":  # DB_PASS=…, not a pass over the data
+        return how.upper and len(value) >= 3 and not value.isdigit() and how.quoted >= how.spaced
     if name not in ("token", "key", "secret"):
         return len(value) >= 3
     if path and not (len(value) == 40 and _mixed(value)):  # base64 knows slashes
         return False
     owner = _OWNER.search(before)
-    last = re.split("[_ -]", owner.group().rstrip("_ -"))[-1] if owner else ""
+    last = re.split("[_. -]", owner.group().rstrip("_. -"))[-1] if owner else ""
     if name == "key":
         return len(value) >= 6 and last.endswith(_KEYS)
     if name == "secret":
-        return len(value) >= 8 and (opaque or (how.quoted and last != ""))
+        return len(value) >= 8 and (opaque or last != "")
     if last in _TOKENS or last.endswith(_LONG_TOKENS):
         return len(value) >= 6
     return opaque and len(value) >= (8 if how.upper else 16) and last not in _TEXT_TOKENS

@@ -146,14 +146,14 @@ _NOBODY = words(
     " postgres mysql redis mongodb oauth2 oauth2accesstoken x-access-token token __token__ aws"
     " linuxbrew shared public common all data dataset datasets projects project models checkpoints"
     " ckpt logs tmp scratch software apps opt conda miniconda3 anaconda3 venv current me you"
-    " username your_name yourname name uid id str int self"
+    " username your_name yourname name uid id str int bytes self and or is optional"
 )
 _NAME = r"\w[\w.+-]{0,63}"
 
 # Behind these a user's folder stands; /home/a/alice is filed by first letter.
 _HOME = re.compile(
-    r"/(home|homes|Users|users|user)/(?:([A-Za-z])/(?=\2))?"
-    rf"({_NAME}(?:@[\w.-]{{1,80}})?)(?!\w)(/?)"
+    r"/(home/jusers|home\d{0,2}|homes|Users|users|user)/(?:([A-Za-z])/(?=\2))?"
+    rf"({_NAME}(?:@[\w.-]{{1,80}})?)(?!\w|/\[user-)(/?)"
 )
 _METHOD = re.compile(r"\b(?:GET|HEAD|POST|PUT|PATCH|DELETE) \Z")
 # Storage mounted for all, where homes are kept: the whole path before /home.
@@ -172,7 +172,7 @@ _SHARED = re.compile(
     r"((?:/[\w.+-]{1,64}){1,6})"
 )
 _MAX_KNOWN = 64  # user names looked for there
-_FOLDER = re.compile(rf"(?:torchinductor|hsperfdata)_({_NAME})")
+_FOLDER = re.compile(rf"/(?:torchinductor|hsperfdata)_({_NAME})")
 _FILE = re.compile(r".*\.(?:py|sh|log|txt|json|ya?ml|out|err|cpp|cu|so|md|zip|tar|gz)", re.S)
 
 _ADDRESS = re.compile(
@@ -195,10 +195,17 @@ _USER_FIELD = re.compile(
     rf"({_NAME})(?=[\s\"',;()&|\]}}\\]|\Z)"
 )
 _USER_SAID = re.compile(
-    r"(?:logged in as:?|--user[_-]?name|\bsudo -u|\bfor user|\baccepted \w{1,24} for"
-    r"|\b[ug]id=\d{1,10}\()"
-    rf"\s?[\"']?({_NAME})(?P<next>[\"')]| from | by |\(uid|\s|\Z|\.|,)"
+    r"(?:logged in as:? |--user[_-]?name |\bsudo -u "
+    r"|\b(?:accepted|failed) \w{1,24} for (?:invalid user )?)[\"']?"
+    rf"({_NAME})"
+    rf"|\bfor user (?:[\"']({_NAME})[\"']|({_NAME})(?:\(uid| from | by ))"
+    rf"|\b[ug]id=\d{{1,10}}\(({_NAME})\)|\buid=({_NAME});"
 )
+_UID = re.compile(r"\(\d+\)")  # Slurm: UserId=alice(1001)
+_SAID = ("logged in", "--user", "sudo", "accepted", "failed", "for user", "id=")
+_USER_KNOWN = re.compile(rf"\buser:? ({_NAME})|({_NAME})@\w")
+# Source lines of tracebacks: user=self.user, username=get_user()
+_VALUE_IN_CODE = re.compile(r"(?:.*[._])?(?:user|username|name)\Z|(?:self|args|cfg|config|os)\.")
 
 
 def _people(line: str, known: set[str]) -> Iterator[Span]:
@@ -211,21 +218,30 @@ def _people(line: str, known: set[str]) -> Iterator[Span]:
         yield from (Span(*match.span(1), "user") for match in _FOLDER.finditer(line))
     if "user" in lower or "logname" in lower:
         for match in _USER_FIELD.finditer(lower):
-            _, name, sign, quote, _ = (match.start(), *match.groups())
-            if (sign == "=" or quote or (name or "").endswith("name")) and not match[4].isdigit():
+            sure = match[2] == "=" or match[3] or (match[1] or "").endswith("name")
+            call = lower[match.end() : match.end() + 1] == "(" and not _UID.match(
+                lower, match.end()
+            )
+            if sure and not call and not match[4].isdigit() and not _VALUE_IN_CODE.match(match[4]):
                 yield Span(*match.span(4), "user")
-    if "for" in lower or "logged in" in lower or "id=" in lower or " -u" in lower or "--u" in lower:
+    if any(word in lower for word in _SAID):
         for match in _USER_SAID.finditer(lower):
-            loose = match.group().startswith("for user")
-            if not loose or match["next"] not in (" ", ".", ",", ""):
-                yield Span(*match.span(1), "user")
+            yield Span(*match.span(match.lastindex or 0), "user")
     if any(name in line for name in known):
-        for path in _SHARED.finditer(line):
-            at = path.start(1) + 1
-            for part in path.group(1)[1:].split("/"):
-                if part in known:
-                    yield Span(at, at + len(part), "user")
-                at += len(part) + 1
+        yield from _known(line, known)
+
+
+def _known(line: str, known: set[str]) -> Iterator[Span]:
+    """Names known from elsewhere, where a name may stand: shared folders, user alice, alice@n1."""
+    for match in _USER_KNOWN.finditer(line):
+        if match.group(match.lastindex or 0) in known:
+            yield Span(*match.span(match.lastindex or 0), "user")
+    for path in _SHARED.finditer(line):
+        at = path.start(1) + 1
+        for part in path.group(1)[1:].split("/"):
+            if part in known:
+                yield Span(at, at + len(part), "user")
+            at += len(part) + 1
 
 
 def _addresses(line: str) -> Iterator[Span]:

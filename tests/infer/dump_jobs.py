@@ -8,7 +8,8 @@ A call waits at once, unless it is `later`; then WAIT does. SYNC halts the host 
 stream is through, as `.item()` does.
 
 A collective finishes when the devices of all members have reached the same operation of the same
-size; a send when the device of its peer has reached the receive, and the other way round.
+size; a send when the device of its peer has reached the receive, and the other way round (an eager
+one at once).
 """
 
 from __future__ import annotations
@@ -93,8 +94,10 @@ class Job:
         ahead: int = AHEAD,
         dead: tuple[str, int] | None = None,
         timing: bool = False,
+        eager: bool = False,
     ) -> None:
-        self.groups, self.ahead, self.dead, self.timing = groups, ahead, dead, timing
+        self.groups, self.ahead, self.dead = groups, ahead, dead
+        self.timing, self.eager = timing, eager
         world = 1 + max(rank for _, members in groups.values() for rank in members)
         self.ranks = [Rank(program(rank)) for rank in range(world)]
         self.clock = BEGIN_NS
@@ -202,8 +205,9 @@ class Job:
                 for member in joined:
                     self._finish(member)
             return
-        kernel.open = len(call.parts) or 1
-        for part in call.parts or (call,):
+        parts = call.parts or (call,)
+        kernel.open = sum(not self.eager or part.op == "recv" for part in parts)
+        for part in parts:
             assert part.peer is not None
             sends = part.op == "send"
             ends = (kernel.rank, part.peer) if sends else (part.peer, kernel.rank)
@@ -213,9 +217,12 @@ class Job:
             if len(theirs) >= len(mine):
                 other = theirs[len(mine) - 1]
                 for side in (kernel, other):
-                    side.open -= 1
-                    if side.open == 0:
-                        self._finish(side)
+                    if not (self.eager and side is (kernel if sends else other)):
+                        side.open -= 1
+                        if side.open == 0:
+                            self._finish(side)
+        if kernel.open == 0 and not kernel.done:
+            self._finish(kernel)
 
     def _finish(self, kernel: Kernel) -> None:
         if kernel.stuck:

@@ -7,6 +7,7 @@ few thousand of them and prints how often each kind of fault is found.
 
 from __future__ import annotations
 
+import json
 import pickle
 import random
 import sys
@@ -36,6 +37,7 @@ FAULTS = (
     "other_op", "other_size", "swapped", "network",
 )  # fmt: skip
 CALLED = {"extra", "extra_alike", "skipped", "other_op", "other_size"}
+ALIKE = {"extra_alike", "skipped"}  # may hit a send or receive as well
 
 
 @dataclass(frozen=True)
@@ -134,6 +136,7 @@ def _pipeline(rng: random.Random) -> tuple[Groups, list[Program]]:
         },
     )
     batched, steps, micro = rng.random() < 0.5, rng.randint(2, 4), rng.randint(2, 5)
+    ahead = not batched and rng.random() < 0.5
     programs = []
     for rank in range(world):
         tensor, data, pipe = (of(groups, kind, rank) for kind in ("TENSOR", "DATA", "PIPE"))
@@ -148,7 +151,8 @@ def _pipeline(rng: random.Random) -> tuple[Groups, list[Program]]:
         build = _one_forward_one_backward if batched else _all_forward
         program: Program = [Call("0", "barrier", 1, 3), SYNC]
         for _ in range(steps):
-            program += build(rank, stage, world, micro, pass_on, layer)
+            passed = build(rank, stage, world, micro, pass_on, layer)
+            program += _posted_ahead(passed) if ahead else passed
             program += [Call(data, "all_reduce", 64, 50)]
             program += [Call("0", "all_reduce", 1, 51), SYNC]
         programs.append(program)
@@ -167,11 +171,25 @@ def _all_forward(
     program: Program = []
     before, after = rank - stage, rank + stage
     for back, source, target in ((0, before, after), (10, after, before)):
+        take = [pass_on("recv", source, 20 + back)] if 0 <= source < world else []
         for _ in range(micro):
-            program += [pass_on("recv", source, 20 + back)] if 0 <= source < world else []
+            program += take
             program += layer(22 + back)
             program += [pass_on("send", target, 24 + back)] if 0 <= target < world else []
     return program
+
+
+def _posted_ahead(program: Program) -> Program:
+    """The same with every receive posted before the send of the micro-batch before it."""
+    changed: Program = []
+    for call in program:
+        if call.op != "recv":
+            changed.append(call)
+        elif changed and changed[-1].op == "send":
+            changed[-1:] = [replace(call, later=True), changed[-1], WAIT]
+        else:
+            changed += [replace(call, later=True), WAIT]
+    return changed
 
 
 def _one_forward_one_backward(
@@ -242,7 +260,7 @@ def _faulty(rng: random.Random, program: Program, fault: str, groups: Groups) ->
         n
         for n in range(begin, len(program) - 4)
         if not program[n].stop
-        and (fault not in CALLED or (program[n].peer is None and not program[n].parts))
+        and (fault in ALIKE or fault not in CALLED or not (program[n].peer or program[n].parts))
         and len(groups[program[n].group][1]) > 1
     ]
     if not fits:
@@ -250,9 +268,9 @@ def _faulty(rng: random.Random, program: Program, fault: str, groups: Groups) ->
     at = rng.choice(fits)
     call, stops = program[at], {"stuck_device": DEVICE, "stuck_kernel": KERNEL, "crashed": CRASH}
     if fault == "stuck_host":
-        return program[:at] + [HOST]
+        return [*program[:at], HOST]
     if fault in stops:
-        return program[:at] + [stops[fault]] + program[at:]
+        return [*program[:at], stops[fault], *program[at:]]
     if fault == "extra":
         return [*program[:at], Call(call.group, "all_reduce", 3, 99), *program[at:]]
     if fault == "extra_alike":
@@ -306,7 +324,9 @@ def world(seed: int, fault: str | None = None) -> World | None:
         programs[culprit] = changed
     ahead = 1 if look == "gloo" else rng.choice((2, 4, 16, 1000))
     timing = look != "gloo" and rng.random() < 0.2
-    job = Job(groups, lambda rank: programs[rank], ahead, dead, timing)
+    if rng.random() < 0.2:
+        groups = {name: ("undefined", members) for name, (_, members) in groups.items()}
+    job = Job(groups, lambda rank: programs[rank], ahead, dead, timing, rng.random() < 0.2)
     lost = {culprit} if fault == "crashed" else set()
     drawn = rng.random()
     if drawn < 0.5:
@@ -314,15 +334,37 @@ def world(seed: int, fault: str | None = None) -> World | None:
         others = [rank for rank in range(size) if rank != culprit or rng.random() < 0.1]
         lost |= set(rng.sample(others, min(len(others), max(1, int(size * share)))))
     ring = rng.randint(6, 40) if look == "ring" else None
+    kept = {
+        "frames": rng.random() < 0.7,
+        "status": rng.random() < 0.8,
+        "json": rng.random() < 0.2,
+        "cut": rng.randrange(size) if rng.random() < 0.1 else -1,
+    }
     dumps = {}
     for rank in range(size):
         if rank not in lost:
             content = job.content(rank, look == "pending", ring)
-            dumps[f"_dump_{rank}"] = pickle.dumps(_gloo(content) if look == "gloo" else content, 2)
+            dumps[f"_dump_{rank}"] = _dump(
+                _gloo(content) if look == "gloo" else content, rank, kept
+            )
     hung = any(k.call for r, rank in enumerate(job.ranks) if r not in lost for k in rank.queue)
     if not hung:
         return None
     return World(seed, layout, fault, culprit, job, dumps, tuple(sorted(lost)), look)
+
+
+def _dump(content: dict[str, Any], rank: int, kept: dict[str, Any]) -> bytes:
+    """The file of one rank: as pickle or JSON, with or without frames and status, or cut off."""
+    entries = content["entries"]
+    if not kept["frames"] or kept["json"]:
+        drop = {"frames"}
+        content["entries"] = [{k: v for k, v in e.items() if k not in drop} for e in entries]
+    if not kept["status"]:
+        del content["pg_status"]
+    if kept["json"]:
+        return json.dumps(content, sort_keys=True).encode()
+    data = pickle.dumps(content, 2)
+    return data[: len(data) * 9 // 10] if rank == kept["cut"] and len(entries) > 20 else data
 
 
 def _gloo(content: dict[str, Any]) -> dict[str, Any]:
@@ -343,7 +385,7 @@ def marked(world: World, found: DumpVerdict | None) -> str:
     """How good a verdict is.
 
     `right`; `open`: no rank is named, where the dumps that are left do not tell; `likely`: the only
-    rank without a dump is named, which nobody could tell from a crash; `kind`: the rank is right but
+    rank without a dump is named, which nobody could tell from a crash; `kind`: the right rank, but
     not the kind; `missed`; `wrong`: another rank is named.
     """
     if found is None:
@@ -378,15 +420,16 @@ def main(first: int, count: int, show: str = "") -> None:
         if found is not None and found.sure and mark in ("wrong", "kind"):
             mark = f"SURE-{mark}"
         if show and show in mark:
-            told = found and (found.kind, found.ranks, found.suspects, found.why[:160])
+            told = (found.kind, found.ranks, found.suspects, found.why[:160]) if found else None
             print(f"{mark} {drawn}\n    {told}")
     for fault in FAULTS:
         for group in ("whole", "pending", "ring", "gloo", "lost"):
-            told = {m: n for (f, g, m), n in sorted(marks.items()) if (f, g) == (fault, group)}
-            print(f"{fault:14}{group:9}{told}" if told else "", end="\n" if told else "")
+            of_both = {m: n for (f, g, m), n in sorted(marks.items()) if (f, g) == (fault, group)}
+            if of_both:
+                print(f"{fault:14}{group:9}{of_both}")
     total = Counter(mark for (_, _, mark) in marks.elements())
     print(dict(total), f"of {sum(total.values())}")
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:3]), *sys.argv[3:])
+    main(int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:])

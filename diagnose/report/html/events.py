@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import pandas as pd
 
 from diagnose.job import Job
+from diagnose.report.html import clock
+
+_TOLD = ("cause", "effect", "progress", "phase")
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,9 +18,10 @@ class Events:
     """Timeline rows with two more columns: `at` and `guessed`.
 
     `at` is milliseconds since 1970 in the job's clock or, in a job whose logs carry no time at
-    all (`clocked` is False), the number of the line. Rows that have no time of their own stand at
-    that of the line before them (`guessed`); rows of a source without any time have no place (NA).
-    `begin` and `end` are the first and last place, None if nothing has one.
+    all (`clocked` is False), the number of the line. A row without a time of its own (`guessed`)
+    stands between its neighbours in the source; rows of a source without any time have no place
+    (NA). `begin` and `end` are the first and last place of the attempt that was diagnosed, None if
+    nothing has one. `unplaced` names the sources without a place.
     """
 
     frame: pd.DataFrame
@@ -25,14 +30,21 @@ class Events:
     end: int | None
     unplaced: list[str]
 
+    @property
+    def last_attempt(self) -> pd.DataFrame:
+        """The rows of the attempt that was diagnosed."""
+        return _last_attempt(self.frame)
 
-def prepare(job: Job) -> Events:
-    """Give every row of the job's timeline its place."""
+
+def prepare(job: Job, onset: str | None) -> Events:
+    """Give every row of the job's timeline its place; `onset` is that of the diagnosis."""
     frame = job.timeline
     clocked = bool(frame["time"].notna().any())
-    frame = frame.assign(at=_running(frame) if clocked else frame["line"].astype("Int64"))
+    stamp = clock.parse(onset)
+    limit = None if stamp is None else clock.milliseconds(stamp)
+    frame = frame.assign(at=_places(frame, limit) if clocked else frame["line"].astype("Int64"))
     frame["guessed"] = frame["time"].isna()
-    placed = frame["at"].dropna()
+    placed = _last_attempt(frame)["at"].dropna()
     lost = frame.loc[frame["at"].isna(), "source"].dropna().unique()
     return Events(
         frame=frame,
@@ -43,31 +55,63 @@ def prepare(job: Job) -> Events:
     )
 
 
-def _by_bar(rows: pd.DataFrame, times: pd.Series) -> pd.Series:
-    """Times of the bars without one: so much after their first line as the bar has run since."""
+def _last_attempt(frame: pd.DataFrame) -> pd.DataFrame:
+    """Inference diagnoses the last attempt that left anything but facts; so do the pictures."""
+    telling = frame.loc[frame["role"].isin(_TOLD), "attempt"].dropna()
+    if telling.empty:
+        return frame
+    return frame[(frame["attempt"] == telling.max()).fillna(True)]
+
+
+def _places(frame: pd.DataFrame, onset: int | None) -> pd.Series:
+    """Milliseconds of each row: its time, made to run forward inside a source, or a guess."""
+    inside = frame.sort_values(["source", "line"], kind="stable")
+    known = inside["time"].notna().to_numpy()
+    times = inside["time"].groupby(inside["source"], observed=True).cummax()
+    millis = times.astype("datetime64[ms]").astype("int64").to_numpy(copy=True)
+    lines = inside["line"].to_numpy()
+    codes = inside["source"].cat.codes.to_numpy()
+    starts = np.flatnonzero(np.diff(codes, prepend=codes[:1] - 1))
+    dated = np.zeros(len(inside), dtype=bool)
+    for start, end in zip(starts, [*starts[1:], len(codes)], strict=True):
+        mine = known[start:end]
+        if mine.all() or not mine.any():
+            dated[start:end] = mine
+            continue
+        at, stamps = lines[start:end][mine].astype(float), millis[start:end][mine]
+        at, stamps = _with_onset(at, stamps, onset)
+        millis[start:end][~mine] = np.interp(lines[start:end][~mine], at, stamps).astype("int64")
+        dated[start:end] = True
+    placed = pd.Series(millis, index=inside.index, dtype="Int64").where(dated)
+    return _by_bar(inside, placed).reindex(frame.index)
+
+
+def _with_onset(
+    lines: np.ndarray, stamps: np.ndarray, onset: int | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Nothing new is printed while a job stands still: what has no time came before the onset."""
+    if onset is None:
+        return lines, stamps
+    after = int(np.searchsorted(stamps, onset, side="right"))
+    if after in (0, len(stamps)):
+        return lines, stamps
+    return (
+        np.concatenate([lines[:after], [lines[after] - 0.5], lines[after:]]),
+        np.concatenate([stamps[:after], [onset], stamps[after:]]),
+    )
+
+
+def _by_bar(rows: pd.DataFrame, placed: pd.Series) -> pd.Series:
+    """A progress bar tells how long it has run, and so where its lines without a time belong."""
     bars = rows["time"].isna() & rows["elapsed_ms"].notna() & (rows["kind"] == "progress")
     if not bars.any():
-        return times
+        return placed
     keys = [rows.loc[bars, name] for name in ("source", "signature")]
-    ran = rows.loc[bars, "elapsed_ms"].astype("int64")
+    ran = rows.loc[bars, "elapsed_ms"].astype("Int64")
     since = ran - ran.groupby(keys, observed=True).transform("first")
-    begin = times[bars].groupby(keys, observed=True).transform("first")
-    later = rows["time"].groupby(rows["source"], observed=True).bfill()[bars]
-    placed = begin + pd.to_timedelta(since.clip(lower=0), unit="ms")
-    placed = placed.where(later.isna() | (placed <= later), later)
-    return times.where(~bars, placed.reindex(times.index))
-
-
-def _running(frame: pd.DataFrame) -> pd.Series:
-    """The clock of each source, made to run forward and never to pause.
-
-    A progress bar tells how long it has run: where its lines have no time, that tells their place.
-    """
-    inside = frame.sort_values(["source", "line"], kind="stable")
-    source = inside["source"]
-    times = inside["time"].groupby(source, observed=True).cummax()
-    times = times.groupby(source, observed=True).ffill()
-    times = times.groupby(source, observed=True).bfill()
-    times = _by_bar(inside, times)
-    whole = times.astype("datetime64[ms]").astype("int64").astype("Int64")
-    return whole.mask(times.isna()).reindex(frame.index)
+    begin = placed[bars].groupby(keys, observed=True).transform("first")
+    stamps = rows["time"].groupby(rows["source"], observed=True).bfill()[bars]
+    later = stamps.astype("datetime64[ms]").astype("int64").astype("Int64").mask(stamps.isna())
+    guess = begin + since.clip(lower=0)
+    guess = guess.where((later.isna() | (guess <= later)).fillna(False), later)
+    return placed.where(~bars, guess.reindex(placed.index))

@@ -92,7 +92,8 @@ def lanes(
     """Lay out the picture; None when no row has a place."""
     if events.begin is None or events.end is None:
         return None
-    frame = events.frame[events.frame["at"].notna()].copy()
+    frame = events.last_attempt
+    frame = frame[frame["at"].notna()].copy()
     frame["at"] = (frame["at"] - events.begin).astype("int64")
     made = {
         rank: Lane(f"rank {rank}", rank, scrub.text(hosts.get(rank, ""), 80), state)
@@ -270,8 +271,10 @@ def _by_host(ranks: list[Lane]) -> list[Lane]:
 def _folded(ranks: list[Lane], known: pd.DataFrame) -> tuple[list[Lane], list[LaneClass]]:
     """Lanes sorted into classes of ranks that look alike, the odd ones first."""
     rows = known[known["role"].isin(["cause", "effect"]) & known["rank"].notna()]
-    said = rows.groupby("rank")["signature"].agg(lambda ids: frozenset(ids))
-    keys = {id(lane): _keys(lane, said.get(lane.rank, frozenset())) for lane in ranks}
+    said: dict[int, set[str]] = defaultdict(set)
+    for rank, id_ in zip(rows["rank"].tolist(), rows["signature"].astype(str), strict=True):
+        said[rank].add(id_)
+    keys = {id(lane): _keys(lane, said.get(lane.rank or 0, set())) for lane in ranks}
     groups: dict[Any, list[Lane]] = {}
     for level in range(4):
         groups = {}
@@ -303,7 +306,7 @@ def _folded(ranks: list[Lane], known: pd.DataFrame) -> tuple[list[Lane], list[La
     return ordered, classes
 
 
-def _keys(lane: Lane, said: frozenset[str]) -> tuple[Any, ...]:
+def _keys(lane: Lane, said: set[str]) -> tuple[Any, ...]:
     """What makes ranks alike, the coarsest first; the finer ones are dropped if need be."""
     return (lane.state, tuple(sorted(said)), lane.bars[-1][2] if lane.bars else -1, lane.step)
 

@@ -44,11 +44,12 @@ def page(job: Job, diagnosis: Diagnosis, *, title: str | None, redact: bool) -> 
     scrub = Scrub() if redact else Scrub(None)
     raw = diagnosis
     diagnosis = scrub.diagnosis(raw)
-    prepared = events.prepare(job)
+    prepared = events.prepare(job, diagnosis.onset.time)
     still = verdict.standstill(diagnosis, prepared)
     found = findings.findings(prepared, job.catalog, scrub)
-    ranks = states.states(job, diagnosis)
-    hosts = {rank: scrub.text(host, 80) for rank, host in states.hosts(job, diagnosis).items()}
+    ranks = states.states(prepared.last_attempt, diagnosis)
+    told = states.hosts(prepared.last_attempt, diagnosis)
+    hosts = {rank: scrub.text(host, 80) for rank, host in told.items()}
     picture = lanes.lanes(prepared, diagnosis, found, ranks, hosts, scrub)
     counted = progress.counters(prepared, job.catalog, diagnosis.culprits.ranks, scrub)
     waits = waiting.waiting(diagnosis, ranks, scrub)
@@ -118,6 +119,7 @@ def page(job: Job, diagnosis: Diagnosis, *, title: str | None, redact: bool) -> 
         chain=view.chain(diagnosis.causal_chain),
         alternatives=view.alternatives(diagnosis, titles),
         capture=view.capture(diagnosis),
+        doubts_title=_doubts(diagnosis),
         notes=diagnosis.notes,
         findings=found.items,
         finding_counts=findings.counts(found.items),
@@ -129,6 +131,15 @@ def page(job: Job, diagnosis: Diagnosis, *, title: str | None, redact: bool) -> 
         revision=job.catalog.revision,
         redact=redact,
     )
+
+
+def _doubts(diagnosis: Diagnosis) -> str:
+    """The heading over alternatives, missing evidence and notes."""
+    if diagnosis.verdict == "unknown" and diagnosis.alternatives:
+        return "What it may be"
+    if diagnosis.verdict in ("hung", "failed") or diagnosis.alternatives:
+        return "What else it could be"
+    return "Missing evidence" if diagnosis.missing_evidence else "Notes"
 
 
 def embedded(data: Any) -> Markup:

@@ -16,6 +16,7 @@ from diagnose.report.html.scrub import Scrub
 MAX_COUNTERS = 6
 MAX_LINES = 24  # of one counter
 MAX_POINTS = 400  # of one line
+_NOBODY = -1  # the rank of lines that name none
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ def counters(
     events: Events, catalog: Catalog, culprits: list[int], scrub: Scrub
 ) -> list[Counter]:
     """What the job counted, the counter of most ranks and lines first; with two points or more."""
-    frame = events.frame
+    frame = events.last_attempt
     rows = frame[(frame["kind"] == "progress") & frame["step"].notna() & frame["at"].notna()]
     if rows.empty:
         return []
@@ -79,16 +80,20 @@ def _lines(rows: pd.DataFrame, culprits: set[int]) -> list[Line]:
     """One line per way of going; to blame first, then the farthest behind."""
     alike: dict[tuple[Any, ...], list[int | None]] = {}
     points: dict[tuple[Any, ...], list[list[int]]] = {}
-    ranks = rows["rank"].astype("object").where(rows["rank"].notna(), None)
-    for key, mine in rows.groupby(ranks, dropna=False, sort=False):
-        rank = None if pd.isna(key) else int(key)
-        steps = mine["step"].astype("int64").to_numpy()
-        places = mine["at"].to_numpy()
+    all_steps = rows["step"].astype("int64").to_numpy()
+    all_places = rows["at"].to_numpy()
+    ranks = rows["rank"].fillna(_NOBODY).astype("int64").to_numpy()
+    order = np.argsort(ranks, kind="stable")
+    cuts = np.flatnonzero(np.diff(ranks[order])) + 1
+    for mine in np.split(order, cuts):
+        rank = None if ranks[mine[0]] == _NOBODY else int(ranks[mine[0]])
+        steps, places = all_steps[mine], all_places[mine]
         blame = rank in culprits
         # Ranks that counted the same at about the same time make one line.
         way = (blame, int(steps[0]), int(steps[-1]), round(int(places[-1]) / 5000))
         alike.setdefault(way, []).append(rank)
-        points.setdefault(way, _thinned(places, steps))
+        if way not in points:
+            points[way] = _thinned(places, steps)
     found = []
     for way, members in alike.items():
         named = sorted(rank for rank in members if rank is not None)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import pandas as pd
-
 from diagnose.job import Job
 from diagnose.report.html import clock
 from diagnose.report.html.scrub import Scrub
@@ -36,7 +34,12 @@ class SourceRow:
 
 def sources(job: Job, scrub: Scrub) -> tuple[list[SourceRow], int]:
     """The sources, those with notes first, and how many were left out of the list."""
-    times = job.timeline.groupby("source", observed=True)["time"].agg(["min", "max"])
+    spans = job.timeline.groupby("source", observed=True)["time"].agg(["min", "max"]).dropna()
+    known = zip(spans.index, spans["min"].tolist(), spans["max"].tolist(), strict=True)
+    clocks = {
+        str(name): f"{clock.moment(first)} – {clock.moment(last, first)}"
+        for name, first, last in known
+    }
     scans = {scan.source.name: scan for scan in job.scans}
     rows = []
     for source in job.sources:
@@ -50,7 +53,7 @@ def sources(job: Job, scrub: Scrub) -> tuple[list[SourceRow], int]:
                 KINDS.get(source.kind, source.kind.replace("_", " ")),
                 size(source.size),
                 f"{scan.total_lines:,}" if scan is not None else "",
-                _span(times, source.name) if scan is not None else "",
+                clocks.get(source.name, "no times") if scan is not None else "",
                 scrub.text("; ".join(notes), 400),
             )
         )
@@ -66,10 +69,3 @@ def size(count: int) -> str:
             return f"{count} B" if unit == "B" else f"{value:.1f} {unit}"
         value /= 1024
     return ""
-
-
-def _span(times: pd.DataFrame, name: str) -> str:
-    if name not in times.index or pd.isna(times.loc[name, "min"]):
-        return "no times"
-    first, last = pd.Timestamp(times.loc[name, "min"]), pd.Timestamp(times.loc[name, "max"])
-    return f"{clock.moment(first)} – {clock.moment(last, first)}"

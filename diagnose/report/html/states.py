@@ -7,7 +7,6 @@ from collections.abc import Iterable
 import pandas as pd
 
 from diagnose.diagnosis import Diagnosis
-from diagnose.job import Job
 
 MAX_RANKS = 100_000
 
@@ -25,17 +24,21 @@ STATES = {
 }
 
 
-def states(job: Job, diagnosis: Diagnosis) -> dict[int, str]:
-    """The state of every rank that exists as far as anybody says, by rank."""
-    seen = {int(rank) for rank in job.ranks.index}
+def states(rows: pd.DataFrame, diagnosis: Diagnosis) -> dict[int, str]:
+    """The state of every rank that exists as far as anybody says, by rank.
+
+    `rows` is the timeline of the attempt that was diagnosed.
+    """
+    seen = {int(rank) for rank in rows["rank"].dropna().unique()}
     found = dict.fromkeys(seen | set(diagnosis.job.ranks_seen), "seen")
     if found and diagnosis.job.world_size:
         for rank in range(min(diagnosis.job.world_size, MAX_RANKS)):
             found.setdefault(rank, "no log")
-    if "exit" in job.ranks:
-        for rank, code in job.ranks["exit"].dropna().items():
-            found[int(rank)] = "ended" if int(code) else "done"
-    waited = job.timeline.loc[(job.timeline["tells"] == "timeout").fillna(False), "rank"]
+    exits = rows[(rows["kind"] == "exit").fillna(False) & rows["rank"].notna()]
+    for rank, fields in zip(exits["rank"], exits["fields"], strict=True):
+        clean = fields.get("exitcode", "").lstrip("+") == "0" and "signal" not in fields
+        found[int(rank)] = "done" if clean else "ended"
+    waited = rows.loc[(rows["tells"] == "timeout").fillna(False), "rank"]
     _set(found, (int(rank) for rank in waited.dropna().unique()), "waiting")
     if diagnosis.collective:
         _set(found, diagnosis.collective.joined, "waiting")
@@ -47,10 +50,12 @@ def states(job: Job, diagnosis: Diagnosis) -> dict[int, str]:
     return dict(sorted(found.items())[:MAX_RANKS])
 
 
-def hosts(job: Job, diagnosis: Diagnosis) -> dict[int, str]:
-    """The host of every rank whose host is known."""
-    known = job.ranks["host"].dropna() if "host" in job.ranks else pd.Series(dtype=object)
-    found = {int(rank): str(host) for rank, host in known.items()}
+def hosts(rows: pd.DataFrame, diagnosis: Diagnosis) -> dict[int, str]:
+    """The host of every rank whose host is known, as its first line with a host says."""
+    known = rows.dropna(subset=["rank", "host"]).drop_duplicates("rank")
+    found = {
+        int(rank): str(host) for rank, host in zip(known["rank"], known["host"], strict=True)
+    }
     topology = getattr(diagnosis, "topology", None)
     placed = getattr(topology, "hosts", None) or {}
     if isinstance(placed, dict):

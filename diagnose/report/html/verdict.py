@@ -59,7 +59,7 @@ def standstill(diagnosis: Diagnosis, events: Events) -> Standstill | None:
     onset = clock.parse(diagnosis.onset.time)
     if onset is None or diagnosis.verdict not in _BAD or not events.clocked:
         return None
-    rows = events.frame
+    rows = events.last_attempt
     told = rows["role"].isin(_FAILURE_ROLES) | (rows["kind"] == "exit").fillna(False)
     times = rows.loc[told, "time"].dropna()
     times = times[times >= onset]

@@ -1,12 +1,13 @@
 """Real gloo jobs with one fault: their dumps alone must name the culprit, whatever is missing.
 
-About sixty short jobs of eight ranks from one process, and a few under torchrun, whose text logs are
-judged as well: some three minutes, so they run only on request: `pytest -m lab tests/lab/dumps`.
+Some sixty short jobs of eight ranks from one process, and a few under torchrun, whose text logs
+are judged as well. They take minutes and run on request only: `pytest -m lab tests/lab/dumps`.
 """
 
 from __future__ import annotations
 
 import random
+import re
 import shutil
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ pytestmark = [
 ]
 
 WORLD = 8
+HALVES = 16  # of the seventy
 Run = Callable[[Plan], Path]
 
 
@@ -126,7 +128,7 @@ def test_the_culprit_by_dumps_alone(name: str, run: Run) -> None:
     found = judged(run(case.plan))
     assert (found.kind, found.ranks) == (case.kind, case.plan.culprits), found
     if case.site is not None:
-        assert f"{line_behind(case.site)} " in f"{found.why} ", found.why
+        assert re.search(rf"{re.escape(line_behind(case.site))}\b", found.why), found.why
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -165,36 +167,44 @@ def test_without_the_dump_of_the_culprit(name: str, run: Run) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_half_of_the_dumps_blames_no_victim(name: str, run: Run) -> None:
-    """All seventy halves: the culprit, or nobody that dumped; ranks without a dump only if unsure."""
+    """Of ranks that dumped only the culprit may be blamed; a cycle must hold it."""
     case = CASES[name]
     folder, culprits = run(case.plan), set(case.plan.culprits)
-    for half in combinations(range(WORLD), WORLD // 2):
-        found = judge(dumped(folder, half))
-        named = set(found.ranks) if found else set()
-        seen = culprits & set(half)
-        if found and found.kind == "cycle":
-            assert named & culprits or not seen, (half, found)
-        else:
-            assert named & set(half) <= culprits, (half, found)
-        if case.kind == "stuck_host":
-            assert found is not None
-            assert (found.kind == "stuck_host" and named >= seen) or not culprits <= set(half), half
-        elif not seen:
-            assert found is not None
-            assert found.kind == "missing", (half, found)
+    halves = [*combinations(range(WORLD), WORLD // 2)]
+    for half in random.Random(name).sample(halves, HALVES):
+        found, seen = judged(folder, half), culprits & set(half)
+        named = set(found.ranks)
+        if found.kind == "cycle":
+            assert named & seen, (half, found)
+        elif found.kind == "missing":
+            assert not named & set(half), (half, found)
             assert not named or named & culprits, (half, found)
+        else:
+            assert (found.kind, named) == (case.kind, seen), (half, found)
 
 
-def test_the_stage_is_the_smallest_unit(run: Run) -> None:
-    """Groups of two cannot tell stages, but the data groups do."""
+def test_a_stuck_stage_is_told_as_a_stage(run: Run) -> None:
     found = dumped(run(CASES["a whole stage asleep"].plan))
+    grid = topology(found.groups.values(), found.world)
+    assert [(axis.name, axis.size) for axis in grid.axes] == [("DP", 2), ("PP", 4)]
     verdict = judge(found)
     assert verdict is not None
-    unit = smallest_unit(verdict.ranks, topology(found.groups.values(), found.world))
-    # The only axis of this job is the data axis, and each of its groups is a stage.
-    assert unit is None
-    grid = topology(dumped(run(CASES["asleep"].plan)).groups.values(), WORLD)
-    assert [(axis.name, axis.size) for axis in grid.axes] == [("TP", 2), ("DP", 4)]
+    unit = smallest_unit(verdict.ranks, grid)
+    assert unit is not None
+    assert (unit.kind, unit.text) == (
+        "PP stage",
+        "all suspects are in pipeline stage 2 (ranks 4-5)",
+    )
+
+
+def test_the_grid_of_a_gloo_job(run: Run) -> None:
+    """gloo's dumps list no members: they are the ranks that share a group."""
+    groups = dumped(run(CASES["asleep"].plan)).groups.values()
+    grid = topology(groups, WORLD)
+    assert [(axis.name, axis.groups) for axis in grid.axes] == [
+        ("TP", ((0, 1), (2, 3), (4, 5), (6, 7))),
+        ("DP", ((0, 2, 4, 6), (1, 3, 5, 7))),
+    ]
     assert grid.coordinates[5] == {"TP": 1, "DP": 2}
 
 

@@ -23,8 +23,11 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from board_dumps import LONG, POLL_S, Board, Plan, collect, done, prepare
-from torch._C import _distributed_c10d as c10d
 from torch._C import _profiler
+from torch._C._distributed_c10d import (  # type: ignore[attr-defined]
+    _dump_fr_trace,
+    _dump_fr_trace_json,
+)
 
 STEPS = 6
 AT = 3  # the step the fault strikes in
@@ -65,10 +68,10 @@ class Rank:
                 continue
             seen = request
             found = {
-                "dumps": c10d._dump_fr_trace(),
-                "json": c10d._dump_fr_trace_json(),
-                "active": c10d._dump_fr_trace(onlyActive=True),
-                "bare": c10d._dump_fr_trace(includeStackTraces=False),
+                "dumps": _dump_fr_trace(),
+                "json": _dump_fr_trace_json(),
+                "active": _dump_fr_trace(onlyActive=True),
+                "bare": _dump_fr_trace(includeStackTraces=False),
             }
             for kind, data in found.items():
                 (self.folder / kind / f"nccl_trace_rank_{self.rank}").write_bytes(data)
@@ -97,7 +100,8 @@ class Rank:
         return next(group for ranks, group in made if self.rank in ranks)
 
     def new(self, ranks: list[int], kind: str) -> dist.ProcessGroup:
-        return dist.new_group(ranks, timeout=self.timeout, group_desc=kind)
+        made: dist.ProcessGroup = dist.new_group(ranks, timeout=self.timeout, group_desc=kind)
+        return made
 
     def train(self) -> None:
         """Tensor groups of neighbours, data groups across them, at every 2nd step all ranks."""
@@ -142,6 +146,8 @@ class Rank:
         ends = [[first, first + 2] for first in range(world - 2)]
         links = {tuple(pair): self.new(pair, "PIPELINE_LINK") for pair in ends}
         data = self.group("DATA_PARALLEL_GROUP", ([n, n + 1] for n in range(0, world, 2)))
+        pipes = ([*range(first, world, 2)] for first in (0, 1))
+        pipe = self.group("PIPELINE_MODEL_PARALLEL_GROUP", pipes)
         above = links.get((self.rank - 2, self.rank))
         below = links.get((self.rank, self.rank + 2))
         for step in range(STEPS):
@@ -161,6 +167,8 @@ class Rank:
                 self.beat()
                 if above is not None:
                     dist.all_reduce(torch.ones(16), group=above)
+            self.beat()
+            dist.broadcast(torch.ones(1), src=world - 2 + self.rank % 2, group=pipe)  # the loss
             self.beat()
             dist.all_reduce(torch.ones(64), group=data)
             self.beat()

@@ -1,0 +1,147 @@
+"""What stack dumps say: ranks that stand elsewhere while the others wait.
+
+The stack of the odd rank out tells what it is busy with, which is the cause that no log line
+states. Where dumps of collectives name the culprits too, the two must agree to be surer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import pandas as pd
+
+from diagnose.catalog.schema import Catalog
+from diagnose.diagnosis import CulpritKind, Evidence
+from diagnose.infer.candidates import Candidate
+from diagnose.infer.collectives import fold_ranks
+from diagnose.infer.frame_rules import State
+from diagnose.infer.places import SAYS, Place, PlaceClass, odd
+from diagnose.timeline_table import STANDS
+
+_LEVEL, _SURER = 4.0, 0.75
+_FRAMES = 6  # innermost ones quoted
+
+# The class of a rank that stands so while the others wait, and how it is to blame.
+_CAUSES: dict[State, tuple[str, CulpritKind]] = {
+    "data_loading": ("data.loader", "slow"),
+    "file_read": ("slow.storage", "slow"),
+    "file_write": ("slow.storage", "slow"),
+    "download": ("slow.model_load", "slow"),
+    "preprocessing": ("data.preparation", "slow"),
+    "compile": ("slow.compile", "slow"),
+    "evaluation": ("slow.evaluation", "slow"),
+    "device_driver": ("hw.gpu", "stuck_device"),
+    "crashing": ("crash.native", "crashed"),
+    "exited": ("desync.missing_rank", "missing"),
+}
+_PHASE_CAUSES = {"checkpoint": "slow.checkpoint", "evaluation": "slow.evaluation"}
+_ON_HOST: tuple[str, CulpritKind] = ("stall.host", "stuck_host")
+
+
+def place_rows(classes: Sequence[PlaceClass]) -> list[dict[str, Any]]:
+    """One row of the timeline per rank whose stack is known."""
+    return [
+        {
+            "source": place.stack.source,
+            "line": place.stack.line,
+            "offset": 0,
+            "rank": place.rank,
+            "host": place.stack.host,
+            "pid": place.stack.pid,
+            "kind": "place",
+            "severity": "info",
+            "tells": STANDS,
+            "phase": place.phase,
+            "op": place.op,
+            "text": told(place),
+            "fields": {"site": place.site} if place.site else {},
+            "ns": None,
+            "has_date": True,
+            "has_year": True,
+            "utc_offset_s": None,
+            "boot": False,
+            "of_table": True,
+        }
+        for group in classes
+        for place in group.places
+    ]
+
+
+def told(place: Place) -> str:
+    """`waits in a collective (all_reduce) at train.py:141: wait in torch/distributed/…`."""
+    call = f" ({place.call})" if place.call else ""
+    site = f" at {place.site}" if place.site else ""
+    detail = f": {place.detail}" if place.detail else ""
+    return f"{SAYS[place.state]}{call}{site}{detail}"
+
+
+def placed(
+    classes: Sequence[PlaceClass], frame: pd.DataFrame, catalog: Catalog, held: Collection[int]
+) -> list[Candidate]:
+    """Candidates from the stacks; `held` are the culprits that dumps of collectives name."""
+    blamed = odd(classes)
+    if held and not set(blamed) & set(held):
+        # The dumps know who is waited for; the stacks then say what those ranks do.
+        known = {r for group in classes if not group.waits for r in group.ranks}
+        blamed = sorted(known & set(held))
+    found = []
+    if blamed:
+        for group in (g for g in classes if set(g.ranks) & set(blamed)):
+            ranks = sorted(set(group.ranks) & set(blamed))
+            found.append(_candidate(group, ranks, frame, catalog, agree=set(ranks) <= set(held)))
+    elif any(group.differs for group in classes):
+        found.append(_mismatch(classes, frame, catalog))
+    return found
+
+
+def _candidate(
+    group: PlaceClass, ranks: list[int], frame: pd.DataFrame, catalog: Catalog, *, agree: bool
+) -> Candidate:
+    cause, kind = _CAUSES.get(group.state, _ON_HOST)
+    if group.phase in _PHASE_CAUSES and group.state not in ("crashing", "device_driver", "exited"):
+        cause, kind = _PHASE_CAUSES[group.phase], "slow"
+    who = fold_ranks(ranks, prefix=True)
+    does = told(group.places[0])
+    summary = f"The others wait for {who}, whose stack shows that it {does}."
+    score = _LEVEL + (_SURER if agree else 0.0)
+    return Candidate(
+        cause, score, catalog.classes[cause].title, summary, _rows(frame, ranks), ranks=ranks,
+        kind=kind, why=f"its stack: it {SAYS[group.state]}", inferred=True,
+    )  # fmt: skip
+
+
+def _mismatch(classes: Sequence[PlaceClass], frame: pd.DataFrame, catalog: Catalog) -> Candidate:
+    """All wait, but not in one place: ranks took different branches."""
+    waiting = [group for group in classes if group.waits]
+    parts = [f"{fold_ranks(list(g.ranks), prefix=True)} in {_where(g)}" for g in waiting[:4]]
+    ranks = sorted(rank for group in waiting if group.differs for rank in group.ranks)
+    few = len(ranks) > 0 and 2 * len(ranks) < sum(len(group.ranks) for group in waiting)
+    return Candidate(
+        "desync.mismatch", 4.25, catalog.classes["desync.mismatch"].title,
+        f"All ranks wait, but in different collectives: {'; '.join(parts)}.",
+        _rows(frame, ranks), ranks=ranks if few else [], kind="mismatched" if few else None,
+        why="its stack stands in another collective than all others'" if few else "",
+        inferred=True,
+    )  # fmt: skip
+
+
+def _where(group: PlaceClass) -> str:
+    return f"{group.call or group.detail}" + (f" at {group.site}" if group.site else "")
+
+
+def _rows(frame: pd.DataFrame, ranks: Collection[int]) -> list[int]:
+    rows = frame[(frame["tells"] == STANDS) & frame["rank"].isin(ranks)]
+    return [int(row) for row in rows.index[:4]]
+
+
+def evidence(classes: Sequence[PlaceClass], blamed: Collection[int]) -> list[Evidence]:
+    """One entry per class of ranks, the odd ones first: where it stands, with its first frames."""
+    found = []
+    for group in classes[:4]:
+        place = group.places[0]
+        frames = " < ".join(frame.func for frame in place.stack.frames[:_FRAMES])
+        why = "the stack of the odd one out" if set(group.ranks) & set(blamed) else ""
+        text = f"{fold_ranks(list(group.ranks), prefix=True)} {told(place)} [{frames}]"
+        found.append(Evidence(place.stack.source, place.stack.line, text, why))
+    return found

@@ -1,0 +1,342 @@
+"""Sources of the members of tar and zip archives, read where they are; nothing is unpacked.
+
+Members of a zip and of an uncompressed tar are stretches of the archive, read when needed. A
+compressed tar can only be read forward: in one pass its logs are kept, in memory as long as they
+are small and few, then in one nameless temporary file; other members are passed over. An archive
+inside an archive is opened, one level deep. What is odd about an archive or a member becomes a
+note that names both, and the rest is read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from diagnose.ingest.archive_names import Entry, Names, _short
+from diagnose.ingest.archive_stores import (
+    Keeper,
+    MeteredChunks,
+    MeteredContent,
+    Quota,
+    SliceStore,
+)
+from diagnose.ingest.archive_tar import BLOCK, ReaderFeed, StreamFeed, is_tar, tar_entries
+from diagnose.ingest.archive_zip import is_zip, zip_members
+from diagnose.ingest.compress import DEFAULT_LIMITS, Codec, Limits, codec_of, decompress
+from diagnose.ingest.find import _nothing, _printable, _source
+from diagnose.ingest.raw import BytesStore, Reader, Store, reason
+from diagnose.ingest.read import look
+from diagnose.ingest.sniff import HEAD
+from diagnose.ingest.source import DOCUMENT_KINDS, TEXT_KINDS, Source
+
+Form = Literal["tar", "zip"]
+
+_SUFFIX = re.compile(
+    r"\.(?:(?:tar|cpio)(?:\.\w{1,4})?|tgz|taz|tbz2?|tb2|txz|tlz|tzst|zip|7z|rar)\Z", re.IGNORECASE
+)
+_TAR_SUFFIX = re.compile(
+    r"\.(?:tar|tar\.(?:gz|bz2|xz|zst|Z)|tgz|taz|tbz2?|tb2|txz|tzst)\Z", re.IGNORECASE
+)
+# What `look` says of a member that may be an archive, or packed twice.
+_ARCHIVE_NOTE = re.compile(r"(?:zip|tar) archive|(?:gzip|bzip2|xz|zstd) data inside")
+_READ_WHOLE = 1 << 20  # members up to this size are read before they are looked at
+_KEPT = TEXT_KINDS | DOCUMENT_KINDS
+_HINTS = ("rank", "local_rank", "task", "node", "host", "attempt", "pid")
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveLimits:
+    """Bounds on one archive with all archives inside it.
+
+    `members`: files that become sources; `headers`: what is looked at to find them. `total`: bytes
+    that all members together may become, and `ratio` how many times the archive's own size beyond
+    `ratio_floor`. `memory` and `spool`: bytes kept of a compressed tar, in memory and in a
+    temporary file.
+    """
+
+    members: int = 50_000
+    headers: int = 200_000
+    total: int = 64 << 30
+    ratio: int = 1000
+    ratio_floor: int = 1 << 30
+    memory: int = 64 << 20
+    spool: int = 8 << 30
+
+
+DEFAULT_ARCHIVE_LIMITS = ArchiveLimits()
+
+
+def archive_form(store: Store, name: str) -> Form | None:
+    """Whether a store is an archive, by its content. Raises OSError.
+
+    The name decides only where an archive is so damaged that its content does not tell.
+    """
+    with store.open() as reader:
+        head = reader.read_at(0, BLOCK)
+        codec = codec_of(head)
+        if codec is not None:
+            head = StreamFeed(decompress(reader, codec, _no_note)).peek(BLOCK)
+        return _form(head, codec, name)
+
+
+def archive_sources(
+    store: Store,
+    name: str,
+    limits: ArchiveLimits = DEFAULT_ARCHIVE_LIMITS,
+    *,
+    inside: str = "",
+) -> list[Source]:
+    """The sources of one archive, sorted by name, as `find_sources` gives them for its folder.
+
+    `name` is what notes call the archive. Members are named by their path in it, behind `inside`
+    (such as `logs.tar!` for an archive that is one of several inputs), and those of an archive
+    inside it `inner.zip!path`. Members left out are named `archive!member`, and so is the archive
+    itself for what concerns all of it. What is no archive gives itself as the one source, with a
+    note if its name promises an archive. Never raises OSError.
+    """
+    job = _Archive(limits)
+    name = _printable(name)
+    job.open(store, name, inside, nested=False)
+    return sorted(job.sources, key=lambda source: source.name)
+
+
+@dataclass(slots=True)
+class _Level:
+    """One archive while it is read: the outer one, or one inside it."""
+
+    name: str
+    inside: str
+    names: Names
+    quota: Quota
+    found: dict[str, Source] = field(default_factory=dict)
+    inner: dict[str, Store] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)
+
+    def put(self, member: str, what: Source | Store) -> None:
+        """Take in a member; the last one of a name stays."""
+        self.found.pop(member, None)
+        self.inner.pop(member, None)
+        if isinstance(what, Source):
+            self.found[member] = what
+        else:
+            self.inner[member] = what
+
+
+@dataclass(slots=True)
+class _Archive:
+    """The sources of an archive and of those inside it, within common bounds."""
+
+    limits: ArchiveLimits
+    sources: list[Source] = field(default_factory=list)
+    keeper: Keeper = field(init=False)
+    quota: Quota | None = None
+    members_left: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.keeper = Keeper(self.limits.memory, self.limits.spool)
+        self.members_left = self.limits.members
+
+    def open(self, store: Store, name: str, inside: str, *, nested: bool) -> None:
+        """Add the sources of an archive, then those of the archives inside it."""
+        level: _Level | None = None
+        try:
+            with store.open() as reader:
+                if self.quota is None:
+                    floor = self.limits.ratio_floor
+                    by_ratio = max(floor, reader.size * self.limits.ratio)
+                    self.quota = Quota(min(self.limits.total, by_ratio))
+                level = _Level(name, inside, Names(self.members_left), self.quota)
+                is_archive = self._read(store, reader, level)
+        except OSError as error:
+            level = level or _Level(name, inside, Names(0), Quota(0))
+            level.note(f"reading stopped: {reason(error)}")
+            is_archive = True
+        if not is_archive:
+            self.sources.append(_as_it_is(store, name, nested=nested))
+            return
+        self._close(level, nested=nested)
+        for inner, place in level.inner.items():
+            if nested:
+                why = "archive inside an archive inside an archive: not read"
+                self.sources.append(_nothing(f"{name}!{inner}", "skipped", why))
+            else:
+                self.open(place, f"{name}!{inner}", f"{inside}{inner}!", nested=True)
+
+    def _read(self, store: Store, reader: Reader, level: _Level) -> bool:
+        """Read all members; False if the store is no archive."""
+        head = reader.read_at(0, BLOCK)
+        codec = codec_of(head)
+        if codec is None:
+            form = _form(head, None, level.name)
+            if form == "tar":
+                self._tar(store, ReaderFeed(reader), level)
+            elif form == "zip":
+                self._zip(store, reader, level)
+            return form is not None
+        bounds = Limits(self.limits.total, self.limits.ratio, self.limits.ratio_floor)
+        feed = StreamFeed(decompress(reader, codec, level.note, bounds))
+        if _form(feed.peek(BLOCK), codec, level.name) is None:
+            return False
+        self._packed_tar(feed, level)
+        return True
+
+    def _tar(self, store: Store, feed: ReaderFeed, level: _Level) -> None:
+        for entry in tar_entries(feed, level.note, self.limits.headers):
+            member = level.names.admit(entry)
+            if member is None:
+                continue
+            there = min(entry.size, feed.reader.size - feed.position)
+            place = SliceStore(store, feed.position, there)
+            self._add(level, member, entry, place, _cut_note(there, entry.size))
+
+    def _packed_tar(self, feed: StreamFeed, level: _Level) -> None:
+        def note(text: str) -> None:
+            if not level.notes:  # damage of the compression explains what is odd behind it
+                level.note(text)
+
+        for entry in tar_entries(feed, note, self.limits.headers):
+            member = level.names.admit(entry)
+            if member is None:
+                continue
+            if entry.size > _READ_WHOLE:
+                head = feed.peek(HEAD)
+                seen = look(BytesStore(head), member)
+                is_hole = not head.strip(b"\0")  # what it is, only its end can tell
+                if seen.kind not in _KEPT and not is_hole and not _ARCHIVE_NOTE.match(seen.note):
+                    source = _nothing(level.inside + member, seen.kind, seen.note)
+                    level.put(member, replace(source, size=entry.size, mtime=entry.mtime))
+                    continue
+            place, size, problem = self.keeper.keep(feed.pieces(entry.size), entry.size)
+            if place is None:
+                level.names.refuse(entry.name, problem)
+                continue
+            self._add(level, member, entry, place, _cut_note(size, entry.size))
+
+    def _zip(self, store: Store, reader: Reader, level: _Level) -> None:
+        for zipped in zip_members(store, reader, level.note, self.limits.headers):
+            member = level.names.admit(zipped.entry)
+            if member is None or zipped.store is None:
+                continue
+            place, codec, limits = zipped.store, zipped.codec, zipped.limits
+            source = _source(place, level.inside + member, zipped.entry.size, limits)
+            if codec is None or not _may_be_archive(source):
+                self._put(level, member, zipped.entry, place, source)
+                continue
+            # Packed twice, or an archive: it has to be read at places, or by another codec.
+            kept, _, problem = self.keeper.keep(_unpacked(place, codec, limits), zipped.entry.size)
+            if kept is None:
+                level.names.refuse(zipped.entry.name, problem)
+            else:
+                self._add(level, member, zipped.entry, kept, "")
+
+    def _add(self, level: _Level, member: str, entry: Entry, place: Store, note: str) -> None:
+        source = _source(place, level.inside + member, entry.size, DEFAULT_LIMITS, note)
+        self._put(level, member, entry, place, source)
+
+    def _put(self, level: _Level, member: str, entry: Entry, place: Store, source: Source) -> None:
+        """Take in the source of a member, or put the member aside if it is an archive."""
+        if _may_be_archive(source) and archive_form(place, member) is not None:
+            level.put(member, place)
+            return
+        chunks, content = source.chunks, source.content
+        if source.kind in TEXT_KINDS:
+            chunks = MeteredChunks(chunks, level.quota, source.notes)
+        if source.kind in DOCUMENT_KINDS:
+            content = MeteredContent(content, level.quota, source.notes)
+        source = replace(
+            source,
+            chunks=chunks,
+            content=content,
+            mtime=entry.mtime,
+            **_hints(level.inside, member),
+        )
+        level.put(member, source)
+
+    def _close(self, level: _Level, *, nested: bool) -> None:
+        """Add a level's sources, and what there is to say of the archive and of those left out."""
+        names = level.names
+        self.members_left -= len(names.copies)
+        self.sources += level.found.values()
+        for member, why in names.refused:
+            self.sources.append(_nothing(f"{level.name}!{member}", "skipped", why))
+        if names.more_refused:
+            level.note(f"{names.more_refused} more members were not read")
+        if names.beyond:
+            level.note(f"only the first {self.limits.members} members were read")
+        twice = [member for member, count in names.copies.items() if count > 1]
+        if twice:
+            level.note(f"several members of one name, the last is read: {_some(twice)}")
+        for left_out, what in (
+            (names.no_logs, ("file that is not a log", "files that are not logs")),
+            (names.hidden, ("hidden entry", "hidden entries")),
+        ):
+            if left_out:
+                words = what[len(left_out) > 1]
+                level.note(f"{len(left_out)} {words} left out: {_some(sorted(left_out))}")
+        if level.notes:
+            nothing_read = not level.found and not level.inner
+            kind = "unreadable" if nothing_read else "skipped"
+            self.sources.append(_nothing(level.name, kind, "; ".join(level.notes)))
+        elif not level.found and not level.inner and not names.refused:
+            self.sources.append(_nothing(level.name, "empty", "no files in this archive"))
+
+
+def _form(head: bytes, codec: Codec | None, name: str) -> Form | None:
+    """The form of an archive that starts with `head`, after decompression if there is a codec."""
+    if codec is None and is_zip(head):
+        return None if b"/data.pkl" in head[:300] or b"/.format_version" in head[:300] else "zip"
+    if is_tar(head) or (len(head) == BLOCK and head[257:262] == b"ustar"):
+        return "tar"
+    # An archive of nothing, or cut within its first header.
+    is_rest = not head.strip(b"\0") or (len(head) < BLOCK and b"\0" in head)
+    return "tar" if head and is_rest and _TAR_SUFFIX.search(name) else None
+
+
+def _as_it_is(store: Store, name: str, *, nested: bool) -> Source:
+    source = _source(store, name, 0, DEFAULT_LIMITS)
+    try:
+        with store.open() as reader:
+            source = replace(source, size=reader.size)
+    except OSError:
+        pass
+    if not nested and _SUFFIX.search(name) and source.kind in TEXT_KINDS:
+        note = "named like an archive, but it is none: read as it is"
+        source = replace(source, note="; ".join(part for part in (source.note, note) if part))
+    return replace(source, **_hints("", name))
+
+
+def _hints(inside: str, member: str) -> dict[str, Any]:
+    """What the path tells; an archive inside another counts as a folder of its name."""
+    # Imported late: parse builds on ingest.
+    from diagnose.parse.path import read_path  # noqa: PLC0415
+
+    outer = "".join(_SUFFIX.sub("", part) + "/" for part in inside.split("!")[:-1])
+    hints = read_path(outer + member)
+    return {name: getattr(hints, name) for name in _HINTS}
+
+
+def _may_be_archive(source: Source) -> bool:
+    return source.kind == "binary" and _ARCHIVE_NOTE.match(source.note) is not None
+
+
+def _unpacked(place: Store, codec: Codec, limits: Limits) -> Iterator[bytes]:
+    with place.open() as reader:
+        yield from decompress(reader, codec, _no_note, limits)
+
+
+def _cut_note(there: int, size: int) -> str:
+    return f"cut short: {there} of {size} bytes are there" if there < size else ""
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(_short(name) for name in names[:3]) + (", …" if len(names) > 3 else "")
+
+
+def _no_note(_: str) -> None:
+    """Notes come when the bytes are read in earnest."""
