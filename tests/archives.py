@@ -28,8 +28,9 @@ Files = Mapping[str, bytes]
 class Hostile:
     """A bad archive: its file name and bytes, and what reading it must say.
 
-    `says` (a pattern) is found in the notes that reading gives, with `names` in the same line. `good` says
-    whether the member GOOD is read in spite of all, with exactly the bytes of TEXT.
+    `says` (a pattern) is found in the notes that reading gives, with `names` in the same line;
+    empty means that there is nothing to say. `good` tells whether the member GOOD is read in spite
+    of all, with exactly the bytes of TEXT.
     """
 
     file: str

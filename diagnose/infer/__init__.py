@@ -380,7 +380,12 @@ def _unknown(failures: pd.DataFrame, catalog: Catalog) -> Candidate:
 
 
 def _verdict(winner: Candidate, frame: pd.DataFrame, *, silent: bool) -> Verdict:
-    """Hung: ranks waited in vain and nobody died of it first; failed: everything else."""
+    """Hung: ranks waited in vain and nobody died of it first; failed: everything else.
+
+    `silent`: no line shows a failure, only dumps or stacks of a process that stood still.
+    """
+    if silent and winner.inferred and not winner.cause.startswith("crash."):
+        return "hung"
     waited = silent or frame["tells"].isin(_WAITED).any()
     return "hung" if waited and winner.cause.startswith(_HUNG) else "failed"
 

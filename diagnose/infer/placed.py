@@ -22,21 +22,17 @@ from diagnose.timeline_table import STANDS
 _LEVEL, _SURER = 4.0, 0.75
 _FRAMES = 6  # innermost ones quoted
 
-# The class of a rank that stands so while the others wait, and how it is to blame.
-_CAUSES: dict[State, tuple[str, CulpritKind]] = {
-    "data_loading": ("data.loader", "slow"),
-    "file_read": ("slow.storage", "slow"),
-    "file_write": ("slow.storage", "slow"),
-    "download": ("slow.model_load", "slow"),
-    "preprocessing": ("data.preparation", "slow"),
-    "compile": ("slow.compile", "slow"),
-    "evaluation": ("slow.evaluation", "slow"),
-    "device_driver": ("hw.gpu", "stuck_device"),
-    "crashing": ("crash.native", "crashed"),
-    "exited": ("desync.missing_rank", "missing"),
-}
+# The class of a rank that stands so while the others wait; of all other states `stall.host`.
+_CAUSES: dict[State, str] = {
+    "data_loading": "data.loader", "file_read": "slow.storage", "file_write": "slow.storage",
+    "download": "slow.model_load", "preprocessing": "data.preparation",
+    "compile": "slow.compile", "evaluation": "slow.evaluation", "device_driver": "hw.gpu",
+    "crashing": "crash.native", "exited": "desync.missing_rank",
+}  # fmt: skip
+_KINDS: dict[State, CulpritKind] = {
+    "device_driver": "stuck_device", "crashing": "crashed", "exited": "missing",
+}  # fmt: skip
 _PHASE_CAUSES = {"checkpoint": "slow.checkpoint", "evaluation": "slow.evaluation"}
-_ON_HOST: tuple[str, CulpritKind] = ("stall.host", "stuck_host")
 
 
 def place_rows(classes: Sequence[PlaceClass]) -> list[dict[str, Any]]:
@@ -98,9 +94,11 @@ def placed(
 def _candidate(
     group: PlaceClass, ranks: list[int], frame: pd.DataFrame, catalog: Catalog, *, agree: bool
 ) -> Candidate:
-    cause, kind = _CAUSES.get(group.state, _ON_HOST)
-    if group.phase in _PHASE_CAUSES and group.state not in ("crashing", "device_driver", "exited"):
-        cause, kind = _PHASE_CAUSES[group.phase], "slow"
+    cause = _CAUSES.get(group.state, "stall.host")
+    kind = _KINDS.get(group.state)
+    if kind is None:
+        cause = _PHASE_CAUSES.get(group.phase or "", cause)
+        kind = "slow" if set(group.moving) & set(ranks) else "stuck_host"
     who = fold_ranks(ranks, prefix=True)
     does = told(group.places[0])
     summary = f"The others wait for {who}, whose stack shows that it {does}."
@@ -142,6 +140,6 @@ def evidence(classes: Sequence[PlaceClass], blamed: Collection[int]) -> list[Evi
         place = group.places[0]
         frames = " < ".join(frame.func for frame in place.stack.frames[:_FRAMES])
         why = "the stack of the odd one out" if set(group.ranks) & set(blamed) else ""
-        text = f"{fold_ranks(list(group.ranks), prefix=True)} {told(place)} [{frames}]"
+        text = f"{fold_ranks(list(group.ranks), prefix=True)}: {told(place)} [{frames}]"
         found.append(Evidence(place.stack.source, place.stack.line, text, why))
     return found

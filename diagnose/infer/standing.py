@@ -57,6 +57,10 @@ class Standing:
             (int(row.rank), str(row.group)): int(row.completed)
             for row in table.frontiers.itertuples()
         }
+        self._told = {int(rank) for rank in table.frontiers["rank"].unique()}
+        self._busy = {
+            int(row.rank) for row in table.frontiers.itertuples() if row.enqueued > row.completed
+        }
         self.pending = self._pending(np.flatnonzero(open_rows))
         self.first_open: dict[tuple[int, str], int] = {}
         for rank_id, ops in self.pending.items():
@@ -122,6 +126,16 @@ class Standing:
         for ops in found.values():
             ops.sort(key=lambda op: op.record)
         return dict(found)
+
+    def idle(self, rank: int) -> bool:
+        """Whether a rank left a dump in which nothing is pending.
+
+        One that was cut off may have lost it; then the status of its groups must say so too.
+        """
+        known = rank in self.table.files and rank not in self.pending
+        if not known or rank not in self.table.partial:
+            return known
+        return rank in self._told and rank not in self._busy
 
     def last_line(self, rank: int) -> int:
         """Line of the last operation a log tells of a rank; 0 for a dump."""

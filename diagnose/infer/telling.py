@@ -212,7 +212,8 @@ def _why(standing: Standing, graph: Graph, kind: Kind, ranks: list[int], op: Op)
     held = len([rank for rank in graph.waits if rank not in ranks])
     others = f"{held} other rank{'s' if held != 1 else ''} wait{'s' if held == 1 else ''}"
     if kind == "missing":
-        return f"{who} left no dump, and {others} for {'it' if one else 'them'} to join"
+        whole = "whole " if any(rank in standing.table.files for rank in ranks) else ""
+        return f"{who} left no {whole}dump, and {others} for {'it' if one else 'them'} to join"
     if kind == "stuck_device":
         stuck = {graph.waits[r][0].unit: graph.waits[r][0] for r in ranks if r in graph.waits}
         where = " and ".join(standing.brief(op) for op in [*stuck.values()][:SHOWN])

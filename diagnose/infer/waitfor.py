@@ -51,7 +51,6 @@ def _unequal(standing: Standing, streams: Streams, graph: Graph) -> DumpVerdict 
 
 def _blame(standing: Standing, streams: Streams, graph: Graph) -> DumpVerdict:
     """The culprits by the graph, the strongest evidence first."""
-    files = standing.table.files
     device: list[int] = []
     idle: list[int] = []
     lost: list[int] = []
@@ -62,10 +61,10 @@ def _blame(standing: Standing, streams: Streams, graph: Graph) -> DumpVerdict:
             cycles.append(part)
             continue
         for rank in part:
-            if rank not in files:
-                lost.append(rank)
-            elif rank not in standing.pending:
+            if standing.idle(rank):
                 idle.append(rank)
+            elif rank not in standing.pending:
+                lost.append(rank)
             elif waitgraph.behind(standing, graph, rank):
                 device.append(rank)
     if idle:
@@ -82,7 +81,7 @@ def _blame(standing: Standing, streams: Streams, graph: Graph) -> DumpVerdict:
     if cycles:
         return telling.cycle(standing, graph, min(cycles))
     if lost:
-        quiet = [rank for rank in standing.ranks if rank not in standing.pending]
+        quiet = [rank for rank in standing.ranks if standing.idle(rank)]
         if quiet and len(quiet) < len(standing.pending):
             # Whoever waits for these left no dump, yet all others wait and they do not.
             notes = [f"{ranges(lost)} left no dump, so that nobody is seen to wait for the culprit"]
@@ -97,7 +96,8 @@ def _missing(standing: Standing, graph: Graph, lost: list[int]) -> DumpVerdict:
     Dumps get lost for other reasons too. Where several ranks left none and not each of them is the
     only one that an operation waits for, any of them may be the culprit.
     """
-    unseen = [rank for rank in range(standing.table.world) if rank not in standing.table.files]
+    table = standing.table
+    unseen = [r for r in range(table.world) if r not in table.files or r in table.partial]
     alone = {next(iter(ends)) for ends in graph.edges.values() if len(ends) == 1}
     found = telling.blamed(standing, graph, "missing", lost)
     if set(unseen) <= alone:

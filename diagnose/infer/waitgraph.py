@@ -150,14 +150,19 @@ def sinks(graph: Graph, ranks: list[int]) -> list[list[int]]:
 
 
 def unfold(graph: Graph, part: list[int]) -> list[int]:
-    """A cycle that only closes by receives posted ahead, or by order on the device, is none."""
+    """A cycle that only closes by receives posted ahead, or by order on the device, is none.
+
+    A receive does not keep a host from enqueuing what others miss; where they only wait for the
+    device, it does.
+    """
     inside = set(part)
+    missed = {target for node, target in graph.hard if node in inside}
     for drop_soft in (False, True):
         kept = {
             node: {
                 target
                 for target in graph.edges.get(node, set()) & inside
-                if (node, target) not in graph.receives
+                if not (node in missed and (node, target) in graph.receives)
                 and not (drop_soft and (node, target) not in graph.hard)
             }
             for node in part
@@ -180,7 +185,8 @@ def behind(standing: Standing, graph: Graph, rank: int) -> bool:
         if op.p2p:
             pair = len(others) == 1 and others[0] in standing.table.files
             theirs = [o for o in standing.pending.get(op.peer, []) if o.p2p and o.group == op.group]
-            if pair and not any(o.seq <= op.seq for o in theirs):
+            made = standing.enqueued.get((op.peer, op.group, True), -1) >= op.seq
+            if pair and made and not any(o.seq <= op.seq for o in theirs):
                 return True
             continue
         if any(standing.completed(r, op.group, op.seq) for r in others):

@@ -34,7 +34,7 @@ _HEAD = re.compile(
 )
 _NUMBER = rb"\s*:\s*(-?\d{1,18}(?:\.\d{1,18})?)\b"
 _LINE = re.compile(
-    rb'"header"\s*:\s*\{\s*"id"\s*:\s*"?(\w{1,40})"?\s*,\s*"rank"\s*:\s*(\d{1,9})\s*,'
+    rb'\s*+\{\s*+"header"\s*:\s*\{\s*"id"\s*:\s*"?(\w{1,40})"?\s*,\s*"rank"\s*:\s*(\d{1,9})\s*,'
     rb'\s*"n_ranks"\s*:\s*(\d{1,9})\b[^{}]{0,2000}\}\s*,\s*"metadata"\s*:\s*\{[^{}]{1,2000}\}'
     rb'\s*,\s*"coll_perf"\s*:\s*\{\s*"coll"\s*:\s*"(\w{1,32})"'
     rb'\s*,\s*"coll_sn"\s*:\s*(\d{1,18})\b\s*,'
@@ -102,7 +102,7 @@ def read_paces(chunks: Iterable[bytes], name: str) -> list[Pace]:
     """As `read_inspector`, with the figures; by communicator and rank."""
     comms: dict[tuple[bytes, bytes], _Comm] = {}
     for number, line in _lines(chunks):
-        found = _LINE.search(line)
+        found = _LINE.match(line)
         fields = found.groups() if found else _slowly(line)
         if fields is not None:
             _take(comms, fields, number, line)

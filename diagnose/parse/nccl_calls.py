@@ -32,6 +32,7 @@ OPS = (
 SEND = OPS.index("Send")  # sends and receives are the last two
 _INFO = b" NCCL INFO "
 _TEXT = 256  # bytes from ` NCCL INFO ` to `=`
+_LONG = 164  # bytes from there to ` comm `, at most
 _WHO = 256  # bytes of `host:pid:tid`
 _LAYOUTS = 64  # remembered
 _LEARNED = 8  # layouts learned of one block before the rest is searched one by one
@@ -162,7 +163,8 @@ class Finder:
         info = _places(start, self._prefixes, is_info, find_info)
         op = _ops(words, info)
         # A line torn by another writer can have two; the last is meant.
-        for row in np.flatnonzero((info >= 0) & (op < 0)).tolist():
+        torn = (info >= 0) & ((op < 0) | (comm - info > _LONG))
+        for row in np.flatnonzero(torn).tolist():
             info[row] = find_info(row)
             op[row] = _ops(words, info[row : row + 1])[0]
         good = (comm >= 0) & (info >= 0) & (op >= 0)
@@ -226,7 +228,7 @@ def _columns(words: Words, info: Ints, op: Ints, comm: Ints, at: Ints) -> Calls 
     send = digits + length + 1
     device = _last_byte(_equal(words[info - 8], ord(" ")))  # behind it `[0]`
     good = (words[digits - 8] == word(b"opCount ")) & (words[send] == word(b"sendbuff"))
-    good &= (length > 0) & (send < comm - 24) & (device >= 0)
+    good &= (length > 0) & (send < comm - 24) & (comm - info <= _LONG) & (device >= 0)
     if not good.all():
         info, op, comm, at, count, send, device = (
             column[good] for column in (info, op, comm, at, count, send, device)
@@ -299,24 +301,30 @@ def _last_byte(marks: Words) -> Ints:
 
 def _hex(words: Words, start: Ints) -> tuple[Ints, Ints]:
     """Hexadecimal numbers (below 2**60) up to a blank, and their lengths; length 0 is none."""
-    text = words[start]
-    value, length = _hex8(text)
+    value, length = _hex8(words[start])
     long = np.flatnonzero(length == 8)
     if len(long):
         low, more = _hex8(words[start[long] + 8])
         value[long] = (value[long] << (4 * more)) + low
-        length[long] = np.where(more < 8, 8 + more, 0)
+        # A blank may follow the eighth digit at once.
+        blank = (words[start[long] + 8] & np.uint64(0xFF)) == ord(" ")
+        length[long] = np.where(blank, 8, np.where((more > 0) & (more < 8), 8 + more, 0))
     return value, length
 
 
 def _hex8(text: Words) -> tuple[Ints, Ints]:
+    """Hexadecimal digits up to a blank, at most eight; length 0 if one is no digit."""
     blanks = _equal(text, ord(" "))
     lowest = blanks & (~blanks + np.uint64(1))
     length = np.where(blanks == 0, 8, _last_byte(lowest))
-    # The last digit to the top; what was not there counts as 0.
+    # The last digit to the top, zeros in front.
     moved = text << (8 * np.minimum(8 - length, 7)).astype(np.uint64)
+    moved |= _every(ord("0")) & ~_HIGH_BYTES[length]
     digits = (moved & _every(0x0F)) + np.uint64(9) * ((moved >> np.uint64(6)) & _every(1))
-    digits[length == 0] = 0
+    letters = ((digits + _every(0x76)) >> np.uint64(7)) & _every(1)  # digits above 9
+    same = digits + _every(ord("0")) + np.uint64(ord("a") - ord("9") - 1) * letters == moved
+    same &= (digits & _every(0xF0)) == 0
+    length = np.where(same, length, 0)
     digits = digits.byteswap()
     for shift, mask in ((4, 0x00FF00FF00FF00FF), (8, 0x0000FFFF0000FFFF), (16, 0xFFFFFFFF)):
         digits = (digits | (digits >> np.uint64(shift))) & np.uint64(mask)

@@ -144,17 +144,14 @@ class CollReader:
         block = self._finder.find(data, self._low, high)
         carried = self._carry.count(b"\n")
         piece = Piece(data, self._place - len(self._carry), block.newlines, carried, before, chunk)
-        begin = 0
-        calls = block.calls
+        calls, begin = block.calls, 0
         for at in block.inits:
-            # A pointer that was used before is another communicator from here on.
-            key = self._init(piece, at)
-            if calls is not None and key in self._current:
+            # A pointer used before is another communicator from here on, so calls go first.
+            if calls is not None:
                 middle = int(np.searchsorted(calls.at, at))
                 self._add(calls.take(slice(begin, middle)), piece)
                 begin = middle
-            if key is not None:
-                self._forget(key)
+            self._init(piece, at)
         if calls is not None:
             self._add(calls.take(slice(begin, None)), piece)
         self._place += len(part)
@@ -163,14 +160,14 @@ class CollReader:
         self._low = high - cut if self._carry else 0
         return len(block.newlines) - carried
 
-    def _init(self, piece: Piece, at: int) -> Key | None:
-        """Note an init line; the key when a new communicator begins with it."""
+    def _init(self, piece: Piece, at: int) -> None:
+        """Note the init line that ends at `at`."""
         low = max(0, at - REACH + 64)
         text = piece.data[low:at]
         text = text[max(text.rfind(b"\n"), text.rfind(b"\r")) + 1 :]
         found = _INIT.search(text)
         if found is None:
-            return None
+            return
         host, pid, pointer = found[1].decode(), int(found[2]), found["comm"].decode()
         key = (host, pid, pointer)
         rank, size = int(found["rank"]), int(found["size"])
@@ -179,10 +176,10 @@ class CollReader:
             (life.rank, life.size) == (rank, size)
         ):
             life.done = True
-            return None
+            return
         if key not in self._seen and len(self._seen) >= MAX_COMMS:
             self._full = True
-            return None
+            return
         self._who(host, pid, text)
         self._lives[key] = _Life(
             self._name(host, pid, found), rank, size, int(found["dev"]),
@@ -191,7 +188,9 @@ class CollReader:
         )  # fmt: skip
         self._seen.pop(key, None)
         self._seen[key] = None
-        return key
+        code = self._current.pop(key, None)
+        if code is not None:
+            self._code_of[self._code_of == code] = _STALE
 
     def _name(self, host: str, pid: int, found: re.Match[bytes]) -> str:
         """What names the communicator on all its ranks; "" where the line does not tell.
@@ -215,11 +214,6 @@ class CollReader:
         if (host, pid) not in self._ranks:
             prefix = peel(text.decode(errors="replace"))
             self._ranks[host, pid] = prefix.rank if prefix.rank is not None else prefix.task
-
-    def _forget(self, key: Key) -> None:
-        code = self._current.pop(key, None)
-        if code is not None:
-            self._code_of[self._code_of == code] = _STALE
 
     def _add(self, calls: Calls, piece: Piece) -> None:
         """Take in the calls of a block, all of them behind those taken in before."""
@@ -272,14 +266,17 @@ class CollReader:
         code = self._current[key] = len(self._comms)
         self._seen.setdefault(key)
         self._comms.append(_Comm(key, int(caller[3]), int(found[5]), int(calls.count[row]) == 0))
-        self._launch = np.append(self._launch, -1)
-        self._p2p_launches = np.append(self._p2p_launches, 0)
+        if code == len(self._launch):
+            more = np.zeros(code + 64, np.int64)
+            self._launch = np.concatenate((self._launch, more - 1))
+            self._p2p_launches = np.concatenate((self._p2p_launches, more))
         self._calls.known = len(self._comms)
         return code
 
     def _sequence(self, code: Ints, count: Ints, p2p: Flags) -> Ints:
         """The opCount less the launches of sends and receives before, by communicator."""
         if not p2p.any() and not self._pairs:
+            self._launch[code] = count
             return count
         order = np.argsort(code, kind="stable")
         ordered, launch = code[order], count[order]

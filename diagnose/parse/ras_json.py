@@ -25,7 +25,7 @@ from diagnose.parse.ras_snapshot import (
     hash_name,
 )
 
-MAX_CONTAINERS = 4_000_000
+MAX_CONTAINERS = 1_000_000
 JSON_BEGIN = re.compile(r"^\{", re.MULTILINE)
 
 _NEXT = re.compile(r"\s*\{")

@@ -55,7 +55,7 @@ def heading(line: str) -> Heading | None:
     if _ENVIRONMENT.match(text):
         procid = _PROCID.match(text)
         found = Where(int(procid[1])) if procid else _where(text)
-        return Heading(replace_host(found, None), environment=True)
+        return Heading(_without_host(found), environment=True)
     decorated = _DECORATED.match(text)
     if decorated:
         return Heading(_where(decorated[1]))
@@ -64,9 +64,9 @@ def heading(line: str) -> Heading | None:
     return Heading(_where(text)) if alone or _keyed(words) else None
 
 
-def replace_host(where: Where, host: str | None) -> Where:
-    """`where` on another host."""
-    return Where(where.rank, host, where.pid, where.local_rank)
+def _without_host(where: Where) -> Where:
+    """A host in a variable is mostly that of rank 0 (MASTER_ADDR)."""
+    return Where(where.rank, None, where.pid, where.local_rank)
 
 
 def _keyed(words: list[str]) -> bool:

@@ -41,6 +41,7 @@ _LONG_LINE = 20_000  # C++ signatures of templates reach a few thousand characte
 _CUT = 30_000  # a longer head may end inside a line
 _SAMPLE = 200  # lines that show whether every line carries a prefix
 _COLOURS = re.compile(r"\x1b\[[\d;]{0,20}m")
+_HEADERS = re.compile(r"Thread \S{1,20} \(|TID \d|\(most recent call first\)")
 _LABELLED = re.compile(r"(?m)^([\w.\-]{1,80}): (?=Process \d|Thread \w|Python v)")
 
 
@@ -56,6 +57,8 @@ def is_stacks(head: bytes, name: str) -> bool:
     text = _decode(head)
     if len(text) > _CUT:
         text = text[: text.rfind("\n") + 1]
+    if _HEADERS.search(text) is None:
+        return False
     if "Fatal Python error" in text or "Traceback (most recent call last)" in text:
         return False
     blocks, known, strange = Blocks(name, _file(name)), 0, 0

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from typing import NamedTuple
 
 
@@ -72,71 +73,59 @@ def private_keys(text: str) -> Iterator[Span]:
 
 # --- shapes -------------------------------------------------------------------------------------
 
-# Literal start -> kind, rest. A run must end where the rest ends, and must not start in a word.
+# What such a string begins with, its kind, its whole shape; not in the middle of a word.
 _SHAPES: tuple[tuple[str, str, str], ...] = (
-    ("hf_", "hf-token", r"[A-Za-z0-9]{20,}+(?!_)"),
-    ("api_org_", "hf-token", r"[A-Za-z0-9]{20,}+"),
-    ("ghp_", "github-token", r"[A-Za-z0-9]{20,}+"),
-    ("gho_", "github-token", r"[A-Za-z0-9]{20,}+"),
-    ("ghu_", "github-token", r"[A-Za-z0-9]{20,}+"),
-    ("ghs_", "github-token", r"[A-Za-z0-9]{20,}+"),
-    ("ghr_", "github-token", r"[A-Za-z0-9]{20,}+"),
-    ("github_pat_", "github-token", r"[A-Za-z0-9_]{20,}+"),
-    ("glpat-", "gitlab-token", r"[A-Za-z0-9_.-]{16,}+"),
-    ("glrt-", "gitlab-token", r"[A-Za-z0-9_.-]{16,}+"),
-    ("gldt-", "gitlab-token", r"[A-Za-z0-9_.-]{16,}+"),
-    ("glcbt-", "gitlab-token", r"[A-Za-z0-9_.-]{16,}+"),
-    ("AKIA", "aws-key-id", r"[A-Z0-9]{16}(?![A-Za-z0-9])"),
-    ("ASIA", "aws-key-id", r"[A-Z0-9]{16}(?![A-Za-z0-9])"),
-    ("FwoGZXIvYXdz", "aws-session-token", r"[A-Za-z0-9/+=%]{40,}+"),
-    ("IQoJb3JpZ2lu", "aws-session-token", r"[A-Za-z0-9/+=%]{40,}+"),
-    ("AIza", "google-key", r"[A-Za-z0-9_-]{30,}+"),
-    ("ya29.", "google-token", r"[A-Za-z0-9_.-]{20,}+"),
-    ("GOCSPX-", "google-key", r"[A-Za-z0-9_-]{20,}+"),
-    ("sk-", "api-key", r"[A-Za-z0-9_-]{20,}+"),
-    ("sk_live_", "api-key", r"[A-Za-z0-9]{16,}+"),
-    ("gsk_", "api-key", r"[A-Za-z0-9]{40,}+"),
-    ("xai-", "api-key", r"[A-Za-z0-9]{40,}+"),
-    ("pplx-", "api-key", r"[A-Za-z0-9]{40,}+"),
-    ("nvapi-", "api-key", r"[A-Za-z0-9_-]{20,}+"),
-    ("dapi", "api-key", r"[0-9a-f]{32}(?:-\d)?(?![A-Za-z0-9])"),
-    ("wandb_v1_", "wandb-key", r"[A-Za-z0-9_]{40,}+"),
-    ("xoxa-", "slack-token", r"[A-Za-z0-9-]{10,}+"),
-    ("xoxb-", "slack-token", r"[A-Za-z0-9-]{10,}+"),
-    ("xoxe-", "slack-token", r"[A-Za-z0-9-]{10,}+"),
-    ("xoxo-", "slack-token", r"[A-Za-z0-9-]{10,}+"),
-    ("xoxp-", "slack-token", r"[A-Za-z0-9-]{10,}+"),
-    ("xoxr-", "slack-token", r"[A-Za-z0-9-]{10,}+"),
-    ("xoxs-", "slack-token", r"[A-Za-z0-9-]{10,}+"),
-    ("xapp-", "slack-token", r"[A-Za-z0-9-]{20,}+"),
-    ("hooks.slack.com/services/", "slack-token", r"[A-Za-z0-9/]{20,}+"),
-    ("npm_", "npm-token", r"[A-Za-z0-9]{36,}+(?!_)"),
-    ("pypi-AgE", "pypi-token", r"[A-Za-z0-9_-]{40,}+"),
-    ("dckr_pat_", "docker-token", r"[A-Za-z0-9_-]{20,}+"),
-    ("hvs.", "token", r"[A-Za-z0-9_-]{24,}+"),
-    ("dop_v1_", "token", r"[0-9a-f]{40,}+"),
-    ("tskey-", "api-key", r"[A-Za-z0-9-]{16,}+"),
-    ("r8_", "api-key", r"[A-Za-z0-9]{30,}+"),
-    ("SG.", "api-key", r"[A-Za-z0-9_-]{16,64}\.[A-Za-z0-9_-]{30,}+"),
-    ("LTAI", "key-id", r"[A-Za-z0-9]{16,26}(?![A-Za-z0-9_])"),
-    ("AGE-SECRET-KEY-1", "private-key", r"[A-Z0-9]{40,}+"),
-    ("discord.com/api/webhooks/", "token", r"\d{10,24}/[A-Za-z0-9_-]{40,}+"),
-    ("api.telegram.org/bot", "token", r"\d{6,12}:[A-Za-z0-9_-]{30,}+"),
-    # A base64 JSON object that starts with {"api_address": , as Neptune gives out.
-    ("eyJhcGlfYWRkcmVzcy", "neptune-token", r"[A-Za-z0-9+/=_-]{20,}+(?!\.)"),
-    ("eyJ", "jwt", r"[A-Za-z0-9_.-]{16,}+"),
-    # The first characters of key files, where the lines around them are missing.
-    ("b3BlbnNzaC1rZXktdjE", "private-key", r"[A-Za-z0-9+/=\\]*+"),
-    ("MIIEvQIBADANBgkqhkiG", "private-key", r"[A-Za-z0-9+/=\\]*+"),
-    ("MIIEpAIBAAKCAQEA", "private-key", r"[A-Za-z0-9+/=\\]*+"),
+    ("hf_", "hf-token", r"hf_[A-Za-z0-9]{20,}+(?!_)"),
+    ("api_org_", "hf-token", r"api_org_[A-Za-z0-9]{20,}+"),
+    ("gh", "github-token", r"gh[opsur]_[A-Za-z0-9]{20,}+"),
+    ("github_pat_", "github-token", r"github_pat_[A-Za-z0-9_]{20,}+"),
+    ("gl", "gitlab-token", r"gl(?:pat|rt|dt|cbt|ptt)-[A-Za-z0-9_.-]{16,}+"),
+    ("AKIA", "aws-key-id", r"AKIA[A-Z0-9]{16}(?![A-Za-z0-9])"),
+    ("ASIA", "aws-key-id", r"ASIA[A-Z0-9]{16}(?![A-Za-z0-9])"),
+    ("FwoGZXIvYXdz", "aws-session-token", r"FwoGZXIvYXdz[A-Za-z0-9/+=%]{40,}+"),
+    ("IQoJb3JpZ2lu", "aws-session-token", r"IQoJb3JpZ2lu[A-Za-z0-9/+=%]{40,}+"),
+    ("LTAI", "key-id", r"LTAI[A-Za-z0-9]{16,26}(?![A-Za-z0-9_])"),
+    ("AIza", "google-key", r"AIza[A-Za-z0-9_-]{30,}+"),
+    ("GOCSPX-", "google-key", r"GOCSPX-[A-Za-z0-9_-]{20,}+"),
+    ("ya29.", "google-token", r"ya29\.[A-Za-z0-9_.-]{20,}+"),
+    # looked behind here, so that task-4-… does not swallow a key after it
+    ("sk-", "api-key", r"sk-(?:(?<![A-Za-z0-9]sk-)|(?<=\\[nrt]sk-))[A-Za-z0-9_-]{20,}+"),
+    ("sk_live_", "api-key", r"sk_live_[A-Za-z0-9]{16,}+"),
+    ("gsk_", "api-key", r"gsk_[A-Za-z0-9]{40,}+"),
+    ("xai-", "api-key", r"xai-[A-Za-z0-9]{40,}+"),
+    ("pplx-", "api-key", r"pplx-[A-Za-z0-9]{40,}+"),
+    ("nvapi-", "api-key", r"nvapi-[A-Za-z0-9_-]{20,}+"),
+    ("dapi", "api-key", r"dapi[0-9a-f]{32}(?:-\d)?(?![A-Za-z0-9])"),
+    ("r8_", "api-key", r"r8_[A-Za-z0-9]{30,}+"),
+    ("SG.", "api-key", r"SG\.[A-Za-z0-9_-]{16,64}\.[A-Za-z0-9_-]{30,}+"),
+    ("tskey-", "api-key", r"tskey-[A-Za-z0-9-]{16,}+"),
+    ("wandb_v1_", "wandb-key", r"wandb_v1_[A-Za-z0-9_]{40,}+"),
+    ("xox", "slack-token", r"xox[abeoprs]-[A-Za-z0-9-]{10,}+"),
+    ("xapp-", "slack-token", r"xapp-[A-Za-z0-9-]{20,}+"),
+    ("hooks.slack.com/", "slack-token", r"hooks\.slack\.com/services/[A-Za-z0-9/]{20,}+"),
+    ("discord.com/", "token", r"discord\.com/api/webhooks/\d{10,24}/[A-Za-z0-9_-]{40,}+"),
+    ("api.telegram.org/bot", "token", r"api\.telegram\.org/bot\d{6,12}:[A-Za-z0-9_-]{30,}+"),
+    ("npm_", "npm-token", r"npm_[A-Za-z0-9]{36,}+(?!_)"),
+    ("pypi-AgE", "pypi-token", r"pypi-AgE[A-Za-z0-9_-]{40,}+"),
+    ("dckr_pat_", "docker-token", r"dckr_pat_[A-Za-z0-9_-]{20,}+"),
+    ("hvs.", "token", r"hvs\.[A-Za-z0-9_-]{24,}+"),
+    ("dop_v1_", "token", r"dop_v1_[0-9a-f]{40,}+"),
+    # Neptune's are a base64 JSON object that starts with {"api_address":
+    ("eyJhcGlfYWRkcmVzcy", "neptune-token", r"eyJhcGlfYWRkcmVzcy[A-Za-z0-9+/=_-]{20,}+(?!\.)"),
+    ("eyJ", "jwt", r"eyJ[A-Za-z0-9_.-]{16,}+"),
+    # How key files begin, where the lines around them are missing.
+    ("b3BlbnNzaC1rZXktdjE", "private-key", r"b3BlbnNzaC1rZXktdjE[A-Za-z0-9+/=\\]*+"),
+    ("MIIEvQIBADANBgkqhkiG", "private-key", r"MIIEvQIBADANBgkqhkiG[A-Za-z0-9+/=\\]*+"),
+    ("MIIEpAIBAAKCAQEA", "private-key", r"MIIEpAIBAAKCAQEA[A-Za-z0-9+/=\\]*+"),
+    ("AGE-SECRET-KEY-1", "private-key", r"AGE-SECRET-KEY-1[A-Z0-9]{40,}+"),
 )
-_COMPILED = [(start, kind, re.compile(re.escape(start) + rest)) for start, kind, rest in _SHAPES]
+_compiled = cache(re.compile)  # when first needed: all of them take longer than a short report
 
 
 def _shaped(text: str) -> Iterator[Span]:
-    for start, kind, pattern in _COMPILED:
+    for start, kind, pattern in _SHAPES:
         if start in text:
-            for match in pattern.finditer(text):
+            for match in _compiled(pattern).finditer(text):
                 if _starts_word(text, match.start()) and _plausible(start, match.group()):
                     yield Span(*match.span(), kind)
 
@@ -169,6 +158,7 @@ def _mixed(text: str) -> bool:
 
 _RUN = r"[a-z0-9._~+/=%:-]"
 _WORD = r"[^\s\"']"
+_AWS_PAIR = r"\ba[ks]ia[a-z0-9]{16}[\s:,|\"'/=]{1,8}([a-z0-9/+]{40})(?![\w/+])"
 
 # Word of the lower-case text, kinds of the groups, pattern for the lower-case text.
 _RULES: tuple[tuple[str, tuple[str, ...], str], ...] = (
@@ -204,7 +194,8 @@ _RULES: tuple[tuple[str, tuple[str, ...], str], ...] = (
         r"(?:\\{0,3}\"auth\\{0,3}\"\s?:\s?\\{0,3}\"|\b_auth ?= ?\"?)([a-z0-9+/]{8,}+={0,2})",
     ),
     # the id of a key and its secret, one after the other
-    ("a", ("aws-secret",), r"\ba[ks]ia[a-z0-9]{16}[\s:,|\"'/=]{1,8}([a-z0-9/+]{40})(?![\w/+])"),
+    ("akia", ("aws-secret",), _AWS_PAIR),
+    ("asia", ("aws-secret",), _AWS_PAIR),
     ("login", ("user", "password"), rf"\blogin +({_WORD}{{1,64}}) +password +({_WORD}{{3,256}})"),
     ("login", ("user",), r"\blogin [^\n]{0,120}?(?<= )(?:-u|--username)[ =]([^\s\"']{1,64})"),
     ("login", ("password",), rf"\blogin [^\n]{{0,160}}?(?<= )-p[ =]?[\"']?({_WORD}{{3,256}})"),
@@ -236,13 +227,12 @@ _RULES: tuple[tuple[str, tuple[str, ...], str], ...] = (
         r"(?:sudo|docker|podman|helm|nerdctl|oras|gh|huggingface-cli|hf|wandb) ",
     ),
 )
-_COMPILED_RULES = [(word, kinds, re.compile(pattern)) for word, kinds, pattern in _RULES]
 
 
 def _ruled(text: str, lower: str) -> Iterator[Span]:
-    for word, kinds, pattern in _COMPILED_RULES:
+    for word, kinds, pattern in _RULES:
         if word in lower:
-            for match in pattern.finditer(lower):
+            for match in _compiled(pattern).finditer(lower):
                 for group, kind in enumerate(kinds, start=1):
                     start, end = match.span(group)
                     value = text[start : min(end, start + _JUDGED)]
@@ -274,7 +264,7 @@ _BARE = re.compile(
     r"|\\(?![\"'nrt\\])){1,4096}+"
 )
 _MAX_VALUE = 4096
-_JUDGED = 256  # characters of a value that are looked at
+_JUDGED = 128  # characters of a value that are looked at
 
 # Last word before "key" whose value is a secret.
 _KEYS = tuple(
@@ -352,18 +342,23 @@ def _named(text: str, lower: str) -> Iterator[Span]:
         how = _How(quoted, bool(head["gap"]), loose, text[head.start() : head.end(1)].isupper())
         name = head.group(1)
         if _secret(name, before, value, how):
+            if not quoted and end - start == _JUDGED and (whole := _BARE.match(text, start)):
+                end = whole.end()
             yield Span(start, end, name if name in ("token", "key", "secret") else "password")
             at = end
 
 
 def _value(text: str, at: int) -> tuple[int, int, bool]:
-    """Start and end of the value at `at`, and whether it stands in quotes."""
+    """Start and end of the value at `at`, and whether it stands in quotes.
+
+    Of a bare one only as much as is judged; it may be as long as the line.
+    """
     if quote := _QUOTE.match(text, at):
         end = text.find(quote.group(1), quote.end(), quote.end() + _MAX_VALUE)
         if end >= 0:
             return quote.end(), end, True
         at = quote.end()
-    bare = _BARE.match(text, at)
+    bare = _BARE.match(text, at, at + _JUDGED)
     return at, at + len(bare.group().rstrip(".:")) if bare else at, False
 
 

@@ -155,13 +155,14 @@ _HOME = re.compile(
     r"/(home/jusers|home\d{0,2}|homes|Users|users|user)/(?:([A-Za-z])/(?=\2))?"
     rf"({_NAME}(?:@[\w.-]{{1,80}})?)(?!\w|/\[user-)(/?)"
 )
+_NO_PATH = re.compile(r"[^\w.+/-]")
 _METHOD = re.compile(r"\b(?:GET|HEAD|POST|PUT|PATCH|DELETE) \Z")
 # Storage mounted for all, where homes are kept: the whole path before /home.
 _MOUNT = re.compile(
     r"/(?:mnt|data|nfs|gpfs|lustre|fsx|exports?|scratch|work|storage|ceph|beegfs|global|net|var|usr"
     r"|vol|volume|cluster|shared?|p|fs|efs|c|d|private|System|afs)\w{0,16}(?:/[\w.+-]{1,40}){0,4}"
 )
-_BUCKET = re.compile(r"\b(?:s3a?|gs|hdfs|viewfs|dbfs|oss|abfss?|wasbs?):(?://)?[^\s/]{0,120}\Z")
+_BUCKET = re.compile(r"\b(?:s3a?|gs|hdfs|viewfs|dbfs|oss|abfss?|wasbs?):(?://)?[^\s/]{0,100}\Z")
 _WINDOWS = re.compile(
     r"[A-Za-z]:(?:\\{1,2}|/)Users(?:\\{1,2}|/)"
     r"([\w.+-]{1,64}(?: [\w.+-]{1,32})?(?=\\)|[\w.+-]{1,64})"
@@ -269,11 +270,10 @@ def _homes(line: str) -> Iterator[Span]:
 
 def _is_home(line: str, at: int, root: str, by_letter: bool) -> bool:
     """Whether the path that comes to `/home/` (or another root) at `at` keeps users there."""
-    start = at
-    while start > max(0, at - 200) and (line[start - 1].isalnum() or line[start - 1] in "._+-/"):
-        start -= 1
-    before = line[start:at]
-    if _BUCKET.search(line, max(0, at - 160), at):
+    near = line[max(0, at - 120) : at]
+    before = _NO_PATH.split(near)[-1]
+    start = at - len(before)
+    if ":" in near and _BUCKET.search(near):
         return True
     if root == "user" and not by_letter:
         return False

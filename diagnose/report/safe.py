@@ -10,6 +10,7 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar, cast
 
 from diagnose.diagnosis import Diagnosis
+from diagnose.report.redact import mask
 
 MAX_TEXT = 2000  # characters of any one string
 MAX_ITEMS = 20_000  # of any one list; ranks are the long ones
@@ -25,23 +26,6 @@ _ESCAPES = re.compile(
 )
 _UNPRINTABLE = re.compile(r"[^ -~]")
 
-# Only shapes that are secrets beyond doubt: a log is full of harmless "eos_token: …".
-_MASK = "[masked]"
-_TOKENS = re.compile(
-    r"\b(?:hf_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9_-]{20,}|gh[pousr]_[A-Za-z0-9]{20,}"
-    r"|github_pat_[A-Za-z0-9_]{20,}|glpat-[A-Za-z0-9_-]{16,}|xox[abeoprs]-[A-Za-z0-9-]{10,}"
-    r"|A[KS]IA[A-Z0-9]{16}|AIza[A-Za-z0-9_-]{30,}|nvapi-[A-Za-z0-9_-]{20,}"
-    r"|eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+)"
-)
-_NAMED = re.compile(
-    r"((?:api[_-]?key|secret(?:[_-]?(?:access)?[_-]?key)?|passw(?:or)?d|(?:access|auth|hf|hub"
-    r"|github|gitlab|bearer)_token)[\"']?\s*[=:]\s*[\"']?)(?!None\b|null\b|True\b|False\b|<|\*)"
-    r"[^\s\"',;)}\]]{6,}",
-    re.IGNORECASE,
-)
-_BEARER = re.compile(r"\b(Bearer\s+)[A-Za-z0-9._~+/=-]{16,}")
-_USERINFO = re.compile(r"(://[^\s/:@]{1,64}:)[^\s/@]{1,256}(?=@)")
-
 
 def clean(text: str, *, limit: int = MAX_TEXT, lines: bool = False) -> str:
     """`text` without escape codes, control, bidi and other invisible characters.
@@ -53,14 +37,6 @@ def clean(text: str, *, limit: int = MAX_TEXT, lines: bool = False) -> str:
     if lines:
         return "\n".join(_one_line(line, limit) for line in text.splitlines())[: limit + 1]
     return _one_line(text, limit).lstrip()
-
-
-def mask(text: str) -> str:
-    """`text` with access tokens, passwords and keys of well-known shapes replaced."""
-    text = _NAMED.sub(rf"\1{_MASK}", text)
-    text = _TOKENS.sub(_MASK, text)
-    text = _BEARER.sub(rf"\1{_MASK}", text)
-    return _USERINFO.sub(rf"\1{_MASK}", text)
 
 
 def safe(diagnosis: Diagnosis) -> Diagnosis:

@@ -384,8 +384,8 @@ def _gloo(content: dict[str, Any]) -> dict[str, Any]:
 def marked(world: World, found: DumpVerdict | None) -> str:
     """How good a verdict is.
 
-    `right`; `open`: no rank is named, where the dumps that are left do not tell; `likely`: the only
-    rank without a dump is named, which nobody could tell from a crash; `kind`: the right rank, but
+    `right`; `tie`: the culprit is among the suspects; `open`: no rank is named, where dumps are lost;
+    `likely`: the only rank without a dump is named, which nobody could tell from a crash; `kind`: the right rank, but
     not the kind; `missed`; `wrong`: another rank is named.
     """
     if found is None:
@@ -397,8 +397,9 @@ def marked(world: World, found: DumpVerdict | None) -> str:
         exact = "network" if world.fault in ("network", "stuck_kernel") else "cycle"
         if found.kind == exact and world.fault in ("network", "stuck_kernel", "swapped"):
             return "right"
-        pair = world.look == "pending" and found.tie and world.culprit in found.suspects
-        return "open" if world.lost or pair else "missed"
+        if found.tie and world.culprit in found.suspects:
+            return "tie"
+        return "open" if world.lost else "missed"
     kinds = {"crashed": "missing", "stuck_kernel": "stuck_device", "swapped": "mismatched"}
     kind = "mismatched" if world.fault in CALLED else kinds.get(world.fault, world.fault)
     if world.culprit in world.lost:
@@ -419,7 +420,7 @@ def main(first: int, count: int, show: str = "") -> None:
         marks[drawn.fault, group, mark] += 1
         if found is not None and found.sure and mark in ("wrong", "kind"):
             mark = f"SURE-{mark}"
-        if show and show in mark:
+        if any(word in mark for word in show.split(",") if word):
             told = (found.kind, found.ranks, found.suspects, found.why[:160]) if found else None
             print(f"{mark} {drawn}\n    {told}")
     for fault in FAULTS:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from diagnose.parse import ras_json, ras_text
 from diagnose.parse.comm_rank import CollCall, CommRank
 from diagnose.parse.ras import RasComm, RasError, RasProcess, RasReport, is_ras, read_ras
 
@@ -537,18 +538,20 @@ def test_no_report(data: bytes) -> None:
     assert "\n" not in str(error.value)
 
 
-def test_bounds() -> None:
+def test_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RasError, match="refused: 67,108,865 bytes"):
         read(b" " * (64 * 2**20 + 1))
     with pytest.raises(RasError, match="too many containers"):
-        read(b"{" + b"[]" * 4_000_001)
-    huge = f"#0-0 ({HASH}) INCOMPLETE\n" + "  The missing ranks: 0-999999999\n" * 1000
-    assert len(read(text(huge, 1_000_000_000)).ranks) == 1 << 18
-    quiet = (
-        f"#0-0 ({HASH}) MISMATCH\n  Communicator ranks have different AllReduce operation counts\n"
-    )
-    quiet += "  999999999 ranks have launched up to operation 5\n"
-    assert read(text(quiet, 999_999_999)).ranks == []
+        read(b"{" + b"[]" * 1_000_001)
+    monkeypatch.setattr(ras_text, "MAX_RANKS", 1000)
+    monkeypatch.setattr(ras_json, "MAX_RANKS", 2)
+    many = f"#0-0 ({HASH}) INCOMPLETE\n" + "  The missing ranks: 0-999999999\n" * 10
+    assert len(read(text(many, 1_000_000_000)).ranks) == 1000
+    quiet = text(SIX_BEHIND.replace("26 ranks", "999999994 ranks"), 1_000_000_000)
+    assert set(launched(read(quiet))) == {0, 2, 3, 4, 5, 31}
+    report = read(job_json(ONE_LATE, []))
+    assert launched(report) == {0: 52, 1: 52}
+    assert "more than 2 ranks: the others are left out" in report.notes
 
 
 @pytest.mark.parametrize("value", [None, True, -1, 1.5, "1", [], {}, 1 << 70])

@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["render"]
 
 
-def render(
-    job: Job, diagnosis: Diagnosis, *, title: str | None = None, redact: bool = True
-) -> str:
+def render(job: Job, diagnosis: Diagnosis, *, title: str | None = None, redact: bool = True) -> str:
     """The whole page.
 
     `title` names the job in the page's head (default: what the diagnosis found). With `redact`

@@ -62,7 +62,7 @@ def duration(seconds: float) -> str:
     if seconds < 1:
         return f"{seconds:.1f} s"
     left = round(seconds)
-    parts = []
+    parts: list[str] = []
     for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
         count, left = divmod(left, size)
         if count or parts:

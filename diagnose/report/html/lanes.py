@@ -32,6 +32,7 @@ PHASES = (
     "init", "preprocessing", "model_load", "training", "evaluation", "checkpoint", "inference",
     "shutdown",
 )  # fmt: skip
+BEFORE = 3  # how much of the time before the onset is shown at first, in lengths of the hang
 _MARKED = ("cause", "effect", "aftermath")
 _WAITING = frozenset({"waiting", "culprit", "missing"})
 
@@ -112,9 +113,7 @@ def lanes(
     onset = _onset(diagnosis, events)
     first_message = _waits(made, known, onset)
     ranks = [lane for lane in made.values() if lane.rank is not None]
-    ordered, classes = (
-        _folded(ranks, known) if len(ranks) > FOLD else (_by_host(ranks), [])
-    )
+    ordered, classes = _folded(ranks, known) if len(ranks) > FOLD else (_by_host(ranks), [])
     ordered += [lane for lane in made.values() if lane.rank is None]
     return Lanes(
         ordered,
@@ -289,7 +288,6 @@ def _folded(ranks: list[Lane], known: pd.DataFrame) -> tuple[list[Lane], list[La
         groups.values(),
         key=lambda m: (importance[m[0].state], len(m), min(lane.rank or 0 for lane in m)),
     ):
-        members = _by_host(members)
         numbers = sorted(lane.rank for lane in members if lane.rank is not None)
         classes.append(
             LaneClass(
@@ -302,7 +300,7 @@ def _folded(ranks: list[Lane], known: pd.DataFrame) -> tuple[list[Lane], list[La
                 _common(members),
             )
         )
-        ordered += members
+        ordered += _by_host(members)
     return ordered, classes
 
 
@@ -353,6 +351,10 @@ def _view(ordered: list[Lane], end: int, onset: int | None) -> tuple[int, int]:
     first, last = int(np.min(firsts)), int(np.max(lasts))
     if onset is not None:
         first = min(first, max(onset, 0))
-    span = max(last - first, 1)
     # A launcher's last words belong to it if they came soon.
-    return max(0, first - span // 20), max(1, min(end, last + span // 10) + span // 60)
+    last = min(end, last + (last - first) // 10)
+    if onset is not None and first < onset < last:
+        # Of a job that ran for days before it stood still for minutes, not only the days.
+        first = max(first, onset - BEFORE * (last - onset))
+    span = max(last - first, 1)
+    return max(0, first - span // 20), last + max(1, span // 60)

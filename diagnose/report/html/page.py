@@ -22,7 +22,9 @@ from diagnose.report.html import (
     events,
     facts,
     findings,
+    grid,
     lanes,
+    places,
     progress,
     sources,
     states,
@@ -30,7 +32,7 @@ from diagnose.report.html import (
     view,
     waiting,
 )
-from diagnose.report.html.scrub import Scrub
+from diagnose.report.html.scrub import scrubber
 
 _SCRIPTS = ("base.js", "table.js", "timeline.js", "pictures.js")
 _LIBRARY = "vendor/echarts/echarts.slim.js"
@@ -41,19 +43,19 @@ _UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", 
 
 def page(job: Job, diagnosis: Diagnosis, *, title: str | None, redact: bool) -> str:
     """See `diagnose.report.html.render`."""
-    scrub = Scrub() if redact else Scrub(None)
+    scrub = scrubber(redact=redact)
     raw = diagnosis
     diagnosis = scrub.diagnosis(raw)
     prepared = events.prepare(job, diagnosis.onset.time)
     still = verdict.standstill(diagnosis, prepared)
     found = findings.findings(prepared, job.catalog, scrub)
-    ranks = states.states(prepared.last_attempt, diagnosis)
-    told = states.hosts(prepared.last_attempt, diagnosis)
+    ranks = states.states(prepared.last_attempt, raw)
+    told = states.hosts(prepared.last_attempt)
     hosts = {rank: scrub.text(host, 80) for rank, host in told.items()}
     picture = lanes.lanes(prepared, diagnosis, found, ranks, hosts, scrub)
     counted = progress.counters(prepared, job.catalog, diagnosis.culprits.ranks, scrub)
-    waits = waiting.waiting(diagnosis, ranks, scrub)
-    grid = waiting.grid(diagnosis, ranks, hosts, scrub)
+    waits = waiting.waiting(raw, ranks, scrub)
+    cells = grid.grid(raw.topology, ranks, hosts, scrub)
     read, unread = sources.sources(job, scrub)
     titles = {name: cause.title for name, cause in job.catalog.classes.items()}
 
@@ -65,14 +67,14 @@ def page(job: Job, diagnosis: Diagnosis, *, title: str | None, redact: bool) -> 
         "findings": [_shown(item) for item in found.items] if picture else [],
         "progress": progress.to_json(counted),
         "graph": waiting.graph_json(waits) if waits else None,
-        "grid": waiting.grid_json(grid, ranks, hosts) if grid else None,
+        "grid": grid.grid_json(cells, ranks, hosts) if cells else None,
         "stateNames": states.STATES,
     }
     style = _asset("style.css")
     script = "\n".join(_asset(f"js/{name}") for name in _SCRIPTS)
-    library = _asset(_LIBRARY) if picture or counted or waits or grid else ""
+    library = _asset(_LIBRARY) if picture or counted or waits or cells else ""
     named = scrub.text(title, 200) if title else ""
-    return _template("report.html.j2").render(
+    text: str = _template("report.html.j2").render(
         policy=_policy([library, script] if library else [script], style),
         style=Markup(style),
         library=Markup(library),
@@ -83,7 +85,7 @@ def page(job: Job, diagnosis: Diagnosis, *, title: str | None, redact: bool) -> 
             (anchor, text)
             for there, anchor, text in (
                 (picture, "timeline", "Timeline"),
-                (waits or grid or diagnosis.collective, "waiting", "Ranks"),
+                (waits or cells or diagnosis.collective or raw.places, "waiting", "Ranks"),
                 (counted, "progress", "Progress"),
                 (diagnosis.evidence, "evidence", "Evidence"),
                 (found.items, "findings", "Findings"),
@@ -108,13 +110,12 @@ def page(job: Job, diagnosis: Diagnosis, *, title: str | None, redact: bool) -> 
         unplaced=[scrub.text(name, 200) for name in prepared.unplaced],
         lane_table=lanes.table(picture) if picture else [],
         state_names=states.STATES,
-        by_state=waiting.by_state(ranks),
+        by_state=grid.by_state(ranks),
         counters=counted,
         waits=waits,
-        grid=grid,
+        grid=cells,
         collective=waiting.joined_and_missing(diagnosis),
-        places=getattr(diagnosis, "places", None) or [],
-        fold_ranks=words.ranks_phrase,
+        places=places.places(raw.places, scrub),
         quotes=view.quotes(raw, near, scrub),
         chain=view.chain(diagnosis.causal_chain),
         alternatives=view.alternatives(diagnosis, titles),
@@ -131,6 +132,7 @@ def page(job: Job, diagnosis: Diagnosis, *, title: str | None, redact: bool) -> 
         revision=job.catalog.revision,
         redact=redact,
     )
+    return text
 
 
 def _doubts(diagnosis: Diagnosis) -> str:

@@ -38,9 +38,7 @@ class Counter:
     more: int
 
 
-def counters(
-    events: Events, catalog: Catalog, culprits: list[int], scrub: Scrub
-) -> list[Counter]:
+def counters(events: Events, catalog: Catalog, culprits: list[int], scrub: Scrub) -> list[Counter]:
     """What the job counted, the counter of most ranks and lines first; with two points or more."""
     frame = events.last_attempt
     rows = frame[(frame["kind"] == "progress") & frame["step"].notna() & frame["at"].notna()]

@@ -10,21 +10,25 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, TypeVar, cast
 
 from diagnose.diagnosis import Diagnosis
-from diagnose.report.safe import MAX_ITEMS, MAX_TEXT, clean, mask
+from diagnose.report.redact import Redactor
+from diagnose.report.safe import MAX_ITEMS, MAX_TEXT, clean
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Scrub:
-    """Makes text fit to be shown; `hide` masks the secrets in it, None leaves them."""
+    """Makes text fit to be shown; `hide` masks the secrets in it, None leaves them.
 
-    hide: Callable[[str], str] | None = mask
+    One of these makes one page: the same secret gets the same mask everywhere.
+    """
+
+    hide: Callable[[str], str] | None = None
 
     def text(self, text: object, limit: int = MAX_TEXT) -> str:
         """One clean line of at most `limit` characters."""
         # Cut after masking: half a secret may no longer look like one.
-        line = clean(str(text), limit=4 * limit)
+        line = clean(str(text), limit=2 * limit)
         line = self.hide(line) if self.hide else line
         return line if len(line) <= limit else line[: limit - 1].rstrip() + "…"
 
@@ -36,22 +40,30 @@ class Scrub:
 
     def lines(self, text: str, limit: int = MAX_TEXT) -> str:
         """Like `text`, but line breaks stay: for commands."""
-        kept = clean(text, limit=4 * limit, lines=True)
+        kept = clean(text, limit=2 * limit, lines=True)
         return (self.hide(kept) if self.hide else kept)[:limit]
 
     def diagnosis(self, diagnosis: Diagnosis) -> Diagnosis:
-        """A copy whose every string went through this; lists are bounded."""
-        return self._each(diagnosis, "")
+        """A copy whose every string went through this; lists are bounded.
+
+        What is there for pictures is left out: who draws it takes the little that is needed.
+        """
+        return self._each(replace(diagnosis, graph=None, topology=None, places=[]), "")
 
     def _each(self, value: T, name: str) -> T:
         if isinstance(value, str):
             return cast(T, self.lines(value) if name == "command" else self.text(value))
-        if isinstance(value, list | tuple):
+        if isinstance(value, list):
             kept: Any = [self._each(item, name) for item in value[:MAX_ITEMS]]
-            return cast(T, type(value)(kept))
+            return cast(T, kept)
         if isinstance(value, dict):
             return cast(T, {self._each(k, ""): self._each(v, "") for k, v in value.items()})
         if is_dataclass(value) and not isinstance(value, type):
             changes = {f.name: self._each(getattr(value, f.name), f.name) for f in fields(value)}
             return cast(T, replace(value, **changes))
         return value
+
+
+def scrubber(*, redact: bool) -> Scrub:
+    """A new one for a page; without `redact` secrets stay."""
+    return Scrub(Redactor().text if redact else None)

@@ -43,25 +43,17 @@ def states(rows: pd.DataFrame, diagnosis: Diagnosis) -> dict[int, str]:
     if diagnosis.collective:
         _set(found, diagnosis.collective.joined, "waiting")
         _set(found, diagnosis.collective.missing, "missing")
-    graph = getattr(diagnosis, "graph", None)
-    if graph is not None:
-        found |= {rank: state for rank, state in graph.state.items() if state in STATES}
+    if diagnosis.graph is not None:
+        told = diagnosis.graph.state.items()
+        found |= {rank: state for rank, state in told if state in STATES and rank >= 0}
     _set(found, diagnosis.culprits.ranks, "culprit")
     return dict(sorted(found.items())[:MAX_RANKS])
 
 
-def hosts(rows: pd.DataFrame, diagnosis: Diagnosis) -> dict[int, str]:
+def hosts(rows: pd.DataFrame) -> dict[int, str]:
     """The host of every rank whose host is known, as its first line with a host says."""
     known = rows.dropna(subset=["rank", "host"]).drop_duplicates("rank")
-    found = {
-        int(rank): str(host) for rank, host in zip(known["rank"], known["host"], strict=True)
-    }
-    topology = getattr(diagnosis, "topology", None)
-    placed = getattr(topology, "hosts", None) or {}
-    if isinstance(placed, dict):
-        for rank, host in placed.items():
-            found.setdefault(int(rank), str(host))
-    return found
+    return {int(rank): str(host) for rank, host in zip(known["rank"], known["host"], strict=True)}
 
 
 def _set(found: dict[int, str], ranks: Iterable[int], state: str) -> None:

@@ -1,10 +1,10 @@
-"""Who waits for whom: the wait-for graph folded and laid out, and the grid of ranks."""
+"""Who waits for whom: the wait-for graph, folded and laid out."""
 
 from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from diagnose.diagnosis import Diagnosis
@@ -13,8 +13,8 @@ from diagnose.report.html.scrub import Scrub
 from diagnose.report.html.states import STATES
 
 MAX_NODES = 80
+MAX_AWAITED = 32  # of the ranks that did not join a collective
 MAX_SAID = 60  # sentences about who waits for whom
-WIDE = 64  # cells of a grid's row if the ranks have no other order
 
 Edge = tuple[int, int, str]
 
@@ -44,26 +44,6 @@ class Waiting:
     more: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """A rank in the grid."""
-
-    column: int
-    row: int
-    rank: int
-
-
-@dataclass(frozen=True, slots=True)
-class Grid:
-    """The ranks as a map: what a row and a column is, the names of the rows, and the cells."""
-
-    across: str
-    down: str
-    columns: int
-    rows: list[str]
-    cells: list[Cell] = field(default_factory=list)
-
-
 def waiting(diagnosis: Diagnosis, states: dict[int, str], scrub: Scrub) -> Waiting | None:
     """The graph of the diagnosis, else that of the one collective it names; None if neither."""
     edges = _edges(diagnosis, scrub)
@@ -77,37 +57,6 @@ def waiting(diagnosis: Diagnosis, states: dict[int, str], scrub: Scrub) -> Waiti
         for a, b, operation in folded
     ]
     return Waiting(nodes, folded, sentences[:MAX_SAID], max(0, len(sentences) - MAX_SAID))
-
-
-def grid(
-    diagnosis: Diagnosis, states: dict[int, str], hosts: dict[int, str], scrub: Scrub
-) -> Grid | None:
-    """The map of ranks by topology, else by host, else in rows of WIDE; None for one rank."""
-    if len(states) < 2:
-        return None
-    topology = getattr(diagnosis, "topology", None)
-    if topology is not None and topology.axes and topology.coordinates:
-        return _by_topology(topology, states, scrub)
-    by_host: dict[str, list[int]] = defaultdict(list)
-    for rank in states:
-        by_host[hosts.get(rank, "")].append(rank)
-    widest = max(len(ranks) for ranks in by_host.values())
-    if 1 < len(by_host) <= WIDE and "" not in by_host and widest <= WIDE:
-        found = Grid("GPU", "host", widest, [scrub.text(host, 60) for host in sorted(by_host)])
-        for row, host in enumerate(sorted(by_host)):
-            found.cells.extend(
-                Cell(column, row, rank) for column, rank in enumerate(sorted(by_host[host]))
-            )
-        return found
-    columns = min(WIDE, 8 if len(states) <= WIDE else WIDE)
-    first_ranks = range(0, max(states) + 1, columns)
-    return Grid(
-        "rank",
-        "rank",
-        columns,
-        [str(rank) for rank in first_ranks],
-        [Cell(rank % columns, rank // columns, rank) for rank in sorted(states)],
-    )
 
 
 def graph_json(found: Waiting) -> dict[str, Any]:
@@ -127,58 +76,19 @@ def graph_json(found: Waiting) -> dict[str, Any]:
     }
 
 
-def grid_json(found: Grid, states: dict[int, str], hosts: dict[int, str]) -> dict[str, Any]:
-    """What the script draws of the grid."""
-    names = list(STATES)
-    known = sorted({hosts[cell.rank] for cell in found.cells if cell.rank in hosts})
-    number = {host: index for index, host in enumerate(known)}
-    return {
-        "across": found.across,
-        "down": found.down,
-        "columns": found.columns,
-        "rows": found.rows,
-        "hosts": known,
-        "cells": [
-            [
-                cell.column,
-                cell.row,
-                cell.rank,
-                names.index(states.get(cell.rank, "no log")),
-                number.get(hosts.get(cell.rank, ""), -1),
-            ]
-            for cell in found.cells
-        ],
-    }
-
-
-def by_state(states: dict[int, str]) -> list[tuple[str, str, int]]:
-    """State, its ranks in words, and their number, in the order of importance."""
-    ranks: dict[str, list[int]] = defaultdict(list)
-    for rank, state in states.items():
-        ranks[state].append(rank)
-    return [
-        (state, words.ranks_phrase(ranks[state]), len(ranks[state]))
-        for state in STATES
-        if ranks[state]
-    ]
-
-
 def _edges(diagnosis: Diagnosis, scrub: Scrub) -> list[Edge]:
-    graph = getattr(diagnosis, "graph", None)
-    if graph is not None and graph.edges:
-        return [(int(a), int(b), scrub.text(operation, 200)) for a, b, operation in graph.edges]
+    if diagnosis.graph is not None and diagnosis.graph.edges:
+        told = {operation for _, _, operation in diagnosis.graph.edges}
+        shown = {operation: scrub.text(operation, 200) for operation in told}
+        return [(a, b, shown[operation]) for a, b, operation in diagnosis.graph.edges]
     found = diagnosis.collective
     if found is None or not found.missing or not found.joined:
         return []
-    operation = found.op or "a collective"
+    operation = scrub.text(found.op or "a collective")
     if found.seq is not None:
         operation += f", sequence number {found.seq}"
-    # One awaited rank stands for all until they are folded: the product would be large.
-    return [(a, b, operation) for a in found.joined for b in _some(found.missing)]
-
-
-def _some(ranks: list[int], limit: int = 64) -> list[int]:
-    return ranks[:limit]
+    # Ranks that nobody tells apart are folded at once: the product would be large.
+    return [(a, b, operation) for a in found.joined for b in found.missing[:MAX_AWAITED]]
 
 
 def _fold(edges: list[Edge], states: dict[int, str]) -> tuple[list[Node], list[Edge]]:
@@ -205,8 +115,7 @@ def _fold(edges: list[Edge], states: dict[int, str]) -> tuple[list[Node], list[E
         if a in home and b in home and home[a] != home[b]:
             folded[home[a], home[b]].add(operation)
     return nodes, [
-        (a, b, words.names(sorted(operations), 3))
-        for (a, b), operations in sorted(folded.items())
+        (a, b, words.names(sorted(operations), 3)) for (a, b), operations in sorted(folded.items())
     ]
 
 
@@ -234,31 +143,6 @@ def _place(nodes: list[Node], edges: list[Edge]) -> None:
     for members in columns.values():
         for index, number in enumerate(members):
             nodes[number].row = index - (len(members) - 1) / 2
-
-
-def _by_topology(topology: Any, states: dict[int, str], scrub: Scrub) -> Grid:
-    """The innermost axis across, the others down."""
-    names = [axis.name for axis in topology.axes]
-    sizes = {axis.name: axis.size for axis in topology.axes}
-    across = names[-1] if sizes[names[-1]] > 1 else max(names, key=lambda name: sizes[name])
-    down = [name for name in names if name != across]
-    keys = sorted(
-        {tuple(place.get(name, 0) for name in down) for place in topology.coordinates.values()}
-    )
-    row_of = {key: row for row, key in enumerate(keys)}
-    labels = [" ".join(f"{n}{v}" for n, v in zip(down, key, strict=True)) for key in keys]
-    cells = [
-        Cell(place.get(across, 0), row_of[tuple(place.get(name, 0) for name in down)], rank)
-        for rank, place in sorted(topology.coordinates.items())
-        if rank in states
-    ]
-    return Grid(
-        scrub.text(across, 40),
-        scrub.text(" × ".join(down), 80),
-        max((cell.column for cell in cells), default=0) + 1,
-        [scrub.text(label, 60) for label in labels],
-        cells,
-    )
 
 
 def _start(text: str) -> str:

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 KINDS = ("dumps", "json", "active", "bare")  # folders a rank dumps into, one a way of dumping
-LONG = 120.0  # seconds; longer than any job lives
+LONG = 300.0  # seconds; longer than any job lives
 POLL_S = 0.02
 _QUIET_S = 1.0  # a job that does nothing for this long hangs
 _BEGUN = 10  # beats of every rank before the fault
-_LIMIT_S = 60.0
+_LIMIT_S = 120.0
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,7 @@
           itemStyle: { color: line.culprit ? colors.accent : report.color(`phase-${[3, 2, 5, 1, 4, 6, 0][plain.indexOf(line) % 7]}`) },
           endLabel: {
             show: lines.length <= 12 && steps.clientWidth > 600, formatter: line.name.length > 22 ? `${line.name.slice(0, 21)}…` : line.name,
-            color: line.culprit ? colors.accent : colors.soft, fontFamily: colors.sans, fontSize: 11, distance: 6,
+            color: line.culprit ? colors.accent : colors.soft, fontFamily: colors.sans, fontSize: 11, lineHeight: 15, distance: 6,
           },
           labelLayout: { moveOverlap: "shiftY" },
           z: line.culprit ? 4 : 3,

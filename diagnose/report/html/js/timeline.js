@@ -90,8 +90,7 @@
   const label = (row, index) => {
     let element;
     if (row.kind) {
-      const members = row.kind.end - row.kind.begin;
-      element = make("button", members > 1 ? `${row.text} (${members.toLocaleString("en")})` : row.text);
+      element = make("button", row.text);
       element.type = "button";
       element.setAttribute("aria-expanded", String(open.has(row.index)));
       element.addEventListener("click", () => toggle(row.index));
@@ -100,7 +99,7 @@
     }
     if (blamed(row.state)) element.classList.add("blame");
     element.dataset.key = row.key;
-    element.title = element.textContent;
+    element.title = row.kind ? `${element.textContent}, ${row.kind.end - row.kind.begin} in all` : element.textContent;
     element.style.top = `${TOP + (first + index) * height}px`;
     element.style.height = `${height}px`;
     element.style.lineHeight = `${height}px`;

@@ -1,0 +1,185 @@
+"""Secrets and people do not leave the house; what explains a job does."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from diagnose.report.redact import Redactor, mask
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+# "¦" keeps the corpus from having the exact format of real tokens.
+CORPUS = yaml.safe_load(
+    (Path(__file__).parent / "secrets.yaml").read_text(encoding="utf-8").replace("¦", "")
+)
+SECRETS: list[tuple[str, str]] = [(line, redacted) for line, redacted in CORPUS["secrets"]]
+INNOCENT: list[str] = CORPUS["innocent"]
+HF = "hf_" + "AbCdEfGhIjKlMnOpQrStUvWxYz01234567"
+OTHER = "hf_" + "ZyXwVuTsRqPoNmLkJiHgFeDcBa76543210"
+
+
+@pytest.mark.parametrize(("line", "redacted"), SECRETS)
+def test_secrets_are_hidden_and_nothing_else(line: str, redacted: str) -> None:
+    assert Redactor().text(line) == redacted
+
+
+@pytest.mark.parametrize("line", INNOCENT)
+def test_look_alikes_stay(line: str) -> None:
+    assert Redactor().text(line) == line
+    assert mask(line) == line
+
+
+def test_the_corpus_is_large_enough() -> None:
+    assert len(SECRETS) >= 100
+    assert len(INNOCENT) >= 40
+    assert sum(Redactor().text(line) != line for line in CORPUS["doubtful"]) <= 2
+
+
+def test_one_redactor_hides_the_whole_corpus_as_many_do() -> None:
+    """What was seen before changes the numbers of masks, not what is hidden."""
+    redactor = Redactor()
+    for line, alone in SECRETS:
+        redacted = redactor.text(line)
+        assert _unnumbered(redacted) == _unnumbered(alone)
+        assert redactor.text(redacted) == redacted
+    assert [redactor.text(line) for line in INNOCENT] == INNOCENT
+
+
+def test_the_same_secret_has_the_same_mask() -> None:
+    redactor = Redactor()
+    assert redactor.text(f"HF_TOKEN={HF}") == "HF_TOKEN=[hf-token-1]"
+    assert redactor.text(f"other {OTHER}, first {HF}") == "other [hf-token-2], first [hf-token-1]"
+    assert redactor.text(f"password={HF}") == "password=[hf-token-1]"
+    assert redactor.text("to Alice@Example.com") == "to [email-1]"
+    assert redactor.text("to alice@example.com") == "to [email-1]"
+    assert redactor.text("/home/alice/x user=alice") == "/home/[user-1]/x user=[user-1]"
+    assert Redactor().text(OTHER) == "[hf-token-1]"
+
+
+def test_a_name_is_hidden_elsewhere_only_where_names_stand() -> None:
+    line = "/scratch/carol/x carol@node1 user carol, carol-v2.ckpt on carol"
+    redactor = Redactor()
+    assert redactor.text(line) == line
+    redactor.text("LOGNAME=carol")
+    hidden = "/scratch/[user-1]/x [user-1]@node1 user [user-1], carol-v2.ckpt on carol"
+    assert redactor.text(line) == hidden
+
+
+def test_lines_stay_lines() -> None:
+    key = "-----BEGIN " + "PRIVATE KEY-----\nAAAA\nBBBB\n-----END " + "PRIVATE KEY-----"
+    text = f"a\n{key}\n\nb {HF}\n"
+    assert Redactor().text(text).split("\n") == [
+        "a",
+        *["[private-key-1]"] * 4,
+        "",
+        "b [hf-token-1]",
+        "",
+    ]
+
+
+def test_a_key_without_its_end_hides_what_looks_like_it() -> None:
+    key = "-----BEGIN " + "PRIVATE KEY-----\n" + "QUJD" * 16 + "\n" + "REVG" * 16
+    assert Redactor().text(f"{key}\nstep 7 loss 2.5") == (
+        "[private-key-1]\n[private-key-1]\n[private-key-1]\nstep 7 loss 2.5"
+    )
+    two = f"{key}\n" + "-----BEGIN " + "PRIVATE KEY-----\nQUJD\n-----END " + "PRIVATE KEY-----"
+    assert Redactor().text(two).split("\n")[2:] == ["[private-key-1]", *["[private-key-2]"] * 3]
+
+
+def test_mask_hides_secrets_but_not_people() -> None:
+    line = f"/home/alice/x alice@example.com user=alice {HF} https://me:hunter22@host/x"
+    assert mask(line) == (
+        "/home/alice/x alice@example.com user=alice [masked] https://me:[masked]@host/x"
+    )
+
+
+PIECES = st.sampled_from(
+    [HF, "password=", "token:", "'", '"', "\\n", "\n", " ", "@", "://", "/home/", "alice", "x.com"]
+    + [
+        "[user-1]",
+        "[",
+        "]",
+        "user=",
+        "AKIA" + "A" * 16,
+        "-----BEGIN " + "PRIVATE KEY-----",
+        ",",
+        "İ",
+    ]
+    + ["eyJ", ".", "a1b2c3d4e5f6a7b8", "--api-key", "login ", "-p ", ":", "=", "None", "~/", "1"]
+)
+
+
+@given(st.lists(st.one_of(PIECES, st.text(max_size=3)), max_size=14).map("".join))
+@example(f"İ password='{HF}'")
+def test_redacting_twice_changes_nothing(text: str) -> None:
+    redactor = Redactor()
+    once = redactor.text(text)
+    assert redactor.text(once) == once
+    assert once.count("\n") == text.count("\n")
+    assert HF not in once or HF not in Redactor().text(HF)
+    assert mask(mask(text)) == mask(text)
+
+
+def test_logs_of_real_jobs_lose_names_of_users_only() -> None:
+    redactor = Redactor()
+    touched = set()
+    for path in sorted(FIXTURES.rglob("*")):
+        if path.is_file():
+            text = path.read_text(encoding="utf-8", errors="replace")
+            pairs = zip(text.split("\n"), redactor.text(text).split("\n"), strict=True)
+            touched |= {after for before, after in pairs if after != before}
+    assert touched
+    assert all(
+        "/home/[user-" in line and line.count("[user-") == line.count("[u") for line in touched
+    )
+
+
+HOSTILE = {
+    "letters": "a",
+    "blanks": " ",
+    "web tokens without dots": "eyJ",
+    "names without values": "token=",
+    "names in quotes": "password='",
+    "names and code": "api_key=self.",
+    "keys without end": "-----BEGIN " + "RSA PRIVATE KEY-----",
+    "user names": "/home/a",
+    "homes by letter": "/users/a/",
+    "addresses": "a@a.",
+    "connection strings": "://a:b",
+    "commands": "login -",
+    "masks": "[user-1]",
+    "half masks": "[a-a-a-",
+    "known names": "/scratch/b/c ",
+    "backslashes": 'token\\"=\\"',
+    "letters that grow in lower case": "İtoken=",
+}
+
+
+@pytest.mark.parametrize("piece", HOSTILE.values(), ids=HOSTILE)
+def test_a_line_costs_its_length(piece: str) -> None:
+    """Eight times the length takes about eight times as long; by square it would be 64 times."""
+
+    def seconds(size: int) -> float:
+        line = (piece * (size // len(piece) + 1))[:size]
+        return min(_cpu(lambda: Redactor().text(line)) for _ in range(2))
+
+    assert seconds(1 << 18) < 24 * max(seconds(1 << 15), 0.002)
+
+
+def test_a_line_of_a_megabyte_is_redacted_to_its_end() -> None:
+    line = "x" * (1 << 20) + f" password=hunter2 {HF}"
+    assert Redactor().text(line) == "x" * (1 << 20) + " password=[password-1] [hf-token-1]"
+
+
+def _cpu(work: Callable[[], object]) -> float:
+    start = time.process_time()
+    work()
+    return time.process_time() - start
+
+
+def _unnumbered(text: str) -> str:
+    return "".join(c for c in text if not c.isdigit())
