@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -68,12 +68,28 @@ class Job:
             return []
         from diagnose.infer.places import fold, places  # noqa: PLC0415  seldom needed
 
-        return fold(places(self.documents.stacks))
+        ranks = _ranks_of_pids(self.scans)
+        stacks = [
+            replace(stack, rank=ranks.get(stack.pid)) if stack.rank is None else stack
+            for stack in self.documents.stacks
+        ]
+        return fold(places(stacks))
 
     @cached_property
     def ranks(self) -> pd.DataFrame:
         """One row per rank seen; see `diagnose.timeline.rank_table`."""
         return rank_table(self.timeline)
+
+
+def _ranks_of_pids(scans: Sequence[SourceScan]) -> dict[int | None, int]:
+    """Process → rank, where lines of the logs tell both and only one rank has that number."""
+    seen: dict[int, set[int]] = {}
+    for scan in scans:
+        for line in (*scan.lines, *scan.edges):
+            rank = line.prefix.rank if line.prefix.rank is not None else scan.source.rank
+            if line.prefix.pid is not None and rank is not None:
+                seen.setdefault(line.prefix.pid, set()).add(rank)
+    return {pid: min(ranks) for pid, ranks in seen.items() if len(ranks) == 1}
 
 
 def load(paths: str | Path | Iterable[str | Path], *, patterns: Sequence[str | Path] = ()) -> Job:

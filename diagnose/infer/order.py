@@ -85,7 +85,11 @@ class _Ways:
         rank = rows["rank"].to_numpy().astype(np.int64)
         group = rows["group"].cat.codes.to_numpy().astype(np.int64)
         pairs, inverse = np.unique(rank * len(table.groups) + group, return_inverse=True)
-        kind = _kinds(table, pairs)[inverse] << 1 | rows["p2p"].to_numpy()
+        known, keys = kinds(table), [*table.groups]
+        of_pair = [
+            known.get((pair // len(keys), keys[pair % len(keys)]), -1) for pair in pairs.tolist()
+        ]
+        kind = np.array(of_pair, np.int64)[inverse] << 1 | rows["p2p"].to_numpy()
         token = _mixed(kind << 44 | rows["seq"].to_numpy())
         first = np.append(True, (token[1:] != token[:-1]) | (rank[1:] != rank[:-1]))
         self.place = np.flatnonzero(first[: len(token)])
@@ -110,8 +114,8 @@ class _Ways:
         )
 
 
-def _kinds(table: Table, pairs: _Ints) -> _Ints:
-    """A number for the kind of group and the role of the rank in it, of every (rank, group).
+def kinds(table: Table) -> dict[tuple[int, str], int]:
+    """(rank, group) → a number for the kind of group and the role of the rank in it.
 
     Groups of one description are told apart by the order of their names. The role is the place in
     the groups that send and receive: each stage of a pipeline has a program of its own.
@@ -122,19 +126,19 @@ def _kinds(table: Table, pairs: _Ints) -> _Ints:
     for key in sorted(sending - whole) or sorted(sending):
         for place, rank in enumerate(table.groups[key].members):
             places[rank].append((table.groups[key].desc, place))
-    own: dict[int, list[tuple[str, int, str, int]]] = defaultdict(list)
-    for code, group in enumerate(table.groups.values()):
+    own: dict[int, list[tuple[str, int, str, str]]] = defaultdict(list)
+    for key, group in table.groups.items():
         for rank in group.members:
-            own[rank].append((group.desc, len(group.name), group.name, code))
-    kinds: dict[tuple[object, ...], int] = {}
+            own[rank].append((group.desc, len(group.name), group.name, key))
+    numbers: dict[tuple[object, ...], int] = {}
     found = {}
     for rank, groups in own.items():
         seen: dict[str, int] = defaultdict(int)
-        for desc, _, _, code in sorted(groups):
+        for desc, _, _, key in sorted(groups):
             kind = (*places[rank], desc, seen[desc])
-            found[rank * len(table.groups) + code] = kinds.setdefault(kind, len(kinds))
+            found[rank, key] = numbers.setdefault(kind, len(numbers))
             seen[desc] += 1
-    return np.array([found.get(pair, -1) for pair in pairs.tolist()], np.int64)
+    return found
 
 
 def _mixed(values: _Ints) -> _Ints:

@@ -110,18 +110,14 @@ def _candidate(
 
 
 def _mismatch(classes: Sequence[PlaceClass], frame: pd.DataFrame, catalog: Catalog) -> Candidate:
-    """All wait, but not in one place: ranks took different branches."""
+    """All wait, but not in one place. Stacks do not tell the group, so nobody is blamed."""
     waiting = [group for group in classes if group.waits]
     parts = [f"{fold_ranks(list(g.ranks), prefix=True)} in {_where(g)}" for g in waiting[:4]]
-    ranks = sorted(rank for group in waiting if group.differs for rank in group.ranks)
-    few = len(ranks) > 0 and 2 * len(ranks) < sum(len(group.ranks) for group in waiting)
-    return Candidate(
-        "desync.mismatch", 4.25, catalog.classes["desync.mismatch"].title,
-        f"All ranks wait, but in different collectives: {'; '.join(parts)}.",
-        _rows(frame, ranks), ranks=ranks if few else [], kind="mismatched" if few else None,
-        why="its stack stands in another collective than all others'" if few else "",
-        inferred=True,
-    )  # fmt: skip
+    ranks = [rank for group in waiting if group.differs for rank in group.ranks]
+    summary = f"All ranks that are seen wait, but in different collectives: {'; '.join(parts)}."
+    title = catalog.classes["desync.mismatch"].title
+    rows = _rows(frame, ranks)
+    return Candidate("desync.mismatch", 3.25, title, summary, rows, inferred=True)
 
 
 def _where(group: PlaceClass) -> str:

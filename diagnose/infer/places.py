@@ -101,8 +101,8 @@ class Place:
 class PlaceClass:
     """Ranks that stand at one place; fields as in `Place`, of the lowest rank.
 
-    `moving` are those of its ranks that moved between dumps. `differs`: it waits in another
-    collective than the largest class that waits (all such classes, if several are largest).
+    `moving` are those of its ranks that moved between dumps. `differs`: all ranks wait in
+    collectives, and these in another one than most (all of them, on a tie).
     """
 
     ranks: tuple[int, ...]
@@ -336,19 +336,22 @@ def _class(members: list[Place]) -> PlaceClass:
 
 
 def _compare(classes: list[PlaceClass]) -> list[PlaceClass]:
-    """Mark the classes that wait in another collective than most; pairs of sends do not count."""
+    """Mark the classes that wait in another collective than most.
+
+    Only where every rank is in a collective that can be compared: behind a rank that is stuck
+    elsewhere, its neighbours of other groups wait in other collectives and are all victims.
+    """
     votes: Counter[tuple[str | None, str | None]] = Counter()
-    comparable = [group for group in classes if group.op is not None and group.op not in P2P_OPS]
-    for group in comparable:
+    if any(group.op is None or group.op in P2P_OPS for group in classes):
+        return classes
+    for group in classes:
         votes[group.op, group.site] += len(group.ranks)
     most = max(votes.values(), default=0)
     leaders = [collective for collective, count in votes.items() if count == most]
     return [
         replace(
             group,
-            differs=len(votes) > 1
-            and group in comparable
-            and (len(leaders) > 1 or (group.op, group.site) != leaders[0]),
+            differs=len(leaders) > 1 or (group.op, group.site) != leaders[0],
         )
         for group in classes
     ]

@@ -19,7 +19,7 @@ from diagnose.infer import telling, waitgraph
 from diagnose.infer.collective_table import Table
 from diagnose.infer.dump_verdict import DumpVerdict, Kind, Sign, ranges
 from diagnose.infer.misaligned import Streams
-from diagnose.infer.order import strays
+from diagnose.infer.order import kinds, strays
 from diagnose.infer.standing import Standing
 from diagnose.infer.telling import SHOWN, sign
 from diagnose.infer.waitgraph import Graph
@@ -81,13 +81,33 @@ def _blame(standing: Standing, streams: Streams, graph: Graph) -> DumpVerdict:
     if cycles:
         return telling.cycle(standing, graph, min(cycles))
     if lost:
-        quiet = [rank for rank in standing.ranks if standing.idle(rank)]
+        quiet = _behind(standing, [rank for rank in standing.ranks if standing.idle(rank)])
         if quiet and len(quiet) < len(standing.pending):
             # Whoever waits for these left no dump, yet all others wait and they do not.
             notes = [f"{ranges(lost)} left no dump, so that nobody is seen to wait for the culprit"]
             return telling.blamed(standing, graph, "stuck_host", quiet, notes)
         return _unlike(standing, streams, graph) or _missing(standing, graph, lost)
     return telling.network(standing, graph)
+
+
+def _behind(standing: Standing, idle: list[int]) -> list[int]:
+    """Idle ranks that got less far in some kind of group than a rank that waits."""
+    kind = kinds(standing.table) if idle else {}
+    furthest: dict[int, int] = {}
+    for (rank, group, p2p), seq in standing.enqueued.items():
+        if not p2p and rank in standing.pending and (rank, group) in kind:
+            number = kind[rank, group]
+            furthest[number] = max(seq, furthest.get(number, -1))
+    return [
+        rank
+        for rank in idle
+        if any(
+            standing.enqueued.get((rank, group, False), -1) < furthest.get(number, -1)
+            and (rank, group) not in standing.unknown
+            for (member, group), number in kind.items()
+            if member == rank
+        )
+    ]
 
 
 def _missing(standing: Standing, graph: Graph, lost: list[int]) -> DumpVerdict:

@@ -342,6 +342,7 @@ class CollReader:
         life, code = self._lives.get(key), self._current.get(key)
         own = [call for _, call in sorted(calls.get(-1 if code is None else code, []), key=_place)]
         launched: int | None = max((c.seq for c in own if not _P2P.match(c.op)), default=-1)
+        line = own[-1].line if own else life.line if life else 0
         if code is not None and self._p2p_launches[code] and not self._comms[code].whole:
             own, launched = [], None
         source = self._source
@@ -349,7 +350,7 @@ class CollReader:
         if rank is None:
             rank = source.rank if source.rank is not None else source.task
         told = CommRank(
-            source.name, 0, life.name if life else "", life.rank if life else None, None, rank,
+            source.name, line, life.name if life else "", life.rank if life else None, None, rank,
             key[0], key[1], calls=own, launched=launched,
         )  # fmt: skip
         if code is not None:
@@ -358,7 +359,6 @@ class CollReader:
             told.size, told.device, told.bus_id = life.size, life.device, life.bus_id
             if code is None and not life.done:
                 told.calls = [CollCall(-1, INIT, -1, "", life.line)]
-        told.line = own[-1].line if own else life.line if life else 0
         return told
 
 

@@ -31,7 +31,7 @@ def find(text: str) -> Iterator[Span]:
     sure = [*_shaped(text), *_ruled(text, lower)]
     yield from sure
     if any(word in lower for word in _NAMES):
-        starts = {span.start for span in sure}
+        starts = {span.start for span in sure if span.kind != "user"}
         yield from (span for span in _named(text, lower) if span.start not in starts)
 
 
@@ -261,7 +261,7 @@ _BARE = re.compile(
     r"(?:[^\s\"',;)}\]&\\]"
     # these end a value only when something else begins after them
     r"|[,;)}\]&](?![\s\"')}\],;&]|\Z|[\w.%-]{1,64}[\"']?\s?[=:])"
-    r"|\\(?![\"'nrt\\])){1,4096}+"
+    r"|\\(?![\"'nrt\\]))++"
 )
 _MAX_VALUE = 4096
 _JUDGED = 128  # characters of a value that are looked at
@@ -342,8 +342,8 @@ def _named(text: str, lower: str) -> Iterator[Span]:
         how = _How(quoted, bool(head["gap"]), loose, text[head.start() : head.end(1)].isupper())
         name = head.group(1)
         if _secret(name, before, value, how):
-            if not quoted and end - start == _JUDGED and (whole := _BARE.match(text, start)):
-                end = whole.end()
+            if not quoted and (whole := _BARE.match(text, start)):
+                end = start + len(whole.group().rstrip(".:"))
             yield Span(start, end, name if name in ("token", "key", "secret") else "password")
             at = end
 

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from diagnose.infer.collective_table import Table
 from diagnose.infer.waitfor import DumpVerdict, judge
 from tests.infer.dump_jobs import (
     CRASH,
@@ -52,6 +53,10 @@ class World:
     dumps: dict[str, bytes]
     lost: tuple[int, ...]
     look: str  # what the recorder leaves: whole, pending, ring, gloo
+
+    def table(self) -> Table:
+        """The table of its dumps; the job's log tells how many ranks it had."""
+        return tables(self.dumps.items(), len(self.job.ranks))
 
     def __str__(self) -> str:
         lost = f" lost {self.lost}" if self.lost else ""
@@ -185,7 +190,7 @@ def _posted_ahead(program: Program) -> Program:
     for call in program:
         if call.op != "recv":
             changed.append(call)
-        elif changed and changed[-1].op == "send":
+        elif changed and changed[-1].op == "send" and changed[-1].peer != call.peer:
             changed[-1:] = [replace(call, later=True), changed[-1], WAIT]
         else:
             changed += [replace(call, later=True), WAIT]
@@ -333,7 +338,7 @@ def world(seed: int, fault: str | None = None) -> World | None:
         share = 0.5 if drawn < 0.2 else rng.choice((0.05, 0.1, 0.25))
         others = [rank for rank in range(size) if rank != culprit or rng.random() < 0.1]
         lost |= set(rng.sample(others, min(len(others), max(1, int(size * share)))))
-    ring = rng.randint(6, 40) if look == "ring" else None
+    ring = rng.randint(20, 60) if look == "ring" else None
     kept = {
         "frames": rng.random() < 0.7,
         "status": rng.random() < 0.8,
@@ -384,9 +389,9 @@ def _gloo(content: dict[str, Any]) -> dict[str, Any]:
 def marked(world: World, found: DumpVerdict | None) -> str:
     """How good a verdict is.
 
-    `right`; `tie`: the culprit is among the suspects; `open`: no rank is named, where dumps are lost;
-    `likely`: the only rank without a dump is named, which nobody could tell from a crash; `kind`: the right rank, but
-    not the kind; `missed`; `wrong`: another rank is named.
+    `right`; `tie`: the culprit is among the suspects; `open`: no rank is named, where dumps are
+    lost; `likely`: the only rank without a dump is named, which nobody could tell from a crash;
+    `kind`: the right rank, but not the kind; `missed`; `wrong`: another rank is named.
     """
     if found is None:
         return "missed"
@@ -414,7 +419,7 @@ def main(first: int, count: int, show: str = "") -> None:
         drawn = world(seed)
         if drawn is None:
             continue
-        found = judge(tables(drawn.dumps.items()))
+        found = judge(drawn.table())
         mark = marked(drawn, found)
         group = "lost" if drawn.lost and drawn.fault != "crashed" else drawn.look
         marks[drawn.fault, group, mark] += 1

@@ -268,6 +268,10 @@ def test_ranks_in_different_collectives_are_told_and_not_blamed() -> None:
     assert differing(WAIT, WAIT, SYNC) == {"2": False, "0-1": False}
     send = f"send ({C10D}:3)", "step (train.py:9)"
     assert differing(WAIT, WAIT, send) == {"2": False, "0-1": False}
+    # Behind a rank that is stuck elsewhere, other groups wait in other collectives.
+    for stuck in (SYNC, VAGUE, DATA):
+        ranks = enumerate([WAIT, WAIT, BARRIER, stuck])
+        assert not any(group.differs for group in classes(*(text(r, *f) for r, f in ranks)))
 
 
 def test_every_state_has_words() -> None:

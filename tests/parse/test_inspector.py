@@ -6,6 +6,9 @@ from typing import Any
 
 import pytest
 
+from diagnose.infer.collective_table import table
+from diagnose.infer.frontiers import dumps_of
+from diagnose.infer.waitfor import judge
 from diagnose.parse.comm_rank import CommRank
 from diagnose.parse.inspector import (
     MAX_COMMS,
@@ -164,3 +167,14 @@ def test_bounds() -> None:
 )
 def test_is_inspector(head: bytes, known: bool) -> None:
     assert is_inspector(head[:4096]) is known
+
+
+def test_verdict() -> None:
+    ranks: list[CommRank] = []
+    for rank in range(8):
+        lines = [line(sn=sn, rank=rank) for sn in range(1, 99 if rank == 5 else 100)]
+        own = b"".join(lines).replace(b"1639453", str(1000 + rank).encode())
+        ranks += read_inspector([own], f"process_{rank}.log")
+    verdict = judge(table(dumps_of(ranks)))
+    assert verdict is not None
+    assert (verdict.ranks, verdict.seq) == ((5,), 99)

@@ -6,6 +6,9 @@ from typing import Any
 
 import pytest
 
+from diagnose.infer.collective_table import table
+from diagnose.infer.frontiers import dumps_of
+from diagnose.infer.waitfor import judge
 from diagnose.parse import ras_json, ras_text
 from diagnose.parse.comm_rank import CollCall, CommRank
 from diagnose.parse.ras import RasComm, RasError, RasProcess, RasReport, is_ras, read_ras
@@ -560,3 +563,27 @@ def test_odd_values(key: str, value: object) -> None:
     ranks = [rank_json(0, counts(10)), {**rank_json(1, counts(9)), key: value}]
     report = read(job_json(ranks, [{**missing_json(2, True, True), key: value}]))
     assert report.ranks[0].launched == 52
+
+
+# To the verdict --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("said", "blamed"),
+    [
+        (behind(("AllReduce", 98, 100)), ("stuck_host", (3,), "all_reduce", 99)),
+        (
+            behind(("AllReduce", 99, 100), ("AllGather", 51, 50)),
+            ("mismatched", (3,), "all_reduce", 150),
+        ),
+        (text(DEAD, errors="INCOMPLETE,MISMATCH"), ("missing", (21,), "collective", 7)),
+        (job_json(ONE_LATE, []), ("stuck_host", (2,), "all_reduce", 51)),
+        (behind(("AllReduce", 99, 100)) + behind(("AllReduce", 149, 150)), None),
+        (job_json([rank_json(rank, counts(10)) for rank in range(3)], []), None),
+    ],
+    ids=["behind", "crossed", "dead", "json", "moving", "equal"],
+)
+def test_verdict(said: str, blamed: tuple[str, tuple[int, ...], str, int] | None) -> None:
+    verdict = judge(table(dumps_of(read(said).ranks)))
+    told = verdict and (verdict.kind, verdict.ranks, verdict.op, verdict.seq)
+    assert told == blamed

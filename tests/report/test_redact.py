@@ -1,5 +1,6 @@
 """Secrets and people do not leave the house; what explains a job does."""
 
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,7 @@ CORPUS = yaml.safe_load(
 SECRETS: list[tuple[str, str]] = [(line, redacted) for line, redacted in CORPUS["secrets"]]
 INNOCENT: list[str] = CORPUS["innocent"]
 HF = "hf_" + "AbCdEfGhIjKlMnOpQrStUvWxYz01234567"
+MASK = re.compile(r"\[[a-z-]+-\d+\]")
 OTHER = "hf_" + "ZyXwVuTsRqPoNmLkJiHgFeDcBa76543210"
 
 
@@ -44,7 +46,7 @@ def test_one_redactor_hides_the_whole_corpus_as_many_do() -> None:
     redactor = Redactor()
     for line, alone in SECRETS:
         redacted = redactor.text(line)
-        assert _unnumbered(redacted) == _unnumbered(alone)
+        assert MASK.sub("…", redacted) == MASK.sub("…", alone)
         assert redactor.text(redacted) == redacted
     assert [redactor.text(line) for line in INNOCENT] == INNOCENT
 
@@ -90,6 +92,12 @@ def test_a_key_without_its_end_hides_what_looks_like_it() -> None:
     assert Redactor().text(two).split("\n")[2:] == ["[private-key-1]", *["[private-key-2]"] * 3]
 
 
+@pytest.mark.parametrize(("end", "rest"), [("x", ""), (".x", ""), ("", ":."), (".", ":..")])
+def test_a_long_value_is_hidden_to_its_end(end: str, rest: str) -> None:
+    value = "a1:." * 2000 + end
+    assert Redactor().text(f"hf_token={value} b") == f"hf_token=[token-1]{rest} b"
+
+
 def test_mask_hides_secrets_but_not_people() -> None:
     line = f"/home/alice/x alice@example.com user=alice {HF} https://me:hunter22@host/x"
     assert mask(line) == (
@@ -98,18 +106,9 @@ def test_mask_hides_secrets_but_not_people() -> None:
 
 
 PIECES = st.sampled_from(
-    [HF, "password=", "token:", "'", '"', "\\n", "\n", " ", "@", "://", "/home/", "alice", "x.com"]
-    + [
-        "[user-1]",
-        "[",
-        "]",
-        "user=",
-        "AKIA" + "A" * 16,
-        "-----BEGIN " + "PRIVATE KEY-----",
-        ",",
-        "İ",
-    ]
-    + ["eyJ", ".", "a1b2c3d4e5f6a7b8", "--api-key", "login ", "-p ", ":", "=", "None", "~/", "1"]
+    f"{HF}|AKIA{'A' * 16}|-----BEGIN {'PRIVATE'} KEY-----|password=|token:|--api-key|login |-p |İ"
+    "|user=|/home/|alice|@|x.com|://|eyJ|a1b2c3d4e5f6a7b8|None|[user-1]|[|]|'|\"|\\n|\n| |,"
+    "|.|:|=|~/".split("|")
 )
 
 
@@ -120,22 +119,23 @@ def test_redacting_twice_changes_nothing(text: str) -> None:
     once = redactor.text(text)
     assert redactor.text(once) == once
     assert once.count("\n") == text.count("\n")
-    assert HF not in once or HF not in Redactor().text(HF)
     assert mask(mask(text)) == mask(text)
 
 
 def test_logs_of_real_jobs_lose_names_of_users_only() -> None:
     redactor = Redactor()
-    touched = set()
+    touched = 0
     for path in sorted(FIXTURES.rglob("*")):
         if path.is_file():
             text = path.read_text(encoding="utf-8", errors="replace")
             pairs = zip(text.split("\n"), redactor.text(text).split("\n"), strict=True)
-            touched |= {after for before, after in pairs if after != before}
+            for before, after in pairs:
+                if after != before:
+                    touched += 1
+                    parts = re.split(r"\[user-\d+\]", after)
+                    assert all(part.endswith("/home/") for part in parts[:-1])
+                    assert re.fullmatch(r"\w+".join(map(re.escape, parts)), before)
     assert touched
-    assert all(
-        "/home/[user-" in line and line.count("[user-") == line.count("[u") for line in touched
-    )
 
 
 HOSTILE = {
@@ -167,7 +167,7 @@ def test_a_line_costs_its_length(piece: str) -> None:
         line = (piece * (size // len(piece) + 1))[:size]
         return min(_cpu(lambda: Redactor().text(line)) for _ in range(2))
 
-    assert seconds(1 << 18) < 24 * max(seconds(1 << 15), 0.002)
+    assert seconds(1 << 17) < 24 * max(seconds(1 << 14), 0.002)
 
 
 def test_a_line_of_a_megabyte_is_redacted_to_its_end() -> None:
@@ -179,7 +179,3 @@ def _cpu(work: Callable[[], object]) -> float:
     start = time.process_time()
     work()
     return time.process_time() - start
-
-
-def _unnumbered(text: str) -> str:
-    return "".join(c for c in text if not c.isdigit())

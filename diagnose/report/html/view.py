@@ -63,12 +63,17 @@ def quotes(diagnosis: Diagnosis, near: Near, scrub: Scrub) -> list[Quote]:
     return [
         Quote(
             f"evidence-{number}",
-            scrub.text(why),
+            scrub.text(_started(why)),
             scrub.text(words.places(items)),
             _lines(items[0], around.get((items[0].source, items[0].line), []), scrub),
         )
         for number, (why, items) in enumerate(groups, start=1)
     ]
+
+
+def _started(text: str) -> str:
+    """With a capital where it starts with an article; it may also start with a name of code."""
+    return text[:1].upper() + text[1:] if text.startswith(("the ", "a ", "an ", "one ")) else text
 
 
 def _lines(item: Evidence, rows: list[Row], scrub: Scrub) -> list[QuotedLine]:

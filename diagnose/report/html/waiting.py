@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,6 +16,9 @@ from diagnose.report.html.states import STATES
 MAX_NODES = 80
 MAX_AWAITED = 32  # of the ranks that did not join a collective
 MAX_SAID = 60  # sentences about who waits for whom
+
+_DIGITS = re.compile(r"\d+")
+_ROUNDS = 6  # of folding; each one may make more ranks alike
 
 Edge = tuple[int, int, str]
 
@@ -92,28 +96,55 @@ def _edges(diagnosis: Diagnosis, scrub: Scrub) -> list[Edge]:
 
 
 def _fold(edges: list[Edge], states: dict[int, str]) -> tuple[list[Node], list[Edge]]:
-    """Ranks with the same state that wait for the same ranks in the same operations are one."""
+    """Ranks of the same state that wait alike, in alike operations for the same node, are one."""
     waits: dict[int, set[tuple[int, str]]] = defaultdict(set)
     for a, b, operation in edges:
-        waits[a].add((b, operation))
+        waits[a].add((b, _DIGITS.sub("#", operation)))
         waits[b] |= set()
-    groups: dict[Any, list[int]] = defaultdict(list)
-    for rank, targets in waits.items():
-        groups[states.get(rank, "seen"), frozenset(targets)].append(rank)
-    if len(groups) > MAX_NODES:  # what they wait in counts, not for whom
-        groups = defaultdict(list)
-        for rank, targets in waits.items():
-            operations = frozenset(operation for _, operation in targets)
-            groups[states.get(rank, "seen"), operations].append(rank)
+    home = {rank: rank for rank in waits}
+    for _ in range(_ROUNDS):
+        keys = {
+            rank: (
+                states.get(rank, "seen"),
+                frozenset((home[b], operation) for b, operation in targets),
+            )
+            for rank, targets in waits.items()
+        }
+        found = _numbered(keys)
+        if len(set(found.values())) == len(set(home.values())):
+            break
+        home = found
+    if len(set(home.values())) > MAX_NODES:  # what they wait in counts, not for whom
+        home = _numbered(
+            {
+                rank: (states.get(rank, "seen"), frozenset(operation for _, operation in targets))
+                for rank, targets in waits.items()
+            }
+        )
+    return _nodes(edges, states, home)
+
+
+def _numbered(keys: dict[int, Any]) -> dict[int, int]:
+    """Each rank with the lowest rank that has the same key."""
+    first: dict[Any, int] = {}
+    return {rank: first.setdefault(keys[rank], rank) for rank in sorted(keys)}
+
+
+def _nodes(
+    edges: list[Edge], states: dict[int, str], home: dict[int, int]
+) -> tuple[list[Node], list[Edge]]:
+    """The nodes, the most important first, and the edges between them."""
+    members: dict[int, list[int]] = defaultdict(list)
+    for rank, part in sorted(home.items()):
+        members[part].append(rank)
     importance = {state: index for index, state in enumerate(STATES)}
-    parts = sorted(groups.items(), key=lambda part: (importance[part[0][0]], min(part[1])))
-    kept = parts[:MAX_NODES]
-    nodes = [Node(sorted(ranks), key[0]) for key, ranks in kept]
-    home = {rank: index for index, node in enumerate(nodes) for rank in node.ranks}
+    nodes = [Node(ranks, states.get(part, "seen")) for part, ranks in members.items()]
+    nodes = sorted(nodes, key=lambda node: (importance[node.state], node.ranks))[:MAX_NODES]
+    number = {rank: index for index, node in enumerate(nodes) for rank in node.ranks}
     folded: dict[tuple[int, int], set[str]] = defaultdict(set)
     for a, b, operation in edges:
-        if a in home and b in home and home[a] != home[b]:
-            folded[home[a], home[b]].add(operation)
+        if a in number and b in number and number[a] != number[b]:
+            folded[number[a], number[b]].add(operation)
     return nodes, [
         (a, b, words.names(sorted(operations), 3)) for (a, b), operations in sorted(folded.items())
     ]

@@ -74,7 +74,7 @@ IN_TURN = {
 }
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="module")
 def on_request_only(request: pytest.FixtureRequest) -> None:
     """Skip unless the marker was asked for: a plain run of the tests starts no jobs."""
     if "lab" not in request.config.getoption("-m"):

@@ -118,7 +118,7 @@
           { type: "bezierCurve", shape: { x1: begin[0], y1: begin[1], x2: end[0], y2: end[1], cpx1: middle[0], cpy1: middle[1] }, style },
           { type: "polygon", shape: { points: [end, [end[0] - ux * 9 - uy * 4, end[1] - uy * 9 + ux * 4], [end[0] - ux * 9 + uy * 4, end[1] - uy * 9 - ux * 4]] }, style: { fill: colors.soft } },
         ];
-        if (edges.length <= 4 && step > 260) {
+        if (edges.length <= 4 && step > 260 && Math.abs(y1 - y0) < 4) {
           children.push({ type: "text", silent: true, style: { text: operation, x: middle[0], y: middle[1] - 6, align: "center", verticalAlign: "bottom", fill: colors.soft, font: `11px ${colors.sans}`, width: step - 60, overflow: "truncate", backgroundColor: colors.paper } });
         }
         return { type: "group", children };

@@ -1,0 +1,238 @@
+"""Which global rank is behind every rank of every communicator.
+
+The communicator that covers all processes is the world: ranks inside it are the global ones. The
+members of the others follow from their processes. Ranks told by lines or files come first, as
+long as every process has one of its own.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations, pairwise
+
+from diagnose.parse.comm_rank import CommRank
+
+MAX_SIZE = 1 << 20  # ranks of a communicator
+_MAX_ATTEMPTS = 64
+
+
+@dataclass(slots=True)
+class Unit:
+    """One rank: a process, or one GPU of a process with several, and all that is told of it."""
+
+    told: list[CommRank]
+    rank: int | None = None
+    open_end: bool = False  # its last call is in a communicator that cannot be judged
+
+    @property
+    def gone(self) -> bool:
+        """Whether the process is dead or does not answer."""
+        return any(one.gone for one in self.told)
+
+    @property
+    def prefix(self) -> int | None:
+        """The rank that lines or files tell."""
+        return next((one.rank for one in self.told if one.rank is not None), None)
+
+    @property
+    def span(self) -> tuple[str, int, int]:
+        """Source, first and last line."""
+        lines = [n for one in self.told for n in (one.line, *(c.line for c in one.calls))]
+        return self.told[0].source, min(lines), max(lines)
+
+
+@dataclass(slots=True)
+class Members:
+    """A communicator: what is told of its ranks by their number in it, and the global ranks.
+
+    `ranks` has members of which nothing is told as well, where the others show which they are.
+    """
+
+    name: str
+    size: int
+    told: dict[int, CommRank] = field(default_factory=dict)
+    ranks: dict[int, int] = field(default_factory=dict)
+    world: bool = False
+
+
+def members(ranks: Iterable[CommRank], notes: list[str]) -> tuple[list[Unit], list[Members]]:
+    """The ranks of the job and its communicators, in an order that no file order changes."""
+    units = _units(sorted(ranks, key=lambda one: (one.host or "", one.pid or 0, one.source)))
+    comms = _communicators(units, notes)
+    worlds = _worlds(units, comms)
+    _number(units, worlds)
+    units = _newest(units, notes)
+    unknown = sum(unit.rank is None for unit in units)
+    if unknown:
+        notes.append(f"NCCL: {unknown} processes left out: nothing tells their ranks")
+    of = {id(one): unit.rank for unit in units if unit.rank is not None for one in unit.told}
+    found = []
+    world = {id(comm) for comm, _ in worlds}
+    for comm, places in comms:
+        comm.told = {place: one for place, one in places.items() if id(one) in of}
+        comm.ranks = {place: of[id(one)] for place, one in comm.told.items()}
+        comm.world = id(comm) in world
+        _complete(comm)
+        if comm.told:
+            found.append(comm)
+    return [unit for unit in units if unit.rank is not None], found
+
+
+def _units(ranks: Sequence[CommRank]) -> list[Unit]:
+    """One for each process; for each device where a process is several ranks of a communicator."""
+    places: dict[tuple[object, ...], set[int | None]] = defaultdict(set)
+    for one in ranks:
+        if one.comm:
+            places[one.host, one.pid, one.comm].add(one.comm_rank)
+    several = {key[:2] for key, numbers in places.items() if len(numbers) > 1}
+    found: dict[tuple[object, ...], Unit] = {}
+    for one in ranks:
+        key: tuple[object, ...] = (one.host, one.pid)
+        if one.pid is None:
+            key = (one.source, one.comm, one.comm_rank)
+        elif key in several:
+            key = (*key, one.device)
+        found.setdefault(key, Unit([])).told.append(one)
+    return [*found.values()]
+
+
+Placed = tuple[Members, dict[int, CommRank]]
+
+
+def _communicators(units: list[Unit], notes: list[str]) -> list[Placed]:
+    """Communicators with what is told of them, by place: the number in it, else just counted.
+
+    Without a name (before NCCL 2.16, or without init lines) only those that span the job can be
+    matched, by their order in each process.
+    """
+    largest = max((one.size or 0 for unit in units for one in unit.told), default=0)
+    found: dict[tuple[str, bool], Placed] = {}
+    for unit in units:
+        order: Counter[int] = Counter()
+        for one in unit.told:
+            # RAS and Inspector name communicators alike, but count differently.
+            key = (one.comm, one.launched is None and one.completed is not None)
+            size = one.size or 0
+            if not one.comm:
+                if size != largest or not size:
+                    continue
+                order[size] += 1
+                key = (f"#{order[size]}", False)
+            comm, places = found.setdefault(key, (Members(key[0], size), {}))
+            comm.size = max(comm.size, size)
+            place = one.comm_rank
+            if place is None:
+                place = -1 - len(places)
+            places.setdefault(place, one)
+    # More than its size: groups beside each other, and which rank is in which is not told.
+    kept = [found[key] for key in sorted(found) if len(found[key][1]) <= found[key][0].size]
+    matched = {id(one) for _, places in kept for one in places.values()}
+    unmatched = 0
+    for unit in units:
+        last = max(unit.told, key=lambda one: one.line)
+        unmatched += sum(1 for one in unit.told if one.size and id(one) not in matched)
+        known = last.launched is not None or last.completed is not None
+        unit.open_end = last.size is not None and not (known and id(last) in matched)
+    if unmatched:
+        notes.append(
+            f"NCCL: {unmatched} times a rank in a communicator left out: without commId (NCCL 2.16 "
+            "on, NCCL_DEBUG_SUBSYS=INIT,COLL) ranks of one communicator cannot be found"
+        )
+    return kept
+
+
+def _worlds(units: list[Unit], comms: list[Placed]) -> list[Placed]:
+    """The largest communicators, if they have room for all: one, or one an attempt."""
+    largest = max((comm.size for comm, _ in comms), default=0)
+    worlds = [placed for placed in comms if placed[0].size == largest]
+    inside = {id(one) for _, places in worlds for one in places.values()}
+    for unit in units:
+        if unit.told[0].size and not any(id(one) in inside for one in unit.told):
+            return []
+    return worlds
+
+
+def _number(units: list[Unit], worlds: list[Placed]) -> None:
+    """Set the global ranks."""
+    prefixes = [unit.prefix for unit in units]
+    if None not in prefixes and len(set(prefixes)) == len(prefixes):
+        for unit in units:
+            unit.rank = unit.prefix
+        return
+    number = {id(one): place for _, places in worlds for place, one in places.items() if place >= 0}
+    for unit in units:
+        unit.rank = next((number[id(one)] for one in unit.told if id(one) in number), None)
+    if any(unit.rank is not None for unit in units):
+        return
+    # Without init lines: on a single host, torch's ranks are usually its devices.
+    size = max((comm.size for comm, _ in worlds), default=0)
+    devices = [unit.told[0].device for unit in units]
+    hosts = {unit.told[0].host for unit in units}
+    if len(hosts) == 1 and len(set(devices)) == len(devices) and None not in devices:
+        for unit, device in zip(units, devices, strict=True):
+            unit.rank = device if device is not None and 0 <= device < size else None
+        return
+    counts = Counter(prefixes)
+    for unit in units:
+        unit.rank = unit.prefix if counts[unit.prefix] == 1 else None
+
+
+def _newest(units: list[Unit], notes: list[str]) -> list[Unit]:
+    """Without processes of earlier attempts, whose ranks later ones have."""
+    by_rank: dict[int, list[Unit]] = defaultdict(list)
+    for unit in units:
+        if unit.rank is not None:
+            by_rank[unit.rank].append(unit)
+    old: set[int] = set()
+    for rank, same in sorted(by_rank.items()):
+        for one, other in combinations(same[:_MAX_ATTEMPTS], 2):
+            first = _first(one, other)
+            if first is None or len(same) > _MAX_ATTEMPTS:
+                # Not attempts: what seemed the world are groups of one size beside each other.
+                notes.append(f"NCCL: several processes are rank {rank} of their communicators")
+                for unit in units:
+                    unit.rank = None
+                return units
+            old.add(id(first))
+    if old:
+        notes.append(f"NCCL: {len(old)} processes of an earlier attempt left out")
+    return [unit for unit in units if id(unit) not in old]
+
+
+def _first(one: Unit, other: Unit) -> Unit | None:
+    """Which of two processes with one rank was before the other; None if that cannot be told."""
+    (source, begin, end), (other_source, other_begin, other_end) = one.span, other.span
+    if source == other_source:
+        if end < other_begin or other_end < begin:
+            return one if end < other_begin else other
+        return None
+    a, b = one.told[0], other.told[0]
+    same = a.host is not None and a.host == b.host
+    if same and a.device == b.device and a.bus_id == b.bus_id and a.pid and b.pid:
+        return one if a.pid < b.pid else other
+    return None
+
+
+def _complete(comm: Members) -> None:
+    """Add the members of which nothing is told: groups take ranks at equal distances."""
+    known = sorted((place, rank) for place, rank in comm.ranks.items() if place >= 0)
+    absent = [place for place in range(min(comm.size, MAX_SIZE)) if place not in comm.ranks]
+    if comm.world:
+        comm.ranks |= {place: place for place in absent if place not in comm.ranks.values()}
+        return
+    steps = {
+        divmod(rank - before, place - other) for (other, before), (place, rank) in pairwise(known)
+    }
+    if len(steps) != 1:
+        return
+    ((step, rest),) = steps
+    if rest or step < 1:
+        return
+    place, rank = known[0]
+    comm.ranks |= {
+        other: rank + step * (other - place)
+        for other in absent
+        if rank + step * (other - place) >= 0
+    }

@@ -1,0 +1,103 @@
+import gzip
+
+import pytest
+
+import diagnose
+from diagnose.diagnosis import Evidence
+from diagnose.report.html import context
+from diagnose.report.html.context import Row, around
+
+from .jobs import watchdog
+
+
+def evidence(line: int, source: str = "job.log") -> Evidence:
+    return Evidence(source, line, "", "")
+
+
+def log(lines: int, at: int) -> str:
+    return "".join(
+        (watchdog(3) if number == at else f"line {number}") + "\n" for number in range(1, lines + 1)
+    )
+
+
+@pytest.mark.parametrize("small", [context.SMALL, 0], ids=["whole", "window"])
+def test_five_lines_to_each_side(tmp_path, monkeypatch, small) -> None:
+    monkeypatch.setattr(context, "SMALL", small)
+    (tmp_path / "job.log").write_text(log(5000, 3000))
+    job = diagnose.load(tmp_path)
+    rows = around(job, [evidence(3000)])["job.log", 3000]
+    assert [row.number for row in rows] == list(range(2995, 3006))
+    assert rows[0] == Row(2995, "line 2995")
+    assert rows[5].text == watchdog(3)
+    assert rows[10] == Row(3005, "line 3005")
+
+
+@pytest.mark.parametrize("small", [context.SMALL, 0], ids=["whole", "window"])
+def test_the_first_and_the_last_line(tmp_path, monkeypatch, small) -> None:
+    monkeypatch.setattr(context, "SMALL", small)
+    (tmp_path / "job.log").write_text(log(3, 1) + "\n\n" + watchdog(4))
+    job = diagnose.load(tmp_path)
+    found = around(job, [evidence(1), evidence(6)])
+    assert [row.number for row in found["job.log", 1]] == [1, 2, 3, 4, 5, 6]
+    assert [row.number for row in found["job.log", 6]] == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_large_source_is_read_at_the_offset_only(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(context, "SMALL", 0)
+    (tmp_path / "job.log").write_text("x" * 200 + "\n" + log(50_000, 40_000))
+    job = diagnose.load(tmp_path)
+    [source] = job.sources
+    read: list[int] = []
+    real = type(source.chunks.store).open  # type: ignore[attr-defined]
+
+    def counted(store):
+        manager = real(store)
+
+        class Counting:
+            def __enter__(self):
+                self.reader = manager.__enter__()
+                return self
+
+            def __exit__(self, *problem):
+                return manager.__exit__(*problem)
+
+            def read_at(self, offset, length):
+                data = self.reader.read_at(offset, length)
+                read.append(len(data))
+                return data
+
+        return Counting()
+
+    monkeypatch.setattr(type(source.chunks.store), "open", counted)
+    assert around(job, [evidence(40_001)])["job.log", 40_001][5].text == watchdog(3)
+    assert sum(read) <= 2 * context.WINDOW
+
+
+def test_a_large_compressed_source_has_no_context(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(context, "SMALL", 0)
+    (tmp_path / "job.log.gz").write_bytes(gzip.compress(log(100, 50).encode()))
+    job = diagnose.load(tmp_path)
+    assert around(job, [evidence(50, "job.log.gz")]) == {}
+
+
+def test_a_small_compressed_source_has(tmp_path) -> None:
+    (tmp_path / "job.log.gz").write_bytes(gzip.compress(log(100, 50).encode()))
+    job = diagnose.load(tmp_path)
+    assert around(job, [evidence(50, "job.log.gz")])["job.log.gz", 50][5].text == watchdog(3)
+
+
+def test_of_a_bar_the_last_picture_and_of_a_huge_line_its_start(tmp_path) -> None:
+    text = "a" * 3_000_00 + "\n" + watchdog(1) + "\n10%|#\r50%|##\r100%|###\r\nend\n"
+    (tmp_path / "job.log").write_bytes(text.encode())
+    rows = around(diagnose.load(tmp_path), [evidence(2)])["job.log", 2]
+    assert [row.text[:8] for row in rows if row.number != 2] == ["aaaaaaaa", "100%|###", "end"]
+    assert len(rows[0].text) == context.LINE_LIMIT
+
+
+def test_a_source_that_is_gone_or_unknown_gives_nothing(tmp_path) -> None:
+    path = tmp_path / "job.log"
+    path.write_text(log(20, 5))
+    job = diagnose.load(tmp_path)
+    job.timeline  # noqa: B018  built before the file goes
+    path.unlink()
+    assert around(job, [evidence(5), evidence(1, "other")]) == {}

@@ -1,0 +1,50 @@
+import diagnose
+from diagnose.diagnosis import Diagnosis
+from diagnose.report.html.events import prepare
+from diagnose.report.html.findings import Findings, findings
+from diagnose.report.html.scrub import scrubber
+
+from .jobs import fixture, watchdog
+
+
+def fold(job: diagnose.Job, diagnosis: Diagnosis | None = None) -> Findings:
+    onset = diagnosis.onset.time if diagnosis else None
+    return findings(prepare(job, onset), job.catalog, scrubber(redact=True))
+
+
+def test_the_same_message_of_many_ranks_is_one_variant() -> None:
+    log = "\n".join([watchdog(rank) for rank in range(1, 128)] + [watchdog(0, seq=6, op="BROADCAST")])
+    found = fold(diagnose.load_text(log))
+    [timeout] = [item for item in found.items if item.signature == "c10d.watchdog.timeout"]
+    assert timeout.who == "ranks 0-127"
+    assert timeout.count == 128
+    assert [(v.who, v.count, v.place) for v in timeout.variants] == [
+        ("ranks 1-127", 127, "<paste>:1"),
+        ("rank 0", 1, "<paste>:128"),
+    ]
+    assert "OpType=BROADCAST" in timeout.variants[1].text
+
+
+def test_only_digits_that_tell_something_keep_lines_apart() -> None:
+    log = "\n".join([watchdog(0, "08:25:12"), watchdog(1, "08:25:13"), watchdog(2, seq=8)])
+    [timeout] = [i for i in fold(diagnose.load_text(log)).items if "timeout" in i.signature]
+    assert [variant.who for variant in timeout.variants] == ["ranks 0,1", "rank 2"]
+
+
+def test_many_wordings_are_counted_but_not_all_kept() -> None:
+    words = "alpha beta gamma delta epsilon zeta eta theta iota kappa".split()
+    log = "\n".join(f"[rank0]: ValueError: {word} is wrong" for word in words)
+    found = fold(diagnose.load_text(log))
+    [error] = [item for item in found.items if item.signature == "python.exception"]
+    assert (len(error.variants), error.more, error.count) == (8, 2, 10)
+    places = found.of_row[found.of_row["finding"] == int(error.anchor.split("-")[1]) - 1]
+    assert sorted(places["variant"]) == [-1, -1, 0, 1, 2, 3, 4, 5, 6, 7]
+
+
+def test_findings_come_in_order_of_time_and_say_when() -> None:
+    job, diagnosis = fixture("torchrun-missing-rank")
+    items = fold(job, diagnosis).items
+    places = [item.at for item in items if item.at is not None and item.role != "progress"]
+    assert places == sorted(places)
+    timeout = next(item for item in items if item.signature == "c10d.watchdog.timeout")
+    assert (timeout.role, timeout.time, timeout.who) == ("effect", "08:25:12", "ranks 0-4,6,7")

@@ -1,0 +1,131 @@
+import base64
+import hashlib
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+import diagnose
+from diagnose.report.html import render
+from diagnose.report.html.page import embedded
+
+from .jobs import ROOT, fixture, pasted, watchdog
+
+FIXTURES = sorted(path.name for path in (ROOT / "fixtures").iterdir())
+VENDOR = ROOT / "diagnose/report/html/vendor/echarts"
+ALLOWED_URL = re.compile(r"https?://|//[a-z]+\.")
+
+
+class Reader(HTMLParser):
+    """Collects elements with their attributes, scripts, and visible text."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.blocks: dict[str, list[str]] = {"script": [], "style": []}
+        self.text: list[str] = []
+        self.inside = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        self.inside = tag
+
+    def handle_endtag(self, tag: str) -> None:
+        self.inside = ""
+
+    def handle_data(self, data: str) -> None:
+        (self.blocks.get(self.inside, self.text)).append(data)
+
+
+def page(name: str) -> str:
+    return render(*fixture(name))
+
+
+@pytest.mark.parametrize("name", FIXTURES)
+def test_every_fixture_renders_with_its_verdict_and_evidence(name: str) -> None:
+    _, diagnosis = fixture(name)
+    text = " ".join(" ".join(Reader(page(name)).text).split())
+    assert " ".join(diagnosis.root_cause.title.split()) in text
+    for step in diagnosis.remedies:
+        assert " ".join(step.do.split())[:60] in text
+    for item in diagnosis.evidence[:1]:
+        assert item.source in text
+
+
+def test_the_page_is_the_same_every_time() -> None:
+    assert page("torchrun-missing-rank") == page("torchrun-missing-rank")
+
+
+def test_nothing_is_requested_and_the_policy_names_what_is_inside() -> None:
+    reader = Reader(page("torchrun-missing-rank"))
+    for tag, attributes in reader.elements:
+        assert tag not in ("link", "img", "iframe", "object", "embed", "base", "form", "svg")
+        assert "src" not in attributes
+        assert not any(name.startswith("on") for name in attributes)
+        assert "style" not in attributes
+        assert (attributes.get("href") or "#").startswith("#")
+    policy = next(
+        attributes["content"]
+        for tag, attributes in reader.elements
+        if attributes.get("http-equiv") == "Content-Security-Policy"
+    )
+    assert policy is not None
+    assert policy.startswith("default-src 'none'; script-src 'sha256-")
+    assert "unsafe" not in policy
+    data, *scripts = reader.blocks["script"]
+    assert json.loads(data)["lanes"]
+    for block in [*scripts, *reader.blocks["style"]]:
+        digest = base64.b64encode(hashlib.sha256(block.encode()).digest()).decode()
+        assert f"'sha256-{digest}'" in policy
+
+
+def test_a_job_without_anything_to_draw_carries_no_library() -> None:
+    text = render(*pasted(""" hello
+"""))
+    assert len(text) > 1000
+
+
+def test_data_cannot_end_its_script() -> None:
+    hostile = "</script><!--<script>&\u2028\u2029'\""
+    text = embedded({"text": hostile})
+    assert not re.search("[<>&\u2028\u2029]", text)
+    assert json.loads(text) == {"text": hostile}
+
+
+def test_title_and_redaction() -> None:
+    token = "hf_" + "a1B2" * 8
+    job, diagnosis = pasted(f"{watchdog(1)}\n[rank0]: ValueError: bad token {token} for run 7\n")
+    masked = render(job, diagnosis, title=f"run <7> {token}")
+    assert token not in masked
+    assert "run &lt;7&gt; [" in masked
+    assert "Secrets of known shapes are masked" in masked
+    plain = render(job, diagnosis, redact=False)
+    assert token in plain
+    assert "Nothing was masked" in plain
+
+
+def test_context_lines_stand_around_the_evidence() -> None:
+    text = page("torchrun-missing-rank")
+    assert "14/1218 [02:48&lt;4:00:48, 12.00s/it]" in text
+    assert '<div class="row marked"><span class="at">48</span>' in text
+
+
+def test_eight_ranks_are_small(tmp_path: Path) -> None:
+    for rank in range(8):
+        (tmp_path / f"rank_{rank}.log").write_text(watchdog(rank) + "\n")
+    job = diagnose.load(tmp_path)
+    assert len(render(job, diagnose.diagnose(job)).encode()) < 1_500_000
+
+
+def test_the_library_comes_with_its_licence_and_recipe() -> None:
+    assert "Apache License" in (VENDOR / "LICENSE").read_text()
+    assert "Apache ECharts" in (VENDOR / "NOTICE").read_text()
+    recipe = json.loads((VENDOR / "package.json").read_text())
+    assert recipe["dependencies"] == {"echarts": "6.1.0"}
+    built = (VENDOR / "echarts.slim.js").read_text()
+    assert built.startswith("/*! Part of Apache ECharts 6.1.0")
+    assert "</script" not in built
+    assert "sourceMappingURL" not in built
