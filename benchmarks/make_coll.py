@@ -37,6 +37,7 @@ class Writer:
     counts: dict[str, int] = field(default_factory=dict)
 
     def lines(self, kind: str, calls: list[tuple[str, int]]) -> Iterator[str]:
+        """Calls of one communicator."""
         pointer, size, _ = self.comms[kind]
         count = self.counts.get(kind, 0)
         for op, elements in calls:
@@ -49,6 +50,7 @@ class Writer:
         self.counts[kind] = count
 
     def init(self) -> Iterator[str]:
+        """How all communicators come to be."""
         for kind, (pointer, size, identity) in self.comms.items():
             place = self._place(kind, size)
             dev = self.rank % PER_HOST
@@ -65,6 +67,7 @@ class Writer:
         return self.rank % PER_HOST if kind == "tensor" else self.rank // PER_HOST % size
 
     def step(self) -> Iterator[str]:
+        """The calls of one step of training."""
         yield from self.lines("tensor", TENSOR)
         yield from self.lines("data", DATA)
         yield from self.lines("world", WORLD)

@@ -23,12 +23,14 @@ class Documents:
     """What the documents of a job hold.
 
     `dumps` are Flight Recorder dumps, `comm_ranks` what NCCL's own reports tell of single ranks,
-    `stacks` where threads stood; `notes` say what went wrong.
+    `stacks` where threads stood. `passing`: a difference between ranks may have been in passing,
+    seen in one look at counters of a job that may have moved. `notes` say what went wrong.
     """
 
     dumps: list[Dump] = field(default_factory=list)
     comm_ranks: list[CommRank] = field(default_factory=list)
     stacks: list[Stack] = field(default_factory=list)
+    passing: bool = False
     notes: list[str] = field(default_factory=list)
 
 
@@ -55,10 +57,12 @@ def _read(source: Source, found: Documents) -> None:
 
         report = read_ras(source.content(), source.name)
         found.comm_ranks += report.ranks
+        found.passing |= report.moving is None
         found.notes += [f"{source.name}: {note}" for note in report.notes]
     elif source.kind == "inspector":
         from diagnose.parse.inspector import read_inspector  # noqa: PLC0415
 
+        found.passing = True
         pieces = (chunk.data for chunk in source.chunks())
         found.comm_ranks += read_inspector(pieces, source.name)
     elif source.kind == "stacks":

@@ -22,6 +22,7 @@ from diagnose.timeline import build, rank_table
 from diagnose.timeline_table import table_rows
 
 if TYPE_CHECKING:
+    from diagnose.infer.clocks import ClockFit
     from diagnose.infer.collective_table import Table
     from diagnose.infer.places import PlaceClass
 
@@ -50,7 +51,8 @@ class Job:
             from diagnose.infer.placed import place_rows  # noqa: PLC0415  seldom needed
 
             rows += place_rows(self.places)
-        return build(self.scans, self.catalog.signatures, rows)
+        shifts = self.clocks.certain() if self.clocks else {}
+        return build(self.scans, self.catalog.signatures, rows, shifts)
 
     @cached_property
     def collectives(self) -> Table | None:
@@ -60,6 +62,18 @@ class Job:
         from diagnose.infer.collective_table import table  # noqa: PLC0415  seldom needed
 
         return table(self.documents.dumps)
+
+    @cached_property
+    def clocks(self) -> ClockFit | None:
+        """How the hosts' clocks differ, by the collectives they share; None where nothing tells."""
+        if self.collectives is None:
+            return None
+        host_of = _hosts_of_ranks(self.sources, self.scans)
+        if len(set(host_of.values())) < 2:
+            return None
+        from diagnose.infer.clocks import align  # noqa: PLC0415  seldom needed
+
+        return align(self.collectives, host_of)
 
     @cached_property
     def places(self) -> list[PlaceClass]:
@@ -90,6 +104,18 @@ def _ranks_of_pids(scans: Sequence[SourceScan]) -> dict[int | None, int]:
             if line.prefix.pid is not None and rank is not None:
                 seen.setdefault(line.prefix.pid, set()).add(rank)
     return {pid: min(ranks) for pid, ranks in seen.items() if len(ranks) == 1}
+
+
+def _hosts_of_ranks(sources: Sequence[Source], scans: Sequence[SourceScan]) -> dict[int, str]:
+    """Rank → host, by the names of files and by lines that tell both."""
+    found = {s.rank: s.host for s in sources if s.rank is not None and s.host}
+    for scan in scans:
+        for line in (*scan.lines, *scan.edges):
+            rank = line.prefix.rank if line.prefix.rank is not None else scan.source.rank
+            host = line.prefix.host or scan.source.host
+            if rank is not None and host:
+                found.setdefault(rank, host)
+    return found
 
 
 def load(paths: str | Path | Iterable[str | Path], *, patterns: Sequence[str | Path] = ()) -> Job:

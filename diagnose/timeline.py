@@ -20,7 +20,7 @@ Columns (missing is NA), sorted by (time, source, line) where `time` runs forwar
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -81,8 +81,12 @@ def build(
     scans: Sequence[SourceScan],
     signatures: Sequence[Signature],
     more: Sequence[dict[str, Any]] = (),
+    clocks: Mapping[str, int] | None = None,
 ) -> pd.DataFrame:
-    """The timeline of a job from what its sources gave; `more` are rows of `timeline_table`."""
+    """The timeline of a job from what its sources gave.
+
+    `more` are rows of `timeline_table`; `clocks` says by how many ns the clock of a host is ahead.
+    """
     rows: list[dict[str, Any]] = [*more]
     for scan in scans:
         for line in scan.lines:
@@ -97,9 +101,19 @@ def build(
     frame["time"] = resolve(frame[["source", "line", *_STAMP_COLUMNS]])
     if more:
         frame["time"] = shift_to_log(frame)
+    if clocks:
+        frame["time"] = _on_one_clock(frame, clocks)
     frame = _ordered(frame)
     frame["attempt"] = _attempts(frame)
     return _typed(_named(frame))
+
+
+def _on_one_clock(frame: pd.DataFrame, clocks: Mapping[str, int]) -> pd.Series:
+    """Times without the error of the hosts' clocks, for sources that are of one host."""
+    hosts = frame.groupby("source")["host"].agg(["nunique", "first"])
+    ahead = hosts.loc[hosts["nunique"] == 1, "first"].map(clocks)
+    shift = pd.to_timedelta(frame["source"].map(ahead).fillna(0), unit="ns")
+    return frame["time"] - shift
 
 
 def _named(frame: pd.DataFrame) -> pd.DataFrame:

@@ -7,7 +7,6 @@ where, rank them, and tell the winner with its evidence and advice.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -17,37 +16,28 @@ from diagnose.diagnosis import (
     Collective,
     Culprits,
     Diagnosis,
-    Evidence,
     JobFacts,
     Onset,
     RestartAdvice,
     RootCause,
     Verdict,
 )
-from diagnose.infer import advice, story
-from diagnose.infer import held_up as told
+from diagnose.infer import advice, documents, held_up, story
 from diagnose.infer.candidates import Candidate
 from diagnose.infer.collectives import Stall, Wait, fold_ranks, stalls
 from diagnose.infer.facts import Facts, gather
-from diagnose.infer.held_up import blamed, conflict, stall_of
 from diagnose.infer.issues import Situation, known
 from diagnose.infer.onset import Activity, Start, find_activity, find_onset, finished_bars
 from diagnose.infer.ranking import THRESHOLD, borrow_culprits, confidence, merge, rank
-from diagnose.infer.said import after_line, exits, recovered, stated
-from diagnose.infer.stalled import inferred, unfinished_gathering
+from diagnose.infer.said import exits, stated
+from diagnose.infer.stalled import inferred
 from diagnose.infer.stances import dumped, stances
-from diagnose.timeline_table import DOCUMENT_TELLS
+from diagnose.infer.trouble import WAITED, failures, went_on
 
 if TYPE_CHECKING:
-    from diagnose.infer.dump_verdict import DumpVerdict
-    from diagnose.infer.places import PlaceClass
-    from diagnose.infer.topology import Topology
     from diagnose.job import Job
 
-_EFFECTS = ("timeout", "notified", "missing", "mismatch", "store_wait", "teardown", "joined")
 _HUNG = ("desync.", "slow.", "stall.", "data.preparation", "hw.gpu", "net.", "unknown")
-_TOLD_BY_DUMPS = ("desync.missing_rank", "desync.mismatch", "unknown")
-_WAITED = ("timeout", "store_wait", "missing", "host_blocked")
 # Where a job usually is when this kind of cause strikes, if the log does not show it.
 _USUAL_PHASE = {
     "net": "init", "env": "init", "rendezvous": "init", "crash": "training", "hw": "training",
@@ -69,138 +59,69 @@ def diagnose(job: Job) -> Diagnosis:
         world_size=facts.world_size, hosts=facts.hosts, attempts=attempts,
         frameworks=facts.get("framework"), versions=facts.versions, ranks_seen=facts.ranks_seen,
     )  # fmt: skip
-    failures = _failures(frame)
-    held = _held_up(job, frame)
-    if failures.empty and held is None and not _silent_hang(frame, facts, catalog):
+    failing = failures(frame)
+    held = documents.held_up(job, frame)
+    if failing.empty and held is None and not _silent_hang(frame, facts, catalog):
         return _quiet(frame, catalog, about, job)
 
     found = _stalls(frame, facts)
     notes = list(job.notes)
+    same: list[Stall] = []
     if held is not None:
-        notes += [*held.notes, *filter(None, [conflict(held, found)])]
-        found = [stall_of(held, frame)]
+        notes += [*held.notes, *filter(None, [held_up.conflict(held, found)])]
+        same = [stall for stall in found if held_up.agrees(held, stall)]
+        found = [held_up.stall_of(held, frame)]
     candidates = [*stated(frame, catalog, facts.world_size), *exits(frame, catalog)]
-    first = _first_failure(frame, failures, candidates)
+    first = _first_failure(frame, failing, candidates)
     start = find_onset(frame, first)
     if held is not None and start.time is None:
-        start = told.onset(held, frame)
+        start = held_up.onset(held, frame)
     waiting = {rank for stall in found for rank in stall.joined if rank >= 0}
     activity = find_activity(frame, start, first, waiting)
     follows = inferred(found, activity, frame, catalog)
-    if held is not None:
-        # Who was waited for, the dumps say better; what that rank was busy with, the logs do.
-        follows = [c for c in follows if c.cause not in _TOLD_BY_DUMPS]
-        follows.append(blamed(held, found[0], catalog, _hosts(frame)))
-    if job.places:
-        from diagnose.infer.placed import placed  # noqa: PLC0415  seldom needed
-
-        blamed_too = placed(job.places, frame, catalog, held.ranks if held else ())
-        follows = [c for c in follows if not _outdone(c, blamed_too)] + blamed_too
-    candidates += follows
+    agreed = inferred(same, activity, frame, catalog) if same else []
+    candidates += [*documents.joined(follows, job, held, found, frame), *agreed]
     situation = _situation(frame, facts, activity, found, candidates)
     candidates += known(catalog, situation)
     ranked = rank(merge([c for c in candidates if c.score >= THRESHOLD]))
     if not ranked:
-        ranked = [_unknown(failures, catalog)]
+        ranked = [_unknown(failing, catalog)]
     winner = ranked[0]
     borrow_culprits(ranked, frame)
-    grid = _topology(job, facts)
-    unit = _unit(winner, grid, frame)
+    grid = documents.grid_of(job, facts)
+    unit = documents.unit_of(winner, grid, frame)
     level = confidence(ranked)
     waits = bool(found)
     return Diagnosis(
-        verdict=_verdict(winner, frame, silent=failures.empty),
+        verdict=_verdict(winner, frame, silent=failing.empty),
         root_cause=RootCause(winner.cause, winner.title, winner.summary, level, winner.signature),
         culprits=Culprits(winner.ranks, winner.hosts, winner.kind, _join(winner.why, unit)),
         phase=_phase(frame, winner, activity, start),
         onset=Onset(story.iso(start.time), start.why),
-        collective=told.collective(held) if held is not None else _collective(found),
+        collective=held_up.collective(held) if held is not None else _collective(found),
         longer_timeout_helps=advice.longer_timeout(winner, catalog, activity),
-        causal_chain=story.chain(winner, frame, catalog, activity),
-        evidence=_evidence(winner, frame, catalog, found, held, job.places),
+        causal_chain=story.chain(winner, frame, catalog, activity, job.clocks),
+        evidence=documents.evidence(winner, frame, catalog, found, held, job.places),
         alternatives=story.alternatives(ranked),
         remedies=advice.remedies(winner, catalog, facts),
         restart=advice.restart(winner, catalog),
         missing_evidence=advice.capture_next(
-            winner, level, catalog, facts, waits, told.undumped(held) if held else None
+            winner, level, catalog, facts, waits, held_up.undumped(held) if held else None
         ),
         job=about,
-        graph=told.graph(held) if held is not None else None,
+        graph=held_up.graph(held) if held is not None else None,
         topology=grid,
         places=job.places,
-        notes=[*notes, *_earlier_attempts(job.timeline, catalog, attempts)],
+        notes=[
+            *notes,
+            *documents.clock_notes(job),
+            *_earlier_attempts(job.timeline, catalog, attempts),
+        ],
     )
-
-
-def _evidence(
-    winner: Candidate,
-    frame: pd.DataFrame,
-    catalog: Catalog,
-    found: list[Stall],
-    held: DumpVerdict | None,
-    places: list[PlaceClass],
-) -> list[Evidence]:
-    """Log lines of the verdict first, then where single ranks stand by dumps and stacks."""
-    tells = frame.loc[winner.rows, "tells"]
-    rows = [row for row in winner.rows if tells.loc[row] not in DOCUMENT_TELLS]
-    lines = story.evidence(replace(winner, rows=rows), frame, catalog, found)
-    if places:
-        from diagnose.infer import placed  # noqa: PLC0415  seldom needed
-
-        lines += placed.evidence(places, winner.ranks)
-    if held is not None:
-        lines += told.evidence(held)
-    return lines
-
-
-def _outdone(candidate: Candidate, by_stacks: list[Candidate]) -> bool:
-    """Whether stacks of the same ranks say better what a candidate only knows to be stuck."""
-    vague = candidate.cause in ("stall.host", "desync.missing_rank")
-    return vague and any(
-        set(candidate.ranks) & set(other.ranks) and other.cause != candidate.cause
-        for other in by_stacks
-    )
-
-
-def _topology(job: Job, facts: Facts) -> Topology | None:
-    if job.collectives is None:
-        return None
-    from diagnose.infer.topology import topology  # noqa: PLC0415  seldom needed
-
-    grid = topology(job.collectives.groups.values(), facts.world_size or job.collectives.world)
-    return grid if grid.axes else None
-
-
-def _unit(winner: Candidate, grid: Topology | None, frame: pd.DataFrame) -> str:
-    """The part of the job that all culprits are in: `all suspects are on host node7`."""
-    if len(winner.ranks) < 2:
-        return ""
-    from diagnose.infer.topology import Topology, smallest_unit  # noqa: PLC0415
-
-    unit = smallest_unit(winner.ranks, grid or Topology(), _hosts(frame))
-    return unit.text if unit else ""
 
 
 def _join(*parts: str) -> str:
     return "; ".join(part for part in parts if part)
-
-
-def _hosts(frame: pd.DataFrame) -> dict[int, str]:
-    """Rank → host, as far as the lines tell."""
-    known = frame[frame["rank"].notna() & frame["host"].notna()].drop_duplicates("rank")
-    return {int(r): str(h) for r, h in zip(known["rank"], known["host"], strict=True)}
-
-
-def _held_up(job: Job, frame: pd.DataFrame) -> DumpVerdict | None:
-    """What the dumps say; None without any, and where the logs show that the job went on.
-
-    A dump taken on demand of a job at work lists operations in flight as well.
-    """
-    if job.collectives is None or _went_on(frame):
-        return None
-    from diagnose.infer.waitfor import judge  # noqa: PLC0415  seldom needed
-
-    return judge(job.collectives)
 
 
 def _attempt(timeline: pd.DataFrame) -> tuple[pd.DataFrame, int]:
@@ -213,47 +134,13 @@ def _attempt(timeline: pd.DataFrame) -> tuple[pd.DataFrame, int]:
     return timeline, max(len(numbers), 1)
 
 
-def _failures(frame: pd.DataFrame) -> pd.DataFrame:
-    """Rows that show a failure: causes, effects, exits with a code, waits."""
-    exit_rows = frame["kind"] == "exit"
-    clean = frame["fields"].map(lambda f: f.get("exitcode") in ("0", "+0") and "signal" not in f)
-    weak = (frame["role"] == "cause") & (frame["strength"] == "weak")
-    serious = (frame["role"].isin(["cause", "effect"]) & ~weak) | frame["tells"].isin(_EFFECTS)
-    serious = (serious | exit_rows) & ~(exit_rows & clean)
-    gathering = unfinished_gathering(frame)
-    if gathering is not None:
-        serious.loc[gathering.name] = True
-    rows = frame[serious.fillna(False)]
-    if len(rows) and (_only_after_the_end(frame, rows) or _survived(frame, rows)):
-        return frame.head(0)
-    if not serious.any() and not _went_on(frame):
-        # A weak hint, or what follows an abort, counts only in a log that ends with it.
-        serious = weak | (frame["role"] == "aftermath")
-    return frame[serious.fillna(False)]
-
-
-def _only_after_the_end(frame: pd.DataFrame, rows: pd.DataFrame) -> bool:
-    """Symptoms alone, all after the job said that it was done: sockets that close at exit."""
-    grave = (rows["role"] == "cause") | (rows["kind"] == "exit")
-    if (grave | rows["tells"].isin(_WAITED)).any():
-        return False
-    done = (frame["tells"] == "finished").fillna(False)
-    done |= (frame["kind"] == "phase") & (frame["phase"] == "shutdown")
-    return bool(done.any() and frame.index[done][0] < rows.index[0])
-
-
-def _survived(frame: pd.DataFrame, rows: pd.DataFrame) -> bool:
-    """Errors that the job caught and went on from: training continued to the end of the log."""
-    return bool((rows["role"] == "cause").all()) and recovered(frame, rows)
-
-
 def _silent_hang(frame: pd.DataFrame, facts: Facts, catalog: Catalog) -> bool:
     """A freeze without any failure line.
 
     A known issue whose every condition the log shows, or stacks that somebody took of a process
     that did not end.
     """
-    if _went_on(frame):
+    if went_on(frame):
         return False
     if len(dumped(frame)):
         return True
@@ -262,21 +149,11 @@ def _silent_hang(frame: pd.DataFrame, facts: Facts, catalog: Catalog) -> bool:
     return any(candidate.score >= 4.0 for candidate in known(catalog, situation))
 
 
-def _went_on(frame: pd.DataFrame) -> bool:
-    """The job finished, or made steps after everything that looks like trouble."""
-    finished = (frame["tells"] == "finished").fillna(False).any()
-    shutdown = ((frame["kind"] == "phase") & (frame["phase"] == "shutdown")).any()
-    trouble = frame.index[frame["role"].isin(["cause", "effect", "aftermath"])]
-    later = after_line(frame, int(trouble[-1])) if len(trouble) else frame
-    steps = later[later["kind"] == "progress"]
-    return bool(finished or shutdown or len(steps))
-
-
 def _quiet(frame: pd.DataFrame, catalog: Catalog, about: JobFacts, job: Job) -> Diagnosis:
     """No failure in the log: healthy if it shows work, else unknown."""
     phases = frame.loc[frame["kind"] == "phase", "phase"].astype(object)
     beyond_init = phases.notna() & (phases != "init")
-    working = beyond_init.any() or (frame["kind"] == "progress").any() or _went_on(frame)
+    working = beyond_init.any() or (frame["kind"] == "progress").any() or went_on(frame)
     cause = "none" if working else "unknown"
     title = catalog.classes[cause].title
     summary = (
@@ -386,7 +263,7 @@ def _verdict(winner: Candidate, frame: pd.DataFrame, *, silent: bool) -> Verdict
     """
     if silent and winner.inferred and not winner.cause.startswith("crash."):
         return "hung"
-    waited = silent or frame["tells"].isin(_WAITED).any()
+    waited = silent or frame["tells"].isin(WAITED).any()
     return "hung" if waited and winner.cause.startswith(_HUNG) else "failed"
 
 

@@ -46,6 +46,14 @@ class ClockFit:
     residual: dict[str, int | None] = field(default_factory=dict)
     matched: dict[str, int] = field(default_factory=dict)
 
+    def certain(self) -> dict[str, int]:
+        """Offsets that are larger than what they may be off, by host."""
+        return {
+            host: offset
+            for host, offset in self.offset.items()
+            if (unsure := self.residual.get(host)) is not None and abs(offset) > unsure
+        }
+
     def uncertain(self, host_a: str, host_b: str) -> int | None:
         """Below which difference no order of two hosts is claimed; None: never is."""
         if host_a == host_b:

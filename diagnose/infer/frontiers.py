@@ -237,5 +237,6 @@ def _dump(job: _Job, rank: int, source: str, config: list[Config], partial: bool
         np.array([ENQUEUED if e.pending else COMPLETED for e in entries], np.int8),
         np.array([not e.pending for e in entries], bool), np.zeros(size, np.int64),
         np.zeros(size, np.int32), np.full(size, -1, np.int64), [*pgs], [*calls], [""], config,
-        partial=partial, lines=np.array([e.line if e.source == source else 0 for e in entries], np.int64),
+        partial=partial,
+        lines=np.array([e.line if e.source == source else 0 for e in entries], np.int64),
     )  # fmt: skip

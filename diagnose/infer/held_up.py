@@ -7,6 +7,8 @@ can tell: their candidates (a crash, a save, an Xid) explain this one away where
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pandas as pd
 
 from diagnose.catalog.schema import Catalog
@@ -53,13 +55,21 @@ def stall_of(verdict: DumpVerdict, frame: pd.DataFrame) -> Stall:
 
 
 def blamed(
-    verdict: DumpVerdict, stall: Stall, catalog: Catalog, host_of: dict[int, str]
+    verdict: DumpVerdict,
+    stall: Stall,
+    catalog: Catalog,
+    host_of: dict[int, str],
+    *,
+    alive: bool = True,
 ) -> Candidate:
     """The candidate that follows from the table alone.
 
     `host_of` tells the host of a rank where known: on a single one an operation that all joined
-    and nobody finished is no matter of the network.
+    and nobody finished is no matter of the network. `alive`: who is told of was alive then, as
+    whoever writes a dump is; of who only stopped to log calls nothing of the kind is known.
     """
+    if verdict.kind == "stuck_host" and not alive:
+        verdict = replace(verdict, kind="missing")
     cause, score = _cause(verdict, set(host_of.values()))
     summary = f"{verdict.why[:1].upper()}{verdict.why[1:]}."
     candidate = Candidate(cause, score, catalog.classes[cause].title, summary, list(stall.rows))
@@ -147,6 +157,16 @@ def _cause(verdict: DumpVerdict, hosts: set[str]) -> tuple[str, float]:
     if verdict.kind == "stuck_device":
         return "hw.gpu", 4.25 - doubt
     return ("unknown", 2.0) if len(hosts) == 1 else ("net.fabric", 2.5)
+
+
+def agrees(verdict: DumpVerdict, stall: Stall) -> bool:
+    """Whether the logs prove the same as the dumps: the same ranks, in the same way."""
+    named = set(stall.missing) | set(stall.odd)
+    same = stall.shape == _SHAPE[verdict.kind] or (stall.shape, verdict.kind) == (
+        "conditional",
+        "mismatched",
+    )
+    return stall.proven and same and bool(named) and named == set(verdict.ranks)
 
 
 def conflict(verdict: DumpVerdict, found: list[Stall]) -> str | None:

@@ -6,6 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from diagnose.infer.collective_table import Table
@@ -31,6 +32,7 @@ class Op:
     call: int
     site: str
     line: int = 0
+    nth: int = -1  # of the sends or receives between two ranks in one group, -1: not known
 
     @property
     def unit(self) -> Unit:
@@ -61,7 +63,8 @@ class Standing:
         self._busy = {
             int(row.rank) for row in table.frontiers.itertuples() if row.enqueued > row.completed
         }
-        self.pending = self._pending(np.flatnonzero(open_rows))
+        self._sent: dict[tuple[int, str, str, int], int] = {}
+        self.pending = self._pending(np.flatnonzero(open_rows), self._nth())
         self.first_open: dict[tuple[int, str], int] = {}
         for rank_id, ops in self.pending.items():
             for op in ops:
@@ -104,7 +107,29 @@ class Standing:
         }
         return found
 
-    def _pending(self, places: np.ndarray[tuple[int], np.dtype[np.intp]]) -> dict[int, list[Op]]:
+    def _nth(self) -> npt.NDArray[np.int64]:
+        """Per row, which send or receive between two ranks it is, counted from the first.
+
+        Both sides count alike, unlike their numbers. Only a dump that goes back to the first record
+        tells it; `_sent` has how many there are.
+        """
+        rows = self.table.rows
+        nth = np.full(len(rows), -1, np.int64)
+        first = rows.groupby("rank")["record"].min()
+        whole = {r for r, record in first.items() if record == 0} & self._whole
+        taken = rows["p2p"].to_numpy() & (rows["peer"].to_numpy() >= 0)
+        taken &= rows["rank"].isin(whole).to_numpy()
+        if taken.any():
+            channel = ["rank", "group", "op", "peer"]
+            groups = rows.loc[taken, channel].groupby(channel, observed=True, sort=False)
+            nth[taken] = groups.cumcount().to_numpy()
+            self._sent = {key: int(n) for key, n in groups.size().items()}
+        self._counted = whole
+        return nth
+
+    def _pending(
+        self, places: npt.NDArray[np.intp], nth: npt.NDArray[np.int64]
+    ) -> dict[int, list[Op]]:
         """Pending operations per rank, oldest first; a batch is told by its members."""
         taken = self.table.rows.iloc[places]
         columns = zip(
@@ -115,6 +140,7 @@ class Standing:
                     "time_created", "call", "site", "line",
                 )
             ),
+            nth[places].tolist(),
             strict=True,
         )  # fmt: skip
         found: dict[int, list[Op]] = defaultdict(list)
@@ -141,6 +167,20 @@ class Standing:
         """Line of the last operation a log tells of a rank; 0 for a dump."""
         lines = self.table.rows["line"].to_numpy()[self.table.rows["rank"].to_numpy() == rank]
         return int(lines.max(initial=0))
+
+    def other_side(self, op: Op) -> tuple[bool, Op | None] | None:
+        """Whether the peer of a send or receive has enqueued the other side, and it if pending.
+
+        None where the dumps do not go back far enough to count.
+        """
+        if op.nth < 0 or op.peer not in self._counted:
+            return None
+        other = "recv" if op.op == "send" else "send"
+        if self._sent.get((op.peer, op.group, other, op.rank), 0) <= op.nth:
+            return False, None
+        key = (op.group, other, op.rank, op.nth)
+        pending = self.pending.get(op.peer, [])
+        return True, next((o for o in pending if (o.group, o.op, o.peer, o.nth) == key), None)
 
     def members(self, group: str) -> tuple[int, ...]:
         """Global ranks of a group, as far as known."""

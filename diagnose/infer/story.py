@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -11,6 +11,9 @@ from diagnose.diagnosis import Alternative, ChainLink, Confidence, Evidence
 from diagnose.infer.candidates import Candidate
 from diagnose.infer.collectives import Stall, fold_ranks
 from diagnose.infer.onset import Activity
+
+if TYPE_CHECKING:
+    from diagnose.infer.clocks import ClockFit
 
 _CHAIN_LIMIT = 10
 _TEXT_LIMIT = 400
@@ -37,9 +40,16 @@ def evidence(
 
 
 def chain(
-    winner: Candidate, frame: pd.DataFrame, catalog: Catalog, activity: Activity
+    winner: Candidate,
+    frame: pd.DataFrame,
+    catalog: Catalog,
+    activity: Activity,
+    clocks: ClockFit | None = None,
 ) -> list[ChainLink]:
-    """What happened in time order, the same message of several ranks told once."""
+    """What happened in time order, the same message of several ranks told once.
+
+    Where `clocks` cannot tell which of two hosts' lines came first, the later one says so.
+    """
     titles = {signature.id: signature.title for signature in catalog.signatures}
     rows = frame[frame["role"].isin(_CHAIN_ROLES) | (frame["kind"] == "exit")]
     rows = rows[~rows["tells"].isin(_NO_EVENT)]
@@ -51,6 +61,7 @@ def chain(
     ranks_of = rows.groupby("signature", observed=True)["rank"]
     everyone = {str(name): sorted({int(r) for r in ranks.dropna()}) for name, ranks in ranks_of}
     seen: set[str] = set()
+    before: pd.Series | None = None
     for position in sorted(keep):
         row = frame.loc[position]
         name = "" if pd.isna(row["signature"]) else str(row["signature"])
@@ -61,6 +72,8 @@ def chain(
         event = titles.get(name) or _clean(row["text"])[:120]
         if len(ranks) > 1:
             event += f" ({fold_ranks(ranks, prefix=True)})"
+        event += _unordered(before, row, clocks)
+        before = row
         links.append(
             ChainLink(
                 event=event,
@@ -71,6 +84,19 @@ def chain(
             )
         )
     return links[:_CHAIN_LIMIT]
+
+
+def _unordered(before: pd.Series | None, row: pd.Series, clocks: ClockFit | None) -> str:
+    """A remark where the clocks of two hosts do not tell whose line came first."""
+    if clocks is None or before is None or pd.isna(before["host"]) or pd.isna(row["host"]):
+        return ""
+    first, second = str(before["host"]), str(row["host"])
+    if first == second or pd.isna(before["time"]) or pd.isna(row["time"]):
+        return ""
+    unsure = clocks.uncertain(first, second)
+    if unsure is not None and (row["time"] - before["time"]).value > unsure:
+        return ""
+    return " [or before the line above: the hosts' clocks do not tell]"
 
 
 def alternatives(ranked: list[Candidate]) -> list[Alternative]:

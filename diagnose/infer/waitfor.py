@@ -56,17 +56,17 @@ def _blame(standing: Standing, streams: Streams, graph: Graph) -> DumpVerdict:
     lost: list[int] = []
     cycles: list[list[int]] = []
     for sink in waitgraph.sinks(graph, standing.ranks):
-        part = waitgraph.unfold(graph, sink) if len(sink) > 1 else sink
-        if len(part) > 1:
-            cycles.append(part)
-            continue
-        for rank in part:
-            if standing.idle(rank):
-                idle.append(rank)
-            elif rank not in standing.pending:
-                lost.append(rank)
-            elif waitgraph.behind(standing, graph, rank):
-                device.append(rank)
+        rank = waitgraph.unfold(graph, sink) if len(sink) > 1 else sink[0]
+        if rank is None:
+            cycles.append(sink)
+        elif standing.idle(rank):
+            idle.append(rank)
+        elif rank not in standing.pending:
+            lost.append(rank)
+        elif waitgraph.behind(standing, graph, rank):
+            device.append(rank)
+        elif len(sink) > 1:
+            cycles.append(sink)
     if idle:
         alone = _alone(standing, streams, graph, idle)
         if alone is not None:

@@ -77,6 +77,13 @@ def _targets_p2p(standing: Standing, op: Op) -> tuple[list[int], list[int]]:
         return [], []
     if peer not in standing.table.files:
         return [peer], []
+    side = standing.other_side(op)
+    if side is not None:
+        made, theirs_open = side
+        if theirs_open is None:
+            return ([], []) if made else ([peer], [])
+        same = standing.pending[peer][0].unit == theirs_open.unit
+        return [], [] if same else [peer]
     mine = [
         o for o in standing.pending[op.rank] if (o.group, o.op, o.peer) == (op.group, op.op, peer)
     ]
@@ -149,11 +156,12 @@ def sinks(graph: Graph, ranks: list[int]) -> list[list[int]]:
     ]
 
 
-def unfold(graph: Graph, part: list[int]) -> list[int]:
-    """A cycle that only closes by receives posted ahead, or by order on the device, is none.
+def unfold(graph: Graph, part: list[int]) -> int | None:
+    """The rank a cycle really waits for, None when it is one.
 
-    A receive does not keep a host from enqueuing what others miss; where they only wait for the
-    device, it does.
+    It is none where it only closes by receives posted ahead, or by order on the device. A receive
+    does not keep a host from enqueuing what others miss; where they only wait for the device, it
+    does.
     """
     inside = set(part)
     missed = {target for node, target in graph.hard if node in inside}
@@ -174,8 +182,8 @@ def unfold(graph: Graph, part: list[int]) -> list[int]:
         ]
         left = [node for found in ends for node in found]
         if len(ends) < len(part) and len(left) < len(part) and all(len(e) == 1 for e in ends):
-            return left if len(left) == 1 else part
-    return part
+            return left[0] if len(left) == 1 else None
+    return None
 
 
 def behind(standing: Standing, graph: Graph, rank: int) -> bool:
@@ -183,6 +191,11 @@ def behind(standing: Standing, graph: Graph, rank: int) -> bool:
     for op in graph.waits[rank]:
         others = [r for r in standing.members(op.group) if r != rank]
         if op.p2p:
+            side = standing.other_side(op)
+            if side is not None:
+                if side == (True, None):
+                    return True
+                continue
             pair = len(others) == 1 and others[0] in standing.table.files
             theirs = [o for o in standing.pending.get(op.peer, []) if o.p2p and o.group == op.group]
             made = standing.enqueued.get((op.peer, op.group, True), -1) >= op.seq

@@ -104,7 +104,8 @@ class Finder:
 
     def __init__(self) -> None:
         self._prefixes: Counter[int] = Counter()
-        self._pointers: Counter[int] = Counter()
+        # A space and `comm 0x`, then at most 16 digits.
+        self._pointers = Counter({-len(" comm 0x") - digits: 0 for digits in range(1, 17)})
         self._scratch = np.empty((2, 0), np.bool_)
 
     def find(self, data: bytes, low: int, high: int) -> Block:
@@ -113,20 +114,21 @@ class Finder:
         marks = self._marks(codes)
         ends = codes[marks] == ord("\n")
         newlines = marks[ends]
-        inits = [found.end() for found in _INIT.finditer(data) if low <= found.end() < high]
-        good = ~ends & (marks >= max(low, 64)) & (marks < high)
-        if not good.any() or len(data) < REACH // 8:
-            return Block(None, inits, newlines)
-        words: Words = np.ndarray(len(data) - 7, np.uint64, data, strides=(1,))
-        line = np.cumsum(ends)[good]
-        at = marks[good]
+        words: Words = np.ndarray(max(0, len(data) - 7), np.uint64, data, strides=(1,))
+        good = ~ends & (marks >= 64)
+        line, at = np.cumsum(ends)[good], marks[good]
         # The stream follows on the line, so that words do not pass the end of the block.
         good = words[at - 7] == word(b"[nranks=")
         good &= np.concatenate((newlines, [len(data)]))[line] - at > len("=8] stream")
         if not good.all():
             at, line = at[good], line[good]
+        inits = _inits(data, line, newlines)
+        inside = (at >= low) & (at < high)
+        if not inside.all():
+            at, line = at[inside], line[inside]
         start = np.concatenate(([0], newlines + 1))[line]
-        return Block(self._calls(data, words, start, at), inits, newlines)
+        calls = self._calls(data, words, start, at) if len(at) else None
+        return Block(calls, [end for end in inits if low <= end < high], newlines)
 
     def _marks(self, codes: npt.NDArray[np.uint8]) -> Ints:
         """The places of all line ends and `=`."""
@@ -149,17 +151,14 @@ class Finder:
             fits: Flags = words[np.minimum(place, at[rows])] == word(_INFO)
             return fits & (far >= 64) & (far <= _TEXT) & (place >= 8)
 
-        def find_comm(row: int) -> int:
-            low = max(int(start[row]), int(end[row]) - 24)
-            return data.rfind(b" comm 0x", low, int(end[row]))
-
         def find_info(row: int) -> int:
             low = max(8, int(start[row]), int(at[row]) - _TEXT)
             return data.rfind(_INFO, low, int(at[row]) - 64)
 
-        if not len(at):
-            return None
-        comm = _places(end, self._pointers, is_comm, find_comm)
+        comm = _places(end, self._pointers, is_comm)
+        good = comm >= 0
+        if not good.all():
+            comm, start, at = comm[good], start[good], at[good]
         info = _places(start, self._prefixes, is_info, find_info)
         op = _ops(words, info)
         # A line torn by another writer can have two; the last is meant.
@@ -167,21 +166,34 @@ class Finder:
         for row in np.flatnonzero(torn).tolist():
             info[row] = find_info(row)
             op[row] = _ops(words, info[row : row + 1])[0]
-        good = (comm >= 0) & (info >= 0) & (op >= 0)
+        good = (info >= 0) & (op >= 0)
         if not good.all():
             comm, info, op, at = (column[good] for column in (comm, info, op, at))
         return _columns(words, info, op, comm, at) if len(at) else None
+
+
+def _inits(data: bytes, line: Ints, newlines: Ints) -> list[int]:
+    """Where init lines end; only lines without a call (`line`, ascending) can be such."""
+    calls = int(np.count_nonzero(np.diff(line))) + bool(len(line))
+    if calls == len(newlines) and data.endswith(b"\n"):
+        return []
+    found = np.array([one.end() for one in _INIT.finditer(data)], np.int64)
+    there = np.searchsorted(newlines, found)
+    place = np.searchsorted(line, there)
+    alone = place == np.searchsorted(line, there, side="right")
+    ends: list[int] = found[alone].tolist()
+    return ends
 
 
 def _places(
     base: Ints,
     known: Counter[int],
     fits: Callable[[Ints | slice, Ints], Flags],
-    search: Callable[[int], int],
+    search: Callable[[int], int] | None = None,
 ) -> Ints:
     """Where something is in every row: as far from `base` as known, or as `search` finds; else -1.
 
-    `known` counts how often each distance came up, and learns.
+    `known` counts how often each distance came up, and learns what `search` finds.
     """
     result = np.full(len(base), -1)
     rows = np.arange(len(base))
@@ -198,6 +210,8 @@ def _places(
         if count:
             result[rows[hits]] = place[hits]
             rows = rows[~hits]
+    if search is None:
+        return result
     for _ in range(_LEARNED):
         if not len(rows):
             break

@@ -146,12 +146,15 @@ class CollReader:
         piece = Piece(data, self._place - len(self._carry), block.newlines, carried, before, chunk)
         calls, begin = block.calls, 0
         for at in block.inits:
+            found = self._init(piece, at)
+            if found is None:
+                continue
             # A pointer used before is another communicator from here on, so calls go first.
             if calls is not None:
                 middle = int(np.searchsorted(calls.at, at))
                 self._add(calls.take(slice(begin, middle)), piece)
                 begin = middle
-            self._init(piece, at)
+            self._begin(found, int(piece.lines(np.array([at]))[0]))
         if calls is not None:
             self._add(calls.take(slice(begin, None)), piece)
         self._place += len(part)
@@ -160,30 +163,31 @@ class CollReader:
         self._low = high - cut if self._carry else 0
         return len(block.newlines) - carried
 
-    def _init(self, piece: Piece, at: int) -> None:
-        """Note the init line that ends at `at`."""
-        low = max(0, at - REACH + 64)
-        text = piece.data[low:at]
+    def _init(self, piece: Piece, at: int) -> re.Match[bytes] | None:
+        """The init line that ends at `at`, if a communicator begins with it."""
+        text = piece.data[max(0, at - REACH + 64) : at]
         text = text[max(text.rfind(b"\n"), text.rfind(b"\r")) + 1 :]
-        found = _INIT.search(text)
+        found = _INIT.search(text) if b" NCCL INFO " in text else None
         if found is None:
-            return
-        host, pid, pointer = found[1].decode(), int(found[2]), found["comm"].decode()
-        key = (host, pid, pointer)
-        rank, size = int(found["rank"]), int(found["size"])
+            return None
+        key = _key(found)
         life = self._lives.get(key)
-        if (found["what"] == b"COMPLETE" and life is not None and not life.done) and (
-            (life.rank, life.size) == (rank, size)
-        ):
-            life.done = True
-            return
-        if key not in self._seen and len(self._seen) >= MAX_COMMS:
+        if found["what"] == b"COMPLETE" and life is not None and not life.done:
+            if (life.rank, life.size) == (int(found["rank"]), int(found["size"])):
+                life.done = True
+                return None
+        elif key not in self._seen and len(self._seen) >= MAX_COMMS:
             self._full = True
-            return
-        self._who(host, pid, text)
+            return None
+        return found
+
+    def _begin(self, found: re.Match[bytes], line: int) -> None:
+        """A communicator begins with this init line."""
+        key = host, pid, _ = _key(found)
+        self._who(host, pid, found.string)
         self._lives[key] = _Life(
-            self._name(host, pid, found), rank, size, int(found["dev"]),
-            found["bus"].decode() if found["bus"] else None, int(piece.lines(np.array([at]))[0]),
+            self._name(host, pid, found), int(found["rank"]), int(found["size"]),
+            int(found["dev"]), found["bus"].decode() if found["bus"] else None, line,
             found["what"] == b"COMPLETE",
         )  # fmt: skip
         self._seen.pop(key, None)
@@ -360,6 +364,10 @@ class CollReader:
             if code is None and not life.done:
                 told.calls = [CollCall(-1, INIT, -1, "", life.line)]
         return told
+
+
+def _key(init: re.Match[bytes]) -> Key:
+    return init[1].decode(), int(init[2]), init["comm"].decode()
 
 
 def _place(call: tuple[int, CollCall]) -> int:

@@ -184,7 +184,7 @@ _RULES: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("://", ("user",), r"(?<!abfs)(?<!abfss)(?<!wasb)(?<!wasbs)://([^\s/:@\"'<>]{1,256})@"),
     ("@tcp(", ("user", "password"), r"\b([\w.-]{1,64}):([^\s:@/]{1,256})@tcp\("),
     ("@unix(", ("user", "password"), r"\b([\w.-]{1,64}):([^\s:@/]{1,256})@unix\("),
-    ("sig", ("signature",), rf"(?<![a-z])sig(?:nature)?=({_RUN}{{20,}}+)"),
+    ("sig", ("signature",), rf"(?<![a-z])sig(?:nature)?=(?=[^\s&]{{0,40}}\d)({_RUN}{{20,}}+)"),
     ("-signature=", ("signature",), rf"-signature=({_RUN}{{20,}}+)"),
     ("-security-token=", ("aws-session-token",), rf"-security-token=({_RUN}{{20,}}+)"),
     # a registry's entry in ~/.docker/config.json, npm's _auth

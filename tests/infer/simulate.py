@@ -258,6 +258,10 @@ LAYOUTS = {
 }  # fmt: skip
 
 
+def _sends(call: Call) -> bool:
+    return call.peer is not None or bool(call.parts)
+
+
 def _faulty(rng: random.Random, program: Program, fault: str, groups: Groups) -> Program | None:
     """The culprit's program; None where this one has no place for the fault."""
     begin = len(program) // 3
@@ -265,7 +269,7 @@ def _faulty(rng: random.Random, program: Program, fault: str, groups: Groups) ->
         n
         for n in range(begin, len(program) - 4)
         if not program[n].stop
-        and (fault in ALIKE or fault not in CALLED or not (program[n].peer or program[n].parts))
+        and (fault in ALIKE or fault not in CALLED or not _sends(program[n]))
         and len(groups[program[n].group][1]) > 1
     ]
     if not fits:

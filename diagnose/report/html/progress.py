@@ -16,7 +16,6 @@ from diagnose.report.html.scrub import Scrub
 MAX_COUNTERS = 6
 MAX_LINES = 24  # of one counter
 MAX_POINTS = 400  # of one line
-_NOBODY = -1  # the rank of lines that name none
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,26 +76,30 @@ def to_json(found: list[Counter]) -> list[dict[str, Any]]:
 def _lines(rows: pd.DataFrame, culprits: set[int]) -> list[Line]:
     """One line per way of going; to blame first, then the farthest behind."""
     alike: dict[tuple[Any, ...], list[int | None]] = {}
-    points: dict[tuple[Any, ...], list[list[int]]] = {}
+    points: dict[tuple[Any, ...], tuple[np.ndarray, np.ndarray]] = {}
     all_steps = rows["step"].astype("int64").to_numpy()
     all_places = rows["at"].to_numpy()
-    ranks = rows["rank"].fillna(_NOBODY).astype("int64").to_numpy()
+    # Lines that name no rank count by their source, as negative numbers.
+    nobody = -1 - rows["source"].cat.codes.astype("int64")
+    ranks = rows["rank"].astype("Int64").fillna(nobody).astype("int64").to_numpy()
     order = np.argsort(ranks, kind="stable")
     cuts = np.flatnonzero(np.diff(ranks[order])) + 1
     for mine in np.split(order, cuts):
-        rank = None if ranks[mine[0]] == _NOBODY else int(ranks[mine[0]])
+        rank = int(ranks[mine[0]]) if ranks[mine[0]] >= 0 else None
         steps, places = all_steps[mine], all_places[mine]
         blame = rank in culprits
-        # Ranks that counted the same at about the same time make one line.
-        way = (blame, int(steps[0]), int(steps[-1]), round(int(places[-1]) / 5000))
+        # Ranks that came equally far at about the same time make one line. Steps are known in
+        # samples only: the rank with most of them stands for all.
+        way = (blame, int(steps[-1]), round(int(places[-1]) / 5000))
         alike.setdefault(way, []).append(rank)
-        if way not in points:
-            points[way] = _thinned(places, steps)
+        if way not in points or len(steps) > len(points[way][0]):
+            points[way] = (steps, places)
     found = []
     for way, members in alike.items():
         named = sorted(rank for rank in members if rank is not None)
         name = words.ranks_phrase(named) if named else "the job"
-        found.append(Line(name, way[2], way[0], points[way]))
+        steps, places = points[way]
+        found.append(Line(name, way[1], way[0], _thinned(places, steps)))
     return sorted(found, key=lambda line: (not line.culprit, line.last, line.name))
 
 

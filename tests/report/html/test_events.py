@@ -25,7 +25,11 @@ def test_a_line_without_a_time_stands_between_its_neighbours() -> None:
 
 
 def test_what_has_no_time_came_before_the_onset() -> None:
-    lines = [watchdog(0, "08:00:00"), *["***** Running training *****"] * 3, watchdog(1, "09:00:00")]
+    lines = [
+        watchdog(0, "08:00:00"),
+        *["***** Running training *****"] * 3,
+        watchdog(1, "09:00:00"),
+    ]
     found = places("\n".join(lines), "2026-06-02T08:07:00")
     assert found[5] == "09:00:00"
     assert max(found[line] for line in (2, 3, 4)) <= "08:07:00"

@@ -11,7 +11,9 @@ def told(text: str) -> dict[str, tuple[bool, list[tuple[str, str]]]]:
 
 
 def nccl(rank: int, version: str) -> str:
-    return f"[rank{rank}]: node-{rank}:{100 + rank}:{200 + rank} [0] NCCL INFO NCCL version {version}"
+    return (
+        f"[rank{rank}]: node-{rank}:{100 + rank}:{200 + rank} [0] NCCL INFO NCCL version {version}"
+    )
 
 
 def test_a_rank_with_another_version_is_a_difference() -> None:

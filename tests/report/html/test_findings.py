@@ -13,7 +13,9 @@ def fold(job: diagnose.Job, diagnosis: Diagnosis | None = None) -> Findings:
 
 
 def test_the_same_message_of_many_ranks_is_one_variant() -> None:
-    log = "\n".join([watchdog(rank) for rank in range(1, 128)] + [watchdog(0, seq=6, op="BROADCAST")])
+    log = "\n".join(
+        [watchdog(rank) for rank in range(1, 128)] + [watchdog(0, seq=6, op="BROADCAST")]
+    )
     found = fold(diagnose.load_text(log))
     [timeout] = [item for item in found.items if item.signature == "c10d.watchdog.timeout"]
     assert timeout.who == "ranks 0-127"
@@ -32,7 +34,7 @@ def test_only_digits_that_tell_something_keep_lines_apart() -> None:
 
 
 def test_many_wordings_are_counted_but_not_all_kept() -> None:
-    words = "alpha beta gamma delta epsilon zeta eta theta iota kappa".split()
+    words = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa"]
     log = "\n".join(f"[rank0]: ValueError: {word} is wrong" for word in words)
     found = fold(diagnose.load_text(log))
     [error] = [item for item in found.items if item.signature == "python.exception"]

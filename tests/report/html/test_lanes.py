@@ -19,7 +19,9 @@ def draw(job: diagnose.Job, diagnosis: Diagnosis) -> tuple[lanes.Lanes, dict]:
 
 def test_lanes_of_a_hang() -> None:
     picture, data = draw(*fixture("torchrun-missing-rank"))
-    assert [lane.label for lane in picture.lanes] == [f"rank {n}" for n in range(8)] + ["console.log"]
+    assert [lane.label for lane in picture.lanes] == [f"rank {n}" for n in range(8)] + [
+        "console.log"
+    ]
     onset, message = picture.onset, picture.first_message
     assert onset == 210_853  # 08:11:40.331 to 08:15:11.184
     assert message == 811_669  # 08:25:12
@@ -36,7 +38,9 @@ def test_lanes_of_a_hang() -> None:
 def test_a_mark_leads_to_its_finding_and_line() -> None:
     job, diagnosis = fixture("torchrun-missing-rank")
     picture, _ = draw(job, diagnosis)
-    found = findings.findings(prepare(job, diagnosis.onset.time), job.catalog, scrubber(redact=True))
+    found = findings.findings(
+        prepare(job, diagnosis.onset.time), job.catalog, scrubber(redact=True)
+    )
     marks = picture.lanes[2].marks
     places = [(found.items[f].signature, picture.sources[s], line) for _, f, _, s, line in marks]
     assert ("c10d.watchdog.timeout", "console.log", 48) in places
@@ -83,7 +87,9 @@ def test_the_first_view_shows_the_hang_of_a_long_job() -> None:
 
 
 def test_logs_without_ranks_have_a_lane_each(tmp_path) -> None:
-    (tmp_path / "a.log").write_text("2026-06-02 08:00:00,000 ERROR RuntimeError: CUDA out of memory.\n")
+    (tmp_path / "a.log").write_text(
+        "2026-06-02 08:00:00,000 ERROR RuntimeError: CUDA out of memory.\n"
+    )
     job = diagnose.load(tmp_path)
     picture, _ = draw(job, diagnose.diagnose(job))
     assert [lane.label for lane in picture.lanes] == ["a.log"]

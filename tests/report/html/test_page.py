@@ -83,8 +83,10 @@ def test_nothing_is_requested_and_the_policy_names_what_is_inside() -> None:
 
 
 def test_a_job_without_anything_to_draw_carries_no_library() -> None:
-    text = render(*pasted(""" hello
-"""))
+    text = render(
+        *pasted(""" hello
+""")
+    )
     assert len(text) > 1000
 
 

@@ -48,7 +48,10 @@ def test_lines_and_points_are_bounded() -> None:
 def test_a_bar_without_times_rises_over_the_time_it_ran() -> None:
     job, diagnosis = fixture("torchrun-missing-rank")
     found = counters(
-        prepare(job, diagnosis.onset.time), job.catalog, diagnosis.culprits.ranks, scrubber(redact=True)
+        prepare(job, diagnosis.onset.time),
+        job.catalog,
+        diagnosis.culprits.ranks,
+        scrubber(redact=True),
     )
     [line] = found[0].lines
     assert [point[1] for point in line.points] == [1, 14]

@@ -48,4 +48,6 @@ def test_every_rank_that_waited_in_some_group_waited() -> None:
 
 def test_hosts() -> None:
     job, _ = fixture("megatron-tp-blocks-dp")
-    assert hosts(job.timeline) == dict.fromkeys(range(4), "mg-0") | dict.fromkeys(range(4, 8), "mg-1")
+    assert hosts(job.timeline) == dict.fromkeys(range(4), "mg-0") | dict.fromkeys(
+        range(4, 8), "mg-1"
+    )

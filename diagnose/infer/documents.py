@@ -1,0 +1,138 @@
+"""What dumps, reports and stacks of a job add to its logs: who was waited for, and where it stood.
+
+Their readers and judges are imported where a job has such documents; most have none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from diagnose.catalog.schema import Catalog
+from diagnose.diagnosis import Evidence
+from diagnose.infer import held_up as told
+from diagnose.infer import story
+from diagnose.infer.candidates import Candidate
+from diagnose.infer.collectives import Stall
+from diagnose.infer.facts import Facts
+from diagnose.infer.trouble import went_on
+from diagnose.timeline_table import DOCUMENT_TELLS
+
+_TOLD_BY_DUMPS = ("desync.missing_rank", "desync.mismatch", "unknown")
+
+if TYPE_CHECKING:
+    from diagnose.infer.dump_verdict import DumpVerdict
+    from diagnose.infer.places import PlaceClass
+    from diagnose.infer.topology import Topology
+    from diagnose.job import Job
+
+
+def evidence(
+    winner: Candidate,
+    frame: pd.DataFrame,
+    catalog: Catalog,
+    found: list[Stall],
+    held: DumpVerdict | None,
+    places: list[PlaceClass],
+) -> list[Evidence]:
+    """Log lines of the verdict first, then where single ranks stand by dumps and stacks."""
+    tells = frame.loc[winner.rows, "tells"]
+    rows = [row for row in winner.rows if tells.loc[row] not in DOCUMENT_TELLS]
+    lines = story.evidence(replace(winner, rows=rows), frame, catalog, found)
+    if places:
+        from diagnose.infer import placed  # noqa: PLC0415
+
+        lines += placed.evidence(places, winner.ranks)
+    if held is not None:
+        lines += told.evidence(held)
+    return lines
+
+
+def joined(
+    follows: list[Candidate],
+    job: Job,
+    held: DumpVerdict | None,
+    found: list[Stall],
+    frame: pd.DataFrame,
+) -> list[Candidate]:
+    """Candidates that follow from the logs, with those of dumps and stacks.
+
+    Who was waited for, dumps say better; what that rank was busy with, the logs and stacks do.
+    `found` begins with the stall that the dumps show, where they do.
+    """
+    if held is not None:
+        follows = [c for c in follows if c.cause not in _TOLD_BY_DUMPS]
+        alive = bool(job.documents.dumps)
+        follows.append(told.blamed(held, found[0], job.catalog, _hosts(frame), alive=alive))
+    if job.places:
+        from diagnose.infer.placed import placed  # noqa: PLC0415
+
+        by_stacks = placed(job.places, frame, job.catalog, held.ranks if held else ())
+        follows = [c for c in follows if not _outdone(c, by_stacks)] + by_stacks
+    return follows
+
+
+def _outdone(candidate: Candidate, by_stacks: list[Candidate]) -> bool:
+    """Whether stacks of the same ranks say better what a candidate only knows to be stuck."""
+    vague = candidate.cause in ("stall.host", "desync.missing_rank")
+    return vague and any(
+        set(candidate.ranks) & set(other.ranks) and other.cause != candidate.cause
+        for other in by_stacks
+    )
+
+
+def grid_of(job: Job, facts: Facts) -> Topology | None:
+    """The grid that the groups of the job make, if they make one."""
+    if job.collectives is None:
+        return None
+    from diagnose.infer.topology import topology  # noqa: PLC0415
+
+    grid = topology(job.collectives.groups.values(), facts.world_size or job.collectives.world)
+    return grid if grid.axes else None
+
+
+def unit_of(winner: Candidate, grid: Topology | None, frame: pd.DataFrame) -> str:
+    """The part of the job that all culprits are in: `all suspects are on host node7`."""
+    if len(winner.ranks) < 2:
+        return ""
+    from diagnose.infer.topology import Topology, smallest_unit  # noqa: PLC0415
+
+    unit = smallest_unit(winner.ranks, grid or Topology(), _hosts(frame))
+    return unit.text if unit else ""
+
+
+def clock_notes(job: Job) -> list[str]:
+    """One line per host whose clock is surely off; its times are corrected."""
+    if job.clocks is None:
+        return []
+    reference, residual = job.clocks.reference, job.clocks.residual
+    notes = []
+    for host, offset in job.clocks.certain().items():
+        apart = f"{abs(offset) / 1e9:,.3f} s {'ahead of' if offset > 0 else 'behind'}"
+        within = f"to within {(residual[host] or 0) / 1e9:,.3f} s, by shared collectives"
+        notes.append(
+            f"the clock of {host} is {apart} {reference}'s ({within}); its times are corrected"
+        )
+    return notes
+
+
+def _hosts(frame: pd.DataFrame) -> dict[int, str]:
+    """Rank → host, as far as the lines tell."""
+    known = frame[frame["rank"].notna() & frame["host"].notna()].drop_duplicates("rank")
+    return {int(r): str(h) for r, h in zip(known["rank"], known["host"], strict=True)}
+
+
+def held_up(job: Job, frame: pd.DataFrame) -> DumpVerdict | None:
+    """What the dumps say; None without any, and where the logs show that the job went on.
+
+    A dump taken on demand of a job at work lists operations in flight as well.
+    """
+    if job.collectives is None or went_on(frame):
+        return None
+    from diagnose.infer.waitfor import judge  # noqa: PLC0415
+
+    verdict = judge(job.collectives)
+    doubtful = job.documents.passing and not job.documents.dumps
+    return replace(verdict, sure=False) if verdict is not None and doubtful else verdict
