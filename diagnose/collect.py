@@ -22,13 +22,14 @@ if TYPE_CHECKING:
 class Documents:
     """What the documents of a job hold.
 
-    `dumps` are Flight Recorder dumps, `comm_ranks` what NCCL's own reports tell of single ranks,
+    `dumps` are Flight Recorder dumps, `ras` and `inspector` what these tell of single ranks,
     `stacks` where threads stood. `passing`: a difference between ranks may have been in passing,
     seen in one look at counters of a job that may have moved. `notes` say what went wrong.
     """
 
     dumps: list[Dump] = field(default_factory=list)
-    comm_ranks: list[CommRank] = field(default_factory=list)
+    ras: list[CommRank] = field(default_factory=list)
+    inspector: list[CommRank] = field(default_factory=list)
     stacks: list[Stack] = field(default_factory=list)
     passing: bool = False
     notes: list[str] = field(default_factory=list)
@@ -56,7 +57,7 @@ def _read(source: Source, found: Documents) -> None:
         from diagnose.parse.ras import read_ras  # noqa: PLC0415
 
         report = read_ras(source.content(), source.name)
-        found.comm_ranks += report.ranks
+        found.ras += report.ranks
         found.passing |= report.moving is None
         found.notes += [f"{source.name}: {note}" for note in report.notes]
     elif source.kind == "inspector":
@@ -64,7 +65,7 @@ def _read(source: Source, found: Documents) -> None:
 
         found.passing = True
         pieces = (chunk.data for chunk in source.chunks())
-        found.comm_ranks += read_inspector(pieces, source.name)
+        found.inspector += read_inspector(pieces, source.name)
     elif source.kind == "stacks":
         from diagnose.parse.stacks import read_stacks  # noqa: PLC0415
 

@@ -57,11 +57,19 @@ class Job:
     @cached_property
     def collectives(self) -> Table | None:
         """Rank × group × sequence number; see `diagnose.infer.collective_table`."""
-        if not self.documents.dumps:
+        called = [rank for scan in self.scans for rank in scan.comm_ranks]
+        # One kind of evidence only, the fullest: counts of different ones do not compare.
+        told = called or self.documents.ras or self.documents.inspector
+        if not self.documents.dumps and not told:
             return None
         from diagnose.infer.collective_table import table  # noqa: PLC0415  seldom needed
 
-        return table(self.documents.dumps)
+        if self.documents.dumps:
+            return table(self.documents.dumps)
+        from diagnose.infer.frontiers import dumps_of  # noqa: PLC0415  seldom needed
+
+        dumps = dumps_of(told)
+        return table(dumps) if dumps else None
 
     @cached_property
     def clocks(self) -> ClockFit | None:
@@ -141,7 +149,8 @@ def read(sources: Sequence[Source], *, patterns: Sequence[str | Path] = ()) -> J
     readable = [source for source in sources if source.kind in TEXT_KINDS]
     documents = collect(source for source in sources if source.kind in DOCUMENT_KINDS)
     notes = [f"{source.name}: {source.note}" for source in sources if source.note]
-    if not readable and not documents.dumps:
+    useful = documents.dumps or documents.stacks
+    if not readable and not useful:
         raise InputError("; ".join(documents.notes[:3]) or _nothing_to_read(sources))
     matcher = compile_matcher(catalog)
     scans = [scan_source(source, matcher) for source in readable]
@@ -149,7 +158,7 @@ def read(sources: Sequence[Source], *, patterns: Sequence[str | Path] = ()) -> J
         later = [note for note in scan.source.notes if note != scan.source.note]
         notes += [f"{scan.source.name}: {note}" for note in (*later, scan.problem) if note]
     notes += documents.notes
-    if not any(scan.edges for scan in scans) and not documents.dumps:
+    if not any(scan.edges for scan in scans) and not useful:
         raise InputError("; ".join(notes) or "the input is empty")
     return Job(list(sources), scans, catalog, notes, documents)
 

@@ -13,10 +13,15 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from time import process_time
+from typing import TYPE_CHECKING
 
 from diagnose.catalog.matcher import Matcher
 from diagnose.ingest.source import Chunk, Source
 from diagnose.parse.prefix import Prefix, peel
+
+if TYPE_CHECKING:
+    from diagnose.parse.comm_rank import CommRank
+    from diagnose.parse.nccl_coll import CollReader
 
 # How far a line's start and end are looked for around a match, and how much of it is kept.
 LINE_WINDOW = 8192
@@ -63,6 +68,7 @@ class SourceScan:
 
     `counts` maps signature numbers to the number of lines they matched (of thin signatures: of
     lines kept). `edges` holds the first and the last few non-empty lines, matched or not.
+    `comm_ranks` is what NCCL's call lines tell of each rank in each communicator.
     """
 
     source: Source
@@ -71,6 +77,7 @@ class SourceScan:
     counts: Counter[int] = field(default_factory=Counter)
     total_lines: int = 0
     problem: str = ""
+    comm_ranks: list[CommRank] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +101,7 @@ def scan_source(source: Source, matcher: Matcher) -> SourceScan:
     recent: tuple[int, Chunk] | None = None
     last: Chunk | None = None
     read = 0
+    calls: CollReader | None = None
     try:
         for chunk in source.chunks():
             if last is None:
@@ -110,11 +118,16 @@ def scan_source(source: Source, matcher: Matcher) -> SourceScan:
             if progress:
                 kept += _segments(chunk, progress, read)
                 recent = (read, chunk)
+            if calls is not None or b"opCount " in chunk.data or b" - Init " in chunk.data:
+                calls = calls or _call_reader(source)
+                calls.feed(chunk)
             read += len(chunk.data)
             if chunk.lines:
                 result.total_lines = max(result.total_lines, *chunk.lines)
     except (OSError, EOFError, ValueError) as error:
         result.problem = f"reading stopped: {error}"
+    if calls is not None:
+        result.comm_ranks = calls.result()
     if recent is not None:
         reach = min(TAIL_MAX, max(TAIL_MIN, read // TAIL_SHARE))
         kept += _last_per_author(*recent, matcher, reach)
@@ -129,6 +142,12 @@ def scan_source(source: Source, matcher: Matcher) -> SourceScan:
     for number, extra in _uncounted(seen, flood).items():
         result.counts[matcher.patterns[number].signature] += extra
     return result
+
+
+def _call_reader(source: Source) -> CollReader:
+    from diagnose.parse.nccl_coll import CollReader  # noqa: PLC0415  few logs hold such lines
+
+    return CollReader(source)
 
 
 def _uncounted(seen: Counter[int], flood: dict[int, deque[_Raw]]) -> dict[int, int]:

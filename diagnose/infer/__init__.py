@@ -60,7 +60,7 @@ def diagnose(job: Job) -> Diagnosis:
         frameworks=facts.get("framework"), versions=facts.versions, ranks_seen=facts.ranks_seen,
     )  # fmt: skip
     failing = failures(frame)
-    held = documents.held_up(job, frame)
+    held = documents.held_up(job, frame, failing)
     if failing.empty and held is None and not _silent_hang(frame, facts, catalog):
         return _quiet(frame, catalog, about, job)
 

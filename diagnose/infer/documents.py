@@ -17,9 +17,10 @@ from diagnose.infer import story
 from diagnose.infer.candidates import Candidate
 from diagnose.infer.collectives import Stall
 from diagnose.infer.facts import Facts
-from diagnose.infer.trouble import went_on
+from diagnose.infer.trouble import done, went_on
 from diagnose.timeline_table import DOCUMENT_TELLS
 
+_GOES_ON = pd.Timedelta(minutes=1)  # a step so long after the onset is none of a hung job
 _TOLD_BY_DUMPS = ("desync.missing_rank", "desync.mismatch", "unknown")
 
 if TYPE_CHECKING:
@@ -124,15 +125,29 @@ def _hosts(frame: pd.DataFrame) -> dict[int, str]:
     return {int(r): str(h) for r, h in zip(known["rank"], known["host"], strict=True)}
 
 
-def held_up(job: Job, frame: pd.DataFrame) -> DumpVerdict | None:
+def held_up(job: Job, frame: pd.DataFrame, failing: pd.DataFrame) -> DumpVerdict | None:
     """What the dumps say; None without any, and where the logs show that the job went on.
 
-    A dump taken on demand of a job at work lists operations in flight as well.
+    A dump taken on demand of a job at work lists operations in flight as well, and in the last
+    lines of a log ranks are never quite at the same call: those count only in a job that failed
+    (`failing`), or that shows no step.
     """
-    if job.collectives is None or went_on(frame):
+    if job.collectives is None or done(frame):
+        return None
+    dumped = bool(job.documents.dumps)
+    if not dumped and failing.empty and went_on(frame):
         return None
     from diagnose.infer.waitfor import judge  # noqa: PLC0415
 
     verdict = judge(job.collectives)
-    doubtful = job.documents.passing and not job.documents.dumps
+    if verdict is not None and dumped and failing.empty and _stepped_since(verdict, frame):
+        return None
+    doubtful = job.documents.passing and not dumped
     return replace(verdict, sure=False) if verdict is not None and doubtful else verdict
+
+
+def _stepped_since(verdict: DumpVerdict, frame: pd.DataFrame) -> bool:
+    """Whether the log has steps from long after the operation that the dumps show pending."""
+    onset = told.onset(verdict, frame).time
+    steps = frame.loc[frame["kind"] == "progress", "time"]
+    return onset is not None and bool((steps > onset + _GOES_ON).any())

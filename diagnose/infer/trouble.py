@@ -47,9 +47,14 @@ def _survived(frame: pd.DataFrame, rows: pd.DataFrame) -> bool:
 
 def went_on(frame: pd.DataFrame) -> bool:
     """The job finished, or made steps after everything that looks like trouble."""
-    finished = (frame["tells"] == "finished").fillna(False).any()
-    shutdown = ((frame["kind"] == "phase") & (frame["phase"] == "shutdown")).any()
     trouble = frame.index[frame["role"].isin(["cause", "effect", "aftermath"])]
     later = after_line(frame, int(trouble[-1])) if len(trouble) else frame
     steps = later[later["kind"] == "progress"]
-    return bool(finished or shutdown or len(steps))
+    return done(frame) or bool(len(steps))
+
+
+def done(frame: pd.DataFrame) -> bool:
+    """The job said that it finished."""
+    finished = (frame["tells"] == "finished").fillna(False).any()
+    shutdown = ((frame["kind"] == "phase") & (frame["phase"] == "shutdown")).any()
+    return bool(finished or shutdown)

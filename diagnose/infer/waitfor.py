@@ -77,7 +77,9 @@ def _blame(standing: Standing, streams: Streams, graph: Graph) -> DumpVerdict:
         if idle and device:
             notes.append(f"stuck on the host: {ranges(idle)}; on the device: {ranges(device)}")
         found = telling.blamed(standing, graph, kind, sorted(idle + device), notes)
-        return replace(found, sure=True)
+        # Numbers of sends and receives differ between the sides: without a count it is a guess.
+        counted = all(op.nth >= 0 or not op.p2p for rank in device for op in graph.waits[rank])
+        return replace(found, sure=counted)
     if cycles:
         return telling.cycle(standing, graph, min(cycles))
     if lost:

@@ -40,9 +40,7 @@ def told(job: Job, *lost: int) -> list[tuple[int, str, str, str, int]]:
         row = table.rows.iloc[place]
         return f"{row['group_desc'][0]}{row['seq']}"
 
-    return [
-        (s.rank, call(s.before), call(s.own), call(s.usual), s.votes) for s in strays(table)
-    ]
+    return [(s.rank, call(s.before), call(s.own), call(s.usual), s.votes) for s in strays(table)]
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ from collections import Counter
 
 import pytest
 
+from diagnose.infer.collective_table import table
 from diagnose.infer.waitfor import judge
 from diagnose.parse.flight_recorder import read_dump
-from diagnose.infer.collective_table import table
 from tests.infer.simulate import FAULTS, World, marked, world
 
 FINE = {"right", "tie", "open", "likely"}
