@@ -142,7 +142,7 @@ def held_up(job: Job, frame: pd.DataFrame, failing: pd.DataFrame) -> DumpVerdict
     verdict = judge(job.collectives)
     if verdict is not None and dumped and failing.empty and _stepped_since(verdict, frame):
         return None
-    doubtful = job.documents.passing and not dumped
+    doubtful = not dumped and (job.documents.passing or failing.empty)
     return replace(verdict, sure=False) if verdict is not None and doubtful else verdict
 
 

@@ -68,8 +68,9 @@ def blamed(
     and nobody finished is no matter of the network. `alive`: who is told of was alive then, as
     whoever writes a dump is; of who only stopped to log calls nothing of the kind is known.
     """
+    whys = _WHY.get(verdict.kind, ("", ""))
     if verdict.kind == "stuck_host" and not alive:
-        verdict = replace(verdict, kind="missing")
+        verdict, whys = replace(verdict, kind="missing"), _BEHIND
     cause, score = _cause(verdict, set(host_of.values()))
     summary = f"{verdict.why[:1].upper()}{verdict.why[1:]}."
     candidate = Candidate(cause, score, catalog.classes[cause].title, summary, list(stall.rows))
@@ -78,7 +79,7 @@ def blamed(
     candidate.hosts = sorted({host_of[rank] for rank in verdict.ranks if rank in host_of})
     candidate.kind = _KIND.get(verdict.kind) if verdict.ranks else None
     one = len(verdict.ranks) == 1
-    candidate.why = _WHY[verdict.kind][0 if one else 1] if verdict.ranks else ""
+    candidate.why = whys[0 if one else 1] if verdict.ranks else ""
     candidate.sure = verdict.sure and verdict.kind == "mismatched"
     return candidate
 
@@ -120,7 +121,7 @@ def onset(verdict: DumpVerdict, frame: pd.DataFrame) -> Start:
     same = rows[(rows["group"] == verdict.group) & (rows["seq"] == verdict.seq)]
     rows = same if len(same) else rows
     if rows.empty:
-        return Start(None, None, "the dumps carry no time")
+        return Start(None, None, "nothing tells the time")
     row = rows["time"].idxmin()
     why = "when the first rank enqueued the operation that never finished"
     return Start(pd.Timestamp(rows.loc[row, "time"]), int(row), why)
@@ -157,6 +158,12 @@ def _cause(verdict: DumpVerdict, hosts: set[str]) -> tuple[str, float]:
     if verdict.kind == "stuck_device":
         return "hw.gpu", 4.25 - doubt
     return ("unknown", 2.0) if len(hosts) == 1 else ("net.fabric", 2.5)
+
+
+_BEHIND = (
+    "it never made the call that others wait in",
+    "they never made the call that others wait in",
+)
 
 
 def agrees(verdict: DumpVerdict, stall: Stall) -> bool:
