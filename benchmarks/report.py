@@ -1,9 +1,9 @@
 """Cost of the HTML report: `python benchmarks/report.py [--ranks 8 1024 10000] [--big 1GiB]`.
 
-For each number of ranks a job is made in which one rank never joins, with a log file per host; then
-its page is rendered. Printed are the page's size, the seconds of rendering alone (wall and CPU) and,
-with playwright and a Chromium, the time until the page can be used. `--big` does the same with one
-log of 128 ranks of that size, beside the time that reading and diagnosing it took.
+For each number of ranks a job is made in which one rank never joins, with a log file per host, and
+its page is rendered. Printed are the page's size, the seconds of rendering alone (wall and CPU)
+and, with playwright and a Chromium, the time until the page can be used. `--big` does the same with
+one log of 128 ranks of that size.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def measure(job_path: Path, page_path: Path, ranks: int) -> None:
 
 
 def interactive(page: Path) -> float | None:
-    """Seconds from opening a file until its scripts have drawn everything; None without a browser."""
+    """Seconds from opening a page until it is drawn; None without a browser."""
     try:
         from playwright.sync_api import sync_playwright  # noqa: PLC0415
     except ImportError:

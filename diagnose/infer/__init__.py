@@ -93,7 +93,7 @@ def diagnose(job: Job) -> Diagnosis:
     level = confidence(ranked)
     waits = bool(found)
     return Diagnosis(
-        verdict=_verdict(winner, frame, silent=failing.empty),
+        verdict=_verdict(winner, frame, silent=failing.empty or held is not None),
         root_cause=RootCause(winner.cause, winner.title, winner.summary, level, winner.signature),
         culprits=Culprits(winner.ranks, winner.hosts, winner.kind, _join(winner.why, unit)),
         phase=_phase(frame, winner, activity, start),
@@ -259,7 +259,7 @@ def _unknown(failures: pd.DataFrame, catalog: Catalog) -> Candidate:
 def _verdict(winner: Candidate, frame: pd.DataFrame, *, silent: bool) -> Verdict:
     """Hung: ranks waited in vain and nobody died of it first; failed: everything else.
 
-    `silent`: no line shows a failure, only dumps or stacks of a process that stood still.
+    `silent`: no line shows a failure, or dumps or stacks show that it stood still.
     """
     if silent and winner.inferred and not winner.cause.startswith("crash."):
         return "hung"

@@ -153,7 +153,7 @@ CHARACTERS = [
     f"\uff1cscript\uff1e{RUN}\uff1c/script\uff1e",
     f"<\x00img src=x onerror={RUN}>",
     f"<img\x0bsrc=x\x0conerror={RUN}>",
-    "\ud83d\ude00 \U000e0041 tags \ufffd\ufffe\uffff",
+    "\U0001f600 \U000e0041 tags \ufffd\ufffe\uffff",
     "Z" + "\u0351\u036b\u0343" * 60,
     "<" * 500 + ">" * 500,
     "A" * 100_000,

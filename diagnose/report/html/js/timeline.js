@@ -131,7 +131,8 @@
       const wait = lanes.wait[lane];
       if (wait) bars.push([index, wait[0], wait[1], "wait", lane, -1]);
       const found = lanes.marks[lane];
-      for (let at = 0; at < found.length; at += 5) {
+      // From the last to the first: what was said first lies on top.
+      for (let at = found.length - 5; at >= 0; at -= 5) {
         const [x, finding, variant, source, line] = found.slice(at, at + 5);
         marks.push([index, x, finding, variant, source, line, lane]);
       }
@@ -245,9 +246,12 @@
       const [, at, finding, variant, source, line, lane] = current.marks[event.dataIndex];
       const found = data.findings[finding];
       const texts = found.texts;
+      const near = 4 * (view[1] - view[0]) / Math.max(1, canvas.clientWidth);
+      const row = current.marks[event.dataIndex][0];
+      const more = current.marks.filter((mark) => mark[0] === row && Math.abs(mark[1] - at) <= near).length - 1;
       return {
         id: found.id,
-        lines: [found.title, `${laneRow(lane).text} · ${place(at)} · ${lanes.sources[source]}:${line}`],
+        lines: [found.title, ...(more ? [`and ${more} more here: zoom in`] : []), `${laneRow(lane).text} · ${place(at)} · ${lanes.sources[source]}:${line}`],
         log: variant >= 0 ? texts[variant] : texts[0],
       };
     }
