@@ -1,62 +1,61 @@
 """Speed and memory of reading NCCL's call lines beside the scan: `python benchmarks/coll.py`.
 
 The text of make_coll.py (64 ranks that hang at the end) as one interleaved file and as 64 files;
-each is scanned by the catalog alone, and with a CollReader fed with the same chunks. Prints MB/s
-of CPU time, so of one core; the whole must reach 150. Each run has a process of its own.
+each is scanned with and without the reader of call lines. Prints MB/s of CPU time, so of one core;
+the whole must reach 150. Each run has a process of its own.
 """
 
 from __future__ import annotations
 
 import argparse
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 TARGET = 150  # MB/s of one core
 HERE = Path(__file__).parent
 
 
-def read(path: Path, fed: bool) -> None:
-    """Scan all files, with readers if `fed`, and print what came out."""
+class Deaf:
+    """In place of the reader of call lines: takes chunks and tells nothing."""
+
+    def feed(self, chunk: object) -> None:
+        """Pass over a chunk."""
+
+    def result(self) -> list[object]:
+        """Nothing."""
+        return []
+
+
+def read(path: Path, alone: bool) -> None:
+    """Scan all files, call lines only by the catalog if `alone`, and print what came out."""
+    from diagnose import scan  # noqa: PLC0415
     from diagnose.catalog.load import load_catalog  # noqa: PLC0415
     from diagnose.catalog.matcher import compile_matcher  # noqa: PLC0415
     from diagnose.infer.collective_table import table  # noqa: PLC0415
     from diagnose.infer.frontiers import dumps_of  # noqa: PLC0415
     from diagnose.infer.waitfor import judge  # noqa: PLC0415
     from diagnose.ingest.find import find_sources  # noqa: PLC0415
-    from diagnose.ingest.source import Chunk, Source  # noqa: PLC0415
     from diagnose.parse.comm_rank import CommRank  # noqa: PLC0415
-    from diagnose.parse.nccl_coll import CollReader  # noqa: PLC0415
-    from diagnose.scan import scan_source  # noqa: PLC0415
 
-    def tee(source: Source, reader: CollReader) -> Source:
-        def chunks() -> Iterator[Chunk]:
-            for chunk in source.chunks():
-                if any(word in chunk.data for word in (b"opCount ", b"commId", b"Init COMPLETE")):
-                    reader.feed(chunk)
-                yield chunk
-
-        return replace(source, chunks=chunks)
-
+    if alone:
+        scan._call_reader = lambda source: Deaf()  # type: ignore[assignment,return-value]
     matcher = compile_matcher(load_catalog())
     sources = find_sources([path])
     size = sum(source.size for source in sources)
     begin = time.process_time()
     ranks: list[CommRank] = []
     for source in sources:
-        reader = CollReader(source)
-        scan_source(tee(source, reader) if fed else source, matcher)
-        ranks += reader.result()
+        ranks += scan.scan_source(source, matcher).comm_ranks
     spent = time.process_time() - begin
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
     rate = size / spent / 1e6
     print(f"  {rate:5.0f} MB/s a core, {spent:6.2f} s, peak {peak:5.0f} MiB", end="")
-    if not fed:
+    if alone:
         print()
         return
     begin = time.process_time()
@@ -71,10 +70,10 @@ def main() -> None:
     parser.add_argument("--size", default="1GiB")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--read", type=Path, help="only read this file or folder")
-    parser.add_argument("--fed", action="store_true", help="with the reader of call lines")
+    parser.add_argument("--alone", action="store_true", help="without the reader of call lines")
     options = parser.parse_args()
     if options.read is not None:
-        read(options.read, options.fed)
+        read(options.read, options.alone)
         return
     with tempfile.TemporaryDirectory(prefix="diagnose-coll-") as name:
         folder = Path(name)
@@ -86,12 +85,12 @@ def main() -> None:
             print(what, flush=True)
             subprocess.run([*make, flag, str(path)], check=True)
             for _ in range(options.rounds):
-                for mode in ([], ["--fed"]):
-                    print("  scan alone " if not mode else "  with calls ", end="", flush=True)
+                for mode in (["--alone"], []):
+                    print("  scan alone " if mode else "  with calls ", end="", flush=True)
                     subprocess.run(
                         [sys.executable, __file__, "--read", str(path), *mode], check=True
                     )
-            subprocess.run(["rm", "-r", str(path)], check=True)
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 if __name__ == "__main__":

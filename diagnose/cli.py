@@ -33,6 +33,7 @@ EXIT_BUG = 70  # EX_SOFTWARE of sysexits.h
 EXIT_INTERRUPTED = 130
 
 MAX_NOTES = 10
+DEFAULT_REPORT = "report.html"
 STDIN = "-"
 
 
@@ -65,6 +66,9 @@ Patterns = Annotated[
     ),
 ]
 ColorOption = Annotated[Color, typer.Option("--color", help="When to use colour.")]
+ExitCode = Annotated[
+    bool, typer.Option("--exit-code", help="End with status 1 when the job hung or failed.")
+]
 
 
 @app.callback(invoke_without_command=True)
@@ -88,28 +92,55 @@ def triage(
     output: Annotated[Format, typer.Option("--format", help="What to print.")] = Format.terminal,
     patterns: Patterns = None,
     color: ColorOption = Color.auto,
-    exit_code: Annotated[
-        bool, typer.Option("--exit-code", help="End with status 1 when the job hung or failed.")
+    exit_code: ExitCode = False,
+    no_redact: Annotated[
+        bool,
+        typer.Option("--no-redact", help="Leave secrets and names in the Markdown as they are."),
     ] = False,
 ) -> None:
     """Diagnose one job from its logs, or from text pasted into standard input."""
-    if not paths and sys.stdin is not None and sys.stdin.isatty():
-        _say("Paste the log here, then press Enter and Ctrl-D (Ctrl-C gives up).")
-    import diagnose
+    _, diagnosis = _diagnosed(paths, patterns or ())
+    _show(diagnosis, output, color, redact=not no_redact)
+    _tell_notes(diagnosis)
+    if exit_code and diagnosis.verdict in ("hung", "failed"):
+        raise typer.Exit(EXIT_FAILURE_FOUND)
 
-    try:
-        diagnosis = diagnose.diagnose(_load(paths or [STDIN], patterns or ()))
-    except InputError:
-        raise
-    except Exception as error:
-        if problem := _wrong_signature(error, patterns or ()):
-            raise InputError(problem) from error
-        raise
-    _show(diagnosis, output, color)
-    for note in diagnosis.notes[:MAX_NOTES]:
-        _say(f"note: {_clean(note)}")
-    if len(diagnosis.notes) > MAX_NOTES:
-        _say(f"note: {len(diagnosis.notes) - MAX_NOTES} more notes left out")
+
+@app.command()
+def report(
+    paths: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="PATH", help="Logs and job folders; none, or -, is standard input."),
+    ] = None,
+    output: Annotated[
+        str | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Where to write it; - is stdout."),
+    ] = None,
+    title: Annotated[
+        str | None, typer.Option("--title", help="What to call the job in the page's head.")
+    ] = None,
+    patterns: Patterns = None,
+    no_redact: Annotated[
+        bool, typer.Option("--no-redact", help="Leave secrets and names in the page as they are.")
+    ] = False,
+    show: Annotated[bool, typer.Option("--open", help="Show the page in the browser.")] = False,
+    exit_code: ExitCode = False,
+) -> None:
+    """Write the post-mortem of one job: an HTML page in one file, for colleagues."""
+    job, diagnosis = _diagnosed(paths, patterns or ())
+    from diagnose.report import html
+
+    page = html.render(job, diagnosis, title=title, redact=not no_redact)
+    if output == STDIN:
+        _write(page, encoding="utf-8")
+    else:
+        target = Path(output or DEFAULT_REPORT)
+        _write_file(target, page)
+        _say(f"{diagnosis.verdict.upper()}: {_clean(diagnosis.root_cause.title)}")
+        _say(f"wrote {_clean(str(target))}")
+        if show:
+            typer.launch(target.resolve().as_uri())
+    _tell_notes(diagnosis)
     if exit_code and diagnosis.verdict in ("hung", "failed"):
         raise typer.Exit(EXIT_FAILURE_FOUND)
 
@@ -245,6 +276,43 @@ def _load(paths: Sequence[str], patterns: Sequence[Path]) -> Job:
     return read(sources, patterns=patterns)
 
 
+def _diagnosed(paths: Sequence[str] | None, patterns: Sequence[Path]) -> tuple[Job, Diagnosis]:
+    """The job of these paths, or of a paste, and its diagnosis."""
+    if not paths and sys.stdin is not None and sys.stdin.isatty():
+        _say("Paste the log here, then press Enter and Ctrl-D (Ctrl-C gives up).")
+    import diagnose
+
+    try:
+        job = _load(paths or [STDIN], patterns)
+        return job, diagnose.diagnose(job)
+    except InputError:
+        raise
+    except Exception as error:
+        if problem := _wrong_signature(error, patterns):
+            raise InputError(problem) from error
+        raise
+
+
+def _tell_notes(diagnosis: Diagnosis) -> None:
+    for note in diagnosis.notes[:MAX_NOTES]:
+        _say(f"note: {_clean(note)}")
+    if len(diagnosis.notes) > MAX_NOTES:
+        _say(f"note: {len(diagnosis.notes) - MAX_NOTES} more notes left out")
+
+
+def _write_file(target: Path, text: str) -> None:
+    """Write a file as a whole or not at all."""
+    partial = target.with_name(f".{target.name}.part")
+    try:
+        partial.write_text(text, encoding="utf-8", errors="replace")
+        partial.replace(target)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise InputError(
+            f"cannot write {target}: {(error.strerror or str(error)).lower()}"
+        ) from error
+
+
 def _wrong_signature(error: Exception, patterns: Sequence[Path]) -> str | None:
     """What is wrong with the given signatures, if that explains an error of the engine."""
     from diagnose.catalog.check import check
@@ -256,7 +324,7 @@ def _wrong_signature(error: Exception, patterns: Sequence[Path]) -> str | None:
     return next((found for found in check(patterns) if any(f in found for f in fatal)), None)
 
 
-def _show(diagnosis: Diagnosis, output: Format, color: Color) -> None:
+def _show(diagnosis: Diagnosis, output: Format, color: Color, *, redact: bool) -> None:
     if output is Format.json:
         from diagnose.report.safe import masked
 
@@ -264,7 +332,7 @@ def _show(diagnosis: Diagnosis, output: Format, color: Color) -> None:
     elif output is Format.markdown:
         from diagnose.report import markdown
 
-        _write(markdown.render(diagnosis))
+        _write(markdown.render(diagnosis, redact=redact))
     else:
         from diagnose.report import terminal
 

@@ -28,7 +28,8 @@ class Stray:
     """A rank that left the way of the others.
 
     `before`, `own` and `usual` are rows of the table: the call before, its own next one and that of
-    the `votes` other ranks.
+    the `votes` other ranks. `proven`: its own call never ended, or it made enough calls since to
+    show that it did not come back.
     """
 
     rank: int
@@ -36,6 +37,7 @@ class Stray:
     own: int
     usual: int
     votes: int
+    proven: bool
 
 
 def strays(table: Table) -> list[Stray]:
@@ -69,7 +71,9 @@ def strays(table: Table) -> list[Stray]:
         who = int(rank[here])
         if fellow is not None and who not in found:
             before, own, usual = (int(ways.place[at]) for at in (here, here + 1, fellow + 1))
-            found[who] = Stray(who, before, own, usual, int(best[way[step]]))
+            since = np.searchsorted(rank, who, "right") - here
+            proven = bool(ways.open[here + 1] or since > 2 * _BEFORE)
+            found[who] = Stray(who, before, own, usual, int(best[way[step]]), proven)
     return [found[who] for who in sorted(found)]
 
 

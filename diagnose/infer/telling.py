@@ -124,7 +124,7 @@ def astray(standing: Standing, graph: Graph, lone: list[Stray]) -> DumpVerdict:
         found,
         why="; ".join(one.text for one in signs[:SHOWN]),
         evidence=(*signs, *found.evidence),
-        sure=True,
+        sure=all(stray.proven for stray in lone),
     )
 
 

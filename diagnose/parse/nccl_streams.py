@@ -11,7 +11,7 @@ from diagnose.parse.nccl_calls import BEHIND, Calls, Ints, Words, tails
 
 KEEP_TOTAL = 1 << 20  # calls; with very many streams fewer are kept of each
 _COLUMNS = 5  # code, place, line, seq, op; then text
-_HOLD = 8 << 20
+_HOLD = 16 << 20  # bytes of blocks
 
 
 class Index:

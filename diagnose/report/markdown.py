@@ -10,6 +10,7 @@ import re
 
 from diagnose.diagnosis import Diagnosis, RemedyStep
 from diagnose.report import words
+from diagnose.report.redact import Redactor
 from diagnose.report.safe import clean, safe
 
 MAX_EVIDENCE = 12
@@ -22,9 +23,12 @@ _LINKED = re.compile(r"([@#])(?=\w)")
 _ZERO_WIDTH_SPACE = "\u200b"
 
 
-def render(diagnosis: Diagnosis) -> str:
-    """The whole text, ending with a newline. Notes are left to the caller."""
-    diagnosis = safe(diagnosis)
+def render(diagnosis: Diagnosis, *, redact: bool = True) -> str:
+    """The whole text, ending with a newline. Notes are left to the caller.
+
+    It is made to be passed on, so with `redact` people are hidden as well as secrets.
+    """
+    diagnosis = safe(diagnosis, Redactor().text if redact else str)
     blocks = [_headline(diagnosis), *_verdict(diagnosis)]
     for index, (heading, steps) in enumerate(words.remedy_groups(diagnosis.remedies)):
         items = "\n".join(_step(number, step) for number, step in steps)

@@ -6,6 +6,7 @@ Every report calls `safe` once, so no report has to remember which field came fr
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar, cast
 
@@ -39,14 +40,19 @@ def clean(text: str, *, limit: int = MAX_TEXT, lines: bool = False) -> str:
     return _one_line(text, limit).lstrip()
 
 
-def safe(diagnosis: Diagnosis) -> Diagnosis:
-    """A copy whose every string went through `clean` and `mask`; commands keep their lines."""
-    return _each(diagnosis, lambda text, name: mask(clean(text, lines=name == "command")))
+def safe(diagnosis: Diagnosis, hide: Callable[[str], str] = mask) -> Diagnosis:
+    """A copy whose every string went through `clean` and `hide`; commands keep their lines.
+
+    What is for pictures is left out.
+    """
+    plain = replace(diagnosis, graph=None, topology=None, places=[])
+    return _each(plain, lambda text, name: hide(clean(text, lines=name == "command")))
 
 
 def masked(diagnosis: Diagnosis) -> Diagnosis:
     """A copy with secrets masked and nothing else changed: for JSON, which escapes by itself."""
-    return _each(diagnosis, lambda text, _: mask(text))
+    plain = replace(diagnosis, graph=None, topology=None, places=[])
+    return _each(plain, lambda text, _: mask(text))
 
 
 def _one_line(text: str, limit: int) -> str:

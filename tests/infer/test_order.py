@@ -8,7 +8,7 @@ from diagnose.infer.order import Stray, strays
 from tests.infer.dump_jobs import SYNC, Call, Job, grid, of, tables
 
 GROUPS = grid(8, 2)
-STEPS, AT, ODD = 6, 4, 5
+STEPS, AT, ODD = 6, 2, 5
 
 
 def steps(change: str, odd: int = ODD) -> Job:
@@ -45,7 +45,7 @@ def told(job: Job, *lost: int) -> list[tuple[int, str, str, str, int]]:
 
 @pytest.mark.parametrize(
     ("change", "before", "own", "usual"),
-    [("skipped", "T9", "D5", "T10"), ("extra", "T10", "T11", "D5")],
+    [("skipped", "T5", "D3", "T6"), ("extra", "T6", "T7", "D3")],
 )
 def test_calls_that_all_look_alike(change: str, before: str, own: str, usual: str) -> None:
     assert told(steps(change)) == [(ODD, before, own, usual, 7)]
@@ -97,6 +97,6 @@ def test_stages_of_a_pipeline_have_programs_of_their_own() -> None:
 def test_what_a_stray_holds() -> None:
     table = tables(steps("skipped").files().items())
     (found,) = strays(table)
-    assert found == Stray(ODD, found.before, found.own, found.usual, 7)
+    assert found == Stray(ODD, found.before, found.own, found.usual, 7, True)
     assert table.rows["rank"].iloc[[found.before, found.own]].tolist() == [ODD, ODD]
     assert table.rows["rank"].iloc[found.usual] != ODD
