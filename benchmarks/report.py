@@ -10,12 +10,25 @@ from __future__ import annotations
 
 import argparse
 import os
+import random
 import shutil
 import tempfile
 import time
 from pathlib import Path
 
-from make_log import PER_HOST, Plan, console_prefix, size_of, steps_for, write
+from make_log import (
+    PER_HOST,
+    VARIANTS,
+    Plan,
+    body,
+    console_prefix,
+    footer,
+    header,
+    minute,
+    size_of,
+    steps_for,
+    write,
+)
 
 import diagnose
 from diagnose.report.html import render
@@ -51,7 +64,12 @@ def hosts(folder: Path, ranks: int) -> Path:
     plan = Plan(ranks, min(77, ranks - 3), STEPS, 0)
     for first in range(0, ranks, PER_HOST):
         mine = list(range(first, min(first + PER_HOST, ranks)))
-        write(folder / f"gpu-node-{first // PER_HOST:04d}.log", mine, plan)
+        rng = random.Random(first)
+        blocks = [minute(mine, console_prefix, rng) for _ in range(VARIANTS)]
+        lines = "\n".join(header(mine, ranks, console_prefix, rng)).encode()
+        end = "\n".join(footer(mine, plan.missing, plan.ended, console_prefix, rng)).encode()
+        log = b"".join([lines, b"\n", *body(blocks, STEPS), end, b"\n"])
+        (folder / f"gpu-node-{first // PER_HOST:04d}.log").write_bytes(log)
     return folder
 
 

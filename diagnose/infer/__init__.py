@@ -88,6 +88,9 @@ def diagnose(job: Job) -> Diagnosis:
         ranked = [_unknown(failing, catalog)]
     winner = ranked[0]
     borrow_culprits(ranked, frame)
+    if winner.ranks and not winner.hosts:
+        host_of = documents.hosts_of(frame)
+        winner.hosts = sorted({host_of[r] for r in winner.ranks if r in host_of})
     grid = documents.grid_of(job, facts)
     unit = documents.unit_of(winner, grid, frame)
     level = confidence(ranked)

@@ -66,7 +66,7 @@ def joined(
     if held is not None:
         follows = [c for c in follows if c.cause not in _TOLD_BY_DUMPS]
         alive = bool(job.documents.dumps)
-        follows.append(told.blamed(held, found[0], job.catalog, _hosts(frame), alive=alive))
+        follows.append(told.blamed(held, found[0], job.catalog, hosts_of(frame), alive=alive))
     if job.places:
         from diagnose.infer.placed import placed  # noqa: PLC0415
 
@@ -100,7 +100,7 @@ def unit_of(winner: Candidate, grid: Topology | None, frame: pd.DataFrame) -> st
         return ""
     from diagnose.infer.topology import Topology, smallest_unit  # noqa: PLC0415
 
-    unit = smallest_unit(winner.ranks, grid or Topology(), _hosts(frame))
+    unit = smallest_unit(winner.ranks, grid or Topology(), hosts_of(frame))
     return unit.text if unit else ""
 
 
@@ -119,7 +119,7 @@ def clock_notes(job: Job) -> list[str]:
     return notes
 
 
-def _hosts(frame: pd.DataFrame) -> dict[int, str]:
+def hosts_of(frame: pd.DataFrame) -> dict[int, str]:
     """Rank → host, as far as the lines tell."""
     known = frame[frame["rank"].notna() & frame["host"].notna()].drop_duplicates("rank")
     return {int(r): str(h) for r, h in zip(known["rank"], known["host"], strict=True)}

@@ -111,12 +111,13 @@ class Standing:
         """Per row, which send or receive between two ranks it is, counted from the first.
 
         Both sides count alike, unlike their numbers. Only a dump that goes back to the first record
-        tells it; `_sent` has how many there are.
+        tells it, and no log; `_sent` has how many there are.
         """
         rows = self.table.rows
         nth = np.full(len(rows), -1, np.int64)
-        first = rows.groupby("rank")["record"].min()
-        whole = {r for r, record in first.items() if record == 0} & self._whole
+        first = rows.groupby("rank")[["record", "line"]].agg({"record": "min", "line": "max"})
+        begun = first[(first["record"] == 0) & (first["line"] == 0)]
+        whole = {int(rank) for rank in begun.index} & self._whole
         taken = rows["p2p"].to_numpy() & (rows["peer"].to_numpy() >= 0)
         taken &= rows["rank"].isin(whole).to_numpy()
         if taken.any():

@@ -103,14 +103,14 @@ def encoding_of(head: bytes) -> tuple[str, int]:
 
 
 def _is_binary(head: bytes) -> bool:
-    text = head.replace(b"\0", b"")
+    text = head.replace(b"\0", b"") if b"\0" in head else head
     if not text:
         # Only NULs: a log whose start was never written to disk, or was truncated by logrotate
         # while the writer kept its position, looks like this as well.
         return False
     strange = len(text) - len(text.translate(None, _CONTROLS))
     # NULs of a hole come in one run; those of binary data lie between other bytes.
-    scattered = len(re.findall(rb"\0+", head))
+    scattered = len(re.findall(rb"\0+", head)) if len(text) != len(head) else 0
     return strange > 0.02 * len(text) + 1 or scattered > 0.02 * len(head) + 4
 
 

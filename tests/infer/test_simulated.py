@@ -36,13 +36,13 @@ def test_no_rank_is_blamed_that_did_no_wrong(fault: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_how_often_the_culprit_is_found(fault: str) -> None:
-    """With all dumps the culprit is named, or is one of a tie, in 98 of 100 worlds."""
+    """With all dumps the culprit is named, or is one of a tie, in nearly all worlds."""
     marks: Counter[str] = Counter()
-    for drawn in worlds(fault, 20_000, 100):
+    for drawn in worlds(fault, 20_000, 40):
         mark = marked(drawn, judge(drawn.table()))
         marks["lost" if drawn.lost and mark != "wrong" else mark] += 1
     assert marks["wrong"] == 0
-    assert marks["missed"] + marks["kind"] <= 2, marks
+    assert marks["missed"] + marks["kind"] <= 1, marks
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -31,9 +31,28 @@ const report = (() => {
   wide.addEventListener("change", () => { label(); redraw(); });
   label();
 
+  // Starts a picture when it comes near the screen, or is to be printed: a large one takes time.
+  const waiting = new Map();
+  const begin = (element) => {
+    const start = waiting.get(element);
+    if (!start) return;
+    waiting.delete(element);
+    near.unobserve(element);
+    start();
+  };
+  const near = new IntersectionObserver(
+    (entries) => entries.filter((entry) => entry.isIntersecting).forEach((entry) => begin(entry.target)),
+    { rootMargin: "500px" },
+  );
+  const whenNear = (element, start) => {
+    waiting.set(element, start);
+    near.observe(element);
+  };
+
   let before;
   let closed = [];
   window.addEventListener("beforeprint", () => {
+    [...waiting.keys()].forEach(begin);
     before = root.dataset.theme;
     root.dataset.theme = "light";
     closed = [...document.querySelectorAll("details:not([open])")];
@@ -130,14 +149,5 @@ const report = (() => {
     row.scrollIntoView({ block: "start" });
     row.focus({ preventScroll: true });
   };
-  const ranks = (numbers) => {
-    const runs = [];
-    numbers.forEach((number) => {
-      const run = runs[runs.length - 1];
-      if (run && number === run[1] + 1) run[1] = number;
-      else runs.push([number, number]);
-    });
-    return runs.map(([a, b]) => (a === b ? `${a}` : `${a}-${b}`)).join(",");
-  };
-  return { data, byId, make, color, dark, redraws, showTip, hideTip, clock, place, ticks, fonts, chart, goTo, ranks };
+  return { data, byId, make, color, dark, redraws, showTip, hideTip, whenNear, place, ticks, fonts, chart, goTo };
 })();

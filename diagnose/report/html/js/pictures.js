@@ -23,7 +23,7 @@
   }[state] || colors.shade);
 
   const steps = byId("steps");
-  if (steps && data.progress.length) {
+  const drawSteps = () => {
     const chart = report.chart(steps);
     const choice = byId("counter");
     const draw = () => {
@@ -79,10 +79,11 @@
       return [line.name, `step ${point[1].toLocaleString("en")} at ${place(point[0])}`];
     });
     watch(steps, chart, draw);
-  }
+  };
+  if (steps && data.progress.length) report.whenNear(steps, drawSteps);
 
   const graph = byId("graph");
-  if (graph && data.graph) {
+  const drawGraph = () => {
     const { nodes, edges } = data.graph;
     const levels = Math.max(...nodes.map((node) => node.level)) + 1;
     const tall = Math.max(...nodes.map((node) => Math.abs(node.row))) * 2 + 1;
@@ -153,10 +154,11 @@
       return [node.label, data.stateNames[node.state]];
     });
     watch(graph, chart, draw);
-  }
+  };
+  if (graph && data.graph) report.whenNear(graph, drawGraph);
 
   const grid = byId("grid");
-  if (grid && data.grid) {
+  const drawGrid = () => {
     const { columns, rows, cells, hosts, across, down } = data.grid;
     const states = Object.keys(data.stateNames);
     const chart = report.chart(grid);
@@ -220,6 +222,7 @@
       legend.append(item);
     });
     watch(grid, chart, draw);
-  }
+  };
+  if (grid && data.grid) report.whenNear(grid, drawGrid);
 })();
 document.documentElement.dataset.ready = "yes";
