@@ -312,7 +312,7 @@ def _name_authors(frame: pd.DataFrame) -> None:
     for keys in (["attempt", "host", "pid"], ["attempt", "pid"], ["source", "local_rank"]):
         _fill_by(frame, keys)
     _name_sources(frame)
-    if frame["local_rank"].isna().all() or _tasks_are_ranks(frame):
+    if _tasks_are_ranks(frame):
         frame["rank"] = frame["rank"].fillna(pd.to_numeric(frame["task"], errors="coerce"))
     if _single_node(frame):
         frame["rank"] = frame["rank"].fillna(pd.to_numeric(frame["local_rank"], errors="coerce"))
@@ -344,9 +344,17 @@ def _fill_by(frame: pd.DataFrame, keys: list[str]) -> None:
 
 
 def _tasks_are_ranks(frame: pd.DataFrame) -> bool:
-    """One task per rank: no task prints more than one local rank."""
-    per_task = frame.dropna(subset=["task"]).groupby("task")["local_rank"].nunique()
-    return bool((per_task <= 1).all())
+    """One task per rank: no task prints several local ranks or is on another host than its rank."""
+    tasks = frame.dropna(subset=["task"])
+    per_task = tasks.groupby("task")["local_rank"].nunique()
+    placed = frame.dropna(subset=["rank", "host"]).drop_duplicates("rank")
+    host_of_rank = dict(zip(placed["rank"].astype(int), placed["host"], strict=True))
+    elsewhere = any(
+        host_of_rank.get(int(task), host) != host
+        for task, host in zip(tasks["task"], tasks["host"], strict=True)
+        if pd.notna(host)
+    )
+    return bool((per_task <= 1).all()) and not elsewhere
 
 
 def _single_node(frame: pd.DataFrame) -> bool:

@@ -305,3 +305,18 @@ def test_each_state_of_a_bar_has_the_line_it_is_on() -> None:
     assert set(frame["line"]) == {2}
     last = frame.iloc[-1]
     assert (last["phase"], int(last["elapsed_ms"])) == ("preprocessing", 597_000)
+
+
+def test_a_task_on_another_host_than_its_rank_is_a_node() -> None:
+    """One launcher a node: task 1 is node1's, whose ranks are 2 and 3."""
+    text = """\
+node0: [rank0]: step 1
+node0: [rank1]: step 1
+node1: [rank2]: step 1
+node1: [rank3]: step 1
+srun: error: node1: task 1: Exited with exit code 1
+"""
+    rows = diagnose.load_text(text).timeline
+    exits = rows[rows["kind"] == "exit"]
+    assert exits["task"].tolist() == [1]
+    assert exits["rank"].isna().all()

@@ -8,6 +8,7 @@ from typing import Literal
 
 Kind = Literal["missing", "mismatched", "stuck_host", "stuck_device", "cycle", "network"]
 Role = Literal["culprit", "waiting", "idle", "done", "no dump"]
+_PARTS = 24  # ranges of ranks named in one text
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ class DumpVerdict:
 
 
 def ranges(ranks: Iterable[int]) -> str:
-    """`rank 3`, `ranks 0-6, 8`."""
+    """`rank 3`, `ranks 0-6, 8`; of very many ranges the first, and how many ranks are left."""
     parts: list[list[int]] = []
     ordered = sorted(ranks)
     for rank in ordered:
@@ -63,5 +64,7 @@ def ranges(ranks: Iterable[int]) -> str:
             parts[-1] = [parts[-1][0], rank]
         else:
             parts.append([rank])
-    text = ", ".join("-".join(map(str, part)) for part in parts)
-    return f"rank {text}" if len(ordered) == 1 else f"ranks {text}"
+    text = ", ".join("-".join(map(str, part)) for part in parts[:_PARTS])
+    left = sum(part[-1] - part[0] + 1 for part in parts[_PARTS:])
+    more = f" and {left} more" if left else ""
+    return f"rank {text}" if len(ordered) == 1 else f"ranks {text}{more}"

@@ -77,9 +77,11 @@ def _blame(standing: Standing, streams: Streams, graph: Graph) -> DumpVerdict:
         if idle and device:
             notes.append(f"stuck on the host: {ranges(idle)}; on the device: {ranges(device)}")
         found = telling.blamed(standing, graph, kind, sorted(idle + device), notes)
-        # Numbers of sends and receives differ between the sides: without a count it is a guess.
+        # Numbers of sends and receives differ between the sides: without a count it is a guess. So
+        # is blaming those that are idle when as many wait: they may have made a call too many.
+        few = 2 * len(found.ranks) < len(standing.ranks)
         counted = all(op.nth >= 0 or not op.p2p for rank in device for op in graph.waits[rank])
-        return replace(found, sure=counted)
+        return replace(found, sure=few and counted)
     if cycles:
         return telling.cycle(standing, graph, min(cycles))
     if lost:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from diagnose.infer.standing import Op, Standing
+from diagnose.infer.standing import Op, Standing, Unit
 
 
 @dataclass(slots=True)
@@ -22,25 +22,40 @@ class Graph:
     waits: dict[int, list[Op]] = field(default_factory=dict)
 
 
+_Targets = tuple[list[int], list[int]]
+
+
 def build(standing: Standing) -> Graph:
     """The graph of all ranks that have something pending."""
     graph = Graph()
+    known: dict[Unit, _Targets] = {}
     for rank, ops in standing.pending.items():
         waits = [op for op in ops if op.unit == ops[0].unit]
         graph.waits[rank] = waits
         for op in waits:
-            _wait(standing, graph, op)
+            _wait(standing, graph, op, known)
         if all(op.op == "recv" for op in waits):
             # Receives are posted ahead: what the rank really waits in may be its next operation.
             later = next((op for op in ops if op.op != "recv"), None)
             if later is not None:
-                _wait(standing, graph, later, only_hard=True)
+                _wait(standing, graph, later, known, only_hard=True)
     return graph
 
 
-def _wait(standing: Standing, graph: Graph, op: Op, only_hard: bool = False) -> None:
-    """Add what `op` waits for."""
-    hard, soft = _targets_p2p(standing, op) if op.p2p else _targets(standing, op)
+def _wait(
+    standing: Standing,
+    graph: Graph,
+    op: Op,
+    known: dict[Unit, _Targets],
+    only_hard: bool = False,
+) -> None:
+    """Add what `op` waits for; `known` keeps what its members wait for all alike."""
+    if op.p2p:
+        hard, soft = _targets_p2p(standing, op)
+    else:
+        if op.unit not in known:
+            known[op.unit] = _targets(standing, op)
+        hard, soft = known[op.unit]
     for target in hard:
         graph.edges[op.rank].add(target)
         graph.hard.add((op.rank, target))
@@ -53,7 +68,7 @@ def _wait(standing: Standing, graph: Graph, op: Op, only_hard: bool = False) -> 
             graph.ops.setdefault((op.rank, target), op)
 
 
-def _targets(standing: Standing, op: Op) -> tuple[list[int], list[int]]:
+def _targets(standing: Standing, op: Op) -> _Targets:
     absent = standing.absent(op.group, op.seq)
     if absent:
         return absent, []
@@ -70,7 +85,7 @@ def _targets(standing: Standing, op: Op) -> tuple[list[int], list[int]]:
     return standing.undumped(op.group), []
 
 
-def _targets_p2p(standing: Standing, op: Op) -> tuple[list[int], list[int]]:
+def _targets_p2p(standing: Standing, op: Op) -> _Targets:
     """A send needs the receive of its peer, the n-th pending one of the two matched."""
     peer = op.peer
     if peer == op.rank or peer < 0:

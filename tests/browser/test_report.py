@@ -77,7 +77,9 @@ def test_the_verdict_needs_no_scrolling(show, name) -> None:
 def test_pictures_are_drawn(show, scheme) -> None:
     page = show(page_of("torchrun-missing-rank"), color_scheme=scheme).page
     for area in ("#lanes", "#graph", "#grid", "#steps"):
+        page.locator(area).scroll_into_view_if_needed()
         canvas = page.locator(f"{area} canvas")
+        canvas.wait_for()
         assert canvas.evaluate(COLOURS) > 3, area
 
 

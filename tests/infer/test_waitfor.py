@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 from itertools import combinations
 
 import pytest
 
+from diagnose.infer.standing import Standing
 from diagnose.infer.waitfor import DumpVerdict, Sign, judge, ranges
-from tests.infer.dump_jobs import AHEAD, DEVICE, HOST, Call, Job, grid, of, tables
+from tests.infer.dump_jobs import AHEAD, CRASH, DEVICE, HOST, Call, Job, grid, of, tables
 
 WORLD, TENSOR, STEPS, AT = 8, 2, 9, 6
 GROUPS = grid(WORLD, TENSOR)
@@ -271,6 +273,75 @@ def test_the_culprit_without_a_dump(culprit: int) -> None:
     assert found.notes[-1] == f"no dump of rank {culprit}"
 
 
+def test_two_that_left_no_dump_each_waited_for_alone() -> None:
+    """Ranks 0 and 7 crash; the neighbour of each waits in a tensor group of its own."""
+
+    def program(rank: int) -> list[Call]:
+        tensor = own("TENSOR_GROUP", rank)
+        return [Call(tensor), CRASH if rank in (0, 7) else Call(tensor), Call(tensor)]
+
+    found = verdict(Job(GROUPS, program), lost=(0, 7))
+    assert (found.kind, found.ranks, found.sure) == ("missing", (0, 7), False)
+
+
+def test_which_of_the_ranks_without_a_dump_is_not_told() -> None:
+    groups = {"0": ("default_pg", list(range(8)))}
+    job = Job(groups, lambda rank: [Call("0"), HOST if rank == 5 else Call("0")])
+    found = verdict(job, lost=(2, 5))
+    assert (found.kind, found.tie, found.ranks) == ("missing", True, ())
+    assert found.suspects == (2, 5)
+    assert found.why == (
+        "ranks 2, 5 left no dump, and 6 other ranks wait for them to join; which of them is to "
+        "blame the other dumps do not tell"
+    )
+
+
+def test_a_rank_whose_own_peers_left_no_dump() -> None:
+    """Nobody is seen to wait for it: it is blamed as it got less far than others of its kind."""
+    found = verdict(training(4, [HOST]), lost=(0, 2, 5, 6))
+    assert (found.kind, found.ranks, found.sure) == ("stuck_host", (4,), False)
+
+
+def test_a_rank_that_is_through_is_not_blamed() -> None:
+    """Rank 0 and its peer are through with their program; ranks 1 and 3 hang in theirs."""
+    groups = {"0": ("default_pg", list(range(4))), "1": ("PAIR", [0, 2]), "2": ("PAIR", [1, 3])}
+    job = Job(groups, lambda rank: [Call("0"), Call("1" if rank % 2 == 0 else "2")], dead=("2", 1))
+    found = verdict(job, lost=(2, 3))
+    assert (found.kind, found.ranks) == ("missing", ())
+    assert (found.suspects, found.roles[0]) == ((3,), "done")
+
+
+@pytest.mark.parametrize("status", [True, False])
+def test_a_group_whose_last_call_the_ring_has_lost(status: bool) -> None:
+    groups = {"0": ("default_pg", [0, 1]), "1": ("PAIR", [0, 1])}
+    job = Job(groups, lambda rank: [Call("1")] * 3 + [Call("0")] * (8 + rank))
+    contents = [job.content(rank, ring=4) for rank in range(2)]
+    for content in contents:
+        if not status:
+            del content["pg_status"]
+    standing = Standing(
+        tables((f"_dump_{r}", pickle.dumps(content, 2)) for r, content in enumerate(contents))
+    )
+    assert standing.enqueued.get((0, "1", False)) == (3 if status else None)
+    assert standing.unknown == (set() if status else {(0, "1"), (1, "1")} & standing.unknown)
+    assert standing.absent("0", 9) == [0]
+
+
+def test_sends_are_counted_from_the_first_record() -> None:
+    """A send that the peer has received, and one that it waits for, carry numbers that mislead."""
+    groups = {"0": ("default_pg", [0, 1, 2]), "1": ("PIPE", [0, 1, 2])}
+
+    def program(rank: int) -> list[Call]:
+        if rank == 0:
+            return [Call("1", "send", peer=1)] * 3 + [DEVICE, Call("1", "send", peer=1)]
+        if rank == 1:
+            return [Call("1", "recv", peer=0), Call("1", "send", peer=2)] * 5
+        return [Call("1", "recv", peer=1)] * 5
+
+    found = verdict(Job(groups, program))
+    assert (found.kind, found.ranks, found.sure) == ("stuck_device", (0,), True)
+
+
 def test_any_half_of_the_dumps() -> None:
     jobs = {
         "stuck_host": training(5, [HOST]),
@@ -303,6 +374,7 @@ def test_nothing_pending_is_no_verdict() -> None:
 def test_ranges() -> None:
     assert ranges([3]) == "rank 3"
     assert ranges((8, 0, 1, 2)) == "ranks 0-2, 8"
+    assert ranges(range(0, 60, 2)).endswith(", 44, 46 and 6 more")
 
 
 def test_the_simulator_queues_behind_a_stuck_collective() -> None:

@@ -202,6 +202,28 @@ def test_members_of_a_batch_have_its_state() -> None:
     assert read(content(batch)).state.tolist() == [COMPLETED] * 3 + [ENQUEUED]
 
 
+def batched(number: int, seq: int, name: str) -> dict[str, Any]:
+    return entry(
+        number, profiling_name=name, is_p2p=True, p2p_seq_id=seq, state="scheduled", retired=False
+    )
+
+
+def test_members_of_completed_batches_in_a_dump_of_pending_operations() -> None:
+    """Such a dump leaves out the batches that completed, but not their members."""
+    done = [batched(0, 3, "nccl:send 1->0"), batched(1, 3, "nccl:recv 1<-0")]
+    lone = batched(3, 4, "nccl:recv 1<-0")
+    going_on = [batched(5, 5, "nccl:send 1->0"), batched(6, 5, "nccl:coalesced")]
+    assert (
+        read(content([*done, lone, *going_on])).state.tolist() == [COMPLETED] * 3 + [ENQUEUED] * 2
+    )
+    # Without any batch they are plain sends and receives, which have a state of their own.
+    assert read(content([lone])).state.tolist() == [ENQUEUED]
+    # What the status says to be pending stays so.
+    status = content([*done, batched(8, 9, "nccl:recv 1<-0")])
+    status["pg_status"]["1"] = _status(9, -1, 8)
+    assert read(status).state.tolist() == [COMPLETED] * 2 + [ENQUEUED]
+
+
 def test_a_dump_of_pending_operations_only_may_be_empty() -> None:
     dump = read(content([], "2.9"), "_dump_3")
     assert len(dump) == 0

@@ -82,14 +82,11 @@
   };
   if (steps && data.progress.length) report.whenNear(steps, drawSteps);
 
+  // Heights are set before anything is drawn, so that links lead where they should.
   const graph = byId("graph");
-  const drawGraph = () => {
+  const drawGraph = (rowHeight, height) => {
     const { nodes, edges } = data.graph;
     const levels = Math.max(...nodes.map((node) => node.level)) + 1;
-    const tall = Math.max(...nodes.map((node) => Math.abs(node.row))) * 2 + 1;
-    const rowHeight = tall > 12 ? 44 : 76;
-    const height = tall * rowHeight + 8;
-    graph.style.height = `${height}px`;
     const chart = report.chart(graph);
     const bad = (node) => node.state === "culprit" || node.state === "missing";
     const radius = (node) => (bad(node) ? 9 : 7) + Math.min(5, Math.log2(node.count));
@@ -155,20 +152,39 @@
     });
     watch(graph, chart, draw);
   };
-  if (graph && data.graph) report.whenNear(graph, drawGraph);
+  if (graph && data.graph) {
+    const tall = Math.max(...data.graph.nodes.map((node) => Math.abs(node.row))) * 2 + 1;
+    const rowHeight = tall > 12 ? 44 : 76;
+    const height = tall * rowHeight + 8;
+    graph.style.height = `${height}px`;
+    report.whenNear(graph, () => drawGraph(rowHeight, height));
+  }
 
   const grid = byId("grid");
+  const gridLayout = () => {
+    const { columns, rows } = data.grid;
+    const left = Math.min(150, 14 + 7 * Math.max(2, ...rows.map((text) => text.length)));
+    const side = Math.max(4, Math.min(34, (grid.clientWidth - left - 8) / columns));
+    const tall = Math.max(5, Math.min(side, 26));
+    grid.style.height = `${22 + Math.round(rows.length * tall) + 4}px`;
+    return { left, side, tall };
+  };
   const drawGrid = () => {
     const { columns, rows, cells, hosts, across, down } = data.grid;
     const states = Object.keys(data.stateNames);
+    const bad = (number) => states[number] === "culprit" || states[number] === "missing";
+    const used = [...new Set(cells.map((cell) => cell[3]))].sort((a, b) => a - b);
+    const byPlace = new Map(cells.map((cell) => [cell[1] * columns + cell[0], cell]));
+    let size;
     const chart = report.chart(grid);
     const draw = () => {
       const colors = report.fonts();
-      const left = Math.min(150, 14 + 7 * Math.max(2, ...rows.map((text) => text.length)));
-      const side = Math.max(4, Math.min(34, (grid.clientWidth - left - 8) / columns));
-      const tall = Math.max(5, Math.min(side, 26));
-      const want = 22 + Math.round(rows.length * tall) + 4;
-      if (grid.style.height !== `${want}px`) { grid.style.height = `${want}px`; chart.resize(); }
+      const before = grid.style.height;
+      size = gridLayout();
+      if (grid.style.height !== before) chart.resize();
+      const { left, side, tall } = size;
+      const gap = side > 8 ? 2 : 1;
+      const marked = side < 10 ? [] : cells.filter((cell) => bad(cell[3]) || (side >= 24 && cells.length <= 256));
       const every = Math.ceil(14 / tall);
       chart.setOption({
         animation: false,
@@ -188,34 +204,45 @@
             },
           },
           {
-            id: "cells", type: "custom", data: cells.map(([column, row]) => [column, row]), progressive: 4000,
+            // One path per state: ten thousand elements would take seconds.
+            id: "cells", type: "custom", silent: true, data: used.map(() => [0, 0]),
             renderItem: (params, api) => {
-              const [column, row, rank, number] = cells[params.dataIndex];
+              const number = used[params.dataIndex];
+              const [x0, y0] = api.coord([0, 0]);
+              const [w, h] = [side - gap, tall - gap];
+              const pathData = cells.filter((cell) => cell[3] === number)
+                .map(([column, row]) => `M${x0 + column * side} ${y0 + row * tall}h${w}v${h}h${-w}z`).join("");
+              return { type: "path", shape: { pathData }, style: { fill: fill(states[number], colors) } };
+            },
+          },
+          {
+            id: "numbers", type: "custom", silent: true, z: 4, data: marked.map(([column, row]) => [column, row]),
+            renderItem: (params, api) => {
+              const [column, row, rank, number] = marked[params.dataIndex];
               const [x, y] = api.coord([column, row]);
-              const gap = side > 8 ? 2 : 1;
-              const bad = states[number] === "culprit" || states[number] === "missing";
-              const rect = { x, y, width: side - gap, height: tall - gap };
-              const children = [{ type: "rect", shape: { ...rect, r: side > 12 ? 2 : 0 }, style: { fill: fill(states[number], colors) } }];
-              if (bad || (side >= 24 && cells.length <= 256)) {
-                const dark = bad || ["ended", "seen", "idle", "done"].includes(states[number]);
-                const text = side >= 24 ? String(rank) : "×";
-                if (side >= 10) children.push({ type: "text", silent: true, style: { text, x: x + rect.width / 2, y: y + rect.height / 2, align: "center", verticalAlign: "middle", fill: dark ? colors.paper : colors.ink, font: `${bad ? "bold " : ""}${side >= 24 ? 11 : 9}px ${colors.sans}` } });
-              }
-              return { type: "group", children };
+              const dark = ["culprit", "missing", "ended", "seen", "idle", "done"].includes(states[number]);
+              return { type: "text", style: {
+                text: side >= 24 ? String(rank) : "×", x: x + (side - gap) / 2, y: y + (tall - gap) / 2, align: "center", verticalAlign: "middle",
+                fill: dark ? colors.paper : colors.ink, font: `${bad(number) ? "bold " : ""}${side >= 24 ? 11 : 9}px ${colors.sans}`,
+              } };
             },
           },
         ],
       }, { replaceMerge: ["series"] });
     };
-    tips(chart, (event) => {
-      if (event.seriesId !== "cells") return null;
-      const [, row, rank, number, host] = cells[event.dataIndex];
-      return [`rank ${rank}`, data.stateNames[states[number]]]
+    chart.getZr().on("mousemove", (event) => {
+      const { left, side, tall } = size;
+      const [column, row] = [Math.floor((event.offsetX - left) / side), Math.floor((event.offsetY - 22) / tall)];
+      const cell = column >= 0 && column < columns ? byPlace.get(row * columns + column) : undefined;
+      if (!cell) { report.hideTip(); return; }
+      const [, , rank, number, host] = cell;
+      report.showTip(event.event.clientX, event.event.clientY, [`rank ${rank}`, data.stateNames[states[number]]]
         .concat(host >= 0 ? [hosts[host]] : [])
-        .concat(down === "rank" || down === "host" ? [] : [`${down}: ${rows[row]}`]);
+        .concat(down === "rank" || down === "host" ? [] : [`${down}: ${rows[row]}`]));
     });
+    chart.getZr().on("globalout", report.hideTip);
     const legend = byId("grid-legend");
-    [...new Set(cells.map((cell) => cell[3]))].sort((a, b) => a - b).forEach((number) => {
+    used.forEach((number) => {
       const item = make("span", data.stateNames[states[number]]);
       const shades = { culprit: "accent", missing: "accent", waiting: "shade", ended: "soft", idle: "phase-0", done: "phase-5", seen: "phase-3" };
       item.style.setProperty("--key", `var(--${shades[states[number]] || "wait"})`);
@@ -223,6 +250,9 @@
     });
     watch(grid, chart, draw);
   };
-  if (grid && data.grid) report.whenNear(grid, drawGrid);
+  if (grid && data.grid) {
+    gridLayout();
+    report.whenNear(grid, drawGrid);
+  }
 })();
 document.documentElement.dataset.ready = "yes";
