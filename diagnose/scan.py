@@ -118,7 +118,7 @@ def scan_source(source: Source, matcher: Matcher) -> SourceScan:
             if progress:
                 kept += _segments(chunk, progress, read)
                 recent = (read, chunk)
-            if calls is not None or b"opCount " in chunk.data or b" - Init " in chunk.data:
+            if calls is not None or b"opCount " in chunk.data or b"- Init " in chunk.data:
                 calls = calls or _call_reader(source)
                 calls.feed(chunk)
             read += len(chunk.data)

@@ -19,6 +19,7 @@ from diagnose.infer.collective_table import Table
 from diagnose.parse.flight_recorder import COMPLETED
 
 _BEFORE = 4  # calls that must be the same before one that differs
+_SINCE = 3  # calls after it that show that a rank stayed out of step
 _ASKED = 8  # ranks of the majority that are looked at
 _Ints = npt.NDArray[np.int64]
 
@@ -28,8 +29,8 @@ class Stray:
     """A rank that left the way of the others.
 
     `before`, `own` and `usual` are rows of the table: the call before, its own next one and that of
-    the `votes` other ranks. `proven`: its own call never ended, or it made enough calls since to
-    show that it did not come back.
+    the `votes` other ranks. `proven`: calls it made since show that it never came back in step.
+    Else two calls that can pass each other may just have done so.
     """
 
     rank: int
@@ -45,7 +46,8 @@ def strays(table: Table) -> list[Stray]:
 
     A harmless difference (two calls swapped that can pass each other) ends with the ranks in step
     again; one that stopped the job is followed by nothing they have in common, or by an operation
-    that never ended. Only dumps are looked at: what logs tell has gaps.
+    that never ended. Kinds of groups whose order changes on other ranks as well tell nothing. Only
+    dumps are looked at: what logs tell has gaps.
     """
     if table.rows["line"].any():
         return []
@@ -60,22 +62,30 @@ def strays(table: Table) -> list[Stray]:
     went = np.bincount(turn)[turn]
     best = np.zeros(way.max(initial=-1) + 1, np.int64)
     np.maximum.at(best, way, went)
+    usual = np.zeros(len(best), np.int64)  # a step that most took
+    usual[way[went == best[way]]] = np.flatnonzero(went == best[way])
+    minor = np.flatnonzero(turn != turn[usual[way]])
+    here, there = follows[minor], follows[usual[way[minor]]]
+    between = ways.kind[[here + 1, there + 1]]
+    pair = _mixed(between.min(axis=0)) ^ between.max(axis=0)
     shared = np.bincount(way)[way] > 1
     last = np.full(int(rank.max()) + 1, -1, np.int64)
     np.maximum.at(last, rank[follows[shared]], follows[shared])
-    odd = np.flatnonzero((best[way] >= 2) & (2 * went <= best[way]))
-    lasting = ways.open[follows[odd] + 1] | (last[rank[follows[odd]]] == follows[odd])
+    lasting = ways.open[here + 1] | (last[rank[here]] == here)
     found: dict[int, Stray] = {}
-    for step in odd[lasting].tolist():
-        here = int(follows[step])
-        others = follows[(way == way[step]) & (went == best[way[step]])][:_ASKED]
-        fellow = next((there for there in others.tolist() if ways.alike(here, there)), None)
-        who = int(rank[here])
-        if fellow is not None and who not in found:
-            before, own, usual = (int(ways.place[at]) for at in (here, here + 1, fellow + 1))
-            since = np.searchsorted(rank, who, "right") - here
-            proven = bool(ways.open[here + 1] or since > 2 * _BEFORE)
-            found[who] = Stray(who, before, own, usual, int(best[way[step]]), proven)
+    for at in np.flatnonzero(lasting & (best[way[minor]] >= 2)).tolist():
+        step, who = minor[at], int(rank[here[at]])
+        if who in found or 2 * went[step] > best[way[step]]:
+            continue
+        alike = pair == pair[at]
+        if (alike & ((rank[here] != who) | (here < here[at]))).any():
+            continue
+        others = follows[(way == way[step]) & (turn == turn[usual[way[step]]])][:_ASKED]
+        fellow = next((o for o in others.tolist() if ways.together(int(here[at]), o)), None)
+        if fellow is not None:
+            before, own, meant = ways.place[[here[at], here[at] + 1, fellow + 1]].tolist()
+            proven = ways.apart(int(here[at]) + 1, fellow + 1)
+            found[who] = Stray(who, before, own, meant, int(best[way[step]]), proven)
     return [found[who] for who in sorted(found)]
 
 
@@ -100,9 +110,10 @@ class _Ways:
         first = np.append(True, (token[1:] != token[:-1]) | (rank[1:] != rank[:-1]))
         self.place = np.flatnonzero(first[: len(token)])
         self.rank, self.token, self.kind = rank[self.place], token[self.place], kind[self.place]
+        self.seq = rows["seq"].to_numpy()[self.place]
         self.open = (rows["state"].cat.codes.to_numpy() < COMPLETED)[self.place]
 
-    def alike(self, here: int, there: int) -> bool:
+    def together(self, here: int, there: int) -> bool:
         """Whether two ranks went one way until they parted, as far as both dumps go back.
 
         On it they must have made calls of both the kinds in which they now differ.
@@ -118,6 +129,30 @@ class _Ways:
             and (made == self.kind[here + 1]).any()
             and (made == self.kind[there + 1]).any()
         )
+
+    def apart(self, here: int, there: int) -> bool:
+        """Whether two ranks stayed out of step from two different calls on.
+
+        That is, one of the kinds is ahead by as much, seen from every call of the other.
+        """
+        kinds_of = int(self.kind[here]), int(self.kind[there])
+        for seen, counted in (kinds_of, kinds_of[::-1]):
+            mine, theirs = (self._ahead(at, seen, counted) for at in (here, there))
+            both = sorted(mine.keys() & theirs.keys())
+            gaps = {mine[seq] - theirs[seq] for seq in both}
+            if len(both) >= _SINCE and len(gaps) == 1 and gaps != {0}:
+                return True
+        return False
+
+    def _ahead(self, start: int, seen: int, counted: int) -> dict[int, int]:
+        """Calls of one kind from `start` on → the last number of the other kind before each."""
+        end = int(np.searchsorted(self.rank, self.rank[start], "right"))
+        begin = int(np.searchsorted(self.rank, self.rank[start]))
+        kind, seq = self.kind[begin:end], self.seq[begin:end]
+        last = np.maximum.accumulate(np.where(kind == counted, seq, -1))
+        at = np.flatnonzero(kind == seen)
+        at = at[(at >= start - begin) & (last[at] >= 0)]
+        return dict(zip(seq[at].tolist(), last[at].tolist(), strict=True))
 
 
 def kinds(table: Table) -> dict[tuple[int, str], int]:

@@ -206,13 +206,23 @@ class Standing:
         return self.first_open.get((rank, group), seq + 1) > seq
 
     def undumped(self, group: str) -> list[int]:
-        """Ranks without a dump that are, or may be, members of a group."""
+        """Ranks that are, or may be, members of a group, of which no dump tells what they wait in.
+
+        They left none, or one that was cut off.
+        """
         known = self.table.groups[group]
+        cut = [
+            rank
+            for rank in known.members
+            if rank in self.table.partial and rank not in self.pending and not self.idle(rank)
+        ]
         if known.told or known.members == tuple(range(self.table.world)):
-            return [rank for rank in known.members if rank not in self.table.files]
-        if self._size(group) == len(known.members):
-            return []
-        return [rank for rank in range(self.table.world) if rank not in self.table.files]
+            lost = [rank for rank in known.members if rank not in self.table.files]
+        elif self._size(group) == len(known.members):
+            lost = []
+        else:
+            lost = [rank for rank in range(self.table.world) if rank not in self.table.files]
+        return sorted(lost + cut)
 
     def _size(self, group: str) -> int | None:
         """Members of a group by what its gathers make of their input."""

@@ -275,9 +275,9 @@ def cycle(standing: Standing, graph: Graph, part: list[int]) -> DumpVerdict:
     return replace(found, tie=True, suspects=tuple(part))
 
 
-def network(standing: Standing, graph: Graph) -> DumpVerdict:
-    """All that wait have all their members there, and nobody is behind."""
-    units = Counter(ops[0].unit for ops in graph.waits.values())
+def network(standing: Standing, graph: Graph, ends: list[int]) -> DumpVerdict:
+    """Ranks that wait for nobody: all members are there, and nobody is behind."""
+    units = Counter(graph.waits[rank][0].unit for rank in ends or graph.waits)
     unit = min(units, key=lambda u: (-units[u], u))
     ops = sorted(
         (ops[0] for ops in graph.waits.values() if ops[0].unit == unit), key=lambda op: op.rank
@@ -289,9 +289,12 @@ def network(standing: Standing, graph: Graph) -> DumpVerdict:
         seconds = (times[-1][0] - times[0][0]) // 10**9
         notes.append(f"{ranges(late)} joined late, up to {seconds:,} s after the first")
     first, joined = ops[0], members(standing, unit)[0]
-    why = (
-        f"all {len(joined)} members enqueued {first.op} seq {first.seq} alike and none finished "
-        "it: suspect the network or a device"
-    )
+    if first.p2p:
+        who = ranges({end for op in ops for end in (op.rank, op.peer)})
+        why = f"{who} enqueued both sides of {first.op} and none finished it"
+    else:
+        why = f"all {len(joined)} members enqueued {first.op} seq {first.seq} alike and none "
+        why += "finished it"
+    why += ": suspect the network or a device"
     signs = [waits(standing, graph, op.rank) for op in ops[:SHOWN]]
     return of_unit(standing, "network", (), unit, why, signs, notes)

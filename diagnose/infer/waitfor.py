@@ -13,13 +13,14 @@ of this graph, after folding cycles, hold up all others:
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from diagnose.infer import telling, waitgraph
 from diagnose.infer.collective_table import Table
 from diagnose.infer.dump_verdict import DumpVerdict, Kind, Sign, ranges
 from diagnose.infer.misaligned import Streams
-from diagnose.infer.order import kinds, strays
+from diagnose.infer.order import Stray, kinds, strays
 from diagnose.infer.standing import Standing
 from diagnose.infer.telling import SHOWN, sign
 from diagnose.infer.waitgraph import Graph
@@ -34,27 +35,38 @@ def judge(table: Table) -> DumpVerdict | None:
         return None
     streams = Streams(table)
     graph = waitgraph.build(standing)
-    found = _unequal(standing, streams, graph) or _blame(standing, streams, graph)
+    mismatches, lone = streams.mismatches(), strays(table)
+    proven = [stray for stray in lone if stray.proven]
+    if mismatches and not mismatches[0].tie:
+        found = telling.differing(standing, mismatches[0])
+    elif proven and 2 * len(proven) < len(standing.ranks):
+        found = telling.astray(standing, graph, proven)
+    elif mismatches:
+        side = _among(lone, mismatches[0].odd)
+        found = (
+            telling.astray(standing, graph, side)
+            if side
+            else telling.differing(standing, mismatches[0])
+        )
+    else:
+        found = _blame(standing, streams, graph, lone)
     return telling.finished(standing, graph, found)
 
 
-def _unequal(standing: Standing, streams: Streams, graph: Graph) -> DumpVerdict | None:
-    """Ranks that called something else than their group, or at another place of the program."""
-    mismatches = streams.mismatches()
-    if mismatches and not mismatches[0].tie:
-        return telling.differing(standing, mismatches[0])
-    lone = strays(standing.table)
-    if lone and len(lone) * 2 < len(standing.ranks):
-        return telling.astray(standing, graph, lone)
-    return telling.differing(standing, mismatches[0]) if mismatches else None
+def _among(lone: list[Stray], ranks: Iterable[int]) -> list[Stray]:
+    """Strays among `ranks`, if they are few of them."""
+    inside = set(ranks)
+    found = [stray for stray in lone if stray.rank in inside]
+    return found if 2 * len(found) <= len(inside) else []
 
 
-def _blame(standing: Standing, streams: Streams, graph: Graph) -> DumpVerdict:
+def _blame(standing: Standing, streams: Streams, graph: Graph, lone: list[Stray]) -> DumpVerdict:
     """The culprits by the graph, the strongest evidence first."""
     device: list[int] = []
     idle: list[int] = []
     lost: list[int] = []
     cycles: list[list[int]] = []
+    ends: list[int] = []
     for sink in waitgraph.sinks(graph, standing.ranks):
         rank = waitgraph.unfold(graph, sink) if len(sink) > 1 else sink[0]
         if rank is None:
@@ -67,6 +79,8 @@ def _blame(standing: Standing, streams: Streams, graph: Graph) -> DumpVerdict:
             device.append(rank)
         elif len(sink) > 1:
             cycles.append(sink)
+        else:
+            ends.append(rank)
     if idle:
         alone = _alone(standing, streams, graph, idle)
         if alone is not None:
@@ -83,7 +97,9 @@ def _blame(standing: Standing, streams: Streams, graph: Graph) -> DumpVerdict:
         counted = all(op.nth >= 0 or not op.p2p for rank in device for op in graph.waits[rank])
         return replace(found, sure=few and counted)
     if cycles:
-        return telling.cycle(standing, graph, min(cycles))
+        part = min(cycles)
+        odd = _among(lone, part)
+        return telling.astray(standing, graph, odd) if odd else telling.cycle(standing, graph, part)
     if lost:
         quiet = _behind(standing, [rank for rank in standing.ranks if standing.idle(rank)])
         if quiet and len(quiet) < len(standing.pending):
@@ -91,7 +107,7 @@ def _blame(standing: Standing, streams: Streams, graph: Graph) -> DumpVerdict:
             notes = [f"{ranges(lost)} left no dump, so that nobody is seen to wait for the culprit"]
             return telling.blamed(standing, graph, "stuck_host", quiet, notes)
         return _unlike(standing, streams, graph) or _missing(standing, graph, lost)
-    return telling.network(standing, graph)
+    return telling.network(standing, graph, ends)
 
 
 def _behind(standing: Standing, idle: list[int]) -> list[int]:
@@ -118,15 +134,16 @@ def _missing(standing: Standing, graph: Graph, lost: list[int]) -> DumpVerdict:
     """Ranks without a dump that hold up the others: culprits when each one alone explains a wait.
 
     Dumps get lost for other reasons too. Where several ranks left none and not each of them is the
-    only one that an operation waits for, any of them may be the culprit.
+    only one that an operation waits for, any of them may be the culprit; likewise one whose dump
+    was cut off, for it lived to write it.
     """
     table = standing.table
-    unseen = [r for r in range(table.world) if r not in table.files or r in table.partial]
+    unseen = [rank for rank in range(table.world) if rank not in table.files]
     alone = {next(iter(ends)) for ends in graph.edges.values() if len(ends) == 1}
     found = telling.blamed(standing, graph, "missing", lost)
-    if set(unseen) <= alone:
+    if set(unseen) <= alone and set(lost) <= set(unseen):
         return found
-    why = f"{found.why}; which of them is to blame the other dumps do not tell"
+    why = f"{found.why}; whether and which of them is to blame the other dumps do not tell"
     return replace(found, ranks=(), tie=True, suspects=tuple(sorted(lost)), why=why)
 
 

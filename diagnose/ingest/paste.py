@@ -87,10 +87,6 @@ _LOGGISH = re.compile(
 )
 # The same below another mark: quoted, numbered.
 _PASTED = re.compile(rf"(?:> ?){{0,4}}(?:{_LOGGISH.pattern}|\s{{0,8}}\d{{1,7}}(?:[ :\t|]|\Z))")
-# The same below another mark: quoted, numbered.
-_PASTED = re.compile(rf"(?:> ?){{0,4}}(?:{_LOGGISH.pattern}|\s{{0,8}}\d{{1,7}}(?:[ :\t|]|\Z))")
-# The same below another mark: quoted, numbered.
-_PASTED = re.compile(rf"(?:> ?){{0,4}}(?:{_LOGGISH.pattern}|\s{{0,8}}\d{{1,7}}(?:[ :\t|]|\Z))")
 
 
 def _filled(texts: list[str]) -> list[str]:

@@ -15,6 +15,7 @@ from itertools import product
 import numpy as np
 
 _WIDTHS = range(40, 401)
+_LOOKED_AT = 200  # ends of full lines, to see whether they cut a word
 _FULL_LINES = 2  # that many lines at least have the width of the wrapping
 _MAX_JOINED = 40  # lines become one at most, by width
 _MAX_CONTINUED = 3  # lines continue an open parenthesis at most
@@ -74,7 +75,16 @@ def may_be_wrapped(data: bytes) -> bool:
     if width not in _WIDTHS or len(full) < _FULL_LINES:
         return False
     full = full[full + 1 < len(codes)]
-    return bool(np.any(_LETTER[codes[full - 1]] & _LETTER[codes[full + 1]]))
+    cut = full[_LETTER[codes[full - 1]] & _LETTER[codes[full + 1]]]
+    # Records of one width end and begin with letters too, but cut no word.
+    return any(_cuts_word(*_around(data, int(end))) for end in cut[:_LOOKED_AT])
+
+
+def _around(data: bytes, end: int) -> tuple[str, str]:
+    """The lines before and behind a newline, in what of them matters."""
+    before = data[max(data.rfind(b"\n", 0, end) + 1, end - _LONGEST) : end]
+    after = data[end + 1 : end + 1 + _LONGEST].partition(b"\n")[0]
+    return before.decode(errors="replace"), after.decode(errors="replace")
 
 
 _LETTER = np.zeros(256, np.bool_)

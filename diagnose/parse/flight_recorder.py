@@ -418,7 +418,8 @@ def _close_batches(dump: Dump) -> None:
     """Members of a coalesced batch get the state of the batch: torch never updates their own.
 
     The batch is recorded last, as `coalesced`, with the group and number of its members. A dump of
-    pending operations leaves out batches that completed, but not their members.
+    pending operations leaves out batches that completed, but not their members; one that was cut
+    off may end inside a batch. Members alone then count as completed.
     """
     batch = np.array([call.op == "coalesced" for call in dump.calls], bool)
     is_batch = batch[dump.call] if len(dump) else np.zeros(0, bool)
@@ -434,7 +435,7 @@ def _close_batches(dump: Dump) -> None:
         dump.state[member] = dump.state[last]
         dump.retired[member] = dump.retired[last]
     lone = dump.p2p & ~member
-    if not lone.any() or (dump.state == COMPLETED).any():
+    if not lone.any() or ((dump.state == COMPLETED).any() and not dump.partial):
         return
     _, first, number = np.unique(keys, return_index=True, return_counts=True)
     batched = {*dump.pg[rows].tolist(), *dump.pg[first[number > 1]].tolist()}

@@ -24,7 +24,7 @@ Flags = npt.NDArray[np.bool_]
 
 # What belongs to a call or an init line reaches at most so far before and behind its `at`.
 REACH = 1024
-BEHIND = 104  # bytes from `sendbuff` that hold the number of elements and the type
+BEHIND = 120  # bytes from the opCount on that hold the number of elements and the type
 OPS = (
     "AllReduce", "AllGather", "ReduceScatter", "Broadcast", "Reduce", "AlltoAll", "AllToAll",
     "Gather", "Scatter", "Send", "Recv",
@@ -63,31 +63,45 @@ class Calls:
     """Calls of one block in order; every column has their length.
 
     `comm` is a hash of process and communicator, `side` of the direction and the peer (0 for a
-    collective). `op` indexes OPS, `count` is the opCount. `info`, `send` and `at` are the offsets
-    of ` NCCL INFO `, `sendbuff` and `=`.
+    collective). `op` indexes OPS. `info`, `count` and `at` are the offsets of ` NCCL INFO `, of the
+    digits of the opCount and of `=`.
     """
 
     comm: Words
     side: Words
     op: Ints
-    count: Ints
     info: Ints
-    send: Ints
+    count: Ints
     at: Ints
 
     def take(self, rows: Ints | slice) -> Calls:
         """Some of the calls."""
         return Calls(
-            self.comm[rows], self.side[rows], self.op[rows], self.count[rows], self.info[rows],
-            self.send[rows], self.at[rows],
+            self.comm[rows], self.side[rows], self.op[rows], self.info[rows], self.count[rows],
+            self.at[rows],
         )  # fmt: skip
 
 
-def tails(data: bytes, send: Ints) -> Ints:
-    """BEHIND bytes from each `sendbuff` on, packed into numbers; near the end they begin before."""
+def texts(data: bytes, count: Ints) -> Ints:
+    """BEHIND bytes from each opCount on, packed into numbers; near the end they begin before."""
     codes = np.frombuffer(data.ljust(BEHIND, b"\n"), np.uint8)
     rows = np.lib.stride_tricks.sliding_window_view(codes, BEHIND)
-    return rows[np.minimum(send, len(rows) - 1)].view(np.int64)
+    return rows[np.minimum(count, len(rows) - 1)].view(np.int64)
+
+
+def op_counts(data: bytes, count: Ints) -> Ints:
+    """The opCounts themselves (below 2**60), -1 for what is no hexadecimal number."""
+    words: Words = np.ndarray(len(data) - 7, np.uint64, data, strides=(1,))
+    value, length = _hex8(words[count])
+    long = np.flatnonzero(length == 8)
+    if len(long):
+        following = words[count[long] + 8]
+        low, more = _hex8(following)
+        # A blank may follow the eighth digit at once.
+        whole = ((following & np.uint64(0xFF)) == ord(" ")) | ((more > 0) & (more < 8))
+        value[long] = np.where(whole, (value[long] << (4 * more)) + low, -1)
+    value[length == 0] = -1
+    return value
 
 
 @dataclass(slots=True)
@@ -237,15 +251,13 @@ def _ops(words: Words, info: Ints) -> Ints:
 
 
 def _columns(words: Words, info: Ints, op: Ints, comm: Ints, at: Ints) -> Calls | None:
-    digits = info + len(_INFO) + _OP_LENGTHS[op] + len("opCount ")
-    count, length = _hex(words, digits)
-    send = digits + length + 1
+    count = info + len(_INFO) + _OP_LENGTHS[op] + len("opCount ")
     device = _last_byte(_equal(words[info - 8], ord(" ")))  # behind it `[0]`
-    good = (words[digits - 8] == word(b"opCount ")) & (words[send] == word(b"sendbuff"))
-    good &= (length > 0) & (send < comm - 24) & (comm - info <= _LONG) & (device >= 0)
+    good = (words[count - 8] == word(b"opCount ")) & (device >= 0)
+    good &= (comm - count > 32) & (comm - info <= _LONG)
     if not good.all():
-        info, op, comm, at, count, send, device = (
-            column[good] for column in (info, op, comm, at, count, send, device)
+        info, op, comm, at, count, device = (
+            column[good] for column in (info, op, comm, at, count, device)
         )
         if not len(at):
             return None
@@ -260,7 +272,7 @@ def _columns(words: Words, info: Ints, op: Ints, comm: Ints, at: Ints) -> Calls 
         root = words[comm[p2p] - 8]  # `root 3`
         peer = root & _HIGH_BYTES[7 - _last_byte(_equal(root, ord(" ")))]
         side[p2p] = _mixed(peer, op[p2p].astype(np.uint64))
-    return Calls(who, side, op, count, info, send, at)
+    return Calls(who, side, op, info, count, at)
 
 
 def _hash_process(words: Words, end: Ints) -> Words:
@@ -311,19 +323,6 @@ def _last_byte(marks: Words) -> Ints:
     exponent = (marks.astype(np.float64).view(np.int64) >> 52) - 1023
     place: Ints = np.maximum(exponent >> 3, -1)
     return place
-
-
-def _hex(words: Words, start: Ints) -> tuple[Ints, Ints]:
-    """Hexadecimal numbers (below 2**60) up to a blank, and their lengths; length 0 is none."""
-    value, length = _hex8(words[start])
-    long = np.flatnonzero(length == 8)
-    if len(long):
-        low, more = _hex8(words[start[long] + 8])
-        value[long] = (value[long] << (4 * more)) + low
-        # A blank may follow the eighth digit at once.
-        blank = (words[start[long] + 8] & np.uint64(0xFF)) == ord(" ")
-        length[long] = np.where(blank, 8, np.where((more > 0) & (more < 8), 8 + more, 0))
-    return value, length
 
 
 def _hex8(text: Words) -> tuple[Ints, Ints]:

@@ -20,7 +20,7 @@ import numpy as np
 
 from diagnose.ingest.source import Chunk, Source
 from diagnose.parse.comm_rank import CollCall, CommRank
-from diagnose.parse.nccl_calls import REACH, SEND, Calls, Finder, Flags, Ints
+from diagnose.parse.nccl_calls import REACH, SEND, Calls, Finder, Flags, Ints, op_counts
 from diagnose.parse.nccl_streams import Index, Last, Piece
 from diagnose.parse.prefix import peel
 
@@ -29,7 +29,7 @@ KEEP_P2P = 8  # of sends to, or receives from, one peer
 MAX_COMMS = 100_000  # processes × communicators
 MAX_STREAMS = 200_000  # pairs of sender and receiver; threads of processes
 INIT = "init"  # the call of a rank that printed Init START and not COMPLETE
-_BLOCK = 2 << 20  # stays in the processor's cache
+_BLOCK = 1 << 20  # stays in the processor's cache
 _NAME = 512
 _STALE, _NONE = -2, -1  # hashes whose communicator is to be looked up, and that have none
 _P2P = re.compile(r"(?:send|recv)\b")
@@ -44,10 +44,12 @@ _DTYPES = (
 )  # fmt: skip
 _PROCESS = rb"([A-Za-z0-9][\w.\-]{0,127}):(\d{1,7}):\d{1,20} \[(-?\d{1,4})\]"
 _CALLER = re.compile(_PROCESS + rb"\Z")
-_TAIL = rb"sendbuff \S{1,20} recvbuff \S{1,20} count (\d{1,20}) datatype (\d{1,3}) op "
-_SIZES = re.compile(_TAIL)
+_TEXT = (
+    rb"([0-9a-f]{1,15}) sendbuff \S{1,20} recvbuff \S{1,20} count (\d{1,20}) datatype (\d{1,3}) op "
+)
+_SIZES = re.compile(_TEXT)
 _CALL = re.compile(
-    rb" NCCL INFO \w{1,32}: opCount [0-9a-f]{1,15} " + _TAIL + rb"\d{1,10} root (-?\d{1,9}) "
+    rb" NCCL INFO \w{1,32}: opCount " + _TEXT + rb"\d{1,10} root (-?\d{1,9}) "
     rb"comm (0x[0-9a-f]{1,16}) \[nranks=(\d{1,7})\] stream"
 )
 _INIT = re.compile(
@@ -65,11 +67,7 @@ Key = tuple[str, int, str]  # host, process, pointer of the communicator
 
 @dataclass(slots=True)
 class _Comm:
-    """A communicator of a process as its call lines tell it.
-
-    `whole`: seen from its first call on. `launch` is the opCount of its last call, `p2p` how many
-    launches of sends and receives came before.
-    """
+    """A communicator of a process as its call lines tell it; `whole`: from its first call on."""
 
     key: Key
     device: int
@@ -104,7 +102,7 @@ class CollReader:
         self._hashes = Index(MAX_STREAMS)
         self._code_of: Ints = np.zeros(0, np.int64)  # of a hash: its communicator, or below 0
         self._comms: list[_Comm] = []
-        self._launch: Ints = np.zeros(0, np.int64)  # by communicator: opCount of the last call
+        self._launch: Ints = np.zeros(0, np.int64)  # by communicator: opCount of the last send
         self._p2p_launches: Ints = np.zeros(0, np.int64)
         self._calls = Last(KEEP_CALLS)
         self._pair_hashes = Index(MAX_STREAMS)
@@ -230,6 +228,8 @@ class CollReader:
             unknown: set[int] = set(np.unique(hashes[code == _STALE]).tolist())
             dropped = code == _NONE
             for row in np.flatnonzero(code == _STALE).tolist():
+                if not unknown:
+                    break
                 if int(hashes[row]) in unknown:
                     met = self._code_of[hashes[row]] = self._meet(calls, row, piece)
                     dropped[row] = met < 0
@@ -241,12 +241,16 @@ class CollReader:
         if not len(code):
             return
         p2p = calls.op >= SEND
-        seq = self._sequence(code, calls.count, p2p)
-        if not p2p.any():
-            self._calls.add(piece, code, seq, calls)
+        if not p2p.any() and not self._pairs:
+            self._calls.add(piece, code, np.zeros(len(code), np.int64), calls)
             return
+        launch = op_counts(piece.data, calls.count)
+        if (launch < 0).any():
+            rows = np.flatnonzero(launch >= 0)
+            calls, code, launch, p2p = calls.take(rows), code[rows], launch[rows], p2p[rows]
+        before = self._p2p_before(code, launch, p2p)
         rows = np.flatnonzero(~p2p)
-        self._calls.add(piece, code[rows], seq[rows], calls.take(rows))
+        self._calls.add(piece, code[rows], before[rows], calls.take(rows))
         rows = np.flatnonzero(p2p)
         self._add_pairs(code[rows], calls.take(rows), piece)
 
@@ -259,7 +263,7 @@ class CollReader:
         caller, found = _CALLER.search(before), _CALL.match(piece.data, info)
         if caller is None or found is None or found.end() < at:
             return _STALE
-        key = (caller[1].decode(), int(caller[2]), found[4].decode())
+        key = (caller[1].decode(), int(caller[2]), found[5].decode())
         code = self._current.get(key)
         if code is not None:
             return code
@@ -269,7 +273,7 @@ class CollReader:
         self._who(*key[:2], before + b" NCCL INFO ")
         code = self._current[key] = len(self._comms)
         self._seen.setdefault(key)
-        self._comms.append(_Comm(key, int(caller[3]), int(found[5]), int(calls.count[row]) == 0))
+        self._comms.append(_Comm(key, int(caller[3]), int(found[6]), int(found[1], 16) == 0))
         if code == len(self._launch):
             more = np.zeros(code + 64, np.int64)
             self._launch = np.concatenate((self._launch, more - 1))
@@ -277,27 +281,27 @@ class CollReader:
         self._calls.known = len(self._comms)
         return code
 
-    def _sequence(self, code: Ints, count: Ints, p2p: Flags) -> Ints:
-        """The opCount less the launches of sends and receives before, by communicator."""
-        if not p2p.any() and not self._pairs:
-            self._launch[code] = count
-            return count
+    def _p2p_before(self, code: Ints, launch: Ints, p2p: Flags) -> Ints:
+        """How many launches of sends and receives were before each call, by communicator."""
         order = np.argsort(code, kind="stable")
-        ordered, launch = code[order], count[order]
-        first = np.concatenate(([True], ordered[1:] != ordered[:-1]))
-        before = np.where(first, self._launch[ordered], np.roll(launch, 1))
-        running = np.cumsum((launch != before) & p2p[order])
-        starts = np.flatnonzero(first)
-        base = np.concatenate(([0], running))[starts]
-        running += np.repeat(
-            self._p2p_launches[ordered[starts]] - base, np.diff(np.append(starts, len(ordered)))
-        )
-        last = np.append(starts[1:], len(ordered)) - 1
-        self._launch[ordered[last]] = launch[last]
-        self._p2p_launches[ordered[last]] = running[last]
-        seq = np.empty_like(count)
-        seq[order] = launch - running
-        return seq
+        new = np.zeros(len(code), np.int64)
+        rows = order[p2p[order]]
+        if len(rows):
+            first = np.concatenate(([True], code[rows[1:]] != code[rows[:-1]]))
+            last = np.append(first[1:], True)
+            same = np.where(first, self._launch[code[rows]], np.roll(launch[rows], 1))
+            new[rows] = launch[rows] != same
+            self._launch[code[rows[last]]] = launch[rows[last]]
+        ordered = code[order]
+        running = np.cumsum(new[order])
+        starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
+        base = self._p2p_launches[ordered[starts]] - np.concatenate(([0], running))[starts]
+        running += np.repeat(base, np.diff(np.append(starts, len(ordered))))
+        ends = np.append(starts[1:], len(ordered)) - 1
+        self._p2p_launches[ordered[ends]] = running[ends]
+        before = np.empty_like(running)
+        before[order] = running
+        return before
 
     def _add_pairs(self, code: Ints, calls: Calls, piece: Piece) -> None:
         """Number sends and receives by communicator, direction and peer."""
@@ -305,7 +309,7 @@ class CollReader:
         pair, new = self._pair_hashes.codes(calls.side ^ key)
         for row in new.tolist():
             found = _CALL.match(piece.data, int(calls.info[row]))
-            self._pairs.append((int(code[row]), int(found[3]) if found else -1))
+            self._pairs.append((int(code[row]), int(found[4]) if found else -1))
         self._pair_counts = np.concatenate((self._pair_counts, np.zeros(len(new), np.int64)))
         self._pair_calls.known = len(self._pairs)
         rows = np.flatnonzero(pair >= 0)
@@ -328,12 +332,15 @@ class CollReader:
         self._end_line()
         calls: dict[int, list[tuple[int, CollCall]]] = {}
         for code, place, *rest in self._calls.rows().tolist():
-            calls.setdefault(code, []).append((place, _call(rest, "")))
+            call = _call(rest, "")
+            if call is not None:
+                calls.setdefault(code, []).append((place, call))
         for pair, place, *rest in self._pair_calls.rows().tolist():
             code, peer = self._pairs[pair]
             life = self._lives.get(self._comms[code].key)
-            to = f" {life.rank}{{}}{peer}" if life else ""
-            calls.setdefault(code, []).append((place, _call(rest, to)))
+            call = _call(rest, f" {life.rank}{{}}{peer}" if life else "")
+            if call is not None:
+                calls.setdefault(code, []).append((place, call))
         if self._full or self._hashes.full or self._pair_hashes.full:
             self._source.notes.append(
                 f"more than {MAX_COMMS:,} NCCL communicators or {MAX_STREAMS:,} senders and "
@@ -374,15 +381,21 @@ def _place(call: tuple[int, CollCall]) -> int:
     return call[0]
 
 
-def _call(row: list[int], peer: str) -> CollCall:
-    """A kept row without code and place; `peer` is how torch names the ends of a send."""
-    line, seq, op, *text = row
+def _call(row: list[int], peer: str) -> CollCall | None:
+    """A kept row without code and place, None if it is torn.
+
+    The number kept with a collective is that of the launches that do not count; `peer` is how
+    torch names the ends of a send.
+    """
+    line, number, op, *text = row
     found = _SIZES.search(np.array(text, np.int64).tobytes())
+    if found is None:
+        return None
     name = _OPS[op]
     if op >= SEND:
         name += peer.format("->" if op == SEND else "<-")
-    if found is None:
-        return CollCall(seq, name, -1, "", line)
-    kind = int(found[2])
+    else:
+        number = int(found[1], 16) - number
+    kind = int(found[3])
     dtype = _DTYPES[kind] if kind < len(_DTYPES) else str(kind)
-    return CollCall(seq, name, int(found[1]), dtype, line)
+    return CollCall(number, name, int(found[2]), dtype, line)

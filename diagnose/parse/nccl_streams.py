@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from diagnose.ingest.source import Chunk
-from diagnose.parse.nccl_calls import BEHIND, Calls, Ints, Words, tails
+from diagnose.parse.nccl_calls import BEHIND, Calls, Ints, Words, texts
 
 KEEP_TOTAL = 1 << 20  # calls; with very many streams fewer are kept of each
-_COLUMNS = 5  # code, place, line, seq, op; then text
+_COLUMNS = 5  # code, place, line, number, op; then text
 _HOLD = 16 << 20  # bytes of blocks
 
 
@@ -89,18 +89,18 @@ class Last:
         self.known = 0  # codes
         self._most = keep
         self._kept: Ints = np.zeros((0, _COLUMNS + BEHIND // 8), np.int64)
-        self._held: list[tuple[Piece, Ints, Ints, Calls]] = []
+        self._held: list[tuple[Piece, Ints, Ints, Calls]] = []  # piece, codes, numbers, calls
         self._bytes = 0
 
-    def add(self, piece: Piece, code: Ints, seq: Ints, calls: Calls) -> None:
-        """Calls of a piece, all behind those before."""
-        self._held.append((piece, code, seq, calls))
+    def add(self, piece: Piece, code: Ints, number: Ints, calls: Calls) -> None:
+        """Calls of a piece, all behind those before, each with a number that is kept."""
+        self._held.append((piece, code, number, calls))
         self._bytes += len(piece.data)
         if self._bytes > _HOLD:
             self.rows()
 
     def rows(self) -> Ints:
-        """The calls kept, by code, oldest first: code, place, line, seq, operation and text."""
+        """The calls kept, by code, oldest first: code, place, line, number, operation and text."""
         codes = np.concatenate((self._kept[:, 0], *(code for _, code, _, _ in self._held)))
         # With very many codes fewer are kept of each; what is kept only ever falls.
         chosen = _last_rows(codes, max(2, min(self._most, KEEP_TOTAL // max(1, self.known))))
@@ -108,12 +108,14 @@ class Last:
         begin = len(self._kept)
         old = chosen < begin
         kept[old] = self._kept[chosen[old]]
-        for piece, code, seq, calls in self._held:
+        for piece, code, number, calls in self._held:
             here = (chosen >= begin) & (chosen < begin + len(code))
             rows = chosen[here] - begin
             at = calls.at[rows]
-            columns = (code[rows], at + piece.place, piece.lines(at), seq[rows], calls.op[rows])
-            kept[here] = np.hstack((np.stack(columns, axis=1), tails(piece.data, calls.send[rows])))
+            columns = (code[rows], at + piece.place, piece.lines(at), number[rows], calls.op[rows])
+            kept[here] = np.hstack(
+                (np.stack(columns, axis=1), texts(piece.data, calls.count[rows]))
+            )
             begin += len(code)
         self._kept, self._held, self._bytes = kept, [], 0
         return kept

@@ -291,9 +291,19 @@ def test_which_of_the_ranks_without_a_dump_is_not_told() -> None:
     assert (found.kind, found.tie, found.ranks) == ("missing", True, ())
     assert found.suspects == (2, 5)
     assert found.why == (
-        "ranks 2, 5 left no dump, and 6 other ranks wait for them to join; which of them is to "
-        "blame the other dumps do not tell"
+        "ranks 2, 5 left no dump, and 6 other ranks wait for them to join; whether and which of "
+        "them is to blame the other dumps do not tell"
     )
+
+
+def test_a_rank_whose_dump_was_cut_off_is_suspect_at_most() -> None:
+    groups = {"0": ("default_pg", list(range(4)))}
+    files = Job(groups, lambda rank: [Call("0")] * 8, dead=("0", 8)).files()
+    files["_dump_2"] = files["_dump_2"][: len(files["_dump_2"]) * 4 // 5]
+    found = judge(tables(files.items()))
+    assert found is not None
+    assert (found.kind, found.ranks, found.suspects, found.sure) == ("missing", (), (2,), False)
+    assert found.why.startswith("rank 2 left no whole dump, and 3 other ranks wait for it to join")
 
 
 def test_a_rank_whose_own_peers_left_no_dump() -> None:
@@ -323,7 +333,7 @@ def test_a_group_whose_last_call_the_ring_has_lost(status: bool) -> None:
         tables((f"_dump_{r}", pickle.dumps(content, 2)) for r, content in enumerate(contents))
     )
     assert standing.enqueued.get((0, "1", False)) == (3 if status else None)
-    assert standing.unknown == (set() if status else {(0, "1"), (1, "1")} & standing.unknown)
+    assert standing.unknown == (set() if status else {(0, "1"), (1, "1")})
     assert standing.absent("0", 9) == [0]
 
 

@@ -37,7 +37,10 @@ class Events:
 
 
 def prepare(job: Job, onset: str | None) -> Events:
-    """Give every row of the job's timeline its place; `onset` is that of the diagnosis."""
+    """Give every row of the job's timeline its place.
+
+    `onset` is that of the diagnosis if the job then stood still: it bounds guesses.
+    """
     frame = job.timeline
     clocked = bool(frame["time"].notna().any())
     stamp = clock.parse(onset)
@@ -83,7 +86,7 @@ def _places(frame: pd.DataFrame, onset: int | None) -> pd.Series:
         millis[start:end][~mine] = np.interp(lines[start:end][~mine], at, stamps).astype("int64")
         dated[start:end] = True
     placed = pd.Series(millis, index=inside.index, dtype="Int64").where(dated)
-    return _by_bar(inside, placed).reindex(frame.index)
+    return _by_bar(inside, placed, onset).reindex(frame.index)
 
 
 def _with_onset(
@@ -101,8 +104,12 @@ def _with_onset(
     )
 
 
-def _by_bar(rows: pd.DataFrame, placed: pd.Series) -> pd.Series:
-    """A progress bar tells how long it has run, and so where its lines without a time belong."""
+def _by_bar(rows: pd.DataFrame, placed: pd.Series, onset: int | None) -> pd.Series:
+    """A progress bar tells how long it has run, and so where its lines without a time belong.
+
+    Its first line stands where it was guessed, or so much earlier that the last one comes no later
+    than the next time in the source, or the onset.
+    """
     bars = rows["time"].isna() & rows["elapsed_ms"].notna() & (rows["kind"] == "progress")
     if not bars.any():
         return placed
@@ -112,6 +119,8 @@ def _by_bar(rows: pd.DataFrame, placed: pd.Series) -> pd.Series:
     begin = placed[bars].groupby(keys, observed=True).transform("first")
     stamps = rows["time"].groupby(rows["source"], observed=True).bfill()[bars]
     later = stamps.astype("datetime64[ms]").astype("int64").astype("Int64").mask(stamps.isna())
+    if onset is not None:
+        later = later.mask((begin <= onset) & (later.isna() | (later > onset)).fillna(True), onset)
     guess = begin + since.clip(lower=0)
-    guess = guess.where((later.isna() | (guess <= later)).fillna(False), later)
-    return placed.where(~bars, guess.reindex(placed.index))
+    late = (guess - later).fillna(0).clip(lower=0).groupby(keys, observed=True).transform("max")
+    return placed.where(~bars, (guess - late).reindex(placed.index))

@@ -30,7 +30,8 @@ ROLES = {
 }
 # Roles whose lines differ from step to step: one of them is enough.
 _ONE = ("phase", "progress")
-_CHANGING = re.compile(r"0x[0-9a-fA-F]+|\d+")
+_ADDRESS = re.compile(r"0x[0-9a-fA-F]+")
+_DIGITS = str.maketrans("", "", "0123456789")
 # Captured values that make two lines different even if only their digits differ.
 _TELLING = ("op", "seq", "size_in", "group")
 
@@ -124,16 +125,16 @@ def who(rows: pd.DataFrame) -> str:
 def _codes(rows: pd.DataFrame) -> np.ndarray:
     """For each row the number of its variant, counted in order of appearance."""
     texts = rows["text"].astype(object).to_numpy()
-    telling = rows[list(_TELLING)].astype(object).to_numpy()
-    seen: dict[object, int] = {}
+    telling = rows.groupby(list(_TELLING), dropna=False, observed=True, sort=False).ngroup()
+    seen: dict[tuple[str, int], int] = {}
     codes = np.empty(len(rows), dtype=np.int64)
-    for index, text in enumerate(texts):
+    for index, (text, values) in enumerate(zip(texts, telling.tolist(), strict=True)):
         if index >= _COMPARED:
             codes[index:] = len(seen) - 1
             break
-        exit_code = tuple(str(value) for value in telling[index])
-        key = (_CHANGING.sub("#", text[:MAX_TEXT]), exit_code)
-        codes[index] = seen.setdefault(key, len(seen))
+        start = text[:MAX_TEXT]
+        shape = _ADDRESS.sub("", start) if "0x" in start else start
+        codes[index] = seen.setdefault((shape.translate(_DIGITS), values), len(seen))
     return codes
 
 

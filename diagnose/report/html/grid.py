@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from diagnose.infer.topology import Axis, Topology
 
 WIDE = 64  # cells of a row at most
+MANY = 2048  # ranks; more of them have rows of twice as many cells
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ def grid(
             for column, rank in enumerate(sorted(by_host[host]))
         ]
         return Grid("GPU", "host", widest, [scrub.text(host, 60) for host in names], cells)
-    columns = 8 if len(states) <= WIDE else WIDE
+    columns = 8 if len(states) <= WIDE else WIDE if len(states) <= MANY else 2 * WIDE
     return Grid(
         "rank",
         "rank",

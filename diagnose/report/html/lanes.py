@@ -90,14 +90,14 @@ def lanes(
     hosts: dict[int, str],
     scrub: Scrub,
 ) -> Lanes | None:
-    """Lay out the picture; None when no row has a place."""
+    """Lay out the picture; None when no row has a place, or none has anything to show."""
     if events.begin is None or events.end is None:
         return None
     frame = events.last_attempt
     frame = frame[frame["at"].notna()].copy()
     frame["at"] = (frame["at"] - events.begin).astype("int64")
     made = {
-        rank: Lane(f"rank {rank}", rank, scrub.text(hosts.get(rank, ""), 80), state)
+        rank: Lane(f"rank {rank}", rank, hosts.get(rank, ""), state)
         for rank, state in states.items()
     }
     key = frame["rank"].astype("object").where(frame["rank"].notna(), None)
@@ -112,6 +112,8 @@ def lanes(
     sources = _marks(made, known, found)
     onset = _onset(diagnosis, events)
     first_message = _waits(made, known, onset)
+    if not any(lane.bars or lane.marks or lane.wait or lane.step for lane in made.values()):
+        return None
     ranks = [lane for lane in made.values() if lane.rank is not None]
     ordered, classes = _folded(ranks, known) if len(ranks) > FOLD else (_by_host(ranks), [])
     ordered += [lane for lane in made.values() if lane.rank is None]

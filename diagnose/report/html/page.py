@@ -46,12 +46,15 @@ def page(job: Job, diagnosis: Diagnosis, *, title: str | None, redact: bool) -> 
     scrub = scrubber(redact=redact)
     raw = diagnosis
     diagnosis = scrub.diagnosis(raw)
-    prepared = events.prepare(job, diagnosis.onset.time)
+    # Where a slow rank is waited for, its own lines go on.
+    stood = diagnosis.culprits.kind != "slow"
+    prepared = events.prepare(job, diagnosis.onset.time if stood else None)
     still = verdict.standstill(diagnosis, prepared)
     found = findings.findings(prepared, job.catalog, scrub)
     ranks = states.states(prepared.last_attempt, raw)
     told = states.hosts(prepared.last_attempt)
-    hosts = {rank: scrub.text(host, 80) for rank, host in told.items()}
+    shown = {host: scrub.text(host, 80) for host in set(told.values())}
+    hosts = {rank: shown[host] for rank, host in told.items()}
     picture = lanes.lanes(prepared, diagnosis, found, ranks, hosts, scrub)
     counted = progress.counters(prepared, job.catalog, diagnosis.culprits.ranks, scrub)
     waits = waiting.waiting(raw, ranks, scrub)

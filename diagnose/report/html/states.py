@@ -40,6 +40,9 @@ def states(rows: pd.DataFrame, diagnosis: Diagnosis) -> dict[int, str]:
         found[int(rank)] = "done" if clean else "ended"
     waited = rows.loc[(rows["tells"] == "timeout").fillna(False), "rank"]
     _set(found, (int(rank) for rank in waited.dropna().unique()), "waiting")
+    for place in diagnosis.places:
+        if place.waits:
+            _set(found, place.ranks, "waiting")
     if diagnosis.collective:
         _set(found, diagnosis.collective.joined, "waiting")
         _set(found, diagnosis.collective.missing, "missing")

@@ -49,6 +49,16 @@ const report = (() => {
     near.observe(element);
   };
 
+  const onResize = (element, act) => {
+    let size = `${element.clientWidth} ${element.clientHeight}`;
+    new ResizeObserver(() => {
+      const now = `${element.clientWidth} ${element.clientHeight}`;
+      if (now === size) return;
+      size = now;
+      act();
+    }).observe(element);
+  };
+
   let before;
   let closed = [];
   window.addEventListener("beforeprint", () => {
@@ -149,5 +159,5 @@ const report = (() => {
     row.scrollIntoView({ block: "start" });
     row.focus({ preventScroll: true });
   };
-  return { data, byId, make, color, dark, redraws, showTip, hideTip, whenNear, place, ticks, fonts, chart, goTo };
+  return { data, byId, make, color, dark, redraws, showTip, hideTip, whenNear, onResize, place, ticks, fonts, chart, goTo };
 })();

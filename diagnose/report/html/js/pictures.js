@@ -5,7 +5,7 @@
   const watch = (element, chart, draw) => {
     draw();
     redraws.push(draw);
-    new ResizeObserver(() => { chart.resize(); draw(); }).observe(element);
+    report.onResize(element, () => { chart.resize(); draw(); });
   };
   const tips = (chart, describe) => {
     chart.on("mousemove", (event) => {
@@ -175,6 +175,12 @@
     const bad = (number) => states[number] === "culprit" || states[number] === "missing";
     const used = [...new Set(cells.map((cell) => cell[3]))].sort((a, b) => a - b);
     const byPlace = new Map(cells.map((cell) => [cell[1] * columns + cell[0], cell]));
+    const parts = [...cells.reduce((found, cell) => {
+      const key = cell[1] * states.length + cell[3];
+      if (!found.has(key)) found.set(key, []);
+      found.get(key).push(cell);
+      return found;
+    }, new Map()).values()];
     let size;
     const chart = report.chart(grid);
     const draw = () => {
@@ -204,13 +210,14 @@
             },
           },
           {
-            // One path per state: ten thousand elements would take seconds.
-            id: "cells", type: "custom", silent: true, data: used.map(() => [0, 0]),
+            // One path per row and state: ten thousand elements, or one huge path, would take seconds.
+            id: "cells", type: "custom", silent: true, data: parts.map(() => [0, 0]),
             renderItem: (params, api) => {
-              const number = used[params.dataIndex];
+              const mine = parts[params.dataIndex];
+              const number = mine[0][3];
               const [x0, y0] = api.coord([0, 0]);
               const [w, h] = [side - gap, tall - gap];
-              const pathData = cells.filter((cell) => cell[3] === number)
+              const pathData = mine
                 .map(([column, row]) => `M${x0 + column * side} ${y0 + row * tall}h${w}v${h}h${-w}z`).join("");
               return { type: "path", shape: { pathData }, style: { fill: fill(states[number], colors) } };
             },

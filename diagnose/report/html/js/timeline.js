@@ -293,7 +293,7 @@
       const { id } = event.seriesId ? describe(event) : {};
       if (id && !moved) report.goTo(id);
     });
-    new ResizeObserver(() => { chart.resize(); draw(); }).observe(canvas);
+    report.onResize(canvas, () => { chart.resize(); draw(); });
   };
 
   let dragging = null;
