@@ -83,7 +83,7 @@ def table(dumps: Iterable[Dump], world: int | None = None) -> Table:
         if (rank, name) in keys
     ]
     for dump in chosen.values():
-        if dump.partial:
+        if dump.partial and dump.lines is None:
             notes.append(f"{dump.name} is cut off: its last entries are missing")
     rows, calls = _rows(chosen, keys, groups)
     return Table(

@@ -13,6 +13,7 @@ from diagnose.infer.collective_table import Table
 from diagnose.infer.misaligned import shown
 from diagnose.parse.flight_recorder import COMPLETED
 
+_UNSEEN = 4096  # ranks without a dump that one operation waits for
 Unit = tuple[str, bool, int]  # what is waited for as one: group, of sends and receives?, number
 
 
@@ -208,7 +209,7 @@ class Standing:
     def undumped(self, group: str) -> list[int]:
         """Ranks that are, or may be, members of a group, of which no dump tells what they wait in.
 
-        They left none, or one that was cut off.
+        They left none, or one that was cut off; of very many the first.
         """
         known = self.table.groups[group]
         cut = [
@@ -222,7 +223,7 @@ class Standing:
             lost = []
         else:
             lost = [rank for rank in range(self.table.world) if rank not in self.table.files]
-        return sorted(lost + cut)
+        return sorted(lost + cut)[:_UNSEEN]
 
     def _size(self, group: str) -> int | None:
         """Members of a group by what its gathers make of their input."""

@@ -259,8 +259,9 @@ def members(standing: Standing, unit: Unit) -> tuple[tuple[int, ...], tuple[int,
     return tuple(joined), tuple(r for r in known if r not in joined)
 
 
-def cycle(standing: Standing, graph: Graph, part: list[int]) -> DumpVerdict:
+def cycle(standing: Standing, graph: Graph, cycles: list[list[int]]) -> DumpVerdict:
     """Ranks that wait for each other, none of them more to blame than another."""
+    part, *more = sorted(cycles)
     heads = {rank: graph.waits[rank][0] for rank in part if rank in graph.waits}
     signs = []
     for rank, op in [*heads.items()][: 2 * SHOWN]:
@@ -272,7 +273,9 @@ def cycle(standing: Standing, graph: Graph, part: list[int]) -> DumpVerdict:
     found = of_unit(
         standing, "cycle", (), first.unit, f"{ranges(part)} wait for each other: {told}", signs
     )
-    return replace(found, tie=True, suspects=tuple(part))
+    notes = tuple(f"{ranges(other)} wait for each other as well" for other in more[:SHOWN])
+    suspects = tuple(sorted(rank for ranks in cycles for rank in ranks))
+    return replace(found, tie=True, suspects=suspects, notes=notes)
 
 
 def network(standing: Standing, graph: Graph, ends: list[int]) -> DumpVerdict:

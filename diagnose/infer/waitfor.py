@@ -6,7 +6,8 @@ of this graph, after folding cycles, hold up all others:
 
 * a sink with nothing pending is stuck on the host (`stuck_host`), or has no dump (`missing`);
 * a sink whose oldest operation other members have completed is stuck on the device;
-* ranks that called something else than the majority of their group are `mismatched`;
+* ranks that called something else than the majority of their group are `mismatched`, as are those
+  that left the way of their fellows through the program (`order`);
 * ranks that wait for each other in different operations form a `cycle`;
 * an operation that all joined, with nobody behind, points at the `network`.
 """
@@ -81,6 +82,9 @@ def _blame(standing: Standing, streams: Streams, graph: Graph, lone: list[Stray]
             cycles.append(sink)
         else:
             ends.append(rank)
+    died = _dead_peers(standing, idle)
+    if died:
+        return telling.blamed(standing, graph, "missing", died, ["gloo: told by failed operations"])
     if idle:
         alone = _alone(standing, streams, graph, idle)
         if alone is not None:
@@ -97,9 +101,10 @@ def _blame(standing: Standing, streams: Streams, graph: Graph, lone: list[Stray]
         counted = all(op.nth >= 0 or not op.p2p for rank in device for op in graph.waits[rank])
         return replace(found, sure=few and counted)
     if cycles:
-        part = min(cycles)
-        odd = _among(lone, part)
-        return telling.astray(standing, graph, odd) if odd else telling.cycle(standing, graph, part)
+        odd = _among(lone, [rank for part in cycles for rank in part])
+        if odd:
+            return telling.astray(standing, graph, odd)
+        return telling.cycle(standing, graph, cycles)
     if lost:
         quiet = _behind(standing, [rank for rank in standing.ranks if standing.idle(rank)])
         if quiet and len(quiet) < len(standing.pending):
@@ -108,6 +113,22 @@ def _blame(standing: Standing, streams: Streams, graph: Graph, lone: list[Stray]
             return telling.blamed(standing, graph, "stuck_host", quiet, notes)
         return _unlike(standing, streams, graph) or _missing(standing, graph, lost)
     return telling.network(standing, graph, ends)
+
+
+def _dead_peers(standing: Standing, idle: list[int]) -> list[int]:
+    """Ranks without a dump that were in the last operation of every idle rank, in gloo.
+
+    Its recorder shows an operation that failed (its peer died) like one that finished. So when
+    several ranks are idle and one lost rank was in what each of them did last, they did not leave
+    the others: their connections to it broke.
+    """
+    table = standing.table
+    if len(idle) < 2 or any(call.backend != "gloo" for call in table.calls):
+        return []
+    last = table.rows.sort_values("record").drop_duplicates("rank", keep="last")
+    groups = dict(zip(last["rank"].tolist(), last["group"].astype(str).tolist(), strict=True))
+    lost = [set(standing.undumped(groups[rank])) for rank in idle if rank in groups]
+    return sorted(set.intersection(*lost)) if len(lost) == len(idle) else []
 
 
 def _behind(standing: Standing, idle: list[int]) -> list[int]:

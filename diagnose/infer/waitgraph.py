@@ -203,6 +203,9 @@ def unfold(graph: Graph, part: list[int]) -> int | None:
 
 def behind(standing: Standing, graph: Graph, rank: int) -> bool:
     """Whether the device of a rank hangs in what others of its group have completed or begun."""
+    sides = [standing.other_side(op) for op in graph.waits[rank] if op.p2p]
+    if any(side is not None and not side[0] for side in sides):
+        return False  # one of a batch still lacks its other side
     for op in graph.waits[rank]:
         others = [r for r in standing.members(op.group) if r != rank]
         if op.p2p:

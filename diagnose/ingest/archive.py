@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from diagnose.ingest.archive_names import Entry, Names, _short
+from diagnose.ingest.archive_names import Entry, Names, short
 from diagnose.ingest.archive_stores import (
     Keeper,
     MeteredChunks,
@@ -25,7 +25,14 @@ from diagnose.ingest.archive_stores import (
 from diagnose.ingest.archive_tar import BLOCK, ReaderFeed, StreamFeed, is_tar, tar_entries
 from diagnose.ingest.archive_zip import is_zip, zip_members
 from diagnose.ingest.compress import DEFAULT_LIMITS, Codec, Limits, codec_of, decompress
-from diagnose.ingest.find import _nothing, _printable, _source
+from diagnose.ingest.find import (
+    ARCHIVE_NAME,
+    ARCHIVE_NOTE,
+    may_be_archive,
+    nothing,
+    printable,
+    source_of,
+)
 from diagnose.ingest.raw import BytesStore, Reader, Store, reason
 from diagnose.ingest.read import look
 from diagnose.ingest.sniff import HEAD
@@ -33,14 +40,9 @@ from diagnose.ingest.source import DOCUMENT_KINDS, TEXT_KINDS, Source
 
 Form = Literal["tar", "zip"]
 
-_SUFFIX = re.compile(
-    r"\.(?:(?:tar|cpio)(?:\.\w{1,4})?|tgz|taz|tbz2?|tb2|txz|tlz|tzst|zip|7z|rar)\Z", re.IGNORECASE
-)
 _TAR_SUFFIX = re.compile(
     r"\.(?:tar|tar\.(?:gz|bz2|xz|zst|Z)|tgz|taz|tbz2?|tb2|txz|tzst)\Z", re.IGNORECASE
 )
-# What `look` says of a member that may be an archive, or packed twice.
-_ARCHIVE_NOTE = re.compile(r"(?:zip|tar) archive|(?:gzip|bzip2|xz|zstd) data inside")
 _READ_WHOLE = 1 << 20  # members up to this size are read before they are looked at
 _KEPT = TEXT_KINDS | DOCUMENT_KINDS
 _HINTS = ("rank", "local_rank", "task", "node", "host", "attempt", "pid")
@@ -97,7 +99,7 @@ def archive_sources(
     note if its name promises an archive. Never raises OSError.
     """
     job = _Archive(limits)
-    name = _printable(name)
+    name = printable(name)
     job.open(store, name, inside, nested=False)
     return sorted(job.sources, key=lambda source: source.name)
 
@@ -164,7 +166,7 @@ class _Archive:
         for inner, place in level.inner.items():
             if nested:
                 why = "archive inside an archive inside an archive: not read"
-                self.sources.append(_nothing(f"{name}!{inner}", "skipped", why))
+                self.sources.append(nothing(f"{name}!{inner}", "skipped", why))
             else:
                 self.open(place, f"{name}!{inner}", f"{inside}{inner}!", nested=True)
 
@@ -208,8 +210,8 @@ class _Archive:
                 head = feed.peek(HEAD)
                 seen = look(BytesStore(head), member)
                 is_hole = not head.strip(b"\0")  # what it is, only its end can tell
-                if seen.kind not in _KEPT and not is_hole and not _ARCHIVE_NOTE.match(seen.note):
-                    source = _nothing(level.inside + member, seen.kind, seen.note)
+                if seen.kind not in _KEPT and not is_hole and not ARCHIVE_NOTE.match(seen.note):
+                    source = nothing(level.inside + member, seen.kind, seen.note)
                     level.put(member, replace(source, size=entry.size, mtime=entry.mtime))
                     continue
             place, size, problem = self.keeper.keep(feed.pieces(entry.size), entry.size)
@@ -224,8 +226,8 @@ class _Archive:
             if member is None or zipped.store is None:
                 continue
             place, codec, limits = zipped.store, zipped.codec, zipped.limits
-            source = _source(place, level.inside + member, zipped.entry.size, limits)
-            if codec is None or not _may_be_archive(source):
+            source = source_of(place, level.inside + member, zipped.entry.size, limits)
+            if codec is None or not may_be_archive(source):
                 self._put(level, member, zipped.entry, place, source)
                 continue
             # Packed twice, or an archive: it has to be read at places, or by another codec.
@@ -236,12 +238,12 @@ class _Archive:
                 self._add(level, member, zipped.entry, kept, "")
 
     def _add(self, level: _Level, member: str, entry: Entry, place: Store, note: str) -> None:
-        source = _source(place, level.inside + member, entry.size, DEFAULT_LIMITS, note)
+        source = source_of(place, level.inside + member, entry.size, DEFAULT_LIMITS, note)
         self._put(level, member, entry, place, source)
 
     def _put(self, level: _Level, member: str, entry: Entry, place: Store, source: Source) -> None:
         """Take in the source of a member, or put the member aside if it is an archive."""
-        if _may_be_archive(source) and archive_form(place, member) is not None:
+        if may_be_archive(source) and archive_form(place, member) is not None:
             level.put(member, place)
             return
         chunks, content = source.chunks, source.content
@@ -264,7 +266,7 @@ class _Archive:
         self.members_left -= len(names.copies)
         self.sources += level.found.values()
         for member, why in names.refused:
-            self.sources.append(_nothing(f"{level.name}!{member}", "skipped", why))
+            self.sources.append(nothing(f"{level.name}!{member}", "skipped", why))
         if names.more_refused:
             level.note(f"{names.more_refused} more members were not read")
         if names.beyond:
@@ -282,9 +284,9 @@ class _Archive:
         if level.notes:
             nothing_read = not level.found and not level.inner
             kind = "unreadable" if nothing_read else "skipped"
-            self.sources.append(_nothing(level.name, kind, "; ".join(level.notes)))
+            self.sources.append(nothing(level.name, kind, "; ".join(level.notes)))
         elif not level.found and not level.inner and not names.refused:
-            self.sources.append(_nothing(level.name, "empty", "no files in this archive"))
+            self.sources.append(nothing(level.name, "empty", "no files in this archive"))
 
 
 def _form(head: bytes, codec: Codec | None, name: str) -> Form | None:
@@ -299,13 +301,13 @@ def _form(head: bytes, codec: Codec | None, name: str) -> Form | None:
 
 
 def _as_it_is(store: Store, name: str, *, nested: bool) -> Source:
-    source = _source(store, name, 0, DEFAULT_LIMITS)
+    source = source_of(store, name, 0, DEFAULT_LIMITS)
     try:
         with store.open() as reader:
             source = replace(source, size=reader.size)
     except OSError:
         pass
-    if not nested and _SUFFIX.search(name) and source.kind in TEXT_KINDS:
+    if not nested and ARCHIVE_NAME.search(name) and source.kind in TEXT_KINDS:
         note = "named like an archive, but it is none: read as it is"
         source = replace(source, note="; ".join(part for part in (source.note, note) if part))
     return replace(source, **_hints("", name))
@@ -316,13 +318,9 @@ def _hints(inside: str, member: str) -> dict[str, Any]:
     # Imported late: parse builds on ingest.
     from diagnose.parse.path import read_path  # noqa: PLC0415
 
-    outer = "".join(_SUFFIX.sub("", part) + "/" for part in inside.split("!")[:-1])
+    outer = "".join(ARCHIVE_NAME.sub("", part) + "/" for part in inside.split("!")[:-1])
     hints = read_path(outer + member)
     return {name: getattr(hints, name) for name in _HINTS}
-
-
-def _may_be_archive(source: Source) -> bool:
-    return source.kind == "binary" and _ARCHIVE_NOTE.match(source.note) is not None
 
 
 def _unpacked(place: Store, codec: Codec, limits: Limits) -> Iterator[bytes]:
@@ -335,7 +333,7 @@ def _cut_note(there: int, size: int) -> str:
 
 
 def _some(names: list[str]) -> str:
-    return ", ".join(_short(name) for name in names[:3]) + (", …" if len(names) > 3 else "")
+    return ", ".join(short(name) for name in names[:3]) + (", …" if len(names) > 3 else "")
 
 
 def _no_note(_: str) -> None:

@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass, field
 
-from diagnose.ingest.find import _NO_LOGS, _PACKED, MAX_DEPTH, _printable
+from diagnose.ingest.find import MAX_DEPTH, NO_LOGS, PACKED, printable
 
 NAME_LIMIT = 4096  # characters of a member's name
 SHOWN = 200  # characters of a name in a note
@@ -62,27 +62,27 @@ class Names:
         parts = name.split("/")
         for depth, part in enumerate(parts):
             if part.startswith("."):
-                self.hidden.add(_printable("/".join(parts[: depth + 1]))[:SHOWN])
+                self.hidden.add(printable("/".join(parts[: depth + 1]))[:SHOWN])
                 return None
         if _no_log(parts[-1]):
-            self.no_logs.add(_printable(name)[:SHOWN])
+            self.no_logs.add(printable(name)[:SHOWN])
             return None
         return self._unique(name)
 
     def refuse(self, name: str, why: str) -> None:
         """Note that a member is not read."""
         if len(self.refused) < NAMED:
-            self.refused.append((_short(name), why))
+            self.refused.append((short(name), why))
         else:
             self.more_refused += 1
 
     def _unique(self, name: str) -> str | None:
-        shown = _printable(name)
+        shown = printable(name)
         # Names which differ only in bytes that cannot be printed.
         for count in range(2, 100):
             if self.taken.setdefault(shown, name) == name:
                 break
-            shown = f"{_printable(name)} ({count})"
+            shown = f"{printable(name)} ({count})"
         self.copies[shown] += 1
         if len(self.copies) > self.members:
             del self.copies[shown]
@@ -110,11 +110,12 @@ def _clean(raw: str) -> tuple[str, str]:
 def _no_log(name: str) -> bool:
     """Whether the name is one of no log, as for files in a folder."""
     name = name.lower()
-    for packed in _PACKED:
+    for packed in PACKED:
         name = name.removesuffix(packed)
-    return bool({name, os.path.splitext(name)[1]} & _NO_LOGS)  # noqa: PTH122
+    return bool({name, os.path.splitext(name)[1]} & NO_LOGS)  # noqa: PTH122
 
 
-def _short(name: str) -> str:
-    shown = _printable(name[: SHOWN + 1])
+def short(name: str) -> str:
+    """A name cut to SHOWN characters and made printable, for notes."""
+    shown = printable(name[: SHOWN + 1])
     return shown if len(shown) <= SHOWN else shown[:SHOWN] + "…"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from diagnose.ingest.archive_names import NAME_LIMIT, Entry, _short
+from diagnose.ingest.archive_names import NAME_LIMIT, Entry, short
 from diagnose.ingest.raw import Reader
 
 BLOCK = 512
@@ -212,7 +212,7 @@ def _entry(header: bytes, size: int, extension: _Extension) -> Entry | None:
     refused = extension.refused
     if kind in (b"1", b"2"):
         link = _until_nul(header[157:257]) if extension.link is None else extension.link
-        target = _short(link[:NAME_LIMIT].decode(errors="surrogateescape"))
+        target = short(link[:NAME_LIMIT].decode(errors="surrogateescape"))
         refused = f"{_BODILESS[kind]} to {target}: not followed"
     elif kind in _BODILESS:
         refused = _BODILESS[kind]

@@ -1,4 +1,4 @@
-"""Finding the sources of a job: files, folders, standard input, pasted text."""
+"""Finding the sources of a job: files, folders, archives, standard input, pasted text."""
 
 from __future__ import annotations
 
@@ -45,8 +45,13 @@ _NO_LOG_NAMES = """
     adapter_config.json trainer_state.json model.safetensors.index.json
     pytorch_model.bin.index.json dataset_info.json requirements.txt
 """
-_NO_LOGS = frozenset(f"{_NO_LOG_SUFFIXES} {_NO_LOG_NAMES}".split())
-_PACKED = (".gz", ".xz", ".bz2", ".zst")
+NO_LOGS = frozenset(f"{_NO_LOG_SUFFIXES} {_NO_LOG_NAMES}".split())
+PACKED = (".gz", ".xz", ".bz2", ".zst")
+ARCHIVE_NAME = re.compile(
+    r"\.(?:(?:tar|cpio)(?:\.\w{1,4})?|tgz|taz|tbz2?|tb2|txz|tlz|tzst|zip|7z|rar)\Z", re.IGNORECASE
+)
+# What `look` says of what may be an archive, or packed twice.
+ARCHIVE_NOTE = re.compile(r"(?:zip|tar) archive|(?:gzip|bzip2|xz|zstd) data inside")
 _ATTEMPT = re.compile(r"attempt_\d+")
 _SPECIAL = [
     (stat.S_ISFIFO, "named pipe: not read; give it as standard input"),
@@ -60,6 +65,8 @@ def find_sources(paths: Sequence[Path], limits: Limits = DEFAULT_LIMITS) -> list
     """The sources of one job, sorted by name; files and folders given, folders with all inside.
 
     Names are relative to the given folder, or to the folder which all given paths have in common.
+    Archives are read where they lie (see `diagnose.ingest.archive`): members of the only path
+    given are named as in their folder, those of one among others `archive.tar!path`.
     Inside a given folder hidden files and folders are left out, and so are files that by their name
     are no logs, and what a symbolic link leads to outside of it. Whatever cannot be read or is left
     out (pipes, devices, bounds reached) is in the list too, with its kind and a note. Never raises
@@ -72,8 +79,13 @@ def find_sources(paths: Sequence[Path], limits: Limits = DEFAULT_LIMITS) -> list
     walk = _Walk(base)
     for path in sorted(given, key=os.path.isdir):  # a file that is named is read in any case
         walk.add(path)
-    sources = [_file_source(path, name, limits) for name, path in sorted(walk.files)]
-    sources += [_nothing(name, kind, note) for name, kind, note in walk.others]
+    alone = len(walk.files) == 1 and not os.path.isdir(given[0])  # noqa: PTH112
+    sources = [
+        source
+        for name, path in sorted(walk.files)
+        for source in _file_sources(path, name, limits, alone=alone)
+    ]
+    sources += [nothing(name, kind, note) for name, kind, note in walk.others]
     return sorted(sources, key=lambda source: source.name)
 
 
@@ -101,13 +113,13 @@ def stdin_source(stream: BinaryIO, limits: Limits = DEFAULT_LIMITS) -> Source:
     else:
         spool.flush()
         store = SpoolStore(spool, size)
-    return _source(store, "<stdin>", size, limits, note)
+    return source_of(store, "<stdin>", size, limits, note)
 
 
 def text_source(text: str, name: str = "<paste>") -> Source:
     """A source of text in memory, such as a paste; lone surrogates become question marks."""
     data = text.encode(errors="replace")
-    return _source(BytesStore(data), name, len(data), DEFAULT_LIMITS)
+    return source_of(BytesStore(data), name, len(data), DEFAULT_LIMITS)
 
 
 def _base(given: list[Path]) -> Path:
@@ -211,9 +223,9 @@ class _Walk:
     def _no_log(self, path: Path) -> bool:
         """Whether a file inside a given folder is no log by its name; counted then."""
         name = path.name.lower()
-        for packed in _PACKED:
+        for packed in PACKED:
             name = name.removesuffix(packed)
-        if not {name, os.path.splitext(name)[1]} & _NO_LOGS:  # noqa: PTH122
+        if not {name, os.path.splitext(name)[1]} & NO_LOGS:  # noqa: PTH122
             return False
         if os.path.realpath(path) not in self.seen:
             self.no_logs.append(self._name(path))
@@ -240,30 +252,64 @@ class _Walk:
 
     def _name(self, path: Path) -> str:
         name = path.relative_to(self.base).as_posix()
-        return _printable((path.name or "/") if name == "." else name)
+        return printable((path.name or "/") if name == "." else name)
 
 
-def _file_source(path: Path, name: str, limits: Limits) -> Source:
+def may_be_archive(source: Source) -> bool:
+    """Whether a look at its start leaves open that a source is an archive."""
+    return source.kind == "binary" and ARCHIVE_NOTE.match(source.note) is not None
+
+
+def _file_sources(path: Path, name: str, limits: Limits, *, alone: bool) -> list[Source]:
+    """The source of a file, or those of an archive."""
     try:
         status = path.stat()
     except OSError as error:
-        return _nothing(name, "unreadable", reason(error))
-    source = _source(FileStore(path), name, status.st_size, limits)
+        return [nothing(name, "unreadable", reason(error))]
     hints = _hints(path, name)
-    return replace(
-        source,
-        mtime=status.st_mtime,
-        rank=hints.rank,
-        local_rank=hints.local_rank,
-        task=hints.task,
-        node=hints.node,
-        host=hints.host,
-        attempt=hints.attempt,
-        pid=hints.pid,
+    return store_sources(
+        FileStore(path), name, status.st_size, status.st_mtime, hints, limits, alone=alone
     )
 
 
-def _source(store: Store, name: str, size: int, limits: Limits, note: str = "") -> Source:
+def store_sources(
+    store: Store,
+    name: str,
+    size: int,
+    mtime: float | None,
+    hints: PathHints,
+    limits: Limits = DEFAULT_LIMITS,
+    *,
+    alone: bool = False,
+) -> list[Source]:
+    """The source of one stored file with what its path tells, or the sources of an archive.
+
+    `alone`: the archive is all there is, so that its members need no `archive!` in their names.
+    """
+    source = None if ARCHIVE_NAME.search(name) else source_of(store, name, size, limits)
+    if source is None or may_be_archive(source):
+        # Imported late: archives are seldom, and their reader builds on this module.
+        from diagnose.ingest.archive import archive_sources  # noqa: PLC0415
+
+        members = archive_sources(store, name, inside="" if alone else f"{name}!")
+        return [replace(m, mtime=mtime) if m.mtime is None else m for m in members]
+    return [
+        replace(
+            source,
+            mtime=mtime,
+            rank=hints.rank,
+            local_rank=hints.local_rank,
+            task=hints.task,
+            node=hints.node,
+            host=hints.host,
+            attempt=hints.attempt,
+            pid=hints.pid,
+        )
+    ]
+
+
+def source_of(store: Store, name: str, size: int, limits: Limits, note: str = "") -> Source:
+    """A source of stored bytes, told by their start; what cannot be read is `unreadable`."""
     try:
         opened = look(store, name, limits)
     except OSError as error:
@@ -281,7 +327,8 @@ def _source(store: Store, name: str, size: int, limits: Limits, note: str = "") 
     )
 
 
-def _nothing(name: str, kind: str, note: str) -> Source:
+def nothing(name: str, kind: str, note: str) -> Source:
+    """A source with nothing to read; `kind` and `note` say why."""
     return Source(name=name, kind=kind, size=0, chunks=no_chunks, note=note)
 
 
@@ -296,7 +343,7 @@ def _hints(path: Path, name: str) -> PathHints:
     return read_path("/".join(parts[attempts[-1] :]) if attempts else name)
 
 
-def _printable(name: str) -> str:
+def printable(name: str) -> str:
     """A file name which can be printed: undecodable bytes and control characters replaced."""
     name = name.encode(errors="replace").decode()
     return "".join(character if character.isprintable() else "?" for character in name)

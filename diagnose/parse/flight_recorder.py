@@ -133,13 +133,16 @@ def is_dump(head: bytes) -> bool:
 
 
 def rank_of(name: str) -> int | None:
-    """The rank a file name tells: `rank_3` anywhere in it, else its last number."""
+    """The rank a file name tells: `rank_3` anywhere in it, else its last number.
+
+    None without a number, or with one that no rank has, such as a date.
+    """
     stem = _EXTENSIONS.sub("", re.split(r"[/\\!]", name)[-1])
     rank = read_path(stem).rank
-    if rank is not None:
-        return rank
-    found = _DIGITS.search(stem)
-    return int(found[1]) if found else None
+    if rank is None:
+        found = _DIGITS.search(stem)
+        rank = int(found[1]) if found else None
+    return rank if rank is not None and rank < MAX_RANKS else None
 
 
 def read_dump(data: bytes, name: str) -> Dump:

@@ -8,9 +8,10 @@ from itertools import combinations
 
 import pytest
 
+from diagnose.infer.order import strays
 from diagnose.infer.standing import Standing
 from diagnose.infer.waitfor import DumpVerdict, Sign, judge, ranges
-from tests.infer.dump_jobs import AHEAD, CRASH, DEVICE, HOST, Call, Job, grid, of, tables
+from tests.infer.dump_jobs import AHEAD, CRASH, DEVICE, HOST, WAIT, Call, Job, grid, of, tables
 
 WORLD, TENSOR, STEPS, AT = 8, 2, 9, 6
 GROUPS = grid(WORLD, TENSOR)
@@ -256,6 +257,27 @@ def test_receives_that_wait_for_each_other_are_a_cycle() -> None:
     groups = {"0": ("default_pg", [0, 1])}
     found = verdict(Job(groups, lambda rank: [Call("0"), Call("0", "recv", peer=1 - rank), HOST]))
     assert (found.kind, found.tie, found.ranks, found.suspects) == ("cycle", True, (), (0, 1))
+
+
+def test_calls_that_passed_each_other_do_no_harm() -> None:
+    """Rank 3 swapped its last two calls, which can pass each other; rank 6 is what all wait for."""
+
+    def program(rank: int) -> list[Call]:
+        tensor, data = own("TENSOR_GROUP", rank), own("DATA_GROUP", rank)
+        calls = []
+        for step in range(STEPS):
+            pair = [Call(data, line=12, later=True), Call("0", line=13, later=True)]
+            last = step == STEPS - 1
+            calls += [Call(tensor, line=10), *(pair[::-1] if last and rank == 3 else pair)]
+            calls += [HOST] if last and rank == 6 else []
+            calls += [WAIT, Call(tensor, line=14)]
+        return calls
+
+    job = Job(GROUPS, program)
+    (swapped,) = strays(tables(job.files().items()))
+    assert (swapped.rank, swapped.proven) == (3, False)
+    found = verdict(job)
+    assert (found.kind, found.ranks) == ("stuck_host", (6,))
 
 
 def test_all_joined_and_nobody_behind_is_the_network() -> None:

@@ -289,6 +289,7 @@ def test_one_list_named_a_million_times_is_refused() -> None:
         ("trace7.json.gz", 7),
         ("nccl_trace_rank_node3_rank_5", 5),
         ("dump", None),
+        ("trace_20251121", None),
     ],
 )
 def test_ranks_of_file_names(name: str, rank: int | None) -> None:

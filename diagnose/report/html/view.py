@@ -73,7 +73,8 @@ def quotes(diagnosis: Diagnosis, near: Near, scrub: Scrub) -> list[Quote]:
 
 def _started(text: str) -> str:
     """With a capital where it starts with plain prose; it may also start with a name of code."""
-    return text[:1].upper() + text[1:] if text.startswith(("the ", "a ", "an ", "one ", "what ")) else text
+    prose = text.startswith(("the ", "a ", "an ", "one ", "what "))
+    return text[:1].upper() + text[1:] if prose else text
 
 
 def _lines(item: Evidence, rows: list[Row], scrub: Scrub) -> list[QuotedLine]:

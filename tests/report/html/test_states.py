@@ -51,3 +51,9 @@ def test_hosts() -> None:
     assert hosts(job.timeline) == dict.fromkeys(range(4), "mg-0") | dict.fromkeys(
         range(4, 8), "mg-1"
     )
+
+
+def test_ranks_whose_stacks_wait_waited() -> None:
+    job, diagnosis = fixture("stacks-dataloader")
+    found = states(job.timeline, diagnosis)
+    assert found == {0: "waiting", 1: "waiting", 2: "waiting", 3: "culprit"}

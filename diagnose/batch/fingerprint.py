@@ -1,0 +1,60 @@
+"""The same failure in two jobs gives the same fingerprint.
+
+It is made of what the verdict says (class, signature, operation or phase) and of its first line of
+evidence, without what differs from run to run: numbers, addresses, paths, hosts, times.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable
+
+from diagnose.diagnosis import Diagnosis
+from diagnose.parse.prefix import peel
+
+_LIMIT = 300  # characters of the line that count
+_WAITING = ("hung",)
+# In this order: what is inside another form comes later.
+_FORMS = [
+    (re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", re.IGNORECASE), "<id>"),
+    (re.compile(r"\b[a-z][a-z0-9+.\-]{1,15}://[^\s'\",)\]]+", re.IGNORECASE), "<url>"),
+    (re.compile(r"(?<![\w.])(?:~|\.{1,2})?(?:/[\w.@%+=:,~\-]+)+/?"), "<path>"),
+    (re.compile(r"\b[A-Za-z]:\\[^\s'\"]+"), "<path>"),
+    (re.compile(r"\b0x[0-9a-f]+\b", re.IGNORECASE), "<hex>"),
+    (re.compile(r"\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{6,}\b", re.IGNORECASE), "<hex>"),
+    (re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?(?:<\d+>)?"), "<ip>"),
+    (re.compile(r"(?<![\w.])[\w\-]+(?:\.[\w\-]+)*\.(?:internal|local|cluster|svc|lan)\b"), "<host>"),
+    (re.compile(r"\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun|Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)\b"), "<d>"),
+    (re.compile(r"[+-]?\d+(?:[.,:]\d+)*(?:e[+-]?\d+)?"), "<n>"),
+    (re.compile(r"\[<n>(?:, ?<n>)*(?:, ?\.\.\.)?\]|<n>(?:[,;|] ?<n>)+"), "<n>"),
+    (re.compile(r"\s+"), " "),
+]  # fmt: skip
+
+
+def fingerprint(diagnosis: Diagnosis) -> str:
+    """16 hexadecimal digits; healthy jobs have the one of "healthy"."""
+    if diagnosis.verdict == "healthy":
+        return _hash(["healthy"])
+    root = diagnosis.root_cause
+    stopped = diagnosis.collective
+    waits = diagnosis.verdict in _WAITING and stopped is not None and stopped.op
+    where = stopped.op if waits and stopped else diagnosis.phase
+    line = diagnosis.evidence[0].text if diagnosis.evidence else ""
+    hosts = {*diagnosis.job.hosts, *diagnosis.culprits.hosts}
+    return _hash([root.cause, root.signature or "", where or "", normalised(line, hosts)])
+
+
+def normalised(line: str, hosts: Iterable[str] = ()) -> str:
+    """A line of a log without its prefixes and without what differs from run to run."""
+    text = peel(line[:4096]).message or line
+    for host in sorted(filter(None, hosts), key=len, reverse=True):
+        text = re.sub(rf"(?<![\w.\-]){re.escape(host)}(?![\w\-])", "<host>", text)
+    for form, instead in _FORMS:
+        text = form.sub(instead, text)
+    return text.strip()[:_LIMIT]
+
+
+def _hash(parts: list[str]) -> str:
+    text = "\0".join(parts).encode(errors="replace")
+    return hashlib.blake2b(text, digest_size=8).hexdigest()

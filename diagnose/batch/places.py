@@ -1,0 +1,257 @@
+"""Where jobs lie: folders of this machine, or whatever fsspec reads (s3, gs, hdfs, http …)."""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import os
+import re
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from functools import lru_cache
+from itertools import islice
+from pathlib import Path
+from stat import S_ISDIR, S_ISREG
+from typing import Any, Protocol, TypeVar
+
+from diagnose.errors import InputError
+from diagnose.ingest.find import MAX_ENTRIES
+from diagnose.ingest.raw import BytesStore, FileStore, SpoolStore, Store
+
+T = TypeVar("T")
+
+IN_MEMORY = 16 << 20  # bytes of a remote file that are kept in memory
+FETCH_LIMIT = 16 << 30  # bytes of a remote file that are fetched at all
+_TAG_PIECE = 4096
+_URL = re.compile(r"[a-z][a-z0-9+.\-]*(?:::[a-z][a-z0-9+.\-]*)*://", re.IGNORECASE)
+_EXTRAS = {
+    "s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "hdfs": "pyarrow",
+    "http": "aiohttp", "https": "aiohttp", "abfs": "adlfs", "az": "adlfs",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file where it lies: its path or URL, bytes, seconds since 1970 (0: unknown).
+
+    `tag` changes when the content does, as far as the place tells without reading it (an ETag).
+    """
+
+    path: str
+    size: int
+    mtime: float
+    tag: str = ""
+
+
+class Place(Protocol):
+    """A tree of files. All methods raise OSError; paths are whole ones, divided by `/`."""
+
+    def look(self, path: str) -> File | None:
+        """The file at `path`, or None for a folder."""
+
+    def listing(self, folder: str) -> tuple[list[File], list[str]]:
+        """Files and folders right inside a folder, sorted; hidden ones and links left out."""
+
+    def matches(self, pattern: str) -> list[str]:
+        """Paths that match a glob; `**` crosses folders."""
+
+    def tag(self, file: File) -> str:
+        """What changes with a file's content, read from its ends where nothing else tells."""
+
+    def store(self, file: File) -> Store:
+        """Its bytes, to be read any number of times."""
+
+
+def is_url(path: str) -> bool:
+    """Whether a path is for fsspec."""
+    return _URL.match(path) is not None
+
+
+def place_of(path: str) -> tuple[Place, str]:
+    """The place of a path or URL, and the path as that place writes it.
+
+    Raises InputError for a URL whose reader is not installed.
+    """
+    if is_url(path):
+        protocol = re.split(r"::|://", path, maxsplit=1)[0].lower()
+        if protocol != "file":
+            return _remote(protocol, path), path.rstrip("/")
+        path = path.partition("://")[2]
+    return LocalPlace(), os.path.abspath(path)  # noqa: PTH100
+
+
+class LocalPlace:
+    """Folders of this machine."""
+
+    def look(self, path: str) -> File | None:
+        """See Place."""
+        status = Path(path).stat()
+        if S_ISDIR(status.st_mode):
+            return None
+        if not S_ISREG(status.st_mode):
+            raise OSError("neither a file nor a folder")
+        return File(path, status.st_size, status.st_mtime)
+
+    def listing(self, folder: str) -> tuple[list[File], list[str]]:
+        """See Place."""
+        files, folders = [], []
+        with os.scandir(folder) as entries:
+            for entry in islice(entries, MAX_ENTRIES):
+                if entry.name.startswith(".") or entry.is_symlink():
+                    continue
+                if entry.is_dir():
+                    folders.append(entry.path)
+                elif entry.is_file():
+                    status = entry.stat()
+                    files.append(File(entry.path, status.st_size, status.st_mtime))
+        return sorted(files, key=lambda file: file.path), sorted(folders)
+
+    def matches(self, pattern: str) -> list[str]:
+        """See Place."""
+        found = islice(glob.iglob(pattern, recursive=True), MAX_ENTRIES)
+        return sorted(path.rstrip("/") for path in found)
+
+    def tag(self, file: File) -> str:
+        """See Place; the CRC of a gzip and the directory of a zip lie at the end."""
+        with FileStore(Path(file.path)).open() as reader:
+            ends = reader.read_at(0, _TAG_PIECE)
+            ends += reader.read_at(max(0, reader.size - _TAG_PIECE), _TAG_PIECE)
+        return hashlib.blake2b(ends, digest_size=8).hexdigest()
+
+    def store(self, file: File) -> Store:
+        """See Place."""
+        return FileStore(Path(file.path))
+
+
+@dataclass(frozen=True, slots=True)
+class RemotePlace:
+    """A file system of fsspec; paths are URLs."""
+
+    fs: Any
+    scheme: str
+
+    def look(self, path: str) -> File | None:
+        """See Place."""
+        info = _asked(lambda: self.fs.info(self._inner(path)))
+        return self._file(info) if info["type"] == "file" else None
+
+    def listing(self, folder: str) -> tuple[list[File], list[str]]:
+        """See Place."""
+        inner = self._inner(folder)
+        infos = _asked(lambda: self.fs.ls(inner, detail=True))[:MAX_ENTRIES]
+        files, folders = [], []
+        for info in infos:
+            name = str(info["name"]).rstrip("/")
+            if name == inner.rstrip("/") or name.rsplit("/", 1)[-1].startswith("."):
+                continue
+            if info["type"] == "directory":
+                folders.append(self._outer(name))
+            elif info["type"] == "file":
+                files.append(self._file(info))
+        return sorted(files, key=lambda file: file.path), sorted(folders)
+
+    def matches(self, pattern: str) -> list[str]:
+        """See Place."""
+        found = _asked(lambda: self.fs.glob(self._inner(pattern)))
+        return sorted(self._outer(str(path).rstrip("/")) for path in found[:MAX_ENTRIES])
+
+    def tag(self, file: File) -> str:
+        """See Place: nothing is read, the place has told what it knows."""
+        return file.tag
+
+    def store(self, file: File) -> Store:
+        """See Place: fetched once, into memory or a nameless temporary file."""
+
+        def fetch() -> Store:
+            with self.fs.open(self._inner(file.path), "rb", cache_type="readahead") as remote:
+                spool = tempfile.SpooledTemporaryFile(max_size=IN_MEMORY)  # noqa: SIM115
+                size = 0
+                while block := remote.read(1 << 20):
+                    size += spool.write(block)
+                    if size > FETCH_LIMIT:
+                        raise OSError(f"more than {FETCH_LIMIT} bytes: not fetched")
+            if size > IN_MEMORY:
+                spool.flush()
+                return SpoolStore(spool, size)
+            spool.seek(0)
+            return BytesStore(spool.read())
+
+        return _asked(fetch)
+
+    def _file(self, info: dict[str, Any]) -> File:
+        tag = next(
+            (info[key] for key in ("ETag", "etag", "md5Hash", "checksum") if info.get(key)), ""
+        )
+        return File(
+            self._outer(str(info["name"])),
+            int(info.get("size") or 0),
+            _when(info),
+            str(tag).strip('"'),
+        )
+
+    def _inner(self, path: str) -> str:
+        return str(self.fs._strip_protocol(path))
+
+    def _outer(self, name: str) -> str:
+        return name if is_url(name) else f"{self.scheme}://{name.lstrip('/')}"
+
+
+def _when(info: dict[str, Any]) -> float:
+    """When a remote file was last changed, by whatever name its file system gives the time."""
+    for key in ("LastModified", "mtime", "last_modified", "updated", "modified", "created"):
+        value = info.get(key)
+        if isinstance(value, datetime):
+            return value.timestamp()
+        if isinstance(value, int | float):
+            return float(value)
+        if isinstance(value, str):
+            for read in (datetime.fromisoformat, parsedate_to_datetime):
+                try:
+                    return read(value).timestamp()
+                except ValueError:
+                    continue
+    return 0.0
+
+
+def _asked(question: Callable[[], T]) -> T:
+    """Ask a remote place; its many kinds of errors become OSError."""
+    try:
+        return question()
+    except OSError:
+        raise
+    except Exception as error:
+        raise OSError(f"{type(error).__name__}: {error}") from error
+
+
+@lru_cache(maxsize=8)
+def _file_system(protocol: str) -> Any:
+    import fsspec  # noqa: PLC0415  an extra
+
+    return fsspec.filesystem(protocol)
+
+
+def _remote(protocol: str, path: str) -> RemotePlace:
+    try:
+        if "::" in path:
+            raise InputError(f"{path}: chained URLs are not read")
+        return RemotePlace(_file_system(protocol), protocol)
+    except ImportError as error:
+        needs = _EXTRAS.get(protocol, "a reader for it")
+        raise InputError(f"{path}: needs fsspec and {needs} (pip install {needs})") from error
+    except ValueError as error:
+        raise InputError(f"{path}: no reader for {protocol}:// ({error})") from error
+
+
+def walk(place: Place, folder: str, depth: int) -> Iterator[File]:
+    """All files below a folder, at most `depth` folders deep; what cannot be listed is passed by."""
+    try:
+        files, folders = place.listing(folder)
+    except OSError:
+        return
+    yield from files
+    if depth > 0:
+        for inside in folders:
+            yield from walk(place, inside, depth - 1)

@@ -1,0 +1,128 @@
+"""Jobs that nobody could explain, grouped by how they end, and those that could not be read.
+
+What differs from job to job (numbers, addresses, paths, hosts) is taken out of the text; what then
+reads alike is one group, and its `pattern` is a first draft of the signature to write.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import pandas as pd
+
+from diagnose.fleet.causes import hours
+
+MAX_EXAMPLES = 5
+MAX_KEY = 300  # characters of a normalised text
+_HIDDEN = "\x00"
+
+# In this order; each is written as its name in the normalised text and as its regex in the pattern.
+_VARIABLE = (
+    ("uuid", r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", r"[0-9a-fA-F-]{36}"),
+    (
+        "time",
+        r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d{1,9})?)?(?:Z|[+-]\d\d:?\d\d)?)?",
+        r"\S+(?: \S+)?",
+    ),
+    ("time", r"\b\d\d:\d\d:\d\d(?:[.,]\d{1,9})?", r"\S+"),
+    ("address", r"\b\d{1,3}(?:\.\d{1,3}){3}(?::\d{1,5})?\b", r"\S+"),
+    ("path", r"(?<![\w.])(?:[\w.-]{0,40}:/)?/[\w.+=@-]{1,200}(?:/[\w.+=@-]{1,200})*/?", r"\S+"),
+    ("hex", r"\b0x[0-9a-fA-F]+\b|\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{8,64}\b", r"\w+"),
+    ("n", r"\d+(?:[.,]\d+)*", r"[\d.,]+"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Jobs that end alike. `text` is normalised, `example` as it stood, `pattern` a regex."""
+
+    text: str
+    pattern: str
+    example: str
+    jobs: int
+    gpu_hours_lost: float | None
+    first_seen: str | None
+    last_seen: str | None
+    frameworks: list[str]
+    examples: list[str]
+
+
+def unknowns(jobs: pd.DataFrame) -> list[Gap]:
+    """The groups of verdict `unknown`, the most expensive ones by jobs first."""
+    rows = jobs[(jobs["verdict"] == "unknown") & ~jobs["unreadable"]]
+    texts = [
+        _ending(notes, title) for notes, title in zip(rows["notes"], rows["title"], strict=True)
+    ]
+    return _grouped(rows, texts, _hosts(jobs))
+
+
+def unreadable(jobs: pd.DataFrame) -> list[Gap]:
+    """The groups of errors of archives that could not be read."""
+    rows = jobs[jobs["unreadable"]]
+    return _grouped(rows, [text or "no error was recorded" for text in rows["error"]], set())
+
+
+def _ending(notes: list[str], title: str) -> str:
+    """What is most telling of an unknown job: its last note, else its title."""
+    return notes[-1] if notes else title or "no text"
+
+
+def _hosts(jobs: pd.DataFrame) -> set[str]:
+    return {host for hosts in jobs["hosts"] for host in hosts}
+
+
+def _grouped(rows: pd.DataFrame, texts: list[str], hosts: set[str]) -> list[Gap]:
+    rows = rows.assign(
+        text=texts,
+        normal=[normalise(text, hosts) for text in texts],
+        frameworks=rows["frameworks"].map(_names) if "frameworks" in rows else [[]] * len(rows),
+    )
+    found = []
+    for normal, group in rows.sort_values(["time", "job"]).groupby("normal", sort=True):
+        times = group["time"].dropna()
+        found.append(
+            Gap(
+                text=str(normal),
+                pattern=pattern(str(normal)),
+                example=group["text"].iloc[-1],
+                jobs=len(group),
+                gpu_hours_lost=hours(group["gpu_hours_lost"].sum(min_count=1)),
+                first_seen=times.iloc[0].isoformat() if len(times) else None,
+                last_seen=times.iloc[-1].isoformat() if len(times) else None,
+                frameworks=sorted({name for names in group["frameworks"] for name in names}),
+                examples=list(group["job"])[-MAX_EXAMPLES:][::-1],
+            )
+        )
+    found.sort(key=lambda gap: (-gap.jobs, -(gap.gpu_hours_lost or 0.0), gap.text))
+    return found
+
+
+def _names(value: object) -> list[str]:
+    return [str(name) for name in value] if isinstance(value, Iterable) else []
+
+
+def normalise(text: str, hosts: Iterable[str] = ()) -> str:
+    """One line with `<n>`, `<path>`, `<host>` … for what differs from job to job."""
+    line = " ".join(text[: 4 * MAX_KEY].replace(_HIDDEN, "").split())
+    known = set(hosts)
+    line = re.sub(
+        r"[A-Za-z][\w.-]{0,252}", lambda m: f"<{_HIDDEN}h>" if m[0] in known else m[0], line
+    )
+    for place, (_, wanted, _) in enumerate(_VARIABLE):
+        line = re.sub(wanted, f"<{_HIDDEN}{chr(65 + place)}>", line)
+    line = line.replace(f"<{_HIDDEN}h>", "<host>")
+    for place, (name, _, _) in enumerate(_VARIABLE):
+        line = line.replace(f"<{_HIDDEN}{chr(65 + place)}>", f"<{name}>")
+    return line if len(line) <= MAX_KEY else line[: MAX_KEY - 1].rstrip() + "…"
+
+
+def pattern(normal: str) -> str:
+    """A regular expression for lines like a normalised one: a draft for `match` of a signature."""
+    regexes = {name: regex for name, _, regex in _VARIABLE} | {"host": r"\S+"}
+    parts = re.split(r"<(uuid|time|address|path|hex|n|host)>", normal.removesuffix("…"))
+    return "".join(
+        regexes[part] if index % 2 else re.escape(part).replace(r"\ ", " ")
+        for index, part in enumerate(parts)
+    )

@@ -1,0 +1,196 @@
+"""The fleet report for the terminal: nodes to look at, causes, repeats, and what is not known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.text import Text
+
+from diagnose.fleet.causes import CAUSE, HOST, WEEK, Group
+from diagnose.fleet.hostlist import fold
+from diagnose.fleet.summary import Fleet
+from diagnose.fleet.unknowns import Gap
+from diagnose.report.fleet import words
+from diagnose.report.redact import mask
+from diagnose.report.safe import clean
+from diagnose.report.terminal import _Page
+from diagnose.report.words import names
+
+MAX_SUSPECTS = 20
+MAX_GROUPS = 20
+MAX_RECURRING = 8
+MAX_GAPS = 6
+MAX_WORST = 5
+
+_SPARK = 12
+_SPARK_WIDE = 26
+_WIDE = 120  # columns from which on there is room for titles
+_BARS = str.maketrans("▁▂▃▄▅▆▇█", ".::-=+*#")
+
+
+def render(fleet: Fleet, console: Console) -> None:
+    """Print the report."""
+    page = _Page(console)
+    fleet = words.safe(fleet, lambda text: mask(clean(text)))
+    overview = fleet.overview
+    page.paragraph(
+        Text(words.title(overview), style="bold"), first="FLEET  ", indent=2, style="bold red"
+    )
+    page.blank()
+    page.field("outcome", words.outcome(overview))
+    page.field("cost", words.lost(overview))
+    page.field("top cause", words.main_cause(fleet))
+    suspects = [suspect.host for suspect in fleet.nodes.suspects]
+    page.field("bad nodes", names(suspects) if suspects else "none stands out")
+    _groups(page, fleet)
+    _suspects(page, fleet)
+    _recurring(page, fleet)
+    _gaps(page, "Unknown: the next signatures to write", fleet.unknowns, fleet)
+    _gaps(page, "Could not be read", fleet.unreadable, fleet)
+    _worst(page, fleet)
+
+
+def _groups(page: _Page, fleet: Fleet) -> None:
+    shown = fleet.groups if fleet.by == WEEK else fleet.groups[:MAX_GROUPS]
+    if not shown:
+        return
+    wide = page.full >= _WIDE
+    spark = _SPARK_WIDE if wide else _SPARK
+    heads = {
+        CAUSE: [fleet.by, "failing", "share", "GPU-hours"],
+        HOST: [fleet.by, "jobs", "failing", "blamed", "victim", "GPU-hours"],
+    }.get(fleet.by, [fleet.by, "jobs", "failing", "share", "GPU-hours"])
+    trend = fleet.by != WEEK and len(fleet.weeks) > 1
+    rows = [_cells(group, fleet.by) for group in shown]
+    tails = [_tail(page, group, spark, trend=trend, titled=wide) for group in shown]
+    page.heading(words.heading(fleet.by))
+    head = f"last {min(spark, len(fleet.weeks))} weeks" if trend else ""
+    _table(page, heads, rows, head, tails)
+    _more(page, len(fleet.groups) - len(shown))
+
+
+def _cells(group: Group, by: str) -> list[str]:
+    troubled = f"{words.troubled(group):,}"
+    cost = words.cost(group.gpu_hours_lost, group.cost_unknown)
+    if by == CAUSE:
+        return [group.name, troubled, words.percent(group.share), cost]
+    if by == HOST:
+        return [
+            group.name,
+            f"{group.jobs:,}",
+            troubled,
+            f"{group.blamed:,}",
+            f"{group.victim:,}",
+            cost,
+        ]
+    return [group.name, f"{group.jobs:,}", troubled, words.percent(group.share), cost]
+
+
+def _tail(page: _Page, group: Group, spark: int, *, trend: bool, titled: bool) -> str:
+    line = words.sparkline(group.weekly, spark) if trend else ""
+    if page.ascii:
+        line = line.translate(_BARS)
+    return f"{line:<{min(spark, len(group.weekly))}}  {group.title}" if titled else line
+
+
+def _table(
+    page: _Page,
+    heads: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    last: str,
+    tails: Sequence[str],
+) -> None:
+    """The first column is to the left, numbers to the right, and a last one takes what room is."""
+    width = [max(len(row[at]) for row in [heads, *rows]) for at in range(len(heads))]
+    room = page.full - 2 - sum(width[1:]) - 2 * len(heads) - min(_SPARK, max(map(len, tails)))
+    width[0] = max(8, min(width[0], room))
+    for row, tail in zip([heads, *rows], [last, *tails], strict=True):
+        name = row[0] if len(row[0]) <= width[0] else f"{row[0][: width[0] - 1]}…"
+        cells = [f"{name:<{width[0]}}"]
+        cells += [f"{cell:>{width[at]}}" for at, cell in enumerate(row[1:], start=1)]
+        line = Text("  " + "  ".join([*cells, tail]), style="dim" if row is heads else "")
+        line.truncate(page.full, overflow="ellipsis")
+        line.rstrip()
+        page._print(line)
+
+
+def _suspects(page: _Page, fleet: Fleet) -> None:
+    found = fleet.nodes.suspects
+    page.heading("Suspect nodes")
+    if not found and fleet.nodes.nodes:
+        page.paragraph(
+            Text("No node is blamed more than its share of the work explains."), first="  "
+        )
+    for suspect in found[:MAX_SUSPECTS]:
+        text = Text.assemble((suspect.host, "bold"), f"  {words.suspect(suspect)}")
+        page.paragraph(text, first="  ", indent=4)
+        page.paragraph(Text(words.suspect_more(suspect), style="dim"), first="    ")
+    _more(page, len(found) - MAX_SUSPECTS)
+    if found:
+        page.verbatim(f"sbatch --exclude={fold(one.host for one in found)} …", 4, "cyan")
+    page.paragraph(Text(words.compared(fleet.nodes), style="dim"), first="  ")
+
+
+def _recurring(page: _Page, fleet: Fleet) -> None:
+    if not fleet.recurring:
+        return
+    page.heading("Failures that come again")
+    for item in fleet.recurring[:MAX_RECURRING]:
+        page.paragraph(
+            Text.assemble((f"{words.jobs(item.jobs)}  ", "bold"), f"{item.title} ({item.cause})"),
+            first="  ", indent=4,
+        )  # fmt: skip
+        hours = words.cost(item.gpu_hours_lost)
+        parts = [
+            words.days(item.first_seen, item.last_seen),
+            f"{hours} GPU-hours" if hours else "",
+            words.began(item.began_with),
+            f"fingerprint {item.fingerprint}",
+        ]
+        page.paragraph(Text("; ".join(filter(None, parts)), style="dim"), first="    ")
+        _reports(page, fleet, item.examples[:1])
+    _more(page, len(fleet.recurring) - MAX_RECURRING)
+
+
+def _gaps(page: _Page, heading: str, gaps: Sequence[Gap], fleet: Fleet) -> None:
+    if not gaps:
+        return
+    page.heading(heading)
+    for gap in gaps[:MAX_GAPS]:
+        page.paragraph(
+            Text.assemble((f"{words.jobs(gap.jobs)}  ", "bold"), gap.text), first="  ", indent=4
+        )
+        parts = [
+            words.days(gap.first_seen, gap.last_seen),
+            names(gap.frameworks, 4),
+            f"such as {names(gap.examples, 2)}",
+        ]
+        page.paragraph(Text("; ".join(filter(None, parts)), style="dim"), first="    ")
+        _reports(page, fleet, gap.examples[:1])
+    _more(page, len(gaps) - MAX_GAPS)
+
+
+def _worst(page: _Page, fleet: Fleet) -> None:
+    if not fleet.worst:
+        return
+    page.heading("Most expensive jobs")
+    for item in fleet.worst[:MAX_WORST]:
+        on = f" on {names(item.culprit_hosts, 3)}" if item.culprit_hosts else ""
+        text = Text.assemble(
+            (f"{words.number(item.gpu_hours_lost)} GPU-hours  ", "bold"),
+            f"{item.job}: {item.title}{on}",
+        )
+        page.paragraph(text, first="  ", indent=4)
+        _reports(page, fleet, [item.job])
+
+
+def _reports(page: _Page, fleet: Fleet, jobs: Sequence[str]) -> None:
+    for job in jobs:
+        if job in fleet.reports:
+            page.paragraph(Text(clean(fleet.reports[job]), style="magenta"), first="    ")
+
+
+def _more(page: _Page, count: int) -> None:
+    if count > 0:
+        page.paragraph(Text(f"… and {count} more in the JSON output", style="dim"), first="  ")

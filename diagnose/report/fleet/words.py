@@ -1,0 +1,167 @@
+"""The sentences and numbers that all forms of the fleet report share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from diagnose.fleet.causes import CAUSE, HOST, WEEK, Group
+from diagnose.fleet.nodes import MIN_INCIDENTS, MIN_RATIO, Nodes, Suspect
+from diagnose.fleet.recurring import Began
+from diagnose.fleet.summary import Fleet, Overview
+from diagnose.report.safe import _each
+from diagnose.report.words import names, sentence
+
+_BARS = "▁▂▃▄▅▆▇█"
+_HEADINGS = {CAUSE: "Causes", HOST: "Jobs by host", WEEK: "Jobs by week"}
+
+
+def safe(fleet: Fleet, change: Callable[[str], str]) -> Fleet:
+    """A copy whose every string went through `change`; paths of reports stay usable."""
+    reports = {change(job): path for job, path in fleet.reports.items()}
+    return replace(_each(fleet, lambda text, _: change(text)), reports=reports)
+
+
+def heading(by: str) -> str:
+    """What the groups of `by` are."""
+    return _HEADINGS.get(by, f"Jobs by {by}")
+
+
+def number(value: float) -> str:
+    """`1,234` or `12.3`."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:,.1f}"
+
+
+def cost(hours: float | None, unknown: int = 0) -> str:
+    """GPU-hours; `≥` where some jobs do not tell theirs, empty where none does."""
+    if hours is None:
+        return ""
+    return ("≥ " if unknown else "") + number(hours)
+
+
+def percent(share: float) -> str:
+    """`12.3 %`."""
+    return f"{100 * share:.1f} %"
+
+
+def jobs(count: int) -> str:
+    """`1 job` or `1,234 jobs`."""
+    return f"{count:,} job{'' if count == 1 else 's'}"
+
+
+def day(time: str | None) -> str:
+    """The day of an ISO 8601 time."""
+    return time[:10] if time else ""
+
+
+def days(first: str | None, last: str | None) -> str:
+    """`2025-06-02 to 2025-08-24`, or one day."""
+    if not first or not last:
+        return ""
+    return day(first) if day(first) == day(last) else f"{day(first)} to {day(last)}"
+
+
+def title(overview: Overview) -> str:
+    """`2,000 jobs on 200 hosts, 2025-06-02 to 2025-08-24`."""
+    hosts = f" on {overview.hosts:,} host{'' if overview.hosts == 1 else 's'}"
+    text = jobs(overview.jobs) + (hosts if overview.hosts else "")
+    when = days(overview.first_seen, overview.last_seen)
+    return f"{text}, {when}" if when else text
+
+
+def outcome(overview: Overview) -> str:
+    """`430 hung, 1,204 failed, 66 unknown, 300 healthy, 6 could not be read`."""
+    parts = [
+        f"{count:,} {name}"
+        for count, name in (
+            (overview.hung, "hung"),
+            (overview.failed, "failed"),
+            (overview.unknown, "unknown"),
+            (overview.healthy, "healthy"),
+            (overview.unreadable, "could not be read"),
+        )
+        if count
+    ]
+    return ", ".join(parts)
+
+
+def lost(overview: Overview) -> str:
+    """`12,345 GPU-hours lost; 100 jobs do not tell theirs`."""
+    untold = overview.cost_unknown
+    if overview.gpu_hours_lost is None:
+        return "No job tells what it cost"
+    rest = f"; {jobs(untold)} {'does' if untold == 1 else 'do'} not tell theirs" if untold else ""
+    return f"{number(overview.gpu_hours_lost)} GPU-hours lost{rest}"
+
+
+def main_cause(fleet: Fleet) -> str:
+    """`hw.gpu: 1,234 GPU-hours, 300 jobs (18.4 %)`: the first known cause."""
+    known = [group for group in fleet.causes if group.name != "unknown"]
+    if not known:
+        return ""
+    first = known[0]
+    hours = f"{cost(first.gpu_hours_lost, first.cost_unknown)} GPU-hours, "
+    text = hours if first.gpu_hours_lost is not None else ""
+    return f"{first.name}: {text}{jobs(troubled(first))} ({percent(first.share)})"
+
+
+def troubled(group: Group) -> int:
+    """Jobs that hung, failed, or nobody knows."""
+    return group.hung + group.failed + group.unknown
+
+
+def sparkline(counts: Sequence[int], wide: int) -> str:
+    """The last `wide` counts as bars; a blank where there is nothing."""
+    shown = counts[-wide:]
+    most = max(shown, default=0)
+    return "".join(_BARS[(count * len(_BARS) - 1) // most] if count else " " for count in shown)
+
+
+def suspect(found: Suspect) -> str:
+    """`blamed in 25 of 35 jobs; like the other nodes it would be 1.4 (×18, p < 1e-9)`."""
+    return (
+        f"blamed in {found.blamed:,} of {jobs(found.jobs)}; like the other nodes it would be "
+        f"{found.expected:.1f} (×{found.ratio:.0f}, {chance(found.p)})"
+    )
+
+
+def suspect_more(found: Suspect) -> str:
+    """`hw.gpu 20, net.fabric 5; 2025-06-03 to 2025-08-22; 1,234 GPU-hours`."""
+    parts = [
+        names([f"{cause} {count}" for cause, count in found.causes.items()]),
+        days(found.first_seen, found.last_seen),
+        f"{number(found.gpu_hours_lost)} GPU-hours" if found.gpu_hours_lost is not None else "",
+        f"elsewhere a victim in {jobs(found.victim)}" if found.victim else "",
+    ]
+    return "; ".join(filter(None, parts))
+
+
+def chance(p: float) -> str:
+    """`p < 1e-9` or `p = 0.003`."""
+    if p >= 0.001:
+        return f"p = {p:.3f}"
+    exponent = max(-99, int(f"{p:e}".partition("e")[2]) + 1) if p > 0 else -99
+    return f"p < 1e{exponent}"
+
+
+def compared(nodes: Nodes) -> str:
+    """What the search for suspect nodes rests on."""
+    if not nodes.nodes:
+        return "No job tells its hosts, so nodes cannot be compared."
+    text = (
+        f"{len(nodes.nodes):,} nodes compared over {jobs(nodes.jobs_compared)} (retries count "
+        "once), each with the others in jobs of similar width; causes that move with the node "
+        f"only; suspect: {MIN_INCIDENTS} incidents, ×{MIN_RATIO:.0f}, p ≤ 0.01 after Bonferroni"
+    )
+    if nodes.jobs_without_hosts:
+        text += f"; {jobs(nodes.jobs_without_hosts)} without known hosts left out"
+    return sentence(text)
+
+
+def began(found: Sequence[Began]) -> str:
+    """`began with torch 2.7.1 and NCCL 2.26.2 (none of 400 earlier passing jobs had it)`."""
+    if not found:
+        return ""
+    what = names([f"{one.package} {one.version}{' or later' * one.or_later}" for one in found], 4)
+    before = min(one.before for one in found)
+    return f"began with {what}; {before:,} earlier passing jobs had another version"
