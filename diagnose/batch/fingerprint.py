@@ -15,21 +15,24 @@ from diagnose.parse.prefix import peel
 
 _LIMIT = 300  # characters of the line that count
 _WAITING = ("hung",)
+_MONTHS = "Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec"
+_DAYS = "Mon|Tue|Wed|Thu|Fri|Sat|Sun"
+_DOMAINS = "internal|local|cluster|svc|lan"
 # In this order: what is inside another form comes later.
 _FORMS = [
-    (re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", re.IGNORECASE), "<id>"),
-    (re.compile(r"\b[a-z][a-z0-9+.\-]{1,15}://[^\s'\",)\]]+", re.IGNORECASE), "<url>"),
+    (re.compile(r"(?i)\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"), "<id>"),
+    (re.compile(r"(?i)\b[a-z][a-z0-9+.\-]{1,15}://[^\s'\",)\]]+"), "<url>"),
     (re.compile(r"(?<![\w.])(?:~|\.{1,2})?(?:/[\w.@%+=:,~\-]+)+/?"), "<path>"),
     (re.compile(r"\b[A-Za-z]:\\[^\s'\"]+"), "<path>"),
-    (re.compile(r"\b0x[0-9a-f]+\b", re.IGNORECASE), "<hex>"),
-    (re.compile(r"\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{6,}\b", re.IGNORECASE), "<hex>"),
+    (re.compile(r"(?i)\b0x[0-9a-f]+\b"), "<hex>"),
+    (re.compile(r"(?i)\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{6,}\b"), "<hex>"),
     (re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?(?:<\d+>)?"), "<ip>"),
-    (re.compile(r"(?<![\w.])[\w\-]+(?:\.[\w\-]+)*\.(?:internal|local|cluster|svc|lan)\b"), "<host>"),
-    (re.compile(r"\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun|Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)\b"), "<d>"),
+    (re.compile(rf"(?<![\w.\-])[\w\-]+(?:\.[\w\-]+){{0,8}}\.(?:{_DOMAINS})\b"), "<host>"),
+    (re.compile(rf"\b(?:{_DAYS}|{_MONTHS})\b"), "<d>"),
     (re.compile(r"[+-]?\d+(?:[.,:]\d+)*(?:e[+-]?\d+)?"), "<n>"),
     (re.compile(r"\[<n>(?:, ?<n>)*(?:, ?\.\.\.)?\]|<n>(?:[,;|] ?<n>)+"), "<n>"),
     (re.compile(r"\s+"), " "),
-]  # fmt: skip
+]
 
 
 def fingerprint(diagnosis: Diagnosis) -> str:

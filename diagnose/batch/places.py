@@ -111,7 +111,7 @@ class LocalPlace:
 
     def matches(self, pattern: str) -> list[str]:
         """See Place."""
-        found = islice(glob.iglob(pattern, recursive=True), MAX_ENTRIES)
+        found = islice(glob.iglob(pattern, recursive=True), MAX_ENTRIES)  # noqa: PTH207
         return sorted(path.rstrip("/") for path in found)
 
     def tag(self, file: File) -> str:
@@ -246,7 +246,7 @@ def _remote(protocol: str, path: str) -> RemotePlace:
 
 
 def walk(place: Place, folder: str, depth: int) -> Iterator[File]:
-    """All files below a folder, at most `depth` folders deep; what cannot be listed is passed by."""
+    """All files below a folder, `depth` folders deep at most; passes by what cannot be listed."""
     try:
         files, folders = place.listing(folder)
     except OSError:

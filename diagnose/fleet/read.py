@@ -145,10 +145,10 @@ def _times(jobs: pd.DataFrame) -> pd.Series[Any]:
 
 
 def _moment(value: Any) -> datetime | None:
-    """A time of a file: seconds since 1970, ISO 8601 text, or a time already."""
+    """A time of a file: seconds since 1970 (0: unknown), ISO 8601 text, or a time already."""
     try:
         if isinstance(value, int | float):
-            return datetime.fromtimestamp(value, UTC)
+            return datetime.fromtimestamp(value, UTC) if value > 0 else None
         moment = pd.Timestamp(value)
         return None if pd.isna(moment) else moment.tz_localize(moment.tz or UTC).to_pydatetime()
     except (TypeError, ValueError, OverflowError, OSError):

@@ -138,13 +138,22 @@ def _worst(jobs: pd.DataFrame) -> list[Worst]:
 
 
 def _reports(results: Path, named: list[str]) -> dict[str, str]:
-    """The post-mortems of these jobs, relative to `results`. A job's name is never a path."""
-    folder = results / "reports"
-    try:
-        there = {path.name for path in folder.iterdir()}
-    except OSError:
-        return {}
-    return {job: f"reports/{job}.html" for job in dict.fromkeys(named) if f"{job}.html" in there}
+    """The post-mortems of these jobs that exist, relative to `results`.
+
+    Names of jobs come from archives: one that leads out of the folder has no post-mortem.
+    """
+    found = {}
+    for job in dict.fromkeys(named):
+        parts = f"{job}.html".split("/")
+        if not job or {"", ".", ".."} & set(parts) or "\0" in job:
+            continue
+        path = Path("reports", *parts)
+        try:
+            if (results / path).is_file():
+                found[job] = path.as_posix()
+        except OSError:  # a name too long for a file
+            continue
+    return found
 
 
 def _class_keys(value: Any) -> Any:

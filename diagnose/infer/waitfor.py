@@ -82,7 +82,7 @@ def _blame(standing: Standing, streams: Streams, graph: Graph, lone: list[Stray]
             cycles.append(sink)
         else:
             ends.append(rank)
-    died = _dead_peers(standing, idle)
+    died = _dead_peers(standing, idle + device)
     if died:
         return telling.blamed(standing, graph, "missing", died, ["gloo: told by failed operations"])
     if idle:
@@ -115,20 +115,20 @@ def _blame(standing: Standing, streams: Streams, graph: Graph, lone: list[Stray]
     return telling.network(standing, graph, ends)
 
 
-def _dead_peers(standing: Standing, idle: list[int]) -> list[int]:
-    """Ranks without a dump that were in the last operation of every idle rank, in gloo.
+def _dead_peers(standing: Standing, ends: list[int]) -> list[int]:
+    """Ranks without a dump that were in the last operation of all ranks others wait for, in gloo.
 
     Its recorder shows an operation that failed (its peer died) like one that finished. So when
-    several ranks are idle and one lost rank was in what each of them did last, they did not leave
-    the others: their connections to it broke.
+    several ranks seem idle, or slower than their peers (gloo has no device that could lag), and
+    one lost rank was in what each of them did last, their connections to it broke.
     """
     table = standing.table
-    if len(idle) < 2 or any(call.backend != "gloo" for call in table.calls):
+    if len(ends) < 2 or any(call.backend != "gloo" for call in table.calls):
         return []
     last = table.rows.sort_values("record").drop_duplicates("rank", keep="last")
     groups = dict(zip(last["rank"].tolist(), last["group"].astype(str).tolist(), strict=True))
-    lost = [set(standing.undumped(groups[rank])) for rank in idle if rank in groups]
-    return sorted(set.intersection(*lost)) if len(lost) == len(idle) else []
+    lost = [set(standing.undumped(groups[rank])) for rank in ends if rank in groups]
+    return sorted(set.intersection(*lost)) if len(lost) == len(ends) else []
 
 
 def _behind(standing: Standing, idle: list[int]) -> list[int]:

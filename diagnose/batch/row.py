@@ -1,0 +1,137 @@
+"""One job as a row of the table: what a fleet is asked about, in plain values."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from diagnose.batch.fingerprint import fingerprint
+from diagnose.batch.jobs import JobRef
+from diagnose.diagnosis import Diagnosis
+from diagnose.ingest.source import TEXT_KINDS, Source
+
+if TYPE_CHECKING:
+    from diagnose.job import Job
+
+ERROR_LIMIT = 600  # characters of an error
+NOTE_LIMIT = 300
+MAX_NOTES = 10
+
+# What is left out on purpose, in an honest archive too.
+_HARMLESS = re.compile(
+    r"\d+ (?:hidden entr(?:y|ies)|files? that (?:is|are) not (?:a log|logs)) left out"
+    r"|no files in this folder"
+)
+_ARCHIVE_TROUBLE = re.compile(r"(?:gzip|bzip2|xz|zstd) data inside")
+
+
+def row_of(ref: JobRef, job: Job, diagnosis: Diagnosis) -> dict[str, Any]:
+    """The row of a job that was diagnosed; see `results.SCHEMA` for the columns."""
+    root, culprits, facts = diagnosis.root_cause, diagnosis.culprits, diagnosis.job
+    started, ended = span(job.timeline)
+    onset = _moment(diagnosis.onset.time)
+    ranks = facts.world_size or len(facts.ranks_seen) or None
+    hung: float | None = None
+    if diagnosis.verdict == "healthy":
+        hung = 0.0
+    elif onset is not None and ended is not None:
+        hung = max(0.0, (ended - onset).total_seconds())
+    return _bare(ref, job.catalog.revision) | {
+        "verdict": diagnosis.verdict,
+        "class": root.cause,
+        "signature": root.signature,
+        "confidence": root.confidence,
+        "culprit_ranks": list(culprits.ranks),
+        "culprit_hosts": list(culprits.hosts),
+        "culprit_kind": culprits.kind,
+        "phase": diagnosis.phase,
+        "onset": onset,
+        "duration_hung_s": hung,
+        "gpu_hours_lost": None if hung is None or ranks is None else hung * ranks / 3600,
+        "fingerprint": fingerprint(diagnosis),
+        "title": root.title,
+        "hosts": list(facts.hosts),
+        "ranks": ranks,
+        "versions": json.dumps(facts.versions, sort_keys=True),
+        "frameworks": list(facts.frameworks),
+        "started": started,
+        "ended": ended,
+        "error": problems(ref, job.sources),
+        "notes": [note[:NOTE_LIMIT] for note in diagnosis.notes[:MAX_NOTES]],
+    }
+
+
+def error_row(ref: JobRef, catalog: str, error: str) -> dict[str, Any]:
+    """The row of a job that could not be diagnosed; it names the job's archive."""
+    name = ref.source.rpartition("/")[2]
+    if name not in error:
+        error = f"{name}: {error}"
+    return _bare(ref, catalog) | {"error": error[:ERROR_LIMIT]}
+
+
+def _bare(ref: JobRef, catalog: str) -> dict[str, Any]:
+    return {
+        "job": ref.id,
+        "source": ref.source,
+        "labels": json.dumps(ref.labels, sort_keys=True),
+        "size": ref.size,
+        "mtime": ref.mtime,
+        "tag": ref.tag,
+        "catalog": catalog,
+    }
+
+
+def problems(ref: JobRef, sources: Sequence[Source]) -> str | None:
+    """What could not be read of a job, naming archive and member; None if all was."""
+    archive = ref.source.rpartition("/")[2] if ref.kind == "archive" else ""
+    found: list[str] = []
+    for source in sources:
+        parts = dict.fromkeys(part for part in [*source.note.split("; "), *source.notes] if part)
+        told = [part for part in parts if _matters(source, part)]
+        if told:
+            name = source.name
+            if archive and not name.startswith(archive):
+                name = f"{archive}!{name}"
+            found.append(f"{name}: {'; '.join(dict.fromkeys(told))}")
+    if not found:
+        return None
+    more = f" (and {len(found) - 3} more)" if len(found) > 3 else ""
+    return "; ".join(found[:3])[:ERROR_LIMIT] + more
+
+
+def _matters(source: Source, note: str) -> bool:
+    if source.kind in ("skipped", "unreadable"):
+        return _HARMLESS.match(note) is None
+    return source.kind in TEXT_KINDS or _ARCHIVE_TROUBLE.match(note) is not None
+
+
+def span(timeline: pd.DataFrame) -> tuple[datetime | None, datetime | None]:
+    """First and last time of a job's own logs, by the job's clock.
+
+    A machine's own log, whose lines all tell a host and never a rank, goes on before and after.
+    """
+    timed = timeline.loc[timeline["time"].notna(), ["time", "source", "host", "rank"]]
+    if timed.empty:
+        return None, None
+    of_machine = (timed["host"].notna() & timed["rank"].isna()).groupby(
+        timed["source"], observed=True
+    ).transform("all")  # fmt: skip
+    own = timed.loc[~of_machine, "time"] if not of_machine.all() else timed["time"]
+    return _plain(own.min()), _plain(own.max())
+
+
+def _plain(moment: Any) -> datetime | None:
+    return None if pd.isna(moment) else pd.Timestamp(moment).floor("us").to_pydatetime()
+
+
+def _moment(text: str | None) -> datetime | None:
+    """A time of the diagnosis, without its zone, as the timeline has it."""
+    try:
+        return datetime.fromisoformat(text).replace(tzinfo=None) if text else None
+    except ValueError:
+        return None

@@ -1,0 +1,157 @@
+"""What a worker does with one job: open it, diagnose it, and give plain values back."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from diagnose.batch.jobs import JobRef
+from diagnose.batch.places import Place, is_url, place_of, walk
+from diagnose.batch.row import error_row, row_of
+from diagnose.catalog.load import load_catalog
+from diagnose.diagnosis import Diagnosis
+from diagnose.errors import InputError
+from diagnose.infer import diagnose
+from diagnose.ingest import Source, find_sources
+from diagnose.ingest.archive_names import Entry, Names
+from diagnose.ingest.find import MAX_DEPTH, MAX_FILES, nothing, store_sources
+from diagnose.ingest.raw import reason
+from diagnose.job import read
+from diagnose.parse.path import read_path
+from diagnose.report.safe import masked
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How jobs are diagnosed; goes to the workers with each of them.
+
+    `patterns` are folders of further catalog entries, `seconds` what one job may take. `memory`:
+    bytes of data that a worker may hold (Linux), 0 for no bound; set where the worker is a process
+    of ours.
+    """
+
+    patterns: tuple[str, ...] = ()
+    seconds: float = 600.0
+    memory: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A job's row, and its diagnosis as JSON text in one line ("" if there is none).
+
+    `final`: the same job would give the same again; not so where a remote place failed.
+    """
+
+    row: dict[str, Any]
+    document: str = ""
+    final: bool = True
+
+
+class _OutOfTimeError(BaseException):
+    """A job takes too long. No Exception: nothing on the way may take it for one of its own."""
+
+
+def diagnose_one(ref: JobRef, options: Options) -> Result:
+    """Diagnose one job. Never raises: what goes wrong is a row with `error`.
+
+    The time limit holds where it runs in the main thread of a process, as in a local pool.
+    """
+    catalog = ""
+    try:
+        catalog = load_catalog([Path(path) for path in options.patterns]).revision
+        if ref.kind == "missing":
+            return Result(error_row(ref, catalog, ref.note), final=False)
+        with _bounded(options):
+            job = read(sources_of(ref), patterns=options.patterns)
+            diagnosis = diagnose(job)
+            row = row_of(ref, job, diagnosis)
+            return Result(row, _json(diagnosis))
+    except _OutOfTimeError:
+        error = f"took more than {options.seconds:g} s: given up"
+    except InputError as problem:
+        error = str(problem)
+    except MemoryError:
+        error = "needs more memory than a worker may use: given up"
+    except OSError as problem:
+        return Result(error_row(ref, catalog, reason(problem)), final=False)
+    except Exception as problem:
+        error = f"internal error, please report it: {type(problem).__name__}: {problem}"
+    return Result(error_row(ref, catalog, error))
+
+
+def sources_of(ref: JobRef) -> list[Source]:
+    """The sources of a job. Raises OSError where a remote place does not give them."""
+    if not is_url(ref.source):
+        return find_sources([Path(path) for path in ref.files or (ref.source,)])
+    place, path = place_of(ref.source)
+    if ref.kind == "folder":
+        return _remote_folder(place, path)
+    sources: list[Source] = []
+    for one in ref.files or (path,):
+        file = place.look(one)
+        if file is None:
+            raise OSError("was a file and is a folder now")
+        name = one.rpartition("/")[2]
+        sources += store_sources(
+            place.store(file), name, file.size, file.mtime, read_path(name), alone=not ref.files
+        )
+    return sources
+
+
+def _remote_folder(place: Place, folder: str) -> list[Source]:
+    """The sources of a remote folder, by the rules for the members of an archive."""
+    names = Names(MAX_FILES)
+    sources: list[Source] = []
+    for file in walk(place, folder, MAX_DEPTH):
+        name = names.admit(Entry(file.path.removeprefix(folder).lstrip("/"), file.size, file.mtime))
+        if name is not None:
+            store = place.store(file)
+            sources += store_sources(store, name, file.size, file.mtime, read_path(name))
+    sources += [nothing(name, "skipped", why) for name, why in names.refused]
+    return sorted(sources, key=lambda source: source.name)
+
+
+def _json(diagnosis: Diagnosis) -> str:
+    return json.dumps(masked(diagnosis).to_dict(), ensure_ascii=False, separators=(",", ":"))
+
+
+@contextmanager
+def _bounded(options: Options) -> Iterator[None]:
+    """Bound time and memory of what runs inside, where this process and thread can."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def give_up(_number: int, _frame: FrameType | None) -> None:
+        raise _OutOfTimeError
+
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.setitimer(signal.ITIMER_REAL, options.seconds)
+    try:
+        with _memory_bound(options.memory):
+            yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@contextmanager
+def _memory_bound(limit: int) -> Iterator[None]:
+    if not limit:
+        yield
+        return
+    import resource  # noqa: PLC0415  not on every system
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))

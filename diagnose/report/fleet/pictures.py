@@ -1,0 +1,161 @@
+"""The pictures of the page as numbers: where bars, columns and dots stand.
+
+They become SVG in the template. Places along are in percent and heights in pixels, so a picture
+fits any width without a script and its text keeps its size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from diagnose.fleet.causes import Group
+from diagnose.fleet.nodes import Nodes
+from diagnose.fleet.summary import Fleet
+from diagnose.report.fleet.words import troubled
+from diagnose.report.words import names
+
+HEIGHT = 190  # pixels of the drawing, without labels
+MAX_KINDS = 5  # causes with a colour of their own
+MAX_LABELS = 12  # of an axis
+OTHERS = "others"
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A column's piece: `x`, `width` in percent, `y`, `height` in pixels, `kind` of colour."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    kind: int
+    tip: str
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """A mark at an axis; `place` is in percent along and in pixels upright."""
+
+    place: float
+    text: str
+    odd: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Trend:
+    """Columns, one a week, of the causes in `kinds`."""
+
+    boxes: list[Box]
+    along: list[Label]
+    upright: list[Label]
+    kinds: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Dot:
+    """One or several nodes with as many jobs and as much blame."""
+
+    x: float
+    y: float
+    radius: float
+    tip: str
+    name: str
+    suspect: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Cloud:
+    """Nodes by jobs (along) and blame (upright)."""
+
+    dots: list[Dot]
+    along: list[Label] = field(default_factory=list)
+    upright: list[Label] = field(default_factory=list)
+
+
+def trend(fleet: Fleet) -> Trend | None:
+    """Troubled jobs a week by cause; None where there are no two weeks."""
+    if len(fleet.weeks) < 2 or not fleet.causes:
+        return None
+    first = sorted(fleet.causes, key=lambda group: -troubled(group))[:MAX_KINDS]
+    kinds = [(group.name, group.weekly) for group in first]
+    rest = [group.weekly for group in fleet.causes if group not in first]
+    if rest:
+        kinds.append((OTHERS, [sum(counts) for counts in zip(*rest, strict=True)]))
+    totals = [sum(counts) for counts in zip(*(weekly for _, weekly in kinds), strict=True)]
+    top, marks = scale(max(totals))
+    step = 100 / len(totals)
+    boxes = []
+    for week, start in enumerate(fleet.weeks):
+        level = float(HEIGHT)
+        for kind, (name, weekly) in enumerate(kinds):
+            tall = weekly[week] / top * HEIGHT
+            level -= tall
+            if tall:
+                tip = f"Week of {start}: {name} {weekly[week]:,} of {totals[week]:,}"
+                boxes.append(
+                    Box(round((week + 0.12) * step, 3), round(level, 2), round(0.76 * step, 3),
+                        round(tall, 2), kind, tip)
+                )  # fmt: skip
+    every = -(-len(totals) // MAX_LABELS)
+    along = [
+        Label(round((week + 0.5) * step, 3), fleet.weeks[week][5:], bool(place % 3))
+        for place, week in enumerate(range(0, len(totals), every))
+    ]
+    return Trend(boxes, along, _upright(top, marks), [name for name, _ in kinds])
+
+
+def cloud(nodes: Nodes) -> Cloud | None:
+    """The nodes; None where nothing was blamed on any, or there are too few to compare."""
+    most = max((node.blamed for node in nodes.nodes), default=0)
+    if not most or len(nodes.nodes) < 3:
+        return None
+    suspects = {suspect.host for suspect in nodes.suspects}
+    spots: dict[tuple[int, int, bool], list[str]] = {}
+    for node in nodes.nodes:
+        spots.setdefault((node.jobs, node.blamed, node.host in suspects), []).append(node.host)
+    right, along = scale(max(node.jobs for node in nodes.nodes))
+    top, upright = scale(most)
+    dots = [
+        Dot(
+            round(jobs / right * 100, 2), round(HEIGHT - blamed / top * HEIGHT, 2),
+            min(12.0, 4 + len(hosts) ** 0.5 / 2),
+            f"{names(hosts, 6)}: blamed in {blamed:,} of {jobs:,} jobs",
+            names(hosts, 2) if suspect else "", suspect,
+        )
+        for (jobs, blamed, suspect), hosts in sorted(spots.items(), key=lambda item: item[0][2])
+    ]  # fmt: skip
+    marks = [Label(round(mark / right * 100, 2), f"{mark:,}", bool(at % 2))
+             for at, mark in enumerate(along)]  # fmt: skip
+    return Cloud(dots, marks, _upright(top, upright))
+
+
+def bar(value: float | None, groups: Sequence[Group]) -> float:
+    """How long a bar of GPU-hours is, in percent of the longest."""
+    most = max((group.gpu_hours_lost or 0.0 for group in groups), default=0.0)
+    return round(100 * (value or 0.0) / most, 2) if most else 0.0
+
+
+def spark(counts: Sequence[int], last: int = 26) -> list[tuple[float, float, float, float]]:
+    """Bars (x, y, width, height) in a box of 100 × 20 for the last counts."""
+    shown = counts[-last:]
+    most = max(shown, default=0)
+    step = 100 / max(1, len(shown))
+    return [
+        (round(at * step, 2), round(20 - 20 * count / most, 2), round(step * 0.8, 2),
+         round(20 * count / most, 2))
+        for at, count in enumerate(shown) if count
+    ]  # fmt: skip
+
+
+def scale(most: int) -> tuple[int, list[int]]:
+    """A round top of an axis that holds `most`, and its two to five marks, 0 among them."""
+    step = 1
+    while step * 5 < most:
+        step = step * 5 // 2 if str(step)[0] == "2" else step * 2
+    top = step * -(-max(1, most) // step)
+    return top, list(range(0, top + 1, step))
+
+
+def _upright(top: int, marks: Sequence[int]) -> list[Label]:
+    return [Label(round(HEIGHT - mark / top * HEIGHT, 2), f"{mark:,}") for mark in marks]
