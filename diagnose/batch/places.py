@@ -160,7 +160,7 @@ class RemotePlace:
 
     def tag(self, file: File) -> str:
         """See Place: nothing is read, the place has told what it knows."""
-        return file.tag
+        return file.tag or (f"{file.size}-{file.mtime}" if file.mtime else "")
 
     def store(self, file: File) -> Store:
         """See Place: fetched once, into memory or a nameless temporary file."""

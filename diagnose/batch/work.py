@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -144,14 +145,28 @@ def _bounded(options: Options) -> Iterator[None]:
 
 @contextmanager
 def _memory_bound(limit: int) -> Iterator[None]:
-    if not limit:
+    """Let this process hold `limit` bytes of memory and no more, on Linux; see Options."""
+    held = _held() if limit else None
+    if held is None:
         yield
         return
     import resource  # noqa: PLC0415  not on every system
 
+    resident, reserved = held
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
+    # Far more is reserved than used: only what may come on top is known.
+    resource.setrlimit(resource.RLIMIT_DATA, (reserved + max(0, limit - resident), hard))
     try:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+
+def _held() -> tuple[int, int] | None:
+    """Bytes of memory this process uses, and of data it has reserved (proc(5), statm)."""
+    try:
+        fields = Path("/proc/self/statm").read_text().split()
+    except OSError:
+        return None
+    page = os.sysconf("SC_PAGE_SIZE")
+    return int(fields[1]) * page, int(fields[5]) * page

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from diagnose.parse.flight_recorder import STATES, Call, Dump
+from diagnose.parse.flight_recorder import STATES, Call, Dump, batched, close_lone_members
 
 DEFAULT_GROUP = "default_pg"
 _STALE_NS = 60 * 10**9
@@ -69,6 +69,9 @@ def table(dumps: Iterable[Dump], world: int | None = None) -> Table:
     """
     notes: list[str] = []
     chosen = _current(_one_a_rank(dumps, notes), notes)
+    descs = {desc for dump in chosen.values() for desc in batched(dump)}
+    for dump in chosen.values():
+        close_lone_members(dump, descs)
     files = {rank: dump.name for rank, dump in chosen.items()}
     ranks = [
         *chosen,

@@ -120,7 +120,8 @@ def _dead_peers(standing: Standing, ends: list[int]) -> list[int]:
 
     Its recorder shows an operation that failed (its peer died) like one that finished. So when
     several ranks seem idle, or slower than their peers (gloo has no device that could lag), and
-    one lost rank was in what each of them did last, their connections to it broke.
+    one lost rank was in what each of them did last, their connections to it broke. Where more
+    are lost than that explains, dumps may be missing for any reason.
     """
     table = standing.table
     if len(ends) < 2 or any(call.backend != "gloo" for call in table.calls):
@@ -128,7 +129,8 @@ def _dead_peers(standing: Standing, ends: list[int]) -> list[int]:
     last = table.rows.sort_values("record").drop_duplicates("rank", keep="last")
     groups = dict(zip(last["rank"].tolist(), last["group"].astype(str).tolist(), strict=True))
     lost = [set(standing.undumped(groups[rank])) for rank in ends if rank in groups]
-    return sorted(set.intersection(*lost)) if len(lost) == len(ends) else []
+    died = set.intersection(*lost) if len(lost) == len(ends) else set()
+    return sorted(died) if 2 * len(died) <= len(ends) else []
 
 
 def _behind(standing: Standing, idle: list[int]) -> list[int]:

@@ -420,15 +420,10 @@ def _version(found: Any) -> tuple[int, int] | None:
 def _close_batches(dump: Dump) -> None:
     """Members of a coalesced batch get the state of the batch: torch never updates their own.
 
-    The batch is recorded last, as `coalesced`, with the group and number of its members. A dump of
-    pending operations leaves out batches that completed, but not their members; one that was cut
-    off may end inside a batch. Members alone then count as completed.
+    The batch is recorded last, as `coalesced`, with the group and number of its members.
     """
-    batch = np.array([call.op == "coalesced" for call in dump.calls], bool)
-    is_batch = batch[dump.call] if len(dump) else np.zeros(0, bool)
-    keys = ((dump.pg.astype(np.int64) << 1 | dump.p2p) << 44) + dump.seq
-    rows = np.flatnonzero(is_batch)
-    member = np.zeros(len(dump), bool)
+    keys = _units(dump)
+    rows = np.flatnonzero(_is_batch(dump))
     if len(rows):
         order = np.argsort(keys[rows], kind="stable")
         ordered = keys[rows][order]
@@ -437,15 +432,41 @@ def _close_batches(dump: Dump) -> None:
         last = rows[order][place[member]]
         dump.state[member] = dump.state[last]
         dump.retired[member] = dump.retired[last]
-    lone = dump.p2p & ~member
-    if not lone.any() or ((dump.state == COMPLETED).any() and not dump.partial):
+
+
+def batched(dump: Dump) -> set[str]:
+    """Descriptions of the groups that send and receive in batches, as far as one dump tells."""
+    _, first, number = np.unique(_units(dump), return_index=True, return_counts=True)
+    several = dump.pg[first[(number > 1) & dump.p2p[first]]]
+    ended = dump.pg[_is_batch(dump) & dump.p2p]
+    return {dump.pgs[pg][1] for pg in {*several.tolist(), *ended.tolist()}}
+
+
+def close_lone_members(dump: Dump, descs: set[str]) -> None:
+    """Members of batches whose end is not listed count as completed, in groups of `descs`.
+
+    A dump of pending operations leaves out batches that completed, but not their members; one that
+    was cut off may end inside a batch.
+    """
+    listed = (dump.state == COMPLETED).any() and not dump.partial
+    if listed or not dump.p2p.any():
         return
-    _, first, number = np.unique(keys, return_index=True, return_counts=True)
-    batched = {*dump.pg[rows].tolist(), *dump.pg[first[number > 1]].tolist()}
-    for pg in batched:
-        status = dump.status.get(dump.pgs[pg][0], Status(-1, -1, -1))
-        going_on = (dump.seq > status.completed) & (dump.seq <= status.enqueued)
-        dump.state[lone & (dump.pg == pg) & ~going_on] = COMPLETED
+    keys = _units(dump)
+    lone = dump.p2p & ~np.isin(keys, keys[_is_batch(dump)])
+    for pg, (name, desc) in enumerate(dump.pgs):
+        if desc in descs:
+            status = dump.status.get(name, Status(-1, -1, -1))
+            going_on = (dump.seq > status.completed) & (dump.seq <= status.enqueued)
+            dump.state[lone & (dump.pg == pg) & ~going_on] = COMPLETED
+
+
+def _is_batch(dump: Dump) -> npt.NDArray[np.bool_]:
+    return np.array([call.op == "coalesced" for call in dump.calls], bool)[dump.call]
+
+
+def _units(dump: Dump) -> npt.NDArray[np.int64]:
+    """A number for every group, kind (send and receive or not) and sequence number."""
+    return ((dump.pg.astype(np.int64) << 1 | dump.p2p) << 44) + dump.seq
 
 
 def _names_of_ids(

@@ -15,6 +15,8 @@ from diagnose.parse.flight_recorder import (
     Dump,
     DumpError,
     Status,
+    batched,
+    close_lone_members,
     is_dump,
     rank_of,
     read_dump,
@@ -202,26 +204,41 @@ def test_members_of_a_batch_have_its_state() -> None:
     assert read(content(batch)).state.tolist() == [COMPLETED] * 3 + [ENQUEUED]
 
 
-def batched(number: int, seq: int, name: str) -> dict[str, Any]:
+def member(number: int, seq: int, name: str, **changes: Any) -> dict[str, Any]:
     return entry(
-        number, profiling_name=name, is_p2p=True, p2p_seq_id=seq, state="scheduled", retired=False
-    )
+        number, profiling_name=name, is_p2p=True, p2p_seq_id=seq, state="scheduled",
+        retired=False, **changes,
+    )  # fmt: skip
+
+
+def test_which_groups_send_in_batches() -> None:
+    pair = [member(0, 3, "nccl:send 1->0"), member(1, 3, "nccl:recv 1<-0")]
+    assert batched(read(content(pair))) == {"TENSOR_MODEL_PARALLEL_GROUP"}
+    lone = member(3, 4, "nccl:recv 1<-0")
+    assert batched(read(content([lone]))) == set()
+    assert batched(read(content([lone, member(4, 4, "nccl:coalesced")]))) != set()
+    assert batched(read(content([entry(0), entry(0)]))) == set()
 
 
 def test_members_of_completed_batches_in_a_dump_of_pending_operations() -> None:
     """Such a dump leaves out the batches that completed, but not their members."""
-    done = [batched(0, 3, "nccl:send 1->0"), batched(1, 3, "nccl:recv 1<-0")]
-    lone = batched(3, 4, "nccl:recv 1<-0")
-    going_on = [batched(5, 5, "nccl:send 1->0"), batched(6, 5, "nccl:coalesced")]
-    assert (
-        read(content([*done, lone, *going_on])).state.tolist() == [COMPLETED] * 3 + [ENQUEUED] * 2
-    )
-    # Without any batch they are plain sends and receives, which have a state of their own.
-    assert read(content([lone])).state.tolist() == [ENQUEUED]
-    # What the status says to be pending stays so.
-    status = content([*done, batched(8, 9, "nccl:recv 1<-0")])
-    status["pg_status"]["1"] = _status(9, -1, 8)
-    assert read(status).state.tolist() == [COMPLETED] * 2 + [ENQUEUED]
+    lone = [member(n, 3 + n, "nccl:send 1->0") for n in range(3)]
+    dump = read(content([*lone, member(5, 7, "nccl:send 1->0"), member(6, 7, "nccl:coalesced")]))
+    assert dump.state.tolist() == [ENQUEUED] * 5
+    close_lone_members(dump, {"default_pg"})
+    assert dump.state.tolist() == [ENQUEUED] * 5
+    close_lone_members(dump, {"TENSOR_MODEL_PARALLEL_GROUP"})
+    assert dump.state.tolist() == [COMPLETED] * 3 + [ENQUEUED] * 2
+
+    known = content(lone)
+    known["pg_status"]["1"] = _status(5, -1, 4)  # what the status says to be pending stays so
+    dump = read(known)
+    close_lone_members(dump, {"TENSOR_MODEL_PARALLEL_GROUP"})
+    assert dump.state.tolist() == [COMPLETED] * 2 + [ENQUEUED]
+
+    whole = read(content([*lone, entry(9)]))  # lists what completed: these have not
+    close_lone_members(whole, {"TENSOR_MODEL_PARALLEL_GROUP"})
+    assert whole.state.tolist() == [ENQUEUED] * 3 + [COMPLETED]
 
 
 def test_a_dump_of_pending_operations_only_may_be_empty() -> None:

@@ -120,7 +120,7 @@ def _facts(fleet: Fleet) -> list[tuple[str, str, str]]:
         (
             "Lost",
             "not known" if hours is None else f"{words.number(hours)} GPU-hours",
-            f"{words.jobs(untold)} do not tell theirs" if untold else "",
+            f"{words.jobs(untold)} do not tell theirs" if untold and hours is not None else "",
         ),
         ("Outcome", f"{overview.hung:,} hung, {overview.failed:,} failed", _others(fleet)),
     ]

@@ -7,7 +7,7 @@ fits any width without a script and its text keeps its size.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from diagnose.fleet.causes import Group
 from diagnose.fleet.nodes import Nodes
@@ -18,6 +18,7 @@ from diagnose.report.words import names
 HEIGHT = 190  # pixels of the drawing, without labels
 MAX_KINDS = 5  # causes with a colour of their own
 MAX_LABELS = 12  # of an axis
+LINE = 14  # pixels
 OTHERS = "others"
 
 
@@ -54,10 +55,11 @@ class Trend:
 
 @dataclass(frozen=True, slots=True)
 class Dot:
-    """One or several nodes with as many jobs and as much blame."""
+    """One or several nodes with as many jobs and as much blame; `name_y` keeps names apart."""
 
     x: float
     y: float
+    name_y: float
     radius: float
     tip: str
     name: str
@@ -118,7 +120,7 @@ def cloud(nodes: Nodes) -> Cloud | None:
     top, upright = scale(most)
     dots = [
         Dot(
-            round(jobs / right * 100, 2), round(HEIGHT - blamed / top * HEIGHT, 2),
+            round(jobs / right * 100, 2), round(HEIGHT - blamed / top * HEIGHT, 2), 0.0,
             min(12.0, 4 + len(hosts) ** 0.5 / 2),
             f"{names(hosts, 6)}: blamed in {blamed:,} of {jobs:,} jobs",
             names(hosts, 2) if suspect else "", suspect,
@@ -127,13 +129,25 @@ def cloud(nodes: Nodes) -> Cloud | None:
     ]  # fmt: skip
     marks = [Label(round(mark / right * 100, 2), f"{mark:,}", bool(at % 2))
              for at, mark in enumerate(along)]  # fmt: skip
-    return Cloud(dots, marks, _upright(top, upright))
+    return Cloud(_named_apart(dots), marks, _upright(top, upright))
 
 
-def bar(value: float | None, groups: Sequence[Group]) -> float:
-    """How long a bar of GPU-hours is, in percent of the longest."""
-    most = max((group.gpu_hours_lost or 0.0 for group in groups), default=0.0)
-    return round(100 * (value or 0.0) / most, 2) if most else 0.0
+def _named_apart(dots: Sequence[Dot]) -> list[Dot]:
+    """Names of suspects from the top down, each at least a line below the one before."""
+    found, last = [], -float(LINE)
+    for dot in sorted(dots, key=lambda dot: (bool(dot.name), dot.y)):
+        if dot.name:
+            last = max(dot.y, last + LINE)
+        found.append(replace(dot, name_y=round(last + 4, 2) if dot.name else dot.y))
+    return found
+
+
+def bars(groups: Sequence[Group]) -> list[float]:
+    """How long each group's bar is in percent: its GPU-hours, or its jobs where no cost is known."""
+    costly = any(group.gpu_hours_lost for group in groups)
+    values = [(group.gpu_hours_lost or 0.0) if costly else troubled(group) for group in groups]
+    most = max(values, default=0) or 1
+    return [round(100 * value / most, 2) for value in values]
 
 
 def spark(counts: Sequence[int], last: int = 26) -> list[tuple[float, float, float, float]]:
