@@ -22,18 +22,33 @@ def local(workers: int) -> MakeExecutor:
     """Pools of `workers` processes on this machine."""
 
     def make() -> Executor:
-        # A pool's own workers are to run on one core each, and Arrow to give memory back.
+        # Each worker is to use one core, and Arrow to reserve no memory ahead.
         for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "ARROW_NUM_THREADS"):
             os.environ.setdefault(name, "1")
         os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
-        return ProcessPoolExecutor(
+        pool = ProcessPoolExecutor(
             workers,
             # Not fork: threads of this process (progress, Arrow) do not survive one.
             mp_context=multiprocessing.get_context("spawn"),
             initializer=_start_worker,
         )
+        with _ignored(signal.SIGINT):  # workers inherit it, and start with the first call
+            pool.submit(os.getpid)
+        return pool
 
     return make
+
+
+@contextmanager
+def _ignored(number: signal.Signals) -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(number, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
 
 
 @contextmanager
@@ -62,7 +77,7 @@ def _dask_executor(client: Any) -> Executor:
 
 def _start_worker() -> None:
     """Make a pool's process ready: the engine imported, and an end when its parent ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends Ctrl-C to all of us
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     parent = multiprocessing.parent_process()
     if parent is not None:

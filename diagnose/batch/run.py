@@ -222,11 +222,11 @@ def _with_executor(run: _Scan, make_executor: MakeExecutor) -> None:
     except BrokenExecutor:
         run.broken()
     finally:
-        if not clean:
-            # What is being worked on is not waited for.
+        # What is being worked on is not waited for. Futures of a pool that was ended must not be
+        # cancelled: it would fail on them.
+        if not clean and not _end_workers(executor):
             for future in run.out:
                 future.cancel()
-            _end_workers(executor)
         executor.shutdown(wait=clean)
 
 
@@ -273,11 +273,12 @@ def _collect(run: _Scan, future: Future[Result]) -> None:
     run.take(result)
 
 
-def _end_workers(executor: Executor) -> None:
+def _end_workers(executor: Executor) -> bool:
     """End the processes of a local pool, which then breaks; others are left alone."""
     processes: dict[int, Any] = getattr(executor, "_processes", None) or {}
     for process in list(processes.values()):
         process.kill()
+    return bool(processes)
 
 
 def cores() -> int:

@@ -6,14 +6,15 @@ Besides the columns of `jobs.parquet` (JSON texts and lists unpacked) a row has:
 |---|---|
 | troubled | the job hung, failed, or nobody knows; healthy and unreadable ones are neither |
 | unreadable | the scan could not read the job; `error` says why |
+| ending | of jobs without a known cause: the first line of evidence, or what was said instead |
 | time, day, week | UTC, when it went wrong or ended; its day and the Monday of its week, as text |
-| incident | the same number for retries: same hosts, fingerprint and day |
+| incident | the same number for retries: same hosts, fingerprint, day |
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -24,10 +25,11 @@ from diagnose.errors import InputError
 
 FILE = "jobs.parquet"
 COLUMNS = (
-    "job", "labels", "verdict", "class", "confidence", "culprit_hosts", "onset", "gpu_hours_lost",
-    "fingerprint", "title", "hosts", "ranks", "versions", "started", "ended", "mtime", "error",
-    "notes",
+    "job", "source", "labels", "verdict", "class", "confidence", "culprit_hosts", "onset",
+    "gpu_hours_lost", "fingerprint", "title", "hosts", "ranks", "versions",
+    "started", "ended", "mtime", "error", "notes",
 )  # fmt: skip
+UNKNOWN = "unknown"  # class of a job whose cause is not known, also where it clearly failed
 TROUBLED = ("hung", "failed", "unknown")
 MAX_RANKS_A_HOST = 16  # with more of them the list of hosts is not whole
 _LATE = pd.Timedelta(days=2)  # a log cannot end this long after its archive was written
@@ -62,13 +64,26 @@ def read(results: Path) -> pd.DataFrame:
         )
     if rows.empty:
         raise InputError(f"{path} holds no jobs: `diagnose scan` found nothing to diagnose")
-    return typed(rows)
+    unexplained = rows["source"][rows["class"] == UNKNOWN]
+    return typed(rows, _endings(path.parent, set(unexplained)))
 
 
-def typed(rows: pd.DataFrame) -> pd.DataFrame:
-    """Rows as the scan writes them, made ready for the questions asked here; see the module."""
+def typed(rows: pd.DataFrame, endings: Mapping[str, str] | None = None) -> pd.DataFrame:
+    """Rows as the scan writes them, made ready for the questions asked here; see the module.
+
+    `endings` gives the text for `ending` by source; without one it is the last note or the title.
+    """
     jobs = rows.reset_index(drop=True).copy()
-    for name in ("job", "verdict", "class", "confidence", "fingerprint", "title", "error"):
+    for name in (
+        "job",
+        "source",
+        "verdict",
+        "class",
+        "confidence",
+        "fingerprint",
+        "title",
+        "error",
+    ):
         jobs[name] = [_text(value) for value in jobs[name]]
     for name in ("labels", "versions"):
         jobs[name] = [_mapping(value) for value in jobs[name]]
@@ -76,18 +91,35 @@ def typed(rows: pd.DataFrame) -> pd.DataFrame:
     for name in ("gpu_hours_lost", "ranks"):
         jobs[name] = pd.to_numeric(jobs[name], errors="coerce").astype("float64")
     _hosts(jobs)
-    failing = jobs["verdict"].isin(("hung", "failed"))
-    jobs["unreadable"] = ~failing & (
-        ~jobs["verdict"].isin((*TROUBLED, "healthy"))
-        | ((jobs["error"] != "") & (jobs["verdict"] != "healthy"))
-    )
-    jobs["troubled"] = jobs["verdict"].isin(TROUBLED) & ~jobs["unreadable"]
+    jobs["ending"] = [
+        (endings or {}).get(source) or (notes[-1] if notes else title) or "no text"
+        for source, notes, title in zip(jobs["source"], jobs["notes"], jobs["title"], strict=True)
+    ]
+    jobs["unreadable"] = ~jobs["verdict"].isin((*TROUBLED, "healthy"))
+    jobs["troubled"] = jobs["verdict"].isin(TROUBLED)
     jobs["time"] = _times(jobs)
     jobs["day"] = jobs["time"].dt.strftime("%Y-%m-%d").fillna("")
-    monday = jobs["time"] - pd.to_timedelta(jobs["time"].dt.dayofweek, unit="D")
+    monday = jobs["time"] - pd.to_timedelta(jobs["time"].dt.day_of_week, unit="D")
     jobs["week"] = monday.dt.strftime("%Y-%m-%d").fillna("")
     jobs["incident"] = _incidents(jobs)
     return jobs
+
+
+def _endings(results: Path, sources: set[str]) -> dict[str, str]:
+    """By source what the stored diagnoses quote first. Old results may lack them."""
+    from zstandard import ZstdError  # noqa: PLC0415
+
+    from diagnose.batch.results import diagnoses  # noqa: PLC0415  (pyarrow is heavy)
+
+    found = {}
+    try:
+        for stored in diagnoses(results, sources) if sources else ():
+            diagnosis = stored["diagnosis"]
+            quoted = [item["text"] for item in diagnosis["evidence"]]
+            found[stored["source"]] = quoted[0] if quoted else diagnosis["root_cause"]["summary"]
+    except (OSError, ValueError, KeyError, TypeError, ZstdError):
+        return found
+    return found
 
 
 def _text(value: Any) -> str:

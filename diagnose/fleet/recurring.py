@@ -17,6 +17,7 @@ import pandas as pd
 
 from diagnose.fleet.causes import hours
 from diagnose.fleet.nodes import hypergeometric
+from diagnose.fleet.read import UNKNOWN
 
 ALPHA = 0.05
 MIN_INCIDENTS = 3
@@ -60,13 +61,15 @@ class Recurring:
 
 
 def recurring(jobs: pd.DataFrame) -> list[Recurring]:
-    """The failures that occurred in two jobs or more, the most frequent incidents first."""
-    failing = jobs[jobs["troubled"] & (jobs["fingerprint"] != "") & (jobs["verdict"] != "unknown")]
+    """The failures that occurred in two jobs or more: those that a version began, then by incidents."""
+    failing = jobs[jobs["troubled"] & (jobs["fingerprint"] != "") & (jobs["class"] != UNKNOWN)]
     groups = [(str(mark), rows) for mark, rows in failing.groupby("fingerprint") if len(rows) > 1]
     told = _incidents_by_package(jobs)
     pairs = max(1, sum(_looked_at(rows) for _, rows in groups))
     found = [_recurring(mark, rows, told, pairs) for mark, rows in groups]
-    found.sort(key=lambda item: (-item.incidents, -item.jobs, item.fingerprint))
+    found.sort(
+        key=lambda item: (not item.began_with, -item.incidents, -item.jobs, item.fingerprint)
+    )
     return found
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from diagnose.fleet.causes import hours
+from diagnose.fleet.read import UNKNOWN
 
 MAX_EXAMPLES = 5
 MAX_KEY = 300  # characters of a normalised text
@@ -50,23 +51,16 @@ class Gap:
 
 
 def unknowns(jobs: pd.DataFrame) -> list[Gap]:
-    """The groups of verdict `unknown`, the most expensive ones by jobs first."""
-    rows = jobs[(jobs["verdict"] == "unknown") & ~jobs["unreadable"]]
-    texts = [
-        _ending(notes, title) for notes, title in zip(rows["notes"], rows["title"], strict=True)
-    ]
-    return _grouped(rows, texts, _hosts(jobs))
+    """The groups of jobs of class `unknown` that were read in full, the largest first."""
+    rows = jobs[jobs["troubled"] & (jobs["class"] == UNKNOWN) & (jobs["error"] == "")]
+    return _grouped(rows, list(rows["ending"]), _hosts(jobs))
 
 
 def unreadable(jobs: pd.DataFrame) -> list[Gap]:
-    """The groups of errors of archives that could not be read."""
-    rows = jobs[jobs["unreadable"]]
+    """The groups of errors of archives that could not be read, or not enough for a verdict."""
+    in_part = jobs["troubled"] & (jobs["class"] == UNKNOWN) & (jobs["error"] != "")
+    rows = jobs[jobs["unreadable"] | in_part]
     return _grouped(rows, [text or "no error was recorded" for text in rows["error"]], set())
-
-
-def _ending(notes: list[str], title: str) -> str:
-    """What is most telling of an unknown job: its last note, else its title."""
-    return notes[-1] if notes else title or "no text"
 
 
 def _hosts(jobs: pd.DataFrame) -> set[str]:
@@ -120,7 +114,7 @@ def normalise(text: str, hosts: Iterable[str] = ()) -> str:
 
 def pattern(normal: str) -> str:
     """A regular expression for lines like a normalised one: a draft for `match` of a signature."""
-    regexes = {name: regex for name, _, regex in _VARIABLE} | {"host": r"\S+"}
+    regexes = {name: regex for name, _, regex in reversed(_VARIABLE)} | {"host": r"\S+"}
     parts = re.split(r"<(uuid|time|address|path|hex|n|host)>", normal.removesuffix("…"))
     return "".join(
         regexes[part] if index % 2 else re.escape(part).replace(r"\ ", " ")

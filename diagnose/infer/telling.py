@@ -278,6 +278,19 @@ def cycle(standing: Standing, graph: Graph, cycles: list[list[int]]) -> DumpVerd
     return replace(found, tie=True, suspects=suspects, notes=notes)
 
 
+def miscounted(standing: Standing, graph: Graph, pair: list[int]) -> DumpVerdict:
+    """Two ranks of which one left out a send or receive, or made one too many."""
+    heads = [graph.waits[rank][0] for rank in pair if rank in graph.waits]
+    op = next(op for op in heads if op.p2p and op.peer in pair)
+    signs = [waits(standing, graph, rank) for rank in pair if rank in graph.waits]
+    why = (
+        f"{ranges(pair)} do not agree in how many sends and receives they made in "
+        f"{standing.table.groups[op.group].label}"
+    )
+    found = of_unit(standing, "mismatched", (), op.unit, why, signs)
+    return replace(found, tie=True, suspects=tuple(pair))
+
+
 def network(standing: Standing, graph: Graph, ends: list[int]) -> DumpVerdict:
     """Ranks that wait for nobody: all members are there, and nobody is behind."""
     units = Counter(graph.waits[rank][0].unit for rank in ends or graph.waits)

@@ -14,6 +14,7 @@ of this graph, after folding cycles, hold up all others:
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -89,6 +90,10 @@ def _blame(standing: Standing, streams: Streams, graph: Graph, lone: list[Stray]
         alone = _alone(standing, streams, graph, idle)
         if alone is not None:
             return alone
+    for rank in device:
+        pair = _miscounted(standing, graph, rank)
+        if pair and not idle:
+            return telling.miscounted(standing, graph, pair)
     if idle or device:
         kind: Kind = "stuck_device" if len(device) > len(idle) else "stuck_host"
         notes = [f"{ranges(lost)} left no dump and may hold up others as well"] if lost else []
@@ -131,6 +136,32 @@ def _dead_peers(standing: Standing, ends: list[int]) -> list[int]:
     lost = [set(standing.undumped(groups[rank])) for rank in ends if rank in groups]
     died = set.intersection(*lost) if len(lost) == len(ends) else set()
     return sorted(died) if 2 * len(died) <= len(ends) else []
+
+
+def _miscounted(standing: Standing, graph: Graph, rank: int) -> list[int]:
+    """The two sides of a send, if one has made more or fewer than a rank that is as far as it.
+
+    Where dumps do not go back far enough to count, numbers alone tell that the peer is through
+    with what `rank` waits in: wrongly so when one of the two left one out or made one too many.
+    """
+    op = graph.waits[rank][0]
+    if not op.p2p or op.nth >= 0:
+        return []
+    kind = kinds(standing.table)
+    made: dict[int, dict[tuple[int, bool], int]] = defaultdict(dict)
+    for (member, group, p2p), seq in standing.enqueued.items():
+        if (member, group) in kind:
+            made[member][kind[member, group], p2p] = seq
+    for side in (rank, op.peer):
+        own = made[side]
+        differing = [
+            [key for key in own if own[key] != other[key]]
+            for member, other in made.items()
+            if member != side and other.keys() == own.keys()
+        ]
+        if [(kind[side, op.group], True)] in differing:
+            return sorted((rank, op.peer))
+    return []
 
 
 def _behind(standing: Standing, idle: list[int]) -> list[int]:

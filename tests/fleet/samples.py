@@ -42,7 +42,9 @@ def small() -> pd.DataFrame:
                 )
             )  # fmt: skip
         elif number % 31 == 0:
-            note = f"the last line is: shard {number} of /data/c4/{number}.bin gave up on {hosts[0]}"
+            note = (
+                f"the last line is: shard {number} of /data/c4/{number}.bin gave up on {hosts[0]}"
+            )
             rows.append(
                 row(job, day, **common, verdict="unknown", title="The cause is not known",
                     notes=[note], **{"class": "unknown"})

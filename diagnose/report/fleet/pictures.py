@@ -143,7 +143,7 @@ def _named_apart(dots: Sequence[Dot]) -> list[Dot]:
 
 
 def bars(groups: Sequence[Group]) -> list[float]:
-    """How long each group's bar is in percent: its GPU-hours, or its jobs where no cost is known."""
+    """How long each bar is in percent: GPU-hours, or jobs where no cost is known."""
     costly = any(group.gpu_hours_lost for group in groups)
     values = [(group.gpu_hours_lost or 0.0) if costly else troubled(group) for group in groups]
     most = max(values, default=0) or 1

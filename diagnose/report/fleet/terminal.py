@@ -47,7 +47,7 @@ def render(fleet: Fleet, console: Console) -> None:
     _suspects(page, fleet)
     _recurring(page, fleet)
     _gaps(page, "Unknown: the next signatures to write", fleet.unknowns, fleet)
-    _gaps(page, "Could not be read", fleet.unreadable, fleet)
+    _gaps(page, "Could not be read in full", fleet.unreadable, fleet)
     _worst(page, fleet)
 
 
@@ -58,9 +58,9 @@ def _groups(page: _Page, fleet: Fleet) -> None:
     wide = page.full >= _WIDE
     spark = _SPARK_WIDE if wide else _SPARK
     heads = {
-        CAUSE: [fleet.by, "failing", "share", "GPU-hours"],
-        HOST: [fleet.by, "jobs", "failing", "blamed", "victim", "GPU-hours"],
-    }.get(fleet.by, [fleet.by, "jobs", "failing", "share", "GPU-hours"])
+        CAUSE: [fleet.by, "troubled", "share", "GPU-hours"],
+        HOST: [fleet.by, "jobs", "troubled", "blamed", "victim", "GPU-hours"],
+    }.get(fleet.by, [fleet.by, "jobs", "troubled", "share", "GPU-hours"])
     trend = fleet.by != WEEK and len(fleet.weeks) > 1
     rows = [_cells(group, fleet.by) for group in shown]
     tails = [_tail(page, group, spark, trend=trend, titled=wide) for group in shown]

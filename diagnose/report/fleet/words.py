@@ -153,6 +153,8 @@ def compared(nodes: Nodes) -> str:
         "once), each with the others in jobs of similar width; causes that move with the node "
         f"only; suspect: {MIN_INCIDENTS} incidents, ×{MIN_RATIO:.0f}, p ≤ 0.01 after Bonferroni"
     )
+    if len(nodes.suspects) > 1:
+        text += "; each suspect without the jobs of stronger ones"
     if nodes.jobs_without_hosts:
         text += f"; {jobs(nodes.jobs_without_hosts)} without known hosts left out"
     return sentence(text)

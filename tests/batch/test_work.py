@@ -1,0 +1,182 @@
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from diagnose.batch import work
+from diagnose.batch.jobs import find_jobs
+from diagnose.batch.progress import Lines, Tally, progress
+from diagnose.batch.results import SCHEMA
+from diagnose.batch.run import Summary
+from diagnose.batch.work import Options, Result, diagnose_one
+from tests.archives import PACK
+from tests.batch.fleet import ROOT, hung, scan, table, write_fleet
+
+
+def test_a_result_is_plain_and_has_all_columns(tmp_path: Path) -> None:
+    (tmp_path / "j.zip").write_bytes(PACK["job.zip"](hung(3)))
+    result = diagnose_one(next(find_jobs([str(tmp_path)])), Options())
+    assert pickle.loads(pickle.dumps(result)) == result
+    assert set(result.row) == set(SCHEMA.names)
+    assert (result.row["verdict"], result.row["culprit_ranks"]) == ("hung", [3])
+    assert json.loads(result.document)["root_cause"]["class"] == result.row["class"]
+    assert "\n" not in result.document
+
+
+def test_a_job_that_takes_too_long_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "j.log").write_text("x\n")
+
+    def forever(*_: object, **__: object) -> None:
+        while True:
+            try:
+                time.sleep(5)
+            except Exception:  # what a parser that is sure of itself does
+                continue
+
+    monkeypatch.setattr(work, "read", forever)
+    begin = time.monotonic()
+    result = diagnose_one(next(find_jobs([str(tmp_path / "j.log")])), Options(seconds=0.3))
+    assert time.monotonic() - begin < 3
+    assert result.row["error"] == "j.log: took more than 0.3 s: given up"
+    assert result.final
+
+
+def test_a_bug_is_an_error_of_one_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "j.log").write_text("x\n")
+
+    def broken(*_: object, **__: object) -> None:
+        raise KeyError("rank")
+
+    monkeypatch.setattr(work, "read", broken)
+    result = diagnose_one(next(find_jobs([str(tmp_path / "j.log")])), Options())
+    assert result.row["error"] == "j.log: internal error, please report it: KeyError: 'rank'"
+
+
+def test_a_vanished_job_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "j.tar"
+    path.write_bytes(PACK["job.tar"](hung(0)))
+    ref = next(find_jobs([str(path)]))
+    path.unlink()
+    result = diagnose_one(ref, Options())
+    assert result.row["verdict"] if "verdict" in result.row else True
+    assert "j.tar" in result.row["error"]
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs Linux")
+def test_memory_is_bounded(tmp_path: Path) -> None:
+    code = """
+import sys, resource
+from diagnose.batch import work
+from diagnose.batch.jobs import JobRef
+work.read = lambda *a, **k: bytes(1 << 30)
+result = work.diagnose_one(JobRef("j", "log", sys.argv[1]), work.Options(memory=400 << 20))
+print(result.row["error"], resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 400 << 10)
+"""
+    (tmp_path / "j.log").write_text("x\n")
+    ran = subprocess.run(
+        [sys.executable, "-c", code, tmp_path / "j.log"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert ran.stdout == "j.log: needs more memory than a worker may use: given up True\n"
+
+
+def test_progress_in_a_pipe_is_plain_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    lines = progress(stream)
+    assert isinstance(lines, Lines)
+    monkeypatch.setattr("diagnose.batch.progress.LINE_SECONDS", 0)
+    clock = iter([0.0, *[10.0] * 20])
+    monkeypatch.setattr("diagnose.batch.progress.time.monotonic", lambda: next(clock))
+    refs = [next(find_jobs([__file__]))] * 4
+    lines.start(refs, 3)
+    size = refs[0].size
+    lines.done(Result({"verdict": "hung", "size": size}))
+    lines.done(Result({"verdict": None, "size": size, "error": "bad"}))
+    lines.end(Summary(read=2, unchanged=3, errors=1, interrupted=True))
+    told = stream.getvalue().splitlines()
+    mib = f"{2 * size / 2**20:.1f} MiB"
+    assert told[0] == f"scan: 4 jobs, {4 * size / 2**20:.1f} MiB, 3 unchanged"
+    assert told[2] == f"scan: 2/4 jobs · 0.2 jobs/s · {mib} · 1 hung · 1 error · ETA 0:00:10"
+    assert told[3] == (
+        f"interrupted: 2 of 4 jobs in 0:00:10, 3 unchanged · 0.2 jobs/s · {mib} · 1 hung"
+        " · 1 error · ETA 0:00:10; --resume goes on"
+    )
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """An S3 server on loopback, with a bucket; its URL."""
+    moto = pytest.importorskip("moto.server")
+    pytest.importorskip("s3fs")
+    server = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0)
+    server.start()
+    _, port = server.get_host_and_port()
+    for name, value in {
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+        "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }.items():  # fmt: skip
+        monkeypatch.setenv(name, value)
+    from diagnose.batch import places
+
+    places._file_system.cache_clear()
+    fs = places._file_system("s3")
+    fs.clear_instance_cache()
+    places._file_system.cache_clear()
+    places._file_system("s3").mkdir("fleet")
+    yield "s3://fleet"
+    places._file_system.cache_clear()
+    server.stop()
+
+
+@pytest.mark.slow
+def test_a_bucket_gives_what_its_files_give(bucket: str, tmp_path: Path) -> None:
+    from diagnose.batch import places
+
+    write_fleet(tmp_path / "jobs", 6)
+    for name, data in hung(2).items():
+        path = tmp_path / "jobs" / "folder" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    fs = places._file_system("s3")
+    fs.put(f"{tmp_path}/jobs/", "fleet/2025/", recursive=True)
+    refs = list(find_jobs([f"{bucket}/2025"]))
+    assert [(ref.id, ref.kind, ref.size) for ref in refs] == [
+        (ref.id, ref.kind, ref.size) for ref in find_jobs([str(tmp_path / "jobs")])
+    ]
+    assert all(ref.tag for ref in refs)
+    scan(tmp_path / "jobs", tmp_path / "local")
+    from diagnose.batch import run
+    from diagnose.batch.results import open_results
+    from tests.batch.fleet import Inline
+
+    out = tmp_path / "remote"
+    for resume, expected in ((False, 7), (True, 0)):
+        with open_results(out, resume=resume) as results:
+            summary = run.scan(
+                find_jobs([f"{bucket}/2025"]), results, Inline,
+                workers=1, options=Options(), progress=Tally(),
+            )  # fmt: skip
+        assert summary.read == expected
+    where = ["source", "mtime", "tag"]
+    remote, local = (table(path).drop(columns=where) for path in (out, tmp_path / "local"))
+    assert remote.to_dict("records") == local.to_dict("records")
+    assert list(table(out)["source"])[0].startswith("s3://fleet/2025/41000_ann.")
+
+
+@pytest.mark.slow
+def test_a_bucket_that_is_not_there_is_said(bucket: str) -> None:
+    from diagnose.errors import InputError
+
+    with pytest.raises(InputError, match="s3://nobody/x"):
+        list(find_jobs(["s3://nobody/x"]))
