@@ -12,7 +12,8 @@ import re
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from time import process_time
+from math import inf
+from time import thread_time
 from typing import TYPE_CHECKING
 
 from diagnose.catalog.matcher import Matcher
@@ -29,6 +30,8 @@ TEXT_LIMIT = 4096
 # A line made to hurt may cost so much CPU time and one more search; then its other patterns are
 # skipped. (`regex` counts CPU time too, so a busy machine changes nothing.)
 LINE_BUDGET_S = 0.02
+# A line so short cannot be made to hurt; a pause of the machine must not change what it says.
+HARMLESS = 600
 _HEAD = 512
 # Lines kept of one pattern in one source: this many from its start and from its end.
 KEEP_FIRST = 2000
@@ -266,12 +269,12 @@ def _confirm(kept: list[_Raw], matcher: Matcher, counts: Counter[int]) -> Iterat
         text = _text(raw.data)
         line = Line(raw.line, raw.offset, text, peel(text))
         found: dict[int, dict[str, str]] = {}
-        give_up = process_time() + LINE_BUDGET_S
+        give_up = thread_time() + LINE_BUDGET_S if len(text) > HARMLESS else inf
         for number in raw.patterns:
             signature = matcher.patterns[number].signature
             if signature in found:
                 continue
-            if process_time() > give_up:
+            if give_up < inf and thread_time() > give_up:
                 break
             captures = matcher.confirm(number, text, line.prefix.message)
             if captures is not None:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from diagnose.batch import work
@@ -68,7 +69,6 @@ def test_a_vanished_job_is_an_error(tmp_path: Path) -> None:
     ref = next(find_jobs([str(path)]))
     path.unlink()
     result = diagnose_one(ref, Options())
-    assert result.row["verdict"] if "verdict" in result.row else True
     assert "j.tar" in result.row["error"]
 
 
@@ -133,7 +133,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     fs = places._file_system("s3")
     fs.clear_instance_cache()
     places._file_system.cache_clear()
-    places._file_system("s3").mkdir("fleet")
+    places._file_system("s3").makedirs("fleet", exist_ok=True)
     yield "s3://fleet"
     places._file_system.cache_clear()
     server.stop()
@@ -170,8 +170,8 @@ def test_a_bucket_gives_what_its_files_give(bucket: str, tmp_path: Path) -> None
         assert summary.read == expected
     where = ["source", "mtime", "tag"]
     remote, local = (table(path).drop(columns=where) for path in (out, tmp_path / "local"))
-    assert remote.to_dict("records") == local.to_dict("records")
-    assert list(table(out)["source"])[0].startswith("s3://fleet/2025/41000_ann.")
+    pd.testing.assert_frame_equal(remote, local)
+    assert table(out)["source"].iloc[0].startswith("s3://fleet/2025/41000_ann.")
 
 
 @pytest.mark.slow
