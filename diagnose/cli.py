@@ -9,19 +9,19 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from diagnose import __version__
+from diagnose import __version__, cli_fleet
+from diagnose.cli_fleet import ColorOption, Patterns
+from diagnose.console import Color, clean, say, show, write, write_file
 from diagnose.errors import InputError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from diagnose.catalog.schema import KnownIssue, Signature
     from diagnose.diagnosis import Diagnosis
     from diagnose.job import Job
@@ -45,27 +45,12 @@ class Format(StrEnum):
     markdown = "markdown"
 
 
-class Color(StrEnum):
-    """When to use colour; `auto` means on a terminal, unless NO_COLOR is set."""
-
-    auto = "auto"
-    always = "always"
-    never = "never"
-
-
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 catalog_app = typer.Typer(rich_markup_mode=None)
 app.add_typer(
     catalog_app, name="catalog", help="Look at the catalog of known failures, or check it."
 )
 
-Patterns = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--patterns", metavar="DIR", help="Add the signatures of this folder (repeatable)."
-    ),
-]
-ColorOption = Annotated[Color, typer.Option("--color", help="When to use colour.")]
 ExitCode = Annotated[
     bool, typer.Option("--exit-code", help="End with status 1 when the job hung or failed.")
 ]
@@ -78,9 +63,9 @@ def _root(
 ) -> None:
     """Tell why a distributed training job hung or died, who is to blame and what to do now."""
     if version:
-        _write(f"diagnose {__version__}\n")
+        write(f"diagnose {__version__}\n")
     elif context.invoked_subcommand is None:
-        _write(context.get_help() + "\n")
+        write(context.get_help() + "\n")
 
 
 @app.command()
@@ -123,7 +108,7 @@ def report(
     no_redact: Annotated[
         bool, typer.Option("--no-redact", help="Leave secrets and names in the page as they are.")
     ] = False,
-    show: Annotated[bool, typer.Option("--open", help="Show the page in the browser.")] = False,
+    open_it: Annotated[bool, typer.Option("--open", help="Show the page in the browser.")] = False,
     exit_code: ExitCode = False,
 ) -> None:
     """Write the post-mortem of one job: an HTML page in one file, for colleagues."""
@@ -132,17 +117,20 @@ def report(
 
     page = html.render(job, diagnosis, title=title, redact=not no_redact)
     if output == STDIN:
-        _write(page, encoding="utf-8")
+        write(page, encoding="utf-8")
     else:
         target = Path(output or DEFAULT_REPORT)
-        _write_file(target, page)
-        _say(f"{diagnosis.verdict.upper()}: {_clean(diagnosis.root_cause.title)}")
-        _say(f"wrote {_clean(str(target))}")
-        if show:
+        write_file(target, page)
+        say(f"{diagnosis.verdict.upper()}: {clean(diagnosis.root_cause.title)}")
+        say(f"wrote {clean(str(target))}")
+        if open_it:
             typer.launch(target.resolve().as_uri())
     _tell_notes(diagnosis)
     if exit_code and diagnosis.verdict in ("hung", "failed"):
         raise typer.Exit(EXIT_FAILURE_FOUND)
+
+
+app.command()(cli_fleet.fleet)
 
 
 @app.command()
@@ -161,7 +149,7 @@ def explain(
     found = catalog.classes.get(cause)
     if found is None:
         raise InputError(_unknown("cause class", cause, list(catalog.classes)))
-    _print(color, lambda console: report.render_class(found, catalog, console))
+    show(color, lambda console: report.render_class(found, catalog, console))
 
 
 @catalog_app.command("list")
@@ -187,7 +175,7 @@ def catalog_list(
     roles = [*get_args(Role), report.KNOWN_ISSUE]
     if role is not None and role not in roles:
         raise InputError(_unknown("role", role, roles))
-    _write(report.listing(catalog, cause=cause, role=role))
+    write(report.listing(catalog, cause=cause, role=role))
 
 
 @catalog_app.command("show")
@@ -206,7 +194,7 @@ def catalog_show(
     found = entries.get(entry)
     if found is None:
         raise InputError(_unknown("id", entry, list(entries)))
-    _print(color, lambda console: report.render_entry(found, console))
+    show(color, lambda console: report.render_entry(found, console))
 
 
 @catalog_app.command("check")
@@ -224,10 +212,10 @@ def catalog_check(
     extra = [*(directories or ()), *(patterns or ())]
     problems = check(extra)
     if problems:
-        _write("".join(f"{_clean(problem)}\n" for problem in problems))
+        write("".join(f"{clean(problem)}\n" for problem in problems))
         raise typer.Exit(EXIT_PROBLEMS)
     catalog = load_catalog(extra)
-    _write(
+    write(
         f"{len(catalog.signatures)} signatures, {len(catalog.known_issues)} known issues, "
         f"{len(catalog.classes)} cause classes: no problems\n"
     )
@@ -279,7 +267,7 @@ def _load(paths: Sequence[str], patterns: Sequence[Path]) -> Job:
 def _diagnosed(paths: Sequence[str] | None, patterns: Sequence[Path]) -> tuple[Job, Diagnosis]:
     """The job of these paths, or of a paste, and its diagnosis."""
     if not paths and sys.stdin is not None and sys.stdin.isatty():
-        _say("Paste the log here, then press Enter and Ctrl-D (Ctrl-C gives up).")
+        say("Paste the log here, then press Enter and Ctrl-D (Ctrl-C gives up).")
     import diagnose
 
     try:
@@ -295,22 +283,9 @@ def _diagnosed(paths: Sequence[str] | None, patterns: Sequence[Path]) -> tuple[J
 
 def _tell_notes(diagnosis: Diagnosis) -> None:
     for note in diagnosis.notes[:MAX_NOTES]:
-        _say(f"note: {_clean(note)}")
+        say(f"note: {clean(note)}")
     if len(diagnosis.notes) > MAX_NOTES:
-        _say(f"note: {len(diagnosis.notes) - MAX_NOTES} more notes left out")
-
-
-def _write_file(target: Path, text: str) -> None:
-    """Write a file as a whole or not at all."""
-    partial = target.with_name(f".{target.name}.part")
-    try:
-        partial.write_text(text, encoding="utf-8", errors="replace")
-        partial.replace(target)
-    except OSError as error:
-        partial.unlink(missing_ok=True)
-        raise InputError(
-            f"cannot write {target}: {(error.strerror or str(error)).lower()}"
-        ) from error
+        say(f"note: {len(diagnosis.notes) - MAX_NOTES} more notes left out")
 
 
 def _wrong_signature(error: Exception, patterns: Sequence[Path]) -> str | None:
@@ -328,64 +303,20 @@ def _show(diagnosis: Diagnosis, output: Format, color: Color, *, redact: bool) -
     if output is Format.json:
         from diagnose.report.safe import masked
 
-        _write(masked(diagnosis).to_json() + "\n", encoding="utf-8")
+        write(masked(diagnosis).to_json() + "\n", encoding="utf-8")
     elif output is Format.markdown:
         from diagnose.report import markdown
 
-        _write(markdown.render(diagnosis, redact=redact))
+        write(markdown.render(diagnosis, redact=redact))
     else:
         from diagnose.report import terminal
 
-        _print(color, lambda console: terminal.render(diagnosis, console))
-
-
-def _print(color: Color, draw: Callable[[Console], None]) -> None:
-    """Let `draw` print to a console that knows the terminal, then write what it printed."""
-    from rich.console import Console
-
-    console = Console(
-        color_system={Color.auto: "auto", Color.always: "standard", Color.never: None}[color],
-        force_terminal=True if color is Color.always else None,
-        highlight=False,
-        emoji=False,
-        markup=False,
-    )
-    with console.capture() as capture:
-        draw(console)
-    _write(capture.get())
-
-
-def _write(text: str, encoding: str | None = None) -> None:
-    """Write to stdout. A reader who has seen enough and closed the pipe is no error."""
-    if sys.stdout is None:
-        raise InputError("standard output is closed")
-    data = text.encode(encoding or sys.stdout.encoding or "utf-8", "replace")
-    try:
-        sys.stdout.flush()
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
-    except OSError as error:
-        # Python flushes stdout once more at exit; let that go nowhere.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if not isinstance(error, BrokenPipeError):
-            raise InputError(f"cannot write the output: {error.strerror}") from error
-
-
-def _say(message: str) -> None:
-    """One line on stderr, beside the output proper."""
-    print(message, file=sys.stderr, flush=True)
+        show(color, lambda console: terminal.render(diagnosis, console))
 
 
 def _fail(message: str, status: int) -> int:
-    _say(f"diagnose: {_clean(message)}")
+    say(f"diagnose: {clean(message)}")
     return status
-
-
-def _clean(text: str) -> str:
-    """Names and text from logs may stand in messages: one line, nothing hostile."""
-    from diagnose.report.safe import clean
-
-    return clean(text, limit=1000)
 
 
 def _unexpected(error: Exception) -> int:

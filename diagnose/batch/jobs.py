@@ -135,7 +135,8 @@ class _Finder:
         ids = [_log_id(_base(file.path)) for file in logs]
         if any(_is_part(_base(inside)) for inside in folders):
             yield self.whole(path)
-        elif len(set(ids)) > 1 and None not in ids:
+            return
+        if len(set(ids)) > 1 and None not in ids:
             yield from self._by_id(logs)
         elif logs and len(archives) <= len(logs):
             yield self.whole(path)
@@ -143,8 +144,6 @@ class _Finder:
         else:
             for file in logs:
                 yield _single(self.place, file, self.name(file.path))
-        if any(_is_part(_base(inside)) for inside in folders):
-            return
         for file in archives:
             yield _single(self.place, file, self.name(file.path))
         if depth < MAX_DEPTH:

@@ -100,10 +100,11 @@ def _label(jobs: pd.DataFrame, by: str) -> str:
     if by == USER_LABEL:
         by = next((name for name in _USER if name in known), by)
     if by not in known:
-        labels = f"or a label of these jobs: {', '.join(known[:20])}" if known else (
-            "; these jobs have no labels (`diagnose scan` takes them from paths)"
-        )  # fmt: skip
-        raise InputError(f"cannot group by {by!r}: choose cause, host, week {labels}")
+        labels = f" or a label of these jobs: {', '.join(known[:20])}"
+        none = "; these jobs have no labels (`diagnose scan` takes them from paths)"
+        raise InputError(
+            f"cannot group by {by!r}: choose cause, host, week{labels if known else none}"
+        )
     return by
 
 

@@ -61,7 +61,7 @@ class Recurring:
 
 
 def recurring(jobs: pd.DataFrame) -> list[Recurring]:
-    """The failures that occurred in two jobs or more: those that a version began, then by incidents."""
+    """Failures of two jobs or more: first those that a version began, then by incidents."""
     failing = jobs[jobs["troubled"] & (jobs["fingerprint"] != "") & (jobs["class"] != UNKNOWN)]
     groups = [(str(mark), rows) for mark, rows in failing.groupby("fingerprint") if len(rows) > 1]
     told = _incidents_by_package(jobs)

@@ -65,16 +65,11 @@ class Where:
     def over(self, other: Where) -> Where:
         """What is known here, and what `other` knows besides."""
         return Where(
-            *(
-                mine if mine is not None else theirs
-                for mine, theirs in (
-                    (self.rank, other.rank),
-                    (self.host, other.host),
-                    (self.pid, other.pid),
-                    (self.local_rank, other.local_rank),
-                    (self.task, other.task),
-                )
-            )
+            self.rank if self.rank is not None else other.rank,
+            self.host if self.host is not None else other.host,
+            self.pid if self.pid is not None else other.pid,
+            self.local_rank if self.local_rank is not None else other.local_rank,
+            self.task if self.task is not None else other.task,
         )
 
 
@@ -111,6 +106,9 @@ class Blocks:
         self._ranks: dict[int, Where] = {}
         self._count = 0
         self.headings = 0  # taken so far; readers bound it
+        self._block: _Block | None = None
+        self._thread: _Thread | None = None
+        self._of_block = False  # variables told below a process are still being read
         self.begin(Where())
 
     @property
@@ -251,9 +249,9 @@ class Blocks:
         return self._block
 
     def _close(self) -> None:
-        self._block: _Block | None = None
-        self._thread: _Thread | None = None
-        self._of_block = False  # variables told below a process are still being read
+        self._block = None
+        self._thread = None
+        self._of_block = False
 
 
 def _main(block: _Block) -> _Thread | None:
@@ -276,7 +274,8 @@ def _main(block: _Block) -> _Thread | None:
         return block.threads[0]
     own = [t for t in block.threads if t.outermost is not None and not _bootstrapped(t.outermost)]
     modules = [t for t in own if t.outermost is not None and t.outermost.func == "<module>"]
-    return (modules or own or [None])[-1]
+    told = modules or own
+    return told[-1] if told else None
 
 
 def _bootstrapped(frame: Frame) -> bool:

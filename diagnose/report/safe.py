@@ -46,13 +46,13 @@ def safe(diagnosis: Diagnosis, hide: Callable[[str], str] = mask) -> Diagnosis:
     What is for pictures is left out.
     """
     plain = replace(diagnosis, graph=None, topology=None, places=[])
-    return _each(plain, lambda text, name: hide(clean(text, lines=name == "command")))
+    return each(plain, lambda text, name: hide(clean(text, lines=name == "command")))
 
 
 def masked(diagnosis: Diagnosis) -> Diagnosis:
     """A copy with secrets masked and nothing else changed: for JSON, which escapes by itself."""
     plain = replace(diagnosis, graph=None, topology=None, places=[])
-    return _each(plain, lambda text, _: mask(text))
+    return each(plain, lambda text, _: mask(text))
 
 
 def _one_line(text: str, limit: int) -> str:
@@ -67,15 +67,15 @@ def _printable(match: re.Match[str]) -> str:
     return char if char.isprintable() else ""
 
 
-def _each(value: T, change: Any, name: str = "") -> T:
+def each(value: T, change: Any, name: str = "") -> T:
     """`value` with `change(text, field name)` applied to every string inside."""
     if isinstance(value, str):
         return cast(T, change(value, name))
     if isinstance(value, list):
-        return cast(T, [_each(item, change, name) for item in value[:MAX_ITEMS]])
+        return cast(T, [each(item, change, name) for item in value[:MAX_ITEMS]])
     if isinstance(value, dict):
-        return cast(T, {_each(k, change): _each(v, change) for k, v in value.items()})
+        return cast(T, {each(k, change): each(v, change) for k, v in value.items()})
     if is_dataclass(value) and not isinstance(value, type):
-        changes = {f.name: _each(getattr(value, f.name), change, f.name) for f in fields(value)}
+        changes = {f.name: each(getattr(value, f.name), change, f.name) for f in fields(value)}
         return cast(T, replace(value, **changes))
     return value

@@ -39,7 +39,7 @@ def render(diagnosis: Diagnosis, console: Console) -> None:
     On a terminal which the text does not fit, the verdict is said again at the end, where the
     reader's eyes are.
     """
-    page = _Page(console)
+    page = Page(console)
     diagnosis = safe(diagnosis)
     _headline(page, diagnosis)
     _facts(page, diagnosis)
@@ -57,7 +57,7 @@ def render(diagnosis: Diagnosis, console: Console) -> None:
         _headline(page, diagnosis, summary=False)
 
 
-class _Page:
+class Page:
     """Writes wrapped paragraphs to a console and counts the lines."""
 
     def __init__(self, console: Console) -> None:
@@ -69,9 +69,11 @@ class _Page:
         self.width = min(MAX_WIDTH, self.full)
 
     def blank(self) -> None:
+        """An empty line."""
         self._print(Text())
 
     def heading(self, text: str) -> None:
+        """A heading behind an empty line."""
         self.blank()
         self.paragraph(Text(text, style="bold underline"))
 
@@ -108,6 +110,7 @@ class _Page:
             self._print(Text().append(bar, "dim").append_text(line))
 
     def wrapped(self, text: Text, used: int, width: int | None = None) -> list[Text]:
+        """Lines of `text` where `used` columns are taken."""
         room = max(10, (width or self.width) - used)
         lines = list(text.wrap(self.console, room, overflow="fold"))
         for line in lines:
@@ -122,7 +125,7 @@ class _Page:
         self.console.print(text, soft_wrap=True)
 
 
-def _headline(page: _Page, diagnosis: Diagnosis, *, summary: bool = True) -> None:
+def _headline(page: Page, diagnosis: Diagnosis, *, summary: bool = True) -> None:
     sure = words.confidence(diagnosis)
     text = Text.assemble((diagnosis.root_cause.title, "bold"), f" ({sure})" if sure else "")
     verdict = diagnosis.verdict
@@ -131,7 +134,7 @@ def _headline(page: _Page, diagnosis: Diagnosis, *, summary: bool = True) -> Non
         page.paragraph(Text(words.sentence(diagnosis.root_cause.summary)), first="  ")
 
 
-def _facts(page: _Page, diagnosis: Diagnosis) -> None:
+def _facts(page: Page, diagnosis: Diagnosis) -> None:
     bad = diagnosis.verdict in ("hung", "failed")
     who = words.culprits(diagnosis.culprits)
     if not who and bad:
@@ -151,14 +154,14 @@ def _facts(page: _Page, diagnosis: Diagnosis) -> None:
         page.field(label, text)
 
 
-def _remedies(page: _Page, diagnosis: Diagnosis) -> None:
+def _remedies(page: Page, diagnosis: Diagnosis) -> None:
     for heading, steps in words.remedy_groups(diagnosis.remedies):
         page.heading(heading)
         for number, step in steps:
             _step(page, number, step)
 
 
-def _step(page: _Page, number: int, step: RemedyStep) -> None:
+def _step(page: Page, number: int, step: RemedyStep) -> None:
     first = f"  {number}. "
     page.paragraph(Text(words.sentence(step.do)), first=first)
     if step.why:
@@ -166,7 +169,7 @@ def _step(page: _Page, number: int, step: RemedyStep) -> None:
     page.verbatim(step.command, len(first) + 2, "cyan")
 
 
-def _advice(page: _Page, diagnosis: Diagnosis) -> None:
+def _advice(page: Page, diagnosis: Diagnosis) -> None:
     if diagnosis.verdict not in ("hung", "failed"):
         return
     page.heading("Would a longer timeout help?")
@@ -177,7 +180,7 @@ def _advice(page: _Page, diagnosis: Diagnosis) -> None:
         page.paragraph(Text(restart), first="  ")
 
 
-def _evidence(page: _Page, evidence: list[Evidence]) -> None:
+def _evidence(page: Page, evidence: list[Evidence]) -> None:
     if not evidence:
         return
     page.heading("Evidence")
@@ -191,7 +194,7 @@ def _evidence(page: _Page, evidence: list[Evidence]) -> None:
     _more(page, len(evidence) - sum(len(items) for _, items in shown))
 
 
-def _chain(page: _Page, chain: list[ChainLink]) -> None:
+def _chain(page: Page, chain: list[ChainLink]) -> None:
     steps = words.steps(chain, MAX_CHAIN)
     if not steps:
         return
@@ -208,7 +211,7 @@ def _chain(page: _Page, chain: list[ChainLink]) -> None:
     _more(page, len(chain) - MAX_CHAIN)
 
 
-def _alternatives(page: _Page, diagnosis: Diagnosis) -> None:
+def _alternatives(page: Page, diagnosis: Diagnosis) -> None:
     if not diagnosis.alternatives:
         return
     unknown = diagnosis.verdict == "unknown"
@@ -222,7 +225,7 @@ def _alternatives(page: _Page, diagnosis: Diagnosis) -> None:
     _more(page, len(diagnosis.alternatives) - MAX_ALTERNATIVES)
 
 
-def _missing_evidence(page: _Page, diagnosis: Diagnosis) -> None:
+def _missing_evidence(page: Page, diagnosis: Diagnosis) -> None:
     if not diagnosis.missing_evidence:
         return
     page.heading("What would settle it")
@@ -232,6 +235,6 @@ def _missing_evidence(page: _Page, diagnosis: Diagnosis) -> None:
             page.paragraph(Text(item.how, style="dim"), first="    ")
 
 
-def _more(page: _Page, count: int) -> None:
+def _more(page: Page, count: int) -> None:
     if count > 0:
         page.paragraph(Text(f"… and {count} more in the JSON output", style="dim"), first="  ")

@@ -21,9 +21,8 @@ from diagnose.fleet.causes import CAUSE, HOST, WEEK
 from diagnose.fleet.hostlist import fold
 from diagnose.fleet.summary import Fleet
 from diagnose.report.fleet import pictures, words
-from diagnose.report.html.page import _asset as shared_asset
-from diagnose.report.html.page import _policy as policy
-from diagnose.report.html.page import embedded
+from diagnose.report.html.page import asset as shared_asset
+from diagnose.report.html.page import embedded, policy
 from diagnose.report.html.scrub import scrubber
 from diagnose.report.words import names
 

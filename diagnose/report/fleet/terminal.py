@@ -14,7 +14,7 @@ from diagnose.fleet.unknowns import Gap
 from diagnose.report.fleet import words
 from diagnose.report.redact import mask
 from diagnose.report.safe import clean
-from diagnose.report.terminal import _Page
+from diagnose.report.terminal import Page
 from diagnose.report.words import names
 
 MAX_SUSPECTS = 20
@@ -31,7 +31,7 @@ _BARS = str.maketrans("▁▂▃▄▅▆▇█", ".::-=+*#")
 
 def render(fleet: Fleet, console: Console) -> None:
     """Print the report."""
-    page = _Page(console)
+    page = Page(console)
     fleet = words.safe(fleet, lambda text: mask(clean(text)))
     overview = fleet.overview
     page.paragraph(
@@ -51,7 +51,7 @@ def render(fleet: Fleet, console: Console) -> None:
     _worst(page, fleet)
 
 
-def _groups(page: _Page, fleet: Fleet) -> None:
+def _groups(page: Page, fleet: Fleet) -> None:
     shown = fleet.groups if fleet.by == WEEK else fleet.groups[:MAX_GROUPS]
     if not shown:
         return
@@ -87,7 +87,7 @@ def _cells(group: Group, by: str) -> list[str]:
     return [group.name, f"{group.jobs:,}", troubled, words.percent(group.share), cost]
 
 
-def _tail(page: _Page, group: Group, spark: int, *, trend: bool, titled: bool) -> str:
+def _tail(page: Page, group: Group, spark: int, *, trend: bool, titled: bool) -> str:
     line = words.sparkline(group.weekly, spark) if trend else ""
     if page.ascii:
         line = line.translate(_BARS)
@@ -95,7 +95,7 @@ def _tail(page: _Page, group: Group, spark: int, *, trend: bool, titled: bool) -
 
 
 def _table(
-    page: _Page,
+    page: Page,
     heads: Sequence[str],
     rows: Sequence[Sequence[str]],
     last: str,
@@ -115,7 +115,7 @@ def _table(
         page._print(line)
 
 
-def _suspects(page: _Page, fleet: Fleet) -> None:
+def _suspects(page: Page, fleet: Fleet) -> None:
     found = fleet.nodes.suspects
     page.heading("Suspect nodes")
     if not found and fleet.nodes.nodes:
@@ -132,7 +132,7 @@ def _suspects(page: _Page, fleet: Fleet) -> None:
     page.paragraph(Text(words.compared(fleet.nodes), style="dim"), first="  ")
 
 
-def _recurring(page: _Page, fleet: Fleet) -> None:
+def _recurring(page: Page, fleet: Fleet) -> None:
     if not fleet.recurring:
         return
     page.heading("Failures that come again")
@@ -153,7 +153,7 @@ def _recurring(page: _Page, fleet: Fleet) -> None:
     _more(page, len(fleet.recurring) - MAX_RECURRING)
 
 
-def _gaps(page: _Page, heading: str, gaps: Sequence[Gap], fleet: Fleet) -> None:
+def _gaps(page: Page, heading: str, gaps: Sequence[Gap], fleet: Fleet) -> None:
     if not gaps:
         return
     page.heading(heading)
@@ -171,7 +171,7 @@ def _gaps(page: _Page, heading: str, gaps: Sequence[Gap], fleet: Fleet) -> None:
     _more(page, len(gaps) - MAX_GAPS)
 
 
-def _worst(page: _Page, fleet: Fleet) -> None:
+def _worst(page: Page, fleet: Fleet) -> None:
     if not fleet.worst:
         return
     page.heading("Most expensive jobs")
@@ -185,12 +185,12 @@ def _worst(page: _Page, fleet: Fleet) -> None:
         _reports(page, fleet, [item.job])
 
 
-def _reports(page: _Page, fleet: Fleet, jobs: Sequence[str]) -> None:
+def _reports(page: Page, fleet: Fleet, jobs: Sequence[str]) -> None:
     for job in jobs:
         if job in fleet.reports:
             page.paragraph(Text(clean(fleet.reports[job]), style="magenta"), first="    ")
 
 
-def _more(page: _Page, count: int) -> None:
+def _more(page: Page, count: int) -> None:
     if count > 0:
         page.paragraph(Text(f"… and {count} more in the JSON output", style="dim"), first="  ")

@@ -9,7 +9,7 @@ from diagnose.fleet.causes import CAUSE, HOST, WEEK, Group
 from diagnose.fleet.nodes import MIN_INCIDENTS, MIN_RATIO, Nodes, Suspect
 from diagnose.fleet.recurring import Began
 from diagnose.fleet.summary import Fleet, Overview
-from diagnose.report.safe import _each
+from diagnose.report.safe import each
 from diagnose.report.words import names, sentence
 
 _BARS = "▁▂▃▄▅▆▇█"
@@ -19,7 +19,7 @@ _HEADINGS = {CAUSE: "Causes", HOST: "Jobs by host", WEEK: "Jobs by week"}
 def safe(fleet: Fleet, change: Callable[[str], str]) -> Fleet:
     """A copy whose every string went through `change`; paths of reports stay usable."""
     reports = {change(job): path for job, path in fleet.reports.items()}
-    return replace(_each(fleet, lambda text, _: change(text)), reports=reports)
+    return replace(each(fleet, lambda text, _: change(text)), reports=reports)
 
 
 def heading(by: str) -> str:

@@ -73,12 +73,12 @@ def page(job: Job, diagnosis: Diagnosis, *, title: str | None, redact: bool) -> 
         "grid": grid.grid_json(cells, ranks, hosts) if cells else None,
         "stateNames": states.STATES,
     }
-    style = _asset("style.css")
-    script = "\n".join(_asset(f"js/{name}") for name in _SCRIPTS)
-    library = _asset(_LIBRARY) if picture or counted or waits or cells else ""
+    style = asset("style.css")
+    script = "\n".join(asset(f"js/{name}") for name in _SCRIPTS)
+    library = asset(_LIBRARY) if picture or counted or waits or cells else ""
     named = scrub.text(title, 200) if title else ""
     text: str = _template("report.html.j2").render(
-        policy=_policy([library, script] if library else [script], style),
+        policy=policy([library, script] if library else [script], style),
         style=Markup(style),
         library=Markup(library),
         script=Markup(script),
@@ -164,7 +164,7 @@ def _shown(item: findings.Finding) -> dict[str, Any]:
     }
 
 
-def _policy(scripts: list[str], style: str) -> str:
+def policy(scripts: list[str], style: str) -> str:
     """A policy under which nothing but these very scripts and this style can work."""
     allowed = " ".join(_hash(script) for script in scripts)
     return (
@@ -179,7 +179,8 @@ def _hash(text: str) -> str:
 
 
 @lru_cache
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
+    """A script or style of the page, as text."""
     # A browser reads CR LF as LF, which would change the hash.
     text = files("diagnose.report.html").joinpath(name).read_text(encoding="utf-8")
     return text.replace("\r\n", "\n")
@@ -188,7 +189,7 @@ def _asset(name: str) -> str:
 @lru_cache
 def _template(name: str) -> Any:
     environment = Environment(
-        loader=FunctionLoader(lambda file: _asset(f"templates/{file}")),
+        loader=FunctionLoader(lambda file: asset(f"templates/{file}")),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -48,18 +48,19 @@ class Scrub:
 
         What is there for pictures is left out: who draws it takes the little that is needed.
         """
-        return self._each(replace(diagnosis, graph=None, topology=None, places=[]), "")
+        return self.each(replace(diagnosis, graph=None, topology=None, places=[]), "")
 
-    def _each(self, value: T, name: str) -> T:
+    def each(self, value: T, name: str) -> T:
+        """`value` with every string inside made fit to be shown; `name` is its field."""
         if isinstance(value, str):
             return cast(T, self.lines(value) if name == "command" else self.text(value))
         if isinstance(value, list):
-            kept: Any = [self._each(item, name) for item in value[:MAX_ITEMS]]
+            kept: Any = [self.each(item, name) for item in value[:MAX_ITEMS]]
             return cast(T, kept)
         if isinstance(value, dict):
-            return cast(T, {self._each(k, ""): self._each(v, "") for k, v in value.items()})
+            return cast(T, {self.each(k, ""): self.each(v, "") for k, v in value.items()})
         if is_dataclass(value) and not isinstance(value, type):
-            changes = {f.name: self._each(getattr(value, f.name), f.name) for f in fields(value)}
+            changes = {f.name: self.each(getattr(value, f.name), f.name) for f in fields(value)}
             return cast(T, replace(value, **changes))
         return value
 

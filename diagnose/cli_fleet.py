@@ -1,0 +1,85 @@
+"""The commands about many jobs: `scan` reads archives, `fleet` tells what fails in them.
+
+Heavy imports stand inside the commands, as in `cli`.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from diagnose.console import Color, clean, say, show, write, write_file
+
+Patterns = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--patterns", metavar="DIR", help="Add the signatures of this folder (repeatable)."
+    ),
+]
+ColorOption = Annotated[Color, typer.Option("--color", help="When to use colour.")]
+
+
+class FleetFormat(StrEnum):
+    """What `fleet` prints."""
+
+    terminal = "terminal"
+    json = "json"
+    csv = "csv"
+    slurm_exclude = "slurm-exclude"
+
+
+def fleet(
+    results: Annotated[
+        Path, typer.Argument(metavar="RESULTS", help="The folder that `diagnose scan` wrote.")
+    ],
+    by: Annotated[
+        str,
+        typer.Option(
+            "--by", metavar="WHAT", help="Group by cause, host, week, user-label or any label."
+        ),
+    ] = "cause",
+    output: Annotated[
+        FleetFormat, typer.Option("--format", help="What to print.")
+    ] = FleetFormat.terminal,
+    page: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="FILE", help="Write the report as an HTML page, too."),
+    ] = None,
+    title: Annotated[
+        str | None, typer.Option("--title", help="What to call the fleet in the page's head.")
+    ] = None,
+    patterns: Patterns = None,
+    color: ColorOption = Color.auto,
+    no_redact: Annotated[
+        bool, typer.Option("--no-redact", help="Leave secrets in the page as they are.")
+    ] = False,
+) -> None:
+    """Tell what fails in a scanned fleet, where, since when, and which nodes are suspect."""
+    from diagnose.catalog.load import load_catalog
+    from diagnose.fleet import read, summarise
+    from diagnose.report import fleet as report
+
+    titles = {name: cause.title for name, cause in load_catalog(patterns or ()).classes.items()}
+    folder = results.parent if results.suffix == ".parquet" else results
+    found = summarise(read(results), by=by, titles=titles, results=folder)
+    if page is not None:
+        from diagnose.report.fleet import html
+
+        links = html.link_base(page, folder)
+        write_file(page, html.render(found, links=links, title=title, redact=not no_redact))
+        say(f"wrote {clean(str(page))}")
+    if output is FleetFormat.slurm_exclude:
+        write(report.slurm_exclude(found))
+    elif output is FleetFormat.terminal:
+        from diagnose.report.fleet import terminal
+
+        show(color, lambda console: terminal.render(found, console))
+    else:
+        from diagnose.report.fleet import tables
+
+        is_json = output is FleetFormat.json
+        text = tables.as_json(found) + "\n" if is_json else tables.as_csv(found)
+        write(text, encoding="utf-8")

@@ -1,0 +1,82 @@
+"""How commands talk: stdout for the answer, stderr for what stands beside it, files as a whole."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from diagnose.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+class Color(StrEnum):
+    """When to use colour; `auto` means on a terminal, unless NO_COLOR is set."""
+
+    auto = "auto"
+    always = "always"
+    never = "never"
+
+
+def show(color: Color, draw: Callable[[Console], None]) -> None:
+    """Let `draw` print to a console that knows the terminal, then write what it printed."""
+    from rich.console import Console  # noqa: PLC0415  slow to import
+
+    console = Console(
+        color_system={Color.auto: "auto", Color.always: "standard", Color.never: None}[color],
+        force_terminal=True if color is Color.always else None,
+        highlight=False,
+        emoji=False,
+        markup=False,
+    )
+    with console.capture() as capture:
+        draw(console)
+    write(capture.get())
+
+
+def write(text: str, encoding: str | None = None) -> None:
+    """Write to stdout. A reader who has seen enough and closed the pipe is no error."""
+    if sys.stdout is None:
+        raise InputError("standard output is closed")
+    data = text.encode(encoding or sys.stdout.encoding or "utf-8", "replace")
+    try:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+    except OSError as error:
+        # Python flushes stdout once more at exit; let that go nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            raise InputError(f"cannot write the output: {error.strerror}") from error
+
+
+def say(message: str) -> None:
+    """One line on stderr, beside the output proper."""
+    print(message, file=sys.stderr, flush=True)
+
+
+def clean(text: str) -> str:
+    """Names and text from logs may stand in messages: one line, nothing hostile."""
+    from diagnose.report import safe  # noqa: PLC0415  slow to import
+
+    return safe.clean(text, limit=1000)
+
+
+def write_file(target: Path, text: str) -> None:
+    """Write a file as a whole or not at all."""
+    partial = target.with_name(f".{target.name}.part")
+    try:
+        partial.write_text(text, encoding="utf-8", errors="replace")
+        partial.replace(target)
+    except OSError as error:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
+        raise InputError(
+            f"cannot write {target}: {(error.strerror or str(error)).lower()}"
+        ) from error
