@@ -130,6 +130,7 @@ def report(
         raise typer.Exit(EXIT_FAILURE_FOUND)
 
 
+app.command()(cli_fleet.scan)
 app.command()(cli_fleet.fleet)
 
 
