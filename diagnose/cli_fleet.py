@@ -9,6 +9,7 @@ import importlib.util
 import re
 import sys
 import time
+from contextlib import ExitStack
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
@@ -88,16 +89,17 @@ def scan(
     newer = seconds_of(since, time.time()) if since else None
     refs = find_jobs(archives, job_glob=job_glob, labels=label or (), since=newer)
     folders = tuple(str(path) for path in patterns or ())
-    found = open_results(results, resume=resume)
-    shown = progress(sys.stderr)
-    if executor is Where.dask:
-        with executors.dask(scheduler) as (make, count):
-            options = Options(folders)
-            summary = run(refs, found, make, workers=count, options=options, progress=shown)
-    else:
-        count = workers or cores()
-        options = Options(folders, memory=WORKER_MEMORY)
-        make = executors.local(count)
+    with ExitStack() as stack:
+        found = stack.enter_context(open_results(results, resume=resume))
+        found.describe(archives=archives)
+        if executor is Where.dask:
+            make, count = stack.enter_context(executors.dask(scheduler))
+        else:
+            count = workers or cores()
+            make = executors.local(count)
+        bound = WORKER_MEMORY if executor is Where.local else 0  # Dask's workers are not ours
+        options = Options(folders, memory=bound)
+        shown = progress(sys.stderr)
         summary = run(refs, found, make, workers=count, options=options, progress=shown)
     if summary.interrupted:
         raise typer.Exit(INTERRUPTED)
