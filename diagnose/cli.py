@@ -51,6 +51,10 @@ app.add_typer(
     catalog_app, name="catalog", help="Look at the catalog of known failures, or check it."
 )
 
+Workers = Annotated[
+    int,
+    typer.Option("--workers", min=1, help="Processes that read a large job with many files."),
+]
 ExitCode = Annotated[
     bool, typer.Option("--exit-code", help="End with status 1 when the job hung or failed.")
 ]
@@ -77,6 +81,7 @@ def triage(
     output: Annotated[Format, typer.Option("--format", help="What to print.")] = Format.terminal,
     patterns: Patterns = None,
     color: ColorOption = Color.auto,
+    workers: Workers = 1,
     exit_code: ExitCode = False,
     no_redact: Annotated[
         bool,
@@ -84,7 +89,7 @@ def triage(
     ] = False,
 ) -> None:
     """Diagnose one job from its logs, or from text pasted into standard input."""
-    _, diagnosis = _diagnosed(paths, patterns or ())
+    _, diagnosis = _diagnosed(paths, patterns or (), workers)
     _show(diagnosis, output, color, redact=not no_redact)
     _tell_notes(diagnosis)
     if exit_code and diagnosis.verdict in ("hung", "failed"):
@@ -109,10 +114,11 @@ def report(
         bool, typer.Option("--no-redact", help="Leave secrets and names in the page as they are.")
     ] = False,
     open_it: Annotated[bool, typer.Option("--open", help="Show the page in the browser.")] = False,
+    workers: Workers = 1,
     exit_code: ExitCode = False,
 ) -> None:
     """Write the post-mortem of one job: an HTML page in one file, for colleagues."""
-    job, diagnosis = _diagnosed(paths, patterns or ())
+    job, diagnosis = _diagnosed(paths, patterns or (), workers)
     from diagnose.report import html
 
     page = html.render(job, diagnosis, title=title, redact=not no_redact)
@@ -251,7 +257,7 @@ def main() -> None:
     sys.exit(run())
 
 
-def _load(paths: Sequence[str], patterns: Sequence[Path]) -> Job:
+def _load(paths: Sequence[str], patterns: Sequence[Path], workers: int) -> Job:
     from diagnose.ingest import find_sources, stdin_source
     from diagnose.job import read
 
@@ -262,17 +268,27 @@ def _load(paths: Sequence[str], patterns: Sequence[Path]) -> Job:
         if sys.stdin is None:
             raise InputError("standard input is closed")
         sources.insert(0, stdin_source(sys.stdin.buffer))
-    return read(sources, patterns=patterns)
+    if workers < 2:
+        return read(sources, patterns=patterns)
+    import multiprocessing
+    from concurrent.futures import ProcessPoolExecutor
+
+    # Not fork: threads of libraries do not survive one.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, mp_context=context) as pool:
+        return read(sources, patterns=patterns, executor=pool)
 
 
-def _diagnosed(paths: Sequence[str] | None, patterns: Sequence[Path]) -> tuple[Job, Diagnosis]:
+def _diagnosed(
+    paths: Sequence[str] | None, patterns: Sequence[Path], workers: int
+) -> tuple[Job, Diagnosis]:
     """The job of these paths, or of a paste, and its diagnosis."""
     if not paths and sys.stdin is not None and sys.stdin.isatty():
         say("Paste the log here, then press Enter and Ctrl-D (Ctrl-C gives up).")
     import diagnose
 
     try:
-        job = _load(paths or [STDIN], patterns)
+        job = _load(paths or [STDIN], patterns, workers)
         return job, diagnose.diagnose(job)
     except InputError:
         raise

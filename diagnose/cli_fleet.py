@@ -150,6 +150,10 @@ def fleet(
         Path | None,
         typer.Option("--html", metavar="FILE", help="Write the report as an HTML page, too."),
     ] = None,
+    reports: Annotated[
+        int,
+        typer.Option("--reports", metavar="N", min=0, help="Write the N worst jobs' post-mortems."),
+    ] = 0,
     title: Annotated[
         str | None, typer.Option("--title", help="What to call the fleet in the page's head.")
     ] = None,
@@ -167,6 +171,15 @@ def fleet(
 
     titles = {name: cause.title for name, cause in load_catalog(patterns or ()).classes.items()}
     folder = results.parent if results.suffix == ".parquet" else results
+    if reports:
+        from diagnose.batch.reports import write_reports
+
+        given = tuple(str(path) for path in patterns or ())
+        count = write_reports(
+            read(results), folder, reports, patterns=given, redact=not no_redact,
+            said=lambda text: say(f"note: {clean(text)}"),
+        )  # fmt: skip
+        say(f"{count} post-mortems in {clean(str(folder / 'reports'))}")
     found = summarise(read(results), by=by, titles=titles, results=folder)
     if page is not None:
         from diagnose.report.fleet import html

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from diagnose.catalog.load import load_catalog
-from diagnose.catalog.matcher import compile_matcher
+from diagnose.catalog.matcher import Matcher, compile_matcher
 from diagnose.catalog.schema import Catalog
 from diagnose.collect import Documents, collect
 from diagnose.errors import InputError
@@ -22,6 +23,8 @@ from diagnose.timeline import build, rank_table
 from diagnose.timeline_table import table_rows
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from diagnose.infer.clocks import ClockFit
     from diagnose.infer.collective_table import Table
     from diagnose.infer.places import PlaceClass
@@ -126,16 +129,23 @@ def _hosts_of_ranks(sources: Sequence[Source], scans: Sequence[SourceScan]) -> d
     return found
 
 
-def load(paths: str | Path | Iterable[str | Path], *, patterns: Sequence[str | Path] = ()) -> Job:
+def load(
+    paths: str | Path | Iterable[str | Path],
+    *,
+    patterns: Sequence[str | Path] = (),
+    executor: Executor | None = None,
+) -> Job:
     """Read a job from files and folders.
 
-    `patterns` are directories with further catalog entries. Raises InputError when nothing of it
-    can be read, CatalogError when a catalog entry is wrong.
+    `patterns` are directories with further catalog entries. With an `executor` of processes (a
+    `ProcessPoolExecutor`, a Dask client's) the sources of a large job are scanned in parallel.
+    Raises InputError when nothing of it can be read, CatalogError when a catalog entry is wrong.
     """
     given = [paths] if isinstance(paths, str | Path) else list(paths)
     if not given:
         raise InputError("no path given")
-    return read(find_sources([Path(path) for path in given]), patterns=patterns)
+    sources = find_sources([Path(path) for path in given])
+    return read(sources, patterns=patterns, executor=executor)
 
 
 def load_text(text: str, *, patterns: Sequence[str | Path] = ()) -> Job:
@@ -143,7 +153,12 @@ def load_text(text: str, *, patterns: Sequence[str | Path] = ()) -> Job:
     return read([text_source(text)], patterns=patterns)
 
 
-def read(sources: Sequence[Source], *, patterns: Sequence[str | Path] = ()) -> Job:
+def read(
+    sources: Sequence[Source],
+    *,
+    patterns: Sequence[str | Path] = (),
+    executor: Executor | None = None,
+) -> Job:
     """Scan sources into a job. Raises InputError when none of them holds anything to read."""
     catalog = load_catalog([Path(path) for path in patterns])
     readable = [source for source in sources if source.kind in TEXT_KINDS]
@@ -153,7 +168,10 @@ def read(sources: Sequence[Source], *, patterns: Sequence[str | Path] = ()) -> J
     if not readable and not useful:
         raise InputError("; ".join(documents.notes[:3]) or _nothing_to_read(sources))
     matcher = compile_matcher(catalog)
-    scans = [scan_source(source, matcher) for source in readable]
+    if executor is None or len(readable) < 2:
+        scans = [scan_source(source, matcher) for source in readable]
+    else:
+        scans = _scan_in(executor, readable, patterns, matcher)
     for scan in scans:
         later = [note for note in scan.source.notes if note != scan.source.note]
         notes += [f"{scan.source.name}: {note}" for note in (*later, scan.problem) if note]
@@ -161,6 +179,47 @@ def read(sources: Sequence[Source], *, patterns: Sequence[str | Path] = ()) -> J
     if not any(scan.edges for scan in scans) and not useful:
         raise InputError("; ".join(notes) or "the input is empty")
     return Job(list(sources), scans, catalog, notes, documents)
+
+
+def _scan_in(
+    executor: Executor,
+    sources: Sequence[Source],
+    patterns: Sequence[str | Path],
+    matcher: Matcher,
+) -> list[SourceScan]:
+    """Scan sources in other processes; those that only exist in this one are scanned here."""
+    sent = [source for source in sources if _portable(source)]
+    scan = partial(_scan_elsewhere, tuple(str(path) for path in patterns))
+    back = iter(executor.map(scan, sent))
+    scans = []
+    for source in sources:
+        if source not in sent:
+            scans.append(scan_source(source, matcher))
+            continue
+        found = next(back)
+        source.notes[:] = found.source.notes  # filled in the other process
+        found.source = source
+        scans.append(found)
+    return scans
+
+
+def _portable(source: Source) -> bool:
+    """Whether a source can be sent to another process; standard input cannot."""
+    try:
+        pickle.dumps(source)
+    except (TypeError, AttributeError, pickle.PicklingError):
+        return False
+    return True
+
+
+def _scan_elsewhere(patterns: tuple[str, ...], source: Source) -> SourceScan:
+    """Scan one source in another process, whose matcher is compiled or cached there."""
+    return scan_source(source, _matcher(patterns))
+
+
+@lru_cache(maxsize=1)
+def _matcher(patterns: tuple[str, ...]) -> Matcher:
+    return compile_matcher(load_catalog([Path(path) for path in patterns]))
 
 
 def _nothing_to_read(sources: Sequence[Source]) -> str:

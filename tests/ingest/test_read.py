@@ -130,7 +130,11 @@ def test_container_logs_are_joined_not_unpasted() -> None:
             "unreadable",
             "truncated gzip data, read up to its end",
         ),
-        (gzip.compress(gzip.compress(b"x", mtime=0), mtime=0), "binary", "gzip data inside gzip data"),
+        (
+            gzip.compress(gzip.compress(b"x", mtime=0), mtime=0),
+            "binary",
+            "gzip data inside gzip data",
+        ),
         (bytes(5000), "binary", "nothing but NUL bytes"),
         (bytes(200_000) + b"[rank0]: text\n", "text", ""),
         (bytes(200_000) + bytes(range(256)) * 512, "binary", "binary data"),
