@@ -189,7 +189,12 @@ def _stalls(frame: pd.DataFrame, facts: Facts) -> list[Stall]:
     if any(w.seq is not None or w.op is not None for stall in found for w in stall.waits.values()):
         return found
     stood = {r: s for r, s in stances(frame).items() if s.op is not None}
-    named = [stall for stall in found if (stall.missing and stall.proven) or stall.odd]
+    # Who stands in a collective has come, though it printed another error than the others.
+    named = [
+        stall
+        for stall in found
+        if (stall.missing and stall.proven and not set(stall.missing) & set(stood)) or stall.odd
+    ]
     waited = frame[(frame["tells"] == "timeout").fillna(False) & frame["rank"].notna()]
     if named or not stood or waited.empty:
         return found
