@@ -347,8 +347,7 @@ def _tasks_are_ranks(frame: pd.DataFrame) -> bool:
     """One task per rank: no task prints several local ranks or is on another host than its rank."""
     tasks = frame.dropna(subset=["task"])
     per_task = tasks.groupby("task")["local_rank"].nunique()
-    placed = frame.dropna(subset=["rank", "host"]).drop_duplicates("rank")
-    host_of_rank = dict(zip(placed["rank"].astype(int), placed["host"], strict=True))
+    host_of_rank = hosts_of_ranks(frame)
     elsewhere = any(
         host_of_rank.get(int(task), host) != host
         for task, host in zip(tasks["task"], tasks["host"], strict=True)
@@ -382,6 +381,12 @@ def _typed(frame: pd.DataFrame) -> pd.DataFrame:
     frame["ends_phase"] = frame["ends_phase"].map(lambda flag: flag is True).astype(bool)
     frame["repeated"] = pd.to_numeric(frame["repeated"]).fillna(1).astype("int64")
     return frame
+
+
+def hosts_of_ranks(frame: pd.DataFrame) -> dict[int, str]:
+    """The host of every rank whose host is known, as its first row with a host says."""
+    known = frame.dropna(subset=["rank", "host"]).drop_duplicates("rank")
+    return {int(rank): str(host) for rank, host in zip(known["rank"], known["host"], strict=True)}
 
 
 def rank_table(timeline: pd.DataFrame) -> pd.DataFrame:

@@ -45,48 +45,61 @@ def table_rows(table: Table, hosts: Mapping[str, str | None]) -> list[dict[str, 
     ]
 
 
+def document_row(
+    source: str, line: int, rank: int, tells: str, text: str, site: str | None, **more: Any
+) -> dict[str, Any]:
+    """A row of the timeline that a document tells and no line of a log; `more` are its columns."""
+    return {
+        "source": source,
+        "line": line,
+        "offset": 0,
+        "rank": rank,
+        "severity": "info",
+        "tells": tells,
+        "text": text,
+        "fields": {"site": site} if site else {},
+        "ns": None,
+        "has_date": True,
+        "has_year": True,
+        "utc_offset_s": None,
+        "boot": False,
+        "of_table": True,
+    } | more
+
+
 def _row(
     table: Table, hosts: Mapping[str, str | None], op: Mapping[Any, Any], tells: str
 ) -> dict[str, Any]:
-    group = table.groups[str(op["group"])]
-    rank = int(op["rank"])
-    created = int(op["time_created"])
-    return {
-        "source": table.files[rank],
-        "line": int(op["line"]),
-        "offset": int(op["record"]),
-        "rank": rank,
-        "host": hosts.get(table.files[rank]),
-        "kind": "collective",
-        "severity": "info",
-        "tells": tells,
-        "group": group.label,
-        "op": str(op["op"]),
-        "seq": int(op["seq"]),
-        "timeout_ms": int(op["timeout_ms"]) if op["timeout_ms"] >= 0 else None,
-        "text": _text(op, group.label, tells),
-        "fields": {"site": str(op["site"])} if op["site"] else {},
-        "ns": created if created > 0 else None,
-        "has_date": True,
-        "has_year": True,
-        "utc_offset_s": 0,
-        "boot": False,
-        "of_table": True,
-    }
+    rank, created = int(op["rank"]), int(op["time_created"])
+    file = table.files[rank]
+    return document_row(
+        file,
+        int(op["line"]),
+        rank,
+        tells,
+        _text(table, op, tells),
+        str(op["site"]),
+        offset=int(op["record"]),
+        host=hosts.get(file),
+        kind="collective",
+        group=table.groups[str(op["group"])].label,
+        op=str(op["op"]),
+        seq=int(op["seq"]),
+        timeout_ms=int(op["timeout_ms"]) if op["timeout_ms"] >= 0 else None,
+        ns=created if created > 0 else None,
+        utc_offset_s=0,
+    )
 
 
-def _text(op: Mapping[Any, Any], group: str, tells: str) -> str:
-    sizes = op["size_in"] or op["size_out"]
-    what = [str(op["op"]), *(f"[{', '.join(map(str, size))}]" for size in sizes[:2])]
-    what += [str(op["dtype"])] if op["dtype"] else []
-    if op["peer"] >= 0:
-        what.append(f"{'from' if op['op'] == 'recv' else 'to'} rank {op['peer']}")
-    what.append(f"seq {op['seq']} of {group}")
-    what += [f"at {op['site']}"] if op["site"] else []
+def _text(table: Table, op: Mapping[Any, Any], tells: str) -> str:
+    from diagnose.infer.collective_table import shown  # noqa: PLC0415  seldom needed
+
+    call = shown(table.calls[int(op["call"])])
+    text = table.told(call, op["group"], op["seq"], op["op"], int(op["peer"]), op["site"])
     if tells == IDLE:
-        return f"nothing pending; the last was {' '.join(what)}"
+        return f"nothing pending; the last was {text}"
     begun = "started" if op["state"] == "started" else "enqueued"
-    return f"{' '.join(what)}: {begun}, not finished"
+    return f"{text}: {begun}, not finished"
 
 
 def shift_to_log(frame: pd.DataFrame) -> pd.Series:

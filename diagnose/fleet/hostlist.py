@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from diagnose.runs import runs
+
 # Anything else would be another word of the command line it is pasted into.
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,252}[A-Za-z0-9])?")
 _NUMBERED = re.compile(r"(.*?[A-Za-z_-])(\d{1,15})")
@@ -27,20 +29,14 @@ def fold(hosts: Iterable[str]) -> str:
             continue
         wide = len(match[2]) if (match[1], len(match[2])) in padded else 0
         groups.setdefault((match[1], wide), set()).add(int(match[2]))
-    folded = [_group(prefix, wide, sorted(found)) for (prefix, wide), found in groups.items()]
+    folded = [_group(prefix, wide, found) for (prefix, wide), found in groups.items()]
     return ",".join(sorted([*folded, *alone]))
 
 
-def _group(prefix: str, wide: int, numbers: list[int]) -> str:
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and number == runs[-1][1] + 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
+def _group(prefix: str, wide: int, numbers: set[int]) -> str:
     parts = [
         f"{first:0{wide}d}" if first == last else f"{first:0{wide}d}-{last:0{wide}d}"
-        for first, last in runs
+        for first, last in runs(numbers)
     ]
     inside = ",".join(parts)
     return prefix + (f"[{inside}]" if len(numbers) > 1 else inside)

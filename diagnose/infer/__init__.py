@@ -33,6 +33,7 @@ from diagnose.infer.said import exits, stated
 from diagnose.infer.stalled import inferred
 from diagnose.infer.stances import dumped, stances
 from diagnose.infer.trouble import WAITED, failures, went_on
+from diagnose.timeline import hosts_of_ranks
 
 if TYPE_CHECKING:
     from diagnose.job import Job
@@ -78,9 +79,10 @@ def diagnose(job: Job) -> Diagnosis:
         start = held_up.onset(held, frame)
     waiting = {rank for stall in found for rank in stall.joined if rank >= 0}
     activity = find_activity(frame, start, first, waiting)
+    host_of = hosts_of_ranks(frame)
     follows = inferred(found, activity, frame, catalog)
     agreed = inferred(same, activity, frame, catalog) if same else []
-    candidates += [*documents.joined(follows, job, held, found, frame), *agreed]
+    candidates += [*documents.joined(follows, job, held, found, frame, host_of), *agreed]
     situation = _situation(frame, facts, activity, found, candidates)
     candidates += known(catalog, situation)
     ranked = rank(merge([c for c in candidates if c.score >= THRESHOLD]))
@@ -89,10 +91,9 @@ def diagnose(job: Job) -> Diagnosis:
     winner = ranked[0]
     borrow_culprits(ranked, frame)
     if winner.ranks and not winner.hosts:
-        host_of = documents.hosts_of(frame)
         winner.hosts = sorted({host_of[r] for r in winner.ranks if r in host_of})
     grid = documents.grid_of(job, facts)
-    unit = documents.unit_of(winner, grid, frame)
+    unit = documents.unit_of(winner, grid, host_of)
     level = confidence(ranked)
     waits = bool(found)
     return Diagnosis(

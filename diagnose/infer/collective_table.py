@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from diagnose.parse.flight_recorder import STATES, Call, Dump, batched, close_lone_members
+from diagnose.parse.flight_recorder import STATES, Call, Dump, Sizes, batched, close_lone_members
 
 DEFAULT_GROUP = "default_pg"
 _STALE_NS = 60 * 10**9
@@ -60,6 +60,24 @@ class Table:
     world: int
     partial: set[int] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
+
+    def told(self, what: str, group: str, seq: int, op: str, peer: int, site: str = "") -> str:
+        """`what` with its other side, its number in its group and its call site, for a report."""
+        sides = {"send": f" to rank {peer}", "recv": f" from rank {peer}"}
+        text = f"{what}{sides.get(op, '') if peer >= 0 else ''} seq {seq}"
+        text += f" of {self.groups[group].label}"
+        return f"{text} at {site}" if site else text
+
+
+def shown(call: Call) -> str:
+    """A call for a report: `all_reduce [1024, 512] BFloat16`."""
+    parts = [call.op, _sizes(call.size_in or call.size_out), call.dtype]
+    return " ".join(part for part in parts if part)
+
+
+def _sizes(sizes: Sizes) -> str:
+    text = " ".join(f"[{', '.join(map(str, size))}]" for size in sizes[:2])
+    return f"{text} and {len(sizes) - 2} more" if len(sizes) > 2 else text
 
 
 def table(dumps: Iterable[Dump], world: int | None = None) -> Table:

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import pandas as pd
 
+from diagnose.runs import runs
 from diagnose.timeline import captured_ranks
 
 # Operations whose sizes may differ between ranks of one correct call.
@@ -413,17 +414,7 @@ def _ranks(ranks: list[int]) -> str:
 
 def fold_ranks(ranks: list[int], *, prefix: bool = False) -> str:
     """`[0, 1, 2, 7]` as "0-2,7", with "rank"/"ranks" in front if `prefix`."""
-    parts: list[str] = []
-    known = set(ranks)
-    ordered = sorted(set(ranks))
-    for index, rank in enumerate(ordered):
-        if index and rank == ordered[index - 1] + 1:
-            continue
-        end = rank
-        while end + 1 in known:
-            end += 1
-        parts.append(f"{rank}" if end == rank else f"{rank}-{end}")
-    text = ",".join(parts)
+    text = ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in runs(ranks))
     return f"{'rank' if len(set(ranks)) == 1 else 'ranks'} {text}" if prefix else text
 
 

@@ -57,6 +57,7 @@ def joined(
     held: DumpVerdict | None,
     found: list[Stall],
     frame: pd.DataFrame,
+    host_of: dict[int, str],
 ) -> list[Candidate]:
     """Candidates that follow from the logs, with those of dumps and stacks.
 
@@ -66,7 +67,7 @@ def joined(
     if held is not None:
         follows = [c for c in follows if c.cause not in _TOLD_BY_DUMPS]
         alive = bool(job.documents.dumps)
-        follows.append(told.blamed(held, found[0], job.catalog, hosts_of(frame), alive=alive))
+        follows.append(told.blamed(held, found[0], job.catalog, host_of, alive=alive))
     if job.places:
         from diagnose.infer.placed import placed  # noqa: PLC0415
 
@@ -94,13 +95,13 @@ def grid_of(job: Job, facts: Facts) -> Topology | None:
     return grid if grid.axes else None
 
 
-def unit_of(winner: Candidate, grid: Topology | None, frame: pd.DataFrame) -> str:
+def unit_of(winner: Candidate, grid: Topology | None, host_of: dict[int, str]) -> str:
     """The part of the job that all culprits are in: `all suspects are on host node7`."""
     if len(winner.ranks) < 2:
         return ""
     from diagnose.infer.topology import Topology, smallest_unit  # noqa: PLC0415
 
-    unit = smallest_unit(winner.ranks, grid or Topology(), hosts_of(frame))
+    unit = smallest_unit(winner.ranks, grid or Topology(), host_of)
     return unit.text if unit else ""
 
 
@@ -117,12 +118,6 @@ def clock_notes(job: Job) -> list[str]:
             f"the clock of {host} is {apart} {reference}'s ({within}); its times are corrected"
         )
     return notes
-
-
-def hosts_of(frame: pd.DataFrame) -> dict[int, str]:
-    """Rank → host, as far as the lines tell."""
-    known = frame[frame["rank"].notna() & frame["host"].notna()].drop_duplicates("rank")
-    return {int(r): str(h) for r, h in zip(known["rank"], known["host"], strict=True)}
 
 
 def held_up(job: Job, frame: pd.DataFrame, failing: pd.DataFrame) -> DumpVerdict | None:

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
+from diagnose.runs import runs
+
 Kind = Literal["missing", "mismatched", "stuck_host", "stuck_device", "cycle", "network"]
 Role = Literal["culprit", "waiting", "idle", "done", "no dump"]
 _PARTS = 24  # ranges of ranks named in one text
@@ -57,14 +59,9 @@ class DumpVerdict:
 
 def ranges(ranks: Iterable[int]) -> str:
     """`rank 3`, `ranks 0-6, 8`; of very many ranges the first, and how many ranks are left."""
-    parts: list[list[int]] = []
-    ordered = sorted(ranks)
-    for rank in ordered:
-        if parts and rank == parts[-1][-1] + 1:
-            parts[-1] = [parts[-1][0], rank]
-        else:
-            parts.append([rank])
-    text = ", ".join("-".join(map(str, part)) for part in parts[:_PARTS])
-    left = sum(part[-1] - part[0] + 1 for part in parts[_PARTS:])
+    parts = runs(ranks)
+    text = ", ".join(f"{a}" if a == b else f"{a}-{b}" for a, b in parts[:_PARTS])
+    left = sum(last - first + 1 for first, last in parts[_PARTS:])
     more = f" and {left} more" if left else ""
-    return f"rank {text}" if len(ordered) == 1 else f"ranks {text}{more}"
+    one = len(parts) == 1 and parts[0][0] == parts[0][1]
+    return f"rank {text}" if one else f"ranks {text}{more}"

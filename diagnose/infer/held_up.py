@@ -46,8 +46,8 @@ def stall_of(verdict: DumpVerdict, frame: pd.DataFrame) -> Stall:
         stall.missing = list(verdict.ranks)
     elif stall.shape == "mismatch":
         stall.odd = list(verdict.ranks)
-    first = rows.drop_duplicates("rank").set_index("rank").index
-    by_rank = dict(zip(first, rows.drop_duplicates("rank").index, strict=True))
+    first = rows.drop_duplicates("rank")
+    by_rank = dict(zip(first["rank"], first.index, strict=True))
     told = [sign.rank for sign in verdict.evidence]
     shown = dict.fromkeys([*verdict.ranks, *told, *verdict.joined])
     stall.rows = [int(by_rank[rank]) for rank in shown if rank in by_rank][:_ROWS]

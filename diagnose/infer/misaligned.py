@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from diagnose.infer.collective_table import Table
-from diagnose.parse.flight_recorder import Call, Sizes
+from diagnose.infer.collective_table import Table, shown
+from diagnose.parse.flight_recorder import Call
 
 # What ranks of one correct call may differ in.
 _SIZES_OUT_ONLY = ("all_gather",)
@@ -61,17 +61,6 @@ def comparable(call: Call) -> Key:
     if call.op in _SIZES_IN_ONLY:
         return (call.op, call.size_in, call.dtype)
     return (call.op, call.size_in, call.size_out, call.dtype)
-
-
-def shown(call: Call) -> str:
-    """A call for a report: `all_reduce [1024, 512] BFloat16`."""
-    parts = [call.op, _sizes(call.size_in or call.size_out), call.dtype]
-    return " ".join(part for part in parts if part)
-
-
-def _sizes(sizes: Sizes) -> str:
-    text = " ".join(f"[{', '.join(map(str, size))}]" for size in sizes[:2])
-    return f"{text} and {len(sizes) - 2} more" if len(sizes) > 2 else text
 
 
 class Streams:

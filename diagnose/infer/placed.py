@@ -17,7 +17,7 @@ from diagnose.infer.candidates import Candidate
 from diagnose.infer.collectives import fold_ranks
 from diagnose.infer.frame_rules import State
 from diagnose.infer.places import SAYS, Place, PlaceClass, odd
-from diagnose.timeline_table import STANDS
+from diagnose.timeline_table import STANDS, document_row
 
 _LEVEL, _SURER = 4.0, 0.75
 _FRAMES = 6  # innermost ones quoted
@@ -38,27 +38,19 @@ _PHASE_CAUSES = {"checkpoint": "slow.checkpoint", "evaluation": "slow.evaluation
 def place_rows(classes: Sequence[PlaceClass]) -> list[dict[str, Any]]:
     """One row of the timeline per rank whose stack is known."""
     return [
-        {
-            "source": place.stack.source,
-            "line": place.stack.line,
-            "offset": 0,
-            "rank": place.rank,
-            "host": place.stack.host,
-            "pid": place.stack.pid,
-            "kind": "place",
-            "severity": "info",
-            "tells": STANDS,
-            "phase": place.phase,
-            "op": place.op,
-            "text": told(place),
-            "fields": {"site": place.site} if place.site else {},
-            "ns": None,
-            "has_date": True,
-            "has_year": True,
-            "utc_offset_s": None,
-            "boot": False,
-            "of_table": True,
-        }
+        document_row(
+            place.stack.source,
+            place.stack.line,
+            place.rank,
+            STANDS,
+            told(place),
+            place.site,
+            host=place.stack.host,
+            pid=place.stack.pid,
+            kind="place",
+            phase=place.phase,
+            op=place.op,
+        )
         for group in classes
         for place in group.places
     ]

@@ -9,8 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from diagnose.infer.collective_table import Table
-from diagnose.infer.misaligned import shown
+from diagnose.infer.collective_table import Table, shown
 from diagnose.parse.flight_recorder import COMPLETED
 
 _UNSEEN = 4096  # ranks without a dump that one operation waits for
@@ -243,21 +242,14 @@ class Standing:
 
     def described(self, op: Op) -> str:
         """An operation for a report."""
-        group, towards = self.table.groups[op.group].label, _towards(op.op, op.peer)
-        text = f"{shown(self.table.calls[op.call])}{towards} seq {op.seq} of {group}"
-        return f"{text} at {op.site}" if op.site else text
+        what = shown(self.table.calls[op.call])
+        return self.table.told(what, op.group, op.seq, op.op, op.peer, op.site)
 
     def called(self, row: pd.Series) -> str:
         """The call of a row of the table, for a report."""
-        group, peer = self.table.groups[row["group"]].label, int(row["peer"])
-        text = f"{row['op']}{_towards(row['op'], peer)} seq {row['seq']} of {group}"
-        return f"{text} at {row['site']}" if row["site"] else text
+        op = row["op"]
+        return self.table.told(op, row["group"], row["seq"], op, int(row["peer"]), row["site"])
 
     def brief(self, op: Op) -> str:
         """An operation in few words: for an edge of the graph."""
-        group = self.table.groups[op.group].label
-        return f"{op.op}{_towards(op.op, op.peer)} seq {op.seq} of {group}"
-
-
-def _towards(op: str, peer: int) -> str:
-    return {"send": f" to rank {peer}", "recv": f" from rank {peer}"}.get(op, "")
+        return self.table.told(op.op, op.group, op.seq, op.op, op.peer)

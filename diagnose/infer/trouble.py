@@ -35,9 +35,8 @@ def _only_after_the_end(frame: pd.DataFrame, rows: pd.DataFrame) -> bool:
     grave = (rows["role"] == "cause") | (rows["kind"] == "exit")
     if (grave | rows["tells"].isin(WAITED)).any():
         return False
-    done = (frame["tells"] == "finished").fillna(False)
-    done |= (frame["kind"] == "phase") & (frame["phase"] == "shutdown")
-    return bool(done.any() and frame.index[done][0] < rows.index[0])
+    end = _end(frame)
+    return bool(end.any() and frame.index[end][0] < rows.index[0])
 
 
 def _survived(frame: pd.DataFrame, rows: pd.DataFrame) -> bool:
@@ -55,6 +54,10 @@ def went_on(frame: pd.DataFrame) -> bool:
 
 def done(frame: pd.DataFrame) -> bool:
     """The job said that it finished."""
-    finished = (frame["tells"] == "finished").fillna(False).any()
-    shutdown = ((frame["kind"] == "phase") & (frame["phase"] == "shutdown")).any()
-    return bool(finished or shutdown)
+    return bool(_end(frame).any())
+
+
+def _end(frame: pd.DataFrame) -> pd.Series:
+    """Which rows say that the job finished."""
+    finished = (frame["tells"] == "finished").fillna(False)
+    return finished | (frame["kind"] == "phase") & (frame["phase"] == "shutdown")

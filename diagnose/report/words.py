@@ -17,6 +17,7 @@ from diagnose.diagnosis import (
     Onset,
     RemedyStep,
 )
+from diagnose.runs import runs
 
 MAX_RUNS = 16  # of ranks in one folded list
 MAX_PLACES = 4  # of alike lines
@@ -52,16 +53,11 @@ _FRACTION = re.compile(r"(\.\d{1,3})\d*")
 
 def fold_ranks(ranks: Iterable[int]) -> str:
     """Sorted, folded, without repeats: `0-6,8-15`. Very ragged lists end in a count."""
-    numbers = sorted(set(ranks))
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and number == runs[-1][1] + 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    shown = runs if len(runs) <= MAX_RUNS else runs[: MAX_RUNS - 1]
+    numbers = set(ranks)
+    found = runs(numbers)
+    shown = found if len(found) <= MAX_RUNS else found[: MAX_RUNS - 1]
     text = ",".join(_run(first, last) for first, last in shown)
-    return text if len(shown) == len(runs) else f"{text},… ({len(numbers)} ranks)"
+    return text if len(shown) == len(found) else f"{text},… ({len(numbers)} ranks)"
 
 
 def ranks_phrase(ranks: Sequence[int]) -> str:

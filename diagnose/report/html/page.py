@@ -33,6 +33,7 @@ from diagnose.report.html import (
     waiting,
 )
 from diagnose.report.html.scrub import scrubber
+from diagnose.timeline import hosts_of_ranks
 
 _SCRIPTS = ("base.js", "table.js", "timeline.js", "pictures.js")
 _LIBRARY = "vendor/echarts/echarts.slim.js"
@@ -52,7 +53,7 @@ def page(job: Job, diagnosis: Diagnosis, *, title: str | None, redact: bool) -> 
     still = verdict.standstill(diagnosis, prepared)
     found = findings.findings(prepared, job.catalog, scrub)
     ranks = states.states(prepared.last_attempt, raw)
-    told = states.hosts(prepared.last_attempt)
+    told = hosts_of_ranks(prepared.last_attempt)
     shown = {host: scrub.text(host, 80) for host in set(told.values())}
     hosts = {rank: shown[host] for rank, host in told.items()}
     picture = lanes.lanes(prepared, diagnosis, found, ranks, hosts, scrub)

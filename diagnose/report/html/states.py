@@ -53,12 +53,6 @@ def states(rows: pd.DataFrame, diagnosis: Diagnosis) -> dict[int, str]:
     return dict(sorted(found.items())[:MAX_RANKS])
 
 
-def hosts(rows: pd.DataFrame) -> dict[int, str]:
-    """The host of every rank whose host is known, as its first line with a host says."""
-    known = rows.dropna(subset=["rank", "host"]).drop_duplicates("rank")
-    return {int(rank): str(host) for rank, host in zip(known["rank"], known["host"], strict=True)}
-
-
 def _set(found: dict[int, str], ranks: Iterable[int], state: str) -> None:
     for rank in ranks:
         if rank >= 0:

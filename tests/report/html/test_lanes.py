@@ -3,7 +3,8 @@ from diagnose.diagnosis import Diagnosis
 from diagnose.report.html import findings, lanes
 from diagnose.report.html.events import prepare
 from diagnose.report.html.scrub import scrubber
-from diagnose.report.html.states import hosts, states
+from diagnose.report.html.states import states
+from diagnose.timeline import hosts_of_ranks
 
 from .jobs import fixture, pasted, watchdog
 
@@ -12,7 +13,9 @@ def draw(job: diagnose.Job, diagnosis: Diagnosis) -> tuple[lanes.Lanes, dict]:
     events, scrub = prepare(job, diagnosis.onset.time), scrubber(redact=True)
     found = findings.findings(events, job.catalog, scrub)
     rows = events.last_attempt
-    picture = lanes.lanes(events, diagnosis, found, states(rows, diagnosis), hosts(rows), scrub)
+    picture = lanes.lanes(
+        events, diagnosis, found, states(rows, diagnosis), hosts_of_ranks(rows), scrub
+    )
     assert picture is not None
     return picture, lanes.to_json(picture, events, diagnosis)
 

@@ -1,6 +1,7 @@
 import diagnose
 from diagnose.diagnosis import Collective, Culprits, Diagnosis, JobFacts, RootCause, WaitGraph
-from diagnose.report.html.states import hosts, states
+from diagnose.report.html.states import states
+from diagnose.timeline import hosts_of_ranks
 
 from .jobs import fixture, watchdog
 
@@ -48,7 +49,7 @@ def test_every_rank_that_waited_in_some_group_waited() -> None:
 
 def test_hosts() -> None:
     job, _ = fixture("megatron-tp-blocks-dp")
-    assert hosts(job.timeline) == dict.fromkeys(range(4), "mg-0") | dict.fromkeys(
+    assert hosts_of_ranks(job.timeline) == dict.fromkeys(range(4), "mg-0") | dict.fromkeys(
         range(4, 8), "mg-1"
     )
 

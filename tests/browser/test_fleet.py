@@ -4,13 +4,11 @@ import pytest
 
 pytest.importorskip("playwright.sync_api", reason="needs playwright")
 
-from browser.conftest import browser, show  # noqa: F401  (fixtures)
+from fleet import samples
 
 from diagnose.fleet import summarise
 from diagnose.fleet.read import typed
 from diagnose.report.fleet.html import render
-
-from . import samples
 
 pytestmark = pytest.mark.browser
 
@@ -22,7 +20,7 @@ def page_of(name: str, by: str = "cause") -> str:
 @pytest.mark.parametrize("name", ["small", "hostile"])
 @pytest.mark.parametrize("by", ["cause", "host"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_loads_without_complaint_and_fits(show, name, by, scheme) -> None:  # noqa: F811
+def test_it_loads_without_complaint_and_fits(show, name, by, scheme) -> None:
     opened = show(page_of(name, by), color_scheme=scheme)
     for width in (1280, 400, 320):
         opened.page.set_viewport_size({"width": width, "height": 800})
@@ -30,7 +28,7 @@ def test_it_loads_without_complaint_and_fits(show, name, by, scheme) -> None:  #
     assert opened.harm() == []
 
 
-def test_a_table_sorts_both_ways_and_is_searched(show) -> None:  # noqa: F811
+def test_a_table_sorts_both_ways_and_is_searched(show) -> None:
     page = show(page_of("small", "host")).page
     first = page.locator("#groups-table tbody tr td").first.inner_text
     assert first() == "node004"
@@ -48,7 +46,7 @@ def test_a_table_sorts_both_ways_and_is_searched(show) -> None:  # noqa: F811
     assert page.locator("[data-shown=groups-table]").inner_text() == "9 of 12"
 
 
-def test_pictures_have_their_size(show) -> None:  # noqa: F811
+def test_pictures_have_their_size(show) -> None:
     page = show(page_of("small")).page
     boxes = page.locator("#trend rect").evaluate_all("a => a.map(r => r.getBoundingClientRect())")
     assert len(boxes) == 9
@@ -58,7 +56,7 @@ def test_pictures_have_their_size(show) -> None:  # noqa: F811
     assert all(suspect["y"] < dot.bounding_box()["y"] - 50 for dot in others)
 
 
-def test_without_scripts_all_is_there(show) -> None:  # noqa: F811
+def test_without_scripts_all_is_there(show) -> None:
     page = show(page_of("small"), java_script_enabled=False).page
     assert page.locator("#theme").is_hidden()
     assert page.locator("#trend svg").is_visible()
@@ -66,7 +64,7 @@ def test_without_scripts_all_is_there(show) -> None:  # noqa: F811
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe(show, scheme) -> None:  # noqa: F811
+def test_axe(show, scheme) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright")
     page = show(page_of("small", "host"), color_scheme=scheme).page
     # The policy of the page forbids what axe adds; the driver's own evaluation is not bound by it.
