@@ -16,7 +16,6 @@ from typing import Any
 import pandas as pd
 
 from diagnose.batch.jobs import JobRef
-from diagnose.batch.places import Place, is_url, place_of, walk
 from diagnose.batch.row import error_row, row_of
 from diagnose.catalog.load import load_catalog
 from diagnose.diagnosis import Diagnosis
@@ -25,6 +24,7 @@ from diagnose.infer import diagnose
 from diagnose.ingest import Source, find_sources
 from diagnose.ingest.archive_names import Entry, Names
 from diagnose.ingest.find import MAX_DEPTH, MAX_FILES, nothing, store_sources
+from diagnose.ingest.places import Place, is_url, place_of, walk
 from diagnose.ingest.raw import reason
 from diagnose.job import read
 from diagnose.parse.path import read_path

@@ -8,6 +8,7 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from email.utils import parsedate_to_datetime
@@ -19,7 +20,7 @@ from typing import Any, Protocol, TypeVar
 
 from diagnose.errors import InputError
 from diagnose.ingest.find import MAX_ENTRIES
-from diagnose.ingest.raw import BytesStore, FileStore, SpoolStore, Store
+from diagnose.ingest.raw import BytesStore, FileStore, Reader, SpoolStore, Store
 
 T = TypeVar("T")
 
@@ -38,12 +39,20 @@ class File:
     """A file where it lies: its path or URL, bytes, seconds since 1970 (0: unknown).
 
     `tag` changes when the content does, as far as the place tells without reading it (an ETag).
+    `on_disk` are the bytes its blocks take, None where the place does not tell: fewer than `size`
+    for a file with holes, and where a file system compresses or has not written yet.
     """
 
     path: str
     size: int
     mtime: float
     tag: str = ""
+    on_disk: int | None = None
+
+    @property
+    def name(self) -> str:
+        """The last part of the path."""
+        return self.path.rsplit("/", 1)[-1]
 
 
 class Place(Protocol):
@@ -52,8 +61,11 @@ class Place(Protocol):
     def look(self, path: str) -> File | None:
         """The file at `path`, or None for a folder."""
 
-    def listing(self, folder: str) -> tuple[list[File], list[str]]:
-        """Files and folders right inside a folder, sorted; hidden ones and links left out."""
+    def listing(self, folder: str, *, every: bool = False) -> tuple[list[File], list[str]]:
+        """Files and folders right inside a folder, sorted; no hidden ones and no links.
+
+        `every`: hidden ones too, and the files that links lead to; a link to nothing has size -1.
+        """
 
     def matches(self, pattern: str) -> list[str]:
         """Paths that match a glob; `**` crosses folders."""
@@ -62,7 +74,10 @@ class Place(Protocol):
         """What changes with a file's content, read from its ends where nothing else tells."""
 
     def store(self, file: File) -> Store:
-        """Its bytes, to be read any number of times."""
+        """Its bytes, to be read any number of times as a whole."""
+
+    def ranges(self, file: File) -> Store:
+        """Its bytes, of which only single ranges are read: nothing else is fetched."""
 
 
 def is_url(path: str) -> bool:
@@ -93,20 +108,22 @@ class LocalPlace:
             return None
         if not S_ISREG(status.st_mode):
             raise OSError("neither a file nor a folder")
-        return File(path, status.st_size, status.st_mtime)
+        return _local(path, status)
 
-    def listing(self, folder: str) -> tuple[list[File], list[str]]:
+    def listing(self, folder: str, *, every: bool = False) -> tuple[list[File], list[str]]:
         """See Place."""
         files, folders = [], []
         with os.scandir(folder) as entries:
             for entry in islice(entries, MAX_ENTRIES):
-                if entry.name.startswith(".") or entry.is_symlink():
+                if not every and (entry.name.startswith(".") or entry.is_symlink()):
+                    continue
+                if entry.is_symlink():
+                    files += _linked(entry.path)
                     continue
                 if entry.is_dir():
                     folders.append(entry.path)
                 elif entry.is_file():
-                    status = entry.stat()
-                    files.append(File(entry.path, status.st_size, status.st_mtime))
+                    files.append(_local(entry.path, entry.stat()))
         return sorted(files, key=lambda file: file.path), sorted(folders)
 
     def matches(self, pattern: str) -> list[str]:
@@ -125,6 +142,43 @@ class LocalPlace:
         """See Place."""
         return FileStore(Path(file.path))
 
+    ranges = store
+
+
+def _local(path: str, status: os.stat_result) -> File:
+    blocks = getattr(status, "st_blocks", None)  # of 512 bytes, whatever the file system's are
+    on_disk = None if blocks is None else blocks * 512
+    return File(path, status.st_size, status.st_mtime, on_disk=on_disk)
+
+
+def _linked(path: str) -> list[File]:
+    """The file that a link leads to; nothing for a link to a folder, which may lead in circles."""
+    try:
+        status = Path(path).stat()
+    except OSError:
+        return [File(path, -1, 0.0)]
+    return [_local(path, status)] if S_ISREG(status.st_mode) else []
+
+
+@dataclass(frozen=True, slots=True)
+class _Ranges:
+    """A remote file that is asked for ranges of its bytes."""
+
+    fs: Any
+    path: str
+    size: int
+
+    @contextmanager
+    def open(self) -> Iterator[Reader]:
+        """Give a reader; see Store."""
+        yield self
+
+    def read_at(self, offset: int, length: int) -> bytes:
+        end = min(offset + length, self.size)
+        if offset >= end:
+            return b""
+        return bytes(_asked(lambda: self.fs.cat_file(self.path, start=offset, end=end)))
+
 
 @dataclass(frozen=True, slots=True)
 class RemotePlace:
@@ -138,14 +192,16 @@ class RemotePlace:
         info = _asked(lambda: self.fs.info(self._inner(path)))
         return self._file(info) if info["type"] == "file" else None
 
-    def listing(self, folder: str) -> tuple[list[File], list[str]]:
+    def listing(self, folder: str, *, every: bool = False) -> tuple[list[File], list[str]]:
         """See Place."""
         inner = self._inner(folder)
         infos = _asked(lambda: self.fs.ls(inner, detail=True))[:MAX_ENTRIES]
         files, folders = [], []
         for info in infos:
             name = str(info["name"]).rstrip("/")
-            if name == inner.rstrip("/") or name.rsplit("/", 1)[-1].startswith("."):
+            if name == inner.rstrip("/"):
+                continue
+            if not every and name.rsplit("/", 1)[-1].startswith("."):
                 continue
             if info["type"] == "directory":
                 folders.append(self._outer(name))
@@ -180,6 +236,10 @@ class RemotePlace:
             return BytesStore(spool.read())
 
         return _asked(fetch)
+
+    def ranges(self, file: File) -> Store:
+        """See Place."""
+        return _Ranges(self.fs, self._inner(file.path), file.size)
 
     def _file(self, info: dict[str, Any]) -> File:
         tag = next(

@@ -1,0 +1,1 @@
+"""Is a checkpoint whole, and from which one can the job resume?"""

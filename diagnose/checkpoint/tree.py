@@ -1,0 +1,125 @@
+"""The tree of files that checkpoints are looked for in: names, sizes and times, read once.
+
+Contents are read by range only, where a check asks for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from diagnose.ingest.places import File, Place, place_of
+from diagnose.ingest.raw import Reader, reason
+
+MAX_FILES = 500_000  # of one tree
+MAX_DEPTH = 12  # folders inside each other
+MAX_TEXT = 64 << 20  # bytes of a JSON or text file that are read
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """One file of a tree.
+
+    `name` is its last part. `size` is in bytes, -1 for a link to nothing; `mtime` in seconds since
+    1970, 0 where unknown; `on_disk` the bytes its blocks take, where known.
+    """
+
+    file: File = field(repr=False)
+    place: Place = field(repr=False)
+
+    @property
+    def name(self) -> str:
+        """The last part of the path."""
+        return self.file.name
+
+    @property
+    def path(self) -> str:
+        """The whole path or URL."""
+        return self.file.path
+
+    @property
+    def size(self) -> int:
+        """Bytes; -1 for a link to nothing."""
+        return self.file.size
+
+    @property
+    def mtime(self) -> float:
+        """Seconds since 1970 of the last change; 0 where unknown."""
+        return self.file.mtime
+
+    @property
+    def on_disk(self) -> int | None:
+        """Bytes that its blocks take; None where the place does not tell."""
+        return self.file.on_disk
+
+    @contextmanager
+    def open(self) -> Iterator[Reader]:
+        """Open it to read ranges. Raises OSError."""
+        with self.place.ranges(self.file).open() as reader:
+            yield reader
+
+    def text(self, limit: int = MAX_TEXT) -> str:
+        """The first `limit` bytes as UTF-8; what is none becomes U+FFFD. Raises OSError."""
+        with self.open() as reader:
+            return reader.read_at(0, limit).decode("utf-8", "replace")
+
+
+@dataclass(slots=True)
+class Folder:
+    """One folder: its files and folders by name, sorted. `problem` says why it is not all there."""
+
+    path: str
+    files: dict[str, Leaf] = field(default_factory=dict)
+    folders: dict[str, Folder] = field(default_factory=dict)
+    problem: str = ""
+
+    @property
+    def name(self) -> str:
+        """The last part of the path."""
+        return self.path.rstrip("/").rsplit("/", 1)[-1]
+
+    def leaves(self) -> Iterator[tuple[str, Leaf]]:
+        """All files in and below it with their paths relative to it, divided by `/`."""
+        yield from self.files.items()
+        for name, folder in self.folders.items():
+            for path, leaf in folder.leaves():
+                yield f"{name}/{path}", leaf
+
+
+def read_tree(path: str) -> Folder | Leaf:
+    """The tree below a path or URL, or the file there. Raises OSError, InputError.
+
+    Links to folders are not followed. A folder that cannot be listed, lies deeper than MAX_DEPTH or
+    comes after MAX_FILES files is there without its content and says so in `problem`.
+    """
+    place, inner = place_of(path)
+    file = place.look(inner)
+    if file is not None:
+        return Leaf(file, place)
+    return _Walk(place).read(inner, 0)
+
+
+@dataclass(slots=True)
+class _Walk:
+    place: Place
+    left: int = MAX_FILES
+
+    def read(self, path: str, depth: int) -> Folder:
+        folder = Folder(path)
+        if depth > MAX_DEPTH or self.left <= 0:
+            folder.problem = "too deep: not read" if depth > MAX_DEPTH else "too many files"
+            return folder
+        try:
+            files, folders = self.place.listing(path, every=True)
+        except OSError as error:
+            if depth == 0:
+                raise
+            folder.problem = f"not read: {reason(error)}"
+            return folder
+        self.left -= len(files)
+        folder.files = {file.name: Leaf(file, self.place) for file in files}
+        for inside in folders:
+            below = self.read(inside, depth + 1)
+            folder.folders[below.name] = below
+        return folder
