@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from diagnose import __version__, cli_fleet
+from diagnose import __version__, cli_checkpoint, cli_fleet
 from diagnose.cli_fleet import ColorOption, Patterns
 from diagnose.console import Color, clean, say, show, write, write_file
 from diagnose.errors import InputError
@@ -55,6 +55,12 @@ Workers = Annotated[
     int,
     typer.Option("--workers", min=1, help="Processes that read a large job with many files."),
 ]
+Checkpoints = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--checkpoints", metavar="DIR", help="Where the job saves to (default: its folders)."
+    ),
+]
 ExitCode = Annotated[
     bool, typer.Option("--exit-code", help="End with status 1 when the job hung or failed.")
 ]
@@ -81,6 +87,7 @@ def triage(
     output: Annotated[Format, typer.Option("--format", help="What to print.")] = Format.terminal,
     patterns: Patterns = None,
     color: ColorOption = Color.auto,
+    checkpoints: Checkpoints = None,
     workers: Workers = 1,
     exit_code: ExitCode = False,
     no_redact: Annotated[
@@ -89,7 +96,7 @@ def triage(
     ] = False,
 ) -> None:
     """Diagnose one job from its logs, or from text pasted into standard input."""
-    _, diagnosis = _diagnosed(paths, patterns or (), workers)
+    _, diagnosis = _diagnosed(paths, patterns or (), checkpoints or (), workers)
     _show(diagnosis, output, color, redact=not no_redact)
     _tell_notes(diagnosis)
     if exit_code and diagnosis.verdict in ("hung", "failed"):
@@ -114,11 +121,12 @@ def report(
         bool, typer.Option("--no-redact", help="Leave secrets and names in the page as they are.")
     ] = False,
     open_it: Annotated[bool, typer.Option("--open", help="Show the page in the browser.")] = False,
+    checkpoints: Checkpoints = None,
     workers: Workers = 1,
     exit_code: ExitCode = False,
 ) -> None:
     """Write the post-mortem of one job: an HTML page in one file, for colleagues."""
-    job, diagnosis = _diagnosed(paths, patterns or (), workers)
+    job, diagnosis = _diagnosed(paths, patterns or (), checkpoints or (), workers)
     from diagnose.report import html
 
     page = html.render(job, diagnosis, title=title, redact=not no_redact)
@@ -136,6 +144,7 @@ def report(
         raise typer.Exit(EXIT_FAILURE_FOUND)
 
 
+app.command()(cli_checkpoint.checkpoint)
 app.command()(cli_fleet.scan)
 app.command()(cli_fleet.fleet)
 
@@ -257,9 +266,11 @@ def main() -> None:
     sys.exit(run())
 
 
-def _load(paths: Sequence[str], patterns: Sequence[Path], workers: int) -> Job:
+def _load(
+    paths: Sequence[str], patterns: Sequence[Path], checkpoints: Sequence[str], workers: int
+) -> Job:
     from diagnose.ingest import find_sources, stdin_source
-    from diagnose.job import read
+    from diagnose.job import read, saved
 
     if "" in paths:  # an unset variable of a script; as a path it would be the current folder
         raise InputError("one of the paths is empty")
@@ -269,18 +280,24 @@ def _load(paths: Sequence[str], patterns: Sequence[Path], workers: int) -> Job:
             raise InputError("standard input is closed")
         sources.insert(0, stdin_source(sys.stdin.buffer))
     if workers < 2:
-        return read(sources, patterns=patterns)
-    import multiprocessing
-    from concurrent.futures import ProcessPoolExecutor
+        job = read(sources, patterns=patterns)
+    else:
+        import multiprocessing
+        from concurrent.futures import ProcessPoolExecutor
 
-    # Not fork: threads of libraries do not survive one.
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context) as pool:
-        return read(sources, patterns=patterns, executor=pool)
+        # Not fork: threads of libraries do not survive one.
+        context = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(workers, mp_context=context) as pool:
+            job = read(sources, patterns=patterns, executor=pool)
+    job.checkpoints = saved([path for path in paths if path != STDIN], checkpoints)
+    return job
 
 
 def _diagnosed(
-    paths: Sequence[str] | None, patterns: Sequence[Path], workers: int
+    paths: Sequence[str] | None,
+    patterns: Sequence[Path],
+    checkpoints: Sequence[str],
+    workers: int,
 ) -> tuple[Job, Diagnosis]:
     """The job of these paths, or of a paste, and its diagnosis."""
     if not paths and sys.stdin is not None and sys.stdin.isatty():
@@ -288,7 +305,7 @@ def _diagnosed(
     import diagnose
 
     try:
-        job = _load(paths or [STDIN], patterns, workers)
+        job = _load(paths or [STDIN], patterns, checkpoints, workers)
         return job, diagnose.diagnose(job)
     except InputError:
         raise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
@@ -17,6 +17,7 @@ from diagnose.catalog.schema import Catalog
 from diagnose.collect import Documents, collect
 from diagnose.errors import InputError
 from diagnose.ingest import find_sources, text_source
+from diagnose.ingest.find import MAX_FILES
 from diagnose.ingest.source import DOCUMENT_KINDS, TEXT_KINDS, Source
 from diagnose.scan import SourceScan, scan_source
 from diagnose.timeline import build, rank_table
@@ -25,9 +26,11 @@ from diagnose.timeline_table import table_rows
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
+    from diagnose.checkpoint.model import Inspection
     from diagnose.infer.clocks import ClockFit
     from diagnose.infer.collective_table import Table
     from diagnose.infer.places import PlaceClass
+    from diagnose.parse.prefix import Prefix
 
 
 @dataclass
@@ -36,7 +39,8 @@ class Job:
 
     `timeline` is the frame of `diagnose.timeline`, `ranks` one row per rank, `collectives` the
     table of all operations that dumps tell of (None without any), `places` the ranks that stand
-    alike by their stacks, `notes` says what was cut or could not be read.
+    alike by their stacks, `checkpoints` what its folders hold of these (None where nothing does),
+    `notes` says what was cut or could not be read.
     """
 
     sources: list[Source]
@@ -44,6 +48,7 @@ class Job:
     catalog: Catalog
     notes: list[str] = field(default_factory=list)
     documents: Documents = field(default_factory=Documents)
+    checkpoints: Inspection | None = None
 
     @cached_property
     def timeline(self) -> pd.DataFrame:
@@ -109,11 +114,9 @@ class Job:
 def _ranks_of_pids(scans: Sequence[SourceScan]) -> dict[int | None, int]:
     """Process → rank, where lines of the logs tell both and only one rank has that number."""
     seen: dict[int, set[int]] = {}
-    for scan in scans:
-        for line in (*scan.lines, *scan.edges):
-            rank = line.prefix.rank if line.prefix.rank is not None else scan.source.rank
-            if line.prefix.pid is not None and rank is not None:
-                seen.setdefault(line.prefix.pid, set()).add(rank)
+    for rank, prefix in _ranked_lines(scans):
+        if prefix.pid is not None:
+            seen.setdefault(prefix.pid, set()).add(rank)
     return {pid: min(ranks) for pid, ranks in seen.items() if len(ranks) == 1}
 
 
@@ -121,31 +124,56 @@ def _hosts_of_ranks(sources: Sequence[Source], scans: Sequence[SourceScan]) -> d
     """Rank → host, by the names of files and by lines that tell both."""
     found = {s.rank: s.host for s in sources if s.rank is not None and s.host}
     for scan in scans:
-        for line in (*scan.lines, *scan.edges):
-            rank = line.prefix.rank if line.prefix.rank is not None else scan.source.rank
-            host = line.prefix.host or scan.source.host
-            if rank is not None and host:
+        for rank, prefix in _ranked_lines([scan]):
+            if host := prefix.host or scan.source.host:
                 found.setdefault(rank, host)
     return found
+
+
+def _ranked_lines(scans: Iterable[SourceScan]) -> Iterator[tuple[int, Prefix]]:
+    """Rank and prefix of every kept line whose rank is known."""
+    for scan in scans:
+        for line in (*scan.lines, *scan.edges):
+            rank = line.prefix.rank if line.prefix.rank is not None else scan.source.rank
+            if rank is not None:
+                yield rank, line.prefix
 
 
 def load(
     paths: str | Path | Iterable[str | Path],
     *,
     patterns: Sequence[str | Path] = (),
+    checkpoints: Sequence[str | Path] = (),
     executor: Executor | None = None,
 ) -> Job:
     """Read a job from files and folders.
 
-    `patterns` are directories with further catalog entries. With an `executor` of processes (a
-    `ProcessPoolExecutor`, a Dask client's) the sources of a large job are scanned in parallel.
+    `patterns` are directories with further catalog entries, `checkpoints` where the job saved to;
+    without any, the folders given are searched for checkpoints too. With an `executor` of processes
+    (a `ProcessPoolExecutor`, a Dask client's) the sources of a large job are scanned in parallel.
     Raises InputError when nothing of it can be read, CatalogError when a catalog entry is wrong.
     """
     given = [paths] if isinstance(paths, str | Path) else list(paths)
     if not given:
         raise InputError("no path given")
     sources = find_sources([Path(path) for path in given])
-    return read(sources, patterns=patterns, executor=executor)
+    job = read(sources, patterns=patterns, executor=executor)
+    job.checkpoints = saved(given, checkpoints)
+    return job
+
+
+def saved(paths: Iterable[str | Path], checkpoints: Sequence[str | Path] = ()) -> Inspection | None:
+    """The checkpoints in `checkpoints`, or without these in the folders among `paths`.
+
+    None where there are none. Raises InputError when one of `checkpoints` cannot be read.
+    """
+    folders = [str(path) for path in checkpoints or paths if checkpoints or Path(path).is_dir()]
+    if not folders:
+        return None
+    from diagnose.checkpoint.find import inspect  # noqa: PLC0415  seldom needed
+
+    inspection = inspect(folders) if checkpoints else inspect(folders, max_files=MAX_FILES)
+    return inspection if inspection.checkpoints else None
 
 
 def load_text(text: str, *, patterns: Sequence[str | Path] = ()) -> Job:
@@ -178,7 +206,7 @@ def read(
     notes += documents.notes
     if not any(scan.edges for scan in scans) and not useful:
         raise InputError("; ".join(notes) or "the input is empty")
-    return Job(list(sources), scans, catalog, notes, documents)
+    return Job(list(sources), scans, catalog, list(dict.fromkeys(notes)), documents)
 
 
 def _scan_in(
@@ -188,12 +216,13 @@ def _scan_in(
     matcher: Matcher,
 ) -> list[SourceScan]:
     """Scan sources in other processes; those that only exist in this one are scanned here."""
-    sent = [source for source in sources if _portable(source)]
+    portable = [_portable(source) for source in sources]
     scan = partial(_scan_elsewhere, tuple(str(path) for path in patterns))
+    sent = (source for source, goes in zip(sources, portable, strict=True) if goes)
     back = iter(executor.map(scan, sent))
     scans = []
-    for source in sources:
-        if source not in sent:
+    for source, goes in zip(sources, portable, strict=True):
+        if not goes:
             scans.append(scan_source(source, matcher))
             continue
         found = next(back)

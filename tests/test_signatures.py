@@ -25,7 +25,6 @@ AROUND = "the job begins\nand its log goes on like this\n{}\nand on\n"
 # Left out until the engine or the entry changes.
 OPEN = {
     "lightning.metrics-differ",
-    "transformers.endless-generation",
     "issue.nccl.p2p-first-collective",
 }
 

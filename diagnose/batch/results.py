@@ -53,6 +53,9 @@ SCHEMA = pa.schema(
         "onset": pa.timestamp("us"),  # by the job's own clock, like `started` and `ended`
         "duration_hung_s": pa.float64(),  # onset to the end of the job
         "gpu_hours_lost": pa.float64(),  # the same times its ranks
+        "checkpoint": pa.string(),  # the whole one to resume from; null: none was found
+        "checkpoint_step": pa.int64(),
+        "checkpoint_state": pa.string(),  # of the one written last: whole, partial, corrupt …
         "fingerprint": pa.string(),
         "title": pa.string(),
         "hosts": _TEXTS,  # all of the job's

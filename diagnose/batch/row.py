@@ -12,6 +12,7 @@ import pandas as pd
 
 from diagnose.batch.fingerprint import fingerprint
 from diagnose.batch.jobs import JobRef
+from diagnose.checkpoint.resume import newest
 from diagnose.diagnosis import Diagnosis
 from diagnose.ingest.source import TEXT_KINDS, Source
 
@@ -53,6 +54,7 @@ def row_of(ref: JobRef, job: Job, diagnosis: Diagnosis) -> dict[str, Any]:
         "onset": onset,
         "duration_hung_s": hung,
         "gpu_hours_lost": None if hung is None or ranks is None else hung * ranks / 3600,
+        **_saved(job),
         "fingerprint": fingerprint(diagnosis),
         "title": root.title,
         "hosts": list(facts.hosts),
@@ -63,6 +65,16 @@ def row_of(ref: JobRef, job: Job, diagnosis: Diagnosis) -> dict[str, Any]:
         "ended": ended,
         "error": problems(ref, job.sources),
         "notes": [note[:NOTE_LIMIT] for note in diagnosis.notes[:MAX_NOTES]],
+    }
+
+
+def _saved(job: Job) -> dict[str, Any]:
+    back = job.checkpoints and job.checkpoints.resume
+    last = newest(job.checkpoints.checkpoints) if job.checkpoints else None
+    return {
+        "checkpoint": back and back.path,
+        "checkpoint_step": back and back.step,
+        "checkpoint_state": last and last.state,
     }
 
 

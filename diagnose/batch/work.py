@@ -18,6 +18,7 @@ import pandas as pd
 from diagnose.batch.jobs import JobRef
 from diagnose.batch.row import error_row, row_of
 from diagnose.catalog.load import load_catalog
+from diagnose.checkpoint.model import Inspection
 from diagnose.diagnosis import Diagnosis
 from diagnose.errors import InputError
 from diagnose.infer import diagnose
@@ -26,7 +27,7 @@ from diagnose.ingest.archive_names import Entry, Names
 from diagnose.ingest.find import MAX_DEPTH, MAX_FILES, nothing, store_sources
 from diagnose.ingest.places import Place, is_url, place_of, walk
 from diagnose.ingest.raw import reason
-from diagnose.job import read
+from diagnose.job import read, saved
 from diagnose.parse.path import read_path
 from diagnose.report.safe import masked
 
@@ -75,6 +76,7 @@ def diagnose_one(ref: JobRef, options: Options) -> Result:
         # here: they pay for long columns, not for a few hundred rows.
         with _bounded(options), pd.option_context("mode.string_storage", "python"):
             job = read(sources_of(ref), patterns=options.patterns)
+            job.checkpoints = _checkpoints(ref)
             diagnosis = diagnose(job)
             row = row_of(ref, job, diagnosis)
             return Result(row, _json(diagnosis))
@@ -121,6 +123,16 @@ def _remote_folder(place: Place, folder: str) -> list[Source]:
             sources += store_sources(store, name, file.size, file.mtime, read_path(name))
     sources += [nothing(name, "skipped", why) for name, why in names.refused]
     return sorted(sources, key=lambda source: source.name)
+
+
+def _checkpoints(ref: JobRef) -> Inspection | None:
+    """The checkpoints in a job's folder; archives are not searched."""
+    if ref.kind != "folder":
+        return None
+    try:
+        return saved([], [ref.source])
+    except InputError:
+        return None
 
 
 def _json(diagnosis: Diagnosis) -> str:

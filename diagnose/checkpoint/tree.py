@@ -86,24 +86,30 @@ class Folder:
             for path, leaf in folder.leaves():
                 yield f"{name}/{path}", leaf
 
+    def below(self) -> Iterator[Folder]:
+        """Itself and all folders below it."""
+        yield self
+        for folder in self.folders.values():
+            yield from folder.below()
 
-def read_tree(path: str) -> Folder | Leaf:
+
+def read_tree(path: str, max_files: int = MAX_FILES) -> Folder | Leaf:
     """The tree below a path or URL, or the file there. Raises OSError, InputError.
 
     Links to folders are not followed. A folder that cannot be listed, lies deeper than MAX_DEPTH or
-    comes after MAX_FILES files is there without its content and says so in `problem`.
+    comes after `max_files` files is there without its content and says so in `problem`.
     """
     place, inner = place_of(path)
     file = place.look(inner)
     if file is not None:
         return Leaf(file, place)
-    return _Walk(place).read(inner, 0)
+    return _Walk(place, max_files).read(inner, 0)
 
 
 @dataclass(slots=True)
 class _Walk:
     place: Place
-    left: int = MAX_FILES
+    left: int
 
     def read(self, path: str, depth: int) -> Folder:
         folder = Folder(path)

@@ -53,6 +53,15 @@ _PHASE_OF_CLASS = {
 
 def diagnose(job: Job) -> Diagnosis:
     """The verdict on a job. Deterministic: the same events in any order give the same verdict."""
+    verdict = _diagnose(job)
+    if job.checkpoints is None:
+        return verdict
+    from diagnose.infer import checkpoints  # noqa: PLC0415  most jobs come without
+
+    return checkpoints.added(verdict, job.checkpoints, job.timeline, job.catalog)
+
+
+def _diagnose(job: Job) -> Diagnosis:
     frame, attempts = _attempt(job.timeline)
     catalog = job.catalog
     facts = gather(job.timeline, {s.id: s for s in catalog.signatures})
@@ -85,6 +94,10 @@ def diagnose(job: Job) -> Diagnosis:
     candidates += [*documents.joined(follows, job, held, found, frame, host_of), *agreed]
     situation = _situation(frame, facts, activity, found, candidates)
     candidates += known(catalog, situation)
+    if job.checkpoints is not None:
+        from diagnose.infer import checkpoints  # noqa: PLC0415  most jobs come without
+
+        candidates += checkpoints.candidates(job.checkpoints, frame, failing, catalog)
     ranked = rank(merge([c for c in candidates if c.score >= THRESHOLD]))
     if not ranked:
         ranked = [_unknown(failing, catalog)]

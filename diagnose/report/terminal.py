@@ -6,6 +6,8 @@ same words stand in the same places. Text from logs is never parsed as markup.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.console import Console
 from rich.text import Text
 
@@ -108,6 +110,31 @@ class Page:
                     line.right_crop(over)
                 line.append(" …")
             self._print(Text().append(bar, "dim").append_text(line))
+
+    def table(
+        self,
+        heads: Sequence[str],
+        rows: Sequence[Sequence[str]],
+        tails: Sequence[Text | str],
+        tail_width: int,
+        last: str = "",
+    ) -> None:
+        """Rows of cells: the first to the left and cut for room, the others to the right.
+
+        Each ends in its tail, headed `last`, for which `tail_width` columns are kept free.
+        """
+        width = [max(len(row[at]) for row in [heads, *rows]) for at in range(len(heads))]
+        room = self.full - 2 - sum(width[1:]) - 2 * len(heads) - tail_width
+        width[0] = max(8, min(width[0], room))
+        for row, tail in zip([heads, *rows], [last, *tails], strict=True):
+            name = row[0] if len(row[0]) <= width[0] else f"{row[0][: width[0] - 1]}…"
+            cells = [f"{name:<{width[0]}}"]
+            cells += [f"{cell:>{width[at]}}" for at, cell in enumerate(row[1:], start=1)]
+            line = Text("  " + "  ".join([*cells, ""]), style="dim" if row is heads else "")
+            line.append_text(tail if isinstance(tail, Text) else Text(tail))
+            line.truncate(self.full, overflow="ellipsis")
+            line.rstrip()
+            self._print(line)
 
     def wrapped(self, text: Text, used: int, width: int | None = None) -> list[Text]:
         """Lines of `text` where `used` columns are taken."""

@@ -65,6 +65,16 @@ def ranks_phrase(ranks: Sequence[int]) -> str:
     return f"rank{_s(len(set(ranks)))} {fold_ranks(ranks)}"
 
 
+def size(count: int) -> str:
+    """`512 B`, `18.2 KiB`, `1.0 GiB`."""
+    value = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if value < 1024 or unit == "TiB":
+            break
+        value /= 1024
+    return f"{count} B" if unit == "B" else f"{value:.1f} {unit}"
+
+
 def names(items: Sequence[str], limit: int = MAX_NAMES) -> str:
     """`a, b, c`, or `a, b and 5 more` when there are more than `limit`."""
     if len(items) <= limit:

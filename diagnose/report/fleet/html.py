@@ -7,13 +7,9 @@ sorting, searching and the switch of colours are missing.
 from __future__ import annotations
 
 import os
-from functools import lru_cache
-from importlib.resources import files
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
-from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 from diagnose import __version__
@@ -21,10 +17,11 @@ from diagnose.fleet.causes import CAUSE, HOST, WEEK
 from diagnose.fleet.hostlist import fold
 from diagnose.fleet.summary import Fleet
 from diagnose.report.fleet import pictures, words
-from diagnose.report.html.page import asset as shared_asset
-from diagnose.report.html.page import embedded, policy
 from diagnose.report.html.scrub import scrubber
+from diagnose.report.html.shell import asset, embedded, policy, template
 from diagnose.report.words import names
+
+_PACKAGE = "diagnose.report.fleet"
 
 MAX_ROWS = 500  # of any one table
 MAX_TEXT = 400
@@ -41,14 +38,14 @@ def render(
     """
     scrub = scrubber(redact=redact)
     fleet = words.safe(fleet, lambda text: scrub.text(text, MAX_TEXT))
-    style = shared_asset("style.css") + _asset("fleet.css")
-    script = shared_asset("js/base.js") + _asset("fleet.js")
+    style = asset("style.css") + asset("fleet.css", _PACKAGE)
+    script = asset("js/base.js") + asset("fleet.js", _PACKAGE)
     suspects = [suspect.host for suspect in fleet.nodes.suspects]
     reports = {} if links is None else {
         job: f"{links}{quote(path)}" for job, path in fleet.reports.items()
     }  # fmt: skip
     trend, cloud = pictures.trend(fleet), pictures.cloud(fleet.nodes)
-    text: str = _template().render(
+    text: str = template("fleet.html.j2", _PACKAGE).render(
         policy=policy([script], style),
         style=Markup(style),
         script=Markup(script),
@@ -143,22 +140,3 @@ def _others(fleet: Fleet) -> str:
         if count
     ]
     return ", ".join(parts)
-
-
-@lru_cache
-def _asset(name: str) -> str:
-    # A browser reads CR LF as LF, which would change the hash.
-    text = files("diagnose.report.fleet").joinpath(name).read_text(encoding="utf-8")
-    return text.replace("\r\n", "\n")
-
-
-@lru_cache
-def _template() -> Any:
-    environment = Environment(
-        loader=FunctionLoader(lambda name: _asset(f"templates/{name}")),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template("fleet.html.j2")

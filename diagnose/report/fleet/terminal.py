@@ -66,7 +66,7 @@ def _groups(page: Page, fleet: Fleet) -> None:
     tails = [_tail(page, group, spark, trend=trend, titled=wide) for group in shown]
     page.heading(words.heading(fleet.by))
     head = f"last {min(spark, len(fleet.weeks))} weeks" if trend else ""
-    _table(page, heads, rows, head, tails)
+    page.table(heads, rows, tails, min(_SPARK, max(map(len, tails))), head)
     _more(page, len(fleet.groups) - len(shown))
 
 
@@ -92,27 +92,6 @@ def _tail(page: Page, group: Group, spark: int, *, trend: bool, titled: bool) ->
     if page.ascii:
         line = line.translate(_BARS)
     return f"{line:<{min(spark, len(group.weekly))}}  {group.title}" if titled else line
-
-
-def _table(
-    page: Page,
-    heads: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    last: str,
-    tails: Sequence[str],
-) -> None:
-    """The first column is to the left, numbers to the right, and a last one takes what room is."""
-    width = [max(len(row[at]) for row in [heads, *rows]) for at in range(len(heads))]
-    room = page.full - 2 - sum(width[1:]) - 2 * len(heads) - min(_SPARK, max(map(len, tails)))
-    width[0] = max(8, min(width[0], room))
-    for row, tail in zip([heads, *rows], [last, *tails], strict=True):
-        name = row[0] if len(row[0]) <= width[0] else f"{row[0][: width[0] - 1]}…"
-        cells = [f"{name:<{width[0]}}"]
-        cells += [f"{cell:>{width[at]}}" for at, cell in enumerate(row[1:], start=1)]
-        line = Text("  " + "  ".join([*cells, tail]), style="dim" if row is heads else "")
-        line.truncate(page.full, overflow="ellipsis")
-        line.rstrip()
-        page._print(line)
 
 
 def _suspects(page: Page, fleet: Fleet) -> None:

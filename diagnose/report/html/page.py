@@ -1,16 +1,10 @@
-"""Puts the page together: templates, style, scripts, data, and the policy that fences them in."""
+"""Puts the page together: what each part of the report shows, in the order of the page."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import json
 from collections.abc import Sequence
-from functools import lru_cache
-from importlib.resources import files
 from typing import Any
 
-from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 from diagnose import __version__
@@ -18,6 +12,7 @@ from diagnose.diagnosis import Diagnosis, Evidence
 from diagnose.job import Job
 from diagnose.report import words
 from diagnose.report.html import (
+    checkpoints,
     context,
     events,
     facts,
@@ -33,13 +28,12 @@ from diagnose.report.html import (
     waiting,
 )
 from diagnose.report.html.scrub import scrubber
+from diagnose.report.html.shell import asset, embedded, policy, template
 from diagnose.timeline import hosts_of_ranks
 
 _SCRIPTS = ("base.js", "table.js", "timeline.js", "pictures.js")
 _LIBRARY = "vendor/echarts/echarts.slim.js"
 _HEADINGS = {"What to do now": "Now"}  # under "What to do"
-# In JSON inside a script element these could end it, or end a line of it.
-_UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 
 
 def page(job: Job, diagnosis: Diagnosis, *, title: str | None, redact: bool) -> str:
@@ -61,6 +55,7 @@ def page(job: Job, diagnosis: Diagnosis, *, title: str | None, redact: bool) -> 
     waits = waiting.waiting(raw, ranks, scrub)
     cells = grid.grid(raw.topology, ranks, hosts, scrub)
     read, unread = sources.sources(job, scrub)
+    kept = checkpoints.checkpoints(job.checkpoints, scrub)
     titles = {name: cause.title for name, cause in job.catalog.classes.items()}
 
     def near(items: Sequence[Evidence]) -> dict[tuple[str, int], list[context.Row]]:
@@ -78,7 +73,7 @@ def page(job: Job, diagnosis: Diagnosis, *, title: str | None, redact: bool) -> 
     script = "\n".join(asset(f"js/{name}") for name in _SCRIPTS)
     library = asset(_LIBRARY) if picture or counted or waits or cells else ""
     named = scrub.text(title, 200) if title else ""
-    text: str = _template("report.html.j2").render(
+    text: str = template("report.html.j2").render(
         policy=policy([library, script] if library else [script], style),
         style=Markup(style),
         library=Markup(library),
@@ -93,6 +88,7 @@ def page(job: Job, diagnosis: Diagnosis, *, title: str | None, redact: bool) -> 
                 (counted, "progress", "Progress"),
                 (diagnosis.evidence, "evidence", "Evidence"),
                 (found.items, "findings", "Findings"),
+                (kept, "checkpoints", "Checkpoints"),
                 (True, "job", "Job"),
                 (True, "appendix", "Sources"),
             )
@@ -130,6 +126,7 @@ def page(job: Job, diagnosis: Diagnosis, *, title: str | None, redact: bool) -> 
         finding_counts=findings.counts(found.items),
         overview=facts.overview(diagnosis.job),
         job_facts=facts.job_facts(job.timeline, job.catalog, scrub),
+        checkpoints=kept,
         sources=read,
         sources_left=unread,
         version=__version__,
@@ -148,14 +145,6 @@ def _doubts(diagnosis: Diagnosis) -> str:
     return "Missing evidence" if diagnosis.missing_evidence else "Notes"
 
 
-def embedded(data: Any) -> Markup:
-    """`data` as JSON that can stand inside a script element."""
-    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
-    for char, escape in _UNSAFE.items():
-        text = text.replace(char, escape)
-    return Markup(text)
-
-
 def _shown(item: findings.Finding) -> dict[str, Any]:
     return {
         "id": item.anchor,
@@ -163,37 +152,3 @@ def _shown(item: findings.Finding) -> dict[str, Any]:
         "role": item.role,
         "texts": [variant.text for variant in item.variants],
     }
-
-
-def policy(scripts: list[str], style: str) -> str:
-    """A policy under which nothing but these very scripts and this style can work."""
-    allowed = " ".join(_hash(script) for script in scripts)
-    return (
-        f"default-src 'none'; script-src {allowed}; style-src {_hash(style)}; img-src data:; "
-        "base-uri 'none'; form-action 'none'"
-    )
-
-
-def _hash(text: str) -> str:
-    digest = hashlib.sha256(text.encode()).digest()
-    return f"'sha256-{base64.b64encode(digest).decode()}'"
-
-
-@lru_cache
-def asset(name: str) -> str:
-    """A script or style of the page, as text."""
-    # A browser reads CR LF as LF, which would change the hash.
-    text = files("diagnose.report.html").joinpath(name).read_text(encoding="utf-8")
-    return text.replace("\r\n", "\n")
-
-
-@lru_cache
-def _template(name: str) -> Any:
-    environment = Environment(
-        loader=FunctionLoader(lambda file: asset(f"templates/{file}")),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template(name)

@@ -6,14 +6,11 @@ Markup needs nothing here: the templates escape, and scripts only ever set text 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any, TypeVar, cast
+from dataclasses import dataclass, replace
 
 from diagnose.diagnosis import Diagnosis
 from diagnose.report.redact import Redactor
-from diagnose.report.safe import MAX_ITEMS, MAX_TEXT, clean
-
-T = TypeVar("T")
+from diagnose.report.safe import MAX_TEXT, clean, each
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,21 +45,10 @@ class Scrub:
 
         What is there for pictures is left out: who draws it takes the little that is needed.
         """
-        return self.each(replace(diagnosis, graph=None, topology=None, places=[]), "")
-
-    def each(self, value: T, name: str) -> T:
-        """`value` with every string inside made fit to be shown; `name` is its field."""
-        if isinstance(value, str):
-            return cast(T, self.lines(value) if name == "command" else self.text(value))
-        if isinstance(value, list):
-            kept: Any = [self.each(item, name) for item in value[:MAX_ITEMS]]
-            return cast(T, kept)
-        if isinstance(value, dict):
-            return cast(T, {self.each(k, ""): self.each(v, "") for k, v in value.items()})
-        if is_dataclass(value) and not isinstance(value, type):
-            changes = {f.name: self.each(getattr(value, f.name), f.name) for f in fields(value)}
-            return cast(T, replace(value, **changes))
-        return value
+        plain = replace(diagnosis, graph=None, topology=None, places=[])
+        return each(
+            plain, lambda text, name: (self.lines if name == "command" else self.text)(text)
+        )
 
 
 def scrubber(*, redact: bool) -> Scrub:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from diagnose.job import Job
+from diagnose.report import words
 from diagnose.report.html import clock
 from diagnose.report.html.scrub import Scrub
 
@@ -51,7 +52,7 @@ def sources(job: Job, scrub: Scrub) -> tuple[list[SourceRow], int]:
             SourceRow(
                 scrub.text(source.name, 300),
                 KINDS.get(source.kind, source.kind.replace("_", " ")),
-                size(source.size),
+                words.size(source.size),
                 f"{scan.total_lines:,}" if scan is not None else "",
                 clocks.get(source.name, "no times") if scan is not None else "",
                 scrub.text("; ".join(notes), 400),
@@ -59,13 +60,3 @@ def sources(job: Job, scrub: Scrub) -> tuple[list[SourceRow], int]:
         )
     rows.sort(key=lambda row: not row.notes)
     return rows[:MAX_SOURCES], max(0, len(rows) - MAX_SOURCES)
-
-
-def size(count: int) -> str:
-    """`512 B`, `18.2 KiB`, `1.0 GiB`."""
-    value = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < 1024 or unit == "GiB":
-            return f"{count} B" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1024
-    return ""

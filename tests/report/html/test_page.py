@@ -9,7 +9,7 @@ import pytest
 
 import diagnose
 from diagnose.report.html import render
-from diagnose.report.html.page import embedded
+from diagnose.report.html.shell import embedded
 
 from .jobs import ROOT, fixture, pasted, watchdog
 

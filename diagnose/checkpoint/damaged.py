@@ -1,0 +1,59 @@
+"""How the readers of file formats read a file, and say what is wrong with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from diagnose.checkpoint.model import Flaw, State
+from diagnose.ingest.raw import Reader
+
+
+class DamagedError(ValueError):
+    """A file is not what it should be; `flaw` says how, without naming the file."""
+
+    def __init__(self, state: State, why: str) -> None:
+        super().__init__(why)
+        self.flaw = Flaw(state, why)
+
+
+def exactly(reader: Reader, offset: int, length: int) -> bytes:
+    """`length` bytes from `offset` on. Raises OSError where there are fewer: the file shrank."""
+    data = reader.read_at(offset, length)
+    if len(data) != length:
+        raise OSError("it got shorter while it was read")
+    return data
+
+
+def is_blank(data: bytes) -> bool:
+    """Whether all bytes are zero; any() takes a hundred times as long."""
+    return data == bytes(len(data))
+
+
+def counted(number: int, thing: str = "byte") -> str:
+    """A number of things: `1 byte`, `2,000 bytes`."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
+@dataclass(slots=True)
+class Ends:
+    """A reader that asks for the ends of a file once, each `piece` bytes long: requests cost."""
+
+    reader: Reader
+    piece: int
+    kept: dict[int, bytes] = field(default_factory=dict)
+
+    @property
+    def size(self) -> int:
+        """See Reader."""
+        return self.reader.size
+
+    def read_at(self, offset: int, length: int) -> bytes:
+        """See Reader."""
+        last = max(0, self.size - self.piece)
+        end = min(offset + length, self.size)
+        for begin in (0, last):
+            if begin <= offset and end <= begin + self.piece:
+                if begin not in self.kept:
+                    self.kept[begin] = exactly(self.reader, begin, min(self.piece, self.size))
+                return self.kept[begin][offset - begin : end - begin]
+        return self.reader.read_at(offset, length)

@@ -1,0 +1,103 @@
+"""Finds the checkpoints below given paths, and judges each alone and beside its siblings.
+
+LAYOUTS says which are known; the first that recognises a folder takes it, with all below it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby
+
+from diagnose.checkpoint.layouts import Layout
+from diagnose.checkpoint.layouts.accelerate import ACCELERATE
+from diagnose.checkpoint.layouts.accessory import ACCESSORY
+from diagnose.checkpoint.layouts.dcp import DCP
+from diagnose.checkpoint.layouts.deepspeed import DEEPSPEED
+from diagnose.checkpoint.layouts.hf_model import HF_MODEL
+from diagnose.checkpoint.layouts.hf_trainer import HF_TRAINER
+from diagnose.checkpoint.layouts.lightning import LIGHTNING
+from diagnose.checkpoint.layouts.megatron import MEGATRON
+from diagnose.checkpoint.layouts.nemo import NEMO
+from diagnose.checkpoint.layouts.single import read_file
+from diagnose.checkpoint.layouts.torchtune import TORCHTUNE
+from diagnose.checkpoint.layouts.verl import VERL
+from diagnose.checkpoint.look import Looker
+from diagnose.checkpoint.model import Found, Inspection, judged
+from diagnose.checkpoint.resume import resume
+from diagnose.checkpoint.siblings import compare
+from diagnose.checkpoint.tree import MAX_FILES, Folder, Leaf, read_tree
+from diagnose.errors import InputError
+from diagnose.ingest.raw import reason
+
+# The most telling first: a folder of the Trainer also looks like a model, one of NeMo like DCP.
+LAYOUTS: tuple[Layout, ...] = (
+    NEMO, LIGHTNING, HF_TRAINER, MEGATRON, DEEPSPEED, VERL, ACCESSORY, ACCELERATE, TORCHTUNE, DCP,
+    HF_MODEL,
+)  # fmt: skip
+
+
+def inspect(
+    paths: Iterable[str], *, verify: bool = False, max_files: int = MAX_FILES
+) -> Inspection:
+    """All checkpoints at and below `paths` (folders, files, URLs that fsspec reads).
+
+    `verify` reads every byte and checks the checksums that files carry. `max_files` bounds what is
+    listed of each path. Raises InputError when a path cannot be read at all.
+    """
+    look = Looker(verify)
+    found: dict[str, Found] = {}
+    notes: list[str] = []
+    for path in paths:
+        try:
+            tree = read_tree(path, max_files)
+        except OSError as error:
+            raise InputError(f"{path}: {reason(error)}") from error
+        alone = read_file(tree, look) if isinstance(tree, Leaf) else None
+        several = [alone] if alone else []
+        if isinstance(tree, Folder):
+            several = list(_search(tree, look))
+            notes += [f"{f.path}: {f.problem}" for f in tree.below() if f.problem]
+        found |= {one.path: one for one in several if one.path not in found}
+    checkpoints = [judged(one) for one in found.values()]
+    return Inspection(checkpoints, resume(checkpoints), notes)
+
+
+def _search(folder: Folder, look: Looker) -> Iterator[Found]:
+    """The checkpoint that a folder is, or those inside it, in order of path and step."""
+    for layout in LAYOUTS:
+        if found := layout.read(folder, look):
+            yield found
+            return
+    here = [(None, one) for leaf in folder.files.values() if (one := read_file(leaf, look))]
+    right_inside: list[tuple[Layout | None, Found]] = list(here)
+    deeper: list[Found] = []
+    for inside in folder.folders.values():
+        for layout in LAYOUTS:
+            if found := layout.read(inside, look):
+                right_inside.append((layout, found))
+                break
+        else:
+            deeper += _search(inside, look)
+    yield from _compared(folder, right_inside, look)
+    yield from deeper
+
+
+def _compared(
+    run: Folder, found: list[tuple[Layout | None, Found]], look: Looker
+) -> Iterator[Found]:
+    """The checkpoints right inside a folder, those of one layout compared with each other."""
+    by_kind: Callable[[tuple[Layout | None, Found]], str] = lambda pair: (  # noqa: E731
+        pair[0].name if pair[0] else pair[1].layout
+    )
+    for _, group in groupby(sorted(found, key=by_kind), key=by_kind):
+        pairs = list(group)
+        several = sorted((one for _, one in pairs), key=_order)
+        if layout := pairs[0][0]:
+            layout.compare(run, several)
+        compare(several, look)
+        yield from several
+
+
+def _order(found: Found) -> tuple[bool, int, float, str]:
+    written = max((leaf.mtime for leaf in found.parts.values()), default=0.0)
+    return found.step is None, found.step or 0, written, found.path

@@ -1,0 +1,352 @@
+"""torch.distributed.checkpoint (DCP): data files of all ranks, and `.metadata` that commits them.
+
+Every rank writes `__<rank>_<n>.distcp`, item behind item, each as torch.save does; when all are
+done the coordinator writes `.metadata.tmp` and renames it (torch/distributed/checkpoint/
+filesystem.py). Without coordination each rank commits its own files by `__<rank>.metadata`.
+torchtitan (`step-<n>`), FSDP in accelerate and the Trainer, Lightning, NeMo and Megatron's
+`torch_dist` use this format inside theirs: they call `read` on the folder.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Mapping
+from itertools import islice, pairwise
+
+from diagnose.checkpoint.dcp_items import DataFile, check_items
+from diagnose.checkpoint.dcp_metadata import Metadata, names_in, read_metadata
+from diagnose.checkpoint.layouts import Layout
+from diagnose.checkpoint.layouts.numbered import MOST_NAMED, add_missing, gaps
+from diagnose.checkpoint.look import Looker
+from diagnose.checkpoint.model import Found
+from diagnose.checkpoint.tree import Folder, Leaf
+from diagnose.ingest.raw import Reader, reason
+from diagnose.parse.pickles import TruncatedPickleError, UnsafePickleError
+
+NAME = "PyTorch DCP"
+METADATA = ".metadata"
+TEMPORARY = ".metadata.tmp"
+
+DATA = re.compile(r"__(\d{1,7})_(\d{1,7})\.distcp")
+_RANK_METADATA = re.compile(r"__(\d{1,7})\.metadata")
+_RANK_TEMPORARY = re.compile(r"__\d{1,7}\.metadata\.tmp")
+_STEP = re.compile(
+    r"(?:^|[^a-z])(?:global[-_]?step|train[-_]?step|step|iteration|iter|checkpoint|ckpt)[-_=]?"
+    r"(\d{1,15})(?!\d)",
+    re.IGNORECASE,
+)
+_TORCHTITAN = re.compile(r"step-\d{1,15}")
+_OF_DCP = b"torch.distributed.checkpoint"
+
+_SLACK = 60.0  # seconds that a data file may be younger than `.metadata`, besides its writing
+_SLOW_FILE, _SLOW_ALL = 10e6, 200e6  # bytes a second of a slow copy: one file, all together
+_EARLY = 600.0  # seconds
+
+_READS = 4096  # of ends of data files, to compare the checkpoints of a run
+_SAMPLE, _SAMPLES = 4096, 16  # bytes and how many of one file
+
+
+def step_of(name: str) -> int | None:
+    """The step that the name of a checkpoint's folder tells."""
+    if name.isdecimal() and len(name) <= 15:
+        return int(name)
+    numbers = _STEP.findall(name)
+    return int(numbers[-1]) if numbers else None
+
+
+def is_dcp(folder: Folder) -> bool:
+    """Whether a folder holds a checkpoint of DCP, or what is left of one."""
+    if any(DATA.fullmatch(name) for name in folder.files):
+        return True
+    metadata = [name for name in folder.files if _commits(name)]
+    if not metadata:
+        return False
+    return step_of(folder.name) is not None or any(
+        _OF_DCP in _start(folder.files[name]) for name in metadata[:4]
+    )
+
+
+def read(folder: Folder, look: Looker) -> Found | None:
+    """The checkpoint of DCP that a folder holds; see Layout."""
+    if not is_dcp(folder):
+        return None
+    found = Found(folder.path, NAME, dict(folder.leaves()), step_of(folder.name), last=METADATA)
+    found.framework = "torchtitan" if _TORCHTITAN.fullmatch(folder.name) else "dcp"
+    check(found, look)
+    look.check(found, [path for path in found.parts if not is_part(path)])
+    return found
+
+
+def check(found: Found, look: Looker, metadata_needed: bool = True) -> None:
+    """Add what `.metadata` and the data files tell, and how many ranks there were.
+
+    `metadata_needed`: say so when there is no `.metadata`.
+    """
+    parts = found.parts
+    data = {path: leaf for path, leaf in parts.items() if DATA.fullmatch(path)}
+    alone = sorted(path for path in parts if _RANK_METADATA.fullmatch(path))
+    for path in parts:
+        if path == TEMPORARY or _RANK_TEMPORARY.fullmatch(path):
+            why = "a left-over of a save that was killed before it could commit its files"
+            found.flaw("partial", why, path)
+    said: dict[str, Metadata] = {}
+    if METADATA in parts or not alone:
+        if METADATA in parts:
+            said = _said(found, METADATA)
+            _compare_times(found, data, {METADATA: parts[METADATA]})
+        elif metadata_needed:
+            _never_finished(found, data)
+    else:
+        found.last = ""
+        for path in alone:
+            said |= _said(found, path)
+        _each_rank(found, data, alone)
+        _compare_times(found, data, {path: parts[path] for path in alone})
+    named = {name: path for path, metadata in said.items() for name in metadata.files}
+    found.ranks = _ranks(named) or _ranks(data)
+    for metadata in said.values():
+        _check_sizes(found, metadata)
+    _check_items(found, said, look)
+    surplus = [p for p, leaf in data.items() if named and p not in named and leaf.size > 0]
+    if surplus and not any(flaw.file in surplus for flaw in found.flaws):
+        verb = "is" if len(surplus) == 1 else "are"
+        found.notes.append(
+            f"{len(surplus)} data {_plural('file', len(surplus))} {verb} not in the metadata "
+            f"({surplus[0]}): left from another save"
+        )
+
+
+def is_part(path: str) -> bool:
+    """Whether `check` looks at the file itself."""
+    return DATA.fullmatch(path) is not None or _commits(path)
+
+
+def _commits(name: str) -> bool:
+    """Whether a file commits data files, or was to."""
+    name = name.removesuffix(".tmp")
+    return name == METADATA or _RANK_METADATA.fullmatch(name) is not None
+
+
+def _start(leaf: Leaf) -> bytes:
+    try:
+        with leaf.open() as reader:
+            return reader.read_at(0, 512)
+    except OSError:
+        return b""
+
+
+def _ranks(names: Mapping[str, object]) -> int | None:
+    ranks = [int(match[1]) for name in names if (match := DATA.fullmatch(name))]
+    return max(ranks) + 1 if ranks else None
+
+
+def _never_finished(found: Found, data: Mapping[str, Leaf]) -> None:
+    found.flaw("partial", "missing: it is written last, so this save never finished", METADATA)
+    ranks = {int(match[1]) for name in data if (match := DATA.fullmatch(name))}
+    missing, count = gaps(ranks, max(ranks, default=-1) + 1)
+    if count:
+        shown = ", ".join(str(rank) for rank in islice(missing, MOST_NAMED))
+        more = f" and {count - MOST_NAMED:,} more" if count > MOST_NAMED else ""
+        found.notes.append(f"no data file of {_plural('rank', count)} {shown}{more}")
+
+
+def _each_rank(found: Found, data: Mapping[str, Leaf], alone: list[str]) -> None:
+    """Without coordination: every rank that wrote data has to commit it."""
+    committed = {int(match[1]) for name in alone if (match := _RANK_METADATA.fullmatch(name))}
+    wrote = {int(match[1]) for name in data if (match := DATA.fullmatch(name))}
+    missing, count = gaps(committed, max(committed | wrote) + 1)
+    names = (f"__{rank}.metadata" for rank in missing)
+    add_missing(found, "missing: this rank never finished its part of the save", names, count)
+
+
+def _said(found: Found, path: str) -> dict[str, Metadata]:
+    """What a metadata file says, by its path; nothing where it cannot be read."""
+    leaf = found.parts[path]
+    if leaf.size < 0:
+        found.flaw("partial", "is a link to nothing", path)
+        return {}
+    if leaf.size == 0:
+        found.flaw("partial", "is empty", path)
+        return {}
+    try:
+        with leaf.open() as reader:
+            metadata = _read(found, path, reader)
+    except OSError as error:
+        found.flaw("unknown", f"not read: {reason(error)}", path)
+        return {}
+    except TruncatedPickleError:
+        found.flaw("partial", "ends too early: it was cut off", path)
+        return {}
+    except ValueError as error:
+        found.flaw("corrupt", f"makes no sense: {error}", path)
+        return {}
+    pieces = metadata.chunks + metadata.blobs
+    if metadata.ranged and metadata.items < pieces:
+        why = f"has a place in the data files for {metadata.items:,} of {pieces:,} pieces"
+        found.flaw("corrupt", why, path)
+    for name in metadata.foreign:
+        if name.partition(".")[0] in sys.stdlib_module_names:
+            why = f"names {name}, which torch never does: loading the checkpoint may run it"
+            found.flaw("corrupt", why, path)
+        else:
+            found.notes.append(f"{path} names {name}, which torch itself does not")
+    _check_origin(found, path, metadata.saved_as)
+    return {path: metadata}
+
+
+def _read(found: Found, path: str, reader: Reader) -> Metadata:
+    try:
+        metadata = read_metadata(reader)
+    except UnsafePickleError as error:
+        found.notes.append(f"{path} read for names of files only: {error}")
+        return names_in(reader)
+    if metadata.chunks and not metadata.items:
+        found.notes.append(f"{path} read for names of files only: its items are of another kind")
+        return names_in(reader)
+    return metadata
+
+
+def _check_origin(found: Found, path: str, saved_as: str) -> None:
+    """Newer torch keeps the folder that was saved to: it may be that of another step."""
+    theirs = [part for part in re.split(r"[/\\]", saved_as) if part][-2:]
+    ours = found.path.rstrip("/").split("/")[-2:]
+    if len(theirs) == len(ours) == 2 and theirs[1] == ours[1] and step_of(ours[1]) is None:
+        theirs, ours = theirs[:1], ours[:1]
+    if not theirs or not ours:
+        return
+    then, now = step_of(theirs[-1]), step_of(ours[-1])
+    if then is not None and now is not None and then != now:
+        found.flaw("corrupt", f"was written for step {then}, not {now}", path)
+
+
+def _check_sizes(found: Found, metadata: Metadata) -> None:
+    """Every file that is named has to be there, as long as its items need."""
+    missing, short = [], 0
+    for name, rows in metadata.files.items():
+        leaf = found.parts.get(name)
+        if leaf is None:
+            missing.append(name if name.isprintable() and len(name) < 256 else ascii(name)[:256])
+            continue
+        end = int(rows.sum(axis=1).max()) if len(rows) else 1
+        if leaf.size < 0:
+            found.flaw("partial", "is a link to nothing", name)
+        elif leaf.size < end:
+            short += 1
+            if short <= MOST_NAMED:
+                why = f"has {leaf.size:,} of {end:,} bytes" if metadata.ranged else "is empty"
+                found.flaw("partial", why, name)
+        elif leaf.size > end and metadata.ranged and name.endswith(".distcp"):
+            found.notes.append(f"{name}: {leaf.size - end:,} bytes more than the metadata says")
+    if short > MOST_NAMED:
+        found.flaw("partial", f"{short - MOST_NAMED:,} more data files are too short")
+    add_missing(found, "missing: the metadata names it", missing, len(missing))
+
+
+def _check_items(found: Found, said: Mapping[str, Metadata], look: Looker) -> None:
+    """Whether the items of files that are long enough are where the metadata has them."""
+    damaged = {flaw.file for flaw in found.flaws}
+    files = [
+        DataFile(name, found.parts[name], rows, metadata.transformed)
+        for metadata in said.values()
+        for name, rows in metadata.files.items()
+        if len(rows) and name in found.parts and name not in damaged
+    ]
+    flaws = list(check_items(files, verify=look.verify))
+    found.flaws += flaws[:MOST_NAMED]
+    if len(flaws) > MOST_NAMED:
+        found.flaw("corrupt", f"{len(flaws) - MOST_NAMED:,} more data files are like these")
+
+
+def _compare_times(found: Found, data: Mapping[str, Leaf], metadata: Mapping[str, Leaf]) -> None:
+    """Data files changed after they were committed, or written long before the others.
+
+    Copying changes times too, but then each file comes right behind another one.
+    """
+    timed = sorted(
+        (leaf.mtime, path) for path, leaf in data.items() if leaf.size and leaf.mtime > 0
+    )
+    commit = min(leaf.mtime for leaf in metadata.values())
+    if not timed or commit <= 0:
+        return
+    after = [(time, path) for time, path in timed if time > commit]
+    if after:
+        apart, first = after[0][0] - commit, data[after[0][1]]
+        copying = first.size / _SLOW_FILE + sum(leaf.size for leaf in data.values()) / _SLOW_ALL
+        if apart > _SLACK + copying:
+            why = f"changed {span(apart)} after the metadata: by a later save that did not end"
+            if len(after) == len(timed):
+                why = f"is {span(apart)} older than all data files: their save did not end"
+                after = [(commit, path) for path in metadata]
+            _tell(found, why, [path for _, path in after])
+            return
+    gaps_between = [(b[0] - a[0], number) for number, (a, b) in enumerate(pairwise(timed), 1)]
+    apart, few = max(gaps_between, default=(0.0, 0))
+    rest = timed[-1][0] - timed[few][0]
+    writing = data[timed[few][1]].size / _SLOW_FILE
+    if few * 3 <= len(timed) and apart > max(_EARLY + writing, 3 * rest):
+        why = f"was written {span(apart)} before all others: left from an earlier save"
+        _tell(found, why, [path for _, path in timed[:few]])
+
+
+def _tell(found: Found, why: str, paths: list[str]) -> None:
+    for path in paths[:MOST_NAMED]:
+        found.flaw("partial", why, path)
+    if len(paths) > MOST_NAMED:
+        found.flaw("partial", f"{len(paths) - MOST_NAMED:,} more files are like these")
+
+
+def compare(run: Folder, found: list[Found]) -> None:
+    """Data files that hold the same as in the checkpoint before, where the others do not."""
+    compare_data(found, lambda path: DATA.fullmatch(path.rpartition("/")[2]) is not None)
+
+
+def compare_data(found: list[Found], is_data: Callable[[str], bool]) -> None:
+    """The same for those files of which all are expected to change with every step.
+
+    The newest checkpoints first, as long as that does not take too many reads.
+    """
+    reads = _READS
+    for before, now in reversed(list(pairwise(found))):
+        named = {flaw.file for flaw in now.flaws}
+        pairs = [
+            (path, leaf, other)
+            for path, leaf in now.parts.items()
+            if is_data(path)
+            and (other := before.parts.get(path))
+            and leaf.size == other.size > 0
+            and path not in named
+        ]
+        reads -= 2 * len(pairs)
+        if reads < 0:
+            return
+        same = [path for path, leaf, other in pairs if _same(leaf, other)]
+        if len(same) * 2 < len(pairs):
+            for path in same[:MOST_NAMED]:
+                now.flaw("corrupt", f"holds the same as in {before.name}", path)
+
+
+def _same(one: Leaf, other: Leaf) -> bool:
+    """Whether samples of two files of the same size are equal, the last bytes first."""
+    size = one.size
+    places = [max(0, size - _SAMPLE), *range(0, size, size // (_SAMPLES - 1) + 1)]
+    try:
+        with one.open() as mine, other.open() as its:
+            return all(mine.read_at(at, _SAMPLE) == its.read_at(at, _SAMPLE) for at in places)
+    except OSError:
+        return False
+
+
+def span(seconds: float) -> str:
+    """A time that has passed, in words."""
+    for unit, length in (("days", 86400.0), ("h", 3600.0)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds / 60:.0f} min" if seconds >= 120 else f"{seconds:.0f} s"
+
+
+def _plural(word: str, count: int) -> str:
+    return word if count == 1 else f"{word}s"
+
+
+DCP = Layout(NAME, read, compare)

@@ -1,0 +1,152 @@
+"""A checkpoint that is one file: of Lightning (`.ckpt`), torch, safetensors or NeMo (`.nemo`).
+
+Files lie in any folder, so only those are taken that surely hold weights or states: their content
+is one of torch's (or lost), and the name or the content says what of.
+"""
+
+from __future__ import annotations
+
+import re
+
+from diagnose.checkpoint.layouts.hf_weights import SHARD, SINGLE, TEMPORARY
+from diagnose.checkpoint.layouts.lightning import STEP, check_step
+from diagnose.checkpoint.look import Looker
+from diagnose.checkpoint.model import Found
+from diagnose.checkpoint.tree import Leaf
+from diagnose.ingest.raw import Reader, reason
+
+RECIPE = "recipe_state.pt"  # of torchtune: judged with its epochs
+
+_SUFFIX = re.compile(r".+\.(ckpt|pt|pth|bin|safetensors|nemo)")
+# Words in names of files of weights and states, as training code calls them.
+_WORD = re.compile(
+    r"(?<![a-z])(?:check_?points?|ckpt|models?|weights?|optim(?:izer)?s?|state(?:_?dict)?s?|epoch|"
+    r"step|iter(?:ation)?|global_?step|last|latest|best|final|snapshot|ema|lora|adapter|consolidated|"
+    r"pytorch_model|net(?:work)?|generator|discriminator|encoder|decoder|unet|vae|sched(?:uler)?)"
+    r"(?![a-z])",
+    re.IGNORECASE,
+)
+# Keys in pickled states: one of them lies near the start of a file of torch.save.
+_KEY = re.compile(
+    rb"state_dict|optimizer|\.weight|\.bias|global_step|pytorch-lightning_version|param_groups"
+)
+_STEP = re.compile(
+    r"(?:.*[^a-z])?(?:checkpoint|ckpt|global_?step|step|iter|iteration|epoch)[-_=]?(\d{1,15})"
+    r"(?:-v\d+)?",
+    re.IGNORECASE,
+)
+_TORCH = (b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
+_PEEK = 256 << 10
+_BLOCK = 512
+_MAX_MEMBERS = 100_000  # of a .nemo
+
+
+def read_file(leaf: Leaf, look: Looker) -> Found | None:
+    """The checkpoint that a file is, judged; None when it is none."""
+    name = leaf.name
+    unfinished = TEMPORARY.fullmatch(name)
+    suffix = _SUFFIX.fullmatch(unfinished[1] if unfinished else name)
+    if suffix is None or name == RECIPE:
+        return None
+    kind = suffix[1]
+    if not _sure(leaf, kind, unfinished is not None):
+        return None
+    found = Found(
+        leaf.path, _LAYOUTS.get(kind, "torch file"), {name: leaf}, step=_step(name),
+        framework="lightning" if kind == "ckpt" else "nemo" if kind == "nemo" else "",
+    )  # fmt: skip
+    if unfinished:
+        found.flaw("partial", "a left-over of writing that did not end", name)
+        return found
+    looked = look.check(found)[name]
+    if looked.flaw is not None:
+        return found
+    if kind == "nemo":
+        _check_archive(found, leaf)
+    elif looked.step is not None:
+        if STEP.search(name):
+            check_step(found, looked.step, name)
+        elif found.step is None:
+            found.step = looked.step
+    return found
+
+
+_LAYOUTS = {"ckpt": "Lightning", "safetensors": "safetensors file", "nemo": "NeMo archive"}
+
+
+def _step(name: str) -> int | None:
+    if match := STEP.search(name):
+        return int(match[1])
+    match = _STEP.fullmatch(name.rpartition(".")[0])
+    return int(match[1]) if match else None
+
+
+def _sure(leaf: Leaf, kind: str, unfinished: bool) -> bool:
+    """Whether a file holds, or was to hold, weights or states."""
+    if kind in ("safetensors", "nemo"):
+        return True
+    stem = leaf.name.partition(f".{kind}")[0]
+    named = _WORD.search(stem) is not None or SHARD.fullmatch(leaf.name) is not None
+    named = named or SINGLE.fullmatch(leaf.name) is not None
+    if unfinished or leaf.size <= 0:
+        return named
+    try:
+        with leaf.open() as reader:
+            start = reader.read_at(0, _PEEK)
+    except OSError:
+        return named
+    if kind == "ckpt" and start[:2] == b"PK":
+        return True
+    if start.startswith(_TORCH) or _TORCH[0].startswith(start[:4]):
+        return named or _KEY.search(start) is not None
+    # Zeros where the header was: lost in a crash. Anything else is a file of another program.
+    return named and not any(start[:_BLOCK])
+
+
+def _check_archive(found: Found, leaf: Leaf) -> None:
+    """A `.nemo` is a tar with the settings and the weights, packed or not."""
+    try:
+        with leaf.open() as reader:
+            if reader.read_at(0, 2) == b"\x1f\x8b":
+                found.notes.append("packed: whether it is complete shows only when it is unpacked")
+                return
+            names, whole = _members(reader)
+    except OSError as error:
+        found.flaw("unknown", f"not read: {reason(error)}", leaf.name)
+        return
+    if names is None:
+        found.flaw("corrupt", "is no tar archive", leaf.name)
+    elif not whole:
+        found.flaw("partial", "ends inside the archive: it was cut off", leaf.name)
+    elif not any("weights" in name or name.endswith(".ckpt") for name in names):
+        found.flaw("partial", "has no weights in it", leaf.name)
+
+
+def _members(reader: Reader) -> tuple[list[str] | None, bool]:
+    """Names of a tar's members, None when it is none, and whether its end is there."""
+    names: list[str] = []
+    offset = 0
+    while len(names) < _MAX_MEMBERS:
+        header = reader.read_at(offset, _BLOCK)
+        if len(header) < _BLOCK:
+            return names or None, False
+        if not any(header):
+            return names, reader.read_at(offset + _BLOCK, _BLOCK) == header
+        size = _size(header[124:136])
+        if header[257:262] != b"ustar" or size is None:
+            return (names, False) if names else (None, False)
+        names.append(header[:100].rstrip(b"\0").decode("utf-8", "replace"))
+        offset += _BLOCK + -(-size // _BLOCK) * _BLOCK
+        if offset > reader.size:
+            return names, False
+    return names, True
+
+
+def _size(field: bytes) -> int | None:
+    """The size in a header of tar: octal, or with the first bit set binary."""
+    if field[0] & 0x80:
+        return int.from_bytes(field[1:], "big")
+    try:
+        return int(field.strip(b"\0 ") or b"0", 8)
+    except ValueError:
+        return None

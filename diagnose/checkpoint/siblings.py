@@ -1,0 +1,209 @@
+"""What the other checkpoints of a run tell: files left from another save, missing or small ones.
+
+Times of changes prove little by themselves: copying and downloading scramble them. So a claim needs
+a few files that differ from most others of the same checkpoint.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+
+from diagnose.checkpoint.look import Looker
+from diagnose.checkpoint.model import Found
+from diagnose.checkpoint.tree import Leaf
+
+# What holds weights and states, and the files that commit a save; others are copied at will.
+_STATE = re.compile(
+    r"(?:\.(?:pt|pth|bin|ckpt|safetensors|distcp|pkl|nemo)|(?:^|/)\.metadata|/?trainer_state\.json"
+    r"|\.index\.json)$"
+)
+_LEFTOVER = re.compile(r"\.(?:tmp|incomplete|partial|part|swp)$|(?:^|/)(?:\.nfs|tmp)[\w-]*$")
+_NUMBER = re.compile(r"\d+")
+
+LATE = 600.0  # seconds between a file and all others before it counts as of another save
+SLOW_WRITE = 10e6  # bytes a second that writing and copying reach at the least
+_SAMPLE = 4096
+_SAMPLES = 16
+_MIN_SHARE = 0.5  # of a file's size in the checkpoints beside it
+
+
+def compare(run: Sequence[Found], look: Looker) -> None:
+    """Add what checkpoints of one run and layout, in order of step, tell of each other."""
+    repeats = _repeats(run, look)
+    for number, found in enumerate(run):
+        before = run[number - 1] if number else None
+        after = run[number + 1] if number + 1 < len(run) else None
+        _left_overs(found)
+        _other_saves(found, before)
+        if before is not None:
+            _repeated(found, before, repeats[number])
+            _absent(found, before, after)
+            _small(found, before, after)
+        elif len(run) > 2:
+            _absent(found, run[1], run[2])
+
+
+def _left_overs(found: Found) -> None:
+    named = {flaw.file for flaw in found.flaws}
+    for path in found.parts:
+        if _LEFTOVER.search(path) and path not in named:
+            found.flaw("partial", "a left-over of writing that did not end", path)
+
+
+def _other_saves(found: Found, before: Found | None) -> None:
+    """Files of another save: as old as in the checkpoint before, or far from all others in time."""
+    parts = _states(found)
+    named = {flaw.file for flaw in found.flaws}
+    if before is not None:
+        pairs = _pairs(found, before)
+        old = {path for path, leaf in pairs.items() if 0 < parts[path].mtime <= leaf.mtime}
+        for path in sorted(old - named) if len(old) * 2 < len(pairs) else ():
+            found.flaw("partial", f"as old as in {before.name}: not written by this save", path)
+            named.add(path)
+    for path, apart in _out_of_time(parts).items():
+        if path in named or (before is not None and _usual(path, found, before)):
+            continue
+        sense = "after" if apart > 0 else "before"
+        why = f"changed {_span(abs(apart))} {sense} all other files: not written by this save"
+        found.flaw("unknown" if before is None and apart < 0 else "partial", why, path)
+
+
+def _repeats(run: Sequence[Found], look: Looker) -> list[set[str]]:
+    """For each checkpoint the files with the content that they have in the one before.
+
+    Only those that are known to change: elsewhere in the run the same file does.
+    """
+    same: list[set[str]] = [set()]
+    changing: set[str] = set()
+    for before, found in pairwise(run):
+        parts = found.parts
+        pairs = _pairs(found, before)
+        equal = {path for path, leaf in pairs.items() if _same(parts[path], leaf, look)}
+        # Of a damaged file it is not known whether it would have changed.
+        broken = {_placeless(flaw.file, one.step) for one in (before, found) for flaw in one.flaws}
+        changing |= {_placeless(path, found.step) for path in pairs.keys() - equal} - broken
+        same.append(equal)
+    return [
+        {path for path in equal if _placeless(path, found.step) in changing}
+        for found, equal in zip(run, same, strict=True)
+    ]
+
+
+def _repeated(found: Found, before: Found, same: set[str]) -> None:
+    named = {flaw.file for flaw in found.flaws}
+    if len(same) * 2 < len(_states(found)):  # else it is a copy, or nothing was learnt
+        for path in sorted(same - named):
+            found.flaw("corrupt", f"has the content that it has in {before.name}", path)
+
+
+def _states(found: Found) -> dict[str, Leaf]:
+    return {path: leaf for path, leaf in found.parts.items() if _STATE.search(path)}
+
+
+def _pairs(found: Found, before: Found) -> dict[str, Leaf]:
+    """Files that hold states, with the same file of the checkpoint before."""
+    states = _states(found)
+    twins = _counterparts(found, before)
+    return {path: before.parts[twins[path]] for path in states if path in twins}
+
+
+def _counterparts(found: Found, other: Found) -> dict[str, str]:
+    """Paths of a checkpoint and what the same files are called in another one of the run."""
+    if found.step is None or other.step is None:
+        return {path: path for path in found.parts if path in other.parts}
+    renamed = {_placeless(path, other.step): path for path in other.parts}
+    pairs = {path: renamed.get(_placeless(path, found.step)) for path in found.parts}
+    return {path: old for path, old in pairs.items() if old is not None}
+
+
+def _placeless(path: str, step: int | None) -> str:
+    if step is None:
+        return path
+    return _NUMBER.sub(lambda m: "#" if int(m[0][:18]) == step else m[0], path)
+
+
+def _same(leaf: Leaf, other: Leaf, look: Looker) -> bool:
+    """Whether two files hold the same, by their checksums or by samples of their bytes."""
+    if leaf.size != other.size or leaf.size <= 0:
+        return False
+    mine, its = look(leaf), look(other)
+    if mine.digest or its.digest:
+        return mine.digest == its.digest
+    step = max(1, (leaf.size - _SAMPLE) // (_SAMPLES - 1))
+    try:
+        with leaf.open() as one, other.open() as two:
+            return all(
+                one.read_at(at, _SAMPLE) == two.read_at(at, _SAMPLE)
+                for at in range(0, leaf.size, step)
+            )
+    except OSError:
+        return False
+
+
+def _out_of_time(parts: dict[str, Leaf]) -> dict[str, float]:
+    """Few files far from most others in time: path → seconds after (negative: before) them."""
+    timed = sorted((leaf.mtime, path) for path, leaf in parts.items() if leaf.mtime > 0)
+    if len(timed) < 3:
+        return {}
+    gaps = [(b[0] - a[0], i + 1) for i, (a, b) in enumerate(pairwise(timed))]
+    gap, cut = max(gaps)
+    early, late = timed[:cut], timed[cut:]
+    few, most = (early, late) if len(early) < len(late) else (late, early)
+    # The file behind the gap may have taken that long to write.
+    writing = max(parts[path].size for _, path in late) / SLOW_WRITE
+    spread = most[-1][0] - most[0][0]
+    if len(few) * 3 > len(timed) or gap < LATE + writing or gap < 3 * spread:
+        return {}
+    sign = -1.0 if few is early else 1.0
+    return {path: sign * gap for _, path in few}
+
+
+def _usual(path: str, found: Found, before: Found) -> bool:
+    """Whether the file stood as far from the others in the checkpoint before, too."""
+    return _counterparts(found, before).get(path) in _out_of_time(_states(before))
+
+
+def _absent(found: Found, before: Found, after: Found | None) -> None:
+    """Files that the checkpoints around it have, and no like one here.
+
+    Of numbered files (ranks, shards) the layouts know how many there have to be.
+    """
+    likes = {_NUMBER.sub("#", path) for path in found.parts}
+    named = {flaw.file for flaw in found.flaws}
+    theirs = set(_counterparts(before, found).keys())
+    for path in before.parts:
+        if path in theirs or not _STATE.search(path) or _NUMBER.sub("#", path) in likes:
+            continue
+        if after is not None and path not in _counterparts(before, after):
+            continue
+        mine = path if before.step is None else _NUMBER.sub(
+            lambda m: str(found.step) if int(m[0][:18]) == before.step else m[0], path)  # fmt: skip
+        if mine not in named:
+            found.flaw("partial", f"missing: {before.name} has it", mine)
+
+
+def _small(found: Found, before: Found, after: Found | None) -> None:
+    """Files much smaller than the same ones before and after."""
+    named = {flaw.file for flaw in found.flaws}
+    later = _counterparts(found, after) if after is not None else {}
+    for path, old in _counterparts(found, before).items():
+        if path in named or not _STATE.search(path):
+            continue
+        sizes = [before.parts[old].size]
+        if after is not None:
+            if path not in later:
+                continue
+            sizes.append(after.parts[later[path]].size)
+        size = found.parts[path].size
+        if 0 < size < _MIN_SHARE * min(sizes) and min(sizes) > _SAMPLE:
+            why = f"has {size:,} bytes, and {sizes[0]:,} in {before.name}"
+            found.flaw("unknown", why, path)
+
+
+def _span(seconds: float) -> str:
+    for unit, length in (("days", 86400.0), ("h", 3600.0)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds / 60:.0f} min"

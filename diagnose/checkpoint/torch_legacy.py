@@ -1,0 +1,151 @@
+"""Files of torch.save before 1.6, and of `_use_new_zipfile_serialization=False` ever since.
+
+Five pickles stand one behind the other (magic number, protocol 1001, system, content, keys of the
+storages), then for each storage its number of elements in 8 bytes and these (`_legacy_save` in
+torch/serialization.py). Still older files are a tar of `sys_info`, `pickle`, `tensors` and
+`storages`. Nothing but a walk over the pickles tells where such a file ends.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from diagnose.checkpoint.damaged import DamagedError, counted, exactly, is_blank
+from diagnose.checkpoint.pickled import (
+    CutOffError,
+    Global,
+    NoPickleError,
+    TooLongError,
+    end_of,
+    walk,
+)
+from diagnose.ingest.raw import Reader
+
+MAGIC = bytes.fromhex("80028a0a6cfc9c46f9206aa850192e")
+TAR_MAGIC, TAR_MAGIC_AT = b"ustar", 257
+MAX_PICKLES = 32 << 20  # bytes of the pickles of one file
+MAX_FILES = 1000  # written one behind the other into one file
+MAX_MEMBERS = 100_000  # of a tar
+SAMPLE = 8  # storages at each end whose number of elements is looked at
+_FIRST_READ = 1 << 20
+_BLOCK = 512
+_ITEM_SIZES = {
+    "Double": 8, "Float": 4, "Half": 2, "BFloat16": 2, "Long": 8, "Int": 4, "Short": 2, "Char": 1,
+    "Byte": 1, "Bool": 1, "ComplexDouble": 16, "ComplexFloat": 8, "QInt8": 1, "QUInt8": 1,
+    "QInt32": 4, "QUInt4x2": 1, "QUInt2x4": 1, "Untyped": 1, "_Untyped": 1,
+}  # fmt: skip
+
+
+def check_legacy(reader: Reader) -> None:
+    """Whether the file ends where its pickles say. Raises DamagedError, OSError.
+
+    `partial` where it is shorter, `corrupt` where pickles and storages do not fit, `unknown` for
+    what is not looked at.
+    """
+    at = 0
+    for _ in range(MAX_FILES):
+        at = _one(reader, at)
+        if at == reader.size:
+            return
+        # torch.save may be called several times with one open file.
+        if reader.read_at(at, len(MAGIC)) != MAGIC:
+            break
+    raise DamagedError("corrupt", f"has {counted(reader.size - at)} behind its last storage")
+
+
+def _one(reader: Reader, start: int) -> int:
+    """Where the torch.save that begins at `start` ends."""
+    keys, sizes, at = _pickles(reader, start)
+    end = at
+    starts = []
+    for key in keys:
+        numel, item = sizes.get(key, (-1, 0))
+        if numel < 0:
+            raise DamagedError("corrupt", "its list of storages and its content do not fit")
+        starts.append((end, numel))
+        end += 8 + numel * item
+    if end > reader.size:
+        raise DamagedError(
+            "partial",
+            f"ends before its last storage: {reader.size - start:,} of"
+            f" {counted(end - start)} are there",
+        )
+    for place, numel in {*starts[:SAMPLE], *starts[-SAMPLE:]}:
+        if int.from_bytes(exactly(reader, place, 8), "little") != numel:
+            raise DamagedError("corrupt", "its storages are not where its content says")
+    return end
+
+
+def _pickles(reader: Reader, start: int) -> tuple[list[str], dict[str, tuple[int, int]], int]:
+    """Keys of the storages in order; elements and their size by key; where the pickles end."""
+    size = _FIRST_READ
+    while True:
+        data = reader.read_at(start, size)
+        try:
+            at = len(MAGIC)
+            for _ in range(2):  # protocol, system
+                at = end_of(data, at)
+            content = walk(data, at)
+            keys = walk(data, content.end)
+            break
+        except CutOffError:
+            if start + len(data) >= reader.size:
+                raise DamagedError(
+                    "partial", "ends inside its pickles, before its tensors"
+                ) from None
+        except NoPickleError:
+            raise DamagedError("corrupt", "its pickles are damaged") from None
+        except TooLongError:
+            raise DamagedError("unknown", "its pickles are too long to be checked") from None
+        if size >= MAX_PICKLES:
+            raise DamagedError("unknown", "its pickles are too long to be checked")
+        size = min(4 * size, MAX_PICKLES)
+    if not isinstance(keys.value, list) or not all(isinstance(key, str) for key in keys.value):
+        raise DamagedError("corrupt", "it has no list of its storages")
+    if len(set(keys.value)) < len(keys.value):
+        raise DamagedError("corrupt", "its list of storages names one twice")
+    return keys.value, _sizes(content.ids), start + keys.end
+
+
+def _sizes(ids: list[tuple[Any, ...]]) -> dict[str, tuple[int, int]]:
+    """Number of elements and bytes of one, by the key of the storage."""
+    sizes: dict[str, tuple[int, int]] = {}
+    for pid in ids:
+        match pid:
+            case ("storage", Global(name=kind), str() as key, _, int() as numel, *_):
+                item = _ITEM_SIZES.get(kind.removesuffix("Storage"))
+                if item is None:
+                    what = f"holds storages of type {kind[:40]!r}: its end was not checked"
+                    raise DamagedError("unknown", what)
+                sizes.setdefault(key, (numel, item))
+    return sizes
+
+
+def check_tar(reader: Reader) -> None:
+    """Whether a tar is all there, up to the two zero blocks at its end.
+
+    Raises DamagedError, OSError.
+    """
+    at = 0
+    for _ in range(MAX_MEMBERS):
+        head = reader.read_at(at, _BLOCK)
+        if len(head) < _BLOCK:
+            raise DamagedError("partial", "ends before the end of its tar archive")
+        if is_blank(head):
+            if reader.size < at + 2 * _BLOCK:
+                raise DamagedError("partial", "ends before the end of its tar archive")
+            return
+        if head[TAR_MAGIC_AT : TAR_MAGIC_AT + 5] != TAR_MAGIC:
+            raise DamagedError("corrupt", f"its tar archive is damaged at byte {at:,}")
+        at += _BLOCK + -(-_tar_size(head[124:136], at) // _BLOCK) * _BLOCK
+    raise DamagedError("unknown", "its tar archive has too many members to be checked")
+
+
+def _tar_size(raw: bytes, at: int) -> int:
+    """Bytes of a member: octal, or binary with the highest bit set where it takes 8 GiB or more."""
+    if raw[0] & 0x80:
+        return int.from_bytes(raw, "big") & (1 << 63) - 1
+    try:
+        return int(raw.strip(b" \0") or b"0", 8)
+    except ValueError:
+        raise DamagedError("corrupt", f"its tar archive is damaged at byte {at:,}") from None

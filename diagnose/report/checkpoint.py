@@ -1,0 +1,178 @@
+"""Checkpoints for the terminal: which are whole, what is wrong with the others, how to go on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import takewhile
+
+from rich.console import Console
+from rich.text import Text
+
+from diagnose.checkpoint.lost import Lost
+from diagnose.checkpoint.model import Checkpoint, Inspection, State
+from diagnose.checkpoint.resume import newest
+from diagnose.report import words
+from diagnose.report.redact import mask
+from diagnose.report.safe import clean, each
+from diagnose.report.terminal import Page
+
+MAX_ROWS = 40  # checkpoints in the table
+MAX_DAMAGED = 10  # whose reasons are listed
+MAX_REASONS = 8  # of one checkpoint
+MAX_NAMED = 3  # files that are listed for the same reason
+
+STATES: tuple[State, ...] = ("whole", "partial", "corrupt", "unknown")
+_STYLE = {"whole": "green", "partial": "red", "corrupt": "red", "unknown": "yellow"}
+_STATE_WIDTH = max(map(len, STATES))
+
+
+def render(inspection: Inspection, console: Console, lost: Lost | None = None) -> None:
+    """Print what was found; notes are left to the caller."""
+    page = Page(console)
+    inspection = each(inspection, lambda text, _: mask(clean(text)))
+    found = inspection.checkpoints
+    if not found:
+        page.paragraph(Text("No checkpoint found."))
+        return
+    base = common(found)
+    last = newest(found) or found[-1]
+    text = Text(headline(inspection, last, base), "bold")
+    page.paragraph(
+        text, first=f"{last.state.upper()}  ", indent=2, style=f"bold {_STYLE[last.state]}"
+    )
+    _table(page, found, base)
+    _reasons(page, found, base)
+    _resume(page, inspection, lost)
+
+
+def headline(inspection: Inspection, last: Checkpoint, base: str) -> str:
+    """The answer in a sentence: `checkpoint-300 is partial; resume from checkpoint-200`."""
+    found, back = inspection.checkpoints, inspection.resume
+    which = ", the newest," if len(found) > 1 else ""
+    told = f"{name(last, base)}{which} is {_told(last)}"
+    if back is None:
+        return f"{told}, and none can be resumed from."
+    if back.path != last.path:
+        return f"{told}: resume from {_relative(back.path, base)}{_at(back.step)}."
+    others = sum(one.state != "whole" for one in found)
+    also = f"; {others} of {len(found)} are not" if others else ""
+    return f"{told}{also}: resume from it{_at(back.step)}."
+
+
+def common(found: Sequence[Checkpoint]) -> str:
+    """The folder that all checkpoints have in common; what is shown is relative to it."""
+    parents = [one.path.rstrip("/").split("/")[:-1] for one in found]
+    parts = takewhile(lambda same: len(set(same)) == 1, zip(*parents, strict=False))
+    return "/".join(same[0] for same in parts)
+
+
+def name(one: Checkpoint, base: str) -> str:
+    """What a checkpoint is called in the report."""
+    return _relative(one.path, base)
+
+
+def _relative(path: str, base: str) -> str:
+    return path.removeprefix(base).strip("/") or path
+
+
+def _told(one: Checkpoint) -> str:
+    return "not known to be whole" if one.state == "unknown" else one.state
+
+
+def _at(step: int | None) -> str:
+    return "" if step is None else f" (step {step:,})"
+
+
+def _table(page: Page, found: Sequence[Checkpoint], base: str) -> None:
+    shown = found
+    if len(found) > MAX_ROWS:  # what is wrong, and the newest
+        bad = [one for one in found if one.state != "whole"][-MAX_ROWS // 2 :]
+        rest = [one for one in found if one.state == "whole"][-(MAX_ROWS - len(bad)) :]
+        keep = {one.path for one in (*bad, *rest)}
+        shown = [one for one in found if one.path in keep]
+    heads = ["checkpoint", "layout", "step", "ranks", "files", "size"]
+    rows = [
+        [name(one, base), one.layout, _number(one.step), _number(one.ranks), f"{one.files:,}",
+         words.size(one.bytes)]
+        for one in shown
+    ]  # fmt: skip
+    page.blank()
+    tails = [Text(one.state, _STYLE[one.state]) for one in shown]
+    page.table(heads, rows, tails, _STATE_WIDTH, "state")
+    if len(found) > len(shown):
+        page.paragraph(Text(f"… and {len(found) - len(shown)} more", "dim"), first="  ")
+
+
+def _number(number: int | None) -> str:
+    return "" if number is None else f"{number}"
+
+
+def _reasons(page: Page, found: Sequence[Checkpoint], base: str) -> None:
+    damaged = [one for one in found if one.state != "whole"]
+    if not damaged:
+        _notes(page, found, base)
+        return
+    page.heading("What is wrong")
+    for one in damaged[-MAX_DAMAGED:]:
+        text = Text.assemble((name(one, base), "bold"), f" is {_told(one)}")
+        page.paragraph(text, first="  ")
+        told = folded(one.reasons)
+        for reason in told[:MAX_REASONS]:
+            page.paragraph(Text(words.sentence(reason)), first="    - ")
+        _more(page, len(told) - MAX_REASONS)
+    _more(page, len(damaged) - MAX_DAMAGED)
+    _notes(page, found, base)
+
+
+def folded(reasons: Sequence[str]) -> list[str]:
+    """Reasons, those that say the same of several files as one: `a.pt and 6 more: missing`."""
+    files: dict[str, list[str]] = {}
+    for reason in reasons:
+        file, colon, why = reason.partition(": ")
+        whose = colon and " " not in file
+        files.setdefault(why if whose else reason, []).append(file if whose else "")
+    return [
+        f"{words.names(named, MAX_NAMED)}: {why}" if (named := [f for f in several if f]) else why
+        for why, several in files.items()
+    ]
+
+
+def _notes(page: Page, found: Sequence[Checkpoint], base: str) -> None:
+    noted = [(one, note) for one in found for note in one.notes]
+    if not noted:
+        return
+    page.heading("Worth knowing")
+    for one, note in noted[:MAX_REASONS]:
+        text = Text.assemble((name(one, base), "bold"), f": {words.sentence(note)}")
+        page.paragraph(text, first="  ", indent=4)
+    _more(page, len(noted) - MAX_REASONS)
+
+
+def _resume(page: Page, inspection: Inspection, lost: Lost | None) -> None:
+    page.heading("Resume")
+    back = inspection.resume
+    if back is None:
+        text = "No checkpoint is whole: start anew, or restore one from a copy and look again."
+        page.paragraph(Text(text), first="  ")
+        return
+    page.paragraph(Text(f"From {back.path}{_at(back.step)}:"), first="  ")
+    page.verbatim(back.how, 4, "cyan")
+    if lost is not None:
+        page.paragraph(Text(sentence_of(lost)), first="  ")
+
+
+def sentence_of(lost: Lost) -> str:
+    """What a restart repeats, as a sentence."""
+    text = f"The logs reach step {lost.last:,}: {lost.steps:,} steps come again"
+    hours = lost.gpu_hours
+    return f"{text}, {hours:,.1f} GPU-hours." if hours is not None else f"{text}."
+
+
+def _more(page: Page, count: int) -> None:
+    if count > 0:
+        page.paragraph(Text(f"… and {count} more in the JSON output", "dim"), first="      ")
+
+
+def masked(inspection: Inspection) -> Inspection:
+    """A copy with secrets masked and nothing else changed: for JSON, which escapes by itself."""
+    return each(inspection, lambda text, _: mask(text))

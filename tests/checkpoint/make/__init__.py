@@ -1,0 +1,1 @@
+"""Writers of checkpoints for tests, one module per framework, without the frameworks."""
