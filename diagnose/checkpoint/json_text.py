@@ -12,7 +12,9 @@ from diagnose.checkpoint.damaged import DamagedError, counted
 MAX_BYTES = 64 << 20
 MAX_WEIGHT = 150 << 20  # bytes that the parsed content may take, estimated from above
 SMALL = 1 << 20  # bytes whose content cannot take too much, whatever it is
-_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
+_BACKSLASHES = re.compile(rb"\\++.?", re.DOTALL)
+_ESCAPES = re.compile(rb"\\.", re.DOTALL)
+_STRING = re.compile(rb'"[^"]*+"?+')  # the last one of a piece may go on in the next
 _CUT_OFF = "ends in the middle of its JSON text"
 _PIECE = 1 << 20
 _ESCAPE = len(r'"\uD83D\uDE0')  # characters from which on an escape is not cut off
@@ -109,17 +111,15 @@ def _check_shape(data: bytes) -> int:
 
 def _without_strings(data: bytes) -> Iterator[bytes]:
     """The text without its strings, in pieces. Raises DamagedError where a string does not end."""
-    at = 0
+    at, inside = 0, False
     while at < len(data):
-        end = min(at + _PIECE, len(data))
-        bare = _STRING.sub(b"", data[at:end])
-        quote = bare.find(b'"')
-        if quote < 0:
-            yield bare
-            at = end
-            continue
-        yield bare[:quote]
-        string = _STRING.match(data, end - len(bare) + quote)
-        if string is None:
-            raise DamagedError("partial", _CUT_OFF)
-        at = string.end()
+        cut = _BACKSLASHES.match(data, min(at + _PIECE, len(data)) - 1)
+        end = cut.end() if cut else min(at + _PIECE, len(data))
+        plain = _ESCAPES.sub(b"", data[at:end])
+        if inside:
+            plain = b'"' + plain
+        inside = plain.count(b'"') % 2 == 1
+        yield _STRING.sub(b"", plain)
+        at = end
+    if inside:
+        raise DamagedError("partial", _CUT_OFF)

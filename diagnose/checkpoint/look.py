@@ -246,7 +246,7 @@ class _File:
         if size > MAX_PICKLE:
             if not closed:
                 raise cut_off
-            data = exactly(self.reader, 0, MAX_STEP_BYTES)
+            data = self.reader.read_at(0, MAX_STEP_BYTES)
             return Look("pickle", step=step_in(data, self.leaf.name))
         data = exactly(self.reader, 0, size)
         try:

@@ -46,7 +46,7 @@ def candidates(
                 _UNREADABLE,
                 catalog.classes[cause].title,
                 summary,
-                [int(row) for row in (*naming[:2], *failing.index[:2])],
+                list(dict.fromkeys(int(row) for row in (*naming[:2], *failing.index[:2]))),
                 inferred=True,
             )
         )
@@ -114,7 +114,8 @@ def _remedies(
 def _restart(why: str, inspection: Inspection, last: Checkpoint, gone: Lost | None) -> str:
     back = inspection.resume
     if back is None:
-        return f"{why.rstrip('.')}; no checkpoint is whole: {_is(last)}".lstrip("; ")
+        text = f"no checkpoint is whole ({_name(last)} is {_told(last)})"
+        return f"{why.rstrip('.')}; {text}".lstrip("; ")
     text = f"resume from {back.path.rstrip('/').rpartition('/')[2]}"
     if last.state != "whole":
         text += f", for {_name(last)} is {_told(last)}"

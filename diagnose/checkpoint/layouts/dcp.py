@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice, pairwise
 
 from diagnose.checkpoint.dcp_items import DataFile, check_items
@@ -94,7 +94,6 @@ def check(found: Found, look: Looker, metadata_needed: bool = True) -> None:
     if METADATA in parts or not alone:
         if METADATA in parts:
             said = _said(found, METADATA)
-            _compare_times(found, data, {METADATA: parts[METADATA]})
         elif metadata_needed:
             _never_finished(found, data)
     else:
@@ -102,9 +101,11 @@ def check(found: Found, look: Looker, metadata_needed: bool = True) -> None:
         for path in alone:
             said |= _said(found, path)
         _each_rank(found, data, alone)
-        _compare_times(found, data, {path: parts[path] for path in alone})
     named = {name: path for path, metadata in said.items() for name in metadata.files}
-    found.ranks = _ranks(named) or _ranks(data)
+    found.ranks = _ranks(named if METADATA in said else [*data, *named]) or _ranks(data)
+    if said:
+        _overwritten(found, data, {path: parts[path] for path in said})
+        _stale(found, {path: leaf for path, leaf in data.items() if path in named})
     for metadata in said.values():
         _check_sizes(found, metadata)
     _check_items(found, said, look)
@@ -136,7 +137,7 @@ def _start(leaf: Leaf) -> bytes:
         return b""
 
 
-def _ranks(names: Mapping[str, object]) -> int | None:
+def _ranks(names: Iterable[str]) -> int | None:
     ranks = [int(match[1]) for name in names if (match := DATA.fullmatch(name))]
     return max(ranks) + 1 if ranks else None
 
@@ -258,35 +259,46 @@ def _check_items(found: Found, said: Mapping[str, Metadata], look: Looker) -> No
         found.flaw("corrupt", f"{len(flaws) - MOST_NAMED:,} more data files are like these")
 
 
-def _compare_times(found: Found, data: Mapping[str, Leaf], metadata: Mapping[str, Leaf]) -> None:
-    """Data files changed after they were committed, or written long before the others.
+def _overwritten(found: Found, data: Mapping[str, Leaf], commits: Mapping[str, Leaf]) -> None:
+    """Data files changed after they were committed.
 
     Copying changes times too, but then each file comes right behind another one.
     """
-    timed = sorted(
-        (leaf.mtime, path) for path, leaf in data.items() if leaf.size and leaf.mtime > 0
-    )
-    commit = min(leaf.mtime for leaf in metadata.values())
-    if not timed or commit <= 0:
+    commit = min(leaf.mtime for leaf in commits.values())
+    timed = _timed(data)
+    after = [(time, path) for time, path in timed if time > commit > 0]
+    if not after:
         return
-    after = [(time, path) for time, path in timed if time > commit]
-    if after:
-        apart, first = after[0][0] - commit, data[after[0][1]]
-        copying = first.size / _SLOW_FILE + sum(leaf.size for leaf in data.values()) / _SLOW_ALL
-        if apart > _SLACK + copying:
-            why = f"changed {span(apart)} after the metadata: by a later save that did not end"
-            if len(after) == len(timed):
-                why = f"is {span(apart)} older than all data files: their save did not end"
-                after = [(commit, path) for path in metadata]
-            _tell(found, why, [path for _, path in after])
-            return
-    gaps_between = [(b[0] - a[0], number) for number, (a, b) in enumerate(pairwise(timed), 1)]
-    apart, few = max(gaps_between, default=(0.0, 0))
-    rest = timed[-1][0] - timed[few][0]
+    apart, first = after[0][0] - commit, data[after[0][1]]
+    copying = first.size / _SLOW_FILE + sum(leaf.size for leaf in data.values()) / _SLOW_ALL
+    if apart <= _SLACK + copying:
+        return
+    if len(after) == len(timed):
+        why = f"is {span(apart)} older than all data files: the save of these did not end"
+        _tell(found, why, list(commits))
+    else:
+        why = f"changed {span(apart)} after the metadata: by a later save that did not end"
+        _tell(found, why, [path for _, path in after])
+
+
+def _stale(found: Found, data: Mapping[str, Leaf]) -> None:
+    """Few data files written long before the others: ranks write at the same time."""
+    timed = _timed(data)
+    apart, few = max(
+        ((later[0] - early[0], number) for number, (early, later) in enumerate(pairwise(timed), 1)),
+        default=(0.0, 0),
+    )
+    if few * 3 > len(timed) or few == 0:
+        return
     writing = data[timed[few][1]].size / _SLOW_FILE
-    if few * 3 <= len(timed) and apart > max(_EARLY + writing, 3 * rest):
+    if apart > max(_EARLY + writing, 3 * (timed[-1][0] - timed[few][0])):
         why = f"was written {span(apart)} before all others: left from an earlier save"
         _tell(found, why, [path for _, path in timed[:few]])
+
+
+def _timed(data: Mapping[str, Leaf]) -> list[tuple[float, str]]:
+    """Files that hold something by the time they were changed."""
+    return sorted((leaf.mtime, path) for path, leaf in data.items() if leaf.size > 0 < leaf.mtime)
 
 
 def _tell(found: Found, why: str, paths: list[str]) -> None:

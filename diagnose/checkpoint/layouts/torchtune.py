@@ -118,9 +118,7 @@ def compare(run: Folder, found: list[Found]) -> None:
         last.flaw(flaw.state, flaw.why, path)
     written = max((leaf.mtime for leaf in last.parts.values()), default=0.0)
     if 0 < recipe.mtime < written and len(numbered) > 1:
-        last.notes.append(
-            f"{RECIPE} is older: it is that of an earlier epoch, as after the final one"
-        )
+        last.notes.append(f"{RECIPE} is of an earlier epoch, as it is after the final one")
 
 
 TORCHTUNE = Layout("torchtune", read, compare)

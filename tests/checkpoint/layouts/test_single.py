@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import tarfile
 from pathlib import Path
@@ -96,15 +97,10 @@ def test_whole_files(
         ("x.safetensors", b"", "partial", "is empty"),
         ("model.pt.tmp", TORCH[:100], "partial", "a left-over of writing that did not end"),
         ("epoch=1-step=700.ckpt", torch_file(content=content(600)), "corrupt", "says step 600"),
-        ("a.nemo", nemo()[:2000], "partial", "ends inside the archive: it was cut off"),
-        ("a.nemo", nemo()[:512], "partial", "ends inside the archive: it was cut off"),
+        ("a.nemo", nemo()[:2000], "partial", "ends before the end of its tar archive"),
+        ("a.nemo", nemo()[:512], "partial", "ends before the end of its tar archive"),
         ("a.nemo", b"hello" * 1000, "corrupt", "is no tar archive"),
-        (
-            "a.nemo",
-            tarfile.TarInfo("model_config.yaml").tobuf() + b"\0" * 1024,
-            "partial",
-            "has no weights in it",
-        ),
+        ("a.nemo", nemo()[:100], "partial", "was cut off in its first bytes"),
     ],
 )
 def test_damaged_files(tmp_path: Path, name: str, data: bytes, state: str, why: str) -> None:
@@ -152,6 +148,14 @@ def test_files_that_are_none(tmp_path: Path, name: str, data: bytes) -> None:
     assert judge(tmp_path / name) is None
 
 
+def test_a_packed_archive_is_not_unpacked(tmp_path: Path) -> None:
+    write(tmp_path / "a.nemo", gzip.compress(nemo())[:-9], T)
+    checkpoint = judge(tmp_path / "a.nemo")
+    assert checkpoint is not None
+    assert checkpoint.state == "whole"
+    assert checkpoint.notes == ["packed: whether it is complete shows only when it is unpacked"]
+
+
 def test_a_tar_with_a_size_beyond_its_end(tmp_path: Path) -> None:
     """Sizes in the header are attacker-made: base 256, up to 11 bytes."""
     header = bytearray(tarfile.TarInfo("model_weights.ckpt").tobuf())
@@ -159,4 +163,4 @@ def test_a_tar_with_a_size_beyond_its_end(tmp_path: Path) -> None:
     write(tmp_path / "a.nemo", bytes(header) + b"\0" * 1024, T)
     checkpoint = judge(tmp_path / "a.nemo")
     assert checkpoint is not None
-    assert checkpoint.reasons == ["a.nemo: ends inside the archive: it was cut off"]
+    assert checkpoint.reasons == ["a.nemo: ends before the end of its tar archive"]
