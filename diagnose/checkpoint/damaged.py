@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from threading import Lock
 
 from diagnose.checkpoint.model import Flaw, State
 from diagnose.ingest.raw import Reader
+
+LARGE = 1 << 20  # bytes of one read; what is made of it may take a hundred times as much memory
+_ALONE = Lock()
 
 
 class DamagedError(ValueError):
@@ -36,11 +40,15 @@ def counted(number: int, thing: str = "byte") -> str:
 
 @dataclass(slots=True)
 class Ends:
-    """A reader that asks for the ends of a file once, each `piece` bytes long: requests cost."""
+    """A reader that asks for the ends of a file once, each `piece` bytes long: requests cost.
+
+    After a LARGE read it is the only one of this process that reads so much, until it is closed.
+    """
 
     reader: Reader
     piece: int
     kept: dict[int, bytes] = field(default_factory=dict)
+    alone: bool = False
 
     @property
     def size(self) -> int:
@@ -49,6 +57,8 @@ class Ends:
 
     def read_at(self, offset: int, length: int) -> bytes:
         """See Reader."""
+        if length > LARGE and not self.alone:
+            self.alone = _ALONE.acquire()
         last = max(0, self.size - self.piece)
         end = min(offset + length, self.size)
         for begin in (0, last):
@@ -57,3 +67,9 @@ class Ends:
                     self.kept[begin] = exactly(self.reader, begin, min(self.piece, self.size))
                 return self.kept[begin][offset - begin : end - begin]
         return self.reader.read_at(offset, length)
+
+    def close(self) -> None:
+        """Let others read."""
+        if self.alone:
+            self.alone = False
+            _ALONE.release()

@@ -5,8 +5,7 @@ LAYOUTS says which are known; the first that recognises a folder takes it, with 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from itertools import groupby
+from collections.abc import Iterable, Iterator
 
 from diagnose.checkpoint.layouts import Layout
 from diagnose.checkpoint.layouts.accelerate import ACCELERATE
@@ -63,34 +62,51 @@ def inspect(
 
 
 def _search(folder: Folder, look: Looker) -> Iterator[Found]:
-    """The checkpoint that a folder is, or those inside it, in order of path and step."""
+    """The checkpoint that a folder is, and those inside it, in order of path and step."""
+    layout, own = _read(folder, look)
+    if own is not None:
+        yield from _compared(folder, [(layout, own)], look)
+    yield from _inside(folder, own, look)
+
+
+def _read(folder: Folder, look: Looker) -> tuple[Layout | None, Found | None]:
     for layout in LAYOUTS:
         if found := layout.read(folder, look):
-            yield found
-            return
-    here = [(None, one) for leaf in folder.files.values() if (one := read_file(leaf, look))]
-    right_inside: list[tuple[Layout | None, Found]] = list(here)
+            return layout, found
+    return None, None
+
+
+def _inside(folder: Folder, own: Found | None, look: Looker) -> Iterator[Found]:
+    """The checkpoints in a folder, which may be one itself: its parts are none of theirs.
+
+    The folder of a run often holds the final model, and the checkpoints before it in folders.
+    """
+    parts = own.parts if own is not None else {}
+    taken = {path.partition("/")[0] for path in parts}
+    files = [leaf for leaf in folder.files.values() if own is None and leaf.name not in taken]
+    found: list[tuple[Layout | None, Found]] = [
+        (None, one) for leaf in files if (one := read_file(leaf, look))
+    ]
     deeper: list[Found] = []
-    for inside in folder.folders.values():
-        for layout in LAYOUTS:
-            if found := layout.read(inside, look):
-                right_inside.append((layout, found))
-                break
-        else:
-            deeper += _search(inside, look)
-    yield from _compared(folder, right_inside, look)
+    for name, inside in folder.folders.items():
+        if name in taken:
+            continue
+        layout, one = _read(inside, look)
+        if one is not None:
+            found.append((layout, one))
+        deeper += _inside(inside, one, look)
+    yield from _compared(folder, found, look)
     yield from deeper
 
 
 def _compared(
     run: Folder, found: list[tuple[Layout | None, Found]], look: Looker
 ) -> Iterator[Found]:
-    """The checkpoints right inside a folder, those of one layout compared with each other."""
-    by_kind: Callable[[tuple[Layout | None, Found]], str] = lambda pair: (  # noqa: E731
-        pair[0].name if pair[0] else pair[1].layout
-    )
-    for _, group in groupby(sorted(found, key=by_kind), key=by_kind):
-        pairs = list(group)
+    """The checkpoints of a run, those of one layout compared with each other."""
+    kinds: dict[str, list[tuple[Layout | None, Found]]] = {}
+    for layout, one in found:
+        kinds.setdefault(layout.name if layout else one.layout, []).append((layout, one))
+    for _, pairs in sorted(kinds.items()):
         several = sorted((one for _, one in pairs), key=_order)
         if layout := pairs[0][0]:
             layout.compare(run, several)

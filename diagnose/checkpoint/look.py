@@ -7,6 +7,7 @@ import re
 from collections import deque
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from threading import Lock
@@ -146,8 +147,10 @@ def _look(leaf: Leaf, *, verify: bool) -> Look:
         return Look(kind, Flaw("partial", "is empty") if _never_empty(leaf.name) else None)
     local = isinstance(leaf.place, LocalPlace)
     try:
-        with leaf.open() as reader:
-            ends = Ends(reader, _LOCAL_PIECE if local else _REMOTE_PIECE)
+        with (
+            leaf.open() as reader,
+            closing(Ends(reader, _LOCAL_PIECE if local else _REMOTE_PIECE)) as ends,
+        ):
             return _File(leaf, ends, kind, verify).look()
     except DamagedError as error:
         return Look(kind, error.flaw)
@@ -201,7 +204,7 @@ class _File:
             return self.safetensors(head)
         if head.startswith(torch_zip.MAGIC):
             return self.zip()
-        if head.startswith(torch_legacy.MAGIC):
+        if torch_legacy.is_legacy(head):
             torch_legacy.check_legacy(self.reader)
             return Look("legacy")
         if head[torch_legacy.TAR_MAGIC_AT :].startswith(torch_legacy.TAR_MAGIC):

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
-MAX_OPCODES = 4_000_000  # of one pickle that is walked over with its stack
+MAX_OPCODES = 2_000_000  # of one pickle that is walked over with its stack: 60,000 tensors or so
 MAX_KEPT = 400_000  # objects that stack, memo and lists hold
 MAX_STRING = 128  # bytes of strings that are kept
 

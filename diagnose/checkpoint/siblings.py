@@ -31,6 +31,8 @@ _MIN_SHARE = 0.5  # of a file's size in the checkpoints beside it
 
 def compare(run: Sequence[Found], look: Looker) -> None:
     """Add what checkpoints of one run and layout, in order of step, tell of each other."""
+    if not run:
+        return
     repeats = _repeats(run, look)
     for number, found in enumerate(run):
         before = run[number - 1] if number else None
@@ -170,6 +172,8 @@ def _absent(found: Found, before: Found, after: Found | None) -> None:
 
     Of numbered files (ranks, shards) the layouts know how many there have to be.
     """
+    if len(found.parts) == 1 == len(before.parts):
+        return  # each a file of its own, called as people like
     likes = {_NUMBER.sub("#", path) for path in found.parts}
     named = {flaw.file for flaw in found.flaws}
     theirs = set(_counterparts(before, found).keys())

@@ -21,7 +21,8 @@ from diagnose.checkpoint.pickled import (
 )
 from diagnose.ingest.raw import Reader
 
-MAGIC = bytes.fromhex("80028a0a6cfc9c46f9206aa850192e")
+_MAGIC = b"\x8a\x0a" + (0x1950A86A20F9469CFC6C).to_bytes(10, "little") + b"."  # LONG1, STOP
+_START = 32  # bytes that the pickle of the magic number may take, whatever its protocol
 TAR_MAGIC, TAR_MAGIC_AT = b"ustar", 257
 MAX_PICKLES = 32 << 20  # bytes of the pickles of one file
 MAX_FILES = 1000  # written one behind the other into one file
@@ -36,6 +37,11 @@ _ITEM_SIZES = {
 }  # fmt: skip
 
 
+def is_legacy(head: bytes) -> bool:
+    """Whether a file that begins so is one of these."""
+    return head.startswith(b"\x80") and _MAGIC in head[:_START]
+
+
 def check_legacy(reader: Reader) -> None:
     """Whether the file ends where its pickles say. Raises DamagedError, OSError.
 
@@ -48,7 +54,7 @@ def check_legacy(reader: Reader) -> None:
         if at == reader.size:
             return
         # torch.save may be called several times with one open file.
-        if reader.read_at(at, len(MAGIC)) != MAGIC:
+        if not is_legacy(reader.read_at(at, _START)):
             break
     raise DamagedError("corrupt", f"has {counted(reader.size - at)} behind its last storage")
 
@@ -82,8 +88,8 @@ def _pickles(reader: Reader, start: int) -> tuple[list[str], dict[str, tuple[int
     while True:
         data = reader.read_at(start, size)
         try:
-            at = len(MAGIC)
-            for _ in range(2):  # protocol, system
+            at = 0
+            for _ in range(3):  # magic number, protocol, system
                 at = end_of(data, at)
             content = walk(data, at)
             keys = walk(data, content.end)

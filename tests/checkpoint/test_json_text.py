@@ -88,8 +88,17 @@ def test_large_text_of_little_weight_is_built() -> None:
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=9),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=8,
 )
+
+
+@pytest.mark.parametrize("run", [2 << 20, (2 << 20) + 1])
+@pytest.mark.parametrize("before", [0, 1])
+def test_escapes_across_pieces(run: int, before: int) -> None:
+    text = b'["' + b"x" * (before + (1 << 20) - 500) + b"\\" * run
+    assert parse(text + (b'"' if run % 2 else b"") + b'"]') is not None
+    assert damage(text + (b"" if run % 2 else b"\\") + b'"]') == CUT_OFF
 
 
 @given(st.dictionaries(st.text(max_size=5), JSON, min_size=1), st.integers(1, 10_000))

@@ -94,8 +94,8 @@ def test_files_that_may_not_be_empty(name: str) -> None:
     "name",
     [
         "__init__.py", ".gitkeep", ".lock", "model.safetensors.lock", "step=5-unfinished",
-        "SUCCESS", "_COMMITTED", "x.done", "console.log", "notes.txt", "hparams.yaml", "__1_0.distcp",
-        "added.jsonl", "README.md", "common",
+        "SUCCESS", "_COMMITTED", "x.done", "console.log", "notes.txt", "hparams.yaml",
+        "__1_0.distcp", "added.jsonl", "README.md", "common",
     ],
 )  # fmt: skip
 def test_files_that_may_be_empty(name: str) -> None:
@@ -305,6 +305,17 @@ def test_remote_files_are_asked_for_their_ends(remote: Callable[..., Found]) -> 
         ("d.json", 0, 18),
         ("e.pt", 0, len(TORCH)),
     ]
+
+
+def test_large_reads_come_one_after_the_other(remote: Callable[..., Found]) -> None:
+    text = json_bytes({"a": "x" * 2_000_000})
+    checkpoint = remote({f"{place}.json": text[: len(text) - place % 2] for place in range(40)})
+    looks = Looker().check(checkpoint)
+    assert all(look.data for look in looks.values())
+    assert checkpoint.flaws == []
+    cut = remote({f"{place}.json": text[:-9] for place in range(40)})
+    Looker().check(cut)
+    assert {flaw.why for flaw in cut.flaws} == {"ends in the middle of its JSON text"}
 
 
 def test_many_large_files_take_no_time(tmp_path: Path) -> None:

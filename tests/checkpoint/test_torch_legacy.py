@@ -155,3 +155,15 @@ def test_the_oldest_files_are_tars() -> None:
     huge = whole[:124] + b"\xff" * 12 + whole[136:]
     told = Flaw("partial", "ends before the end of its tar archive")
     assert flaw("a.pt", huge) == told
+
+
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+def test_protocols_of_the_pickles(protocol: int) -> None:
+    parts = [pickle.dumps(part, protocol) for part in (LEGACY_MAGIC, 1001, {}, {"a": 1}, [])]
+    whole = b"".join(parts)
+    assert flaw("a.pt", whole) is None
+    assert flaw("a.pt", whole + whole) is None
+    for length in range(len(whole)):
+        told = look("a.pt", whole[:length]).flaw
+        assert told is not None, length
+        assert told.state == "partial", (length, told)

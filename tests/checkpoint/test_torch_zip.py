@@ -158,6 +158,16 @@ def test_nothing_is_inflated() -> None:
     assert flaw("a.npz", sink.getvalue()[:-1]) == CUT_OFF
 
 
+def test_code_in_files_of_torchscript_may_be_compressed() -> None:
+    sink = io.BytesIO()
+    with zipfile.ZipFile(sink, "w") as script:
+        script.writestr("a/data.pkl", b"\x80\2}.")
+        script.writestr("a/code/net.py", b"x = 1\n" * 99, zipfile.ZIP_DEFLATED)
+        script.writestr("a/version", b"3\n")
+    assert flaw("a.pt", sink.getvalue()) is None
+    assert flaw("a.pt", sink.getvalue(), verify=True) is None
+
+
 def test_a_plain_zip_without_zip64_is_read() -> None:
     sink = io.BytesIO()
     with zipfile.ZipFile(sink, "w") as plain:

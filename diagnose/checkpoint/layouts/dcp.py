@@ -217,8 +217,13 @@ def _check_origin(found: Found, path: str, saved_as: str) -> None:
     if not theirs or not ours:
         return
     then, now = step_of(theirs[-1]), step_of(ours[-1])
-    if then is not None and now is not None and then != now:
-        found.flaw("corrupt", f"was written for step {then}, not {now}", path)
+    if then is None or now is None or then == now:
+        return
+    why = f"was written for step {then}, not {now}"
+    if now == 0:  # what training shall begin with is renamed to that
+        found.notes.append(f"{path} {why}")
+    else:
+        found.flaw("corrupt", f"{why}: left from another save, or the folder was renamed", path)
 
 
 def _check_sizes(found: Found, metadata: Metadata) -> None:

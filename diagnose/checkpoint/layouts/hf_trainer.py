@@ -263,6 +263,8 @@ def _check_resumable(
         world = max(world, 2, 1 + max(rests.ranks))  # a single process has another file
         check_ranks(found, rests.ranks, world, "rng_state_{}.pth".format)
         found.ranks = world
+        if 1 < len(rests.ranks) < world and world % len(rests.ranks) == 0:
+            found.notes.append("hosts that save to a disk of their own keep their ranks' files")
     elif RNG in folder.files:
         found.ranks = max(world, 1)
     elif world > 1:

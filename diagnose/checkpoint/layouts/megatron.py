@@ -188,7 +188,7 @@ def _read_torch(folder: Folder, look: Looker, step: int | None) -> Found | None:
 def absent(have: set[tuple[int, ...]], sizes: Sequence[int]) -> tuple[list[tuple[int, ...]], int]:
     """The first places of a grid of ranks that are not there, and how many are not."""
     total = math.prod(sizes)
-    if not 0 < total <= _MAX_GRID:
+    if not have or total > _MAX_GRID:
         return [], 0
     missing = (numbers for numbers in product(*map(range, sizes)) if numbers not in have)
     return list(islice(missing, MOST_NAMED)), total - len(have)

@@ -17,6 +17,7 @@ from tests.checkpoint.make import dcp
 from tests.checkpoint.make.base import filler, torch_file, write
 
 T = 1_750_000_000.0
+OTHER = ": left from another save, or the folder was renamed"
 
 
 def read(path: Path, *, verify: bool = False) -> Found | None:
@@ -62,7 +63,7 @@ def test_whole(maker: str, verify: bool, tmp_path: Path) -> None:
     ("name", "step"),
     [
         ("step-10", 10), ("step_10", 10), ("step10", 10), ("iter_0000500", 500), ("1000", 1000),
-        ("checkpoint-7", 7), ("global_step_9", 9), ("global_step9", 9), ("epoch=1-step=20.ckpt", 20),
+        ("checkpoint-7", 7), ("global_step_9", 9), ("global_step9", 9), ("epoch=1-step=2.ckpt", 2),
         ("run--val_loss=1.25-step=99-consumed_samples=800.0", 99), ("checkpoint-3-step=30", 30),
         ("final", None), ("lockstep-1", None), ("epoch_3", None), ("v2", None), ("step-", None),
     ],
@@ -157,12 +158,17 @@ def test_metadata_of_another_step(whole: Path) -> None:
     write(other / ".metadata", (whole / ".metadata").read_bytes(), T + 10)
     result = judge(other)
     assert result.state == "corrupt"
-    assert result.reasons == [".metadata: was written for step 10, not 20"]
+    assert result.reasons == [".metadata: was written for step 10, not 20" + OTHER]
 
 
 @pytest.mark.parametrize("name", ["final", "step-10-best", "copy_of_step_10", "checkpoint-10"])
 def test_a_renamed_folder_is_whole(whole: Path, name: str) -> None:
     assert judge(whole.rename(whole.with_name(name))).state == "whole"
+
+
+def test_what_training_begins_with_may_be_renamed(whole: Path) -> None:
+    result = judge(whole.rename(whole.with_name("step-0")))
+    assert (result.state, result.notes) == ("whole", [".metadata was written for step 10, not 0"])
 
 
 def test_the_step_may_stand_in_the_parent_folder(tmp_path: Path) -> None:
@@ -171,7 +177,7 @@ def test_the_step_may_stand_in_the_parent_folder(tmp_path: Path) -> None:
     dcp.make(second, step=20, world=2, start=T)
     assert judge(second).state == "whole"
     write(second / ".metadata", (first / ".metadata").read_bytes(), T + 10)
-    assert judge(second).reasons == [".metadata: was written for step 10, not 20"]
+    assert judge(second).reasons == [".metadata: was written for step 10, not 20" + OTHER]
 
 
 def test_data_of_another_save_of_other_sizes(whole: Path) -> None:

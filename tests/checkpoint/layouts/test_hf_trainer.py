@@ -234,6 +234,16 @@ def test_the_world_is_read_from_the_training_arguments(tmp_path: Path) -> None:
     ]
 
 
+def test_half_the_ranks_may_have_saved_elsewhere(tmp_path: Path) -> None:
+    path = made(tmp_path, world=8)
+    for rank in range(4):
+        (path / f"rng_state_{rank}.pth").unlink()
+    checkpoint = judge(path)
+    assert checkpoint.state == "partial"
+    assert checkpoint.reasons[0] == "rng_state_0.pth: missing: 4 of 8 ranks have written theirs"
+    assert checkpoint.notes == ["hosts that save to a disk of their own keep their ranks' files"]
+
+
 def _without_args(path: Path) -> None:
     (path / "training_args.bin").unlink()
 

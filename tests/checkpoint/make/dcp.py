@@ -145,6 +145,7 @@ _NAMES: dict[str, dict[str, Any]] = {
 for _module, _items in _NAMES.items():
     for _item in _items.values():
         _item.__module__ = _module
+Size.__module__ = "".join(("tor", "ch"))  # another string than that of the dtypes, as in torch
 
 
 @contextmanager
