@@ -169,7 +169,7 @@ def measured(path: Path) -> tuple[float, float, str]:
         capture_output=True,
         text=True,
         check=True,
-        cwd=path,
+        cwd=path if path.is_dir() else path.parent,
     )  # fmt: skip
     seconds = time.perf_counter() - began
     found = json.loads(ran.stdout)["checkpoints"]
@@ -192,13 +192,13 @@ def main() -> None:
             seconds = time.perf_counter() - began
             states = ", ".join(f"{one.files} files {one.state}" for one in found)
             reasons = [reason for one in found for reason in one.reasons][:2]
-            print(
-                f"{given.shards} sparse shards of 5 GB, {name}: {seconds:.2f} s ({states}) {reasons}"
-            )
+            what = f"{given.shards} sparse shards of 5 GB, {name}: {seconds:.2f} s"
+            print(f"{what} ({states}) {reasons}")
     for name, make in hostile().items():
         with tempfile.TemporaryDirectory() as folder:
             make(Path(folder))
-            seconds, memory, told = measured(Path(folder))
+            lone = Path(folder) / "a.pt"
+            seconds, memory, told = measured(lone if lone.exists() else Path(folder))
             hacked = " EXECUTED" if (Path(folder) / "HACKED").exists() else ""
             print(f"{name}: {seconds:.2f} s, {memory:.0f} MB: {told[:110]}{hacked}")
 

@@ -18,6 +18,7 @@ from diagnose.catalog.load import CatalogError
 from diagnose.diagnosis import Diagnosis, RootCause
 from diagnose.errors import InputError
 from diagnose.ingest.source import Source
+from tests.checkpoint.make import hf
 
 ROOT = Path(__file__).parents[1]
 COMMAND = [sys.executable, "-c", "from diagnose.cli import main; main()"]
@@ -492,24 +493,45 @@ def test_a_closed_pipe_is_no_error() -> None:
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-def test_the_readme_shows_what_the_command_prints(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
+def check_readme(mark: str, shown: str) -> None:
+    """The block behind a mark of the README shows this text."""
     readme = ROOT / "README.md"
     text = readme.read_text(encoding="utf-8")
-    start = text.index("<!-- output -->\n```text\n") + len("<!-- output -->\n```text\n")
+    start = text.index(f"<!-- {mark} -->\n```text\n") + len(f"<!-- {mark} -->\n```text\n")
     end = text.index("```\n<!-- end -->", start)
-    command = "diagnose triage fixtures/torchrun-missing-rank"
-    assert command in text
-    assert cli.run(["triage", str(ROOT / "fixtures" / "torchrun-missing-rank")]) == 0
-    # the first screen and the evidence; the rest is for those who run it
-    first, _, _ = capsys.readouterr().out.partition("What happened, in order\n")
-    shown = f"$ {command}\n{first}[…]\n"
     if os.environ.get("UPDATE_EXPECTED"):
         readme.write_text(text[:start] + shown + text[end:], encoding="utf-8")
     else:
         assert text[start:end].splitlines() == shown.splitlines()
+
+
+def test_the_readme_shows_what_the_command_prints(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    command = "diagnose triage fixtures/torchrun-missing-rank"
+    assert cli.run(["triage", str(ROOT / "fixtures" / "torchrun-missing-rank")]) == 0
+    # the first screen and the evidence; the rest is for those who run it
+    first, _, _ = capsys.readouterr().out.partition("What happened, in order\n")
+    check_readme("output", f"$ {command}\n{first}[…]\n")
+
+
+def test_the_readme_shows_a_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "90")
+    make = hf.MAKERS["hf-trainer-deepspeed-zero2"]
+    for number, step in enumerate((2000, 2500, 3000)):
+        start = 1_750_000_000.0 + 1800 * number
+        make(tmp_path / f"out/checkpoint-{step}", step=step, world=8, start=start)
+    last = tmp_path / "out/checkpoint-3000"
+    for name in ("trainer_state.json", "rng_state_5.pth"):
+        (last / name).unlink()
+    cut = next(last.rglob("*zero_pp_rank_5_*_optim_states.pt"))
+    cut.write_bytes(cut.read_bytes()[:1000])
+    assert cli.run(["checkpoint", str(tmp_path / "out")]) == 0
+    out = capsys.readouterr().out.replace(str(tmp_path), "/data")
+    check_readme("checkpoint", f"$ diagnose checkpoint /data/out\n{out}")
 
 
 def test_the_signature_in_the_readme_works(

@@ -67,6 +67,7 @@ class Metadata:
     pieces they were cut into, `blobs` what else there is. `saved_as` is the folder it was written
     to, empty where it does not say (torch < 2.3). `transformed`: the items were compressed or the
     like. `ranged`: offsets and lengths are known. `foreign`: globals that such a file never needs.
+    `genuine`: the pickle is such a record, and nothing else.
     """
 
     files: dict[str, npt.NDArray[np.int64]]
@@ -77,6 +78,7 @@ class Metadata:
     transformed: bool = False
     ranged: bool = True
     foreign: tuple[str, ...] = ()
+    genuine: bool = True
 
     @property
     def items(self) -> int:
@@ -209,7 +211,7 @@ class _Machine:
                 at += width
             elif op == 0x2E:  # STOP
                 self.counts[_CHUNK] = self.counts.get(_CHUNK, 0) + chunks
-                return self.result()
+                return self.result(stack[-1])
             else:
                 at = self.rare(op, at)
             if len(stack) > MAX_STACK:
@@ -337,7 +339,7 @@ class _Machine:
             folder = dict(zip(state[::2], state[1::2], strict=False)).get(b"checkpoint_id")
             self.saved_as = folder if type(folder) is bytes else b""
 
-    def result(self) -> Metadata:
+    def result(self, outermost: object) -> Metadata:
         """All that was found, the items sorted."""
         where = np.frombuffer(self.where, np.uint32) if self.where else np.empty(0, np.uint32)
         rows = np.empty((len(where), 2), np.int64)
@@ -356,6 +358,7 @@ class _Machine:
             saved_as=self.saved_as.decode("utf-8", "replace"),
             transformed=self.transformed,
             foreign=tuple(self.foreign),
+            genuine=type(outermost) is str and outermost.endswith(".Metadata"),
         )
 
 

@@ -11,7 +11,7 @@ from diagnose.checkpoint.layouts import Layout
 from diagnose.checkpoint.layouts.accelerate import ACCELERATE
 from diagnose.checkpoint.layouts.accessory import ACCESSORY
 from diagnose.checkpoint.layouts.dcp import DCP
-from diagnose.checkpoint.layouts.deepspeed import DEEPSPEED
+from diagnose.checkpoint.layouts.deepspeed import DEEPSPEED, DEEPSPEED_UNIVERSAL
 from diagnose.checkpoint.layouts.hf_model import HF_MODEL
 from diagnose.checkpoint.layouts.hf_trainer import HF_TRAINER
 from diagnose.checkpoint.layouts.lightning import LIGHTNING
@@ -30,8 +30,8 @@ from diagnose.ingest.raw import reason
 
 # The most telling first: a folder of the Trainer also looks like a model, one of NeMo like DCP.
 LAYOUTS: tuple[Layout, ...] = (
-    NEMO, LIGHTNING, HF_TRAINER, MEGATRON, DEEPSPEED, VERL, ACCESSORY, ACCELERATE, TORCHTUNE, DCP,
-    HF_MODEL,
+    NEMO, LIGHTNING, HF_TRAINER, MEGATRON, DEEPSPEED_UNIVERSAL, DEEPSPEED, VERL, ACCESSORY,
+    ACCELERATE, TORCHTUNE, DCP, HF_MODEL,
 )  # fmt: skip
 
 
@@ -51,7 +51,7 @@ def inspect(
             tree = read_tree(path, max_files)
         except OSError as error:
             raise InputError(f"{path}: {reason(error)}") from error
-        alone = read_file(tree, look) if isinstance(tree, Leaf) else None
+        alone = read_file(tree, look, meant=True) if isinstance(tree, Leaf) else None
         several = [alone] if alone else []
         if isinstance(tree, Folder):
             several = list(_search(tree, look))

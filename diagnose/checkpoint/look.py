@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from diagnose.checkpoint import safetensors, torch_legacy, torch_zip
 from diagnose.checkpoint.damaged import DamagedError, Ends, counted, exactly, is_blank
+from diagnose.checkpoint.imports import check_imports
 from diagnose.checkpoint.json_text import MAX_BYTES as MAX_JSON
 from diagnose.checkpoint.json_text import TOO_HEAVY, parse
 from diagnose.checkpoint.model import Flaw, Found
@@ -239,7 +240,9 @@ class _File:
             flaw = torch_zip.wrong_checksum(reader, archive)
         else:
             flaw = torch_zip.holes(reader, archive, self.leaf.on_disk)
-        step = step_in(torch_zip.read_pickle(reader, archive, MAX_STEP_BYTES), self.leaf.name)
+        data = torch_zip.read_pickle(reader, archive, MAX_STEP_BYTES)
+        check_imports(data)
+        step = step_in(data, self.leaf.name)
         return Look("torch", flaw, step=step, digest=torch_zip.digest_of(archive))
 
     def pickle(self) -> Look:
@@ -250,6 +253,7 @@ class _File:
             if not closed:
                 raise cut_off
             data = self.reader.read_at(0, MAX_STEP_BYTES)
+            check_imports(data)
             return Look("pickle", step=step_in(data, self.leaf.name))
         data = exactly(self.reader, 0, size)
         try:
@@ -266,6 +270,7 @@ class _File:
             at = size
         if at < size:
             raise DamagedError("corrupt", f"has {counted(size - at)} behind the end of its pickle")
+        check_imports(data)
         return Look("pickle", step=step_in(data, self.leaf.name), digest=_digest(data))
 
     def no_torch(self, head: bytes) -> None:

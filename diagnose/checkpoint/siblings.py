@@ -19,6 +19,8 @@ _STATE = re.compile(
     r"(?:\.(?:pt|pth|bin|ckpt|safetensors|distcp|pkl|nemo)|(?:^|/)\.metadata|/?trainer_state\.json"
     r"|\.index\.json)$"
 )
+# Of those, what says where states lie and not what they are: the same at every step.
+_ALIKE = re.compile(r"(?:(?:^|/)\.metadata|\.index\.json|training_args\.bin)$")
 _LEFTOVER = re.compile(r"\.(?:tmp|incomplete|partial|part|swp)$|(?:^|/)(?:\.nfs|tmp)[\w-]*$")
 _NUMBER = re.compile(r"\d+")
 
@@ -59,9 +61,8 @@ def _other_saves(found: Found, before: Found | None) -> None:
     parts = _states(found)
     named = {flaw.file for flaw in found.flaws}
     if before is not None:
-        pairs = _pairs(found, before)
-        old = {path for path, leaf in pairs.items() if 0 < parts[path].mtime <= leaf.mtime}
-        for path in sorted(old - named) if len(old) * 2 < len(pairs) else ():
+        old = _kept(found, before)
+        for path in sorted(old - named):
             found.flaw("partial", f"as old as in {before.name}: not written by this save", path)
             named.add(path)
     for path, apart in _out_of_time(parts).items():
@@ -70,6 +71,20 @@ def _other_saves(found: Found, before: Found | None) -> None:
         sense = "after" if apart > 0 else "before"
         why = f"changed {_span(abs(apart))} {sense} all other files: not written by this save"
         found.flaw("unknown" if before is None and apart < 0 else "partial", why, path)
+
+
+def _kept(found: Found, before: Found) -> set[str]:
+    """Files that already lay there, in the same place or another one, at the save before.
+
+    Both theirs and that of the checkpoint before are older than all else here: else it is the other
+    one that was changed since.
+    """
+    parts, pairs = found.parts, _pairs(found, before)
+    old = {path for path, leaf in pairs.items() if 0 < parts[path].mtime <= leaf.mtime}
+    if len(old) * 2 >= len(pairs):
+        return set()
+    begin = min(parts[path].mtime for path in pairs.keys() - old)
+    return {path for path in old if pairs[path].mtime < begin}
 
 
 def _repeats(run: Sequence[Found], look: Looker) -> list[set[str]]:
@@ -82,6 +97,7 @@ def _repeats(run: Sequence[Found], look: Looker) -> list[set[str]]:
     for before, found in pairwise(run):
         parts = found.parts
         pairs = _pairs(found, before)
+        pairs = {path: leaf for path, leaf in pairs.items() if not _ALIKE.search(path)}
         equal = {path for path, leaf in pairs.items() if _same(parts[path], leaf, look)}
         # Of a damaged file it is not known whether it would have changed.
         broken = {_placeless(flaw.file, one.step) for one in (before, found) for flaw in one.flaws}

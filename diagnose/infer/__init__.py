@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from diagnose.job import Job
 
 _HUNG = ("desync.", "slow.", "stall.", "data.preparation", "hw.gpu", "net.", "unknown")
+_FAILED = ("crash.", "env.", "checkpoint.")  # nothing waits in vain there
 # Where a job usually is when this kind of cause strikes, if the log does not show it.
 _USUAL_PHASE = {
     "net": "init", "env": "init", "rendezvous": "init", "crash": "training", "hw": "training",
@@ -92,12 +93,12 @@ def _diagnose(job: Job) -> Diagnosis:
     follows = inferred(found, activity, frame, catalog)
     agreed = inferred(same, activity, frame, catalog) if same else []
     candidates += [*documents.joined(follows, job, held, found, frame, host_of), *agreed]
-    situation = _situation(frame, facts, activity, found, candidates)
-    candidates += known(catalog, situation)
     if job.checkpoints is not None:
         from diagnose.infer import checkpoints  # noqa: PLC0415  most jobs come without
 
         candidates += checkpoints.candidates(job.checkpoints, frame, failing, catalog)
+    situation = _situation(frame, facts, activity, found, candidates)
+    candidates += known(catalog, situation)
     ranked = rank(merge([c for c in candidates if c.score >= THRESHOLD]))
     if not ranked:
         ranked = [_unknown(failing, catalog)]
@@ -283,7 +284,7 @@ def _verdict(winner: Candidate, frame: pd.DataFrame, *, silent: bool) -> Verdict
 
     `silent`: no line shows a failure, or dumps or stacks show that it stood still.
     """
-    if silent and winner.inferred and not winner.cause.startswith("crash."):
+    if silent and winner.inferred and not winner.cause.startswith(_FAILED):
         return "hung"
     waited = silent or frame["tells"].isin(WAITED).any()
     return "hung" if waited and winner.cause.startswith(_HUNG) else "failed"

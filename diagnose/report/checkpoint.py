@@ -42,7 +42,7 @@ def render(inspection: Inspection, console: Console, lost: Lost | None = None) -
     )
     _table(page, found, base)
     _reasons(page, found, base)
-    _resume(page, inspection, lost)
+    _resume(page, inspection, base, lost)
 
 
 def headline(inspection: Inspection, last: Checkpoint, base: str) -> str:
@@ -148,14 +148,14 @@ def _notes(page: Page, found: Sequence[Checkpoint], base: str) -> None:
     _more(page, len(noted) - MAX_REASONS)
 
 
-def _resume(page: Page, inspection: Inspection, lost: Lost | None) -> None:
+def _resume(page: Page, inspection: Inspection, base: str, lost: Lost | None) -> None:
     page.heading("Resume")
     back = inspection.resume
     if back is None:
         text = "No checkpoint is whole: start anew, or restore one from a copy and look again."
         page.paragraph(Text(text), first="  ")
         return
-    page.paragraph(Text(f"From {back.path}{_at(back.step)}:"), first="  ")
+    page.paragraph(Text(f"From {_relative(back.path, base)}{_at(back.step)}:"), first="  ")
     page.verbatim(back.how, 4, "cyan")
     if lost is not None:
         page.paragraph(Text(sentence_of(lost)), first="  ")

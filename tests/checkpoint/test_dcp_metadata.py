@@ -203,3 +203,8 @@ def test_names_are_found_without_reading_the_rest(
     assert sorted(result.files) == sorted(f"__{rank}_0.distcp" for rank in range(16))
     assert not result.ranged
     assert result.items == 0
+
+
+def test_only_a_record_of_metadata_is_genuine() -> None:
+    assert read(dcp.pickled(made())).genuine
+    assert not read(pickle.dumps({"a": [1]})).genuine

@@ -192,6 +192,10 @@ def _said(found: Found, path: str) -> dict[str, Metadata]:
             found.flaw("corrupt", why, path)
         else:
             found.notes.append(f"{path} names {name}, which torch itself does not")
+    if not metadata.genuine:
+        found.flaw("corrupt", "holds something else than the metadata of a checkpoint", path)
+    elif not metadata.files and any(DATA.fullmatch(name) for name in found.parts):
+        found.flaw("corrupt", "names no data file, and some are there", path)
     _check_origin(found, path, metadata.saved_as)
     return {path: metadata}
 

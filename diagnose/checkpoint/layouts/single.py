@@ -41,15 +41,18 @@ _BLOCK = 512
 _GZIP = b"\x1f\x8b"
 
 
-def read_file(leaf: Leaf, look: Looker) -> Found | None:
-    """The checkpoint that a file is, judged; None when it is none."""
+def read_file(leaf: Leaf, look: Looker, *, meant: bool = False) -> Found | None:
+    """The checkpoint that a file is, judged; None when it is none.
+
+    `meant`: somebody says that it is one, so that its suffix is enough.
+    """
     name = leaf.name
     unfinished = TEMPORARY.fullmatch(name)
     suffix = _SUFFIX.fullmatch(unfinished[1] if unfinished else name)
     if suffix is None or name == RECIPE:
         return None
     kind = suffix[1]
-    if not _sure(leaf, kind, unfinished is not None):
+    if not meant and not _sure(leaf, kind, unfinished is not None):
         return None
     found = Found(
         leaf.path, _LAYOUTS.get(kind, "torch file"), {name: leaf}, step=_step(name),

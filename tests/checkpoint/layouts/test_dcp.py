@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +136,14 @@ def test_damaged_metadata(whole: Path, data: bytes, reason: tuple[str, str]) -> 
     result = judge(whole)
     assert (result.state, result.reasons) == (reason[0], [f".metadata: {reason[1]}"])
     assert result.ranks == 4
+
+
+@pytest.mark.parametrize("data", [pickle.dumps([1]), b"\x80\x04(" + b"]" * 3_000_000 + b"l."])
+def test_metadata_of_something_else(whole: Path, data: bytes) -> None:
+    (whole / ".metadata").write_bytes(data)
+    found = judge(whole)
+    assert found.state == "corrupt"
+    assert found.reasons[0].startswith(".metadata: ")
 
 
 def test_cut_off_metadata(whole: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from diagnose.checkpoint.layouts.deepspeed import DEEPSPEED, check_marker
+from diagnose.checkpoint.layouts.deepspeed import DEEPSPEED, DEEPSPEED_UNIVERSAL, check_marker
 from diagnose.checkpoint.look import Looker
 from diagnose.checkpoint.model import Checkpoint, Flaw, judged
 from diagnose.checkpoint.tree import Folder, read_tree
@@ -330,6 +330,14 @@ def test_universal_ones_have_a_marker_of_their_own(tmp_path: Path) -> None:
     assert found["global_step100_universal"].reasons == [
         "../latest_universal: is empty: it should name the checkpoint to load"
     ]
+
+
+def test_universal_ones_are_a_layout_of_their_own(tmp_path: Path) -> None:
+    zero(tmp_path / "global_step100", step=100, world=2, start=T)
+    universal(tmp_path / "global_step100_universal", step=100, world=2, start=T + 60)
+    run, look = tree(tmp_path), Looker()
+    read = [DEEPSPEED_UNIVERSAL.read(folder, look) for folder in run.folders.values()]
+    assert [one and one.name for one in read] == [None, "global_step100_universal"]
 
 
 def test_what_latest_does_not_name_was_never_committed(tmp_path: Path) -> None:
