@@ -7,11 +7,12 @@ a few files that differ from most others of the same checkpoint.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 
 from diagnose.checkpoint.look import Looker
-from diagnose.checkpoint.model import Found
+from diagnose.checkpoint.model import Found, State
 from diagnose.checkpoint.tree import Leaf
 
 # What holds weights and states, and the files that commit a save; others are copied at will.
@@ -23,6 +24,16 @@ _STATE = re.compile(
 _ALIKE = re.compile(r"(?:(?:^|/)\.metadata|\.index\.json|training_args\.bin)$")
 _LEFTOVER = re.compile(r"\.(?:tmp|incomplete|partial|part|swp)$|(?:^|/)(?:\.nfs|tmp)[\w-]*$")
 _NUMBER = re.compile(r"\d+")
+_STEPPED = re.compile(r"((?:step|iter|iteration|epoch)[-_=]?)(\d+)")
+# Settings and tokenizers, which a save writes always or never.
+_SETTINGS = re.compile(
+    r"(?:.*/)?(?:(?:generation_|tokenizer_|adapter_)?config|meta|params|tokenizer|vocab)\.json"
+    r"|(?:.*/)?(?:tokenizer\.model|vocab\.txt|merges\.txt)"
+)
+# Random numbers, samplers and counters may stay as they are for a whole epoch.
+_SELDOM = re.compile(
+    r"rng_state|random_states|sampler|scaler|custom_checkpoint|extra_state|dl_state|rank-specific"
+)
 
 LATE = 600.0  # seconds between a file and all others before it counts as of another save
 SLOW_WRITE = 10e6  # bytes a second that writing and copying reach at the least
@@ -36,6 +47,8 @@ def compare(run: Sequence[Found], look: Looker) -> None:
     if not run:
         return
     repeats = _repeats(run, look)
+    settings = Counter(path for one in run for path in one.parts if _SETTINGS.fullmatch(path))
+    common = {path for path, number in settings.items() if number == len(run) - 1 > 1}
     for number, found in enumerate(run):
         before = run[number - 1] if number else None
         after = run[number + 1] if number + 1 < len(run) else None
@@ -43,10 +56,10 @@ def compare(run: Sequence[Found], look: Looker) -> None:
         _other_saves(found, before)
         if before is not None:
             _repeated(found, before, repeats[number])
-            _absent(found, before, after)
+            _absent(found, before, after, common)
             _small(found, before, after)
         elif len(run) > 2:
-            _absent(found, run[1], run[2])
+            _absent(found, run[1], run[2], common)
 
 
 def _left_overs(found: Found) -> None:
@@ -69,19 +82,22 @@ def _other_saves(found: Found, before: Found | None) -> None:
         if path in named or (before is not None and _usual(path, found, before)):
             continue
         sense = "after" if apart > 0 else "before"
-        why = f"changed {_span(abs(apart))} {sense} all other files: not written by this save"
-        found.flaw("unknown" if before is None and apart < 0 else "partial", why, path)
+        why = f"changed {_span(abs(apart))} {sense} all other files"
+        if apart > 0 and (before is None or path not in _counterparts(found, before)):
+            found.notes.append(f"{path} {why}: added to it")  # converted weights, for one
+            continue
+        state: State = "unknown" if before is None else "partial"
+        found.flaw(state, f"{why}: not written by this save", path)
 
 
 def _kept(found: Found, before: Found) -> set[str]:
     """Files that already lay there, in the same place or another one, at the save before.
 
-    Both theirs and that of the checkpoint before are older than all else here: else it is the other
-    one that was changed since.
+    That of the checkpoint before is older than all else here: else it was changed since.
     """
     parts, pairs = found.parts, _pairs(found, before)
     old = {path for path, leaf in pairs.items() if 0 < parts[path].mtime <= leaf.mtime}
-    if len(old) * 2 >= len(pairs):
+    if len(old) * 2 > len(pairs) or len(pairs) < 2:
         return set()
     begin = min(parts[path].mtime for path in pairs.keys() - old)
     return {path for path in old if pairs[path].mtime < begin}
@@ -100,18 +116,27 @@ def _repeats(run: Sequence[Found], look: Looker) -> list[set[str]]:
         pairs = {path: leaf for path, leaf in pairs.items() if not _ALIKE.search(path)}
         equal = {path for path, leaf in pairs.items() if _same(parts[path], leaf, look)}
         # Of a damaged file it is not known whether it would have changed.
-        broken = {_placeless(flaw.file, one.step) for one in (before, found) for flaw in one.flaws}
-        changing |= {_placeless(path, found.step) for path in pairs.keys() - equal} - broken
-        same.append(equal)
+        broken = {_key(flaw.file, one) for one in (before, found) for flaw in one.flaws}
+        changing |= {_key(path, found) for path in pairs.keys() - equal} - broken
+        alike = Counter(_NUMBER.sub("#", path) for path in pairs)
+        stayed = Counter(_NUMBER.sub("#", path) for path in equal)
+        same.append({
+            path for path in equal
+            if not _SELDOM.search(path)
+            or stayed[kind := _NUMBER.sub("#", path)] * 2 <= alike[kind] > 1
+        })  # fmt: skip
     return [
-        {path for path in equal if _placeless(path, found.step) in changing}
+        {path for path in equal if _key(path, found) in changing}
         for found, equal in zip(run, same, strict=True)
     ]
 
 
 def _repeated(found: Found, before: Found, same: set[str]) -> None:
     named = {flaw.file for flaw in found.flaws}
-    if len(same) * 2 < len(_states(found)):  # else it is a copy, or nothing was learnt
+    states = [path for path in _states(found) if not _ALIKE.search(path)]
+    numbered = _NUMBER.sub("#", found.name) == _NUMBER.sub("#", before.name)
+    # Else it is a copy, or nothing was learnt.
+    if len(same) * 2 <= len(states) or (len(states) == 1 and numbered):
         for path in sorted(same - named):
             found.flaw("corrupt", f"has the content that it has in {before.name}", path)
 
@@ -129,17 +154,26 @@ def _pairs(found: Found, before: Found) -> dict[str, Leaf]:
 
 def _counterparts(found: Found, other: Found) -> dict[str, str]:
     """Paths of a checkpoint and what the same files are called in another one of the run."""
-    if found.step is None or other.step is None:
-        return {path: path for path in found.parts if path in other.parts}
-    renamed = {_placeless(path, other.step): path for path in other.parts}
-    pairs = {path: renamed.get(_placeless(path, found.step)) for path in found.parts}
-    return {path: old for path, old in pairs.items() if old is not None}
+    pairs = {path: path for path in found.parts if path in other.parts}
+    renamed = {_key(path, other): path for path in other.parts if path not in pairs}
+    for path in found.parts:
+        if path not in pairs and (old := renamed.get(_key(path, found))) is not None:
+            pairs[path] = old
+    return pairs
 
 
-def _placeless(path: str, step: int | None) -> str:
+def _key(path: str, found: Found) -> str:
+    """What a file is called whatever the step is."""
+    if len(found.parts) == 1:  # a file of its own, with the step in its name
+        return _NUMBER.sub("#", path)
+    return _renamed(path, found.step, "#")
+
+
+def _renamed(path: str, step: int | None, new: str) -> str:
+    """A path with another step wherever it names this one. Ranks are numbers, too."""
     if step is None:
         return path
-    return _NUMBER.sub(lambda m: "#" if int(m[0][:18]) == step else m[0], path)
+    return _STEPPED.sub(lambda m: m[1] + new if int(m[2][:18]) == step else m[0], path)
 
 
 def _same(leaf: Leaf, other: Leaf, look: Looker) -> bool:
@@ -183,24 +217,31 @@ def _usual(path: str, found: Found, before: Found) -> bool:
     return _counterparts(found, before).get(path) in _out_of_time(_states(before))
 
 
-def _absent(found: Found, before: Found, after: Found | None) -> None:
+def _absent(found: Found, before: Found, after: Found | None, common: set[str]) -> None:
     """Files that the checkpoints around it have, and no like one here.
 
-    Of numbered files (ranks, shards) the layouts know how many there have to be.
+    Of numbered files (ranks, shards) the layouts know how many there have to be, unless there were
+    as many ranks before and after. `common` are settings that all others of the run have.
     """
     if len(found.parts) == 1 == len(before.parts):
         return  # each a file of its own, called as people like
     likes = {_NUMBER.sub("#", path) for path in found.parts}
-    named = {flaw.file for flaw in found.flaws}
-    theirs = set(_counterparts(before, found).keys())
+    named = {flaw.file for flaw in found.flaws if flaw.state != "unknown"}
+    theirs = set(_counterparts(before, found))
+    kept = None if after is None else set(_counterparts(before, after))
+    ranks = after is not None and found.ranks is not None
+    ranks = ranks and found.ranks == before.ranks == (after.ranks if after else None)
     for path in before.parts:
-        if path in theirs or not _STATE.search(path) or _NUMBER.sub("#", path) in likes:
+        if path in theirs or (kept is not None and path not in kept):
             continue
-        if after is not None and path not in _counterparts(before, after):
+        if _SETTINGS.fullmatch(path):
+            if path not in common:
+                continue
+        elif not _STATE.search(path) or (not ranks and _NUMBER.sub("#", path) in likes):
             continue
-        mine = path if before.step is None else _NUMBER.sub(
-            lambda m: str(found.step) if int(m[0][:18]) == before.step else m[0], path)  # fmt: skip
+        mine = path if found.step is None else _renamed(path, before.step, str(found.step))
         if mine not in named:
+            found.flaws = [flaw for flaw in found.flaws if flaw.file != mine]
             found.flaw("partial", f"missing: {before.name} has it", mine)
 
 
