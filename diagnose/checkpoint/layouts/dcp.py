@@ -194,7 +194,9 @@ def _said(found: Found, path: str) -> dict[str, Metadata]:
             found.notes.append(f"{path} names {name}, which torch itself does not")
     if not metadata.genuine:
         found.flaw("corrupt", "holds something else than the metadata of a checkpoint", path)
-    elif not metadata.files and any(DATA.fullmatch(name) for name in found.parts):
+    elif not metadata.files and any(
+        DATA.fullmatch(name) and leaf.size > 0 for name, leaf in found.parts.items()
+    ):
         found.flaw("corrupt", "names no data file, and some are there", path)
     _check_origin(found, path, metadata.saved_as)
     return {path: metadata}
