@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pandas as pd
@@ -12,10 +13,15 @@ from diagnose.checkpoint.model import Checkpoint, Inspection
 from diagnose.checkpoint.resume import newest
 from diagnose.diagnosis import Diagnosis, Evidence, RemedyStep
 from diagnose.infer.candidates import Candidate
+from diagnose.infer.collectives import fold_ranks
 
 _DAMAGED = ("partial", "corrupt")
 _UNREADABLE = 3.5  # beats an exception without a name, not one that says what it is
 _MAX_REASONS = 3
+# The rank in names of files that each rank writes for itself.
+_RANK = re.compile(
+    r"(?:rng_state_|random_states_|rank-specific-|pp_rank_|_rank_|(?:^|/)__)(\d{1,7})(?!\d)"
+)
 
 
 def candidates(
@@ -85,7 +91,18 @@ def _evidence(last: Checkpoint, cause: str) -> list[Evidence]:
     why = f"the checkpoint written last is {last.state}"
     if not cause.startswith("checkpoint."):
         why = f"also: {why}, as a consequence"
+    behind = _behind(last)
+    if behind:
+        why += f"; {fold_ranks(behind, prefix=True)} did not write all of theirs"
     return [Evidence(_name(last), 0, reason, why) for reason in last.reasons[:_MAX_REASONS]]
+
+
+def _behind(last: Checkpoint) -> list[int]:
+    """The few ranks whose own files are missing: those that hung or died before they wrote them."""
+    files = [reason.partition(": missing") for reason in last.reasons]
+    named = [_RANK.search(file) for file, missing, _ in files if missing]
+    ranks = sorted({int(match[1]) for match in named if match})
+    return ranks if last.ranks and len(ranks) * 4 <= last.ranks else []
 
 
 def _remedies(

@@ -59,6 +59,16 @@ def test_a_partial_checkpoint_is_a_consequence_of_another_cause(tmp_path: Path) 
     assert any("--exit-code" in s.command for s in found.remedies if s.when == "prevent")
 
 
+def test_the_rank_that_did_not_write_its_part_is_told(tmp_path: Path) -> None:
+    trainer(tmp_path / "out", 100, 200)
+    (tmp_path / "out/checkpoint-200/rng_state_2.pth").unlink()
+    found = of(tmp_path, DIED)
+    assert found.evidence[-1].why.endswith("a consequence; rank 2 did not write all of theirs")
+    (tmp_path / "out/checkpoint-200/rng_state_1.pth").unlink()
+    found = of(tmp_path, DIED)  # half of the world: they may save elsewhere
+    assert found.evidence[-1].why.endswith("a consequence")
+
+
 def test_a_whole_last_checkpoint_is_where_to_go_on(tmp_path: Path) -> None:
     trainer(tmp_path / "out", 100, 200)
     found = of(tmp_path, DIED)
