@@ -20,6 +20,8 @@ from diagnose.batch.run import Summary
 from diagnose.batch.work import Options, Result, diagnose_one
 from tests.archives import PACK
 from tests.batch.fleet import ROOT, hung, scan, table, write_fleet
+from tests.checkpoint.make import hf
+from tests.checkpoint.make.base import write
 
 
 def test_a_result_is_plain_and_has_all_columns(tmp_path: Path) -> None:
@@ -30,6 +32,26 @@ def test_a_result_is_plain_and_has_all_columns(tmp_path: Path) -> None:
     assert (result.row["verdict"], result.row["culprit_ranks"]) == ("hung", [3])
     assert json.loads(result.document)["root_cause"]["class"] == result.row["class"]
     assert "\n" not in result.document
+
+
+@pytest.mark.parametrize("remote", [False, True])
+def test_checkpoints_in_the_folder_of_a_job(tmp_path: Path, remote: bool) -> None:
+    for name, data in hung(3).items():
+        write(tmp_path / "j" / name, data, 1.7e9)
+    for number, step in enumerate((100, 200)):
+        folder = tmp_path / f"j/out/checkpoint-{step}"
+        hf.MAKERS["hf-trainer"](folder, step=step, world=4, start=1.7e9 + 600 * number)
+    (folder / "trainer_state.json").unlink()
+    where = str(tmp_path)
+    if remote:
+        memory = pytest.importorskip("fsspec").filesystem("memory")
+        memory.put(f"{tmp_path}/", "/checkpoints-of-jobs", recursive=True)
+        where = "memory://checkpoints-of-jobs"
+    (ref,) = find_jobs([where])
+    row = diagnose_one(ref, Options()).row
+    assert (row["verdict"], row["culprit_ranks"]) == ("hung", [3])
+    assert row["checkpoint"] == f"{where}/j/out/checkpoint-100"
+    assert (row["checkpoint_step"], row["checkpoint_state"]) == (100, "partial")
 
 
 def test_a_job_that_takes_too_long_is_given_up(
