@@ -5,6 +5,8 @@ Contents are read by range only, where a check asks for them.
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,6 +16,9 @@ from diagnose.ingest.raw import Reader, reason
 
 MAX_FILES = 500_000  # of one tree
 MAX_DEPTH = 12  # folders inside each other
+_STATE = re.compile(
+    r"\.(?:pt|pth|ckpt|bin|safetensors|distcp|nemo|pkl)$|^\.metadata$|^trainer_state\.json$"
+)
 MAX_TEXT = 64 << 20  # bytes of a JSON or text file that are read
 
 
@@ -91,6 +96,21 @@ class Folder:
         yield self
         for folder in self.folders.values():
             yield from folder.below()
+
+
+def holds_states(folder: str, max_files: int = MAX_FILES) -> bool:
+    """Whether a folder of this machine holds any file that only a checkpoint has, by its name.
+
+    Costs next to nothing, where looking for checkpoints wants all their layouts.
+    """
+    left = max_files
+    for _, folders, files in os.walk(folder):
+        if any(_STATE.search(name) for name in files):
+            return True
+        left -= len(files) + len(folders)
+        if left < 0:
+            return False
+    return False
 
 
 def read_tree(path: str, max_files: int = MAX_FILES) -> Folder | Leaf:

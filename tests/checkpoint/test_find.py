@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 
 from diagnose.checkpoint.find import inspect
+from diagnose.checkpoint.tree import holds_states
 from diagnose.errors import InputError
 from tests.checkpoint.make import dcp, hf
 from tests.checkpoint.make.base import torch_file, write
@@ -91,3 +92,23 @@ def test_a_cache_of_links_is_whole(tmp_path: Path) -> None:
     for blob in blobs.iterdir():
         (snapshot / blob.name).symlink_to(blob)
     assert names(snapshot) == [("", "whole")]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("a/b/model.safetensors", True), ("out/.metadata", True), ("rng_state.pth", True),
+        ("train.log", False), ("a/model.py", False), ("config.json", False), ("a.pt.log", False),
+    ],
+)  # fmt: skip
+def test_names_that_only_checkpoints_have(tmp_path: Path, name: str, expected: bool) -> None:
+    write(tmp_path / name, b"x", BEGIN)
+    assert holds_states(str(tmp_path)) is expected
+
+
+def test_the_look_at_names_is_bounded(tmp_path: Path) -> None:
+    for number in range(20):
+        write(tmp_path / f"{number:02}/x.log", b"x", BEGIN)
+    write(tmp_path / "00/deep/model.pt", b"x", BEGIN)
+    assert holds_states(str(tmp_path))
+    assert not holds_states(str(tmp_path), 5)
