@@ -5,8 +5,9 @@ LAYOUTS says which are known; the first that recognises a folder takes it, with 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
+from diagnose.checkpoint.family import alike, begun_beside, in_order, unlike
 from diagnose.checkpoint.layouts import Layout
 from diagnose.checkpoint.layouts.accelerate import ACCELERATE
 from diagnose.checkpoint.layouts.accessory import ACCESSORY
@@ -19,6 +20,7 @@ from diagnose.checkpoint.layouts.megatron import MEGATRON
 from diagnose.checkpoint.layouts.nemo import NEMO
 from diagnose.checkpoint.layouts.single import read_file
 from diagnose.checkpoint.layouts.torchtune import TORCHTUNE
+from diagnose.checkpoint.layouts.unknown import check_mixed, unknown
 from diagnose.checkpoint.layouts.verl import VERL
 from diagnose.checkpoint.look import Looker
 from diagnose.checkpoint.model import Found, Inspection, judged
@@ -66,12 +68,16 @@ def _search(folder: Folder, look: Looker) -> Iterator[Found]:
     layout, own = _read(folder, look)
     if own is not None:
         yield from _compared(folder, [(layout, own)], look)
-    yield from _inside(folder, own, look)
+    inside = list(_inside(folder, own, look))
+    yield from inside
+    if own is None and not inside and (left := unknown(folder, look)):
+        yield left
 
 
 def _read(folder: Folder, look: Looker) -> tuple[Layout | None, Found | None]:
     for layout in LAYOUTS:
         if found := layout.read(folder, look):
+            check_mixed(found)
             return layout, found
     return None, None
 
@@ -84,36 +90,56 @@ def _inside(folder: Folder, own: Found | None, look: Looker) -> Iterator[Found]:
     parts = own.parts if own is not None else {}
     taken = {path.partition("/")[0] for path in parts}
     files = [leaf for leaf in folder.files.values() if own is None and leaf.name not in taken]
+    alone = {leaf.name: read_file(leaf, look) for leaf in files}
+    known = {alike(name) for name, one in alone.items() if one and alike(name) != name}
     found: list[tuple[Layout | None, Found]] = [
-        (None, one) for leaf in files if (one := read_file(leaf, look))
+        (None, one)
+        for leaf in files
+        if (one := alone[leaf.name] or read_file(leaf, look, meant=alike(leaf.name) in known))
     ]
     deeper: list[Found] = []
+    others: list[Folder] = []
     for name, inside in folder.folders.items():
         if name in taken:
             continue
         layout, one = _read(inside, look)
         if one is not None:
             found.append((layout, one))
-        deeper += _inside(inside, one, look)
-    yield from _compared(folder, found, look)
+        below = list(_inside(inside, one, look))
+        if one is None and not below:
+            others.append(inside)
+        deeper += below
+    folders = [one for layout, one in found if layout is not None]
+    begun = {inside.path: begun_beside(inside, folders) for inside in others}
+    for one in filter(None, begun.values()):
+        look.check(one)
+    yield from _compared(folder, found, look, [one for one in begun.values() if one])
+    for inside in others:
+        if begun[inside.path] is None and (one := unknown(inside, look)):
+            yield one
     yield from deeper
 
 
 def _compared(
-    run: Folder, found: list[tuple[Layout | None, Found]], look: Looker
+    run: Folder,
+    found: list[tuple[Layout | None, Found]],
+    look: Looker,
+    begun: Sequence[Found] = (),
 ) -> Iterator[Found]:
-    """The checkpoints of a run, those of one layout compared with each other."""
+    """The checkpoints of a run, those of one layout compared with each other.
+
+    `begun` are folders that only the names of the others tell to be some.
+    """
     kinds: dict[str, list[tuple[Layout | None, Found]]] = {}
     for layout, one in found:
         kinds.setdefault(layout.name if layout else one.layout, []).append((layout, one))
     for _, pairs in sorted(kinds.items()):
-        several = sorted((one for _, one in pairs), key=_order)
+        several = in_order([one for _, one in pairs])
         if layout := pairs[0][0]:
             layout.compare(run, several)
         compare(several, look)
-        yield from several
-
-
-def _order(found: Found) -> tuple[bool, int, float, str]:
-    written = max((leaf.mtime for leaf in found.parts.values()), default=0.0)
-    return found.step is None, found.step or 0, written, found.path
+    folders = [one for layout, one in found if layout is not None]
+    unlike(folders)
+    for _, pairs in sorted(kinds.items()):
+        several = [one for _, one in pairs]
+        yield from in_order([*several, *(one for one in begun if one.layout == several[0].layout)])

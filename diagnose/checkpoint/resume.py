@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from diagnose.checkpoint.model import Checkpoint, Resume
 
@@ -24,7 +25,9 @@ _HOW = {
     "peft": "PeftModel.from_pretrained(base_model, {quoted}, is_trainable=True) (weights only)",
 }
 _FILE = "torch.load({quoted}, map_location='cpu', mmap=True)"
+_SAFETENSORS = "safetensors.torch.load_file({quoted}) (weights only: the optimizer starts anew)"
 _WEIGHTS = "from_pretrained({quoted}) (weights only: the optimizer starts anew)"
+_NUMBER = re.compile(r"\d{1,18}")
 
 
 def resume(checkpoints: Sequence[Checkpoint]) -> Resume | None:
@@ -37,23 +40,40 @@ def resume(checkpoints: Sequence[Checkpoint]) -> Resume | None:
         return None
     written = _written(checkpoints)
 
-    def worth(one: Checkpoint) -> tuple[bool, float, int, float, str]:
+    patterns: dict[str, set[str]] = {}
+    for one in checkpoints:
+        patterns.setdefault(_parent(one.path), set()).add(_NUMBER.sub("#", _name(one.path)))
+
+    def worth(one: Checkpoint) -> tuple[bool, float, int, list[int], float, str]:
+        run = _parent(one.path)
         step = -1 if one.step is None else one.step
-        trained = one.framework not in ("", "peft")
-        return trained, written[_parent(one.path)], step, one.written, one.path
+        alike = len(patterns[run]) == 1  # then the numbers in the names tell their order
+        numbers = [int(n) for n in _NUMBER.findall(_name(one.path))] if alike else []
+        return _trained(one), written[run], step, numbers, one.written, one.path
 
     best = max(whole, key=worth)
     return Resume(best.path, best.step, how(best))
 
 
 def newest(checkpoints: Sequence[Checkpoint]) -> Checkpoint | None:
-    """The last checkpoint of the run that was written to last, in whatever state it is."""
+    """The last checkpoint of the run that was written to last, in whatever state it is.
+
+    A whole model without optimizer is none where there are others: it is what training ends with.
+    """
     written = _written(checkpoints)
-    return max(
-        checkpoints,
-        key=lambda one: (written[_parent(one.path)], one.step or -1, one.written, one.path),
-        default=None,
-    )
+
+    def place(one: Checkpoint) -> tuple[float, int, float, str]:
+        return written[_parent(one.path)], one.step or -1, one.written, one.path
+
+    last = max(checkpoints, key=place, default=None)
+    if last is None or last.state != "whole" or _trained(last):
+        return last
+    return max(filter(_trained, checkpoints), key=place, default=last)
+
+
+def _trained(one: Checkpoint) -> bool:
+    """Whether there is more in it than weights, as far as its layout tells."""
+    return one.framework not in ("", "peft")
 
 
 def _written(checkpoints: Sequence[Checkpoint]) -> dict[str, float]:
@@ -67,16 +87,29 @@ def _written(checkpoints: Sequence[Checkpoint]) -> dict[str, float]:
 
 def how(checkpoint: Checkpoint) -> str:
     """The command, call or setting that resumes from a checkpoint."""
-    path, name = checkpoint.path, checkpoint.path.rstrip("/").rsplit("/", 1)[-1]
+    path, name = checkpoint.path, _name(checkpoint.path)
     parent = _parent(path)
     pattern = _HOW.get(checkpoint.framework)
     if pattern is None:
         pattern = _FILE if checkpoint.files == 1 else _WEIGHTS
-    shell: Callable[[str], str] = shlex.quote
+        if checkpoint.layout == "safetensors file":
+            pattern = _SAFETENSORS
     return pattern.format(
-        path=shell(path), parent=shell(parent), quoted=repr(path), parent_quoted=repr(parent),
+        path=_shell(path), parent=_shell(parent), quoted=repr(path), parent_quoted=repr(parent),
         name_quoted=repr(name), step="" if checkpoint.step is None else checkpoint.step,
     )  # fmt: skip
+
+
+def _shell(path: str) -> str:
+    """A path as a word of a shell's command; ANSI-C quoted where it has a line break in it."""
+    if path.isprintable():
+        return shlex.quote(path)
+    escaped = path.replace("\\", "\\\\").replace("'", "\\'")
+    return "$'" + "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in escaped) + "'"
+
+
+def _name(path: str) -> str:
+    return path.rstrip("/").rsplit("/", 1)[-1]
 
 
 def _parent(path: str) -> str:

@@ -32,7 +32,7 @@ from diagnose.checkpoint.layouts.hf_trainer import (
 )
 from diagnose.checkpoint.layouts.hf_weights import left_overs
 from diagnose.checkpoint.layouts.numbered import add_missing, gaps
-from diagnose.checkpoint.layouts.worlds import check_ranks, lost_ranks, numbers
+from diagnose.checkpoint.layouts.worlds import check_pieces, check_ranks, lost_ranks, numbers
 from diagnose.checkpoint.look import Look, Looker
 from diagnose.checkpoint.model import Found
 from diagnose.checkpoint.tree import Folder, Leaf
@@ -136,10 +136,18 @@ def _named(kind: str) -> tuple[str, str]:
 def _check_pickles(found: Found, looks: Mapping[str, Look]) -> None:
     """What is called `.pkl` was written by torch.save, too."""
     for name, look in looks.items():
-        if name.endswith(".pkl") and look.flaw is None and look.kind in ("text", "json", "other"):
+        if name.endswith(".pkl") and look.flaw is None and not _is_pickled(found.parts[name]):
             short = found.parts[name].size < 4
             why = "was cut off in its first bytes" if short else "is no file of torch.save"
             found.flaw("partial" if short else "corrupt", why, name)
+
+
+def _is_pickled(leaf: Leaf) -> bool:
+    try:
+        with leaf.open() as reader:
+            return reader.read_at(0, 4).startswith((b"PK\3\4", b"\x80"))
+    except OSError:
+        return True  # told of already
 
 
 def _check_numbers(found: Found, have: set[int], first: str, other: str) -> None:
@@ -196,6 +204,8 @@ def _check_random(found: Found, folder: Folder, inner: Mapping[str, Found]) -> N
     world = max(world, max(have, default=0) + 1)
     found.ranks = world
     check_ranks(found, have, world, "random_states_{}.pkl".format)
+    for name, one in inner.items():
+        check_pieces(found, name, one, world)
 
 
 def compare(run: Folder, found: list[Found]) -> None:

@@ -31,7 +31,13 @@ from diagnose.checkpoint.layouts.hf_model import (
     says,
 )
 from diagnose.checkpoint.layouts.hf_weights import weights_of
-from diagnose.checkpoint.layouts.worlds import check_ranks, lost_ranks, numbers, processes
+from diagnose.checkpoint.layouts.worlds import (
+    check_pieces,
+    check_ranks,
+    lost_ranks,
+    numbers,
+    processes,
+)
 from diagnose.checkpoint.look import Look, Looker
 from diagnose.checkpoint.model import Flaw, Found
 from diagnose.checkpoint.tree import Folder
@@ -207,10 +213,10 @@ def _check_weights(found: Found, folder: Folder, rests: _Rests, adapters: int) -
         return
     if any(weights_of(inside.files).full for inside in folder.folders.values()):
         return  # modules of sentence-transformers, for one
-    if any(_ZERO3.fullmatch(path) for path in found.parts) or (
-        rests.full_fsdp and CONFIG not in folder.files
-    ):  # ZeRO 3 gathers the model on request only
-        return
+    # The settings of a run are written behind the weights: without these, FSDP's are the only ones.
+    fsdp_only = rests.full_fsdp and not {CONFIG, TRAINING_ARGS} <= folder.files.keys()
+    if fsdp_only or any(_ZERO3.fullmatch(path) for path in found.parts):
+        return  # ZeRO 3 gathers the model on request only
     if ADAPTER_CONFIG not in folder.files:  # told of already
         found.flaw("partial", "missing: no weights of the model are there", "model.safetensors")
 
@@ -254,7 +260,7 @@ def _check_resumable(
     if not rests.scheduler and not rests.deepspeed:
         found.flaw("partial", "missing: the optimizer's schedule starts anew", SCHEDULER)
     if FSDP_OPTIMIZER in folder.files and not (
-        FSDP_MODEL in folder.files or rests.fsdp_folders or "pytorch_model.bin" in folder.files
+        FSDP_MODEL in folder.files or rests.fsdp_folders or weights_of(folder.files).full
     ):
         found.flaw("partial", "missing: FSDP's optimizer is there", FSDP_MODEL)
     world = max((one.ranks or 0 for one in inner.values()), default=0)
@@ -263,6 +269,8 @@ def _check_resumable(
         world = max(world, 2, 1 + max(rests.ranks))  # a single process has another file
         check_ranks(found, rests.ranks, world, "rng_state_{}.pth".format)
         found.ranks = world
+        for name, one in inner.items():
+            check_pieces(found, name, one, world)
         if 1 < len(rests.ranks) < world and world % len(rests.ranks) == 0:
             found.notes.append("hosts that save to a disk of their own keep their ranks' files")
     elif RNG in folder.files:
@@ -276,7 +284,8 @@ def _check_resumable(
 
 def compare(run: Folder, found: list[Found]) -> None:
     """Ranks lost at the end, settings that no checkpoint has, and the best one being gone."""
-    for one, world, other in lost_ranks(found, _restarted):
+    several = [one for one in found if RNG not in one.parts]  # the file of a single process
+    for one, world, other in lost_ranks(several, _restarted):
         have = numbers(one.parts, _RANK_RNG)
         check_ranks(one, have, world, "rng_state_{}.pth".format)
         one.notes.append(f"{other.name} was saved by {world} ranks, this one by {len(have)}")
@@ -309,7 +318,7 @@ def _restarted(before: Found, found: Found) -> bool:
     if found.ranks in (processes(found.parts.get(TRAINING_ARGS)), max(sharded, default=-1) + 1):
         return True
     steps = {_state(one).get("max_steps") for one in (before, found)}
-    return len(steps) > 1  # counted from epochs, these depend on how many ranks share one
+    return len(steps - {None}) > 1  # counted from epochs, these depend on how many ranks share one
 
 
 def _state(found: Found) -> dict[str, Any]:

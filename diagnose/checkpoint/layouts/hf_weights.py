@@ -20,8 +20,8 @@ from diagnose.checkpoint.tree import Folder, Leaf
 SHARD = re.compile(r"(.+)-(\d{5})-of-(\d{5})((?:\.\w{1,32})?\.(?:safetensors|bin))")
 INDEX = re.compile(r"(.+)(\.safetensors|\.bin)\.index(?:\.\w{1,32})?\.json")
 SINGLE = re.compile(
-    r"(?:model|pytorch_model|diffusion_pytorch_model|open_clip_model|open_clip_pytorch_model)"
-    r"(?:\.\w{1,32})?\.(?:safetensors|bin)"
+    r"(?:(?:pytorch_model|diffusion_pytorch_model|open_clip_model|open_clip_pytorch_model)"
+    r"(?:\.\w{1,32})?\.(?:safetensors|bin)|model(?:\.\w{1,32})?\.safetensors)"
 )
 ADAPTER = re.compile(r"adapter_model\.(?:safetensors|bin)")
 _MOST_FAMILIES = 64  # kinds of shards in one folder that are judged

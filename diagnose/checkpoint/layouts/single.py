@@ -7,6 +7,7 @@ is one of torch's (or lost), and the name or the content says what of.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from diagnose.checkpoint.layouts.hf_weights import SHARD, SINGLE, TEMPORARY
 from diagnose.checkpoint.layouts.lightning import STEP, check_step
@@ -17,7 +18,7 @@ from diagnose.ingest.raw import reason
 
 RECIPE = "recipe_state.pt"  # of torchtune: judged with its epochs
 
-_SUFFIX = re.compile(r".+\.(ckpt|pt|pth|bin|safetensors|nemo)")
+_SUFFIX = re.compile(r".+\.(ckpt|pt|pth|bin|safetensors|nemo)", re.IGNORECASE)
 # Words in names of files of weights and states, as training code calls them.
 _WORD = re.compile(
     r"(?<![a-z])(?:check_?points?|ckpt|models?|weights?|optim(?:izer)?s?|state(?:_?dict)?s?|epoch|"
@@ -32,10 +33,11 @@ _KEY = re.compile(
 )
 _STEP = re.compile(
     r"(?:.*[^a-z])?(?:checkpoint|ckpt|global_?step|step|iter|iteration|epoch)[-_=]?(\d{1,15})"
-    r"(?:-v\d+)?",
+    r"(?:-v\d+)?|(?:.*[^a-z])?(?:model|weights?|state|net|lora)[-_](\d{3,15})",
     re.IGNORECASE,
 )
 _TORCH = (b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
+_INSTEAD = (b"version https://git-lfs.github.com/spec/", b"<!DOCTYPE", b"<!doctype", b"<html")
 _PEEK = 256 << 10
 _BLOCK = 512
 _GZIP = b"\x1f\x8b"
@@ -51,7 +53,7 @@ def read_file(leaf: Leaf, look: Looker, *, meant: bool = False) -> Found | None:
     suffix = _SUFFIX.fullmatch(unfinished[1] if unfinished else name)
     if suffix is None or name == RECIPE:
         return None
-    kind = suffix[1]
+    kind = suffix[1].lower()
     if not meant and not _sure(leaf, kind, unfinished is not None):
         return None
     found = Found(
@@ -63,6 +65,8 @@ def read_file(leaf: Leaf, look: Looker, *, meant: bool = False) -> Found | None:
         return found
     looked = look.check(found)[name]
     if looked.flaw is not None:
+        if STEP.search(name) and "torch.load" in looked.flaw.why:  # no other framework's `.ckpt`
+            found.flaws = [replace(flaw, state="corrupt") for flaw in found.flaws]
         return found
     if kind == "nemo":
         _check_archive(found, leaf)
@@ -81,17 +85,17 @@ def _step(name: str) -> int | None:
     if match := STEP.search(name):
         return int(match[1])
     match = _STEP.fullmatch(name.rpartition(".")[0])
-    return int(match[1]) if match else None
+    return int(match[1] or match[2]) if match else None
 
 
 def _sure(leaf: Leaf, kind: str, unfinished: bool) -> bool:
     """Whether a file holds, or was to hold, weights or states."""
     if kind in ("safetensors", "nemo"):
         return True
-    stem = leaf.name.partition(f".{kind}")[0]
+    stem = re.split(rf"\.{kind}", leaf.name, maxsplit=1, flags=re.IGNORECASE)[0]
     named = _WORD.search(stem) is not None or SHARD.fullmatch(leaf.name) is not None
     named = named or SINGLE.fullmatch(leaf.name) is not None
-    if unfinished or leaf.size <= 0:
+    if unfinished or leaf.size <= 0 or (kind != "bin" and _step(leaf.name) is not None):
         return named
     try:
         with leaf.open() as reader:
@@ -100,10 +104,11 @@ def _sure(leaf: Leaf, kind: str, unfinished: bool) -> bool:
         return named
     if kind == "ckpt" and start[:2] == b"PK":
         return True
-    if start.startswith(_TORCH) or _TORCH[0].startswith(start[:4]):
+    if start.startswith(_TORCH) or any(magic.startswith(start[:4]) for magic in _TORCH):
         return named or _KEY.search(start) is not None
-    # Zeros where the header was: lost in a crash. Anything else is a file of another program.
-    return named and not any(start[:_BLOCK])
+    # Zeros where the header was: lost in a crash; or what came instead of it. Anything else is a
+    # file of another program.
+    return named and (start.startswith(_INSTEAD) or not any(start[:_BLOCK]))
 
 
 def _check_archive(found: Found, leaf: Leaf) -> None:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 
 from diagnose.checkpoint.damaged import DamagedError
+from diagnose.checkpoint.layouts.deepspeed_names import PIECE, SHARD, names_of
 from diagnose.checkpoint.layouts.numbered import add_missing, gaps
 from diagnose.checkpoint.model import Found
 from diagnose.checkpoint.torch_zip import read_archive, read_pickle
@@ -28,6 +29,25 @@ def check_ranks(found: Found, have: set[int], world: int, name: Callable[[int], 
     some, total = gaps(have, world)
     why = f"missing: {world - total} of {world} ranks have written theirs"
     add_missing(found, why, map(name, some), total)
+
+
+def check_pieces(found: Found, folder: str, inner: Found, world: int) -> None:
+    """Add the last pieces of DeepSpeed's that are missing in a folder, where `world` ranks saved.
+
+    Pieces for a part of the ranks are normal where groups of ranks hold copies: these divide them.
+    """
+    names = names_of(inner.parts)
+    ranks = names.dp
+    if inner.flaws or names.mp > 1 or ranks <= 0 or world % ranks == 0 or ranks > world:
+        return
+    kinds = [(SHARD, set(names.sharded.get(0, ())))] if names.sharded else []
+    if names.optim:
+        kinds.append((names.prefix + PIECE, set(names.optim[0])))
+    for form, have in kinds:
+        some, total = gaps(have | set(range(ranks)), world)
+        why = f"missing: {world} ranks have written their random states, and {len(have)} theirs"
+        files = (f"{folder}/{form.format(dp=rank, mp=0)}" for rank in some)
+        add_missing(found, why, files, total)
 
 
 def processes(leaf: Leaf | None) -> int | None:

@@ -144,11 +144,6 @@ THREE_OF_FOUR = "missing: 3 of 4 ranks have written theirs"
             "optimizer.bin",
             ["optimizer.bin: missing: FSDP's model is there"],
         ),
-        (
-            "hf-trainer-fsdp-full",
-            "pytorch_model_fsdp.bin",
-            ["pytorch_model_fsdp.bin: missing: FSDP's optimizer is there"],
-        ),
     ],
 )  # fmt: skip
 def test_what_is_missing_is_named(
