@@ -268,7 +268,7 @@ def _confirm(kept: list[_Raw], matcher: Matcher, counts: Counter[int]) -> Iterat
     for raw in merged:
         text = _text(raw.data)
         line = Line(raw.line, raw.offset, text, peel(text))
-        found: dict[int, dict[str, str]] = {}
+        found: dict[int, tuple[int, dict[str, str]]] = {}
         give_up = thread_time() + LINE_BUDGET_S if len(text) > HARMLESS else inf
         for number in raw.patterns:
             signature = matcher.patterns[number].signature
@@ -276,11 +276,13 @@ def _confirm(kept: list[_Raw], matcher: Matcher, counts: Counter[int]) -> Iterat
                 continue
             if give_up < inf and thread_time() > give_up:
                 break
-            captures = matcher.confirm(number, text, line.prefix.message)
-            if captures is not None:
-                found[signature] = captures
+            match = matcher.locate(number, text, line.prefix.message)
+            if match is not None:
+                found[signature] = match
         if found:
-            line.matches = list(found.items())
+            # In the order of the text: a bar and the marker glued to it tell which came last.
+            in_text = sorted(found.items(), key=lambda item: item[1][0])
+            line.matches = [(signature, captures) for signature, (_, captures) in in_text]
             counts.update(found.keys())
             yield line
 

@@ -22,16 +22,7 @@ HEALTHY = sorted(path.name for path in (ROOT / "fixtures").glob("healthy-*"))
 # Real logs have other lines; an automaton that loses its way behind them shows only so.
 AROUND = "the job begins\nand its log goes on like this\n{}\nand on\n"
 
-# Left out until the engine or the entry changes.
-OPEN = {
-    "lightning.metrics-differ",
-    "issue.nccl.p2p-first-collective",
-}
-
 Event = tuple[Signature, dict[str, str]]
-
-
-SIGNATURES = [signature for signature in CATALOG.signatures if signature.id not in OPEN]
 
 
 def examples_of(entry: Signature | KnownIssue) -> list[Example]:
@@ -64,7 +55,7 @@ def yields_to(signature: Signature, other: Signature) -> bool:
 
 
 @pytest.mark.parametrize("form", ["{}", AROUND], ids=["alone", "in-a-log"])
-@pytest.mark.parametrize("signature", SIGNATURES, ids=lambda signature: signature.id)
+@pytest.mark.parametrize("signature", CATALOG.signatures, ids=lambda signature: signature.id)
 def test_examples_give_their_events(signature: Signature, form: str) -> None:
     for number, example in enumerate(examples_of(signature)):
         if form == "{}" and example.line.startswith(" > "):
@@ -81,7 +72,6 @@ ISSUES = [
     pytest.param(issue, example.line, id=f"{issue.id}-{number}")
     for issue in CATALOG.known_issues
     for number, example in enumerate(examples_of(issue))
-    if issue.id not in OPEN
 ]
 NEAR_MISSES = [
     pytest.param(issue, text, id=f"{issue.id}-{number}")

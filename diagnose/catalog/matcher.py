@@ -57,6 +57,11 @@ class Matcher:
 
     def confirm(self, pattern: int, line: str, message: str) -> dict[str, str] | None:
         """The captures of pattern number `pattern` on a clean line, or None if it is no match."""
+        found = self.locate(pattern, line, message)
+        return None if found is None else found[1]
+
+    def locate(self, pattern: int, line: str, message: str) -> tuple[int, dict[str, str]] | None:
+        """Where in the line a pattern matches, and its captures; None if it is no match."""
         found = self.patterns[pattern]
         signature = self.signatures[found.signature]
         text = message.strip() if found.anchored else line
@@ -73,7 +78,9 @@ class Matcher:
                     return None
         except TimeoutError:
             return None
-        return {name: value for name, value in match.groupdict().items() if value is not None}
+        captures = {name: value for name, value in match.groupdict().items() if value is not None}
+        before = max(line.find(text), 0) if found.anchored else 0
+        return before + match.start(), captures
 
 
 def compile_matcher(catalog: Catalog) -> Matcher:

@@ -44,6 +44,8 @@ Tells = Literal[
     "restart",  # a new attempt begins after this line
     "rank_map",  # maps pid / local_rank / host to a rank
     "finished",  # this rank reached the end of its script
+    "ignored",  # the exception whose traceback follows ended nothing
+    "complaint",  # the user's own words for what is wrong
     "frame",  # a stack frame which shows where a rank stood (with `phase`)
 ]
 

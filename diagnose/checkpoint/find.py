@@ -13,7 +13,7 @@ from diagnose.checkpoint.layouts.accelerate import ACCELERATE
 from diagnose.checkpoint.layouts.accessory import ACCESSORY
 from diagnose.checkpoint.layouts.dcp import DCP
 from diagnose.checkpoint.layouts.deepspeed import DEEPSPEED, DEEPSPEED_UNIVERSAL
-from diagnose.checkpoint.layouts.hf_model import HF_MODEL
+from diagnose.checkpoint.layouts.hf_model import HF_MODEL, without_weights
 from diagnose.checkpoint.layouts.hf_trainer import HF_TRAINER
 from diagnose.checkpoint.layouts.lightning import LIGHTNING
 from diagnose.checkpoint.layouts.megatron import MEGATRON
@@ -65,13 +65,15 @@ def inspect(
 
 def _search(folder: Folder, look: Looker) -> Iterator[Found]:
     """The checkpoint that a folder is, and those inside it, in order of path and step."""
-    layout, own = _read(folder, look)
+    _, own = _read(folder, look)
     if own is not None:
-        yield from _compared(folder, [(layout, own)], look)
+        compare([own], look)  # the run it belongs to was not given
+        yield own
     inside = list(_inside(folder, own, look))
     yield from inside
-    if own is None and not inside and (left := unknown(folder, look)):
-        yield left
+    if own is None and not inside:
+        left = unknown(folder, look) or without_weights(folder, look)
+        yield from [left] if left else []
 
 
 def _read(folder: Folder, look: Looker) -> tuple[Layout | None, Found | None]:

@@ -56,6 +56,7 @@ _NEVER_EMPTY_NAMES = frozenset({
     "latest", "latest_universal", "latest_checkpointed_iteration.txt", "vocab.txt", "merges.txt",
     "model.yaml",
 })  # fmt: skip
+_TOKENIZERS = frozenset({"tokenizer.model", "spiece.model", "sentencepiece.bpe.model"})
 _CONTENT_UNUSED = frozenset({"tokenizer.json", "vocab.json"})  # large, and nobody asks for it
 _LFS = b"version https://git-lfs.github.com/spec/"
 _PAGES = (b"<!doctype", b"<html", b"<?xml")
@@ -298,8 +299,10 @@ class _File:
         return Look("json", data=data, step=_step(data), digest=_digest(raw))
 
     def text(self, head: bytes) -> Look:
-        if self.kind != "other" and is_blank(head):
+        if (self.kind != "other" or self.leaf.name in _TOKENIZERS) and is_blank(head):
             raise DamagedError("partial", "begins with zero bytes: it was never written")
+        if self.leaf.name in _TOKENIZERS:
+            _no_page(head)
         if self.reader.size > MAX_TEXT:
             return Look(self.kind)
         raw = exactly(self.reader, 0, self.reader.size)

@@ -37,6 +37,7 @@ _SELDOM = re.compile(
     r"rng_state|random_states|sampler|scaler|custom_checkpoint|extra_state|dl_state|rank-specific"
 )
 
+_STEPPING = re.compile(r"optim")  # counts steps, and so changes with every one
 _MIN_SHARE = 0.5  # of a file's size in the checkpoints beside it
 
 
@@ -91,6 +92,11 @@ def _repeats(run: Sequence[Found], look: Looker) -> list[set[str]]:
             if not _SELDOM.search(path)
             or stayed[kind := NUMBER.sub("#", path)] * 2 <= alike[kind] > 1
         })  # fmt: skip
+        if len(run) == 2:  # of one pair, only what must change tells that it does
+            changing |= {
+                key_of(path, found) for path in equal
+                if _STEPPING.search(path) or stayed[kind := NUMBER.sub("#", path)] * 2 < alike[kind]
+            }  # fmt: skip
     return [
         {path for path in equal if key_of(path, found) in changing}
         for found, equal in zip(run, same, strict=True)

@@ -11,7 +11,7 @@ from diagnose.checkpoint.tree import Leaf
 # What holds weights and states, and the files that commit a save; others are copied at will.
 STATE = re.compile(
     r"(?:\.(?:pt|pth|bin|ckpt|safetensors|distcp|pkl|nemo)|(?:^|/)\.metadata|/?trainer_state\.json"
-    r"|\.index\.json)$"
+    r"|\.index\.json|/\d+(?:\.\d+)*)$"  # the last are pieces of arrays of zarr
 )
 NUMBER = re.compile(r"\d+")
 SAMPLE = 4096  # bytes

@@ -25,6 +25,7 @@ from diagnose.diagnosis import (
 from diagnose.infer import advice, documents, held_up, story
 from diagnose.infer.candidates import Candidate
 from diagnose.infer.collectives import Stall, Wait, fold_ranks, stalls
+from diagnose.infer.ending import settled
 from diagnose.infer.facts import Facts, gather
 from diagnose.infer.issues import Situation, known
 from diagnose.infer.onset import Activity, Start, find_activity, find_onset, finished_bars
@@ -42,9 +43,14 @@ _HUNG = ("desync.", "slow.", "stall.", "data.preparation", "hw.gpu", "net.", "un
 _FAILED = ("crash.", "env.", "checkpoint.")  # nothing waits in vain there
 # Where a job usually is when this kind of cause strikes, if the log does not show it.
 _USUAL_PHASE = {
-    "net": "init", "env": "init", "rendezvous": "init", "crash": "training", "hw": "training",
-    "desync": "training", "data": "training", "scheduler": "training", "user": "training",
+    "net": "init", "net.fabric": "training", "env": "init", "rendezvous": "init",
+    "crash": "training", "hw": "training", "desync": "training", "data": "training",
+    "scheduler": "training", "user": "training", "stall": "training", "slow": "training",
 }  # fmt: skip
+# Evidence whose phase is that of the trouble; other rows tell what went on beside it.
+_OF_ITS_OWN = ("cause", "aftermath")
+# What a job does again and again between training steps.
+_WITHIN_TRAINING = ("evaluation", "checkpoint", "inference")
 _PHASE_OF_CLASS = {
     "rendezvous.": "init", "data.preparation": "preprocessing", "slow.model_load": "model_load",
     "slow.checkpoint": "checkpoint", "checkpoint.partial": "checkpoint",
@@ -148,8 +154,8 @@ def _attempt(timeline: pd.DataFrame) -> tuple[pd.DataFrame, int]:
     for number in reversed(numbers):
         rows = timeline[(timeline["attempt"] == number).fillna(True)]
         if rows["role"].isin(["cause", "effect", "progress", "phase"]).any():
-            return rows.reset_index(drop=True), len(numbers)
-    return timeline, max(len(numbers), 1)
+            return settled(rows.reset_index(drop=True)), len(numbers)
+    return settled(timeline), max(len(numbers), 1)
 
 
 def _silent_hang(frame: pd.DataFrame, facts: Facts, catalog: Catalog) -> bool:
@@ -295,8 +301,9 @@ def _phase(frame: pd.DataFrame, winner: Candidate, activity: Activity, start: St
         if winner.cause.startswith(prefix):
             return phase
     rows = frame.loc[winner.rows] if winner.rows else frame.head(0)
-    own = rows.loc[rows["role"] == "cause", "phase"].dropna()
-    if len(own):
+    own = rows.loc[rows["role"].isin(_OF_ITS_OWN), "phase"].dropna()
+    within = own.eq("training").any() and activity.phase in _WITHIN_TRAINING
+    if len(own) and not within:
         return str(own.iloc[0])
     if activity.phase:
         return activity.phase
@@ -304,7 +311,10 @@ def _phase(frame: pd.DataFrame, winner: Candidate, activity: Activity, start: St
     steps = frame[(frame["kind"] == "progress") & (frame.index <= end)]
     if len(steps):
         return "training"
-    return _last_phase(frame.loc[:end]) or _USUAL_PHASE.get(winner.cause.split(".")[0])
+    told = _last_phase(frame.loc[:end])
+    if told is None and rows["phase"].notna().any():
+        told = str(rows["phase"].dropna().iloc[0])
+    return told or _USUAL_PHASE.get(winner.cause, _USUAL_PHASE.get(winner.cause.split(".")[0]))
 
 
 def _last_phase(frame: pd.DataFrame) -> str | None:

@@ -158,9 +158,12 @@ def _last_marker(marks: pd.DataFrame) -> pd.Series | None:
 
 
 def finished_bars(marks: pd.DataFrame) -> pd.Series:
-    """Bars of set-up work that reached 100 %: their phase is over."""
+    """Bars of set-up work that reached 100 %: their phase is over.
+
+    Evaluation is not: what it found is gathered from all ranks after its last batch.
+    """
     done = marks["elapsed_ms"].notna() & (marks["fields"].map(_percent) >= 100)
-    return done & (marks["phase"].astype(object) != "training")
+    return done & ~marks["phase"].isin(["training", "evaluation"])
 
 
 def _open(marks: pd.DataFrame, mark: pd.Series) -> bool:
@@ -175,8 +178,8 @@ def _open(marks: pd.DataFrame, mark: pd.Series) -> bool:
 
 
 def _deepest(stacks: pd.DataFrame) -> pd.Series:
-    """The frame that speaks: busy phases before training, training before init."""
-    order = {"init": 2, "training": 1}
+    """The frame that speaks: busy phases before training, training before init, ending last."""
+    order = {"shutdown": 3, "init": 2, "training": 1}
     weight = stacks["phase"].astype(object).map(lambda phase: order.get(phase, 0))
     return stacks.loc[weight.sort_values(kind="stable").index[0]]
 

@@ -26,7 +26,8 @@ def failures(frame: pd.DataFrame) -> pd.DataFrame:
         return frame.head(0)
     if not serious.any() and not went_on(frame):
         # A weak hint, or what follows an abort, counts only in a log that ends with it.
-        serious = weak | (frame["role"] == "aftermath")
+        said = (frame["tells"] == "complaint").fillna(False)
+        serious = said if said.any() else weak | (frame["role"] == "aftermath")
     return frame[serious.fillna(False)]
 
 
@@ -45,7 +46,15 @@ def _survived(frame: pd.DataFrame, rows: pd.DataFrame) -> bool:
 
 
 def went_on(frame: pd.DataFrame) -> bool:
-    """The job finished, or made steps after everything that looks like trouble."""
+    """The job finished, or made steps after everything that looks like trouble.
+
+    What ran before the user's complaint does not speak against it, nor does a server that answers.
+    """
+    said = frame.index[(frame["tells"] == "complaint").fillna(False)]
+    if len(said):
+        later = after_line(frame, int(said[-1]))
+        steps = (later["kind"] == "progress") & (later["phase"] != "inference").fillna(True)
+        return bool(steps.any() or _end(later).any())
     trouble = frame.index[frame["role"].isin(["cause", "effect", "aftermath"])]
     later = after_line(frame, int(trouble[-1])) if len(trouble) else frame
     steps = later[later["kind"] == "progress"]
@@ -53,8 +62,10 @@ def went_on(frame: pd.DataFrame) -> bool:
 
 
 def done(frame: pd.DataFrame) -> bool:
-    """The job said that it finished."""
-    return bool(_end(frame).any())
+    """The job said that it finished, and raised nothing after its last such word."""
+    ends = frame.index[_end(frame)]
+    raised = frame.index[(frame["kind"] == "exception") & (frame["role"] == "cause").fillna(False)]
+    return bool(len(ends)) and not (len(raised) and raised[-1] > ends[-1])
 
 
 def _end(frame: pd.DataFrame) -> pd.Series:

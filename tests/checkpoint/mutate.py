@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -44,6 +45,8 @@ OPTIONAL = {
     "generation_config.json": "without it there are defaults",
     "tokenizer_config.json": "without it tokenizer.json does",
 }
+# What may stay as it is for a whole epoch: the content of the step before may be its own.
+STEADY = ("sampler*", "custom_checkpoint_*")
 MARKERS = ("latest", "latest_universal", "latest_checkpointed_iteration.txt")
 
 KINDS = (
@@ -160,10 +163,11 @@ def damages(run: Path, maker: str, step: int, offsets: int) -> Iterator[Damage]:
                 continue
             yield Damage("cut", place, data[:at], mtime, f"at {at} of {len(data)}", step)
         before = step - STEPS[0]
-        stale = run / re.sub(rf"(?<!\d){step}(?!\d)", str(before), place)
+        stale = run / re.sub(rf"(?<!\d)(0*){step}(?!\d)", rf"\g<1>{before}", place)
         if before in STEPS and stale.is_file() and (old := stale.read_bytes()) != data:
             times = (stale.stat().st_mtime, later, mtime)
-            for kind, time in zip(KINDS[3:6], times, strict=True):
+            steady = any(fnmatch(path.name, pattern) for pattern in STEADY)
+            for kind, time in zip(KINDS[3:5] if steady else KINDS[3:6], times, strict=False):
                 yield Damage(kind, place, old, time, step=step)
     for marker in MARKERS:
         for path in (run / marker, top / marker):
@@ -173,12 +177,12 @@ def damages(run: Path, maker: str, step: int, offsets: int) -> Iterator[Damage]:
 
 def _wrong_markers(run: Path, path: Path, step: int) -> Iterator[Damage]:
     place, text, mtime = path.relative_to(run).as_posix(), path.read_text(), path.stat().st_mtime
-    wrong = {
+    wrong: dict[str, bytes | None] = {
         "an older step": text.replace(str(step), str(step - STEPS[0])).encode(),
         "no such step": text.replace(str(step), "999").encode(),
         "empty": b"",
         "garbage": b"\0\x93\xff\1" * 3,
-    }
+    } | ({} if path.name == "latest_universal" else {"removed": None})
     for what, data in wrong.items():
         yield Damage("marker", place, data, mtime, what)
 

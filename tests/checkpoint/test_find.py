@@ -112,3 +112,13 @@ def test_the_look_at_names_is_bounded(tmp_path: Path) -> None:
     write(tmp_path / "00/deep/model.pt", b"x", BEGIN)
     assert holds_states(str(tmp_path))
     assert not holds_states(str(tmp_path), 5)
+
+
+def test_a_model_of_which_only_the_settings_are_left(tmp_path: Path) -> None:
+    write(tmp_path / "a/model/config.json", b"{}", BEGIN)
+    found = inspect([str(tmp_path / "a/model")]).checkpoints[0]
+    assert (found.state, found.reasons) == (
+        "partial",
+        ["model.safetensors: missing: no weights are there"],
+    )
+    assert inspect([str(tmp_path)]).checkpoints == []  # one of many things that have settings

@@ -69,7 +69,13 @@ def test_the_content_of_the_checkpoint_before() -> None:
 def test_what_never_changes_may_stay_as_it_is() -> None:
     frozen = same("model.safetensors", 100, 200, 300)
     assert run(saved(100), saved(200), saved(300), digests=frozen) == [[], [], []]
-    assert run(saved(100), saved(200), digests=same("optimizer.pt", 100, 200)) == [[], []]
+    assert run(saved(100), saved(200), digests=same("model.safetensors", 100, 200)) == [[], []]
+
+
+def test_an_optimizer_counts_steps_and_so_always_changes() -> None:
+    flaws = run(saved(100), saved(200), digests=same("optimizer.pt", 100, 200))
+    why = "has the content that it has in checkpoint-100"
+    assert flaws == [[], [Flaw("corrupt", why, "optimizer.pt")]]
 
 
 def test_names_that_hold_the_step_are_matched() -> None:

@@ -97,6 +97,29 @@ def test_words_after_a_training_that_went_well_still_count() -> None:
     assert judged(*log).verdict == "healthy"
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "INFO 05-01 10:00:00 metrics.py:351] Avg prompt throughput: 1.2 tokens/s, Avg generation "
+        "throughput: 30.1 tokens/s, Running: 1 reqs, Swapped: 0 reqs, Pending: 0 reqs, GPU KV "
+        "cache usage: 1.0%, CPU KV cache usage: 0.0%.",
+        "[2025-01-27 11:08:34 TP0] Decode batch. #running-req: 1, #token: 3, token usage: 0.00, "
+        "gen throughput (token/s): 30.1, #queue-req: 0",
+    ],
+    ids=["vllm", "sglang"],
+)
+def test_a_server_that_answers_does_not_speak_against_the_words(line: str) -> None:
+    for log in ([line] * 3 + [WORDS], [WORDS] + [line] * 3):
+        result = judged(*log)
+        assert (result.root_cause.signature, result.phase) == (ENDLESS, "inference")
+
+
+def test_words_after_a_finished_training_count() -> None:
+    log = ["***** Running training *****", *STEPS, "Training completed."]
+    assert judged(*log, WORDS).root_cause.signature == ENDLESS
+    assert judged(WORDS, *log).verdict == "healthy"
+
+
 def test_remedies_start_with_the_checkpoint_and_name_the_framework_s_own_settings() -> None:
     steps = judged(SPECIAL, "## Load pretrained from ['./out/epoch1']", WORDS).remedies
     assert steps[0].command == "diagnose checkpoint <dir>"

@@ -240,3 +240,43 @@ def test_the_last_attempt_is_diagnosed_and_the_earlier_ones_noted() -> None:
     (note,) = result.notes
     assert note.startswith("attempt 0 ended with: ")
     assert note.endswith(" (rank 1)")
+
+
+STEPS = [f"{{'loss': 1.{9 - i}, 'learning_rate': 1e-05, 'epoch': 0.{i}}}" for i in range(1, 4)]
+LOADER = "RuntimeError: DataLoader worker (pid 7) is killed by signal: Bus error. "
+
+
+@pytest.mark.parametrize(
+    ("lines", "phase"),
+    [
+        # What happens only in set-up says so, whatever another rank printed before.
+        (
+            [*STEPS, "n1:5:5 [0] misc/socket.cc:484 NCCL WARN Net : Connect to 172.17.0.1<47117> "
+             "failed : Connection refused"],
+            "init",
+        ),
+        # A loader belongs to training, unless the log shows that it was evaluation's.
+        ([LOADER], "training"),
+        (["***** Running Evaluation *****", LOADER], "evaluation"),
+        # A completed request: connections stood, so data flowed.
+        (
+            ["n1:5:5 [0] transport/net_ib.cc:95 NCCL WARN NET/IB : Got completion from peer "
+             "10.0.0.2<5> with status=12 opcode=0 len=0 vendor err 129 (Send)"],
+            "training",
+        ),
+        # A stack in the agent's exit barrier.
+        (
+            ["Fatal Python error: Segmentation fault",
+             '  File "/opt/torch/distributed/elastic/agent/api.py", line 906 in _exit_barrier'],
+            "shutdown",
+        ),
+        # A marker behind a bar on one line came later.
+        (
+            ["Loading checkpoint shards:  50%|#####     | 1/2 [00:07<00:07,  7.61s/it]"
+             "***** Running training *****", "ValueError: bad batch"],
+            "training",
+        ),
+    ],
+)  # fmt: skip
+def test_the_phase_of_the_trouble(lines: list[str], phase: str) -> None:
+    assert diagnose.diagnose(diagnose.load_text("\n".join(lines) + "\n")).phase == phase

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from itertools import islice, pairwise
 
 from diagnose.checkpoint.dcp_items import DataFile, check_items
@@ -42,9 +42,6 @@ _OF_DCP = b"torch.distributed.checkpoint"
 _SLACK = 60.0  # seconds that a data file may be younger than `.metadata`, besides its writing
 _SLOW_FILE, _SLOW_ALL = 10e6, 200e6  # bytes a second of a slow copy: one file, all together
 _EARLY = 600.0  # seconds
-
-_READS = 4096  # of ends of data files, to compare the checkpoints of a run
-_SAMPLE, _SAMPLES = 4096, 16  # bytes and how many of one file
 
 
 def step_of(name: str) -> int | None:
@@ -275,7 +272,7 @@ def _overwritten(found: Found, data: Mapping[str, Leaf], commits: Mapping[str, L
 
     Copying changes times too, but then each file comes right behind another one.
     """
-    commit = min(leaf.mtime for leaf in commits.values())
+    commit = max(leaf.mtime for leaf in commits.values())
     timed = _timed(data)
     after = [(time, path) for time, path in timed if time > commit > 0]
     if not after:
@@ -286,7 +283,7 @@ def _overwritten(found: Found, data: Mapping[str, Leaf], commits: Mapping[str, L
         return
     if len(after) == len(timed):
         why = f"is {span(apart)} older than all data files: the save of these did not end"
-        _tell(found, why, list(commits))
+        _tell(found, why, [path for path, leaf in commits.items() if leaf.mtime < after[0][0]])
     else:
         why = f"changed {span(apart)} after the metadata: by a later save that did not end"
         _tell(found, why, [path for _, path in after])
@@ -319,47 +316,6 @@ def _tell(found: Found, why: str, paths: list[str]) -> None:
         found.flaw("partial", f"{len(paths) - MOST_NAMED:,} more files are like these")
 
 
-def compare(run: Folder, found: list[Found]) -> None:
-    """Data files that hold the same as in the checkpoint before, where the others do not."""
-    compare_data(found, lambda path: DATA.fullmatch(path.rpartition("/")[2]) is not None)
-
-
-def compare_data(found: list[Found], is_data: Callable[[str], bool]) -> None:
-    """The same for those files of which all are expected to change with every step.
-
-    The newest checkpoints first, as long as that does not take too many reads.
-    """
-    reads = _READS
-    for before, now in reversed(list(pairwise(found))):
-        named = {flaw.file for flaw in now.flaws}
-        pairs = [
-            (path, leaf, other)
-            for path, leaf in now.parts.items()
-            if is_data(path)
-            and (other := before.parts.get(path))
-            and leaf.size == other.size > 0
-            and path not in named
-        ]
-        reads -= 2 * len(pairs)
-        if reads < 0:
-            return
-        same = [path for path, leaf, other in pairs if _same(leaf, other)]
-        if len(same) * 2 < len(pairs):
-            for path in same[:MOST_NAMED]:
-                now.flaw("corrupt", f"holds the same as in {before.name}", path)
-
-
-def _same(one: Leaf, other: Leaf) -> bool:
-    """Whether samples of two files of the same size are equal, the last bytes first."""
-    size = one.size
-    places = [max(0, size - _SAMPLE), *range(0, size, size // (_SAMPLES - 1) + 1)]
-    try:
-        with one.open() as mine, other.open() as its:
-            return all(mine.read_at(at, _SAMPLE) == its.read_at(at, _SAMPLE) for at in places)
-    except OSError:
-        return False
-
-
 def span(seconds: float) -> str:
     """A time that has passed, in words."""
     for unit, length in (("days", 86400.0), ("h", 3600.0)):
@@ -372,4 +328,4 @@ def _plural(word: str, count: int) -> str:
     return word if count == 1 else f"{word}s"
 
 
-DCP = Layout(NAME, read, compare)
+DCP = Layout(NAME, read)

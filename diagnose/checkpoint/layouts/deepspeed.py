@@ -249,7 +249,7 @@ def _check_experts(found: Found, names: Names) -> None:
 
 def _check_universal(found: Found, names: Names, zero: Folder) -> None:
     """Every parameter has the same files; common states and the model's lie beside."""
-    params = zero.folders
+    params = {name: inside for name, inside in zero.folders.items() if not name.startswith(".")}
     if "optimizer_state.pt" not in zero.files:
         found.flaw("partial", "missing: the conversion ended before it", "zero/optimizer_state.pt")
     kinds = Counter(name for inside in params.values() for name in inside.files)
@@ -301,7 +301,7 @@ def compare(run: Folder, found: list[Found]) -> None:
 
 
 def _compare_universal(run: Folder, found: list[Found]) -> None:
-    mark(run, found, LATEST_UNIVERSAL, _tag_named)
+    mark(run, found, LATEST_UNIVERSAL, _tag_named, needed=False)
     add_common(found, _UNCOUNTED)
 
 
@@ -327,9 +327,12 @@ def _compare_pieces(found: list[Found]) -> None:
     """
     read_ = [(names_of(path for path in one.parts if "/" not in path), one) for one in found]
     reference, full = max(read_, key=lambda pair: pair[0].dp, default=(Names(), None))
-    for names, one in read_:
+    for place, (names, one) in enumerate(read_):
         if full is None or not names.optim or names.dp >= reference.dp or names.mp != reference.mp:
             continue
+        beside = read_[max(0, place - 1) : place] + read_[place + 1 : place + 2]
+        if any(other.dp == names.dp for other, _ in beside):
+            continue  # the job went on with fewer ranks
         grown = _piece(one, names) / max(1.0, _piece(full, reference))
         if grown**2 < reference.dp / names.dp and not _claims(one.parts, names).dp:
             why = "missing: {have} of {all} optimizer states are there, of the size they have in "

@@ -120,6 +120,18 @@ def _begun(folder: Folder, look: Looker) -> bool:
     return isinstance(data, dict) and isinstance(data.get("architectures"), list)
 
 
+def without_weights(folder: Folder, look: Looker) -> Found | None:
+    """The model of a folder that somebody says is one, and that has its settings only."""
+    names = {CONFIG: "Hugging Face model", ADAPTER_CONFIG: "PEFT adapter"}
+    layout = next((layout for name, layout in names.items() if name in folder.files), None)
+    if layout is None:
+        return None
+    found = Found(folder.path, layout, model_files(folder), step=step_named(folder.name))
+    check_model(found, folder, look.check(found))
+    found.flaw("partial", "missing: no weights are there", "model.safetensors")
+    return found
+
+
 def says(looks: Mapping[str, Look], name: str, key: str) -> int | None:
     """An integer of a JSON file; None where it is not there."""
     look = looks.get(name)

@@ -20,7 +20,7 @@ from itertools import islice, product
 from diagnose.checkpoint.damaged import DamagedError
 from diagnose.checkpoint.layouts import Layout, dcp
 from diagnose.checkpoint.layouts.numbered import MOST_NAMED, add_missing, mark
-from diagnose.checkpoint.layouts.zarr import check_array, is_array, is_chunk
+from diagnose.checkpoint.layouts.zarr import check_array, is_array
 from diagnose.checkpoint.look import Look, Looker
 from diagnose.checkpoint.model import Found
 from diagnose.checkpoint.torch_zip import read_archive, read_pickle
@@ -75,14 +75,8 @@ def read(folder: Folder, look: Looker) -> Found | None:
 
 
 def compare(run: Folder, found: list[Found]) -> None:
-    """What the tracker tells, and data that equals that of the iteration before."""
+    """What the tracker tells."""
     mark(run, found, TRACKER, _named)
-    dcp.compare_data(found, lambda path: is_data(path.rpartition("/")[2]))
-
-
-def is_data(name: str) -> bool:
-    """Whether a file of this name holds tensors, in one of the formats without a directory."""
-    return dcp.DATA.fullmatch(name) is not None or is_chunk(name)
 
 
 def _named(text: str) -> str:

@@ -49,14 +49,13 @@ def read(folder: Folder, look: Looker) -> Found | None:
 
 
 def compare(run: Folder, found: list[Found]) -> None:
-    """The markers of checkpoints that were begun, and data that equals that of the one before."""
+    """The markers of checkpoints that were begun."""
     for one in found:
         for name in dict.fromkeys((one.name, _COPY.sub("", one.name))):
             if f"{name}{UNFINISHED}" in run.files:
                 why = "is there: the save did not end, and NeMo removes it at its next start"
                 one.flaw("partial", why, f"../{name}{UNFINISHED}")
                 break
-    dcp.compare(run, found)
 
 
 def step_of(name: str) -> int | None:

@@ -82,15 +82,23 @@ def check_names(
     return name, None
 
 
-def mark(run: Folder, found: list[Found], marker: str, named: Callable[[str], str]) -> None:
+def mark(
+    run: Folder,
+    found: list[Found],
+    marker: str,
+    named: Callable[[str], str],
+    *,
+    needed: bool = True,
+) -> None:
     """Tell the checkpoints of a run what its marker says of them; they are in order of step.
 
     What is wrong with the marker itself counts against the last of them, which a job would go on
-    with. Those after the one it names were not committed.
+    with. Those after the one it names were not committed. `needed`: every save writes it, so that
+    without it the last one did not end.
     """
     if not found:
         return
-    if marker not in run.files:
+    if marker not in run.files and not needed:
         found[-1].notes.append(f"no {marker} beside it: name the checkpoint to load it")
         return
     name, flaw = check_names(run, marker, named)

@@ -371,11 +371,12 @@ def test_latest_is_wrong(tmp_path: Path, text: bytes, why: str) -> None:
     assert found["global_step300"].reasons == [f"../latest: {why}"]
 
 
-def test_without_latest_the_tag_has_to_be_named(tmp_path: Path) -> None:
+def test_without_latest_the_last_save_did_not_end(tmp_path: Path) -> None:
     three(tmp_path, marker=False)
     found = run_of(tmp_path)
-    assert {one.state for one in found.values()} == {"whole"}
-    assert found["global_step300"].notes == ["no latest beside it: name the checkpoint to load it"]
+    assert [one.state for one in found.values()] == ["whole", "whole", "partial"]
+    why = "../latest: missing: it is written when a save is complete"
+    assert found["global_step300"].reasons == [why]
 
 
 def test_check_marker_of_a_checkpoint_that_holds_the_tag(tmp_path: Path) -> None:
@@ -412,6 +413,7 @@ def silent(folder: Path, step: int, ranks: int, numel: int) -> None:
 def test_only_other_checkpoints_tell_of_the_last_ranks(tmp_path: Path) -> None:
     silent(tmp_path / "global_step100", 100, 8, 2000)
     silent(tmp_path / "global_step200", 200, 6, 2000)
+    (tmp_path / "latest").write_text("global_step200")
 
     found = run_of(tmp_path)
 
@@ -425,6 +427,7 @@ def test_only_other_checkpoints_tell_of_the_last_ranks(tmp_path: Path) -> None:
 def test_a_job_restarted_on_fewer_ranks_has_larger_pieces(tmp_path: Path) -> None:
     silent(tmp_path / "global_step100", 100, 8, 2000)
     silent(tmp_path / "global_step200", 200, 4, 4000)
+    (tmp_path / "latest").write_text("global_step200")
     assert {one.state for one in run_of(tmp_path).values()} == {"whole"}
 
 

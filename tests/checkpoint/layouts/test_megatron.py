@@ -241,14 +241,9 @@ def test_the_tracker(tracker: bytes, expected: list[list[str]], tmp_path: Path) 
     assert reasons(compared(tmp_path)) == wanted
 
 
-def test_without_a_tracker_all_are_whole(tmp_path: Path) -> None:
-    make("megatron-torch-dist", tmp_path, 500)
+def test_without_a_tracker_the_last_save_did_not_end(tmp_path: Path) -> None:
+    for step in (500, 600):
+        make("megatron-torch-dist", tmp_path, step)
     (tmp_path / megatron.TRACKER).unlink()
-    assert reasons(compared(tmp_path)) == [[]]
-
-
-def test_data_of_the_iteration_before(tmp_path: Path) -> None:
-    old, new = (make("megatron-zarr", tmp_path, step) for step in (500, 600))
-    path = "optimizer.state.exp_avg/1.0"
-    write(new / path, (old / path).read_bytes(), T + 604)
-    assert reasons(compared(tmp_path)) == [[], [f"{path}: holds the same as in iter_0000500"]]
+    why = f"../{megatron.TRACKER}: missing: it is written when a save is complete"
+    assert reasons(compared(tmp_path)) == [[], [why]]

@@ -24,7 +24,7 @@ def test_rows_say_which_is_whole_and_which_to_resume_from() -> None:
         "100",
         "1,200",
         "5.0 GiB",
-    )  # noqa: E501
+    )
     assert (whole.state, whole.chosen, whole.reasons) == ("whole", True, [])
     assert (cut.state, cut.chosen) == ("partial", False)
     assert cut.reasons == ["a.pt, b.pt: is empty.", "odd."]

@@ -1,0 +1,101 @@
+"""What interpreters print while they end is noise; a crash before or after it stays a crash."""
+
+import pytest
+
+import diagnose
+
+STEPS = [f"{{'loss': 1.{9 - i}, 'learning_rate': 1e-05, 'epoch': 0.{i}}}" for i in range(1, 4)]
+DONE = "Training completed."
+TRACE = "Traceback (most recent call last):"
+CRASH = [TRACE, '  File "/home/me/train.py", line 9, in main', "KeyError: 'k'"]
+LEFT = (
+    "[rank0]:[W1024 06:50:04.612121222 ProcessGroupNCCL.cpp:1496] Warning: WARNING: "
+    "destroy_process_group() was not called before program exit, which can leak resources."
+)
+EXIT = (
+    "E0101 12:00:00.000 torch/distributed/elastic/multiprocessing/api.py:833] failed "
+    "(exitcode: -6) local_rank: 3 (pid: 12) of binary: /usr/bin/python"
+)
+NOISE = {
+    "loader": [
+        "Exception ignored in: <function _MultiProcessingDataLoaderIter.__del__ at 0x7f3e3c1e5ca0>",
+        TRACE,
+        '  File "/opt/torch/utils/data/dataloader.py", line 1478, in __del__',
+        "    self._shutdown_workers()",
+        "    assert self._parent_pid == os.getpid(), 'can only test a child process'",
+        "AssertionError: can only test a child process",
+    ],
+    "tqdm": [
+        "Exception ignored in: <function tqdm.__del__ at 0x7f2a00000000>",
+        TRACE,
+        "AttributeError: 'tqdm' object has no attribute 'disable'",
+    ],
+    "socket": [
+        "Exception ignored in: <function Socket.__del__ at 0x7f2a00000000>",
+        TRACE,
+        "OSError: [Errno 9] Bad file descriptor",
+    ],
+    "thread": [
+        "Exception in thread QueueFeederThread:",
+        TRACE,
+        "OSError: [Errno 9] Bad file descriptor",
+    ],
+    "exit handler": ["Error in atexit._run_exitfuncs:", TRACE, "BrokenPipeError: [Errno 32]"],
+    "stdout": [
+        "Exception ignored in: <_io.TextIOWrapper name='<stdout>' mode='w' encoding='utf-8'>",
+        "BrokenPipeError: [Errno 32] Broken pipe",
+    ],
+    "semaphores": [
+        "/usr/lib/python3.10/multiprocessing/resource_tracker.py:224: UserWarning: "
+        "resource_tracker: There appear to be 6 leaked semaphore objects to clean up at shutdown",
+        "  warnings.warn('resource_tracker: There appear to be %d '",
+    ],
+    "wandb": [
+        "wandb: Waiting for W&B process to finish... (success).",
+        "wandb: Synced 5 W&B file(s), 0 media file(s), 0 artifact file(s) and 0 other file(s)",
+    ],
+    "group": [LEFT],
+}
+
+
+def judged(*lines: str) -> diagnose.Diagnosis:
+    return diagnose.diagnose(diagnose.load_text("\n".join(lines) + "\n"))
+
+
+@pytest.mark.parametrize("noise", NOISE.values(), ids=NOISE)
+@pytest.mark.parametrize("done", [[], [DONE]], ids=["cut", "done"])
+def test_a_healthy_log_stays_healthy(noise: list[str], done: list[str]) -> None:
+    assert judged(*STEPS, *done, *noise).verdict == "healthy"
+
+
+@pytest.mark.parametrize("noise", NOISE.values(), ids=NOISE)
+def test_a_crash_stays_one_before_and_after(noise: list[str]) -> None:
+    for lines in ([*CRASH, *noise], [*noise, *CRASH]):
+        result = judged(*STEPS, *lines)
+        assert (result.verdict, result.root_cause.cause) == ("failed", "crash.exception")
+
+
+def test_an_exception_after_the_last_word_of_success_counts() -> None:
+    result = judged(*STEPS, DONE, *CRASH)
+    assert (result.verdict, result.root_cause.cause) == ("failed", "crash.exception")
+
+
+def test_what_a_finaliser_noticed_of_a_real_fault_counts() -> None:
+    bus = "RuntimeError: DataLoader worker (pid 1) is killed by signal: Bus error. "
+    mark = "Exception ignored in: <function tqdm.__del__ at 0x7f2a00000000>"
+    assert judged(*STEPS, mark, TRACE, bus).root_cause.cause == "net.shm"
+
+
+@pytest.mark.parametrize("end", ["Aborted (core dumped)", EXIT], ids=["shell", "launcher"])
+def test_an_abort_after_success_is_told_by_the_exit_status(end: str) -> None:
+    said = "terminate called without an active exception"
+    result = judged(*STEPS, DONE, said, end)
+    assert (result.verdict, result.root_cause.cause) == ("failed", "crash.native")
+    assert result.phase == "shutdown"
+    assert judged(*STEPS, DONE, said).verdict == "healthy"
+
+
+def test_another_rank_s_traceback_does_not_hide_in_the_ignored_one() -> None:
+    lines = [f"[rank1]: {line}" for line in CRASH]
+    result = judged(*STEPS, *lines[:2], *NOISE["loader"], lines[2])
+    assert result.culprits.ranks == [1]
