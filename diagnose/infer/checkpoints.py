@@ -113,7 +113,7 @@ def _remedies(
     if back is not None:
         at = "" if back.step is None else f" (step {back.step})"
         chosen = next(one for one in inspection.checkpoints if one.path == back.path)
-        why = f"it is whole; {_is(last)}" if last.state != "whole" else "it is the last, and whole"
+        why = f"It is whole; {_is(last)}" if last.state != "whole" else "It is the last, and whole"
         do = f"Resume from {_name(chosen)}{at}"
         now = [step for step in steps if step.when == "now"]
         rest = [step for step in steps if step.when != "now"]

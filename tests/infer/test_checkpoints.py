@@ -77,7 +77,7 @@ def test_a_whole_last_checkpoint_is_where_to_go_on(tmp_path: Path) -> None:
     step = next(
         step for step in found.remedies if step.do == "Resume from checkpoint-200 (step 200)"
     )
-    assert step.why == "it is the last, and whole"
+    assert step.why == "It is the last, and whole"
 
 
 def test_a_job_that_dies_over_a_damaged_checkpoint_dies_of_it(tmp_path: Path) -> None:
