@@ -38,6 +38,14 @@ def counted(number: int, thing: str = "byte") -> str:
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
+def span(seconds: float) -> str:
+    """A time that has passed, in words."""
+    for unit, length in (("days", 86400.0), ("h", 3600.0)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds / 60:.0f} min" if seconds >= 120 else f"{seconds:.0f} s"
+
+
 @dataclass(slots=True)
 class Ends:
     """A reader that asks for the ends of a file once, each `piece` bytes long: requests cost.

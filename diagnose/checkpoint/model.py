@@ -40,9 +40,7 @@ class Found:
     `path` is the whole path of the folder or file; `layout` what kind it is, as printed; `step` the
     step it claims; `ranks` how many ranks its files say they come from; `framework` the id that
     settings of remedies use (transformers, deepspeed, megatron …), which tells how to resume.
-    `parts` are its files by path relative to it. `last` names the file a save writes last, where
-    the layout has one: files much younger than it were not part of that save. `notes` are for the
-    reader and no flaw.
+    `parts` are its files by path relative to it. `notes` are for the reader and no flaw.
     """
 
     path: str
@@ -51,7 +49,6 @@ class Found:
     step: int | None = None
     ranks: int | None = None
     framework: str = ""
-    last: str = ""
     flaws: list[Flaw] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 

@@ -11,11 +11,11 @@ from diagnose.checkpoint.look import Looker
 from diagnose.checkpoint.model import Found
 from diagnose.checkpoint.times import doubt_times, other_saves
 from diagnose.checkpoint.twins import (
-    NUMBER,
     SAMPLE,
     STATE,
     counterparts,
     key_of,
+    numberless,
     pairs_of,
     renamed,
     same_content,
@@ -85,17 +85,17 @@ def _repeats(run: Sequence[Found], look: Looker) -> list[set[str]]:
         # Of a damaged file it is not known whether it would have changed.
         broken = {key_of(flaw.file, one) for one in (before, found) for flaw in one.flaws}
         changing |= {key_of(path, found) for path in pairs.keys() - equal} - broken
-        alike = Counter(NUMBER.sub("#", path) for path in pairs)
-        stayed = Counter(NUMBER.sub("#", path) for path in equal)
+        alike = Counter(numberless(path) for path in pairs)
+        stayed = Counter(numberless(path) for path in equal)
         same.append({
             path for path in equal
             if not _SELDOM.search(path)
-            or stayed[kind := NUMBER.sub("#", path)] * 2 <= alike[kind] > 1
+            or stayed[kind := numberless(path)] * 2 <= alike[kind] > 1
         })  # fmt: skip
         if len(run) == 2:  # of one pair, only what must change tells that it does
             changing |= {
                 key_of(path, found) for path in equal
-                if _STEPPING.search(path) or stayed[kind := NUMBER.sub("#", path)] * 2 < alike[kind]
+                if _STEPPING.search(path) or stayed[kind := numberless(path)] * 2 < alike[kind]
             }  # fmt: skip
     return [
         {path for path in equal if key_of(path, found) in changing}
@@ -106,7 +106,7 @@ def _repeats(run: Sequence[Found], look: Looker) -> list[set[str]]:
 def _repeated(found: Found, before: Found, same: set[str]) -> None:
     named = {flaw.file for flaw in found.flaws}
     states = [path for path in states_of(found) if not _ALIKE.search(path)]
-    numbered = NUMBER.sub("#", found.name) == NUMBER.sub("#", before.name)
+    numbered = numberless(found.name) == numberless(before.name)
     # Else it is a copy, or nothing was learnt.
     if len(same) * 2 <= len(states) or (len(states) == 1 and numbered):
         for path in sorted(same - named):
@@ -125,7 +125,7 @@ def _absent(found: Found, before: Found, after: Found | None, common: set[str]) 
         return  # each a file of its own, called as people like
     if not found.parts:
         return  # told of already
-    likes = {NUMBER.sub("#", path) for path in found.parts}
+    likes = {numberless(path) for path in found.parts}
     named = {flaw.file for flaw in found.flaws if flaw.state != "unknown"}
     theirs = set(counterparts(before, found))
     kept = None if after is None else set(counterparts(before, after))
@@ -141,7 +141,7 @@ def _absent(found: Found, before: Found, after: Found | None, common: set[str]) 
         elif random_states and _RANDOM.search(path):
             continue  # a single process calls its file otherwise
         elif not STATE.search(path) or (
-            not ranks and NUMBER.sub("#", path) in likes and not _cut_alike(found, before, path)
+            not ranks and numberless(path) in likes and not _cut_alike(found, before, path)
         ):
             continue
         mine = path if found.step is None else renamed(path, before.step, str(found.step))
@@ -155,9 +155,9 @@ def _cut_alike(found: Found, before: Found, piece: str) -> bool:
 
     A job that went on with fewer ranks cuts the same optimizer into larger pieces.
     """
-    kind = NUMBER.sub("#", piece)
+    kind = numberless(piece)
     most, most_before = (
-        max(leaf.size for path, leaf in one.parts.items() if NUMBER.sub("#", path) == kind)
+        max(leaf.size for path, leaf in one.parts.items() if numberless(path) == kind)
         for one in (found, before)
     )
     return _PIECE.search(piece) is not None and most <= 1.02 * most_before

@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from itertools import pairwise
 
+from diagnose.checkpoint.damaged import span
 from diagnose.checkpoint.look import Looker
 from diagnose.checkpoint.model import Found, State
 from diagnose.checkpoint.tree import Leaf
@@ -45,7 +46,7 @@ def other_saves(found: Found, before: Found | None, look: Looker) -> None:
         if apart < 0 and before is not None and _copied_on(parts[path], before):
             continue
         sense = "after" if apart > 0 else "before"
-        why = f"changed {_span(abs(apart))} {sense} all other files"
+        why = f"changed {span(abs(apart))} {sense} all other files"
         if apart > 0 and (before is None or path not in counterparts(found, before)):
             found.notes.append(f"{path} {why}")  # such as weights that were converted
             continue
@@ -110,10 +111,3 @@ def doubt_times(run: Sequence[Found]) -> None:
         if flaws:
             one.flaws = [flaw for flaw in one.flaws if flaw not in flaws]
             one.notes.append("times of changes are not in the order of writing: copied, it seems")
-
-
-def _span(seconds: float) -> str:
-    for unit, length in (("days", 86400.0), ("h", 3600.0)):
-        if seconds >= 2 * length:
-            return f"{seconds / length:.0f} {unit}"
-    return f"{seconds / 60:.0f} min"

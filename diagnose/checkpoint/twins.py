@@ -19,6 +19,11 @@ _SAMPLES = 16
 _STEPPED = re.compile(r"((?:step|iter|iteration|epoch)[-_=]?)(\d+)")
 
 
+def numberless(path: str) -> str:
+    """A path with a sign for each number, the same for all ranks, shards and steps."""
+    return NUMBER.sub("#", path)
+
+
 def states_of(found: Found) -> dict[str, Leaf]:
     """Files that hold states, by path."""
     return {path: leaf for path, leaf in found.parts.items() if STATE.search(path)}
@@ -44,7 +49,7 @@ def counterparts(found: Found, other: Found) -> dict[str, str]:
 def key_of(path: str, found: Found) -> str:
     """What a file is called whatever the step is."""
     if len(found.parts) == 1:  # a file of its own, with the step in its name
-        return NUMBER.sub("#", path)
+        return numberless(path)
     return renamed(path, found.step, "#")
 
 

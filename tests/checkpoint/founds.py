@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 from diagnose.checkpoint.look import Look, Looker
 from diagnose.checkpoint.model import Found
 from diagnose.checkpoint.tree import Leaf
@@ -15,6 +18,14 @@ def found(name: str, files: dict[str, tuple[int, float]], step: int | None = Non
         for path, (size, mtime) in files.items()
     }
     return Found(f"/out/{name}", "made up", parts, step=step)
+
+
+def remove(path: Path) -> None:
+    """Take away a file, or a folder with all in it."""
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
 
 
 class Told(Looker):

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from itertools import islice, pairwise
 
+from diagnose.checkpoint.damaged import span
 from diagnose.checkpoint.dcp_items import DataFile, check_items
 from diagnose.checkpoint.dcp_metadata import Metadata, names_in, read_metadata
 from diagnose.checkpoint.layouts import Layout
@@ -68,7 +69,7 @@ def read(folder: Folder, look: Looker) -> Found | None:
     """The checkpoint of DCP that a folder holds; see Layout."""
     if not is_dcp(folder):
         return None
-    found = Found(folder.path, NAME, dict(folder.leaves()), step_of(folder.name), last=METADATA)
+    found = Found(folder.path, NAME, dict(folder.leaves()), step_of(folder.name))
     found.framework = "torchtitan" if _TORCHTITAN.fullmatch(folder.name) else "dcp"
     check(found, look)
     look.check(found, [path for path in found.parts if not is_part(path)])
@@ -94,7 +95,6 @@ def check(found: Found, look: Looker, metadata_needed: bool = True) -> None:
         elif metadata_needed:
             _never_finished(found, data)
     else:
-        found.last = ""
         for path in alone:
             said |= _said(found, path)
         _each_rank(found, data, alone)
@@ -314,14 +314,6 @@ def _tell(found: Found, why: str, paths: list[str]) -> None:
         found.flaw("partial", why, path)
     if len(paths) > MOST_NAMED:
         found.flaw("partial", f"{len(paths) - MOST_NAMED:,} more files are like these")
-
-
-def span(seconds: float) -> str:
-    """A time that has passed, in words."""
-    for unit, length in (("days", 86400.0), ("h", 3600.0)):
-        if seconds >= 2 * length:
-            return f"{seconds / length:.0f} {unit}"
-    return f"{seconds / 60:.0f} min" if seconds >= 120 else f"{seconds:.0f} s"
 
 
 def _plural(word: str, count: int) -> str:

@@ -108,7 +108,7 @@ def read(folder: Folder, look: Looker) -> Found | None:
         return None
     found = Found(
         folder.path, "Hugging Face Trainer", _parts(folder), step=int(name[2]) if name else None,
-        framework="transformers", last=TRAINER_STATE,
+        framework="transformers",
     )  # fmt: skip
     if folder.problem:
         found.flaw("unknown", folder.problem)

@@ -35,7 +35,7 @@ def read(folder: Folder, look: Looker) -> Found | None:
     step = STEP.search(folder.name)
     found = Found(
         folder.path, "Lightning", _parts(folder), step=int(step[1]) if step else None,
-        framework="lightning", last=META if dcp or META in files else "",
+        framework="lightning",
     )  # fmt: skip
     if folder.problem:
         found.flaw("unknown", folder.problem)
@@ -57,7 +57,6 @@ def _parts(folder: Folder) -> dict[str, Leaf]:
 
 def _check_sharded(found: Found, look: Looker) -> None:
     check(found, look)
-    found.last = META
     if META not in found.parts:
         found.flaw("partial", "missing: it is written last", META)
         return

@@ -60,7 +60,7 @@ def read(folder: Folder, look: Looker) -> Found | None:
     elif is_dist(folder):
         found = read_dist(folder, look, step)
     elif named and dcp.is_dcp(folder):
-        found = Found(folder.path, f"{NAME} DCP", dict(folder.leaves()), step, last=dcp.METADATA)
+        found = Found(folder.path, f"{NAME} DCP", dict(folder.leaves()), step)
         dcp.check(found, look)
         look.check(found, [path for path in found.parts if not dcp.is_part(path)])
     elif match and not folder.folders and not folder.files:
@@ -98,7 +98,7 @@ def is_dist(folder: Folder) -> bool:
 
 def read_dist(folder: Folder, look: Looker, step: int | None, slack: int = 0) -> Found:
     """The checkpoint of a folder that `is_dist`. `step`: what its name tells; see check_step."""
-    found = Found(folder.path, f"{NAME} torch_dist", dict(folder.leaves()), step, last=CONFIG)
+    found = Found(folder.path, f"{NAME} torch_dist", dict(folder.leaves()), step)
     looks = look.check(found, [path for path in found.parts if not dcp.is_part(path)])
     backend = _backend(found, looks)
     if COMMON not in found.parts:
@@ -111,7 +111,6 @@ def read_dist(folder: Folder, look: Looker, step: int | None, slack: int = 0) ->
             check_array(found, name, inside)
         return found
     dcp.check(found, look)
-    found.last = CONFIG
     return found
 
 

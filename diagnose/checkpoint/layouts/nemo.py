@@ -101,7 +101,7 @@ def _absorb(found: Found, folder: Folder, name: str, look: Looker) -> None:
         found.flaw("partial", "missing: there are no weights in it", name)
         return
     found.absorb(name, inner)
-    found.ranks, found.last = inner.ranks, f"{name}/{inner.last}" if inner.last else ""
+    found.ranks = inner.ranks
 
 
 def _read_ranks(folder: Folder, look: Looker) -> Found | None:

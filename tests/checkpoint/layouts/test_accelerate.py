@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from diagnose.checkpoint.layouts.accelerate import ACCELERATE
 from diagnose.checkpoint.look import Looker
 from diagnose.checkpoint.model import Checkpoint, judged
 from diagnose.checkpoint.tree import Folder, read_tree
+from tests.checkpoint.founds import remove
 from tests.checkpoint.make import hf
 from tests.checkpoint.make.accelerate import MAKERS, make
 from tests.checkpoint.make.base import safetensors_file, torch_file, write
@@ -107,10 +107,7 @@ def test_what_is_missing_is_named(
     tmp_path: Path, maker: str, gone: str, reasons: list[str]
 ) -> None:
     path = made(tmp_path, maker)
-    if (path / gone).is_dir():
-        shutil.rmtree(path / gone)
-    else:
-        (path / gone).unlink()
+    remove(path / gone)
     checkpoint = judge(path)
     assert (checkpoint.state, checkpoint.reasons) == ("partial", reasons)
 

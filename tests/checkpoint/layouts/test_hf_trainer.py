@@ -14,6 +14,7 @@ from diagnose.checkpoint.layouts.hf_trainer import HF_TRAINER
 from diagnose.checkpoint.look import Looker
 from diagnose.checkpoint.model import Checkpoint, judged
 from diagnose.checkpoint.tree import Folder, read_tree
+from tests.checkpoint.founds import remove
 from tests.checkpoint.make import hf
 from tests.checkpoint.make.base import json_bytes, torch_file, write
 
@@ -150,10 +151,7 @@ def test_what_is_missing_is_named(
     tmp_path: Path, maker: str, gone: str, reasons: list[str]
 ) -> None:
     path = made(tmp_path, maker)
-    if (path / gone).is_dir():
-        shutil.rmtree(path / gone)
-    else:
-        (path / gone).unlink()
+    remove(path / gone)
     checkpoint = judge(path)
     assert (checkpoint.state, checkpoint.reasons) == ("partial", reasons)
 

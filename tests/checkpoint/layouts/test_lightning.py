@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from diagnose.checkpoint.layouts.lightning import LIGHTNING
 from diagnose.checkpoint.look import Looker
 from diagnose.checkpoint.model import Checkpoint, judged
 from diagnose.checkpoint.tree import Folder, read_tree
+from tests.checkpoint.founds import remove
 from tests.checkpoint.make.base import torch_file, write
 from tests.checkpoint.make.lightning import MAKERS, content
 
@@ -73,10 +73,7 @@ def test_what_is_missing_is_named(
     tmp_path: Path, maker: str, gone: str, reasons: list[str]
 ) -> None:
     path = made(tmp_path, maker)
-    if (path / gone).is_dir():
-        shutil.rmtree(path / gone)
-    else:
-        (path / gone).unlink()
+    remove(path / gone)
     checkpoint = judge(path)
     assert checkpoint is not None
     assert (checkpoint.state, checkpoint.reasons) == ("partial", reasons)
