@@ -45,6 +45,8 @@ Tells = Literal[
     "rank_map",  # maps pid / local_rank / host to a rank
     "finished",  # this rank reached the end of its script
     "ignored",  # the exception whose traceback follows ended nothing
+    "handled",  # a handler copes with the error above and goes on
+    "trouble",  # an error in words that no other entry knows; never a cause
     "complaint",  # the user's own words for what is wrong
     "frame",  # a stack frame which shows where a rank stood (with `phase`)
 ]

@@ -16,6 +16,7 @@ from diagnose.diagnosis import (
     Collective,
     Culprits,
     Diagnosis,
+    Evidence,
     JobFacts,
     Onset,
     RestartAdvice,
@@ -33,12 +34,14 @@ from diagnose.infer.ranking import THRESHOLD, borrow_culprits, confidence, merge
 from diagnose.infer.said import exits, stated
 from diagnose.infer.stalled import inferred
 from diagnose.infer.stances import dumped, stances
-from diagnose.infer.trouble import WAITED, failures, went_on
+from diagnose.infer.trouble import WAITED, failures, unexplained, went_on
 from diagnose.timeline import hosts_of_ranks
 
 if TYPE_CHECKING:
     from diagnose.job import Job
 
+# Unknown error lines that are shown, and how much of one stands in the verdict.
+_TROUBLE_SHOWN, _QUOTED = 4, 200
 _HUNG = ("desync.", "slow.", "stall.", "data.preparation", "hw.gpu", "net.", "unknown")
 _FAILED = ("crash.", "env.", "checkpoint.")  # nothing waits in vain there
 # Where a job usually is when this kind of cause strikes, if the log does not show it.
@@ -174,31 +177,50 @@ def _silent_hang(frame: pd.DataFrame, facts: Facts, catalog: Catalog) -> bool:
 
 
 def _quiet(frame: pd.DataFrame, catalog: Catalog, about: JobFacts, job: Job) -> Diagnosis:
-    """No failure in the log: healthy if it shows work, else unknown."""
+    """No failure in the log: healthy if it was read to its end and shows work, else unknown."""
     phases = frame.loc[frame["kind"] == "phase", "phase"].astype(object)
     beyond_init = phases.notna() & (phases != "init")
     working = beyond_init.any() or (frame["kind"] == "progress").any() or went_on(frame)
-    cause = "none" if working else "unknown"
-    title = catalog.classes[cause].title
-    summary = (
-        "The log shows a job at work and no sign of a failure."
-        if working
-        else "Nothing in this input is known to the catalog: no failure, no progress."
-    )
-    level = "medium" if working else "low"
-    root = RootCause(cause, title, summary, level)  # type: ignore[arg-type]
-    quiet = Candidate(cause, 0.0, title, summary)
+    trouble = unexplained(frame)
+    if working and trouble.empty and not job.unread:
+        return _healthy(frame, catalog, about, job)
+    evidence = [
+        Evidence(str(row.source), int(row.line), story.clean(row.text), "")
+        for row in trouble.head(_TROUBLE_SHOWN).itertuples()
+    ]
+    summary = "Nothing in this input is known to the catalog: no failure, no progress."
+    if evidence:
+        said = evidence[-1].text[:_QUOTED]
+        summary = f"An error that the catalog does not know stands unanswered in the log: {said}"
+    elif working:
+        summary = f"No sign of a failure, but the input was not read to its end: {job.unread[0]}."
+    quiet = Candidate("unknown", 0.0, catalog.classes["unknown"].title, summary)
     facts = Facts(world_size=about.world_size, ranks_seen=about.ranks_seen)
     return Diagnosis(
-        verdict="healthy" if working else "unknown",
-        root_cause=root,
+        verdict="unknown",
+        root_cause=RootCause("unknown", quiet.title, summary, "low"),
         phase=_last_phase(frame),
         onset=Onset(None, "no failure in the log"),
-        remedies=[] if working else advice.remedies(quiet, catalog, facts),
+        evidence=evidence,
+        remedies=advice.remedies(quiet, catalog, facts),
         restart=RestartAdvice("none", [], "there is nothing to restart for"),
-        missing_evidence=[]
-        if working
-        else advice.capture_next(quiet, "low", catalog, facts, waits=False),
+        missing_evidence=advice.capture_next(quiet, "low", catalog, facts, waits=False),
+        job=about,
+        notes=list(job.notes),
+    )
+
+
+def _healthy(frame: pd.DataFrame, catalog: Catalog, about: JobFacts, job: Job) -> Diagnosis:
+    title = catalog.classes["none"].title
+    summary = "The log shows a job at work and no sign of a failure."
+    return Diagnosis(
+        verdict="healthy",
+        root_cause=RootCause("none", title, summary, "medium"),
+        phase=_last_phase(frame),
+        onset=Onset(None, "no failure in the log"),
+        remedies=[],
+        restart=RestartAdvice("none", [], "there is nothing to restart for"),
+        missing_evidence=[],
         job=about,
         notes=list(job.notes),
     )

@@ -11,6 +11,7 @@ from diagnose.catalog.schema import Catalog, Signature
 from diagnose.diagnosis import CulpritKind
 from diagnose.infer.candidates import Candidate
 from diagnose.infer.collectives import fold_ranks
+from diagnose.infer.recovery import afterlife, doubtful, survived
 
 _SCORE = {"decisive": 6.0, "strong": 4.0, "weak": 2.0}
 # Causes that are often seen or logged only after the waits they led to.
@@ -18,11 +19,14 @@ _RETROSPECTIVE = (
     "hw.", "crash.host_oom", "crash.gpu_oom", "crash.cuda_error", "crash.native", "net.shm",
     "checkpoint.", "desync.",
 )  # fmt: skip
+# What counts less: an error whose rank went on, and one after which others worked on for long.
+_RECOVERED, _DOUBTED = 3.0, 2.0
 # An exception of one rank (or of one that is not named) before any wait: what it died of.
 _OWN_EXCEPTION = 3.6
 # Clocks of two hosts are not trusted to agree better than this.
 _CLOCK_SLACK = pd.Timedelta(seconds=2)
-_FINAL = ("scheduler.", "user.", "hw.node")
+# What is printed after these comes from processes about to end.
+FINAL = ("scheduler.", "user.", "hw.node")
 _ENDINGS = ("scheduler.", "user.", "crash.killed")
 
 
@@ -33,6 +37,7 @@ def stated(frame: pd.DataFrame, catalog: Catalog, world: int | None) -> list[Can
     signatures = {signature.id: signature for signature in catalog.signatures}
     rows = frame[(frame["role"] == "cause").fillna(False)]
     gpus = gpu_ranks(frame)
+    life = afterlife(frame)
     found = []
     for id_, group in rows.groupby("signature", observed=True, sort=False):
         signature = signatures[str(id_)]
@@ -42,8 +47,9 @@ def stated(frame: pd.DataFrame, catalog: Catalog, world: int | None) -> list[Can
         late = limit is not None and _after(frame, first, limit)
         score = _SCORE[signature.strength] - (0.5 if signature.generic else 0.0)
         score -= _lateness(signature.cause, late)
-        if recovered(frame, group):
-            score -= 3.0
+        if not signature.cause.startswith(FINAL):
+            score -= _RECOVERED if survived(life, group) else 0.0
+            score -= _DOUBTED if doubtful(life, group) else 0.0
         ranks, hosts = culprits_of(signature, group, world, gpus)
         if signature.tells == "exception" and not late and len(ranks) <= 1:
             score = max(score, _OWN_EXCEPTION)
@@ -90,23 +96,6 @@ def _lateness(cause: str, late: bool) -> float:
     if not late or cause.startswith(_RETROSPECTIVE):
         return 0.0
     return 3.5 if cause.startswith(_ENDINGS) or cause == "crash.exception" else 1.0
-
-
-def recovered(frame: pd.DataFrame, group: pd.DataFrame) -> bool:
-    """Training went on afterwards: three later steps counting upwards, or progress to the end."""
-    if group["cause"].astype(str).str.startswith(_FINAL).any():
-        return False  # what is printed after it comes from processes about to end
-    later = after_line(frame, int(group.index[-1]))
-    after = later[later["kind"] == "progress"]
-    steps = after["step"].dropna()
-    if steps.nunique() >= 3 and steps.iloc[-1] > steps.iloc[0]:
-        return True
-    ended = (later["kind"] == "exit") | later["tells"].isin(["timeout", "teardown", "exception"])
-    if ended.any():
-        return False
-    before = frame.loc[: group.index[0], "step"].dropna()
-    further = len(steps) > 0 and len(before) > 0 and steps.iloc[-1] > before.max()
-    return bool(further or after["text"].nunique() >= 2)
 
 
 def after_line(frame: pd.DataFrame, row: int) -> pd.DataFrame:

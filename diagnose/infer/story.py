@@ -35,7 +35,7 @@ def evidence(
         if winner.inferred and position in whys:
             why = f"{why}; {whys[position]}" if why else whys[position]
         place = (str(row["source"]), int(row["line"]))
-        found.setdefault(place, Evidence(*place, _clean(row["text"]), why))
+        found.setdefault(place, Evidence(*place, clean(row["text"]), why))
     return list(found.values())[:6]
 
 
@@ -69,7 +69,7 @@ def chain(
             continue
         seen.add(name)
         ranks = everyone.get(name, [])
-        event = titles.get(name) or _clean(row["text"])[:120]
+        event = titles.get(name) or clean(row["text"])[:120]
         if len(ranks) > 1:
             event += f" ({fold_ranks(ranks, prefix=True)})"
         event += _unordered(before, row, clocks)
@@ -118,6 +118,6 @@ def iso(time: Any) -> str | None:
     return str(stamp.isoformat(timespec="milliseconds" if stamp.microsecond else "seconds"))
 
 
-def _clean(text: str) -> str:
+def clean(text: str) -> str:
     words = " ".join(str(text).split())
     return words if len(words) <= _TEXT_LIMIT else words[:_TEXT_LIMIT] + " …"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pandas as pd
 
-from diagnose.infer.said import after_line, recovered
+from diagnose.infer.recovery import Afterlife, afterlife, left, survived
+from diagnose.infer.said import FINAL, after_line
 from diagnose.infer.stalled import unfinished_gathering
 
 WAITED = ("timeout", "store_wait", "missing", "host_blocked")
@@ -41,8 +42,38 @@ def _only_after_the_end(frame: pd.DataFrame, rows: pd.DataFrame) -> bool:
 
 
 def _survived(frame: pd.DataFrame, rows: pd.DataFrame) -> bool:
-    """Errors that the job caught and went on from: training continued to the end of the log."""
-    return bool((rows["role"] == "cause").all()) and recovered(frame, rows)
+    """Errors that every rank which printed one caught and went on from, to the end of the log."""
+    if not (rows["role"] == "cause").all():
+        return False
+    if rows["cause"].astype(str).str.startswith(FINAL).any():
+        return False
+    return survived(afterlife(frame), rows)
+
+
+def unexplained(frame: pd.DataFrame) -> pd.DataFrame:
+    """Error lines that no other entry knows and whose authors were not seen to go on."""
+    rows = frame[(frame["tells"] == "trouble").fillna(False)]
+    if rows.empty:
+        return rows
+    matched = frame[frame["signature"].notna() & (frame["tells"] != "trouble").fillna(True)]
+    known = set(zip(matched["source"], matched["line"], strict=True))
+    places = zip(rows["source"], rows["line"], strict=True)
+    rows = rows[[place not in known for place in places]]
+    life = afterlife(frame)
+    lasting = [*left(life, rows[rows["strength"] != "weak"])]
+    lasting += [
+        int(position)
+        for position in left(life, rows[rows["strength"] == "weak"])
+        if not _work_after(frame, int(position))
+    ]
+    return frame.loc[sorted(set(lasting))]
+
+
+def _work_after(frame: pd.DataFrame, position: int) -> bool:
+    """Whether anybody worked on below a line, in its source."""
+    row = frame.loc[position]
+    later = frame[(frame["source"] == row["source"]) & (frame["line"] > row["line"])]
+    return bool((later["kind"] == "progress").any() or _end(later).any())
 
 
 def went_on(frame: pd.DataFrame) -> bool:
@@ -55,17 +86,38 @@ def went_on(frame: pd.DataFrame) -> bool:
         later = after_line(frame, int(said[-1]))
         steps = (later["kind"] == "progress") & (later["phase"] != "inference").fillna(True)
         return bool(steps.any() or _end(later).any())
-    trouble = frame.index[frame["role"].isin(["cause", "effect", "aftermath"])]
-    later = after_line(frame, int(trouble[-1])) if len(trouble) else frame
-    steps = later[later["kind"] == "progress"]
-    return done(frame) or bool(len(steps))
+    if done(frame):
+        return True
+    trouble = frame[frame["role"].isin(["cause", "effect", "aftermath"])]
+    if trouble.empty:
+        return bool((frame["kind"] == "progress").any())
+    life = afterlife(frame)
+    return all(_outlived(life, frame, position) for position in left(life, trouble))
+
+
+def _outlived(life: Afterlife, frame: pd.DataFrame, position: int) -> bool:
+    """Of an author that prints no steps of its own, those of the others count."""
+    row = frame.loc[position]
+    if pd.notna(row["rank"]) and int(row["rank"]) in life.by_rank:
+        return False
+    return bool((after_line(frame, position)["kind"] == "progress").any())
 
 
 def done(frame: pd.DataFrame) -> bool:
-    """The job said that it finished, and raised nothing after its last such word."""
-    ends = frame.index[_end(frame)]
+    """The job said that it finished, and raised nothing after its last such word.
+
+    A rank speaks for itself: the others that tell of their own steps have to finish as well.
+    """
+    ending = _end(frame)
+    ends = frame.index[ending]
+    if not len(ends):
+        return False
     raised = frame.index[(frame["kind"] == "exception") & (frame["role"] == "cause").fillna(False)]
-    return bool(len(ends)) and not (len(raised) and raised[-1] > ends[-1])
+    if len(raised) and raised[-1] > ends[-1]:
+        return False
+    finished = frame.loc[ending, "rank"]
+    at_work = set(frame.loc[frame["kind"] == "progress", "rank"].dropna())
+    return bool(finished.isna().any() or at_work <= set(finished))
 
 
 def _end(frame: pd.DataFrame) -> pd.Series:

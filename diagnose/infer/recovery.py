@@ -1,0 +1,231 @@
+"""Did a failure pass? Only what its own author did afterwards can say so.
+
+A rank that died is silent; that others went on proves nothing of it. So recovery is: further work
+of the rank that failed, a word of the job (of no single rank) that it completed, or a handler that
+says it goes on. Of a line that names no rank the author is one of those who write in its source:
+then every one of them must be seen to go on.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import pandas as pd
+
+# A handler's words belong to an error at most this many lines above them.
+_HANDLED_REACH = 40
+# Steps that a stream whose writers are not told apart must count on: the others of a job in which
+# one died are stopped by its next collective. (Of a flood of step lines only some are kept, so the
+# numbers count and not the lines.)
+_FURTHER = 3
+# Others that went on for so many steps make a death doubtful, though they never disprove it.
+_DOUBTFUL = 10
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """One line of progress: its place in the frame and in its source, what it counted."""
+
+    position: int
+    source: str
+    line: int
+    timed: bool
+    step: int | None
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """The last failing line of one author."""
+
+    position: int
+    source: str
+    line: int
+    timed: bool
+    rank: int | None
+
+
+@dataclass(slots=True)
+class _Latest:
+    """The last lines of one kind: in each source, and by the clock."""
+
+    lines: dict[str, int] = field(default_factory=dict)
+    position: int = -1
+
+    def add(self, work: _Work) -> None:
+        self.lines[work.source] = max(work.line, self.lines.get(work.source, -1))
+        if work.timed:
+            self.position = max(work.position, self.position)
+
+    def after(self, failure: _Failure) -> bool:
+        """Whether one of them surely came later than `failure`."""
+        if self.lines.get(failure.source, -1) > failure.line:
+            return True
+        return failure.timed and self.position > failure.position
+
+
+@dataclass(slots=True)
+class Afterlife:
+    """Who did what, for questions about the time after a line; built once for a frame.
+
+    Keys are ranks; None holds what no rank signed. `unnamed` is progress of no rank by source,
+    `handled` the lines of handlers by source.
+    """
+
+    by_rank: dict[int, list[_Work]] = field(default_factory=lambda: defaultdict(list))
+    unnamed: dict[str, list[_Work]] = field(default_factory=lambda: defaultdict(list))
+    ended: dict[int | None, _Latest] = field(default_factory=lambda: defaultdict(_Latest))
+    died: dict[int | None, _Latest] = field(default_factory=lambda: defaultdict(_Latest))
+    handled: dict[str, list[tuple[int, int | None]]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+    worked: _Latest = field(default_factory=_Latest)
+
+
+def afterlife(frame: pd.DataFrame) -> Afterlife:
+    """Index the rows that tell of work, ends and handlers."""
+    found = Afterlife()
+    tells = frame["tells"]
+    finished = (tells == "finished").fillna(False) | (
+        (frame["kind"] == "phase") & (frame["phase"] == "shutdown")
+    ).fillna(False)
+    handled = (tells == "handled").fillna(False)
+    died = (frame["kind"] == "exit") | tells.isin(["timeout", "teardown", "exception"])
+    work = (frame["kind"] == "progress").fillna(False)
+    for row in frame[finished | handled | died.fillna(False) | work].itertuples():
+        rank = None if pd.isna(row.rank) else int(row.rank)
+        step = None if pd.isna(row.step) else int(row.step)
+        item = _Work(
+            int(row.Index), str(row.source), int(row.line), pd.notna(row.time), step, str(row.text)
+        )
+        if work[row.Index]:
+            (found.unnamed[item.source] if rank is None else found.by_rank[rank]).append(item)
+            found.worked.add(item)
+        if finished[row.Index]:
+            found.ended[rank].add(item)
+        if handled[row.Index]:
+            found.handled[item.source].append((item.line, rank))
+        if died[row.Index]:
+            found.died[rank].add(item)
+    return found
+
+
+def survived(life: Afterlife, rows: pd.DataFrame) -> bool:
+    """Whether every author of these failing rows worked on after its last one."""
+    return len(rows) > 0 and not left(life, rows)
+
+
+def left(life: Afterlife, rows: pd.DataFrame) -> list[int]:
+    """Positions of those rows, the last of each author, after which it was not seen to go on."""
+    return [failure.position for failure in _last_of_each(rows) if not _passed(life, failure)]
+
+
+def doubtful(life: Afterlife, rows: pd.DataFrame) -> bool:
+    """Whether other ranks worked on for long after the rows: a death would have stopped them."""
+    last = max(_last_of_each(rows), key=lambda failure: failure.position)
+    steps = {
+        work.step
+        for works in (*life.by_rank.values(), *life.unnamed.values())
+        for work in works
+        if _after(work, last) and work.step is not None
+    }
+    return len(steps) >= _DOUBTFUL
+
+
+def _last_of_each(rows: pd.DataFrame) -> list[_Failure]:
+    """The last failing row of each rank, and of each source where no rank is named."""
+    last: dict[tuple[int | None, str], _Failure] = {}
+    for row in rows.itertuples():
+        rank = None if pd.isna(row.rank) else int(row.rank)
+        source = str(row.source)
+        last[rank, source] = _Failure(
+            int(row.Index), source, int(row.line), pd.notna(row.time), rank
+        )
+    return list(last.values())
+
+
+def _after(work: _Work, failure: _Failure) -> bool:
+    """Whether it surely came later: below in the same source, or by the clocks of both."""
+    if work.source == failure.source:
+        return work.line > failure.line
+    return work.timed and failure.timed and work.position > failure.position
+
+
+def _passed(life: Afterlife, failure: _Failure) -> bool:
+    if _completed(life, failure) or _was_handled(life, failure):
+        return True
+    own = life.by_rank.get(failure.rank, []) if failure.rank is not None else None
+    if own is None:
+        return _everybody_went_on(life, failure)
+    return _went_on(own, failure, ended=_died_after(life, failure))
+
+
+def _completed(life: Afterlife, failure: _Failure) -> bool:
+    """The rank itself, or nobody in particular, said afterwards that the work is complete."""
+    return any(life.ended[who].after(failure) for who in {None, failure.rank} if who in life.ended)
+
+
+def _was_handled(life: Afterlife, failure: _Failure) -> bool:
+    """A handler took it up, and the job went on."""
+    return life.worked.after(failure) and any(
+        0 <= line - failure.line <= _HANDLED_REACH and rank in (None, failure.rank)
+        for line, rank in life.handled.get(failure.source, ())
+    )
+
+
+def _died_after(life: Afterlife, failure: _Failure) -> bool:
+    """Whether its author ended afterwards; of an unsigned line that may be anybody."""
+    who = life.died if failure.rank is None else {None, failure.rank}
+    return any(life.died[rank].after(failure) for rank in who if rank in life.died)
+
+
+def _went_on(works: Iterable[_Work], failure: _Failure, *, ended: bool) -> bool:
+    """Whether one author counted on, or (if it did not end) printed more than it had before."""
+    before, after = _split(works, failure)
+    steps = [work.step for work in after if work.step is not None]
+    if len(set(steps)) >= _FURTHER and steps[-1] > steps[0]:
+        return True
+    if ended:
+        return False
+    known = [work.step for work in before if work.step is not None]
+    further = bool(steps and known and steps[-1] > max(known))
+    return further or len({work.text for work in after}) >= 2
+
+
+def _everybody_went_on(life: Afterlife, failure: _Failure) -> bool:
+    """Whether all who may have written a line without a rank are seen at work after it."""
+    unnamed = life.unnamed.get(failure.source, [])
+    named = [works for works in life.by_rank.values() if _reaches(works, failure)]
+    before, after = _split(unnamed, failure)
+    if not before and not after:
+        ended = _died_after(life, failure)
+        return bool(named) and all(_went_on(works, failure, ended=ended) for works in named)
+    # Each step is printed by so many writers; a stream of fewer has lost one.
+    writers = _writers(before)
+    steps = Counter(work.step for work in after if work.step is not None)
+    if steps:
+        whole = [step for step, count in steps.items() if count >= writers]
+        counted = whole[-1] - whole[0] if whole else 0
+        return counted >= _FURTHER or (counted > 0 and len(whole) >= _FURTHER)
+    return len({work.text for work in after}) >= _FURTHER and not _died_after(life, failure)
+
+
+def _reaches(works: list[_Work], failure: _Failure) -> bool:
+    """Whether this author writes where the failure stands, or its order to it is known."""
+    return any(work.source == failure.source or (work.timed and failure.timed) for work in works)
+
+
+def _writers(before: Iterable[_Work]) -> int:
+    """How many lines tell of one step, in most cases."""
+    counts = Counter(Counter(work.step for work in before if work.step is not None).values())
+    return max(counts, key=lambda size: (counts[size], size), default=1)
+
+
+def _split(works: Iterable[_Work], failure: _Failure) -> tuple[list[_Work], list[_Work]]:
+    before: list[_Work] = []
+    after: list[_Work] = []
+    for work in works:
+        (after if _after(work, failure) else before).append(work)
+    return before, after
