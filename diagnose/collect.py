@@ -24,7 +24,8 @@ class Documents:
 
     `dumps` are Flight Recorder dumps, `ras` and `inspector` what these tell of single ranks,
     `stacks` where threads stood. `passing`: a difference between ranks may have been in passing,
-    seen in one look at counters of a job that may have moved. `notes` say what went wrong.
+    seen in one look at counters of a job that may have moved. `notes` say what went wrong, `unread`
+    which documents could not be read to their end.
     """
 
     dumps: list[Dump] = field(default_factory=list)
@@ -33,6 +34,7 @@ class Documents:
     stacks: list[Stack] = field(default_factory=list)
     passing: bool = False
     notes: list[str] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)
 
 
 def collect(sources: Iterable[Source]) -> Documents:
@@ -43,6 +45,7 @@ def collect(sources: Iterable[Source]) -> Documents:
             _read(source, found)
         except ValueError as error:
             found.notes.append(str(error))
+            found.unread.append(str(error))
         found.notes += [f"{source.name}: {note}" for note in source.notes if note != source.note]
     return found
 
@@ -52,7 +55,10 @@ def _read(source: Source, found: Documents) -> None:
     if source.kind == "fr_dump":
         from diagnose.parse.flight_recorder import read_dump  # noqa: PLC0415
 
-        found.dumps.append(read_dump(source.content(), source.name))
+        dump = read_dump(source.content(), source.name)
+        found.dumps.append(dump)
+        if dump.partial:
+            found.unread.append(f"{source.name}: truncated dump")
     elif source.kind == "ras":
         from diagnose.parse.ras import read_ras  # noqa: PLC0415
 

@@ -40,7 +40,8 @@ class Job:
     `timeline` is the frame of `diagnose.timeline`, `ranks` one row per rank, `collectives` the
     table of all operations that dumps tell of (None without any), `places` the ranks that stand
     alike by their stacks, `checkpoints` what its folders hold of these (None where nothing does),
-    `notes` says what was cut or could not be read.
+    `notes` says what was cut or could not be read, for people; `unread` names the sources that were
+    not read to their end, as `name: reason`: with any, an end that looks good proves nothing.
     """
 
     sources: list[Source]
@@ -49,6 +50,7 @@ class Job:
     notes: list[str] = field(default_factory=list)
     documents: Documents = field(default_factory=Documents)
     checkpoints: Inspection | None = None
+    unread: list[str] = field(default_factory=list)
 
     @cached_property
     def timeline(self) -> pd.DataFrame:
@@ -210,7 +212,15 @@ def read(
     notes += documents.notes
     if not any(scan.edges for scan in scans) and not useful:
         raise InputError("; ".join(notes) or "the input is empty")
-    return Job(list(sources), scans, catalog, list(dict.fromkeys(notes)), documents)
+    unread = [f"{source.name}: {why}" for source in sources for why in source.unread]
+    return Job(
+        list(sources),
+        scans,
+        catalog,
+        list(dict.fromkeys(notes)),
+        documents,
+        unread=list(dict.fromkeys(unread + documents.unread)),
+    )
 
 
 def _scan_in(
@@ -231,6 +241,7 @@ def _scan_in(
             continue
         found = next(back)
         source.notes[:] = found.source.notes  # filled in the other process
+        source.unread[:] = found.source.unread
         found.source = source
         scans.append(found)
     return scans

@@ -129,6 +129,7 @@ def scan_source(source: Source, matcher: Matcher) -> SourceScan:
                 result.total_lines = max(result.total_lines, *chunk.lines)
     except (OSError, EOFError, ValueError) as error:
         result.problem = f"reading stopped: {error}"
+        source.unread.append(result.problem)
     if calls is not None:
         result.comm_ranks = calls.result()
     if recent is not None:

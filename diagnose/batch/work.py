@@ -121,7 +121,10 @@ def _remote_folder(place: Place, folder: str) -> list[Source]:
         if name is not None:
             store = place.store(file)
             sources += store_sources(store, name, file.size, file.mtime, read_path(name))
-    sources += [nothing(name, "skipped", why) for name, why in names.refused]
+    sources += [nothing(one.name, "skipped", one.why, unread=one.unread) for one in names.refused]
+    if names.beyond:
+        why = f"only the first {MAX_FILES} files were looked at"
+        sources.append(nothing(folder.rpartition("/")[2], "skipped", why, unread=True))
     return sorted(sources, key=lambda source: source.name)
 
 

@@ -10,7 +10,7 @@ note that names both, and the rest is read.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -36,7 +36,7 @@ from diagnose.ingest.find import (
 from diagnose.ingest.raw import BytesStore, Reader, Store, reason
 from diagnose.ingest.read import look
 from diagnose.ingest.sniff import HEAD
-from diagnose.ingest.source import DOCUMENT_KINDS, TEXT_KINDS, Source
+from diagnose.ingest.source import DOCUMENT_KINDS, TEXT_KINDS, Remarks, Source
 
 Form = Literal["tar", "zip"]
 
@@ -114,11 +114,7 @@ class _Level:
     quota: Quota
     found: dict[str, Source] = field(default_factory=dict)
     inner: dict[str, Store] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-
-    def note(self, text: str) -> None:
-        if text not in self.notes:
-            self.notes.append(text)
+    remarks: Remarks = field(default_factory=Remarks)
 
     def put(self, member: str, what: Source | Store) -> None:
         """Take in a member; the last one of a name stays."""
@@ -157,7 +153,7 @@ class _Archive:
                 is_archive = self._read(store, reader, level)
         except OSError as error:
             level = level or _Level(name, inside, Names(0), Quota(0))
-            level.note(f"reading stopped: {reason(error)}")
+            level.remarks.cut(f"reading stopped: {reason(error)}")
             is_archive = True
         if not is_archive:
             self.sources.append(_as_it_is(store, name, nested=nested))
@@ -166,7 +162,7 @@ class _Archive:
         for inner, place in level.inner.items():
             if nested:
                 why = "archive inside an archive inside an archive: not read"
-                self.sources.append(nothing(f"{name}!{inner}", "skipped", why))
+                self.sources.append(nothing(f"{name}!{inner}", "skipped", why, unread=True))
             else:
                 self.open(place, f"{name}!{inner}", f"{inside}{inner}!", nested=True)
 
@@ -182,14 +178,14 @@ class _Archive:
                 self._zip(store, reader, level)
             return form is not None
         bounds = Limits(self.limits.total, self.limits.ratio, self.limits.ratio_floor)
-        feed = StreamFeed(decompress(reader, codec, level.note, bounds))
+        feed = StreamFeed(decompress(reader, codec, level.remarks.cut, bounds))
         if _form(feed.peek(BLOCK), codec, level.name) is None:
             return False
         self._packed_tar(feed, level)
         return True
 
     def _tar(self, store: Store, feed: ReaderFeed, level: _Level) -> None:
-        for entry in tar_entries(feed, level.note, self.limits.headers):
+        for entry in tar_entries(feed, level.remarks.cut, self.limits.headers):
             member = level.names.admit(entry)
             if member is None:
                 continue
@@ -198,11 +194,11 @@ class _Archive:
             self._add(level, member, entry, place, _cut_note(there, entry.size))
 
     def _packed_tar(self, feed: StreamFeed, level: _Level) -> None:
-        def note(text: str) -> None:
-            if not level.notes:  # damage of the compression explains what is odd behind it
-                level.note(text)
+        def cut(text: str) -> None:
+            if not level.remarks.notes:  # damage of the compression explains what is odd behind it
+                level.remarks.cut(text)
 
-        for entry in tar_entries(feed, note, self.limits.headers):
+        for entry in tar_entries(feed, cut, self.limits.headers):
             member = level.names.admit(entry)
             if member is None:
                 continue
@@ -211,7 +207,8 @@ class _Archive:
                 seen = look(BytesStore(head), member)
                 is_hole = not head.strip(b"\0")  # what it is, only its end can tell
                 if seen.kind not in _KEPT and not is_hole and not ARCHIVE_NOTE.match(seen.note):
-                    source = nothing(level.inside + member, seen.kind, seen.note)
+                    missed = seen.packed or seen.kind == "unreadable"
+                    source = nothing(level.inside + member, seen.kind, seen.note, unread=missed)
                     level.put(member, replace(source, size=entry.size, mtime=entry.mtime))
                     continue
             place, size, problem = self.keeper.keep(feed.pieces(entry.size), entry.size)
@@ -221,7 +218,7 @@ class _Archive:
             self._add(level, member, entry, place, _cut_note(size, entry.size))
 
     def _zip(self, store: Store, reader: Reader, level: _Level) -> None:
-        for zipped in zip_members(store, reader, level.note, self.limits.headers):
+        for zipped in zip_members(store, reader, level.remarks.cut, self.limits.headers):
             member = level.names.admit(zipped.entry)
             if member is None or zipped.store is None:
                 continue
@@ -231,14 +228,16 @@ class _Archive:
                 self._put(level, member, zipped.entry, place, source)
                 continue
             # Packed twice, or an archive: it has to be read at places, or by another codec.
-            kept, _, problem = self.keeper.keep(_unpacked(place, codec, limits), zipped.entry.size)
+            cuts: list[str] = []
+            blocks = _unpacked(place, codec, cuts.append, limits)
+            kept, _, problem = self.keeper.keep(blocks, zipped.entry.size)
             if kept is None:
                 level.names.refuse(zipped.entry.name, problem)
             else:
-                self._add(level, member, zipped.entry, kept, "")
+                self._add(level, member, zipped.entry, kept, "; ".join(cuts))
 
-    def _add(self, level: _Level, member: str, entry: Entry, place: Store, note: str) -> None:
-        source = source_of(place, level.inside + member, entry.size, DEFAULT_LIMITS, note)
+    def _add(self, level: _Level, member: str, entry: Entry, place: Store, cut: str) -> None:
+        source = source_of(place, level.inside + member, entry.size, DEFAULT_LIMITS, cut)
         self._put(level, member, entry, place, source)
 
     def _put(self, level: _Level, member: str, entry: Entry, place: Store, source: Source) -> None:
@@ -247,10 +246,11 @@ class _Archive:
             level.put(member, place)
             return
         chunks, content = source.chunks, source.content
+        remarks = Remarks(source.notes, source.unread)
         if source.kind in TEXT_KINDS:
-            chunks = MeteredChunks(chunks, level.quota, source.notes)
+            chunks = MeteredChunks(chunks, level.quota, remarks)
         if source.kind in DOCUMENT_KINDS:
-            content = MeteredContent(content, level.quota, source.notes)
+            content = MeteredContent(content, level.quota, remarks)
         source = replace(
             source,
             chunks=chunks,
@@ -262,29 +262,32 @@ class _Archive:
 
     def _close(self, level: _Level, *, nested: bool) -> None:
         """Add a level's sources, and what there is to say of the archive and of those left out."""
-        names = level.names
+        names, remarks = level.names, level.remarks
         self.members_left -= len(names.copies)
         self.sources += level.found.values()
-        for member, why in names.refused:
-            self.sources.append(nothing(f"{level.name}!{member}", "skipped", why))
+        for one in names.refused:
+            name = f"{level.name}!{one.name}"
+            self.sources.append(nothing(name, "skipped", one.why, unread=one.unread))
         if names.more_refused:
-            level.note(f"{names.more_refused} more members were not read")
+            tell = remarks.cut if names.more_unread else remarks.note
+            tell(f"{names.more_refused} more members were not read")
         if names.beyond:
-            level.note(f"only the first {self.limits.members} members were read")
+            remarks.cut(f"only the first {self.limits.members} members were read")
         twice = [member for member, count in names.copies.items() if count > 1]
         if twice:
-            level.note(f"several members of one name, the last is read: {_some(twice)}")
+            remarks.note(f"several members of one name, the last is read: {_some(twice)}")
         for left_out, what in (
             (names.no_logs, ("file that is not a log", "files that are not logs")),
             (names.hidden, ("hidden entry", "hidden entries")),
         ):
             if left_out:
                 words = what[len(left_out) > 1]
-                level.note(f"{len(left_out)} {words} left out: {_some(sorted(left_out))}")
-        if level.notes:
+                remarks.note(f"{len(left_out)} {words} left out: {_some(sorted(left_out))}")
+        if remarks.notes:
             nothing_read = not level.found and not level.inner
             kind = "unreadable" if nothing_read else "skipped"
-            self.sources.append(nothing(level.name, kind, "; ".join(level.notes)))
+            source = nothing(level.name, kind, "; ".join(remarks.notes))
+            self.sources.append(replace(source, unread=remarks.unread))
         elif not level.found and not level.inner and not names.refused:
             self.sources.append(nothing(level.name, "empty", "no files in this archive"))
 
@@ -323,9 +326,11 @@ def _hints(inside: str, member: str) -> dict[str, Any]:
     return {name: getattr(hints, name) for name in _HINTS}
 
 
-def _unpacked(place: Store, codec: Codec, limits: Limits) -> Iterator[bytes]:
+def _unpacked(
+    place: Store, codec: Codec, cut: Callable[[str], None], limits: Limits
+) -> Iterator[bytes]:
     with place.open() as reader:
-        yield from decompress(reader, codec, _no_note, limits)
+        yield from decompress(reader, codec, cut, limits)
 
 
 def _cut_note(there: int, size: int) -> str:

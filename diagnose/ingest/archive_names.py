@@ -24,8 +24,9 @@ _DRIVE = re.compile(r"[A-Za-z]:[\\/]")
 class Entry:
     """A member as its header tells it: `size` in bytes when unpacked, `mtime` in seconds.
 
-    `refused` says why its type or header rules out reading it; `folder` members hold nothing.
-    Bytes of `name` that are not UTF-8 are surrogates.
+    `refused` says why its type or header rules out reading it, `special` that it is a link, pipe or
+    device, which holds no log; `folder` members hold nothing. Bytes of `name` that are not UTF-8
+    are surrogates.
     """
 
     name: str
@@ -33,6 +34,16 @@ class Entry:
     mtime: float | None = None
     folder: bool = False
     refused: str = ""
+    special: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A member that is not read; `unread` where it may be a log."""
+
+    name: str
+    why: str
+    unread: bool
 
 
 @dataclass(slots=True)
@@ -40,8 +51,9 @@ class Names:
     """Which members of one archive are read; counts and names those which are not."""
 
     members: int
-    refused: list[tuple[str, str]] = field(default_factory=list)  # (name, why), the first NAMED
+    refused: list[Refused] = field(default_factory=list)  # the first NAMED
     more_refused: int = 0
+    more_unread: bool = False  # of these
     hidden: set[str] = field(default_factory=set)
     no_logs: set[str] = field(default_factory=set)
     copies: Counter[str] = field(default_factory=Counter)
@@ -57,7 +69,8 @@ class Names:
             return None
         name, problem = _clean(entry.name)
         if problem or entry.refused:
-            self.refuse(entry.name, problem or entry.refused)
+            no_log = entry.special or _no_log(entry.name.rpartition("/")[2])
+            self.refuse(entry.name, problem or entry.refused, unread=not no_log)
             return None
         parts = name.split("/")
         for depth, part in enumerate(parts):
@@ -69,12 +82,13 @@ class Names:
             return None
         return self._unique(name)
 
-    def refuse(self, name: str, why: str) -> None:
-        """Note that a member is not read."""
+    def refuse(self, name: str, why: str, *, unread: bool = True) -> None:
+        """Note that a member is not read, and whether a log may be missed by that."""
         if len(self.refused) < NAMED:
-            self.refused.append((short(name), why))
+            self.refused.append(Refused(short(name), why, unread))
         else:
             self.more_refused += 1
+            self.more_unread |= unread
 
     def _unique(self, name: str) -> str | None:
         shown = printable(name)

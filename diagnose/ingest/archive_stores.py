@@ -10,7 +10,7 @@ from itertools import chain
 from typing import IO
 
 from diagnose.ingest.raw import BytesStore, Reader, SpoolStore, Store, reason
-from diagnose.ingest.source import Chunk
+from diagnose.ingest.source import Chunk, Remarks
 
 IN_MEMORY = 16 << 20  # bytes of a member that may be kept in memory
 
@@ -169,7 +169,7 @@ class MeteredChunks:
 
     chunks: Callable[[], Iterator[Chunk]]
     quota: Quota
-    notes: list[str]
+    remarks: Remarks
     used: int = 0
 
     def __call__(self) -> Iterator[Chunk]:
@@ -179,9 +179,8 @@ class MeteredChunks:
             seen += len(chunk.data)
             if seen > self.used:
                 if seen - self.used > self.quota.left:
-                    note = f"the archive's members become more than {self.quota.total} bytes: cut"
-                    if note not in self.notes:
-                        self.notes.append(note)
+                    total = self.quota.total
+                    self.remarks.cut(f"the archive's members become more than {total} bytes: cut")
                     return
                 self.quota.left -= seen - self.used
                 self.used = seen
@@ -194,7 +193,7 @@ class MeteredContent:
 
     content: Callable[[], bytes]
     quota: Quota
-    notes: list[str]
+    remarks: Remarks
     used: int = 0
 
     def __call__(self) -> bytes:
@@ -204,7 +203,6 @@ class MeteredContent:
             self.quota.left -= len(data) - self.used
             self.used = len(data)
         if self.quota.left <= 0 and not data:
-            note = f"the archive's members become more than {self.quota.total} bytes: not read"
-            if note not in self.notes:
-                self.notes.append(note)
+            total = self.quota.total
+            self.remarks.cut(f"the archive's members become more than {total} bytes: not read")
         return data

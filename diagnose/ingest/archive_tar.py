@@ -140,10 +140,10 @@ def is_tar(head: bytes) -> bool:
     return len(head) >= BLOCK and head[0] != 0 and _checks(head[:BLOCK])
 
 
-def tar_entries(feed: Feed, note: Callable[[str], None], limit: int) -> Iterator[Entry]:
+def tar_entries(feed: Feed, cut: Callable[[str], None], limit: int) -> Iterator[Entry]:
     """The members in order; when one is given the feed stands at the start of its bytes.
 
-    Damage ends the archive, with a note. At most `limit` headers are read. Members behind the end
+    Damage ends the archive; `cut` is told. At most `limit` headers are read. Members behind the end
     mark (archives one after the other) are read too. Raises OSError.
     """
     extension = _Extension()
@@ -154,9 +154,9 @@ def tar_entries(feed: Feed, note: Callable[[str], None], limit: int) -> Iterator
         header = feed.take(BLOCK)
         if len(header) < BLOCK:
             if header.strip(b"\0"):
-                note("the archive ends inside a header")
+                cut("the archive ends inside a header")
             elif not zeros:
-                note("the archive's end mark is missing, members may be too")
+                cut("the archive's end mark is missing, members may be too")
             return
         if not header.strip(b"\0"):
             zeros += BLOCK
@@ -166,11 +166,11 @@ def tar_entries(feed: Feed, note: Callable[[str], None], limit: int) -> Iterator
         size = _number(header[124:136])
         if not _checks(header) or size is None or size < 0:
             if not zeros:
-                note(f"damaged header at byte {at}: the archive was read up to there")
+                cut(f"damaged header at byte {at}: the archive was read up to there")
             return
         headers += 1
         if headers > limit:
-            note(f"more than {limit} headers: the archive was read up to there")
+            cut(f"more than {limit} headers: the archive was read up to there")
             return
         zeros = 0
         kind = header[156:157]
@@ -221,7 +221,8 @@ def _entry(header: bytes, size: int, extension: _Extension) -> Entry | None:
     elif kind not in _REGULAR and kind not in (b"5", b"D"):
         refused = f"member of unknown type {kind.decode('latin-1')!a}: not read"
     folder = kind in (b"5", b"D") or (kind in _REGULAR and decoded.endswith("/"))
-    return Entry(decoded, size, mtime, folder and not extension.refused, refused)
+    special = kind in _BODILESS
+    return Entry(decoded, size, mtime, folder and not extension.refused, refused, special)
 
 
 def _extend(extension: _Extension, kind: bytes, data: bytes | None) -> None:

@@ -89,25 +89,25 @@ def is_zip(head: bytes) -> bool:
 
 
 def zip_members(
-    store: Store, reader: Reader, note: Callable[[str], None], limit: int
+    store: Store, reader: Reader, cut: Callable[[str], None], limit: int
 ) -> Iterator[ZipMember]:
     """The members by their place in the archive. At most `limit` are looked at.
 
     Where the directory at the end is missing, as in a truncated archive, the members' own headers
-    are followed from the start. Raises OSError.
+    are followed from the start; `cut` is told. Raises OSError.
     """
     found = _directory(reader)
     if found is None:
-        note("truncated zip archive: no directory at its end, read from its start")
+        cut("truncated zip archive: no directory at its end, read from its start")
         records, end = list(_walk(reader, limit)), reader.size
     elif isinstance(found, str):
-        note(found)
+        cut(found)
         return
     else:
         data, end, count = found
-        records = list(_records(data, note, limit))
+        records = list(_records(data, cut, limit))
         if len(records) < min(count, limit):
-            note(f"the directory tells of {count} members and holds {len(records)}")
+            cut(f"the directory tells of {count} members and holds {len(records)}")
     taken = 0
     for record in sorted(records, key=lambda record: record.offset):
         member, taken = _member(store, reader, record, taken, end)
@@ -148,17 +148,17 @@ def _directory(reader: Reader) -> tuple[bytes, int, int] | str | None:
     return data, offset, count
 
 
-def _records(data: bytes, note: Callable[[str], None], limit: int) -> Iterator[_Record]:
+def _records(data: bytes, cut: Callable[[str], None], limit: int) -> Iterator[_Record]:
     at = count = 0
     while at + _CENTRAL.size <= len(data):
         fields = _CENTRAL.unpack_from(data, at)
         signature, made, _, flags, method, time, date, crc, packed, size = fields[:10]
         name_size, extra_size, comment_size, _, _, attributes, offset = fields[10:]
         if signature != b"PK\x01\x02":
-            note(f"damaged zip directory after {count} members")
+            cut(f"damaged zip directory after {count} members")
             return
         if count == limit:
-            note(f"only the first {limit} members were looked at")
+            cut(f"only the first {limit} members were looked at")
             return
         at += _CENTRAL.size
         name = data[at : at + name_size]
@@ -234,13 +234,13 @@ def _member(
     """A member with its store, and the end of its bytes; members never share bytes."""
     folder = record.raw_name.endswith((b"/", b"\\"))
 
-    def refused(why: str) -> tuple[ZipMember, int]:
-        entry = Entry(record.name, record.size, record.mtime, folder and not record.size, why)
-        return ZipMember(entry), taken
+    def refused(why: str, *, special: bool = False) -> tuple[ZipMember, int]:
+        empty = folder and not record.size
+        return ZipMember(Entry(record.name, record.size, record.mtime, empty, why, special)), taken
 
     for is_special, why in _SPECIAL:
         if is_special(record.mode):
-            return refused(why)
+            return refused(why, special=True)
     if record.flags & (_ENCRYPTED | _MASKED):
         return refused("encrypted: not read")
     if record.method != _STORED and record.method not in _CODECS:

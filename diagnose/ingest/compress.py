@@ -57,12 +57,13 @@ def codec_of(head: bytes) -> Codec | None:
 
 
 def decompress(
-    reader: Reader, codec: Codec, note: Callable[[str], None], limits: Limits = DEFAULT_LIMITS
+    reader: Reader, codec: Codec, cut: Callable[[str], None], limits: Limits = DEFAULT_LIMITS
 ) -> Iterator[bytes]:
     """Decompress all members of a store, block by block (at most about 16 MiB each).
 
-    Truncated or damaged data gives what could be decoded; `note` is told, as it is of bounds
-    reached and of bytes behind the end that belong to nothing. Raises OSError from reading only.
+    Truncated or damaged data gives what could be decoded; `cut` is told why not all was, also of
+    bounds reached and of bytes behind the end that belong to nothing. Raises OSError from reading
+    only.
     """
     offset = given = 0
     decoder: _Decoder | None = None
@@ -79,19 +80,19 @@ def decompress(
             if not data:
                 continue
             if codec_of(data) != codec:
-                note(f"bytes behind the end of the {codec} data were ignored")
+                cut(f"bytes behind the end of the {codec} data were ignored")
                 return
             decoder = _DECODERS[codec]()
         try:
             block = decoder.decompress(data, _OUT)
         except _ERRORS as error:
-            note(f"damaged {codec} data, read up to the damage ({error})")
+            cut(f"damaged {codec} data, read up to the damage ({error})")
             return
         data = b""
         allowed = limits.max_out - given
         if len(block) > allowed:
             block = block[:allowed]
-            note(f"decompressed data cut at {limits.max_out} bytes")
+            cut(f"decompressed data cut at {limits.max_out} bytes")
             if block:
                 yield block
             return
@@ -99,13 +100,13 @@ def decompress(
         if block:
             yield block
         if given > limits.ratio_floor and given > offset * limits.max_ratio:
-            note(f"decompression stopped: more than {limits.max_ratio} times the compressed size")
+            cut(f"decompression stopped: more than {limits.max_ratio} times the compressed size")
             return
         if decoder.eof:
             data = decoder.unused_data
             decoder = None
     if decoder is not None:
-        note(f"truncated {codec} data, read up to its end")
+        cut(f"truncated {codec} data, read up to its end")
 
 
 class _Decoder(Protocol):

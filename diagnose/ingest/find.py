@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from diagnose.ingest.compress import DEFAULT_LIMITS, Limits
 from diagnose.ingest.raw import BytesStore, FileStore, SpoolStore, Store, reason
 from diagnose.ingest.read import Content, Opened, TextChunks, look, no_chunks
-from diagnose.ingest.source import DOCUMENT_KINDS, TEXT_KINDS, Source
+from diagnose.ingest.source import DOCUMENT_KINDS, TEXT_KINDS, Remarks, Source
 
 if TYPE_CHECKING:
     from diagnose.parse.path import PathHints
@@ -85,7 +85,7 @@ def find_sources(paths: Sequence[Path], limits: Limits = DEFAULT_LIMITS) -> list
         for name, path in sorted(walk.files)
         for source in _file_sources(path, name, limits, alone=alone)
     ]
-    sources += [nothing(name, kind, note) for name, kind, note in walk.others]
+    sources += walk.others
     return sorted(sources, key=lambda source: source.name)
 
 
@@ -96,15 +96,15 @@ def stdin_source(stream: BinaryIO, limits: Limits = DEFAULT_LIMITS) -> Source:
     source.
     """
     spool = tempfile.SpooledTemporaryFile(max_size=STDIN_MEMORY)  # noqa: SIM115
-    size, note = 0, ""
+    size, cut = 0, ""
     try:
         while block := stream.read(1 << 20):
             size += spool.write(block[: STDIN_LIMIT - size])
             if size >= STDIN_LIMIT:
-                note = f"only the first {STDIN_LIMIT} bytes were read"
+                cut = f"only the first {STDIN_LIMIT} bytes were read"
                 break
     except (OSError, ValueError) as error:
-        note = f"reading stopped: {reason(error)}"
+        cut = f"reading stopped: {reason(error)}"
     store: Store
     if size <= STDIN_MEMORY:
         spool.seek(0)
@@ -113,7 +113,7 @@ def stdin_source(stream: BinaryIO, limits: Limits = DEFAULT_LIMITS) -> Source:
     else:
         spool.flush()
         store = SpoolStore(spool, size)
-    return source_of(store, "<stdin>", size, limits, note)
+    return source_of(store, "<stdin>", size, limits, cut)
 
 
 def text_source(text: str, name: str = "<paste>") -> Source:
@@ -134,7 +134,7 @@ class _Walk:
 
     base: Path
     files: list[tuple[str, Path]] = field(default_factory=list)
-    others: list[tuple[str, str, str]] = field(default_factory=list)
+    others: list[Source] = field(default_factory=list)
     met: int = 0  # entries that are neither folders nor hidden
     full: bool = False
     links: deque[Path] = field(default_factory=deque)
@@ -150,7 +150,7 @@ class _Walk:
             self._other(path, "unreadable", reason(error))
             return
         if not stat.S_ISDIR(mode):
-            self._file(path, mode)
+            self._file(path, mode, asked=True)
             return
         self.hidden, self.no_logs = [], []
         before = self.met + len(self.others)
@@ -176,15 +176,14 @@ class _Walk:
             return
         self.seen.add(real)
         if depth > MAX_DEPTH:
-            self._other(path, "skipped", f"more than {MAX_DEPTH} folders deep")
+            self._other(path, "skipped", f"more than {MAX_DEPTH} folders deep", unread=True)
             return
         try:
             with os.scandir(path) as entries:
                 inside = list(islice(entries, MAX_ENTRIES))
                 if next(entries, None) is not None:
-                    self._other(
-                        path, "skipped", f"only {MAX_ENTRIES} of its entries were looked at"
-                    )
+                    note = f"only {MAX_ENTRIES} of its entries were looked at"
+                    self._other(path, "skipped", note, unread=True)
         except OSError as error:
             self._other(path, "unreadable", reason(error))
             return
@@ -211,10 +210,12 @@ class _Walk:
             real = os.path.realpath(link, strict=True)
             mode = link.stat().st_mode
         except OSError as error:
-            self._other(link, "unreadable", f"symbolic link: {reason(error)}")
+            note = f"symbolic link: {reason(error)}"
+            self._other(link, "unreadable", note, unread=_named_log(link))
             return
         if os.path.commonpath([real, root]) != root:
-            self._other(link, "skipped", "symbolic link to outside of the folder")
+            note = "symbolic link to outside of the folder"
+            self._other(link, "skipped", note, unread=_named_log(link))
         elif stat.S_ISDIR(mode):
             self._folder(link, len(link.parts) - len(self.base.parts))
         elif not self._no_log(link):
@@ -231,24 +232,26 @@ class _Walk:
             self.no_logs.append(self._name(path))
         return True
 
-    def _file(self, path: Path, mode: int) -> None:
+    def _file(self, path: Path, mode: int, *, asked: bool = False) -> None:
+        """Take in a file; one that was asked for is missed where it cannot be read."""
         self.met += 1
         for is_special, note in _SPECIAL:
             if is_special(mode):
-                self._other(path, "skipped", note)
+                self._other(path, "skipped", note, unread=asked)
                 return
         real = os.path.realpath(path)
         if real in self.seen or self.full:
             return
         if len(self.files) >= MAX_FILES:
             self.full = True
-            self._other(self.base, "skipped", f"only the first {MAX_FILES} files were looked at")
+            note = f"only the first {MAX_FILES} files were looked at"
+            self._other(self.base, "skipped", note, unread=True)
             return
         self.seen.add(real)
         self.files.append((self._name(path), path))
 
-    def _other(self, path: Path, kind: str, note: str) -> None:
-        self.others.append((self._name(path), kind, note))
+    def _other(self, path: Path, kind: str, note: str, *, unread: bool | None = None) -> None:
+        self.others.append(nothing(self._name(path), kind, note, unread=unread))
 
     def _name(self, path: Path) -> str:
         name = path.relative_to(self.base).as_posix()
@@ -308,28 +311,45 @@ def store_sources(
     ]
 
 
-def source_of(store: Store, name: str, size: int, limits: Limits, note: str = "") -> Source:
-    """A source of stored bytes, told by their start; what cannot be read is `unreadable`."""
+def source_of(store: Store, name: str, size: int, limits: Limits, cut: str = "") -> Source:
+    """A source of stored bytes, told by their start; what cannot be read is `unreadable`.
+
+    `cut` says why these are not all bytes that there should be.
+    """
     try:
         opened = look(store, name, limits)
     except OSError as error:
         opened = Opened("unreadable", reason(error), None, "utf-8", 0)
-    notes: list[str] = []
+    missed = opened.kind == "unreadable" or opened.packed
+    remarks = Remarks(unread=[part for part in (opened.note if missed else "", cut) if part])
     as_text, whole = opened.kind in TEXT_KINDS, opened.kind in DOCUMENT_KINDS
     return Source(
         name=name,
         kind=opened.kind,
         size=size,
-        chunks=TextChunks(store, opened, notes, limits) if as_text else no_chunks,
-        content=Content(store, opened, notes, limits) if whole else bytes,
-        note="; ".join(part for part in (opened.note, note) if part),
-        notes=notes,
+        chunks=TextChunks(store, opened, remarks, limits) if as_text else no_chunks,
+        content=Content(store, opened, remarks, limits) if whole else bytes,
+        note="; ".join(part for part in (opened.note, cut) if part),
+        notes=remarks.notes,
+        unread=remarks.unread,
     )
 
 
-def nothing(name: str, kind: str, note: str) -> Source:
-    """A source with nothing to read; `kind` and `note` say why."""
-    return Source(name=name, kind=kind, size=0, chunks=no_chunks, note=note)
+def nothing(name: str, kind: str, note: str, *, unread: bool | None = None) -> Source:
+    """A source with nothing to read; `kind` and `note` say why.
+
+    `unread`: whether there may be a log in it nevertheless; by default if it is `unreadable`.
+    """
+    missed = kind == "unreadable" if unread is None else unread
+    return Source(name, kind, 0, no_chunks, note=note, unread=[note] if missed else [])
+
+
+def _named_log(path: Path) -> bool:
+    """Whether a name says that this is a log: what links lead to may be anything."""
+    name = path.name.lower()
+    for packed in PACKED:
+        name = name.removesuffix(packed)
+    return name.endswith((".log", ".out", ".err"))
 
 
 def _hints(path: Path, name: str) -> PathHints:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 from collections import deque
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -13,45 +14,50 @@ from diagnose.ingest.compress import DEFAULT_LIMITS, Codec, Limits, codec_of, de
 from diagnose.ingest.partial import join_partials, partial_form
 from diagnose.ingest.paste import PASTE_LIMIT, normalise
 from diagnose.ingest.raw import Reader, Store, reason
-from diagnose.ingest.sniff import HEAD, describe, encoding_of
-from diagnose.ingest.source import Chunk
+from diagnose.ingest.sniff import HEAD, PACKED, describe, encoding_of
+from diagnose.ingest.source import Chunk, Remarks
 
 DOCUMENT_LIMIT = 64 << 20  # bytes of a dump or another file that is read as a whole
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """What a look at the first bytes of a store told."""
+    """What a look at the first bytes of a store told; `size` are its bytes at that time.
+
+    `packed`: it may hold logs, but in a form that is not read.
+    """
 
     kind: str
     note: str
     codec: Codec | None
     encoding: str
     bom: int
+    size: int = 0
+    packed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class TextChunks:
     """The `chunks` of a text source: call it to read the store from its start.
 
-    `notes` is the list of the Source itself. Reading never raises: an error ends the chunks and
-    becomes a note.
+    `remarks` are those of the Source itself. Reading never raises: an error ends the chunks and
+    is told there.
     """
 
     store: Store
     opened: Opened
-    notes: list[str]
+    remarks: Remarks
     limits: Limits = DEFAULT_LIMITS
     chunk_limit: int = field(default=CHUNK_LIMIT)
 
     def __call__(self) -> Iterator[Chunk]:
         """The chunks in order, read anew."""
         try:
-            with self.store.open() as reader:
+            with _whole(self.store, self.opened, self.remarks) as reader:
                 chunks = self._cut(reader)
                 yield from _refined(chunks) if self.opened.kind == "text" else chunks
         except OSError as error:
-            self._note(f"reading stopped: {reason(error)}")
+            self.remarks.cut(f"reading stopped: {reason(error)}")
 
     def _cut(self, reader: Reader) -> Iterator[Chunk]:
         opened = self.opened
@@ -60,15 +66,11 @@ class TextChunks:
         if opened.codec is None:
             blocks = _stored(reader)
         else:
-            blocks = decompress(reader, opened.codec, self._note, self.limits)
+            blocks = decompress(reader, opened.codec, self.remarks.cut, self.limits)
         blocks = _without_start(blocks, opened.bom)
         if opened.encoding == "utf-8":
             return stream_chunks(blocks, opened.bom, self.chunk_limit)
         return stream_chunks(_as_utf8(blocks, opened.encoding), 0, self.chunk_limit)
-
-    def _note(self, text: str) -> None:
-        if text not in self.notes:
-            self.notes.append(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,7 @@ class Content:
 
     store: Store
     opened: Opened
-    notes: list[str]
+    remarks: Remarks
     limits: Limits = DEFAULT_LIMITS
 
     def __call__(self) -> bytes:
@@ -88,26 +90,47 @@ class Content:
         parts: list[bytes] = []
         have = 0
         try:
-            with self.store.open() as reader:
+            with _whole(self.store, self.opened, self.remarks) as reader:
                 codec = self.opened.codec
                 blocks = (
                     _stored(reader)
                     if codec is None
-                    else decompress(reader, codec, self._note, self.limits)
+                    else decompress(reader, codec, self.remarks.cut, self.limits)
                 )
                 for block in blocks:
                     parts.append(block[: DOCUMENT_LIMIT - have])
                     have += len(parts[-1])
                     if have >= DOCUMENT_LIMIT:
-                        self._note(f"only the first {DOCUMENT_LIMIT >> 20} MiB were read")
+                        self.remarks.cut(f"only the first {DOCUMENT_LIMIT >> 20} MiB were read")
                         break
         except OSError as error:
-            self._note(f"reading stopped: {reason(error)}")
+            self.remarks.cut(f"reading stopped: {reason(error)}")
         return b"".join(parts)
 
-    def _note(self, text: str) -> None:
-        if text not in self.notes:
-            self.notes.append(text)
+
+@dataclass(slots=True)
+class _Checked:
+    """A reader that notices where its store has lost bytes since it was opened."""
+
+    reader: Reader
+    size: int
+    short: bool = False
+
+    def read_at(self, offset: int, length: int) -> bytes:
+        data = self.reader.read_at(offset, length)
+        if len(data) < min(length, self.size - offset):
+            self.short = True
+        return data
+
+
+@contextmanager
+def _whole(store: Store, opened: Opened, remarks: Remarks) -> Iterator[Reader]:
+    """Open a store to read all of it; tells where bytes that were there have gone."""
+    with store.open() as reader:
+        checked = _Checked(reader, reader.size)
+        yield checked
+        if checked.short or reader.size < opened.size:
+            remarks.cut("became shorter while it was read")
 
 
 def no_chunks() -> Iterator[Chunk]:
@@ -129,18 +152,21 @@ def look(store: Store, name: str, limits: Limits = DEFAULT_LIMITS) -> Opened:
             if not head.strip(b"\0"):
                 return Opened("binary", "nothing but NUL bytes", None, "utf-8", 0)
             kind, what = describe(head, name)
-            return Opened(kind, what, None, "utf-8", 0)
+            return Opened(kind, what, None, "utf-8", 0, reader.size, what in PACKED)
+        size = reader.size
     encoding, bom = encoding_of(head)
     if codec is not None and not head:
         if problems:
             return Opened("unreadable", problems[0], codec, encoding, bom)
         return Opened("empty", f"empty {codec} data", codec, encoding, bom)
     if codec is not None and codec_of(head) is not None:
-        return Opened("binary", f"{codec_of(head)} data inside {codec} data", codec, encoding, bom)
+        what = f"{codec_of(head)} data inside {codec} data"
+        return Opened("binary", what, codec, encoding, bom, packed=True)
     kind, what = describe(head, name)
+    packed = what in PACKED
     if kind == "binary" and "archive" in what:
         what += ": unpack it and give the folder"
-    return Opened(kind, what, codec, encoding, bom)
+    return Opened(kind, what, codec, encoding, bom, size, packed)
 
 
 def _decompressed_head(reader: Reader, codec: Codec, problems: list[str], limits: Limits) -> bytes:

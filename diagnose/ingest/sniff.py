@@ -31,6 +31,8 @@ _MAGIC: list[tuple[re.Pattern[bytes], str]] = [
     (re.compile(rb"\x04\x22\x4d\x18"), "lz4 data"),
     (re.compile(rb"[\s\S]{257}ustar"), "tar archive"),
 ]
+# What may hold logs, of the names above.
+PACKED = frozenset({"zip archive", "tar archive", "7z archive", "rar archive", "lz4 data"})
 _PICKLE = re.compile(rb"\x80[\x02-\x05]")
 _RAS = re.compile(rb"CUDA runtime version \d|PEER_[A-Z]|\"nccl_version\"")
 _INSPECTOR = re.compile(rb"\"inspector_output_format_version\"")

@@ -30,6 +30,25 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True)
+class Remarks:
+    """What reading a source told: `notes` for people, `unread` why its end was not read."""
+
+    notes: list[str] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)
+
+    def note(self, text: str) -> None:
+        """Tell something of what was read; each text counts once."""
+        if text not in self.notes:
+            self.notes.append(text)
+
+    def cut(self, text: str) -> None:
+        """Tell why not all was read."""
+        self.note(text)
+        if text not in self.unread:
+            self.unread.append(text)
+
+
+@dataclass(frozen=True, slots=True)
 class Source:
     """One file, stream or archive member of a job.
 
@@ -45,7 +64,9 @@ class Source:
     no text (TEXT_KINDS). `content` gives a document (DOCUMENT_KINDS) as a whole, decompressed and
     bounded; of other kinds nothing. `note` tells what was known when the source was found;
     `notes` grows while it is read (truncated stream, bound reached, file vanished), each text
-    once. A source pickled to another process has its own `notes` there: send them back.
+    once. `unread` says why not all of it was read, and is empty as long as nothing was missed; it
+    grows like `notes`. What is left out because it is no log is not unread. A source pickled to
+    another process has its own `notes` and `unread` there: send them back.
     """
 
     name: str
@@ -63,3 +84,4 @@ class Source:
     mtime: float | None = None
     note: str = ""
     notes: list[str] = field(default_factory=list, compare=False)
+    unread: list[str] = field(default_factory=list, compare=False)

@@ -14,15 +14,17 @@ from diagnose.ingest import read
 from diagnose.ingest.compress import Limits
 from diagnose.ingest.raw import BytesStore, FileStore
 from diagnose.ingest.read import TextChunks, look
-from diagnose.ingest.source import Chunk
+from diagnose.ingest.source import Chunk, Remarks
 
 TEXT = "".join(f"[rank{n % 8}]: step {n} größer ▏\n" for n in range(3000))
 
 
 def chunks(data: bytes, limit: int = 4096) -> tuple[list[Chunk], list[str]]:
     store = BytesStore(data)
-    notes: list[str] = []
-    return list(TextChunks(store, look(store, "x"), notes, chunk_limit=limit)()), notes
+    remarks = Remarks()
+    parts = list(TextChunks(store, look(store, "x"), remarks, chunk_limit=limit)())
+    assert remarks.unread == remarks.notes
+    return parts, remarks.notes
 
 
 def text_of(parts: list[Chunk]) -> str:
@@ -72,18 +74,18 @@ def test_windows_text_in_utf_16() -> None:
 
 def test_chunks_start_anew_at_each_call() -> None:
     store = BytesStore(gzip.compress(TEXT.encode(), mtime=0)[:-20])
-    notes: list[str] = []
-    source = TextChunks(store, look(store, "x"), notes)
+    remarks = Remarks()
+    source = TextChunks(store, look(store, "x"), remarks)
     assert list(source()) == list(source())
-    assert notes == ["truncated gzip data, read up to its end"]
+    assert remarks.notes == remarks.unread == ["truncated gzip data, read up to its end"]
 
 
 def test_limits_apply_to_compressed_data() -> None:
     store = BytesStore(gzip.compress(TEXT.encode(), mtime=0))
-    notes: list[str] = []
-    source = TextChunks(store, look(store, "x"), notes, Limits(max_out=9))
+    remarks = Remarks()
+    source = TextChunks(store, look(store, "x"), remarks, Limits(max_out=9))
     assert [chunk.data for chunk in source()] == [b"[rank0]: "]
-    assert notes == ["decompressed data cut at 9 bytes"]
+    assert remarks.notes == remarks.unread == ["decompressed data cut at 9 bytes"]
 
 
 def test_a_pasted_source_becomes_one_chunk_with_its_lines() -> None:
@@ -167,8 +169,8 @@ def test_a_hole_at_the_start_is_removed() -> None:
 def test_a_file_that_vanished_ends_with_a_note(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_text(TEXT)
-    notes: list[str] = []
-    source = TextChunks(FileStore(path), look(FileStore(path), "log"), notes)
+    remarks = Remarks()
+    source = TextChunks(FileStore(path), look(FileStore(path), "log"), remarks)
     path.unlink()
     assert list(source()) == []
-    assert notes == ["reading stopped: no such file or directory"]
+    assert remarks.notes == remarks.unread == ["reading stopped: no such file or directory"]
