@@ -313,6 +313,8 @@ def _as_it_is(store: Store, name: str, *, nested: bool) -> Source:
     if not nested and ARCHIVE_NAME.search(name) and source.kind in TEXT_KINDS:
         note = "named like an archive, but it is none: read as it is"
         source = replace(source, note="; ".join(part for part in (source.note, note) if part))
+    elif ARCHIVE_NAME.search(name) and source.kind == "binary" and not source.unread:
+        source.unread.append(source.note)  # an archive, so damaged that nothing tells its form
     return replace(source, **_hints("", name))
 
 
