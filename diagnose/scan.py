@@ -42,7 +42,9 @@ THIN_STRIDE = 256 << 10
 THIN_WINDOW = 16 << 10
 # How far from the end the last line of each author is looked for: a share of the source.
 TAIL_MIN, TAIL_MAX, TAIL_SHARE = 128 << 10, 4 << 20, 256
+# First and last lines kept of a source, and last words of an author without a tag.
 _EDGE_LINES = 4
+_LAST_WORDS = 4
 
 # What sets the authors of interleaved lines apart, without parsing them: launcher and rank tags.
 _AUTHOR = re.compile(
@@ -241,18 +243,25 @@ def _raw(
 def _last_per_author(read: int, chunk: Chunk, matcher: Matcher, reach: int) -> list[_Raw]:
     """The last segment of every (author, thin pattern) in the last `reach` bytes of a chunk.
 
-    If nothing matches there, in the whole chunk.
+    Of lines that no tag tells apart the last few, which show whether they count on. If nothing
+    matches there, in the whole chunk.
     """
     data = chunk.data
     start = data.rfind(b"\n", 0, max(0, len(data) - reach)) + 1
     hits = [(n, start + to) for n, to in matcher.scan_thin(data[start:], every=True)]
     hits = hits or matcher.scan_thin(data, every=True)
-    wanted: dict[tuple[bytes, int], int] = {}
+    wanted: dict[tuple[bytes, int], list[int]] = {}
+    lines: dict[tuple[bytes, int], int] = {}
     for number, to in reversed(hits):
         newline = data.rfind(b"\n", max(0, to - LINE_WINDOW), to)
         tag = _AUTHOR.match(data, newline + 1, newline + 129)
-        wanted.setdefault((tag.group() if tag else b"", number), to)
-    chosen = sorted((to, number) for (_, number), to in wanted.items())
+        author = tag.group() if tag else b"", number
+        ends = wanted.setdefault(author, [])
+        # Several ends of one match in a line are one word.
+        if len(ends) < (1 if tag else _LAST_WORDS) and lines.get(author) != newline:
+            ends.append(to)
+            lines[author] = newline
+    chosen = sorted((to, number) for (_, number), ends in wanted.items() for to in ends)
     return list(_segments(chunk, [(number, to) for to, number in chosen], read))
 
 

@@ -73,6 +73,7 @@ _KIND_OF_TELLS = {
 }  # fmt: skip
 _KIND_OF_ROLE = {"phase": "phase", "progress": "progress"}
 _SEVERITY = {"cause": "error", "effect": "error", "aftermath": "warning", "context": "info"}
+_LEVEL_SEVERITY = {"ERROR": "error", "FATAL": "error"}  # of first and last lines, by their logger
 # A captured rank is the subject of these lines; elsewhere it may be somebody else's.
 _SUBJECT = frozenset({"exit", "rank_map", "finished", "exception", "teardown", "frontier"})
 
@@ -91,7 +92,10 @@ def build(
     for scan in scans:
         for line in scan.lines:
             rows += _rows(scan, line, signatures)
-        rows += [_row(scan, line) | {"kind": "edge"} for line in scan.edges]
+        rows += [
+            _row(scan, line) | {"kind": "edge", "severity": _LEVEL_SEVERITY.get(line.prefix.level)}
+            for line in scan.edges
+        ]
     if not rows:
         return _typed(pd.DataFrame(columns=[*COLUMNS]))
     frame = pd.DataFrame(rows)

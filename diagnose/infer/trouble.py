@@ -51,22 +51,24 @@ def _survived(frame: pd.DataFrame, rows: pd.DataFrame) -> bool:
 
 
 def unexplained(frame: pd.DataFrame) -> pd.DataFrame:
-    """Error lines that no other entry knows and whose authors were not seen to go on."""
-    rows = frame[(frame["tells"] == "trouble").fillna(False)]
+    """Error lines that no other entry knows and whose authors were not seen to go on.
+
+    Those in words of their own (`tells: trouble`), and last lines that a logger wrote at error
+    level. What is only of error level passes as soon as anybody works on below it.
+    """
+    told = frame["tells"] == "trouble"
+    last = (frame["kind"] == "edge") & (frame["severity"] == "error")
+    rows = frame[(told | last).fillna(False)]
     if rows.empty:
         return rows
     matched = frame[frame["signature"].notna() & (frame["tells"] != "trouble").fillna(True)]
     known = set(zip(matched["source"], matched["line"], strict=True))
     places = zip(rows["source"], rows["line"], strict=True)
     rows = rows[[place not in known for place in places]]
-    life = afterlife(frame)
-    lasting = [*left(life, rows[rows["strength"] != "weak"])]
-    lasting += [
-        int(position)
-        for position in left(life, rows[rows["strength"] == "weak"])
-        if not _work_after(frame, int(position))
-    ]
-    return frame.loc[sorted(set(lasting))]
+    grave = (rows["strength"] == "strong").fillna(False)
+    lasting = left(afterlife(frame), rows[grave])
+    lasting += [int(row) for row in rows.index[~grave] if not _work_after(frame, int(row))]
+    return frame.loc[sorted(set(lasting))].drop_duplicates(["source", "line"])
 
 
 def _work_after(frame: pd.DataFrame, position: int) -> bool:
