@@ -93,7 +93,7 @@ def build(
         for line in scan.lines:
             rows += _rows(scan, line, signatures)
         rows += [
-            _row(scan, line) | {"kind": "edge", "severity": _LEVEL_SEVERITY.get(line.prefix.level)}
+            _row(scan, line) | {"kind": "edge", "severity": _LEVEL_SEVERITY.get(line.prefix.level or "")}
             for line in scan.edges
         ]
     if not rows:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import pandas as pd
 
@@ -21,6 +21,8 @@ UNEVEN_OPS = frozenset(
     {"ALLTOALL", "ALLTOALL_BASE", "GATHER", "SCATTER", "SEND", "RECV", "UNKNOWN"}
 )
 P2P_OPS = frozenset({"SEND", "RECV", "RECVANYSOURCE"})
+
+_RANKS_LIMIT = 100_000
 
 Shape = Literal["mismatch", "conditional", "shifted", "missing", "all_joined", "unclear"]
 
@@ -42,6 +44,13 @@ class Wait:
     def tiny(self) -> bool:
         """A barrier, or the size exchange in front of a gather of objects."""
         return self.size_in == 1 or self.op == "BARRIER"
+
+
+class _Calls(NamedTuple):
+    """What is compared with each other: the collectives of a group, or its sends and receives."""
+
+    group: str | None
+    p2p: bool
 
 
 @dataclass(slots=True)
@@ -91,16 +100,21 @@ def stalls(
     named = _named_missing(frame)
     seen = {int(rank) for rank in frame["rank"].dropna()}
     told = _told_mismatches(frame)
+    waiting = _of_stacks(stood) if stood else _waits(frame)
+    paired = {rank for calls, waits in waiting.items() if calls.p2p for rank in waits}
+    frontier = _frontier(frame)
     groups = [
-        _judge(group, waits, world_size, _frontier(frame), named, seen)
-        for group, waits in ({None: stood} if stood else _waits(frame)).items()
+        _judge(calls, waits, world_size, frontier, named, seen, paired)
+        for calls, waits in waiting.items()
     ]
     if named and not any(stall.shape == "missing" for stall in groups):
         groups.append(_from_names(named))
     if (frame["repeated"] > 1).any():
         _folded_by_ray(groups)
-    elif len(groups) > 1 and all(stall.shape in ("unclear", "all_joined") for stall in groups):
-        _waits_nowhere(groups, world_size)
+    elif (len(groups) > 1 or paired) and all(
+        stall.shape in ("unclear", "all_joined") for stall in groups
+    ):
+        _waits_nowhere(groups, world_size, seen)
     return sorted([*told, *groups], key=lambda s: (_RANK[s.shape], not s.proven, -len(s.waits)))
 
 
@@ -122,13 +136,13 @@ class _Named:
         return len(kinds) > 1 and any(a != b for a in kinds for b in kinds)
 
 
-def _waits(frame: pd.DataFrame) -> dict[str | None, dict[int, Wait]]:
+def _waits(frame: pd.DataFrame) -> dict[_Calls, dict[int, Wait]]:
     """First pending collective per group and rank, from the watchdog's lines."""
     rows = frame[(frame["tells"] == "timeout").fillna(False)]
     if rows.empty:
         return {}
     groups_of = _groups_by_work(frame)
-    found: dict[str | None, dict[int, Wait]] = defaultdict(dict)
+    found: dict[_Calls, dict[int, Wait]] = defaultdict(dict)
     anonymous = -1
     for row in rows.itertuples():
         rank = _int(row.rank)
@@ -140,11 +154,10 @@ def _waits(frame: pd.DataFrame) -> dict[str | None, dict[int, Wait]]:
             _int(row.timeout_ms), _int(row.elapsed_ms), int(row.Index),
         )  # fmt: skip
         group = _text(row.group) or groups_of.get((rank, seq))
-        if wait.op in P2P_OPS:
-            group = f"{group or ''} p2p"
-        known = found[group].get(rank)
+        waits = found[_Calls(group, wait.op in P2P_OPS)]
+        known = waits.get(rank)
         if known is None or _earlier(wait, known):
-            found[group][rank] = wait
+            waits[rank] = wait
     return _fold_unnamed(found)
 
 
@@ -154,11 +167,20 @@ def _earlier(wait: Wait, known: Wait) -> bool:
     return known.seq is None and wait.seq is not None
 
 
-def _fold_unnamed(found: dict[str | None, dict[int, Wait]]) -> dict[str | None, dict[int, Wait]]:
+def _of_stacks(stood: dict[int, Wait]) -> dict[_Calls, dict[int, Wait]]:
+    """Waits known from stacks: a send and a receive are two sides of one call, no collective."""
+    found: dict[_Calls, dict[int, Wait]] = defaultdict(dict)
+    for rank, wait in stood.items():
+        found[_Calls(None, wait.op in P2P_OPS)][rank] = wait
+    return found
+
+
+def _fold_unnamed(found: dict[_Calls, dict[int, Wait]]) -> dict[_Calls, dict[int, Wait]]:
     """Ranks whose group is unknown join the only named group, if there is just one."""
-    named = [group for group in found if group is not None and not group.endswith("p2p")]
-    if None in found and len(named) == 1:
-        for rank, wait in found.pop(None).items():
+    named = [calls for calls in found if calls.group is not None and not calls.p2p]
+    unnamed = _Calls(None, p2p=False)
+    if unnamed in found and len(named) == 1:
+        for rank, wait in found.pop(unnamed).items():
             if rank not in found[named[0]]:
                 found[named[0]][rank] = wait
     for waits in found.values():
@@ -194,17 +216,18 @@ def _frontier(frame: pd.DataFrame) -> dict[int, tuple[int, int, int]]:
 
 
 def _judge(
-    group: str | None,
+    calls: _Calls,
     waits: dict[int, Wait],
     world_size: int | None,
     frontier: dict[int, tuple[int, int, int]],
     named: _Named | None,
     seen: set[int],
+    paired: set[int],
 ) -> Stall:
-    stall = Stall(group, "unclear", waits, rows=sorted(wait.row for wait in waits.values()))
+    stall = Stall(calls.group, "unclear", waits, rows=sorted(wait.row for wait in waits.values()))
     first = min(waits.values(), key=lambda w: (w.seq if w.seq is not None else 1 << 62, w.rank))
     stall.op, stall.seq = first.op, first.seq
-    if group is not None and group.endswith("p2p"):
+    if calls.p2p:
         return stall
     if _compare(stall):
         return stall
@@ -213,7 +236,7 @@ def _judge(
         stall.missing, stall.rows = sorted(named.ranks), [*named.rows, *stall.rows]
         stall.why = f"the log names {_ranks(stall.missing)} as not having joined"
         return stall
-    _absent(stall, world_size, frontier, seen)
+    _absent(stall, world_size, frontier, seen, paired)
     return stall
 
 
@@ -271,8 +294,12 @@ def _absent(
     world_size: int | None,
     frontier: dict[int, tuple[int, int, int]],
     seen: set[int],
+    paired: set[int],
 ) -> None:
-    """Judge ranks that all wait for the same call: who of the group is not among them?"""
+    """Judge ranks that all wait for the same call: who of the group is not among them?
+
+    Ranks that wait for a partner (`paired`) are held up themselves.
+    """
     waiting = {rank for rank in stall.waits if rank >= 0}
     behind = sorted(
         rank
@@ -299,7 +326,8 @@ def _absent(
         stall.why = f"all {expected} ranks of the group wait for the same collective"
         return
     limit = expected or (max(waiting | seen, default=-1) + 1)
-    absent = [rank for rank in range(limit) if rank not in waiting] if limit <= 100_000 else []
+    idle = range(limit if limit <= _RANKS_LIMIT else 0)
+    absent = [rank for rank in idle if rank not in waiting and rank not in paired]
     if absent and len(absent) <= max(1, len(waiting) // 2):
         stall.shape, stall.missing = "missing", absent
         heard = expected is not None or seen.issuperset(absent)
@@ -321,19 +349,22 @@ def _folded_by_ray(groups: list[Stall]) -> None:
             stall.why = "Ray folded equal lines of ranks into one, so absence means nothing"
 
 
-def _waits_nowhere(groups: list[Stall], world_size: int | None) -> None:
-    """Over several groups: the ranks that wait in none of them hold up all others.
+def _waits_nowhere(groups: list[Stall], world_size: int | None, seen: set[int]) -> None:
+    """Over several groups, and for sends and receives: the ranks that wait nowhere hold up all.
 
     A rank stuck outside of any collective blocks its group, whose members are then missing in
     their other groups; only the stuck one waits nowhere.
     """
     waiting = {rank for stall in groups for rank in stall.waits if rank >= 0}
-    absent = [r for r in range(min(world_size or 0, 100_000)) if r not in waiting]
+    limit = world_size or max(waiting | seen, default=-1) + 1
+    absent = [rank for rank in range(min(limit, _RANKS_LIMIT)) if rank not in waiting]
     if not absent or len(absent) > len(waiting) // 2:
         return
     first = max(groups, key=lambda stall: (len(stall.waits), str(stall.group)))
-    first.shape, first.missing, first.proven = "missing", absent, len(waiting) > 2
-    first.why = f"{_ranks(absent)} of {world_size} waits in no group, all others do"
+    heard = world_size is not None or seen.issuperset(absent)
+    first.shape, first.missing = "missing", absent
+    first.proven = heard and len(waiting) > 2
+    first.why = f"{_ranks(absent)} of {limit} waits in no group, all others do"
 
 
 def _group_size(stall: Stall) -> int | None:

@@ -21,7 +21,9 @@ OP_OF_CALL = {
     "reduce_scatter_tensor": "_REDUCE_SCATTER_BASE",
     "_reduce_scatter_base": "_REDUCE_SCATTER_BASE", "all_to_all": "ALLTOALL",
     "all_to_all_single": "ALLTOALL_BASE", "barrier": "BARRIER", "monitored_barrier": "BARRIER",
-    "send": "SEND", "recv": "RECV", "_engine_run_backward": "ALLREDUCE",
+    "send": "SEND", "recv": "RECV", "isend": "SEND", "irecv": "RECV",
+    "send_object_list": "SEND", "recv_object_list": "RECV", "batch_isend_irecv": "SEND",
+    "_engine_run_backward": "ALLREDUCE",
 }  # fmt: skip
 
 

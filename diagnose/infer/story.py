@@ -119,5 +119,6 @@ def iso(time: Any) -> str | None:
 
 
 def clean(text: str) -> str:
+    """A line on one line with single spaces, bounded."""
     words = " ".join(str(text).split())
     return words if len(words) <= _TEXT_LIMIT else words[:_TEXT_LIMIT] + " …"

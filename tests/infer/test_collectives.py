@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
-from diagnose.infer.collectives import fold_ranks, stalls
+from diagnose.infer.collectives import Wait, fold_ranks, stalls
+
+from .rows import step
 
 
 def wait(
@@ -160,3 +162,36 @@ def test_folded_ranks() -> None:
     assert fold_ranks([3, 0, 1, 2, 7]) == "0-3,7"
     assert fold_ranks([5], prefix=True) == "rank 5"
     assert fold_ranks([], prefix=True) == "ranks "
+
+
+# --------------------------------------------------------------------------- sends and receives
+
+
+def p2p(rank: int, op: str, **more: Any) -> dict[str, Any]:
+    return wait(rank, None, op, None, **more)
+
+
+def test_a_send_and_a_receive_are_a_pair_and_the_rank_with_neither_is_missing(make: Any) -> None:
+    rows = [p2p(0, "SEND"), p2p(1, "SEND"), p2p(3, "RECV")]
+    (stall,) = stalls(make(*rows, step(4, rank=2)), None)
+    assert (stall.shape, stall.missing, stall.odd, stall.proven) == ("missing", [2], [], True)
+    (unheard,) = stalls(make(*rows), None)
+    assert (unheard.shape, unheard.missing, unheard.proven) == ("missing", [2], False)
+    (pair,) = stalls(make(p2p(0, "SEND"), p2p(1, "RECV")), 2)
+    assert (pair.shape, pair.missing, pair.odd) == ("unclear", [], [])
+
+
+def test_stacks_that_end_in_a_send_and_in_a_receive_do_not_disagree(make: Any) -> None:
+    stood = {
+        r: Wait(r, None, op, None, None, None, None, r)
+        for r, op in enumerate(["SEND", "RECV", "SEND"])
+    }
+    frame = make(*(step(1, rank=rank) for rank in range(4)))
+    (stall,) = stalls(frame, 4, stood)
+    assert (stall.shape, stall.missing, stall.group) == ("missing", [3], None)
+
+
+def test_who_waits_for_a_partner_is_not_missing_from_a_collective(make: Any) -> None:
+    rows = [wait(0), wait(1), wait(2), p2p(3, "RECV")]
+    found = stalls(make(*rows, step(1, rank=4)), 5)
+    assert [(s.shape, s.missing) for s in found if s.shape == "missing"] == [("missing", [4])]
