@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 MAX_STACKS = 100_000
 MAX_FRAMES = 512
+
+_DETACHED = re.compile(r"\[Inferior \d{1,7} \(process (\d{1,9})\)")
 
 Kind = Literal["py-spy", "faulthandler", "gdb", "eu-stack", "debug-server"]
 
@@ -162,11 +165,9 @@ class Blocks:
 
     def end_of_process(self, line: str) -> None:
         """What follows belongs to another dump; gdb tells the process at its end."""
-        if line.startswith("[Inferior") and self._block is not None:
-            words = line.replace(")", " ").split()
-            pid = words[words.index("(process") + 1] if "(process" in words else ""
-            if pid.isdecimal() and len(pid) < 10:
-                self._block.where = Where(pid=int(pid)).over(self._block.where)
+        told = _DETACHED.match(line)
+        if told and self._block is not None:
+            self._block.where = Where(pid=int(told[1])).over(self._block.where)
         self._close()
 
     def no_answer(self, line: int, status: str) -> bool:

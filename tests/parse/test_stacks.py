@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import combinations
 
 import pytest
 from hypothesis import given
@@ -445,3 +446,27 @@ def test_damage_never_raises_and_keeps_what_is_before_it(
         assert [s.frames[:-1] for s in kept] == [
             w.frames[: len(s.frames) - 1] for s, w in zip(kept, whole, strict=False)
         ]
+
+
+@pytest.mark.parametrize("sample", [*SAMPLES, as_json()], ids=range(len(SAMPLES) + 1))
+def test_a_dump_cut_anywhere_keeps_the_stacks_before_the_cut(sample: str) -> None:
+    whole = [stack.frames for stack in read_stacks(sample.encode(), "x")]
+    for cut in range(len(sample)):
+        is_stacks(sample[:cut].encode(), "x")
+        found = [stack.frames for stack in read_stacks(sample[:cut].encode(), "x")]
+        assert found[:-1] == whole[: max(len(found) - 1, 0)], cut
+        read_stacks(sample[cut:].encode(), "x")
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=range(len(SAMPLES)))
+def test_lines_lost_doubled_or_swapped_invent_no_frame(sample: str) -> None:
+    lines = sample.splitlines()
+    known = {frame for stack in read_stacks(sample.encode(), "x") for frame in stack.frames}
+    for low, high in combinations(range(len(lines) + 1), 2):
+        lost = lines[:low] + lines[high:]
+        doubled = lines[:high] + lines[low:]
+        swapped = lines[:low] + lines[high - 1 : high] + lines[low + 1 : high - 1]
+        swapped += lines[low : low + 1] + lines[high:]
+        for damaged in (lost, doubled, swapped):
+            found = read_stacks("\n".join(damaged).encode(), "x")
+            assert {frame for stack in found for frame in stack.frames} <= known, damaged
