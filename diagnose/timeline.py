@@ -20,9 +20,10 @@ Columns (missing is NA), sorted by (time, source, line) where `time` runs forwar
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from diagnose.catalog.schema import Signature
@@ -59,7 +60,9 @@ COLUMNS = (
 _TEXT_LIMIT = 1000
 # Lines between `rank :` and the last line about it in torch elastic's failure table.
 _TABLE_REACH = 3
-_TASKS_LIMIT = 10_000
+# Rows that lines about many tasks may become in one job, and ranks of one captured list.
+_TASKS_LIMIT = 20_000
+_RANKS_LIMIT = 100_001
 _INTERNAL = (
     "ns", "has_date", "has_year", "utc_offset_s", "boot", "mtime", "node", "dev", "repeated",
     "mapped_rank", "mapped_of", "ends_phase", "of_table",
@@ -89,11 +92,15 @@ def build(
     `more` are rows of `timeline_table`; `clocks` says by how many ns the clock of a host is ahead.
     """
     rows: list[dict[str, Any]] = [*more]
+    tasks_left = _TASKS_LIMIT
     for scan in scans:
         for line in scan.lines:
-            rows += _rows(scan, line, signatures)
+            found = list(_rows(scan, line, signatures, tasks_left))
+            tasks_left -= max(0, len(found) - len(line.matches))
+            rows += found
         rows += [
-            _row(scan, line) | {"kind": "edge", "severity": _LEVEL_SEVERITY.get(line.prefix.level or "")}
+            _row(scan, line)
+            | {"kind": "edge", "severity": _LEVEL_SEVERITY.get(line.prefix.level or "")}
             for line in scan.edges
         ]
     if not rows:
@@ -136,17 +143,28 @@ def _named(frame: pd.DataFrame) -> pd.DataFrame:
 def captured_ranks(text: str | None) -> list[int]:
     """The ranks of a captured list such as "0, 3", "0-3,7" or "{1}"; bounded, sorted."""
     ranks: set[int] = set()
-    for low, high in re.findall(r"(\d{1,6})(?:\s*-\s*(\d{1,6}))?", text or ""):
-        if high:
-            ranks.update(range(int(low), min(int(high), int(low) + 100_000) + 1))
-        else:
-            ranks.add(int(low))
+    left = _RANKS_LIMIT
+    for low, high in _spans(text):
+        part = range(low, min(high + 1, low + left))
+        ranks.update(part)
+        left -= len(part)
     return sorted(ranks)
 
 
+def highest_rank(text: str | None) -> int | None:
+    """The highest rank of such a list, None where it names none."""
+    ends = (min(high, low + _RANKS_LIMIT - 1) for low, high in _spans(text) if low <= high)
+    return max(ends, default=None)
+
+
+def _spans(text: str | None) -> Iterator[tuple[int, int]]:
+    for low, high in re.findall(r"(\d{1,6})(?:\s*-\s*(\d{1,6}))?", text or ""):
+        yield int(low), int(high or low)
+
+
 def _rows(
-    scan: SourceScan, line: Line, signatures: Sequence[Signature]
-) -> Iterable[dict[str, Any]]:
+    scan: SourceScan, line: Line, signatures: Sequence[Signature], tasks_left: int
+) -> Iterator[dict[str, Any]]:
     found = [(signatures[number], captures) for number, captures in line.matches]
     specific = any(not s.generic and s.role in ("cause", "effect", "aftermath") for s, _ in found)
     for signature, captures in found:
@@ -155,7 +173,7 @@ def _rows(
         event = _row(scan, line) | _event(signature, captures)
         tasks = captured_ranks(captures.get("ranks")) if signature.tells == "exit" else []
         # srun tells of many tasks in one line; a task is a rank if it starts one per GPU.
-        yield from ([event | {"task": task} for task in tasks[:_TASKS_LIMIT]] or [event])
+        yield from ([event | {"task": task} for task in tasks[:tasks_left]] or [event])
 
 
 def _row(scan: SourceScan, line: Line) -> dict[str, Any]:
@@ -268,8 +286,9 @@ def _ordered(frame: pd.DataFrame) -> pd.DataFrame:
     happened no earlier than the line before it), then the sources are merged by it.
     """
     frame = frame.sort_values(["source", "line", "offset"], kind="stable")
-    running = frame.groupby("source", sort=False)["time"].transform(lambda t: t.cummax().ffill())
-    running = running.groupby(frame["source"], sort=False).bfill()
+    running = frame.groupby("source", sort=False)["time"].cummax()
+    by_source = running.groupby(frame["source"], sort=False)
+    running = by_source.ffill().groupby(frame["source"], sort=False).bfill()
     order = pd.DataFrame({"time": running, "source": frame["source"], "line": frame["line"]})
     order = order.sort_values(["time", "source", "line"], kind="stable", na_position="last")
     return frame.loc[order.index].reset_index(drop=True)
@@ -287,17 +306,19 @@ def _attempts(frame: pd.DataFrame) -> pd.Series:
 def _join_tables(frame: pd.DataFrame) -> None:
     """Give exits the rank printed a line or two above them (torch elastic's failure table)."""
     tells = frame["tells"] if "tells" in frame else pd.Series(None, index=frame.index)
-    rows = frame[tells.isin(["exit", "rank_map"])].sort_values(["source", "line"], kind="stable")
-    named: tuple[Any, int, Any, Any] | None = None
-    for position, row in rows.iterrows():
-        if row["tells"] == "rank_map":
-            rank = row["fields"].get("rank")
-            named = (row["source"], row["line"], _int(rank), row["local_rank"])
+    columns = ["source", "line", "rank", "local_rank", "fields"]
+    rows = frame.loc[tells.isin(["exit", "rank_map"]), columns].assign(tells=tells)
+    named: Any = None
+    owners: dict[Any, list[Any]] = {}
+    for row in rows.sort_values(["source", "line"], kind="stable").itertuples():
+        if row.tells == "rank_map":
+            named = row
             continue
-        here = named is not None and named[0] == row["source"]
-        if named and here and pd.isna(row["rank"]) and 0 < row["line"] - named[1] <= _TABLE_REACH:
-            frame.loc[position, "rank"] = named[2]
-            frame.loc[position, "local_rank"] = named[3]
+        here = named is not None and named.source == row.source and pd.isna(row.rank)
+        if here and 0 < row.line - named.line <= _TABLE_REACH:
+            owners[row.Index] = [_int(named.fields.get("rank")), named.local_rank]
+    if owners:
+        frame.loc[[*owners], ["rank", "local_rank"]] = np.array([*owners.values()], dtype=float)
 
 
 def _name_authors(frame: pd.DataFrame) -> None:

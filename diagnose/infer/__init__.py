@@ -7,7 +7,7 @@ where, rank them, and tell the winner with its evidence and advice.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -52,6 +52,8 @@ _USUAL_PHASE = {
 }  # fmt: skip
 # Evidence whose phase is that of the trouble; other rows tell what went on beside it.
 _OF_ITS_OWN = ("cause", "aftermath")
+_STRONG = ("decisive", "strong")
+_ATTEMPTS_TOLD = 20  # earlier attempts with a note of their own
 # What a job does again and again between training steps.
 _WITHIN_TRAINING = ("evaluation", "checkpoint", "inference")
 _PHASE_OF_CLASS = {
@@ -154,11 +156,13 @@ def _join(*parts: str) -> str:
 def _attempt(timeline: pd.DataFrame) -> tuple[pd.DataFrame, int]:
     """The last attempt that left anything but facts, and the number of attempts."""
     numbers = sorted({int(n) for n in timeline["attempt"].dropna().unique()})
-    for number in reversed(numbers):
-        rows = timeline[(timeline["attempt"] == number).fillna(True)]
-        if rows["role"].isin(["cause", "effect", "progress", "phase"]).any():
-            return settled(rows.reset_index(drop=True)), len(numbers)
-    return settled(timeline), max(len(numbers), 1)
+    told = timeline["role"].isin(["cause", "effect", "progress", "phase"])
+    telling = timeline.loc[told, "attempt"]
+    if telling.empty or not numbers:
+        return settled(timeline), max(len(numbers), 1)
+    last = numbers[-1] if telling.isna().any() else int(telling.max())
+    rows = timeline[(timeline["attempt"] == last).fillna(True)]
+    return settled(rows.reset_index(drop=True)), len(numbers)
 
 
 def _silent_hang(frame: pd.DataFrame, facts: Facts, catalog: Catalog) -> bool:
@@ -357,20 +361,22 @@ def _collective(found: list[Stall]) -> Collective | None:
 
 def _earlier_attempts(timeline: pd.DataFrame, catalog: Catalog, attempts: int) -> list[str]:
     """One line per earlier attempt: what it died of, as far as a line says so."""
-    notes = []
     numbers = sorted({int(n) for n in timeline["attempt"].dropna().unique()})
     titles = {signature.id: signature.title for signature in catalog.signatures}
-    for number in numbers[: attempts - 1]:
-        rows = timeline[(timeline["attempt"] == number).fillna(False)]
-        causes = rows[(rows["role"] == "cause").fillna(False)]
-        strong = causes[causes["strength"].isin(["decisive", "strong"])]
-        best = strong if len(strong) else causes
-        if len(best):
-            row = best.iloc[0]
-            who = (
-                "" if pd.isna(row["rank"]) else f" ({fold_ranks([int(row['rank'])], prefix=True)})"
-            )
-            notes.append(f"attempt {number} ended with: {titles[str(row['signature'])]}{who}")
+    causes = timeline[(timeline["role"] == "cause").fillna(False) & timeline["attempt"].notna()]
+    died: dict[int, Any] = {}
+    for row in causes[["attempt", "strength", "rank", "signature"]].itertuples():
+        known = died.setdefault(int(row.attempt), row)
+        if known.strength not in _STRONG and row.strength in _STRONG:
+            died[int(row.attempt)] = row
+    notes = []
+    ended = [number for number in numbers[: attempts - 1] if number in died]
+    for number in ended[:_ATTEMPTS_TOLD]:
+        row = died[number]
+        who = "" if pd.isna(row.rank) else f" ({fold_ranks([int(row.rank)], prefix=True)})"
+        notes.append(f"attempt {number} ended with: {titles[str(row.signature)]}{who}")
+    if len(ended) > _ATTEMPTS_TOLD:
+        notes.append(f"and {len(ended) - _ATTEMPTS_TOLD:,} more attempts died of a known cause")
     return notes
 
 

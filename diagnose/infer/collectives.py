@@ -23,6 +23,8 @@ UNEVEN_OPS = frozenset(
 P2P_OPS = frozenset({"SEND", "RECV", "RECVANYSOURCE"})
 
 _RANKS_LIMIT = 100_000
+# Ranks that different lines name as missing, one after the other, in one job.
+_NAMED_LIMIT = 1_000_000
 
 Shape = Literal["mismatch", "conditional", "shifted", "missing", "all_joined", "unclear"]
 
@@ -133,7 +135,7 @@ class _Named:
     def crossed(self) -> bool:
         """Ranks lack different operations from each other: each waits in what another lacks."""
         kinds = [ops for ops in self.lacking.values() if ops]
-        return len(kinds) > 1 and any(a != b for a in kinds for b in kinds)
+        return any(ops != kinds[0] for ops in kinds)
 
 
 def _waits(frame: pd.DataFrame) -> dict[_Calls, dict[int, Wait]]:
@@ -326,9 +328,10 @@ def _absent(
         stall.why = f"all {expected} ranks of the group wait for the same collective"
         return
     limit = expected or (max(waiting | seen, default=-1) + 1)
-    idle = range(limit if limit <= _RANKS_LIMIT else 0)
-    absent = [rank for rank in idle if rank not in waiting and rank not in paired]
-    if absent and len(absent) <= max(1, len(waiting) // 2):
+    waiting_or_paired = waiting | paired
+    lacking = limit - sum(rank < limit for rank in waiting_or_paired)
+    if limit <= _RANKS_LIMIT and 0 < lacking <= max(1, len(waiting) // 2):
+        absent = [rank for rank in range(limit) if rank not in waiting_or_paired]
         stall.shape, stall.missing = "missing", absent
         heard = expected is not None or seen.issuperset(absent)
         stall.proven = heard and (len(waiting) >= 2 or limit == 2)
@@ -337,7 +340,7 @@ def _absent(
             if heard
             else f"the numbers of the waiting ranks leave a gap at {_ranks(absent)}"
         )
-    elif waiting and expected is None and not absent and len(waiting) > 1:
+    elif waiting and expected is None and not lacking and len(waiting) > 1:
         stall.why = "every rank seen waits for the same collective"
 
 
@@ -384,18 +387,18 @@ def _named_missing(frame: pd.DataFrame) -> _Named | None:
     rows = frame[(frame["tells"] == "missing").fillna(False)]
     if rows.empty:
         return None
-    named = _Named()
+    named, left = _Named(), _NAMED_LIMIT
+    naming: dict[tuple[str | None, ...], bool] = {}  # what lines say, and whether it names ranks
     for row in rows.itertuples():
-        ranks = [
-            rank
-            for key in ("missing", "ranks", "rank")
-            for rank in captured_ranks(row.fields.get(key))
-        ]
-        named.ranks.update(ranks)
         op = _text(row.op)
-        for rank in ranks:
-            named.lacking[rank].update([op.upper()] if op else [])
-        if ranks:
+        said = (*(row.fields.get(key) for key in ("missing", "ranks", "rank")), op)
+        if said not in naming and left > 0:
+            ranks = [rank for text in said[:-1] for rank in captured_ranks(text)]
+            naming[said], left = bool(ranks), left - len(ranks)
+            named.ranks.update(ranks)
+            for rank in ranks:
+                named.lacking[rank].update([op.upper()] if op else [])
+        if naming.get(said):
             named.rows.append(int(row.Index))
     return named if named.ranks else None
 

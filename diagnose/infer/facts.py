@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import pandas as pd
 
 from diagnose.catalog.schema import Signature
-from diagnose.timeline import captured_ranks
+from diagnose.timeline import highest_rank
 
 _WORLD_LIMIT = 1_000_000
 
@@ -82,8 +82,8 @@ def _world_size(frame: pd.DataFrame, named: Counter[str]) -> int | None:
     sizes = [int(value) for value in named.elements() if value.isdigit()]
     sizes += list(_captured(frame, "world_size"))
     for fields in frame.loc[frame["tells"].isin(["missing", "joined"]), "fields"]:
-        ranks = [r for key in ("ranks", "missing") for r in captured_ranks(fields.get(key))]
-        sizes += [max(ranks) + 1] if ranks else []
+        told = (highest_rank(fields.get(key)) for key in ("ranks", "missing"))
+        sizes += [rank + 1 for rank in told if rank is not None]
     sizes = [size for size in sizes if 0 < size <= _WORLD_LIMIT]
     if not sizes:
         return None

@@ -151,8 +151,8 @@ def culprits_of(
             if signature.culprit == "captured" and "host" in fields:
                 hosts.add(fields["host"])
     if not ranks and signature.culprit != "none":
-        for host, fields in zip(group["host"], group["fields"], strict=True):
-            bus = pci_bus(fields.get("busid"))
+        pairs = zip(group["host"], group["fields"], strict=True)
+        for host, bus in {(host, pci_bus(fields.get("busid"))) for host, fields in pairs}:
             here = [r for (h, b), r in gpus.items() if b == bus and (h == host or pd.isna(host))]
             ranks.update(here if len(here) == 1 else [])
     if not ranks and signature.culprit == "self" and len(hosts) <= 1 and (world or 8) <= 8:

@@ -6,7 +6,9 @@ does (gloo, blocking waits). Ranks that stand in different calls disagree.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
@@ -27,6 +29,7 @@ OP_OF_CALL = {
 }  # fmt: skip
 
 
+_GAP_LINES = 40
 DUMP_FRAME = r'", line \d+ in |\.py:\d+\)\s*$'
 
 
@@ -44,23 +47,26 @@ class Stance:
 def stances(frame: pd.DataFrame) -> dict[int, Stance]:
     """Rank → where its last traceback ended."""
     rows = frame[(frame["kind"] == "frame") & frame["rank"].notna()]
-    found: dict[int, Stance] = {}
-    for rank, stack in rows.groupby("rank"):
-        last = _last_stack(stack)
-        calls = last["fields"].map(lambda f: f.get("func") if f.get("func") in OP_OF_CALL else None)
-        sites = last["fields"].map(_site)
-        phases = last["phase"].dropna()
-        call = calls.dropna()
-        site = sites.dropna()
-        op = OP_OF_CALL[call.iloc[-1]] if len(call) else None
-        found[int(rank)] = Stance(
-            int(rank),
-            op,
-            site.iloc[-1] if len(site) else None,
-            str(phases.iloc[-1]) if len(phases) else None,
-            int(call.index[-1]) if len(call) else int(last.index[-1]),
-        )
-    return found
+    sources: dict[int, str] = {}
+    stacks: dict[int, list[Any]] = {}
+    for row in rows[["rank", "source", "line", "fields", "phase", "text"]].itertuples():
+        rank = int(row.rank)
+        if sources.setdefault(rank, row.source) == row.source:
+            stacks.setdefault(rank, []).append(row)
+    return {rank: _stance(rank, _last_stack(stacks[rank])) for rank in sorted(stacks)}
+
+
+def _stance(rank: int, stack: list[Any]) -> Stance:
+    calls = [row for row in stack if row.fields.get("func") in OP_OF_CALL]
+    sites = [site for row in stack if (site := _site(row.fields)) is not None]
+    phases = [str(row.phase) for row in stack if not pd.isna(row.phase)]
+    return Stance(
+        rank,
+        OP_OF_CALL[calls[-1].fields["func"]] if calls else None,
+        sites[-1] if sites else None,
+        phases[-1] if phases else None,
+        int((calls or stack)[-1].Index),
+    )
 
 
 def dumped(frame: pd.DataFrame) -> pd.DataFrame:
@@ -69,14 +75,16 @@ def dumped(frame: pd.DataFrame) -> pd.DataFrame:
     return rows[rows["text"].str.contains(DUMP_FRAME, regex=True)]
 
 
-def _last_stack(stack: pd.DataFrame) -> pd.DataFrame:
-    """The frames of the first source's last unbroken run of frames (a gap of lines ends one)."""
-    first = stack[stack["source"] == stack["source"].iloc[0]].sort_values("line")
-    gap = first["line"].diff().fillna(0) > 40
-    last = first[gap.cumsum() == gap.cumsum().max()]
+def _last_stack(rows: list[Any]) -> list[Any]:
+    """The last unbroken run of frames in a source (a gap of lines ends one), outermost first."""
+    run: list[Any] = []
+    for row in sorted(rows, key=lambda row: row.line):
+        if run and row.line > run[-1].line + _GAP_LINES:
+            run = []
+        run.append(row)
     # Tracebacks ("line 3, in f") end with the innermost frame, dumps ("line 3 in f") begin with it.
-    dump = last["text"].str.contains(DUMP_FRAME, regex=True).any()
-    return last.iloc[::-1] if dump else last
+    dump = any(re.search(DUMP_FRAME, row.text) for row in run)
+    return run[::-1] if dump else run
 
 
 def _site(fields: dict[str, str]) -> str | None:
