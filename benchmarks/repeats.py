@@ -10,6 +10,7 @@ those that may be over `--bound` seconds. Prints the slowest, with seconds by ph
 from __future__ import annotations
 
 import argparse
+import re
 import tempfile
 import time
 from collections.abc import Iterator
@@ -26,6 +27,7 @@ from diagnose.job import Job
 from diagnose.scan import scan_source
 
 RANKS = 8
+_RANK = re.compile(r"^\[rank\d+\]: ?")
 LAYOUTS = ("prefixed", "files", "bare")
 
 
@@ -97,7 +99,7 @@ def main() -> None:
     catalog = load_catalog(examples=True)
     matcher = compile_matcher(catalog)
     examples = {
-        signature.id: signature.examples.match[0].line
+        signature.id: _RANK.sub("", signature.examples.match[0].line)
         for signature in catalog.signatures
         if signature.examples and any(fnmatchcase(signature.id, glob) for glob in options.ids)
     }

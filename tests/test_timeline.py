@@ -11,7 +11,7 @@ import pytest
 import diagnose
 from diagnose.ingest import text_source
 from diagnose.job import read
-from diagnose.timeline import COLUMNS, captured_ranks, clock_seconds
+from diagnose.timeline import COLUMNS, captured_ranks, clock_seconds, highest_rank
 
 WATCHDOG = (
     "Watchdog caught collective operation timeout: WorkNCCL(SeqNum={seq}, OpType=ALLREDUCE, "
@@ -97,8 +97,24 @@ def test_captured_lists_of_ranks(text: str | None, ranks: list[int]) -> None:
     assert captured_ranks(text) == ranks
 
 
-def test_a_captured_range_is_bounded() -> None:
+def test_captured_ranges_are_bounded() -> None:
     assert len(captured_ranks("0-999999")) == 100_001
+    assert len(captured_ranks("0-99999,200000-299999,400000-499999")) == 100_001
+
+
+@pytest.mark.parametrize(
+    ("text", "rank"),
+    [(None, None), ("", None), ("3", 3), ("0-3,7", 7), ("9, 2", 9), ("5-2", None), ("0-99", 99)],
+)
+def test_the_highest_of_captured_ranks(text: str | None, rank: int | None) -> None:
+    assert highest_rank(text) == rank
+
+
+def test_lines_about_many_tasks_become_rows_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("diagnose.timeline._TASKS_LIMIT", 10)
+    frame = timeline(log="srun: error: node1: tasks 0-7: Killed\n" * 4)
+    exits = frame[frame["tells"] == "exit"]
+    assert exits["line"].value_counts().sort_index().tolist() == [8, 3, 1, 1]
 
 
 @pytest.mark.parametrize(

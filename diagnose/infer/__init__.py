@@ -245,17 +245,13 @@ def _stalls(frame: pd.DataFrame, facts: Facts) -> list[Stall]:
     waited = frame[(frame["tells"] == "timeout").fillna(False) & frame["rank"].notna()]
     if named or not stood or waited.empty:
         return found
-    times = waited.groupby("rank")["timeout_ms"].first()
+    times = waited.groupby("rank")["timeout_ms"].first().dropna()
+    timeouts = {int(rank_): int(ms) for rank_, ms in times.items()}
     synthetic = {
-        r: Wait(r, None, s.op, 1 if s.op == "BARRIER" else None, None, _ms(times, r), None, s.row)
+        r: Wait(r, None, s.op, 1 if s.op == "BARRIER" else None, None, timeouts.get(r), None, s.row)
         for r, s in stood.items()
     }
     return stalls(frame, facts.world_size, synthetic)
-
-
-def _ms(times: pd.Series, rank_: int) -> int | None:
-    value = times.get(rank_)
-    return None if value is None or pd.isna(value) else int(value)
 
 
 def _first_failure(

@@ -8,6 +8,9 @@ import pytest
 from diagnose.infer.collectives import Wait, fold_ranks, stalls
 
 from .rows import step
+from diagnose.infer import collectives
+from diagnose.infer.collectives import fold_ranks, stalls
+from tests.counting import Count
 
 
 def wait(
@@ -156,6 +159,32 @@ def test_lines_folded_by_ray_make_absence_mean_nothing(make: Any) -> None:
 def test_send_and_recv_numbers_are_not_compared(make: Any) -> None:
     rows = [wait(0, seq=3, op="SEND"), wait(1, seq=8, op="RECV")]
     assert [stall.shape for stall in stalls(make(*rows), 2)] == ["unclear"]
+
+
+def test_a_high_rank_costs_nothing_in_each_of_many_groups(make: Any) -> None:
+    counts = []
+    for highest in (5, 99_999):
+        waits = [wait(n % 4, group=f"group {n}") for n in range(40)]
+        frame, count = make(*waits, {"rank": highest}), Count()
+        count.during(lambda frame=frame: stalls(frame, None))
+        counts.append(count.work)
+    assert counts[1] < counts[0] + 5000
+
+
+def test_lists_of_missing_ranks_are_read_up_to_a_limit(
+    make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collectives, "_NAMED_LIMIT", 100)
+    lists = [f"{n}-{n + 59}" for n in (0, 60, 120)]
+    stall = only(make, None, *(missing(ranks) for ranks in [*lists, lists[0]]))
+    assert stall.missing == [*range(120)]
+    assert stall.rows == [0, 1, 3]
+
+
+def test_ranks_that_lack_different_operations_wait_for_each_other(make: Any) -> None:
+    rows = [missing(str(rank)) | {"op": op} for rank, op in enumerate(["ALLREDUCE"] * 3)]
+    assert only(make, None, *rows).shape == "missing"
+    assert only(make, None, *rows, missing("9") | {"op": "BROADCAST"}).shape == "conditional"
 
 
 def test_folded_ranks() -> None:

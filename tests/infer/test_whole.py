@@ -242,6 +242,16 @@ def test_the_last_attempt_is_diagnosed_and_the_earlier_ones_noted() -> None:
     assert note.endswith(" (rank 1)")
 
 
+def test_of_many_attempts_the_first_are_noted() -> None:
+    attempts = ["[rank1]: ValueError: bad batch", RESTART] * 30
+    result = diagnose.diagnose(diagnose.load_text("\n".join([*attempts, LOADER]) + "\n"))
+    assert (result.root_cause.cause, result.job.attempts) == ("net.shm", 31)
+    assert [note.partition(" ended")[0] for note in result.notes] == [
+        *(f"attempt {number}" for number in range(20)),
+        "and 10 more attempts died of a known cause",
+    ]
+
+
 STEPS = [f"{{'loss': 1.{9 - i}, 'learning_rate': 1e-05, 'epoch': 0.{i}}}" for i in range(1, 4)]
 LOADER = "RuntimeError: DataLoader worker (pid 7) is killed by signal: Bus error. "
 

@@ -1,0 +1,108 @@
+"""The work of reading and judging grows with the lines of a log, and by little for each.
+
+Counted are the instructions that Python runs in this package and the functions called outside of
+it, so that a loop over all rows for each row shows; and the operations on frames, none of which a
+single line may cost.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+import pytest
+
+import diagnose
+from diagnose.catalog.load import load_catalog
+from diagnose.catalog.matcher import Matcher, compile_matcher
+from diagnose.catalog.schema import Catalog
+from diagnose.ingest import text_source
+from diagnose.job import Job
+from diagnose.scan import scan_source
+from tests.counting import Count
+
+# Instructions and calls that one more line may cost: twice what the dearest costs.
+SCAN, TIMELINE, INFER = 12_000, 3_000, 800
+
+
+@cache
+def catalog() -> tuple[Catalog, Matcher, dict[str, str]]:
+    """The catalog, its matcher and the first example of each signature, without its rank."""
+    found = load_catalog(examples=True)
+    examples = {s.id: s.examples.match[0].line for s in found.signatures if s.examples}
+    bare = {id_: re.sub(r"^\[rank\d+\]: ?", "", line) for id_, line in examples.items()}
+    return found, compile_matcher(found), bare
+
+
+def counts(lines: list[str], ranks: int) -> tuple[Count, Count, Count]:
+    """What scan, timeline and verdict of a log are, whose lines `ranks` ranks print in turn."""
+    scan, timeline, infer = Count(), Count(), Count()
+    text = "".join(f"[rank{n % ranks}]: {line}\n" for n, line in enumerate(lines))
+    job = Job([text_source(text)], [], catalog()[0])
+    scan.during(lambda: job.scans.append(scan_source(job.sources[0], catalog()[1])))
+    timeline.during(lambda: job.timeline)
+    infer.during(lambda: diagnose.diagnose(job))
+    return scan, timeline, infer
+
+
+def check(ids: list[str], times: int, ranks: int | None = 8) -> None:
+    """Examples repeated `times` times, and twice as often; `ranks` None: a rank for every line."""
+    lines = [catalog()[2][id_] for id_ in ids]
+    more = len(lines) * times
+    once = counts(lines * times, ranks or more)
+    twice = counts(lines * 2 * times, ranks or 2 * more)
+    limits = (("scan", SCAN), ("timeline", TIMELINE), ("infer", INFER))
+    for (name, limit), before, after in zip(limits, once, twice, strict=True):
+        assert (after.work - before.work) / more < limit, name
+        # A value looked at more or less is none of a line's; what a line costs comes `times` times.
+        assert after.frames - before.frames < 2 * times, name
+
+
+def one_of_each_kind() -> list[str]:
+    """A signature for each role and each thing that signatures tell, but restarts.
+
+    Of attempts only the last is judged.
+    """
+    kinds = {(s.role, s.tells): s.id for s in catalog()[0].signatures if s.tells != "restart"}
+    return [*kinds.values()]
+
+
+def at_work() -> list[str]:
+    """Signatures of a job that goes on."""
+    roles = ("progress", "phase", "context")
+    kinds = {(s.role, s.tells): s.id for s in catalog()[0].signatures if s.role in roles}
+    return [*kinds.values()]
+
+
+def test_every_kind_of_line() -> None:
+    check(one_of_each_kind(), 12)
+
+
+def test_a_job_at_work() -> None:
+    check(at_work(), 12)
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        ["python.exception-ignored"],
+        ["python.exception", "deepspeed.launcher.finished"],
+        ["cuda.out-of-memory", "elastic.restart"],
+        ["elastic.table.rank", "elastic.table.exit"],
+    ],
+    ids=["ignored", "ends", "restarts", "tables"],
+)
+def test_lines_that_cost_much_before(ids: list[str]) -> None:
+    check(ids, 100 // len(ids))
+
+
+def test_a_stack_of_every_rank() -> None:
+    check(["torch.call.collective", "gloo.timeout"], 40, ranks=None)
+
+
+@pytest.mark.slow
+def test_every_signature() -> None:
+    everything = sorted(catalog()[0].signatures, key=lambda s: (s.role, s.tells or "", s.id))
+    ids = [signature.id for signature in everything if signature.tells != "restart"]
+    for start in range(0, len(ids), 10):
+        check(ids[start : start + 10], 16)
