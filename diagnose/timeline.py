@@ -96,7 +96,7 @@ def build(
     for scan in scans:
         for line in scan.lines:
             found = list(_rows(scan, line, signatures, tasks_left))
-            tasks_left -= max(0, len(found) - len(line.matches))
+            tasks_left -= len(found) - len({row["signature"] for row in found})
             rows += found
         rows += [
             _row(scan, line)

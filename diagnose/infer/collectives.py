@@ -359,10 +359,11 @@ def _waits_nowhere(groups: list[Stall], world_size: int | None, seen: set[int]) 
     their other groups; only the stuck one waits nowhere.
     """
     waiting = {rank for stall in groups for rank in stall.waits if rank >= 0}
-    limit = world_size or max(waiting | seen, default=-1) + 1
-    absent = [rank for rank in range(min(limit, _RANKS_LIMIT)) if rank not in waiting]
-    if not absent or len(absent) > len(waiting) // 2:
+    limit = min(world_size or max(waiting | seen, default=-1) + 1, _RANKS_LIMIT)
+    lacking = limit - sum(rank < limit for rank in waiting)
+    if not 0 < lacking <= len(waiting) // 2:
         return
+    absent = [rank for rank in range(limit) if rank not in waiting]
     first = max(groups, key=lambda stall: (len(stall.waits), str(stall.group)))
     heard = world_size is not None or seen.issuperset(absent)
     first.shape, first.missing = "missing", absent

@@ -5,12 +5,11 @@ from typing import Any
 
 import pytest
 
+from diagnose.infer import collectives
 from diagnose.infer.collectives import Wait, fold_ranks, stalls
+from tests.counting import Count
 
 from .rows import step
-from diagnose.infer import collectives
-from diagnose.infer.collectives import fold_ranks, stalls
-from tests.counting import Count
 
 
 def wait(
