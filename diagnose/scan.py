@@ -16,7 +16,7 @@ from math import inf
 from time import thread_time
 from typing import TYPE_CHECKING
 
-from diagnose.catalog.matcher import Matcher
+from diagnose.catalog.matcher import MATCH_TIMEOUT_S, Matcher
 from diagnose.ingest.source import Chunk, Source
 from diagnose.parse.prefix import Prefix, peel
 
@@ -30,6 +30,9 @@ TEXT_LIMIT = 4096
 # A line made to hurt may cost so much CPU time and one more search; then its other patterns are
 # skipped. (`regex` counts CPU time too, so a busy machine changes nothing.)
 LINE_BUDGET_S = 0.02
+# A line that takes so long is made to hurt: those that match take a tenth. After so many of them
+# in a source its other long lines get little time.
+HURT_S, HURTFUL_LINES, LITTLE_S = 0.005, 20, 0.001
 # A line so short cannot be made to hurt; a pause of the machine must not change what it says.
 HARMLESS = 600
 _HEAD = 512
@@ -275,26 +278,41 @@ def _confirm(kept: list[_Raw], matcher: Matcher, counts: Counter[int]) -> Iterat
             merged[-1] = replace(raw, patterns=tuple(both))
         else:
             merged.append(raw)
+    hurtful = 0
     for raw in merged:
         text = _text(raw.data)
         line = Line(raw.line, raw.offset, text, peel(text))
-        found: dict[int, tuple[int, dict[str, str]]] = {}
-        give_up = thread_time() + LINE_BUDGET_S if len(text) > HARMLESS else inf
-        for number in raw.patterns:
-            signature = matcher.patterns[number].signature
-            if signature in found:
-                continue
-            if give_up < inf and thread_time() > give_up:
-                break
-            match = matcher.locate(number, text, line.prefix.message)
-            if match is not None:
-                found[signature] = match
+        patience = inf
+        if len(text) > HARMLESS:
+            patience = LITTLE_S if hurtful >= HURTFUL_LINES else LINE_BUDGET_S
+        begun = thread_time()
+        found = _search(line, raw.patterns, matcher, patience)
+        hurtful += patience < inf and thread_time() - begun > HURT_S
         if found:
             # In the order of the text: a bar and the marker glued to it tell which came last.
             in_text = sorted(found.items(), key=lambda item: item[1][0])
             line.matches = [(signature, captures) for signature, (_, captures) in in_text]
             counts.update(found.keys())
             yield line
+
+
+def _search(
+    line: Line, patterns: Iterable[int], matcher: Matcher, patience: float
+) -> dict[int, tuple[int, dict[str, str]]]:
+    """Signature → where it matches and its captures, within so many seconds of CPU time."""
+    found: dict[int, tuple[int, dict[str, str]]] = {}
+    give_up = thread_time() + patience
+    for number in patterns:
+        signature = matcher.patterns[number].signature
+        if signature in found:
+            continue
+        if give_up < inf and thread_time() > give_up:
+            break
+        timeout = min(patience, MATCH_TIMEOUT_S)
+        match = matcher.locate(number, line.text, line.prefix.message, timeout)
+        if match is not None:
+            found[signature] = match
+    return found
 
 
 def _text(data: bytes) -> str:

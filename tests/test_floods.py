@@ -54,8 +54,8 @@ def check(ids: list[str], times: int, ranks: int | None = 8) -> None:
     limits = (("scan", SCAN), ("timeline", TIMELINE), ("infer", INFER))
     for (name, limit), before, after in zip(limits, once, twice, strict=True):
         assert (after.work - before.work) / more < limit, name
-        # A value looked at more or less is none of a line's; what a line costs comes `times` times.
-        assert after.frames - before.frames < 2 * times, name
+        # A frame made for each line of one signature takes tens of calls, `times` times.
+        assert after.frames - before.frames < 5 * times, name
 
 
 def one_of_each_kind() -> list[str]:

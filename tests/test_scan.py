@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diagnose import scan
-from diagnose.catalog.matcher import matcher_of
+from diagnose.catalog.matcher import MATCH_TIMEOUT_S, matcher_of
 from diagnose.catalog.schema import Catalog, Signature
 from diagnose.ingest.source import Chunk, Source
 
@@ -96,6 +96,23 @@ def test_a_very_long_line_is_bounded() -> None:
     assert len(result.lines) == 1
     assert len(result.lines[0].text) <= scan.TEXT_LIMIT + 8
     assert result.lines[0].matches == [(0, {"value": "5"})]
+
+
+def test_after_some_lines_made_to_hurt_long_lines_get_little_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, given_s = [0.0], []
+
+    def search(_number: int, _line: str, _message: str, timeout_s: float) -> None:
+        given_s.append(timeout_s)
+        clock[0] += timeout_s
+
+    monkeypatch.setattr(scan, "thread_time", lambda: clock[0])
+    monkeypatch.setattr(MATCHER, "locate", search)
+    long, short = b"bad thing 1" + b" x" * scan.HARMLESS + b"\n", b"bad thing 2\n"
+    scan.scan_source(source(long * 30 + short), MATCHER)
+    hurt, others = scan.HURTFUL_LINES, 30 - scan.HURTFUL_LINES
+    assert given_s == [scan.LINE_BUDGET_S] * hurt + [scan.LITTLE_S] * others + [MATCH_TIMEOUT_S]
 
 
 def test_a_source_that_breaks_off_keeps_what_was_read() -> None:

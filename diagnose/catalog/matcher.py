@@ -60,21 +60,19 @@ class Matcher:
         found = self.locate(pattern, line, message)
         return None if found is None else found[1]
 
-    def locate(self, pattern: int, line: str, message: str) -> tuple[int, dict[str, str]] | None:
+    def locate(
+        self, pattern: int, line: str, message: str, timeout_s: float = MATCH_TIMEOUT_S
+    ) -> tuple[int, dict[str, str]] | None:
         """Where in the line a pattern matches, and its captures; None if it is no match."""
         found = self.patterns[pattern]
         signature = self.signatures[found.signature]
         text = message.strip() if found.anchored else line
         try:
-            match = _compiled(found.expression, found.ignore_case).search(
-                text, timeout=MATCH_TIMEOUT_S
-            )
+            match = _compiled(found.expression, found.ignore_case).search(text, timeout=timeout_s)
             if match is None:
                 return None
             for expression in signature.unless:
-                if _compiled(expression, signature.ignore_case).search(
-                    line, timeout=MATCH_TIMEOUT_S
-                ):
+                if _compiled(expression, signature.ignore_case).search(line, timeout=timeout_s):
                     return None
         except TimeoutError:
             return None
