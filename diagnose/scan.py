@@ -48,6 +48,7 @@ TAIL_MIN, TAIL_MAX, TAIL_SHARE = 128 << 10, 4 << 20, 256
 # First and last lines kept of a source, and last words of an author without a tag.
 _EDGE_LINES = 4
 _LAST_WORDS = 4
+_VISIBLE = re.compile(rb"\S")
 
 # What sets the authors of interleaved lines apart, without parsing them: launcher and rank tags.
 _AUTHOR = re.compile(
@@ -108,13 +109,16 @@ def scan_source(source: Source, matcher: Matcher) -> SourceScan:
     # The last chunk in which a thin signature matched: where every author's last word is.
     recent: tuple[int, Chunk] | None = None
     last: Chunk | None = None
+    visible: Chunk | None = None  # the last one that holds more than blanks
     read = 0
     calls: CollReader | None = None
     try:
         for chunk in source.chunks():
-            if last is None:
-                result.edges += _first_lines(chunk)
             last = chunk
+            if _VISIBLE.search(chunk.data):
+                if visible is None:
+                    result.edges += _first_lines(chunk)
+                visible = chunk
             for raw in _segments(chunk, matcher.scan(chunk.data), read):
                 first = raw.patterns[0]
                 seen[first] += 1
@@ -143,10 +147,10 @@ def scan_source(source: Source, matcher: Matcher) -> SourceScan:
     for queue in flood.values():
         kept += queue
     if last is not None:
-        count = _lines(last.data)
-        result.edges += _last_lines(last, count)
+        if visible is not None:
+            result.edges += _last_lines(visible)
         if not last.lines:
-            result.total_lines = last.first_line - 1 + count
+            result.total_lines = last.first_line - 1 + _lines(last.data)
     result.lines = list(_confirm(kept, matcher, result.counts))
     for number, extra in _uncounted(seen, flood).items():
         result.counts[matcher.patterns[number].signature] += extra
@@ -320,27 +324,43 @@ def _text(data: bytes) -> str:
 
 
 def _first_lines(chunk: Chunk) -> list[Line]:
-    """The first few non-empty lines of a chunk, with what their prefixes say."""
-    rows = chunk.data[:LINE_WINDOW].split(b"\n")
-    return list(_edges(chunk, enumerate(rows), piece=0))[:_EDGE_LINES]
+    """The first few non-empty lines of a chunk that has some, with what their prefixes say."""
+    data = chunk.data
+    visible = _VISIBLE.search(data)
+    first = visible.start() if visible else 0
+    start = max(data.rfind(b"\n", 0, first) + 1, first - _HEAD)
+    rows = data[start : start + LINE_WINDOW].split(b"\n")
+    pieces = (next(filter(bytes.strip, row.split(b"\r")), b"") for row in rows)
+    return list(_edges(chunk, enumerate(pieces, start=data.count(b"\n", 0, start))))[:_EDGE_LINES]
 
 
-def _last_lines(chunk: Chunk, count: int) -> list[Line]:
-    """The last few non-empty lines of a chunk of `count` lines."""
-    rows = chunk.data[-LINE_WINDOW:].removesuffix(b"\n").split(b"\n")
-    numbered = list(enumerate(rows, start=count - len(rows)))
-    if len(chunk.data) > LINE_WINDOW:
-        numbered = numbered[1:]
-    return list(_edges(chunk, numbered, piece=-1))[-_EDGE_LINES:]
+def _last_lines(chunk: Chunk) -> list[Line]:
+    """The last few non-empty lines of a chunk that has some; of a long one its start and end."""
+    data = chunk.data.rstrip()
+    start = data.rfind(b"\n") + 1
+    rows = [data[start:]]
+    if start:
+        low = max(0, start - LINE_WINDOW)
+        before = data[low : start - 1].split(b"\n")
+        rows = before[1 if low else 0 :] + rows
+    pieces = (_ends(row.rstrip().rpartition(b"\r")[2]) for row in rows)
+    first = data.count(b"\n") + 1 - len(rows)
+    return list(_edges(chunk, enumerate(pieces, start=first)))[-_EDGE_LINES:]
 
 
-def _edges(chunk: Chunk, rows: Iterable[tuple[int, bytes]], piece: int) -> Iterator[Line]:
-    """Lines by their 0-based number in the chunk; of progress bars the piece asked for."""
+def _ends(row: bytes) -> bytes:
+    """A line, of which the middle is left out if it is long."""
+    if len(row) <= TEXT_LIMIT:
+        return row
+    return row[:_HEAD] + b" ... " + row[_HEAD - TEXT_LIMIT :]
+
+
+def _edges(chunk: Chunk, rows: Iterable[tuple[int, bytes]]) -> Iterator[Line]:
+    """The lines that are not empty, by their 0-based number in the chunk."""
     for number, row in rows:
-        pieces = [part for part in row.split(b"\r") if part.strip()]
-        if not pieces:
+        if not row.strip():
             continue
-        text = _text(pieces[piece])
+        text = _text(row)
         if chunk.lines:
             line = chunk.lines[min(number, len(chunk.lines) - 1)]
         else:

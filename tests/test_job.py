@@ -171,3 +171,17 @@ def test_a_wrong_entry_is_told(tmp_path: Path) -> None:
 def test_an_unknown_attribute_of_the_package() -> None:
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         _ = diagnose.nothing
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\n" * 9000 + b"x" * 9000 + b" torch.OutOfMemoryError: CUDA out of memory.\n",
+        bytes(100_000) + b"torch.OutOfMemoryError: CUDA out of memory.\n" + bytes(100_000),
+        b" \n" * 9000 + b"torch.OutOfMemoryError: CUDA out of memory.\n" + b" \n" * 9000,
+    ],
+    ids=["behind blanks and a long line", "between holes", "between blanks"],
+)
+def test_a_fatal_line_that_hardly_anything_stands_beside(data: bytes, tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_bytes(data)
+    assert diagnose.diagnose(diagnose.load(tmp_path)).root_cause.cause == "crash.gpu_oom"

@@ -146,3 +146,25 @@ def test_chunk_borders_do_not_matter(lines: list[bytes], cuts: set[int]) -> None
     split = scan.scan_source(source(*[piece for piece in pieces if piece]), MATCHER)
     assert places(split) == places(whole)
     assert split.counts == whole.counts
+
+
+def edges(*chunks: bytes) -> list[tuple[int, str]]:
+    return [(line.line, line.text) for line in scan.scan_source(source(*chunks), MATCHER).edges]
+
+
+def test_edges_are_found_behind_and_before_any_number_of_blanks() -> None:
+    blanks = b" \n" * 9000
+    rows = b"  one\n\n two \r three\n"
+    found = [(9001, "  one"), (9003, " two "), (9001, "  one"), (9003, " three")]
+    assert edges(blanks + rows + blanks) == found
+    assert edges(blanks, rows, blanks) == found
+    assert edges(blanks, blanks) == []
+
+
+def test_edges_of_long_lines() -> None:
+    long = b"[rank3]: " + b"x" * 9000 + b" CUDA out of memory."
+    (first, text), last, *more = edges(b"\n" * 9000, long)
+    assert (first, len(text), text[:12]) == (9001, scan.TEXT_LIMIT + 8, "[rank3]: xxx")
+    assert last == (9001, "[rank3]: " + "x" * 503 + " ... " + "x" * 3564 + " CUDA out of memory.")
+    assert more == []
+    assert [line for line, _ in edges(b"one\n" + long + b"\ntwo\n")] == [1, 2, 3]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import IO
 
-from diagnose.ingest.raw import BytesStore, Reader, SpoolStore, Store, reason
+from diagnose.ingest.raw import BytesStore, Reader, SpoolStore, Store, data_from, reason
 from diagnose.ingest.source import Chunk, Remarks
 
 IN_MEMORY = 16 << 20  # bytes of a member that may be kept in memory
@@ -27,6 +27,9 @@ class _SliceReader:
     def read_at(self, offset: int, length: int) -> bytes:
         length = min(length, self.size - offset)
         return self.reader.read_at(self.start + offset, length) if length > 0 else b""
+
+    def data_from(self, offset: int) -> int:
+        return min(data_from(self.reader, self.start + offset) - self.start, self.size)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,39 +12,32 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from diagnose.ingest.raw import Reader
+from diagnose.ingest.escapes import LONGEST, without_escapes
+from diagnose.ingest.raw import Reader, data_from
 from diagnose.ingest.source import Chunk
 
 CHUNK_LIMIT = 4 << 20  # bytes
 _PROBE = 32 << 10
 _COUNT_STEP = 256 << 10
 
-# CSI, the string sequences (OSC, DCS, PM, APC, SOS), character set selection and the two-byte
-# ones (ECMA-48). Bounded, and never across a line end or carriage return. A lone ESC goes too.
-_ESCAPE = re.compile(
-    rb"\x1b(?:\[[0-?]{0,64}[ -/]{0,8}[@-~]"
-    rb"|[\]PX^_][^\x07\x1b\r\n]{0,2048}(?:\x07|\x1b\\)"
-    rb"|[ -/]{1,8}[0-~]"
-    rb"|[0-OQ-WYZ\\`-~])?"
-)
-# A sequence which the end of the data may have cut off.
+# A sequence which the end of the data may have cut off; see `diagnose.ingest.escapes`.
 _OPEN_ESCAPE = re.compile(
     rb"\x1b(?:\[[0-?]{0,64}[ -/]{0,8}|[\]PX^_][^\x07\x1b\r\n]{0,2048}\x1b?|[ -/]{0,8})\Z"
 )
-_LONGEST_ESCAPE = 2052
+_LONGEST_ESCAPE = LONGEST
 
 
 def plain_chunks(reader: Reader, start: int = 0, limit: int = CHUNK_LIMIT) -> Iterator[Chunk]:
     """Cut an uncompressed UTF-8 (or legacy) store, from byte `start` on. Raises OSError.
 
-    Fast path: a chunk that needs no cleaning is the very object that was read.
+    Fast path: a chunk that needs no cleaning is the very object that was read. Holes are not read.
     """
-    offset, line = start, 1
+    offset, line = data_from(reader, start), 1
     while raw := _read_piece(reader, offset, limit):
         chunk, newlines = _chunk(raw, offset, line)
         if chunk is not None:
             yield chunk
-        offset += len(raw)
+        offset = data_from(reader, offset + len(raw))
         line += newlines
 
 
@@ -56,6 +49,9 @@ def stream_chunks(
     parts: list[bytes] = []
     have = 0
     for block in blocks:
+        if not have and block[:1] == b"\0" and is_zeros(block):
+            offset += len(block)
+            continue
         parts.append(block)
         have += len(block)
         if have < limit:
@@ -82,6 +78,11 @@ def stream_chunks(
     chunk, _ = _chunk(b"".join(parts), offset, line)
     if chunk is not None and chunk.data:
         yield chunk
+
+
+def is_zeros(data: bytes) -> bool:
+    """Whether there is nothing but NULs, as in a hole; many times faster than stripping them."""
+    return not np.frombuffer(data, np.uint8).any()
 
 
 def count_newlines(data: bytes) -> int:
@@ -153,6 +154,8 @@ def _character_start(buffer: bytes, end: int) -> int:
 
 def _chunk(raw: bytes, offset: int, line: int) -> tuple[Chunk | None, int]:
     """The chunk, unless nothing of it is left when it is clean; and the newlines in it."""
+    if raw[:1] == b"\0" and is_zeros(raw):
+        return None, 0
     newlines = count_newlines(raw)
     data = _clean(raw)
     if data is raw:
@@ -172,7 +175,7 @@ def _clean(raw: bytes) -> bytes:
     if b"\r" in data and b"\r\n" in data:
         data = data.replace(b"\r\n", b"\n")
     if b"\x1b" in data:
-        data = _ESCAPE.sub(b"", data)
+        data = without_escapes(data)
     if b"\0" in data:
-        data = data.replace(b"\0", b"")
+        data = data.translate(None, b"\0")
     return data

@@ -82,6 +82,13 @@ def decompress(
             if codec_of(data) != codec:
                 cut(f"bytes behind the end of the {codec} data were ignored")
                 return
+            needed, allowed = _memory(codec, data)
+            if needed > allowed:
+                cut(
+                    f"the {codec} data needs {needed >> 20} MiB of memory, more than "
+                    f"{allowed >> 20} MiB: not read from there on"
+                )
+                return
             decoder = _DECODERS[codec]()
         try:
             block = decoder.decompress(data, _OUT)
@@ -89,9 +96,9 @@ def decompress(
             cut(f"damaged {codec} data, read up to the damage ({error})")
             return
         data = b""
-        allowed = limits.max_out - given
-        if len(block) > allowed:
-            block = block[:allowed]
+        left = limits.max_out - given
+        if len(block) > left:
+            block = block[:left]
             cut(f"decompressed data cut at {limits.max_out} bytes")
             if block:
                 yield block
@@ -107,6 +114,30 @@ def decompress(
             decoder = None
     if decoder is not None:
         cut(f"truncated {codec} data, read up to its end")
+
+
+def _memory(codec: Codec, data: bytes) -> tuple[int, int]:
+    """The bytes of memory that a stream starting with `data` asks for, and those allowed."""
+    if codec == "zstd":
+        try:
+            return zstandard.get_frame_parameters(data).window_size, _ZSTD_WINDOW
+        except zstandard.ZstdError:
+            return 0, _ZSTD_WINDOW
+    return (_xz_dictionary(data) if codec == "xz" else 0), _MEMORY
+
+
+def _xz_dictionary(data: bytes) -> int:
+    """The size of the dictionary by the first block's header (xz file format, 3.1)."""
+    at = 14
+    for present in (0x40, 0x80):  # sizes of the block, of seven bits a byte
+        if data[13:14] and data[13] & present:
+            while data[at : at + 1] and data[at] & 0x80:
+                at += 1
+            at += 1
+    if data[at : at + 2] != b"\x21\x01" or len(data) < at + 3:
+        return 0
+    bits = data[at + 2] & 0x3F
+    return (2 | bits & 1) << (bits // 2 + 11)
 
 
 class _Decoder(Protocol):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from diagnose.ingest.compress import DEFAULT_LIMITS, Limits
 from diagnose.ingest.raw import BytesStore, FileStore, SpoolStore, Store, reason
 from diagnose.ingest.read import Content, Opened, TextChunks, look, no_chunks
+from diagnose.ingest.sniff import is_log_name
 from diagnose.ingest.source import DOCUMENT_KINDS, TEXT_KINDS, Remarks, Source
 
 if TYPE_CHECKING:
@@ -211,11 +212,11 @@ class _Walk:
             mode = link.stat().st_mode
         except OSError as error:
             note = f"symbolic link: {reason(error)}"
-            self._other(link, "unreadable", note, unread=_named_log(link))
+            self._other(link, "unreadable", note, unread=is_log_name(link.name))
             return
         if os.path.commonpath([real, root]) != root:
             note = "symbolic link to outside of the folder"
-            self._other(link, "skipped", note, unread=_named_log(link))
+            self._other(link, "skipped", note, unread=is_log_name(link.name))
         elif stat.S_ISDIR(mode):
             self._folder(link, len(link.parts) - len(self.base.parts))
         elif not self._no_log(link):
@@ -342,14 +343,6 @@ def nothing(name: str, kind: str, note: str, *, unread: bool | None = None) -> S
     """
     missed = kind == "unreadable" if unread is None else unread
     return Source(name, kind, 0, no_chunks, note=note, unread=[note] if missed else [])
-
-
-def _named_log(path: Path) -> bool:
-    """Whether a name says that this is a log: what links lead to may be anything."""
-    name = path.name.lower()
-    for packed in PACKED:
-        name = name.removesuffix(packed)
-    return name.endswith((".log", ".out", ".err"))
 
 
 def _hints(path: Path, name: str) -> PathHints:

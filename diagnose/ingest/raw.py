@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -19,6 +20,16 @@ class Reader(Protocol):
 
     def read_at(self, offset: int, length: int) -> bytes:
         """Up to `length` bytes from `offset` on; empty at the end. Raises OSError."""
+
+
+def data_from(reader: Reader, offset: int) -> int:
+    """Where from `offset` on a reader has bytes, its size if nowhere; elsewhere it reads as NULs.
+
+    Only a reader that knows of holes in its store skips any.
+    """
+    skip = getattr(reader, "data_from", None)
+    found: int = offset if skip is None else skip(offset)
+    return found
 
 
 class Store(Protocol):
@@ -48,6 +59,13 @@ class _FdReader:
             parts.append(data)
             have += len(data)
         return b"".join(parts)
+
+    def data_from(self, offset: int) -> int:
+        try:
+            return min(os.lseek(self.fd, offset, os.SEEK_DATA), self.size)
+        except OSError as error:
+            # Behind the last data; anything else: a file system that does not tell.
+            return self.size if error.errno == errno.ENXIO else offset
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,15 +9,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
 
-from diagnose.ingest.chunks import CHUNK_LIMIT, line_starts, plain_chunks, stream_chunks
+from diagnose.ingest.chunks import (
+    CHUNK_LIMIT,
+    is_zeros,
+    line_starts,
+    plain_chunks,
+    stream_chunks,
+)
 from diagnose.ingest.compress import DEFAULT_LIMITS, Codec, Limits, codec_of, decompress
 from diagnose.ingest.partial import join_partials, partial_form
 from diagnose.ingest.paste import PASTE_LIMIT, normalise
-from diagnose.ingest.raw import Reader, Store, reason
+from diagnose.ingest.raw import Reader, Store, data_from, reason
 from diagnose.ingest.sniff import HEAD, PACKED, describe, encoding_of
 from diagnose.ingest.source import Chunk, Remarks
 
 DOCUMENT_LIMIT = 64 << 20  # bytes of a dump or another file that is read as a whole
+ZEROS_LIMIT = 256 << 20  # NULs at the start of a log that are read to see what stands behind them
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +129,9 @@ class _Checked:
             self.short = True
         return data
 
+    def data_from(self, offset: int) -> int:
+        return data_from(self.reader, offset)
+
 
 @contextmanager
 def _whole(store: Store, opened: Opened, remarks: Remarks) -> Iterator[Reader]:
@@ -146,12 +156,12 @@ def look(store: Store, name: str, limits: Limits = DEFAULT_LIMITS) -> Opened:
         problems: list[str] = []
         if codec is not None:
             head = _decompressed_head(reader, codec, problems, limits)
-        elif head and not head.strip(b"\0"):
-            # A hole at the start of a log; what it is, only its end can tell.
-            head = reader.read_at(max(0, reader.size - HEAD), HEAD)
-            if not head.strip(b"\0"):
+        elif head and is_zeros(head):
+            # A hole at the start of a log; what it is, only the bytes behind it can tell.
+            start = _behind_zeros(reader)
+            if start >= reader.size:
                 return Opened("binary", "nothing but NUL bytes", None, "utf-8", 0)
-            kind, what = describe(head, name)
+            kind, what = describe(reader.read_at(start, HEAD), name)
             return Opened(kind, what, None, "utf-8", 0, reader.size, what in PACKED)
         size = reader.size
     encoding, bom = encoding_of(head)
@@ -167,6 +177,20 @@ def look(store: Store, name: str, limits: Limits = DEFAULT_LIMITS) -> Opened:
     if kind == "binary" and "archive" in what:
         what += ": unpack it and give the folder"
     return Opened(kind, what, codec, encoding, bom, size, packed)
+
+
+def _behind_zeros(reader: Reader) -> int:
+    """Where the first byte that is no NUL stands; as far as NULs were looked through."""
+    at = have = 0
+    while have < ZEROS_LIMIT and (at := data_from(reader, at)) < reader.size:
+        block = reader.read_at(at, 1 << 20)
+        if not block:
+            return reader.size
+        if not is_zeros(block):
+            return at + len(block) - len(block.lstrip(b"\0"))
+        at += len(block)
+        have += len(block)
+    return at
 
 
 def _decompressed_head(reader: Reader, codec: Codec, problems: list[str], limits: Limits) -> bytes:

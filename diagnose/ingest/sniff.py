@@ -25,7 +25,7 @@ _MAGIC: list[tuple[re.Pattern[bytes], str]] = [
     (re.compile(rb"PAR1|ARROW1"), "Parquet or Arrow data"),
     (re.compile(rb"\x93NUMPY"), "NumPy array"),
     (
-        re.compile(rb'[\s\S]{8}\{\s*"(?:__metadata__"|[^"]{1,512}"\s*:\s*\{\s*"dtype")'),
+        re.compile(rb'[\s\S]{4}\0{4}\{\s*"(?:__metadata__"|[^"]{1,512}"\s*:\s*\{\s*"dtype")'),
         "safetensors",
     ),
     (re.compile(rb"\x04\x22\x4d\x18"), "lz4 data"),
@@ -42,9 +42,18 @@ _STACKS = re.compile(
 # A JSON document, which a log that begins with `[rank0]:` is not.
 _JSON = re.compile(rb"\s*(?:\{\s*\"|\[\s*\{\s*\")")
 _ERROR_JSON = re.compile(rb"\s*\{\s*\"message\"\s*:\s*(?:\{\s*\"(?:message|extraInfo)\"|\")")
+# A log stays one when a program has written bytes into it.
+_LOG_NAME = re.compile(
+    r"\.(?:log|out|err)(?:[.-]\d{1,8})?(?:\.(?:gz|xz|bz2|zst))?\Z", re.IGNORECASE
+)
 _UTF16 = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
 # Control characters that logs do contain: BEL BS TAB LF VT FF CR ESC (and NUL, judged apart).
 _CONTROLS = bytes(set(range(1, 32)) - {7, 8, 9, 10, 11, 12, 13, 27}) + b"\x7f"
+
+
+def is_log_name(name: str) -> bool:
+    """Whether a file's name says that it is a log."""
+    return _LOG_NAME.search(name) is not None
 
 
 def sniff(head: bytes, name: str) -> str:
@@ -72,7 +81,7 @@ def describe(head: bytes, name: str) -> tuple[str, str]:
     encoding, bom = encoding_of(head)
     if encoding != "utf-8":
         return "text", ""
-    if _is_binary(head):
+    if _is_binary(head) and not is_log_name(name):
         return "binary", "binary data"
     if _JSON.match(head) and _is_dump(head):
         return "fr_dump", ""

@@ -41,6 +41,8 @@ _PICKLE = re.compile(rb"\x80[\x02-\x05]")
 _KEYS = re.compile(
     rb"pg_config|pg_status|profiling_name|record_id|comm_lib_version|nccl_version|nccl_comm_state"
 )
+_JSON_KEYS = re.compile(rb'"(?:%s)"\s*:' % _KEYS.pattern)
+_JSON_LINES = re.compile(rb"\}\s*\n\s*\{")  # one document has a comma between its objects
 _EXTENSIONS = re.compile(r"(?i)(?:\.(?:pickle|pkl|json|bin|dump|trace|txt|gz|zst|xz|bz2))+\Z")
 _DIGITS = re.compile(r"(\d{1,9})\D{0,8}\Z")
 _PEER = re.compile(r"(send|recv)\s+(\d{1,7})\s*(?:->|<-)\s*(\d{1,7})\Z")
@@ -129,7 +131,9 @@ def is_dump(head: bytes) -> bool:
     if _PICKLE.match(head):
         return _KEYS.search(head) is not None or head[2:].startswith((b"](e.", b"]q\x00."))
     stripped = head.lstrip()
-    return stripped[:1] in (b"{", b"[") and _KEYS.search(stripped) is not None
+    if stripped[:1] not in (b"{", b"[") or _JSON_LINES.search(stripped):
+        return False
+    return _JSON_KEYS.search(stripped) is not None
 
 
 def rank_of(name: str) -> int | None:

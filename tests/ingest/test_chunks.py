@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -155,3 +156,45 @@ def test_a_growing_file_ends_where_it_ended_when_opened(tmp_path: Path) -> None:
         with path.open("ab") as more:
             more.write(b"three\n")
         assert b"".join(chunk.data for chunk in plain_chunks(reader)) == b"one\ntwo\n"
+
+
+@pytest.fixture
+def read_bytes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The sizes of all reads of files."""
+    sizes: list[int] = []
+    pread = os.pread
+
+    def counted(fd: int, length: int, offset: int) -> bytes:
+        data = pread(fd, length, offset)
+        sizes.append(len(data))
+        return data
+
+    monkeypatch.setattr(os, "pread", counted)
+    return sizes
+
+
+def sparse(path: Path, *places: tuple[int, bytes], size: int = 0) -> Path:
+    with path.open("wb") as file:
+        for at, data in places:
+            file.seek(at)
+            file.write(data)
+        file.truncate(max(size, file.tell()))
+    return path
+
+
+def test_holes_are_not_read(tmp_path: Path, read_bytes: list[int]) -> None:
+    gib = 1 << 30
+    path = sparse(tmp_path / "log", (0, b"one\ntw"), (gib, b"o\nthree\n"), size=4 * gib)
+    with FileStore(path).open() as reader:
+        chunks = list(plain_chunks(reader))
+    assert b"".join(chunk.data for chunk in chunks) == b"one\ntwo\nthree\n"
+    assert [chunk.first_line for chunk in chunks] == [1, 2, 2]
+    assert chunks[-1].offset == gib
+    assert sum(read_bytes) < 32 << 20  # some chunks, not gigabytes
+
+
+def test_nuls_give_no_chunks() -> None:
+    zeros = bytes(1 << 20)
+    for chunks in (plain(zeros + b"one\n" + zeros, 1 << 16), streamed(zeros + b"one\n", 512, 512)):
+        assert [(chunk.data, chunk.first_line) for chunk in chunks] == [(b"one\n", 1)]
+        assert [list(chunk.raw_offsets or [chunk.offset]) for chunk in chunks] == [[1 << 20]]

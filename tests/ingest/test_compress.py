@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 import zstandard
 
-from diagnose.ingest.compress import Codec, Limits, codec_of, decompress
+from diagnose.ingest.compress import Codec, Limits, _xz_dictionary, codec_of, decompress
 from diagnose.ingest.raw import BytesStore
 
 LOG = b"".join(b"[rank%d]: step %d loss %d\n" % (i % 8, i, i * i % 997) for i in range(20_000))
@@ -112,3 +112,29 @@ def test_text_is_not_compressed() -> None:
     assert codec_of(b"BZh is not bzip2\n") is None
     assert codec_of(LOG) is None
     assert codec_of(b"") is None
+
+
+def test_a_window_over_the_bound_is_no_damage() -> None:
+    options = zstandard.ZstdCompressionParameters.from_level(1, window_log=28)
+    stream = zstandard.ZstdCompressor(compression_params=options).compressobj()
+    wide = stream.compress(LOG) + stream.flush()
+    assert unpack(wide, "zstd") == (
+        b"",
+        ["the zstd data needs 256 MiB of memory, more than 128 MiB: not read from there on"],
+    )
+    assert unpack(zstd(b"one\n") + wide, "zstd")[0] == b"one\n"
+    filters = [{"id": lzma.FILTER_LZMA2, "preset": 0, "dict_size": 1 << 29}]
+    assert unpack(lzma.compress(LOG, filters=filters), "xz") == (
+        b"",
+        ["the xz data needs 512 MiB of memory, more than 256 MiB: not read from there on"],
+    )
+    largest = lzma.compress(LOG, preset=9)
+    assert unpack(largest, "xz") == (LOG, [])
+
+
+def test_the_dictionary_behind_sizes_of_a_block() -> None:
+    # As `xz -T2` writes it: the sizes of the block stand before its filters.
+    whole = lzma.compress(LOG, preset=6)
+    sized = whole[:13] + b"\xc0\x80\x80\x01\x85\x02" + whole[14:17]
+    assert _xz_dictionary(sized) == _xz_dictionary(whole) == 8 << 20
+    assert _xz_dictionary(whole[:14]) == _xz_dictionary(b"") == 0

@@ -174,3 +174,17 @@ def test_a_file_that_vanished_ends_with_a_note(tmp_path: Path) -> None:
     path.unlink()
     assert list(source()) == []
     assert remarks.notes == remarks.unread == ["reading stopped: no such file or directory"]
+
+
+@pytest.mark.parametrize("zeros", [70_000, 3 << 20])
+def test_text_between_holes_is_found(zeros: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    hole = bytes(zeros)
+    parts, _ = chunks(hole + b"[rank0]: one\n" + hole)
+    assert text_of(parts) == "[rank0]: one\n"
+    opened = look(BytesStore(hole + b"PK\x03\x04" + hole), "x")
+    assert (opened.kind, opened.packed) == ("binary", True)
+    opened = look(BytesStore(hole), "x")
+    assert (opened.kind, opened.note) == ("binary", "nothing but NUL bytes")
+    # So many that they are not looked through: reading will tell.
+    monkeypatch.setattr(read, "ZEROS_LIMIT", 1 << 20)
+    assert look(BytesStore(bytes(3 << 20)), "x").kind == "text"

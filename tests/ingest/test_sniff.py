@@ -57,6 +57,10 @@ def zipped(name: str) -> bytes:
         (tar(), "binary", "tar archive"),
         (b"\x7fELF\x02\x01\x01" + bytes(9), "binary", "ELF program, library or core dump"),
         (b'\x40\0\0\0\0\0\0\0{"w":{"dtype":"F32","shape":[1]}}', "binary", "safetensors"),
+        (b'[rank0] {"model": {"dtype": "bf16"}}\n', "text", ""),
+        (b'{"level": "info", "msg": "nccl_version=2.21"}\n{"msg": "x"}\n', "text", ""),
+        (b'{"nccl_version": "2.21"}\n{"msg": "x"}\n', "text", ""),
+        (b'{\n "version": "2.4",\n "entries": [\n {},\n {"profiling_name": "x', "fr_dump", ""),
         (bytes(range(256)) * 16, "binary", "binary data"),
     ],
 )  # fmt: skip
@@ -88,3 +92,19 @@ def test_the_name_settles_a_cut_error_file() -> None:
 )
 def test_encoding(head: bytes, expected: tuple[str, int]) -> None:
     assert encoding_of(head) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("a/rank_3.log", "text"),
+        ("job.OUT", "text"),
+        ("train.log.1.gz", "text"),
+        ("slurm-17.err", "text"),
+        ("data.idx", "binary"),
+        ("catalog", "binary"),
+    ],
+)
+def test_a_log_stays_one_when_bytes_were_written_into_it(name: str, kind: str) -> None:
+    assert sniff(bytes(range(256)) * 16 + b"\nKeyError: 1\n", name) == kind
+    assert sniff(b"\x7fELF\x02" + bytes(range(256)) * 16, name) == "binary"
