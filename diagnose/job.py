@@ -230,21 +230,28 @@ def _scan_in(
     matcher: Matcher,
 ) -> list[SourceScan]:
     """Scan sources in other processes; those that only exist in this one are scanned here."""
-    portable = [_portable(source) for source in sources]
+    from concurrent.futures import as_completed  # noqa: PLC0415  seldom needed
+
     scan = partial(_scan_elsewhere, tuple(str(path) for path in patterns))
-    sent = (source for source, goes in zip(sources, portable, strict=True) if goes)
-    back = iter(executor.map(scan, sent))
-    scans = []
-    for source, goes in zip(sources, portable, strict=True):
-        if not goes:
-            scans.append(scan_source(source, matcher))
-            continue
-        found = next(back)
-        source.notes[:] = found.source.notes  # filled in the other process
-        source.unread[:] = found.source.unread
-        found.source = source
-        scans.append(found)
-    return scans
+    scans: dict[int, SourceScan] = {}
+    sent = {
+        executor.submit(scan, source): number
+        for number, source in enumerate(sources)
+        if _portable(source)
+    }
+    try:
+        for number in set(range(len(sources))) - set(sent.values()):
+            scans[number] = scan_source(sources[number], matcher)
+        # As they come: those sent later know what these took of their archive's quota.
+        for future in as_completed(sent):
+            found = scans[sent[future]] = future.result()
+            source = sources[sent[future]]
+            source.take_back(found.source)
+            found.source = source
+    finally:
+        for future in sent:
+            future.cancel()
+    return [scans[number] for number in range(len(sources))]
 
 
 def _portable(source: Source) -> bool:

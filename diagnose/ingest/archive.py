@@ -15,13 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from diagnose.ingest.archive_names import Entry, Names, short
-from diagnose.ingest.archive_stores import (
-    Keeper,
-    MeteredChunks,
-    MeteredContent,
-    Quota,
-    SliceStore,
-)
+from diagnose.ingest.archive_stores import Keeper, SliceStore
 from diagnose.ingest.archive_tar import BLOCK, ReaderFeed, StreamFeed, is_tar, tar_entries
 from diagnose.ingest.archive_zip import is_zip, zip_members
 from diagnose.ingest.compress import DEFAULT_LIMITS, Codec, Limits, codec_of, decompress
@@ -33,6 +27,7 @@ from diagnose.ingest.find import (
     printable,
     source_of,
 )
+from diagnose.ingest.quota import Meter, Quota
 from diagnose.ingest.raw import BytesStore, Reader, Store, reason
 from diagnose.ingest.read import look
 from diagnose.ingest.sniff import HEAD
@@ -150,7 +145,7 @@ class _Archive:
                     by_ratio = max(floor, reader.size * self.limits.ratio)
                     self.quota = Quota(min(self.limits.total, by_ratio))
                 level = _Level(name, inside, Names(self.members_left), self.quota)
-                is_archive = self._read(store, reader, level)
+                is_archive = self._read(store, reader, level, nested=nested)
         except OSError as error:
             level = level or _Level(name, inside, Names(0), Quota(0))
             level.remarks.cut(f"reading stopped: {reason(error)}")
@@ -166,7 +161,7 @@ class _Archive:
             else:
                 self.open(place, f"{name}!{inner}", f"{inside}{inner}!", nested=True)
 
-    def _read(self, store: Store, reader: Reader, level: _Level) -> bool:
+    def _read(self, store: Store, reader: Reader, level: _Level, *, nested: bool) -> bool:
         """Read all members; False if the store is no archive."""
         head = reader.read_at(0, BLOCK)
         codec = codec_of(head)
@@ -178,9 +173,12 @@ class _Archive:
                 self._zip(store, reader, level)
             return form is not None
         bounds = Limits(self.limits.total, self.limits.ratio, self.limits.ratio_floor)
-        feed = StreamFeed(decompress(reader, codec, level.remarks.cut, bounds))
+        blocks = decompress(reader, codec, level.remarks.cut, bounds)
+        if nested:  # of which there may be thousands
+            blocks = Meter(level.quota).bounded(blocks, level.remarks.cut)
+        feed = StreamFeed(blocks)
         if _form(feed.peek(BLOCK), codec, level.name) is None:
-            return False
+            return nested  # it is one, but the quota is used up
         self._packed_tar(feed, level)
         return True
 
@@ -223,13 +221,14 @@ class _Archive:
             if member is None or zipped.store is None:
                 continue
             place, codec, limits = zipped.store, zipped.codec, zipped.limits
-            source = source_of(place, level.inside + member, zipped.entry.size, limits)
+            meter = Meter(level.quota)
+            source = source_of(place, level.inside + member, zipped.entry.size, limits, meter=meter)
             if codec is None or not may_be_archive(source):
                 self._put(level, member, zipped.entry, place, source)
                 continue
             # Packed twice, or an archive: it has to be read at places, or by another codec.
             cuts: list[str] = []
-            blocks = _unpacked(place, codec, cuts.append, limits)
+            blocks = meter.bounded(_unpacked(place, codec, cuts.append, limits), cuts.append)
             kept, _, problem = self.keeper.keep(blocks, zipped.entry.size)
             if kept is None:
                 level.names.refuse(zipped.entry.name, problem)
@@ -237,7 +236,8 @@ class _Archive:
                 self._add(level, member, zipped.entry, kept, "; ".join(cuts))
 
     def _add(self, level: _Level, member: str, entry: Entry, place: Store, cut: str) -> None:
-        source = source_of(place, level.inside + member, entry.size, DEFAULT_LIMITS, cut)
+        name, meter = level.inside + member, Meter(level.quota)
+        source = source_of(place, name, entry.size, DEFAULT_LIMITS, cut, meter)
         self._put(level, member, entry, place, source)
 
     def _put(self, level: _Level, member: str, entry: Entry, place: Store, source: Source) -> None:
@@ -245,20 +245,8 @@ class _Archive:
         if may_be_archive(source) and archive_form(place, member) is not None:
             level.put(member, place)
             return
-        chunks, content = source.chunks, source.content
-        remarks = Remarks(source.notes, source.unread)
-        if source.kind in TEXT_KINDS:
-            chunks = MeteredChunks(chunks, level.quota, remarks)
-        if source.kind in DOCUMENT_KINDS:
-            content = MeteredContent(content, level.quota, remarks)
-        source = replace(
-            source,
-            chunks=chunks,
-            content=content,
-            mtime=entry.mtime,
-            **_hints(level.inside, member),
-        )
-        level.put(member, source)
+        hints = _hints(level.inside, member)
+        level.put(member, replace(source, mtime=entry.mtime, **hints))
 
     def _close(self, level: _Level, *, nested: bool) -> None:
         """Add a level's sources, and what there is to say of the archive and of those left out."""

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import IO
 
 from diagnose.ingest.raw import BytesStore, Reader, SpoolStore, Store, data_from, reason
-from diagnose.ingest.source import Chunk, Remarks
 
 IN_MEMORY = 16 << 20  # bytes of a member that may be kept in memory
 
@@ -150,62 +149,3 @@ class Keeper:
         self.written = start
         if self.file is not None:
             self.file.truncate(start)
-
-
-@dataclass(slots=True)
-class Quota:
-    """How many bytes of text the members of an archive may give together, compressed ones too."""
-
-    total: int
-    left: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.left = self.total
-
-
-@dataclass(slots=True)
-class MeteredChunks:
-    """The `chunks` of a member, ended with a note where the archive's quota is used up.
-
-    Reading a member again is free: what it gave is counted once.
-    """
-
-    chunks: Callable[[], Iterator[Chunk]]
-    quota: Quota
-    remarks: Remarks
-    used: int = 0
-
-    def __call__(self) -> Iterator[Chunk]:
-        """The chunks in order, read anew."""
-        seen = 0
-        for chunk in self.chunks():
-            seen += len(chunk.data)
-            if seen > self.used:
-                if seen - self.used > self.quota.left:
-                    total = self.quota.total
-                    self.remarks.cut(f"the archive's members become more than {total} bytes: cut")
-                    return
-                self.quota.left -= seen - self.used
-                self.used = seen
-            yield chunk
-
-
-@dataclass(slots=True)
-class MeteredContent:
-    """The `content` of a member, refused with a note where the archive's quota is used up."""
-
-    content: Callable[[], bytes]
-    quota: Quota
-    remarks: Remarks
-    used: int = 0
-
-    def __call__(self) -> bytes:
-        """The bytes, read anew."""
-        data = self.content() if self.quota.left > 0 or self.used else b""
-        if len(data) > self.used:
-            self.quota.left -= len(data) - self.used
-            self.used = len(data)
-        if self.quota.left <= 0 and not data:
-            total = self.quota.total
-            self.remarks.cut(f"the archive's members become more than {total} bytes: not read")
-        return data

@@ -19,7 +19,7 @@ Codec = Literal["gzip", "bzip2", "xz", "zstd"]
 _IN = 32 << 10
 _OUT = 512 << 10
 # zstd gives no bound on the output of one call: 4 bytes of input can stand for 128 KiB.
-_ZSTD_SLICE = 512
+_ZSTD_RATIO = 1024
 _MEMORY = 256 << 20
 _ZSTD_WINDOW = 1 << 27
 
@@ -57,9 +57,14 @@ def codec_of(head: bytes) -> Codec | None:
 
 
 def decompress(
-    reader: Reader, codec: Codec, cut: Callable[[str], None], limits: Limits = DEFAULT_LIMITS
+    reader: Reader,
+    codec: Codec,
+    cut: Callable[[str], None],
+    limits: Limits = DEFAULT_LIMITS,
+    *,
+    step: int = _OUT,
 ) -> Iterator[bytes]:
-    """Decompress all members of a store, block by block (at most about 16 MiB each).
+    """Decompress all members of a store in blocks of about `step` bytes (zstd: up to 32 times).
 
     Truncated or damaged data gives what could be decoded; `cut` is told why not all was, also of
     bounds reached and of bytes behind the end that belong to nothing. Raises OSError from reading
@@ -91,7 +96,7 @@ def decompress(
                 return
             decoder = _DECODERS[codec]()
         try:
-            block = decoder.decompress(data, _OUT)
+            block = decoder.decompress(data, step)
         except _ERRORS as error:
             cut(f"damaged {codec} data, read up to the damage ({error})")
             return
@@ -194,9 +199,10 @@ class _Zstd:
         taken = have = 0
         parts: list[bytes] = []
         try:
+            size = max_length // _ZSTD_RATIO
             while taken < len(source) and have < max_length and not self._frame.eof:
-                part = self._frame.decompress(source[taken : taken + _ZSTD_SLICE])
-                taken += _ZSTD_SLICE
+                part = self._frame.decompress(source[taken : taken + size])
+                taken += size
                 have += len(part)
                 parts.append(part)
         except zstandard.ZstdError as error:

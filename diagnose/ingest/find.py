@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from diagnose.ingest.compress import DEFAULT_LIMITS, Limits
+from diagnose.ingest.quota import Meter
 from diagnose.ingest.raw import BytesStore, FileStore, SpoolStore, Store, reason
 from diagnose.ingest.read import Content, Opened, TextChunks, look, no_chunks
 from diagnose.ingest.sniff import is_log_name
@@ -312,10 +313,17 @@ def store_sources(
     ]
 
 
-def source_of(store: Store, name: str, size: int, limits: Limits, cut: str = "") -> Source:
+def source_of(
+    store: Store,
+    name: str,
+    size: int,
+    limits: Limits,
+    cut: str = "",
+    meter: Meter | None = None,
+) -> Source:
     """A source of stored bytes, told by their start; what cannot be read is `unreadable`.
 
-    `cut` says why these are not all bytes that there should be.
+    `cut` says why these are not all bytes that there should be, `meter` counts those read.
     """
     try:
         opened = look(store, name, limits)
@@ -328,11 +336,12 @@ def source_of(store: Store, name: str, size: int, limits: Limits, cut: str = "")
         name=name,
         kind=opened.kind,
         size=size,
-        chunks=TextChunks(store, opened, remarks, limits) if as_text else no_chunks,
-        content=Content(store, opened, remarks, limits) if whole else bytes,
+        chunks=TextChunks(store, opened, remarks, limits, meter=meter) if as_text else no_chunks,
+        content=Content(store, opened, remarks, limits, meter) if whole else bytes,
         note="; ".join(part for part in (opened.note, cut) if part),
         notes=remarks.notes,
         unread=remarks.unread,
+        meter=meter,
     )
 
 

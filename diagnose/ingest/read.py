@@ -19,6 +19,7 @@ from diagnose.ingest.chunks import (
 from diagnose.ingest.compress import DEFAULT_LIMITS, Codec, Limits, codec_of, decompress
 from diagnose.ingest.partial import join_partials, partial_form
 from diagnose.ingest.paste import PASTE_LIMIT, normalise
+from diagnose.ingest.quota import Meter
 from diagnose.ingest.raw import Reader, Store, data_from, reason
 from diagnose.ingest.sniff import HEAD, PACKED, describe, encoding_of
 from diagnose.ingest.source import Chunk, Remarks
@@ -56,11 +57,12 @@ class TextChunks:
     remarks: Remarks
     limits: Limits = DEFAULT_LIMITS
     chunk_limit: int = field(default=CHUNK_LIMIT)
+    meter: Meter | None = None
 
     def __call__(self) -> Iterator[Chunk]:
         """The chunks in order, read anew."""
         try:
-            with _whole(self.store, self.opened, self.remarks) as reader:
+            with _whole(self.store, self.opened, self.remarks, self.meter) as reader:
                 chunks = self._cut(reader)
                 yield from _refined(chunks) if self.opened.kind == "text" else chunks
         except OSError as error:
@@ -73,7 +75,7 @@ class TextChunks:
         if opened.codec is None:
             blocks = _stored(reader)
         else:
-            blocks = decompress(reader, opened.codec, self.remarks.cut, self.limits)
+            blocks = _unpacked(reader, opened.codec, self.remarks, self.limits, self.meter)
         blocks = _without_start(blocks, opened.bom)
         if opened.encoding == "utf-8":
             return stream_chunks(blocks, opened.bom, self.chunk_limit)
@@ -91,18 +93,19 @@ class Content:
     opened: Opened
     remarks: Remarks
     limits: Limits = DEFAULT_LIMITS
+    meter: Meter | None = None
 
     def __call__(self) -> bytes:
         """The bytes, read anew."""
         parts: list[bytes] = []
         have = 0
         try:
-            with _whole(self.store, self.opened, self.remarks) as reader:
+            with _whole(self.store, self.opened, self.remarks, self.meter) as reader:
                 codec = self.opened.codec
                 blocks = (
                     _stored(reader)
                     if codec is None
-                    else decompress(reader, codec, self.remarks.cut, self.limits)
+                    else _unpacked(reader, codec, self.remarks, self.limits, self.meter)
                 )
                 for block in blocks:
                     parts.append(block[: DOCUMENT_LIMIT - have])
@@ -115,18 +118,33 @@ class Content:
         return b"".join(parts)
 
 
+def _unpacked(
+    reader: Reader, codec: Codec, remarks: Remarks, limits: Limits, meter: Meter | None
+) -> Iterator[bytes]:
+    blocks = decompress(reader, codec, remarks.cut, limits)
+    return blocks if meter is None else meter.bounded(blocks, remarks.cut)
+
+
 @dataclass(slots=True)
 class _Checked:
-    """A reader that notices where its store has lost bytes since it was opened."""
+    """A reader that notices where its store has lost bytes since it was opened.
+
+    It ends where the `meter` does not allow to go on.
+    """
 
     reader: Reader
     size: int
+    remarks: Remarks
+    meter: Meter | None
     short: bool = False
 
     def read_at(self, offset: int, length: int) -> bytes:
         data = self.reader.read_at(offset, length)
         if len(data) < min(length, self.size - offset):
             self.short = True
+        if self.meter is not None and not self.meter.allows(offset + len(data)):
+            self.remarks.cut(self.meter.quota.reached)
+            return b""
         return data
 
     def data_from(self, offset: int) -> int:
@@ -134,10 +152,11 @@ class _Checked:
 
 
 @contextmanager
-def _whole(store: Store, opened: Opened, remarks: Remarks) -> Iterator[Reader]:
+def _whole(store: Store, opened: Opened, remarks: Remarks, meter: Meter | None) -> Iterator[Reader]:
     """Open a store to read all of it; tells where bytes that were there have gone."""
     with store.open() as reader:
-        checked = _Checked(reader, reader.size)
+        # Of compressed data what comes out is metered.
+        checked = _Checked(reader, reader.size, remarks, meter if opened.codec is None else None)
         yield checked
         if checked.short or reader.size < opened.size:
             remarks.cut("became shorter while it was read")
@@ -195,7 +214,7 @@ def _behind_zeros(reader: Reader) -> int:
 
 def _decompressed_head(reader: Reader, codec: Codec, problems: list[str], limits: Limits) -> bytes:
     head = b""
-    for block in decompress(reader, codec, problems.append, limits):
+    for block in decompress(reader, codec, problems.append, limits, step=HEAD):
         head += block
         if len(head) >= HEAD:
             break

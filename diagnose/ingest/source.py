@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from diagnose.ingest.quota import Meter
+
 # Kinds whose lines go through the catalog, and kinds that a reader of their own takes as a whole.
 TEXT_KINDS = frozenset({"text", "error_json", "ras", "stacks", "inspector"})
 DOCUMENT_KINDS = frozenset({"fr_dump", "ras", "stacks", "inspector"})
@@ -66,7 +68,8 @@ class Source:
     `notes` grows while it is read (truncated stream, bound reached, file vanished), each text
     once. `unread` says why not all of it was read, and is empty as long as nothing was missed; it
     grows like `notes`. What is left out because it is no log is not unread. A source pickled to
-    another process has its own `notes` and `unread` there: send them back.
+    another process has its own `notes` and `unread` there: see `take_back`. `meter` counts what a
+    member takes of its archive's quota.
     """
 
     name: str
@@ -85,3 +88,11 @@ class Source:
     note: str = ""
     notes: list[str] = field(default_factory=list, compare=False)
     unread: list[str] = field(default_factory=list, compare=False)
+    meter: Meter | None = field(default=None, repr=False, compare=False)
+
+    def take_back(self, copy: Source) -> None:
+        """Take over what a copy of this source told in the process in which it was read."""
+        self.notes[:] = copy.notes
+        self.unread[:] = copy.unread
+        if self.meter is not None and copy.meter is not None:
+            self.meter.charge(copy.meter.used)

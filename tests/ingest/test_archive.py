@@ -12,16 +12,20 @@ import sys
 import tarfile
 import tracemalloc
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from diagnose import diagnose
-from diagnose.ingest import Source, find_sources
+from diagnose.ingest import Source, archive, find_sources
+from diagnose.ingest import read as read_module
 from diagnose.ingest.archive import ArchiveLimits, archive_form, archive_sources
 from diagnose.ingest.archive_stores import GzipStore, Keeper, SliceStore
+from diagnose.ingest.compress import decompress
 from diagnose.ingest.raw import BytesStore, FileStore
 from diagnose.job import read
 from tests.archives import (
@@ -423,14 +427,14 @@ def test_a_bomb_is_stopped_by_its_ratio_in_little_memory(file: str) -> None:
 def test_compressed_members_together_are_bounded() -> None:
     lines = b"step 1 loss 2.0\n" * 65536
     files = {f"{n}.log.gz": gzip.compress(lines) for n in range(4)}
-    limits = ArchiveLimits(ratio=1, ratio_floor=len(lines) * 2)
+    total = len(lines) * 2 + 99_999  # what is packed twice costs its packed size as well
+    limits = ArchiveLimits(ratio=1, ratio_floor=total)
     for file in ("job.tar", "job.zip", "job.tar.gz"):
         found = sources_of(PACK[file](files), file, limits)
         assert [len(data(source)) for source in found] == [len(lines), len(lines), 0, 0]
         assert [len(data(source)) for source in found] == [len(lines), len(lines), 0, 0]
         assert notes(found) == [
-            f"{n}.log.gz: the archive's members become more than {2 * len(lines)} bytes: cut"
-            for n in (2, 3)
+            f"{n}.log.gz: the archive's members become more than {total} bytes: cut" for n in (2, 3)
         ]
 
 
@@ -515,3 +519,64 @@ print(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
     total, peak_kib = map(int, run.stdout.split())
     assert total == 24 * len(block)
     assert peak_kib < 250 << 10  # with all that is imported
+
+
+@pytest.fixture
+def given_out(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The sizes of all blocks that were decompressed."""
+    sizes: list[int] = []
+
+    def counted(*args: Any, **options: Any) -> Iterator[bytes]:
+        for block in decompress(*args, **options):
+            sizes.append(len(block))
+            yield block
+
+    for module in (archive, read_module):
+        monkeypatch.setattr(module, "decompress", counted)
+    return sizes
+
+
+def nuls(count: int, size: int) -> dict[str, bytes]:
+    return {f"{n}.log.gz": gzip.compress(bytes(size)) for n in range(count)}
+
+
+def test_nuls_count_against_the_quota(given_out: list[int]) -> None:
+    limits = ArchiveLimits(ratio=1, ratio_floor=30 << 20)
+    for file in ("job.tar", "job.zip", "job.tar.gz"):
+        found = sources_of(PACK[file](nuls(9, 8 << 20)), file, limits)
+        assert [data(source) for source in found] == [b""] * 9
+        assert [bool(source.unread) for source in found] == [False] * 3 + [True] * 6
+        assert sum(given_out) < 40 << 20
+        given_out.clear()
+
+
+def test_a_look_at_a_member_costs_little(given_out: list[int]) -> None:
+    for pack in (gzip.compress, bz2.compress, zstd):
+        found = sources_of(tar({f"{n}.log": pack(bytes(9 << 20)) for n in range(9)}), "job.tar")
+        assert len(found) == 9
+        assert sum(given_out) < 9 * (3 << 20)
+        given_out.clear()
+
+
+def test_archives_inside_count_against_the_quota(given_out: list[int]) -> None:
+    inner = gzip.compress(tar({"no_log.py": bytes(8 << 20), "a.log": TEXT}))
+    limits = ArchiveLimits(ratio=1, ratio_floor=32 << 20)
+    found = sources_of(tar({f"{n}.tgz": inner for n in range(9)}), "job.tar", limits)
+    assert len([source for source in found if source.kind == "text"]) == 3
+    assert sum(given_out) < 40 << 20
+    assert notes(found)[-1].startswith("job.tar!8.tgz: the archive's members become more than")
+
+
+def test_a_quota_that_is_used_in_other_processes() -> None:
+    limits = ArchiveLimits(ratio=1, ratio_floor=10 << 20)
+    first, second = sources_of(tar(nuls(2, 8 << 20)), "job.tar", limits)
+    sent = pickle.loads(pickle.dumps(first))
+    assert data(sent) == b""
+    first.take_back(sent)
+    first.take_back(sent)  # counts once
+    assert data(pickle.loads(pickle.dumps(second))) == b""
+    assert not first.unread
+    later = pickle.loads(pickle.dumps(second))
+    assert data(later) == b""
+    second.take_back(later)
+    assert second.unread == [f"the archive's members become more than {10 << 20} bytes: cut"]
