@@ -10,11 +10,12 @@ diagnose.diagnose(job)  # Diagnosis
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # as in typing, whose import would delay the start of the command
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from diagnose.diagnosis import Diagnosis
     from diagnose.infer import diagnose
     from diagnose.job import Job, load, load_text

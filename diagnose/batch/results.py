@@ -19,13 +19,13 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
 
-from diagnose import __version__
+from diagnose import __version__, files
 from diagnose.batch.jobs import JobRef
 from diagnose.batch.work import Result
 from diagnose.errors import InputError
@@ -82,7 +82,7 @@ class Results:
     folder: Path
     part: int  # number of the next part
     known: dict[str, tuple[Any, ...]]  # source → (size, mtime, tag, catalog)
-    lock: io.IOBase
+    lock: IO[bytes]
     state: dict[str, Any] = field(default_factory=dict)
 
     def __enter__(self) -> Results:
@@ -143,7 +143,7 @@ def open_results(folder: Path, *, resume: bool) -> Results:
     try:
         for inside in (folder, folder / TABLE, folder / DIAGNOSES):
             inside.mkdir(parents=True, exist_ok=True)
-        lock = (folder / ".lock").open("w")
+        lock = _lock_file(folder)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -220,18 +220,12 @@ def _write_part(folder: Path, number: int, table: pa.Table, lines: Sequence[byte
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Write a file as a whole or not at all, also when the power fails."""
-    partial = path.with_name(f".{path.name}.tmp")
-    with partial.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    files.replace(path, data, durable=True)
+
+
+def _lock_file(folder: Path) -> IO[bytes]:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    return os.fdopen(os.open(folder / ".lock", flags, 0o666), "wb")
 
 
 def _name(number: int, suffix: str) -> str:
@@ -247,7 +241,7 @@ def _parts(folder: Path) -> list[int]:
 
 def _clean(folder: Path, whole: set[int]) -> None:
     for inside in (folder, folder / TABLE, folder / DIAGNOSES):
-        for path in inside.glob(".*.tmp"):
+        for path in inside.glob(f".*{files.PARTIAL}"):
             path.unlink()
     for number in set(_parts(folder / DIAGNOSES)) - whole:
         (folder / DIAGNOSES / _name(number, "jsonl.zst")).unlink()

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import diagnose
+from diagnose.catalog import cache
 from diagnose.catalog.schema import (
     Catalog,
     CauseClass,
@@ -28,7 +28,6 @@ from diagnose.catalog.schema import (
 )
 
 _CACHE_FORMAT = 1
-_CACHE_KEPT = 6
 _MAX_FILE = 4 << 20
 _KINDS = ("signatures", "known_issues", "classes")
 
@@ -70,43 +69,6 @@ def read_catalog(files: Sequence[tuple[Path, bytes]], revision: str) -> Catalog:
         classes=entries["classes"],
         revision=revision,
     )
-
-
-def cache_dir() -> Path:
-    """Where compiled catalogs are kept (`XDG_CACHE_HOME` is respected)."""
-    import platformdirs  # noqa: PLC0415  (only when a cache path is asked for)
-
-    return Path(platformdirs.user_cache_dir("diagnose"))
-
-
-def write_private(path: Path, data: bytes) -> None:
-    """Write a cache file atomically, readable by this user only; failure is not an error.
-
-    Of the files with the same first word in their name the few newest are kept.
-    """
-    import tempfile  # noqa: PLC0415  (slow to import, and most runs write nothing)
-
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as handle:
-            handle.write(data)
-        Path(handle.name).replace(path)
-        kind = path.name.split("-")[0]
-        alike = sorted(path.parent.glob(f"{kind}-*"), key=lambda p: p.stat().st_mtime)
-        for stale in alike[:-_CACHE_KEPT]:
-            stale.unlink(missing_ok=True)
-    except OSError:
-        return
-
-
-def read_private(path: Path) -> bytes | None:
-    """A cache file's bytes, or None when absent or not owned by this user."""
-    try:
-        if hasattr(os, "getuid") and path.stat().st_uid != os.getuid():
-            return None
-        return path.read_bytes()
-    except OSError:
-        return None
 
 
 def entries_of(path: Path, data: bytes) -> list[Any]:
@@ -227,19 +189,19 @@ def _line(root: Any, loc: Sequence[Any]) -> int:
     return line + 1
 
 
-def _cache_path(revision: str) -> Path:
-    return cache_dir() / f"catalog-{revision}.json"
+def _cached_as(revision: str) -> str:
+    return f"catalog-{revision}.json"
 
 
 def _write_cache(catalog: Catalog) -> None:
     data = asdict(catalog)
     for entry in (*data["signatures"], *data["known_issues"]):
         entry["examples"] = None
-    write_private(_cache_path(catalog.revision), json.dumps(data).encode())
+    cache.keep(_cached_as(catalog.revision), json.dumps(data).encode())
 
 
 def _read_cache(revision: str) -> Catalog | None:
-    raw = read_private(_cache_path(revision))
+    raw = cache.read(_cached_as(revision))
     if raw is None:
         return None
     try:
@@ -275,10 +237,7 @@ __all__ = [
     "CatalogError",
     "Example",
     "Examples",
-    "cache_dir",
     "default_dir",
     "load_catalog",
     "read_catalog",
-    "read_private",
-    "write_private",
 ]

@@ -16,7 +16,7 @@ from importlib.metadata import version
 import hyperscan as hs
 import regex
 
-from diagnose.catalog.load import cache_dir, read_private, write_private
+from diagnose.catalog import cache
 from diagnose.catalog.schema import Catalog, Signature
 
 # A search that takes longer than this on one line is given up: no line may stall the tool.
@@ -85,11 +85,11 @@ def compile_matcher(catalog: Catalog) -> Matcher:
     """The matcher of a catalog, from the cache when this revision was compiled before."""
     databases = []
     for name in DATABASES:
-        path = cache_dir() / f"{name}-{catalog.revision}-{version('hyperscan')}.hs"
-        database = _load(read_private(path))
+        kept = f"{name}-{catalog.revision}-{version('hyperscan')}.hs"
+        database = _load(cache.read(kept))
         if database is None:
             database = build_database(catalog.signatures, name)
-            write_private(path, hs.dumpb(database))
+            cache.keep(kept, hs.dumpb(database))
         databases.append(database)
     return Matcher(catalog, databases)
 

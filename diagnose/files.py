@@ -1,0 +1,120 @@
+"""Writing files: as a whole or not at all, and devices as they are."""
+
+from __future__ import annotations
+
+import os
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+from diagnose.process import unfinished
+
+PARTIAL = ".tmp"  # ends the name of a file that is being written, which begins with a dot
+
+
+def write(target: Path, data: bytes) -> None:
+    """Write what a user wants at a path: a file as a whole, a device or a pipe as it is.
+
+    Links are followed, as a shell does; /dev/stdout is what is open there. Raises OSError, but not
+    where the reader of a pipe has seen enough.
+    """
+    number = _open_already(target)
+    if number is not None:
+        _to_stream(number, data)
+        return
+    try:
+        # The kernel says whether this file may be written, also where its folder may be.
+        fd = os.open(target, os.O_WRONLY | os.O_NOCTTY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        replace(Path(os.path.realpath(target)), data)
+        return
+    try:
+        if stat.S_ISREG(os.fstat(fd).st_mode):
+            replace(Path(os.path.realpath(target)), data)
+        else:
+            _to_stream(fd, data)
+    finally:
+        os.close(fd)
+
+
+def replace(path: Path, data: bytes, *, private: bool = False, durable: bool = False) -> None:
+    """Put a file with this content at `path`, as a whole or not at all. Raises OSError.
+
+    It has the mode and the owner of the file that was there. A `private` one is for its owner only;
+    a `durable` one is whole also after the power has failed.
+    """
+    partial = path.with_name(f".{os.urandom(8).hex()}{PARTIAL}")
+    unfinished.add(str(partial))
+    try:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC  # EXCL: and no link
+        fd = os.open(partial, flags, 0o600 if private else 0o666)
+        try:
+            if not private:
+                _liken(fd, path)
+            _pour(fd, data)
+            if durable:
+                os.fsync(fd)
+        finally:
+            os.close(fd)
+        partial.replace(path)
+        if durable:
+            _sync_folder(path.parent)
+    except BaseException:
+        with suppress(OSError):
+            partial.unlink()
+        raise
+    finally:
+        unfinished.discard(str(partial))
+
+
+def _open_already(target: Path) -> int | None:
+    """The number of the open file that a path such as /dev/stdout stands for."""
+    if not os.path.lexists(target):
+        return None
+    numbers = os.path.realpath("/dev/fd")  # on Linux /proc/PID/fd
+    path = str(target)
+    for _ in range(40):  # links that the kernel follows
+        folder, name = os.path.split(path)
+        if name.isdecimal() and os.path.realpath(folder) == numbers:
+            return int(name)
+        if not os.path.islink(path):  # noqa: PTH114
+            return None
+        path = os.path.join(folder, os.readlink(path))  # noqa: PTH115, PTH118
+    return None
+
+
+def _to_stream(fd: int, data: bytes) -> None:
+    with suppress(BrokenPipeError):
+        _pour(fd, data)
+
+
+def _pour(fd: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(fd, rest) :]
+
+
+def _liken(fd: int, path: Path) -> None:
+    """Give a new file the mode, group and owner of the regular file at `path`, if there is one."""
+    try:
+        old = path.lstat()
+    except FileNotFoundError:
+        return
+    if not stat.S_ISREG(old.st_mode):
+        return
+    mode = stat.S_IMODE(old.st_mode) & 0o777
+    with suppress(OSError):
+        os.fchown(fd, old.st_uid, -1)
+    try:
+        os.fchown(fd, -1, old.st_gid)
+    except OSError:
+        mode &= ~0o070  # what one group may do is not for another
+    os.fchmod(fd, mode)
+
+
+def _sync_folder(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

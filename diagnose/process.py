@@ -1,0 +1,72 @@
+"""The process of a command: its standard streams, and its end by Ctrl-C at any moment."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import sys
+from contextlib import suppress
+from types import FrameType
+from typing import Any
+
+INTERRUPTED = 128 + signal.SIGINT
+
+unfinished: set[str] = set()  # files that are to be removed if this process ends now
+
+
+def prepare() -> None:
+    """Make a process a well-behaved command; to be called before slow imports."""
+    _keep_streams()
+    # A command in the background of a script must not hear the script's Ctrl-C.
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _end)
+
+
+def _keep_streams() -> None:
+    """Let no file that is opened later take the number of a standard stream that was closed.
+
+    A read of what stands there, or a write, fails as on the closed stream. A stream that does not
+    block (its other end may be shared with an event loop) would seem to end where it only pauses.
+    """
+    for number, mode in ((0, os.O_WRONLY), (1, os.O_RDONLY), (2, os.O_RDONLY)):
+        try:
+            os.set_blocking(number, True)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, mode), True)  # workers have the same
+    stderr = io.BufferedWriter(_Beside(2, "wb", closefd=False))
+    sys.stderr = io.TextIOWrapper(
+        stderr,
+        sys.stderr.encoding if sys.stderr else "utf-8",
+        "backslashreplace",
+        write_through=True,
+    )
+
+
+class _Beside(io.FileIO):
+    """Standard error: that nobody can hear what stands beside the answer must not change it.
+
+    Where it is closed Python has none, and what is printed there would go to standard output.
+    """
+
+    def write(self, data: Any, /) -> int:
+        """Write, or do as if."""
+        try:
+            return super().write(data)
+        except OSError:
+            return memoryview(data).nbytes
+
+
+def _end(_number: int, _frame: FrameType | None) -> None:
+    """End at once and quietly.
+
+    A KeyboardInterrupt would be printed, or lost, where it happens to arise: in an import, in a
+    callback from C, while the interpreter ends.
+    """
+    for path in list(unfinished):
+        with suppress(OSError):
+            os.unlink(path)  # noqa: PTH108  no imports here: one may be under way
+    with suppress(OSError):
+        if os.isatty(2):
+            os.write(2, b"\n")
+    os._exit(INTERRUPTED)

@@ -1,0 +1,103 @@
+"""A command's standard streams and its end, in processes of their own."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+START = "import os, sys; from diagnose import process; process.prepare(); "
+
+
+def python(code: str, streams: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["sh", "-c", f'exec "$@" {streams}', "sh", sys.executable, "-c", START + code],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+@pytest.mark.parametrize("streams", ["", "<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_no_file_takes_the_number_of_a_closed_stream(tmp_path: Path, streams: str) -> None:
+    code = f"os._exit(open({str(tmp_path / 'x')!r}, 'w').fileno())"
+    assert python(code, streams).returncode > 2
+
+
+def test_no_file_of_a_worker_takes_the_number_of_a_closed_stream() -> None:
+    inner = "import os; os._exit(os.open(os.devnull, os.O_RDONLY))"
+    code = (
+        f"import subprocess; os._exit(subprocess.run([sys.executable, '-c', {inner!r}]).returncode)"
+    )
+    assert python(code, "2>&-").returncode > 2
+
+
+@pytest.mark.parametrize("streams", ["<&-", ">&-", "2>&-"])
+def test_a_closed_stream_still_fails(streams: str) -> None:
+    number = {"<": 0, ">": 1, "2": 2}[streams[0]]
+    use = f"os.read({number}, 1)" if number == 0 else f"os.write({number}, b'x')"
+    code = f"\ntry: {use}\nexcept OSError as error: sys.exit(error.errno)"
+    assert python(code, streams).returncode == errno.EBADF
+
+
+@pytest.mark.parametrize("streams", ["2>&-", "2>/dev/full", "2>&1 >/dev/null"])
+def test_stderr_that_cannot_be_written_changes_nothing(streams: str) -> None:
+    done = python("print('beside', file=sys.stderr); print('answer'); sys.exit(7)", streams)
+    told = "beside\n" if "&1" in streams else "answer\n"
+    assert (done.returncode, done.stdout, done.stderr) == (7, told, "")
+
+
+def test_stderr_says_what_it_said_before() -> None:
+    done = python("print('Stra\\u00dfe \\udcff', file=sys.stderr)")
+    assert done.stderr == "Straße \\udcff\n"
+
+
+def test_streams_that_do_not_block_are_made_to() -> None:
+    """Such an input would seem to end where it pauses."""
+    read, write = os.pipe()
+    for fd in (read, write):
+        os.set_blocking(fd, False)
+    code = "os._exit(sum(os.get_blocking(fd) for fd in range(3)))"
+    command = [sys.executable, "-c", START + code]
+    done = subprocess.run(command, cwd=ROOT, stdin=read, stdout=write, stderr=write, check=False)
+    for fd in (read, write):
+        os.close(fd)
+    assert done.returncode == 3
+
+
+INTERRUPT = "import signal; signal.raise_signal(signal.SIGINT); "
+
+
+def test_ctrl_c_ends_at_once_and_leaves_nothing(tmp_path: Path) -> None:
+    partial = tmp_path / "partial"
+    code = f"""
+
+process.unfinished.update([{str(partial)!r}, {str(tmp_path / "gone")!r}])
+open({str(partial)!r}, "w").close()
+class Callback:
+    def __del__(self):
+        {INTERRUPT}
+Callback()
+print("went on")
+"""
+    done = python(code)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+    assert not partial.exists()
+
+
+def test_a_command_in_the_background_does_not_hear_ctrl_c() -> None:
+    """A shell without job control starts it with the signal ignored."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        done = python(INTERRUPT + "print('went on')")
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert (done.returncode, done.stdout) == (0, "went on\n")
