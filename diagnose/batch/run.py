@@ -42,7 +42,7 @@ PART_SECONDS = 10.0
 POLL_SECONDS = 5.0
 MAX_KILLS = 2  # of its worker, then a job is given up
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 MakeExecutor = Callable[[], Executor]
 
@@ -58,7 +58,7 @@ class Summary:
 
 
 class _Interrupts:
-    """Makes Ctrl-C and SIGTERM a KeyboardInterrupt, put off while results are being written."""
+    """Makes what asks to end a KeyboardInterrupt, put off while results are being written."""
 
     def __init__(self) -> None:
         self.held = self.pending = False
@@ -84,11 +84,12 @@ class _Interrupts:
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Handle the signals, where this thread may."""
+        """Handle the signals, where this thread may, but not what is ignored, as by nohup."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = {number: signal.signal(number, self) for number in _SIGNALS}
+        heard = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+        before = {number: signal.signal(number, self) for number in heard}
         try:
             yield
         finally:
@@ -165,7 +166,7 @@ def scan(
     """Diagnose all jobs that the results do not hold yet; each is in them exactly once.
 
     `make_executor` is called at the start and again when its executor broke. An interrupt (also
-    SIGTERM) ends the scan with all finished jobs committed and `interrupted` set. Raises
+    SIGTERM or SIGHUP) ends the scan with all finished jobs committed and `interrupted` set. Raises
     InputError where the results cannot be written or workers do not start.
     """
     catalog = load_catalog([Path(path) for path in options.patterns])

@@ -17,6 +17,7 @@ from diagnose.batch import executors
 from diagnose.batch.jobs import JobRef, find_jobs
 from diagnose.batch.progress import Tally
 from diagnose.batch.results import diagnoses, open_results
+from diagnose.batch.run import _Interrupts
 from diagnose.batch.work import Result
 from diagnose.errors import InputError
 from tests.archives import PACK, hostile
@@ -256,6 +257,31 @@ def test_ctrl_c_commits_what_is_done(
     assert json.loads((tmp_path / "manifest.json").read_text())["complete"] is False
     _kill_and_resume(fleet[0], tmp_path, [])
     pd.testing.assert_frame_equal(table(tmp_path), table(whole))
+
+
+def test_signals_that_are_ignored_stay_so() -> None:
+    """As nohup does, and a shell with what it starts in the background."""
+    interrupts = _Interrupts()
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in (1, 2)}
+    try:
+        with interrupts.installed():
+            inside = [signal.getsignal(number) for number in (1, 2, 15)]
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert inside == [signal.SIG_IGN, signal.SIG_IGN, interrupts]
+    with interrupts.installed():
+        assert signal.getsignal(signal.SIGHUP) is interrupts
+
+
+def test_the_lock_of_results_is_no_link(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_bytes(b"kept")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / ".lock").symlink_to(victim)
+    with pytest.raises(InputError, match=r"cannot write results to .*symbolic links"):
+        open_results(tmp_path / "out", resume=False)
+    assert victim.read_bytes() == b"kept"
 
 
 def _alive(session: int) -> list[int]:

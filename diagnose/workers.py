@@ -1,0 +1,76 @@
+"""Processes that work for this one, and end with it however it ends."""
+
+from __future__ import annotations
+
+import ctypes
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing.connection import wait
+from multiprocessing.context import SpawnContext, SpawnProcess
+
+from diagnose.errors import InputError
+
+_PR_SET_PDEATHSIG = 1  # prctl(2)
+
+
+def pool(workers: int, prepare: Callable[[], None] | None = None) -> ProcessPoolExecutor:
+    """A pool of up to `workers` processes, each of which calls `prepare` first.
+
+    The thread that hands out work must outlive the pool. Raises InputError.
+    """
+    # Each worker is to use one core, and Arrow to reserve no memory ahead.
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "ARROW_NUM_THREADS"):
+        os.environ.setdefault(name, "1")
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
+    # Where this process was killed, Python tidies up after it, with a warning nobody needs.
+    os.environ.setdefault("PYTHONWARNINGS", "ignore:resource_tracker:UserWarning")
+    try:
+        # Not fork: threads of this process (progress, Arrow) do not survive one.
+        return ProcessPoolExecutor(
+            workers, mp_context=_Context(), initializer=_start, initargs=(prepare,)
+        )
+    except OSError as error:  # of semaphores, which a small container may not have
+        raise InputError(
+            f"no processes can share work here (is there a /dev/shm?): {error}"
+        ) from error
+
+
+class _Process(SpawnProcess):
+    """Never sees Ctrl-C, which a terminal sends to it too: its parent ends it."""
+
+    def start(self) -> None:
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            super().start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+class _Context(SpawnContext):
+    Process = _Process
+
+
+def _start(prepare: Callable[[], None] | None) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    _end_with_parent()
+    if prepare is not None:
+        prepare()
+
+
+def _end_with_parent() -> None:
+    """A process of a pool waits forever for work where its parent was killed."""
+    if sys.platform == "linux":  # also while C code runs, when no thread of Python's does
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL))
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_after, args=(parent.sentinel,), daemon=True).start()
+
+
+def _end_after(sentinel: int) -> None:
+    wait([sentinel])
+    os._exit(1)
