@@ -1,5 +1,20 @@
-"""`python -m diagnose` is the command `diagnose`."""
+"""The command `diagnose`, also as `python -m diagnose`."""
 
-from diagnose.cli import main
+import os
 
-main()
+
+def main() -> None:
+    """Run the command of this process's arguments."""
+    try:
+        from diagnose import process  # noqa: PLC0415
+
+        process.prepare()
+    except KeyboardInterrupt:
+        os._exit(130)
+    from diagnose.cli import main as command  # noqa: PLC0415  takes a while
+
+    command()
+
+
+if __name__ == "__main__":
+    main()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -16,24 +17,23 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from diagnose import __version__, cli_checkpoint, cli_fleet
-from diagnose.cli_fleet import ColorOption, Patterns
-from diagnose.console import Color, clean, say, show, write, write_file
+from diagnose import __version__, cli_checkpoint, cli_fleet, process
+from diagnose.console import Color, clean, reader_is_gone, say, show, write, write_file
 from diagnose.errors import InputError
+from diagnose.options import ColorOption, Patterns, file_path, named, path
 
 if TYPE_CHECKING:
     from diagnose.catalog.schema import KnownIssue, Signature
     from diagnose.diagnosis import Diagnosis
+    from diagnose.ingest.source import Source
     from diagnose.job import Job
 
 EXIT_FAILURE_FOUND = 1  # with --exit-code: the job hung or failed
 EXIT_PROBLEMS = 1  # `catalog check` found problems
 EXIT_UNUSABLE = 2
 EXIT_BUG = 70  # EX_SOFTWARE of sysexits.h
-EXIT_INTERRUPTED = 130
 
 MAX_NOTES = 10
-DEFAULT_REPORT = "report.html"
 STDIN = "-"
 
 
@@ -58,7 +58,10 @@ Workers = Annotated[
 Checkpoints = Annotated[
     list[str] | None,
     typer.Option(
-        "--checkpoints", metavar="DIR", help="Where the job saves to (default: its folders)."
+        "--checkpoints",
+        metavar="DIR",
+        parser=named,
+        help="Where the job saves to (default: its folders).",
     ),
 ]
 ExitCode = Annotated[
@@ -110,9 +113,15 @@ def report(
         typer.Argument(metavar="PATH", help="Logs and job folders; none, or -, is standard input."),
     ] = None,
     output: Annotated[
-        str | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Where to write it; - is stdout."),
-    ] = None,
+        Path,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            parser=file_path,
+            help="Where to write it; - is stdout.",
+        ),
+    ] = Path("report.html"),
     title: Annotated[
         str | None, typer.Option("--title", help="What to call the job in the page's head.")
     ] = None,
@@ -130,15 +139,14 @@ def report(
     from diagnose.report import html
 
     page = html.render(job, diagnosis, title=title, redact=not no_redact)
-    if output == STDIN:
+    if str(output) == STDIN:
         write(page, encoding="utf-8")
     else:
-        target = Path(output or DEFAULT_REPORT)
-        write_file(target, page)
+        write_file(output, page)
         say(f"{diagnosis.verdict.upper()}: {clean(diagnosis.root_cause.title)}")
-        say(f"wrote {clean(str(target))}")
+        say(f"wrote {clean(str(output))}")
         if open_it:
-            typer.launch(target.resolve().as_uri())
+            typer.launch(output.resolve().as_uri())
     _tell_notes(diagnosis)
     if exit_code and diagnosis.verdict in ("hung", "failed"):
         raise typer.Exit(EXIT_FAILURE_FOUND)
@@ -217,7 +225,7 @@ def catalog_show(
 def catalog_check(
     directories: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="DIR", help="More folders of signatures to check."),
+        typer.Argument(metavar="DIR", parser=path, help="More folders of signatures to check."),
     ] = None,
     patterns: Patterns = None,
 ) -> None:
@@ -242,25 +250,29 @@ def run(arguments: Sequence[str] | None = None) -> int:
     # The base of every error in the command line itself; typer has moved it between modules.
     usage_error: type[Exception] = typer.BadParameter.__mro__[1]
     command = typer.main.get_command(app)
+    given = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        status = command.main(
-            None if arguments is None else list(arguments),
-            prog_name="diagnose",
-            standalone_mode=False,
-        )
+        # Not main(), which makes 1, our status of a failed job, of whatever pipe broke.
+        with command.make_context("diagnose", list(given)) as context:
+            command.invoke(context)
+    except typer.Exit as ended:
+        return ended.exit_code
     except usage_error as error:
-        return _fail(_usage(error, sys.argv[1:] if arguments is None else arguments), EXIT_UNUSABLE)
+        return _fail(_usage(error, given), EXIT_UNUSABLE)
     except InputError as error:
         return _fail(str(error), EXIT_UNUSABLE)
-    except (typer.Abort, KeyboardInterrupt):
-        return EXIT_INTERRUPTED
+    except KeyboardInterrupt:
+        return process.INTERRUPTED
+    except BrokenPipeError as error:
+        return 0 if reader_is_gone() else _unexpected(error)
     except Exception as error:
         return _unexpected(error)
-    return status if isinstance(status, int) else 0
+    return 0
 
 
 def main() -> None:
-    """The entry point of the `diagnose` command."""
+    """The command `diagnose`, once it is imported; `__main__` is where it begins."""
+    process.prepare()
     # A short-lived process: looking for garbage during imports costs 0.04 s for nothing.
     gc.set_threshold(100_000, 20, 20)
     sys.exit(run())
@@ -270,7 +282,7 @@ def _load(
     paths: Sequence[str], patterns: Sequence[Path], checkpoints: Sequence[str], workers: int
 ) -> Job:
     from diagnose.ingest import find_sources, stdin_source
-    from diagnose.job import read, saved
+    from diagnose.job import saved
 
     if "" in paths:  # an unset variable of a script; as a path it would be the current folder
         raise InputError("one of the paths is empty")
@@ -279,18 +291,27 @@ def _load(
         if sys.stdin is None:
             raise InputError("standard input is closed")
         sources.insert(0, stdin_source(sys.stdin.buffer))
-    if workers < 2:
-        job = read(sources, patterns=patterns)
-    else:
-        import multiprocessing
-        from concurrent.futures import ProcessPoolExecutor
-
-        # Not fork: threads of libraries do not survive one.
-        context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(workers, mp_context=context) as pool:
-            job = read(sources, patterns=patterns, executor=pool)
+    job = _read(sources, patterns, workers)
     job.checkpoints = saved([path for path in paths if path != STDIN], checkpoints)
     return job
+
+
+def _read(sources: Sequence[Source], patterns: Sequence[Path], workers: int) -> Job:
+    from diagnose.job import read
+
+    if workers < 2:
+        return read(sources, patterns=patterns)
+    from concurrent.futures import BrokenExecutor
+
+    from diagnose.workers import pool
+
+    try:
+        with pool(workers) as executor:
+            return read(sources, patterns=patterns, executor=executor)
+    except BrokenExecutor as error:
+        raise InputError(
+            "a process of --workers was killed, by the kernel if memory ran out: fewer need less"
+        ) from error
 
 
 def _diagnosed(
@@ -362,7 +383,7 @@ def _unexpected(error: Exception) -> int:
         where = f"{error.filename}: " if error.filename else ""
         return _fail(f"{where}{error.strerror or error}", EXIT_UNUSABLE)
     if os.environ.get("DIAGNOSE_TRACEBACK"):
-        raise error
+        traceback.print_exception(error)
     return _fail(
         f"internal error, please report it: {type(error).__name__}: {error} "
         "(DIAGNOSE_TRACEBACK=1 shows where)",
@@ -374,7 +395,7 @@ def _usage(error: Exception, arguments: Sequence[str]) -> str:
     """What is wrong with the command line, on one line, and where to look."""
     message = getattr(error, "format_message", error.__str__)()
     message = " ".join(message.replace("Value error, ", "").split())
-    if arguments and Path(arguments[0]).exists():
+    if arguments and os.path.exists(arguments[0]):  # noqa: PTH110  Path's raises on long names
         return f"{message} (to diagnose a file or folder: diagnose triage PATH)"
     return f"{message} (see diagnose --help)"
 

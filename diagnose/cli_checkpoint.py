@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from diagnose.cli_fleet import ColorOption
 from diagnose.console import Color, clean, say, show, write
 from diagnose.errors import InputError
+from diagnose.options import ColorOption, path
 
 if TYPE_CHECKING:
     from diagnose.checkpoint.lost import Lost
@@ -41,7 +41,9 @@ def checkpoint(
     ] = False,
     logs: Annotated[
         list[Path] | None,
-        typer.Option("--logs", metavar="PATH", help="Logs of the run: tells what is lost."),
+        typer.Option(
+            "--logs", metavar="PATH", parser=path, help="Logs of the run: tells what is lost."
+        ),
     ] = None,
     color: ColorOption = Color.auto,
     exit_code: Annotated[

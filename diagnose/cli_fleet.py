@@ -19,17 +19,10 @@ import typer
 
 from diagnose.console import Color, clean, say, show, write, write_file
 from diagnose.errors import InputError
+from diagnose.options import ColorOption, Patterns, file_path, named, path
+from diagnose.process import INTERRUPTED
 
-INTERRUPTED = 130
 WORKER_MEMORY = 500 << 20
-
-Patterns = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--patterns", metavar="DIR", help="Add the signatures of this folder (repeatable)."
-    ),
-]
-ColorOption = Annotated[Color, typer.Option("--color", help="When to use colour.")]
 
 
 class Where(StrEnum):
@@ -42,10 +35,13 @@ class Where(StrEnum):
 def scan(
     archives: Annotated[
         list[str],
-        typer.Argument(metavar="ARCHIVES", help="Folders of jobs, archives, logs, or URLs."),
+        typer.Argument(
+            metavar="ARCHIVES", parser=named, help="Folders of jobs, archives, logs, or URLs."
+        ),
     ],
     results: Annotated[
-        Path, typer.Option("--output", "-o", metavar="DIR", help="Where the results go.")
+        Path,
+        typer.Option("--output", "-o", metavar="DIR", parser=path, help="Where the results go."),
     ],
     workers: Annotated[
         int, typer.Option("--workers", min=0, help="Processes; 0 is one per core.")
@@ -135,7 +131,10 @@ class FleetFormat(StrEnum):
 
 def fleet(
     results: Annotated[
-        Path, typer.Argument(metavar="RESULTS", help="The folder that `diagnose scan` wrote.")
+        Path,
+        typer.Argument(
+            metavar="RESULTS", parser=path, help="The folder that `diagnose scan` wrote."
+        ),
     ],
     by: Annotated[
         str,
@@ -148,7 +147,12 @@ def fleet(
     ] = FleetFormat.terminal,
     page: Annotated[
         Path | None,
-        typer.Option("--html", metavar="FILE", help="Write the report as an HTML page, too."),
+        typer.Option(
+            "--html",
+            metavar="FILE",
+            parser=file_path,
+            help="Write the report as an HTML page, too.",
+        ),
     ] = None,
     reports: Annotated[
         int,

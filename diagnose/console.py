@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -10,10 +11,14 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from diagnose import files
 from diagnose.errors import InputError
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+
+MIN_WIDTH, MAX_WIDTH = 20, 1000
 
 
 class Color(StrEnum):
@@ -29,6 +34,8 @@ def show(color: Color, draw: Callable[[Console], None]) -> None:
     from rich.console import Console  # noqa: PLC0415  slow to import
 
     console = Console(
+        width=width(),
+        height=25,
         color_system={Color.auto: "auto", Color.always: "standard", Color.never: None}[color],
         force_terminal=True if color is Color.always else None,
         highlight=False,
@@ -38,6 +45,21 @@ def show(color: Color, draw: Callable[[Console], None]) -> None:
     with console.capture() as capture:
         draw(console)
     write(capture.get())
+
+
+def width() -> int:
+    """Columns of the terminal, or what COLUMNS says; 80 where neither is known.
+
+    Our own answer: rich believes a COLUMNS of 0, prints nothing then, and stumbles over others.
+    """
+    columns = 0
+    with suppress(ValueError):
+        columns = int(os.environ.get("COLUMNS", ""))
+    for number in (1, 2, 0):
+        if columns < 1:
+            with suppress(OSError):
+                columns = os.get_terminal_size(number).columns
+    return max(MIN_WIDTH, min(columns, MAX_WIDTH)) if columns > 0 else 80
 
 
 def write(text: str, encoding: str | None = None) -> None:
@@ -61,6 +83,14 @@ def say(message: str) -> None:
     print(message, file=sys.stderr, flush=True)
 
 
+def reader_is_gone() -> bool:
+    """Whether stdout is a pipe that nobody reads any more."""
+    gone = select.poll()
+    with suppress(OSError):
+        gone.register(1, 0)
+    return any(events & select.POLLERR for _, events in gone.poll(0))
+
+
 def clean(text: str) -> str:
     """Names and text from logs may stand in messages: one line, nothing hostile."""
     from diagnose.report import safe  # noqa: PLC0415  slow to import
@@ -69,14 +99,10 @@ def clean(text: str) -> str:
 
 
 def write_file(target: Path, text: str) -> None:
-    """Write a file as a whole or not at all."""
-    partial = target.with_name(f".{target.name}.part")
+    """Write a file as a whole or not at all; a device or a pipe as it is."""
     try:
-        partial.write_text(text, encoding="utf-8", errors="replace")
-        partial.replace(target)
+        files.write(target, text.encode("utf-8", "replace"))
     except OSError as error:
-        with suppress(OSError):
-            partial.unlink(missing_ok=True)
         raise InputError(
             f"cannot write {target}: {(error.strerror or str(error)).lower()}"
         ) from error

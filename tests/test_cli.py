@@ -5,8 +5,11 @@ import io
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
+import time
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +22,10 @@ from diagnose.diagnosis import Diagnosis, RootCause
 from diagnose.errors import InputError
 from diagnose.ingest.source import Source
 from tests.checkpoint.make import hf
+from tests.test_workers import alive
 
 ROOT = Path(__file__).parents[1]
-COMMAND = [sys.executable, "-c", "from diagnose.cli import main; main()"]
+COMMAND = [sys.executable, "-m", "diagnose"]
 
 
 def answer(verdict: str = "hung", notes: tuple[str, ...] = ()) -> Diagnosis:
@@ -491,6 +495,201 @@ def test_a_closed_pipe_is_no_error() -> None:
     )
     os.close(write)
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "a.log").write_bytes(TRACEBACK)
+    (tmp_path / "logs" / "train.py").write_text("import torch\n")  # costs a note
+    return tmp_path / "logs"
+
+
+def shell(streams: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run a command with its streams as a shell sets them up."""
+    return subprocess.run(
+        ["sh", "-c", f'exec "$@" {streams}', "sh", *COMMAND, *map(str, arguments)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+@pytest.mark.parametrize("streams", ["2>&-", "2>/dev/full"])
+def test_the_answer_is_the_same_whatever_happens_to_stderr(log: Path, streams: str) -> None:
+    done = shell(streams, "triage", log, "--format", "json", "--exit-code")
+    assert (done.returncode, done.stderr) == (1, "")
+    assert json.loads(done.stdout)["root_cause"]["class"] == "crash.gpu_oom"
+    assert shell(streams, "triage", log / "gone").returncode == 2
+
+
+def test_help_for_a_reader_who_has_seen_enough_is_no_failed_job() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [*COMMAND, "triage", "--help"], cwd=ROOT, stdout=write, stderr=subprocess.PIPE, check=False
+    )
+    os.close(write)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_a_pipe_that_breaks_inside_is_no_reader_who_has_seen_enough(
+    engine: Engine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine.error = BrokenPipeError(32, "Broken pipe")
+    assert cli.run(["triage", "x.log"]) == 2
+    assert capsys.readouterr() == ("", "diagnose: Broken pipe\n")
+
+
+def test_an_internal_error_keeps_its_status_where_it_is_shown(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("DIAGNOSE_TRACEBACK", "1")
+    engine.error = KeyError("rank")
+    assert cli.run(["triage", "x.log"]) == 70
+    assert "in read" in capsys.readouterr().err
+
+
+def test_an_argument_longer_than_any_path_is_wrong_usage(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert cli.run(["x" * 5000]) == 2
+    assert capsys.readouterr().err.startswith("diagnose: No such command 'xxx")
+
+
+@pytest.mark.parametrize("columns", ["0", "²"])
+def test_a_terminal_of_no_width_is_answered(
+    engine: Engine,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    columns: str,
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    assert cli.run(["triage", "a.log"]) == 0
+    assert capsys.readouterr().out.startswith("HUNG  Wrong interface (high confidence)\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        (["report", "x.log", "-o", ""], "the path is empty"),
+        (["report", "x.log", "-o", "no/"], "no/ names a folder"),
+        (["report", "x.log", "-o", "/"], "/ names a folder"),
+        (["triage", "x.log", "--patterns", ""], "the path is empty"),
+        (["triage", "x.log", "--checkpoints", ""], "the path is empty"),
+        (["catalog", "check", ""], "the path is empty"),
+        (["scan", "jobs", "-o", ""], "the path is empty"),
+        (["scan", "", "-o", "results"], "the path is empty"),
+        (["fleet", ""], "the path is empty"),
+        (["fleet", "results", "--html", ""], "the path is empty"),
+        (["checkpoint", "out", "--logs", ""], "the path is empty"),
+    ],
+)
+def test_an_empty_path_is_not_the_current_folder(
+    engine: Engine,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    what: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.run(arguments) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert f": {what} (" in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_page_replaces_a_file_but_no_folder_and_no_pipe(
+    log: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("diagnose.report.html.render", lambda *_, **__: "page")
+    monkeypatch.chdir(log.parent)
+    Path("page.html").write_text("old")
+    Path("page.html").chmod(0o600)
+    os.mkfifo("pipe")
+    reader = os.open("pipe", os.O_RDONLY | os.O_NONBLOCK)
+    assert cli.run(["report", str(log), "-o", "page.html"]) == 0
+    assert cli.run(["report", str(log), "-o", "pipe"]) == 0
+    capsys.readouterr()
+    assert cli.run(["report", str(log), "-o", "."]) == 2
+    assert capsys.readouterr().err == "diagnose: cannot write .: is a directory\n"
+    assert Path("page.html").read_text() == "page"
+    assert Path("page.html").stat().st_mode & 0o777 == 0o600
+    assert os.read(reader, 100) == b"page"
+    os.close(reader)
+    assert sorted(path.name for path in Path().iterdir()) == ["logs", "page.html", "pipe"]
+
+
+@pytest.mark.parametrize("module", ["typer", "pandas"])
+def test_ctrl_c_during_an_import_is_quiet(log: Path, module: str) -> None:
+    code = f"""
+import os, signal, sys
+class Finder:
+    def find_spec(self, name, path, target=None):
+        if name == {module!r}:
+            signal.raise_signal(signal.SIGINT)
+sys.meta_path.insert(0, Finder())
+from diagnose.__main__ import main
+main()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, "triage", str(log)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_a_worker_that_is_killed_is_told_on_one_line(
+    log: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise BrokenProcessPool("A process in the process pool was terminated abruptly")
+
+    monkeypatch.setattr("diagnose.job.read", broken)
+    assert cli.run(["triage", str(log), "--workers", "2"]) == 2
+    assert capsys.readouterr().err.startswith("diagnose: a process of --workers was killed")
+
+
+def test_the_workers_of_a_job_end_with_it(tmp_path: Path) -> None:
+    for rank in range(2):  # what is read in the parent, and what in a worker, never ends
+        (tmp_path / f"rank_{rank}.log").write_text("step 1\n")
+    code = f"""
+import os, sys, time
+def scan_source(source, matcher):
+    open({str(tmp_path)!r} + "/up-" + str(os.getpid()), "w").close()
+    time.sleep(600)
+import diagnose.job
+diagnose.job.scan_source = scan_source
+if __name__ == "__main__":
+    from diagnose.cli import main
+    main()
+"""
+    (tmp_path / "command.py").write_text(code)
+    process = subprocess.Popen(
+        [sys.executable, tmp_path / "command.py", "triage", tmp_path, "--workers", "2"],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    while len(list(tmp_path.glob("up-*"))) < 2:
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.terminate()
+    _, said = process.communicate(timeout=60)
+    assert (process.returncode, said) == (-signal.SIGTERM, "")
+    end = time.monotonic() + 60
+    while alive(process.pid) and time.monotonic() < end:
+        time.sleep(0.02)
+    assert alive(process.pid) == []
 
 
 def check_readme(mark: str, shown: str) -> None:

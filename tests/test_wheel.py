@@ -56,5 +56,5 @@ def test_the_installed_command_diagnoses_a_job(command: Path, tmp_path: Path) ->
 
 
 def test_the_installed_catalog_is_the_one_of_the_checkout(command: Path, tmp_path: Path) -> None:
-    here = [sys.executable, "-c", "from diagnose.cli import main; main()"]
+    here = [sys.executable, "-m", "diagnose"]
     assert run(command, "catalog", "list", cwd=tmp_path) == run(*here, "catalog", "list", cwd=ROOT)

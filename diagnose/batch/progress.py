@@ -13,6 +13,7 @@ from rich.progress import Progress as Bar
 
 from diagnose.batch.jobs import JobRef
 from diagnose.batch.work import Result
+from diagnose.console import width
 
 if TYPE_CHECKING:
     from diagnose.batch.run import Summary
@@ -151,7 +152,9 @@ class Live(Tally):
 
 def progress(stream: TextIO) -> Progress:
     """What fits the stream: a bar on a terminal, lines elsewhere."""
-    return Live(Console(file=stream)) if stream.isatty() else Lines(stream)
+    return (
+        Live(Console(file=stream, width=width(), height=25)) if stream.isatty() else Lines(stream)
+    )
 
 
 def _last(tally: Tally, summary: Summary) -> str:
