@@ -325,15 +325,8 @@ def _diagnosed(
         say("Paste the log here, then press Enter and Ctrl-D (Ctrl-C gives up).")
     import diagnose
 
-    try:
-        job = _load(paths or [STDIN], patterns, checkpoints, workers)
-        return job, diagnose.diagnose(job)
-    except InputError:
-        raise
-    except Exception as error:
-        if problem := _wrong_signature(error, patterns):
-            raise InputError(problem) from error
-        raise
+    job = _load(paths or [STDIN], patterns, checkpoints, workers)
+    return job, diagnose.diagnose(job)
 
 
 def _tell_notes(diagnosis: Diagnosis) -> None:
@@ -341,17 +334,6 @@ def _tell_notes(diagnosis: Diagnosis) -> None:
         say(f"note: {clean(note)}")
     if len(diagnosis.notes) > MAX_NOTES:
         say(f"note: {len(diagnosis.notes) - MAX_NOTES} more notes left out")
-
-
-def _wrong_signature(error: Exception, patterns: Sequence[Path]) -> str | None:
-    """What is wrong with the given signatures, if that explains an error of the engine."""
-    from diagnose.catalog.check import check
-    from diagnose.catalog.load import CatalogError
-
-    if isinstance(error, CatalogError) or not patterns:
-        return None
-    fatal = ("does not compile", "not linear", "unknown class")
-    return next((found for found in check(patterns) if any(f in found for f in fatal)), None)
 
 
 def _show(diagnosis: Diagnosis, output: Format, color: Color, *, redact: bool) -> None:

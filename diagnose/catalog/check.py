@@ -11,6 +11,7 @@ from pathlib import Path
 import hyperscan as hs
 import regex
 
+from diagnose.catalog.expressions import unusable
 from diagnose.catalog.load import (
     CatalogError,
     catalog_files,
@@ -62,10 +63,17 @@ def problems(catalog: Catalog) -> Iterator[str]:
     ids = {s.id for s in catalog.signatures} | {i.id for i in catalog.known_issues}
     usable = []
     for signature in catalog.signatures:
-        found = list(_signature_problems(signature, catalog, ids))
-        yield from found
-        if not any("not linear" in p or "does not compile" in p for p in found):
+        broken = [
+            problem
+            for expression in (*signature.match, *signature.unless)
+            if (problem := unusable(expression, ignore_case=signature.ignore_case))
+        ]
+        yield from (f"{signature.id}: {problem}" for problem in broken)
+        if not broken:
             usable.append(signature)
+            for expression in (*signature.match, *signature.unless):
+                yield from _expression_problems(signature.id, expression)
+        yield from _signature_problems(signature, catalog, ids)
     for issue in catalog.known_issues:
         yield from _known_issue_problems(issue, catalog, ids)
     for cause in catalog.classes.values():
@@ -78,8 +86,6 @@ def _signature_problems(signature: Signature, catalog: Catalog, ids: set[str]) -
     name = signature.id
     if not _ID.match(name):
         yield f"{name}: ids are dotted, lower case: layer.family.what"
-    for expression in (*signature.match, *signature.unless):
-        yield from _expression_problems(name, expression, signature.ignore_case)
     if not signature.match:
         yield f"{name}: match: at least one pattern"
     if (signature.role == "cause") != bool(signature.cause):
@@ -135,25 +141,14 @@ def _common_problems(
                 yield f"{entry.id}: explains: {pattern} names no entry and no class"
 
 
-def _expression_problems(name: str, expression: str, ignore_case: bool) -> Iterator[str]:
-    try:
-        compiled = regex.compile(expression)
-    except regex.error as error:
-        yield f"{name}: does not compile: {error}: {expression}"
-        return
-    for capture in compiled.groupindex:
+def _expression_problems(name: str, expression: str) -> Iterator[str]:
+    """What is wrong with an expression that compiles."""
+    for capture in regex.compile(expression).groupindex:
         if capture not in CAPTURES:
             yield f"{name}: unknown capture {capture}; see CAPTURES in catalog/schema.py"
     inner = re.sub(r"\\.|\[\^[^]]*]", "", expression.removeprefix("^"))
     if "^" in inner:
         yield f"{name}: ^ only at the start of a pattern: {expression}"
-    pattern = patterns_of([Signature(name, "", "context", [expression], ignore_case=ignore_case)])
-    try:
-        compile_database(
-            [hyperscan_form(expression)], [0], [pattern_flags(pattern[0], first=False)]
-        )
-    except hs.error as error:
-        yield f"{name}: not linear-time (Hyperscan: {error}): {expression}"
 
 
 def _example_problems(signatures: Sequence[Signature]) -> Iterator[str]:

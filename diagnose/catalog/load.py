@@ -1,18 +1,20 @@
 """Reads the YAML catalog into typed entries, and caches the result per catalog revision.
 
-`safe_load` only, unknown and duplicate keys are errors, and every error names file, line and
-field. The cache (entries as JSON, without examples) spares YAML and pydantic on later runs; it is
-keyed by a hash of every catalog file and of this package's version.
+Only plain data is read (see `document`), unknown and duplicate keys are errors, and every error
+names file, line and field. The cache (entries as JSON, without examples) spares YAML and pydantic
+on later runs; it is keyed by a hash of every catalog file and of this package's version.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
+import stat
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import diagnose
 from diagnose.catalog import cache
@@ -27,8 +29,14 @@ from diagnose.catalog.schema import (
     Signature,
 )
 
-_CACHE_FORMAT = 1
+if TYPE_CHECKING:
+    from diagnose.catalog.document import Node
+
+_CACHE_FORMAT = 2
 _MAX_FILE = 4 << 20
+_MAX_FILES = 1000
+_MAX_BYTES = 16 << 20  # of all files
+_MAX_MET = 100_000  # files and folders passed on the way
 _KINDS = ("signatures", "known_issues", "classes")
 
 
@@ -47,12 +55,15 @@ def load_catalog(extra_dirs: Sequence[Path] = (), *, examples: bool = False) -> 
 
     An entry of a later directory replaces an earlier one of the same id. Raises CatalogError.
     """
-    files = list(catalog_files([default_dir(), *extra_dirs]))
+    own = list(catalog_files(extra_dirs))
+    files = [*catalog_files([default_dir()]), *own]
     revision = _revision(files)
     cached = None if examples else _read_cache(revision)
     if cached is not None:
         return cached
     catalog = read_catalog(files, revision)
+    for path, data in own:
+        _refuse_unusable(path, data, catalog)
     _write_cache(catalog)
     return catalog
 
@@ -61,8 +72,8 @@ def read_catalog(files: Sequence[tuple[Path, bytes]], revision: str) -> Catalog:
     """Parse and type-check catalog files (with their examples), without the cache."""
     entries: dict[str, dict[str, Any]] = {kind: {} for kind in _KINDS}
     for path, data in files:
-        for kind, id_, entry in _read_file(path, data):
-            entries[kind][id_] = entry
+        for found in _read_file(path, data):
+            entries[found.kind][found.entry.id] = found.entry
     return Catalog(
         signatures=list(entries["signatures"].values()),
         known_issues=list(entries["known_issues"].values()),
@@ -73,76 +84,117 @@ def read_catalog(files: Sequence[tuple[Path, bytes]], revision: str) -> Catalog:
 
 def entries_of(path: Path, data: bytes) -> list[Any]:
     """The entries of one catalog file, in order."""
-    return [entry for _, _, entry in _read_file(path, data)]
+    return [found.entry for found in _read_file(path, data)]
 
 
 def catalog_files(dirs: Iterable[Path]) -> Iterator[tuple[Path, bytes]]:
     """Every YAML file of the directories (or the files themselves) with its bytes."""
-    for directory in dirs:
-        if directory.is_file():
-            paths = [directory]
-        elif directory.is_dir():
-            paths = sorted(p for p in directory.rglob("*") if p.suffix in (".yaml", ".yml"))
-        else:
-            raise CatalogError(f"{directory}: no such file or directory")
+    size = count = 0
+    for given in dirs:
+        paths = _yaml_files(given)
         if not paths:
-            raise CatalogError(f"{directory}: holds no .yaml file")
+            raise CatalogError(f"{given}: holds no .yaml file")
         for path in paths:
-            try:
-                data = path.read_bytes()
-            except OSError as error:
-                raise CatalogError(f"{path}: cannot be read: {error.strerror}") from error
-            if len(data) > _MAX_FILE:
-                raise CatalogError(f"{path}: larger than {_MAX_FILE >> 20} MiB")
+            data = _bytes_of(path)
+            size, count = size + len(data), count + 1
+            if size > _MAX_BYTES or count > _MAX_FILES:
+                raise CatalogError(
+                    f"{given}: more than {_MAX_FILES} files or {_MAX_BYTES >> 20} MiB of signatures"
+                )
             yield path, data
+
+
+def _yaml_files(given: Path) -> list[Path]:
+    def fail(error: OSError) -> None:
+        raise error
+
+    found = []
+    try:
+        if not stat.S_ISDIR(given.stat().st_mode):
+            return [given]
+        met = 0
+        for folder, folders, names in os.walk(given, onerror=fail):
+            met += len(folders) + len(names)
+            if met > _MAX_MET:
+                raise CatalogError(f"{given}: too many files for a folder of signatures")
+            found += [Path(folder, name) for name in names if name.endswith((".yaml", ".yml"))]
+    except FileNotFoundError as error:
+        raise CatalogError(f"{given}: no such file or directory") from error
+    except OSError as error:
+        raise CatalogError(f"{given}: cannot be read: {error.strerror}") from error
+    return sorted(found)
+
+
+def _bytes_of(path: Path) -> bytes:
+    """The bytes of a regular file; pipes and devices have no end and are not read."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(file, "rb") as opened:
+            if not stat.S_ISREG(os.fstat(file).st_mode):
+                raise CatalogError(f"{path}: not a regular file")
+            data = opened.read(_MAX_FILE + 1)
+    except OSError as error:
+        raise CatalogError(f"{path}: cannot be read: {error.strerror}") from error
+    if len(data) > _MAX_FILE:
+        raise CatalogError(f"{path}: larger than {_MAX_FILE >> 20} MiB")
+    return data
 
 
 def _revision(files: Sequence[tuple[Path, bytes]]) -> str:
     digest = hashlib.sha256(f"{_CACHE_FORMAT} {diagnose.__version__}".encode())
     for path, data in files:
-        digest.update(f"\0{path.name}\0{len(data)}\0".encode())
+        digest.update(b"\0%b\0%d\0" % (os.fsencode(path.name), len(data)))
         digest.update(data)
     return digest.hexdigest()[:16]
 
 
-def _read_file(path: Path, data: bytes) -> Iterator[tuple[str, str, Any]]:
-    import yaml  # noqa: PLC0415  (not needed when the catalog is cached)
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """An entry where it stands: number `index` of its kind in the file."""
+
+    kind: str
+    index: int
+    entry: Any
+    path: Path
+    root: Node
+
+    def wrong(self, field: Sequence[str | int], problem: str) -> CatalogError:
+        """An error at a field of this entry."""
+        from diagnose.catalog.document import line_of  # noqa: PLC0415
+
+        line = line_of(self.root, [self.kind, self.index, *field])
+        return CatalogError(f"{self.path}:{line}: {self.entry.id}: {problem}")
+
+
+def _read_file(path: Path, data: bytes) -> Iterator[_Found]:
+    # Not needed when the catalog is cached.
     from pydantic import TypeAdapter, ValidationError  # noqa: PLC0415
+
+    from diagnose.catalog.document import DocumentError, line_of, read  # noqa: PLC0415
 
     adapters: dict[str, TypeAdapter[Any]] = {
         "signatures": TypeAdapter(Signature),
         "known_issues": TypeAdapter(KnownIssue),
         "classes": TypeAdapter(CauseClass),
     }
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        root = yaml.compose(data, Loader=loader)
-        if root is not None:
-            _refuse_duplicates(path, root)
-        document = yaml.load(data, Loader=loader)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        at = f":{mark.line + 1}" if mark else ""
-        problem = getattr(error, "problem", None) or str(error).splitlines()[0]
-        raise CatalogError(f"{path}{at}: not valid YAML: {problem}") from error
-    except RecursionError as error:
-        raise CatalogError(f"{path}: nested too deeply") from error
-    if document is None:
+        root = read(data)
+    except DocumentError as error:
+        raise CatalogError(f"{path}:{error.line}: {error}") from error
+    if root is None or root.value is None:
         return
-    if not isinstance(document, dict):
-        raise CatalogError(f"{path}:1: expected a mapping with {', '.join(_KINDS)}")
-    for kind, items in document.items():
+    if not isinstance(root.value, dict):
+        raise CatalogError(f"{path}:{root.line}: expected a mapping with {', '.join(_KINDS)}")
+    for kind, items in root.value.items():
+        at = f"{path}:{root.keys[kind]}: {kind}"
         if kind not in _KINDS:
-            raise CatalogError(
-                f"{path}:{_line(root, [kind])}: {kind}: unknown key, expected one of "
-                f"{', '.join(_KINDS)}"
-            )
-        if not isinstance(items, list):
-            raise CatalogError(f"{path}:{_line(root, [kind])}: {kind}: expected a list")
-        for index, item in enumerate(items):
-            line = _line(root, [kind, index])
+            raise CatalogError(f"{at}: unknown key, expected one of {', '.join(_KINDS)}")
+        if not isinstance(items.value, list):
+            raise CatalogError(f"{at}: expected a list")
+        for index, node in enumerate(items.value):
+            item = node.plain()
             if not isinstance(item, dict):
-                raise CatalogError(f"{path}:{line}: {kind}[{index}]: expected a mapping")
+                raise CatalogError(f"{path}:{node.line}: {kind}[{index}]: expected a mapping")
             if kind != "classes" and "class" in item:
                 item["cause"] = item.pop("class")
             try:
@@ -150,43 +202,34 @@ def _read_file(path: Path, data: bytes) -> Iterator[tuple[str, str, Any]]:
             except ValidationError as error:
                 first = error.errors()[0]
                 where = ["class" if part == "cause" else part for part in first["loc"]]
-                line = _line(root, [kind, index, *where])
+                line = line_of(root, [kind, index, *where])
                 field = ".".join(str(part) for part in where)
                 name = item.get("id", f"{kind}[{index}]")
                 raise CatalogError(f"{path}:{line}: {name}: {field}: {first['msg']}") from error
-            yield kind, entry.id, entry
+            yield _Found(kind, index, entry, path, root)
 
 
-def _refuse_duplicates(path: Path, node: Any) -> None:
-    pairs = node.value if node.id == "mapping" else []
-    seen = set()
-    for key, _ in pairs:
-        if key.value in seen:
-            line = key.start_mark.line + 1
-            raise CatalogError(f"{path}:{line}: {key.value}: the key appears twice")
-        seen.add(key.value)
-    children = [value for _, value in pairs] if pairs else node.value
-    if node.id != "scalar":
-        for child in children:
-            _refuse_duplicates(path, child)
+def _refuse_unusable(path: Path, data: bytes, catalog: Catalog) -> None:
+    """Raise CatalogError for an entry with which no job could be diagnosed.
 
+    The shipped entries are not asked: tests hold them to more than this.
+    """
+    from diagnose.catalog.expressions import unusable  # noqa: PLC0415
 
-def _line(root: Any, loc: Sequence[Any]) -> int:
-    """1-based line of the node at `loc` (keys and indexes), or of the deepest one that exists."""
-    node = root
-    line = int(node.start_mark.line)
-    for part in loc:
-        if node.id == "mapping":
-            found = [(k, v) for k, v in node.value if k.value == part]
-            if not found:
-                break
-            line, node = int(found[0][0].start_mark.line), found[0][1]
-        elif node.id == "sequence" and isinstance(part, int) and part < len(node.value):
-            node = node.value[part]
-            line = int(node.start_mark.line)
-        else:
-            break
-    return line + 1
+    for found in _read_file(path, data):
+        entry = found.entry
+        cause = getattr(entry, "cause", "")
+        if cause and cause not in catalog.classes:
+            raise found.wrong(["class"], f"class: unknown class {cause}")
+        if not isinstance(entry, Signature):
+            continue
+        if entry.role == "cause" and not cause:
+            raise found.wrong(["role"], "class: needed for role cause")
+        for name, expressions in (("match", entry.match), ("unless", entry.unless)):
+            for index, expression in enumerate(expressions):
+                problem = unusable(expression, ignore_case=entry.ignore_case)
+                if problem:
+                    raise found.wrong([name, index], problem)
 
 
 def _cached_as(revision: str) -> str:

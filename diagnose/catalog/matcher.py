@@ -17,6 +17,7 @@ import hyperscan as hs
 import regex
 
 from diagnose.catalog import cache
+from diagnose.catalog.load import CatalogError
 from diagnose.catalog.schema import Catalog, Signature
 
 # A search that takes longer than this on one line is given up: no line may stall the tool.
@@ -82,13 +83,19 @@ class Matcher:
 
 
 def compile_matcher(catalog: Catalog) -> Matcher:
-    """The matcher of a catalog, from the cache when this revision was compiled before."""
+    """The matcher of a catalog, from the cache when this revision was compiled before.
+
+    Raises CatalogError for patterns that are too much together.
+    """
     databases = []
     for name in DATABASES:
         kept = f"{name}-{catalog.revision}-{version('hyperscan')}.hs"
         database = _load(cache.read(kept))
         if database is None:
-            database = build_database(catalog.signatures, name)
+            try:
+                database = build_database(catalog.signatures, name)
+            except hs.error as error:
+                raise CatalogError(f"the patterns do not compile together: {error}") from error
             cache.keep(kept, hs.dumpb(database))
         databases.append(database)
     return Matcher(catalog, databases)

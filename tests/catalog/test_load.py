@@ -1,9 +1,14 @@
+import os
+import stat
 from pathlib import Path
+from typing import Any
 
+import hyperscan
 import pytest
 
 from diagnose.catalog import load
-from diagnose.catalog.load import CatalogError, load_catalog, read_catalog
+from diagnose.catalog.load import CatalogError, catalog_files, load_catalog, read_catalog
+from diagnose.catalog.matcher import compile_matcher
 
 GOOD = """\
 signatures:
@@ -71,6 +76,16 @@ def test_a_damaged_cache_is_read_anew(tmp_path: Path) -> None:
         (("signatures:", "signature:"), 1, "signature: unknown key"),
         (("class: env.config", "title: again"), 5, "title: the key appears twice"),
         (("['LICENSE", "[['LICENSE"), 7, "not valid YAML"),
+        (("mine.lost-license", "2026-13-45"), 2, "2026-13-45: is of type timestamp"),
+        (("The license", "9" * 10_000 + " #"), 3, "is of type int"),
+        (("title: The", "title: .nan #"), 3, "is of type float"),
+        (("title:", "? [a, b]\n    : c\n    title:"), 3, "a key must be a text"),
+        (("'LICENSE", "'" + "(" * 5000 + "a" + ")" * 5000), 6, "does not compile: longer"),
+        (("'LICENSE", "'" + "(" * 900 + "a" + ")" * 900), 6, "does not compile: nested too deeply"),
+        (("'LICENSE", "'(LICENSE"), 6, "mine.lost-license: does not compile: missing )"),
+        (("'LICENSE", "LICENSE found, '(?=LICENSE)"), 6, "not linear-time"),
+        (("env.config", "env.none"), 5, "mine.lost-license: class: unknown class env.none"),
+        (("    class: env.config\n", ""), 4, "mine.lost-license: class: needed for role cause"),
     ],
 )
 def test_errors_name_file_line_and_field(
@@ -107,3 +122,62 @@ def test_later_entries_replace_earlier_ones_of_the_same_id() -> None:
     files = [(Path("a.yaml"), GOOD.encode()), (Path("b.yaml"), second.encode())]
     catalog = read_catalog(files, "test")
     assert [s.title for s in catalog.signatures] == ["Another title"]
+
+
+@pytest.mark.parametrize(
+    ("name", "make"),
+    [
+        ("mine/a.yaml", os.mkfifo),
+        ("mine/a.yaml", lambda path: path.symlink_to("/dev/zero")),
+        ("mine", os.mkfifo),
+    ],
+    ids=["pipe", "device", "pipe given"],
+)
+def test_only_regular_files_are_read(tmp_path: Path, name: str, make: Any) -> None:
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    make(path)
+    with pytest.raises(CatalogError, match=f"^{path}: not a regular file$"):
+        list(catalog_files([tmp_path / "mine"]))
+
+
+def test_files_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a.yaml", "b.yaml", "folder.yaml/c.yml", "c.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("#" * 10)
+    found = [path.name for path, _ in catalog_files([tmp_path])]
+    assert found == ["a.yaml", "b.yaml", "c.yml"]
+    for bound, value, problem in (
+        ("_MAX_FILES", 2, "more than 2 files"),
+        ("_MAX_BYTES", 29, "more than 1000 files or 0 MiB"),
+        ("_MAX_FILE", 9, "a.yaml: larger than"),
+        ("_MAX_MET", 4, "too many files for a folder of signatures"),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(load, bound, value)
+            with pytest.raises(CatalogError, match=problem):
+                list(catalog_files([tmp_path]))
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read anything")
+def test_a_folder_that_may_not_be_read_is_told(tmp_path: Path) -> None:
+    directory = write(tmp_path, GOOD)
+    directory.chmod(stat.S_IWUSR)
+    with pytest.raises(CatalogError, match=f"{directory}: cannot be read: Permission denied"):
+        load_catalog([directory])
+
+
+def test_a_name_that_is_not_utf8(tmp_path: Path) -> None:
+    directory = write(tmp_path, GOOD)
+    (directory / "mine.yaml").rename(directory / os.fsdecode(b"m\xff.yaml"))
+    assert load_catalog([directory]).signatures[-1].id == "mine.lost-license"
+
+
+def test_patterns_that_are_too_much_together_are_no_bug(monkeypatch: pytest.MonkeyPatch) -> None:
+    def too_much(*_: object) -> None:
+        raise hyperscan.error("too large")
+
+    catalog = load_catalog()
+    monkeypatch.setattr("diagnose.catalog.matcher.compile_database", too_much)
+    with pytest.raises(CatalogError, match="do not compile together: too large"):
+        compile_matcher(catalog)
