@@ -1,32 +1,42 @@
 """Hides secrets and people in text that will be shared, and keeps what explains a job.
 
 One `Redactor` makes one report: the same secret, address or user gets the same mask everywhere,
-`[hf-token-1]`, `[email-2]`, `[user-1]`, so a reader still sees what belongs together. Hosts, group
-names, hashes, pointers, devices, runs and the rest of a path stay.
+`[hf-token-1]`, `[email-2]`, `[user-1]`, so a reader still sees what belongs together. What it has
+hidden once, or learned from the lines around, it knows again without its name and in part. Hosts,
+group names, hashes, pointers, devices, runs and the rest of a path stay.
 
 Text should have gone through `safe.clean` before: an escape code inside a token hides the token.
+Text that is cut should be given whole and cut afterwards.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
-from diagnose.report import credentials
-from diagnose.report.credentials import Span, lowered, words
+from diagnose.report import credentials, spread
+from diagnose.report.credentials import PEOPLE, Clues
+from diagnose.report.known import Known
+from diagnose.report.shapes import Span
+from diagnose.report.values import lowered, words
 
-_MASK = re.compile(r"\[(?:masked|[a-z]{2,8}(?:-[a-z]{2,8}){0,2}-\d{1,9})\]")
-_PEOPLE = frozenset({"user", "email"})
+_MASK = re.compile(r"\[(?:masked|[a-z]{2,12}(?:-[a-z]{2,12}){0,2}-\d{1,9})\]")
 _ROUNDS = 4  # a mask may uncover another secret beside it; more than two were never needed
 
 
 class Redactor:
-    """Replaces what must not leave the house, with masks numbered in order of appearance."""
+    """Replaces what must not leave the house, with masks numbered in order of appearance.
 
-    def __init__(self) -> None:
+    Without `people` only secrets; without `numbers` every mask is `[masked]`.
+    """
+
+    def __init__(self, *, people: bool = True, numbers: bool = True) -> None:
+        self._people = people
+        self._numbers = numbers
         self._masks: dict[tuple[str, str], str] = {}
         self._counts: dict[str, int] = {}
         self._users: set[str] = set()
+        self._known = Known()
 
     def text(self, text: str) -> str:
         """`text`, of any number of lines, without secrets, e-mail addresses and user names.
@@ -34,13 +44,57 @@ class Redactor:
         The number of lines stays, also where a key of many lines was. Masks stay as they are, so
         redacting twice changes nothing.
         """
-        text = _replace(text, credentials.private_keys(text), self._mask)
-        return "\n".join(_settle(line, self._find, self._mask) for line in text.split("\n"))
+        clues = credentials.clues(text)
+        quiet: set[str] = set()
+        for _ in range(_ROUNDS):
+            before, users = text, len(self._users)
+            text = self._once(text, clues, quiet)
+            if text == before:
+                break
+            if len(self._users) > users:
+                quiet.clear()
+        return text
 
-    def _find(self, line: str) -> Iterator[Span]:
-        secrets = list(credentials.find(line))
-        yield from (span for span in secrets if span.kind not in _PEOPLE)
-        for span in [s for s in secrets if s.kind in _PEOPLE] + list(_people(line, self._users)):
+    def learn(self, text: str) -> None:
+        """Know the secrets in `text` wherever they stand afterwards."""
+        self.text(text)
+
+    def _once(self, text: str, clues: Clues, quiet: set[str]) -> str:
+        """One round; `quiet` are lines that hold nothing by themselves."""
+        text = self._replace(text, self._spread(text, clues))
+        lines = text.split("\n")
+        for number, line in enumerate(lines):
+            if line not in quiet:
+                lines[number] = self._settle(line, clues)
+                if lines[number] == line:
+                    quiet.add(line)
+        if self._known:
+            lines = [self._replace(line, self._known.spans(line)) for line in lines]
+        return "\n".join(lines)
+
+    def _spread(self, text: str, clues: Clues) -> list[Span]:
+        def find(line: str) -> list[Span]:
+            return [span for span in credentials.find(line, clues) if span.kind not in PEOPLE]
+
+        return [
+            *spread.key_files(text),
+            *spread.wrapped(text, find, lambda tail: credentials.suspect(tail, clues)),
+            *spread.columns(text),
+        ]
+
+    def _settle(self, line: str, clues: Clues) -> str:
+        for _ in range(_ROUNDS):
+            before, line = line, self._replace(line, self._find(line, clues))
+            if line == before:
+                break
+        return line
+
+    def _find(self, line: str, clues: Clues) -> Iterator[Span]:
+        secrets = list(credentials.find(line, clues))
+        yield from (span for span in secrets if span.kind not in PEOPLE)
+        if not self._people:
+            return
+        for span in [s for s in secrets if s.kind in PEOPLE] + list(_people(line, self._users)):
             value = line[span.start : span.end]
             if span.kind == "email":
                 yield span
@@ -50,49 +104,32 @@ class Redactor:
                 yield span
 
     def _mask(self, kind: str, value: str) -> str:
-        family = kind if kind in _PEOPLE else ""
+        if kind not in PEOPLE and not _MASK.search(value):
+            self._known.add(kind, value)
+        if not self._numbers:
+            return "[masked]"
+        family = kind if kind in PEOPLE else ""
         key = (family, value.lower() if family else value)
         if key not in self._masks:
             self._counts[kind] = self._counts.get(kind, 0) + 1
             self._masks[key] = f"[{kind}-{self._counts[kind]}]"
         return self._masks[key]
 
+    def _replace(self, text: str, spans: Iterable[Span]) -> str:
+        """`text` with the mask of each span in its place."""
+        found = list(spans)
+        if not found:
+            return text
+        parts, at = [], 0
+        for start, end, kind, value in _apart(text, found):
+            parts += [text[at:start], self._mask(kind, value or text[start:end])]
+            at = end
+        return "".join([*parts, text[at:]])
+
 
 def mask(text: str) -> str:
     """`text` with every secret replaced by `[masked]`; people stay."""
-    text = _replace(text, credentials.private_keys(text), _unnumbered)
-    return "\n".join(_settle(line, _secrets, _unnumbered) for line in text.split("\n"))
-
-
-def _unnumbered(kind: str, value: str) -> str:
-    return "[masked]"
-
-
-def _secrets(line: str) -> Iterator[Span]:
-    return (span for span in credentials.find(line) if span.kind not in _PEOPLE)
-
-
-def _settle(
-    line: str, find: Callable[[str], Iterable[Span]], name: Callable[[str, str], str]
-) -> str:
-    for _ in range(_ROUNDS):
-        before, line = line, _replace(line, find(line), name)
-        if line == before:
-            break
-    return line
-
-
-def _replace(text: str, spans: Iterable[Span], name: Callable[[str, str], str]) -> str:
-    """`text` with the mask of each span in its place, once for each line of the span."""
-    found = list(spans)
-    if not found:
-        return text
-    parts, at = [], 0
-    for start, end, kind in _apart(text, found):
-        value = text[start:end]
-        parts += [text[at:start], "\n".join([name(kind, value)] * (value.count("\n") + 1))]
-        at = end
-    return "".join([*parts, text[at:]])
+    return Redactor(people=False, numbers=False).text(text)
 
 
 def _apart(text: str, spans: list[Span]) -> list[Span]:
@@ -103,16 +140,18 @@ def _apart(text: str, spans: list[Span]) -> list[Span]:
     """
     taken = [Span(*match.span(), "") for match in _MASK.finditer(text)]
     secrets: list[tuple[int, Span]] = []
-    found = enumerate(span for span in spans if span.kind not in _PEOPLE)
+    found = enumerate(span for span in spans if span.kind not in PEOPLE)
     for order, span in sorted(found, key=lambda item: item[1].start):
         if secrets and span.start < secrets[-1][1].end:
             first, last = secrets[-1]
             kind = last.kind if first < order else span.kind
-            secrets[-1] = min(first, order), Span(last.start, max(last.end, span.end), kind)
+            whole = last.value or span.value
+            end = max(last.end, span.end)
+            secrets[-1] = min(first, order), Span(last.start, end, kind, whole)
         else:
             secrets.append((order, span))
     taken = _merge(taken, [span for _, span in secrets])
-    people = sorted((span for span in spans if span.kind in _PEOPLE), key=lambda s: s.start)
+    people = sorted((span for span in spans if span.kind in PEOPLE), key=lambda s: s.start)
     return [span for span in _merge(taken, people) if span.kind]
 
 

@@ -1,0 +1,175 @@
+"""Secrets told by their name: password=…, "api_key": "…", --token …, HF_TOKEN=…."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from diagnose.report.shapes import Span, mixed
+from diagnose.report.values import JUDGED, placeholder, words
+
+NAMES = ("token", "key", "secret", "pass", "pwd", "auth", "credential")
+
+# On lower-case text. After the name: its end (quotes, escaped or not) and `=`, `:`, `=>`; or the
+# next item of a printed list or pair; or loosely "is", a blank, an arrow, the bar of a table.
+_HEAD = re.compile(
+    r"(token|key|secret(?:string)?|passw(?:or)?d|passphrase|passcode|pass|pwd|auth|credentials?)"
+    r"(?:_?\d{1,2})?"
+    r"(?:\\{0,3}[\"']?\]?\s{0,4}(?:=>|:=|={1,2}|:(?!:)|%3d)(?P<gap>\s{0,4})"
+    r"|\\{0,3}[\"']\s{0,2},\s{0,2}(?:\\{0,3}[\"']value\\{0,3}[\"']\s{0,2}:\s{0,2})?"
+    r"(?=\\{0,3}[\"'])"
+    r"|(?P<loose> is:? |[ \t]{1,8}(?![-=:|])|\s?(?:->|\|)\s?))"
+)
+_QUOTE = re.compile(r"[bru]{0,2}(\\{0,3}[\"'])")
+_BARE = re.compile(
+    r"(?:[^\s\"',;)}\]&\\]"
+    # these end a value only when something else begins after them
+    r"|[,;)}\]&](?![\s\"')}\],;&]|\Z|[\w.%-]{1,64}[\"']?\s?[=:])"
+    r"|\\(?![\"'nrt\\]))++"
+)
+_MAX_VALUE = 4096
+
+# Last word before "key" whose value is a secret.
+_KEYS = tuple(
+    words(
+        "api secret access account auth private signing encryption wandb openai anthropic"
+        " comet neptune clearml app master service license subscription deploy kaggle azure aws"
+        " google gemini gcp hf mistral cohere together groq replicate fireworks deepseek dashscope"
+        " zhipu moonshot siliconflow swanlab runpod lambda modal pinecone qdrant tavily serper"
+        " langchain langsmith langfuse jina voyage stripe datadog newrelic honeycomb sendgrid"
+        " mailgun resend linear storage shared webhook hmac jwt fernet cipher consumer vault"
+        " registry customer"
+    )
+)
+# Of variables of the environment, whose KEY is none.
+_PLAIN_KEYS = words(
+    "cache sort primary foreign group hash state store partition lookup public host known routing"
+    " metric label feature column dict map input output prefix image text"
+)
+# Last word before "pass" whose value is a password, also in small letters.
+_PASSES = words(
+    "db database user smtp mail ftp ssh sudo admin root mysql pg postgres redis mongo rabbitmq"
+    " ansible become login http proxy ldap imap svc service account ssl tls cert keystore"
+    " truststore vnc wifi rclone encryption backup es elastic kafka"
+)
+# Last word before "token" whose value is a secret whatever it looks like …
+_TOKENS = words(
+    "access auth hf hub huggingface github gh git gitlab bearer refresh session security api"
+    " registry deploy bot slack vault wandb neptune comet clearml jupyter tracking jwt npm pypi"
+    " private secret databricks replicate modal service csrf personal pat sas webhook account"
+    " kubernetes argo airflow"
+)
+_LONG_TOKENS = tuple(word for word in _TOKENS if len(word) > 3)  # also glued: githubtoken
+# … and whose value is a piece of text.
+_TEXT_TOKENS = words(
+    "eos bos pad unk sep cls mask image img video audio vision speech special stop start end begin"
+    " next prev first last per num max min new prompt extra added system tool text input output"
+    " target word sub time soft virtual think decoder im assistant eot eom fim boi eoi current each"
+    " unexpected invalid placeholder ignore default continuous"
+)
+_OPTION = re.compile(r"--[a-z0-9_.-]{0,40}\Z")
+_OWNER = re.compile(r"[a-z0-9_.-]*[a-z0-9_. -]\Z")
+_OPAQUE = re.compile(r"[A-Za-z0-9_.~+/=%:-]+\Z")
+_LOWER_WORDS = re.compile(r"[a-z]+(?:[-_./][a-z0-9]+)*\Z")
+_PATH = re.compile(r"[/~.]|[A-Za-z]:[\\/]|\w{1,12}://")
+# Source lines of tracebacks: password=self.password, token=os.environ["T"], api_key: Optional[str]
+_CODE = re.compile(
+    r"(?:self|cls|args?|cfg|config|conf|opts?|options|params|kwargs|hparams|settings|os|environ"
+    r"|request|ctx|flags|FLAGS)(?:[.\[]|\Z)"
+    r"|[A-Za-z_]\w{0,40}(?:\.[A-Za-z_]\w{0,40}){1,4}[(\[]"
+    r"|(?:get|load|read|fetch|make|str|int|Optional|Union|Secret|Field|input)\w{0,40}[(\[]"
+    r"|(?:[A-Za-z]\w{0,40}_)?(?:token|key|password|passwd|secret)\Z"
+)
+# A sentence, a type, a call: "Invalid password: authentication failed", `password: Hidden | None`
+_MORE = re.compile(
+    r"[A-Za-z]+ [a-z]+(?: |\Z|[.,](?: |\Z))|[A-Za-z_][\w.]{0,40} \| \w|[a-z_][a-z_.]{0,40}\("
+)
+
+
+_KINDS = {"token": "token", "key": "key", "secret": "secret", "secretstring": "secret"} | {
+    "auth": "token", "credential": "secret", "credentials": "secret",
+}  # fmt: skip
+
+
+class _How(NamedTuple):
+    """How a value was given."""
+
+    quoted: bool
+    spaced: bool  # blanks before it
+    loose: bool  # "the token is …", "token …"
+    upper: bool  # as a variable of the environment
+
+
+def named(text: str, lower: str) -> Iterator[Span]:
+    """Values of one line whose name says that they are secret."""
+    at = 0
+    while head := _HEAD.search(lower, at):
+        at = head.end()
+        before = lower[max(0, head.start() - 40) : head.start()]
+        start, end, quoted = _value(text, at)
+        value = text[start : min(end, start + JUDGED)]
+        if not value or placeholder(value):
+            continue
+        if not quoted and (
+            _CODE.match(value) or (head["gap"] and _MORE.match(text, start, start + 80))
+        ):
+            continue
+        loose = head["loose"] is not None and not (
+            head["loose"].isspace() and _OPTION.search(before)
+        )
+        how = _How(quoted, bool(head["gap"]), loose, text[head.start() : head.end(1)].isupper())
+        name = head.group(1)
+        if _secret(name, before, value, how):
+            if not quoted and (whole := _BARE.match(text, start)):
+                end = start + len(whole.group().rstrip(".:"))
+            yield Span(start, end, _KINDS.get(name, "password"))
+            at = end
+
+
+def _value(text: str, at: int) -> tuple[int, int, bool]:
+    """Start and end of the value at `at`, and whether it stands in quotes.
+
+    Of a bare one only as much as is judged; it may be as long as the line.
+    """
+    if quote := _QUOTE.match(text, at):
+        end = text.find(quote.group(1), quote.end(), quote.end() + _MAX_VALUE)
+        if end >= 0:
+            return quote.end(), end, True
+        at = quote.end()
+    bare = _BARE.match(text, at, at + JUDGED)
+    return at, at + len(bare.group().rstrip(".:")) if bare else at, False
+
+
+def _secret(name: str, before: str, value: str, how: _How) -> bool:
+    """Whether `value` of `<before><name>` is to be hidden."""
+    path = _PATH.match(value) is not None
+    opaque = _OPAQUE.match(value) is not None and mixed(value) and not _LOWER_WORDS.match(value)
+    if how.loose and not (opaque and len(value) >= (8 if how.upper else 16)):
+        return name.startswith("passw") and opaque and len(value) >= 8
+    if name == "pwd":  # also the environment's working folder
+        return len(value) >= 3 and not path
+    owner = _OWNER.search(before)
+    last = re.split("[_. -]", owner.group().rstrip("_. -"))[-1] if owner else ""
+    if name == "pass":  # DB_PASS=…, not a pass over the data
+        if last in _PASSES:
+            return len(value) >= 3 and not path and not (value.isdigit() and len(value) < 4)
+        return how.upper and len(value) >= 3 and not value.isdigit() and how.quoted >= how.spaced
+    if name == "auth":  # REDISCLI_AUTH=…, not http_auth=basic
+        return how.upper and before.endswith("_") and opaque and len(value) >= 6
+    if name.startswith("credential"):
+        return opaque and len(value) >= 16 and not path
+    if name not in ("token", "key", "secret", "secretstring"):
+        return len(value) >= 3
+    if path and not (len(value) == 40 and mixed(value)):  # base64 knows slashes
+        return False
+    if name == "key":
+        if last.endswith(_KEYS):
+            return len(value) >= 6
+        variable = how.upper and before.endswith("_") and last not in _PLAIN_KEYS
+        return variable and opaque and len(value) >= 16
+    if name.startswith("secret"):
+        return len(value) >= 8 and (opaque or last != "")
+    if last in _TOKENS or last.endswith(_LONG_TOKENS):
+        return len(value) >= 6
+    return opaque and len(value) >= (8 if how.upper else 16) and last not in _TEXT_TOKENS

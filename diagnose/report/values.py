@@ -1,0 +1,34 @@
+"""What the searches for secrets share: text in lower case, and values that are none."""
+
+from __future__ import annotations
+
+import re
+
+JUDGED = 128  # characters of a value that are looked at
+
+_PLACEHOLDER = re.compile(
+    r"(?:none|null|nil|nan|true|false|yes|no|on|off|str|int|bool|bytes|string|undefined|unset|empty"
+    r"|missing|required|redacted|hidden|masked|default|unknown|invalid|failed|expired|not[ _-]set"
+    r"|\W*|%[sdr])\Z"
+    r"|<[^<>]{0,64}>|\*{2}|\.{3}|…|%\(|\{[\w.]{0,64}(?:![rsa])?\}|\{\{|\[|\$[{(]|x{4}",
+    re.IGNORECASE,
+)
+_VARIABLE = re.compile(r"\$[A-Z_][A-Z0-9_]*\Z")
+
+
+def words(text: str) -> frozenset[str]:
+    """The words of `text`, as a set to look things up in."""
+    return frozenset(text.split())
+
+
+def lowered(text: str) -> str:
+    """`text` in lower case, every character in its old place."""
+    lower = text.lower()
+    if len(lower) == len(text):
+        return lower
+    return "".join(c.lower() if c.isascii() else c for c in text)
+
+
+def placeholder(value: str) -> bool:
+    """Whether a value only stands for one: `None`, `<redacted>`, `${HF_TOKEN}`."""
+    return bool(_PLACEHOLDER.match(value) or _VARIABLE.match(value))
