@@ -99,8 +99,8 @@ def triage(
     ] = False,
 ) -> None:
     """Diagnose one job from its logs, or from text pasted into standard input."""
-    _, diagnosis = _diagnosed(paths, patterns or (), checkpoints or (), workers)
-    _show(diagnosis, output, color, redact=not no_redact)
+    job, diagnosis = _diagnosed(paths, patterns or (), checkpoints or (), workers)
+    _show(job, diagnosis, output, color, redact=not no_redact)
     _tell_notes(diagnosis)
     if exit_code and diagnosis.verdict in ("hung", "failed"):
         raise typer.Exit(EXIT_FAILURE_FOUND)
@@ -336,19 +336,25 @@ def _tell_notes(diagnosis: Diagnosis) -> None:
         say(f"note: {len(diagnosis.notes) - MAX_NOTES} more notes left out")
 
 
-def _show(diagnosis: Diagnosis, output: Format, color: Color, *, redact: bool) -> None:
-    if output is Format.json:
-        from diagnose.report.safe import masked
+def _show(job: Job, diagnosis: Diagnosis, output: Format, color: Color, *, redact: bool) -> None:
+    from diagnose.report.html.context import learn
+    from diagnose.report.redact import Redactor, secrets_only
 
-        write(masked(diagnosis).to_json() + "\n", encoding="utf-8")
-    elif output is Format.markdown:
+    if output is Format.markdown:
         from diagnose.report import markdown
 
-        write(markdown.render(diagnosis, redact=redact))
+        redactor = learn(job, diagnosis, Redactor()) if redact else None
+        write(markdown.render(diagnosis, redact=redact, redactor=redactor))
+        return
+    redactor = learn(job, diagnosis, secrets_only())
+    if output is Format.json:
+        from diagnose.report.safe import escaped, masked
+
+        write(escaped(masked(diagnosis, redactor).to_json()) + "\n", encoding="utf-8")
     else:
         from diagnose.report import terminal
 
-        show(color, lambda console: terminal.render(diagnosis, console))
+        show(color, lambda console: terminal.render(diagnosis, console, redactor))
 
 
 def _fail(message: str, status: int) -> int:

@@ -61,7 +61,9 @@ def checkpoint(
     from diagnose.report import checkpoint as report
 
     if output is Format.json:
-        write(report.masked(inspection).to_json() + "\n", encoding="utf-8")
+        from diagnose.report.safe import escaped
+
+        write(escaped(report.masked(inspection).to_json()) + "\n", encoding="utf-8")
     else:
         show(color, lambda console: report.render(inspection, console, lost))
     for note in inspection.notes[:10]:

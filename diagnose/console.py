@@ -92,10 +92,10 @@ def reader_is_gone() -> bool:
 
 
 def clean(text: str) -> str:
-    """Names and text from logs may stand in messages: one line, nothing hostile."""
+    """Names and text from logs may stand in messages: one line, nothing hostile, no secrets."""
     from diagnose.report import safe  # noqa: PLC0415  slow to import
 
-    return safe.clean(text, limit=1000)
+    return safe.said(text, 1000)
 
 
 def write_file(target: Path, text: str) -> None:

@@ -30,6 +30,8 @@ from diagnose.batch.jobs import JobRef
 from diagnose.batch.work import Result
 from diagnose.errors import InputError
 from diagnose.ingest.raw import reason
+from diagnose.report.redact import mask
+from diagnose.report.safe import masked_strings
 
 FORMAT = "diagnose-results/1"
 TABLE, DIAGNOSES, MANIFEST = "jobs.parquet", "diagnoses", "manifest.json"
@@ -84,6 +86,8 @@ class Results:
     known: dict[str, tuple[Any, ...]]  # source → (size, mtime, tag, catalog)
     lock: IO[bytes]
     state: dict[str, Any] = field(default_factory=dict)
+    keys: dict[str, str] = field(default_factory=dict)  # source → what it is called here
+    taken: set[str] = field(default_factory=set)
 
     def __enter__(self) -> Results:
         """Nothing to do: opened already."""
@@ -97,7 +101,19 @@ class Results:
         """Whether the results hold this job, unchanged and by this catalog."""
         if not ref.tag:
             return False
-        return self.known.get(ref.source) == (ref.size, ref.mtime, ref.tag, catalog)
+        return self.known.get(self.key(ref.source)) == (ref.size, ref.mtime, ref.tag, catalog)
+
+    def key(self, source: str) -> str:
+        """What a source is called in the results: without secrets, and with no other's name."""
+        if source not in self.keys:
+            bare = key = _encodable(mask(source))
+            number = 1
+            while key in self.taken:
+                number += 1
+                key = f"{bare} ({number})"
+            self.keys[source] = key
+            self.taken.add(key)
+        return self.keys[source]
 
     def commit(self, results: Sequence[Result]) -> None:
         """Add a part. Raises OSError; then none of it is in the results."""
@@ -106,16 +122,20 @@ class Results:
         _write_part(
             self.folder,
             self.part,
-            _table([_stored(result) for result in results]),
-            [_line(result) for result in results if result.document],
+            _table([_stored(result, self.key(result.row["source"])) for result in results]),
+            [
+                _line(result, self.key(result.row["source"]))
+                for result in results
+                if result.document
+            ],
         )
         self.part += 1
         for result in results:
-            self.known[result.row["source"]] = ()
+            self.known[self.key(result.row["source"])] = ()
 
     def forget(self, sources: set[str]) -> None:
         """Take jobs out that are to be read again, before they are."""
-        stale = sources & self.known.keys()
+        stale = {self.key(source) for source in sources} & self.known.keys()
         for number in _parts(self.folder / TABLE) if stale else []:
             path = self.folder / TABLE / _name(number, "parquet")
             column = pq.read_table(path, columns=["source"]).column("source").to_pylist()
@@ -130,7 +150,7 @@ class Results:
 
     def describe(self, **facts: Any) -> None:
         """Write what is known of the scan so far into the manifest."""
-        self.state |= facts
+        self.state |= masked_strings(facts)
         text = json.dumps({"format": FORMAT, "diagnose": __version__, **self.state}, indent=1)
         _write(self.folder / MANIFEST, text.encode() + b"\n")
 
@@ -173,8 +193,9 @@ def diagnoses(folder: Path, sources: Iterable[str] | None = None) -> Iterator[di
                 yield json.loads(line)
 
 
-def _stored(result: Result) -> dict[str, Any]:
-    row = {name: result.row.get(name) for name in SCHEMA.names}
+def _stored(result: Result, key: str) -> dict[str, Any]:
+    row = masked_strings({name: result.row.get(name) for name in SCHEMA.names})
+    row["source"] = key
     for name in ("culprit_ranks", "culprit_hosts", "hosts", "frameworks", "notes"):
         row[name] = row[name] or []
     if not result.final:
@@ -193,8 +214,8 @@ def _table(rows: Sequence[dict[str, Any]]) -> pa.Table:
     return pa.Table.from_pylist(list(rows), schema=SCHEMA)
 
 
-def _line(result: Result) -> bytes:
-    head = json.dumps({"job": result.row["job"], "source": result.row["source"]})
+def _line(result: Result, key: str) -> bytes:
+    head = json.dumps({"job": mask(result.row["job"]), "source": key})
     document = result.document.encode(errors="backslashreplace")
     return head[:-1].encode() + b', "diagnosis": ' + document + b"}"
 

@@ -15,6 +15,7 @@ from diagnose.batch.jobs import JobRef
 from diagnose.checkpoint.resume import newest
 from diagnose.diagnosis import Diagnosis
 from diagnose.ingest.source import TEXT_KINDS, Source
+from diagnose.report.safe import masked_strings
 
 if TYPE_CHECKING:
     from diagnose.job import Job
@@ -90,7 +91,7 @@ def _bare(ref: JobRef, catalog: str) -> dict[str, Any]:
     return {
         "job": ref.id,
         "source": ref.source,
-        "labels": json.dumps(ref.labels, sort_keys=True),
+        "labels": json.dumps(masked_strings(ref.labels), sort_keys=True),
         "size": ref.size,
         "mtime": ref.mtime,
         "tag": ref.tag,

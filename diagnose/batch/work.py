@@ -27,9 +27,11 @@ from diagnose.ingest.archive_names import Entry, Names
 from diagnose.ingest.find import MAX_DEPTH, MAX_FILES, nothing, store_sources
 from diagnose.ingest.places import Place, is_url, place_of, walk
 from diagnose.ingest.raw import reason
-from diagnose.job import read, saved
+from diagnose.job import Job, read, saved
 from diagnose.parse.path import read_path
-from diagnose.report.safe import masked
+from diagnose.report.html.context import learn
+from diagnose.report.redact import secrets_only
+from diagnose.report.safe import escaped, masked
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,7 @@ def diagnose_one(ref: JobRef, options: Options) -> Result:
             job.checkpoints = _checkpoints(ref)
             diagnosis = diagnose(job)
             row = row_of(ref, job, diagnosis)
-            return Result(row, _json(diagnosis))
+            return Result(row, _json(job, diagnosis))
     except _OutOfTimeError:
         error = f"took more than {options.seconds:g} s: given up"
     except InputError as problem:
@@ -138,8 +140,10 @@ def _checkpoints(ref: JobRef) -> Inspection | None:
         return None
 
 
-def _json(diagnosis: Diagnosis) -> str:
-    return json.dumps(masked(diagnosis).to_dict(), ensure_ascii=False, separators=(",", ":"))
+def _json(job: Job, diagnosis: Diagnosis) -> str:
+    known = learn(job, diagnosis, secrets_only())
+    data = masked(diagnosis, known).to_dict()
+    return escaped(json.dumps(data, ensure_ascii=False, separators=(",", ":")))
 
 
 @contextmanager

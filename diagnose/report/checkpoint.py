@@ -12,8 +12,8 @@ from diagnose.checkpoint.lost import Lost
 from diagnose.checkpoint.model import Checkpoint, Inspection, State
 from diagnose.checkpoint.resume import newest
 from diagnose.report import words
-from diagnose.report.redact import mask
-from diagnose.report.safe import clean, each
+from diagnose.report.redact import secrets_only
+from diagnose.report.safe import MAX_RAW, MAX_TEXT, clean, cut, each, learn, masked_strings
 from diagnose.report.terminal import Page
 
 MAX_ROWS = 40  # checkpoints in the table
@@ -29,7 +29,11 @@ _STATE_WIDTH = max(map(len, STATES))
 def render(inspection: Inspection, console: Console, lost: Lost | None = None) -> None:
     """Print what was found; notes are left to the caller."""
     page = Page(console)
-    inspection = each(inspection, lambda text, _: mask(clean(text)))
+    redactor = secrets_only()
+    learn(inspection, redactor)
+    inspection = each(
+        inspection, lambda text, _: cut(redactor.text(clean(text, limit=MAX_RAW)), MAX_TEXT)
+    )
     found = inspection.checkpoints
     if not found:
         page.paragraph(Text("No checkpoint found."))
@@ -175,4 +179,4 @@ def _more(page: Page, count: int) -> None:
 
 def masked(inspection: Inspection) -> Inspection:
     """A copy with secrets masked and nothing else changed: for JSON, which escapes by itself."""
-    return each(inspection, lambda text, _: mask(text))
+    return masked_strings(inspection)

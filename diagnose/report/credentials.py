@@ -8,6 +8,7 @@ take a run of characters as a whole before judging it: no line costs more than l
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -29,9 +30,34 @@ class Clues(NamedTuple):
 
 def clues(text: str) -> Clues:
     """Of a text of any number of lines."""
+    forms = possible(text) if _drawn(text) else ()
     lower = lowered(text)
-    rules = tuple(rule for rule in RULES if rule.word in lower)
-    return Clues(possible(text), rules, any(word in lower for word in NAMES))
+    if not _SIGN.search(text) and not any(word in lower for word in _SIGNLESS):
+        return Clues(forms, (), named=False)
+    rules = tuple([rule for rule in RULES if rule.word in lower])
+    return Clues(forms, rules, any(word in lower for word in NAMES))
+
+
+# Most texts are prose: what no secret is without, so that little more is looked for in them.
+_SHORT = 6  # characters of the least that is left of a token that was cut
+_LONG = 16  # characters of a word; no form is shorter, unless it was cut
+_SIGN = re.compile(r"[=:@|\"'(%]")
+_SIGNLESS = (
+    "login", "sshpass", "mysql", "redis", "mongo", "sqlcmd", "ldap", "bearer", "basic", "configure",
+    *NAMES,
+)  # fmt: skip
+
+
+def _drawn(text: str) -> bool:
+    """Whether some word may be a token, or the beginning of one at the end of the text."""
+    if "\n" in text or "…" in text or "..." in text:
+        return True
+    parts = text.split()
+    if not parts:
+        return False
+    last = parts[-1]
+    cut_off = len(last) >= _SHORT and not (last.isalpha() and last.islower())
+    return cut_off or max(map(len, parts)) >= _LONG
 
 
 def find(line: str, clues: Clues) -> Iterator[Span]:

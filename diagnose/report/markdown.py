@@ -1,7 +1,7 @@
 """A diagnosis as Markdown for an issue, a ticket or a chat: the verdict, the rest folded away.
 
 Log lines stand in fences no line of theirs can close; other text is escaped, and can neither
-mention people nor link issues.
+mention people nor link issues or addresses.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from diagnose.diagnosis import Diagnosis, RemedyStep
 from diagnose.report import words
 from diagnose.report.redact import Redactor
-from diagnose.report.safe import clean, safe
+from diagnose.report.safe import cut, safe
 
 MAX_EVIDENCE = 12
 MAX_CHAIN = 20
@@ -19,16 +19,21 @@ MAX_QUOTE = 500  # characters of one log line
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|~&])")
 _BLOCK_START = re.compile(r"^(\d*)([-+#=.)])")
-_LINKED = re.compile(r"([@#])(?=\w)")
+# What forges link by themselves: @team, #12, !12, GH-12, addresses, www.
+_LINKED = re.compile(
+    r"([@#])(?=\w)|(!)(?=\d)|\b(GH-)(?=\d)|(:)(?=//)|\b(www)(?=\.)|\b(mailto:|xmpp:)(?=\S)",
+    re.IGNORECASE,
+)
 _ZERO_WIDTH_SPACE = "\u200b"
 
 
-def render(diagnosis: Diagnosis, *, redact: bool = True) -> str:
+def render(diagnosis: Diagnosis, *, redact: bool = True, redactor: Redactor | None = None) -> str:
     """The whole text, ending with a newline. Notes are left to the caller.
 
-    It is made to be passed on, so with `redact` people are hidden as well as secrets.
+    It is made to be passed on, so with `redact` people are hidden as well as secrets; `redactor`
+    is one that knows secrets of the job already.
     """
-    diagnosis = safe(diagnosis, Redactor().text if redact else str)
+    diagnosis = safe(diagnosis, (redactor or Redactor()) if redact else None)
     blocks = [_headline(diagnosis), *_verdict(diagnosis)]
     for index, (heading, steps) in enumerate(words.remedy_groups(diagnosis.remedies)):
         items = "\n".join(_step(number, step) for number, step in steps)
@@ -40,7 +45,7 @@ def render(diagnosis: Diagnosis, *, redact: bool = True) -> str:
 def escape(text: str) -> str:
     """`text` (one line, inside a block) so that it shows as it is."""
     text = _SPECIAL.sub(r"\\\1", text)
-    return _LINKED.sub(rf"\1{_ZERO_WIDTH_SPACE}", text)
+    return _LINKED.sub(rf"\g<0>{_ZERO_WIDTH_SPACE}", text)
 
 
 def code(text: str) -> str:
@@ -124,7 +129,7 @@ def _evidence(diagnosis: Diagnosis) -> str:
     shown = words.quotes(diagnosis.evidence, MAX_EVIDENCE)
     blocks = [
         f"{code(words.places(items))} {escape(why)}".rstrip()
-        + f"\n\n{fenced(clean(items[0].text, limit=MAX_QUOTE))}"
+        + f"\n\n{fenced(cut(items[0].text, MAX_QUOTE))}"
         for why, items in shown
     ]
     blocks += _more(len(diagnosis.evidence) - sum(len(items) for _, items in shown))

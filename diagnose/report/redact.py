@@ -127,9 +127,14 @@ class Redactor:
         return "".join([*parts, text[at:]])
 
 
+def secrets_only() -> Redactor:
+    """A redactor that leaves people and does not number its masks."""
+    return Redactor(people=False, numbers=False)
+
+
 def mask(text: str) -> str:
     """`text` with every secret replaced by `[masked]`; people stay."""
-    return Redactor(people=False, numbers=False).text(text)
+    return secrets_only().text(text)
 
 
 def _apart(text: str, spans: list[Span]) -> list[Span]:

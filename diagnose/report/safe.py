@@ -1,20 +1,21 @@
 """Makes text from logs fit to be shown: hostile characters out, secrets masked, length bounded.
 
-Every report calls `safe` once, so no report has to remember which field came from a log.
+Every report calls `safe` once, so no report has to remember which field came from a log. Text is
+cut after masking: half a secret may no longer look like one.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar, cast
 
 from diagnose.diagnosis import Diagnosis
-from diagnose.report.redact import mask
+from diagnose.report.redact import Redactor, mask, secrets_only
 
 MAX_TEXT = 2000  # characters of any one string
 MAX_ITEMS = 20_000  # of any one list; ranks are the long ones
+MAX_RAW = 64_000  # characters of any one string that are searched for secrets
 
 T = TypeVar("T")
 
@@ -40,24 +41,82 @@ def clean(text: str, *, limit: int = MAX_TEXT, lines: bool = False) -> str:
     return _one_line(text, limit).lstrip()
 
 
-def safe(diagnosis: Diagnosis, hide: Callable[[str], str] = mask) -> Diagnosis:
-    """A copy whose every string went through `clean` and `hide`; commands keep their lines.
+def safe(diagnosis: Diagnosis, redactor: Redactor | None) -> Diagnosis:
+    """A copy whose every string is clean, masked and bounded; commands keep their lines.
 
-    What is for pictures is left out.
+    What is for pictures is left out. Without `redactor` secrets stay.
     """
     plain = replace(diagnosis, graph=None, topology=None, places=[])
-    return each(plain, lambda text, name: hide(clean(text, lines=name == "command")))
+    if redactor is not None:
+        learn(plain, redactor)
+
+    def shown(text: str, name: str) -> str:
+        lines = name == "command"
+        if redactor is None:
+            return clean(text, lines=lines)
+        return cut(redactor.text(clean(text, limit=MAX_RAW, lines=lines)), MAX_TEXT)
+
+    return each(plain, shown)
 
 
-def masked(diagnosis: Diagnosis) -> Diagnosis:
+def masked(diagnosis: Diagnosis, redactor: Redactor | None = None) -> Diagnosis:
     """A copy with secrets masked and nothing else changed: for JSON, which escapes by itself."""
     plain = replace(diagnosis, graph=None, topology=None, places=[])
-    return each(plain, lambda text, _: mask(text))
+    return masked_strings(plain, redactor)
+
+
+def masked_strings(value: T, redactor: Redactor | None = None) -> T:
+    """Like `masked`, for any value; the default `redactor` leaves people."""
+    redactor = redactor or secrets_only()
+    learn(value, redactor)
+
+    def shown(text: str, _name: str) -> str:
+        hidden = redactor.text(text)
+        if text.isprintable():
+            return hidden
+        # What an escape code or an invisible character cuts in two is found without it.
+        bare = clean(text, limit=MAX_RAW, lines=True)
+        found = redactor.text(bare)
+        return hidden if found == bare else found
+
+    return each(value, shown)
+
+
+def learn(value: object, redactor: Redactor) -> None:
+    """Let a redactor know all secrets in the strings of a value, so that their order is alike."""
+
+    def heard(text: str, _name: str) -> str:
+        redactor.learn(clean(text, limit=MAX_RAW, lines=True))
+        return text
+
+    each(value, heard)
+
+
+def said(text: str, limit: int) -> str:
+    """One clean line for a message: secrets masked, then cut."""
+    return cut(mask(clean(text, limit=MAX_RAW)), limit)
+
+
+def cut(text: str, limit: int) -> str:
+    """At most `limit` characters; what is longer ends in "…"."""
+    return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
+
+
+def escaped(document: str) -> str:
+    """A JSON document in which every invisible character is written as its code."""
+    return _UNPRINTABLE.sub(_code, document)
+
+
+def _code(match: re.Match[str]) -> str:
+    char = match.group()
+    if char.isprintable() or char == "\n":
+        return char
+    units = char.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
 
 def _one_line(text: str, limit: int) -> str:
-    text = _UNPRINTABLE.sub(_printable, text).rstrip()
-    return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
+    return cut(_UNPRINTABLE.sub(_printable, text).rstrip(), limit)
 
 
 def _printable(match: re.Match[str]) -> str:

@@ -265,7 +265,7 @@ _CUT_LEAST = 4  # characters after the beginning of a token whose rest was cut o
 
 def possible(text: str) -> tuple[Shape, ...]:
     """The forms that may occur in `text`, of any number of lines, or in a part of it."""
-    return tuple(shape for shape in SHAPES if shape.start in text)
+    return tuple([shape for shape in SHAPES if shape.start in text])
 
 
 def shaped(line: str, forms: Sequence[Shape]) -> Iterator[Span]:

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from diagnose.diagnosis import ChainLink, Diagnosis, Evidence, RemedyStep
 from diagnose.report import words
+from diagnose.report.redact import Redactor, secrets_only
 from diagnose.report.safe import safe
 
 MAX_WIDTH = 110  # columns of prose; longer lines are hard to read
@@ -35,14 +36,15 @@ _ASCII = str.maketrans(
 )
 
 
-def render(diagnosis: Diagnosis, console: Console) -> None:
+def render(diagnosis: Diagnosis, console: Console, redactor: Redactor | None = None) -> None:
     """Print `diagnosis`; notes are left to the caller.
 
+    `redactor` is one that knows secrets of the job already.
     On a terminal which the text does not fit, the verdict is said again at the end, where the
     reader's eyes are.
     """
     page = Page(console)
-    diagnosis = safe(diagnosis)
+    diagnosis = safe(diagnosis, redactor or secrets_only())
     _headline(page, diagnosis)
     _facts(page, diagnosis)
     if diagnosis.verdict == "unknown":

@@ -11,7 +11,7 @@ from diagnose.fleet.causes import Group
 from diagnose.fleet.summary import Fleet
 from diagnose.report.fleet import words
 from diagnose.report.redact import mask
-from diagnose.report.safe import clean
+from diagnose.report.safe import clean, escaped, masked_strings
 
 # What a spreadsheet would take for a formula.
 _FORMULA = ("=", "+", "-", "@")
@@ -20,8 +20,8 @@ _COLUMNS = [field.name for field in fields(Group) if field.name != "weekly"]
 
 def as_json(fleet: Fleet) -> str:
     """The whole report with secrets masked, ending without a newline."""
-    data = words.safe(fleet, mask).to_dict()
-    return json.dumps(data, ensure_ascii=False, indent=2, allow_nan=False)
+    data = masked_strings(fleet.to_dict())
+    return escaped(json.dumps(data, ensure_ascii=False, indent=2, allow_nan=False))
 
 
 def as_csv(fleet: Fleet) -> str:

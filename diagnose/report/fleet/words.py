@@ -17,8 +17,11 @@ _HEADINGS = {CAUSE: "Causes", HOST: "Jobs by host", WEEK: "Jobs by week"}
 
 
 def safe(fleet: Fleet, change: Callable[[str], str]) -> Fleet:
-    """A copy whose every string went through `change`; paths of reports stay usable."""
-    reports = {change(job): path for job, path in fleet.reports.items()}
+    """A copy whose every string went through `change`.
+
+    Paths of reports stay usable; one that would be changed is left out.
+    """
+    reports = {change(job): path for job, path in fleet.reports.items() if change(path) == path}
     return replace(each(fleet, lambda text, _: change(text)), reports=reports)
 
 

@@ -1,5 +1,8 @@
 """The lines around a line of evidence, read again from its source.
 
+More of them are read than shown, and given to `show` together: whether a line is a piece of a
+secret may stand far above or below it.
+
 A large plain log is read at the known offset only; small sources are read whole, because their
 lines may have been joined or renumbered (pastes, container logs). Anything else has no context:
 a second pass over a large compressed log would cost more than the report.
@@ -8,15 +11,18 @@ a second pass over a large compressed log would cost more than the report.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from diagnose.diagnosis import Evidence
+from diagnose.diagnosis import Diagnosis, Evidence
 from diagnose.ingest.read import TextChunks
 from diagnose.ingest.source import Source
 from diagnose.job import Job
+from diagnose.report.html.scrub import Scrub
+from diagnose.report.redact import Redactor
 
 AROUND = 5  # lines before and after
+REACH = 80  # lines before and after that are looked at; the longest usual key file has 55
 SMALL = 2 << 20  # bytes as stored
 READ_LIMIT = 8 << 20  # decompressed bytes of a small source
 WINDOW = 16 << 10  # bytes read to each side of the offset
@@ -31,29 +37,36 @@ class Row:
     text: str
 
 
-def around(job: Job, evidence: Iterable[Evidence]) -> dict[tuple[str, int], list[Row]]:
-    """The surroundings of each (source, line), the line itself included; absent where unknown."""
+Show = Callable[[Sequence[str]], list[str]]
+Rows = dict[tuple[str, int], list[Row]]
+
+
+def around(job: Job, evidence: Iterable[Evidence], show: Show = list) -> Rows:
+    """The surroundings of each (source, line), the line itself included; absent where unknown.
+
+    `show` makes lines that follow each other fit to be shown, as many as it is given.
+    """
     wanted: dict[str, set[int]] = defaultdict(set)
     for item in evidence:
         wanted[item.source].add(item.line)
-    found: dict[tuple[str, int], list[Row]] = {}
+    found: Rows = {}
     sources = {source.name: source for source in job.sources}
     for name, lines in wanted.items():
         source = sources.get(name)
         if source is None:
             continue
         if source.size <= SMALL:
-            found |= _from_whole(source, lines)
+            found |= _from_whole(source, lines, show)
         elif (reader := _plain(source)) is not None:
             for line, offset in _offsets(job, name, lines).items():
-                rows = _from_window(reader, line, offset)
+                rows = _shown(_from_window(reader, line, offset), line, show)
                 if rows:
                     found[name, line] = rows
     return found
 
 
-def _from_whole(source: Source, lines: set[int]) -> dict[tuple[str, int], list[Row]]:
-    numbers = {near for line in lines for near in range(line - AROUND, line + AROUND + 1)}
+def _from_whole(source: Source, lines: set[int], show: Show) -> Rows:
+    numbers = {near for line in lines for near in range(line - REACH, line + REACH + 1)}
     last = max(numbers)
     rows: dict[int, str] = {}
     read = 0
@@ -72,12 +85,39 @@ def _from_whole(source: Source, lines: set[int]) -> dict[tuple[str, int], list[R
                 break
         if read > READ_LIMIT or chunk.first_line > last:
             break
-    found = {}
+    found: Rows = {}
     for line in lines:
-        near = range(line - AROUND, line + AROUND + 1)
+        near = range(line - REACH, line + REACH + 1)
         if rows.get(line, "").strip():
-            found[source.name, line] = _trimmed([Row(n, rows[n]) for n in near if n in rows], line)
+            kept = [Row(number, rows[number]) for number in near if number in rows]
+            found[source.name, line] = _shown(kept, line, show)
     return found
+
+
+def _shown(rows: list[Row], line: int, show: Show) -> list[Row]:
+    """The rows that a reader sees, after `show` saw all of those within WINDOW characters."""
+    above = _within(reversed([row for row in rows if row.number < line]))
+    below = _within(row for row in rows if row.number >= line)
+    kept = [*reversed(above), *below]
+    texts = show([row.text for row in kept])
+    seen = [
+        Row(row.number, text)
+        for row, text in zip(kept, texts, strict=True)
+        if abs(row.number - line) <= AROUND
+    ]
+    return _trimmed(seen, line)
+
+
+def _within(rows: Iterable[Row]) -> list[Row]:
+    """The first rows, as many as AROUND tells or WINDOW characters hold."""
+    kept: list[Row] = []
+    size = 0
+    for row in rows:
+        size += len(row.text)
+        if size > WINDOW and len(kept) > AROUND:
+            break
+        kept.append(row)
+    return kept
 
 
 def _trimmed(rows: list[Row], line: int) -> list[Row]:
@@ -118,11 +158,10 @@ def _from_window(chunks: TextChunks, line: int, offset: int) -> list[Row]:
     above = before[:begin].split(b"\n")[:-1]
     if start > 0:
         above = above[1:]  # cut by the window
-    above = above[-AROUND:]
+    above = above[-REACH:]
     rows = [Row(line - len(above) + index, _text(data)) for index, data in enumerate(above)]
-    below = after.split(b"\n")[: AROUND + 1]
-    rows += [Row(line + index, _text(data)) for index, data in enumerate(below)]
-    return _trimmed(rows, line)
+    below = after.split(b"\n")[: REACH + 1]
+    return rows + [Row(line + index, _text(data)) for index, data in enumerate(below)]
 
 
 def _text(data: bytes) -> str:
@@ -131,3 +170,9 @@ def _text(data: bytes) -> str:
     if b"\r" in data[-LINE_LIMIT:]:
         data = data[-LINE_LIMIT:].rpartition(b"\r")[2]
     return data[:LINE_LIMIT].decode(errors="replace")
+
+
+def learn(job: Job, diagnosis: Diagnosis, redactor: Redactor) -> Redactor:
+    """`redactor`, which now knows the secrets around the evidence; for text that shows no more."""
+    around(job, diagnosis.evidence, Scrub(redactor).block)
+    return redactor

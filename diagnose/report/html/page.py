@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from markupsafe import Markup
 
 from diagnose import __version__
-from diagnose.diagnosis import Diagnosis, Evidence
+from diagnose.diagnosis import Diagnosis
 from diagnose.job import Job
 from diagnose.report import words
 from diagnose.report.html import (
@@ -40,6 +39,8 @@ def page(job: Job, diagnosis: Diagnosis, *, title: str | None, redact: bool) -> 
     """See `diagnose.report.html.render`."""
     scrub = scrubber(redact=redact)
     raw = diagnosis
+    # First: what is secret is learned from the lines around the evidence.
+    quoted = view.quotes(raw, lambda items: context.around(job, items, scrub.block), scrub)
     diagnosis = scrub.diagnosis(raw)
     # Where a slow rank is waited for, its own lines go on.
     stood = diagnosis.culprits.kind != "slow"
@@ -57,9 +58,6 @@ def page(job: Job, diagnosis: Diagnosis, *, title: str | None, redact: bool) -> 
     read, unread = sources.sources(job, scrub)
     kept = checkpoints.checkpoints(job.checkpoints, scrub)
     titles = {name: cause.title for name, cause in job.catalog.classes.items()}
-
-    def near(items: Sequence[Evidence]) -> dict[tuple[str, int], list[context.Row]]:
-        return context.around(job, items)
 
     data = {
         "lanes": lanes.to_json(picture, prepared, diagnosis) if picture else None,
@@ -116,7 +114,7 @@ def page(job: Job, diagnosis: Diagnosis, *, title: str | None, redact: bool) -> 
         grid=cells,
         collective=waiting.joined_and_missing(diagnosis),
         places=places.places(raw.places, scrub),
-        quotes=view.quotes(raw, near, scrub),
+        quotes=quoted,
         chain=view.chain(diagnosis.causal_chain),
         alternatives=view.alternatives(diagnosis, titles),
         capture=view.capture(diagnosis),

@@ -5,29 +5,27 @@ Markup needs nothing here: the templates escape, and scripts only ever set text 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from diagnose.diagnosis import Diagnosis
 from diagnose.report.redact import Redactor
-from diagnose.report.safe import MAX_TEXT, clean, each
+from diagnose.report.safe import MAX_RAW, MAX_TEXT, clean, cut, each, learn
 
 
 @dataclass(frozen=True, slots=True)
 class Scrub:
-    """Makes text fit to be shown; `hide` masks the secrets in it, None leaves them.
+    """Makes text fit to be shown; `redactor` masks the secrets in it, None leaves them.
 
-    One of these makes one page: the same secret gets the same mask everywhere.
+    One of these makes one page: the same secret gets the same mask everywhere. Text is cut after
+    masking: half a secret may no longer look like one.
     """
 
-    hide: Callable[[str], str] | None = None
+    redactor: Redactor | None = None
 
     def text(self, text: object, limit: int = MAX_TEXT) -> str:
         """One clean line of at most `limit` characters."""
-        # Cut after masking: half a secret may no longer look like one.
-        line = clean(str(text), limit=2 * limit)
-        line = self.hide(line) if self.hide else line
-        return line if len(line) <= limit else line[: limit - 1].rstrip() + "…"
+        return cut(self._hidden(clean(str(text), limit=MAX_RAW)), limit)
 
     def row(self, text: object, limit: int = MAX_TEXT) -> str:
         """One line of a log that keeps its indentation."""
@@ -37,8 +35,15 @@ class Scrub:
 
     def lines(self, text: str, limit: int = MAX_TEXT) -> str:
         """Like `text`, but line breaks stay: for commands."""
-        kept = clean(text, limit=2 * limit, lines=True)
-        return (self.hide(kept) if self.hide else kept)[:limit]
+        return self._hidden(clean(text, limit=MAX_RAW, lines=True))[:limit]
+
+    def block(self, lines: Sequence[str]) -> list[str]:
+        """Lines that follow each other, looked at together: a secret may lie over several."""
+        kept = []
+        for line in lines:
+            indent = len(line) - len(line.lstrip(" "))
+            kept.append(" " * min(indent, 40) + clean(line, limit=MAX_RAW))
+        return self._hidden("\n".join(kept)).split("\n")
 
     def diagnosis(self, diagnosis: Diagnosis) -> Diagnosis:
         """A copy whose every string went through this; lists are bounded.
@@ -46,11 +51,16 @@ class Scrub:
         What is there for pictures is left out: who draws it takes the little that is needed.
         """
         plain = replace(diagnosis, graph=None, topology=None, places=[])
+        if self.redactor:
+            learn(plain, self.redactor)
         return each(
             plain, lambda text, name: (self.lines if name == "command" else self.text)(text)
         )
 
+    def _hidden(self, text: str) -> str:
+        return self.redactor.text(text) if self.redactor else text
+
 
 def scrubber(*, redact: bool) -> Scrub:
     """A new one for a page; without `redact` secrets stay."""
-    return Scrub(Redactor().text if redact else None)
+    return Scrub(Redactor() if redact else None)

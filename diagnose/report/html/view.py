@@ -84,7 +84,7 @@ def _lines(item: Evidence, rows: list[Row], scrub: Scrub) -> list[QuotedLine]:
         QuotedLine(
             row.number,
             # The catalog's own text of the line may show more of a very long one.
-            scrub.text(_fuller(row.text, item.text))
+            scrub.text(_fuller(row.text, scrub.text(item.text)))
             if row.number == item.line
             else scrub.row(row.text, CONTEXT_LIMIT),
             row.number == item.line,
