@@ -85,12 +85,21 @@ def test_workers_end_with_their_parent(tmp_path: Path, work: str, number: signal
     assert process.stdout.readline() == "up\n"
     assert len(alive(process.pid)) == 4  # with the tracker of Python's own
     os.kill(process.pid, number)
-    _, said = process.communicate(timeout=60)  # its streams are the workers' too
-    assert said == ""
-    end = time.monotonic() + 60
+    assert left(process) == []
+    assert process.stderr is not None
+    assert process.stderr.read() == ""
+
+
+def left(process: subprocess.Popen[str]) -> list[int]:
+    """Wait for the end of a process and of its session; which others had to be killed."""
+    process.wait(timeout=60)
+    end = time.monotonic() + 30
     while alive(process.pid) and time.monotonic() < end:
         time.sleep(0.02)
-    assert alive(process.pid) == []
+    found = alive(process.pid)
+    for pid in found:
+        os.kill(pid, signal.SIGKILL)
+    return found
 
 
 def alive(session: int) -> list[int]:
