@@ -36,6 +36,15 @@ HURT_S, HURTFUL_LINES, LITTLE_S = 0.005, 20, 0.001
 # A line so short cannot be made to hurt; a pause of the machine must not change what it says.
 HARMLESS = 600
 _HEAD = 512
+# Where a line is cut whole words are left out: so many characters are looked through, so many
+# before the match are never left out.
+_LONGEST_WORD = 1024
+_KEPT = 512
+_BREAKS = b"\r\n"
+_ENDS = b"\r\n \t\"',;"
+_ENDS_LIST = tuple(bytes((char,)) for char in _ENDS)
+_WORDS = re.compile(rb"[^ \t\r\n]{0,1024}(?:[ \t]+[^ \t\r\n]{1,1024}){0,3}[ \t]+")
+_ITEMS = re.compile(rb"(?:[^\"',;&\s]{0,256}[\"',;&]){1,8}")  # of JSON without blanks
 # Lines kept of one pattern in one source: this many from its start and from its end.
 KEEP_FIRST = 2000
 KEEP_LAST = 1000
@@ -239,12 +248,31 @@ def _raw(
         offset = chunk.raw_offsets[min(newlines, len(chunk.raw_offsets) - 1)]
     else:
         offset = chunk.offset + start
+    start, end = _whole_words(chunk.data, start, end, to)
     data = chunk.data[start:end]
     if len(data) > TEXT_LIMIT:
         low = max(start + _HEAD, to - TEXT_LIMIT // 2)
         high = min(end, low + TEXT_LIMIT - _HEAD)
-        data = data[:_HEAD] + b" ... " + chunk.data[low:high]
+        low, high = _whole_words(chunk.data, low, high, to)
+        _, head = _whole_words(chunk.data, start, start + _HEAD, start)
+        data = chunk.data[start:head] + b" ... " + chunk.data[low:high]
     return _Raw(read + start, line, offset, data, tuple(patterns))
+
+
+def _whole_words(data: bytes, start: int, end: int, to: int) -> tuple[int, int]:
+    """`start` and `end` of a quote around `to`, moved where they cut a line inside of a word.
+
+    Half a token can no longer be told, nor a value that lost its name: the first words after a
+    cut go, too.
+    """
+    if start > 0 and data[start - 1] not in _BREAKS:
+        upto = max(start, min(to, end) - _KEPT)
+        words = _WORDS.match(data, start, upto) or _ITEMS.match(data, start, upto)
+        start = words.end() if words else start
+    if end < len(data) and data[end] not in _ENDS:
+        last = max(data.rfind(char, max(to, end - _LONGEST_WORD), end) for char in _ENDS_LIST)
+        end = last if last >= 0 else end
+    return start, end
 
 
 def _last_per_author(read: int, chunk: Chunk, matcher: Matcher, reach: int) -> list[_Raw]:

@@ -13,7 +13,7 @@ from diagnose.checkpoint.model import Checkpoint, Inspection, State
 from diagnose.checkpoint.resume import newest
 from diagnose.report import words
 from diagnose.report.redact import secrets_only
-from diagnose.report.safe import MAX_RAW, MAX_TEXT, clean, cut, each, learn, masked_strings
+from diagnose.report.safe import each, learn, masked_strings, shown
 from diagnose.report.terminal import Page
 
 MAX_ROWS = 40  # checkpoints in the table
@@ -31,9 +31,7 @@ def render(inspection: Inspection, console: Console, lost: Lost | None = None) -
     page = Page(console)
     redactor = secrets_only()
     learn(inspection, redactor)
-    inspection = each(
-        inspection, lambda text, _: cut(redactor.text(clean(text, limit=MAX_RAW)), MAX_TEXT)
-    )
+    inspection = each(inspection, lambda text, _: shown(text, redactor))
     found = inspection.checkpoints
     if not found:
         page.paragraph(Text("No checkpoint found."))

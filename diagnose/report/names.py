@@ -16,12 +16,12 @@ NAMES = ("token", "key", "secret", "pass", "pwd", "auth", "credential")
 _HEAD = re.compile(
     r"(token|key|secret(?:string)?|passw(?:or)?d|passphrase|passcode|pass|pwd|auth|credentials?)"
     r"(?:_?\d{1,2})?"
-    r"(?:\\{0,3}[\"']?\]?\s{0,4}(?:=>|:=|={1,2}|:(?!:)|%3d)(?P<gap>\s{0,4})"
-    r"|\\{0,3}[\"']\s{0,2},\s{0,2}(?:\\{0,3}[\"']value\\{0,3}[\"']\s{0,2}:\s{0,2})?"
-    r"(?=\\{0,3}[\"'])"
+    r"(?:\\{0,8}[\"']?\]?\s{0,4}(?:=>|:=|={1,2}|:(?!:)|%3d)(?P<gap>\s{0,4})"
+    r"|\\{0,8}[\"']\s{0,2},\s{0,2}(?:\\{0,8}[\"']value\\{0,8}[\"']\s{0,2}:\s{0,2})?"
+    r"(?=\\{0,8}[\"'])"
     r"|(?P<loose> is:? |[ \t]{1,8}(?![-=:|])|\s?(?:->|\|)\s?))"
 )
-_QUOTE = re.compile(r"[bru]{0,2}(\\{0,3}[\"'])")
+_QUOTE = re.compile(r"[bru]{0,2}(\\{0,8}[\"'])")
 _BARE = re.compile(
     r"(?:[^\s\"',;)}\]&\\]"
     # these end a value only when something else begins after them

@@ -76,11 +76,13 @@ class Redactor:
         def find(line: str) -> list[Span]:
             return [span for span in credentials.find(line, clues) if span.kind not in PEOPLE]
 
-        return [
-            *spread.key_files(text),
-            *spread.wrapped(text, find, lambda tail: credentials.suspect(tail, clues)),
-            *spread.columns(text),
-        ]
+        found: list[Span] = []
+        # A line may hold others, their ends written out.
+        for lines in {text, text.replace("\\n", "\n ")}:
+            found += spread.key_files(lines)
+            found += spread.wrapped(lines, find, lambda tail: credentials.suspect(tail, clues))
+            found += spread.columns(lines)
+        return found
 
     def _settle(self, line: str, clues: Clues) -> str:
         for _ in range(_ROUNDS):

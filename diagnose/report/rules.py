@@ -29,37 +29,44 @@ _ROWS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "authorization",
         ("token",),
-        r"authorization\\{0,3}[\"']?\s{0,3}[:=,]\s{0,3}\\{0,3}[bru]?[\"']?"
+        r"authorization\\{0,8}[\"']?\s{0,3}[:=,]\s{0,3}\\{0,8}[bru]?[\"']?"
         rf"(?:bearer|basic|token|apikey|negotiate) +({_RUN}{{6,}}+)",
     ),
     ("bearer", ("token",), rf"\bbearer +({_RUN}{{16,}}+)"),
     (
         "cookie",
         ("cookie",),
-        rf"\bcookie\\{{0,3}}[\"']?: ?[\"']?([\w.-]{{1,64}}=[^\s\"';]{{8,}}+(?:; {_WORD}++)*+)",
+        rf"\bcookie\\{{0,8}}[\"']?: ?[\"']?([\w.-]{{1,64}}=[^\s\"';]{{8,}}+(?:; {_WORD}++)*+)",
     ),
     # postgres://user:password@host, redis://:password@host; a list of host:port is none
     (
-        "://",
+        ":/",
         ("user", "password"),
-        r"://([^\s/:@\"'<>]{0,64}):(?!\d{1,5}[,;)\]])([^\s/\"'<>?]{1,256})@",
+        r":/{1,3}([^\s/:@\"'<>]{0,64}):(?!\d{1,5}[,;)\]])([^\s/\"'<>?]{1,256})@",
     ),
     # a password with slashes; what follows a port is a path
     (
-        "://",
+        ":/",
         ("user", "password"),
-        r"://([^\s/:@\"'<>]{0,64}):(?!\d{1,5}(?:\D|\Z))"
+        r":/{1,3}([^\s/:@\"'<>]{0,64}):(?!\d{1,5}(?:\D|\Z))"
         r"([^\s/?#@\"'<>]{0,128}[/?#][^\s@\"'<>]{0,128})@",
     ),
     # … and one whose end was cut off
     (
-        "://",
+        ":/",
         ("user", "password"),
-        r"://([^\s/:@\"'<>]{1,64}):(?!\d{1,5}(?:\D|\Z))([^\s/@\"'<>….]{2,256})"
+        r":/{1,3}([^\s/:@\"'<>]{1,64}):(?!\d{1,5}(?:\D|\Z))([^\s/@\"'<>….]{2,256})"
         r"(?= ?(?:…|\.{3}(?:\s|\Z)))",
     ),
     # https://user@host; in Azure's storage addresses a container stands there
-    ("://", ("user",), r"(?<!abfs)(?<!abfss)(?<!wasb)(?<!wasbs)://([^\s/:@\"'<>]{1,256})@"),
+    (":/", ("user",), r"(?<!abfs)(?<!abfss)(?<!wasb)(?<!wasbs):/{1,3}([^\s/:@\"'<>]{1,256})@"),
+    # what is left of one where the scheme was cut off, as the last part of a path
+    (
+        "@",
+        ("user", "password"),
+        r"(?<![\w@/.+-])([\w.+-]{1,64}):(?=[^\s@]{0,256}\d)(?=[^\s@]{0,256}[a-z])"
+        r"([^\s:@/\"'<>]{6,256})@[a-z0-9-]{1,64}(?:\.[a-z0-9-]{1,64}){0,8}\.[a-z]{2,16}(?![\w(])",
+    ),
     ("@tcp(", ("user", "password"), r"\b([\w.-]{1,64}):([^\s:@/]{1,256})@tcp\("),
     ("@unix(", ("user", "password"), r"\b([\w.-]{1,64}):([^\s:@/]{1,256})@unix\("),
     ("sig", ("signature",), rf"(?<![a-z])sig(?:nature)?=(?=[^\s&]{{0,40}}\d)({_RUN}{{20,}}+)"),
@@ -75,13 +82,13 @@ _ROWS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "username",
         ("user", "key"),
-        r"\"username\\{0,3}\"\s?:\s?\\{0,3}\"([^\"\\]{1,64})\\{0,3}\"\s?,\s?"
-        r"\\{0,3}\"key\\{0,3}\"\s?:\s?\\{0,3}\"([0-9a-f]{32})",
+        r"\"username\\{0,8}\"\s?:\s?\\{0,8}\"([^\"\\]{1,64})\\{0,8}\"\s?,\s?"
+        r"\\{0,8}\"key\\{0,8}\"\s?:\s?\\{0,8}\"([0-9a-f]{32})",
     ),
     (
         "key",
         ("private-key",),
-        r"key[-_]data\\{0,3}[\"']?\s{0,2}[:=]\s{0,2}\\{0,3}[\"']?([a-z0-9+/=_-]{16,}+)",
+        r"key[-_]data\\{0,8}[\"']?\s{0,2}[:=]\s{0,2}\\{0,8}[\"']?([a-z0-9+/=_-]{16,}+)",
     ),
     ("basic", ("token",), r"\bbasic +(?=[a-z+/]{0,200}[\d=])([a-z0-9+/]{16,}+={0,2})"),
     ("sess", ("cookie",), r"\b(?:jsessionid|phpsessid|sessionid)=([\w.%-]{16,}+)"),
@@ -95,7 +102,7 @@ _ROWS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "auth",
         ("token",),
-        r"(?:\\{0,3}\"auth\\{0,3}\"\s?:\s?\\{0,3}\"|\b_auth ?= ?\"?)([a-z0-9+/]{8,}+={0,2})",
+        r"(?:\\{0,8}\"auth\\{0,8}\"\s?:\s?\\{0,8}\"|\b_auth ?= ?\"?)([a-z0-9+/]{8,}+={0,2})",
     ),
     # the id of a key and its secret, one after the other
     ("akia", ("aws-secret",), _AWS_PAIR),

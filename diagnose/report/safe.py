@@ -11,7 +11,7 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar, cast
 
 from diagnose.diagnosis import Diagnosis
-from diagnose.report.redact import Redactor, mask, secrets_only
+from diagnose.report.redact import Redactor, secrets_only
 
 MAX_TEXT = 2000  # characters of any one string
 MAX_ITEMS = 20_000  # of any one list; ranks are the long ones
@@ -50,13 +50,20 @@ def safe(diagnosis: Diagnosis, redactor: Redactor | None) -> Diagnosis:
     if redactor is not None:
         learn(plain, redactor)
 
-    def shown(text: str, name: str) -> str:
-        lines = name == "command"
-        if redactor is None:
-            return clean(text, lines=lines)
-        return cut(redactor.text(clean(text, limit=MAX_RAW, lines=lines)), MAX_TEXT)
+    def one(text: str, name: str) -> str:
+        return shown(text, redactor, lines=name == "command")
 
-    return each(plain, shown)
+    return each(plain, one)
+
+
+def shown(
+    text: str, redactor: Redactor | None, limit: int = MAX_TEXT, *, lines: bool = False
+) -> str:
+    """`text` clean, then masked (a secret may lie over lines), then in one line, then cut."""
+    if redactor is None:
+        return clean(text, limit=limit, lines=lines)
+    hidden = redactor.text(clean(text, limit=MAX_RAW, lines=True))
+    return cut(hidden if lines else hidden.replace("\n", " ").strip(), limit)
 
 
 def masked(diagnosis: Diagnosis, redactor: Redactor | None = None) -> Diagnosis:
@@ -70,7 +77,7 @@ def masked_strings(value: T, redactor: Redactor | None = None) -> T:
     redactor = redactor or secrets_only()
     learn(value, redactor)
 
-    def shown(text: str, _name: str) -> str:
+    def one(text: str, _name: str) -> str:
         hidden = redactor.text(text)
         if text.isprintable():
             return hidden
@@ -79,7 +86,7 @@ def masked_strings(value: T, redactor: Redactor | None = None) -> T:
         found = redactor.text(bare)
         return hidden if found == bare else found
 
-    return each(value, shown)
+    return each(value, one)
 
 
 def learn(value: object, redactor: Redactor) -> None:
@@ -94,7 +101,7 @@ def learn(value: object, redactor: Redactor) -> None:
 
 def said(text: str, limit: int) -> str:
     """One clean line for a message: secrets masked, then cut."""
-    return cut(mask(clean(text, limit=MAX_RAW)), limit)
+    return shown(text, secrets_only(), limit)
 
 
 def cut(text: str, limit: int) -> str:

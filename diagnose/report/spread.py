@@ -21,7 +21,7 @@ _KEY_MAX = 16_384  # characters from the first line of a key to its last
 _KEY_GAP = 8  # lines of others inside a key whose end is not there
 _INLINE = re.compile(r"(?:(?:[ \t]|\\[nr])*+[A-Za-z0-9+/=]{16,}+)*+")
 _BODY = re.compile(r"[A-Za-z0-9+/=]{16,}+")
-_LAST = re.compile(r"[A-Za-z0-9+/=]+(?=(?:\\n)?[\"',}]{0,3}\s*\Z)")
+_LAST = re.compile(r"(?<!\S)[A-Za-z0-9+/=]+(?=(?:\\n)?[\"',}]{0,3}\s*\Z)")
 _FIRST = re.compile(r"[A-Za-z0-9+/=]+(?=\\n|\"|\s*\Z)")
 
 
@@ -113,41 +113,39 @@ def _as_one(text: str, spans: Iterable[Span], kind: str) -> list[Span]:
 # --- columns of base64: the middle of a key file --------------------------------------------------
 
 _COLUMN = re.compile(
-    r"(?<![A-Za-z0-9+/=])(?:[A-Za-z0-9+/]{64}|[A-Za-z0-9+/]{70}|[A-Za-z0-9+/]{76})"
-    r"(?=(?:\\n)?[\"',}\s]|\Z)"
+    r"(?:(?<![A-Za-z0-9+/=])|(?<=\\n))"
+    r"(?:[A-Za-z0-9+/]{64}|[A-Za-z0-9+/]{70}|[A-Za-z0-9+/]{76})(?=\\n|[\"',}\s]|\Z)"
 )
-_REST = re.compile(r"(?<![A-Za-z0-9+/=])[A-Za-z0-9+/]{4,76}={0,2}(?=\s*\Z)")
+_REST = re.compile(r"\s(?:[^\n]{0,120}?\s)?([A-Za-z0-9+/]{4,76}={0,2})(?=[ \t]*(?:\n|\Z))")
 _APART = 4  # lines between two of a column, of others
 
 
 def columns(text: str) -> list[Span]:
-    """Two or more lines of base64 of the same width, and the short one after them."""
-    if len(text) < 129 or "\n" not in text:
+    """Two or more words of base64 of the same width, mostly a line each, and the short last one."""
+    if len(text) < 129:
         return []
-    lines = list(_lines(text, 0, len(text)))
     found: list[Span] = []
     run: list[Span] = []
-    width = latest = 0
-    for number, line in enumerate(lines):
-        match = _COLUMN.search(line.text) if len(line.text) >= 64 else None
-        if match and _key_like(match.group()):
-            if run and (len(match.group()) != width or number - latest > _APART):
-                found += _column(text, run, lines, latest)
-                run = []
-            width, latest = len(match.group()), number
-            run.append(Span(line.start + match.start(), line.start + match.end(), ""))
-    found += _column(text, run, lines, latest)
-    return found
+    for match in _COLUMN.finditer(text):
+        if not _key_like(match.group()):
+            continue
+        span = Span(*match.span(), "")
+        if run and (
+            run[-1].end - run[-1].start != span.end - span.start
+            or text.count("\n", run[-1].end, span.start) > _APART + 1
+        ):
+            found += _column(text, run)
+            run = []
+        run.append(span)
+    return found + _column(text, run)
 
 
-def _column(text: str, run: list[Span], lines: list[_Line], latest: int) -> list[Span]:
+def _column(text: str, run: list[Span]) -> list[Span]:
     if len(run) < 2:
         return []
-    if latest + 1 < len(lines):
-        line = lines[latest + 1]
-        rest = _REST.search(line.text)
-        if rest and (rest.group().endswith("=") or _body(rest.group())):
-            run = [*run, Span(line.start + rest.start(), line.start + rest.end(), "")]
+    rest = _REST.match(text, run[-1].end)
+    if rest and (rest[1].endswith("=") or (len(rest[1]) >= 16 and _body(rest[1]))):
+        run = [*run, Span(*rest.span(1), "")]
     return _as_one(text, run, "private-key")
 
 
@@ -217,12 +215,13 @@ def wrapped(
 def _joined(lines: list[_Line], number: int, tail: str) -> tuple[str, list[_Piece], int]:
     """`tail` and what may go on from it in the lines from `number` on; how many these are."""
     joined, pieces, used = tail, list[_Piece](), 0
-    prefix = _PREFIX.match(lines[number - 1].text)
+    prefixed = _PREFIX.match(lines[number - 1].text) is not None
     for line in lines[number:]:
         skip = _INDENT.match(line.text)
         begin = skip.end() if skip else 0
-        if prefix and (own := _PREFIX.match(line.text)) and len(own.group()) >= 4:
-            begin = own.end()
+        prefix = _PREFIX.match(line.text, begin)
+        if prefix and (prefixed or line.text[begin] == "[") and len(prefix.group()) >= 4:
+            begin = prefix.end()
         head = _HEAD.match(line.text, begin)
         if head is None or (not used and _STAMP.match(head.group())):
             break

@@ -6,21 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from diagnose.report.redact import Redactor, mask
 
+from .corpus import DOUBTFUL, INNOCENT, MASK, SECRETS
+
 FIXTURES = Path(__file__).parents[2] / "fixtures"
-# "¦" keeps the corpus from having the exact format of real tokens.
-CORPUS = yaml.safe_load(
-    (Path(__file__).parent / "secrets.yaml").read_text(encoding="utf-8").replace("¦", "")
-)
-SECRETS: list[tuple[str, str]] = [(line, redacted) for line, redacted in CORPUS["secrets"]]
-INNOCENT: list[str] = CORPUS["innocent"]
 HF = "hf_" + "AbCdEfGhIjKlMnOpQrStUvWxYz01234567"
-MASK = re.compile(r"\[[a-z-]+-\d+\]")
 OTHER = "hf_" + "ZyXwVuTsRqPoNmLkJiHgFeDcBa76543210"
 
 
@@ -38,7 +32,7 @@ def test_look_alikes_stay(line: str) -> None:
 def test_the_corpus_is_large_enough() -> None:
     assert len(SECRETS) >= 330
     assert len(INNOCENT) >= 120
-    assert sum(Redactor().text(line) != line for line in CORPUS["doubtful"]) <= 2
+    assert sum(Redactor().text(line) != line for line in DOUBTFUL) <= 2
 
 
 def test_one_redactor_hides_the_whole_corpus_as_many_do() -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from diagnose.diagnosis import Diagnosis
 from diagnose.report.redact import Redactor
-from diagnose.report.safe import MAX_RAW, MAX_TEXT, clean, cut, each, learn
+from diagnose.report.safe import MAX_RAW, MAX_TEXT, clean, each, learn, shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Scrub:
 
     def text(self, text: object, limit: int = MAX_TEXT) -> str:
         """One clean line of at most `limit` characters."""
-        return cut(self._hidden(clean(str(text), limit=MAX_RAW)), limit)
+        return shown(str(text), self.redactor, limit)
 
     def row(self, text: object, limit: int = MAX_TEXT) -> str:
         """One line of a log that keeps its indentation."""
@@ -35,7 +35,7 @@ class Scrub:
 
     def lines(self, text: str, limit: int = MAX_TEXT) -> str:
         """Like `text`, but line breaks stay: for commands."""
-        return self._hidden(clean(text, limit=MAX_RAW, lines=True))[:limit]
+        return shown(text, self.redactor, limit, lines=True)
 
     def block(self, lines: Sequence[str]) -> list[str]:
         """Lines that follow each other, looked at together: a secret may lie over several."""
@@ -43,7 +43,7 @@ class Scrub:
         for line in lines:
             indent = len(line) - len(line.lstrip(" "))
             kept.append(" " * min(indent, 40) + clean(line, limit=MAX_RAW))
-        return self._hidden("\n".join(kept)).split("\n")
+        return self.redactor.text("\n".join(kept)).split("\n") if self.redactor else kept
 
     def diagnosis(self, diagnosis: Diagnosis) -> Diagnosis:
         """A copy whose every string went through this; lists are bounded.
@@ -56,9 +56,6 @@ class Scrub:
         return each(
             plain, lambda text, name: (self.lines if name == "command" else self.text)(text)
         )
-
-    def _hidden(self, text: str) -> str:
-        return self.redactor.text(text) if self.redactor else text
 
 
 def scrubber(*, redact: bool) -> Scrub:

@@ -1,0 +1,185 @@
+"""No kind of secret is to be seen in any output: terminal, JSON, Markdown, page, stderr, tables."""
+
+import html as markup
+import io
+import json
+import os
+import re
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+import diagnose
+from diagnose import cli, console
+from diagnose.diagnosis import Diagnosis, Evidence, RootCause
+from diagnose.report import html, markdown, terminal
+from diagnose.report.html import view
+from diagnose.report.safe import escaped, masked
+
+from .corpus import PEOPLE, SECRETS, values
+
+OOM = "[rank0]: torch.OutOfMemoryError: CUDA out of memory."
+KINDS = [(line, values(line, redacted)) for line, redacted in SECRETS]
+ONE_LINE = [(line, found) for line, found in KINDS if "\n" not in line]
+PIECE = 12  # characters of a secret that must not be seen either
+
+
+def pieces(found: dict[str, str], *, people: bool) -> set[str]:
+    """What must not be seen: the values, and every piece of a long one."""
+    wanted: set[str] = set()
+    for value, kind in found.items():
+        if kind not in PEOPLE:
+            wanted.add(value)
+            cut = {value[at : at + PIECE] for at in range(len(value) - PIECE + 1)}
+            wanted |= {text for text in cut if re.search(r"\d", text)}
+        elif people:
+            wanted.add(value)
+    return {text for text in wanted if len(text) >= 4}
+
+
+def bare(text: str) -> str:
+    """Without what an output adds inside of a line: breaks, bars, escapes."""
+    return re.sub(r"[\s│\u200b]|\\(?=[^\w\s])", "", markup.unescape(text))
+
+
+def unseen(text: str, found: dict[str, str], *, people: bool = False) -> None:
+    plain = bare(text)
+    for piece in pieces(found, people=people):
+        assert bare(piece) not in plain, piece
+
+
+def told(line: str, number: int = 1) -> Diagnosis:
+    """A diagnosis that quotes a line everywhere."""
+    return Diagnosis(
+        "failed",
+        RootCause("crash.exception", line, line, "low"),
+        evidence=[Evidence(f"{number}.log", number, line, f"case {number}")],
+        notes=[line],
+    )
+
+
+def test_there_are_enough_kinds() -> None:
+    secret = [line for line, found in KINDS if set(found.values()) - PEOPLE]
+    assert len(secret) >= 330
+
+
+@pytest.mark.parametrize(("line", "found"), KINDS)
+def test_terminal_json_and_markdown(line: str, found: dict[str, str]) -> None:
+    diagnosis = told(line)
+    sink = io.StringIO()
+    terminal.render(diagnosis, Console(file=sink, width=200))
+    unseen(sink.getvalue(), found)
+    unseen(escaped(masked(diagnosis).to_json()), found)
+    unseen(markdown.render(diagnosis), found, people=True)
+
+
+@pytest.mark.parametrize(("line", "found"), KINDS)
+def test_messages(line: str, found: dict[str, str]) -> None:
+    unseen(console.clean(f"cannot read {line}: no such file"), found)
+    unseen(console.clean(repr(line)), found)
+
+
+def test_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One-line secrets are evidence themselves, others stand beside it."""
+    monkeypatch.setattr(view, "MAX_EVIDENCE", 1000)
+    evidence = []
+    for number, (line, _) in enumerate(KINDS):
+        if "\n" in line:
+            (tmp_path / f"{number}.log").write_text(f"{OOM}\n{line}\nstep 7\n")
+            evidence.append(Evidence(f"{number}.log", 1, OOM, f"case {number}"))
+        else:
+            evidence.append(Evidence(f"x{number}.log", 1, line, f"case {number}"))
+    cause = RootCause("crash.gpu_oom", "out of memory", "", "high")
+    page = html.render(diagnose.load(tmp_path), Diagnosis("failed", cause, evidence=evidence))
+    text = bare(page)
+    for _, found in KINDS:
+        for piece in pieces(found, people=False):
+            assert bare(piece) not in text, piece
+    assert page.count("[private-key-") > 20
+
+
+def fitting(line: str) -> bool:
+    return "/" not in line and "\0" not in line and len(line.encode()) <= 240
+
+
+def test_names_of_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Names stand in notes on stderr, in the list of sources and in the results."""
+    monkeypatch.setattr(cli, "MAX_NOTES", 10_000)
+    names = [(f"{line}.log", found) for line, found in ONE_LINE if fitting(line)]
+    assert len(names) > 250
+    (tmp_path / "rank_0.log").write_text(f"{OOM}\n")
+    for name, _ in names:
+        os.mkfifo(tmp_path / name)
+    for arguments in (["triage"], ["triage", "--format", "json"], ["report", "-o", "-"]):
+        assert cli.run([*arguments, str(tmp_path)]) == 0
+        out, err = capfd.readouterr()
+        assert err.count("named pipe") == len(names)
+        out, err = bare(out), bare(err)
+        for _, found in names:
+            for piece in pieces(found, people=False):
+                assert bare(piece) not in err, piece
+                assert bare(piece) not in out, piece
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["checkpoint", "https://user:S3CRETpw1@127.0.0.1:1/x"],
+        ["scan", "https://user:S3CRETpw1@127.0.0.1:1/x", "-o", "R"],
+        ["triage", "no/password=S3CRETpw1/x"],
+        ["triage", "https://user:S3CRETpw1@git.example.org"],
+        ["explain", "password=S3CRETpw1"],
+        ["triage", "--password=S3CRETpw1"],
+        ["catalog", "list", "--class", "password:S3CRETpw1"],
+    ],
+)
+def test_errors_do_not_repeat_the_secrets_of_a_command_line(
+    arguments: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.run(arguments) == 2
+    out, err = capfd.readouterr()
+    assert err
+    assert "S3CRETpw1" not in out + err
+
+
+def test_a_secret_of_the_lines_around_is_known_without_its_name(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The evidence shows the value alone, or a piece of it; its name stands three lines above."""
+    log = tmp_path / "job.log"
+    log.write_text(
+        "export SERVICE_PASSWORD=Zq7kLmN2pRsTvWx\nstep 1\nstep 2\n"
+        f"{OOM} while Zq7kLmN2pRsTvWx was sent; Zq7kLmN2pRsT\n"
+    )
+    for arguments in (
+        ["triage"],
+        ["triage", "--format", "json"],
+        ["triage", "--format", "markdown"],
+        ["report", "-o", "-"],
+    ):
+        assert cli.run([*arguments, str(log)]) == 0
+        out, err = capfd.readouterr()
+        assert "Zq7kLmN2pRsT" not in bare(out + err)
+        assert "wassent" in bare(out)
+
+
+def test_json_holds_no_invisible_character(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """C1, DEL, bidi and zero-width characters stand as their codes, and the text is the same."""
+    hostile = "a\x9b31m\x7f\u202egpj\u200b\u2066\ufeff\U000e0041z"
+    text = escaped(json.dumps({"text": hostile}, ensure_ascii=False))
+    assert text.isascii()
+    assert json.loads(text) == {"text": hostile}
+    (tmp_path / "job.log").write_text(f"{OOM} {hostile} hf_{'aB3d' * 3}\u200b{'eF6g' * 6}\n")
+    assert cli.run(["triage", "--format", "json", str(tmp_path)]) == 0
+    out, _ = capfd.readouterr()
+    assert all(char.isprintable() or char == "\n" for char in out)
+    assert "eF6g" not in out
