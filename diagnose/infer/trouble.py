@@ -67,15 +67,12 @@ def unexplained(frame: pd.DataFrame) -> pd.DataFrame:
     rows = rows[[place not in known for place in places]]
     grave = (rows["strength"] == "strong").fillna(False)
     lasting = left(afterlife(frame), rows[grave])
-    lasting += [int(row) for row in rows.index[~grave] if not _work_after(frame, int(row))]
+    work = frame[(frame["kind"] == "progress") | _end(frame)]
+    worked = dict(zip(work["source"], work["line"], strict=True))  # its last line in each source
+    lasting += [
+        row.Index for row in rows[~grave].itertuples() if worked.get(row.source, -1) <= row.line
+    ]
     return frame.loc[sorted(set(lasting))].drop_duplicates(["source", "line"])
-
-
-def _work_after(frame: pd.DataFrame, position: int) -> bool:
-    """Whether anybody worked on below a line, in its source."""
-    row = frame.loc[position]
-    later = frame[(frame["source"] == row["source"]) & (frame["line"] > row["line"])]
-    return bool((later["kind"] == "progress").any() or _end(later).any())
 
 
 def went_on(frame: pd.DataFrame) -> bool:

@@ -13,6 +13,7 @@ _EXTENSIONS = re.compile(
 )
 _NUMBER = re.compile(r"\d{1,7}\Z")
 _ATTEMPT = re.compile(r"(?i)(?:^|.*[_.\-])(?:attempt|restart)[_\-]?(\d{1,4})\Z")
+_PACKED = re.compile(r"(?<=[^.])\.(?:gz|xz|bz2|zst)\Z", re.IGNORECASE)
 _TORCHRUN = frozenset({"stdout.log", "stderr.log", "error.json"})
 _MPI_RANK = re.compile(r"(?i)rank\.(\d{1,7})\Z")
 _RANKS = re.compile(
@@ -70,7 +71,7 @@ def read_path(path: str) -> PathHints:
     hints = PathHints()
     if not parts:
         return hints
-    folders, name = parts[:-1], parts[-1]
+    folders, name = parts[:-1], _PACKED.sub("", parts[-1])
     _layouts(folders, name, hints)
     stem = _EXTENSIONS.sub("", name)
     _words(stem, hints)

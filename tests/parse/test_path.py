@@ -17,6 +17,8 @@ UUID = "01234567-89ab-cdef-0123-456789abcdef"
     [
         # torchrun: the folder is the LOCAL rank
         ("none_8ha5c7u_/attempt_0/3/stderr.log", {"local_rank": 3, "attempt": 0}),
+        ("none_8ha5c7u_/attempt_0/3/stderr.log.gz", {"local_rank": 3, "attempt": 0}),
+        ("1/rank.3/stdout.zst", {"task": 3}),
         (
             "node7/logs/none_x/attempt_2/1/error.json",
             {"local_rank": 1, "attempt": 2, "host": "node7"},
