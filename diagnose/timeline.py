@@ -295,10 +295,19 @@ def _ordered(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _attempts(frame: pd.DataFrame) -> pd.Series:
-    """Attempt of each row: from the folder, else the number of restarts seen before it."""
+    """Attempt of each row: from the folder, else the number of restarts seen before it.
+
+    Nothing orders a source without any time against the others: it counts its own restarts, and
+    where it tells of none its rows may be of any attempt (NA).
+    """
     tells = frame["tells"] if "tells" in frame else pd.Series(None, index=frame.index)
     restarted = (tells == "restart").fillna(False).astype("int16")
     counted = restarted.cumsum() - restarted
+    timed = frame["source"].isin(frame.loc[frame["time"].notna(), "source"].unique())
+    if restarted.any() and not timed.all():
+        own = restarted.groupby(frame["source"], sort=False).cumsum() - restarted
+        restarting = frame["source"].isin(frame.loc[restarted > 0, "source"].unique())
+        counted = counted.where(timed, own.where(restarting))
     named = pd.to_numeric(frame["attempt"], errors="coerce")
     return named.fillna(counted)
 

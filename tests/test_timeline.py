@@ -285,6 +285,29 @@ def test_a_restart_line_begins_the_next_attempt() -> None:
     assert restarts["attempt"].tolist() == [0, 1], "the line itself ends the attempt before it"
 
 
+def test_files_without_times_may_be_of_any_attempt_that_another_file_tells_of() -> None:
+    """By name `a.log` comes before the restart and `c.log` after it; that says nothing."""
+    texts = {
+        "a.log": f"{ERROR} a",
+        "b.log": f"{ERROR} b\n{RESTART}{ERROR} c",
+        "c.log": f"{ERROR} d",
+    }
+    frame = timeline(**texts)
+    assert [of(frame, f"{ERROR} {name}")["attempt"] for name in "bc"] == [0, 1]
+    assert [pd.isna(of(frame, f"{ERROR} {name}")["attempt"]) for name in "ad"] == [True, True]
+
+
+def test_a_death_in_a_file_without_times_is_not_hidden_by_a_restart_elsewhere() -> None:
+    steps = "".join(f"step {n} loss 2.0\n" for n in range(20))
+    texts = {"rank_3.log": "torch.OutOfMemoryError: CUDA out of memory.\n", "torchrun.log": RESTART}
+    sources = [
+        replace(text_source(text), name=name, rank=rank)
+        for (name, text), rank in zip([*texts.items(), ("z.log", steps)], (3, None, 4), strict=True)
+    ]
+    result = diagnose.diagnose(read(sources))
+    assert (result.verdict, result.culprits.ranks) == ("failed", [3])
+
+
 def test_folders_name_the_attempt() -> None:
     sources = [
         replace(text_source(f"{ERROR} {n}"), name=f"attempt_{n}/0/stderr.log", attempt=n)
