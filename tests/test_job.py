@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -185,3 +186,15 @@ def test_an_unknown_attribute_of_the_package() -> None:
 def test_a_fatal_line_that_hardly_anything_stands_beside(data: bytes, tmp_path: Path) -> None:
     (tmp_path / "a.log").write_bytes(data)
     assert diagnose.diagnose(diagnose.load(tmp_path)).root_cause.cause == "crash.gpu_oom"
+
+
+@pytest.mark.parametrize("absurd", [2**63 - 1, -(2**63), 10**30])
+def test_one_absurd_dump_does_not_end_the_triage(absurd: int, tmp_path: Path) -> None:
+    job = Path(__file__).parents[1] / "fixtures" / "flight-recorder-mismatch"
+    for file in job.glob("nccl_trace_rank_*"):
+        data = file.read_bytes()
+        if file.name.endswith("_0"):
+            data = re.sub(rb'("time_created_ns": ?)\d+', rb"\g<1>%d" % absurd, data)
+        (tmp_path / file.name).write_bytes(data)
+    found = diagnose.diagnose(diagnose.load(tmp_path))
+    assert (found.verdict, found.root_cause.cause) == ("hung", "desync.mismatch")

@@ -14,11 +14,11 @@ from __future__ import annotations
 import gc
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from math import isfinite
 from operator import itemgetter
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -28,10 +28,12 @@ from diagnose.parse.path import read_path
 
 STATES = ("enqueued", "started", "completed")
 ENQUEUED, STARTED, COMPLETED = range(3)
-MAX_ENTRIES = 1_000_000
+MAX_ENTRIES = 200_000  # of one dump; of more, the newest
 MAX_RANKS = 1_000_000
 MAX_GROUPS = 65_536
 MAX_ELEMENTS = 8_000_000  # sizes, types, members: a pickle can name one list a million times
+MAX_NUMBER = 1 << 44  # of operations, records, milliseconds; more is no number of a dump
+MAX_NS = 4_102_444_800_000_000_000  # since 1970: the year 2100
 MAX_TEXT = 4096
 MAX_FRAMES = 256
 
@@ -203,10 +205,13 @@ def _columns(content: Any, name: str, partial: bool) -> Dump:
     known = ("entries", "pg_config", "pg_status", "nccl_comm_state", "version")
     if not isinstance(content, list) and not any(key in top for key in known):
         raise ValueError("none of its keys")
-    if not isinstance(entries, list) or len(entries) > MAX_ENTRIES:
-        raise ValueError("no list of entries, or too many")
+    if not isinstance(entries, list):
+        raise ValueError("no list of entries")
+    entries = entries[-MAX_ENTRIES:]
     if not set(map(type, entries)) <= {dict}:
         raise ValueError("an entry is not a dict")
+    if len(set(map(id, entries))) < len(entries):
+        raise ValueError("an entry is listed twice")
     if entries and not any(key in entries[0] for key in ("profiling_name", "pg_id", "seq_id")):
         raise ValueError("entries without operations")
     config = _config(top.get("pg_config"))
@@ -223,9 +228,9 @@ def _columns(content: Any, name: str, partial: bool) -> Dump:
     seq = _numbers(entries, "seq_id" if old else "collective_seq_id")
     if not old:
         seq = np.where(p2p, _numbers(entries, "p2p_seq_id"), seq)
-    created = _numbers(entries, "time_created_ns", 0)
+    created = _numbers(entries, "time_created_ns", 0, MAX_NS)
     if entries and "time_created_ns" not in entries[0]:
-        created = _numbers(entries, "time_created_us", 0) * 1000
+        created = _numbers(entries, "time_created_us", 0, MAX_NS // 1000) * 1000
     record = _numbers(entries, "record_id")
     if entries and "record_id" not in entries[0]:
         record = np.arange(len(entries), dtype=np.int64)
@@ -250,12 +255,21 @@ def _column(entries: Sequence[dict[str, Any]], key: str, missing: Any) -> list[A
 
 
 def _numbers(
-    entries: Sequence[dict[str, Any]], key: str, missing: int = -1
+    entries: Sequence[dict[str, Any]], key: str, missing: int = -1, most: int = MAX_NUMBER
 ) -> npt.NDArray[np.int64]:
+    """The numbers of a key from `missing` to `most`; others are as good as missing."""
     found = _column(entries, key, missing)
     if not set(map(type, found)) <= {int}:
-        found = [missing if value is None else int(value) for value in found]
+        found = [_number(value, missing) for value in found]
+    if found and not missing <= min(found) <= max(found) <= most:
+        found = [value if missing <= value <= most else missing for value in found]
     return np.array(found, np.int64)
+
+
+def _number(value: Any, missing: int) -> int:
+    if value is None or (isinstance(value, float) and not isfinite(value)):
+        return missing
+    return int(value)
 
 
 def _flags(entries: Sequence[dict[str, Any]], key: str) -> npt.NDArray[np.bool_]:
@@ -263,41 +277,71 @@ def _flags(entries: Sequence[dict[str, Any]], key: str) -> npt.NDArray[np.bool_]
 
 
 def _calls(entries: Sequence[dict[str, Any]]) -> tuple[list[Call], npt.NDArray[np.int32]]:
-    index: dict[Any, int] = {}
+    index: dict[tuple[Any, int, int, int, int], int] = {}
     names = _column(entries, "profiling_name", "")
-    keys = zip(names, *(_shapes(entries, key) for key in _SHAPE_KEYS), strict=True)
+    size_in, codes_in = _shapes(entries, "input_sizes", _sizes, _elements)
+    size_out, codes_out = _shapes(entries, "output_sizes", _sizes, _elements)
+    dtypes_in, codes_a = _shapes(entries, "input_dtypes", _dtypes, len)
+    dtypes_out, codes_b = _shapes(entries, "output_dtypes", _dtypes, len)
+    keys = zip(names, codes_in, codes_out, codes_a, codes_b, strict=True)
     codes = [index.setdefault(key, len(index)) for key in keys]
-    return [_call(*key) for key in index], _codes(codes)
+    many_in, many_out = ([*map(_elements, found)] for found in (size_in, size_out))
+    if sum(many_in[a] + many_out[b] for _, a, b, _, _ in index) > MAX_ELEMENTS:
+        raise ValueError(f"calls of more than {MAX_ELEMENTS:,} sizes")
+    calls = [
+        _call(name, size_in[a], size_out[b], (*dtypes_in[c], *dtypes_out[d]))
+        for name, a, b, c, d in index
+    ]
+    return calls, _codes(codes)
 
 
-_SHAPE_KEYS = ("input_sizes", "output_sizes", "input_dtypes", "output_dtypes")
+T = TypeVar("T")
 
 
-def _shapes(entries: Sequence[dict[str, Any]], key: str) -> list[tuple[Any, ...]]:
+def _shapes(
+    entries: Sequence[dict[str, Any]],
+    key: str,
+    read: Callable[[Any], T],
+    count: Callable[[Any], int],
+) -> tuple[list[T], list[int]]:
+    """The distinct values of a key, and which of them each entry has.
+
+    A list that entries share is read once: what it costs is bounded by what the dump holds.
+    """
     found = _column(entries, key, ())
-    total = sum(map(len, found))
-    if key.endswith("sizes") and total <= MAX_ELEMENTS:
-        total = sum(map(len, chain.from_iterable(found)))
-    if total > MAX_ELEMENTS:
+    distinct = {id(value): value for value in found}
+    if sum(map(count, distinct.values())) > MAX_ELEMENTS:
         raise ValueError(f"more than {MAX_ELEMENTS:,} {key}")
-    if key.endswith("sizes"):
-        return [tuple(map(tuple, value)) for value in found]
-    return [tuple(value) for value in found]
+    index: dict[T, int] = {}
+    codes = {at: index.setdefault(read(value), len(index)) for at, value in distinct.items()}
+    return list(index), [codes[id(value)] for value in found]
 
 
-def _call(
-    name: Any, size_in: Any, size_out: Any, dtypes_in: tuple[Any, ...], dtypes_out: tuple[Any, ...]
-) -> Call:
-    if any(type(n) is not int for size in (*size_in, *size_out) for n in size):
+def _elements(value: Any) -> int:
+    """The elements of a list, and of what stands in it."""
+    several = (list, tuple, dict, str)
+    return len(value) + sum(len(inner) for inner in value if isinstance(inner, several))
+
+
+def _sizes(value: Any) -> Sizes:
+    sizes = tuple(map(tuple, value))
+    if any(type(number) is not int for size in sizes for number in size):
         raise ValueError("sizes are not numbers")
+    return sizes
+
+
+def _dtypes(value: Any) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(_text(text)[:64] for text in value))[:8]
+
+
+def _call(name: Any, size_in: Sizes, size_out: Sizes, dtypes: tuple[str, ...]) -> Call:
     backend, colon, op = _text(name).partition(":")
     if not colon:
         backend, op = "", backend
     peer = _PEER.match(op)
-    dtypes = dict.fromkeys(_text(text)[:64] for text in (*dtypes_in, *dtypes_out))
     return Call(
-        peer[1] if peer else op, backend, size_in, size_out, ",".join([*dtypes][:8]),
-        int(peer[3]) if peer else None,
+        peer[1] if peer else op, backend, size_in, size_out,
+        ",".join([*dict.fromkeys(dtypes)][:8]), int(peer[3]) if peer else None,
     )  # fmt: skip
 
 
@@ -307,16 +351,20 @@ def _sites(entries: Sequence[dict[str, Any]]) -> tuple[list[str], npt.NDArray[np
     Frames are shared between entries, so what a frame says is worked out once per object.
     """
     said: dict[int, str | None] = {}
+    of_list: dict[int, int] = {}
     of_stack: dict[tuple[int, ...], int] = {}
     index: dict[str, int] = {"": 0}
     codes = []
     for stack in _column(entries, "frames", ()):
-        frames = stack[:MAX_FRAMES]
-        key = tuple(map(id, frames))
-        code = of_stack.get(key)
+        code = of_list.get(id(stack))
         if code is None:
-            site = _first_site(frames, said)
-            code = of_stack[key] = index.setdefault(site, len(index))
+            frames = stack[:MAX_FRAMES]
+            key = tuple(map(id, frames))
+            code = of_stack.get(key)
+            if code is None:
+                site = _first_site(frames, said)
+                code = of_stack[key] = index.setdefault(site, len(index))
+            of_list[id(stack)] = code
         codes.append(code)
     return [*index], _codes(codes)
 
@@ -373,18 +421,16 @@ def _text(value: object) -> str:
 def _config(found: Any) -> list[Config]:
     """The groups of pg_config; gloo's only one has no ranks and says nothing."""
     groups: list[Config] = []
-    parsed: dict[str, tuple[int, ...]] = {}
+    parsed: dict[int | str, tuple[int, ...]] = {}  # by the list itself, which groups may share
     left = MAX_ELEMENTS
     for key, group in [*found.items()][:MAX_GROUPS] if isinstance(found, dict) else ():
         if not isinstance(group, dict):
             continue
         ranks = group.get("ranks", "")
-        if isinstance(ranks, list):
-            members = _members(ranks)
-        else:
-            ranks = ranks if isinstance(ranks, str) and _RANKS.match(ranks) else "[]"
-            members = parsed.get(ranks) or _members(json.loads(ranks))
-            parsed[ranks] = members
+        same = ranks if isinstance(ranks, str) else id(ranks)
+        members = parsed.get(same)
+        if members is None:
+            members = parsed[same] = _members(ranks)
         left -= len(members)
         if left < 0:
             raise ValueError("too many ranks in its groups")
@@ -394,7 +440,11 @@ def _config(found: Any) -> list[Config]:
     return groups
 
 
-def _members(ranks: list[Any]) -> tuple[int, ...]:
+def _members(ranks: Any) -> tuple[int, ...]:
+    if isinstance(ranks, str):
+        ranks = json.loads(ranks) if _RANKS.match(ranks) else []
+    if not isinstance(ranks, list):
+        return ()
     if len(ranks) > MAX_RANKS:
         raise ValueError("too many ranks in a group")
     return tuple(sorted({rank for rank in ranks if type(rank) is int and 0 <= rank < MAX_RANKS}))
@@ -408,7 +458,8 @@ def _rank(name: str, config: list[Config]) -> int | None:
     rank = rank_of(name)
     if not config:
         return rank
-    possible = set.intersection(*(set(group.ranks) for group in config))
+    lists = {id(group.ranks): group.ranks for group in config}  # groups may share one
+    possible = set.intersection(*map(set, lists.values()))
     if rank is not None and rank not in possible:
         digits = str(rank)
         shorter = (int(digits[cut:]) for cut in range(1, len(digits)))
@@ -504,9 +555,8 @@ def _status(found: Any, names: dict[str, str]) -> dict[str, Status]:
     told: dict[str, Status] = {}
     for key, status in found.items() if isinstance(found, dict) else ():
         if isinstance(status, dict) and str(key) in names:
-            told[names[str(key)]] = Status(
-                *(int(status.get(f"last_{what}_collective", -1)) for what in _STATUS_KEYS)
-            )
+            keys = [f"last_{what}_collective" for what in _STATUS_KEYS]
+            told[names[str(key)]] = Status(*(int(_numbers([status], key)[0]) for key in keys))
     return told
 
 

@@ -61,6 +61,7 @@ _STOP, _STRING, _SHORT_STRING, _GET, _LONG_GET = b".X\x8chj"
 _PAIR, _MEMOIZE, _FRAME, _BINPUT, _LONG_BINPUT = b"\x86\x94\x95qr"
 _NAMES = {ord(op.code): op.name for op in pickletools.opcodes}
 _CUTS = 32  # places tried to cut a truncated list of entries at
+_CUT_BYTES = 4 * MAX_BYTES  # that are looked at for that
 
 
 class UnsafePickleError(ValueError):
@@ -104,10 +105,11 @@ def load_truncated(data: bytes) -> Any:
     The recorder writes the top dict with the list of entries as its last value, so closing both
     behind a whole entry gives a whole dump. Raises ValueError where no entry is whole.
     """
-    end = len(data)
+    end, left = len(data), _CUT_BYTES
     for _ in range(_CUTS):
         end = data.rfind(b"u}", 0, end)
-        if end < 0:
+        left -= end
+        if end < 0 or left < 0:
             break
         try:
             found = load(data[: end + 1] + b"eu.")

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from diagnose.parse import flight_recorder
 from diagnose.parse.flight_recorder import (
     COMPLETED,
     ENQUEUED,
@@ -329,3 +330,88 @@ def test_what_looks_like_a_dump() -> None:
     assert not is_dump(b'{"level": "info"}')
     assert not is_dump(pickle.dumps({"weights": [1]}, 2))
     assert not is_dump(b"")
+
+
+def counted(monkeypatch: pytest.MonkeyPatch, name: str) -> list[Any]:
+    """The first arguments of all calls of a function of the reader."""
+    seen: list[Any] = []
+    function = getattr(flight_recorder, name)
+
+    def spy(first: Any, *more: Any) -> Any:
+        seen.append(first)
+        return function(first, *more)
+
+    monkeypatch.setattr(flight_recorder, name, spy)
+    return seen
+
+
+@pytest.mark.parametrize(
+    "ranks",
+    [[3, 4], [5_000_000] * 999, "[3, 4]", "[" + "9999999," * 99 + "9999999]", "[]", "no list"],
+)
+def test_ranks_that_groups_share_are_read_once(ranks: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    read_ranks = counted(monkeypatch, "_members")
+    groups = {str(n): {"name": str(n), "desc": "d", "ranks": ranks} for n in range(50)}
+    dump = read({"pg_config": groups, "entries": []})
+    assert len(read_ranks) == 1
+    assert [group.ranks for group in dump.config] == [(3, 4)] * (50 if "4" in str(ranks) else 0)
+
+
+def test_lists_that_entries_share_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes, frames = counted(monkeypatch, "_sizes"), counted(monkeypatch, "_first_site")
+    shared: dict[str, Any] = {"input_sizes": [[4]] * 99, "output_sizes": [], "frames": [STEP] * 99}
+    dump = read(content([entry(n, profiling_name=f"nccl:{n}", **shared) for n in range(40)]))
+    assert (len(sizes), len(frames)) == (2, 1)
+    assert {call.size_in for call in dump.calls} == {((4,),) * 99}
+    assert len(dump.calls) == 40
+
+
+def test_what_entries_share_is_bounded() -> None:
+    shared = [[4] * 1000] * 1000
+    calls = [entry(n, profiling_name=f"nccl:{n}", input_sizes=shared) for n in range(9)]
+    with pytest.raises(DumpError, match="calls of more than 8,000,000 sizes"):
+        read(content(calls))
+    assert len(read(content(calls[:7])).calls) == 7
+    with pytest.raises(DumpError, match="an entry is listed twice"):
+        read(content([entry(0)] * 2))
+
+
+def test_of_too_many_entries_the_newest_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flight_recorder, "MAX_ENTRIES", 3)
+    assert read(content([entry(n) for n in range(5)])).record.tolist() == [2, 3, 4]
+
+
+_ABSURD = [2**63 - 1, -(2**63), 2**64, 10**400, 1e308, float("inf"), float("nan"), -7]
+
+
+@pytest.mark.parametrize("absurd", _ABSURD, ids=range(len(_ABSURD)))
+@pytest.mark.parametrize(
+    ("key", "column", "instead"),
+    [
+        ("time_created_ns", "created", 0),
+        ("collective_seq_id", "seq", -1),
+        ("record_id", "record", -1),
+        ("timeout_ms", "timeout_ms", -1),
+    ],
+)
+def test_absurd_numbers_count_as_missing(
+    key: str, column: str, instead: int, absurd: float
+) -> None:
+    data = json.dumps(content([entry(0), entry(1, **{key: absurd})])).encode()
+    found = getattr(read_dump(data, "trace_3.json"), column).tolist()
+    assert found == [entry(0)[key], instead]
+
+
+@pytest.mark.parametrize("absurd", _ABSURD, ids=range(len(_ABSURD)))
+def test_an_absurd_status_counts_as_none(absurd: float) -> None:
+    whole = content([entry(0)])
+    whole["pg_status"]["1"]["last_started_collective"] = absurd
+    assert read_dump(json.dumps(whole).encode(), "a").status["35"] == Status(2, -1, 1)
+
+
+def test_the_time_of_old_versions_is_bounded_too() -> None:
+    old = entry(0, time_created_us=2**62)
+    del old["time_created_ns"]
+    assert read(content([old])).created.tolist() == [0]
+    old["time_created_us"] = 1_758_580_155_793_872
+    assert read(content([old])).created.tolist() == [1_758_580_155_793_872_000]
