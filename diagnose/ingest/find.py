@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import stat
 import tempfile
 from collections import deque
@@ -11,12 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import IO, TYPE_CHECKING, BinaryIO
 
+from diagnose.ingest.chunks import is_zeros
 from diagnose.ingest.compress import DEFAULT_LIMITS, Limits
 from diagnose.ingest.quota import Meter
 from diagnose.ingest.raw import BytesStore, FileStore, SpoolStore, Store, reason
-from diagnose.ingest.read import Content, Opened, TextChunks, look, no_chunks
+from diagnose.ingest.read import ZEROS_LIMIT, Content, Opened, TextChunks, look, no_chunks
 from diagnose.ingest.sniff import is_log_name
 from diagnose.ingest.source import DOCUMENT_KINDS, TEXT_KINDS, Remarks, Source
 
@@ -27,7 +29,8 @@ MAX_FILES = 50_000  # of one job
 MAX_ENTRIES = 200_000  # of one folder
 MAX_DEPTH = 32  # folders inside each other
 STDIN_MEMORY = 32 << 20  # bytes of standard input kept in memory
-STDIN_LIMIT = 64 << 30  # bytes of standard input read at all
+STDIN_LIMIT = 8 << 30  # bytes of standard input kept at all
+_BLOCK = 1 << 20
 
 # Suffixes of what lies beside logs in a job's folder: code, settings, documents, pictures, weights,
 # data. A folder's other files are read, whatever their suffix: logs are called `job.o123`, `log.1`.
@@ -94,19 +97,14 @@ def find_sources(paths: Sequence[Path], limits: Limits = DEFAULT_LIMITS) -> list
 def stdin_source(stream: BinaryIO, limits: Limits = DEFAULT_LIMITS) -> Source:
     """Read a stream to its end, into memory or beyond STDIN_MEMORY into a temporary file.
 
-    What an error or STDIN_LIMIT cuts off is named in the note. The temporary file goes with the
-    source.
+    What an error or a bound cuts off is named in the note. The temporary file goes with the source.
     """
     spool = tempfile.SpooledTemporaryFile(max_size=STDIN_MEMORY)  # noqa: SIM115
-    size, cut = 0, ""
     try:
-        while block := stream.read(1 << 20):
-            size += spool.write(block[: STDIN_LIMIT - size])
-            if size >= STDIN_LIMIT:
-                cut = f"only the first {STDIN_LIMIT} bytes were read"
-                break
+        cut = _spool(stream, spool)
     except (OSError, ValueError) as error:
         cut = f"reading stopped: {reason(error)}"
+    size = spool.tell()
     store: Store
     if size <= STDIN_MEMORY:
         spool.seek(0)
@@ -116,6 +114,36 @@ def stdin_source(stream: BinaryIO, limits: Limits = DEFAULT_LIMITS) -> Source:
         spool.flush()
         store = SpoolStore(spool, size)
     return source_of(store, "<stdin>", size, limits, cut)
+
+
+def _spool(stream: BinaryIO, spool: IO[bytes]) -> str:
+    """Copy a stream into a file; says why not all of it.
+
+    What is no log is left where that is seen, and long runs of NULs are not kept. A temporary file
+    takes half of the room that there is at most.
+    """
+    size = zeros = 0
+    most, spilled, packed = STDIN_LIMIT, False, False
+    while block := stream.read(_BLOCK):
+        if not packed and len(block) == _BLOCK and block[:1] == b"\0" and is_zeros(block):
+            zeros += len(block)
+            if not size and zeros >= ZEROS_LIMIT:
+                return f"reading stopped: nothing but NUL bytes in the first {zeros} bytes"
+            continue
+        if not size:
+            opened = look(BytesStore(block), "<stdin>")
+            packed = opened.codec is not None
+            if opened.kind == "binary":
+                spool.write(block)
+                return ""
+        if not spilled and size + len(block) > STDIN_MEMORY:
+            spilled = True
+            most = min(most, size + shutil.disk_usage(tempfile.gettempdir()).free // 2)
+        kept = block[: most - size]
+        size += spool.write(kept)
+        if len(kept) < len(block):
+            return f"only the first {size} bytes were read: give the file itself"
+    return ""
 
 
 def text_source(text: str, name: str = "<paste>") -> Source:

@@ -220,6 +220,8 @@ class RemotePlace:
 
     def store(self, file: File) -> Store:
         """See Place: fetched once, into memory or a nameless temporary file."""
+        if file.size > FETCH_LIMIT:
+            raise OSError(f"more than {FETCH_LIMIT} bytes: not fetched")
 
         def fetch() -> Store:
             with self.fs.open(self._inner(file.path), "rb", cache_type="readahead") as remote:

@@ -193,7 +193,7 @@ def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     monkeypatch.setattr(find, "STDIN_LIMIT", 5)
     assert unread([stdin_source(io.BytesIO(b"one\ntwo\n"))]) == [
-        "<stdin>: only the first 5 bytes were read"
+        "<stdin>: only the first 5 bytes were read: give the file itself"
     ]
 
 
