@@ -34,6 +34,11 @@ def catalog() -> tuple[Catalog, Matcher, dict[str, str]]:
     return found, compile_matcher(found), bare
 
 
+def numbered(line: str, number: int) -> str:
+    """The line with another status for each `number`."""
+    return re.sub(r"exit code \d+", f"exit code {number}", line)
+
+
 def counts(lines: list[str], ranks: int) -> tuple[Count, Count, Count]:
     """What scan, timeline and verdict of a log are, whose lines `ranks` ranks print in turn."""
     scan, timeline, infer = Count(), Count(), Count()
@@ -47,10 +52,10 @@ def counts(lines: list[str], ranks: int) -> tuple[Count, Count, Count]:
 
 def check(ids: list[str], times: int, ranks: int | None = 8) -> None:
     """Examples repeated `times` times, and twice as often; `ranks` None: a rank for every line."""
-    lines = [catalog()[2][id_] for id_ in ids]
-    more = len(lines) * times
-    once = counts(lines * times, ranks or more)
-    twice = counts(lines * 2 * times, ranks or 2 * more)
+    more = len(ids) * times
+    lines = [numbered(catalog()[2][id_], n) for n, id_ in enumerate(ids * 2 * times)]
+    once = counts(lines[:more], ranks or more)
+    twice = counts(lines, ranks or 2 * more)
     limits = (("scan", SCAN), ("timeline", TIMELINE), ("infer", INFER))
     for (name, limit), before, after in zip(limits, once, twice, strict=True):
         assert (after.work - before.work) / more < limit, name
@@ -89,8 +94,9 @@ def test_a_job_at_work() -> None:
         ["python.exception", "deepspeed.launcher.finished"],
         ["cuda.out-of-memory", "elastic.restart"],
         ["elastic.table.rank", "elastic.table.exit"],
+        ["slurm.task.exit-code"],
     ],
-    ids=["ignored", "ends", "restarts", "tables"],
+    ids=["ignored", "ends", "restarts", "tables", "statuses"],
 )
 def test_lines_that_cost_much_before(ids: list[str]) -> None:
     check(ids, 100 // len(ids))

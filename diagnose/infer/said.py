@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from typing import Any
 
 import pandas as pd
 
@@ -218,10 +219,12 @@ def exits(frame: pd.DataFrame, catalog: Catalog) -> Iterator[Candidate]:
     meaningful = ~codes.isin([-signal.SIGTERM, -signal.SIGABRT])
     if meaningful.any() or victims:
         rows, codes = rows[meaningful], codes[meaningful]
-    for code, group in rows.groupby(codes, sort=False):
-        ranks = sorted({int(rank) for rank in group["rank"].dropna()})
-        hosts = sorted({str(host) for host in group["host"].dropna()})
-        number = int(code)
+    by_code: dict[int, list[Any]] = {}
+    for code, row in zip(codes, rows[["rank", "host"]].itertuples(), strict=True):
+        by_code.setdefault(int(code), []).append(row)
+    for number, group in by_code.items():
+        ranks = sorted({int(row.rank) for row in group if pd.notna(row.rank)})
+        hosts = sorted({str(row.host) for row in group if pd.notna(row.host)})
         cause, score, did = _BY_SIGNAL.get(
             -number, ("crash.exception", 1.0, f"exited with status {number}")
         )
@@ -233,7 +236,7 @@ def exits(frame: pd.DataFrame, catalog: Catalog) -> Iterator[Candidate]:
             score=score,
             title=catalog.classes[cause].title,
             summary=f"{who[:1].upper()}{who[1:]} {did}.",
-            rows=[int(i) for i in group.index[:4]],
+            rows=[int(row.Index) for row in group[:4]],
             signature=None,
             ranks=ranks,
             hosts=hosts,
