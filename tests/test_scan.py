@@ -115,6 +115,25 @@ def test_after_some_lines_made_to_hurt_long_lines_get_little_time(
     assert given_s == [scan.LINE_BUDGET_S] * hurt + [scan.LITTLE_S] * others + [MATCH_TIMEOUT_S]
 
 
+@pytest.mark.parametrize("blank", [b" ", b'","'], ids=["words", "json"])
+def test_a_long_line_is_cut_between_words(blank: bytes) -> None:
+    """Half a token could not be told from a word; nor could a value without its name."""
+    token = b"tok_" + b"aB3d" * 9
+    filler = blank.join([b"word"] * 2500)
+    for shift in range(0, 48, 3):
+        for at in (scan.TEXT_LIMIT // 2, scan.LINE_WINDOW, -scan.TEXT_LIMIT // 2 + 20):
+            line = filler + b" bad thing 5 " + filler
+            place = len(filler) - at + shift
+            start = line.rfind(blank, 0, place) + len(blank)
+            line = line[:start] + b"key=" + blank + token + blank + line[start:]
+            [found] = scan.scan_source(source(b"x\n" + line + b"\n"), MATCHER).lines
+            pieces = {token[i : i + 8].decode() for i in range(len(token) - 7)}
+            if any(piece in found.text for piece in pieces):
+                assert token.decode() in found.text
+                assert f"key={blank.decode()}{token.decode()}" in found.text
+            assert "bad thing 5" in found.text
+
+
 def test_a_source_that_breaks_off_keeps_what_was_read() -> None:
     def read() -> Iterator[Chunk]:
         yield Chunk(b"bad thing 1\n", 0, 1)

@@ -19,8 +19,13 @@ _MARK = re.compile(
 )
 _KEY_MAX = 16_384  # characters from the first line of a key to its last
 _KEY_GAP = 8  # lines of others inside a key whose end is not there
+_LONG = 40  # characters of a line of a key after such lines
+_WIDE = 60  # … and from which on no word is so long
 _INLINE = re.compile(r"(?:(?:[ \t]|\\[nr])*+[A-Za-z0-9+/=]{16,}+)*+")
-_BODY = re.compile(r"[A-Za-z0-9+/=]{16,}+")
+# The last word of a line, or of the text in a line of JSON.
+_BODY = re.compile(
+    r"(?:(?<![^\s\"'|>])|(?<=\\n))[A-Za-z0-9+/]{16,}+={0,2}(?=(?:\\n)?(?:\"[^\n]*|['},]{0,3})\s*\Z)"
+)
 _LAST = re.compile(r"(?<!\S)[A-Za-z0-9+/=]+(?=(?:\\n)?[\"',}]{0,3}\s*\Z)")
 _FIRST = re.compile(r"[A-Za-z0-9+/=]+(?=\\n|\"|\s*\Z)")
 
@@ -71,11 +76,10 @@ def _closed(text: str, begin: re.Match[str], end: re.Match[str]) -> Iterator[Spa
     lines = list(_lines(text, stop, end.start()))
     for line in lines[1:-1]:
         start = len(prefix) if line.text.startswith(prefix) else len(line.text)
-        pieces = [piece for piece in _BODY.finditer(line.text) if _body(piece.group())]
-        first = _FIRST.match(line.text, start)
-        if first or (not pieces and line is lines[-2] and (first := _LAST.search(line.text))):
-            pieces = [first]
-        for piece in pieces:
+        piece = _FIRST.match(line.text, start) or _body_of(line.text)
+        if piece is None and line is lines[-2]:
+            piece = _LAST.search(line.text)
+        if piece:
             yield Span(line.start + piece.start(), line.start + piece.end(), "")
     yield Span(*end.span(), "")
 
@@ -85,17 +89,28 @@ def _bodies(text: str, start: int, end: int, *, backwards: bool) -> Iterator[Spa
     gap = 0
     lines = list(_lines(text, start, end))
     for line in reversed(lines) if backwards else lines:
-        pieces = [piece for piece in _BODY.finditer(line.text) if _body(piece.group())]
-        gap = 0 if pieces else gap + 1
+        if not line.text:
+            continue
+        piece = _body_of(line.text)
+        if piece and (gap == 0 or len(piece.group()) >= _LONG):
+            yield Span(line.start + piece.start(), line.start + piece.end(), "")
+            gap = 0
+            continue
+        gap += 1
         if gap > _KEY_GAP:
             return
-        for piece in reversed(pieces) if backwards else pieces:
-            yield Span(line.start + piece.start(), line.start + piece.end(), "")
+
+
+def _body_of(line: str) -> re.Match[str] | None:
+    piece = _BODY.search(line)
+    return piece if piece and _body(piece.group()) else None
 
 
 def _body(text: str) -> bool:
     """Whether a run of base64 is no word and no hash."""
-    return text.lower() != text and (len(text) >= 60 or text.upper() != text)
+    if len(text) >= _WIDE:
+        return text.lower() != text
+    return _key_like(text)
 
 
 def _lines(text: str, start: int, end: int) -> Iterator[_Line]:

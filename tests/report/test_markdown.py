@@ -1,5 +1,7 @@
 """Log text cannot break out of its place in Markdown."""
 
+import re
+
 import pytest
 
 from diagnose.report import markdown
@@ -27,3 +29,18 @@ def test_code(text: str, expected: str) -> None:
 
 def test_no_line_closes_its_fence() -> None:
     assert markdown.fenced("x\n````\ny") == "`````\nx\n````\ny\n`````"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["https://x.org/a", "see HTTP://x.org", "www.x.org", "mailto:a@x.org", "GH-1", "gh-12", "!7"],
+)
+def test_nothing_becomes_a_link(text: str) -> None:
+    """An invisible blank stands where a forge would see the address or number begin."""
+    once = markdown.escape(text)
+    assert once.replace("\u200b", "").replace("\\", "") == text
+    assert re.search(r"://|www\.|GH-\d|!\d|mailto:a|@x", once, re.IGNORECASE) is None
+
+
+def test_what_is_no_link_stays() -> None:
+    assert markdown.escape("bus a:/b, GH200, great! 7") == "bus a:/b, GH200, great! 7"

@@ -6,6 +6,7 @@ import diagnose
 from diagnose.diagnosis import Evidence
 from diagnose.report.html import context
 from diagnose.report.html.context import Row, around
+from diagnose.report.html.scrub import scrubber
 
 from .jobs import watchdog
 
@@ -101,3 +102,35 @@ def test_a_source_that_is_gone_or_unknown_gives_nothing(tmp_path) -> None:
     job.timeline  # noqa: B018  built before the file goes
     path.unlink()
     assert around(job, [evidence(5), evidence(1, "other")]) == {}
+
+
+PRIVATE = "-----BEGIN " + "RSA PRIVATE KEY-----"
+BODY = ["Ab1" + "cD2eF3gH4iJ5" * 5 + "k"] * 60
+
+
+@pytest.mark.parametrize("small", [context.SMALL, 0], ids=["whole", "window"])
+def test_a_key_that_begins_far_above_is_known(tmp_path, monkeypatch, small) -> None:
+    """Of 62 lines of a key six stand in the quote, its beginning does not."""
+    monkeypatch.setattr(context, "SMALL", small)
+    lines = [PRIVATE, *BODY, watchdog(3), "step 7"]
+    (tmp_path / "job.log").write_text("\n".join(f"[rank0]: {line}" for line in lines) + "\n")
+    rows = around(diagnose.load(tmp_path), [evidence(62)], scrubber(redact=True).block)
+    assert [row.text for row in rows["job.log", 62]] == [
+        *["[rank0]: [private-key-1]"] * 5,
+        f"[rank0]: {watchdog(3)}",
+        "[rank0]: step 7",
+    ]
+
+
+def test_only_so_many_lines_and_characters_are_looked_at(tmp_path) -> None:
+    (tmp_path / "job.log").write_text(("x" * 300 + "\n") * 500 + watchdog(3) + "\n" + "y\n" * 500)
+    seen: list[int] = []
+
+    def show(lines):
+        seen.append(sum(map(len, lines)))
+        assert len(lines) <= 2 * context.REACH + 1
+        return list(lines)
+
+    rows = around(diagnose.load(tmp_path), [evidence(501)], show)
+    assert len(rows["job.log", 501]) == 2 * context.AROUND + 1
+    assert seen[0] <= 2 * context.WINDOW
