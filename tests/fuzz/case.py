@@ -15,6 +15,7 @@ from diagnose.ingest.read import TextChunks
 from diagnose.ingest.source import Source
 from diagnose.job import Job, read
 from diagnose.parse.path import read_path
+from tests import archives
 
 _ESCAPE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 _QUOTE = re.compile(r"^(?:> ?)+")
@@ -69,7 +70,7 @@ def job(name: str, files: dict[str, bytes]) -> Case:
 
 
 def said(line: str) -> list[str]:
-    """What a line says, without colours, quotation marks and NULs; a bar's line says many things."""
+    """What a line says, without colours, quotation marks and NULs; a bar says many things."""
     pieces = _ESCAPE.sub("", line).replace("\0", "").split("\r")
     return [text for piece in pieces if (text := _QUOTE.sub("", piece).strip())]
 
@@ -77,13 +78,7 @@ def said(line: str) -> list[str]:
 def sources(case: Case) -> list[Source]:
     """The sources of a case, as a folder of these files gives them, in the order of the case."""
     alone = len(case.files) == 1
-    found = [
-        source
-        for file in case.files
-        for source in store_sources(
-            BytesStore(file.data), file.name, len(file.data), None, read_path(file.name), alone=alone
-        )
-    ]
+    found = [source for file in case.files for source in _sources(file, alone=alone)]
     return [_in_chunks(source, case.chunk_limit) for source in found]
 
 
@@ -103,6 +98,11 @@ def run(case: Case) -> Outcome:
 
 def with_files(case: Case, files: Iterable[File]) -> Case:
     return replace(case, files=tuple(files))
+
+
+def _sources(file: File, *, alone: bool) -> list[Source]:
+    store, hints = BytesStore(file.data), read_path(file.name)
+    return store_sources(store, file.name, len(file.data), archives.MTIME, hints, alone=alone)
 
 
 def _in_chunks(source: Source, limit: int | None) -> Source:

@@ -1,4 +1,4 @@
-"""Many inputs, one after the other: made of a seed, judged by the oracles, shrunk where one fails."""
+"""Many inputs, one after the other: made of a seed and judged by the oracles."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def made(what: Recipe) -> tuple[Case, Case, tuple[Grade, ...]]:
 
     Mutations that can do nothing here are left out.
     """
-    case = corpus.start(what.start).case
+    case = corpus.case(what.start)
     before, after = case, case
     grades: list[Grade] = []
     for name, seed in what.chain:
@@ -113,8 +113,8 @@ def check(what: Recipe, *, reports: bool = True) -> tuple[Outcome, list[tuple[st
     spent = time.process_time() - begun
     compared = None
     if grades:
-        pristine = corpus.start(what.start)
-        compared = pristine.outcome if before is pristine.case else run(before)
+        pristine = before is corpus.case(what.start)
+        compared = corpus.outcome(what.start) if pristine else run(before)
     found = list(judge(outcome, compared, grades, reports=reports))
     return outcome, found, spent
 

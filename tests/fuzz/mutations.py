@@ -74,9 +74,7 @@ def order(case: Case, rng: Random) -> Case | None:
 
 @_mutation(Grade.SAME)
 def chunks(case: Case, rng: Random) -> Case | None:
-    longest = max(
-        (len(line) for file in case.files for line in file.data.split(b"\n")), default=0
-    )
+    longest = max((len(line) for file in case.files for line in file.data.split(b"\n")), default=0)
     return replace(case, chunk_limit=max(longest + 1, rng.choice([256, 1024, 4096, 16384])))
 
 
@@ -149,7 +147,9 @@ def drop_spare(case: Case, rng: Random) -> Case | None:
 def double_spare(case: Case, rng: Random) -> Case | None:
     """Lines that nothing was found in stand there several times."""
     share, times = rng.choice([0.05, 0.5]), rng.randint(2, 4)
-    return _each_line(case, lambda line, own: [line] * (times if own and rng.random() < share else 1))
+    return _each_line(
+        case, lambda line, own: [line] * (times if own and rng.random() < share else 1)
+    )
 
 
 @_mutation(Grade.HARMLESS)
@@ -179,9 +179,7 @@ def quoted(case: Case, rng: Random) -> Case | None:
     """A paste of one log, quoted as in a mail or an issue."""
     if len(case.files) != 1 or not case.files[0].log:
         return None
-    return _each_log(
-        case, lambda data: b"".join(b"> " + line + b"\n" for line in _rows(data))
-    )
+    return _each_log(case, lambda data: b"".join(b"> " + line + b"\n" for line in _rows(data)))
 
 
 # --------------------------------------------------------------------------- damage
@@ -295,7 +293,9 @@ def other_numbers(case: Case, rng: Random) -> Case | None:
 @_mutation(Grade.HARMFUL)
 def huge_numbers(case: Case, rng: Random) -> Case | None:
     """A number becomes one that no program prints."""
-    value = rng.choice([b"9223372036854775807", b"99999999999999999999999999", b"-1", b"1e999", b"0"])
+    value = rng.choice(
+        [b"9223372036854775807", b"99999999999999999999999999", b"-1", b"1e999", b"0"]
+    )
 
     def change(data: bytes) -> bytes:
         found = list(re.finditer(rb"\d+", data))
@@ -344,7 +344,7 @@ def nuls(case: Case, rng: Random) -> Case | None:
 @_mutation(Grade.HARMFUL)
 def interleave(case: Case, rng: Random) -> Case | None:
     """Two jobs wrote into one file."""
-    other = corpus.start(rng.choice(corpus.names())).case
+    other = corpus.case(rng.choice(corpus.names()))
     mine = [number for number, file in enumerate(case.files) if file.log]
     theirs = [file for file in other.files if file.log]
     if not mine or not theirs:
@@ -360,7 +360,7 @@ def interleave(case: Case, rng: Random) -> Case | None:
 @_mutation(Grade.HARMFUL)
 def two_jobs(case: Case, rng: Random) -> Case | None:
     """The files of two jobs lie in one folder."""
-    other = corpus.start(rng.choice(corpus.names())).case
+    other = corpus.case(rng.choice(corpus.names()))
     apart = rng.random() < 0.5
     mine = [replace(file, name=f"a/{file.name}") if apart else file for file in case.files]
     taken = {file.name for file in mine}
@@ -418,9 +418,7 @@ def _some(files: tuple[File, ...], rng: Random, count: int) -> list[File]:
 def _each_log(case: Case, change: Callable[[bytes], bytes]) -> Case | None:
     if not any(file.log for file in case.files):
         return None
-    return with_files(
-        case, (replace(f, data=change(f.data)) if f.log else f for f in case.files)
-    )
+    return with_files(case, (replace(f, data=change(f.data)) if f.log else f for f in case.files))
 
 
 def _stored(case: Case, change: Callable[[bytes], bytes]) -> Case | None:
@@ -443,7 +441,9 @@ def _each_line(case: Case, change: Callable[[bytes, bool], list[bytes]]) -> Case
 
     def changed(file: File) -> File:
         lines = [
-            line for row in _rows(file.data) for line in change(row, row.rstrip(b"\r") in file.spare)
+            line
+            for row in _rows(file.data)
+            for line in change(row, row.rstrip(b"\r") in file.spare)
         ]
         return replace(file, data=b"".join(line + b"\n" for line in lines))
 
@@ -456,9 +456,7 @@ def _one(case: Case, rng: Random, change: Callable[[bytes], bytes]) -> Case | No
     return _at(case, rng, places, change)
 
 
-def _one_log(
-    case: Case, rng: Random, change: Callable[[list[bytes]], list[bytes]]
-) -> Case | None:
+def _one_log(case: Case, rng: Random, change: Callable[[list[bytes]], list[bytes]]) -> Case | None:
     places = [number for number, file in enumerate(case.files) if file.log and file.data]
     return _at(case, rng, places, lambda data: b"".join(r + b"\n" for r in change(_rows(data))))
 

@@ -198,8 +198,9 @@ def _members(file: File) -> list[File]:
     if file.name.endswith(".zip"):
         with zipfile.ZipFile(io.BytesIO(file.data)) as packed:
             return [File(name, packed.read(name)) for name in packed.namelist()]
-    if ".tar" in file.name:
-        with tarfile.open(fileobj=io.BytesIO(_plain(file.data))) as tar:
+    data = _plain(file.data)
+    if data[257:262] == b"ustar":
+        with tarfile.open(fileobj=io.BytesIO(data)) as tar:
             inside = [(member.name, tar.extractfile(member)) for member in tar]
             return [File(name, stream.read()) for name, stream in inside if stream]
     return [file]

@@ -28,20 +28,12 @@ def smaller(case: Case, oracle: str, runs: int = 150) -> Case:
     def fails(part: Case) -> bool:
         return any(name == oracle for name, _ in judge(run(part), None, (), reports=True))
 
-    files = fewer(case.files, lambda kept: fails(with_files(case, kept)), runs=runs // 4)
-    case = with_files(case, files)
+    case = with_files(
+        case, fewer(case.files, lambda files: fails(with_files(case, files)), runs=runs // 4)
+    )
     for number, file in enumerate(case.files):
-        if not file.log:
-            continue
-
-        def with_rows(rows: Sequence[bytes], number: int = number) -> Case:
-            kept = list(case.files)
-            kept[number] = replace(kept[number], data=b"".join(rows))
-            return with_files(case, kept)
-
-        rows = file.data.splitlines(keepends=True)
-        left = fewer(rows, lambda rows, build=with_rows: fails(build(rows)), runs=runs)
-        case = with_rows(left)
+        if file.log:
+            case = _fewer_lines(case, number, fails, runs)
     return case
 
 
@@ -62,3 +54,13 @@ def fewer(items: Sequence[T], fails: Callable[[Sequence[T]], bool], runs: int) -
             break
         stretch = max(stretch // 2, 1)
     return kept
+
+
+def _fewer_lines(case: Case, number: int, fails: Callable[[Case], bool], runs: int) -> Case:
+    def of(rows: Sequence[bytes]) -> Case:
+        files = list(case.files)
+        files[number] = replace(files[number], data=b"".join(rows))
+        return with_files(case, files)
+
+    rows = case.files[number].data.splitlines(keepends=True)
+    return of(fewer(rows, lambda kept: fails(of(kept)), runs))

@@ -75,13 +75,20 @@ class Run:
     further: int = 0
     summary: bool = True
     clock: bool = False  # lines begin with the time
+    silent: frozenset[int] = frozenset()  # ranks that print nothing more after step `at` either
 
 
 def lines_of(run: Run, rank: int, death: Sequence[str]) -> list[str]:
     """All that one rank prints; `death` is what the culprit prints last."""
-    said = [] if rank else ["***** Running training *****", f"  Total optimization steps = {run.steps}"]
+    said = (
+        []
+        if rank
+        else ["***** Running training *****", f"  Total optimization steps = {run.steps}"]
+    )
     dies = run.fault != "none" and rank == run.culprit
-    last = run.at if dies else run.steps if run.fault == "none" else run.at + run.further
+    last = run.steps if run.fault == "none" else run.at + run.further
+    if dies or rank in run.silent:
+        last = run.at
     for step in range(1, last + 1):
         said.append(f"{_time(run, step)}step {step}/{run.steps} loss {2.5 - step / 100:.4f}")
     if dies:
@@ -91,7 +98,9 @@ def lines_of(run: Run, rank: int, death: Sequence[str]) -> list[str]:
     return said
 
 
-def files_of(run: Run, layout: str, rng: Random, death: Sequence[str] | None = None) -> dict[str, bytes]:
+def files_of(
+    run: Run, layout: str, rng: Random, death: Sequence[str] | None = None
+) -> dict[str, bytes]:
     """The job's files in one of LAYOUTS; `death` replaces the words of the fault."""
     words, code = FAULTS[run.fault]
     ranks = [lines_of(run, rank, words if death is None else death) for rank in range(run.world)]
