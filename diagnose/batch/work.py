@@ -118,15 +118,20 @@ def _remote_folder(place: Place, folder: str) -> list[Source]:
     """The sources of a remote folder, by the rules for the members of an archive."""
     names = Names(MAX_FILES)
     sources: list[Source] = []
-    for file in walk(place, folder, MAX_DEPTH):
+    missed: list[tuple[str, str]] = []
+    for file in walk(place, folder, MAX_DEPTH, missed):
         name = names.admit(Entry(file.path.removeprefix(folder).lstrip("/"), file.size, file.mtime))
         if name is not None:
             store = place.store(file)
             sources += store_sources(store, name, file.size, file.mtime, read_path(name))
     sources += [nothing(one.name, "skipped", one.why, unread=one.unread) for one in names.refused]
     if names.beyond:
-        why = f"only the first {MAX_FILES} files were looked at"
-        sources.append(nothing(folder.rpartition("/")[2], "skipped", why, unread=True))
+        missed.append((folder, f"only the first {MAX_FILES} files were looked at"))
+    above = folder.rpartition("/")[0]
+    sources += [
+        nothing(path.removeprefix(above).lstrip("/"), "skipped", why, unread=True)
+        for path, why in missed
+    ]
     return sorted(sources, key=lambda source: source.name)
 
 

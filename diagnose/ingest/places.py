@@ -20,7 +20,7 @@ from typing import Any, Protocol, TypeVar
 
 from diagnose.errors import InputError
 from diagnose.ingest.find import MAX_ENTRIES
-from diagnose.ingest.raw import BytesStore, FileStore, Reader, SpoolStore, Store
+from diagnose.ingest.raw import BytesStore, FileStore, Reader, SpoolStore, Store, reason
 
 T = TypeVar("T")
 
@@ -307,13 +307,22 @@ def _remote(protocol: str, path: str) -> RemotePlace:
         raise InputError(f"{path}: no reader for {protocol}:// ({error})") from error
 
 
-def walk(place: Place, folder: str, depth: int) -> Iterator[File]:
-    """All files below a folder, `depth` folders deep at most; passes by what cannot be listed."""
+def walk(
+    place: Place, folder: str, depth: int, missed: list[tuple[str, str]] | None = None
+) -> Iterator[File]:
+    """All files below a folder, `depth` folders deep at most; passes by what cannot be listed.
+
+    `missed` takes the folders that were passed by, and why.
+    """
     try:
         files, folders = place.listing(folder)
-    except OSError:
+    except OSError as error:
+        if missed is not None:
+            missed.append((folder, reason(error)))
         return
     yield from files
-    if depth > 0:
-        for inside in folders:
-            yield from walk(place, inside, depth - 1)
+    for inside in folders:
+        if depth > 0:
+            yield from walk(place, inside, depth - 1, missed)
+        elif missed is not None:
+            missed.append((inside, "too many folders deep"))
