@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+MAX_SEQ = 1 << 44  # of calls; a counter that tells more is damaged
+
 
 @dataclass(frozen=True, slots=True)
 class CollCall:

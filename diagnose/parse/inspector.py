@@ -21,12 +21,13 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from diagnose.parse.comm_rank import CommRank
+from diagnose.parse.comm_rank import MAX_SEQ, CommRank
 
 MAX_COMMS = 4096  # communicators of one process; more are left out
 MAX_LINE = 1 << 20
 WINDOW = 256  # calls per communicator that the figures are taken from
 _MAX_OPS = 32
+_DIGITS = 9  # of a rank
 
 _HEAD = re.compile(
     rb'\{\s*"header"\s*:\s*\{[^{}]{1,2000}\}\s*,\s*"metadata"\s*:\s*\{'
@@ -156,6 +157,9 @@ def _take(
     comms: dict[tuple[bytes, bytes], _Comm], fields: Fields, number: int, line: bytes
 ) -> None:
     key, rank, size, op, sn, size_bytes, exec_us, busbw = fields
+    count = int(sn)
+    if max(len(rank), len(size)) > _DIGITS or count >= MAX_SEQ:
+        return
     comm = comms.get((key, rank))
     if comm is None:
         if len(comms) >= MAX_COMMS:
@@ -163,7 +167,6 @@ def _take(
         comm = comms[key, rank] = _Comm(int(rank), int(size))
     if op not in comm.last and len(comm.last) >= _MAX_OPS:
         return
-    count = int(sn)
     if op != comm.before[0] and count <= comm.before[1]:
         comm.own_counters = True
     comm.before = op, count
@@ -201,9 +204,9 @@ def _who(line: bytes) -> tuple[int | None, str | None, int | None]:
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None, None, None
     return (
-        written if type(written) is int else None,
+        written if type(written) is int and 0 <= written < 10**18 else None,
         host[:255] if isinstance(host, str) else None,
-        pid if type(pid) is int else None,
+        pid if type(pid) is int and 0 <= pid < 10**_DIGITS else None,
     )
 
 

@@ -25,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from diagnose.parse.comm_rank import CollCall, CommRank
+from diagnose.parse.comm_rank import MAX_SEQ, CollCall, CommRank
 from diagnose.parse.ras_json import JSON_BEGIN, read_json
 from diagnose.parse.ras_snapshot import Comm, Found, Rank, RasComm, RasError, RasProcess, Snapshot
 from diagnose.parse.ras_text import BEGIN, CTIME, ISO, read_text, spread
@@ -194,8 +194,11 @@ def _ranks(
     comm: Comm, before: Comm | None, name: str, notes: list[str]
 ) -> tuple[list[CommRank], bool | None]:
     """The ranks of one communicator, and whether any of them moved since `before`."""
-    told = {number: rank for number, rank in comm.ranks.items() if rank.counts is not None}
-    stand = {number: sum((rank.counts or {}).values()) for number, rank in told.items()}
+    sums = {
+        n: sum(rank.counts.values()) for n, rank in comm.ranks.items() if rank.counts is not None
+    }
+    stand = {number: at for number, at in sums.items() if at < MAX_SEQ}
+    told = {number: comm.ranks[number] for number in stand}
     calls = _calls(comm, told, stand, notes)
     moving = None
     if before is not None and told:

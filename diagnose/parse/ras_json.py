@@ -30,6 +30,7 @@ JSON_BEGIN = re.compile(r"^\{", re.MULTILINE)
 
 _NEXT = re.compile(r"\s*\{")
 _MAX_DEPTH = 64
+_MAX_NUMBER = 10**9  # of ranks, processes and codes, as text has them
 _NO_COMMA = re.compile(r'("nvml_dev":\s*-?\d{1,9})(\s*"status")')
 _RANK_KEY = re.compile(r'"rank"\s*:')
 _TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[{}\[\]]', re.DOTALL)
@@ -150,8 +151,8 @@ def _counts(told: Mapping[str, Any]) -> dict[str, int] | None:
     counts = told.get("collective_counts")
     if not isinstance(counts, dict):
         return None
-    known = {op[:32]: _number(counts, op) for op in [*counts][:32]}
-    return {op: count for op, count in known.items() if count is not None}
+    known = {op[:32]: counts[op] for op in [*counts][:32]}
+    return {op: count for op, count in known.items() if type(count) is int and count >= 0}
 
 
 def _status(
@@ -197,4 +198,4 @@ def _string(said: Mapping[str, Any], key: str) -> str:
 
 def _number(said: Mapping[str, Any], key: str) -> int | None:
     value = said.get(key)
-    return value if type(value) is int and 0 <= value < 1 << 62 else None
+    return value if type(value) is int and 0 <= value < _MAX_NUMBER else None

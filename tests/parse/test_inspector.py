@@ -145,6 +145,16 @@ def test_odd_values(key: str, value: object) -> None:
     assert (ranks[0].comm_rank, ranks[0].completed) == (2, 3)
 
 
+@pytest.mark.parametrize("changed", [{"sn": 1 << 44}, {"sn": 10**18 - 1}, {"rank": 10**9}])
+@pytest.mark.parametrize("reordered", [False, True])
+def test_absurd_numbers_are_passed_over(changed: dict[str, int], reordered: bool) -> None:
+    said = record(**changed)  # type: ignore[arg-type]
+    if reordered:
+        said["header"] = dict(reversed(said["header"].items()))
+    lines = [line(sn=3), json.dumps(said).encode() + b"\n", line("AllGather", sn=2)]
+    assert [(one.comm_rank, one.completed) for one in read_inspector(lines, "f.log")] == [(2, 5)]
+
+
 def test_bounds() -> None:
     overlong = b'{"header":' + b" " * (1 << 21) + b"\n"
     pieces = [overlong[at : at + 65_536] for at in range(0, len(overlong), 65_536)]

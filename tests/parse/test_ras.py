@@ -565,6 +565,22 @@ def test_odd_values(key: str, value: object) -> None:
     assert report.ranks[0].launched == 52
 
 
+@pytest.mark.parametrize("value", [1 << 44, (1 << 62) - 1, 1 << 63, 10**40])
+def test_an_absurd_count_is_not_told(value: int) -> None:
+    report = read(job_json([*ONE_LATE, rank_json(3, counts(value))], []))
+    assert launched(report) == {0: 52, 1: 52, 2: 50, 3: None}
+    verdict = judge(table(dumps_of(report.ranks)))
+    assert verdict is not None
+    assert verdict.ranks == (2,)
+
+
+def test_absurd_counts_of_text() -> None:
+    huge = 10**18 - 1
+    report = read(behind(*((f"Op{number}", huge - 1, huge) for number in range(12))))
+    assert set(launched(report).values()) == {None}
+    assert [len(dump) for dump in dumps_of(report.ranks)] == [0] * 4
+
+
 # To the verdict --------------------------------------------------------------------------------
 
 
