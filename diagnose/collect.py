@@ -36,6 +36,11 @@ class Documents:
     notes: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
 
+    def missed(self, text: str) -> None:
+        """Tell of a document that cannot be read."""
+        self.notes.append(text)
+        self.unread.append(text)
+
 
 def collect(sources: Iterable[Source]) -> Documents:
     """Read every document among the sources of a job."""
@@ -44,8 +49,9 @@ def collect(sources: Iterable[Source]) -> Documents:
         try:
             _read(source, found)
         except ValueError as error:
-            found.notes.append(str(error))
-            found.unread.append(str(error))
+            found.missed(str(error))
+        except Exception as error:  # a document that its reader has no words for ends no triage
+            found.missed(f"{source.name}: not read: {type(error).__name__}: {str(error)[:120]}")
         found.notes += [f"{source.name}: {note}" for note in source.notes if note != source.note]
     return found
 

@@ -198,3 +198,17 @@ def test_one_absurd_dump_does_not_end_the_triage(absurd: int, tmp_path: Path) ->
         (tmp_path / file.name).write_bytes(data)
     found = diagnose.diagnose(diagnose.load(tmp_path))
     assert (found.verdict, found.root_cause.cause) == ("hung", "desync.mismatch")
+
+
+def test_a_document_that_breaks_its_reader_is_a_note(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_data: bytes, _name: str) -> None:
+        raise IndexError("no such column")
+
+    monkeypatch.setattr("diagnose.parse.flight_recorder.read_dump", broken)
+    (folder / "nccl_trace_rank_0.json").write_text('{"pg_config": {}}')
+    job = diagnose.load(folder)
+    assert job.unread == ["nccl_trace_rank_0.json: not read: IndexError: no such column"]
+    assert job.notes == job.unread
+    assert diagnose.diagnose(job).culprits.ranks == [1]
