@@ -126,7 +126,8 @@ def packed(case: Case, rng: Random) -> Case | None:
 @_mutation(Grade.SAME)
 def archive(case: Case, rng: Random) -> Case | None:
     """All files in one archive."""
-    if case.chunk_limit is not None:
+    # An archive in an archive is read, one in that is not.
+    if case.chunk_limit is not None or case.files[0].name in archives.PACK:
         return None
     name = rng.choice(["job.tar", "job.tar.gz", "job.tar.zst", "job.zip"])
     inside = {file.name: file.data for file in case.files}

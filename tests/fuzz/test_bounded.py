@@ -13,9 +13,9 @@ import pytest
 from diagnose.catalog.load import load_catalog
 from tests.fuzz.case import Case, job, run
 
-LINES = 400
+LINES = 200
 # Reading and judging a small job, and what each further line may cost.
-CALLS, CALLS_A_LINE = 800_000, 1_500
+CALLS, CALLS_A_LINE = 500_000, 1_500
 
 
 class TooMuchWork(BaseException):

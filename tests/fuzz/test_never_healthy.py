@@ -58,7 +58,7 @@ def _named(death: tuple[str, ...]) -> set[int]:
     return {rank for rank in ranks if rank is not None}
 
 
-@settings(FIXED, max_examples=60)
+@settings(FIXED, max_examples=40)
 @given(
     death=st.sampled_from(DEATHS),
     layout=st.sampled_from(sorted(LAYOUTS)),
@@ -79,15 +79,16 @@ def test_a_dead_rank_is_never_healthy(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("layout", sorted(LAYOUTS))
 @pytest.mark.parametrize("further", [1, 12])
-def test_no_death_is_ever_healthy(layout: str, further: int) -> None:
-    well = [
-        name
-        for number, (name, death) in enumerate(DEATHS)
-        if verdict(
-            death, layout, world=4, culprit=number % 4, further=further, seed=number,
-            clock=number % 2 == 0,
-        ) in ("healthy", "running")
-    ]  # fmt: skip
+def test_no_death_is_ever_healthy(further: int) -> None:
+    layouts = sorted(LAYOUTS)
+    well = []
+    for number, (name, death) in enumerate(DEATHS):
+        layout = layouts[number % len(layouts)]
+        found = verdict(
+            death, layout, world=4, culprit=number // 4 % 4, further=further, seed=number,
+            clock=number % 3 == 0,
+        )  # fmt: skip
+        if found in ("healthy", "running"):
+            well.append((name, layout))
     assert well == []
