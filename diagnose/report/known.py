@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from diagnose.report.shapes import Span, mixed
 
 _MOST = 1024  # values that are kept
-_MOST_TEXT = 256 << 10  # characters of them together
+_MOST_TEXT = 64 << 10  # characters of them together
 _WHOLE = 8  # characters of a value that is looked for
 _PART = 12  # … and of a part of one
 _RUN = re.compile(r"[A-Za-z0-9_+/=.~-]{12,}+")
@@ -34,12 +34,16 @@ class Known:
         self._kinds[value] = kind
         self._all += f"{value}\n"
 
-    def spans(self, line: str) -> Iterator[Span]:
-        """Where one line holds a value, or a run of characters that is a part of one."""
-        for value, kind in self._kinds.items():
+    def within(self, text: str) -> list[str]:
+        """The values that a text of any number of lines holds as a whole."""
+        return [value for value in self._kinds if value in text]
+
+    def spans(self, line: str, whole: Iterable[str]) -> Iterator[Span]:
+        """Where one line holds a value of `whole`, or a run of characters that is a part of any."""
+        for value in whole:
             at = line.find(value)
             while at >= 0:
-                yield Span(at, at + len(value), kind, value)
+                yield Span(at, at + len(value), self._kinds[value], value)
                 at = line.find(value, at + len(value))
         for run in _RUN.finditer(line):
             part = run.group().strip(".")

@@ -69,7 +69,8 @@ class Redactor:
                 if lines[number] == line:
                     quiet.add(line)
         if self._known:
-            lines = [self._replace(line, self._known.spans(line)) for line in lines]
+            whole = self._known.within("\n".join(lines))
+            lines = [self._replace(line, self._known.spans(line, whole)) for line in lines]
         return "\n".join(lines)
 
     def _spread(self, text: str, clues: Clues) -> list[Span]:
@@ -106,15 +107,14 @@ class Redactor:
                 yield span
 
     def _mask(self, kind: str, value: str) -> str:
-        if kind not in PEOPLE and not _MASK.search(value):
-            self._known.add(kind, value)
-        if not self._numbers:
-            return "[masked]"
         family = kind if kind in PEOPLE else ""
         key = (family, value.lower() if family else value)
         if key not in self._masks:
+            if not family and not _MASK.search(value):
+                self._known.add(kind, value)
             self._counts[kind] = self._counts.get(kind, 0) + 1
-            self._masks[key] = f"[{kind}-{self._counts[kind]}]"
+            number = self._counts[kind]
+            self._masks[key] = f"[{kind}-{number}]" if self._numbers else "[masked]"
         return self._masks[key]
 
     def _replace(self, text: str, spans: Iterable[Span]) -> str:

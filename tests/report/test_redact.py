@@ -150,6 +150,16 @@ HOSTILE = {
     "known names": "/scratch/b/c ",
     "backslashes": 'token\\"=\\"',
     "letters that grow in lower case": "İtoken=",
+    "ends of keys": "-----END " + "RSA PRIVATE KEY-----\n",
+    "columns": "Ab1" + "cD2eF3gH4iJ5" * 5 + "k\n",
+    "columns beside each other": "Ab1" + "cD2eF3gH4iJ5" * 5 + "k ",
+    "wrapped tokens": "x" * 60 + " hf_aB3\n",
+    "a wrapped token of many lines": "eyJ" + "aB3." * 20 + "\n",
+    "line ends written out": "hf_aB3\\n",
+    "base64 of keys": "LS0tLS1CRUdJTi ",
+    "pieces of what is known": "hf_aB3dEf aB3dEfgH1jKlMnOpQr ",
+    "addresses cut off": "://a:b/…",
+    "cut tokens": "ghp_aB3 ... ",
 }
 
 
