@@ -86,7 +86,7 @@ def scan(
     refs = find_jobs(archives, job_glob=job_glob, labels=label or (), since=newer)
     folders = tuple(str(path) for path in patterns or ())
     with ExitStack() as stack:
-        found = stack.enter_context(open_results(results, resume=resume))
+        found = stack.enter_context(open_results(results, resume=resume, said=_note))
         found.describe(archives=archives)
         if executor is Where.dask:
             make, count = stack.enter_context(executors.dask(scheduler))
@@ -113,6 +113,10 @@ def seconds_of(text: str, now: float) -> float:
         return datetime.fromisoformat(text).timestamp()
     except ValueError:
         raise InputError(f"--since {text!r} is neither a date (2026-11-01) nor 7d or 12h") from None
+
+
+def _note(text: str) -> None:
+    say(f"note: {clean(text)}")
 
 
 def _need(module: str, extra: str) -> None:
@@ -171,20 +175,21 @@ def fleet(
     _need("pyarrow", "scan")
     from diagnose.catalog.load import load_catalog
     from diagnose.fleet import read, summarise
+    from diagnose.fleet.read import table_of
     from diagnose.report import fleet as report
 
     titles = {name: cause.title for name, cause in load_catalog(patterns or ()).classes.items()}
-    folder = results.parent if results.suffix == ".parquet" else results
+    folder = table_of(results).parent
+    jobs = read(results, _note)
     if reports:
         from diagnose.batch.reports import write_reports
 
         given = tuple(str(path) for path in patterns or ())
         count = write_reports(
-            read(results), folder, reports, patterns=given, redact=not no_redact,
-            said=lambda text: say(f"note: {clean(text)}"),
-        )  # fmt: skip
+            jobs, folder, reports, patterns=given, redact=not no_redact, said=_note
+        )
         say(f"{count} post-mortems in {clean(str(folder / 'reports'))}")
-    found = summarise(read(results), by=by, titles=titles, results=folder)
+    found = summarise(jobs, by=by, titles=titles, results=folder)
     if page is not None:
         from diagnose.report.fleet import html
 

@@ -92,6 +92,28 @@ def find_jobs(
             yield _labelled(ref, patterns)
 
 
+def find_again(source: str) -> Iterator[JobRef]:
+    """The jobs that `source` of a JobRef can stand for: the file or folder, or logs of one id.
+
+    Raises InputError where it is not there any more.
+    """
+    place, path = place_of(source)
+    finder = _Finder(place, path.rpartition("/")[0])
+    try:
+        file = place.look(path)
+        if file is None:
+            yield finder.whole(path)
+            return
+        yield _single(place, file, finder.name(path))
+        id_ = _log_id(file.name)
+        if id_ is not None:
+            beside, _ = place.listing(finder.root or "/")
+            logs = [one for one in beside if _is_log(one.name) and _log_id(one.name) == id_]
+            yield from finder.by_id(logs)
+    except OSError as error:
+        raise InputError(f"{path}: {reason(error)}") from error
+
+
 def _given(place: Place, path: str, job_glob: str | None) -> Iterator[JobRef]:
     try:
         file = place.look(path)
@@ -137,7 +159,7 @@ class _Finder:
             yield self.whole(path)
             return
         if len(set(ids)) > 1 and None not in ids:
-            yield from self._by_id(logs)
+            yield from self.by_id(logs)
         elif logs and len(archives) <= len(logs):
             yield self.whole(path)
             return
@@ -155,7 +177,8 @@ class _Finder:
         files = list(islice(walk(self.place, path, MAX_DEPTH), MAX_FILES))
         return JobRef(self.name(path), "folder", path, *_sum(files, path))
 
-    def _by_id(self, logs: Iterable[File]) -> Iterator[JobRef]:
+    def by_id(self, logs: Iterable[File]) -> Iterator[JobRef]:
+        """Logs in one folder as one job an id."""
         groups: dict[str, list[File]] = {}
         for file in logs:
             groups.setdefault(_log_id(_base(file.path)) or "", []).append(file)
@@ -187,7 +210,8 @@ def _sum(files: Sequence[File], root: str) -> tuple[int, float, str]:
     digest = hashlib.blake2b(digest_size=8)
     for file in sorted(files, key=lambda file: file.path):
         name = file.path.removeprefix(root)
-        digest.update(f"{name}\0{file.size}\0{file.mtime}\0{file.tag}\n".encode(errors="replace"))
+        facts = f"{name}\0{file.size}\0{file.mtime}\0{file.tag}\n"
+        digest.update(facts.encode(errors="surrogatepass"))
     size = sum(file.size for file in files)
     return size, max((file.mtime for file in files), default=0.0), digest.hexdigest()
 

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from diagnose.batch.jobs import find_jobs
+from diagnose.batch.jobs import JobRef, find_again
+from diagnose.batch.pages import page_of
+from diagnose.batch.stored import restored
 from diagnose.batch.work import sources_of
 from diagnose.console import write_file
 from diagnose.errors import InputError
@@ -16,7 +18,6 @@ from diagnose.ingest.raw import reason
 from diagnose.job import read
 from diagnose.report import html
 
-FOLDER = "reports"  # inside the results; a page is called like its job
 BAD = ("hung", "failed")
 
 
@@ -38,25 +39,35 @@ def write_reports(
 ) -> int:
     """Write the pages of the `count` worst jobs; returns how many. `said` hears of the others.
 
-    Pages that are there already are left alone. A job id may hold slashes: they become folders.
+    Pages that are there already are left alone: a scan removes those of jobs it reads again.
     """
     written = 0
     for row in worst(jobs, count).itertuples():
-        parts = [part for part in str(row.job).split("/") if part not in ("", ".", "..")]
-        target = results.joinpath(FOLDER, *parts[:-1], f"{parts[-1] if parts else 'job'}.html")
-        if target.exists():
-            written += 1
-            continue
+        target = results / page_of(str(row.source))
         try:
-            refs = [ref for ref in find_jobs([str(row.source)]) if ref.source == row.source]
-            if not refs:
-                raise InputError("is not there any more")
-            job = read(sources_of(refs[0]), patterns=patterns)
-            page = html.render(job, diagnose(job), title=str(row.job), redact=redact)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            write_file(target, page)
+            if not target.exists():
+                job = read(sources_of(_ref(str(row.source), str(row.tag))), patterns=patterns)
+                page = html.render(job, diagnose(job), title=str(row.job), redact=redact)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                write_file(target, page)
             written += 1
-        except (InputError, OSError) as error:
-            why = reason(error) if isinstance(error, OSError) else str(error)
-            said(f"no report of {row.job}: {why}")
+        except Exception as error:
+            said(f"no report of {row.job}: {_why(error)}")
     return written
+
+
+def _ref(source: str, tag: str) -> JobRef:
+    """The job of a stored source, where it can be as it was scanned. Raises InputError."""
+    source = restored(source)
+    refs = [ref for ref in find_again(source) if ref.source == source]
+    if not refs:
+        raise InputError("is not there any more")
+    return next((ref for ref in refs if ref.tag == tag), refs[0])
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return reason(error)
+    if isinstance(error, InputError):
+        return str(error)
+    return f"internal error, please report it: {type(error).__name__}: {error}"

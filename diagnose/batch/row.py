@@ -12,6 +12,7 @@ import pandas as pd
 
 from diagnose.batch.fingerprint import fingerprint
 from diagnose.batch.jobs import JobRef
+from diagnose.batch.stored import shown
 from diagnose.checkpoint.resume import newest
 from diagnose.diagnosis import Diagnosis
 from diagnose.ingest.source import TEXT_KINDS, Source
@@ -33,7 +34,7 @@ _ARCHIVE_TROUBLE = re.compile(r"(?:gzip|bzip2|xz|zstd) data inside")
 
 
 def row_of(ref: JobRef, job: Job, diagnosis: Diagnosis) -> dict[str, Any]:
-    """The row of a job that was diagnosed; see `results.SCHEMA` for the columns."""
+    """The row of a job that was diagnosed; see `parts.SCHEMA` for the columns."""
     root, culprits, facts = diagnosis.root_cause, diagnosis.culprits, diagnosis.job
     started, ended = span(job.timeline)
     onset = _moment(diagnosis.onset.time)
@@ -60,7 +61,7 @@ def row_of(ref: JobRef, job: Job, diagnosis: Diagnosis) -> dict[str, Any]:
         "title": root.title,
         "hosts": list(facts.hosts),
         "ranks": ranks,
-        "versions": json.dumps(facts.versions, sort_keys=True),
+        "versions": json.dumps(shown(facts.versions), sort_keys=True),
         "frameworks": list(facts.frameworks),
         "started": started,
         "ended": ended,
@@ -91,7 +92,7 @@ def _bare(ref: JobRef, catalog: str) -> dict[str, Any]:
     return {
         "job": ref.id,
         "source": ref.source,
-        "labels": json.dumps(masked_strings(ref.labels), sort_keys=True),
+        "labels": json.dumps(masked_strings(shown(ref.labels)), sort_keys=True),
         "size": ref.size,
         "mtime": ref.mtime,
         "tag": ref.tag,

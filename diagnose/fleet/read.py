@@ -4,6 +4,7 @@ Besides the columns of `jobs.parquet` (JSON texts and lists unpacked) a row has:
 
 | column | meaning |
 |---|---|
+| job | made longer from `source` where jobs have equal names |
 | troubled | the job hung, failed, or nobody knows; healthy and unreadable ones are neither |
 | unreadable | the scan could not read the job; `error` says why |
 | ending | of jobs without a known cause: the first line of evidence, or what was said instead |
@@ -14,48 +15,50 @@ Besides the columns of `jobs.parquet` (JSON texts and lists unpacked) a row has:
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from diagnose.batch.stored import shown
 from diagnose.errors import InputError
 
 FILE = "jobs.parquet"
 COLUMNS = (
     "job", "source", "labels", "verdict", "class", "confidence", "culprit_hosts", "onset",
     "gpu_hours_lost", "fingerprint", "title", "hosts", "ranks", "versions",
-    "started", "ended", "mtime", "error", "notes",
+    "started", "ended", "mtime", "tag", "error", "notes",
 )  # fmt: skip
 UNKNOWN = "unknown"  # class of a job whose cause is not known, also where it clearly failed
 TROUBLED = ("hung", "failed", "unknown")
 MAX_RANKS_A_HOST = 16  # with more of them the list of hosts is not whole
+_FIRST, _LAST = pd.Timestamp("1970-01-01", tz=UTC), pd.Timestamp("2200-01-01", tz=UTC)
 _LATE = pd.Timedelta(days=2)  # a log cannot end this long after its archive was written
 _NOT_A_NODE = frozenset({"", "localhost", "127.0.0.1", "::1", "unknown", "none"})
 
 
-def read(results: Path) -> pd.DataFrame:
+def table_of(results: Path) -> Path:
+    """The table of a results folder; it may be given itself."""
+    inside = results / FILE
+    return results if results.suffix == ".parquet" and not inside.exists() else inside
+
+
+def read(results: Path, said: Callable[[str], None] = warnings.warn) -> pd.DataFrame:
     """The jobs of a results folder, or of the file in it.
 
-    Raises InputError with what to do when it is absent, damaged or not a table of jobs.
+    `said` hears of parts that are damaged and left out. Raises InputError with what to do when
+    the table is absent, damaged as a whole, empty or not one of jobs.
     """
-    path = results / FILE if results.is_dir() and results.suffix != ".parquet" else results
+    path = table_of(results)
     if not path.exists():
         raise InputError(
             f"{path} does not exist: give the folder that `diagnose scan ARCHIVES -o FOLDER` wrote"
         )
-    try:
-        rows = pd.read_parquet(path)
-    except ImportError as error:
-        raise InputError(f"reading {path} needs pyarrow: pip install pyarrow") from error
-    except Exception as error:  # pyarrow has no common base for its errors
-        why = " ".join(str(error).split())[:200]
-        raise InputError(
-            f"{path} cannot be read ({why}): finish it with `diagnose scan … --resume`, "
-            "or scan into a new folder"
-        ) from error
+    rows = _parts(path, said) if path.is_dir() else _file(path)
     absent = [name for name in COLUMNS if name not in rows]
     if absent:
         raise InputError(
@@ -65,7 +68,58 @@ def read(results: Path) -> pd.DataFrame:
     if rows.empty:
         raise InputError(f"{path} holds no jobs: `diagnose scan` found nothing to diagnose")
     unexplained = rows["source"][rows["class"] == UNKNOWN]
-    return typed(rows, _endings(path.parent, set(unexplained)))
+    return typed(rows, _endings(path.parent, set(unexplained), said))
+
+
+def _parts(path: Path, said: Callable[[str], None]) -> pd.DataFrame:
+    """The rows of all whole parts."""
+    import pyarrow as pa  # noqa: PLC0415  heavy
+
+    from diagnose.batch import parts  # noqa: PLC0415
+
+    tables, wrong = [], []
+    try:
+        for number in parts.numbers(path):
+            try:
+                tables.append(parts.read_table(path.parent, number))
+            except parts.DamagedError as error:
+                wrong.append(f"{path / parts.name(number, 'parquet')} is damaged ({error})")
+    except OSError as error:
+        raise InputError(f"{error.filename or path}: {error.strerror or error}") from error
+    advice = "`diagnose scan … --resume` reads its jobs again"
+    if wrong and not tables:
+        raise InputError(f"{wrong[0]}: {advice}")
+    for text in wrong:
+        said(f"{text} and left out: {advice}")
+    if not tables:
+        raise InputError(f"{path.parent} holds no jobs yet: {_why_none(path.parent)}")
+    rows: pd.DataFrame = pa.concat_tables(tables).to_pandas()
+    return rows
+
+
+def _why_none(results: Path) -> str:
+    """Why a scan has left no part, by its manifest."""
+    from diagnose.batch import parts  # noqa: PLC0415
+
+    if parts.complete(results):
+        return "`diagnose scan` found nothing to diagnose"
+    return "the first jobs of `diagnose scan` are not done, or it was stopped; --resume goes on"
+
+
+def _file(path: Path) -> pd.DataFrame:
+    """The rows of a table in one file, as `pandas` writes it."""
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    if not path.is_file():
+        raise InputError(f"{path} is not a regular file")
+    try:
+        table = pq.read_table(path)
+        table.validate(full=True)
+        rows: pd.DataFrame = table.to_pandas()
+    except Exception as error:  # pyarrow has no common base for its errors
+        why = " ".join(str(error).split())[:200]
+        raise InputError(f"{path} cannot be read ({why}): scan again into a new folder") from error
+    return rows
 
 
 def typed(rows: pd.DataFrame, endings: Mapping[str, str] | None = None) -> pd.DataFrame:
@@ -85,6 +139,7 @@ def typed(rows: pd.DataFrame, endings: Mapping[str, str] | None = None) -> pd.Da
         "error",
     ):
         jobs[name] = [_text(value) for value in jobs[name]]
+    jobs["job"] = _distinct(list(jobs["job"]), list(jobs["source"]))
     for name in ("labels", "versions"):
         jobs[name] = [_mapping(value) for value in jobs[name]]
     jobs["notes"] = [_words(value) for value in jobs["notes"]]
@@ -105,21 +160,29 @@ def typed(rows: pd.DataFrame, endings: Mapping[str, str] | None = None) -> pd.Da
     return jobs
 
 
-def _endings(results: Path, sources: set[str]) -> dict[str, str]:
+def _endings(results: Path, sources: set[str], said: Callable[[str], None]) -> dict[str, str]:
     """By source what the stored diagnoses quote first. Old results may lack them."""
-    from zstandard import ZstdError  # noqa: PLC0415
-
     from diagnose.batch.results import diagnoses  # noqa: PLC0415  (pyarrow is heavy)
 
     found = {}
     try:
-        for stored in diagnoses(results, sources) if sources else ():
-            diagnosis = stored["diagnosis"]
-            quoted = [item["text"] for item in diagnosis["evidence"]]
-            found[stored["source"]] = quoted[0] if quoted else diagnosis["root_cause"]["summary"]
-    except (OSError, ValueError, KeyError, TypeError, ZstdError):
-        return found
+        for one in diagnoses(results, sources, said) if sources else ():
+            ending = _ending(one)
+            if ending:
+                found[one["source"]] = ending
+    except OSError as error:
+        said(f"{error.filename or results}: {error.strerror or error}: no texts of unknown jobs")
     return found
+
+
+def _ending(one: Any) -> str:
+    try:
+        diagnosis = one["diagnosis"]
+        quoted = [item["text"] for item in diagnosis["evidence"]]
+        text = quoted[0] if quoted else diagnosis["root_cause"]["summary"]
+    except (KeyError, TypeError, IndexError):
+        return ""
+    return shown(text) if isinstance(text, str) else ""
 
 
 def _text(value: Any) -> str:
@@ -136,6 +199,20 @@ def _words(value: Any) -> list[str]:
         return []
 
 
+def _distinct(names: Sequence[str], sources: Sequence[str]) -> list[str]:
+    """Names that no two jobs share: equal ones give way to the end of the job's source."""
+    found = list(names)
+    paths = [source.split("/") for source in sources]
+    for length in range(2, max(map(len, paths), default=0) + 1):
+        counts = Counter(found)
+        again = [at for at, name in enumerate(found) if counts[name] > 1]
+        if not again:
+            break
+        for at in again:
+            found[at] = "/".join(paths[at][-length:])
+    return found
+
+
 def _mapping(value: Any) -> dict[str, str]:
     try:
         data = json.loads(value)
@@ -143,7 +220,11 @@ def _mapping(value: Any) -> dict[str, str]:
         return {}
     if not isinstance(data, dict):
         return {}
-    return {key: str(item) for key, item in data.items() if isinstance(item, str | int | float)}
+    return {
+        shown(key): shown(str(item))
+        for key, item in data.items()
+        if isinstance(item, str | int | float)
+    }
 
 
 def _hosts(jobs: pd.DataFrame) -> None:
@@ -171,7 +252,8 @@ def _times(jobs: pd.DataFrame) -> pd.Series[Any]:
     time = pd.Series(pd.NaT, index=jobs.index, dtype="datetime64[ns, UTC]")
     for name in ("onset", "ended", "started"):
         told = pd.to_datetime(jobs[name], utc=True, errors="coerce", format="ISO8601")
-        told = told.astype("datetime64[ns, UTC]").mask(told > written + _LATE)
+        told = told.where(told.between(_FIRST, _LAST)).astype("datetime64[ns, UTC]")
+        told = told.mask(told > written + _LATE)
         time = time.fillna(told)
     return time.fillna(written)
 
@@ -180,9 +262,11 @@ def _moment(value: Any) -> datetime | None:
     """A time of a file: seconds since 1970 (0: unknown), ISO 8601 text, or a time already."""
     try:
         if isinstance(value, int | float):
-            return datetime.fromtimestamp(value, UTC) if value > 0 else None
-        moment = pd.Timestamp(value)
-        return None if pd.isna(moment) else moment.tz_localize(moment.tz or UTC).to_pydatetime()
+            moment = pd.Timestamp(datetime.fromtimestamp(value, UTC))
+        else:
+            moment = pd.Timestamp(value)
+            moment = moment.tz_localize(moment.tz or UTC)
+        return moment.to_pydatetime() if _FIRST < moment < _LAST else None
     except (TypeError, ValueError, OverflowError, OSError):
         return None
 

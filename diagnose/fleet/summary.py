@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from diagnose.batch.pages import page_of
 from diagnose.fleet.causes import CAUSE, WEEK, Group, count, hours, weeks
 from diagnose.fleet.nodes import Nodes, nodes
 from diagnose.fleet.recurring import Recurring, recurring
@@ -65,6 +67,14 @@ class Fleet:
     worst: list[Worst]
     reports: dict[str, str]
 
+    def named(self) -> list[str]:
+        """The jobs that are named, each once."""
+        jobs = [job for gap in [*self.unknowns, *self.unreadable] for job in gap.examples]
+        jobs += [job for item in self.recurring for job in item.examples]
+        jobs += [item.job for item in self.worst]
+        jobs += [job for suspect in self.nodes.suspects for job in suspect.blamed_jobs]
+        return list(dict.fromkeys(jobs))
+
     def to_dict(self) -> dict[str, Any]:
         """Schema `diagnose-fleet/1`: every key is always there; missing values are null."""
         data: dict[str, Any] = _class_keys(asdict(self))
@@ -80,29 +90,25 @@ def summarise(
 ) -> Fleet:
     """Everything about a typed frame of jobs.
 
-    `titles` are those of the cause classes. `reports` gets the post-mortems (`reports/JOB.html`)
-    which exist in the folder `results`, of the jobs that are named here.
+    `titles` are those of the cause classes. `reports` gets the post-mortems which exist in the
+    folder `results`, of the jobs that are named here.
     """
-    causes = count(jobs, CAUSE, titles)
-    found_nodes, gaps, unread = nodes(jobs), unknowns(jobs), unreadable(jobs)
-    repeats, worst = recurring(jobs), _worst(jobs)
-    named = [job for gap in [*gaps, *unread] for job in gap.examples]
-    named += [job for item in repeats for job in item.examples] + [item.job for item in worst]
-    named += [job for suspect in found_nodes.suspects for job in suspect.blamed_jobs]
-    return Fleet(
+    causes, found_nodes = count(jobs, CAUSE, titles), nodes(jobs)
+    fleet = Fleet(
         by=by,
         overview=_overview(jobs, len(found_nodes.nodes)),
         weeks=weeks(jobs),
         causes=causes,
         groups=causes if by == CAUSE else count(jobs, by, titles),
         weekly=count(jobs, WEEK),
-        recurring=repeats,
+        recurring=recurring(jobs),
         nodes=found_nodes,
-        unknowns=gaps,
-        unreadable=unread,
-        worst=worst,
-        reports=_reports(results, named) if results else {},
+        unknowns=unknowns(jobs),
+        unreadable=unreadable(jobs),
+        worst=_worst(jobs),
+        reports={},
     )
+    return replace(fleet, reports=_reports(results, jobs, fleet.named())) if results else fleet
 
 
 def _overview(jobs: pd.DataFrame, hosts: int) -> Overview:
@@ -137,23 +143,11 @@ def _worst(jobs: pd.DataFrame) -> list[Worst]:
     ]  # fmt: skip
 
 
-def _reports(results: Path, named: list[str]) -> dict[str, str]:
-    """The post-mortems of these jobs that exist, relative to `results`.
-
-    Names of jobs come from archives: one that leads out of the folder has no post-mortem.
-    """
-    found = {}
-    for job in dict.fromkeys(named):
-        parts = f"{job}.html".split("/")
-        if not job or {"", ".", ".."} & set(parts) or "\0" in job:
-            continue
-        path = Path("reports", *parts)
-        try:
-            if (results / path).is_file():
-                found[job] = path.as_posix()
-        except OSError:  # a name too long for a file
-            continue
-    return found
+def _reports(results: Path, jobs: pd.DataFrame, named: list[str]) -> dict[str, str]:
+    """The post-mortems of these jobs that exist, relative to `results`."""
+    sources = dict(zip(jobs["job"], jobs["source"], strict=True))
+    pages = {job: page_of(sources[job]) for job in named}
+    return {job: page for job, page in pages.items() if os.path.isfile(results / page)}  # noqa: PTH113
 
 
 def _class_keys(value: Any) -> Any:

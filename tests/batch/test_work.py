@@ -14,8 +14,8 @@ import pytest
 
 from diagnose.batch import work
 from diagnose.batch.jobs import find_jobs
+from diagnose.batch.parts import SCHEMA
 from diagnose.batch.progress import Lines, Tally, progress
-from diagnose.batch.results import SCHEMA
 from diagnose.batch.run import Summary
 from diagnose.batch.work import Options, Result, diagnose_one
 from tests.archives import PACK

@@ -1,15 +1,18 @@
 """A results folder as a typed frame, and what is said of one that is none."""
 
 import json
+import os
 from datetime import timedelta
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
+from diagnose.batch.results import open_results
+from diagnose.batch.work import Result
 from diagnose.errors import InputError
 from diagnose.fleet import read
-from diagnose.fleet.read import COLUMNS, typed
+from diagnose.fleet.read import COLUMNS, table_of, typed
 
 from .frames import BEGIN, EMPTY, failed, frame, row
 
@@ -41,9 +44,114 @@ def test_a_folder_without_results_says_what_to_give(tmp_path: Path) -> None:
 
 
 def test_a_damaged_file_says_how_to_go_on(tmp_path: Path) -> None:
-    (tmp_path / "jobs.parquet").write_bytes(b"PAR1 half of it")
-    with pytest.raises(InputError, match=r"cannot be read .*--resume"):
+    path = tmp_path / "jobs.parquet"
+    path.write_bytes(b"PAR1 half of it")
+    with pytest.raises(InputError, match=r"cannot be read .*: scan again into a new folder"):
         read(tmp_path)
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(InputError, match=r"jobs\.parquet is not a regular file"):
+        read(tmp_path)
+
+
+def test_text_that_is_no_utf8_is_damage(tmp_path: Path) -> None:
+    frame(row("found me")).to_parquet(tmp_path / "jobs.parquet", compression="none")
+    data = (tmp_path / "jobs.parquet").read_bytes()
+    (tmp_path / "jobs.parquet").write_bytes(data.replace(b"found me", b"found \xff\xff"))
+    with pytest.raises(InputError, match=r"cannot be read .*UTF8"):
+        read(tmp_path)
+
+
+def parts_of(folder: Path, *names: str) -> None:
+    """Results in which each job is a part of its own."""
+    with open_results(folder, resume=True) as results:
+        for name in names:
+            values = row(name, verdict="failed", **{"class": "unknown"}, started=None, ended=None)
+            diagnosis = {"evidence": [{"text": f"{name} gave up"}]}
+            results.commit([Result(values, json.dumps(diagnosis))])
+
+
+def test_a_damaged_part_costs_its_own_jobs_and_a_line(tmp_path: Path) -> None:
+    parts_of(tmp_path, "a", "b", "c")
+    os.truncate(tmp_path / "jobs.parquet/part-00001.parquet", 300)
+    said: list[str] = []
+    assert list(read(tmp_path, said.append)["job"]) == ["a", "c"]
+    assert len(said) == 1
+    assert said[0].startswith(f"{tmp_path}/jobs.parquet/part-00001.parquet is damaged (")
+    assert said[0].endswith(" and left out: `diagnose scan … --resume` reads its jobs again")
+    for number in (0, 2):
+        os.truncate(tmp_path / f"jobs.parquet/part-{number:05d}.parquet", 0)
+    with pytest.raises(InputError, match=r"part-00000.* --resume` reads its jobs again$"):
+        read(tmp_path, said.append)
+
+
+def test_damaged_diagnoses_cost_a_text_and_a_line(tmp_path: Path) -> None:
+    parts_of(tmp_path, "a", "b", "c")
+    os.truncate(tmp_path / "diagnoses/part-00001.jsonl.zst", 40)
+    said: list[str] = []
+    jobs = read(tmp_path, said.append)
+    assert list(jobs["ending"]) == ["a gave up", "No failure found", "c gave up"]
+    assert said == [
+        f"{tmp_path}/diagnoses/part-00001.jsonl.zst is damaged (it is cut): "
+        "`diagnose scan … --resume` reads its jobs again"
+    ]
+
+
+@pytest.mark.parametrize(
+    "diagnosis", ["{}", "[]", "1", '{"evidence": 1}', '{"evidence": [1]}', '{"evidence": []}',
+                  '{"evidence": [{"text": null}]}'],
+)  # fmt: skip
+def test_a_diagnosis_of_another_shape_tells_nothing(tmp_path: Path, diagnosis: str) -> None:
+    values = row("a", verdict="failed", **{"class": "unknown"}, started=None, ended=None)
+    with open_results(tmp_path, resume=False) as results:
+        results.commit([Result(values, diagnosis)])
+    assert list(read(tmp_path)["ending"]) == ["No failure found"]
+
+
+def test_a_scan_without_jobs_yet(tmp_path: Path) -> None:
+    with open_results(tmp_path, resume=False) as results:
+        for complete, why in (
+            (None, "the first jobs of `diagnose scan` are not done, or it was stopped"),
+            (False, "the first jobs of `diagnose scan` are not done, or it was stopped"),
+            (True, "`diagnose scan` found nothing to diagnose"),
+        ):
+            if complete is not None:
+                results.describe(complete=complete)
+            with pytest.raises(InputError, match=f"{tmp_path} holds no jobs yet: {why}"):
+                read(tmp_path)
+    for damaged in (b"", b"[]", b"{", b"\xff", b"[" * 100_000):
+        (tmp_path / "manifest.json").write_bytes(damaged)
+        with pytest.raises(InputError, match="are not done, or it was stopped"):
+            read(tmp_path)
+
+
+def test_results_called_like_a_table(tmp_path: Path) -> None:
+    parts_of(tmp_path / "my.parquet", "a")
+    assert list(read(tmp_path / "my.parquet")["job"]) == ["a"]
+    assert table_of(tmp_path / "my.parquet") == tmp_path / "my.parquet" / "jobs.parquet"
+    assert list(read(tmp_path / "my.parquet" / "jobs.parquet")["job"]) == ["a"]
+
+
+def test_jobs_of_one_name_are_told_apart() -> None:
+    sources = {
+        "/a/x/j": "j", "/b/x/j": "j", "/c/j": "j", "/d/only": "only", "/e/c/j": "c/j",
+        "s3://b/9.tar": "4107", "s3://b/8.tar": "4107", "same": "twice",
+    }  # fmt: skip
+    rows = [row(job, source=source) for source, job in sources.items()]
+    jobs = typed(frame(*rows, row("twice", source="same")))
+    assert list(jobs["job"]) == [
+        "a/x/j", "b/x/j", "/c/j", "only", "e/c/j", "b/9.tar", "b/8.tar", "same", "same",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("mtime", [1e10, 7.3e9, 1e300, -1e300, float("inf"), float("nan")])
+def test_a_time_that_cannot_be(mtime: float) -> None:
+    assert one(mtime=mtime, onset=None, ended=None)["day"] == ""
+    for far in ("9999-01-01T00:00:00", "0001-01-01T00:00:00", "2262-04-11T23:47:16"):
+        assert one(mtime=mtime, onset=far, ended=None)["day"] == ""
+        plain = frame(row("j", mtime=mtime, ended=None))
+        plain["onset"] = pd.Series([pd.Timestamp(far).as_unit("us")])
+        assert typed(plain)["day"][0] == ""
 
 
 def test_another_table_names_the_missing_columns(tmp_path: Path) -> None:
@@ -146,9 +254,6 @@ def test_retries_are_one_incident() -> None:
 
 def test_the_results_of_a_scan(tmp_path: Path) -> None:
     """What `diagnose.batch` stores is what is read here, with the first evidence of unknowns."""
-    from diagnose.batch.results import open_results
-    from diagnose.batch.work import Result
-
     lines = {"x": ["frobnicator 7 gave up", "later"], "y": []}
     results = []
     for name, quoted in lines.items():

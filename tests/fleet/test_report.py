@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from diagnose.batch.pages import page_of
 from diagnose.fleet import Fleet, summarise
 from diagnose.fleet.read import typed
 from diagnose.report.fleet import slurm_exclude, terminal
@@ -110,24 +111,52 @@ def test_slurm_exclude() -> None:
 
 
 def test_post_mortems_are_linked_where_they_exist(tmp_path: Path) -> None:
-    folder = tmp_path / "results" / "reports"
-    (folder / "a b").mkdir(parents=True)
-    (tmp_path / "secret.html").touch()
-    for name in ("job-002.html", "a b/c#.html"):
-        (folder / name).touch()
     rows = samples.small()
-    rows.loc[rows["job"] == "job-003", "job"] = "a b/c#"
-    rows.loc[rows["job"] == "job-013", "job"] = "../../secret"
+    rows.loc[rows["job"] == "job-003", ["job", "source"]] = ["a b/c#", "/x/a b/c#"]
+    sources = dict(zip(rows["job"], rows["source"], strict=True))
+    pages = {job: page_of(sources[job]) for job in ("job-002", "a b/c#")}
+    for page in pages.values():
+        (tmp_path / "results" / page).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "results" / page).touch()
     found = summarise(typed(rows), results=tmp_path / "results")
-    assert found.reports == {
-        "job-002": "reports/job-002.html", "a b/c#": "reports/a b/c#.html",
-    }  # fmt: skip
-    assert "\n    reports/job-002.html\n" in plain(found, 80)
+    assert found.reports == pages
+    assert f"\n    {pages['job-002']}\n" in plain(found, 80)
     page = render(found, links=link_base(tmp_path / "out" / "fleet.html", tmp_path / "results"))
-    assert '<a href="../results/reports/job-002.html">job-002</a>' in page
-    assert '<a href="../results/reports/a%20b/c%23.html">a b/c#</a>' in page
+    assert f'<a href="../results/{pages["job-002"]}">job-002</a>' in page
+    assert f'<a href="../results/{pages["a b/c#"]}">a b/c#</a>' in page
     assert '<a href="../' not in render(found)
     assert link_base(tmp_path / "results" / "f.html", tmp_path / "results") == ""
+    odd = tmp_path / os.fsdecode(b"r\xff")
+    assert link_base(tmp_path / "f.html", odd) == "r%FF/"
+
+
+def test_jobs_that_look_alike_are_not_linked(tmp_path: Path) -> None:
+    rows = samples.small()
+    rows.loc[rows["job"] == "job-002", "job"] = "same\x01"
+    rows.loc[rows["job"] == "job-003", "job"] = "same\x02"
+    path = tmp_path / page_of("job-003.tar.gz")
+    path.parent.mkdir()
+    path.touch()
+    found = summarise(typed(rows), results=tmp_path)
+    assert list(found.reports) == ["same\x02"]
+    page = render(found, links="")
+    assert "same" in page
+    assert '<a href="reports/' not in page
+    assert "reports/" not in plain(found, 80)
+
+
+def test_names_that_no_encoding_takes() -> None:
+    rows = samples.small()
+    rows["labels"] = '{"team": "x\\udcff", "\\udcfe": "y"}'
+    rows["versions"] = '{"torch": "2\\udcff"}'
+    rows.loc[rows["job"] == "job-003", "job"] = 'new\nline, "quoted" \x1b[31mred\x9b\u202e'
+    for by, name in (("team", r"x\udcff"), (r"\udcfe", "y")):
+        found = summarise(typed(rows), by=by)
+        assert [group.name for group in found.groups] == [name]
+        for text in (plain(found, 80), as_json(found), as_csv(found), render(found)):
+            text.encode()
+        assert len(list(csv.reader(io.StringIO(as_csv(found))))) == 2
+        assert all(char == "\n" or char.isprintable() for char in plain(found, 80))
 
 
 class _Tags(HTMLParser):

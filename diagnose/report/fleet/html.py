@@ -95,7 +95,7 @@ def link_base(page: Path, results: Path) -> str:
         way = os.path.relpath(results.resolve(), page.resolve().parent)
     except ValueError:  # another drive
         return f"{results.resolve().as_uri()}/"
-    return "" if way == "." else f"{quote(Path(way).as_posix())}/"
+    return "" if way == "." else f"{quote(os.fsencode(Path(way).as_posix()))}/"
 
 
 def _headline(fleet: Fleet, suspects: list[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -19,9 +20,15 @@ _HEADINGS = {CAUSE: "Causes", HOST: "Jobs by host", WEEK: "Jobs by week"}
 def safe(fleet: Fleet, change: Callable[[str], str]) -> Fleet:
     """A copy whose every string went through `change`.
 
-    Paths of reports stay usable; one that would be changed is left out.
+    Paths of reports stay usable; one that would be changed is left out, and so are those of jobs
+    that look alike then: a page could be told as that of another.
     """
-    reports = {change(job): path for job, path in fleet.reports.items() if change(path) == path}
+    looks = Counter(map(change, fleet.named()))
+    reports = {
+        change(job): path
+        for job, path in fleet.reports.items()
+        if looks[change(job)] == 1 and change(path) == path
+    }
     return replace(each(fleet, lambda text, _: change(text)), reports=reports)
 
 
