@@ -22,7 +22,7 @@ LOG = (
 
 def everything(folder: Path) -> str:
     """All of the results as text."""
-    texts = [pd.read_parquet(folder / "jobs.parquet").to_json()]
+    texts = [pd.read_parquet(folder / "jobs.parquet").to_csv()]
     for path in sorted(folder.rglob("*.zst")):
         texts.append(zstandard.ZstdDecompressor().stream_reader(path.open("rb")).read().decode())
     texts += [path.read_text() for path in sorted(folder.rglob("*.json"))]

@@ -49,6 +49,8 @@ def around(job: Job, evidence: Iterable[Evidence], show: Show = list) -> Rows:
     wanted: dict[str, set[int]] = defaultdict(set)
     for item in evidence:
         wanted[item.source].add(item.line)
+    if not wanted:
+        return {}
     found: Rows = {}
     sources = {source.name: source for source in job.sources}
     for name, lines in wanted.items():
@@ -174,5 +176,10 @@ def _text(data: bytes) -> str:
 
 def learn(job: Job, diagnosis: Diagnosis, redactor: Redactor) -> Redactor:
     """`redactor`, which now knows the secrets around the evidence; for text that shows no more."""
-    around(job, diagnosis.evidence, Scrub(redactor).block)
+    chosen: list[Evidence] = []
+    for item in diagnosis.evidence:
+        near = (one for one in chosen if one.source == item.source)
+        if all(abs(one.line - item.line) > REACH // 2 for one in near):
+            chosen.append(item)
+    around(job, chosen, Scrub(redactor).block)
     return redactor
