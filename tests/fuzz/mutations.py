@@ -177,10 +177,14 @@ def colours(case: Case, rng: Random) -> Case | None:
 
 @_mutation(Grade.HARMLESS)
 def quoted(case: Case, rng: Random) -> Case | None:
-    """A paste of one log, quoted as in a mail or an issue."""
-    if len(case.files) != 1 or not case.files[0].log:
+    """A paste of one log or of stacks, quoted as in a mail or an issue."""
+    if len(case.files) != 1:
         return None
-    return _each_log(case, lambda data: b"".join(b"> " + line + b"\n" for line in _rows(data)))
+    file = case.files[0]
+    if b"\0" in file.data or not _is_utf8(file.data):
+        return None
+    text = b"".join(b"> " + row + b"\n" for row in _rows(file.data))
+    return with_files(case, [replace(file, data=text)])
 
 
 # --------------------------------------------------------------------------- damage
