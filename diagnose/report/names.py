@@ -156,6 +156,8 @@ def _secret(name: str, before: str, value: str, how: _How) -> bool:
             return len(value) >= 3 and not path and not (value.isdigit() and len(value) < 4)
         return how.upper and len(value) >= 3 and not value.isdigit() and how.quoted >= how.spaced
     if name == "auth":  # REDISCLI_AUTH=…, not http_auth=basic
+        if last == "rediscli":
+            return len(value) >= 3
         return how.upper and before.endswith("_") and opaque and len(value) >= 6
     if name.startswith("credential"):
         return opaque and len(value) >= 16 and not path

@@ -75,8 +75,8 @@ _ROWS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "=",
         ("token",),
-        r"[?&](?:key|auth|apikey|x-api-key|sas|code)=(?=[\d_-]{0,64}[a-z])(?=[a-z_-]{0,64}\d)"
-        r"([^\s&\"'<>#;,)\]}\\]{12,}+)",
+        r"[?&](?:(?:key|auth|apikey|x-api-key|sas)=(?=[\d]{0,64}[a-z])(?=[a-z]{0,64}\d)(?![a-z]+[-_])"
+        r"|code=(?=[\d_-]{0,64}[a-z])(?=[a-z_-]{0,64}\d)(?=.{12}))([^\s&\"'<>#;,)\]}\\]{8,}+)",
     ),
     # Kaggle's file of credentials
     (

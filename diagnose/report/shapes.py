@@ -146,7 +146,7 @@ SHAPES: tuple[Shape, ...] = (
     _row("e2b_", "api-key", _X, 40),
     _row("ak-", "key-id", head=rf"ak-(?=[a-zA-Z]*\d)[A-Za-z0-9]{{22}}{_END}"),
     _row("as-", "secret", head=rf"as-(?=[a-zA-Z]*\d)[A-Za-z0-9]{{22}}{_END}"),
-    _row("rpa_", "api-key", "[A-Za-z0-9]", 36),
+    _row("rpa_", "api-key", head=r"rpa_(?=[A-Za-z]{0,40}\d)[A-Za-z0-9]{24,}+(?!_)"),
     _row("esecret_", "api-key", "[a-z0-9]", 24),
     _row("aph0_", "api-key", "[A-Za-z0-9_-]", 24),
     _row("pcsk_", "api-key", "[A-Za-z0-9_]", 40),
