@@ -246,7 +246,7 @@ def triage(
     [
         ("a.log", b"", "no log to read: a.log: empty"),
         ("a.log", b" \n\n\t \n", "the input is empty"),
-        ("a.log", bytes(range(256)) * 20, "no log to read: a.log: binary data"),
+        ("a.dat", bytes(range(256)) * 20, "no log to read: a.dat: binary data"),
         ("a.log", b"\x7fELF\2\1", "no log to read: a.log: ELF program, library or core dump"),
         ("a.log", b"\0" * 4096, "no log to read: a.log: nothing but NUL bytes"),
         (

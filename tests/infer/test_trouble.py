@@ -31,6 +31,7 @@ LAST_WORDS = (
     '    raise ValueError("x',
     "Traceback (most recent call last):",
     "Pod evicted",
+    "ray.exceptions.OutOfMemoryError: of a kind not seen before",
 )
 
 
