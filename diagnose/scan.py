@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from diagnose.catalog.matcher import MATCH_TIMEOUT_S, Matcher
 from diagnose.ingest.source import Chunk, Source
 from diagnose.parse.prefix import Prefix, peel
+from diagnose.thin import Thin
 
 if TYPE_CHECKING:
     from diagnose.parse.comm_rank import CommRank
@@ -48,22 +49,9 @@ _ITEMS = re.compile(rb"(?:[^\"',;&\s]{0,256}[\"',;&]){1,8}")  # of JSON without 
 # Lines kept of one pattern in one source: this many from its start and from its end.
 KEEP_FIRST = 2000
 KEEP_LAST = 1000
-# Thin signatures are searched in the whole of a source's start, then in one window per stride.
-THIN_FULL = 256 << 10
-THIN_STRIDE = 256 << 10
-THIN_WINDOW = 16 << 10
-# How far from the end the last line of each author is looked for: a share of the source.
-TAIL_MIN, TAIL_MAX, TAIL_SHARE = 128 << 10, 4 << 20, 256
-# First and last lines kept of a source, and last words of an author without a tag.
+# First and last lines kept of a source.
 _EDGE_LINES = 4
-_LAST_WORDS = 4
 _VISIBLE = re.compile(rb"\S")
-
-# What sets the authors of interleaved lines apart, without parsing them: launcher and rank tags.
-_AUTHOR = re.compile(
-    rb"(?:\[\d+,\d+\]<\w+>:|\[[A-Za-z_]*\d+\]:?(?:<\w+>:)?| *\d+: |\([\w ]*pid=[^)]*\)"
-    rb"|[\w.-]+:\d+:\d+ |[\w-]+: (?=\[))+"
-)
 
 
 @dataclass(slots=True)
@@ -115,8 +103,7 @@ def scan_source(source: Source, matcher: Matcher) -> SourceScan:
     kept: list[_Raw] = []
     flood: dict[int, deque[_Raw]] = {}
     seen: Counter[int] = Counter()
-    # The last chunk in which a thin signature matched: where every author's last word is.
-    recent: tuple[int, Chunk] | None = None
+    thin = Thin(matcher)
     last: Chunk | None = None
     visible: Chunk | None = None  # the last one that holds more than blanks
     read = 0
@@ -135,10 +122,7 @@ def scan_source(source: Source, matcher: Matcher) -> SourceScan:
                     kept.append(raw)
                 else:
                     flood.setdefault(first, deque(maxlen=KEEP_LAST)).append(raw)
-            progress = _thin_hits(chunk.data, matcher, whole=THIN_FULL - read)
-            if progress:
-                kept += _segments(chunk, progress, read)
-                recent = (read, chunk)
+            kept += _segments(chunk, thin.feed(read, chunk), read)
             if calls is not None or b"opCount " in chunk.data or b"- Init " in chunk.data:
                 calls = calls or _call_reader(source)
                 calls.feed(chunk)
@@ -150,9 +134,8 @@ def scan_source(source: Source, matcher: Matcher) -> SourceScan:
         source.unread.append(result.problem)
     if calls is not None:
         result.comm_ranks = calls.result()
-    if recent is not None:
-        reach = min(TAIL_MAX, max(TAIL_MIN, read // TAIL_SHARE))
-        kept += _last_per_author(*recent, matcher, reach)
+    for place, chunk, hits in thin.last_words(read):
+        kept += _segments(chunk, hits, place)
     for queue in flood.values():
         kept += queue
     if last is not None:
@@ -180,22 +163,6 @@ def _uncounted(seen: Counter[int], flood: dict[int, deque[_Raw]]) -> dict[int, i
 def _lines(data: bytes) -> int:
     """Lines in a piece of a source, an unfinished last one included."""
     return data.count(b"\n") + (not data.endswith(b"\n"))
-
-
-def _thin_hits(data: bytes, matcher: Matcher, *, whole: int) -> list[tuple[int, int]]:
-    """The first match of each thin pattern in the searched parts of a chunk.
-
-    Searched is all of its first `whole` bytes, then a window in each stride.
-    """
-    found: dict[int, int] = {}
-    start = 0
-    while start < len(data):
-        full = start < whole
-        end = start + (THIN_STRIDE if full else THIN_WINDOW)
-        for number, to in matcher.scan_thin(data[start:end]):
-            found.setdefault(number, start + to)
-        start += THIN_STRIDE
-    return sorted(found.items(), key=lambda hit: hit[1])
 
 
 def _segments(chunk: Chunk, hits: Iterable[tuple[int, int]], read: int) -> Iterator[_Raw]:
@@ -273,31 +240,6 @@ def _whole_words(data: bytes, start: int, end: int, to: int) -> tuple[int, int]:
         last = max(data.rfind(char, max(to, end - _LONGEST_WORD), end) for char in _ENDS_LIST)
         end = last if last >= 0 else end
     return start, end
-
-
-def _last_per_author(read: int, chunk: Chunk, matcher: Matcher, reach: int) -> list[_Raw]:
-    """The last segment of every (author, thin pattern) in the last `reach` bytes of a chunk.
-
-    Of lines that no tag tells apart the last few, which show whether they count on. If nothing
-    matches there, in the whole chunk.
-    """
-    data = chunk.data
-    start = data.rfind(b"\n", 0, max(0, len(data) - reach)) + 1
-    hits = [(n, start + to) for n, to in matcher.scan_thin(data[start:], every=True)]
-    hits = hits or matcher.scan_thin(data, every=True)
-    wanted: dict[tuple[bytes, int], list[int]] = {}
-    lines: dict[tuple[bytes, int], int] = {}
-    for number, to in reversed(hits):
-        newline = data.rfind(b"\n", max(0, to - LINE_WINDOW), to)
-        tag = _AUTHOR.match(data, newline + 1, newline + 129)
-        author = tag.group() if tag else b"", number
-        ends = wanted.setdefault(author, [])
-        # Several ends of one match in a line are one word.
-        if len(ends) < (1 if tag else _LAST_WORDS) and lines.get(author) != newline:
-            ends.append(to)
-            lines[author] = newline
-    chosen = sorted((to, number) for (_, number), ends in wanted.items() for to in ends)
-    return list(_segments(chunk, [(number, to) for to, number in chosen], read))
 
 
 def _confirm(kept: list[_Raw], matcher: Matcher, counts: Counter[int]) -> Iterator[Line]:
