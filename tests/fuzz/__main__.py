@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from tests.fuzz.case import Case
@@ -32,10 +33,11 @@ def main() -> int:
     tally = Tally()
     end = time.monotonic() + options.minutes * 60
     number = options.first
-    while time.monotonic() < end and tally.inputs < options.inputs:
-        for found in note(tally, number, recipe(options.seed, number)):
-            print(f"{found.oracle}: input {number}: {found.recipe}: {found.words}", flush=True)
-        number += 1
+    with suppress(KeyboardInterrupt):
+        while time.monotonic() < end and tally.inputs < options.inputs:
+            for found in note(tally, number, recipe(options.seed, number)):
+                print(f"{found.oracle}: input {number}: {found.recipe}: {found.words}", flush=True)
+            number += 1
     print("\n".join([f"seed {options.seed}", *total(tally)]))
     return 1 if tally.violations else 0
 
