@@ -39,6 +39,7 @@ from diagnose.report.safe import masked_strings
 
 FORMAT = "diagnose-results/1"
 ASIDE = ".{}.damaged"  # hidden: who reads the folder as a whole passes it by
+_MOST = (1 << 63) - 1
 _KEY = ("size", "mtime", "tag", "catalog")
 
 Said = Callable[[str], None]
@@ -183,7 +184,15 @@ def _stored(result: Result, key: str) -> dict[str, Any]:
         row[name] = row[name] or []
     if not result.final:
         row["tag"] = None
-    return {name: shown(value) for name, value in row.items()} | {"source": key}
+    held = {name: _bounded(shown(value)) for name, value in row.items()}
+    return held | {"source": key}
+
+
+def _bounded(value: Any) -> Any:
+    """Numbers that a column holds: a log may tell of a rank with twenty digits."""
+    if isinstance(value, list):
+        return [item for item in map(_bounded, value) if item is not None]
+    return None if isinstance(value, int) and abs(value) > _MOST else value
 
 
 def _write_part(folder: Path, number: int, table: pa.Table, lines: list[bytes]) -> None:

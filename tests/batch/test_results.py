@@ -279,6 +279,15 @@ def test_half_characters_in_any_text_can_be_stored(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+def test_numbers_that_no_column_holds_are_left_out(tmp_path: Path) -> None:
+    most = (1 << 63) - 1
+    numbers = {"culprit_ranks": [most + 1, most, 10**30], "ranks": 10**20, "checkpoint_step": most}
+    with open_results(tmp_path, resume=True) as results:
+        results.commit([result(REFS[0], **numbers), result(REFS[1])])
+    row = parts.read_table(tmp_path, 0).to_pylist()[0]
+    assert (row["culprit_ranks"], row["ranks"], row["checkpoint_step"]) == ([most], None, most)
+
+
 def test_the_page_of_a_job_that_was_read_again_is_removed(folder: Path) -> None:
     pages = [folder / page_of(ref.source) for ref in REFS[:2]]
     pages[0].parent.mkdir()
