@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import shutil
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -15,6 +18,7 @@ import diagnose
 from diagnose.cli import run
 from diagnose.cli_fleet import seconds_of
 from diagnose.errors import InputError
+from tests.batch.fleet import OOM, Inline
 
 FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"
 JOBS = ("torchrun-missing-rank", "flight-recorder-stuck-rank", "axolotl-kto-freeze")
@@ -43,6 +47,46 @@ def test_scan_resume_and_fleet(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert run(["fleet", str(results), "--html", str(page), "--reports", "2"]) == 0
     assert len(list((results / "reports").glob("*.html"))) == 2
     assert "results/reports/" in page.read_text(encoding="utf-8")
+
+
+def test_names_of_any_bytes_and_damage_are_told_on_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two folders of one name, one that is no UTF-8, a long one; then a part is cut."""
+    monkeypatch.setattr("diagnose.batch.executors.local", lambda _: Inline)
+    monkeypatch.setattr("diagnose.batch.work._bounded", lambda _: nullcontext())
+    names = [b"a/j", b"b/j", b"b/x\xff", b"b/" + b"n" * 253]
+    for rank, name in enumerate(names):
+        folder = tmp_path / os.fsdecode(name)
+        folder.mkdir(parents=True)
+        (folder / "train.log").write_text(OOM.format(rank=rank))
+    results, page = tmp_path / "results", tmp_path / "fleet.html"
+    arguments = ["scan", str(tmp_path / "a"), str(tmp_path / "b"), "-o", str(results)]
+    arguments += ["--label", "/(?P<team>[^/]+)$"]
+    assert run(["fleet", str(results)]) == 2
+    assert "does not exist" in capsys.readouterr().err
+    assert run(arguments) == 0
+    for unchanged in (4, 0, 4):
+        if not unchanged:
+            for part in (results / "jobs.parquet").glob("part-*"):
+                os.truncate(part, 600)
+            assert run(["fleet", str(results)]) == 2
+            assert "`diagnose scan … --resume` reads its jobs again" in capsys.readouterr().err
+        capsys.readouterr()
+        assert run([*arguments, "--resume"]) == 0
+        told = capsys.readouterr().err.splitlines()
+        assert f"done: {4 - unchanged} of {4 - unchanged} jobs" in told[-2]
+        assert len([line for line in told if line.startswith("note: ")]) == (not unchanged)
+        for form in ("terminal", "json", "csv", "slurm-exclude"):
+            assert run(["fleet", str(results), "--by", "team", "--format", form]) == 0
+            assert (r"x\udcff" in capsys.readouterr().out.replace(r"\\", "\\")) == (
+                form != "slurm-exclude"
+            )
+        assert run(["fleet", str(results), "--reports", "9", "--html", str(page)]) == 0
+        assert "4 post-mortems in " in capsys.readouterr().err
+        linked = set(re.findall(r'href="results/(reports/[^"]+)"', page.read_text("utf-8")))
+        assert {f"reports/{path.name}" for path in (results / "reports").iterdir()} == linked
+        assert len(linked) == 4
 
 
 def test_results_that_are_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

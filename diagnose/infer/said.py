@@ -251,7 +251,7 @@ def exit_code(fields: dict[str, str]) -> int | None:
     named = fields.get("signal")
     if named:
         if named.isdigit():
-            return -int(named)
+            return -int(named) if named.isascii() and len(named) < 4 else None
         member = getattr(signal, f"SIG{named.upper().removeprefix('SIG')}", None)
         if member is None:
             member = _SIGNAL_WORDS.get(named.lower())

@@ -167,6 +167,9 @@ def test_the_own_exception_of_one_rank_counts_more(make: Any) -> None:
         ({"signal": "Segmentation fault"}, -11),
         ({"signal": "Out Of Memory"}, -9),
         ({"exitcode": "many"}, None),
+        ({"signal": "9" * 20}, None),
+        ({"signal": "9" * 5000}, None),
+        ({"signal": "\u00b2"}, None),
         ({}, None),
     ],
 )
