@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 MAX_SEQ = 1 << 44  # of calls; a counter that tells more is damaged
+MAX_COMM = 1 << 18  # ranks of a communicator; a line that tells more is damaged
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,13 +21,12 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from diagnose.parse.comm_rank import MAX_SEQ, CommRank
+from diagnose.parse.comm_rank import MAX_COMM, MAX_SEQ, CommRank
 
 MAX_COMMS = 4096  # communicators of one process; more are left out
 MAX_LINE = 1 << 20
 WINDOW = 256  # calls per communicator that the figures are taken from
 _MAX_OPS = 32
-_DIGITS = 9  # of a rank
 
 _HEAD = re.compile(
     rb'\{\s*"header"\s*:\s*\{[^{}]{1,2000}\}\s*,\s*"metadata"\s*:\s*\{'
@@ -158,7 +157,7 @@ def _take(
 ) -> None:
     key, rank, size, op, sn, size_bytes, exec_us, busbw = fields
     count = int(sn)
-    if max(len(rank), len(size)) > _DIGITS or count >= MAX_SEQ:
+    if max(int(rank), int(size)) > MAX_COMM or count >= MAX_SEQ:
         return
     comm = comms.get((key, rank))
     if comm is None:
@@ -206,7 +205,7 @@ def _who(line: bytes) -> tuple[int | None, str | None, int | None]:
     return (
         written if type(written) is int and 0 <= written < 10**18 else None,
         host[:255] if isinstance(host, str) else None,
-        pid if type(pid) is int and 0 <= pid < 10**_DIGITS else None,
+        pid if type(pid) is int and 0 <= pid < 10**9 else None,
     )
 
 

@@ -50,11 +50,11 @@ _TEXT = (
 _SIZES = re.compile(_TEXT)
 _CALL = re.compile(
     rb" NCCL INFO \w{1,32}: opCount " + _TEXT + rb"\d{1,10} root (-?\d{1,9}) "
-    rb"comm (0x[0-9a-f]{1,16}) \[nranks=(\d{1,7})\] stream"
+    rb"comm (0x[0-9a-f]{1,16}) \[nranks=(\d{1,6})\] stream"
 )
 _INIT = re.compile(
     _PROCESS + rb" NCCL INFO (?:\[Rank \d{1,7}\] )?(?:\w{1,64} )?comm (?P<comm>0x[0-9a-f]{1,16}) "
-    rb"rank (?P<rank>\d{1,7}) nranks (?P<size>\d{1,7}) cudaDev (?P<dev>-?\d{1,4})"
+    rb"rank (?P<rank>\d{1,6}) nranks (?P<size>\d{1,6}) cudaDev (?P<dev>-?\d{1,4})"
     rb"(?: nvmlDev -?\d{1,4})?(?: busId (?P<bus>[0-9a-f]{1,12}))?"
     rb"(?: parent (?P<parent>0x[0-9a-f]{1,16}))?"
     rb"(?: (?:splitCount|childCount) (?P<split>\d{1,9}))?"

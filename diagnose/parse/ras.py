@@ -25,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from diagnose.parse.comm_rank import MAX_SEQ, CollCall, CommRank
+from diagnose.parse.comm_rank import MAX_COMM, MAX_SEQ, CollCall, CommRank
 from diagnose.parse.ras_json import JSON_BEGIN, read_json
 from diagnose.parse.ras_snapshot import Comm, Found, Rank, RasComm, RasError, RasProcess, Snapshot
 from diagnose.parse.ras_text import BEGIN, CTIME, ISO, read_text, spread
@@ -109,6 +109,8 @@ def _report(found: Found, name: str, as_json: bool) -> RasReport:
     last = whole[-1] if whole else Snapshot(0)
     notes: list[str] = []
     before = _before(whole, notes)
+    for comm in last.comms.values():
+        _bound(comm)
     for snapshot in (last, before):
         if snapshot is not None and not as_json:
             spread(snapshot)
@@ -138,6 +140,13 @@ def _report(found: Found, name: str, as_json: bool) -> RasReport:
         )
     _bury(report, found, last, name)
     return report
+
+
+def _bound(comm: Comm) -> None:
+    """Leave out what no communicator has: such numbers are damaged."""
+    if comm.size is not None and comm.size > MAX_COMM:
+        comm.size = None
+    comm.ranks = {number: rank for number, rank in comm.ranks.items() if number < MAX_COMM}
 
 
 def _bury(report: RasReport, found: Found, last: Snapshot, name: str) -> None:

@@ -574,6 +574,16 @@ def test_an_absurd_count_is_not_told(value: int) -> None:
     assert verdict.ranks == (2,)
 
 
+@pytest.mark.parametrize("number", [1 << 18, 10**9 - 1, 10**40])
+def test_an_absurd_rank_or_size_is_left_out(number: int) -> None:
+    ranks = [rank_json(0, counts(10)), rank_json(1, counts(9)), rank_json(number, counts(9))]
+    said = job_json(ranks, []).replace('"size": 3', f'"size": {number + 1}')
+    report = read(said)
+    assert launched(report) == {0: 52, 1: 51}
+    assert {rank.size for rank in report.ranks} == {None}
+    assert {dump.rank for dump in dumps_of(report.ranks)} <= {0, 1}
+
+
 def test_absurd_counts_of_text() -> None:
     huge = 10**18 - 1
     report = read(behind(*((f"Op{number}", huge - 1, huge) for number in range(12))))
