@@ -63,6 +63,8 @@ _TABLE_REACH = 3
 # Rows that lines about many tasks may become in one job, and ranks of one captured list.
 _TASKS_LIMIT = 20_000
 _RANKS_LIMIT = 100_001
+_RANK_LIMIT = 1_000_000  # no job has more ranks
+_MS_LIMIT = 10**12  # thirty years
 _INTERNAL = (
     "ns", "has_date", "has_year", "utc_offset_s", "boot", "mtime", "node", "dev", "repeated",
     "mapped_rank", "mapped_of", "ends_phase", "of_table",
@@ -230,15 +232,21 @@ def _event(signature: Signature, captures: dict[str, str]) -> dict[str, Any]:
         in_communicator = tells == "rank_map" and "world_size" in captures
         for key in ("local_rank", "pid") if in_communicator else ("rank", "local_rank", "pid"):
             if key in captures:
-                event[key] = _int(captures[key])
+                event[key] = _int(captures[key]) if key == "pid" else _rank(captures[key])
         if "host" in captures and tells in _SUBJECT:
             event["host"] = captures["host"]
         if in_communicator:
-            event["mapped_rank"] = _int(captures.get("rank"))
-            event["mapped_of"] = _int(captures["world_size"])
+            event["mapped_rank"] = _rank(captures.get("rank"))
+            event["mapped_of"] = _rank(captures["world_size"])
     if "group_rank" in captures and tells != "missing":
-        event["group_rank"] = _int(captures["group_rank"])
+        event["group_rank"] = _rank(captures["group_rank"])
     return event
+
+
+def _rank(text: str | None) -> int | None:
+    """A rank or a number of ranks; None for more than any job has."""
+    value = _int(text)
+    return value if value is not None and value <= _RANK_LIMIT else None
 
 
 def _int(text: str | None) -> int | None:
@@ -248,6 +256,8 @@ def _int(text: str | None) -> int | None:
     scale = {"k": 1_000, "m": 1_000_000, "g": 1_000_000_000}.get(digits[-1:].lower())
     try:
         value = int(float(digits[:-1]) * scale) if scale else int(digits, 0)
+    except OverflowError:
+        return None
     except ValueError:
         try:
             value = int(digits)  # a leading zero
@@ -257,15 +267,17 @@ def _int(text: str | None) -> int | None:
 
 
 def _milliseconds(captures: dict[str, str], name: str) -> int | None:
+    """A captured duration, None for one that would lead out of the calendar."""
     if f"{name}_ms" in captures:
-        return _int(captures[f"{name}_ms"])
+        told = _int(captures[f"{name}_ms"])
+        return told if told is not None and told <= _MS_LIMIT else None
     try:
         seconds = float(captures[f"{name}_s"]) if f"{name}_s" in captures else None
     except ValueError:
         seconds = None
     if seconds is None and name == "elapsed" and "elapsed" in captures:
         seconds = clock_seconds(captures["elapsed"])
-    return None if seconds is None or seconds > 1e12 else int(seconds * 1000)
+    return None if seconds is None or seconds * 1000 > _MS_LIMIT else int(seconds * 1000)
 
 
 def clock_seconds(text: str) -> float | None:
@@ -325,7 +337,7 @@ def _join_tables(frame: pd.DataFrame) -> None:
             continue
         here = named is not None and named.source == row.source and pd.isna(row.rank)
         if here and 0 < row.line - named.line <= _TABLE_REACH:
-            owners[row.Index] = [_int(named.fields.get("rank")), named.local_rank]
+            owners[row.Index] = [_rank(named.fields.get("rank")), named.local_rank]
     if owners:
         frame.loc[[*owners], ["rank", "local_rank"]] = np.array([*owners.values()], dtype=float)
 

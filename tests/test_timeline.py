@@ -359,3 +359,24 @@ srun: error: node1: task 1: Exited with exit code 1
     exits = rows[rows["kind"] == "exit"]
     assert exits["task"].tolist() == [1]
     assert exits["rank"].isna().all()
+
+
+TOO_LONG = (
+    "[rank3]:[E602 08:25:12.123456 ProcessGroupNCCL.cpp:632] [Rank 3] Watchdog caught collective "
+    "operation timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE, NumelIn=9, NumelOut=9, "
+    "Timeout(ms)={0}) ran for {0} milliseconds before timing out.\n"
+)
+NO_MEMORY = (
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB. GPU {0} has a\n"
+)
+
+
+@pytest.mark.parametrize("number", [10**9 - 1, 10**13, 2**62 - 1, 2**63, 10**400])
+def test_absurd_durations_and_ranks_are_not_told(number: int) -> None:
+    text = TOO_LONG.format(number) + NO_MEMORY.format(number) + "[rank1]: step 3\n"
+    job = read([text_source(text)])
+    told = job.timeline[["timeout_ms", "elapsed_ms"]].max().dropna()
+    assert set(told) == ({number} if number <= 10**12 else set())
+    assert job.timeline["local_rank"].dropna().empty
+    assert job.timeline["rank"].max() == 3
+    assert diagnose.diagnose(job).verdict == "failed"
