@@ -169,8 +169,9 @@ def _rows(
 ) -> Iterator[dict[str, Any]]:
     found = [(signatures[number], captures) for number, captures in line.matches]
     specific = any(not s.generic and s.role in ("cause", "effect", "aftermath") for s, _ in found)
+    explained = any(s.tells != "trouble" for s, _ in found)
     for signature, captures in found:
-        if signature.generic and specific:
+        if (signature.generic and specific) or (signature.tells == "trouble" and explained):
             continue
         event = _row(scan, line) | _event(signature, captures)
         tasks = captured_ranks(captures.get("ranks")) if signature.tells == "exit" else []
