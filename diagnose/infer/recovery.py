@@ -20,6 +20,7 @@ _HANDLED_REACH = 40
 # one died are stopped by its next collective. (Of a flood of step lines only some are kept, so the
 # numbers count and not the lines.)
 _FURTHER = 3
+_DEATHS = ("timeout", "teardown", "exception")
 # Others that went on for so many steps make a death doubtful, though they never disprove it.
 _DOUBTFUL = 10
 
@@ -87,27 +88,22 @@ class Afterlife:
 def afterlife(frame: pd.DataFrame) -> Afterlife:
     """Index the rows that tell of work, ends and handlers."""
     found = Afterlife()
-    tells = frame["tells"]
-    finished = (tells == "finished").fillna(False) | (
-        (frame["kind"] == "phase") & (frame["phase"] == "shutdown")
-    ).fillna(False)
-    handled = (tells == "handled").fillna(False)
-    died = (frame["kind"] == "exit") | tells.isin(["timeout", "teardown", "exception"])
-    work = (frame["kind"] == "progress").fillna(False)
-    for row in frame[finished | handled | died.fillna(False) | work].itertuples():
+    telling = frame["tells"].isin(["finished", "handled", *_DEATHS])
+    telling |= frame["kind"].isin(["exit", "progress", "phase"])
+    for row in frame[telling].itertuples():
         rank = None if pd.isna(row.rank) else int(row.rank)
         step = None if pd.isna(row.step) else int(row.step)
         item = _Work(
-            int(row.Index), str(row.source), int(row.line), pd.notna(row.time), step, str(row.text)
+            int(row.Index), str(row.source), int(row.line), not pd.isna(row.time), step, row.text
         )
-        if work[row.Index]:
+        if row.kind == "progress":
             (found.unnamed[item.source] if rank is None else found.by_rank[rank]).append(item)
             found.worked.add(item)
-        if finished[row.Index]:
+        if row.tells == "finished" or (row.kind == "phase" and row.phase == "shutdown"):
             found.ended[rank].add(item)
-        if handled[row.Index]:
+        if row.tells == "handled":
             found.handled[item.source].append((item.line, rank))
-        if died[row.Index]:
+        if row.kind == "exit" or row.tells in _DEATHS:
             found.died[rank].add(item)
     return found
 
