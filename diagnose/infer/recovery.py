@@ -1,9 +1,9 @@
 """Did a failure pass? Only what its own author did afterwards can say so.
 
 A rank that died is silent; that others went on proves nothing of it. So recovery is: further work
-of the rank that failed, a word of the job (of no single rank) that it completed, or a handler that
-says it goes on. Of a line that names no rank the author is one of those who write in its source:
-then every one of them must be seen to go on.
+of the rank that failed, its own word that it completed, or a handler that says it goes on. Of a
+line that names no rank the author is one of those who write in its source: then every one of them
+must be seen to go on.
 """
 
 from __future__ import annotations
@@ -159,8 +159,8 @@ def _passed(life: Afterlife, failure: _Failure) -> bool:
 
 
 def _completed(life: Afterlife, failure: _Failure) -> bool:
-    """The rank itself, or nobody in particular, said afterwards that the work is complete."""
-    return any(life.ended[who].after(failure) for who in {None, failure.rank} if who in life.ended)
+    """Its rank said afterwards that the work is complete; of an unsigned line, nobody else did."""
+    return failure.rank in life.ended and life.ended[failure.rank].after(failure)
 
 
 def _was_handled(life: Afterlife, failure: _Failure) -> bool:
