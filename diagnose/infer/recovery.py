@@ -21,6 +21,8 @@ _HANDLED_REACH = 40
 # numbers count and not the lines.)
 _FURTHER = 3
 _DEATHS = ("timeout", "teardown", "exception")
+# What is printed after these comes from processes about to end.
+_FINAL = ("scheduler.", "user.", "hw.node")
 # Others that went on for so many steps make a death doubtful, though they never disprove it.
 _DOUBTFUL = 10
 
@@ -110,7 +112,11 @@ def afterlife(frame: pd.DataFrame) -> Afterlife:
 
 def survived(life: Afterlife, rows: pd.DataFrame) -> bool:
     """Whether every author of these failing rows worked on after its last one."""
-    return len(rows) > 0 and not left(life, rows)
+    return len(rows) > 0 and not _final(rows) and not left(life, rows)
+
+
+def _final(rows: pd.DataFrame) -> bool:
+    return bool(rows["cause"].astype(str).str.startswith(_FINAL).any())
 
 
 def left(life: Afterlife, rows: pd.DataFrame) -> list[int]:
@@ -120,6 +126,8 @@ def left(life: Afterlife, rows: pd.DataFrame) -> list[int]:
 
 def doubtful(life: Afterlife, rows: pd.DataFrame) -> bool:
     """Whether other ranks worked on for long after the rows: a death would have stopped them."""
+    if _final(rows):
+        return False
     last = max(_last_of_each(rows), key=lambda failure: failure.position)
     steps = {
         work.step

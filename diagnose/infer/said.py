@@ -26,8 +26,6 @@ _RECOVERED, _DOUBTED = 3.0, 2.0
 _OWN_EXCEPTION = 3.6
 # Clocks of two hosts are not trusted to agree better than this.
 _CLOCK_SLACK = pd.Timedelta(seconds=2)
-# What is printed after these comes from processes about to end.
-FINAL = ("scheduler.", "user.", "hw.node")
 _ENDINGS = ("scheduler.", "user.", "crash.killed")
 
 
@@ -48,9 +46,8 @@ def stated(frame: pd.DataFrame, catalog: Catalog, world: int | None) -> list[Can
         late = limit is not None and _after(frame, first, limit)
         score = _SCORE[signature.strength] - (0.5 if signature.generic else 0.0)
         score -= _lateness(signature.cause, late)
-        if not signature.cause.startswith(FINAL):
-            score -= _RECOVERED if survived(life, group) else 0.0
-            score -= _DOUBTED if doubtful(life, group) else 0.0
+        score -= _RECOVERED if survived(life, group) else 0.0
+        score -= _DOUBTED if doubtful(life, group) else 0.0
         ranks, hosts = culprits_of(signature, group, world, gpus)
         if signature.tells == "exception" and not late and len(ranks) <= 1:
             score = max(score, _OWN_EXCEPTION)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pandas as pd
 
-from diagnose.infer.recovery import Afterlife, afterlife, left, survived
-from diagnose.infer.said import FINAL, after_line
+from diagnose.infer.recovery import afterlife, left, survived
+from diagnose.infer.said import after_line
 from diagnose.infer.stalled import unfinished_gathering
 
 WAITED = ("timeout", "store_wait", "missing", "host_blocked")
@@ -43,11 +43,7 @@ def _only_after_the_end(frame: pd.DataFrame, rows: pd.DataFrame) -> bool:
 
 def _survived(frame: pd.DataFrame, rows: pd.DataFrame) -> bool:
     """Errors that every rank which printed one caught and went on from, to the end of the log."""
-    if not (rows["role"] == "cause").all():
-        return False
-    if rows["cause"].astype(str).str.startswith(FINAL).any():
-        return False
-    return survived(afterlife(frame), rows)
+    return bool((rows["role"] == "cause").all()) and survived(afterlife(frame), rows)
 
 
 def unexplained(frame: pd.DataFrame) -> pd.DataFrame:
@@ -91,15 +87,13 @@ def went_on(frame: pd.DataFrame) -> bool:
     if trouble.empty:
         return bool((frame["kind"] == "progress").any())
     life = afterlife(frame)
-    return all(_outlived(life, frame, position) for position in left(life, trouble))
-
-
-def _outlived(life: Afterlife, frame: pd.DataFrame, position: int) -> bool:
-    """Of an author that prints no steps of its own, those of the others count."""
-    row = frame.loc[position]
-    if pd.notna(row["rank"]) and int(row["rank"]) in life.by_rank:
+    rows = frame.loc[left(life, trouble)]
+    if rows["rank"].isin([*life.by_rank]).any():
         return False
-    return bool((after_line(frame, position)["kind"] == "progress").any())
+    # Of authors that print no steps of their own, those of the others count.
+    return rows.empty or bool(
+        (after_line(frame, int(rows.index.max()))["kind"] == "progress").any()
+    )
 
 
 def done(frame: pd.DataFrame) -> bool:
