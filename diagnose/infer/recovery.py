@@ -48,6 +48,7 @@ class _Failure:
     line: int
     timed: bool
     rank: int | None
+    decisive: bool
 
 
 @dataclass(slots=True)
@@ -145,7 +146,12 @@ def _last_of_each(rows: pd.DataFrame) -> list[_Failure]:
         rank = None if pd.isna(row.rank) else int(row.rank)
         source = str(row.source)
         last[rank, source] = _Failure(
-            int(row.Index), source, int(row.line), pd.notna(row.time), rank
+            int(row.Index),
+            source,
+            int(row.line),
+            pd.notna(row.time),
+            rank,
+            decisive=row.strength == "decisive",
         )
     return list(last.values())
 
@@ -167,8 +173,17 @@ def _passed(life: Afterlife, failure: _Failure) -> bool:
 
 
 def _completed(life: Afterlife, failure: _Failure) -> bool:
-    """Its rank said afterwards that the work is complete; of an unsigned line, nobody else did."""
-    return failure.rank in life.ended and life.ended[failure.rank].after(failure)
+    """Its rank said afterwards that the work is complete; of an unsigned line, nobody else did.
+
+    Of an error that is decisive by itself the word is not enough: its author must have worked, too.
+    """
+    if failure.rank not in life.ended or not life.ended[failure.rank].after(failure):
+        return False
+    if not failure.decisive:
+        return True
+    if failure.rank is None:
+        return life.worked.after(failure)
+    return any(_after(work, failure) for work in life.by_rank.get(failure.rank, ()))
 
 
 def _was_handled(life: Afterlife, failure: _Failure) -> bool:

@@ -1,4 +1,4 @@
-"""Undoing what copying and pasting does to a log: quote marks, line numbers, escapes, wrapping.
+"""Undoing what copying and pasting does to a log: quote marks, line numbers, escapes, line ends.
 
 Only for small sources, and conservative: every step asks for proof that the text was pasted, so
 that an ordinary log comes through byte for byte. What stays is judged line by line later anyway;
@@ -12,6 +12,7 @@ from collections import Counter
 from dataclasses import dataclass
 from itertools import pairwise
 
+from diagnose.ingest.glued import may_be_glued, part
 from diagnose.ingest.unwrap import join_wrapped, may_be_wrapped
 
 PASTE_LIMIT = 4 << 20  # bytes of a source that may be a paste
@@ -44,7 +45,7 @@ def normalise(data: bytes) -> Normal | None:
     numbers, texts = [number for number, _ in rows], [text for _, text in rows]
     for step in (_unnumbered, _unescaped_html, _unescaped_markdown, _unindented):
         texts = step(texts)
-    rows = join_wrapped(list(zip(numbers, texts, strict=True)))
+    rows = part(join_wrapped(list(zip(numbers, texts, strict=True))))
     numbers, texts = [number for number, _ in rows], [text for _, text in rows]
     if texts == before:
         return None
@@ -74,6 +75,7 @@ def _suspicious(data: bytes) -> bool:
         or sum(1 for line in sample if _INDENT_BYTES.match(line)) >= 0.7 * len(sample)
         or (not data.isascii() and any(mark in data for mark in _INVISIBLE_BYTES))
         or may_be_wrapped(data)
+        or may_be_glued(data)
     )
 
 

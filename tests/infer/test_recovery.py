@@ -40,6 +40,12 @@ def test_every_rank_that_failed_has_to_go_on(make: Any) -> None:
     assert left(afterlife(frame), frame[frame["role"] == "cause"]) == [1]
 
 
+def test_its_word_of_completion_absolves_a_decisive_error_only_after_work(make: Any) -> None:
+    complete = {"tells": "finished", "rank": 3, "role": "context"}
+    assert not passed(make(step(4, rank=3), matched(OOM, rank=3), complete))
+    assert passed(make(step(4, rank=3), matched(OOM, rank=3), step(4, rank=3), complete))
+
+
 def test_a_rank_that_ended_must_count_on_to_have_recovered(make: Any) -> None:
     gone = ended(3, exitcode="1")
     assert not passed(make(step(4, rank=3), matched(OOM, rank=3), step(5, rank=3), gone))
@@ -77,7 +83,8 @@ def test_other_files_count_only_where_clocks_order_them(make: Any) -> None:
 
 def test_completion_counts_if_it_is_the_ranks_own(make: Any) -> None:
     for rank, is_passed in ((None, False), (3, True), (0, False)):
-        frame = make(matched(OOM, rank=3), {"tells": "finished", "rank": rank, "role": "context"})
+        lost = matched(signature("t.lost", "net.storage"), rank=3)
+        frame = make(lost, {"tells": "finished", "rank": rank, "role": "context"})
         assert passed(frame) is is_passed
 
 

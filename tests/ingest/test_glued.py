@@ -1,0 +1,68 @@
+"""Lines that lost the line end between them."""
+
+from __future__ import annotations
+
+import pytest
+
+import diagnose
+from diagnose.ingest.glued import may_be_glued, part
+
+DEATH = (
+    "[rank1]: step 5/12 loss 2.4[rank0]: Traceback (most recent call last):"
+    '[rank0]:   File "/home/user/train.py", line 148, in midway[rank0]:     print(batch["labels"])'
+    "[rank0]:           ~~~~~^^^^^^^^^^[rank0]: KeyError: 'labels'"
+)
+FOLDED = (
+    'Traceback (most recent call last):   File "/a/train.py", line 3, in <module>     main()'
+    '   File "/a/b.py", line 4, in main     x = pick(4) acme.errors.BatchError: no such batch'
+)
+
+
+def texts(line: str) -> list[str]:
+    return [text for _, text in part([(7, line)])]
+
+
+def test_lines_of_ranks_are_parted_before_each_tag() -> None:
+    assert may_be_glued(DEATH.encode())
+    assert texts(DEATH) == [
+        "[rank1]: step 5/12 loss 2.4",
+        "[rank0]: Traceback (most recent call last):",
+        '[rank0]:   File "/home/user/train.py", line 148, in midway',
+        '[rank0]:     print(batch["labels"])',
+        "[rank0]:           ~~~~~^^^^^^^^^^",
+        "[rank0]: KeyError: 'labels'",
+    ]
+
+
+def test_the_parts_keep_the_number_of_their_line() -> None:
+    assert {number for number, _ in part([(7, DEATH)])} == {7}
+
+
+def test_a_traceback_in_one_line_is_parted_at_frames_and_exception() -> None:
+    assert may_be_glued(FOLDED.encode())
+    assert texts(FOLDED) == [
+        "Traceback (most recent call last):",
+        'File "/a/train.py", line 3, in <module>     main()',
+        'File "/a/b.py", line 4, in main     x = pick(4) ',
+        "acme.errors.BatchError: no such batch",
+    ]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[rank0]:[rank0]: step 1",
+        "[default3]:[rank3]: Traceback (most recent call last):",
+        "3: [rank3]: text",
+        "a message about [rank0]: and [rank1]: far behind its own beginning, and no tag of its own",
+        "Traceback (most recent call last):",
+        '  File "/a/b.py", line 4, in main',
+    ],
+)
+def test_whole_lines_stay(line: str) -> None:
+    assert texts(line) == [line]
+
+
+@pytest.mark.parametrize("log", [DEATH, f"step 3 loss 2.0\n{FOLDED}\n"])
+def test_a_death_in_a_line_of_many_is_seen(log: str) -> None:
+    assert diagnose.diagnose(diagnose.load_text(log)).verdict == "failed"
