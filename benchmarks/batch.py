@@ -31,7 +31,7 @@ from diagnose.batch.progress import Tally
 from diagnose.batch.results import open_results
 from diagnose.batch.work import Options
 from diagnose.catalog.load import load_catalog
-from diagnose.catalog.matcher import hyperscan_form, patterns_of
+from diagnose.match.compile import hyperscan_form, patterns_of
 
 HERE = Path(__file__).parent
 WORDS = (

@@ -158,7 +158,7 @@ def hostile() -> dict[str, Callable[[Path], None]]:
 def measured(path: Path) -> tuple[float, float, str]:
     """Seconds, MB of memory at most, and the first reason, of a process that looks at `path`."""
     code = (
-        "import sys, json; from diagnose.cli import run\n"
+        "import sys, json; from diagnose.cli.main import run\n"
         "status = run(['checkpoint', sys.argv[1], '--format', 'json'])\n"
         "peak = dict(l.split(':', 1) for l in open('/proc/self/status'))['VmHWM'].split()[0]\n"
         "print(status, peak, file=sys.stderr)"

@@ -33,13 +33,13 @@ class Deaf:
 
 def read(path: Path, alone: bool) -> None:
     """Scan all files, call lines only by the catalog if `alone`, and print what came out."""
-    from diagnose import scan  # noqa: PLC0415
     from diagnose.catalog.load import load_catalog  # noqa: PLC0415
-    from diagnose.catalog.matcher import compile_matcher  # noqa: PLC0415
-    from diagnose.infer.collective_table import table  # noqa: PLC0415
-    from diagnose.infer.frontiers import dumps_of  # noqa: PLC0415
-    from diagnose.infer.waitfor import judge  # noqa: PLC0415
+    from diagnose.infer.collectives.analyze import judge  # noqa: PLC0415
+    from diagnose.infer.collectives.from_counters import dumps_of  # noqa: PLC0415
+    from diagnose.infer.collectives.table import table  # noqa: PLC0415
     from diagnose.ingest.find import find_sources  # noqa: PLC0415
+    from diagnose.match import scanner as scan  # noqa: PLC0415
+    from diagnose.match.compile import compile_matcher  # noqa: PLC0415
     from diagnose.parse.comm_rank import CommRank  # noqa: PLC0415
 
     if alone:

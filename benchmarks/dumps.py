@@ -23,8 +23,8 @@ ANALYZER = "torch.distributed.flight_recorder.fr_trace"
 
 def read(folder: Path) -> None:
     """Read and judge all dumps of a folder, as `diagnose` does, and print the verdict."""
-    from diagnose.infer.collective_table import table  # noqa: PLC0415
-    from diagnose.infer.waitfor import judge  # noqa: PLC0415
+    from diagnose.infer.collectives.analyze import judge  # noqa: PLC0415
+    from diagnose.infer.collectives.table import table  # noqa: PLC0415
     from diagnose.parse.flight_recorder import read_dump  # noqa: PLC0415
 
     begin = time.perf_counter()

@@ -19,12 +19,12 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from diagnose.catalog.load import load_catalog
-from diagnose.catalog.matcher import Matcher, compile_matcher
 from diagnose.catalog.schema import Catalog
-from diagnose.infer import diagnose
+from diagnose.infer.pipeline import diagnose
 from diagnose.ingest import find_sources
-from diagnose.job import Job
-from diagnose.scan import scan_source
+from diagnose.job.load import Job
+from diagnose.match.compile import Matcher, compile_matcher
+from diagnose.match.scanner import scan_source
 
 RANKS = 8
 _RANK = re.compile(r"^\[rank\d+\]: ?")

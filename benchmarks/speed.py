@@ -19,8 +19,8 @@ import time
 from pathlib import Path
 
 from diagnose.catalog.load import load_catalog
-from diagnose.catalog.matcher import compile_matcher, hyperscan_form, patterns_of
-from diagnose.scan import LINE_BUDGET_S
+from diagnose.match.compile import compile_matcher, hyperscan_form, patterns_of
+from diagnose.match.scanner import LINE_BUDGET_S
 
 HERE = Path(__file__).parent
 COMMAND = [sys.executable, "-m", "diagnose", "triage", "--format", "json"]

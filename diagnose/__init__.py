@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from typing import Any
 
     from diagnose.diagnosis import Diagnosis
-    from diagnose.infer import diagnose
-    from diagnose.job import Job, load, load_text
+    from diagnose.infer.pipeline import diagnose
+    from diagnose.job.load import Job, load, load_text
 
 __all__ = ["Diagnosis", "Job", "__version__", "diagnose", "load", "load_text"]
 
 _HOME = {
     "Diagnosis": "diagnose.diagnosis",
-    "Job": "diagnose.job",
-    "diagnose": "diagnose.infer",
-    "load": "diagnose.job",
-    "load_text": "diagnose.job",
+    "Job": "diagnose.job.load",
+    "diagnose": "diagnose.infer.pipeline",
+    "load": "diagnose.job.load",
+    "load_text": "diagnose.job.load",
 }
 
 

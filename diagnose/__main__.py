@@ -11,7 +11,7 @@ def main() -> None:
         process.prepare()
     except KeyboardInterrupt:
         os._exit(130)
-    from diagnose.cli import main as command  # noqa: PLC0415  takes a while
+    from diagnose.cli.main import main as command  # noqa: PLC0415  takes a while
 
     command()
 

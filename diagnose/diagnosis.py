@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from diagnose.infer.places import PlaceClass
-    from diagnose.infer.topology import Topology
+    from diagnose.infer.collectives.parallelism import Topology
+    from diagnose.infer.stacks.classify import PlaceClass
 
 SCHEMA = "diagnose/1"
 

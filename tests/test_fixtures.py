@@ -13,7 +13,7 @@ import yaml
 import diagnose
 from diagnose.diagnosis import Diagnosis
 from diagnose.ingest import find_sources
-from diagnose.job import read
+from diagnose.job.load import read
 
 FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"
 NAMES = sorted(path.parent.name for path in FIXTURES.glob("*/expected.yaml"))

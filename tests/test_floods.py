@@ -14,11 +14,11 @@ import pytest
 
 import diagnose
 from diagnose.catalog.load import load_catalog
-from diagnose.catalog.matcher import Matcher, compile_matcher
 from diagnose.catalog.schema import Catalog
 from diagnose.ingest import text_source
-from diagnose.job import Job
-from diagnose.scan import scan_source
+from diagnose.job.load import Job
+from diagnose.match.compile import Matcher, compile_matcher
+from diagnose.match.scanner import scan_source
 from tests.counting import Count
 
 # Instructions and calls that one more line may cost: twice what the dearest costs.

@@ -14,7 +14,7 @@ import diagnose
 from diagnose.catalog.load import load_catalog
 from diagnose.catalog.schema import Example, KnownIssue, Signature
 from diagnose.ingest import find_sources, text_source
-from diagnose.job import read
+from diagnose.job.load import read
 
 ROOT = Path(__file__).resolve().parent.parent
 CATALOG = load_catalog(examples=True)

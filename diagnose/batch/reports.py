@@ -11,11 +11,11 @@ from diagnose.batch.jobs import JobRef, find_again
 from diagnose.batch.pages import page_of
 from diagnose.batch.stored import restored
 from diagnose.batch.work import sources_of
-from diagnose.console import write_file
+from diagnose.cli.output import write_file
 from diagnose.errors import InputError
-from diagnose.infer import diagnose
+from diagnose.infer.pipeline import diagnose
 from diagnose.ingest.raw import reason
-from diagnose.job import read
+from diagnose.job.load import read
 from diagnose.report import html
 
 BAD = ("hung", "failed")

@@ -19,7 +19,7 @@ from diagnose.ingest.source import TEXT_KINDS, Source
 from diagnose.report.safe import masked_strings
 
 if TYPE_CHECKING:
-    from diagnose.job import Job
+    from diagnose.job.load import Job
 
 ERROR_LIMIT = 600  # characters of an error
 NOTE_LIMIT = 300

@@ -32,9 +32,9 @@ from diagnose.batch.results import Results
 from diagnose.batch.row import error_row
 from diagnose.batch.work import Options, Result, diagnose_one
 from diagnose.catalog.load import load_catalog
-from diagnose.catalog.matcher import compile_matcher
 from diagnose.errors import InputError
 from diagnose.ingest.raw import reason
+from diagnose.match.compile import compile_matcher
 
 AHEAD = 3  # jobs out at a time, for each worker
 PART_ROWS = 100

@@ -21,13 +21,13 @@ from diagnose.catalog.load import load_catalog
 from diagnose.checkpoint.model import Inspection
 from diagnose.diagnosis import Diagnosis
 from diagnose.errors import InputError
-from diagnose.infer import diagnose
+from diagnose.infer.pipeline import diagnose
 from diagnose.ingest import Source, find_sources
 from diagnose.ingest.archive_names import Entry, Names
+from diagnose.ingest.filesystems import Place, is_url, place_of, walk
 from diagnose.ingest.find import MAX_DEPTH, MAX_FILES, nothing, store_sources
-from diagnose.ingest.places import Place, is_url, place_of, walk
 from diagnose.ingest.raw import reason
-from diagnose.job import Job, read, saved
+from diagnose.job.load import Job, read, saved
 from diagnose.parse.path import read_path
 from diagnose.report.html.context import learn
 from diagnose.report.redact import secrets_only

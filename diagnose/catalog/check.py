@@ -19,14 +19,14 @@ from diagnose.catalog.load import (
     entries_of,
     read_catalog,
 )
-from diagnose.catalog.matcher import (
+from diagnose.catalog.schema import CAPTURES, Catalog, KnownIssue, Signature
+from diagnose.match.compile import (
     Matcher,
     compile_database,
     hyperscan_form,
     pattern_flags,
     patterns_of,
 )
-from diagnose.catalog.schema import CAPTURES, Catalog, KnownIssue, Signature
 from diagnose.parse.prefix import peel
 
 _ID = re.compile(r"[a-z0-9]+(?:[.-][a-z0-9]+)+\Z")

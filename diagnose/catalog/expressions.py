@@ -5,8 +5,8 @@ from __future__ import annotations
 import hyperscan as hs
 import regex
 
-from diagnose.catalog.matcher import compile_database, hyperscan_form, pattern_flags, patterns_of
 from diagnose.catalog.schema import Signature
+from diagnose.match.compile import compile_database, hyperscan_form, pattern_flags, patterns_of
 
 MAX_LENGTH = 8000  # characters
 

@@ -20,7 +20,7 @@ from diagnose.checkpoint.look import REQUESTS
 from diagnose.checkpoint.model import Flaw
 from diagnose.checkpoint.torch_zip import HOLE, MAGIC, holes, read_archive, wrong_checksum
 from diagnose.checkpoint.tree import Leaf
-from diagnose.ingest.places import LocalPlace
+from diagnose.ingest.filesystems import LocalPlace
 from diagnose.ingest.raw import Reader, reason
 
 READS = 4096  # of edges of items, in one checkpoint

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from diagnose.checkpoint.family import alike, begun_beside, in_order, unlike
+from diagnose.checkpoint.compare.incomplete import alike, begun_beside, in_order, unlike
+from diagnose.checkpoint.compare.run import compare
 from diagnose.checkpoint.layouts import Layout
 from diagnose.checkpoint.layouts.accelerate import ACCELERATE
 from diagnose.checkpoint.layouts.accessory import ACCESSORY
@@ -25,7 +26,6 @@ from diagnose.checkpoint.layouts.verl import VERL
 from diagnose.checkpoint.look import Looker
 from diagnose.checkpoint.model import Found, Inspection, judged
 from diagnose.checkpoint.resume import resume
-from diagnose.checkpoint.siblings import compare
 from diagnose.checkpoint.tree import MAX_FILES, Folder, Leaf, read_tree
 from diagnose.errors import InputError
 from diagnose.ingest.raw import reason

@@ -23,7 +23,7 @@ from diagnose.checkpoint.pickled import CutOffError, NoPickleError, end_of
 from diagnose.checkpoint.step_inside import MAX_BYTES as MAX_STEP_BYTES
 from diagnose.checkpoint.step_inside import step_in
 from diagnose.checkpoint.tree import Leaf
-from diagnose.ingest.places import LocalPlace
+from diagnose.ingest.filesystems import LocalPlace
 from diagnose.ingest.raw import reason
 
 Kind = Literal["torch", "legacy", "safetensors", "pickle", "json", "text", "other"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from diagnose.runs import runs
+from diagnose.text.ranks import runs
 
 # Anything else would be another word of the command line it is pasted into.
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,252}[A-Za-z0-9])?")

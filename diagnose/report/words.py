@@ -17,7 +17,7 @@ from diagnose.diagnosis import (
     Onset,
     RemedyStep,
 )
-from diagnose.runs import runs
+from diagnose.text.ranks import runs
 
 MAX_RUNS = 16  # of ranks in one folded list
 MAX_PLACES = 4  # of alike lines

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import zstandard
 
-from diagnose.cli import run
+from diagnose.cli.main import run
 
 TOKENS = ["hf_" + "aB3dEf" * 6, "hf_" + "Zy9xWv" * 6]
 WORD = "Zq7kLmN2pRsTvWx"

@@ -9,7 +9,7 @@ import pytest
 
 import diagnose
 from diagnose.diagnosis import Alternative, WaitGraph
-from diagnose.infer.topology import Axis, Topology
+from diagnose.infer.collectives.parallelism import Axis, Topology
 from diagnose.report.html import render
 
 from .corpus import ALL, CHARACTERS, RUN

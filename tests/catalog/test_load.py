@@ -8,7 +8,7 @@ import pytest
 
 from diagnose.catalog import load
 from diagnose.catalog.load import CatalogError, catalog_files, load_catalog, read_catalog
-from diagnose.catalog.matcher import compile_matcher
+from diagnose.match.compile import compile_matcher
 
 GOOD = """\
 signatures:
@@ -178,6 +178,6 @@ def test_patterns_that_are_too_much_together_are_no_bug(monkeypatch: pytest.Monk
         raise hyperscan.error("too large")
 
     catalog = load_catalog()
-    monkeypatch.setattr("diagnose.catalog.matcher.compile_database", too_much)
+    monkeypatch.setattr("diagnose.match.compile.compile_database", too_much)
     with pytest.raises(CatalogError, match="do not compile together: too large"):
         compile_matcher(catalog)

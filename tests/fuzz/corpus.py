@@ -15,7 +15,7 @@ import yaml
 
 from diagnose.catalog.load import load_catalog
 from diagnose.catalog.schema import Signature
-from diagnose.scan import SourceScan
+from diagnose.match.scanner import SourceScan
 from tests.fuzz.case import Case, Outcome, job, load, run, said
 from tests.fuzz.synthetic import FAULTS, LAYOUTS, Run, files_of
 

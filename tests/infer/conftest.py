@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from diagnose.timeline import COLUMNS, _typed
+from diagnose.timeline.build import COLUMNS, _typed
 
 Make = Callable[..., pd.DataFrame]
 

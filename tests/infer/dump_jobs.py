@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from diagnose.infer.collective_table import Table, table
+from diagnose.infer.collectives.table import Table, table
 from diagnose.parse.flight_recorder import Dump, read_dump
 
 AHEAD = 4

@@ -15,8 +15,8 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any
 
-from diagnose.infer.collective_table import Table
-from diagnose.infer.waitfor import DumpVerdict, judge
+from diagnose.infer.collectives.analyze import DumpVerdict, judge
+from diagnose.infer.collectives.table import Table
 from tests.infer.dump_jobs import CRASH, DEVICE, HOST, KERNEL, Call, Groups, Job, tables
 from tests.infer.layouts import LAYOUTS, Program
 

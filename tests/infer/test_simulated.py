@@ -7,8 +7,8 @@ from collections import Counter
 
 import pytest
 
-from diagnose.infer.collective_table import table
-from diagnose.infer.waitfor import judge
+from diagnose.infer.collectives.analyze import judge
+from diagnose.infer.collectives.table import table
 from diagnose.parse.flight_recorder import read_dump
 from tests.infer.simulate import FAULTS, World, marked, world
 

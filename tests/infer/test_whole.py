@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import diagnose
 from diagnose.diagnosis import Diagnosis
 from diagnose.ingest import text_source
-from diagnose.job import read
+from diagnose.job.load import read
 
 INIT = (
     "node1:{pid}:{pid} [{rank}] NCCL INFO ncclCommInitRank comm 0x5581 rank {rank} nranks {size} "

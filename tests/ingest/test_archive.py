@@ -27,7 +27,7 @@ from diagnose.ingest.archive import ArchiveLimits, archive_form, archive_sources
 from diagnose.ingest.archive_stores import GzipStore, Keeper, SliceStore
 from diagnose.ingest.compress import decompress
 from diagnose.ingest.raw import BytesStore, FileStore
-from diagnose.job import read
+from diagnose.job.load import read
 from tests.archives import (
     END,
     GOOD,

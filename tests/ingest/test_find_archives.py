@@ -11,7 +11,7 @@ import pytest
 
 from diagnose import diagnose
 from diagnose.ingest import Source, find_sources
-from diagnose.job import load
+from diagnose.job.load import load
 from tests.archives import END, MTIME, PACK, TEXT, member, tar, zipped
 
 

@@ -24,7 +24,7 @@ from diagnose.ingest.compress import DEFAULT_LIMITS, Limits
 from diagnose.ingest.find import source_of
 from diagnose.ingest.raw import BytesStore, FileStore, Reader
 from diagnose.ingest.read import DOCUMENT_LIMIT
-from diagnose.job import load, read
+from diagnose.job.load import load, read
 from tests.archives import END, TEXT, member, tar, zipped
 
 _RANDOM = Random(0)

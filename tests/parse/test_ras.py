@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from diagnose.infer.collective_table import table
-from diagnose.infer.frontiers import dumps_of
-from diagnose.infer.waitfor import judge
+from diagnose.infer.collectives.analyze import judge
+from diagnose.infer.collectives.from_counters import dumps_of
+from diagnose.infer.collectives.table import table
 from diagnose.parse import ras_json, ras_text
 from diagnose.parse.comm_rank import CollCall, CommRank
 from diagnose.parse.ras import RasComm, RasError, RasProcess, RasReport, is_ras, read_ras

@@ -11,7 +11,8 @@ import pytest
 from rich.console import Console
 
 import diagnose
-from diagnose import cli, console
+from diagnose.cli import main as cli
+from diagnose.cli import output as console
 from diagnose.diagnosis import Diagnosis, Evidence, RootCause
 from diagnose.report import html, markdown, terminal
 from diagnose.report.html import view

@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 from diagnose import __version__
 from diagnose.diagnosis import Diagnosis
-from diagnose.job import Job
+from diagnose.job.load import Job
 from diagnose.report import words
 from diagnose.report.html import (
     checkpoints,
@@ -18,7 +18,6 @@ from diagnose.report.html import (
     findings,
     grid,
     lanes,
-    places,
     progress,
     sources,
     states,
@@ -26,9 +25,10 @@ from diagnose.report.html import (
     view,
     waiting,
 )
+from diagnose.report.html import stacks as places
 from diagnose.report.html.scrub import scrubber
 from diagnose.report.html.shell import asset, embedded, policy, template
-from diagnose.timeline import hosts_of_ranks
+from diagnose.timeline.build import hosts_of_ranks
 
 _SCRIPTS = ("base.js", "table.js", "timeline.js", "pictures.js")
 _LIBRARY = "vendor/echarts/echarts.slim.js"

@@ -20,9 +20,9 @@ from board_dumps import KINDS, Plan
 from launch_dumps import WORKER, Server, torchrun
 
 from diagnose.diagnosis import Diagnosis
-from diagnose.infer.collective_table import Table, table
-from diagnose.infer.topology import smallest_unit, topology
-from diagnose.infer.waitfor import DumpVerdict, judge
+from diagnose.infer.collectives.analyze import DumpVerdict, judge
+from diagnose.infer.collectives.parallelism import smallest_unit, topology
+from diagnose.infer.collectives.table import Table, table
 from diagnose.parse.flight_recorder import read_dump
 
 pytestmark = [

@@ -1,5 +1,5 @@
 from diagnose.diagnosis import Collective, Diagnosis, RootCause, WaitGraph
-from diagnose.infer.topology import Axis, Topology
+from diagnose.infer.collectives.parallelism import Axis, Topology
 from diagnose.report.html.grid import Cell, by_state, grid
 from diagnose.report.html.scrub import scrubber
 from diagnose.report.html.waiting import MAX_NODES, Waiting, joined_and_missing, waiting

@@ -1,0 +1,1 @@
+"""The checkpoints of one run compared with each other."""

@@ -1,0 +1,83 @@
+"""The command `checkpoint`: is it whole, and from which one can the job resume?
+
+Heavy imports stand inside the command, as in `cli`.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from diagnose.cli.options import ColorOption, path
+from diagnose.cli.output import Color, clean, say, show, write
+from diagnose.errors import InputError
+
+if TYPE_CHECKING:
+    from diagnose.checkpoint.lost import Lost
+    from diagnose.checkpoint.model import Inspection
+
+EXIT_DAMAGED = 1
+
+
+class Format(StrEnum):
+    """What `checkpoint` prints."""
+
+    terminal = "terminal"
+    json = "json"
+
+
+def checkpoint(
+    paths: Annotated[
+        list[str],
+        typer.Argument(metavar="PATH", help="Checkpoints, folders that hold some, or URLs."),
+    ],
+    output: Annotated[Format, typer.Option("--format", help="What to print.")] = Format.terminal,
+    verify: Annotated[
+        bool,
+        typer.Option("--verify", help="Read all bytes and check the checksums files carry."),
+    ] = False,
+    logs: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--logs", metavar="PATH", parser=path, help="Logs of the run: tells what is lost."
+        ),
+    ] = None,
+    color: ColorOption = Color.auto,
+    exit_code: Annotated[
+        bool,
+        typer.Option("--exit-code", help="End with status 1 unless every checkpoint is whole."),
+    ] = False,
+) -> None:
+    """Tell which checkpoints are whole, what is wrong with the others, and how to resume."""
+    from diagnose.checkpoint.find import inspect
+
+    if "" in paths:  # an unset variable of a script; as a path it would be the current folder
+        raise InputError("one of the paths is empty")
+    inspection = inspect(paths, verify=verify)
+    lost = _lost(inspection, logs) if logs else None
+    from diagnose.report import checkpoint as report
+
+    if output is Format.json:
+        from diagnose.report.safe import escaped
+
+        write(escaped(report.masked(inspection).to_json()) + "\n", encoding="utf-8")
+    else:
+        show(color, lambda console: report.render(inspection, console, lost))
+    for note in inspection.notes[:10]:
+        say(f"note: {clean(note)}")
+    sound = all(one.state == "whole" for one in inspection.checkpoints)
+    if exit_code and not (sound and inspection.checkpoints):
+        raise typer.Exit(EXIT_DAMAGED)
+
+
+def _lost(inspection: Inspection, logs: list[Path]) -> Lost | None:
+    from diagnose.checkpoint.lost import lost
+    from diagnose.infer.pipeline import diagnose
+    from diagnose.job.load import load
+
+    job = load(logs)
+    back = inspection.resume
+    return lost(job.timeline, back.step, diagnose(job).job.world_size) if back else None

@@ -1,0 +1,44 @@
+"""Options that several commands share, and how paths on the command line are read.
+
+An empty path is an unset variable of a script; as a path it would be the current folder.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from diagnose.cli.output import Color
+
+
+def named(text: str) -> str:
+    """A path or URL."""
+    if not text:
+        raise typer.BadParameter("the path is empty")
+    return text
+
+
+def path(text: str) -> Path:
+    """A path of this machine."""
+    return Path(named(text))
+
+
+def file_path(text: str) -> Path:
+    """A path to write a file to."""
+    if named(text).endswith("/"):  # which a Path would drop
+        raise typer.BadParameter(f"{text} names a folder")
+    return Path(text)
+
+
+Patterns = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--patterns",
+        metavar="DIR",
+        parser=path,
+        help="Add the signatures of this folder (repeatable).",
+    ),
+]
+ColorOption = Annotated[Color, typer.Option("--color", help="When to use colour.")]

@@ -1,0 +1,108 @@
+"""How commands talk: stdout for the answer, stderr for what stands beside it, files as a whole."""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from diagnose import files
+from diagnose.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+MIN_WIDTH, MAX_WIDTH = 20, 1000
+
+
+class Color(StrEnum):
+    """When to use colour; `auto` means on a terminal, unless NO_COLOR is set."""
+
+    auto = "auto"
+    always = "always"
+    never = "never"
+
+
+def show(color: Color, draw: Callable[[Console], None]) -> None:
+    """Let `draw` print to a console that knows the terminal, then write what it printed."""
+    from rich.console import Console  # slow to import
+
+    console = Console(
+        width=width(),
+        height=25,
+        color_system={Color.auto: "auto", Color.always: "standard", Color.never: None}[color],
+        force_terminal=True if color is Color.always else None,
+        highlight=False,
+        emoji=False,
+        markup=False,
+    )
+    with console.capture() as capture:
+        draw(console)
+    write(capture.get())
+
+
+def width() -> int:
+    """Columns of the terminal, or what COLUMNS says; 80 where neither is known.
+
+    Our own answer: rich believes a COLUMNS of 0, prints nothing then, and stumbles over others.
+    """
+    columns = 0
+    with suppress(ValueError):
+        columns = int(os.environ.get("COLUMNS", ""))
+    for number in (1, 2, 0):
+        if columns < 1:
+            with suppress(OSError):
+                columns = os.get_terminal_size(number).columns
+    return max(MIN_WIDTH, min(columns, MAX_WIDTH)) if columns > 0 else 80
+
+
+def write(text: str, encoding: str | None = None) -> None:
+    """Write to stdout. A reader who has seen enough and closed the pipe is no error."""
+    if sys.stdout is None:
+        raise InputError("standard output is closed")
+    data = text.encode(encoding or sys.stdout.encoding or "utf-8", "replace")
+    try:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+    except OSError as error:
+        # Python flushes stdout once more at exit; let that go nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            raise InputError(f"cannot write the output: {error.strerror}") from error
+
+
+def say(message: str) -> None:
+    """One line on stderr, beside the output proper."""
+    print(message, file=sys.stderr, flush=True)
+
+
+def reader_is_gone() -> bool:
+    """Whether stdout is a pipe that nobody reads any more."""
+    gone = select.poll()
+    with suppress(OSError):
+        gone.register(1, 0)
+    return any(events & select.POLLERR for _, events in gone.poll(0))
+
+
+def clean(text: str) -> str:
+    """Names and text from logs may stand in messages: one line, nothing hostile, no secrets."""
+    from diagnose.report import safe  # slow to import
+
+    return safe.said(text, 1000)
+
+
+def write_file(target: Path, text: str) -> None:
+    """Write a file as a whole or not at all; a device or a pipe as it is."""
+    try:
+        files.write(target, text.encode("utf-8", "replace"))
+    except OSError as error:
+        raise InputError(
+            f"cannot write {target}: {(error.strerror or str(error)).lower()}"
+        ) from error

@@ -1,0 +1,267 @@
+"""Which rank stopped the job, from the table of collectives alone.
+
+A rank waits in its oldest pending operation. It waits for the members that have not enqueued that
+operation; when all have, for those whose own oldest pending operation is an earlier one. The sinks
+of this graph, after folding cycles, hold up all others:
+
+* a sink with nothing pending is stuck on the host (`stuck_host`), or has no dump (`missing`);
+* a sink whose oldest operation other members have completed is stuck on the device;
+* ranks that called something else than the majority of their group are `mismatched`, as are those
+  that left the way of their fellows through the program (`order`);
+* ranks that wait for each other in different operations form a `cycle`;
+* an operation that all joined, with nobody behind, points at the `network`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import replace
+
+from diagnose.infer.collectives import explain as telling
+from diagnose.infer.collectives import wait_graph as waitgraph
+from diagnose.infer.collectives.divergence import Stray, kinds, strays
+from diagnose.infer.collectives.explain import SHOWN, sign
+from diagnose.infer.collectives.mismatch import Streams
+from diagnose.infer.collectives.progress import Standing
+from diagnose.infer.collectives.table import Table
+from diagnose.infer.collectives.verdict import DumpVerdict, Kind, Sign, ranges
+from diagnose.infer.collectives.wait_graph import Graph
+
+__all__ = ["DumpVerdict", "Kind", "Sign", "judge", "ranges"]
+
+
+def judge(table: Table) -> DumpVerdict | None:
+    """The verdict on one job, None when nothing is pending in its dumps."""
+    standing = Standing(table)
+    if not standing.pending:
+        return None
+    streams = Streams(table)
+    graph = waitgraph.build(standing)
+    mismatches, lone = streams.mismatches(), strays(table)
+    proven = [stray for stray in lone if stray.proven]
+    if mismatches and not mismatches[0].tie:
+        found = telling.differing(standing, mismatches[0])
+    elif proven and 2 * len(proven) < len(standing.ranks):
+        found = telling.astray(standing, graph, proven)
+    elif mismatches:
+        side = _among(lone, mismatches[0].odd)
+        found = (
+            telling.astray(standing, graph, side)
+            if side
+            else telling.differing(standing, mismatches[0])
+        )
+    else:
+        found = _blame(standing, streams, graph, lone)
+    return telling.finished(standing, graph, found)
+
+
+def _among(lone: list[Stray], ranks: Iterable[int]) -> list[Stray]:
+    """Strays among `ranks`, if they are few of them."""
+    inside = set(ranks)
+    found = [stray for stray in lone if stray.rank in inside]
+    return found if 2 * len(found) <= len(inside) else []
+
+
+def _blame(standing: Standing, streams: Streams, graph: Graph, lone: list[Stray]) -> DumpVerdict:
+    """The culprits by the graph, the strongest evidence first."""
+    device: list[int] = []
+    idle: list[int] = []
+    lost: list[int] = []
+    cycles: list[list[int]] = []
+    ends: list[int] = []
+    for sink in waitgraph.sinks(graph, standing.ranks):
+        rank = waitgraph.unfold(graph, sink) if len(sink) > 1 else sink[0]
+        if rank is None:
+            cycles.append(sink)
+        elif standing.idle(rank):
+            idle.append(rank)
+        elif rank not in standing.pending:
+            lost.append(rank)
+        elif waitgraph.behind(standing, graph, rank):
+            device.append(rank)
+        elif len(sink) > 1:
+            cycles.append(sink)
+        else:
+            ends.append(rank)
+    died = _dead_peers(standing, idle + device)
+    if died:
+        return telling.blamed(standing, graph, "missing", died, ["gloo: told by failed operations"])
+    if idle:
+        alone = _alone(standing, streams, graph, idle)
+        if alone is not None:
+            return alone
+    for rank in device:
+        pair = _miscounted(standing, graph, rank)
+        if pair and not idle:
+            return telling.miscounted(standing, graph, pair)
+    if idle or device:
+        kind: Kind = "stuck_device" if len(device) > len(idle) else "stuck_host"
+        notes = [f"{ranges(lost)} left no dump and may hold up others as well"] if lost else []
+        if idle and device:
+            notes.append(f"stuck on the host: {ranges(idle)}; on the device: {ranges(device)}")
+        found = telling.blamed(standing, graph, kind, sorted(idle + device), notes)
+        # Numbers of sends and receives differ between the sides: without a count it is a guess. So
+        # is blaming those that are idle when as many wait: they may have made a call too many.
+        few = 2 * len(found.ranks) < len(standing.ranks)
+        counted = all(op.nth >= 0 or not op.p2p for rank in device for op in graph.waits[rank])
+        return replace(found, sure=few and counted)
+    if cycles:
+        odd = _among(lone, [rank for part in cycles for rank in part])
+        if odd:
+            return telling.astray(standing, graph, odd)
+        return telling.cycle(standing, graph, cycles)
+    if lost:
+        quiet = _behind(standing, [rank for rank in standing.ranks if standing.idle(rank)])
+        if quiet and len(quiet) < len(standing.pending):
+            # Whoever waits for these left no dump, yet all others wait and they do not.
+            notes = [f"{ranges(lost)} left no dump, so that nobody is seen to wait for the culprit"]
+            return telling.blamed(standing, graph, "stuck_host", quiet, notes)
+        return _unlike(standing, streams, graph) or _missing(standing, graph, lost)
+    return telling.network(standing, graph, ends)
+
+
+def _dead_peers(standing: Standing, ends: list[int]) -> list[int]:
+    """Ranks without a dump that were in the last operation of all ranks others wait for, in gloo.
+
+    Its recorder shows an operation that failed (its peer died) like one that finished. So when
+    several ranks seem idle, or slower than their peers (gloo has no device that could lag), and
+    one lost rank was in what each of them did last, their connections to it broke. Where more
+    are lost than that explains, dumps may be missing for any reason.
+    """
+    table = standing.table
+    if len(ends) < 2 or any(call.backend != "gloo" for call in table.calls):
+        return []
+    last = table.rows.sort_values("record").drop_duplicates("rank", keep="last")
+    groups = dict(zip(last["rank"].tolist(), last["group"].astype(str).tolist(), strict=True))
+    lost = [set(standing.undumped(groups[rank])) for rank in ends if rank in groups]
+    died = set.intersection(*lost) if len(lost) == len(ends) else set()
+    return sorted(died) if 2 * len(died) <= len(ends) else []
+
+
+def _miscounted(standing: Standing, graph: Graph, rank: int) -> list[int]:
+    """The two sides of a send, if one has made more or fewer than a rank that is as far as it.
+
+    Where dumps do not go back far enough to count, numbers alone tell that the peer is through
+    with what `rank` waits in: wrongly so when one of the two left one out or made one too many.
+    """
+    op = graph.waits[rank][0]
+    if not op.p2p or op.nth >= 0:
+        return []
+    kind = kinds(standing.table)
+    made: dict[int, dict[tuple[int, bool], int]] = defaultdict(dict)
+    for (member, group, p2p), seq in standing.enqueued.items():
+        if (member, group) in kind:
+            made[member][kind[member, group], p2p] = seq
+    for side in (rank, op.peer):
+        own = made[side]
+        differing = [
+            [key for key in own if own[key] != other[key]]
+            for member, other in made.items()
+            if member != side and other.keys() == own.keys()
+        ]
+        if [(kind[side, op.group], True)] in differing:
+            return sorted((rank, op.peer))
+    return []
+
+
+def _behind(standing: Standing, idle: list[int]) -> list[int]:
+    """Idle ranks that got less far in some kind of group than a rank that waits."""
+    kind = kinds(standing.table) if idle else {}
+    furthest: dict[int, int] = {}
+    for (rank, group, p2p), seq in standing.enqueued.items():
+        if not p2p and rank in standing.pending and (rank, group) in kind:
+            number = kind[rank, group]
+            furthest[number] = max(seq, furthest.get(number, -1))
+    return [
+        rank
+        for rank in idle
+        if any(
+            standing.enqueued.get((rank, group, False), -1) < furthest.get(number, -1)
+            and (rank, group) not in standing.unknown
+            for (member, group), number in kind.items()
+            if member == rank
+        )
+    ]
+
+
+def _missing(standing: Standing, graph: Graph, lost: list[int]) -> DumpVerdict:
+    """Ranks without a dump that hold up the others: culprits when each one alone explains a wait.
+
+    Dumps get lost for other reasons too. Where several ranks left none and not each of them is the
+    only one that an operation waits for, any of them may be the culprit; likewise one whose dump
+    was cut off, for it lived to write it.
+    """
+    table = standing.table
+    unseen = [rank for rank in range(table.world) if rank not in table.files]
+    alone = {next(iter(ends)) for ends in graph.edges.values() if len(ends) == 1}
+    found = telling.blamed(standing, graph, "missing", lost)
+    if set(unseen) <= alone and set(lost) <= set(unseen):
+        return found
+    why = f"{found.why}; whether and which of them is to blame the other dumps do not tell"
+    return replace(found, ranks=(), tie=True, suspects=tuple(sorted(lost)), why=why)
+
+
+def _alone(
+    standing: Standing, streams: Streams, graph: Graph, idle: list[int]
+) -> DumpVerdict | None:
+    """A few ranks in a call that most others never made, or one that lost step by an earlier call.
+
+    When more ranks are idle than wait, the ones that wait made a call too many.
+    """
+    waiting = sorted(standing.pending)
+    units = {graph.waits[rank][0].unit for rank in waiting}
+    group, p2p, seq = graph.waits[waiting[0]][0].unit
+    if len(units) == 1 and not p2p:
+        absent = standing.absent(group, seq)
+        joined = [
+            r for r in standing.members(group) if r in standing.table.files and r not in absent
+        ]
+        if len(absent) > len(joined) and set(absent) <= set(idle):
+            said = {r: streams.shift(group, r, absent) for r in joined[:SHOWN]}
+            return _extra(standing, graph, joined, absent, {r: s for r, s in said.items() if s})
+    for rank in idle:
+        for name in sorted({op.group for r in waiting for op in graph.waits[r] if not op.p2p}):
+            if rank not in standing.members(name):
+                continue
+            others = [r for r in standing.members(name) if r != rank and r in standing.pending]
+            text = streams.shift(name, rank, others) if len(others) > 1 else None
+            if text is not None:
+                found = telling.blamed(standing, graph, "mismatched", [rank])
+                told = sign(standing, rank, text)
+                return replace(found, why=text, evidence=(told, *found.evidence))
+    return None
+
+
+def _unlike(standing: Standing, streams: Streams, graph: Graph) -> DumpVerdict | None:
+    """A rank whose own peers left no dump, in a call that no group of its kind makes there."""
+    odd: dict[int, str] = {}
+    for rank in sorted(graph.waits):
+        op = graph.waits[rank][0]
+        text = None if op.p2p else streams.odd_beside(rank, op.group, op.seq)
+        odd.update({rank: text} if text else {})
+    if not odd or 2 * len(odd) >= len(graph.waits):
+        return None
+    signs = [sign(standing, rank, text, graph.waits[rank][0]) for rank, text in odd.items()]
+    return telling.of_unit(
+        standing,
+        "mismatched",
+        odd,
+        graph.waits[min(odd)][0].unit,
+        "; ".join([*odd.values()][:SHOWN]),
+        signs,
+        ["told by groups of the same kind: the peers of its own left no dump"],
+    )
+
+
+def _extra(
+    standing: Standing, graph: Graph, joined: list[int], absent: list[int], said: dict[int, str]
+) -> DumpVerdict:
+    op = graph.waits[joined[0]][0]
+    text = f"only {ranges(joined)} called {standing.described(op)}; {ranges(absent)} did not"
+    signs = [telling.waits(standing, graph, rank) for rank in joined]
+    signs += [sign(standing, rank, line) for rank, line in said.items()]
+    signs += [sign(standing, rank, f"rank {rank} has nothing pending") for rank in absent[:SHOWN]]
+    why = "; ".join([*said.values()] or [text])
+    found = telling.of_unit(standing, "mismatched", joined, op.unit, why, signs[: 3 * SHOWN])
+    return replace(found, sure=True)

@@ -1,0 +1,316 @@
+"""Words for a verdict on dumps: the operation it is about, who joined, why, and the evidence."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+
+from diagnose.infer.collectives.divergence import Stray
+from diagnose.infer.collectives.mismatch import Mismatch
+from diagnose.infer.collectives.progress import Op, Standing, Unit
+from diagnose.infer.collectives.verdict import DumpVerdict, Kind, Role, Sign, ranges
+from diagnose.infer.collectives.wait_graph import Graph
+
+MAX_EDGES = 4096  # of a verdict
+SHOWN = 3  # waiting ranks quoted as evidence
+_SIDES = 4
+_LATE_NS = 60 * 10**9
+
+
+def sign(standing: Standing, rank: int, text: str, op: Op | None = None) -> Sign:
+    """Evidence from the source of one rank, at `op` or at the last it tells."""
+    line = op.line if op is not None else standing.last_line(rank)
+    return Sign(standing.table.files[rank], line, rank, text)
+
+
+def waits(standing: Standing, graph: Graph, rank: int) -> Sign:
+    """What a rank waits in."""
+    op = graph.waits[rank][0]
+    return sign(standing, rank, f"rank {rank} waits in {standing.described(op)}", op)
+
+
+def finished(standing: Standing, graph: Graph, verdict: DumpVerdict) -> DumpVerdict:
+    """The verdict with what holds for all kinds: notes, edges and roles."""
+    table = standing.table
+    lost = [rank for rank in range(table.world) if rank not in table.files]
+    unseen = [f"no dump of {ranges(lost)}"] if lost else []
+    notes = tuple(dict.fromkeys([*table.notes, *verdict.notes, *unseen]))
+    return replace(
+        verdict,
+        notes=notes,
+        sure=verdict.sure and not lost and not table.partial,
+        edges=_edges(standing, graph),
+        roles=_roles(standing, graph, set(verdict.ranks)),
+    )
+
+
+def _edges(standing: Standing, graph: Graph) -> tuple[tuple[int, int, str], ...]:
+    pairs = ((rank, target) for rank, ends in graph.edges.items() for target in ends)
+    chosen = sorted(pairs, key=lambda pair: (pair not in graph.hard, pair))[:MAX_EDGES]
+    return tuple((*pair, standing.brief(graph.ops[pair])) for pair in chosen)
+
+
+def _roles(standing: Standing, graph: Graph, culprits: set[int]) -> dict[int, Role]:
+    awaited = {target for ends in graph.edges.values() for target in ends}
+    roles: dict[int, Role] = {}
+    for rank in range(standing.table.world):
+        if rank in culprits:
+            roles[rank] = "culprit"
+        elif rank not in standing.table.files:
+            roles[rank] = "no dump"
+        elif rank in standing.pending:
+            roles[rank] = "waiting"
+        else:
+            roles[rank] = "idle" if rank in awaited else "done"
+    return roles
+
+
+def differing(standing: Standing, mismatch: Mismatch) -> DumpVerdict:
+    """Ranks that called something else than their group, or the sides of a tie."""
+    group, seq = standing.table.groups[mismatch.group], mismatch.seq
+    sides = "; ".join(
+        f"{ranges(called)} called {call}" for call, called in [*mismatch.calls.items()][:_SIDES]
+    )
+    if mismatch.tie:
+        why = f"a tie, no majority at seq {seq} of {group.label}: {sides}"
+    else:
+        why = "; ".join(mismatch.said.values()) or sides
+        more = len(mismatch.odd) - len(mismatch.said)
+        why += f"; and {more} more ranks" if more > 0 else ""
+    joined = tuple(sorted(rank for called in mismatch.calls.values() for rank in called))
+    files = standing.table.files
+    signs = [
+        Sign(files[rank], mismatch.lines[rank], rank, text) for rank, text in mismatch.said.items()
+    ]
+    for call, called in mismatch.calls.items():
+        signs += [
+            Sign(files[rank], mismatch.lines[rank], rank, f"rank {rank}: {call} at seq {seq}")
+            for rank in called[: SHOWN if mismatch.tie else 1]
+        ]
+    return DumpVerdict(
+        "mismatched",
+        () if mismatch.tie else mismatch.odd,
+        group.label,
+        mismatch.op,
+        seq,
+        joined,
+        tuple(rank for rank in group.members if rank not in joined and rank in files),
+        why,
+        tuple(dict.fromkeys(signs)),
+        (mismatch.note,) if mismatch.note else (),
+        mismatch.site or None,
+        mismatch.tie,
+        mismatch.odd if mismatch.tie else (),
+        not mismatch.tie and not mismatch.note,
+    )
+
+
+def astray(standing: Standing, graph: Graph, lone: list[Stray]) -> DumpVerdict:
+    """Ranks that left the way of the others."""
+    found = blamed(standing, graph, "mismatched", [stray.rank for stray in lone])
+    rows, signs = standing.table.rows, []
+    for stray in lone[: 2 * SHOWN]:
+        before, own, usual = (
+            standing.called(rows.iloc[place]) for place in (stray.before, stray.own, stray.usual)
+        )
+        text = (
+            f"rank {stray.rank} called {own} after {before}, where {stray.votes} other ranks "
+            f"called {usual}"
+        )
+        line = int(rows["line"].iloc[stray.own])
+        signs.append(Sign(standing.table.files[stray.rank], line, stray.rank, text))
+    return replace(
+        found,
+        why="; ".join(one.text for one in signs[:SHOWN]),
+        evidence=(*signs, *found.evidence),
+        sure=all(stray.proven for stray in lone),
+    )
+
+
+def blamed(
+    standing: Standing, graph: Graph, kind: Kind, ranks: list[int], notes: Iterable[str] = ()
+) -> DumpVerdict:
+    """The verdict on single ranks, with the operation in which most others wait for them."""
+    files, guilty = standing.table.files, set(ranks)
+    direct = Counter(
+        op.unit
+        for rank, ops in graph.waits.items()
+        if rank not in guilty and graph.edges.get(rank, set()) & guilty
+        for op in ops
+    )
+    own = {op.unit for rank in ranks for op in graph.waits.get(rank, [])[:1]}
+    began = _began(graph)
+    unit = (
+        min(direct, key=lambda u: (-direct[u], began[u], u)) if direct else min(own, default=None)
+    )
+    if kind == "stuck_device" and own:
+        unit = min(own)
+    if unit is None:
+        return DumpVerdict(kind, tuple(ranks), None, None, None, (), (), "", (), tuple(notes))
+    op = first_of(standing, unit)
+    signs = []
+    for rank in ranks[: 2 * SHOWN]:
+        if rank in files:
+            mine = graph.waits.get(rank, [None])[0]
+            state = f"waits in {standing.described(mine)}" if mine else "has nothing pending"
+            last = _frontier(standing, unit, rank)
+            signs.append(sign(standing, rank, f"rank {rank} {state}{last}", mine))
+    waiting = [
+        rank
+        for rank in sorted(graph.waits)
+        if rank not in guilty and graph.edges.get(rank, set()) & guilty
+    ]
+    signs += [waits(standing, graph, rank) for rank in waiting[:SHOWN]]
+    return of_unit(
+        standing, kind, ranks, unit, _why(standing, graph, kind, ranks, op), signs, notes
+    )
+
+
+def of_unit(
+    standing: Standing,
+    kind: Kind,
+    ranks: Iterable[int],
+    unit: Unit,
+    why: str,
+    signs: Iterable[Sign],
+    notes: Iterable[str] = (),
+) -> DumpVerdict:
+    """A verdict about one operation."""
+    joined, missing = members(standing, unit)
+    return DumpVerdict(
+        kind,
+        tuple(ranks),
+        standing.table.groups[unit[0]].label,
+        first_of(standing, unit).op,
+        unit[2],
+        joined,
+        missing,
+        why,
+        tuple(dict.fromkeys(signs)),
+        tuple(notes),
+        _site(standing, unit),
+    )
+
+
+def first_of(standing: Standing, unit: Unit) -> Op:
+    """The pending operation of the lowest rank in a unit."""
+    return next(
+        op for rank in sorted(standing.pending) for op in standing.pending[rank] if op.unit == unit
+    )
+
+
+def _site(standing: Standing, unit: Unit) -> str | None:
+    sites = Counter(
+        op.site for ops in standing.pending.values() for op in ops if op.unit == unit and op.site
+    )
+    return min(sites, key=lambda site: (-sites[site], site)) if sites else None
+
+
+def _why(standing: Standing, graph: Graph, kind: Kind, ranks: list[int], op: Op) -> str:
+    who, one = ranges(ranks), len(ranks) == 1
+    held = len([rank for rank in graph.waits if rank not in ranks])
+    others = f"{held} other rank{'s' if held != 1 else ''} wait{'s' if held == 1 else ''}"
+    if kind == "missing":
+        whole = "whole " if any(rank in standing.table.files for rank in ranks) else ""
+        return f"{who} left no {whole}dump, and {others} for {'it' if one else 'them'} to join"
+    if kind == "stuck_device":
+        stuck = {graph.waits[r][0].unit: graph.waits[r][0] for r in ranks if r in graph.waits}
+        where = " and ".join(standing.brief(op) for op in [*stuck.values()][:SHOWN])
+        return (
+            f"{who} enqueued {where} like {'its' if one else 'their'} peers, but "
+            f"{'its device has' if one else 'their devices have'} not finished what theirs have"
+        )
+    if kind == "mismatched":
+        return f"{others} for {'it' if one else 'them'} in {op.op} seq {op.seq}"
+    return f"{who} {'has' if one else 'have'} nothing pending and never enqueued what {others} for"
+
+
+def _began(graph: Graph) -> dict[Unit, int]:
+    """When the first rank that waits in an operation enqueued it."""
+    began: dict[Unit, int] = {}
+    for ops in graph.waits.values():
+        for op in ops:
+            began[op.unit] = min(op.created, began.get(op.unit, op.created))
+    return began
+
+
+def _frontier(standing: Standing, unit: Unit, rank: int) -> str:
+    last = standing.enqueued.get((rank, unit[0], unit[1]))
+    if last is None:
+        return ""
+    return f"; the last it enqueued in {standing.table.groups[unit[0]].label} is seq {last}"
+
+
+def members(standing: Standing, unit: Unit) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """(joined, missing) of the members of an operation, those without a dump left out of both."""
+    group, p2p, seq = unit
+    known = [rank for rank in standing.members(group) if rank in standing.table.files]
+    if p2p:
+        ends = {
+            end
+            for ops in standing.pending.values()
+            for op in ops
+            if op.unit == unit
+            for end in (op.rank, op.peer)
+        }
+        known = sorted(ends & set(known))
+    joined = [r for r in known if standing.enqueued.get((r, group, p2p), -1) >= seq]
+    return tuple(joined), tuple(r for r in known if r not in joined)
+
+
+def cycle(standing: Standing, graph: Graph, cycles: list[list[int]]) -> DumpVerdict:
+    """Ranks that wait for each other, none of them more to blame than another."""
+    part, *more = sorted(cycles)
+    heads = {rank: graph.waits[rank][0] for rank in part if rank in graph.waits}
+    signs = []
+    for rank, op in [*heads.items()][: 2 * SHOWN]:
+        ends = sorted(graph.edges.get(rank, set()) & set(part))
+        text = f"rank {rank} waits in {standing.described(op)} for {ranges(ends)}"
+        signs.append(sign(standing, rank, text, op))
+    first = min(heads.values(), key=lambda op: (op.created, op.rank))
+    told = "; ".join(one.text for one in signs[:SHOWN])
+    found = of_unit(
+        standing, "cycle", (), first.unit, f"{ranges(part)} wait for each other: {told}", signs
+    )
+    notes = tuple(f"{ranges(other)} wait for each other as well" for other in more[:SHOWN])
+    suspects = tuple(sorted(rank for ranks in cycles for rank in ranks))
+    return replace(found, tie=True, suspects=suspects, notes=notes)
+
+
+def miscounted(standing: Standing, graph: Graph, pair: list[int]) -> DumpVerdict:
+    """Two ranks of which one left out a send or receive, or made one too many."""
+    heads = [graph.waits[rank][0] for rank in pair if rank in graph.waits]
+    op = next(op for op in heads if op.p2p and op.peer in pair)
+    signs = [waits(standing, graph, rank) for rank in pair if rank in graph.waits]
+    why = (
+        f"{ranges(pair)} do not agree in how many sends and receives they made in "
+        f"{standing.table.groups[op.group].label}"
+    )
+    found = of_unit(standing, "mismatched", (), op.unit, why, signs)
+    return replace(found, tie=True, suspects=tuple(pair))
+
+
+def network(standing: Standing, graph: Graph, ends: list[int]) -> DumpVerdict:
+    """Ranks that wait for nobody: all members are there, and nobody is behind."""
+    units = Counter(graph.waits[rank][0].unit for rank in ends or graph.waits)
+    unit = min(units, key=lambda u: (-units[u], u))
+    ops = sorted(
+        (ops[0] for ops in graph.waits.values() if ops[0].unit == unit), key=lambda op: op.rank
+    )
+    notes = []
+    times = sorted((op.created, op.rank) for op in ops if op.created > 0)
+    if times and times[-1][0] - times[0][0] > _LATE_NS:
+        late = [rank for when, rank in times if when - times[0][0] > _LATE_NS]
+        seconds = (times[-1][0] - times[0][0]) // 10**9
+        notes.append(f"{ranges(late)} joined late, up to {seconds:,} s after the first")
+    first, joined = ops[0], members(standing, unit)[0]
+    if first.p2p:
+        who = ranges({end for op in ops for end in (op.rank, op.peer)})
+        why = f"{who} enqueued both sides of {first.op} and none finished it"
+    else:
+        why = f"all {len(joined)} members enqueued {first.op} seq {first.seq} alike and none "
+        why += "finished it"
+    why += ": suspect the network or a device"
+    signs = [waits(standing, graph, op.rank) for op in ops[:SHOWN]]
+    return of_unit(standing, "network", (), unit, why, signs, notes)

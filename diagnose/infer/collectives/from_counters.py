@@ -1,0 +1,242 @@
+"""Dumps made of what NCCL's call lines, RAS or Inspector tell, so that one judge reads them all.
+
+These tell what every rank launched, not what completed. A collective that a member has not
+launched cannot complete, so it is pending on all others; likewise a send without its receive.
+Ranks that disagree in the last call they all made wait in it. Where all members stand at the same
+call nothing is known and nothing is pending: all equal is no verdict. Only a member that is gone,
+or the few of a job that left no line at all, make the others' last call pending.
+
+Inspector tells what completed, hence a rank that lacks the last call of most others is stuck in it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from diagnose.infer.collectives.communicators import Members, members
+from diagnose.infer.collectives.mismatch import comparable
+from diagnose.parse.comm_rank import CollCall, CommRank
+from diagnose.parse.flight_recorder import COMPLETED, ENQUEUED, Call, Config, Dump
+from diagnose.parse.nccl_coll import INIT, KEEP_P2P
+
+_P2P = re.compile(r"(send|recv) (\d{1,9})(?:->|<-)(\d{1,9})\Z")
+_UNNAMED = "collective"  # where only the number of a call is told
+
+
+@dataclass(slots=True)
+class _Entry:
+    """One operation of a rank; `line` in the source."""
+
+    group: str
+    seq: int
+    call: Call
+    pending: bool
+    source: str
+    line: int
+    p2p: bool = False
+
+
+@dataclass(slots=True)
+class _Job:
+    """What becomes of it all: entries by global rank, and groups by name."""
+
+    entries: dict[int, list[_Entry]] = field(default_factory=lambda: defaultdict(list))
+    groups: dict[str, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
+
+
+def dumps_of(ranks: Iterable[CommRank], notes: list[str] | None = None) -> list[Dump]:
+    """One dump for every rank that is known and not gone, by rank.
+
+    `ranks` should be of one kind of source: counts of different ones do not compare. `seq` is
+    theirs, groups carry the names of the communicators. `notes` grows by what was left out.
+    """
+    notes = [] if notes is None else notes
+    units, comms = members(ranks, notes)
+    present = {unit.rank for unit in units if unit.rank is not None and not unit.gone}
+    gone = {unit.rank for unit in units if unit.rank is not None and unit.gone}
+    size = max((comm.size for comm in comms if comm.world), default=0)
+    job = _Job()
+    for comm in comms:
+        few = 2 * len(present) > size if size else 2 * len(comm.told) > comm.size
+        _collectives(job, comm, gone - present, few)
+        _p2p(job, comm, notes)
+        _inits(job, comm, few, notes)
+    own: dict[int, list[Config]] = defaultdict(list)
+    for name, (desc, ranks_of) in job.groups.items():
+        for rank in ranks_of:
+            own[rank].append(Config(name, desc, ranks_of))
+    sources = {unit.rank: unit.told[0].source for unit in reversed(units)}
+    open_ends = {unit.rank for unit in units if unit.open_end}
+    return [
+        _dump(job, rank, sources[rank], own[rank], rank in open_ends) for rank in sorted(present)
+    ]
+
+
+def _collectives(job: _Job, comm: Members, gone: set[int], few: bool) -> None:
+    """Entries of the collectives of one communicator."""
+    alive = {
+        place: one
+        for place, one in comm.told.items()
+        if comm.ranks[place] not in gone and not _initialising(one)
+    }
+    by_launches = any(one.launched is not None for one in alive.values())
+    stand = {
+        place: at
+        for place, one in alive.items()
+        if (at := one.launched if by_launches else one.completed) is not None
+    }
+    if not stand:
+        return
+    low, top = min(stand.values()), max(stand.values())
+    calls = {place: {c.seq: c for c in one.calls if c.op != INIT and not _P2P.match(c.op)}
+             for place, one in alive.items()}  # fmt: skip
+    name = _name(job, comm)
+    behind = {place for place, at in stand.items() if at < top}
+    lost = any(rank in gone for rank in comm.ranks.values()) or (
+        few and comm.size > len(comm.told) and comm.size == len(comm.ranks)
+    )
+    since = low + 1
+    if by_launches and (_differ(calls, low) or (low == top and lost)):
+        since = low
+    for place, one in alive.items():
+        rank = comm.ranks[place]
+        own = {seq: call for seq, call in calls[place].items() if seq <= stand.get(place, top)}
+        stuck = not by_launches and place in behind and top == stand[place] + 1
+        stuck = stuck and 2 * len(behind) < len(stand)
+        # Of whom nothing is told, nothing is to be said: as far as the others.
+        last = stand[place] if by_launches and place in stand else top
+        if last >= 0 and last not in own:
+            own[last] = _usual(calls, last, one.line)
+        for seq, call in own.items():
+            pending = seq >= since if by_launches and place in stand else stuck
+            job.entries[rank].append(_Entry(name, seq, _call(call), pending, one.source, call.line))
+
+
+def _initialising(one: CommRank) -> bool:
+    return any(call.op == INIT for call in one.calls)
+
+
+def _differ(calls: dict[int, dict[int, CollCall]], seq: int) -> bool:
+    """Whether ranks called different things at `seq`."""
+    return len({comparable(_call(own[seq])) for own in calls.values() if seq in own}) > 1
+
+
+def _usual(calls: dict[int, dict[int, CollCall]], seq: int, line: int) -> CollCall:
+    """What most ranks called at `seq`, for one that does not tell."""
+    said = Counter((c.op, c.size, c.dtype) for own in calls.values() if (c := own.get(seq)))
+    if not said:
+        return CollCall(seq, _UNNAMED, -1, "", line)
+    op, size, dtype = min(said, key=lambda kind: (-said[kind], kind))
+    return CollCall(seq, op, size, dtype, line)
+
+
+def _call(call: CollCall, peer: int | None = None) -> Call:
+    sizes = ((call.size,),) if call.size >= 0 else ()
+    op = call.op.partition(" ")[0] or _UNNAMED
+    return Call(op, "nccl", sizes, sizes, call.dtype, peer)
+
+
+def _name(job: _Job, comm: Members, name: str = "", ranks: Iterable[int] = ()) -> str:
+    """The name of a group, which is made if need be; by default that of the communicator."""
+    desc = "world" if comm.world else f"communicator of {comm.size}"
+    named = name or comm.name
+    job.groups.setdefault(named, (desc, tuple(sorted(ranks or comm.ranks.values()))))
+    return named
+
+
+def _p2p(job: _Job, comm: Members, notes: list[str]) -> None:
+    """Sends and receives that lack their other side, in groups of the two ranks and a direction.
+
+    The n-th send belongs to the n-th receive. Small gaps only: many would be lost lines.
+    """
+    sent: dict[tuple[int, int], dict[str, list[CollCall]]] = defaultdict(lambda: defaultdict(list))
+    for one in comm.told.values():
+        for call in one.calls:
+            found = _P2P.match(call.op)
+            if found:
+                own, peer = int(found[2]), int(found[3])
+                pair = (own, peer) if found[1] == "send" else (peer, own)
+                sent[pair][found[1]].append(call)
+    odd = 0
+    for (source, target), sides in sorted(sent.items()):
+        ends = {"send": source, "recv": target}
+        if source == target or not all(_counts(comm.told.get(place)) for place in ends.values()):
+            continue
+        last = {op: max((call.seq for call in sides[op]), default=-1) for op in ends}
+        gap = last["send"] - last["recv"]
+        if not gap:
+            continue
+        if abs(gap) > KEEP_P2P:
+            odd += 1
+            continue
+        pair_ranks = sorted(comm.ranks[place] for place in ends.values())
+        name = _name(job, comm, f"{comm.name} {source}->{target}", pair_ranks)
+        for op, place in ends.items():
+            one, rank = comm.told[place], comm.ranks[place]
+            other = comm.ranks[ends["recv" if op == "send" else "send"]]
+            for call in sides[op]:
+                pending = call.seq > min(last.values())
+                made = _call(call, pair_ranks.index(other))
+                job.entries[rank].append(
+                    _Entry(name, call.seq, made, pending, one.source, call.line, p2p=True)
+                )
+    if odd:
+        notes.append(
+            f"NCCL: sends and receives of {odd} pairs of ranks of {comm.name} do not match by far:"
+            " lines are missing, they are left out"
+        )
+
+
+def _counts(one: CommRank | None) -> bool:
+    """Whether the log of a rank tells all its sends."""
+    return one is not None and one.launched is not None and not one.gone
+
+
+def _inits(job: _Job, comm: Members, few: bool, notes: list[str]) -> None:
+    """A communicator that some ranks began to make and did not complete."""
+    began = {place: one for place, one in comm.told.items() if _initialising(one)}
+    if not began:
+        return
+    if comm.size > len(comm.told) and not few:
+        notes.append(
+            f"NCCL: {len(began)} of {comm.size} ranks of {comm.name} never completed its init; of "
+            f"{comm.size - len(comm.told)} nothing is told"
+        )
+        return
+    name = _name(job, comm, f"init of {comm.name}")
+    for place, one in comm.told.items():
+        line = next((call.line for call in one.calls if call.op == INIT), one.line)
+        call = _call(CollCall(0, INIT, -1, "", line))
+        job.entries[comm.ranks[place]].append(
+            _Entry(name, 0, call, place in began, one.source, line)
+        )
+
+
+def _dump(job: _Job, rank: int, source: str, config: list[Config], partial: bool) -> Dump:
+    """The dump of one rank, its entries in the order of their lines.
+
+    It counts as partial if the rank may wait in a communicator that cannot be judged.
+    """
+    entries = sorted(job.entries[rank], key=lambda e: (e.source, e.line, e.seq))
+    if entries:
+        source = entries[-1].source
+    pgs: dict[tuple[str, str], int] = {}
+    calls: dict[Call, int] = {}
+    pg = [pgs.setdefault((e.group, job.groups[e.group][0]), len(pgs)) for e in entries]
+    call = [calls.setdefault(e.call, len(calls)) for e in entries]
+    size = len(entries)
+    return Dump(
+        source, rank, None, np.arange(size, dtype=np.int64), np.array(pg, np.int32),
+        np.array([e.seq for e in entries], np.int64), np.array([e.p2p for e in entries], bool),
+        np.array(call, np.int32),
+        np.array([ENQUEUED if e.pending else COMPLETED for e in entries], np.int8),
+        np.array([not e.pending for e in entries], bool), np.zeros(size, np.int64),
+        np.zeros(size, np.int32), np.full(size, -1, np.int64), [*pgs], [*calls], [""], config,
+        partial=partial,
+        lines=np.array([e.line if e.source == source else 0 for e in entries], np.int64),
+    )  # fmt: skip

@@ -1,0 +1,67 @@
+"""The verdict on one job's dumps: what `waitfor.judge` gives to reports and to the diagnosis."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from diagnose.text.ranks import runs
+
+Kind = Literal["missing", "mismatched", "stuck_host", "stuck_device", "cycle", "network"]
+Role = Literal["culprit", "waiting", "idle", "done", "no dump"]
+_PARTS = 24  # ranges of ranks named in one text
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """One piece of evidence. `line` is 1-based in a log and 0 in a dump, which has no lines."""
+
+    file: str
+    line: int
+    rank: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class DumpVerdict:
+    """What dumps say about a hang. Ranks are global and sorted.
+
+    `ranks` are the culprits. They are empty for `network`, and where `tie` is set: then the
+    evidence does not choose among `suspects` (the sides of a mismatch without a majority, or the
+    ranks of a cycle) and `why` tells the sides. `sure` says that the dumps prove the culprits: all
+    ranks of the job left a whole one and no step of the reasoning was a guess.
+
+    `group`, `op`, `seq` and `site` (`file:line`) name the operation that most ranks wait in for
+    the culprits; `joined` and `missing` are its members that have and have not enqueued it, as far
+    as known. `edges` are (rank, rank it waits for, operation), at most `MAX_EDGES`, first those
+    where the other has not enqueued the operation. `roles` has every rank of the job: `idle` has
+    nothing pending though others wait for it, `done` has nothing pending and nobody waits.
+    """
+
+    kind: Kind
+    ranks: tuple[int, ...]
+    group: str | None
+    op: str | None
+    seq: int | None
+    joined: tuple[int, ...]
+    missing: tuple[int, ...]
+    why: str
+    evidence: tuple[Sign, ...] = ()
+    notes: tuple[str, ...] = ()
+    site: str | None = None
+    tie: bool = False
+    suspects: tuple[int, ...] = ()
+    sure: bool = False
+    edges: tuple[tuple[int, int, str], ...] = ()
+    roles: dict[int, Role] = field(default_factory=dict)
+
+
+def ranges(ranks: Iterable[int]) -> str:
+    """`rank 3`, `ranks 0-6, 8`; of very many ranges the first, and how many ranks are left."""
+    parts = runs(ranks)
+    text = ", ".join(f"{a}" if a == b else f"{a}-{b}" for a, b in parts[:_PARTS])
+    left = sum(last - first + 1 for first, last in parts[_PARTS:])
+    more = f" and {left} more" if left else ""
+    one = len(parts) == 1 and parts[0][0] == parts[0][1]
+    return f"rank {text}" if one else f"ranks {text}{more}"

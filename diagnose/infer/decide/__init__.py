@@ -1,0 +1,1 @@
+"""From hypotheses to one decision: ranking and fusion of evidence."""

@@ -1,0 +1,1 @@
+"""Rules: each proposes hypotheses about the root cause."""

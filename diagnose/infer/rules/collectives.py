@@ -1,0 +1,190 @@
+"""What the table of collectives says about a hang, in the terms of the other inference.
+
+The verdict of `waitfor` names who is waited for and where; here it becomes a stall with the lines
+of the timeline that show it, and a candidate cause. Why the culprit did not come, only the logs
+can tell: their candidates (a crash, a save, an Xid) explain this one away where there are any.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pandas as pd
+
+from diagnose.catalog.schema import Catalog
+from diagnose.diagnosis import Collective, CulpritKind, Evidence, WaitGraph
+from diagnose.infer.collectives.verdict import DumpVerdict
+from diagnose.infer.events.onset import Start
+from diagnose.infer.events.watchdogs import Shape, Stall, Wait
+from diagnose.infer.rules.base import Candidate
+from diagnose.timeline.rows import IDLE, PENDING
+
+_SHAPE: dict[str, Shape] = {
+    "missing": "missing", "stuck_host": "missing", "stuck_device": "all_joined",
+    "mismatched": "mismatch", "cycle": "mismatch", "network": "all_joined",
+}  # fmt: skip
+_KIND: dict[str, CulpritKind] = {
+    "missing": "missing", "stuck_host": "stuck_host", "stuck_device": "stuck_device",
+    "mismatched": "mismatched",
+}  # fmt: skip
+_ROWS = 8
+
+
+def stall_of(verdict: DumpVerdict, frame: pd.DataFrame) -> Stall:
+    """The verdict as the stall of one group; `waits` has all ranks that wait in its operation."""
+    rows = frame[frame["tells"].isin([PENDING, IDLE])]
+    waits = {}
+    for row in rows[rows["tells"] == PENDING].drop_duplicates("rank").itertuples():
+        timeout = None if pd.isna(row.timeout_ms) else int(row.timeout_ms)
+        waits[int(row.rank)] = Wait(
+            int(row.rank), int(row.seq), str(row.op).upper(), None, None, timeout, None,
+            int(row.Index),
+        )  # fmt: skip
+    stall = Stall(verdict.group, _SHAPE[verdict.kind], waits, proven=not verdict.tie)
+    stall.op, stall.seq, stall.why = verdict.op, verdict.seq, verdict.why
+    if stall.shape == "missing":
+        stall.missing = list(verdict.ranks)
+    elif stall.shape == "mismatch":
+        stall.odd = list(verdict.ranks)
+    first = rows.drop_duplicates("rank")
+    by_rank = dict(zip(first["rank"], first.index, strict=True))
+    told = [sign.rank for sign in verdict.evidence]
+    shown = dict.fromkeys([*verdict.ranks, *told, *verdict.joined])
+    stall.rows = [int(by_rank[rank]) for rank in shown if rank in by_rank][:_ROWS]
+    return stall
+
+
+def blamed(
+    verdict: DumpVerdict,
+    stall: Stall,
+    catalog: Catalog,
+    host_of: dict[int, str],
+    *,
+    alive: bool = True,
+) -> Candidate:
+    """The candidate that follows from the table alone.
+
+    `host_of` tells the host of a rank where known: on a single one an operation that all joined
+    and nobody finished is no matter of the network. `alive`: who is told of was alive then, as
+    whoever writes a dump is; of who only stopped to log calls nothing of the kind is known.
+    """
+    whys = _WHY.get(verdict.kind, ("", ""))
+    if verdict.kind == "stuck_host" and not alive:
+        verdict, whys = replace(verdict, kind="missing"), _BEHIND
+    cause, score = _cause(verdict, set(host_of.values()))
+    summary = f"{verdict.why[:1].upper()}{verdict.why[1:]}."
+    candidate = Candidate(cause, score, catalog.classes[cause].title, summary, list(stall.rows))
+    candidate.inferred = True
+    candidate.ranks = list(verdict.ranks)
+    candidate.hosts = sorted({host_of[rank] for rank in verdict.ranks if rank in host_of})
+    candidate.kind = _KIND.get(verdict.kind) if verdict.ranks else None
+    one = len(verdict.ranks) == 1
+    candidate.why = whys[0 if one else 1] if verdict.ranks else ""
+    candidate.sure = verdict.sure and verdict.kind == "mismatched"
+    return candidate
+
+
+_WHY = {
+    "missing": (
+        "it left no dump, and others wait for it",
+        "they left no dump, and others wait for them",
+    ),
+    "stuck_host": (
+        "it has nothing pending and never enqueued what others wait for",
+        "they have nothing pending and never enqueued what others wait for",
+    ),
+    "stuck_device": (
+        "it enqueued what its peers did, and only its device did not finish",
+        "they enqueued what their peers did, and only their devices did not finish",
+    ),
+    "mismatched": ("its calls differ from its group's", "their calls differ from their groups'"),
+}
+
+
+def collective(verdict: DumpVerdict) -> Collective | None:
+    """The operation in which most ranks wait for the culprits."""
+    if verdict.op is None:
+        return None
+    return Collective(
+        verdict.group, verdict.op, verdict.seq, [*verdict.joined], [*verdict.missing], verdict.site
+    )
+
+
+def graph(verdict: DumpVerdict) -> WaitGraph:
+    """Who waits for whom."""
+    return WaitGraph({rank: str(role) for rank, role in verdict.roles.items()}, [*verdict.edges])
+
+
+def onset(verdict: DumpVerdict, frame: pd.DataFrame) -> Start:
+    """When the first rank enqueued the operation in which the others wait for the culprits."""
+    rows = frame[(frame["tells"] == PENDING) & frame["time"].notna()]
+    same = rows[(rows["group"] == verdict.group) & (rows["seq"] == verdict.seq)]
+    rows = same if len(same) else rows
+    if rows.empty:
+        return Start(None, None, "nothing tells the time")
+    row = rows["time"].idxmin()
+    why = "when the first rank enqueued the operation that never finished"
+    return Start(pd.Timestamp(rows.loc[row, "time"]), int(row), why)
+
+
+def undumped(verdict: DumpVerdict) -> list[int]:
+    """Ranks of the job that left no dump."""
+    return sorted(rank for rank, role in verdict.roles.items() if role == "no dump")
+
+
+def evidence(verdict: DumpVerdict) -> list[Evidence]:
+    """What the dumps say of single ranks, the culprits first."""
+    why = {True: "the rank that the others wait for", False: "one of the ranks that wait"}
+    if verdict.kind in ("mismatched", "cycle"):
+        why = {True: "the rank that differs", False: "what the others did"}
+    return [
+        Evidence(
+            sign.file, sign.line, sign.text, why[sign.rank in verdict.ranks] * bool(verdict.ranks)
+        )
+        for sign in verdict.evidence
+    ]
+
+
+def _cause(verdict: DumpVerdict, hosts: set[str]) -> tuple[str, float]:
+    doubt = 0.0 if verdict.sure else 0.75
+    if verdict.kind == "mismatched":
+        return "desync.mismatch", 5.0 - doubt
+    if verdict.kind == "cycle":
+        return "desync.mismatch", 4.25 - doubt
+    if verdict.kind == "missing":
+        return "desync.missing_rank", 4.0 - doubt
+    if verdict.kind == "stuck_host":
+        return "stall.host", 4.25 - doubt
+    if verdict.kind == "stuck_device":
+        return "hw.gpu", 4.25 - doubt
+    return ("unknown", 2.0) if len(hosts) == 1 else ("net.fabric", 2.5)
+
+
+_BEHIND = (
+    "it never made the call that others wait in",
+    "they never made the call that others wait in",
+)
+
+
+def agrees(verdict: DumpVerdict, stall: Stall) -> bool:
+    """Whether the logs prove the same as the dumps: the same ranks, in the same way."""
+    named = set(stall.missing) | set(stall.odd)
+    same = stall.shape == _SHAPE[verdict.kind] or (stall.shape, verdict.kind) == (
+        "conditional",
+        "mismatched",
+    )
+    return stall.proven and same and bool(named) and named == set(verdict.ranks)
+
+
+def conflict(verdict: DumpVerdict, found: list[Stall]) -> str | None:
+    """Where dumps and logs blame different ranks; both sides as one sentence, or None."""
+    if not verdict.ranks:
+        return None
+    for stall in found:
+        named = set(stall.missing) | set(stall.odd)
+        if stall.proven and named and not named & set(verdict.ranks):
+            return (
+                f"the logs and the dumps disagree: by the logs {stall.why}; by the dumps "
+                f"{verdict.why}"
+            )
+    return None

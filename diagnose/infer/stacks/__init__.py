@@ -1,0 +1,1 @@
+"""Where the stack of each rank stands, and which stands apart."""

@@ -1,0 +1,357 @@
+"""Where every rank stands, from stack dumps; ranks that stand alike folded into classes.
+
+The minority that does not wait for others while the majority does is the suspect. A rank that
+waits has come and is a victim; ranks that wait in different collectives are a hint at a mismatch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from diagnose.infer.events.tracebacks import OP_OF_CALL
+from diagnose.infer.events.watchdogs import P2P_OPS, fold_ranks
+from diagnose.infer.stacks.rules import (
+    CALL,
+    CONTEXT,
+    WAITING,
+    Rule,
+    State,
+    is_backward,
+    is_helper,
+    is_library,
+    is_torch_or_python,
+    names,
+    phase,
+    read,
+)
+from diagnose.parse.stacks import Frame, Stack
+
+_STAMP = re.compile(r"\d{8}[_\-T]?\d{6}|\d{10,13}")
+_DIGITS = re.compile(r"(\d{1,18})")
+_CALLERS = re.compile(r"(?:torch/distributed|deepspeed/comm|torch/autograd)/")
+_NATIVE_CALL = re.compile(
+    r"(?:c10d::(?:ops::|Async|ProcessGroup\w*::(?:Async)?)|nccl|gloo::)_?"
+    r"(all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|broadcast|barrier|reduce|gather"
+    r"|scatter|send|recv)",
+    re.IGNORECASE,
+)
+_SPELLED = {
+    "allreduce": "all_reduce", "allgather": "all_gather", "reducescatter": "reduce_scatter",
+    "alltoall": "all_to_all",
+}  # fmt: skip
+
+# What a state means, behind "the rank ".
+SAYS: dict[State, str] = {
+    "collective_wait": "waits in a collective",
+    "cuda_sync": "waits for the GPU",
+    "comm_init": "waits for other ranks to set up a communicator",
+    "store_get": "waits for a key in the store",
+    "data_loading": "waits for data of the data loader",
+    "file_read": "reads files",
+    "file_write": "writes files",
+    "download": "waits for the network",
+    "preprocessing": "prepares data",
+    "compile": "compiles",
+    "lock": "waits for a lock, a thread or a process",
+    "gil_wait": "waits for Python's global lock",
+    "evaluation": "evaluates or generates",
+    "python": "computes",
+    "device_driver": "is inside the GPU's driver",
+    "crashing": "is crashing",
+    "exited": "has ended",
+    "sleep": "sleeps",
+    "unknown": "stands at a place that tells nothing",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where one rank stands.
+
+    `detail` is the frame that tells it (`_try_get_data in torch/utils/data/dataloader.py`), `site`
+    the innermost line of the user's own code (`train.py:141`), else of the framework's. `call` is
+    the collective as called and `op` its operation as logs print it, when it waits in one. `key`
+    is alike on ranks that stand alike. `vague`: the host may wait for the GPU in a call that shows
+    no frame (`.item()` in Python). `moving`: the dump before shows it elsewhere. `stack` is the
+    thread that tells all this.
+    """
+
+    rank: int
+    state: State
+    detail: str
+    site: str | None
+    phase: str | None
+    call: str | None
+    op: str | None
+    key: tuple[str, ...]
+    vague: bool
+    moving: bool
+    stack: Stack
+
+    @property
+    def waits(self) -> bool:
+        """Does it wait for other ranks?"""
+        return self.state in WAITING
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceClass:
+    """Ranks that stand at one place; fields as in `Place`, of the lowest rank.
+
+    `moving` are those of its ranks that moved between dumps. `differs`: all ranks wait in
+    collectives, and these in another one than most (all of them, on a tie).
+    """
+
+    ranks: tuple[int, ...]
+    label: str
+    state: State
+    detail: str
+    site: str | None
+    phase: str | None
+    call: str | None
+    op: str | None
+    key: tuple[str, ...]
+    vague: bool
+    moving: tuple[int, ...]
+    differs: bool
+    places: tuple[Place, ...]
+
+    @property
+    def waits(self) -> bool:
+        """Do its ranks wait for other ranks?"""
+        return self.state in WAITING
+
+
+def places(stacks: Iterable[Stack]) -> list[Place]:
+    """One place a rank, by rank, from the last dump of it; stacks of unknown rank count nothing.
+
+    Dumps are ordered by the times in their files' names, then the names, then lines; the order of
+    `stacks` does not matter. Workers of a rank (data loader, compilers) are no rank.
+    """
+    dumps = _dumps(stacks)
+    by_rank: dict[int, list[list[Stack]]] = defaultdict(list)
+    for dump in dumps:
+        rank = dump[0].rank
+        if rank is not None:
+            by_rank[rank].append(dump)
+    return [_place_of(rank, found) for rank, found in sorted(by_rank.items())]
+
+
+def fold(found: Iterable[Place]) -> list[PlaceClass]:
+    """Classes of ranks that stand alike: the smallest first, then by lowest rank."""
+    alike: dict[tuple[State, str | None, tuple[str, ...]], list[Place]] = defaultdict(list)
+    for place in found:
+        alike[place.state, place.call, place.key].append(place)
+    classes = [_class(members) for members in alike.values()]
+    classes.sort(key=lambda c: (len(c.ranks), c.ranks))
+    return _compare(classes)
+
+
+def odd(classes: Sequence[PlaceClass]) -> list[int]:
+    """The ranks that do not wait for others while more than half of all do; else none.
+
+    Ranks whose place is vague may wait for the GPU. They count as odd only where the majority
+    stands in calls that block the host, because then they have not come there. Locks count as
+    waiting when the majority is after one. A rank that gave no stacks counts nowhere.
+    """
+    seen = [group for group in classes if group.key or group.state == "exited"]
+    waiting = [group for group in seen if group.waits]
+    locked = [group for group in seen if group.state == "lock"]
+    if 2 * _count(locked) > _count(seen):
+        waiting += locked
+    if 2 * _count(waiting) <= _count(seen):
+        return []
+    # Collectives of a backward pass on GPUs do not block: a rank may be behind it already.
+    blocking = all(group.state != "cuda_sync" and group.call != "backward" for group in waiting)
+    return sorted(
+        rank
+        for group in seen
+        if group not in waiting and (blocking or not group.vague)
+        for rank in group.ranks
+    )
+
+
+def _count(classes: Iterable[PlaceClass]) -> int:
+    return sum(len(group.ranks) for group in classes)
+
+
+def _dumps(stacks: Iterable[Stack]) -> list[list[Stack]]:
+    """The threads of each process dump, main thread first, oldest dump first; ranks only."""
+    grouped: dict[tuple[str, int], list[Stack]] = defaultdict(list)
+    for stack in stacks:
+        grouped[stack.source, stack.dump].append(stack)
+    found = []
+    for threads in grouped.values():
+        main = [stack for stack in threads if stack.main]
+        if main and not is_helper(main[0].frames):
+            others = (thread for thread in threads if not thread.main)
+            found.append([*main[:1], *sorted(others, key=lambda thread: thread.line)])
+    known = {(dump[0].source, dump[0].rank, dump[0].pid) for dump in found}
+    roots = [d for d in found if (d[0].source, d[0].rank, d[0].parent or -1) not in known]
+    return sorted(roots, key=lambda dump: _when(dump[0]))
+
+
+def _when(stack: Stack) -> tuple[str, list[tuple[int, str]], int]:
+    name = stack.source.rpartition("/")[2]
+    stamp = _STAMP.search(name)
+    parts = _DIGITS.split(stack.source)
+    natural = [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
+    return (re.sub(r"\D", "", stamp[0]) if stamp else "", natural, stack.line)
+
+
+def _place_of(rank: int, dumps: list[list[Stack]]) -> Place:
+    """The last dump with Python frames; a native one says what that leaves open."""
+    framed = [dump for dump in dumps if dump[0].frames]
+    if not framed:
+        stack = dumps[-1][0]
+        gone = stack.status == "error 503"  # refused: nobody listens there any more
+        state: State = "exited" if gone else "unknown"
+        detail = f"gave no stacks ({stack.status})" if stack.status else "no frames"
+        return Place(rank, state, detail, None, None, None, None, (), True, False, stack)
+    python = [dump for dump in framed if any(not frame.native for frame in dump[0].frames)]
+    last, earlier = _last(python or framed)
+    place = _place(rank, last)
+    native = [dump for dump in framed if all(frame.native for frame in dump[0].frames)]
+    if python and native and place.vague:
+        below = _place(rank, _last(native)[0])
+        if not below.vague:
+            place = replace(
+                place, state=below.state, detail=below.detail, vague=False, stack=below.stack
+            )
+    before = _place(rank, earlier) if earlier else place
+    same_wait = place.waits and (place.state, place.site) == (before.state, before.site)
+    return replace(place, moving=before.key != place.key and not same_wait)
+
+
+def _last(dumps: list[list[Stack]]) -> tuple[list[Stack], list[Stack] | None]:
+    """The last dump and the one before. Of several processes in a source, the first is the rank."""
+    source = [dump for dump in dumps if dump[0].source == dumps[-1][0].source]
+    pid = source[0][0].pid
+    own = [d for d in dumps if d[0].source != source[0][0].source or d[0].pid == pid]
+    return own[-1], own[-2] if len(own) > 1 else None
+
+
+def _place(rank: int, dump: list[Stack]) -> Place:
+    main = stack = dump[0]
+    told = read(main.frames)
+    if told is not None and is_backward(told[0]):
+        stack, told = _in_autograd(dump[1:]) or (main, told)
+    state: State = told[0].state if told else "python" if main.owns_gil else "unknown"
+    index = told[1] if told else 0
+    python = next((frame for frame in stack.frames if not frame.native), stack.frames[0])
+    detail = _shown(stack.frames[index] if told else python)
+    native = any(frame.native for frame in stack.frames)
+    vague = told is None or (told[0].level >= CONTEXT and not native)
+    owner = next((thread.thread for thread in dump if thread.owns_gil), None)
+    if state == "gil_wait" and owner is not None:
+        detail += f", thread {owner} holds it"
+    call, op = _call(stack.frames, dump) if state in WAITING else (None, None)
+    return Place(
+        rank, state, detail, _site(stack.frames) or _site(main.frames),
+        phase(main.frames), call, op, _key(stack.frames[index:]),
+        vague and not main.owns_gil, False, stack,
+    )  # fmt: skip
+
+
+def _in_autograd(threads: Iterable[Stack]) -> tuple[Stack, tuple[Rule, int]] | None:
+    """What a thread of autograd does: hooks launch collectives there, not on the main thread."""
+    for thread in threads:
+        python = [frame for frame in thread.frames if not frame.native]
+        started = python and names(python[-1]) == ("_bootstrap", "threading.py")
+        if not thread.thread.startswith("pt_autograd") and (started or not python):
+            continue
+        told = read(thread.frames)
+        if told is not None and told[0].level == CALL and not is_backward(told[0]):
+            return thread, told
+    return None
+
+
+def _call(frames: Sequence[Frame], dump: list[Stack]) -> tuple[str | None, str | None]:
+    """The collective as the program calls it, and its operation (that of the innermost call)."""
+    called: list[str] = []
+    for frame in frames:
+        func, file = names(frame)
+        if not frame.native and _CALLERS.match(file):
+            called += [func] if func in OP_OF_CALL else []
+        elif called and not frame.native:
+            break
+    if called:
+        return called[-1].replace("_engine_run_backward", "backward"), OP_OF_CALL[called[0]]
+    for threads in ([frames], [stack.frames for stack in dump]):
+        told = {
+            _SPELLED.get(found[1].lower().replace("_", ""), found[1].lower())
+            for thread in threads
+            for frame in thread
+            if frame.native and (found := _NATIVE_CALL.match(frame.func))
+        }
+        if len(told) == 1:
+            call = told.pop()
+            return call, OP_OF_CALL[call]
+    return None, None
+
+
+def _site(frames: Sequence[Frame]) -> str | None:
+    for frame in frames:
+        if not is_library(frame):
+            return f"{_base(frame)}:{frame.line}"
+    for frame in frames:
+        if not is_torch_or_python(frame):
+            return f"{names(frame)[1]}:{frame.line}"
+    return None
+
+
+def _shown(frame: Frame) -> str:
+    func, file = names(frame)
+    if frame.native:
+        return frame.func
+    return f"{func} in {file if is_library(frame) else f'{_base(frame)}:{frame.line}'}"
+
+
+def _key(frames: Sequence[Frame]) -> tuple[str, ...]:
+    """Frames from the deciding one on; lines only of the user's code, which tell calls apart."""
+    python = [frame for frame in frames if not frame.native]
+    if not python:
+        return tuple(names(frame)[0] for frame in frames)
+    return tuple(
+        "@".join(names(frame)) if is_library(frame) else f"{_base(frame)}:{frame.line}"
+        for frame in python
+    )
+
+
+def _base(frame: Frame) -> str:
+    return frame.file.replace("\\", "/").rpartition("/")[2]
+
+
+def _class(members: list[Place]) -> PlaceClass:
+    members.sort(key=lambda place: place.rank)
+    ranks, first = tuple(place.rank for place in members), members[0]
+    return PlaceClass(
+        ranks, fold_ranks(list(ranks)), first.state, first.detail, first.site, first.phase,
+        first.call, first.op, first.key, any(place.vague for place in members),
+        tuple(place.rank for place in members if place.moving), False, tuple(members),
+    )  # fmt: skip
+
+
+def _compare(classes: list[PlaceClass]) -> list[PlaceClass]:
+    """Mark the classes that wait in another collective than most.
+
+    Only where every rank is in a collective that can be compared: behind a rank that is stuck
+    elsewhere, its neighbours of other groups wait in other collectives and are all victims.
+    """
+    votes: Counter[tuple[str | None, str | None]] = Counter()
+    if any(group.op is None or group.op in P2P_OPS for group in classes):
+        return classes
+    for group in classes:
+        votes[group.op, group.site] += len(group.ranks)
+    most = max(votes.values(), default=0)
+    leaders = [collective for collective, count in votes.items() if count == most]
+    return [
+        replace(
+            group,
+            differs=len(leaders) > 1 or (group.op, group.site) != leaders[0],
+        )
+        for group in classes
+    ]

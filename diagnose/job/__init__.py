@@ -1,0 +1,1 @@
+"""A job as a whole: its sources, its timeline, its ranks."""

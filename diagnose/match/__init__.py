@@ -1,0 +1,1 @@
+"""The compiled catalog and its pass over a source."""

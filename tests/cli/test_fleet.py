@@ -1,0 +1,113 @@
+"""The commands about many jobs, run as a user runs them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
+from multiprocessing import get_context
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import diagnose
+from diagnose.cli.fleet import seconds_of
+from diagnose.cli.main import run
+from diagnose.errors import InputError
+from tests.batch.fleet import OOM, Inline
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+JOBS = ("torchrun-missing-rank", "flight-recorder-stuck-rank", "axolotl-kto-freeze")
+
+
+def test_scan_resume_and_fleet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    jobs, results = tmp_path / "jobs", tmp_path / "results"
+    for name in JOBS:
+        shutil.make_archive(str(jobs / name), "gztar", FIXTURES / name)
+    (jobs / "broken.tar.gz").write_bytes(b"\x1f\x8b\x08\x00garbage")
+    assert run(["scan", str(jobs), "-o", str(results), "--workers", "1"]) == 0
+    table = pd.read_parquet(results / "jobs.parquet").set_index("job")
+    assert dict(table["class"].dropna()) == {
+        "torchrun-missing-rank": "desync.missing_rank",
+        "flight-recorder-stuck-rank": "stall.host",
+        "axolotl-kto-freeze": "data.preparation",
+    }
+    assert table.loc["broken", "error"]
+    assert run(["scan", str(jobs), "-o", str(results)]) == 2  # results are there
+    assert "--resume" in capsys.readouterr().err
+    assert run(["scan", str(jobs), "-o", str(results), "--resume", "--workers", "1"]) == 0
+    assert "4 unchanged" in capsys.readouterr().err
+    assert run(["fleet", str(results), "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["schema"] == "diagnose-fleet/1"
+    page = tmp_path / "fleet.html"
+    assert run(["fleet", str(results), "--html", str(page), "--reports", "2"]) == 0
+    assert len(list((results / "reports").glob("*.html"))) == 2
+    assert "results/reports/" in page.read_text(encoding="utf-8")
+
+
+def test_names_of_any_bytes_and_damage_are_told_on_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two folders of one name, one that is no UTF-8, a long one; then a part is cut."""
+    monkeypatch.setattr("diagnose.batch.executors.local", lambda _: Inline)
+    monkeypatch.setattr("diagnose.batch.work._bounded", lambda _: nullcontext())
+    names = [b"a/j", b"b/j", b"b/x\xff", b"b/" + b"n" * 253]
+    for rank, name in enumerate(names):
+        folder = tmp_path / os.fsdecode(name)
+        folder.mkdir(parents=True)
+        (folder / "train.log").write_text(OOM.format(rank=rank))
+    results, page = tmp_path / "results", tmp_path / "fleet.html"
+    arguments = ["scan", str(tmp_path / "a"), str(tmp_path / "b"), "-o", str(results)]
+    arguments += ["--label", "/(?P<team>[^/]+)$"]
+    assert run(["fleet", str(results)]) == 2
+    assert "does not exist" in capsys.readouterr().err
+    assert run(arguments) == 0
+    for unchanged in (4, 0, 4):
+        if not unchanged:
+            for part in (results / "jobs.parquet").glob("part-*"):
+                os.truncate(part, 600)
+            assert run(["fleet", str(results)]) == 2
+            assert "`diagnose scan … --resume` reads its jobs again" in capsys.readouterr().err
+        capsys.readouterr()
+        assert run([*arguments, "--resume"]) == 0
+        told = capsys.readouterr().err.splitlines()
+        assert f"done: {4 - unchanged} of {4 - unchanged} jobs" in told[-2]
+        assert len([line for line in told if line.startswith("note: ")]) == (not unchanged)
+        for form in ("terminal", "json", "csv", "slurm-exclude"):
+            assert run(["fleet", str(results), "--by", "team", "--format", form]) == 0
+            assert (r"x\udcff" in capsys.readouterr().out.replace(r"\\", "\\")) == (
+                form != "slurm-exclude"
+            )
+        assert run(["fleet", str(results), "--reports", "9", "--html", str(page)]) == 0
+        assert "4 post-mortems in " in capsys.readouterr().err
+        linked = set(re.findall(r'href="results/(reports/[^"]+)"', page.read_text("utf-8")))
+        assert {f"reports/{path.name}" for path in (results / "reports").iterdir()} == linked
+        assert len(linked) == 4
+
+
+def test_results_that_are_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["fleet", str(tmp_path)]) == 2
+    assert "diagnose scan" in capsys.readouterr().err
+
+
+def test_since() -> None:
+    assert seconds_of("2d", 1_000_000.0) == 1_000_000 - 172_800
+    assert seconds_of("90m", 1_000_000.0) == 1_000_000 - 5400
+    assert seconds_of("2026-11-01T00:00:00+00:00", 0.0) == 1_793_491_200
+    with pytest.raises(InputError, match="neither a date"):
+        seconds_of("yesterday", 0.0)
+
+
+def test_sources_scanned_in_other_processes_give_the_same(tmp_path: Path) -> None:
+    folder = FIXTURES / "torchrun-missing-rank"
+    for number in range(3):
+        shutil.copy(folder / "console.log", tmp_path / f"rank_{number}.log")
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        spread = diagnose.load(tmp_path, executor=pool)
+    alone = diagnose.load(tmp_path)
+    assert spread.timeline.equals(alone.timeline)
+    assert diagnose.diagnose(spread) == diagnose.diagnose(alone)

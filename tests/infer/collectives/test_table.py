@@ -1,0 +1,148 @@
+"""The table of dumps: columns, groups by name and members, older attempts left out."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+
+from diagnose.infer.collectives.table import Table, table
+from diagnose.parse.flight_recorder import Dump, read_dump
+from tests.infer.dump_jobs import Call, Job, tables
+
+SECOND = 10**9
+NOW = 1_790_000_000 * SECOND
+
+
+def small(members: list[int], name: str = "1") -> Job:
+    groups = {"0": ("default_pg", members), name: ("TENSOR_GROUP", members)}
+    return Job(groups, lambda _: [Call(name, line=7)] * 2)
+
+
+def dump(rank: int, at: int = NOW, config: dict[str, Any] | None = None, **changes: Any) -> Dump:
+    entry = {
+        "record_id": 0,
+        "pg_id": 0,
+        "process_group": ("0", "default_pg"),
+        "collective_seq_id": 1,
+        "profiling_name": "gloo:all_reduce",
+        "time_created_ns": at,
+        "input_sizes": [[4]],
+        "output_sizes": [[4]],
+        "state": "scheduled",
+        "retired": False,
+        "timeout_ms": 60_000,
+        **changes,
+    }
+    content = {"version": "2.10", "pg_config": config or {}, "entries": [entry]}
+    return read_dump(pickle.dumps(content, 2), f"_dump_{rank}")
+
+
+def test_columns() -> None:
+    rows = tables(small([0, 1]).files().items()).rows
+    assert [*rows.columns] == [
+        "rank", "group", "group_desc", "members", "seq", "p2p", "op", "peer", "size_in",
+        "size_out", "dtype", "state", "retired", "time_created", "site", "record", "timeout_ms",
+        "call", "line",
+    ]  # fmt: skip
+    assert rows.iloc[3].to_dict() == {
+        "rank": 1,
+        "group": "1",
+        "group_desc": "TENSOR_GROUP",
+        "members": (0, 1),
+        "seq": 2,
+        "p2p": False,
+        "op": "all_reduce",
+        "peer": -1,
+        "size_in": ((8,),),
+        "size_out": ((8,),),
+        "dtype": "Float",
+        "state": "completed",
+        "retired": True,
+        "time_created": rows.iloc[3]["time_created"],
+        "site": "/app/train.py:7",
+        "record": 1,
+        "timeout_ms": 600_000,
+        "call": 0,
+        "line": 0,
+    }
+
+
+def test_lines_of_a_log() -> None:
+    log = dump(0)
+    log.lines = np.array([17])
+    assert table([log, dump(1)]).rows["line"].tolist() == [17, 0]
+
+
+def test_frontiers_of_the_status() -> None:
+    frontiers = tables(small([0, 1]).files().items()).frontiers
+    assert frontiers[frontiers["group"] == "1"].to_dict("records") == [
+        {"rank": 0, "group": "1", "enqueued": 2, "started": -1, "completed": 2},
+        {"rank": 1, "group": "1", "enqueued": 2, "started": -1, "completed": 2},
+    ]
+
+
+def test_one_name_with_other_members_is_another_group() -> None:
+    def config(ranks: str) -> dict[str, Any]:
+        return {"0": {"name": "0", "desc": "split", "ranks": ranks}}
+
+    pairs = [dump(r, config=config("[0, 1]" if r < 2 else "[2, 3]")) for r in range(4)]
+    whole = table(pairs)
+    assert whole.rows["group"].tolist() == ["0[0,1]", "0[0,1]", "0[2,3]", "0[2,3]"]
+    assert whole.groups["0[2,3]"].members == (2, 3)
+
+
+def test_members_without_a_config_are_the_ranks_that_share_it() -> None:
+    tensor = ("3", "undefined")
+    dumps = [dump(r, process_group=tensor) for r in (1, 2)] + [dump(0)]
+    whole = table(dumps, world=4)
+    assert whole.groups["3"].members == (1, 2)
+    assert not whole.groups["3"].told
+    assert whole.groups["0"].members == (0, 1, 2, 3)  # the default group has all ranks
+
+
+def test_a_group_missing_in_a_rank_s_own_config_is_told_by_others() -> None:
+    config = {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1, 2]"}}
+    whole = table([dump(0, config=config), dump(1)])
+    assert whole.rows["group"].tolist() == ["0", "0"]
+    assert whole.groups["0"].members == (0, 1, 2)
+    assert whole.world == 3
+
+
+def test_peers_are_global_ranks() -> None:
+    config = {"0": {"name": "0", "desc": "PIPE", "ranks": "[3, 7]"}}
+    whole = table([dump(3, config=config, profiling_name="nccl:send 0->1", is_p2p=True)])
+    assert whole.rows["op"].tolist() == ["send"]
+    assert whole.rows["peer"].tolist() == [7]
+
+
+def test_an_older_attempt_is_left_out() -> None:
+    whole = table([dump(0, NOW), dump(1, NOW + SECOND), dump(2, NOW - 400 * SECOND)])
+    assert whole.files == {0: "_dump_0", 1: "_dump_1"}
+    assert whole.notes == [
+        "_dump_2 left out: written before a restart, it ends 400 s before the others begin"
+    ]
+    kept = table([dump(0, NOW), dump(1, NOW + SECOND), dump(2, NOW - 50 * SECOND)])
+    assert len(kept.files) == 3
+
+
+def test_the_newest_of_two_dumps_of_a_rank() -> None:
+    older, newer = dump(0, NOW), dump(0, NOW + SECOND)
+    older.name = "old/_dump_0"
+    whole: Table = table([newer, older])
+    assert whole.rows["time_created"].tolist() == [NOW + SECOND]
+    assert whole.notes == ["old/_dump_0 left out: _dump_0 is a newer dump of rank 0"]
+
+
+def test_a_dump_without_a_rank_is_noted() -> None:
+    lost = dump(0)
+    lost.rank, lost.name = None, "dump"
+    whole = table([lost])
+    assert whole.notes == ["dump: the name tells no rank, so the dump is left out"]
+    assert len(whole.rows) == 0
+
+
+def test_nothing_at_all() -> None:
+    whole = table([])
+    assert (len(whole.rows), whole.world, whole.files) == (0, 0, {})

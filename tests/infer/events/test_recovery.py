@@ -1,0 +1,134 @@
+"""A failure has passed only when its own author is seen to go on."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from diagnose.infer.events.failures import done, failures, went_on
+from diagnose.infer.events.recovery import afterlife, doubtful, left, survived
+
+from ..rows import at, ended, matched, signature, step
+
+OOM = signature("t.oom", "crash.gpu_oom", culprit="self", strength="decisive")
+
+
+def passed(frame: Any) -> bool:
+    return survived(afterlife(frame), frame[frame["role"] == "cause"])
+
+
+def test_steps_of_other_ranks_are_no_recovery(make: Any) -> None:
+    others = [step(number, rank=rank) for number in range(5, 50) for rank in (0, 1, 2)]
+    frame = make(step(4, rank=3), matched(OOM, rank=3), *others)
+    assert not passed(frame)
+    assert len(failures(frame)) == 1
+    assert doubtful(afterlife(frame), frame[frame["role"] == "cause"])
+
+
+def test_further_steps_of_the_rank_itself_are(make: Any) -> None:
+    assert passed(make(step(4, rank=3), matched(OOM, rank=3), step(5, rank=3)))
+    assert not passed(make(step(4, rank=3), matched(OOM, rank=3), step(4, rank=3)))
+
+
+def test_every_rank_that_failed_has_to_go_on(make: Any) -> None:
+    frame = make(
+        matched(OOM, rank=3), matched(OOM, rank=4), *(step(n, rank=3) for n in range(5)),
+    )  # fmt: skip
+    assert not passed(frame)
+    assert left(afterlife(frame), frame[frame["role"] == "cause"]) == [1]
+
+
+def test_its_word_of_completion_absolves_a_decisive_error_only_after_work(make: Any) -> None:
+    complete = {"tells": "finished", "rank": 3, "role": "context"}
+    assert not passed(make(step(4, rank=3), matched(OOM, rank=3), complete))
+    assert passed(make(step(4, rank=3), matched(OOM, rank=3), step(4, rank=3), complete))
+
+
+def test_a_rank_that_ended_must_count_on_to_have_recovered(make: Any) -> None:
+    gone = ended(3, exitcode="1")
+    assert not passed(make(step(4, rank=3), matched(OOM, rank=3), step(5, rank=3), gone))
+
+
+@pytest.mark.parametrize(
+    ("steps", "is_passed"),
+    [([18, 18], False), ([18, 19], False), ([18, 19, 20], True), ([1, 90], True)],
+)
+def test_a_stream_without_ranks_must_count_on(make: Any, steps: list[int], is_passed: bool) -> None:
+    assert passed(make(step(17), matched(OOM), *(step(n) for n in steps))) is is_passed
+
+
+def test_a_stream_that_lost_one_of_its_writers_did_not_go_on(make: Any) -> None:
+    before = [step(n, text=f"step {n} of {w}") for n in range(4) for w in range(3)]
+    for writers, is_passed in ((2, False), (3, True)):
+        after = [step(n, text=f"step {n} of {w}") for n in range(4, 40) for w in range(writers)]
+        assert passed(make(*before, matched(OOM), *after)) is is_passed
+
+
+def test_an_unsigned_failure_among_signed_steps_may_be_of_any_rank(make: Any) -> None:
+    before = [step(1, rank=rank) for rank in (0, 1)]
+    both = [step(n, rank=rank) for n in (2, 3) for rank in (0, 1)]
+    assert passed(make(*before, matched(OOM), *both))
+    assert not passed(make(*before, matched(OOM), *both[::2]))
+
+
+def test_other_files_count_only_where_clocks_order_them(make: Any) -> None:
+    failed = matched(OOM, rank=3, source="rank_3.err")
+    later = [step(n, rank=3, source="rank_3.out") for n in (9, 10, 11)]
+    assert not passed(make(failed, *later))
+    timed = [row | {"time": at(f"08:0{n}")} for n, row in enumerate([failed, *later])]
+    assert passed(make(*timed))
+
+
+def test_completion_counts_if_it_is_the_ranks_own(make: Any) -> None:
+    for rank, is_passed in ((None, False), (3, True), (0, False)):
+        lost = matched(signature("t.lost", "net.storage"), rank=3)
+        frame = make(lost, {"tells": "finished", "rank": rank, "role": "context"})
+        assert passed(frame) is is_passed
+
+
+@pytest.mark.parametrize(
+    ("rank", "line", "is_passed"), [(3, 12, True), (None, 12, True), (4, 12, False), (3, 90, False)]
+)
+def test_a_handlers_words_near_by_and_further_work_are_recovery(
+    make: Any, rank: int | None, line: int, is_passed: bool
+) -> None:
+    failed = matched(OOM, rank=3, line=10)
+    handled = {"tells": "handled", "role": "context", "rank": rank, "line": line}
+    assert passed(make(failed, handled, step(5, rank=0, line=99))) is is_passed
+    assert not passed(make(failed, handled)), "words alone are no work"
+
+
+def test_a_job_is_done_when_all_who_tell_of_steps_are(make: Any) -> None:
+    finished = {"tells": "finished", "role": "context"}
+    assert done(make(step(1, rank=0), finished | {"rank": 0}))
+    assert not done(make(step(1, rank=0), step(1, rank=1), finished | {"rank": 0}))
+    assert done(make(step(1, rank=0), step(1, rank=1), finished))
+
+
+def test_a_hint_at_a_silent_rank_passes_with_the_steps_of_others(make: Any) -> None:
+    hint = matched(signature("t.weak", strength="weak"), rank=5)
+    steps = [step(n, rank=0) for n in range(3)]
+    assert went_on(make(hint, *steps))
+    assert not went_on(make(step(0, rank=5), hint, *steps))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_whoever_fails_and_however_long_others_go_on_it_has_not_passed(
+    make: Any, seed: int
+) -> None:
+    chance = random.Random(seed)
+    ranks, victim = chance.randint(2, 9), chance.randrange(9)
+    victim %= ranks
+    rows = [step(n, rank=r) for n in range(chance.randint(0, 3)) for r in range(ranks)]
+    rows.append(matched(OOM, rank=victim))
+    others = [
+        step(n, rank=r)
+        for n in range(3, chance.randint(5, 60))
+        for r in range(ranks)
+        if r != victim and chance.random() < 0.9
+    ]
+    frame = make(*rows, *others, {"tells": "finished", "rank": (victim + 1) % ranks})
+    assert not passed(frame)
+    assert len(failures(frame))

@@ -1,0 +1,65 @@
+"""Where each rank stood when it stopped."""
+
+from typing import Any
+
+import pytest
+
+from diagnose.infer.events.tracebacks import Stance, stances
+
+from ..rows import stack
+
+SITE = "/opt/env/site-packages/torch/distributed/distributed_c10d.py"
+BACKWARD = (
+    ("/job/train.py", 90, "main"),
+    ("/job/train.py", 41, "train"),
+    (SITE, 2501, "all_reduce"),
+)
+
+
+@pytest.mark.parametrize("dump", [False, True], ids=["traceback", "dump"])
+def test_the_innermost_frames_tell_whatever_the_order_of_printing(make: Any, dump: bool) -> None:
+    frame = make(*stack(3, *BACKWARD, dump=dump))
+    row = 0 if dump else 2
+    assert stances(frame) == {3: Stance(3, "ALLREDUCE", "train.py:41", None, row)}
+
+
+def test_py_spy_prints_the_innermost_frame_first(make: Any) -> None:
+    rows = stack(0, *BACKWARD, dump=True)
+    for row in rows:
+        row["text"] = "    {func} ({file}:{line})".format(**row["fields"])
+    assert stances(make(*rows))[0].site == "train.py:41"
+
+
+@pytest.mark.parametrize(
+    ("func", "op"),
+    [
+        ("broadcast_object_list", "BROADCAST"),
+        ("all_gather_into_tensor", "_ALLGATHER_BASE"),
+        ("reduce_scatter_tensor", "_REDUCE_SCATTER_BASE"),
+        ("all_to_all_single", "ALLTOALL_BASE"),
+        ("monitored_barrier", "BARRIER"),
+        ("_engine_run_backward", "ALLREDUCE"),
+        ("recv", "RECV"),
+        ("forward", None),
+    ],
+)
+def test_calls_and_their_operations(make: Any, func: str, op: str | None) -> None:
+    assert stances(make(*stack(0, ("m.py", 1, "main"), (SITE, 9, func))))[0].op == op
+
+
+def test_the_last_stack_of_a_rank_counts(make: Any) -> None:
+    first = stack(0, ("train.py", 5, "main"), (SITE, 9, "broadcast"), phase="init")
+    last = stack(0, ("train.py", 8, "main"), (SITE, 9, "barrier"), phase="training")
+    rows = [row | {"line": 10 + n} for n, row in enumerate(first)]
+    rows += [row | {"line": 90 + n} for n, row in enumerate(last)]
+    stance = stances(make(*rows))[0]
+    assert (stance.op, stance.site, stance.phase) == ("BARRIER", "train.py:8", "training")
+
+
+def test_frames_of_libraries_are_no_call_site(make: Any) -> None:
+    rows = stack(0, ("/usr/lib/python3.11/runpy.py", 3, "run"), ("<string>", 1, "x"))
+    assert stances(make(*rows))[0].site is None
+
+
+def test_frames_without_a_rank_tell_of_nobody(make: Any) -> None:
+    assert stances(make(*[row | {"rank": None} for row in stack(0, *BACKWARD)])) == {}

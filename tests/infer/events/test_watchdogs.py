@@ -1,0 +1,225 @@
+"""Who is missing, who differs, who is behind: from log lines, whatever their order."""
+
+import itertools
+from typing import Any
+
+import pytest
+
+from diagnose.infer.events import watchdogs as collectives
+from diagnose.infer.events.watchdogs import Wait, fold_ranks, stalls
+from tests.counting import Count
+
+from ..rows import step
+
+
+def wait(
+    rank: int | None,
+    seq: int | None = 7,
+    op: str = "ALLREDUCE",
+    size: int | None = 1000,
+    **more: Any,
+) -> dict[str, Any]:
+    return {
+        "tells": "timeout", "kind": "collective", "role": "effect", "rank": rank, "seq": seq,
+        "op": op, "size_in": size, "size_out": size, "timeout_ms": 600_000, "elapsed_ms": 600_050,
+    } | more  # fmt: skip
+
+
+def frontier(rank: int, enqueued: int, completed: int, **more: Any) -> dict[str, Any]:
+    fields = {"enqueued": str(enqueued), "completed": str(completed)}
+    return {
+        "tells": "frontier",
+        "kind": "collective",
+        "role": "effect",
+        "rank": rank,
+        "fields": fields,
+    } | more
+
+
+def missing(ranks: str) -> dict[str, Any]:
+    return {
+        "tells": "missing",
+        "kind": "collective",
+        "role": "effect",
+        "fields": {"missing": ranks},
+    }
+
+
+def only(make: Any, world: int | None, *rows: dict[str, Any]) -> Any:
+    found = stalls(make(*rows), world)
+    assert len(found) == 1
+    return found[0]
+
+
+def test_the_rank_without_a_timeout_is_missing(make: Any) -> None:
+    stall = only(make, 4, wait(0), wait(1), wait(3))
+    assert (stall.shape, stall.missing, stall.proven) == ("missing", [2], True)
+    assert stall.why == "rank 2 of 4 printed no timeout"
+
+
+def test_without_a_world_size_a_gap_is_only_a_hint(make: Any) -> None:
+    stall = only(make, None, wait(1), wait(2), wait(3))
+    assert (stall.shape, stall.missing, stall.proven) == ("missing", [0], False)
+
+
+def test_one_waiting_rank_of_many_accuses_nobody(make: Any) -> None:
+    stall = only(make, 64, wait(5))
+    assert (stall.shape, stall.missing) == ("unclear", [])
+
+
+def test_all_ranks_waiting_for_the_same_call_have_joined(make: Any) -> None:
+    stall = only(make, 3, wait(0), wait(1), wait(2))
+    assert (stall.shape, stall.missing) == ("all_joined", [])
+
+
+def test_an_all_gather_tells_its_group_size(make: Any) -> None:
+    rows = [wait(r, op="_ALLGATHER_BASE", size=10, size_out=20) for r in (4, 5)]
+    assert only(make, 8, *rows).shape == "all_joined"
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
+def test_the_minority_of_a_mismatch_is_odd_in_any_order(make: Any, order: tuple[int, ...]) -> None:
+    rows = [wait(0), wait(1), wait(2, op="BROADCAST"), wait(3)]
+    stall = only(make, 4, *[rows[i] for i in order])
+    assert (stall.shape, stall.odd, stall.proven) == ("mismatch", [2], True)
+
+
+def test_two_against_two_is_a_tie(make: Any) -> None:
+    stall = only(make, 4, wait(0), wait(1), wait(2, size=5), wait(3, size=5))
+    assert (stall.shape, stall.odd) == ("mismatch", [])
+
+
+def test_uneven_all_to_all_sizes_are_no_mismatch(make: Any) -> None:
+    rows = [wait(0, op="ALLTOALL_BASE", size=10), wait(1, op="ALLTOALL_BASE", size=12)]
+    assert only(make, 2, *rows).shape == "all_joined"
+
+
+def test_a_barrier_against_a_gather_is_a_branch(make: Any) -> None:
+    rows = [wait(0, op="_ALLGATHER_BASE", size=5000), wait(1, size=1), wait(2, size=1)]
+    stall = only(make, 3, *rows)
+    assert (stall.shape, stall.odd) == ("conditional", [0])
+
+
+def test_different_numbers_of_the_same_call_are_a_shift(make: Any) -> None:
+    stall = only(make, 3, wait(0, seq=9), wait(1, seq=9), wait(2, seq=8))
+    assert (stall.shape, stall.odd) == ("shifted", [2])
+
+
+def test_the_first_pending_collective_counts(make: Any) -> None:
+    rows = [wait(0, seq=9, op="BROADCAST"), wait(0, seq=7), wait(1, seq=7), wait(1, seq=12)]
+    stall = only(make, 3, *rows)
+    assert (stall.seq, stall.shape, stall.missing) == (7, "missing", [2])
+
+
+def test_a_rank_that_enqueued_less_and_completed_it_is_behind(make: Any) -> None:
+    rows = [wait(0), wait(1), frontier(0, 9, 6), frontier(2, 6, 6)]
+    stall = only(make, None, *rows)
+    assert (stall.missing, stall.proven) == ([2], True)
+    assert stall.why == "rank 2 never enqueued collective 7 that others wait for"
+
+
+def test_groups_are_not_compared_with_each_other(make: Any) -> None:
+    rows = [
+        wait(0, seq=5, group="tp"), wait(1, seq=5, group="tp"),
+        wait(2, seq=90, op="BROADCAST", group="dp"), wait(3, seq=90, op="BROADCAST", group="dp"),
+    ]  # fmt: skip
+    assert {stall.shape for stall in stalls(make(*rows), 4)} <= {"unclear", "all_joined"}
+
+
+def test_named_missing_ranks_win_over_gaps(make: Any) -> None:
+    stall = only(make, 8, wait(0), wait(1), missing("5, 6"))
+    assert (stall.shape, stall.missing, stall.proven) == ("missing", [5, 6], True)
+
+
+def test_names_alone_are_enough(make: Any) -> None:
+    stall = only(make, None, missing("2"))
+    assert (stall.shape, stall.missing, stall.waits) == ("missing", [2], {})
+
+
+def test_a_stated_mismatch_is_one(make: Any) -> None:
+    fields = {
+        "rank": "1",
+        "other_rank": "0",
+        "op": "BROADCAST",
+        "other_op": "ALLREDUCE",
+        "seq": "3",
+    }
+    row = {"tells": "mismatch", "kind": "collective", "role": "cause", "fields": fields}
+    stall = only(make, 2, row)
+    assert (stall.shape, stall.odd, stall.proven, stall.seq) == ("mismatch", [], True, 3)
+
+
+def test_lines_folded_by_ray_make_absence_mean_nothing(make: Any) -> None:
+    rows = [wait(0), wait(1, repeated=6), wait(3)]
+    stall = only(make, 8, *rows)
+    assert (stall.shape, stall.missing, stall.proven) == ("unclear", [], False)
+
+
+def test_send_and_recv_numbers_are_not_compared(make: Any) -> None:
+    rows = [wait(0, seq=3, op="SEND"), wait(1, seq=8, op="RECV")]
+    assert [stall.shape for stall in stalls(make(*rows), 2)] == ["unclear"]
+
+
+def test_a_high_rank_costs_nothing_in_each_of_many_groups(make: Any) -> None:
+    counts = []
+    for highest in (5, 99_999):
+        waits = [wait(n % 4, group=f"group {n}") for n in range(40)]
+        frame, count = make(*waits, {"rank": highest}), Count()
+        count.during(lambda frame=frame: stalls(frame, None))
+        counts.append(count.work)
+    assert counts[1] < counts[0] + 5000
+
+
+def test_lists_of_missing_ranks_are_read_up_to_a_limit(
+    make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collectives, "_NAMED_LIMIT", 100)
+    lists = [f"{n}-{n + 59}" for n in (0, 60, 120)]
+    stall = only(make, None, *(missing(ranks) for ranks in [*lists, lists[0]]))
+    assert stall.missing == [*range(120)]
+    assert stall.rows == [0, 1, 3]
+
+
+def test_ranks_that_lack_different_operations_wait_for_each_other(make: Any) -> None:
+    rows = [missing(str(rank)) | {"op": op} for rank, op in enumerate(["ALLREDUCE"] * 3)]
+    assert only(make, None, *rows).shape == "missing"
+    assert only(make, None, *rows, missing("9") | {"op": "BROADCAST"}).shape == "conditional"
+
+
+def test_folded_ranks() -> None:
+    assert fold_ranks([3, 0, 1, 2, 7]) == "0-3,7"
+    assert fold_ranks([5], prefix=True) == "rank 5"
+    assert fold_ranks([], prefix=True) == "ranks "
+
+
+# --------------------------------------------------------------------------- sends and receives
+
+
+def p2p(rank: int, op: str, **more: Any) -> dict[str, Any]:
+    return wait(rank, None, op, None, **more)
+
+
+def test_a_send_and_a_receive_are_a_pair_and_the_rank_with_neither_is_missing(make: Any) -> None:
+    rows = [p2p(0, "SEND"), p2p(1, "SEND"), p2p(3, "RECV")]
+    (stall,) = stalls(make(*rows, step(4, rank=2)), None)
+    assert (stall.shape, stall.missing, stall.odd, stall.proven) == ("missing", [2], [], True)
+    (unheard,) = stalls(make(*rows), None)
+    assert (unheard.shape, unheard.missing, unheard.proven) == ("missing", [2], False)
+    (pair,) = stalls(make(p2p(0, "SEND"), p2p(1, "RECV")), 2)
+    assert (pair.shape, pair.missing, pair.odd) == ("unclear", [], [])
+
+
+def test_stacks_that_end_in_a_send_and_in_a_receive_do_not_disagree(make: Any) -> None:
+    stood = {
+        r: Wait(r, None, op, None, None, None, None, r)
+        for r, op in enumerate(["SEND", "RECV", "SEND"])
+    }
+    frame = make(*(step(1, rank=rank) for rank in range(4)))
+    (stall,) = stalls(frame, 4, stood)
+    assert (stall.shape, stall.missing, stall.group) == ("missing", [3], None)
+
+
+def test_who_waits_for_a_partner_is_not_missing_from_a_collective(make: Any) -> None:
+    rows = [wait(0), wait(1), wait(2), p2p(3, "RECV")]
+    found = stalls(make(*rows, step(1, rank=4)), 5)
+    assert [(s.shape, s.missing) for s in found if s.shape == "missing"] == [("missing", [4])]

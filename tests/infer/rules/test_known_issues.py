@@ -1,0 +1,136 @@
+"""Conditions of known issues, and what a known issue says about whom."""
+
+from typing import Any
+
+import pytest
+
+from diagnose.catalog.schema import Condition, KnownIssue, Remedy
+from diagnose.infer.events.facts import Facts
+from diagnose.infer.events.watchdogs import Stall
+from diagnose.infer.rules.known_issues import Situation, holds, known
+
+from ..rows import catalog
+
+SITUATION = Situation(
+    facts=Facts(
+        {
+            "framework": ["Axolotl", "torch"], "trainer": ["kto"], "setting.num_proc": ["96"],
+            "version.torch": ["2.10.0+cu121"], "version.trl": ["0.9.6"],
+        }
+    ),
+    signatures={"axolotl.drop-long": 9, "c10d.barrier.device-unknown": 2},
+    phase="preprocessing",
+    ops=frozenset({"ALLREDUCE"}),
+    states=frozenset({"timeout", "tiny_collective"}),
+    causes=frozenset({"data.preparation"}),
+    rows=[4, 7],
+)  # fmt: skip
+
+
+def issue(**more: Any) -> KnownIssue:
+    given: dict[str, Any] = {
+        "id": "t.issue", "title": "title", "cause": "desync.conditional", "summary": "summary",
+        "confidence": "high", "all": [],
+    }  # fmt: skip
+    return KnownIssue(**(given | more))
+
+
+@pytest.mark.parametrize(
+    ("condition", "answer"),
+    [
+        ({"signature": ["axolotl.*"]}, True),
+        ({"signature": ["trl.*"]}, False),
+        ({"framework": ["axolotl"]}, True),  # whatever the case
+        ({"framework": ["verl", "torch"]}, True),  # any of them
+        ({"framework": ["verl"]}, False),
+        ({"trainer": ["kto"]}, True),
+        ({"trainer": ["orpo"]}, False),
+        ({"fact": ["setting.num_proc=9?"]}, True),
+        ({"fact": ["setting.num_proc=8"]}, False),
+        ({"fact": ["setting.num_proc"]}, True),  # has any value
+        ({"fact": ["setting.other"]}, False),
+        ({"phase": ["init", "preprocessing"]}, True),
+        ({"phase": ["training"]}, False),
+        ({"op": ["BROADCAST", "ALLREDUCE"]}, True),
+        ({"op": ["BROADCAST"]}, False),
+        ({"state": ["mismatch", "timeout"]}, True),
+        ({"state": ["mismatch"]}, False),
+        ({"cause": ["data.*"]}, True),
+        ({"cause": ["net.*"]}, False),
+    ],
+)
+def test_conditions(condition: dict[str, Any], answer: bool) -> None:
+    assert holds(issue(all=[Condition(**condition)]), SITUATION) is answer
+
+
+@pytest.mark.parametrize(
+    ("version", "answer"),
+    [
+        ("torch >= 2.9", True),  # numbers, not text: 2.10 is later than 2.9
+        ("torch < 2.9", False),
+        ("torch<2.11", True),
+        ("torch == 2.10.0", True),  # without the build
+        ("torch > 2.10.0", False),
+        ("trl <= 0.9.6", True),
+        ("trl < 0.9.6", False),
+        ("transformers < 5", False),  # unknown
+        ("torch ~ 2.10", False),
+    ],
+)
+def test_versions(version: str, answer: bool) -> None:
+    assert holds(issue(all=[Condition(version=[version])]), SITUATION) is answer
+
+
+HOLDS, FAILS = Condition(phase=["preprocessing"]), Condition(phase=["training"])
+
+
+@pytest.mark.parametrize(
+    ("parts", "answer"),
+    [
+        ({"all": [HOLDS, HOLDS]}, True),
+        ({"all": [HOLDS, FAILS]}, False),
+        ({"any": [FAILS, HOLDS]}, True),
+        ({"any": [FAILS]}, False),
+        ({"all": [HOLDS], "none": [FAILS]}, True),
+        ({"all": [HOLDS], "none": [FAILS, HOLDS]}, False),
+    ],
+)
+def test_all_any_none(parts: dict[str, Any], answer: bool) -> None:
+    assert holds(issue(**parts), SITUATION) is answer
+
+
+@pytest.mark.parametrize(
+    ("level", "score", "sure"), [("high", 5.5, True), ("medium", 4.25, False), ("low", 2.75, False)]
+)
+def test_an_issue_that_holds_is_a_candidate(level: str, score: float, sure: bool) -> None:
+    remedies = [Remedy("now", "upgrade")]
+    entry = issue(confidence=level, all=[HOLDS], remedies=remedies, restart="fix_first")
+    (candidate,) = known(catalog(issues=(entry, issue(id="t.other", all=[FAILS]))), SITUATION)
+    assert (candidate.cause, candidate.signature) == ("desync.conditional", "t.issue")
+    assert (candidate.score, candidate.sure, candidate.rows) == (score, sure, [4, 7])
+    assert (candidate.remedies, candidate.restart) == (remedies, "fix_first")
+    assert (candidate.ranks, candidate.kind) == ([], None)
+
+
+def test_its_evidence_begins_with_the_signatures_it_asks_for() -> None:
+    asked = Condition(signature=["axolotl.*", "c10d.*"])
+    (candidate,) = known(catalog(issues=(issue(all=[asked]),)), SITUATION)
+    assert candidate.rows == [2, 9, 4, 7]
+
+
+@pytest.mark.parametrize(
+    ("stall", "kind", "ranks", "said"),
+    [
+        (Stall(None, "mismatch", odd=[3]), None, [3], "mismatched"),
+        (Stall(None, "missing", missing=[2], proven=True), None, [2], "missing"),
+        (Stall(None, "missing", missing=[2], proven=True), "slow", [2], "slow"),
+        (Stall(None, "missing", missing=[2], proven=False), "slow", [], None),
+    ],
+)
+def test_its_culprits_come_from_the_collective(
+    stall: Stall, kind: str | None, ranks: list[int], said: str | None
+) -> None:
+    fields = {name: getattr(SITUATION, name) for name in Situation.__dataclass_fields__}
+    situation = Situation(**(fields | {"stall": stall}))
+    (candidate,) = known(catalog(issues=(issue(all=[HOLDS], kind=kind),)), situation)
+    assert (candidate.ranks, candidate.kind) == (ranks, said)
