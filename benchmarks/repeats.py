@@ -22,7 +22,7 @@ from diagnose.catalog.load import load_catalog
 from diagnose.catalog.schema import Catalog
 from diagnose.infer.pipeline import diagnose
 from diagnose.ingest import find_sources
-from diagnose.job.load import Job
+from diagnose.job.model import Job
 from diagnose.match.compile import Matcher, compile_matcher
 from diagnose.match.scanner import scan_source
 

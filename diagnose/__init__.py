@@ -18,13 +18,14 @@ if TYPE_CHECKING:
 
     from diagnose.diagnosis import Diagnosis
     from diagnose.infer.pipeline import diagnose
-    from diagnose.job.load import Job, load, load_text
+    from diagnose.job.load import load, load_text
+    from diagnose.job.model import Job
 
 __all__ = ["Diagnosis", "Job", "__version__", "diagnose", "load", "load_text"]
 
 _HOME = {
     "Diagnosis": "diagnose.diagnosis",
-    "Job": "diagnose.job.load",
+    "Job": "diagnose.job.model",
     "diagnose": "diagnose.infer.pipeline",
     "load": "diagnose.job.load",
     "load_text": "diagnose.job.load",

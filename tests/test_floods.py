@@ -16,7 +16,7 @@ import diagnose
 from diagnose.catalog.load import load_catalog
 from diagnose.catalog.schema import Catalog
 from diagnose.ingest import text_source
-from diagnose.job.load import Job
+from diagnose.job.model import Job
 from diagnose.match.compile import Matcher, compile_matcher
 from diagnose.match.scanner import scan_source
 from tests.counting import Count

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-import pandas as pd
-
 from diagnose.batch.fingerprint import fingerprint
 from diagnose.batch.jobs import JobRef
 from diagnose.batch.stored import shown
@@ -17,9 +15,11 @@ from diagnose.checkpoint.resume import newest
 from diagnose.diagnosis import Diagnosis
 from diagnose.ingest.source import TEXT_KINDS, Source
 from diagnose.report.safe import masked_strings
+from diagnose.text.times import moment
+from diagnose.timeline.event import Timeline
 
 if TYPE_CHECKING:
-    from diagnose.job.load import Job
+    from diagnose.job.model import Job
 
 ERROR_LIMIT = 600  # characters of an error
 NOTE_LIMIT = 300
@@ -36,7 +36,7 @@ _ARCHIVE_TROUBLE = re.compile(r"(?:gzip|bzip2|xz|zstd) data inside")
 def row_of(ref: JobRef, job: Job, diagnosis: Diagnosis) -> dict[str, Any]:
     """The row of a job that was diagnosed; see `parts.SCHEMA` for the columns."""
     root, culprits, facts = diagnosis.root_cause, diagnosis.culprits, diagnosis.job
-    started, ended = span(job.timeline)
+    started, ended = span(job.events)
     onset = _moment(diagnosis.onset.time)
     ranks = facts.world_size or len(facts.ranks_seen) or None
     hung: float | None = None
@@ -124,23 +124,15 @@ def _matters(source: Source, note: str) -> bool:
     return source.kind in TEXT_KINDS or _ARCHIVE_TROUBLE.match(note) is not None
 
 
-def span(timeline: pd.DataFrame) -> tuple[datetime | None, datetime | None]:
+def span(timeline: Timeline) -> tuple[datetime | None, datetime | None]:
     """First and last time of a job's own logs, by the job's clock.
 
     A machine's own log, whose lines all tell a host and never a rank, goes on before and after.
     """
-    timed = timeline.loc[timeline["time"].notna(), ["time", "source", "host", "rank"]]
-    if timed.empty:
-        return None, None
-    of_machine = (timed["host"].notna() & timed["rank"].isna()).groupby(
-        timed["source"], observed=True
-    ).transform("all")  # fmt: skip
-    own = timed.loc[~of_machine, "time"] if not of_machine.all() else timed["time"]
-    return _plain(own.min()), _plain(own.max())
-
-
-def _plain(moment: Any) -> datetime | None:
-    return None if pd.isna(moment) else pd.Timestamp(moment).floor("us").to_pydatetime()
+    timed = [(event, event.time) for event in timeline if event.time is not None]
+    of_jobs = {event.source for event, _ in timed if event.host is None or event.rank is not None}
+    own = [time for event, time in timed if event.source in of_jobs] or [t for _, t in timed]
+    return (moment(min(own)), moment(max(own))) if own else (None, None)
 
 
 def _moment(text: str | None) -> datetime | None:

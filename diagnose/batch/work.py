@@ -27,7 +27,8 @@ from diagnose.ingest.archive_names import Entry, Names
 from diagnose.ingest.filesystems import Place, is_url, place_of, walk
 from diagnose.ingest.find import MAX_DEPTH, MAX_FILES, nothing, store_sources
 from diagnose.ingest.raw import reason
-from diagnose.job.load import Job, read, saved
+from diagnose.job.load import read, saved
+from diagnose.job.model import Job
 from diagnose.parse.path import read_path
 from diagnose.report.html.context import learn
 from diagnose.report.redact import secrets_only

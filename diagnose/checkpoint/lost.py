@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import pandas as pd
+from diagnose.timeline.event import Timeline
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,21 +20,20 @@ class Lost:
     gpu_hours: float | None
 
 
-def lost(timeline: pd.DataFrame, step: int | None, world_size: int | None) -> Lost | None:
+def lost(timeline: Timeline, step: int | None, world_size: int | None) -> Lost | None:
     """What a restart at `step` loses; None where the logs show no step behind it.
 
     Time counts from the first line at or beyond the step to the last line of the attempt.
     """
-    progress = timeline[(timeline["kind"] == "progress") & timeline["step"].notna()]
-    if step is None or progress.empty:
+    steps = [(e.step, e.time) for e in timeline.kind("progress") if e.step is not None]
+    if step is None or not steps:
         return None
-    last = int(progress["step"].max())
+    last = max(count for count, _ in steps)
     if last < step:
         return None
-    began = progress.loc[progress["step"] >= step, "time"].dropna()
-    ended = timeline["time"].dropna()
+    began = [time for count, time in steps if count >= step and time is not None]
     hours = None
-    if len(began) and world_size:
-        seconds = (ended.max() - began.min()).total_seconds()
-        hours = seconds / 3600 * world_size
+    if began and world_size:
+        ended = max(event.time for event in timeline if event.time is not None)
+        hours = (ended - min(began)) / 3600e9 * world_size
     return Lost(last, last - step, hours)

@@ -80,4 +80,4 @@ def _lost(inspection: Inspection, logs: list[Path]) -> Lost | None:
 
     job = load(logs)
     back = inspection.resume
-    return lost(job.timeline, back.step, diagnose(job).job.world_size) if back else None
+    return lost(job.events, back.step, diagnose(job).job.world_size) if back else None

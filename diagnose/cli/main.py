@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from diagnose import __version__, process
-from diagnose.cli import checkpoint
-from diagnose.cli import fleet
+from diagnose.cli import checkpoint, fleet
 from diagnose.cli.options import ColorOption, Patterns, file_path, named, path
 from diagnose.cli.output import Color, clean, reader_is_gone, say, show, write, write_file
 from diagnose.errors import InputError
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from diagnose.catalog.schema import KnownIssue, Signature
     from diagnose.diagnosis import Diagnosis
     from diagnose.ingest.source import Source
-    from diagnose.job.load import Job
+    from diagnose.job.model import Job
 
 EXIT_FAILURE_FOUND = 1  # with --exit-code: the job hung or failed
 EXIT_PROBLEMS = 1  # `catalog check` found problems

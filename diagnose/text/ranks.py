@@ -14,3 +14,11 @@ def runs(numbers: Iterable[int]) -> list[tuple[int, int]]:
         else:
             found.append((number, number))
     return found
+
+
+def fold_ranks(ranks: Iterable[int], *, prefix: bool = False) -> str:
+    """`[0, 1, 2, 7]` as "0-2,7", with "rank"/"ranks" in front if `prefix`."""
+    folded = runs(ranks)
+    text = ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in folded)
+    one = len(folded) == 1 and folded[0][0] == folded[0][1]
+    return f"{'rank' if one else 'ranks'} {text}" if prefix else text

@@ -13,7 +13,8 @@ from diagnose.ingest.find import store_sources
 from diagnose.ingest.raw import BytesStore
 from diagnose.ingest.read import TextChunks
 from diagnose.ingest.source import Source
-from diagnose.job.load import Job, read
+from diagnose.job.load import read
+from diagnose.job.model import Job
 from diagnose.parse.path import read_path
 from tests import archives
 

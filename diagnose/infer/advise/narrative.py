@@ -2,123 +2,136 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-import pandas as pd
-
-from diagnose.catalog.schema import Catalog
 from diagnose.diagnosis import Alternative, ChainLink, Confidence, Evidence
-from diagnose.infer.events.onset import Activity
-from diagnose.infer.events.watchdogs import Stall, fold_ranks
-from diagnose.infer.rules.base import Candidate
+from diagnose.infer import scoring
+from diagnose.infer.events.phases import Activity
+from diagnose.infer.rules import collectives, stacks
+from diagnose.infer.rules.base import Context, Hypothesis, Lost
+from diagnose.text.ranks import fold_ranks
+from diagnose.text.times import iso
+from diagnose.timeline.documents import DOCUMENT_TELLS
+from diagnose.timeline.event import Event, Timeline
 
 if TYPE_CHECKING:
     from diagnose.infer.collectives.clock_skew import ClockFit
 
-_CHAIN_LIMIT = 10
-_TEXT_LIMIT = 400
+_CHAIN_LIMIT, _EVIDENCE_LIMIT, _ALTERNATIVES = 10, 6, 4
+_TEXT_LIMIT, _EVENT_LIMIT = 400, 120
 # Lines that back the verdict up but tell no event of their own.
 _NO_EVENT = ("rank_map", "frontier", "frame")
 _CHAIN_ROLES = ("cause", "effect", "aftermath")
+_WORDS = {
+    Lost.FOLLOWS: "it follows from the verdict: {title}",
+    Lost.LATE: "its first sign comes after the first failure",
+    Lost.WEAK: "only a weak hint speaks for it",
+    Lost.CIRCUMSTANTIAL: "the evidence for the root cause is decisive, this is circumstantial",
+    Lost.AFTER: "it shows only after the root cause",
+    Lost.LESS: "less of the evidence speaks for it",
+}
 
 
-def evidence(
-    winner: Candidate, frame: pd.DataFrame, catalog: Catalog, stalls: list[Stall]
-) -> list[Evidence]:
+def evidence(winner: Hypothesis, context: Context) -> list[Evidence]:
+    """Log lines of the verdict first, then where single ranks are by dumps and stacks."""
+    found = _lines(winner, context)
+    if context.stacks:
+        found += stacks.evidence(context.stacks, winner.ranks)
+    if context.blocked is not None:
+        found += collectives.evidence(context.blocked)
+    return found
+
+
+def _lines(winner: Hypothesis, context: Context) -> list[Evidence]:
     """The lines that carry the verdict, one per place, each with why it matters."""
-    titles = {signature.id: signature.title for signature in catalog.signatures}
-    whys = {row: stall.why for stall in stalls for row in stall.rows if stall.why}
+    titles = _titles(context)
+    whys = {row: stall.why for stall in context.stalls for row in stall.rows if stall.why}
     found: dict[tuple[str, int], Evidence] = {}
-    for position in winner.rows:
-        row = frame.loc[position]
-        why = titles.get(str(row["signature"]), "")
-        if winner.inferred and position in whys:
-            why = f"{why}; {whys[position]}" if why else whys[position]
-        place = (str(row["source"]), int(row["line"]))
-        found.setdefault(place, Evidence(*place, clean(row["text"]), why))
-    return list(found.values())[:6]
+    for index in winner.rows:
+        event = context.timeline.at(index)
+        if event.tells in DOCUMENT_TELLS:
+            continue
+        why = titles.get(event.signature or "", "")
+        if winner.inferred and index in whys:
+            why = f"{why}; {whys[index]}" if why else whys[index]
+        found.setdefault(event.place, Evidence(*event.place, clean(event.text), why))
+    return list(found.values())[:_EVIDENCE_LIMIT]
 
 
-def chain(
-    winner: Candidate,
-    frame: pd.DataFrame,
-    catalog: Catalog,
-    activity: Activity,
-    clocks: ClockFit | None = None,
-) -> list[ChainLink]:
+def _titles(context: Context) -> Mapping[str, str]:
+    return {signature.id: signature.title for signature in context.catalog.signatures}
+
+
+def chain(winner: Hypothesis, context: Context, clocks: ClockFit | None = None) -> list[ChainLink]:
     """What happened in time order, the same message of several ranks told once.
 
     Where `clocks` cannot tell which of two hosts' lines came first, the later one says so.
     """
-    titles = {signature.id: signature.title for signature in catalog.signatures}
-    rows = frame[frame["role"].isin(_CHAIN_ROLES) | (frame["kind"] == "exit")]
-    rows = rows[~rows["tells"].isin(_NO_EVENT)]
-    first = rows.groupby("signature", observed=True, sort=False).head(1)
-    keep = set(first.index[:_CHAIN_LIMIT]) | set(winner.rows[:2])
-    if activity.row is not None:
-        keep.add(activity.row)
-    links = []
-    ranks_of = rows.groupby("signature", observed=True)["rank"]
-    everyone = {str(name): sorted({int(r) for r in ranks.dropna()}) for name, ranks in ranks_of}
+    titles, everyone = _titles(context), _ranks_by_signature(context.timeline)
+    links: list[ChainLink] = []
     seen: set[str] = set()
-    before: pd.Series | None = None
-    for position in sorted(keep):
-        row = frame.loc[position]
-        name = "" if pd.isna(row["signature"]) else str(row["signature"])
-        if name and name in seen:
+    before: Event | None = None
+    for index in _to_tell(winner, context.timeline, context.activity):
+        event = context.timeline.at(index)
+        if event.signature in seen:
             continue
-        seen.add(name)
-        ranks = everyone.get(name, [])
-        event = titles.get(name) or clean(row["text"])[:120]
+        seen |= {event.signature} if event.signature else set()
+        said = titles.get(event.signature or "") or clean(event.text)[:_EVENT_LIMIT]
+        ranks = everyone.get(event.signature or "", set())
         if len(ranks) > 1:
-            event += f" ({fold_ranks(ranks, prefix=True)})"
-        event += _unordered(before, row, clocks)
-        before = row
-        links.append(
-            ChainLink(
-                event=event,
-                time=iso(row["time"]),
-                rank=None if pd.isna(row["rank"]) else int(row["rank"]),
-                source=str(row["source"]),
-                line=int(row["line"]),
-            )
-        )
+            said += f" ({fold_ranks(ranks, prefix=True)})"
+        said += _unordered(before, event, clocks)
+        before = event
+        links.append(ChainLink(said, iso(event.time), event.rank, *event.place))
     return links[:_CHAIN_LIMIT]
 
 
-def _unordered(before: pd.Series | None, row: pd.Series, clocks: ClockFit | None) -> str:
+def _to_tell(winner: Hypothesis, timeline: Timeline, activity: Activity) -> list[int]:
+    """The first event of each signature that counts, and what shows the cause."""
+    first: dict[str, int] = {}
+    for event in timeline:
+        if event.signature is not None and _is_told(event):
+            first.setdefault(event.signature, event.index)
+    keep = {*list(first.values())[:_CHAIN_LIMIT], *winner.rows[:2]}
+    return sorted(keep if activity.row is None else {*keep, activity.row})
+
+
+def _is_told(event: Event) -> bool:
+    return (event.role in _CHAIN_ROLES or event.kind == "exit") and event.tells not in _NO_EVENT
+
+
+def _ranks_by_signature(timeline: Timeline) -> dict[str, set[int]]:
+    return {
+        name: {event.rank for event in events if event.rank is not None and _is_told(event)}
+        for name, events in timeline.by_signature.items()
+    }
+
+
+def _unordered(before: Event | None, event: Event, clocks: ClockFit | None) -> str:
     """A remark where the clocks of two hosts do not tell whose line came first."""
-    if clocks is None or before is None or pd.isna(before["host"]) or pd.isna(row["host"]):
+    if clocks is None or before is None or before.host is None or event.host is None:
         return ""
-    first, second = str(before["host"]), str(row["host"])
-    if first == second or pd.isna(before["time"]) or pd.isna(row["time"]):
+    if before.host == event.host or before.time is None or event.time is None:
         return ""
-    unsure = clocks.uncertain(first, second)
-    if unsure is not None and (row["time"] - before["time"]).value > unsure:
+    unsure = clocks.uncertain(before.host, event.host)
+    if unsure is not None and event.time - before.time > unsure:
         return ""
     return " [or before the line above: the hosts' clocks do not tell]"
 
 
-def alternatives(ranked: list[Candidate]) -> list[Alternative]:
+def alternatives(ranked: Sequence[Hypothesis]) -> list[Alternative]:
     """The runners-up and why each lost."""
     found = []
-    for candidate in ranked[1:]:
-        level: Confidence = "medium" if candidate.score >= 3.5 else "low"
-        if candidate.lost.startswith("it follows"):
-            level = "low"
-        found.append(Alternative(candidate.cause, level, candidate.lost or "less speaks for it"))
-    return found[:4]
-
-
-def iso(time: Any) -> str | None:
-    """A time as ISO 8601 with milliseconds where it has them, or None."""
-    if time is None or pd.isna(time):
-        return None
-    stamp = pd.Timestamp(time)
-    return str(stamp.isoformat(timespec="milliseconds" if stamp.microsecond else "seconds"))
+    for one in ranked[1 : _ALTERNATIVES + 1]:
+        strong = one.score >= scoring.STRONG and one.lost is not Lost.FOLLOWS
+        level: Confidence = "medium" if strong else "low"
+        why = _WORDS[one.lost or Lost.LESS].format(title=one.lost_to)
+        found.append(Alternative(one.cause, level, why))
+    return found
 
 
 def clean(text: str) -> str:
     """A line on one line with single spaces, bounded."""
-    words = " ".join(str(text).split())
+    words = " ".join(text.split())
     return words if len(words) <= _TEXT_LIMIT else words[:_TEXT_LIMIT] + " …"

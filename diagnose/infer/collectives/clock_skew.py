@@ -72,6 +72,18 @@ class ClockFit:
         ahead = (ns_b - self.offset.get(host_b, 0)) - (ns_a - self.offset.get(host_a, 0))
         return None if abs(ahead) <= margin else ahead > 0
 
+    def notes(self) -> list[str]:
+        """One line per host whose clock is surely off; its times are corrected."""
+        notes = []
+        for host, offset in self.certain().items():
+            apart = f"{abs(offset) / 1e9:,.3f} s {'ahead of' if offset > 0 else 'behind'}"
+            within = f"{(self.residual[host] or 0) / 1e9:,.3f} s"
+            notes.append(
+                f"the clock of {host} is {apart} {self.reference}'s (to within {within}, by shared "
+                "collectives); its times are corrected"
+            )
+        return notes
+
 
 def align(table: Table, host_of: Mapping[int, str]) -> ClockFit:
     """Fit the clocks of all hosts of `host_of` (rank → host) by the collectives of `table`.

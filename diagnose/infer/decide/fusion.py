@@ -1,148 +1,76 @@
-"""What dumps, reports and stacks of a job add to its logs: who was waited for, and where it stood.
+"""Evidence of several kinds about the same ranks: which says better what.
 
-Their readers and judges are imported where a job has such documents; most have none.
+Who was waited for, dumps say better than logs; what that rank was busy with, logs and stacks do.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-import pandas as pd
-
-from diagnose.catalog.schema import Catalog
-from diagnose.diagnosis import Evidence
-from diagnose.infer.advise import narrative as story
-from diagnose.infer.events.facts import Facts
+from diagnose.infer.collectives.verdict import DumpVerdict
 from diagnose.infer.events.failures import done, went_on
-from diagnose.infer.events.watchdogs import Stall
-from diagnose.infer.rules import collectives as told
-from diagnose.infer.rules.base import Candidate
-from diagnose.timeline.rows import DOCUMENT_TELLS
+from diagnose.infer.rules.base import Context, Hypothesis
+from diagnose.infer.rules.collectives import onset
+from diagnose.timeline.event import Event, Timeline
 
-_GOES_ON = pd.Timedelta(minutes=1)  # a step so long after the onset is none of a hung job
+_GOES_ON = 60_000_000_000  # a step so long after the onset is none of a hung job
 _TOLD_BY_DUMPS = ("desync.missing_rank", "desync.mismatch", "unknown")
-
-if TYPE_CHECKING:
-    from diagnose.infer.collectives.parallelism import Topology
-    from diagnose.infer.collectives.verdict import DumpVerdict
-    from diagnose.infer.stacks.classify import PlaceClass
-    from diagnose.job.load import Job
+_VAGUE = ("stall.host", "desync.missing_rank")
 
 
-def evidence(
-    winner: Candidate,
-    frame: pd.DataFrame,
-    catalog: Catalog,
-    found: list[Stall],
-    held: DumpVerdict | None,
-    places: list[PlaceClass],
-) -> list[Evidence]:
-    """Log lines of the verdict first, then where single ranks stand by dumps and stacks."""
-    tells = frame.loc[winner.rows, "tells"]
-    rows = [row for row in winner.rows if tells.loc[row] not in DOCUMENT_TELLS]
-    lines = story.evidence(replace(winner, rows=rows), frame, catalog, found)
-    if places:
-        from diagnose.infer.rules import stacks as placed  # noqa: PLC0415
-
-        lines += placed.evidence(places, winner.ranks)
-    if held is not None:
-        lines += told.evidence(held)
-    return lines
+def fused(hypotheses: Iterable[Hypothesis], context: Context) -> list[Hypothesis]:
+    """The hypotheses without those that another kind of evidence tells better."""
+    found = list(hypotheses)
+    if context.blocked is not None:
+        found = [h for h in found if h.rule != "stalls" or h.cause not in _TOLD_BY_DUMPS]
+    by_stacks = [h for h in found if h.rule == "stacks"]
+    return [
+        h for h in found if h.rule not in ("stalls", "collectives") or not _outdone(h, by_stacks)
+    ]
 
 
-def joined(
-    follows: list[Candidate],
-    job: Job,
-    held: DumpVerdict | None,
-    found: list[Stall],
-    frame: pd.DataFrame,
-    host_of: dict[int, str],
-) -> list[Candidate]:
-    """Candidates that follow from the logs, with those of dumps and stacks.
-
-    Who was waited for, dumps say better; what that rank was busy with, the logs and stacks do.
-    `found` begins with the stall that the dumps show, where they do.
-    """
-    if held is not None:
-        follows = [c for c in follows if c.cause not in _TOLD_BY_DUMPS]
-        alive = bool(job.documents.dumps)
-        follows.append(told.blamed(held, found[0], job.catalog, host_of, alive=alive))
-    if job.places:
-        from diagnose.infer.rules.stacks import placed  # noqa: PLC0415
-
-        by_stacks = placed(job.places, frame, job.catalog, held.ranks if held else ())
-        follows = [c for c in follows if not _outdone(c, by_stacks)] + by_stacks
-    return follows
-
-
-def _outdone(candidate: Candidate, by_stacks: list[Candidate]) -> bool:
-    """Whether stacks of the same ranks say better what a candidate only knows to be stuck."""
-    vague = candidate.cause in ("stall.host", "desync.missing_rank")
-    return vague and any(
-        set(candidate.ranks) & set(other.ranks) and other.cause != candidate.cause
+def _outdone(hypothesis: Hypothesis, by_stacks: Sequence[Hypothesis]) -> bool:
+    """Whether stacks of the same ranks say better what one only knows to be stuck."""
+    return hypothesis.cause in _VAGUE and any(
+        set(hypothesis.ranks) & set(other.ranks) and other.cause != hypothesis.cause
         for other in by_stacks
     )
 
 
-def grid_of(job: Job, facts: Facts) -> Topology | None:
-    """The grid that the groups of the job make, if they make one."""
-    if job.collectives is None:
-        return None
-    from diagnose.infer.collectives.parallelism import topology  # noqa: PLC0415
+def believed(
+    verdict: DumpVerdict | None,
+    timeline: Timeline,
+    failing: Sequence[Event],
+    *,
+    dumped: bool,
+    passing: bool,
+) -> DumpVerdict | None:
+    """What dumps say, None where the logs show that the job went on.
 
-    grid = topology(job.collectives.groups.values(), facts.world_size or job.collectives.world)
-    return grid if grid.axes else None
-
-
-def unit_of(winner: Candidate, grid: Topology | None, host_of: dict[int, str]) -> str:
-    """The part of the job that all culprits are in: `all suspects are on host node7`."""
-    if len(winner.ranks) < 2:
-        return ""
-    from diagnose.infer.collectives.parallelism import Topology, smallest_unit  # noqa: PLC0415
-
-    unit = smallest_unit(winner.ranks, grid or Topology(), host_of)
-    return unit.text if unit else ""
-
-
-def clock_notes(job: Job) -> list[str]:
-    """One line per host whose clock is surely off; its times are corrected."""
-    if job.clocks is None:
-        return []
-    reference, residual = job.clocks.reference, job.clocks.residual
-    notes = []
-    for host, offset in job.clocks.certain().items():
-        apart = f"{abs(offset) / 1e9:,.3f} s {'ahead of' if offset > 0 else 'behind'}"
-        within = f"to within {(residual[host] or 0) / 1e9:,.3f} s, by shared collectives"
-        notes.append(
-            f"the clock of {host} is {apart} {reference}'s ({within}); its times are corrected"
-        )
-    return notes
-
-
-def held_up(job: Job, frame: pd.DataFrame, failing: pd.DataFrame) -> DumpVerdict | None:
-    """What the dumps say; None without any, and where the logs show that the job went on.
-
-    A dump taken on demand of a job at work lists operations in flight as well, and in the last
-    lines of a log ranks are never quite at the same call: those count only in a job that failed
-    (`failing`), or that shows no step.
+    A dump taken on demand of a job at work (`dumped`) lists operations in flight as well, and in
+    the last lines of a log ranks are never quite at the same call: those count only in a job that
+    failed (`failing`), or that shows no step. `passing`: counters were read in passing.
     """
-    if job.collectives is None or done(frame):
+    if verdict is None:
         return None
-    dumped = bool(job.documents.dumps)
-    if not dumped and failing.empty and went_on(frame):
+    if dumped and not failing and _stepped_since(verdict, timeline):
         return None
-    from diagnose.infer.collectives.analyze import judge  # noqa: PLC0415
-
-    verdict = judge(job.collectives)
-    if verdict is not None and dumped and failing.empty and _stepped_since(verdict, frame):
-        return None
-    doubtful = not dumped and (job.documents.passing or failing.empty)
-    return replace(verdict, sure=False) if verdict is not None and doubtful else verdict
+    doubtful = not dumped and (passing or not failing)
+    return replace(verdict, sure=False) if doubtful else verdict
 
 
-def _stepped_since(verdict: DumpVerdict, frame: pd.DataFrame) -> bool:
+def worth_analysis(timeline: Timeline, failing: Sequence[Event], *, dumped: bool) -> bool:
+    """Whether dumps may say more than that the job was at work."""
+    if done(timeline):
+        return False
+    return dumped or bool(failing) or not went_on(timeline)
+
+
+def _stepped_since(verdict: DumpVerdict, timeline: Timeline) -> bool:
     """Whether the log has steps from long after the operation that the dumps show pending."""
-    onset = told.onset(verdict, frame).time
-    steps = frame.loc[frame["kind"] == "progress", "time"]
-    return onset is not None and bool((steps > onset + _GOES_ON).any())
+    began = onset(verdict, timeline).time
+    return began is not None and any(
+        event.time is not None and event.time > began + _GOES_ON
+        for event in timeline.kind("progress")
+    )

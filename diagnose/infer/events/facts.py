@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-import pandas as pd
-
 from diagnose.catalog.schema import Signature
-from diagnose.timeline.build import highest_rank
-
-_WORLD_LIMIT = 1_000_000
+from diagnose.timeline.captures import RANK_LIMIT, highest_rank
+from diagnose.timeline.event import Timeline
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,52 +44,47 @@ class Facts:
         }
 
 
-def gather(frame: pd.DataFrame, signatures: dict[str, Signature]) -> Facts:
+def gather(timeline: Timeline, signatures: Mapping[str, Signature]) -> Facts:
     """All facts of a timeline."""
     counted: dict[str, Counter[str]] = defaultdict(Counter)
-    facted = {s.id for s in signatures.values() if s.facts}
-    rows = frame[frame["signature"].isin(facted)]
-    for id_, fields in zip(rows["signature"], rows["fields"], strict=True):
-        for name, template in signatures[id_].facts.items():
-            value = _fill(template, fields)
+    for event in timeline:
+        signature = signatures.get(event.signature or "")
+        if signature is None or not signature.facts:
+            continue
+        for name, template in signature.facts.items():
+            value = _fill(template, event.fields)
             if value:
                 counted[name][value] += 1
-    seen = sorted({int(rank) for rank in frame["rank"].dropna().unique()})
     return Facts(
         values={name: [v for v, _ in counter.most_common(8)] for name, counter in counted.items()},
-        world_size=_world_size(frame, counted.get("world_size", Counter())),
-        ranks_seen=seen,
-        hosts=sorted({str(host) for host in frame["host"].dropna().unique()}),
+        world_size=_world_size(timeline, counted.get("world_size", Counter())),
+        ranks_seen=timeline.ranks,
+        hosts=sorted({event.host for event in timeline if event.host is not None}),
     )
 
 
-def _fill(template: str, fields: dict[str, str]) -> str:
+def _fill(template: str, fields: Mapping[str, str]) -> str:
     try:
         return re.sub(r"\{(\w+)\}", lambda m: fields[m.group(1)], template).strip()
     except KeyError:
         return ""
 
 
-def _world_size(frame: pd.DataFrame, named: Counter[str]) -> int | None:
+def _world_size(timeline: Timeline, named: Counter[str]) -> int | None:
     """The largest world size claimed by at least one source; None when there is none.
 
     Sub-groups claim smaller sizes than the job, so the largest wins; a claim smaller than a rank
     that was seen is wrong.
     """
     sizes = [int(value) for value in named.elements() if value.isdigit()]
-    sizes += list(_captured(frame, "world_size"))
-    for fields in frame.loc[frame["tells"].isin(["missing", "joined"]), "fields"]:
-        told = (highest_rank(fields.get(key)) for key in ("ranks", "missing"))
+    for event in timeline:
+        value = event.fields.get("world_size", "")
+        if value.isdigit():
+            sizes.append(int(value))
+    for event in timeline.telling("missing", "joined"):
+        told = (highest_rank(event.fields.get(key)) for key in ("ranks", "missing"))
         sizes += [rank + 1 for rank in told if rank is not None]
-    sizes = [size for size in sizes if 0 < size <= _WORLD_LIMIT]
+    sizes = [size for size in sizes if 0 < size <= RANK_LIMIT]
     if not sizes:
         return None
-    highest = frame["rank"].max()
-    return max([*sizes, 0 if pd.isna(highest) else int(highest) + 1])
-
-
-def _captured(frame: pd.DataFrame, name: str) -> Iterable[int]:
-    for fields in frame["fields"]:
-        value = fields.get(name, "")
-        if value.isdigit():
-            yield int(value)
+    return max([*sizes, timeline.ranks[-1] + 1 if timeline.ranks else 0])

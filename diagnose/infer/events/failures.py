@@ -1,119 +1,139 @@
-"""Is there a failure at all? Rows that show one, unless the job survived it or was done before."""
+"""Is there a failure at all? Events that show one, unless the job survived it or was done before."""
 
 from __future__ import annotations
 
-import pandas as pd
+from collections.abc import Sequence
 
-from diagnose.infer.events.recovery import afterlife, left, survived
-from diagnose.infer.rules.signatures import after_line
-from diagnose.infer.rules.stalls import unfinished_gathering
+from diagnose.infer.events.recovery import Afterlife, afterlife, left, survived
+from diagnose.timeline.event import Event, Timeline
 
 WAITED = ("timeout", "store_wait", "missing", "host_blocked")
 _EFFECTS = ("timeout", "notified", "missing", "mismatch", "store_wait", "teardown", "joined")
 
 
-def failures(frame: pd.DataFrame) -> pd.DataFrame:
-    """Rows that show a failure: causes, effects, exits with a code, waits."""
-    exit_rows = frame["kind"] == "exit"
-    clean = frame["fields"].map(lambda f: f.get("exitcode") in ("0", "+0") and "signal" not in f)
-    weak = (frame["role"] == "cause") & (frame["strength"] == "weak")
-    serious = (frame["role"].isin(["cause", "effect"]) & ~weak) | frame["tells"].isin(_EFFECTS)
-    serious = (serious | exit_rows) & ~(exit_rows & clean)
-    gathering = unfinished_gathering(frame)
-    if gathering is not None:
-        serious.loc[gathering.name] = True
-    rows = frame[serious.fillna(False)]
-    if len(rows) and (_only_after_the_end(frame, rows) or _survived(frame, rows)):
-        return frame.head(0)
-    if not serious.any() and not went_on(frame):
-        # A weak hint, or what follows an abort, counts only in a log that ends with it.
-        said = (frame["tells"] == "complaint").fillna(False)
-        serious = said if said.any() else weak | (frame["role"] == "aftermath")
-    return frame[serious.fillna(False)]
+def failures(timeline: Timeline, life: Afterlife | None = None) -> list[Event]:
+    """Events that show a failure: causes, effects, exits with a code, waits."""
+    life = life or afterlife(timeline)
+    gathering = unfinished_gathering(timeline)
+    serious = [event for event in timeline if _serious(event) or event is gathering]
+    if serious and (_only_after_the_end(timeline, serious) or _survived(life, serious)):
+        return []
+    if serious or went_on(timeline, life):
+        return serious
+    # A weak hint, or what follows an abort, counts only in a log that ends with it.
+    return timeline.telling("complaint") or [
+        event for event in timeline if _weak(event) or event.role == "aftermath"
+    ]
 
 
-def _only_after_the_end(frame: pd.DataFrame, rows: pd.DataFrame) -> bool:
+def _weak(event: Event) -> bool:
+    return event.role == "cause" and event.strength == "weak"
+
+
+def _serious(event: Event) -> bool:
+    if event.kind == "exit":
+        return event.fields.get("exitcode") not in ("0", "+0") or "signal" in event.fields
+    told = event.role in ("cause", "effect") and not _weak(event)
+    return told or event.tells in _EFFECTS
+
+
+def _only_after_the_end(timeline: Timeline, events: Sequence[Event]) -> bool:
     """Symptoms alone, all after the job said that it was done: sockets that close at exit."""
-    grave = (rows["role"] == "cause") | (rows["kind"] == "exit")
-    if (grave | rows["tells"].isin(WAITED)).any():
+    if any(e.role == "cause" or e.kind == "exit" or e.tells in WAITED for e in events):
         return False
-    end = _end(frame)
-    return bool(end.any() and frame.index[end][0] < rows.index[0])
+    ends = _ends(timeline)
+    return bool(ends) and ends[0].index < events[0].index
 
 
-def _survived(frame: pd.DataFrame, rows: pd.DataFrame) -> bool:
+def _survived(life: Afterlife, events: Sequence[Event]) -> bool:
     """Errors that every rank which printed one caught and went on from, to the end of the log."""
-    return bool((rows["role"] == "cause").all()) and survived(afterlife(frame), rows)
+    return all(event.role == "cause" for event in events) and survived(life, events)
 
 
-def unexplained(frame: pd.DataFrame) -> pd.DataFrame:
+def unexplained(timeline: Timeline) -> list[Event]:
     """Error lines that no other entry knows and whose authors were not seen to go on.
 
     Those in words of their own (`tells: trouble`), and last lines that a logger wrote at error
     level. What is only of error level passes as soon as anybody works on below it.
     """
-    told = frame["tells"] == "trouble"
-    last = (frame["kind"] == "edge") & (frame["severity"] == "error")
-    rows = frame[(told | last).fillna(False)]
-    if rows.empty:
-        return rows
-    matched = frame[frame["signature"].notna() & (frame["tells"] != "trouble").fillna(True)]
-    known = set(zip(matched["source"], matched["line"], strict=True))
-    places = zip(rows["source"], rows["line"], strict=True)
-    rows = rows[[place not in known for place in places]]
-    grave = (rows["strength"] == "strong").fillna(False)
-    lasting = left(afterlife(frame), rows[grave])
-    work = frame[(frame["kind"] == "progress") | _end(frame)]
-    worked = dict(zip(work["source"], work["line"], strict=True))  # its last line in each source
-    lasting += [
-        row.Index for row in rows[~grave].itertuples() if worked.get(row.source, -1) <= row.line
-    ]
-    return frame.loc[sorted(set(lasting))].drop_duplicates(["source", "line"])
+    last = [event for event in timeline.kind("edge") if event.severity == "error"]
+    found = sorted([*timeline.telling("trouble"), *last], key=lambda event: event.index)
+    if not found:
+        return []
+    known = {e.place for e in timeline if e.signature is not None and e.tells != "trouble"}
+    found = [event for event in found if event.place not in known]
+    grave = [event for event in found if event.strength == "strong"]
+    lasting = {event.index for event in left(afterlife(timeline), grave)}
+    worked = {e.source: e.line for e in timeline if e.kind == "progress" or _is_end(e)}
+    first: dict[tuple[str, int], Event] = {}
+    for event in found:
+        unanswered = event.strength != "strong" and worked.get(event.source, -1) <= event.line
+        if unanswered or event.index in lasting:
+            first.setdefault(event.place, event)
+    return list(first.values())
 
 
-def went_on(frame: pd.DataFrame) -> bool:
+def went_on(timeline: Timeline, life: Afterlife | None = None) -> bool:
     """The job finished, or made steps after everything that looks like trouble.
 
     What ran before the user's complaint does not speak against it, nor does a server that answers.
     """
-    said = frame.index[(frame["tells"] == "complaint").fillna(False)]
-    if len(said):
-        later = after_line(frame, int(said[-1]))
-        steps = (later["kind"] == "progress") & (later["phase"] != "inference").fillna(True)
-        return bool(steps.any() or _end(later).any())
-    if done(frame):
+    said = timeline.telling("complaint")
+    if said:
+        return any(
+            _is_end(event) or (event.kind == "progress" and event.phase != "inference")
+            for event in _after_line(timeline, said[-1])
+        )
+    if done(timeline):
         return True
-    trouble = frame[frame["role"].isin(["cause", "effect", "aftermath"])]
-    if trouble.empty:
-        return bool((frame["kind"] == "progress").any())
-    life = afterlife(frame)
-    rows = frame.loc[left(life, trouble)]
-    if rows["rank"].isin([*life.by_rank]).any():
+    trouble = timeline.role("cause", "effect", "aftermath")
+    if not trouble:
+        return bool(timeline.kind("progress"))
+    life = life or afterlife(timeline)
+    unsurvived = left(life, trouble)
+    if any(event.rank in life.by_rank for event in unsurvived):
         return False
     # Of authors that print no steps of their own, those of the others count.
-    return rows.empty or bool(
-        (after_line(frame, int(rows.index.max()))["kind"] == "progress").any()
-    )
+    last = max(unsurvived, key=lambda event: event.index, default=None)
+    return last is None or any(e.kind == "progress" for e in _after_line(timeline, last))
 
 
-def done(frame: pd.DataFrame) -> bool:
+def done(timeline: Timeline) -> bool:
     """The job said that it finished, and raised nothing after its last such word.
 
     A rank speaks for itself: the others that tell of their own steps have to finish as well.
     """
-    ending = _end(frame)
-    ends = frame.index[ending]
-    if not len(ends):
+    ends = _ends(timeline)
+    if not ends:
         return False
-    raised = frame.index[(frame["kind"] == "exception") & (frame["role"] == "cause").fillna(False)]
-    if len(raised) and raised[-1] > ends[-1]:
+    raised = [event for event in timeline.kind("exception") if event.role == "cause"]
+    if raised and raised[-1].index > ends[-1].index:
         return False
-    finished = frame.loc[ending, "rank"]
-    at_work = set(frame.loc[frame["kind"] == "progress", "rank"].dropna())
-    return bool(finished.isna().any() or at_work <= set(finished))
+    finished = {event.rank for event in ends}
+    at_work = {event.rank for event in timeline.kind("progress")} - {None}
+    return None in finished or at_work <= finished
 
 
-def _end(frame: pd.DataFrame) -> pd.Series:
-    """Which rows say that the job finished."""
-    finished = (frame["tells"] == "finished").fillna(False)
-    return finished | (frame["kind"] == "phase") & (frame["phase"] == "shutdown")
+def unfinished_gathering(timeline: Timeline) -> Event | None:
+    """The last line that counts who came (n of world), if the count is not the world size."""
+    counted = [e for e in timeline if "joined" in e.fields and "world_size" in e.fields]
+    if not counted:
+        return None
+    last = counted[-1]
+    later = [event for event in timeline.kind("progress") if event.index > last.index]
+    same = int(last.fields["joined"]) == int(last.fields["world_size"])
+    return None if same or len(later) >= 2 else last
+
+
+def _after_line(timeline: Timeline, event: Event) -> list[Event]:
+    """The events after it, without others of its own line (a bar glued to an error)."""
+    return [later for later in timeline.after(event.index) if later.place != event.place]
+
+
+def _ends(timeline: Timeline) -> list[Event]:
+    return [event for event in timeline if _is_end(event)]
+
+
+def _is_end(event: Event) -> bool:
+    """Whether it says that the job finished."""
+    return event.tells == "finished" or (event.kind == "phase" and event.phase == "shutdown")

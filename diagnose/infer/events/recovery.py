@@ -9,10 +9,10 @@ must be seen to go on.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-import pandas as pd
+from diagnose.timeline.event import Event, Timeline
 
 # A handler's words belong to an error at most this many lines above them.
 _HANDLED_REACH = 40
@@ -27,59 +27,35 @@ _FINAL = ("scheduler.", "user.", "hw.node")
 _DOUBTFUL = 10
 
 
-@dataclass(frozen=True, slots=True)
-class _Work:
-    """One line of progress: its place in the frame and in its source, what it counted."""
-
-    position: int
-    source: str
-    line: int
-    timed: bool
-    step: int | None
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Failure:
-    """The last failing line of one author."""
-
-    position: int
-    source: str
-    line: int
-    timed: bool
-    rank: int | None
-    decisive: bool
-
-
 @dataclass(slots=True)
 class _Latest:
     """The last lines of one kind: in each source, and by the clock."""
 
     lines: dict[str, int] = field(default_factory=dict)
-    position: int = -1
+    index: int = -1
 
-    def add(self, work: _Work) -> None:
+    def add(self, work: Event) -> None:
         self.lines[work.source] = max(work.line, self.lines.get(work.source, -1))
-        if work.timed:
-            self.position = max(work.position, self.position)
+        if work.time is not None:
+            self.index = max(work.index, self.index)
 
-    def after(self, failure: _Failure) -> bool:
+    def after(self, failure: Event) -> bool:
         """Whether one of them surely came later than `failure`."""
         if self.lines.get(failure.source, -1) > failure.line:
             return True
-        return failure.timed and self.position > failure.position
+        return failure.time is not None and self.index > failure.index
 
 
 @dataclass(slots=True)
 class Afterlife:
-    """Who did what, for questions about the time after a line; built once for a frame.
+    """Who did what, for questions about the time after a line; built once for a timeline.
 
     Keys are ranks; None holds what no rank signed. `unnamed` is progress of no rank by source,
     `handled` the lines of handlers by source.
     """
 
-    by_rank: dict[int, list[_Work]] = field(default_factory=lambda: defaultdict(list))
-    unnamed: dict[str, list[_Work]] = field(default_factory=lambda: defaultdict(list))
+    by_rank: dict[int, list[Event]] = field(default_factory=lambda: defaultdict(list))
+    unnamed: dict[str, list[Event]] = field(default_factory=lambda: defaultdict(list))
     ended: dict[int | None, _Latest] = field(default_factory=lambda: defaultdict(_Latest))
     died: dict[int | None, _Latest] = field(default_factory=lambda: defaultdict(_Latest))
     handled: dict[str, list[tuple[int, int | None]]] = field(
@@ -88,48 +64,42 @@ class Afterlife:
     worked: _Latest = field(default_factory=_Latest)
 
 
-def afterlife(frame: pd.DataFrame) -> Afterlife:
-    """Index the rows that tell of work, ends and handlers."""
+def afterlife(timeline: Timeline) -> Afterlife:
+    """Index the events that tell of work, ends and handlers."""
     found = Afterlife()
-    telling = frame["tells"].isin(["finished", "handled", *_DEATHS])
-    telling |= frame["kind"].isin(["exit", "progress", "phase"])
-    for row in frame[telling].itertuples():
-        rank = None if pd.isna(row.rank) else int(row.rank)
-        step = None if pd.isna(row.step) else int(row.step)
-        item = _Work(
-            int(row.Index), str(row.source), int(row.line), not pd.isna(row.time), step, row.text
-        )
-        if row.kind == "progress":
-            (found.unnamed[item.source] if rank is None else found.by_rank[rank]).append(item)
-            found.worked.add(item)
-        if row.tells == "finished" or (row.kind == "phase" and row.phase == "shutdown"):
-            found.ended[rank].add(item)
-        if row.tells == "handled":
-            found.handled[item.source].append((item.line, rank))
-        if row.kind == "exit" or row.tells in _DEATHS:
-            found.died[rank].add(item)
+    for event in timeline:
+        rank = event.rank
+        if event.kind == "progress":
+            (found.unnamed[event.source] if rank is None else found.by_rank[rank]).append(event)
+            found.worked.add(event)
+        if event.tells == "finished" or (event.kind == "phase" and event.phase == "shutdown"):
+            found.ended[rank].add(event)
+        if event.tells == "handled":
+            found.handled[event.source].append((event.line, rank))
+        if event.kind == "exit" or event.tells in _DEATHS:
+            found.died[rank].add(event)
     return found
 
 
-def survived(life: Afterlife, rows: pd.DataFrame) -> bool:
-    """Whether every author of these failing rows worked on after its last one."""
-    return len(rows) > 0 and not _final(rows) and not left(life, rows)
+def survived(life: Afterlife, failing: Sequence[Event]) -> bool:
+    """Whether every author of these failing events worked on after its last one."""
+    return bool(failing) and not _final(failing) and not left(life, failing)
 
 
-def _final(rows: pd.DataFrame) -> bool:
-    return bool(rows["cause"].astype(str).str.startswith(_FINAL).any())
+def _final(failing: Iterable[Event]) -> bool:
+    return any((event.cause or "").startswith(_FINAL) for event in failing)
 
 
-def left(life: Afterlife, rows: pd.DataFrame) -> list[int]:
-    """Positions of those rows, the last of each author, after which it was not seen to go on."""
-    return [failure.position for failure in _last_of_each(rows) if not _passed(life, failure)]
+def left(life: Afterlife, failing: Iterable[Event]) -> list[Event]:
+    """Those events, the last of each author, after which it was not seen to go on."""
+    return [failure for failure in _last_of_each(failing) if not _passed(life, failure)]
 
 
-def doubtful(life: Afterlife, rows: pd.DataFrame) -> bool:
-    """Whether other ranks worked on for long after the rows: a death would have stopped them."""
-    if _final(rows):
+def doubtful(life: Afterlife, failing: Sequence[Event]) -> bool:
+    """Whether other ranks worked on for long after it: a death would have stopped them."""
+    if _final(failing):
         return False
-    last = max(_last_of_each(rows), key=lambda failure: failure.position)
+    last = max(_last_of_each(failing), key=lambda failure: failure.index)
     steps = {
         work.step
         for works in (*life.by_rank.values(), *life.unnamed.values())
@@ -139,31 +109,19 @@ def doubtful(life: Afterlife, rows: pd.DataFrame) -> bool:
     return len(steps) >= _DOUBTFUL
 
 
-def _last_of_each(rows: pd.DataFrame) -> list[_Failure]:
-    """The last failing row of each rank, and of each source where no rank is named."""
-    last: dict[tuple[int | None, str], _Failure] = {}
-    for row in rows.itertuples():
-        rank = None if pd.isna(row.rank) else int(row.rank)
-        source = str(row.source)
-        last[rank, source] = _Failure(
-            int(row.Index),
-            source,
-            int(row.line),
-            pd.notna(row.time),
-            rank,
-            decisive=row.strength == "decisive",
-        )
-    return list(last.values())
+def _last_of_each(failing: Iterable[Event]) -> list[Event]:
+    """The last failing event of each rank, and of each source where no rank is named."""
+    return list({(event.rank, event.source): event for event in failing}.values())
 
 
-def _after(work: _Work, failure: _Failure) -> bool:
+def _after(work: Event, failure: Event) -> bool:
     """Whether it surely came later: below in the same source, or by the clocks of both."""
     if work.source == failure.source:
         return work.line > failure.line
-    return work.timed and failure.timed and work.position > failure.position
+    return work.time is not None and failure.time is not None and work.index > failure.index
 
 
-def _passed(life: Afterlife, failure: _Failure) -> bool:
+def _passed(life: Afterlife, failure: Event) -> bool:
     if _completed(life, failure) or _was_handled(life, failure):
         return True
     own = life.by_rank.get(failure.rank, []) if failure.rank is not None else None
@@ -172,21 +130,21 @@ def _passed(life: Afterlife, failure: _Failure) -> bool:
     return _went_on(own, failure, ended=_died_after(life, failure))
 
 
-def _completed(life: Afterlife, failure: _Failure) -> bool:
+def _completed(life: Afterlife, failure: Event) -> bool:
     """Its rank said afterwards that the work is complete; of an unsigned line, nobody else did.
 
     Of an error that is decisive by itself the word is not enough: its author must have worked, too.
     """
     if failure.rank not in life.ended or not life.ended[failure.rank].after(failure):
         return False
-    if not failure.decisive:
+    if failure.strength != "decisive":
         return True
     if failure.rank is None:
         return life.worked.after(failure)
     return any(_after(work, failure) for work in life.by_rank.get(failure.rank, ()))
 
 
-def _was_handled(life: Afterlife, failure: _Failure) -> bool:
+def _was_handled(life: Afterlife, failure: Event) -> bool:
     """A handler took it up, and the job went on."""
     return life.worked.after(failure) and any(
         0 <= line - failure.line <= _HANDLED_REACH and rank in (None, failure.rank)
@@ -194,13 +152,13 @@ def _was_handled(life: Afterlife, failure: _Failure) -> bool:
     )
 
 
-def _died_after(life: Afterlife, failure: _Failure) -> bool:
+def _died_after(life: Afterlife, failure: Event) -> bool:
     """Whether its author ended afterwards; of an unsigned line that may be anybody."""
     who = life.died if failure.rank is None else {None, failure.rank}
     return any(life.died[rank].after(failure) for rank in who if rank in life.died)
 
 
-def _went_on(works: Iterable[_Work], failure: _Failure, *, ended: bool) -> bool:
+def _went_on(works: Iterable[Event], failure: Event, *, ended: bool) -> bool:
     """Whether one author counted on, or (if it did not end) printed more than it had before."""
     before, after = _split(works, failure)
     steps = [work.step for work in after if work.step is not None]
@@ -213,7 +171,7 @@ def _went_on(works: Iterable[_Work], failure: _Failure, *, ended: bool) -> bool:
     return further or len({work.text for work in after}) >= 2
 
 
-def _everybody_went_on(life: Afterlife, failure: _Failure) -> bool:
+def _everybody_went_on(life: Afterlife, failure: Event) -> bool:
     """Whether all who may have written a line without a rank are seen at work after it."""
     unnamed = life.unnamed.get(failure.source, [])
     named = [works for works in life.by_rank.values() if _reaches(works, failure)]
@@ -231,20 +189,23 @@ def _everybody_went_on(life: Afterlife, failure: _Failure) -> bool:
     return len({work.text for work in after}) >= _FURTHER and not _died_after(life, failure)
 
 
-def _reaches(works: list[_Work], failure: _Failure) -> bool:
+def _reaches(works: list[Event], failure: Event) -> bool:
     """Whether this author writes where the failure stands, or its order to it is known."""
-    return any(work.source == failure.source or (work.timed and failure.timed) for work in works)
+    return any(
+        work.source == failure.source or (work.time is not None and failure.time is not None)
+        for work in works
+    )
 
 
-def _writers(before: Iterable[_Work]) -> int:
+def _writers(before: Iterable[Event]) -> int:
     """How many lines tell of one step, in most cases."""
     counts = Counter(Counter(work.step for work in before if work.step is not None).values())
     return max(counts, key=lambda size: (counts[size], size), default=1)
 
 
-def _split(works: Iterable[_Work], failure: _Failure) -> tuple[list[_Work], list[_Work]]:
-    before: list[_Work] = []
-    after: list[_Work] = []
+def _split(works: Iterable[Event], failure: Event) -> tuple[list[Event], list[Event]]:
+    before: list[Event] = []
+    after: list[Event] = []
     for work in works:
         (after if _after(work, failure) else before).append(work)
     return before, after

@@ -8,10 +8,9 @@ died of an exception leaves its script, too, and its libraries say so in the wor
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
-import pandas as pd
+from diagnose.timeline.event import Event, Timeline
 
 # The traceback below "Exception ignored in" is short; further on it is another one.
 _BLOCK_LINES = 60
@@ -19,22 +18,21 @@ _TRACEBACK = "Traceback (most recent call last)"
 _ENDS_BLOCK = ("ignored", "teardown", "exit")
 _WORK = ("progress", "phase")
 
-_COLUMNS = ["source", "line", "rank", "kind", "tells", "role", "strength", "text"]
-
 # A source and the rank that wrote there (None: not named).
 _Author = tuple[str, int | None]
 
 
-def settled(frame: pd.DataFrame) -> pd.DataFrame:
-    """The frame without exceptions that Python ignored, and without ends that a crash brought."""
-    drop = list(_ignored(frame)) if (frame["tells"] == "ignored").any() else []
-    if drop:
-        frame = frame.drop(index=drop).reset_index(drop=True)
-    left = list(_ends_of_crashes(frame)) if (frame["tells"] == "finished").any() else []
+def without_teardown_noise(timeline: Timeline) -> Timeline:
+    """The timeline without exceptions that Python ignored, and without ends that a crash brought."""
+    dropped = set(_ignored(timeline)) if timeline.telling("ignored") else set()
+    if dropped:
+        timeline = timeline.only(lambda event: event.index not in dropped)
+    left = set(_ends_of_crashes(timeline)) if timeline.telling("finished") else set()
     if left:
-        frame = frame.copy()
-        frame.loc[left, "tells"] = None
-    return frame
+        timeline = Timeline(
+            replace(event, tells=None) if event.index in left else event for event in timeline
+        )
+    return timeline
 
 
 @dataclass(slots=True)
@@ -46,60 +44,56 @@ class _Block:
     end: int | None = None  # the line of its exception
 
 
-def _ignored(frame: pd.DataFrame) -> Iterator[int]:
-    """Rows of the tracebacks that belong to "ignored" lines: up to the exceptions' own lines."""
+def _ignored(timeline: Timeline) -> Iterator[int]:
+    """Events of the tracebacks that belong to "ignored" lines: up to the exceptions' own lines."""
     blocks: dict[_Author, _Block] = {}
-    rows = frame.loc[(frame["kind"] != "edge").fillna(True), _COLUMNS]
-    for row in rows.sort_values("line", kind="stable").itertuples():
-        author = _author(row)
+    events = [event for event in timeline if event.kind != "edge"]
+    for event in sorted(events, key=lambda event: event.line):
+        author = event.source, event.rank
         block = blocks.get(author)
-        if block is not None and row.line > block.line:
-            if _belongs(row, block):
-                yield int(row.Index)
+        if block is not None and event.line > block.line:
+            if _belongs(event, block):
+                yield event.index
             else:
                 del blocks[author]
-        if row.tells == "ignored":
-            blocks[author] = _Block(row.line)
+        if event.tells == "ignored":
+            blocks[author] = _Block(event.line)
 
 
-def _belongs(row: Any, block: _Block) -> bool:
-    if row.line > block.line + _BLOCK_LINES:
+def _belongs(event: Event, block: _Block) -> bool:
+    if event.line > block.line + _BLOCK_LINES:
         return False
-    if block.end is not None and row.line > block.end + 1:
+    if block.end is not None and event.line > block.end + 1:
         return False  # the code line above an error may quote it
-    if row.tells in _ENDS_BLOCK or row.kind in _WORK:
+    if event.tells in _ENDS_BLOCK or event.kind in _WORK:
         return False
-    if row.role == "cause" and row.strength != "weak":
+    if event.role == "cause" and event.strength != "weak":
         return False  # what it names is true, wherever it was noticed
-    if _TRACEBACK in row.text:
+    if _TRACEBACK in event.text:
         first, block.begun = not block.begun, True
         return first
-    if row.role in ("cause", "effect", "aftermath"):
-        block.end = row.line
+    if event.role in ("cause", "effect", "aftermath"):
+        block.end = event.line
     return True
 
 
-def _ends_of_crashes(frame: pd.DataFrame) -> Iterator[int]:
+def _ends_of_crashes(timeline: Timeline) -> Iterator[int]:
     """Implied ends before which the same rank (or one that is not named) raised and did no more."""
     raised: dict[_Author, int] = {}
     worked: dict[_Author, int] = {}
-    for row in frame[_COLUMNS].itertuples():
-        author = _author(row)
-        if row.kind in _WORK:
-            worked[author] = row.Index
-        elif row.kind == "exception" and row.role == "cause":
-            raised[author] = row.Index
-        elif _implies_end(row):
-            authors = (author, (author[0], None))
+    for event in timeline:
+        author = event.source, event.rank
+        if event.kind in _WORK:
+            worked[author] = event.index
+        elif event.kind == "exception" and event.role == "cause":
+            raised[author] = event.index
+        elif _implies_end(event):
+            authors = (author, (event.source, None))
             last = max(raised.get(one, -1) for one in authors)
             if last > max(worked.get(one, -1) for one in authors):
-                yield int(row.Index)
+                yield event.index
 
 
-def _implies_end(row: Any) -> bool:
+def _implies_end(event: Event) -> bool:
     """A rank's own words at exit which do not claim success (those are markers of a phase)."""
-    return row.tells == "finished" and row.role == "context" and not pd.isna(row.rank)
-
-
-def _author(row: Any) -> _Author:
-    return str(row.source), None if pd.isna(row.rank) else int(row.rank)
+    return event.tells == "finished" and event.role == "context" and event.rank is not None

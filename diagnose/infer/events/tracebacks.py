@@ -1,16 +1,15 @@
-"""Where each rank stood when it stopped, from the stack frames it printed.
+"""Where each rank was when it stopped, from the stack frames it printed.
 
 A traceback that ends in a collective says what its rank waited for even where no watchdog line
-does (gloo, blocking waits). Ranks that stand in different calls disagree.
+does (gloo, blocking waits). Ranks that are in different calls disagree.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any
 
-import pandas as pd
+from diagnose.timeline.event import Event, Fields, Timeline
 
 # Python entry points of torch.distributed and the operation they issue.
 OP_OF_CALL = {
@@ -30,12 +29,15 @@ OP_OF_CALL = {
 
 
 _GAP_LINES = 40
-DUMP_FRAME = r'", line \d+ in |\.py:\d+\)\s*$'
+_DUMP_FRAME = re.compile(r'", line \d+ in |\.py:\d+\)\s*$')
 
 
 @dataclass(frozen=True, slots=True)
-class Stance:
-    """A rank's last stack: the collective call, the user's call site, the phase it shows."""
+class LastTraceback:
+    """A rank's last stack: the collective call, the user's call site, the phase it shows.
+
+    `row` is the index of the event of that call, else of its innermost frame.
+    """
 
     rank: int
     op: str | None
@@ -44,50 +46,49 @@ class Stance:
     row: int
 
 
-def stances(frame: pd.DataFrame) -> dict[int, Stance]:
+def last_tracebacks(timeline: Timeline) -> dict[int, LastTraceback]:
     """Rank → where its last traceback ended."""
-    rows = frame[(frame["kind"] == "frame") & frame["rank"].notna()]
     sources: dict[int, str] = {}
-    stacks: dict[int, list[Any]] = {}
-    for row in rows[["rank", "source", "line", "fields", "phase", "text"]].itertuples():
-        rank = int(row.rank)
-        if sources.setdefault(rank, row.source) == row.source:
-            stacks.setdefault(rank, []).append(row)
-    return {rank: _stance(rank, _last_stack(stacks[rank])) for rank in sorted(stacks)}
+    stacks: dict[int, list[Event]] = {}
+    for event in timeline.kind("frame"):
+        if event.rank is None:
+            continue
+        if sources.setdefault(event.rank, event.source) == event.source:
+            stacks.setdefault(event.rank, []).append(event)
+    return {rank: _last(rank, _last_stack(stacks[rank])) for rank in sorted(stacks)}
 
 
-def _stance(rank: int, stack: list[Any]) -> Stance:
-    calls = [row for row in stack if row.fields.get("func") in OP_OF_CALL]
-    sites = [site for row in stack if (site := _site(row.fields)) is not None]
-    phases = [str(row.phase) for row in stack if not pd.isna(row.phase)]
-    return Stance(
+def _last(rank: int, stack: list[Event]) -> LastTraceback:
+    calls = [event for event in stack if event.fields.get("func") in OP_OF_CALL]
+    sites = [site for event in stack if (site := _site(event.fields)) is not None]
+    phases = [event.phase for event in stack if event.phase is not None]
+    return LastTraceback(
         rank,
         OP_OF_CALL[calls[-1].fields["func"]] if calls else None,
         sites[-1] if sites else None,
         phases[-1] if phases else None,
-        int((calls or stack)[-1].Index),
+        (calls or stack)[-1].index,
     )
 
 
-def dumped(frame: pd.DataFrame) -> pd.DataFrame:
+def dumped(timeline: Timeline) -> list[Event]:
     """Frames of stack dumps (faulthandler, py-spy): taken of a process that still ran."""
-    rows = frame[frame["kind"] == "frame"]
-    return rows[rows["text"].str.contains(DUMP_FRAME, regex=True)]
+    return [event for event in timeline.kind("frame") if _DUMP_FRAME.search(event.text)]
 
 
-def _last_stack(rows: list[Any]) -> list[Any]:
+def _last_stack(frames: list[Event]) -> list[Event]:
     """The last unbroken run of frames in a source (a gap of lines ends one), outermost first."""
-    run: list[Any] = []
-    for row in sorted(rows, key=lambda row: row.line):
-        if run and row.line > run[-1].line + _GAP_LINES:
+    run: list[Event] = []
+    for event in sorted(frames, key=lambda event: event.line):
+        if run and event.line > run[-1].line + _GAP_LINES:
             run = []
-        run.append(row)
+        run.append(event)
     # Tracebacks ("line 3, in f") end with the innermost frame, dumps ("line 3 in f") begin with it.
-    dump = any(re.search(DUMP_FRAME, row.text) for row in run)
+    dump = any(_DUMP_FRAME.search(event.text) for event in run)
     return run[::-1] if dump else run
 
 
-def _site(fields: dict[str, str]) -> str | None:
+def _site(fields: Fields) -> str | None:
     path, line = fields.get("file"), fields.get("line")
     if not path or "-packages/" in path or "/lib/python" in path or path.startswith("<"):
         return None

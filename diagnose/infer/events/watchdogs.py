@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
-import pandas as pd
-
-from diagnose.text.ranks import runs
-from diagnose.timeline.build import captured_ranks
+from diagnose.infer.events.tracebacks import last_tracebacks
+from diagnose.text.ranks import fold_ranks
+from diagnose.timeline.captures import captured_ranks
+from diagnose.timeline.event import Fields, Timeline
 
 # Operations whose sizes may differ between ranks of one correct call.
 UNEVEN_OPS = frozenset(
@@ -61,8 +61,8 @@ class Stall:
 
     `shape` says how its ranks disagree. `waits` is per rank; `missing` the ranks that did not
     join (as far as known), `odd` the minority of a mismatch (empty on a tie), `proven` whether a
-    line names them or they follow by majority from a complete collection. `rows` are the lines
-    that show it.
+    line names them or they follow by majority from a complete collection, `named` the former.
+    `rows` are indices of the events that show it.
     """
 
     group: str | None
@@ -71,6 +71,7 @@ class Stall:
     missing: list[int] = field(default_factory=list)
     odd: list[int] = field(default_factory=list)
     proven: bool = False
+    named: bool = False
     why: str = ""
     rows: list[int] = field(default_factory=list)
     op: str | None = None
@@ -92,26 +93,52 @@ class Stall:
         return any(wait.size_in is not None for wait in self.waits.values())
 
 
+def stalled_groups(timeline: Timeline, world_size: int | None) -> list[Stall]:
+    """Groups that stopped, by watchdog lines; by stacks that end in collectives without those."""
+    found = stalls(timeline, world_size)
+    if any(w.seq is not None or w.op is not None for stall in found for w in stall.waits.values()):
+        return found
+    stood = {r: s for r, s in last_tracebacks(timeline).items() if s.op is not None}
+    # Who stands in a collective has come, though it printed another error than the others.
+    named = [
+        stall
+        for stall in found
+        if (stall.missing and stall.proven and not set(stall.missing) & set(stood)) or stall.odd
+    ]
+    waited = [event for event in timeline.telling("timeout") if event.rank is not None]
+    if named or not stood or not waited:
+        return found
+    timeouts: dict[int | None, int] = {}
+    for event in waited:
+        if event.timeout_ms is not None:
+            timeouts.setdefault(event.rank, event.timeout_ms)
+    synthetic = {
+        r: Wait(r, None, s.op, 1 if s.op == "BARRIER" else None, None, timeouts.get(r), None, s.row)
+        for r, s in stood.items()
+    }
+    return stalls(timeline, world_size, synthetic)
+
+
 def stalls(
-    frame: pd.DataFrame, world_size: int | None, stood: dict[int, Wait] | None = None
+    timeline: Timeline, world_size: int | None, stood: dict[int, Wait] | None = None
 ) -> list[Stall]:
     """Every stalled group, the one that says most first.
 
     `stood` replaces the watchdog's lines where there are none: waits worked out from stacks.
     """
-    named = _named_missing(frame)
-    seen = {int(rank) for rank in frame["rank"].dropna()}
-    told = _told_mismatches(frame)
-    waiting = _of_stacks(stood) if stood else _waits(frame)
+    named = _named_missing(timeline)
+    seen = set(timeline.ranks)
+    told = _told_mismatches(timeline)
+    waiting = _of_stacks(stood) if stood else _waits(timeline)
     paired = {rank for calls, waits in waiting.items() if calls.p2p for rank in waits}
-    frontier = _frontier(frame)
+    frontier = _frontier(timeline)
     groups = [
         _judge(calls, waits, world_size, frontier, named, seen, paired)
         for calls, waits in waiting.items()
     ]
     if named and not any(stall.shape == "missing" for stall in groups):
         groups.append(_from_names(named))
-    if (frame["repeated"] > 1).any():
+    if any(event.repeated > 1 for event in timeline):
         _folded_by_ray(groups)
     elif (len(groups) > 1 or paired) and all(
         stall.shape in ("unclear", "all_joined") for stall in groups
@@ -138,24 +165,20 @@ class _Named:
         return any(ops != kinds[0] for ops in kinds)
 
 
-def _waits(frame: pd.DataFrame) -> dict[_Calls, dict[int, Wait]]:
+def _waits(timeline: Timeline) -> dict[_Calls, dict[int, Wait]]:
     """First pending collective per group and rank, from the watchdog's lines."""
-    rows = frame[(frame["tells"] == "timeout").fillna(False)]
-    if rows.empty:
-        return {}
-    groups_of = _groups_by_work(frame)
+    groups_of = _groups_by_work(timeline)
     found: dict[_Calls, dict[int, Wait]] = defaultdict(dict)
     anonymous = -1
-    for row in rows.itertuples():
-        rank = _int(row.rank)
+    for event in timeline.telling("timeout"):
+        rank = event.rank
         if rank is None:
             rank, anonymous = anonymous, anonymous - 1
-        seq = _int(row.seq)
         wait = Wait(
-            rank, seq, _text(row.op), _int(row.size_in), _int(row.size_out),
-            _int(row.timeout_ms), _int(row.elapsed_ms), int(row.Index),
+            rank, event.seq, event.op, event.size_in, event.size_out, event.timeout_ms,
+            event.elapsed_ms, event.index,
         )  # fmt: skip
-        group = _text(row.group) or groups_of.get((rank, seq))
+        group = event.group or groups_of.get((rank, event.seq))
         waits = found[_Calls(group, wait.op in P2P_OPS)]
         known = waits.get(rank)
         if known is None or _earlier(wait, known):
@@ -192,28 +215,25 @@ def _fold_unnamed(found: dict[_Calls, dict[int, Wait]]) -> dict[_Calls, dict[int
     return found
 
 
-def _groups_by_work(frame: pd.DataFrame) -> dict[tuple[int, int | None], str]:
+def _groups_by_work(timeline: Timeline) -> dict[tuple[int, int | None], str]:
     """(rank, seq) → group, from status lines that name both."""
-    rows = frame[(frame["tells"] == "frontier").fillna(False) & frame["group"].notna()]
     return {
-        (int(row.rank), _int(row.seq)): str(row.group)
-        for row in rows.itertuples()
-        if _int(row.rank) is not None
+        (event.rank, event.seq): event.group
+        for event in timeline.telling("frontier")
+        if event.rank is not None and event.group is not None
     }
 
 
-def _frontier(frame: pd.DataFrame) -> dict[int, tuple[int, int, int]]:
+def _frontier(timeline: Timeline) -> dict[int, tuple[int, int, int]]:
     """Rank → (last enqueued, last completed, row), the furthest seen."""
-    rows = frame[(frame["tells"] == "frontier").fillna(False) & frame["rank"].notna()]
     found: dict[int, tuple[int, int, int]] = {}
-    for row in rows.itertuples():
-        enqueued = _int_text(row.fields.get("enqueued"))
-        completed = _int_text(row.fields.get("completed"))
-        if enqueued is None or completed is None:
+    for event in timeline.telling("frontier"):
+        enqueued = _int_text(event.fields.get("enqueued"))
+        completed = _int_text(event.fields.get("completed"))
+        if event.rank is None or enqueued is None or completed is None:
             continue
-        rank = int(row.rank)
-        if rank not in found or (enqueued, completed) > found[rank][:2]:
-            found[rank] = (enqueued, completed, int(row.Index))
+        if event.rank not in found or (enqueued, completed) > found[event.rank][:2]:
+            found[event.rank] = (enqueued, completed, event.index)
     return found
 
 
@@ -236,7 +256,7 @@ def _judge(
     if named:
         stall.shape, stall.proven = "missing", True
         stall.missing, stall.rows = sorted(named.ranks), [*named.rows, *stall.rows]
-        stall.why = f"the log names {_ranks(stall.missing)} as not having joined"
+        stall.named, stall.why = True, f"the log names {_ranks(stall.missing)} as not having joined"
         return stall
     _absent(stall, world_size, frontier, seen, paired)
     return stall
@@ -347,7 +367,7 @@ def _absent(
 def _folded_by_ray(groups: list[Stall]) -> None:
     """Ray prints equal lines of several workers once: who did not print it is not known."""
     for stall in groups:
-        if stall.shape == "missing" and stall.waits and not stall.why.startswith("the log names"):
+        if stall.shape == "missing" and stall.waits and not stall.named:
             stall.shape, stall.missing, stall.proven = "unclear", [], False
             stall.why = "Ray folded equal lines of ranks into one, so absence means nothing"
 
@@ -383,16 +403,13 @@ def _group_size(stall: Stall) -> int | None:
     return None
 
 
-def _named_missing(frame: pd.DataFrame) -> _Named | None:
+def _named_missing(timeline: Timeline) -> _Named | None:
     """Ranks that desync reports, monitored barriers, stall lists or elastic barriers name."""
-    rows = frame[(frame["tells"] == "missing").fillna(False)]
-    if rows.empty:
-        return None
     named, left = _Named(), _NAMED_LIMIT
     naming: dict[tuple[str | None, ...], bool] = {}  # what lines say, and whether it names ranks
-    for row in rows.itertuples():
-        op = _text(row.op)
-        said = (*(row.fields.get(key) for key in ("missing", "ranks", "rank")), op)
+    for event in timeline.telling("missing"):
+        op = event.op
+        said = (*(event.fields.get(key) for key in ("missing", "ranks", "rank")), op)
         if said not in naming and left > 0:
             ranks = [rank for text in said[:-1] for rank in captured_ranks(text)]
             naming[said], left = bool(ranks), left - len(ranks)
@@ -400,7 +417,7 @@ def _named_missing(frame: pd.DataFrame) -> _Named | None:
             for rank in ranks:
                 named.lacking[rank].update([op.upper()] if op else [])
         if naming.get(said):
-            named.rows.append(int(row.Index))
+            named.rows.append(event.index)
     return named if named.ranks else None
 
 
@@ -414,26 +431,20 @@ def _from_names(named: _Named) -> Stall:
     return stall
 
 
-def _told_mismatches(frame: pd.DataFrame) -> list[Stall]:
+def _told_mismatches(timeline: Timeline) -> list[Stall]:
     """Mismatches that a line states itself (ProcessGroupWrapper, Horovod, NCCL)."""
-    rows = frame[(frame["tells"] == "mismatch").fillna(False)]
-    if rows.empty:
+    told = timeline.telling("mismatch")
+    if not told:
         return []
-    stall = Stall(None, "mismatch", proven=True, rows=[int(i) for i in rows.index])
+    stall = Stall(None, "mismatch", proven=True, rows=[event.index for event in told])
     pairs: set[frozenset[int]] = set()
-    for row in rows.itertuples():
-        fields = row.fields
+    for fields in (event.fields for event in told):
         stall.op = stall.op or fields.get("op")
         stall.seq = stall.seq if stall.seq is not None else _int_text(fields.get("seq"))
         mine, other = _int_text(fields.get("rank")), _int_text(fields.get("other_rank"))
         if mine is not None and other is not None:
             pairs.add(frozenset((mine, other)))
-            different = (
-                fields.get("op") != fields.get("other_op")
-                and fields.get("other_op") is not None
-                and "BARRIER" in (fields.get("op"), fields.get("other_op"))
-            )
-            if different:
+            if _one_is_a_barrier(fields):
                 stall.shape = "conditional"
     if len(pairs) > 1:
         # The one that every complaint names is the odd one out, if there is just one such rank.
@@ -443,22 +454,13 @@ def _told_mismatches(frame: pd.DataFrame) -> list[Stall]:
     return [stall]
 
 
+def _one_is_a_barrier(fields: Fields) -> bool:
+    op, other = fields.get("op"), fields.get("other_op")
+    return other is not None and op != other and "BARRIER" in (op, other)
+
+
 def _ranks(ranks: list[int]) -> str:
     return fold_ranks(ranks, prefix=True)
-
-
-def fold_ranks(ranks: list[int], *, prefix: bool = False) -> str:
-    """`[0, 1, 2, 7]` as "0-2,7", with "rank"/"ranks" in front if `prefix`."""
-    text = ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in runs(ranks))
-    return f"{'rank' if len(set(ranks)) == 1 else 'ranks'} {text}" if prefix else text
-
-
-def _int(value: Any) -> int | None:
-    return None if value is None or pd.isna(value) else int(value)
-
-
-def _text(value: Any) -> str | None:
-    return None if value is None or pd.isna(value) else str(value)
 
 
 def _int_text(value: str | None) -> int | None:

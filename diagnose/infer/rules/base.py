@@ -1,21 +1,46 @@
-"""A cause under consideration, and the rules of which cause explains which."""
+"""What a rule is, what it may look at, and what it proposes."""
 
 from __future__ import annotations
 
 import fnmatch
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import TYPE_CHECKING
 
-from diagnose.catalog.schema import Remedy
+from diagnose.catalog.schema import Catalog, Remedy
 from diagnose.diagnosis import CulpritKind
+from diagnose.infer.events.facts import Facts
+from diagnose.infer.events.phases import Activity
+from diagnose.infer.events.recovery import Afterlife
+from diagnose.infer.events.watchdogs import Stall
+from diagnose.timeline.event import Event, Timeline
+
+if TYPE_CHECKING:
+    from diagnose.checkpoint.model import Inspection
+    from diagnose.infer.collectives.verdict import DumpVerdict
+    from diagnose.infer.stacks.classify import PlaceClass
+
+
+class Lost(Enum):
+    """Why a hypothesis is not the root cause."""
+
+    FOLLOWS = auto()  # from the root cause
+    LATE = auto()  # its first sign comes after the first failure
+    WEAK = auto()
+    CIRCUMSTANTIAL = auto()  # where the root cause is proven
+    AFTER = auto()  # it shows only after the root cause
+    LESS = auto()  # less evidence
 
 
 @dataclass(slots=True)
-class Candidate:
+class Hypothesis:
     """One possible root cause.
 
-    `score` orders candidates: 6 decisive, 4 strong, 2 weak, adjusted for order and corroboration.
-    `rows` are timeline positions of its evidence, the first one its own first sign. `sure` marks
-    evidence that proves the class by itself; `late` one seen only after the first failure.
+    `score` orders hypotheses; see `infer.scoring`. `rows` are indices of the events that are its
+    evidence, the first one its own first sign. `sure` marks evidence that proves the class by
+    itself; `late` one seen only after the first failure. `rule` is who proposed it. `lost` says why
+    it is not the root cause, once that is known, `lost_to` the title of what accounts for it.
     """
 
     cause: str
@@ -34,7 +59,39 @@ class Candidate:
     explains: list[str] = field(default_factory=list)
     remedies: list[Remedy] = field(default_factory=list)
     restart: str | None = None
-    lost: str = ""  # why it is not the root cause, once that is known
+    rule: str = ""
+    lost: Lost | None = None
+    lost_to: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What rules may look at; the later fields are filled as the pipeline gets to them.
+
+    `timeline` is the last attempt's. `failing` are the events that show a failure, `stalls` the
+    process groups that stopped (the first one by the dumps, where there are any), `agreeing` those
+    of the logs that say the same as the dumps. `blocked` is what dumps say, `alive` whether who is
+    told of there was alive. `stacks` are ranks by their stack dumps. `proposed` are the hypotheses
+    of the stages before.
+    """
+
+    timeline: Timeline
+    catalog: Catalog
+    facts: Facts
+    life: Afterlife
+    failing: Sequence[Event] = ()
+    stalls: Sequence[Stall] = ()
+    agreeing: Sequence[Stall] = ()
+    activity: Activity = field(default_factory=Activity)
+    blocked: DumpVerdict | None = None
+    alive: bool = False
+    stacks: Sequence[PlaceClass] = ()
+    checkpoints: Inspection | None = None
+    proposed: Sequence[Hypothesis] = ()
+
+
+Rule = Callable[[Context], Iterable[Hypothesis]]
+"""Proposes root causes from what it sees; it never raises and changes nothing."""
 
 
 # What a cause of one class accounts for, beyond what its own entry says. The watch words: a dead
@@ -83,7 +140,7 @@ EXPLAINS: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 
 
-def explains(cause: Candidate, other: Candidate) -> bool:
+def explains(cause: Hypothesis, other: Hypothesis) -> bool:
     """Whether `cause` accounts for what speaks for `other`."""
     if cause.cause == other.cause:
         return False

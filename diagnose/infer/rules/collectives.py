@@ -7,17 +7,18 @@ can tell: their candidates (a crash, a save, an Xid) explain this one away where
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-
-import pandas as pd
 
 from diagnose.catalog.schema import Catalog
 from diagnose.diagnosis import Collective, CulpritKind, Evidence, WaitGraph
+from diagnose.infer import scoring
 from diagnose.infer.collectives.verdict import DumpVerdict
 from diagnose.infer.events.onset import Start
 from diagnose.infer.events.watchdogs import Shape, Stall, Wait
-from diagnose.infer.rules.base import Candidate
-from diagnose.timeline.rows import IDLE, PENDING
+from diagnose.infer.rules.base import Context, Hypothesis
+from diagnose.timeline.documents import IDLE, PENDING
+from diagnose.timeline.event import Event, Timeline
 
 _SHAPE: dict[str, Shape] = {
     "missing": "missing", "stuck_host": "missing", "stuck_device": "all_joined",
@@ -30,39 +31,53 @@ _KIND: dict[str, CulpritKind] = {
 _ROWS = 8
 
 
-def stall_of(verdict: DumpVerdict, frame: pd.DataFrame) -> Stall:
+def propose(context: Context) -> Iterator[Hypothesis]:
+    """The hypothesis that follows from the dumps alone."""
+    verdict = context.blocked
+    if verdict is not None and context.stalls:
+        host_of = context.timeline.hosts_of_ranks
+        yield blamed(verdict, context.stalls[0], context.catalog, host_of, alive=context.alive)
+
+
+def stall_of(verdict: DumpVerdict, timeline: Timeline) -> Stall:
     """The verdict as the stall of one group; `waits` has all ranks that wait in its operation."""
-    rows = frame[frame["tells"].isin([PENDING, IDLE])]
-    waits = {}
-    for row in rows[rows["tells"] == PENDING].drop_duplicates("rank").itertuples():
-        timeout = None if pd.isna(row.timeout_ms) else int(row.timeout_ms)
-        waits[int(row.rank)] = Wait(
-            int(row.rank), int(row.seq), str(row.op).upper(), None, None, timeout, None,
-            int(row.Index),
-        )  # fmt: skip
+    waits = {
+        rank: Wait(
+            rank, event.seq, (event.op or "").upper(), None, None, event.timeout_ms, None,
+            event.index,
+        )
+        for rank, event in _first_of_rank(timeline.telling(PENDING)).items()
+    }  # fmt: skip
     stall = Stall(verdict.group, _SHAPE[verdict.kind], waits, proven=not verdict.tie)
     stall.op, stall.seq, stall.why = verdict.op, verdict.seq, verdict.why
     if stall.shape == "missing":
         stall.missing = list(verdict.ranks)
     elif stall.shape == "mismatch":
         stall.odd = list(verdict.ranks)
-    first = rows.drop_duplicates("rank")
-    by_rank = dict(zip(first["rank"], first.index, strict=True))
+    first = _first_of_rank(timeline.telling(PENDING, IDLE))
     told = [sign.rank for sign in verdict.evidence]
     shown = dict.fromkeys([*verdict.ranks, *told, *verdict.joined])
-    stall.rows = [int(by_rank[rank]) for rank in shown if rank in by_rank][:_ROWS]
+    stall.rows = [first[rank].index for rank in shown if rank in first][:_ROWS]
     return stall
+
+
+def _first_of_rank(events: Iterable[Event]) -> dict[int, Event]:
+    found: dict[int, Event] = {}
+    for event in events:
+        if event.rank is not None:
+            found.setdefault(event.rank, event)
+    return found
 
 
 def blamed(
     verdict: DumpVerdict,
     stall: Stall,
     catalog: Catalog,
-    host_of: dict[int, str],
+    host_of: Mapping[int, str],
     *,
     alive: bool = True,
-) -> Candidate:
-    """The candidate that follows from the table alone.
+) -> Hypothesis:
+    """The hypothesis that follows from the table alone.
 
     `host_of` tells the host of a rank where known: on a single one an operation that all joined
     and nobody finished is no matter of the network. `alive`: who is told of was alive then, as
@@ -73,15 +88,15 @@ def blamed(
         verdict, whys = replace(verdict, kind="missing"), _BEHIND
     cause, score = _cause(verdict, set(host_of.values()))
     summary = f"{verdict.why[:1].upper()}{verdict.why[1:]}."
-    candidate = Candidate(cause, score, catalog.classes[cause].title, summary, list(stall.rows))
-    candidate.inferred = True
-    candidate.ranks = list(verdict.ranks)
-    candidate.hosts = sorted({host_of[rank] for rank in verdict.ranks if rank in host_of})
-    candidate.kind = _KIND.get(verdict.kind) if verdict.ranks else None
+    found = Hypothesis(cause, score, catalog.classes[cause].title, summary, list(stall.rows))
+    found.inferred = True
+    found.ranks = list(verdict.ranks)
+    found.hosts = sorted({host_of[rank] for rank in verdict.ranks if rank in host_of})
+    found.kind = _KIND.get(verdict.kind) if verdict.ranks else None
     one = len(verdict.ranks) == 1
-    candidate.why = whys[0 if one else 1] if verdict.ranks else ""
-    candidate.sure = verdict.sure and verdict.kind == "mismatched"
-    return candidate
+    found.why = whys[0 if one else 1] if verdict.ranks else ""
+    found.sure = verdict.sure and verdict.kind == "mismatched"
+    return found
 
 
 _WHY = {
@@ -115,16 +130,15 @@ def graph(verdict: DumpVerdict) -> WaitGraph:
     return WaitGraph({rank: str(role) for rank, role in verdict.roles.items()}, [*verdict.edges])
 
 
-def onset(verdict: DumpVerdict, frame: pd.DataFrame) -> Start:
+def onset(verdict: DumpVerdict, timeline: Timeline) -> Start:
     """When the first rank enqueued the operation in which the others wait for the culprits."""
-    rows = frame[(frame["tells"] == PENDING) & frame["time"].notna()]
-    same = rows[(rows["group"] == verdict.group) & (rows["seq"] == verdict.seq)]
-    rows = same if len(same) else rows
-    if rows.empty:
+    pending = [(e.time, e) for e in timeline.telling(PENDING) if e.time is not None]
+    same = [(t, e) for t, e in pending if (e.group, e.seq) == (verdict.group, verdict.seq)]
+    if not pending:
         return Start(None, None, "nothing tells the time")
-    row = rows["time"].idxmin()
+    time, event = min(same or pending, key=lambda item: item[0])
     why = "when the first rank enqueued the operation that never finished"
-    return Start(pd.Timestamp(rows.loc[row, "time"]), int(row), why)
+    return Start(time, event.index, why)
 
 
 def undumped(verdict: DumpVerdict) -> list[int]:
@@ -146,20 +160,22 @@ def evidence(verdict: DumpVerdict) -> list[Evidence]:
 
 
 def _cause(verdict: DumpVerdict, hosts: set[str]) -> tuple[str, float]:
-    doubt = 0.0 if verdict.sure else 0.75
-    if verdict.kind == "mismatched":
-        return "desync.mismatch", 5.0 - doubt
-    if verdict.kind == "cycle":
-        return "desync.mismatch", 4.25 - doubt
-    if verdict.kind == "missing":
-        return "desync.missing_rank", 4.0 - doubt
-    if verdict.kind == "stuck_host":
-        return "stall.host", 4.25 - doubt
-    if verdict.kind == "stuck_device":
-        return "hw.gpu", 4.25 - doubt
-    return ("unknown", 2.0) if len(hosts) == 1 else ("net.fabric", 2.5)
+    doubt = 0.0 if verdict.sure else scoring.DUMP_DOUBT
+    if verdict.kind in _CAUSES:
+        cause, score = _CAUSES[verdict.kind]
+        return cause, score + doubt
+    if len(hosts) == 1:
+        return "unknown", scoring.DUMP_ONE_HOST
+    return "net.fabric", scoring.DUMP_NETWORK
 
 
+_CAUSES = {
+    "mismatched": ("desync.mismatch", scoring.DUMP_MISMATCH),
+    "cycle": ("desync.mismatch", scoring.DUMP_CYCLE),
+    "missing": ("desync.missing_rank", scoring.DUMP_MISSING),
+    "stuck_host": ("stall.host", scoring.DUMP_STUCK),
+    "stuck_device": ("hw.gpu", scoring.DUMP_STUCK),
+}
 _BEHIND = (
     "it never made the call that others wait in",
     "they never made the call that others wait in",
@@ -176,7 +192,7 @@ def agrees(verdict: DumpVerdict, stall: Stall) -> bool:
     return stall.proven and same and bool(named) and named == set(verdict.ranks)
 
 
-def conflict(verdict: DumpVerdict, found: list[Stall]) -> str | None:
+def conflict(verdict: DumpVerdict, found: Sequence[Stall]) -> str | None:
     """Where dumps and logs blame different ranks; both sides as one sentence, or None."""
     if not verdict.ranks:
         return None

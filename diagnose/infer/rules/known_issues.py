@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import fnmatch
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from diagnose.catalog.schema import Catalog, Condition, KnownIssue
+from diagnose.infer import scoring
 from diagnose.infer.events.facts import Facts
 from diagnose.infer.events.watchdogs import Stall
-from diagnose.infer.rules.base import Candidate
+from diagnose.infer.rules.base import Context, Hypothesis
 
-_SCORE = {"high": 5.5, "medium": 4.25, "low": 2.75}
+_ROWS_OF_STALL, _ROWS = 4, 8
 
 
 @dataclass(frozen=True, slots=True)
 class Situation:
     """What conditions of known issues may ask about.
 
-    `signatures` maps the ids seen to the position of their first match, `rows` are positions that
-    show the stall itself.
+    `signatures` maps the ids seen to the index of their first event, `rows` are indices of events
+    that show the hang itself.
     """
 
     facts: Facts
@@ -32,9 +34,58 @@ class Situation:
     rows: list[int] = field(default_factory=list)
 
 
-def known(catalog: Catalog, situation: Situation) -> list[Candidate]:
-    """A candidate for every known issue whose conditions hold."""
-    return [_candidate(i, situation, catalog) for i in catalog.known_issues if holds(i, situation)]
+def propose(context: Context) -> list[Hypothesis]:
+    """One hypothesis for every known issue whose conditions hold."""
+    return known(context.catalog, situation(context))
+
+
+def known(catalog: Catalog, situation: Situation) -> list[Hypothesis]:
+    """The same, of a situation."""
+    return [_hypothesis(i, situation, catalog) for i in catalog.known_issues if holds(i, situation)]
+
+
+def situation(context: Context) -> Situation:
+    """What conditions may ask about, of a job."""
+    timeline, found = context.timeline, context.stalls
+    states = {state for stall in found for state in _states(stall)}
+    states |= {"timeout"} if timeline.telling("store_wait") else set()
+    steps = {e.step for e in timeline.kind("progress") if e.step is not None}
+    states |= {"progress_then_stop"} if steps else {"no_progress"}
+    states |= {"step_0"} if steps and max(steps) == 0 else set()
+    crashed = any(one.cause.startswith("crash.") for one in context.proposed)
+    states |= {"crashed"} if crashed else set()
+    rows = [row for stall in found[:1] for row in stall.rows[:_ROWS_OF_STALL]]
+    if context.activity.row is not None:
+        rows.insert(0, context.activity.row)
+    ops = {op for stall in found for op in (stall.op, *(w.op for w in stall.waits.values()))}
+    return Situation(
+        facts=context.facts,
+        signatures={id_: events[0].index for id_, events in timeline.by_signature.items()},
+        phase=context.activity.phase,
+        ops=frozenset(op for op in ops if op),
+        states=frozenset(states),
+        causes=frozenset(c.cause for c in context.proposed if c.score >= scoring.STRONG),
+        stall=found[0] if found else None,
+        rows=rows,
+    )
+
+
+_STATE_OF_SHAPE = {
+    "mismatch": "mismatch", "conditional": "mismatch", "shifted": "behind",
+    "missing": "missing_ranks", "all_joined": "all_joined",
+}  # fmt: skip
+_FIRST_COLLECTIVES = 5
+
+
+def _states(stall: Stall) -> Iterator[str]:
+    if stall.waits:
+        yield "timeout"
+    if stall.shape in _STATE_OF_SHAPE:
+        yield _STATE_OF_SHAPE[stall.shape]
+    if stall.tiny:
+        yield "tiny_collective"
+    if (stall.seq or 99) <= _FIRST_COLLECTIVES:
+        yield "first_collectives"
 
 
 def holds(issue: KnownIssue, situation: Situation) -> bool:
@@ -96,16 +147,16 @@ def _numbers(version: str) -> tuple[int, ...]:
     return (*numbers, *[0] * (3 - len(numbers)))
 
 
-def _candidate(issue: KnownIssue, situation: Situation, catalog: Catalog) -> Candidate:
+def _hypothesis(issue: KnownIssue, situation: Situation, catalog: Catalog) -> Hypothesis:
     stall = situation.stall
     asked = [glob for condition in (*issue.all, *issue.any) for glob in condition.signature]
     shown = [row for id_, row in situation.signatures.items() if _any_glob(asked, [id_])]
-    candidate = Candidate(
+    found = Hypothesis(
         cause=issue.cause,
-        score=_SCORE[issue.confidence],
+        score=scoring.OF_ISSUE[issue.confidence],
         title=issue.title,
         summary=issue.summary,
-        rows=list(dict.fromkeys([*sorted(shown), *situation.rows]))[:8],
+        rows=list(dict.fromkeys([*sorted(shown), *situation.rows]))[:_ROWS],
         signature=issue.id,
         sure=issue.confidence == "high",
         inferred=True,
@@ -113,10 +164,10 @@ def _candidate(issue: KnownIssue, situation: Situation, catalog: Catalog) -> Can
         restart=issue.restart,
     )
     if stall is not None:
-        candidate.ranks = stall.odd or (stall.missing if stall.proven else [])
-        candidate.why = stall.why if candidate.ranks else ""
-        if candidate.ranks:
-            candidate.kind = "mismatched" if stall.odd else "missing"
-    if issue.kind in ("missing", "mismatched", "slow", "stuck_host", "crashed") and candidate.ranks:
-        candidate.kind = issue.kind  # type: ignore[assignment]
-    return candidate
+        found.ranks = stall.odd or (stall.missing if stall.proven else [])
+        found.why = stall.why if found.ranks else ""
+        if found.ranks:
+            found.kind = "mismatched" if stall.odd else "missing"
+    if issue.kind in ("missing", "mismatched", "slow", "stuck_host", "crashed") and found.ranks:
+        found.kind = issue.kind  # type: ignore[assignment]
+    return found

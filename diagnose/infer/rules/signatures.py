@@ -1,117 +1,104 @@
-"""Candidates that the log states: lines of role cause, exit codes and signals."""
+"""Causes that a line of the log states itself: one hypothesis per signature of role cause."""
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
 
-import pandas as pd
-
-from diagnose.catalog.schema import Catalog, Signature
+from diagnose.catalog.schema import Signature
 from diagnose.diagnosis import CulpritKind
-from diagnose.infer.events.recovery import afterlife, doubtful, survived
-from diagnose.infer.events.watchdogs import fold_ranks
-from diagnose.infer.rules.base import Candidate
+from diagnose.infer import scoring
+from diagnose.infer.events.recovery import doubtful, survived
+from diagnose.infer.rules.base import Context, Hypothesis
+from diagnose.text.ranks import fold_ranks
+from diagnose.timeline.event import Event, Fields, Timeline
 
-_SCORE = {"decisive": 6.0, "strong": 4.0, "weak": 2.0}
 # Causes that are often seen or logged only after the waits they led to.
 _RETROSPECTIVE = (
     "hw.", "crash.host_oom", "crash.gpu_oom", "crash.cuda_error", "crash.native", "net.shm",
     "checkpoint.", "desync.",
 )  # fmt: skip
-# What counts less: an error whose rank went on, and one after which others worked on for long.
-_RECOVERED, _DOUBTED = 3.0, 2.0
-# An exception of one rank (or of one that is not named) before any wait: what it died of.
-_OWN_EXCEPTION = 3.6
 # Clocks of two hosts are not trusted to agree better than this.
-_CLOCK_SLACK = pd.Timedelta(seconds=2)
+_CLOCK_SLACK = 2_000_000_000
 _ENDINGS = ("scheduler.", "user.", "crash.killed")
+_ROWS = 8
+
+# (host, PCI bus number) → rank
+_Gpus = Mapping[tuple[str | None, int], int]
 
 
-def stated(frame: pd.DataFrame, catalog: Catalog, world: int | None) -> list[Candidate]:
-    """One candidate per cause signature that matched."""
-    first_wait = _first(frame, ("timeout",))
-    first_effect = _first(frame, ("timeout", "teardown"))
+def propose(context: Context) -> Iterator[Hypothesis]:
+    """One hypothesis per cause signature that matched."""
+    timeline, catalog = context.timeline, context.catalog
+    first_wait = next(iter(timeline.telling("timeout")), None)
+    first_effect = next(iter(timeline.telling("timeout", "teardown")), None)
     signatures = {signature.id: signature for signature in catalog.signatures}
-    rows = frame[(frame["role"] == "cause").fillna(False)]
-    gpus = gpu_ranks(frame)
-    life = afterlife(frame)
-    found = []
-    for id_, group in rows.groupby("signature", observed=True, sort=False):
-        signature = signatures[str(id_)]
-        first = int(group.index[0])
+    gpus = gpu_ranks(timeline)
+    for id_, events in timeline.by_signature.items():
+        group = [event for event in events if event.role == "cause"]
+        if not group:
+            continue
+        signature = signatures[id_]
         # Launchers stop processes before they print why; only a wait comes before an ending.
         limit = first_wait if signature.cause.startswith(_ENDINGS) else first_effect
-        late = limit is not None and _after(frame, first, limit)
-        score = _SCORE[signature.strength] - (0.5 if signature.generic else 0.0)
-        score -= _lateness(signature.cause, late)
-        score -= _RECOVERED if survived(life, group) else 0.0
-        score -= _DOUBTED if doubtful(life, group) else 0.0
-        ranks, hosts = culprits_of(signature, group, world, gpus)
+        late = limit is not None and _after(group[0], limit)
+        ranks, hosts = culprits_of(signature, group, context.facts.world_size, gpus)
+        score = _score(signature, group, late, context)
         if signature.tells == "exception" and not late and len(ranks) <= 1:
-            score = max(score, _OWN_EXCEPTION)
+            score = max(score, scoring.OWN_EXCEPTION)
         title = catalog.classes[signature.cause].title if signature.cause else signature.title
-        found.append(
-            Candidate(
-                cause=signature.cause,
-                score=score,
-                title=title,
-                summary=_summary(signature, group.iloc[0], ranks, hosts),
-                rows=[int(i) for i in group.index[:8]],
-                signature=signature.id,
-                ranks=ranks,
-                hosts=hosts,
-                kind=_kind(signature.cause) if ranks or hosts else None,
-                why="it printed the error" if ranks or hosts else "",
-                sure=signature.strength == "decisive",
-                late=late,
-                explains=list(signature.explains),
-                remedies=list(signature.remedies),
-                restart=signature.restart,
-            )
+        yield Hypothesis(
+            cause=signature.cause,
+            score=score,
+            title=title,
+            summary=_summary(signature, group[0], ranks, hosts),
+            rows=[event.index for event in group[:_ROWS]],
+            signature=signature.id,
+            ranks=ranks,
+            hosts=hosts,
+            kind=_kind(signature.cause) if ranks or hosts else None,
+            why="it printed the error" if ranks or hosts else "",
+            sure=signature.strength == "decisive",
+            late=late,
+            explains=list(signature.explains),
+            remedies=list(signature.remedies),
+            restart=signature.restart,
         )
-    return found
 
 
-def _first(frame: pd.DataFrame, tells: tuple[str, ...]) -> int | None:
-    rows = frame.index[frame["tells"].isin(tells)]
-    return int(rows[0]) if len(rows) else None
+def _score(signature: Signature, group: Sequence[Event], late: bool, context: Context) -> float:
+    score = scoring.OF_STRENGTH[signature.strength]
+    score += scoring.GENERIC if signature.generic else 0.0
+    score += _lateness(signature.cause) if late else 0.0
+    score += scoring.RECOVERED if survived(context.life, group) else 0.0
+    score += scoring.DOUBTED if doubtful(context.life, group) else 0.0
+    return score
 
 
-def _after(frame: pd.DataFrame, row: int, other: int) -> bool:
-    """Whether `row` surely came after `other`: later in the same source, or by both clocks."""
-    if row <= other:
+def _after(event: Event, other: Event) -> bool:
+    """Whether it surely came after `other`: later in the same source, or by both clocks."""
+    if event.index <= other.index:
         return False
-    a, b = frame.loc[row], frame.loc[other]
-    if a["source"] == b["source"]:
+    if event.source == other.source:
         return True
-    gap = a["time"] - b["time"]
-    return bool(pd.notna(gap) and gap > _CLOCK_SLACK)
+    if event.time is None or other.time is None:
+        return False
+    return event.time - other.time > _CLOCK_SLACK
 
 
-def _lateness(cause: str, late: bool) -> float:
-    if not late or cause.startswith(_RETROSPECTIVE):
+def _lateness(cause: str) -> float:
+    if cause.startswith(_RETROSPECTIVE):
         return 0.0
-    return 3.5 if cause.startswith(_ENDINGS) or cause == "crash.exception" else 1.0
+    ending = cause.startswith(_ENDINGS) or cause == "crash.exception"
+    return scoring.LATE_ENDING if ending else scoring.LATE
 
 
-def after_line(frame: pd.DataFrame, row: int) -> pd.DataFrame:
-    """The rows after `row`, without others of its own line (a bar glued to an error)."""
-    place = frame.loc[row]
-    later = frame[frame.index > row]
-    return later[(later["source"] != place["source"]) | (later["line"] != place["line"])]
-
-
-def gpu_ranks(frame: pd.DataFrame) -> dict[tuple[str | None, int], int]:
+def gpu_ranks(timeline: Timeline) -> dict[tuple[str | None, int], int]:
     """(host, PCI bus number) → rank, from lines that map both (NCCL's init lines)."""
-    rows = frame[(frame["tells"] == "rank_map").fillna(False) & frame["rank"].notna()]
     found = {}
-    for row in rows.itertuples():
-        bus = pci_bus(row.fields.get("busid"))
-        if bus is not None:
-            host = None if pd.isna(row.host) else str(row.host)
-            found[host, bus] = int(row.rank)
+    for event in timeline.telling("rank_map"):
+        bus = pci_bus(event.fields.get("busid"))
+        if event.rank is not None and bus is not None:
+            found[event.host, bus] = event.rank
     return found
 
 
@@ -127,10 +114,7 @@ def pci_bus(text: str | None) -> int | None:
 
 
 def culprits_of(
-    signature: Signature,
-    group: pd.DataFrame,
-    world: int | None,
-    gpus: dict[tuple[str | None, int], int],
+    signature: Signature, group: Sequence[Event], world: int | None, gpus: _Gpus
 ) -> tuple[list[int], list[str]]:
     """Ranks and hosts a signature's matches name, by its `culprit` rule.
 
@@ -139,28 +123,30 @@ def culprits_of(
     ranks: set[int] = set()
     hosts: set[str] = set()
     if signature.culprit == "self":
-        ranks = {int(rank) for rank in group["rank"].dropna()}
-        hosts = {str(host) for host in group["host"].dropna()}
-    if signature.culprit in ("self", "captured"):
-        for fields in group["fields"]:
-            for key in ("rank", "other_rank"):
-                if key in fields and (key == "rank" or signature.culprit == "captured"):
-                    ranks.add(int(fields[key]))
-            if signature.culprit == "captured" and "host" in fields:
-                hosts.add(fields["host"])
+        ranks = {event.rank for event in group if event.rank is not None}
+        hosts = {event.host for event in group if event.host is not None}
+        ranks |= {int(event.fields["rank"]) for event in group if "rank" in event.fields}
+    elif signature.culprit == "captured":
+        fields = [event.fields for event in group]
+        ranks = {int(f[key]) for f in fields for key in ("rank", "other_rank") if key in f}
+        hosts = {f["host"] for f in fields if "host" in f}
     if not ranks and signature.culprit != "none":
-        pairs = zip(group["host"], group["fields"], strict=True)
-        for host, bus in {(host, pci_bus(fields.get("busid"))) for host, fields in pairs}:
-            here = [r for (h, b), r in gpus.items() if b == bus and (h == host or pd.isna(host))]
-            ranks.update(here if len(here) == 1 else [])
+        ranks = _by_bus(group, gpus)
     if not ranks and signature.culprit == "self" and len(hosts) <= 1 and (world or 8) <= 8:
         # On one node the device a rank uses has the rank's number.
-        ranks = {
-            int(fields["dev"]) for fields in group["fields"] if fields.get("dev", "").isdigit()
-        }
+        devices = [event.fields.get("dev", "") for event in group]
+        ranks = {int(device) for device in devices if device.isdigit()}
     if world and len(ranks) > max(world // 2, 1) and signature.culprit == "self":
         return [], []  # what most ranks say accuses nobody
     return sorted(ranks), sorted(hosts)
+
+
+def _by_bus(group: Sequence[Event], gpus: _Gpus) -> set[int]:
+    ranks: set[int] = set()
+    for host, bus in {(event.host, pci_bus(event.fields.get("busid"))) for event in group}:
+        here = [r for (at, known), r in gpus.items() if known == bus and host in (at, None)]
+        ranks.update(here if len(here) == 1 else [])
+    return ranks
 
 
 def _kind(cause: str) -> CulpritKind | None:
@@ -171,102 +157,17 @@ def _kind(cause: str) -> CulpritKind | None:
     return "stuck_host" if cause == "stall.host" else None
 
 
-def _who(ranks: list[int], hosts: list[str]) -> str:
+def who(ranks: Sequence[int], hosts: Sequence[str]) -> str:
+    """Ranks in words, else hosts."""
     return fold_ranks(ranks, prefix=True) if ranks else ", ".join(hosts[:4])
 
 
-def _summary(signature: Signature, row: pd.Series, ranks: list[int], hosts: list[str]) -> str:
-    who = _who(ranks, hosts)
-    where = f" ({who})" if who else ""
-    detail = row["fields"].get("message") or row["fields"].get("reason") or ""
-    detail = " ".join(detail.split())[:160]
+def _summary(signature: Signature, event: Event, ranks: list[int], hosts: list[str]) -> str:
+    named = who(ranks, hosts)
+    where = f" ({named})" if named else ""
+    detail = " ".join(_detail(event.fields).split())[:160]
     return f"{signature.title}{where}{': ' + detail if detail else ''}."
 
 
-# --------------------------------------------------------------------------- exit codes
-
-
-_BY_SIGNAL: dict[int, tuple[str, float, str]] = {
-    signal.SIGKILL: ("crash.killed", 4.0, "was killed from outside (SIGKILL)"),
-    signal.SIGSEGV: ("crash.native", 4.0, "crashed in native code (SIGSEGV)"),
-    signal.SIGBUS: ("net.shm", 3.0, "died of a bus error (SIGBUS), most often a full /dev/shm"),
-    signal.SIGFPE: ("crash.native", 4.0, "died of an arithmetic error in native code (SIGFPE)"),
-    signal.SIGILL: ("crash.native", 4.0, "ran an illegal instruction (SIGILL)"),
-    signal.SIGABRT: ("crash.native", 1.5, "aborted (SIGABRT)"),
-    signal.SIGINT: ("user.interrupt", 3.0, "was interrupted (SIGINT)"),
-    signal.SIGHUP: ("user.interrupt", 3.0, "lost its terminal (SIGHUP)"),
-    signal.SIGTERM: ("scheduler.preempted", 1.0, "was told to stop (SIGTERM)"),
-    signal.SIGXCPU: ("scheduler.limit", 4.0, "used up its CPU time (SIGXCPU)"),
-}
-
-
-def exits(frame: pd.DataFrame, catalog: Catalog) -> Iterator[Candidate]:
-    """Candidates from how processes ended: what killed the first that was not a victim.
-
-    SIGTERM is what launchers send to victims and SIGABRT what the watchdog ends with: they count
-    only where no process ended otherwise and nothing in the log sent them.
-    """
-    victims = (frame["tells"].isin(["timeout", "teardown"])).any()
-    rows = frame[(frame["kind"] == "exit") & (frame["role"] != "aftermath").fillna(True)]
-    codes = rows["fields"].map(exit_code)
-    rows = rows[codes.notna() & (codes != 0)]
-    if rows.empty:
-        return
-    codes = codes.loc[rows.index].astype(int)
-    meaningful = ~codes.isin([-signal.SIGTERM, -signal.SIGABRT])
-    if meaningful.any() or victims:
-        rows, codes = rows[meaningful], codes[meaningful]
-    by_code: dict[int, list[Any]] = {}
-    for code, row in zip(codes, rows[["rank", "host"]].itertuples(), strict=True):
-        by_code.setdefault(int(code), []).append(row)
-    for number, group in by_code.items():
-        ranks = sorted({int(row.rank) for row in group if pd.notna(row.rank)})
-        hosts = sorted({str(row.host) for row in group if pd.notna(row.host)})
-        cause, score, did = _BY_SIGNAL.get(
-            -number, ("crash.exception", 1.0, f"exited with status {number}")
-        )
-        if number > 0:
-            cause, score = "crash.exception", 1.0
-        who = _who(ranks, hosts) or "a process"
-        yield Candidate(
-            cause=cause,
-            score=score,
-            title=catalog.classes[cause].title,
-            summary=f"{who[:1].upper()}{who[1:]} {did}.",
-            rows=[int(row.Index) for row in group[:4]],
-            signature=None,
-            ranks=ranks,
-            hosts=hosts,
-            kind="crashed" if ranks or hosts else None,
-            why=f"{did}; other processes ended only afterwards" if ranks else "",
-            inferred=True,
-        )
-
-
-def exit_code(fields: dict[str, str]) -> int | None:
-    """The exit code of captures; negative is a signal (also 128+N as shells report it)."""
-    named = fields.get("signal")
-    if named:
-        if named.isdigit():
-            return -int(named) if named.isascii() and len(named) < 4 else None
-        member = getattr(signal, f"SIG{named.upper().removeprefix('SIG')}", None)
-        if member is None:
-            member = _SIGNAL_WORDS.get(named.lower())
-        if member is not None:
-            return -int(member)
-    try:
-        code = int(fields["exitcode"])
-    except (KeyError, ValueError):
-        return None
-    if not -_MAX_CODE < code < _MAX_CODE:
-        return None
-    return 128 - code if 128 < code < 128 + 65 else code
-
-
-_MAX_CODE = 2**32  # Windows prints NTSTATUS values
-_SIGNAL_WORDS = {
-    "killed": signal.SIGKILL, "segmentation fault": signal.SIGSEGV, "aborted": signal.SIGABRT,
-    "bus error": signal.SIGBUS, "terminated": signal.SIGTERM, "interrupt": signal.SIGINT,
-    "hangup": signal.SIGHUP, "illegal instruction": signal.SIGILL,
-    "floating point exception": signal.SIGFPE, "out of memory": signal.SIGKILL,
-}  # fmt: skip
+def _detail(fields: Fields) -> str:
+    return fields.get("message") or fields.get("reason") or ""

@@ -7,19 +7,18 @@ states. Where dumps of collectives name the culprits too, the two must agree to 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any
-
-import pandas as pd
 
 from diagnose.catalog.schema import Catalog
 from diagnose.diagnosis import CulpritKind, Evidence
-from diagnose.infer.events.watchdogs import fold_ranks
-from diagnose.infer.rules.base import Candidate
-from diagnose.infer.stacks.classify import SAYS, Place, PlaceClass, odd
+from diagnose.infer import scoring
+from diagnose.infer.rules.base import Context, Hypothesis
+from diagnose.infer.stacks.classify import SAYS, PlaceClass, odd
+from diagnose.infer.stacks.rows import told
 from diagnose.infer.stacks.rules import State
-from diagnose.timeline.rows import STANDS, document_row
+from diagnose.text.ranks import fold_ranks
+from diagnose.timeline.documents import STANDS
+from diagnose.timeline.event import Timeline
 
-_LEVEL, _SURER = 4.0, 0.75
 _FRAMES = 6  # innermost ones quoted
 
 # The class of a rank that stands so while the others wait; of all other states `stall.host`.
@@ -35,39 +34,16 @@ _KINDS: dict[State, CulpritKind] = {
 _PHASE_CAUSES = {"checkpoint": "slow.checkpoint", "evaluation": "slow.evaluation"}
 
 
-def place_rows(classes: Sequence[PlaceClass]) -> list[dict[str, Any]]:
-    """One row of the timeline per rank whose stack is known."""
-    return [
-        document_row(
-            place.stack.source,
-            place.stack.line,
-            place.rank,
-            STANDS,
-            told(place),
-            place.site,
-            host=place.stack.host,
-            pid=place.stack.pid,
-            kind="place",
-            phase=place.phase,
-            op=place.op,
-        )
-        for group in classes
-        for place in group.places
-    ]
-
-
-def told(place: Place) -> str:
-    """`waits in a collective (all_reduce) at train.py:141: wait in torch/distributed/…`."""
-    call = f" ({place.call})" if place.call else ""
-    site = f" at {place.site}" if place.site else ""
-    detail = f": {place.detail}" if place.detail else ""
-    return f"{SAYS[place.state]}{call}{site}{detail}"
+def propose(context: Context) -> list[Hypothesis]:
+    """What the stacks of a job show, seen together with its dumps."""
+    held = context.blocked.ranks if context.blocked else ()
+    return placed(context.stacks, context.timeline, context.catalog, held)
 
 
 def placed(
-    classes: Sequence[PlaceClass], frame: pd.DataFrame, catalog: Catalog, held: Collection[int]
-) -> list[Candidate]:
-    """Candidates from the stacks; `held` are the culprits that dumps of collectives name."""
+    classes: Sequence[PlaceClass], timeline: Timeline, catalog: Catalog, held: Collection[int]
+) -> list[Hypothesis]:
+    """Hypotheses from the stacks; `held` are the culprits that dumps of collectives name."""
     blamed = odd(classes)
     if held and not set(blamed) & set(held):
         # The dumps know who is waited for; the stacks then say what those ranks do.
@@ -77,15 +53,17 @@ def placed(
     if blamed:
         for group in (g for g in classes if set(g.ranks) & set(blamed)):
             ranks = sorted(set(group.ranks) & set(blamed))
-            found.append(_candidate(group, ranks, frame, catalog, agree=set(ranks) <= set(held)))
+            found.append(
+                _hypothesis(group, ranks, timeline, catalog, agree=set(ranks) <= set(held))
+            )
     elif any(group.differs for group in classes):
-        found.append(_mismatch(classes, frame, catalog))
+        found.append(_mismatch(classes, timeline, catalog))
     return found
 
 
-def _candidate(
-    group: PlaceClass, ranks: list[int], frame: pd.DataFrame, catalog: Catalog, *, agree: bool
-) -> Candidate:
+def _hypothesis(
+    group: PlaceClass, ranks: list[int], timeline: Timeline, catalog: Catalog, *, agree: bool
+) -> Hypothesis:
     cause = _CAUSES.get(group.state, "stall.host")
     kind = _KINDS.get(group.state)
     if kind is None:
@@ -94,31 +72,30 @@ def _candidate(
     who = fold_ranks(ranks, prefix=True)
     does = told(group.places[0])
     summary = f"The others wait for {who}, whose stack shows that it {does}."
-    score = _LEVEL + (_SURER if agree else 0.0)
-    return Candidate(
-        cause, score, catalog.classes[cause].title, summary, _rows(frame, ranks), ranks=ranks,
+    score = scoring.STACK_OUTLIER + (scoring.STACK_AGREES if agree else 0.0)
+    return Hypothesis(
+        cause, score, catalog.classes[cause].title, summary, _rows(timeline, ranks), ranks=ranks,
         kind=kind, why=f"its stack: it {SAYS[group.state]}", inferred=True,
     )  # fmt: skip
 
 
-def _mismatch(classes: Sequence[PlaceClass], frame: pd.DataFrame, catalog: Catalog) -> Candidate:
+def _mismatch(classes: Sequence[PlaceClass], timeline: Timeline, catalog: Catalog) -> Hypothesis:
     """All wait, but not in one place. Stacks do not tell the group, so nobody is blamed."""
     waiting = [group for group in classes if group.waits]
     parts = [f"{fold_ranks(list(g.ranks), prefix=True)} in {_where(g)}" for g in waiting[:4]]
     ranks = [rank for group in waiting if group.differs for rank in group.ranks]
     summary = f"All ranks that are seen wait, but in different collectives: {'; '.join(parts)}."
     title = catalog.classes["desync.mismatch"].title
-    rows = _rows(frame, ranks)
-    return Candidate("desync.mismatch", 3.25, title, summary, rows, inferred=True)
+    rows = _rows(timeline, ranks)
+    return Hypothesis("desync.mismatch", scoring.STACKS_DIFFER, title, summary, rows, inferred=True)
 
 
 def _where(group: PlaceClass) -> str:
     return f"{group.call or group.detail}" + (f" at {group.site}" if group.site else "")
 
 
-def _rows(frame: pd.DataFrame, ranks: Collection[int]) -> list[int]:
-    rows = frame[(frame["tells"] == STANDS) & frame["rank"].isin(ranks)]
-    return [int(row) for row in rows.index[:4]]
+def _rows(timeline: Timeline, ranks: Collection[int]) -> list[int]:
+    return [event.index for event in timeline.telling(STANDS) if event.rank in ranks][:4]
 
 
 def evidence(classes: Sequence[PlaceClass], blamed: Collection[int]) -> list[Evidence]:

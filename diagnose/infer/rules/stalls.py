@@ -1,4 +1,4 @@
-"""Candidates that no line states: why a collective stopped, from who stood where.
+"""Causes that no line states: why a collective stopped, from who stood where.
 
 Mismatches come from comparing ranks; a missing rank is explained by what was going on at the
 onset: work that one rank does while the others wait, or nothing the log shows.
@@ -6,14 +6,18 @@ onset: work that one rank does while the others wait, or nothing the log shows.
 
 from __future__ import annotations
 
-import pandas as pd
+from collections.abc import Iterator, Sequence
 
 from diagnose.catalog.schema import Catalog
 from diagnose.diagnosis import CulpritKind
-from diagnose.infer.events.onset import Activity
-from diagnose.infer.events.tracebacks import dumped, stances
-from diagnose.infer.events.watchdogs import Stall, fold_ranks
-from diagnose.infer.rules.base import Candidate
+from diagnose.infer import scoring
+from diagnose.infer.events.failures import unfinished_gathering
+from diagnose.infer.events.phases import Activity
+from diagnose.infer.events.tracebacks import dumped, last_tracebacks
+from diagnose.infer.events.watchdogs import Stall
+from diagnose.infer.rules.base import Context, Hypothesis
+from diagnose.text.ranks import fold_ranks
+from diagnose.timeline.event import Event, Timeline
 
 # The class that explains a wait for one rank, by what that rank was busy with.
 _BUSY_CLASS = {
@@ -32,48 +36,49 @@ _DOING = {
 }
 # Collectives this early in a group belong to set-up: barriers around data preparation.
 _EARLY_SEQ = 5
+# Operations that may be a barrier, where the log tells no sizes.
+_MAY_BE_TINY = (None, "ALLREDUCE", "BROADCAST", "BARRIER", "ALLGATHER")
 # What the main rank does for all others; models are loaded by every rank.
 _MAIN_ONLY = ("preprocessing", "checkpoint", "evaluation")
 _BEYOND_TRAINING = ("evaluation", "checkpoint", "shutdown")
 
 
-def inferred(
-    found: list[Stall], activity: Activity, frame: pd.DataFrame, catalog: Catalog
-) -> list[Candidate]:
-    """Candidates for every stalled group, and for waits on a store without any collective."""
-    candidates = []
-    ended = frame[(frame["tells"] == "finished").fillna(False)]
-    finished = {int(rank) for rank in ended["rank"].dropna()}
-    steps = frame[(frame["kind"] == "progress") & (frame["phase"] != "evaluation").fillna(True)]
-    training = {int(rank) for rank in steps["rank"].dropna()}
-    ahead = _ahead(frame, catalog)
-    if ahead is not None:
-        candidates.append(ahead)
+def propose(context: Context) -> list[Hypothesis]:
+    """Hypotheses for every group that stopped, and for waits on a store without any collective."""
+    return _of_stalls(context, context.stalls)
+
+
+def agreeing(context: Context) -> list[Hypothesis]:
+    """The same for the groups of the logs that say what the dumps say."""
+    return _of_stalls(context, context.agreeing) if context.agreeing else []
+
+
+def _of_stalls(context: Context, found: Sequence[Stall]) -> list[Hypothesis]:
+    timeline, activity, catalog = context.timeline, context.activity, context.catalog
+    hypotheses = [*_ahead(timeline, catalog)]
     for stall in found:
         if stall.shape in ("mismatch", "conditional", "shifted"):
-            candidates.append(_mismatch(stall, activity, catalog))
+            hypotheses.append(_mismatch(stall, activity, catalog))
             if stall.shape == "mismatch" and not stall.proven:
                 continue
         else:
-            candidates.append(_waiting(stall, activity, catalog, finished, training))
-    gathering = _gathering(frame, catalog)
-    if gathering is not None:
-        candidates.append(gathering)
-    store = frame[(frame["tells"] == "store_wait").fillna(False)]
-    if len(store) and not any(stall.waits for stall in found):
-        candidates.append(_store(store, activity, catalog))
-    if not found and store.empty:
-        candidates += _stacks_only(frame, activity, catalog)
-    blocked = frame[(frame["tells"] == "host_blocked").fillna(False)]
-    if len(blocked):
-        candidates.append(_blocked(blocked, catalog))
-    return candidates
+            hypotheses.append(_waiting(stall, context))
+    hypotheses += _gathering(timeline, catalog)
+    store = timeline.telling("store_wait")
+    if store and not any(stall.waits for stall in found):
+        hypotheses.append(_store(store, activity, catalog))
+    if not found and not store:
+        hypotheses += _stacks_only(timeline, activity, catalog)
+    blocked = timeline.telling("host_blocked")
+    if blocked:
+        hypotheses.append(_blocked(blocked, catalog))
+    return hypotheses
 
 
-def _candidate(
+def _hypothesis(
     cause: str, score: float, catalog: Catalog, summary: str, stall: Stall | None = None
-) -> Candidate:
-    return Candidate(
+) -> Hypothesis:
+    return Hypothesis(
         cause=cause,
         score=score,
         title=catalog.classes[cause].title,
@@ -83,155 +88,172 @@ def _candidate(
     )
 
 
-def _mismatch(stall: Stall, activity: Activity, catalog: Catalog) -> Candidate:
-    cause, score = "desync.mismatch", 4.5
+def _mismatch(stall: Stall, activity: Activity, catalog: Catalog) -> Hypothesis:
+    cause, score = "desync.mismatch", scoring.MISMATCH
     summary = f"{stall.why[:1].upper()}{stall.why[1:]}."
     if stall.shape == "conditional":
-        cause, score = "desync.conditional", 5.0
+        cause, score = "desync.conditional", scoring.CONDITIONAL
         summary = (
             "Ranks took different branches: some wait in a barrier while others run a larger "
             "collective that only they entered."
         )
     elif stall.shape == "shifted":
-        score = 3.5
+        score = scoring.SHIFTED
         if activity.phase in _MAIN_ONLY:
             cause = "desync.conditional"
             summary = (
                 f"Ranks are one collective apart around {_DOING[activity.phase]}: {stall.why}."
             )
-    candidate = _candidate(cause, score, catalog, summary, stall)
-    candidate.ranks = stall.odd
-    candidate.kind = "mismatched" if stall.odd else None
-    candidate.why = f"{fold_ranks(stall.odd, prefix=True)} differs from the others" * bool(
-        stall.odd
-    )
-    candidate.sure = stall.proven and stall.shape != "shifted"
-    return candidate
+    found = _hypothesis(cause, score, catalog, summary, stall)
+    found.ranks = stall.odd
+    found.kind = "mismatched" if stall.odd else None
+    found.why = f"{fold_ranks(stall.odd, prefix=True)} differs from the others" * bool(stall.odd)
+    found.sure = stall.proven and stall.shape != "shifted"
+    return found
 
 
-def _waiting(
-    stall: Stall, activity: Activity, catalog: Catalog, finished: set[int], training: set[int]
-) -> Candidate:
-    waiting = [rank for rank in stall.joined if rank >= 0]
+def _waiting(stall: Stall, context: Context) -> Hypothesis:
+    """Ranks that all wait for the same call: for whom, and what was it doing?"""
+    activity, catalog = context.activity, context.catalog
+    waiting = {rank for rank in stall.joined if rank >= 0}
     who = _who(stall, waiting, activity)
-    tiny = stall.tiny or (
-        not stall.sized and stall.op in (None, "ALLREDUCE", "BROADCAST", "BARRIER", "ALLGATHER")
-    )
-    busy = _BUSY_CLASS.get(activity.phase or "")
-    done = sorted(finished & set(stall.missing or who))
+    done = sorted(_finished(context.timeline) & set(stall.missing or who))
     if done:
         return _uneven(stall, done, catalog, "reached the end of its work")
-    evaluates = activity.phase == "evaluation" and activity.rank not in (None, *waiting)
-    if evaluates and activity.rank is not None and training & set(waiting):
-        # Every rank tells of its own steps, so it is not work that rank 0 does for all.
-        return _uneven(stall, [activity.rank], catalog, "had gone on to evaluation")
+    ahead = _evaluating(activity, waiting, context.timeline)
+    if ahead is not None:
+        return _uneven(stall, [ahead], catalog, "had gone on to evaluation")
     if stall.shape == "all_joined" and not activity.moving:
         return _joined(stall, catalog)
-    if stall.proven and stall.missing and activity.rank not in (None, *stall.missing):
-        busy = None  # the busy rank joined: it is not the one the others wait for
-    if busy and (activity.moving or activity.frame):
-        doing = _DOING[activity.phase or ""]
-        subject = fold_ranks(who, prefix=True).capitalize() if who else "One rank"
-        summary = f"{subject} was still {doing} while the others waited in {_call(stall)}."
-        score = 5.0 if activity.spans_wait else 4.0 if activity.moving else 3.0
-        score -= 0.0 if tiny or activity.spans_wait else 1.0
-        candidate = _candidate(busy, score, catalog, summary, stall)
-        candidate.rows = [*([activity.row] if activity.row is not None else []), *candidate.rows]
-        candidate.sure = activity.spans_wait and tiny
-        candidate.ranks, candidate.kind = who, "slow" if who else None
-        candidate.why = f"busy {doing}; the only rank without a timeout" if who else ""
-        return candidate
+    # Where the busy rank joined, it is not the one the others wait for.
+    joined = stall.proven and stall.missing and activity.rank not in (None, *stall.missing)
+    if activity.phase in _BUSY_CLASS and not joined and (activity.moving or activity.frame):
+        return _busy(stall, who, activity, catalog)
     prepared = activity.phase == "preprocessing"
-    if (
-        stall.tiny
-        and stall.seq is not None
-        and (stall.seq > 1 or prepared)
-        and stall.seq <= _EARLY_SEQ
-    ):
-        summary = (
-            f"The first collectives of the job stopped at {_call(stall)}, a barrier of the kind "
-            "put around work that one rank does first, most often preparing the data."
-        )
-        candidate = _candidate("data.preparation", 2.5, catalog, summary, stall)
-        candidate.ranks, candidate.kind = who, "missing" if who else None
-        candidate.why = "the only rank without a timeout" if who else ""
-        return candidate
-    return _absent(stall, who, catalog)
+    if stall.tiny and stall.seq is not None and stall.seq <= _EARLY_SEQ:
+        if stall.seq > 1 or prepared:
+            return _early_barrier(stall, who, catalog)
+    return _absent(stall, catalog)
 
 
-def _stacks_only(frame: pd.DataFrame, activity: Activity, catalog: Catalog) -> list[Candidate]:
+def _finished(timeline: Timeline) -> set[int]:
+    return {event.rank for event in timeline.telling("finished") if event.rank is not None}
+
+
+def _evaluating(activity: Activity, waiting: set[int], timeline: Timeline) -> int | None:
+    """The rank that had gone on to evaluation while others still trained.
+
+    Only where every rank tells of its own steps: else it is work that rank 0 does for all.
+    """
+    if activity.phase != "evaluation" or activity.rank is None or activity.rank in waiting:
+        return None
+    trained = {event.rank for event in timeline.kind("progress") if event.phase != "evaluation"}
+    return activity.rank if trained & waiting else None
+
+
+def _busy(stall: Stall, who: list[int], activity: Activity, catalog: Catalog) -> Hypothesis:
+    """The rank that the others wait for was at work of the kind that only one rank does."""
+    doing = _DOING[activity.phase or ""]
+    subject = fold_ranks(who, prefix=True).capitalize() if who else "One rank"
+    summary = f"{subject} was still {doing} while the others waited in {_call(stall)}."
+    tiny = stall.tiny or (not stall.sized and stall.op in _MAY_BE_TINY)
+    score = scoring.BUSY_MOVING if activity.moving else scoring.BUSY_SEEN
+    score += 0.0 if tiny else scoring.NOT_A_BARRIER
+    score = scoring.BUSY_SPANS_WAIT if activity.spans_wait else score
+    found = _hypothesis(_BUSY_CLASS[activity.phase or ""], score, catalog, summary, stall)
+    found.rows = [*([activity.row] if activity.row is not None else []), *found.rows]
+    found.sure = activity.spans_wait and tiny
+    found.ranks, found.kind = who, "slow" if who else None
+    found.why = f"busy {doing}; the only rank without a timeout" if who else ""
+    return found
+
+
+def _early_barrier(stall: Stall, who: list[int], catalog: Catalog) -> Hypothesis:
+    summary = (
+        f"The first collectives of the job stopped at {_call(stall)}, a barrier of the kind "
+        "put around work that one rank does first, most often preparing the data."
+    )
+    found = _hypothesis("data.preparation", scoring.EARLY_BARRIER, catalog, summary, stall)
+    found.ranks, found.kind = who, "missing" if who else None
+    found.why = "the only rank without a timeout" if who else ""
+    return found
+
+
+def _stacks_only(timeline: Timeline, activity: Activity, catalog: Catalog) -> list[Hypothesis]:
     """Somebody took the stacks of a job that stood still: the phase they show is all there is."""
-    rows = dumped(frame)
+    frames = dumped(timeline)
     cause = _BUSY_CLASS.get(activity.phase or "")
-    if rows.empty or cause is None:
+    if not frames or cause is None:
         return []
     doing = _DOING[activity.phase or ""]
-    candidate = _candidate(cause, 2.25, catalog, f"The stacks show a process that is {doing}.")
-    candidate.rows = [int(i) for i in rows.index[rows["phase"].notna()][:4]]
-    return [candidate]
+    found = _hypothesis(
+        cause, scoring.STACKS_ONLY, catalog, f"The stacks show a process that is {doing}."
+    )
+    found.rows = [frame.index for frame in frames if frame.phase is not None][:4]
+    return [found]
 
 
-def _ahead(frame: pd.DataFrame, catalog: Catalog) -> Candidate | None:
+def _ahead(timeline: Timeline, catalog: Catalog) -> Iterator[Hypothesis]:
     """A minority whose stacks stand beyond the training loop in which all others still are."""
-    stood = stances(frame)
+    stood = last_tracebacks(timeline)
     beyond = sorted(r for r, s in stood.items() if s.phase in _BEYOND_TRAINING)
     training = [r for r, s in stood.items() if s.phase == "training" and s.op is not None]
     # Work of rank 0 alone (evaluation, saving) is a branch, not less work.
     if not beyond or beyond == [0] or len(training) <= len(beyond):
-        return None
+        return
     names = fold_ranks(beyond, prefix=True)
     phase = stood[beyond[0]].phase
     summary = (
         f"{names.capitalize()} had left the training loop for {phase} while the others still "
         "trained: it had fewer batches."
     )
-    candidate = _candidate("desync.uneven_work", 4.75, catalog, summary)
-    candidate.rows = [stood[rank].row for rank in [*beyond, *training[:2]]]
-    candidate.ranks, candidate.kind = beyond, "mismatched"
-    candidate.why = "its stack stands in another phase than all others'"
-    return candidate
+    found = _hypothesis("desync.uneven_work", scoring.AHEAD, catalog, summary)
+    found.rows = [stood[rank].row for rank in [*beyond, *training[:2]]]
+    found.ranks, found.kind = beyond, "mismatched"
+    found.why = "its stack stands in another phase than all others'"
+    yield found
 
 
-def _uneven(stall: Stall, done: list[int], catalog: Catalog, did: str) -> Candidate:
+def _uneven(stall: Stall, done: list[int], catalog: Catalog, did: str) -> Hypothesis:
     names = fold_ranks(done, prefix=True)
     summary = (
         f"{names.capitalize()} {did} while others still waited in "
         f"{_call(stall)}: it had less to do."
     )
-    candidate = _candidate("desync.uneven_work", 5.0, catalog, summary, stall)
-    candidate.ranks, candidate.kind = done, "missing"
-    candidate.why = f"it {did}; the others wait"
-    return candidate
+    found = _hypothesis("desync.uneven_work", scoring.UNEVEN_WORK, catalog, summary, stall)
+    found.ranks, found.kind = done, "missing"
+    found.why = f"it {did}; the others wait"
+    return found
 
 
-def _absent(stall: Stall, who: list[int], catalog: Catalog) -> Candidate:
+def _absent(stall: Stall, catalog: Catalog) -> Hypothesis:
     ranks: list[int] = []
     if stall.missing:
         names = fold_ranks(stall.missing, prefix=True)
         never = "never joined" if stall.proven else "perhaps never joined"
         summary = f"{names.capitalize()} {never} {_call(stall)}; the log does not say why."
-        score = 4.0 if stall.proven else 2.5
+        score = scoring.NEVER_JOINED if stall.proven else scoring.PERHAPS_NEVER_JOINED
         ranks = stall.missing if stall.proven else []
     else:
         summary = (
             f"Ranks waited for {_call(stall)} in vain; the log does not show who did not come."
         )
-        score = 1.5
-    candidate = _candidate("desync.missing_rank", score, catalog, summary, stall)
-    candidate.ranks, candidate.kind = ranks, "missing" if ranks else None
-    candidate.why = stall.why if ranks else ""
-    return candidate
+        score = scoring.NOBODY_NAMED
+    found = _hypothesis("desync.missing_rank", score, catalog, summary, stall)
+    found.ranks, found.kind = ranks, "missing" if ranks else None
+    found.why = stall.why if ranks else ""
+    return found
 
 
-def _joined(stall: Stall, catalog: Catalog) -> Candidate:
+def _joined(stall: Stall, catalog: Catalog) -> Hypothesis:
     summary = (
         f"All ranks of the group joined {_call(stall)} and none finished it: a matter of network, "
         "GPU or driver, not of a missing rank. The log does not tell which."
     )
-    return _candidate("unknown", 2.0, catalog, summary, stall)
+    return _hypothesis("unknown", scoring.ALL_JOINED, catalog, summary, stall)
 
 
-def _who(stall: Stall, waiting: list[int], activity: Activity) -> list[int]:
+def _who(stall: Stall, waiting: set[int], activity: Activity) -> list[int]:
     """The rank the others wait for.
 
     Named or clearly missing ranks; else the rank whose bar or marker shows it busy; else rank 0,
@@ -255,41 +277,31 @@ def _call(stall: Stall) -> str:
     return " ".join(parts)
 
 
-def _store(rows: pd.DataFrame, activity: Activity, catalog: Catalog) -> Candidate:
-    positions = [int(i) for i in rows.index[:6]]
+def _store(waits: Sequence[Event], activity: Activity, catalog: Catalog) -> Hypothesis:
+    positions = [event.index for event in waits[:6]]
     busy = _BUSY_CLASS.get(activity.phase or "")
     if busy and (activity.moving or activity.frame):
         doing = _DOING[activity.phase or ""]
         summary = f"Ranks waited at the store for one that was still {doing}."
-        candidate = _candidate(busy, 3.5, catalog, summary)
-        candidate.rows = [*([activity.row] if activity.row is not None else []), *positions]
-        waiting = {int(rank) for rank in rows["rank"].dropna()}
+        found = _hypothesis(busy, scoring.BUSY_AT_STORE, catalog, summary)
+        found.rows = [*([activity.row] if activity.row is not None else []), *positions]
+        waiting = {event.rank for event in waits if event.rank is not None}
         if waiting and 0 not in waiting:
-            candidate.ranks, candidate.kind = [0], "slow"
-            candidate.why = "the main rank does this work while the others wait"
-        return candidate
+            found.ranks, found.kind = [0], "slow"
+            found.why = "the main rank does this work while the others wait"
+        return found
     summary = "Ranks waited at the store for others that did not come in time."
-    candidate = _candidate("rendezvous.timeout", 2.5, catalog, summary)
-    candidate.rows = positions
-    return candidate
+    found = _hypothesis("rendezvous.timeout", scoring.STORE, catalog, summary)
+    found.rows = positions
+    return found
 
 
-def unfinished_gathering(frame: pd.DataFrame) -> pd.Series | None:
-    """The last line that counts who came (n of world), if the count is not the world size."""
-    counted = frame[frame["fields"].map(lambda f: "joined" in f and "world_size" in f)]
-    if counted.empty:
-        return None
-    last = counted.iloc[-1]
-    later = frame[(frame.index > last.name) & (frame["kind"] == "progress")]
-    same = int(last["fields"]["joined"]) == int(last["fields"]["world_size"])
-    return None if same or len(later) >= 2 else last
-
-
-def _gathering(frame: pd.DataFrame, catalog: Catalog) -> Candidate | None:
-    last = unfinished_gathering(frame)
+def _gathering(timeline: Timeline, catalog: Catalog) -> Iterator[Hypothesis]:
+    """Processes that did not all come to the rendezvous, by the line that counts them."""
+    last = unfinished_gathering(timeline)
     if last is None:
-        return None
-    joined, world = int(last["fields"]["joined"]), int(last["fields"]["world_size"])
+        return
+    joined, world = int(last.fields["joined"]), int(last.fields["world_size"])
     if joined < world:
         summary = f"Only {joined} of {world} processes came to the rendezvous."
     else:
@@ -297,17 +309,19 @@ def _gathering(frame: pd.DataFrame, catalog: Catalog) -> Candidate | None:
             f"{joined} processes registered for a job of {world}: left over from an earlier "
             "attempt, or started more than once."
         )
-    candidate = _candidate("rendezvous.timeout", 4.0, catalog, summary)
-    candidate.rows = [int(last.name)]
-    return candidate
+    score = scoring.INCOMPLETE_GATHERING
+    found = _hypothesis("rendezvous.timeout", score, catalog, summary)
+    found.rows = [last.index]
+    yield found
 
 
-def _blocked(rows: pd.DataFrame, catalog: Catalog) -> Candidate:
-    ranks: list[int] = sorted({int(rank) for rank in rows["rank"].dropna()})
+def _blocked(told: Sequence[Event], catalog: Catalog) -> Hypothesis:
+    ranks = sorted({event.rank for event in told if event.rank is not None})
     kind: CulpritKind | None = "stuck_host" if len(ranks) == 1 else None
+    score = scoring.HOST_BLOCKED if kind else scoring.HOSTS_BLOCKED
     summary = "A host thread was stuck: the watchdog itself made no progress (GIL or a CUDA call)."
-    candidate = _candidate("stall.host", 3.5 if kind else 2.5, catalog, summary)
-    candidate.rows = [int(i) for i in rows.index[:6]]
-    candidate.ranks, candidate.kind = (ranks if kind else []), kind
-    candidate.why = "its own watchdog or GIL check reports it" if kind else ""
-    return candidate
+    found = _hypothesis("stall.host", score, catalog, summary)
+    found.rows = [event.index for event in told[:6]]
+    found.ranks, found.kind = (ranks if kind else []), kind
+    found.why = "its own watchdog or GIL check reports it" if kind else ""
+    return found

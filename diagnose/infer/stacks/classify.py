@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from diagnose.infer.events.tracebacks import OP_OF_CALL
-from diagnose.infer.events.watchdogs import P2P_OPS, fold_ranks
+from diagnose.infer.events.watchdogs import P2P_OPS
 from diagnose.infer.stacks.rules import (
     CALL,
     CONTEXT,
@@ -28,6 +28,7 @@ from diagnose.infer.stacks.rules import (
     read,
 )
 from diagnose.parse.stacks import Frame, Stack
+from diagnose.text.ranks import fold_ranks
 
 _STAMP = re.compile(r"\d{8}[_\-T]?\d{6}|\d{10,13}")
 _DIGITS = re.compile(r"(\d{1,18})")

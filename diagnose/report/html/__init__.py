@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from diagnose.diagnosis import Diagnosis
-    from diagnose.job.load import Job
+    from diagnose.job.model import Job
 
 __all__ = ["render"]
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from diagnose.diagnosis import Diagnosis, Evidence
 from diagnose.ingest.read import TextChunks
 from diagnose.ingest.source import Source
-from diagnose.job.load import Job
+from diagnose.job.model import Job
 from diagnose.report.html.scrub import Scrub
 from diagnose.report.redact import Redactor
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from diagnose.job.load import Job
+from diagnose.job.model import Job
 from diagnose.report.html import clock
 
 _TOLD = ("cause", "effect", "progress", "phase")

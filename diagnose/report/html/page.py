@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 from diagnose import __version__
 from diagnose.diagnosis import Diagnosis
-from diagnose.job.load import Job
+from diagnose.job.model import Job
 from diagnose.report import words
 from diagnose.report.html import (
     checkpoints,
@@ -28,7 +28,7 @@ from diagnose.report.html import (
 from diagnose.report.html import stacks as places
 from diagnose.report.html.scrub import scrubber
 from diagnose.report.html.shell import asset, embedded, policy, template
-from diagnose.timeline.build import hosts_of_ranks
+from diagnose.timeline.frame import hosts_of_ranks
 
 _SCRIPTS = ("base.js", "table.js", "timeline.js", "pictures.js")
 _LIBRARY = "vendor/echarts/echarts.slim.js"

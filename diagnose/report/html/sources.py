@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from diagnose.job.load import Job
+from diagnose.job.model import Job
 from diagnose.report import words
 from diagnose.report.html import clock
 from diagnose.report.html.scrub import Scrub

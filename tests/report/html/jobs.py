@@ -5,7 +5,7 @@ from pathlib import Path
 
 import diagnose
 from diagnose.diagnosis import Diagnosis
-from diagnose.job.load import Job
+from diagnose.job.model import Job
 
 ROOT = Path(__file__).parents[3]
 

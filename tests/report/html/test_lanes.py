@@ -4,7 +4,7 @@ from diagnose.report.html import findings, lanes
 from diagnose.report.html.events import prepare
 from diagnose.report.html.scrub import scrubber
 from diagnose.report.html.states import states
-from diagnose.timeline.build import hosts_of_ranks
+from diagnose.timeline.frame import hosts_of_ranks
 
 from .jobs import fixture, pasted, watchdog
 

@@ -1,7 +1,7 @@
 import diagnose
 from diagnose.diagnosis import Collective, Culprits, Diagnosis, JobFacts, RootCause, WaitGraph
 from diagnose.report.html.states import states
-from diagnose.timeline.build import hosts_of_ranks
+from diagnose.timeline.frame import hosts_of_ranks
 
 from .jobs import fixture, watchdog
 

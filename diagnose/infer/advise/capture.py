@@ -1,0 +1,75 @@
+"""What to capture next time, with the variable names of the job's own versions."""
+
+from __future__ import annotations
+
+from diagnose.catalog.schema import Catalog
+from diagnose.diagnosis import Confidence, MissingEvidence
+from diagnose.infer.events.facts import Facts
+from diagnose.infer.rules.base import Hypothesis
+from diagnose.text.ranks import fold_ranks
+
+_UNDUMPED = "look on their nodes: a rank that died or could not write has none there either"
+
+
+def capture_next(
+    winner: Hypothesis,
+    confidence: Confidence,
+    catalog: Catalog,
+    facts: Facts,
+    waits: bool,
+    undumped: list[int] | None = None,
+) -> list[MissingEvidence]:
+    """What would settle the question, with the variable names of the job's own versions.
+
+    `undumped` are the ranks without a Flight Recorder dump, None where there is no dump at all.
+    """
+    wanted: list[MissingEvidence] = []
+    if confidence == "high":
+        return wanted
+    if facts.world_size and len(facts.ranks_seen) < facts.world_size:
+        missing = facts.world_size - len(facts.ranks_seen)
+        if missing and facts.ranks_seen:
+            wanted.append(
+                MissingEvidence(
+                    f"the logs of {missing} of {facts.world_size} ranks",
+                    "torchrun --log-dir logs --tee 3 keeps one file per rank; give the folder to "
+                    "diagnose",
+                )
+            )
+    if waits and undumped is None:
+        wanted.append(_flight_recorder(facts))
+    elif undumped:
+        what = f"the Flight Recorder dumps of {fold_ranks(undumped, prefix=True)}"
+        wanted.append(MissingEvidence(what, _UNDUMPED))
+    if winner.cause in ("desync.missing_rank", "unknown", "stall.host") and waits:
+        wanted.append(
+            MissingEvidence(
+                "where the silent ranks stand",
+                "while it hangs, on every node: for p in $(pgrep -f train); do py-spy dump "
+                "--pid $p; done",
+            )
+        )
+    for line in catalog.classes[winner.cause].capture:
+        if waits and "flight recorder" in line.lower():
+            continue  # named above, with the variables of this version
+        what, _, how = line.partition(": ")
+        wanted.append(MissingEvidence(what, how))
+    return wanted[:5]
+
+
+def _flight_recorder(facts: Facts) -> MissingEvidence:
+    version = facts.first("version.torch") or ""
+    numbers = [int(part) for part in version.split("+")[0].split(".")[:2] if part.isdigit()]
+    new = len(numbers) == 2 and numbers >= [2, 8]
+    old = len(numbers) == 2 and numbers < [2, 2]
+    if old:
+        how = "needs torch 2.2 or later; until then TORCH_DISTRIBUTED_DEBUG=DETAIL"
+    elif new:
+        how = "TORCH_FR_BUFFER_SIZE=2000 TORCH_FR_DUMP_TEMP_FILE=/shared/fr/rank_ (with "
+        how += "TORCH_NCCL_DUMP_ON_TIMEOUT=1)"
+    else:
+        how = "TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1 "
+        how += "TORCH_NCCL_DEBUG_INFO_TEMP_FILE=/shared/fr/rank_"
+        if not numbers:
+            how += " (torch 2.8 and later: TORCH_FR_BUFFER_SIZE, TORCH_FR_DUMP_TEMP_FILE)"
+    return MissingEvidence("which rank did not join: Flight Recorder dumps of all ranks", how)

@@ -1,0 +1,53 @@
+"""Whom the verdict names: the one place that sets final culprits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from diagnose.infer.rules.base import Hypothesis, explains
+from diagnose.timeline.event import Timeline
+
+# Classes that strike one process, so that its end tells which.
+_STRIKES = ("crash.", "hw.", "net.", "data.loader", "env.", "checkpoint.")
+
+
+def name_culprits(ranked: Sequence[Hypothesis], timeline: Timeline) -> None:
+    """Settle ranks and hosts of the first of `ranked`, the root cause."""
+    winner, host_of = ranked[0], timeline.hosts_of_ranks
+    borrow_culprits(ranked, timeline)
+    if winner.ranks and not winner.hosts:
+        winner.hosts = sorted({host_of[rank] for rank in winner.ranks if rank in host_of})
+
+
+def borrow_culprits(ranked: Sequence[Hypothesis], timeline: Timeline) -> None:
+    """Name the rank of a cause whose own line carries none, where only one can be meant.
+
+    What the root cause accounts for (a killed rank, an exception) names the rank it struck; else
+    the only rank with an exception or a telling exit of its own does.
+    """
+    winner = ranked[0]
+    if winner.ranks or winner.inferred:
+        return
+    if winner.cause.startswith("slow."):
+        waited_for = next((c for c in ranked[1:] if c.ranks and c.kind == "slow"), None)
+        if waited_for is not None:
+            winner.ranks, winner.kind = waited_for.ranks, "slow"
+            winner.why = waited_for.why
+        return
+    if not winner.cause.startswith(_STRIKES):
+        return
+    for other in ranked[1:]:
+        struck = other.cause.startswith("crash.") and other.ranks and explains(winner, other)
+        if struck and len(other.ranks) <= 2:
+            winner.ranks, winner.kind, winner.why = other.ranks, "crashed", other.why
+            winner.hosts = winner.hosts or other.hosts
+            return
+    if winner.cause in ("net.fabric", "net.socket"):
+        return  # who raised first about a broken connection is as likely its victim
+    for kind in ("exception", "exit"):
+        events = [event for event in timeline.kind(kind) if event.role != "aftermath"]
+        ranks = {event.rank for event in events if event.rank is not None}
+        if len(ranks) == 1:
+            winner.ranks, winner.kind = sorted(ranks), winner.kind or "crashed"
+            winner.why = f"the only rank with an {kind} of its own"
+            return

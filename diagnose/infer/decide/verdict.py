@@ -1,0 +1,105 @@
+"""The verdict: hung, failed, healthy or unknown, and in which phase."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from diagnose.catalog.schema import Catalog
+from diagnose.diagnosis import Collective, JobFacts, Verdict
+from diagnose.infer.events.facts import Facts
+from diagnose.infer.events.failures import WAITED
+from diagnose.infer.events.onset import Start
+from diagnose.infer.events.phases import Activity, last_phase
+from diagnose.infer.events.watchdogs import Stall
+from diagnose.infer.rules.base import Context, Hypothesis
+from diagnose.timeline.event import Event, Timeline
+
+_ROWS = 4
+_HUNG = ("desync.", "slow.", "stall.", "data.preparation", "hw.gpu", "net.", "unknown")
+_FAILED = ("crash.", "env.", "checkpoint.")  # nothing waits in vain there
+# Where a job usually is when this kind of cause strikes, if the log does not show it.
+_USUAL_PHASE = {
+    "net": "init", "net.fabric": "training", "env": "init", "rendezvous": "init",
+    "crash": "training", "hw": "training", "desync": "training", "data": "training",
+    "scheduler": "training", "user": "training", "stall": "training", "slow": "training",
+}  # fmt: skip
+# Evidence whose phase is that of the trouble; other events tell what went on beside it.
+_OF_ITS_OWN = ("cause", "aftermath")
+# What a job does again and again between training steps.
+_WITHIN_TRAINING = ("evaluation", "checkpoint", "inference")
+_PHASE_OF_CLASS = {
+    "rendezvous.": "init", "data.preparation": "preprocessing", "slow.model_load": "model_load",
+    "slow.checkpoint": "checkpoint", "checkpoint.partial": "checkpoint",
+    "slow.evaluation": "evaluation", "slow.compile": "init",
+}  # fmt: skip
+
+
+def inconclusive(failing: Sequence[Event], catalog: Catalog) -> Hypothesis:
+    """What is left where no rule proposes anything."""
+    summary = "The job failed, but nothing in these lines says why."
+    rows = [event.index for event in failing[:_ROWS]]
+    title = catalog.classes["unknown"].title
+    return Hypothesis("unknown", 1.0, title, summary, rows, inferred=True)
+
+
+def verdict_of(winner: Hypothesis, timeline: Timeline, *, silent: bool) -> Verdict:
+    """Hung: ranks waited in vain and nobody died of it first; failed: everything else.
+
+    `silent`: no line shows a failure, or dumps or stacks show that it stood still.
+    """
+    if silent and winner.inferred and not winner.cause.startswith(_FAILED):
+        return "hung"
+    waited = silent or timeline.telling(*WAITED)
+    return "hung" if waited and winner.cause.startswith(_HUNG) else "failed"
+
+
+def phase_of(
+    winner: Hypothesis, timeline: Timeline, activity: Activity, start: Start
+) -> str | None:
+    """The phase in which the trouble began."""
+    for prefix, phase in _PHASE_OF_CLASS.items():
+        if winner.cause.startswith(prefix):
+            return phase
+    events = [timeline.at(index) for index in winner.rows]
+    own = [event.phase for event in events if event.role in _OF_ITS_OWN and event.phase]
+    within = "training" in own and activity.phase in _WITHIN_TRAINING
+    if own and not within:
+        return own[0]
+    if activity.phase:
+        return activity.phase
+    marks = timeline.kind("phase", "progress")
+    if start.row is not None:
+        marks = [mark for mark in marks if mark.index <= start.row]
+    if any(mark.kind == "progress" for mark in marks):
+        return "training"
+    told = last_phase(marks) or next((event.phase for event in events if event.phase), None)
+    return told or _USUAL_PHASE.get(winner.cause, _USUAL_PHASE.get(winner.cause.split(".")[0]))
+
+
+def collective_of(found: Sequence[Stall]) -> Collective | None:
+    """The collective in which the first of these groups stopped."""
+    if not found:
+        return None
+    stall = found[0]
+    missing = stall.missing if stall.shape == "missing" else []
+    return Collective(
+        stall.group, stall.op, stall.seq, [r for r in stall.joined if r >= 0], missing
+    )
+
+
+def facts_told(facts: Facts, attempts: int) -> JobFacts:
+    """What the log says about the job itself, as the diagnosis has it."""
+    return JobFacts(
+        world_size=facts.world_size,
+        hosts=facts.hosts,
+        attempts=attempts,
+        frameworks=facts.get("framework"),
+        versions=facts.versions,
+        ranks_seen=facts.ranks_seen,
+    )
+
+
+def at_work(context: Context) -> bool:
+    """Whether the log shows work at all: a phase beyond the start, or progress."""
+    begun = any(mark.phase not in (None, "init") for mark in context.timeline.kind("phase"))
+    return begun or bool(context.timeline.kind("progress"))

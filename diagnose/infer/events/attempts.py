@@ -1,0 +1,50 @@
+"""The attempts of a job: the last one is diagnosed, of the earlier ones a line is told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from diagnose.catalog.schema import Signature
+from diagnose.infer.events.teardown import without_teardown_noise
+from diagnose.text.ranks import fold_ranks
+from diagnose.timeline.event import Event, Timeline
+
+_TELLING = ("cause", "effect", "progress", "phase")
+_STRONG = ("decisive", "strong")
+_TOLD = 20  # earlier attempts with a note of their own
+
+
+def last_attempt(timeline: Timeline) -> tuple[Timeline, int]:
+    """The last attempt that left anything but facts, and the number of attempts."""
+    numbers = {event.attempt for event in timeline if event.attempt is not None}
+    telling = [event.attempt for event in timeline.role(*_TELLING)]
+    if not telling or not numbers:
+        return without_teardown_noise(timeline), max(len(numbers), 1)
+    known = [number for number in telling if number is not None]
+    last = max(numbers) if len(known) < len(telling) else max(known)
+    attempt = timeline.only(lambda event: event.attempt in (last, None))
+    return without_teardown_noise(attempt), len(numbers)
+
+
+def earlier_attempts(
+    timeline: Timeline, signatures: Sequence[Signature], attempts: int
+) -> list[str]:
+    """One line per earlier attempt: what it died of, as far as a line says so."""
+    numbers = sorted({event.attempt for event in timeline if event.attempt is not None})
+    titles = {signature.id: signature.title for signature in signatures}
+    died: dict[int, Event] = {}
+    for event in timeline.role("cause"):
+        if event.attempt is None:
+            continue
+        known = died.setdefault(event.attempt, event)
+        if known.strength not in _STRONG and event.strength in _STRONG:
+            died[event.attempt] = event
+    notes = []
+    ended = [number for number in numbers[: attempts - 1] if number in died]
+    for number in ended[:_TOLD]:
+        event = died[number]
+        who = "" if event.rank is None else f" ({fold_ranks([event.rank], prefix=True)})"
+        notes.append(f"attempt {number} ended with: {titles[event.signature or '']}{who}")
+    if len(ended) > _TOLD:
+        notes.append(f"and {len(ended) - _TOLD:,} more attempts died of a known cause")
+    return notes

@@ -1,0 +1,94 @@
+"""Causes from how processes ended: exit codes and signals."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+
+from diagnose.infer import scoring
+from diagnose.infer.rules.base import Context, Hypothesis
+from diagnose.infer.rules.signatures import who
+from diagnose.timeline.event import Event, Fields
+
+_BY_SIGNAL: dict[int, tuple[str, float, str]] = {
+    signal.SIGKILL: ("crash.killed", 4.0, "was killed from outside (SIGKILL)"),
+    signal.SIGSEGV: ("crash.native", 4.0, "crashed in native code (SIGSEGV)"),
+    signal.SIGBUS: ("net.shm", 3.0, "died of a bus error (SIGBUS), most often a full /dev/shm"),
+    signal.SIGFPE: ("crash.native", 4.0, "died of an arithmetic error in native code (SIGFPE)"),
+    signal.SIGILL: ("crash.native", 4.0, "ran an illegal instruction (SIGILL)"),
+    signal.SIGABRT: ("crash.native", 1.5, "aborted (SIGABRT)"),
+    signal.SIGINT: ("user.interrupt", 3.0, "was interrupted (SIGINT)"),
+    signal.SIGHUP: ("user.interrupt", 3.0, "lost its terminal (SIGHUP)"),
+    signal.SIGTERM: ("scheduler.preempted", 1.0, "was told to stop (SIGTERM)"),
+    signal.SIGXCPU: ("scheduler.limit", 4.0, "used up its CPU time (SIGXCPU)"),
+}
+_SIGNAL_WORDS = {
+    "killed": signal.SIGKILL, "segmentation fault": signal.SIGSEGV, "aborted": signal.SIGABRT,
+    "bus error": signal.SIGBUS, "terminated": signal.SIGTERM, "interrupt": signal.SIGINT,
+    "hangup": signal.SIGHUP, "illegal instruction": signal.SIGILL,
+    "floating point exception": signal.SIGFPE, "out of memory": signal.SIGKILL,
+}  # fmt: skip
+# What launchers send to victims, and what the watchdog ends with.
+_OF_VICTIMS = (-signal.SIGTERM, -signal.SIGABRT)
+_MAX_CODE = 2**32  # Windows prints NTSTATUS values
+_ROWS = 4
+
+
+def propose(context: Context) -> Iterator[Hypothesis]:
+    """What killed the first process that was not a victim.
+
+    SIGTERM and SIGABRT count only where no process ended otherwise and nothing in the log sent
+    them.
+    """
+    by_code: dict[int, list[Event]] = {}
+    for event in context.timeline.kind("exit"):
+        code = exit_code(event.fields)
+        if code and event.role != "aftermath":
+            by_code.setdefault(code, []).append(event)
+    victims = context.timeline.telling("timeout", "teardown")
+    if victims or any(code not in _OF_VICTIMS for code in by_code):
+        for code in _OF_VICTIMS:
+            by_code.pop(code, None)
+    for code, group in by_code.items():
+        yield _hypothesis(code, group, context)
+
+
+def _hypothesis(code: int, group: list[Event], context: Context) -> Hypothesis:
+    ranks = sorted({event.rank for event in group if event.rank is not None})
+    hosts = sorted({event.host for event in group if event.host is not None})
+    cause, score, did = "crash.exception", scoring.EXIT_STATUS, f"exited with status {code}"
+    if code < 0:
+        cause, score, did = _BY_SIGNAL.get(-code, (cause, score, did))
+    named = who(ranks, hosts) or "a process"
+    return Hypothesis(
+        cause=cause,
+        score=score,
+        title=context.catalog.classes[cause].title,
+        summary=f"{named[:1].upper()}{named[1:]} {did}.",
+        rows=[event.index for event in group[:_ROWS]],
+        ranks=ranks,
+        hosts=hosts,
+        kind="crashed" if ranks or hosts else None,
+        why=f"{did}; other processes ended only afterwards" if ranks else "",
+        inferred=True,
+    )
+
+
+def exit_code(fields: Fields) -> int | None:
+    """The exit code of captures; negative is a signal (also 128+N as shells report it)."""
+    named = fields.get("signal")
+    if named:
+        if named.isdigit():
+            return -int(named) if named.isascii() and len(named) < 4 else None
+        member = getattr(signal, f"SIG{named.upper().removeprefix('SIG')}", None)
+        if member is None:
+            member = _SIGNAL_WORDS.get(named.lower())
+        if member is not None:
+            return -int(member)
+    try:
+        code = int(fields["exitcode"])
+    except (KeyError, ValueError):
+        return None
+    if not -_MAX_CODE < code < _MAX_CODE:
+        return None
+    return 128 - code if 128 < code < 128 + 65 else code

@@ -1,0 +1,37 @@
+"""Events of the timeline from stack dumps: where each rank's stack is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from diagnose.infer.stacks.classify import SAYS, Place, PlaceClass
+from diagnose.timeline.documents import STANDS, document, fields
+from diagnose.timeline.draft import Draft, Meaning
+
+
+def place_rows(classes: Sequence[PlaceClass]) -> list[Draft]:
+    """One event per rank whose stack is known."""
+    return [_row(place) for group in classes for place in group.places]
+
+
+def _row(place: Place) -> Draft:
+    meaning = Meaning(
+        kind="place",
+        severity="info",
+        tells=STANDS,
+        phase=place.phase,
+        op=place.op,
+        fields=fields(place.site),
+    )
+    stack = place.stack
+    draft = document(stack.source, stack.line, place.rank, told(place), meaning)
+    draft.host, draft.pid = stack.host, stack.pid
+    return draft
+
+
+def told(place: Place) -> str:
+    """`waits in a collective (all_reduce) at train.py:141: wait in torch/distributed/…`."""
+    call = f" ({place.call})" if place.call else ""
+    site = f" at {place.site}" if place.site else ""
+    detail = f": {place.detail}" if place.detail else ""
+    return f"{SAYS[place.state]}{call}{site}{detail}"

@@ -1,0 +1,119 @@
+"""A job: its sources and all that follows from them, worked out when it is asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from diagnose.artifacts import Documents
+from diagnose.catalog.schema import Catalog
+from diagnose.ingest.source import Source
+from diagnose.job.identity import hosts_of_ranks, ranks_of_pids
+from diagnose.match.scanner import SourceScan
+from diagnose.timeline.build import build
+from diagnose.timeline.event import Timeline
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from diagnose.checkpoint.model import Inspection
+    from diagnose.infer.collectives.clock_skew import ClockFit
+    from diagnose.infer.collectives.table import Table
+    from diagnose.infer.stacks.classify import PlaceClass
+
+
+# The readers of dumps and stacks, and pandas, are imported by the properties that need them: most
+# jobs have no such document, and a pasted log is diagnosed before pandas would be loaded.
+@dataclass
+class Job:
+    """One run: what it left behind, as events.
+
+    `events` are what the engine works on; `timeline` and `ranks` are the same as DataFrames.
+    `collectives` is the table of all operations that dumps tell of (None without any), `places` the
+    ranks that stand alike by their stacks, `checkpoints` what its folders hold of these (None where
+    nothing does). `notes` says what was cut or could not be read, for people; `unread` names the
+    sources that were not read to their end, as `name: reason`: with any, an end that looks good
+    proves nothing.
+    """
+
+    sources: list[Source]
+    scans: list[SourceScan]
+    catalog: Catalog
+    notes: list[str] = field(default_factory=list)
+    documents: Documents = field(default_factory=Documents)
+    checkpoints: Inspection | None = None
+    unread: list[str] = field(default_factory=list)
+
+    @cached_property
+    def events(self) -> Timeline:
+        """Everything that lines and documents tell, in time order."""
+        told = []
+        if self.collectives:
+            from diagnose.infer.collectives.rows import table_rows  # noqa: PLC0415
+
+            hosts = {source.name: source.host for source in self.sources if source.host}
+            told += table_rows(self.collectives, hosts)
+        if self.places:
+            from diagnose.infer.stacks.rows import place_rows  # noqa: PLC0415
+
+            told += place_rows(self.places)
+        shifts = self.clocks.certain() if self.clocks else {}
+        return build(self.scans, self.catalog.signatures, told, shifts)
+
+    @cached_property
+    def timeline(self) -> pd.DataFrame:
+        """The events as a DataFrame; see `diagnose.timeline.columns` for its columns."""
+        from diagnose.timeline.frame import frame_of  # noqa: PLC0415
+
+        return frame_of(self.events)
+
+    @cached_property
+    def ranks(self) -> pd.DataFrame:
+        """One row per rank seen; see `diagnose.timeline.columns` for its columns."""
+        from diagnose.timeline.frame import rank_table  # noqa: PLC0415
+
+        return rank_table(self.timeline)
+
+    @cached_property
+    def collectives(self) -> Table | None:
+        """Rank × group × sequence number; see `diagnose.infer.collectives.table`."""
+        called = [rank for scan in self.scans for rank in scan.comm_ranks]
+        # One kind of evidence only, the fullest: counts of different ones do not compare.
+        told = called or self.documents.ras or self.documents.inspector
+        if not self.documents.dumps and not told:
+            return None
+        from diagnose.infer.collectives.table import table  # noqa: PLC0415
+
+        if self.documents.dumps:
+            return table(self.documents.dumps)
+        from diagnose.infer.collectives.from_counters import dumps_of  # noqa: PLC0415
+
+        dumps = dumps_of(told)
+        return table(dumps) if dumps else None
+
+    @cached_property
+    def clocks(self) -> ClockFit | None:
+        """How the hosts' clocks differ, by the collectives they share; None where nothing tells."""
+        if self.collectives is None:
+            return None
+        host_of = hosts_of_ranks(self.sources, self.scans)
+        if len(set(host_of.values())) < 2:
+            return None
+        from diagnose.infer.collectives.clock_skew import align  # noqa: PLC0415
+
+        return align(self.collectives, host_of)
+
+    @cached_property
+    def places(self) -> list[PlaceClass]:
+        """Ranks that stand alike by their stack dumps, the odd ones first."""
+        if not self.documents.stacks:
+            return []
+        from diagnose.infer.stacks.classify import fold, places  # noqa: PLC0415
+
+        ranks = ranks_of_pids(self.scans)
+        stacks = [
+            replace(stack, rank=ranks.get(stack.pid)) if stack.rank is None else stack
+            for stack in self.documents.stacks
+        ]
+        return fold(places(stacks))

@@ -1,0 +1,19 @@
+"""Events that a document tells and no line of a log: a dump, a report, a stack."""
+
+from __future__ import annotations
+
+from diagnose.timeline.draft import Draft, Meaning
+
+# What they tell: operations of the table of collectives, and where a rank's stack is.
+PENDING, IDLE, STANDS = "pending", "idle", "stands"
+DOCUMENT_TELLS = (PENDING, IDLE, STANDS)
+
+
+def document(source: str, line: int, rank: int, text: str, meaning: Meaning) -> Draft:
+    """The draft of such an event; its rank is the document's own."""
+    return Draft(source, line, 0, text, meaning, rank=rank, document=True)
+
+
+def fields(site: str | None) -> dict[str, str]:
+    """The captures of such an event: where in the user's code it is."""
+    return {"site": site} if site else {}

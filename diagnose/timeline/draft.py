@@ -1,0 +1,202 @@
+"""Events in the making: what one line, or one document, tells before the others are known.
+
+Its time is not yet on the job's clock, and who wrote it may only follow from other lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from diagnose.catalog.schema import Signature
+from diagnose.match.scanner import Line, SourceScan
+from diagnose.timeline.captures import captured_ranks, integer, milliseconds, rank_of
+from diagnose.timeline.event import Event, Fields
+
+_TEXT_LIMIT = 1000
+_TASKS_LIMIT = 20_000  # events that lines about many tasks may become in one job
+_KIND_OF_TELLS = {
+    "timeout": "collective", "frontier": "collective", "notified": "collective",
+    "missing": "collective", "joined": "collective", "mismatch": "collective",
+    "exit": "exit", "exception": "exception", "frame": "frame", "restart": "restart",
+}  # fmt: skip
+_KIND_OF_ROLE = {"phase": "phase", "progress": "progress"}
+_SEVERITY = {"cause": "error", "effect": "error", "aftermath": "warning", "context": "info"}
+_LEVEL_SEVERITY = {"ERROR": "error", "FATAL": "error"}  # of first and last lines, by their logger
+# A captured rank is the subject of these lines; elsewhere it may be somebody else's.
+_SUBJECT = frozenset({"exit", "rank_map", "finished", "exception", "teardown", "frontier"})
+# Numbers beyond these do not fit the columns of the frame.
+_LOCAL, _WORLD, _NUMBER = 2**15, 2**31, 2**63
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """What a match says, apart from who printed it and when; the fields are those of `Event`."""
+
+    kind: str | None = None
+    signature: str | None = None
+    role: str | None = None
+    severity: str | None = None
+    cause: str | None = None
+    strength: str | None = None
+    tells: str | None = None
+    phase: str | None = None
+    group: str | None = None
+    op: str | None = None
+    seq: int | None = None
+    size_in: int | None = None
+    size_out: int | None = None
+    timeout_ms: int | None = None
+    elapsed_ms: int | None = None
+    step: int | None = None
+    fields: Fields = field(default_factory=dict)
+    ends_phase: bool = False
+
+
+@dataclass(slots=True)
+class Draft:
+    """One event before it has its place in the job.
+
+    `ns` to `mtime` are as in `timeline.clock.Printed`. `mapped_rank` of `mapped_of` is a rank
+    inside of a communicator of that size. `document`: no line of a log tells it, but a dump or a
+    stack that knows its own rank.
+    """
+
+    source: str
+    line: int
+    offset: int
+    text: str
+    meaning: Meaning
+    attempt: int | None = None
+    rank: int | None = None
+    local_rank: int | None = None
+    group_rank: int | None = None
+    task: int | None = None
+    node: int | None = None
+    host: str | None = None
+    pid: int | None = None
+    repeated: int = 1
+    mapped_rank: int | None = None
+    mapped_of: int | None = None
+    document: bool = False
+    ns: int | None = None
+    has_date: bool = True
+    has_year: bool = True
+    utc_offset_s: int | None = None
+    boot: bool = False
+    mtime: float | None = None
+    time: int | None = None
+
+    def event(self, index: int) -> Event:
+        """The finished event, at its place in the job."""
+        what = self.meaning
+        return Event(
+            index, self.time, self.source, self.line, self.offset, _in(self.attempt, _LOCAL),
+            _in(self.rank, _WORLD), _in(self.local_rank, _LOCAL), _in(self.group_rank, _WORLD),
+            _in(self.task, _WORLD), self.host, _in(self.pid, _NUMBER), what.kind, what.signature,
+            what.role, what.severity, what.cause, what.strength, what.tells, what.phase,
+            what.group, what.op, what.seq, what.size_in, what.size_out, what.timeout_ms,
+            what.elapsed_ms, what.step, self.text, what.fields, what.ends_phase, self.repeated,
+        )  # fmt: skip
+
+
+def _in(value: int | None, limit: int) -> int | None:
+    return value if value is None or -limit < value < limit else None
+
+
+def drafts(scans: Iterable[SourceScan], signatures: Sequence[Signature]) -> Iterator[Draft]:
+    """What the sources of a job tell: of each its matches, then its first and last lines."""
+    tasks_left = _TASKS_LIMIT
+    for scan in scans:
+        for line in scan.lines:
+            found = list(_of_line(scan, line, signatures, tasks_left))
+            tasks_left -= len(found) - len({draft.meaning.signature for draft in found})
+            yield from found
+        for line in scan.edges:
+            severity = _LEVEL_SEVERITY.get(line.prefix.level or "")
+            yield _draft(scan, line, Meaning("edge", severity=severity))
+
+
+def _of_line(
+    scan: SourceScan, line: Line, signatures: Sequence[Signature], tasks_left: int
+) -> Iterator[Draft]:
+    found = [(signatures[number], captures) for number, captures in line.matches]
+    specific = any(not s.generic and s.role in ("cause", "effect", "aftermath") for s, _ in found)
+    explained = any(s.tells != "trouble" for s, _ in found)
+    for signature, captures in found:
+        if (signature.generic and specific) or (signature.tells == "trouble" and explained):
+            continue
+        draft = _draft(scan, line, _meaning(signature, captures))
+        _name_subject(draft, signature, captures)
+        tasks = captured_ranks(captures.get("ranks")) if signature.tells == "exit" else []
+        # srun tells of many tasks in one line; a task is a rank if it starts one per GPU.
+        yield from ([replace(draft, task=task) for task in tasks[:tasks_left]] or [draft])
+
+
+def _draft(scan: SourceScan, line: Line, meaning: Meaning) -> Draft:
+    prefix, source, stamp = line.prefix, scan.source, line.prefix.stamp
+    draft = Draft(
+        source.name,
+        line.line,
+        line.offset,
+        line.text[:_TEXT_LIMIT],
+        meaning,
+        source.attempt,
+        prefix.rank if prefix.rank is not None else source.rank,
+        prefix.local_rank if prefix.local_rank is not None else source.local_rank,
+        prefix.group_rank,
+        prefix.task if prefix.task is not None else source.task,
+        source.node,
+        prefix.host or source.host,
+        prefix.pid,
+        prefix.repeated or 1,
+        mtime=source.mtime,
+    )
+    if stamp:
+        draft.ns, draft.utc_offset_s, draft.boot = stamp.ns, stamp.utc_offset_s, stamp.boot
+        draft.has_date, draft.has_year = stamp.has_date, stamp.has_year
+    return draft
+
+
+def _meaning(signature: Signature, captures: dict[str, str]) -> Meaning:
+    kind = _KIND_OF_TELLS.get(signature.tells or "") or _KIND_OF_ROLE.get(signature.role)
+    return Meaning(
+        kind=kind or ("fact" if signature.facts else "signature"),
+        signature=signature.id,
+        role=signature.role,
+        severity=_SEVERITY.get(signature.role, "info"),
+        cause=signature.cause or None,
+        strength=signature.strength,
+        tells=signature.tells,
+        phase=signature.phase,
+        group=captures.get("group"),
+        op=captures.get("op"),
+        seq=integer(captures.get("seq")),
+        size_in=integer(captures.get("numel_in")),
+        size_out=integer(captures.get("numel_out")),
+        timeout_ms=milliseconds(captures, "timeout"),
+        elapsed_ms=milliseconds(captures, "elapsed"),
+        step=integer(captures.get("step")),
+        fields=captures,
+        ends_phase=signature.ends_phase,
+    )
+
+
+def _name_subject(draft: Draft, signature: Signature, captures: dict[str, str]) -> None:
+    """Give the event to whom its line speaks of, where that is not who printed it."""
+    tells = signature.tells
+    if tells in _SUBJECT or signature.role in ("phase", "progress"):
+        in_communicator = tells == "rank_map" and "world_size" in captures
+        if in_communicator:
+            draft.mapped_rank = rank_of(captures.get("rank"))
+            draft.mapped_of = rank_of(captures["world_size"])
+        elif "rank" in captures:
+            draft.rank = rank_of(captures["rank"])
+        if "local_rank" in captures:
+            draft.local_rank = rank_of(captures["local_rank"])
+        if "pid" in captures:
+            draft.pid = integer(captures["pid"])
+        if "host" in captures and tells in _SUBJECT:
+            draft.host = captures["host"]
+    if "group_rank" in captures and tells != "missing":
+        draft.group_rank = rank_of(captures["group_rank"])

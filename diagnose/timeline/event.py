@@ -1,0 +1,153 @@
+"""What happened in a job, as typed events in time order: what the engine works on.
+
+`Timeline` answers the questions of inference by indexes: which events are of one kind, tell one
+thing, come from one signature. The same as a DataFrame is made by `timeline.frame`, for whoever
+asks; nothing here knows pandas.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+Fields = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One thing that a line, or a document, tells. None is "not known"; see `timeline.columns`.
+
+    `index` is its place in the time order of the whole job. `time` is in nanoseconds since 1970 on
+    the job's clock (wall-clock time as its logs print it).
+    """
+
+    index: int = 0
+    time: int | None = None
+    source: str = ""
+    line: int = 0
+    offset: int = 0
+    attempt: int | None = None
+    rank: int | None = None
+    local_rank: int | None = None
+    group_rank: int | None = None
+    task: int | None = None
+    host: str | None = None
+    pid: int | None = None
+    kind: str | None = None
+    signature: str | None = None
+    role: str | None = None
+    severity: str | None = None
+    cause: str | None = None
+    strength: str | None = None
+    tells: str | None = None
+    phase: str | None = None
+    group: str | None = None
+    op: str | None = None
+    seq: int | None = None
+    size_in: int | None = None
+    size_out: int | None = None
+    timeout_ms: int | None = None
+    elapsed_ms: int | None = None
+    step: int | None = None
+    text: str = ""
+    fields: Fields = field(default_factory=dict)
+    ends_phase: bool = False
+    repeated: int = 1
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """Source and line."""
+        return self.source, self.line
+
+
+class Timeline:
+    """Events in the order of their `index`, which has gaps where only some of a job are in it."""
+
+    def __init__(self, events: Iterable[Event] = ()) -> None:
+        self.events: Sequence[Event] = tuple(events)
+
+    def __iter__(self) -> Iterator[Event]:
+        return iter(self.events)
+
+    def __len__(self) -> int:
+        return len(self.events)
+
+    def at(self, index: int) -> Event:
+        """The event of this index. Raises KeyError where it is not in this timeline."""
+        position = bisect_left(self.events, index, key=lambda event: event.index)
+        if position == len(self.events) or self.events[position].index != index:
+            raise KeyError(index)
+        return self.events[position]
+
+    def only(self, keep: Callable[[Event], bool]) -> Timeline:
+        """The timeline of the events for which `keep` holds."""
+        return Timeline(event for event in self.events if keep(event))
+
+    def after(self, index: int) -> Sequence[Event]:
+        """The events behind this index."""
+        return self.events[bisect_left(self.events, index + 1, key=lambda event: event.index) :]
+
+    def kind(self, *kinds: str) -> list[Event]:
+        """Events of these kinds, in order."""
+        return _together(self._by_kind, kinds)
+
+    def telling(self, *tells: str) -> list[Event]:
+        """Events that tell one of these, in order."""
+        return _together(self._by_tells, tells)
+
+    def role(self, *roles: str) -> list[Event]:
+        """Events of these roles, in order."""
+        return _together(self._by_role, roles)
+
+    @cached_property
+    def by_signature(self) -> Mapping[str, list[Event]]:
+        """Signature id → its events, in the order in which the signatures first appear."""
+        return _grouped(self.events, lambda event: event.signature)
+
+    @cached_property
+    def ranks(self) -> list[int]:
+        """Ranks with an event of their own, sorted."""
+        return sorted({event.rank for event in self.events if event.rank is not None})
+
+    @cached_property
+    def hosts_of_ranks(self) -> Mapping[int, str]:
+        """The host of every rank whose host is known, as its first event with a host says."""
+        found: dict[int, str] = {}
+        for event in self.events:
+            if event.rank is not None and event.host is not None:
+                found.setdefault(event.rank, event.host)
+        return found
+
+    @cached_property
+    def _by_kind(self) -> Mapping[str, list[Event]]:
+        return _grouped(self.events, lambda event: event.kind)
+
+    @cached_property
+    def _by_tells(self) -> Mapping[str, list[Event]]:
+        return _grouped(self.events, lambda event: event.tells)
+
+    @cached_property
+    def _by_role(self) -> Mapping[str, list[Event]]:
+        return _grouped(self.events, lambda event: event.role)
+
+
+def _grouped(
+    events: Iterable[Event], key: Callable[[Event], str | None]
+) -> Mapping[str, list[Event]]:
+    found: dict[str, list[Event]] = defaultdict(list)
+    for event in events:
+        name = key(event)
+        if name is not None:
+            found[name].append(event)
+    return dict(found)
+
+
+def _together(index: Mapping[str, list[Event]], names: Sequence[str]) -> list[Event]:
+    if len(names) == 1:
+        return index.get(names[0], [])
+    found = [event for name in names for event in index.get(name, ())]
+    found.sort(key=lambda event: event.index)
+    return found

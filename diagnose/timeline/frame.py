@@ -1,0 +1,77 @@
+"""The timeline as DataFrames, for notebooks, charts and tables; the engine does without."""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+from diagnose.timeline.captures import integer
+from diagnose.timeline.columns import COLUMNS
+from diagnose.timeline.event import Timeline
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def frame_of(timeline: Timeline) -> pd.DataFrame:
+    """One row an event, in time order; the columns are those of `timeline.columns.COLUMNS`."""
+    import pandas as pd  # noqa: PLC0415  only who asks for a frame pays for it
+
+    names = [column.name for column in COLUMNS]
+    rows = zip(*map(attrgetter(*names), timeline), strict=True)
+    values = dict(zip(names, rows, strict=True)) if len(timeline) else dict.fromkeys(names, ())
+    index = pd.RangeIndex(len(timeline))
+    columns: dict[str, Any] = {}
+    for column in COLUMNS:
+        given = list(values[column.name])
+        if column.dtype == "datetime64[ns]":
+            columns[column.name] = pd.to_datetime(pd.array(given, dtype="Int64"), unit="ns").astype(
+                column.dtype
+            )
+        elif column.dtype == "object":
+            columns[column.name] = pd.Series(given, index=index, dtype=object)
+        else:
+            columns[column.name] = pd.array(given, dtype=column.dtype)
+    return pd.DataFrame(columns, index=index)
+
+
+def hosts_of_ranks(frame: pd.DataFrame) -> dict[int, str]:
+    """The host of every rank whose host is known, as its first row with a host says."""
+    known = frame.dropna(subset=["rank", "host"]).drop_duplicates("rank")
+    return {int(rank): str(host) for rank, host in zip(known["rank"], known["host"], strict=True)}
+
+
+def rank_table(timeline: pd.DataFrame) -> pd.DataFrame:
+    """One row a rank (index `rank`); the columns are those of `timeline.columns.RANK_COLUMNS`."""
+    known = timeline.dropna(subset=["rank"])
+    grouped = known.groupby("rank")
+    import pandas as pd  # noqa: PLC0415  only who asks for a frame pays for it
+
+    table = pd.DataFrame(
+        {
+            "host": grouped["host"].agg(_first),
+            "pid": grouped["pid"].agg(_first),
+            "first_time": grouped["time"].min(),
+            "last_time": grouped["time"].max(),
+            "last_step": grouped["step"].agg(_last),
+            "last_phase": grouped["phase"].agg(_last),
+        }
+    )
+    for name in ("enqueued", "completed"):
+        values = known["fields"].map(lambda fields, key=name: integer(fields.get(key)))
+        table[name] = values.groupby(known["rank"]).max().astype("Int64")
+    exits = known[known["kind"] == "exit"]
+    codes = exits["fields"].map(lambda fields: integer(fields.get("exitcode")))
+    table["exit"] = codes.groupby(exits["rank"]).first().astype("Int64")
+    table["log_present"] = True
+    return table
+
+
+def _first(values: pd.Series[Any]) -> Any:
+    present = values.dropna()
+    return present.iloc[0] if len(present) else None
+
+
+def _last(values: pd.Series[Any]) -> Any:
+    present = values.dropna()
+    return present.iloc[-1] if len(present) else None
