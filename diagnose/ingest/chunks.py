@@ -10,15 +10,14 @@ import re
 from array import array
 from collections.abc import Iterable, Iterator
 
-import numpy as np
-
 from diagnose.ingest.escapes import LONGEST, without_escapes
 from diagnose.ingest.raw import Reader, data_from
 from diagnose.ingest.source import Chunk
 
 CHUNK_LIMIT = 4 << 20  # bytes
 _PROBE = 32 << 10
-_COUNT_STEP = 256 << 10
+_NEWLINE = re.compile(rb"\n")
+_LARGE = 256 << 10  # pieces for which numpy pays
 
 # A sequence which the end of the data may have cut off; see `diagnose.ingest.escapes`.
 _OPEN_ESCAPE = re.compile(
@@ -82,24 +81,27 @@ def stream_chunks(
 
 def is_zeros(data: bytes) -> bool:
     """Whether there is nothing but NULs, as in a hole; many times faster than stripping them."""
-    return not np.frombuffer(data, np.uint8).any()
+    return data == bytes(len(data))
 
 
 def count_newlines(data: bytes) -> int:
-    """Count newlines; several times faster than bytes.count on large data."""
-    if len(data) < 4096:
+    """Count newlines."""
+    if len(data) < _LARGE:
         return data.count(b"\n")
-    codes = np.frombuffer(data, np.uint8)
-    # In steps that stay in the processor's cache.
-    steps = range(0, len(codes), _COUNT_STEP)
-    return sum(int(np.count_nonzero(codes[at : at + _COUNT_STEP] == 10)) for at in steps)
+    from diagnose.ingest import bulk  # noqa: PLC0415  numpy, for large logs only
+
+    return bulk.count_newlines(data)
 
 
 def line_starts(data: bytes, base: int = 0) -> array[int]:
     """The offset of each line's start in `data`, plus `base`; a final newline starts no line."""
-    newlines = np.flatnonzero(np.frombuffer(data, np.uint8) == 10).astype(np.int64)
     starts = array("q", [base] if data else [])
-    starts.frombytes((newlines + (base + 1)).tobytes())
+    if len(data) < _LARGE:
+        starts.extend(match.end() + base for match in _NEWLINE.finditer(data))
+    else:
+        from diagnose.ingest import bulk  # noqa: PLC0415  numpy, for large logs only
+
+        starts.frombytes(bulk.newlines(data, base + 1))
     if data.endswith(b"\n"):
         starts.pop()
     return starts

@@ -12,8 +12,6 @@ import re
 import unicodedata
 from itertools import product
 
-import numpy as np
-
 _WIDTHS = range(40, 401)
 _LOOKED_AT = 200  # ends of full lines, to see whether they cut a word
 _FULL_LINES = 2  # that many lines at least have the width of the wrapping
@@ -53,6 +51,7 @@ _LONG_WORDS = """
 _WORDS = frozenset(_LONG_WORDS.split())
 _END_WORD = re.compile(r"[A-Za-z_]+\Z")
 _START_WORD = re.compile(r"[A-Za-z_]+")
+_LETTER = re.compile(rb"\w")
 
 _Row = tuple[int, str]
 
@@ -61,34 +60,23 @@ def may_be_wrapped(data: bytes) -> bool:
     """A quick look at whether `join_wrapped` could find anything to do."""
     if b"CollectiveFingerPrint(" in data or _OPEN_WORK.search(data):
         return True
-    codes = np.frombuffer(data, np.uint8)
-    ends = np.flatnonzero(codes == 10)
-    if len(ends) < _FULL_LINES:
+    lines = data.split(b"\n")
+    # A wide character is taken as one column here: good enough, as a paste has other lines.
+    sizes = map(len, lines if data.isascii() else (line.decode(errors="replace") for line in lines))
+    widths = list(sizes)[:-1]
+    width = max(widths, default=0)
+    if width not in _WIDTHS or widths.count(width) < _FULL_LINES:
         return False
-    widths = np.diff(ends, prepend=-1) - 1
-    if not data.isascii():
-        # A wide character is taken as one column here: good enough, as a paste has other lines.
-        inner = np.searchsorted(ends, np.flatnonzero((codes & 0xC0) == 0x80))
-        widths -= np.bincount(inner, minlength=len(ends) + 1)[: len(ends)]
-    width = int(widths.max())
-    full = ends[widths == width]
-    if width not in _WIDTHS or len(full) < _FULL_LINES:
-        return False
-    full = full[full + 1 < len(codes)]
-    cut = full[_LETTER[codes[full - 1]] & _LETTER[codes[full + 1]]]
+    full = [number for number, size in enumerate(widths) if size == width]
+    cut = [n for n in full if _LETTER.match(lines[n][-1:]) and _LETTER.match(lines[n + 1][:1])]
     # Records of one width end and begin with letters too, but cut no word.
-    return any(_cuts_word(*_around(data, int(end))) for end in cut[:_LOOKED_AT])
+    return any(_cuts_word(_text(lines[n]), _text(lines[n + 1])) for n in cut[:_LOOKED_AT])
 
 
-def _around(data: bytes, end: int) -> tuple[str, str]:
-    """The lines before and behind a newline, in what of them matters."""
-    before = data[max(data.rfind(b"\n", 0, end) + 1, end - _LONGEST) : end]
-    after = data[end + 1 : end + 1 + _LONGEST].partition(b"\n")[0]
-    return before.decode(errors="replace"), after.decode(errors="replace")
-
-
-_LETTER = np.zeros(256, np.bool_)
-_LETTER[list(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_0123456789")] = True
+def _text(line: bytes) -> str:
+    """A line, in what of it matters to where it was cut."""
+    kept = line if len(line) <= 2 * _LONGEST else line[:_LONGEST] + line[-_LONGEST:]
+    return kept.decode(errors="replace")
 
 
 def join_wrapped(rows: list[_Row]) -> list[_Row]:

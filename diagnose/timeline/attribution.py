@@ -45,10 +45,13 @@ def _join_tables(found: Sequence[Draft]) -> None:
     for draft in rows:
         if draft.meaning.tells == "rank_map":
             named = draft
-        elif named is not None and draft.rank is None and named.source == draft.source:
-            if 0 < draft.line - named.line <= _TABLE_REACH:
-                draft.rank = rank_of(named.meaning.fields.get("rank"))
-                draft.local_rank = named.local_rank
+        elif named is not None and draft.rank is None and _in_table(named, draft):
+            draft.rank = rank_of(named.meaning.fields.get("rank"))
+            draft.local_rank = named.local_rank
+
+
+def _in_table(named: Draft, draft: Draft) -> bool:
+    return named.source == draft.source and 0 < draft.line - named.line <= _TABLE_REACH
 
 
 def _of_the_world(found: Sequence[Draft]) -> None:

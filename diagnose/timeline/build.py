@@ -69,22 +69,18 @@ def _shift_documents(found: Sequence[Draft]) -> None:
 
 def _pairs(found: Sequence[Draft]) -> list[tuple[int, int]]:
     """When an operation was enqueued, by the dump and by the watchdog of the same rank."""
-    told: dict[tuple[int, int], int] = {}
+    told: dict[tuple[int | None, int | None], int] = {}
     for draft in found:
-        what = draft.meaning
-        if draft.document and what.tells == PENDING and draft.time is not None:
-            if draft.rank is not None and what.seq is not None:
-                told.setdefault((draft.rank, what.seq), draft.time)
+        if draft.document and draft.meaning.tells == PENDING and draft.time is not None:
+            told.setdefault((draft.rank, draft.meaning.seq), draft.time)
     pairs = []
     for draft in found:
         what = draft.meaning
         if draft.document or what.tells != "timeout" or what.elapsed_ms is None:
             continue
-        if draft.time is None or draft.rank is None or what.seq is None:
-            continue
-        if (draft.rank, what.seq) in told:
-            begun = draft.time - what.elapsed_ms * 1_000_000
-            pairs.append((told[draft.rank, what.seq], begun))
+        enqueued = told.get((draft.rank, what.seq)) if None not in (draft.rank, what.seq) else None
+        if draft.time is not None and enqueued is not None:
+            pairs.append((enqueued, draft.time - what.elapsed_ms * 1_000_000))
     return pairs
 
 

@@ -17,7 +17,7 @@ class Column:
 
 
 COLUMNS = (
-    Column("time", "datetime64[ns]", "when, on the job's clock: wall-clock time as its logs print it"),
+    Column("time", "datetime64[ns]", "when, by the job's clock: wall-clock time as printed"),
     Column("source", "category", "the file, stream or archive member"),
     Column("line", "int64", "number of the line in its source, from 1; 0 where there are no lines"),
     Column("offset", "int64", "byte offset of the line's start in its decompressed source"),
@@ -62,7 +62,7 @@ RANK_COLUMNS = (
     Column("last_time", "datetime64[ns]", "its last line"),
     Column("last_step", "Int64", "the last step it printed"),
     Column("last_phase", "object", "the last phase it was in"),
-    Column("enqueued", "Int64", "sequence number of the last collective it enqueued, by status lines"),
+    Column("enqueued", "Int64", "the last collective it enqueued, by its status lines"),
     Column("completed", "Int64", "and of the last it completed"),
     Column("exit", "Int64", "exit code, or negative signal"),
     Column("log_present", "bool", "whether it has a line of its own"),

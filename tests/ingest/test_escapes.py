@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnose.ingest.escapes import without_escapes
+from diagnose.ingest import bulk, escapes
 
 # The same in one expression, which is slow for hostile logs.
 ESCAPE = re.compile(
@@ -25,31 +25,37 @@ PIECES = [
 
 @given(st.lists(st.sampled_from(PIECES), max_size=14).map(b"".join))
 def test_the_same_as_one_by_one(data: bytes) -> None:
-    assert without_escapes(data) == ESCAPE.sub(b"", data)
+    assert bulk.without_escapes(data) == ESCAPE.sub(b"", data)
 
 
 @given(st.lists(st.integers(0x1A, 0x80), max_size=30).map(bytes))
 def test_any_bytes(data: bytes) -> None:
-    assert without_escapes(b"\x1b" + data) == ESCAPE.sub(b"", b"\x1b" + data)
+    assert bulk.without_escapes(b"\x1b" + data) == ESCAPE.sub(b"", b"\x1b" + data)
 
 
 @pytest.mark.parametrize("size", [2047, 2048, 2049])
 @pytest.mark.parametrize("end", [b"\x07", b"\x1b\\", b"\x1b", b""])
 def test_bounds_of_strings(size: int, end: bytes) -> None:
     data = b"\x1b]" + b"x" * size + end
-    assert without_escapes(data) == ESCAPE.sub(b"", data)
+    assert bulk.without_escapes(data) == ESCAPE.sub(b"", data)
 
 
 @pytest.mark.parametrize("piece", [b"\x1b", b"\x1b[mx", b"\x1b]", b"\x1b[31mx\x1b[0m\n"])
 def test_many(piece: bytes) -> None:
     data = piece * 20_000
-    assert without_escapes(data) == ESCAPE.sub(b"", data)
+    assert bulk.without_escapes(data) == ESCAPE.sub(b"", data)
 
 
 def test_memory_for_a_hostile_log() -> None:
     data = b"\x1b" * 500_000
     tracemalloc.start()
-    assert without_escapes(data) == b""
+    assert bulk.without_escapes(data) == b""
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 40 * len(data)  # as single replacements they take a hundred bytes each
+
+
+@pytest.mark.parametrize("size", [1000, 200_000])
+def test_small_and_large_pieces_give_the_same(size: int) -> None:
+    data = (b"\x1b[31mx\x1b[0m\n\x1b]0;title\x07\x1b" * size)[:size]
+    assert escapes.without_escapes(data) == ESCAPE.sub(b"", data)

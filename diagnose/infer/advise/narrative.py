@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from diagnose.diagnosis import Alternative, ChainLink, Confidence, Evidence
 from diagnose.infer import scoring
 from diagnose.infer.events.phases import Activity
-from diagnose.infer.rules import collectives, stacks
+from diagnose.infer.rules import collectives
 from diagnose.infer.rules.base import Context, Hypothesis, Lost
 from diagnose.text.ranks import fold_ranks
 from diagnose.text.times import iso
@@ -37,6 +37,8 @@ def evidence(winner: Hypothesis, context: Context) -> list[Evidence]:
     """Log lines of the verdict first, then where single ranks are by dumps and stacks."""
     found = _lines(winner, context)
     if context.stacks:
+        from diagnose.infer.rules import stacks  # noqa: PLC0415  few jobs have stack dumps
+
         found += stacks.evidence(context.stacks, winner.ranks)
     if context.blocked is not None:
         found += collectives.evidence(context.blocked)

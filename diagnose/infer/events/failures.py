@@ -1,4 +1,4 @@
-"""Is there a failure at all? Events that show one, unless the job survived it or was done before."""
+"""Is there a failure at all? Events that show one, unless the job survived it or was done."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ _Author = tuple[str, int | None]
 
 
 def without_teardown_noise(timeline: Timeline) -> Timeline:
-    """The timeline without exceptions that Python ignored, and without ends that a crash brought."""
+    """The timeline without exceptions that Python ignored, and without ends after a crash."""
     dropped = set(_ignored(timeline)) if timeline.telling("ignored") else set()
     if dropped:
         timeline = timeline.only(lambda event: event.index not in dropped)

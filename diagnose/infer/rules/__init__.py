@@ -6,19 +6,23 @@ stage see what the stages before proposed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from importlib import import_module
 
-from diagnose.infer.rules import (
-    checkpoints,
-    collectives,
-    exit_codes,
-    known_issues,
-    signatures,
-    stacks,
-    stalls,
-)
+from diagnose.infer.rules import exit_codes, known_issues, signatures, stalls
 from diagnose.infer.rules.base import Context, Hypothesis, Rule
+
+
+def _when(needed: Callable[[Context], object], module: str) -> Rule:
+    """The rule of a module that is imported for jobs that need it; most have no dump or stack."""
+
+    def propose(context: Context) -> Iterable[Hypothesis]:
+        rule: Rule | None = import_module(module).propose if needed(context) else None
+        return rule(context) if rule else ()
+
+    return propose
+
 
 # What lines state themselves; the first failure and the onset follow from it.
 STATED: dict[str, Rule] = {
@@ -28,16 +32,16 @@ STATED: dict[str, Rule] = {
 # What follows from who was where, by logs, dumps, stacks and checkpoints.
 INFERRED: dict[str, Rule] = {
     "stalls": stalls.propose,
-    "collectives": collectives.propose,
-    "stacks": stacks.propose,
+    "collectives": _when(lambda context: context.blocked, "diagnose.infer.rules.collectives"),
+    "stacks": _when(lambda context: context.stacks, "diagnose.infer.rules.stacks"),
     "agreeing": stalls.agreeing,
-    "checkpoints": checkpoints.propose,
+    "checkpoints": _when(lambda context: context.checkpoints, "diagnose.infer.rules.checkpoints"),
 }
 # What the catalog knows of all of it together.
 KNOWN: dict[str, Rule] = {"known_issues": known_issues.propose}
 
 
-def proposals(rules: dict[str, Rule], context: Context) -> Iterator[Hypothesis]:
+def proposals(rules: Mapping[str, Rule], context: Context) -> Iterator[Hypothesis]:
     """What these rules propose, each hypothesis with the name of its rule."""
     for name, propose in rules.items():
         for hypothesis in propose(context):

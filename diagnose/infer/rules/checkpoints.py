@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from diagnose.checkpoint.model import Checkpoint
 from diagnose.infer import scoring
 from diagnose.infer.rules.base import Context, Hypothesis
+
+if TYPE_CHECKING:
+    from diagnose.checkpoint.model import Checkpoint
 
 _DAMAGED = ("partial", "corrupt")
 _SHOWN = 2  # events of each kind
@@ -41,6 +44,7 @@ def propose(context: Context) -> Iterator[Hypothesis]:
 
 
 def name(one: Checkpoint) -> str:
+    """The last part of its path."""
     return one.path.rstrip("/").rpartition("/")[2]
 
 
@@ -51,12 +55,15 @@ def tail(one: Checkpoint) -> str:
 
 
 def told(one: Checkpoint) -> str:
+    """Its state as an adjective."""
     return "not known to be whole" if one.state == "unknown" else one.state
 
 
 def state_of(one: Checkpoint) -> str:
+    """Its name and state, and why."""
     return f"{name(one)} is {told(one)}: {why_damaged(one)}"
 
 
 def why_damaged(one: Checkpoint) -> str:
+    """The first thing found wrong with it."""
     return one.reasons[0] if one.reasons else "no reason is known"

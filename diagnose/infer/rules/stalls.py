@@ -129,10 +129,9 @@ def _waiting(stall: Stall, context: Context) -> Hypothesis:
     joined = stall.proven and stall.missing and activity.rank not in (None, *stall.missing)
     if activity.phase in _BUSY_CLASS and not joined and (activity.moving or activity.frame):
         return _busy(stall, who, activity, catalog)
-    prepared = activity.phase == "preprocessing"
-    if stall.tiny and stall.seq is not None and stall.seq <= _EARLY_SEQ:
-        if stall.seq > 1 or prepared:
-            return _early_barrier(stall, who, catalog)
+    first = 1 if activity.phase == "preprocessing" else 2
+    if stall.tiny and stall.seq is not None and first <= stall.seq <= _EARLY_SEQ:
+        return _early_barrier(stall, who, catalog)
     return _absent(stall, catalog)
 
 
