@@ -1,12 +1,16 @@
-"""Rows of a timeline by what they mean, and a catalog without wording of its own."""
+"""Events of a timeline by what they mean, and a catalog without wording of its own."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import pandas as pd
-
 from diagnose.catalog.schema import Catalog, CauseClass, KnownIssue, Remedy, Signature
+from diagnose.infer.events.facts import Facts
+from diagnose.infer.events.failures import failures
+from diagnose.infer.events.recovery import afterlife
+from diagnose.infer.rules.base import Context
+from diagnose.timeline.event import Timeline
 
 Row = dict[str, Any]
 
@@ -38,12 +42,23 @@ def signature(id_: str, cause: str = "env.config", **more: Any) -> Signature:
     return Signature(id_, f"Title of {id_}", role, ["x"], cause=cause, **more)
 
 
-def at(clock: str) -> pd.Timestamp:
-    return pd.Timestamp(f"2026-06-02 {clock}")
+def context(
+    timeline: Timeline, entries: Catalog | None = None, world: int | None = None, **more: Any
+) -> Context:
+    """What rules see of this timeline, where nothing else of the job is known."""
+    life = afterlife(timeline)
+    given = {"failing": failures(timeline, life)} | more
+    return Context(timeline, entries or catalog(), Facts(world_size=world), life, **given)
+
+
+def at(clock: str) -> int:
+    """Nanoseconds of a time of one day."""
+    since = datetime.fromisoformat(f"2026-06-02T{clock}+00:00") - datetime(1970, 1, 1, tzinfo=UTC)
+    return since // timedelta(microseconds=1) * 1000
 
 
 def matched(entry: Signature, **more: Any) -> Row:
-    """The row of a match of a signature."""
+    """The event of a match of a signature."""
     kinds = {"exit": "exit", "exception": "exception"}
     return {
         "signature": entry.id, "role": entry.role, "cause": entry.cause or None,

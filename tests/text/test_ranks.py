@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from diagnose.text.ranks import runs
+from diagnose.text.ranks import fold_ranks, runs
 
 
 @pytest.mark.parametrize(
@@ -18,3 +18,9 @@ from diagnose.text.ranks import runs
 )
 def test_runs(numbers: list[int], folded: list[tuple[int, int]]) -> None:
     assert runs(numbers) == folded
+
+
+def test_folded_ranks() -> None:
+    assert fold_ranks([3, 0, 1, 2, 7]) == "0-3,7"
+    assert fold_ranks([5], prefix=True) == "rank 5"
+    assert fold_ranks([], prefix=True) == "ranks "

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from diagnose.infer.events.facts import Facts, gather
+from diagnose.timeline.event import Timeline
 
 from ..rows import matched, signature, wait
 
@@ -14,8 +15,8 @@ TORCH = signature(
 WORLD = signature("t.world", "", role="context", facts={"world_size": "{value}"})
 
 
-def gathered(frame: Any) -> Facts:
-    return gather(frame, {entry.id: entry for entry in (TORCH, WORLD)})
+def gathered(timeline: Timeline) -> Facts:
+    return gather(timeline, {entry.id: entry for entry in (TORCH, WORLD)})
 
 
 def test_values_come_most_frequent_first(make: Any) -> None:

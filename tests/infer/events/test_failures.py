@@ -1,11 +1,16 @@
-"""Errors in words that no entry knows keep a job from being called healthy."""
+"""What shows a failure; errors in words that no entry knows keep a job from being healthy."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 
 import diagnose
 from diagnose.diagnosis import Diagnosis
+from diagnose.infer.events.failures import failures, unexplained, unfinished_gathering, went_on
+
+from ..rows import Row, ended, matched, signature, step, wait
 
 STEPS = [f"2026-06-02 08:15:0{n},100 INFO step {n} loss 2.{n}" for n in range(6)]
 FURTHER = [f"2026-06-02 08:16:{n},100 INFO step {n} loss 1.{n}" for n in range(10, 20)]
@@ -79,3 +84,70 @@ def test_what_was_not_read_to_its_end_is_not_healthy() -> None:
     assert result.root_cause.summary == (
         "No sign of a failure, but the input was not read to its end: a.log.gz: the stream is cut."
     )
+
+
+# --------------------------------------------------------------------------- events
+
+
+ERROR = signature("t.error")
+HINT = signature("t.hint", strength="weak")
+AFTER = matched(signature("t.after", "", role="aftermath"))
+
+
+@pytest.mark.parametrize(
+    ("rows", "shown"),
+    [
+        ([step(1), matched(ERROR), wait(0), AFTER], [1, 2]),
+        ([ended(0, exitcode="0"), ended(1, exitcode="1")], [1]),
+        ([ended(0, exitcode="0", signal="SIGKILL")], [0]),
+        ([step(1), matched(ERROR), step(2), step(3), step(4)], []),  # survived
+        # Hints, and what follows an abort, count only where nothing better does.
+        ([matched(HINT), AFTER], [0, 1]),
+        ([matched(HINT), matched(ERROR)], [1]),
+        ([matched(HINT), step(1)], []),
+        ([{"tells": "complaint"}, AFTER], [0]),
+        # Sockets that close after the end.
+        ([{"kind": "phase", "phase": "shutdown"}, {"tells": "notified"}], []),
+        ([{"kind": "phase", "phase": "shutdown"}, {"tells": "notified"}, wait(0)], [1, 2]),
+    ],
+)
+def test_which_events_show_a_failure(make: Any, rows: list[Row], shown: list[int]) -> None:
+    assert [event.index for event in failures(make(*rows))] == shown
+
+
+def came(joined: int, world: int = 4) -> Row:
+    return {"fields": {"joined": str(joined), "world_size": str(world)}}
+
+
+@pytest.mark.parametrize(
+    ("rows", "index"),
+    [
+        ([step(1)], None),
+        ([came(3)], 0),
+        ([came(3), came(4)], None),
+        ([came(4), came(6)], 1),
+        ([came(3), step(1)], 0),
+        ([came(3), step(1), step(2)], None),  # it went on, so it was complete
+    ],
+)
+def test_a_gathering_to_which_not_all_came(make: Any, rows: list[Row], index: int | None) -> None:
+    timeline = make(*rows)
+    found = unfinished_gathering(timeline)
+    assert found == (None if index is None else timeline.at(index))
+    assert failures(timeline) == ([] if found is None else [found])
+
+
+def test_an_unknown_error_is_told_once_per_line(make: Any) -> None:
+    trouble = {"tells": "trouble", "signature": "t.trouble", "strength": "weak"}
+    edge = {"kind": "edge", "severity": "error", "role": None}
+    known = matched(ERROR, line=5)
+    timeline = make(trouble, edge | {"line": 1}, edge | {"line": 5}, known)
+    assert unexplained(timeline) == [timeline.at(0)]
+    assert unexplained(make(trouble, step(1))) == [], "answered by work below it"
+
+
+def test_a_complaint_is_answered_by_steps_behind_it(make: Any) -> None:
+    complaint = {"tells": "complaint"}
+    assert went_on(make(complaint, step(1)))
+    assert not went_on(make(step(1), complaint))
+    assert not went_on(make(complaint, step(1, phase="inference"))), "a server that answers"

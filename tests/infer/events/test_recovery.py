@@ -9,22 +9,23 @@ import pytest
 
 from diagnose.infer.events.failures import done, failures, went_on
 from diagnose.infer.events.recovery import afterlife, doubtful, left, survived
+from diagnose.timeline.event import Timeline
 
 from ..rows import at, ended, matched, signature, step
 
 OOM = signature("t.oom", "crash.gpu_oom", culprit="self", strength="decisive")
 
 
-def passed(frame: Any) -> bool:
-    return survived(afterlife(frame), frame[frame["role"] == "cause"])
+def passed(timeline: Timeline) -> bool:
+    return survived(afterlife(timeline), timeline.role("cause"))
 
 
 def test_steps_of_other_ranks_are_no_recovery(make: Any) -> None:
     others = [step(number, rank=rank) for number in range(5, 50) for rank in (0, 1, 2)]
-    frame = make(step(4, rank=3), matched(OOM, rank=3), *others)
-    assert not passed(frame)
-    assert len(failures(frame)) == 1
-    assert doubtful(afterlife(frame), frame[frame["role"] == "cause"])
+    timeline = make(step(4, rank=3), matched(OOM, rank=3), *others)
+    assert not passed(timeline)
+    assert len(failures(timeline)) == 1
+    assert doubtful(afterlife(timeline), timeline.role("cause"))
 
 
 def test_further_steps_of_the_rank_itself_are(make: Any) -> None:
@@ -33,11 +34,11 @@ def test_further_steps_of_the_rank_itself_are(make: Any) -> None:
 
 
 def test_every_rank_that_failed_has_to_go_on(make: Any) -> None:
-    frame = make(
+    timeline = make(
         matched(OOM, rank=3), matched(OOM, rank=4), *(step(n, rank=3) for n in range(5)),
     )  # fmt: skip
-    assert not passed(frame)
-    assert left(afterlife(frame), frame[frame["role"] == "cause"]) == [1]
+    assert not passed(timeline)
+    assert left(afterlife(timeline), timeline.role("cause")) == [timeline.at(1)]
 
 
 def test_its_word_of_completion_absolves_a_decisive_error_only_after_work(make: Any) -> None:
@@ -84,8 +85,8 @@ def test_other_files_count_only_where_clocks_order_them(make: Any) -> None:
 def test_completion_counts_if_it_is_the_ranks_own(make: Any) -> None:
     for rank, is_passed in ((None, False), (3, True), (0, False)):
         lost = matched(signature("t.lost", "net.storage"), rank=3)
-        frame = make(lost, {"tells": "finished", "rank": rank, "role": "context"})
-        assert passed(frame) is is_passed
+        timeline = make(lost, {"tells": "finished", "rank": rank, "role": "context"})
+        assert passed(timeline) is is_passed
 
 
 @pytest.mark.parametrize(
@@ -129,6 +130,6 @@ def test_whoever_fails_and_however_long_others_go_on_it_has_not_passed(
         for r in range(ranks)
         if r != victim and chance.random() < 0.9
     ]
-    frame = make(*rows, *others, {"tells": "finished", "rank": (victim + 1) % ranks})
-    assert not passed(frame)
-    assert len(failures(frame))
+    timeline = make(*rows, *others, {"tells": "finished", "rank": (victim + 1) % ranks})
+    assert not passed(timeline)
+    assert len(failures(timeline))

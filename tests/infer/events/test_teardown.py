@@ -1,8 +1,13 @@
 """What interpreters print while they end is noise; a crash before or after it stays a crash."""
 
+from typing import Any
+
 import pytest
 
 import diagnose
+from diagnose.infer.events.teardown import without_teardown_noise
+
+from ..rows import finished, matched, signature, step
 
 STEPS = [f"{{'loss': 1.{9 - i}, 'learning_rate': 1e-05, 'epoch': 0.{i}}}" for i in range(1, 4)]
 DONE = "Training completed."
@@ -99,3 +104,29 @@ def test_another_rank_s_traceback_does_not_hide_in_the_ignored_one() -> None:
     lines = [f"[rank1]: {line}" for line in CRASH]
     result = judged(*STEPS, *lines[:2], *NOISE["loader"], lines[2])
     assert result.culprits.ranks == [1]
+
+
+IGNORED = {"tells": "ignored", "text": "Exception ignored in: <function f>"}
+RAISED = matched(
+    signature("t.exception", "crash.exception", tells="exception", strength="weak"), rank=3
+)
+
+
+def test_the_traceback_below_an_ignored_line_is_left_out(make: Any) -> None:
+    trace = {"text": TRACE}
+    timeline = make(IGNORED | {"rank": 3}, trace | {"rank": 3}, RAISED, trace | {"rank": 4})
+    assert [event.index for event in without_teardown_noise(timeline)] == [0, 3]
+    again = make(IGNORED | {"rank": 3}, RAISED, RAISED | {"line": 4})
+    assert [event.index for event in without_teardown_noise(again)] == [0, 2]
+
+
+def test_an_end_that_a_crash_brought_is_no_success(make: Any) -> None:
+    crashed = without_teardown_noise(make(RAISED, finished(3), finished(4)))
+    assert [event.tells for event in crashed] == ["exception", None, "finished"]
+    worked = without_teardown_noise(make(RAISED, step(9, rank=3), finished(3)))
+    assert [event.tells for event in worked] == ["exception", None, "finished"]
+
+
+def test_without_such_lines_the_timeline_is_the_same(make: Any) -> None:
+    timeline = make(step(1), RAISED)
+    assert without_teardown_noise(timeline) is timeline

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from diagnose.infer.events.tracebacks import Stance, stances
+from diagnose.infer.events.tracebacks import LastTraceback, dumped, last_tracebacks
 
 from ..rows import stack
 
@@ -18,16 +18,16 @@ BACKWARD = (
 
 @pytest.mark.parametrize("dump", [False, True], ids=["traceback", "dump"])
 def test_the_innermost_frames_tell_whatever_the_order_of_printing(make: Any, dump: bool) -> None:
-    frame = make(*stack(3, *BACKWARD, dump=dump))
+    timeline = make(*stack(3, *BACKWARD, dump=dump))
     row = 0 if dump else 2
-    assert stances(frame) == {3: Stance(3, "ALLREDUCE", "train.py:41", None, row)}
+    assert last_tracebacks(timeline) == {3: LastTraceback(3, "ALLREDUCE", "train.py:41", None, row)}
 
 
 def test_py_spy_prints_the_innermost_frame_first(make: Any) -> None:
     rows = stack(0, *BACKWARD, dump=True)
     for row in rows:
         row["text"] = "    {func} ({file}:{line})".format(**row["fields"])
-    assert stances(make(*rows))[0].site == "train.py:41"
+    assert last_tracebacks(make(*rows))[0].site == "train.py:41"
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_py_spy_prints_the_innermost_frame_first(make: Any) -> None:
     ],
 )
 def test_calls_and_their_operations(make: Any, func: str, op: str | None) -> None:
-    assert stances(make(*stack(0, ("m.py", 1, "main"), (SITE, 9, func))))[0].op == op
+    assert last_tracebacks(make(*stack(0, ("m.py", 1, "main"), (SITE, 9, func))))[0].op == op
 
 
 def test_the_last_stack_of_a_rank_counts(make: Any) -> None:
@@ -52,14 +52,19 @@ def test_the_last_stack_of_a_rank_counts(make: Any) -> None:
     last = stack(0, ("train.py", 8, "main"), (SITE, 9, "barrier"), phase="training")
     rows = [row | {"line": 10 + n} for n, row in enumerate(first)]
     rows += [row | {"line": 90 + n} for n, row in enumerate(last)]
-    stance = stances(make(*rows))[0]
-    assert (stance.op, stance.site, stance.phase) == ("BARRIER", "train.py:8", "training")
+    found = last_tracebacks(make(*rows))[0]
+    assert (found.op, found.site, found.phase) == ("BARRIER", "train.py:8", "training")
 
 
 def test_frames_of_libraries_are_no_call_site(make: Any) -> None:
     rows = stack(0, ("/usr/lib/python3.11/runpy.py", 3, "run"), ("<string>", 1, "x"))
-    assert stances(make(*rows))[0].site is None
+    assert last_tracebacks(make(*rows))[0].site is None
 
 
 def test_frames_without_a_rank_tell_of_nobody(make: Any) -> None:
-    assert stances(make(*[row | {"rank": None} for row in stack(0, *BACKWARD)])) == {}
+    assert last_tracebacks(make(*[row | {"rank": None} for row in stack(0, *BACKWARD)])) == {}
+
+
+def test_stacks_that_somebody_took_are_known_by_their_form(make: Any) -> None:
+    taken, printed = stack(0, *BACKWARD, dump=True), stack(1, *BACKWARD)
+    assert [event.index for event in dumped(make(*taken, *printed))] == [0, 1, 2]

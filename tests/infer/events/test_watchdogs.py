@@ -5,17 +5,17 @@ from typing import Any
 
 import pytest
 
-from diagnose.infer.events import watchdogs as collectives
-from diagnose.infer.events.watchdogs import Wait, fold_ranks, stalls
+from diagnose.infer.events import watchdogs
+from diagnose.infer.events.watchdogs import Wait, stalled_groups, stalls
 from tests.counting import Count
 
-from ..rows import step
+from ..rows import stack, step
 
 
 def wait(
     rank: int | None,
     seq: int | None = 7,
-    op: str = "ALLREDUCE",
+    op: str | None = "ALLREDUCE",
     size: int | None = 1000,
     **more: Any,
 ) -> dict[str, Any]:
@@ -164,8 +164,8 @@ def test_a_high_rank_costs_nothing_in_each_of_many_groups(make: Any) -> None:
     counts = []
     for highest in (5, 99_999):
         waits = [wait(n % 4, group=f"group {n}") for n in range(40)]
-        frame, count = make(*waits, {"rank": highest}), Count()
-        count.during(lambda frame=frame: stalls(frame, None))
+        timeline, count = make(*waits, {"rank": highest}), Count()
+        count.during(lambda timeline=timeline: stalls(timeline, None))
         counts.append(count.work)
     assert counts[1] < counts[0] + 5000
 
@@ -173,7 +173,7 @@ def test_a_high_rank_costs_nothing_in_each_of_many_groups(make: Any) -> None:
 def test_lists_of_missing_ranks_are_read_up_to_a_limit(
     make: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(collectives, "_NAMED_LIMIT", 100)
+    monkeypatch.setattr(watchdogs, "_NAMED_LIMIT", 100)
     lists = [f"{n}-{n + 59}" for n in (0, 60, 120)]
     stall = only(make, None, *(missing(ranks) for ranks in [*lists, lists[0]]))
     assert stall.missing == [*range(120)]
@@ -184,12 +184,6 @@ def test_ranks_that_lack_different_operations_wait_for_each_other(make: Any) -> 
     rows = [missing(str(rank)) | {"op": op} for rank, op in enumerate(["ALLREDUCE"] * 3)]
     assert only(make, None, *rows).shape == "missing"
     assert only(make, None, *rows, missing("9") | {"op": "BROADCAST"}).shape == "conditional"
-
-
-def test_folded_ranks() -> None:
-    assert fold_ranks([3, 0, 1, 2, 7]) == "0-3,7"
-    assert fold_ranks([5], prefix=True) == "rank 5"
-    assert fold_ranks([], prefix=True) == "ranks "
 
 
 # --------------------------------------------------------------------------- sends and receives
@@ -214,8 +208,8 @@ def test_stacks_that_end_in_a_send_and_in_a_receive_do_not_disagree(make: Any) -
         r: Wait(r, None, op, None, None, None, None, r)
         for r, op in enumerate(["SEND", "RECV", "SEND"])
     }
-    frame = make(*(step(1, rank=rank) for rank in range(4)))
-    (stall,) = stalls(frame, 4, stood)
+    timeline = make(*(step(1, rank=rank) for rank in range(4)))
+    (stall,) = stalls(timeline, 4, stood)
     assert (stall.shape, stall.missing, stall.group) == ("missing", [3], None)
 
 
@@ -223,3 +217,32 @@ def test_who_waits_for_a_partner_is_not_missing_from_a_collective(make: Any) -> 
     rows = [wait(0), wait(1), wait(2), p2p(3, "RECV")]
     found = stalls(make(*rows, step(1, rank=4)), 5)
     assert [(s.shape, s.missing) for s in found if s.shape == "missing"] == [("missing", [4])]
+
+
+# --------------------------------------------------------------------------- stacks instead
+
+
+def unnamed(rank: int) -> dict[str, Any]:
+    """A wait that tells neither which operation nor its number."""
+    return wait(rank, None, op=None, size=None)
+
+
+def stopped(rank: int, call: str) -> list[dict[str, Any]]:
+    return stack(rank, ("train.py", 9, "main"), ("torch/distributed/c10d.py", 3, call))
+
+
+def test_where_no_wait_tells_its_operation_the_stacks_do(make: Any) -> None:
+    waits = [unnamed(rank) for rank in (0, 1, 2)]
+    calls = ["all_reduce", "all_reduce", "broadcast"]
+    stacks = [row for rank, call in enumerate(calls) for row in stopped(rank, call)]
+    (stall,) = stalled_groups(make(*waits, *stacks), 3)
+    assert (stall.shape, stall.odd) == ("mismatch", [2])
+    assert [(w.op, w.timeout_ms, w.row) for w in stall.waits.values()] == [
+        ("ALLREDUCE", 600_000, 4), ("ALLREDUCE", 600_000, 6), ("BROADCAST", 600_000, 8),
+    ]  # fmt: skip
+    assert [s.shape for s in stalled_groups(make(*waits), 3)] == ["all_joined"]
+
+
+def test_where_a_wait_tells_its_operation_the_stacks_are_not_asked(make: Any) -> None:
+    rows = [wait(0), wait(1), *stopped(0, "all_reduce"), *stopped(1, "broadcast")]
+    assert [stall.shape for stall in stalled_groups(make(*rows), 2)] == ["all_joined"]
