@@ -1,10 +1,10 @@
-"""What dumps say, told as a stall, a candidate, evidence and an onset."""
+"""What dumps say, told as a stall, a hypothesis, evidence and an onset."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
-import pandas as pd
 import pytest
 
 from diagnose.catalog.load import load_catalog
@@ -12,6 +12,9 @@ from diagnose.diagnosis import Collective, Evidence
 from diagnose.infer.collectives.verdict import DumpVerdict, Kind, Sign
 from diagnose.infer.events.watchdogs import Stall
 from diagnose.infer.rules import collectives as held_up
+from diagnose.timeline.event import Timeline
+
+from ..rows import Row, at, context
 
 VERDICT = DumpVerdict(
     kind="stuck_host",
@@ -28,23 +31,27 @@ VERDICT = DumpVerdict(
     roles={0: "waiting", 1: "waiting", 2: "culprit", 3: "no dump"},
     edges=((0, 2, "all_reduce seq 7"),),
 )
-ROWS = [
-    ("fr_1", 1, "pending", "all_reduce", 7, "12:00:03"),
-    ("fr_0", 0, "pending", "all_reduce", 7, "12:00:01"),
-    ("fr_0", 0, "pending", "broadcast", 9, "12:00:00"),
-    ("fr_2", 2, "idle", "all_reduce", 6, "11:00:00"),
-]
 
 
-def frame() -> pd.DataFrame:
-    columns = ["source", "rank", "tells", "op", "seq", "time"]
-    table = pd.DataFrame(ROWS, columns=columns)
-    table["time"] = pd.to_datetime("2025-03-08 " + table["time"])
-    return table.assign(group="mesh_dp (5)", timeout_ms=600_000)
+def operation(source: str, rank: int, tells: str, op: str, seq: int, clock: str) -> Row:
+    return {
+        "source": source, "rank": rank, "tells": tells, "op": op, "seq": seq, "time": at(clock),
+        "kind": "collective", "role": None, "group": "mesh_dp (5)", "timeout_ms": 600_000,
+    }  # fmt: skip
 
 
-def test_the_stall_has_who_waits_and_the_rows_that_show_it() -> None:
-    stall = held_up.stall_of(VERDICT, frame())
+@pytest.fixture
+def timeline(make: Any) -> Timeline:
+    return make(
+        operation("fr_1", 1, "pending", "all_reduce", 7, "12:00:03"),
+        operation("fr_0", 0, "pending", "all_reduce", 7, "12:00:01"),
+        operation("fr_0", 0, "pending", "broadcast", 9, "12:00:00"),
+        operation("fr_2", 2, "idle", "all_reduce", 6, "11:00:00") | {"host": "node7"},
+    )
+
+
+def test_the_stall_has_who_waits_and_the_rows_that_show_it(timeline: Timeline) -> None:
+    stall = held_up.stall_of(VERDICT, timeline)
     assert (stall.shape, stall.missing, stall.joined) == ("missing", [2], [0, 1])
     assert stall.rows == [3, 1, 0]  # the culprit's, then evidence, then who joined
     assert stall.waits[0].timeout_ms == 600_000
@@ -62,10 +69,16 @@ def test_the_stall_has_who_waits_and_the_rows_that_show_it() -> None:
     ],
 )
 def test_the_candidate_by_kind(
-    kind: Kind, sure: bool, cause: str, score: float, culprit_kind: str, decisive: bool
+    timeline: Timeline,
+    kind: Kind,
+    sure: bool,
+    cause: str,
+    score: float,
+    culprit_kind: str,
+    decisive: bool,
 ) -> None:
     verdict = replace(VERDICT, kind=kind, sure=sure)
-    stall = held_up.stall_of(verdict, frame())
+    stall = held_up.stall_of(verdict, timeline)
     found = held_up.blamed(verdict, stall, load_catalog(), {2: "node7", 0: "node1"})
     assert (found.cause, found.score, found.kind) == (cause, score, culprit_kind)
     assert (found.ranks, found.hosts, found.sure) == ([2], ["node7"], decisive)
@@ -76,16 +89,16 @@ def test_the_candidate_by_kind(
     [({0: "a", 1: "b"}, "net.fabric"), ({0: "a", 1: "a"}, "unknown"), ({}, "net.fabric")],
 )
 def test_nobody_behind_is_a_matter_of_the_network_only_between_hosts(
-    hosts: dict[int, str], cause: str
+    timeline: Timeline, hosts: dict[int, str], cause: str
 ) -> None:
     verdict = replace(VERDICT, kind="network", ranks=())
-    found = held_up.blamed(verdict, held_up.stall_of(verdict, frame()), load_catalog(), hosts)
+    found = held_up.blamed(verdict, held_up.stall_of(verdict, timeline), load_catalog(), hosts)
     assert (found.cause, found.ranks, found.kind, found.why) == (cause, [], None, "")
 
 
-def test_a_tie_names_nobody() -> None:
+def test_a_tie_names_nobody(timeline: Timeline) -> None:
     verdict = replace(VERDICT, kind="mismatched", ranks=(), tie=True, suspects=(0, 1), sure=False)
-    stall = held_up.stall_of(verdict, frame())
+    stall = held_up.stall_of(verdict, timeline)
     found = held_up.blamed(verdict, stall, load_catalog(), {})
     assert (found.cause, found.ranks, found.kind, stall.proven) == (
         "desync.mismatch",
@@ -109,9 +122,14 @@ def test_collective_evidence_and_graph() -> None:
     assert held_up.undumped(VERDICT) == [3]
 
 
-def test_the_onset_is_when_the_first_rank_came_to_that_operation() -> None:
-    start = held_up.onset(VERDICT, frame())
-    assert (start.time, start.row) == (pd.Timestamp("2025-03-08 12:00:01"), 1)
+def test_the_onset_is_when_the_first_rank_came_to_that_operation(timeline: Timeline) -> None:
+    start = held_up.onset(VERDICT, timeline)
+    assert (start.time, start.row) == (at("12:00:01"), 1)
+    other = held_up.onset(replace(VERDICT, seq=8), timeline)
+    assert (other.time, other.row) == (at("12:00:00"), 2), (
+        "of any operation, where none is that one"
+    )
+    assert held_up.onset(VERDICT, Timeline()).time is None
 
 
 def test_a_conflict_is_told_only_where_the_logs_name_others() -> None:
@@ -123,3 +141,38 @@ def test_a_conflict_is_told_only_where_the_logs_name_others() -> None:
     same = replace(other, missing=[2, 3])
     guess = replace(other, proven=False)
     assert held_up.conflict(VERDICT, [same, guess]) is None
+
+
+def test_without_dumps_nothing_is_proposed(timeline: Timeline) -> None:
+    stall = held_up.stall_of(VERDICT, timeline)
+    assert [*held_up.propose(context(timeline, stalls=[stall]))] == []
+    (found,) = held_up.propose(context(timeline, stalls=[stall], blocked=VERDICT, alive=True))
+    assert (found.cause, found.ranks, found.hosts) == ("stall.host", [2], ["node7"])
+
+
+def test_who_only_stopped_to_log_calls_is_missing(timeline: Timeline) -> None:
+    """Whoever wrote a dump was alive then; of lines of calls nothing of the kind is known."""
+    stall = held_up.stall_of(VERDICT, timeline)
+    (found,) = held_up.propose(context(timeline, stalls=[stall], blocked=VERDICT))
+    assert (found.cause, found.why) == (
+        "desync.missing_rank", "it never made the call that others wait in",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("stall", "answer"),
+    [
+        (Stall(None, "missing", missing=[2], proven=True), True),
+        (Stall(None, "missing", missing=[2]), False),
+        (Stall(None, "missing", missing=[2, 3], proven=True), False),
+        (Stall(None, "missing", proven=True), False),
+        (Stall(None, "mismatch", odd=[2], proven=True), False),
+    ],
+)
+def test_logs_agree_that_prove_the_same(stall: Stall, answer: bool) -> None:
+    assert held_up.agrees(VERDICT, stall) is answer
+
+
+def test_a_branch_agrees_with_a_mismatch() -> None:
+    branch = Stall(None, "conditional", odd=[2], proven=True)
+    assert held_up.agrees(replace(VERDICT, kind="mismatched"), branch)

@@ -6,10 +6,12 @@ import pytest
 
 from diagnose.catalog.schema import Condition, KnownIssue, Remedy
 from diagnose.infer.events.facts import Facts
-from diagnose.infer.events.watchdogs import Stall
-from diagnose.infer.rules.known_issues import Situation, holds, known
+from diagnose.infer.events.phases import Activity
+from diagnose.infer.events.watchdogs import Stall, stalls
+from diagnose.infer.rules.base import Hypothesis
+from diagnose.infer.rules.known_issues import Situation, holds, known, propose, situation
 
-from ..rows import catalog
+from ..rows import Row, bar, barrier, catalog, context, marker, step, wait
 
 SITUATION = Situation(
     facts=Facts(
@@ -105,17 +107,17 @@ def test_all_any_none(parts: dict[str, Any], answer: bool) -> None:
 def test_an_issue_that_holds_is_a_candidate(level: str, score: float, sure: bool) -> None:
     remedies = [Remedy("now", "upgrade")]
     entry = issue(confidence=level, all=[HOLDS], remedies=remedies, restart="fix_first")
-    (candidate,) = known(catalog(issues=(entry, issue(id="t.other", all=[FAILS]))), SITUATION)
-    assert (candidate.cause, candidate.signature) == ("desync.conditional", "t.issue")
-    assert (candidate.score, candidate.sure, candidate.rows) == (score, sure, [4, 7])
-    assert (candidate.remedies, candidate.restart) == (remedies, "fix_first")
-    assert (candidate.ranks, candidate.kind) == ([], None)
+    (hypothesis,) = known(catalog(issues=(entry, issue(id="t.other", all=[FAILS]))), SITUATION)
+    assert (hypothesis.cause, hypothesis.signature) == ("desync.conditional", "t.issue")
+    assert (hypothesis.score, hypothesis.sure, hypothesis.rows) == (score, sure, [4, 7])
+    assert (hypothesis.remedies, hypothesis.restart) == (remedies, "fix_first")
+    assert (hypothesis.ranks, hypothesis.kind) == ([], None)
 
 
 def test_its_evidence_begins_with_the_signatures_it_asks_for() -> None:
     asked = Condition(signature=["axolotl.*", "c10d.*"])
-    (candidate,) = known(catalog(issues=(issue(all=[asked]),)), SITUATION)
-    assert candidate.rows == [2, 9, 4, 7]
+    (hypothesis,) = known(catalog(issues=(issue(all=[asked]),)), SITUATION)
+    assert hypothesis.rows == [2, 9, 4, 7]
 
 
 @pytest.mark.parametrize(
@@ -132,5 +134,61 @@ def test_its_culprits_come_from_the_collective(
 ) -> None:
     fields = {name: getattr(SITUATION, name) for name in Situation.__dataclass_fields__}
     situation = Situation(**(fields | {"stall": stall}))
-    (candidate,) = known(catalog(issues=(issue(all=[HOLDS], kind=kind),)), situation)
-    assert (candidate.ranks, candidate.kind) == (ranks, said)
+    (hypothesis,) = known(catalog(issues=(issue(all=[HOLDS], kind=kind),)), situation)
+    assert (hypothesis.ranks, hypothesis.kind) == (ranks, said)
+
+
+# --------------------------------------------------------------------------- what may be asked
+
+
+@pytest.mark.parametrize(
+    ("rows", "states"),
+    [
+        ([], {"no_progress"}),
+        ([step(0)], {"progress_then_stop", "step_0"}),
+        ([step(0), step(1)], {"progress_then_stop"}),
+        ([{"tells": "store_wait"}], {"no_progress", "timeout"}),
+        ([wait(0), wait(1)], {"no_progress", "timeout", "missing_ranks"}),
+        ([wait(0), wait(1), wait(2)], {"no_progress", "timeout", "all_joined"}),
+        ([wait(0), wait(1), wait(2, op="BROADCAST")], {"no_progress", "timeout", "mismatch"}),
+        ([wait(0), wait(1), wait(2, 8)], {"no_progress", "timeout", "behind"}),
+        (
+            [barrier(rank, 3) for rank in range(3)],
+            {"no_progress", "timeout", "all_joined", "tiny_collective", "first_collectives"},
+        ),
+    ],
+)
+def test_the_state_of_a_job(make: Any, rows: list[Row], states: set[str]) -> None:
+    timeline = make(*rows)
+    assert situation(context(timeline, stalls=stalls(timeline, 3))).states == states
+
+
+def test_the_situation_of_a_job(make: Any) -> None:
+    timeline = make(
+        marker("checkpoint"), wait(0), wait(1, op="BROADCAST"), wait(1), bar(None, 9, 5)
+    )
+    stalled = stalls(timeline, 3)
+    proposed = [
+        Hypothesis("crash.exception", 1.0, "", ""), Hypothesis("slow.checkpoint", 3.5, "", ""),
+    ]  # fmt: skip
+    found = situation(
+        context(timeline, stalls=stalled, activity=Activity("checkpoint", 0), proposed=proposed)
+    )
+    assert found.signatures == {"t.checkpoint": 0, "t.watchdog": 1, "t.bar.None": 4}
+    assert (found.phase, found.ops) == ("checkpoint", {"ALLREDUCE", "BROADCAST"})
+    assert (found.causes, "crashed" in found.states) == ({"slow.checkpoint"}, True)
+    assert (found.stall, found.rows) == (stalled[0], [0, *stalled[0].rows])
+
+
+def test_issues_are_proposed_for_a_job(make: Any) -> None:
+    saving = issue(all=[Condition(phase=["checkpoint"], op=["ALLREDUCE"])])
+    timeline = make(marker("checkpoint"), wait(0), wait(1))
+    seen = context(
+        timeline,
+        catalog(issues=(saving,)),
+        stalls=stalls(timeline, 3),
+        activity=Activity("checkpoint", 0),
+    )
+    assert [(one.signature, one.rows, one.ranks) for one in propose(seen)] == [
+        ("t.issue", [0, 1, 2], [2])
+    ]

@@ -1,19 +1,14 @@
-"""Candidates that lines state: whom they name, when they count less, and how processes ended."""
+"""Hypotheses that lines state: whom they name, and when they count less."""
 
 from typing import Any
 
 import pytest
 
-from diagnose.infer.rules.signatures import (
-    culprits_of,
-    exit_code,
-    exits,
-    gpu_ranks,
-    pci_bus,
-    stated,
-)
+from diagnose.infer.rules.base import Hypothesis
+from diagnose.infer.rules.signatures import culprits_of, gpu_ranks, pci_bus, propose
+from diagnose.timeline.event import Timeline
 
-from ..rows import at, catalog, ended, matched, signature, step, wait
+from ..rows import at, catalog, context, matched, signature, step, wait
 
 OOM = signature("t.oom", "crash.gpu_oom", culprit="self", strength="decisive")
 CONFIG = signature("t.config", "env.config", culprit="self")
@@ -27,40 +22,44 @@ LIMIT = signature("t.limit", "scheduler.limit", strength="decisive")
 CATALOG = catalog(OOM, CONFIG, WEAK, NAMED, EXCEPTION, LIMIT)
 
 
-def only(frame: Any, world: int | None = 8) -> Any:
-    found = stated(frame, CATALOG, world)
-    assert len(found) == 1
-    return found[0]
+def only(timeline: Timeline, world: int | None = 8) -> Hypothesis:
+    (found,) = propose(context(timeline, CATALOG, world))
+    return found
 
 
 # --------------------------------------------------------------------------- who
 
 
 def test_self_names_who_printed_it(make: Any) -> None:
-    candidate = only(make(matched(OOM, rank=3, host="node3"), matched(OOM, rank=3, host="node3")))
-    assert (candidate.cause, candidate.signature) == ("crash.gpu_oom", "t.oom")
-    assert (candidate.ranks, candidate.hosts, candidate.kind) == ([3], ["node3"], "crashed")
-    assert (candidate.score, candidate.sure, candidate.rows) == (6.0, True, [0, 1])
-    assert candidate.why == "it printed the error"
-    assert candidate.summary == "Title of t.oom (rank 3)."
+    hypothesis = only(make(matched(OOM, rank=3, host="node3"), matched(OOM, rank=3, host="node3")))
+    assert (hypothesis.cause, hypothesis.signature) == ("crash.gpu_oom", "t.oom")
+    assert (hypothesis.ranks, hypothesis.hosts, hypothesis.kind) == ([3], ["node3"], "crashed")
+    assert (hypothesis.score, hypothesis.sure, hypothesis.rows) == (6.0, True, [0, 1])
+    assert hypothesis.why == "it printed the error"
+    assert hypothesis.summary == "Title of t.oom (rank 3)."
 
 
 def test_what_most_ranks_say_accuses_nobody(make: Any) -> None:
     rows = [matched(CONFIG, rank=rank, host="a") for rank in (0, 1, 2)]
-    candidate = only(make(*rows), 4)
-    assert (candidate.ranks, candidate.hosts, candidate.kind, candidate.why) == ([], [], None, "")
+    hypothesis = only(make(*rows), 4)
+    assert (hypothesis.ranks, hypothesis.hosts, hypothesis.kind, hypothesis.why) == (
+        [],
+        [],
+        None,
+        "",
+    )
     assert only(make(*rows[:2]), 4).ranks == [0, 1], "half of them may be to blame"
 
 
 def test_captured_names_whom_the_line_names(make: Any) -> None:
     row = matched(NAMED, rank=0, fields={"rank": "4", "other_rank": "6", "host": "node2"})
-    candidate = only(make(row))
-    assert (candidate.ranks, candidate.hosts) == ([4, 6], ["node2"])
+    hypothesis = only(make(row))
+    assert (hypothesis.ranks, hypothesis.hosts) == ([4, 6], ["node2"])
 
 
 def test_without_a_rule_nobody_is_named(make: Any) -> None:
-    candidate = only(make(matched(LIMIT, rank=2, host="a", fields={"rank": "5", "host": "b"})))
-    assert (candidate.ranks, candidate.hosts) == ([], [])
+    hypothesis = only(make(matched(LIMIT, rank=2, host="a", fields={"rank": "5", "host": "b"})))
+    assert (hypothesis.ranks, hypothesis.hosts) == ([], [])
 
 
 @pytest.mark.parametrize(
@@ -77,12 +76,12 @@ def test_a_bus_number_leads_to_the_rank_on_that_gpu_of_that_host(make: Any) -> N
         {"tells": "rank_map", "rank": rank, "host": host, "fields": {"busid": busid}}
         for rank, host, busid in [(0, "a", "18000"), (1, "a", "9b000"), (2, "b", "9b000")]
     ]
-    frame = make(*maps, matched(xid, host="b", fields={"busid": "0000:9b:00.0"}))
-    gpus = gpu_ranks(frame)
+    timeline = make(*maps, matched(xid, host="b", fields={"busid": "0000:9b:00.0"}))
+    gpus = gpu_ranks(timeline)
     assert gpus == {("a", 0x18): 0, ("a", 0x9B): 1, ("b", 0x9B): 2}
-    assert culprits_of(xid, frame.loc[[3]], 3, gpus) == ([2], ["b"])
+    assert culprits_of(xid, [timeline.at(3)], 3, gpus) == ([2], ["b"])
     unplaced = make(*maps, matched(xid, fields={"busid": "0000:9b:00.0"}))
-    assert culprits_of(xid, unplaced.loc[[3]], 8, gpus) == ([], [])  # two hosts have such a bus
+    assert culprits_of(xid, [unplaced.at(3)], 8, gpus) == ([], [])  # two hosts have such a bus
 
 
 @pytest.mark.parametrize(
@@ -92,8 +91,8 @@ def test_a_bus_number_leads_to_the_rank_on_that_gpu_of_that_host(make: Any) -> N
 def test_on_one_node_the_device_has_the_number_of_the_rank(
     make: Any, world: int | None, hosts: list[str], ranks: list[int]
 ) -> None:
-    frame = make(*[matched(CONFIG, host=host, fields={"dev": "5"}) for host in hosts])
-    assert culprits_of(CONFIG, frame, world, {})[0] == ranks
+    timeline = make(*[matched(CONFIG, host=host, fields={"dev": "5"}) for host in hosts])
+    assert culprits_of(CONFIG, timeline.events, world, {})[0] == ranks
 
 
 # --------------------------------------------------------------------------- how much it counts
@@ -113,8 +112,8 @@ def test_strength_is_the_score(make: Any, entry: Any, score: float) -> None:
     ],
 )
 def test_causes_after_the_wait_count_less(make: Any, entry: Any, score: float) -> None:
-    candidate = only(make(wait(0), matched(entry)))
-    assert (candidate.score, candidate.late) == (score, True)
+    hypothesis = only(make(wait(0), matched(entry)))
+    assert (hypothesis.score, hypothesis.late) == (score, True)
 
 
 def test_endings_may_follow_a_teardown(make: Any) -> None:
@@ -150,77 +149,8 @@ def test_training_that_went_on_clears_a_cause(make: Any) -> None:
 
 def test_the_own_exception_of_one_rank_counts_more(make: Any) -> None:
     one = matched(EXCEPTION, rank=3, fields={"message": "list  index\nout of range"})
-    candidate = only(make(one))
-    assert candidate.score == 3.6
-    assert candidate.summary == "Title of t.exception (rank 3): list index out of range."
+    hypothesis = only(make(one))
+    assert hypothesis.score == 3.6
+    assert hypothesis.summary == "Title of t.exception (rank 3): list index out of range."
     assert only(make(one, one | {"rank": 4})).score == 1.5
     assert only(make(wait(0), one)).score == -2.0
-
-
-# --------------------------------------------------------------------------- exits
-
-
-@pytest.mark.parametrize(
-    ("fields", "code"),
-    [
-        ({"exitcode": "1"}, 1),
-        ({"exitcode": "-9"}, -9),
-        ({"exitcode": "137"}, -9),  # 128 + 9, as shells tell
-        ({"exitcode": "139"}, -11),
-        ({"exitcode": "255"}, 255),
-        ({"exitcode": "1", "signal": "15"}, -15),
-        ({"signal": "SIGSEGV"}, -11),
-        ({"signal": "kill"}, -9),
-        ({"signal": "Segmentation fault"}, -11),
-        ({"signal": "Out Of Memory"}, -9),
-        ({"exitcode": "many"}, None),
-        ({"signal": "9" * 20}, None),
-        ({"signal": "9" * 5000}, None),
-        ({"signal": "\u00b2"}, None),
-        ({}, None),
-    ],
-)
-def test_exit_codes(fields: dict[str, str], code: int | None) -> None:
-    assert exit_code(fields) == code
-
-
-@pytest.mark.parametrize(
-    ("code", "cause", "score"),
-    [
-        ("-9", "crash.killed", 4.0),
-        ("137", "crash.killed", 4.0),
-        ("-11", "crash.native", 4.0),
-        ("-7", "net.shm", 3.0),
-        ("-2", "user.interrupt", 3.0),
-        ("-6", "crash.native", 1.5),
-        ("-15", "scheduler.preempted", 1.0),
-        ("3", "crash.exception", 1.0),
-    ],
-)
-def test_what_an_exit_alone_says(make: Any, code: str, cause: str, score: float) -> None:
-    (candidate,) = exits(make(ended(3, exitcode=code)), CATALOG)
-    assert (candidate.cause, candidate.score, candidate.ranks) == (cause, score, [3])
-    assert (candidate.kind, candidate.inferred) == ("crashed", True)
-
-
-def test_sigterm_and_sigabrt_are_what_victims_die_of(make: Any) -> None:
-    frame = make(ended(0, exitcode="-15"), ended(3, exitcode="-9"), ended(5, exitcode="-6"))
-    (candidate,) = exits(frame, CATALOG)
-    assert (candidate.cause, candidate.ranks) == ("crash.killed", [3])
-    assert candidate.summary == "Rank 3 was killed from outside (SIGKILL)."
-
-
-def test_an_abort_after_a_wait_is_the_watchdogs(make: Any) -> None:
-    assert list(exits(make(wait(3), ended(3, exitcode="-6")), CATALOG)) == []
-
-
-def test_clean_exits_and_aftermath_are_no_failure(make: Any) -> None:
-    aftermath = ended(1, exitcode="-9") | {"role": "aftermath"}
-    assert list(exits(make(ended(0, exitcode="0"), aftermath), CATALOG)) == []
-
-
-def test_equal_ends_are_one_candidate(make: Any) -> None:
-    frame = make(ended(2, exitcode="-9"), ended(1, exitcode="137"), ended(0, exitcode="1"))
-    found = {c.cause: c for c in exits(frame, CATALOG)}
-    assert found["crash.killed"].ranks == [1, 2]
-    assert found["crash.exception"].ranks == [0]

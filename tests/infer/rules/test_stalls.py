@@ -1,45 +1,43 @@
-"""Candidates that no line states: what the missing rank was busy with, or that nobody knows."""
+"""Hypotheses that no line states: what the missing rank was busy with, or that nobody knows."""
 
 from typing import Any
 
-import pandas as pd
 import pytest
 
-from diagnose.infer.events.onset import Start, find_activity
-from diagnose.infer.events.watchdogs import stalls
-from diagnose.infer.rules.base import Candidate
-from diagnose.infer.rules.stalls import inferred, unfinished_gathering
+from diagnose.infer.events.phases import find_activity
+from diagnose.infer.events.watchdogs import Stall, stalls
+from diagnose.infer.rules.base import Hypothesis
+from diagnose.infer.rules.stalls import agreeing, propose
+from diagnose.timeline.event import Timeline
 
-from ..rows import bar, barrier, catalog, finished, marker, signature, stack, step, wait
+from ..rows import bar, barrier, context, finished, marker, stack, step, wait
 
-CATALOG = catalog(signature("t.any"))
 SITE = "/opt/site-packages/torch/distributed/c10d.py"
 
 
-def found(frame: pd.DataFrame, world: int | None) -> list[Candidate]:
-    waits = frame.index[frame["tells"] == "timeout"]
-    stalled = stalls(frame, world)
+def found(timeline: Timeline, world: int | None) -> list[Hypothesis]:
+    stalled = stalls(timeline, world)
     waiting = {rank for stall in stalled for rank in stall.joined if rank >= 0}
-    end = int(waits[0]) if len(waits) else None
-    activity = find_activity(frame, Start(None, None, ""), end, waiting)
-    return inferred(stalled, activity, frame, CATALOG)
+    end = next(iter(timeline.telling("timeout")), None)
+    activity = find_activity(timeline, end, waiting)
+    return propose(context(timeline, world=world, stalls=stalled, activity=activity))
 
 
-def only(frame: pd.DataFrame, world: int | None) -> Candidate:
-    candidates = found(frame, world)
-    assert len(candidates) == 1
-    return candidates[0]
+def only(timeline: Timeline, world: int | None) -> Hypothesis:
+    hypotheses = found(timeline, world)
+    assert len(hypotheses) == 1
+    return hypotheses[0]
 
 
 def test_a_missing_rank_that_saves_is_slow(make: Any) -> None:
-    candidate = only(make(marker("checkpoint", rank=2), barrier(0), barrier(1), barrier(3)), 4)
-    assert (candidate.cause, candidate.ranks, candidate.kind) == ("slow.checkpoint", [2], "slow")
-    assert (candidate.score, candidate.rows) == (4.0, [0, 1, 2, 3])
-    assert candidate.summary == (
+    hypothesis = only(make(marker("checkpoint", rank=2), barrier(0), barrier(1), barrier(3)), 4)
+    assert (hypothesis.cause, hypothesis.ranks, hypothesis.kind) == ("slow.checkpoint", [2], "slow")
+    assert (hypothesis.score, hypothesis.rows) == (4.0, [0, 1, 2, 3])
+    assert hypothesis.summary == (
         "Rank 2 was still saving a checkpoint while the others waited in ALLREDUCE of 1 element "
         "(SeqNum 7)."
     )
-    assert candidate.title == "Title of slow.checkpoint"
+    assert hypothesis.title == "Title of slow.checkpoint"
 
 
 @pytest.mark.parametrize(
@@ -52,14 +50,14 @@ def test_a_missing_rank_that_saves_is_slow(make: Any) -> None:
     ],
 )
 def test_every_kind_of_work_has_its_class(make: Any, phase: str, cause: str) -> None:
-    candidate = only(make(marker(phase, rank=0), barrier(1), barrier(2)), 3)
-    assert (candidate.cause, candidate.ranks) == (cause, [0])
+    hypothesis = only(make(marker(phase, rank=0), barrier(1), barrier(2)), 3)
+    assert (hypothesis.cause, hypothesis.ranks) == (cause, [0])
 
 
 def test_a_bar_as_long_as_the_wait_proves_it(make: Any) -> None:
-    frame = make(bar("preprocessing", 590, 40, rank=0), barrier(1), barrier(2))
-    candidate = only(frame, 3)
-    assert (candidate.cause, candidate.score, candidate.sure) == ("data.preparation", 5.0, True)
+    timeline = make(bar("preprocessing", 590, 40, rank=0), barrier(1), barrier(2))
+    hypothesis = only(timeline, 3)
+    assert (hypothesis.cause, hypothesis.score, hypothesis.sure) == ("data.preparation", 5.0, True)
 
 
 def test_in_front_of_a_large_collective_work_explains_less(make: Any) -> None:
@@ -69,36 +67,36 @@ def test_in_front_of_a_large_collective_work_explains_less(make: Any) -> None:
 
 
 def test_work_of_a_rank_that_joined_explains_nothing(make: Any) -> None:
-    frame = make(marker("checkpoint", rank=0), barrier(0), barrier(1), barrier(3))
-    candidate = only(frame, 4)
-    assert (candidate.cause, candidate.ranks) == ("desync.missing_rank", [2])
+    timeline = make(marker("checkpoint", rank=0), barrier(0), barrier(1), barrier(3))
+    hypothesis = only(timeline, 4)
+    assert (hypothesis.cause, hypothesis.ranks) == ("desync.missing_rank", [2])
 
 
 def test_the_main_rank_is_meant_where_nobody_is_proven_missing(make: Any) -> None:
-    frame = make(marker("checkpoint"), barrier(5), barrier(6))
-    candidate = only(frame, None)
-    assert (candidate.cause, candidate.ranks) == ("slow.checkpoint", [0])
+    timeline = make(marker("checkpoint"), barrier(5), barrier(6))
+    hypothesis = only(timeline, None)
+    assert (hypothesis.cause, hypothesis.ranks) == ("slow.checkpoint", [0])
 
 
 def test_a_missing_rank_without_a_known_reason(make: Any) -> None:
-    candidate = only(make(step(5), wait(0), wait(1), wait(3)), 4)
-    assert (candidate.cause, candidate.score) == ("desync.missing_rank", 4.0)
-    assert (candidate.ranks, candidate.kind) == ([2], "missing")
-    assert candidate.why == "rank 2 of 4 printed no timeout"
-    assert candidate.summary == (
+    hypothesis = only(make(step(5), wait(0), wait(1), wait(3)), 4)
+    assert (hypothesis.cause, hypothesis.score) == ("desync.missing_rank", 4.0)
+    assert (hypothesis.ranks, hypothesis.kind) == ([2], "missing")
+    assert hypothesis.why == "rank 2 of 4 printed no timeout"
+    assert hypothesis.summary == (
         "Rank 2 never joined ALLREDUCE of 1,000 elements (SeqNum 7); the log does not say why."
     )
 
 
 def test_an_absence_without_proof_names_nobody(make: Any) -> None:
-    candidate = only(make(step(5), wait(1), wait(2), wait(3)), None)
-    assert (candidate.cause, candidate.score) == ("desync.missing_rank", 2.5)
-    assert (candidate.ranks, candidate.kind, candidate.why) == ([], None, "")
+    hypothesis = only(make(step(5), wait(1), wait(2), wait(3)), None)
+    assert (hypothesis.cause, hypothesis.score) == ("desync.missing_rank", 2.5)
+    assert (hypothesis.ranks, hypothesis.kind, hypothesis.why) == ([], None, "")
 
 
 def test_an_early_barrier_most_often_guards_the_data(make: Any) -> None:
-    candidate = only(make(barrier(1, 2), barrier(2, 2)), 3)
-    assert (candidate.cause, candidate.score, candidate.ranks) == ("data.preparation", 2.5, [0])
+    hypothesis = only(make(barrier(1, 2), barrier(2, 2)), 3)
+    assert (hypothesis.cause, hypothesis.score, hypothesis.ranks) == ("data.preparation", 2.5, [0])
 
 
 def test_a_late_barrier_does_not(make: Any) -> None:
@@ -106,14 +104,14 @@ def test_a_late_barrier_does_not(make: Any) -> None:
 
 
 def test_all_joined_is_nobodys_absence(make: Any) -> None:
-    candidate = only(make(wait(0), wait(1), wait(2)), 3)
-    assert (candidate.cause, candidate.score, candidate.ranks) == ("unknown", 2.0, [])
+    hypothesis = only(make(wait(0), wait(1), wait(2)), 3)
+    assert (hypothesis.cause, hypothesis.score, hypothesis.ranks) == ("unknown", 2.0, [])
 
 
 def test_a_rank_that_finished_had_less_to_do(make: Any) -> None:
-    candidate = only(make(finished(2), wait(0), wait(1), wait(3)), 4)
-    assert (candidate.cause, candidate.score) == ("desync.uneven_work", 5.0)
-    assert (candidate.ranks, candidate.kind) == ([2], "missing")
+    hypothesis = only(make(finished(2), wait(0), wait(1), wait(3)), 4)
+    assert (hypothesis.cause, hypothesis.score) == ("desync.uneven_work", 5.0)
+    assert (hypothesis.ranks, hypothesis.kind) == ([2], "missing")
 
 
 def test_a_rank_that_finished_and_is_not_missing_says_nothing(make: Any) -> None:
@@ -121,21 +119,25 @@ def test_a_rank_that_finished_and_is_not_missing_says_nothing(make: Any) -> None
 
 
 def test_a_mismatch_names_the_odd_rank(make: Any) -> None:
-    candidate = only(make(wait(0), wait(1), wait(2, op="BROADCAST"), wait(3)), 4)
-    assert (candidate.cause, candidate.score, candidate.sure) == ("desync.mismatch", 4.5, True)
-    assert (candidate.ranks, candidate.kind) == ([2], "mismatched")
-    assert candidate.why == "rank 2 differs from the others"
+    hypothesis = only(make(wait(0), wait(1), wait(2, op="BROADCAST"), wait(3)), 4)
+    assert (hypothesis.cause, hypothesis.score, hypothesis.sure) == ("desync.mismatch", 4.5, True)
+    assert (hypothesis.ranks, hypothesis.kind) == ([2], "mismatched")
+    assert hypothesis.why == "rank 2 differs from the others"
 
 
 def test_a_tie_names_nobody(make: Any) -> None:
-    candidate = only(make(wait(0), wait(1, op="BROADCAST")), 2)
-    assert (candidate.cause, candidate.ranks, candidate.kind) == ("desync.mismatch", [], None)
-    assert candidate.why == ""
+    hypothesis = only(make(wait(0), wait(1, op="BROADCAST")), 2)
+    assert (hypothesis.cause, hypothesis.ranks, hypothesis.kind) == ("desync.mismatch", [], None)
+    assert hypothesis.why == ""
 
 
 def test_a_barrier_against_a_large_collective_is_a_branch(make: Any) -> None:
-    candidate = only(make(wait(0, op="_ALLGATHER_BASE"), barrier(1), barrier(2)), 3)
-    assert (candidate.cause, candidate.score, candidate.ranks) == ("desync.conditional", 5.0, [0])
+    hypothesis = only(make(wait(0, op="_ALLGATHER_BASE"), barrier(1), barrier(2)), 3)
+    assert (hypothesis.cause, hypothesis.score, hypothesis.ranks) == (
+        "desync.conditional",
+        5.0,
+        [0],
+    )
 
 
 # --------------------------------------------------------------------------- stacks
@@ -147,10 +149,10 @@ def standing(rank: int, phase: str) -> list[dict[str, Any]]:
 
 def test_a_minority_beyond_training_had_fewer_batches(make: Any) -> None:
     rows = [row for rank in (0, 1, 2) for row in standing(rank, "training")]
-    candidate = only(make(*rows, *standing(3, "evaluation")), 4)
-    assert (candidate.cause, candidate.score) == ("desync.uneven_work", 4.75)
-    assert (candidate.ranks, candidate.kind) == ([3], "mismatched")
-    assert candidate.rows == [7, 1, 3]
+    hypothesis = only(make(*rows, *standing(3, "evaluation")), 4)
+    assert (hypothesis.cause, hypothesis.score) == ("desync.uneven_work", 4.75)
+    assert (hypothesis.ranks, hypothesis.kind) == ([3], "mismatched")
+    assert hypothesis.rows == [7, 1, 3]
 
 
 @pytest.mark.parametrize(
@@ -174,21 +176,21 @@ def at_the_store(rank: int) -> dict[str, Any]:
 
 
 def test_waits_at_the_store_mean_that_somebody_did_not_come(make: Any) -> None:
-    candidate = only(make(at_the_store(1), at_the_store(2)), 3)
-    assert (candidate.cause, candidate.score, candidate.ranks) == ("rendezvous.timeout", 2.5, [])
-    assert candidate.rows == [0, 1]
+    hypothesis = only(make(at_the_store(1), at_the_store(2)), 3)
+    assert (hypothesis.cause, hypothesis.score, hypothesis.ranks) == ("rendezvous.timeout", 2.5, [])
+    assert hypothesis.rows == [0, 1]
 
 
 def test_the_main_rank_keeps_the_store_waiting_while_it_works(make: Any) -> None:
-    frame = make(marker("preprocessing", rank=0), at_the_store(1), at_the_store(2))
-    candidate = only(frame, 3)
-    assert (candidate.cause, candidate.score) == ("data.preparation", 3.5)
-    assert (candidate.ranks, candidate.kind, candidate.rows) == ([0], "slow", [0, 1, 2])
+    timeline = make(marker("preprocessing", rank=0), at_the_store(1), at_the_store(2))
+    hypothesis = only(timeline, 3)
+    assert (hypothesis.cause, hypothesis.score) == ("data.preparation", 3.5)
+    assert (hypothesis.ranks, hypothesis.kind, hypothesis.rows) == ([0], "slow", [0, 1, 2])
 
 
 def test_if_the_main_rank_waits_too_it_is_not_named(make: Any) -> None:
-    frame = make(marker("preprocessing"), at_the_store(0), at_the_store(1))
-    assert only(frame, 3).ranks == []
+    timeline = make(marker("preprocessing"), at_the_store(0), at_the_store(1))
+    assert only(timeline, 3).ranks == []
 
 
 def gathered(joined: int, world: int) -> dict[str, Any]:
@@ -207,9 +209,9 @@ def gathered(joined: int, world: int) -> dict[str, Any]:
     ],
 )
 def test_a_wrong_count_at_the_rendezvous(make: Any, joined: int, summary: str) -> None:
-    candidate = only(make(gathered(1, 4), gathered(joined, 4)), 4)
-    assert (candidate.cause, candidate.score) == ("rendezvous.timeout", 4.0)
-    assert (candidate.summary, candidate.rows) == (summary, [1])
+    hypothesis = only(make(gathered(1, 4), gathered(joined, 4)), 4)
+    assert (hypothesis.cause, hypothesis.score) == ("rendezvous.timeout", 4.0)
+    assert (hypothesis.summary, hypothesis.rows) == (summary, [1])
 
 
 def test_only_the_last_count_matters(make: Any) -> None:
@@ -217,8 +219,8 @@ def test_only_the_last_count_matters(make: Any) -> None:
 
 
 def test_a_job_that_went_on_was_complete(make: Any) -> None:
-    assert unfinished_gathering(make(gathered(3, 4), step(1))) is not None
-    assert unfinished_gathering(make(gathered(3, 4), step(1), step(2))) is None
+    assert [one.cause for one in found(make(gathered(3, 4), step(1)), 4)] == ["rendezvous.timeout"]
+    assert found(make(gathered(3, 4), step(1), step(2)), 4) == []
 
 
 @pytest.mark.parametrize(
@@ -229,6 +231,27 @@ def test_a_stuck_host_thread(
     make: Any, ranks: list[int], score: float, named: list[int], kind: str | None
 ) -> None:
     rows = [{"tells": "host_blocked", "role": "effect", "rank": rank} for rank in ranks]
-    candidate = only(make(*rows), 4)
-    assert (candidate.cause, candidate.score) == ("stall.host", score)
-    assert (candidate.ranks, candidate.kind) == (named, kind)
+    hypothesis = only(make(*rows), 4)
+    assert (hypothesis.cause, hypothesis.score) == ("stall.host", score)
+    assert (hypothesis.ranks, hypothesis.kind) == (named, kind)
+
+
+# --------------------------------------------------------------------------- with dumps
+
+
+def test_groups_that_agree_with_the_dumps_are_told_apart_from_those(make: Any) -> None:
+    timeline = make(wait(0), wait(1), wait(3))
+    by_dumps = [Stall("mesh_dp", "missing", missing=[2], proven=True)]
+    seen = context(timeline, world=4, stalls=by_dumps)
+    assert agreeing(seen) == []
+    (same,) = agreeing(context(timeline, stalls=by_dumps, agreeing=stalls(timeline, 4)))
+    assert (same.cause, same.ranks, same.rows) == ("desync.missing_rank", [2], [0, 1, 2])
+
+
+def test_stacks_of_a_job_that_stood_still_show_what_it_did(make: Any) -> None:
+    taken = stack(0, ("train.py", 9, "save"), (SITE, 3, "write"), dump=True, phase="checkpoint")
+    hypothesis = only(make(*taken), None)
+    assert (hypothesis.cause, hypothesis.score) == ("slow.checkpoint", 2.25)
+    assert (hypothesis.rows, hypothesis.ranks) == ([0, 1], [])
+    printed = stack(0, ("train.py", 9, "save"), phase="checkpoint")
+    assert found(make(*printed), None) == []

@@ -1,0 +1,75 @@
+"""Hypotheses from how processes ended."""
+
+from typing import Any
+
+import pytest
+
+from diagnose.infer.rules.exit_codes import exit_code, propose
+
+from ..rows import context, ended, wait
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"exitcode": "1"}, 1),
+        ({"exitcode": "-9"}, -9),
+        ({"exitcode": "137"}, -9),  # 128 + 9, as shells tell
+        ({"exitcode": "139"}, -11),
+        ({"exitcode": "255"}, 255),
+        ({"exitcode": "1", "signal": "15"}, -15),
+        ({"signal": "SIGSEGV"}, -11),
+        ({"signal": "kill"}, -9),
+        ({"signal": "Segmentation fault"}, -11),
+        ({"signal": "Out Of Memory"}, -9),
+        ({"exitcode": "many"}, None),
+        ({"signal": "9" * 20}, None),
+        ({"signal": "9" * 5000}, None),
+        ({"signal": "\u00b2"}, None),
+        ({}, None),
+    ],
+)
+def test_exit_codes(fields: dict[str, str], code: int | None) -> None:
+    assert exit_code(fields) == code
+
+
+@pytest.mark.parametrize(
+    ("code", "cause", "score"),
+    [
+        ("-9", "crash.killed", 4.0),
+        ("137", "crash.killed", 4.0),
+        ("-11", "crash.native", 4.0),
+        ("-7", "net.shm", 3.0),
+        ("-2", "user.interrupt", 3.0),
+        ("-6", "crash.native", 1.5),
+        ("-15", "scheduler.preempted", 1.0),
+        ("3", "crash.exception", 1.0),
+    ],
+)
+def test_what_an_exit_alone_says(make: Any, code: str, cause: str, score: float) -> None:
+    (hypothesis,) = propose(context(make(ended(3, exitcode=code))))
+    assert (hypothesis.cause, hypothesis.score, hypothesis.ranks) == (cause, score, [3])
+    assert (hypothesis.kind, hypothesis.inferred) == ("crashed", True)
+
+
+def test_sigterm_and_sigabrt_are_what_victims_die_of(make: Any) -> None:
+    timeline = make(ended(0, exitcode="-15"), ended(3, exitcode="-9"), ended(5, exitcode="-6"))
+    (hypothesis,) = propose(context(timeline))
+    assert (hypothesis.cause, hypothesis.ranks) == ("crash.killed", [3])
+    assert hypothesis.summary == "Rank 3 was killed from outside (SIGKILL)."
+
+
+def test_an_abort_after_a_wait_is_the_watchdogs(make: Any) -> None:
+    assert list(propose(context(make(wait(3), ended(3, exitcode="-6"))))) == []
+
+
+def test_clean_exits_and_aftermath_are_no_failure(make: Any) -> None:
+    aftermath = ended(1, exitcode="-9") | {"role": "aftermath"}
+    assert list(propose(context(make(ended(0, exitcode="0"), aftermath)))) == []
+
+
+def test_equal_ends_are_one_hypothesis(make: Any) -> None:
+    timeline = make(ended(2, exitcode="-9"), ended(1, exitcode="137"), ended(0, exitcode="1"))
+    found = {c.cause: c for c in propose(context(timeline))}
+    assert found["crash.killed"].ranks == [1, 2]
+    assert found["crash.exception"].ranks == [0]

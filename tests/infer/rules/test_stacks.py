@@ -1,0 +1,120 @@
+"""What stacks say of who is late, and whether dumps agree."""
+
+from __future__ import annotations
+
+import pytest
+
+from diagnose.diagnosis import Evidence
+from diagnose.infer.rules.base import Hypothesis
+from diagnose.infer.rules.stacks import evidence, placed, propose
+from diagnose.infer.stacks.classify import PlaceClass, fold, places
+from diagnose.infer.stacks.rows import place_rows
+from diagnose.parse.stacks import read_stacks
+from diagnose.timeline.build import build
+from diagnose.timeline.event import Timeline
+
+from ..rows import catalog, context
+
+MAIN = "main (train.py:58)"
+WAIT = "all_reduce (torch/distributed/distributed_c10d.py:3252)", "step (train.py:41)", MAIN
+BARRIER = "barrier (torch/distributed/distributed_c10d.py:5356)", "step (train.py:23)", MAIN
+DATA = "_try_get_data (torch/utils/data/dataloader.py:1291)", "step (train.py:16)", MAIN
+SAVE = "_save (torch/serialization.py:9)", "save_checkpoint (train.py:70)", MAIN
+
+
+def text(rank: int, frames: tuple[str, ...]) -> str:
+    head = f'# rank {rank}\nProcess {rank}: python\nThread {rank} (idle): "MainThread"\n'
+    return head + "".join(f"    {frame}\n" for frame in frames)
+
+
+def classes(*ranks: tuple[str, ...]) -> list[PlaceClass]:
+    dump = "".join(text(rank, frames) for rank, frames in enumerate(ranks))
+    return fold(places(read_stacks(dump.encode(), "all.txt")))
+
+
+def of(found: list[PlaceClass]) -> Timeline:
+    return build([], [], place_rows(found))
+
+
+def only(*ranks: tuple[str, ...], held: tuple[int, ...] = ()) -> Hypothesis:
+    found = classes(*ranks)
+    (hypothesis,) = placed(found, of(found), catalog(), held)
+    return hypothesis
+
+
+@pytest.mark.parametrize(
+    ("frames", "cause", "kind"),
+    [
+        (DATA, "data.loader", "stuck_host"),
+        (SAVE, "slow.checkpoint", "stuck_host"),  # the phase says more than that it writes
+        (("step (train.py:50)", MAIN), "stall.host", "stuck_host"),
+    ],
+)
+def test_the_odd_one_is_blamed_for_what_it_does(
+    frames: tuple[str, ...], cause: str, kind: str
+) -> None:
+    hypothesis = only(WAIT, frames, WAIT, WAIT)
+    assert (hypothesis.cause, hypothesis.score) == (cause, 4.0)
+    assert (hypothesis.ranks, hypothesis.kind, hypothesis.inferred) == ([1], kind, True)
+    assert hypothesis.title == f"Title of {cause}"
+
+
+def test_its_words() -> None:
+    found = classes(WAIT, DATA, WAIT)
+    timeline = of(found)
+    (hypothesis,) = propose(context(timeline, stacks=found))
+    assert hypothesis.summary == (
+        "The others wait for rank 1, whose stack shows that it waits for data of the data loader "
+        "at train.py:16: _try_get_data in torch/utils/data/dataloader.py."
+    )
+    assert hypothesis.why == "its stack: it waits for data of the data loader"
+    assert [timeline.at(row).rank for row in hypothesis.rows] == [1]
+
+
+def test_dumps_that_name_the_same_rank_make_it_surer() -> None:
+    assert only(WAIT, DATA, WAIT, held=(1,)).score == 4.75
+    assert only(WAIT, DATA, WAIT, held=(1, 2)).score == 4.75
+
+
+def test_of_two_odd_ranks_the_one_that_dumps_name_is_surer() -> None:
+    found = classes(WAIT, DATA, SAVE, WAIT, WAIT)
+    told = placed(found, of(found), catalog(), (2,))
+    assert [(one.cause, one.ranks, one.score) for one in told] == [
+        ("data.loader", [1], 4.0),
+        ("slow.checkpoint", [2], 4.75),
+    ]
+
+
+def test_of_the_rank_that_dumps_name_the_stack_tells_what_it_does() -> None:
+    found = classes(WAIT, DATA, WAIT, WAIT)
+    assert placed(found, of(found), catalog(), (3,)) == [], "its stack shows only that it waits"
+    busy = only(WAIT, DATA, DATA, DATA, held=(2,))  # a majority is not odd by itself
+    assert (busy.cause, busy.ranks) == ("data.loader", [2])
+
+
+def test_ranks_that_wait_in_different_collectives_blame_nobody() -> None:
+    hypothesis = only(WAIT, WAIT, BARRIER)
+    assert (hypothesis.cause, hypothesis.score, hypothesis.ranks) == ("desync.mismatch", 3.25, [])
+    assert hypothesis.summary == (
+        "All ranks that are seen wait, but in different collectives: rank 2 in barrier at "
+        "train.py:23; ranks 0-1 in all_reduce at train.py:41."
+    )
+
+
+def test_where_all_stand_alike_nothing_is_proposed() -> None:
+    found = classes(WAIT, WAIT)
+    assert propose(context(of(found), stacks=found)) == []
+    assert propose(context(Timeline())) == []
+
+
+def test_evidence_has_the_frames_and_says_who_is_odd() -> None:
+    odd, rest = evidence(classes(WAIT, DATA, WAIT), [1])
+    assert odd == Evidence(
+        "all.txt",
+        odd.line,
+        "rank 1: waits for data of the data loader at train.py:16: _try_get_data in "
+        "torch/utils/data/dataloader.py [_try_get_data < step < main]",
+        "the stack of the odd one out",
+    )
+    assert rest.text.startswith("ranks 0,2: waits in a collective (all_reduce)")
+    assert rest.why == ""

@@ -1,0 +1,33 @@
+"""Where each rank's stack is, as events of the timeline."""
+
+from __future__ import annotations
+
+from diagnose.infer.stacks.classify import fold, places
+from diagnose.infer.stacks.rows import place_rows, told
+from diagnose.parse.stacks import read_stacks
+from diagnose.timeline.build import build
+
+DUMP = """\
+# rank {rank}
+Process {pid}: python train.py
+Thread {pid} (idle): "MainThread"
+    all_reduce (torch/distributed/distributed_c10d.py:3252)
+    step (train.py:41)
+"""
+SAYS = (
+    "waits in a collective (all_reduce) at train.py:41: "
+    "all_reduce in torch/distributed/distributed_c10d.py"
+)
+
+
+def test_one_event_per_rank() -> None:
+    text = "".join(DUMP.format(rank=rank, pid=100 + rank) for rank in (3, 1))
+    classes = fold(places(read_stacks(text.encode(), "all.txt")))
+    timeline = build([], [], place_rows(classes))
+    assert [
+        (e.rank, e.pid, e.kind, e.tells, e.op, e.fields, e.text, e.source, e.time) for e in timeline
+    ] == [
+        (3, 103, "place", "stands", "ALLREDUCE", {"site": "train.py:41"}, SAYS, "all.txt", None),
+        (1, 101, "place", "stands", "ALLREDUCE", {"site": "train.py:41"}, SAYS, "all.txt", None),
+    ]
+    assert told(classes[0].places[0]) == SAYS
