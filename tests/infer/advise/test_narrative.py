@@ -2,31 +2,31 @@
 
 from typing import Any
 
-import pandas as pd
 import pytest
 
-from diagnose.infer.advise import narrative as story
-from diagnose.infer.events.onset import Activity
+from diagnose.infer.advise import narrative
+from diagnose.infer.collectives.clock_skew import ClockFit
+from diagnose.infer.events.phases import Activity
 from diagnose.infer.events.watchdogs import Stall
-from diagnose.infer.rules.base import Candidate
+from diagnose.infer.rules.base import Hypothesis, Lost
 
-from ..rows import at, catalog, ended, marker, matched, signature, step, wait
+from ..rows import at, catalog, context, ended, marker, matched, signature, step, wait
 
 OOM = signature("t.oom", "crash.gpu_oom")
 WATCHDOG = signature("t.watchdog", "", role="effect")
 CATALOG = catalog(OOM, WATCHDOG)
 
 
-def winner(*rows: int, inferred: bool = False) -> Candidate:
-    return Candidate("crash.gpu_oom", 6.0, "title", "summary", list(rows), inferred=inferred)
+def winner(*rows: int, inferred: bool = False) -> Hypothesis:
+    return Hypothesis("crash.gpu_oom", 6.0, "title", "summary", list(rows), inferred=inferred)
 
 
 def test_the_same_message_of_many_ranks_is_told_once(make: Any) -> None:
-    frame = make(
+    timeline = make(
         matched(OOM, rank=3, time=at("08:00:00.250")),
         *[wait(rank, time=at("08:10:00")) for rank in (2, 0, 1)],
     )
-    links = story.chain(winner(0), frame, CATALOG, Activity())
+    links = narrative.chain(winner(0), context(timeline, CATALOG))
     assert [(link.event, link.time, link.rank, link.line) for link in links] == [
         ("Title of t.oom", "2026-06-02T08:00:00.250", 3, 1),
         ("Title of t.watchdog (ranks 0-2)", "2026-06-02T08:10:00", 2, 2),
@@ -34,8 +34,10 @@ def test_the_same_message_of_many_ranks_is_told_once(make: Any) -> None:
 
 
 def test_the_chain_begins_with_what_was_going_on(make: Any) -> None:
-    frame = make(step(4), marker("checkpoint", rank=0, text=" saving\tto /data "), wait(1))
-    links = story.chain(winner(), frame, CATALOG, Activity("checkpoint", 1))
+    timeline = make(step(4), marker("checkpoint", rank=0, text=" saving\tto /data "), wait(1))
+    links = narrative.chain(
+        winner(), context(timeline, CATALOG, activity=Activity("checkpoint", 1))
+    )
     assert [(link.event, link.line) for link in links] == [
         ("saving to /data", 2),
         ("Title of t.watchdog", 3),
@@ -43,24 +45,24 @@ def test_the_chain_begins_with_what_was_going_on(make: Any) -> None:
 
 
 def test_evidence_of_one_message_is_one_link(make: Any) -> None:
-    frame = make(matched(OOM, rank=3), matched(OOM, rank=4), step(1))
-    links = story.chain(winner(0, 1), frame, CATALOG, Activity())
+    timeline = make(matched(OOM, rank=3), matched(OOM, rank=4), step(1))
+    links = narrative.chain(winner(0, 1), context(timeline, CATALOG))
     assert [link.event for link in links] == ["Title of t.oom (ranks 3-4)"]
 
 
 def test_ends_belong_to_the_chain_and_facts_do_not(make: Any) -> None:
-    frame = make(step(4), {"text": "a fact"}, ended(2, exitcode="-9") | {"text": "exit -9"})
-    links = story.chain(winner(), frame, CATALOG, Activity())
+    timeline = make(step(4), {"text": "a fact"}, ended(2, exitcode="-9") | {"text": "exit -9"})
+    links = narrative.chain(winner(), context(timeline, CATALOG))
     assert [(link.event, link.rank) for link in links] == [("exit -9", 2)]
 
 
 def test_evidence_comes_once_per_place(make: Any) -> None:
-    frame = make(
+    timeline = make(
         matched(OOM, line=5, text="CUDA  out of\tmemory", source="a.log"),
         wait(0, line=5, text="CUDA  out of\tmemory", source="a.log"),
         wait(1, line=5, text="other", source="b.log"),
     )
-    found = story.evidence(winner(0, 1, 2), frame, CATALOG, [])
+    found = narrative.evidence(winner(0, 1, 2), context(timeline, CATALOG))
     assert [(e.source, e.line, e.text, e.why) for e in found] == [
         ("a.log", 5, "CUDA out of memory", "Title of t.oom"),
         ("b.log", 5, "other", "Title of t.watchdog"),
@@ -68,36 +70,84 @@ def test_evidence_comes_once_per_place(make: Any) -> None:
 
 
 def test_what_was_worked_out_says_why(make: Any) -> None:
-    frame = make(wait(0), {"text": "unknown line", "signature": None})
+    timeline = make(wait(0), {"text": "unknown line", "signature": None})
     stall = Stall(None, "missing", why="rank 1 of 2 printed no timeout", rows=[0, 1])
-    found = story.evidence(winner(0, 1, inferred=True), frame, CATALOG, [stall])
+    seen = context(timeline, CATALOG, stalls=[stall])
+    found = narrative.evidence(winner(0, 1, inferred=True), seen)
     assert [e.why for e in found] == [
         "Title of t.watchdog; rank 1 of 2 printed no timeout",
         "rank 1 of 2 printed no timeout",
     ]
-    assert story.evidence(winner(0), frame, CATALOG, [stall])[0].why == "Title of t.watchdog"
-
-
-def test_alternatives_say_why_they_lost() -> None:
-    ranked = [winner()]
-    for score, lost in ((5.0, "it follows from the verdict: x"), (3.5, "later"), (3.4, "")):
-        ranked.append(Candidate("net.p2p", score, "", "", lost=lost))
-    found = story.alternatives(ranked)
-    assert [(a.confidence, a.why_not) for a in found] == [
-        ("low", "it follows from the verdict: x"),
-        ("medium", "later"),
-        ("low", "less speaks for it"),
-    ]
+    assert narrative.evidence(winner(0), seen)[0].why == "Title of t.watchdog"
 
 
 @pytest.mark.parametrize(
-    ("time", "text"),
+    ("lost", "why"),
     [
-        (at("08:00:00"), "2026-06-02T08:00:00"),
-        (at("08:00:00.1239"), "2026-06-02T08:00:00.123"),
-        (pd.NaT, None),
-        (None, None),
+        (Lost.FOLLOWS, "it follows from the verdict: x"),
+        (Lost.LATE, "its first sign comes after the first failure"),
+        (Lost.WEAK, "only a weak hint speaks for it"),
+        (
+            Lost.CIRCUMSTANTIAL,
+            "the evidence for the root cause is decisive, this is circumstantial",
+        ),
+        (Lost.AFTER, "it shows only after the root cause"),
+        (Lost.LESS, "less of the evidence speaks for it"),
+        (None, "less of the evidence speaks for it"),
     ],
 )
-def test_times(time: Any, text: str | None) -> None:
-    assert story.iso(time) == text
+def test_alternatives_say_why_they_lost(lost: Lost | None, why: str) -> None:
+    other = Hypothesis("net.p2p", 4.0, "", "", lost=lost, lost_to="x" * (lost is Lost.FOLLOWS))
+    (found,) = narrative.alternatives([winner(), other])
+    assert (found.cause, found.why_not) == ("net.p2p", why)
+
+
+@pytest.mark.parametrize(
+    ("score", "lost", "level"),
+    [(5.0, Lost.FOLLOWS, "low"), (3.5, Lost.LATE, "medium"), (3.4, Lost.LESS, "low")],
+)
+def test_how_much_speaks_for_an_alternative(score: float, lost: Lost, level: str) -> None:
+    (found,) = narrative.alternatives([winner(), Hypothesis("net.p2p", score, "", "", lost=lost)])
+    assert found.confidence == level
+
+
+def test_only_some_alternatives_are_told() -> None:
+    others = [Hypothesis(f"c{number}", 4.0, "", "", lost=Lost.LESS) for number in range(9)]
+    found = narrative.alternatives([winner(), *others])
+    assert [alternative.cause for alternative in found] == ["c0", "c1", "c2", "c3"]
+
+
+@pytest.mark.parametrize(
+    ("hosts", "second", "said"),
+    [
+        (("a", "b"), "08:00:00.004", " [or before the line above: the hosts' clocks do not tell]"),
+        (("a", "b"), "08:00:00.006", ""),
+        (("a", "a"), "08:00:00.004", ""),
+        (("a", None), "08:00:00.004", ""),
+    ],
+)
+def test_an_order_that_clocks_do_not_tell_is_not_claimed(
+    make: Any, hosts: tuple[str, str | None], second: str, said: str
+) -> None:
+    clocks = ClockFit("a", {"a": 0, "b": 0}, {"a": 0, "b": 5_000_000})
+    timeline = make(
+        matched(OOM, rank=3, host=hosts[0], time=at("08:00:00")),
+        wait(1, host=hosts[1], time=at(second)),
+    )
+    links = narrative.chain(winner(), context(timeline, CATALOG), clocks)
+    assert [link.event for link in links] == ["Title of t.oom", "Title of t.watchdog" + said]
+
+
+def test_events_of_documents_are_no_lines(make: Any) -> None:
+    pending = {"kind": "collective", "tells": "pending", "role": None, "text": "waits"}
+    timeline = make(pending, matched(OOM, text="CUDA out of memory"))
+    found = narrative.evidence(winner(0, 1), context(timeline, CATALOG))
+    assert [e.text for e in found] == ["CUDA out of memory"]
+
+
+@pytest.mark.parametrize(
+    ("text", "clean"),
+    [("  a\tb \n c", "a b c"), ("x" * 400, "x" * 400), ("x" * 401, "x" * 400 + " …")],
+)
+def test_a_line_on_one_line(text: str, clean: str) -> None:
+    assert narrative.clean(text) == clean

@@ -1,58 +1,30 @@
-"""Which candidate wins, what it explains, and how sure that is."""
+"""Which hypothesis wins, what it explains, and how sure that is."""
 
 import itertools
 from typing import Any
 
 import pytest
 
-from diagnose.infer.decide.ranking import borrow_culprits, confidence, merge, rank
-from diagnose.infer.rules.base import Candidate, explains
-
-from ..rows import ended
+from diagnose.infer.decide.ranking import confidence, merge, rank
+from diagnose.infer.rules.base import Hypothesis, Lost
 
 
-def one(cause: str, score: float = 4.0, **more: Any) -> Candidate:
-    return Candidate(cause, score, f"Title of {cause}", "", **more)
+def one(cause: str, score: float = 4.0, **more: Any) -> Hypothesis:
+    return Hypothesis(cause, score, f"Title of {cause}", "", **more)
 
 
-def order(*candidates: Candidate) -> list[str]:
-    """Causes from the winner on; the same for every order of the candidates."""
+def order(*hypotheses: Hypothesis) -> list[str]:
+    """Causes from the winner on; the same for every order of the hypotheses."""
     orders = {
-        tuple(c.cause for c in rank([Candidate(**fields(c)) for c in permutation]))
-        for permutation in itertools.permutations(candidates)
+        tuple(c.cause for c in rank([Hypothesis(**fields(c)) for c in permutation]))
+        for permutation in itertools.permutations(hypotheses)
     }
     assert len(orders) == 1
     return list(orders.pop())
 
 
-def fields(candidate: Candidate) -> dict[str, Any]:
-    return {name: getattr(candidate, name) for name in candidate.__dataclass_fields__}
-
-
-# --------------------------------------------------------------------------- explains
-
-
-@pytest.mark.parametrize(
-    ("cause", "other", "answer"),
-    [
-        ("crash.gpu_oom", "desync.missing_rank", True),  # a dead rank explains every wait
-        ("hw.gpu", "crash.cuda_error", True),
-        ("net.shm", "data.loader", True),
-        ("crash.host_oom", "crash.killed", True),
-        ("crash.cuda_error", "hw.gpu", False),
-        ("desync.missing_rank", "crash.gpu_oom", False),
-        ("crash.gpu_oom", "crash.gpu_oom", False),
-    ],
-)
-def test_what_classes_explain(cause: str, other: str, answer: bool) -> None:
-    assert explains(one(cause), one(other)) is answer
-
-
-def test_an_entry_may_explain_more() -> None:
-    cause = one("env.config", explains=["hw.*", "t.special"])
-    assert explains(cause, one("hw.node"))
-    assert explains(cause, one("net.p2p", signature="t.special"))
-    assert not explains(cause, one("net.p2p", signature="t.other"))
+def fields(hypothesis: Hypothesis) -> dict[str, Any]:
+    return {name: getattr(hypothesis, name) for name in hypothesis.__dataclass_fields__}
 
 
 # --------------------------------------------------------------------------- rank
@@ -61,8 +33,8 @@ def test_an_entry_may_explain_more() -> None:
 def test_the_cause_wins_over_what_it_explains() -> None:
     ranked = rank([one("desync.missing_rank", 4.0), one("crash.gpu_oom", 6.0)])
     assert [c.cause for c in ranked] == ["crash.gpu_oom", "desync.missing_rank"]
-    assert ranked[1].lost == "it follows from the verdict: Title of crash.gpu_oom"
-    assert ranked[0].lost == ""
+    assert (ranked[1].lost, ranked[1].lost_to) == (Lost.FOLLOWS, "Title of crash.gpu_oom")
+    assert (ranked[0].lost, ranked[0].lost_to) == (None, "")
 
 
 def test_a_strong_cause_may_be_weaker_than_what_it_explains() -> None:
@@ -82,9 +54,9 @@ def test_a_weak_cause_explains_nothing() -> None:
     losers = [
         rank([one("crash.gpu_oom", score), one("slow.storage", 1.5)])[1] for score in (1.9, 2.0)
     ]
-    assert [loser.lost for loser in losers] == [
-        "less of the evidence speaks for it",
-        "it follows from the verdict: Title of crash.gpu_oom",
+    assert [(loser.lost, loser.lost_to) for loser in losers] == [
+        (Lost.LESS, ""),
+        (Lost.FOLLOWS, "Title of crash.gpu_oom"),
     ]
 
 
@@ -103,18 +75,14 @@ def test_of_two_that_explain_each_other_the_stronger_wins() -> None:
 @pytest.mark.parametrize(
     ("winner", "loser", "why"),
     [
-        ({}, {"late": True}, "its first sign comes after the first failure"),
-        ({}, {"score": 2.0}, "only a weak hint speaks for it"),
-        (
-            {"sure": True},
-            {},
-            "the evidence for the root cause is decisive, this is circumstantial",
-        ),
-        ({"rows": [3]}, {"rows": [9]}, "it shows only after the root cause"),
-        ({"rows": [9]}, {"rows": [3]}, "less of the evidence speaks for it"),
+        ({}, {"late": True}, Lost.LATE),
+        ({}, {"score": 2.0}, Lost.WEAK),
+        ({"sure": True}, {}, Lost.CIRCUMSTANTIAL),
+        ({"rows": [3]}, {"rows": [9]}, Lost.AFTER),
+        ({"rows": [9]}, {"rows": [3]}, Lost.LESS),
     ],
 )
-def test_why_a_rival_lost(winner: dict[str, Any], loser: dict[str, Any], why: str) -> None:
+def test_why_a_rival_lost(winner: dict[str, Any], loser: dict[str, Any], why: Lost) -> None:
     ranked = rank(
         [one("checkpoint.corrupt", 5.0, **winner), one("net.p2p", **({"score": 4.0} | loser))]
     )
@@ -163,56 +131,17 @@ def test_what_is_inferred_does_not_add_to_whom_a_line_names() -> None:
 )
 def test_confidence(winner: dict[str, Any], rival: float | None, level: str) -> None:
     ranked = [one("env.version", **winner)]
-    ranked += [one("net.p2p", rival, lost="less")] if rival is not None else []
+    ranked += [one("net.p2p", rival, lost=Lost.LESS)] if rival is not None else []
     assert confidence(ranked) == level
 
 
 def test_what_is_explained_is_no_rival() -> None:
-    explained = one("desync.missing_rank", 9.0, lost="it follows from the verdict: x")
+    explained = one("desync.missing_rank", 9.0, lost=Lost.FOLLOWS)
     assert confidence([one("hw.gpu", 6.0, sure=True), explained]) == "high"
 
 
-# --------------------------------------------------------------------------- culprits
-
-
-def test_a_cause_without_a_rank_names_the_one_it_struck(make: Any) -> None:
-    oom = one("crash.host_oom", 6.0)
-    killed = one("crash.killed", 4.0, ranks=[3], hosts=["a"], why="was killed")
-    borrow_culprits([oom, killed], make())
-    assert (oom.ranks, oom.hosts, oom.kind, oom.why) == ([3], ["a"], "crashed", "was killed")
-
-
-def test_not_if_many_were_struck(make: Any) -> None:
-    oom = one("crash.host_oom", 6.0)
-    borrow_culprits([oom, one("crash.killed", 4.0, ranks=[1, 2, 3])], make())
-    assert oom.ranks == []
-
-
-def test_the_only_exception_names_the_rank(make: Any) -> None:
-    exception = {"kind": "exception", "tells": "exception", "role": "cause", "rank": 2}
-    config = one("env.config", 6.0)
-    borrow_culprits([config], make(exception, ended(0, exitcode="1"), ended(1, exitcode="1")))
-    assert (config.ranks, config.why) == ([2], "the only rank with an exception of its own")
-
-
-def test_the_only_exit_names_the_rank(make: Any) -> None:
-    config = one("env.config", 6.0)
-    borrow_culprits([config], make(ended(1, exitcode="1")))
-    assert (config.ranks, config.why) == ([1], "the only rank with an exit of its own")
-    other = one("env.config", 6.0)
-    borrow_culprits([other], make(ended(1, exitcode="1"), ended(2, exitcode="1")))
-    assert other.ranks == []
-
-
-def test_a_slow_class_takes_the_rank_the_others_waited_for(make: Any) -> None:
-    storage = one("slow.storage", 6.0)
-    waited = one("slow.checkpoint", 4.0, ranks=[0], kind="slow", why="busy saving")
-    borrow_culprits([storage, waited], make())
-    assert (storage.ranks, storage.kind, storage.why) == ([0], "slow", "busy saving")
-
-
-@pytest.mark.parametrize("cause", ["scheduler.preempted", "user.interrupt", "desync.mismatch"])
-def test_what_strikes_the_whole_job_borrows_nobody(make: Any, cause: str) -> None:
-    ending = one(cause, 6.0)
-    borrow_culprits([ending], make(ended(1, exitcode="1")))
-    assert ending.ranks == []
+def test_merging_leaves_the_hypotheses_as_they_were() -> None:
+    pair = [one("net.fabric", 6.0, rows=[4], ranks=[1]), one("net.fabric", 4.0, rows=[2])]
+    (merged,) = merge(pair)
+    assert merged.rows == [4, 2]
+    assert [(given.score, given.rows) for given in pair] == [(6.0, [4]), (4.0, [2])]

@@ -1,0 +1,105 @@
+"""What to capture next time."""
+
+from dataclasses import replace
+
+import pytest
+
+from diagnose.infer.advise.capture import capture_next
+from diagnose.infer.events.facts import Facts
+from diagnose.infer.rules.base import Hypothesis
+
+from ..rows import catalog, cause_class
+
+CATALOG = catalog()
+
+
+def winner(cause: str = "env.config") -> Hypothesis:
+    return Hypothesis(cause, 6.0, "title", "summary")
+
+
+def facts(**values: str) -> Facts:
+    return Facts({name.replace("__", "."): [value] for name, value in values.items()})
+
+
+OLD_NAMES = (
+    "TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1 "
+    "TORCH_NCCL_DEBUG_INFO_TEMP_FILE=/shared/fr/rank_"
+)
+NEW_NAMES = (
+    "TORCH_FR_BUFFER_SIZE=2000 TORCH_FR_DUMP_TEMP_FILE=/shared/fr/rank_ (with "
+    "TORCH_NCCL_DUMP_ON_TIMEOUT=1)"
+)
+
+
+@pytest.mark.parametrize(
+    ("version", "how"),
+    [
+        ("2.1.2", "needs torch 2.2 or later; until then TORCH_DISTRIBUTED_DEBUG=DETAIL"),
+        ("2.2.0", OLD_NAMES),
+        ("2.7.1+cu128", OLD_NAMES),
+        ("2.8.0", NEW_NAMES),
+        ("2.10.0a0+git12", NEW_NAMES),
+        (
+            None,
+            OLD_NAMES + " (torch 2.8 and later: TORCH_FR_BUFFER_SIZE, TORCH_FR_DUMP_TEMP_FILE)",
+        ),
+    ],
+)
+def test_the_flight_recorder_is_called_by_the_names_of_the_version(
+    version: str | None, how: str
+) -> None:
+    known = facts(version__torch=version) if version else facts()
+    (wanted,) = capture_next(winner(), "medium", CATALOG, known, waits=True)
+    assert wanted.what == "which rank did not join: Flight Recorder dumps of all ranks"
+    assert wanted.how == how
+
+
+def test_a_sure_verdict_needs_nothing_more() -> None:
+    assert capture_next(winner(), "high", CATALOG, facts(), waits=True) == []
+
+
+def test_logs_of_other_ranks_are_asked_for() -> None:
+    known = replace(facts(), world_size=8, ranks_seen=[0, 1, 2])
+    (wanted,) = capture_next(winner(), "low", CATALOG, known, waits=False)
+    assert wanted.what == "the logs of 5 of 8 ranks"
+    whole = replace(known, world_size=3)
+    assert capture_next(winner(), "low", CATALOG, whole, waits=False) == []
+
+
+def test_stacks_are_asked_for_where_somebody_is_silent() -> None:
+    asked = capture_next(winner("desync.missing_rank"), "low", CATALOG, facts(), waits=True)
+    assert [wanted.what for wanted in asked] == [
+        "which rank did not join: Flight Recorder dumps of all ranks",
+        "where the silent ranks stand",
+    ]
+
+
+def test_the_class_says_what_else_to_capture() -> None:
+    entry = catalog()
+    entry.classes["env.config"] = cause_class("env.config", capture=["the fabric: ibdiagnet -r"])
+    (wanted,) = capture_next(winner(), "low", entry, facts(), waits=False)
+    assert (wanted.what, wanted.how) == ("the fabric", "ibdiagnet -r")
+
+
+def test_of_dumps_only_those_that_lack_are_asked_for() -> None:
+    (wanted,) = capture_next(winner(), "low", CATALOG, facts(), waits=True, undumped=[2, 3])
+    assert wanted.what == "the Flight Recorder dumps of ranks 2-3"
+    assert wanted.how == (
+        "look on their nodes: a rank that died or could not write has none there either"
+    )
+    assert capture_next(winner(), "low", CATALOG, facts(), waits=True, undumped=[]) == []
+
+
+def test_the_flight_recorder_is_asked_for_once() -> None:
+    entry = catalog()
+    entry.classes["env.config"] = cause_class("env.config", capture=["Flight Recorder dumps: x"])
+    asked = capture_next(winner(), "low", entry, facts(version__torch="2.8.0"), waits=True)
+    assert [wanted.how for wanted in asked] == [NEW_NAMES]
+
+
+def test_no_more_than_five_things_are_asked_for() -> None:
+    entry = catalog()
+    lines = [f"thing {number}: how" for number in range(9)]
+    entry.classes["env.config"] = cause_class("env.config", capture=lines)
+    asked = capture_next(winner(), "low", entry, facts(), waits=False)
+    assert [wanted.what for wanted in asked] == [f"thing {number}" for number in range(5)]
