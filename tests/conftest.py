@@ -1,8 +1,26 @@
-"""What all tests share: examples of property tests are the same in every run."""
+"""What all tests share: one compiled catalog, and the same examples of property tests every time."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+
+import pytest
 from hypothesis import settings
 
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The catalog is compiled once, for all workers of a run and the commands that tests start.
+
+    In no folder that outlives the run: what older code compiled would hide a mistake.
+    """
+    home = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        home = home.parent
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(home / "cache"))
+        yield

@@ -37,8 +37,11 @@ def read(name: str) -> bytes | None:
         fd = os.open(inside / name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(fd, "rb") as file:  # noqa: PTH123
             found = os.fstat(fd)
-            ours = stat.S_ISREG(found.st_mode) and found.st_uid == os.getuid()
-            return file.read() if ours else None
+            if not stat.S_ISREG(found.st_mode) or found.st_uid != os.getuid():
+                return None
+            with suppress(OSError):  # a file system that is full or read-only
+                os.utime(fd)  # what is in use stays, however much else is kept
+            return file.read()
     except OSError:
         return None
 
@@ -46,7 +49,7 @@ def read(name: str) -> bytes | None:
 def keep(name: str, data: bytes) -> None:
     """Keep something for later runs of this user; failure is not an error.
 
-    Of the files with the same first word in their name the few newest are kept.
+    Of the files with the same first word in their name those used last are kept.
     """
     inside = folder()
     if inside is None:

@@ -17,6 +17,7 @@ from diagnose.catalog.load import (
     catalog_files,
     default_dir,
     entries_of,
+    load_catalog,
     read_catalog,
 )
 from diagnose.catalog.schema import CAPTURES, Catalog, KnownIssue, Signature
@@ -33,19 +34,24 @@ _ID = re.compile(r"[a-z0-9]+(?:[.-][a-z0-9]+)+\Z")
 _REFERENCE = re.compile(r"https?://\S+\Z")
 
 
-def check(extra_dirs: Sequence[Path] = ()) -> list[str]:
-    """Every problem of the shipped catalog and `extra_dirs`, one line each; empty when clean."""
+def check(own: Sequence[Path] = ()) -> list[str]:
+    """Every problem of the entries in `own`, one line each; empty when clean.
+
+    Without any, the shipped catalog is checked. Own entries may name the shipped ones, which are
+    not checked again.
+    """
     found: list[str] = []
     files = []
     try:
-        for directory in (default_dir(), *extra_dirs):
+        for directory in own or [default_dir()]:
             here = list(catalog_files([directory]))
             found += _repeated(here)
             files += here
         catalog = read_catalog(files, "check")
+        shipped = load_catalog() if own else catalog
     except CatalogError as error:
         return [str(error)]
-    return [*found, *problems(catalog)]
+    return [*found, *problems(catalog, shipped)]
 
 
 def _repeated(files: Sequence[tuple[Path, bytes]]) -> Iterator[str]:
@@ -58,9 +64,14 @@ def _repeated(files: Sequence[tuple[Path, bytes]]) -> Iterator[str]:
             seen[entry.id] = path
 
 
-def problems(catalog: Catalog) -> Iterator[str]:
-    """What is wrong with a loaded catalog (with its examples)."""
-    ids = {s.id for s in catalog.signatures} | {i.id for i in catalog.known_issues}
+def problems(catalog: Catalog, shipped: Catalog | None = None) -> Iterator[str]:
+    """What is wrong with the entries of a catalog (with their examples).
+
+    They may name each other and the entries and classes of `shipped`.
+    """
+    known = [catalog, shipped] if shipped else [catalog]
+    ids = {e.id for one in known for e in (*one.signatures, *one.known_issues)}
+    classes = {id_ for one in known for id_ in one.classes}
     usable = []
     for signature in catalog.signatures:
         broken = [
@@ -73,16 +84,16 @@ def problems(catalog: Catalog) -> Iterator[str]:
             usable.append(signature)
             for expression in (*signature.match, *signature.unless):
                 yield from _expression_problems(signature.id, expression)
-        yield from _signature_problems(signature, catalog, ids)
+        yield from _signature_problems(signature, classes, ids)
     for issue in catalog.known_issues:
-        yield from _known_issue_problems(issue, catalog, ids)
+        yield from _known_issue_problems(issue, classes, ids)
     for cause in catalog.classes.values():
         if not cause.remedies and cause.id not in ("none", "unknown"):
             yield f"{cause.id}: a cause class needs remedies"
     yield from _example_problems(usable)
 
 
-def _signature_problems(signature: Signature, catalog: Catalog, ids: set[str]) -> Iterator[str]:
+def _signature_problems(signature: Signature, classes: set[str], ids: set[str]) -> Iterator[str]:
     name = signature.id
     if not _ID.match(name):
         yield f"{name}: ids are dotted, lower case: layer.family.what"
@@ -90,7 +101,7 @@ def _signature_problems(signature: Signature, catalog: Catalog, ids: set[str]) -
         yield f"{name}: match: at least one pattern"
     if (signature.role == "cause") != bool(signature.cause):
         yield f"{name}: class: needed for role cause, and only there"
-    if signature.cause and signature.cause not in catalog.classes:
+    if signature.cause and signature.cause not in classes:
         yield f"{name}: class: unknown class {signature.cause}"
     if signature.role == "phase" and not signature.phase:
         yield f"{name}: phase: needed for role phase"
@@ -101,7 +112,7 @@ def _signature_problems(signature: Signature, catalog: Catalog, ids: set[str]) -
             yield f"{name}: references: a cause needs a reference"
         if signature.restart is None:
             yield f"{name}: restart: a cause needs restart advice"
-    yield from _common_problems(signature, catalog, ids)
+    yield from _common_problems(signature, classes, ids)
     for value in signature.facts.values():
         for capture in re.findall(r"\{(\w+)\}", value):
             if not any(f"(?P<{capture}>" in e for e in signature.match):
@@ -112,8 +123,8 @@ def _signature_problems(signature: Signature, catalog: Catalog, ids: set[str]) -
         yield f"{name}: examples: at least one match and one near miss"
 
 
-def _known_issue_problems(issue: KnownIssue, catalog: Catalog, ids: set[str]) -> Iterator[str]:
-    if issue.cause not in catalog.classes:
+def _known_issue_problems(issue: KnownIssue, classes: set[str], ids: set[str]) -> Iterator[str]:
+    if issue.cause not in classes:
         yield f"{issue.id}: class: unknown class {issue.cause}"
     if not issue.remedies or not issue.references:
         yield f"{issue.id}: a known issue needs remedies and a reference"
@@ -124,20 +135,20 @@ def _known_issue_problems(issue: KnownIssue, catalog: Catalog, ids: set[str]) ->
             if not fnmatch.filter(ids, pattern):
                 yield f"{issue.id}: signature: {pattern} names no entry"
         for pattern in condition.cause:
-            if not fnmatch.filter(catalog.classes, pattern):
+            if not fnmatch.filter(classes, pattern):
                 yield f"{issue.id}: cause: {pattern} names no class"
-    yield from _common_problems(issue, catalog, ids)
+    yield from _common_problems(issue, classes, ids)
 
 
 def _common_problems(
-    entry: Signature | KnownIssue, catalog: Catalog, ids: set[str]
+    entry: Signature | KnownIssue, classes: set[str], ids: set[str]
 ) -> Iterator[str]:
     for reference in entry.references:
         if not _REFERENCE.match(reference):
             yield f"{entry.id}: references: {reference} is not a URL"
     if isinstance(entry, Signature):
         for pattern in entry.explains:
-            if not fnmatch.filter({*ids, *catalog.classes}, pattern):
+            if not fnmatch.filter(ids | classes, pattern):
                 yield f"{entry.id}: explains: {pattern} names no entry and no class"
 
 

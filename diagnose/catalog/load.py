@@ -55,17 +55,33 @@ def load_catalog(extra_dirs: Sequence[Path] = (), *, examples: bool = False) -> 
 
     An entry of a later directory replaces an earlier one of the same id. Raises CatalogError.
     """
+    shipped = list(catalog_files([default_dir()]))
     own = list(catalog_files(extra_dirs))
-    files = [*catalog_files([default_dir()]), *own]
-    revision = _revision(files)
+    revision = _revision([*shipped, *own])
     cached = None if examples else _read_cache(revision)
     if cached is not None:
         return cached
-    catalog = read_catalog(files, revision)
+    if own and not examples:
+        catalog = _joined(load_catalog(), read_catalog(own, revision))
+    else:
+        catalog = read_catalog([*shipped, *own], revision)
     for path, data in own:
         _refuse_unusable(path, data, catalog)
     _write_cache(catalog)
     return catalog
+
+
+def _joined(first: Catalog, later: Catalog) -> Catalog:
+    def both(kind: str) -> list[Any]:
+        entries = (*getattr(first, kind), *getattr(later, kind))
+        return list({entry.id: entry for entry in entries}.values())
+
+    return Catalog(
+        signatures=both("signatures"),
+        known_issues=both("known_issues"),
+        classes=first.classes | later.classes,
+        revision=later.revision,
+    )
 
 
 def read_catalog(files: Sequence[tuple[Path, bytes]], revision: str) -> Catalog:

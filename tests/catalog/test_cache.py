@@ -35,6 +35,16 @@ def test_the_newest_few_of_a_kind_are_kept(home: Path) -> None:
     assert sorted(path.name for path in home.iterdir()) == ["other-0", *kept]
 
 
+def test_what_is_read_stays(home: Path) -> None:
+    for number in range(cache.KEPT):
+        cache.keep(f"thing-{number}", b"")
+        os.utime(home / f"thing-{number}", (number, number))
+    cache.read("thing-0")
+    cache.keep("thing-9", b"")
+    kept = [f"thing-{number}" for number in (0, 2, 3, 4, 5, 9)]
+    assert sorted(path.name for path in home.iterdir()) == kept
+
+
 def test_a_full_disk_leaves_nothing_behind(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(fd: int, data: Any) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -84,3 +84,26 @@ def test_an_id_given_twice_in_one_directory_is_found(tmp_path: Path) -> None:
         (tmp_path / name).write_text(text)
     first, second = tmp_path / "a.yaml", tmp_path / "b.yaml"
     assert check([tmp_path]) == [f"{second}: mine.fact: the id is taken in {first}"]
+
+
+def test_own_entries_are_checked_against_the_shipped_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own.yaml").write_text(
+        """signatures:
+  - id: mine.fact
+    title: t
+    role: effect
+    match: ['some fact']
+    explains: [net.fabric, 'nccl.*', nothing.*]
+    examples: {match: [{line: some fact}], near_miss: [x]}
+"""
+    )
+    checked = []
+    monkeypatch.setattr(
+        "diagnose.catalog.check.unusable", lambda found, **_: checked.append(found)
+    )
+    assert check([tmp_path]) == [
+        "mine.fact: explains: nothing.* names no entry and no class",
+    ]
+    assert checked == ["some fact"]

@@ -24,7 +24,7 @@ signatures:
 """
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
@@ -43,9 +43,17 @@ def test_own_entries_join_the_shipped_ones(tmp_path: Path) -> None:
     assert catalog.signatures[-1].cause == "env.config"
 
 
-def test_the_cached_catalog_equals_the_read_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_own_entry_replaces_the_shipped_one_where_it_stood(tmp_path: Path) -> None:
+    shipped = load_catalog()
+    text = GOOD.replace("mine.lost-license", shipped.signatures[3].id)
+    own = load_catalog([write(tmp_path, text)])
+    assert [s.id for s in own.signatures] == [s.id for s in shipped.signatures]
+    assert own.signatures[3].title == "The license server went away"
+    assert own.revision != shipped.revision
+
+
+@pytest.mark.usefixtures("own_cache")
+def test_the_cached_catalog_equals_the_read_one(monkeypatch: pytest.MonkeyPatch) -> None:
     first = load_catalog()
     monkeypatch.setattr(load, "read_catalog", None)  # a second read would fail
     second = load_catalog()
@@ -55,6 +63,7 @@ def test_the_cached_catalog_equals_the_read_one(
     assert second.classes == first.classes
 
 
+@pytest.mark.usefixtures("own_cache")
 def test_a_damaged_cache_is_read_anew(tmp_path: Path) -> None:
     first = load_catalog()
     cached = next((tmp_path / "cache" / "diagnose").glob("catalog-*.json"))

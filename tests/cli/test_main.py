@@ -517,7 +517,9 @@ def shell(streams: str, *arguments: str | Path) -> subprocess.CompletedProcess[s
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
-@pytest.mark.parametrize("streams", ["2>&-", "2>/dev/full"])
+@pytest.mark.parametrize(
+    "streams", ["2>&-", pytest.param("2>/dev/full", marks=pytest.mark.slow)]
+)
 def test_the_answer_is_the_same_whatever_happens_to_stderr(log: Path, streams: str) -> None:
     done = shell(streams, "triage", log, "--format", "json", "--exit-code")
     assert (done.returncode, done.stderr) == (1, "")
