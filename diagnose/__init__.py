@@ -17,14 +17,28 @@ if TYPE_CHECKING:
     from typing import Any
 
     from diagnose.diagnosis import Diagnosis
+    from diagnose.errors import CatalogError, DiagnoseError, InputError
     from diagnose.infer.pipeline import diagnose
     from diagnose.job.load import load, load_text
     from diagnose.job.model import Job
 
-__all__ = ["Diagnosis", "Job", "__version__", "diagnose", "load", "load_text"]
+__all__ = [
+    "CatalogError",
+    "DiagnoseError",
+    "Diagnosis",
+    "InputError",
+    "Job",
+    "__version__",
+    "diagnose",
+    "load",
+    "load_text",
+]
 
 _HOME = {
+    "CatalogError": "diagnose.errors",
+    "DiagnoseError": "diagnose.errors",
     "Diagnosis": "diagnose.diagnosis",
+    "InputError": "diagnose.errors",
     "Job": "diagnose.job.model",
     "diagnose": "diagnose.infer.pipeline",
     "load": "diagnose.job.load",

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 
-class InputError(Exception):
-    """The input cannot be used at all (absent, unreadable, empty).
+class DiagnoseError(Exception):
+    """What the user gave cannot be used.
 
-    The message is one line, says what is wrong with which input, and is shown as it is. The
-    command line ends with exit status 2.
+    The message is one line, says what is wrong with what, and is shown as it is. The command line
+    ends with exit status 2.
     """
+
+
+class InputError(DiagnoseError):
+    """The input cannot be used at all (absent, unreadable, empty)."""
+
+
+class CatalogError(DiagnoseError):
+    """A catalog file cannot be used; the message says file, line, field and problem."""

@@ -1,4 +1,4 @@
-"""What all tests share: one compiled catalog, and the same examples of property tests every time."""
+"""What all tests share: one compiled catalog; property tests with the same examples each time."""
 
 from __future__ import annotations
 

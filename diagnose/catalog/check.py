@@ -13,7 +13,6 @@ import regex
 
 from diagnose.catalog.expressions import unusable
 from diagnose.catalog.load import (
-    CatalogError,
     catalog_files,
     default_dir,
     entries_of,
@@ -21,6 +20,7 @@ from diagnose.catalog.load import (
     read_catalog,
 )
 from diagnose.catalog.schema import CAPTURES, Catalog, KnownIssue, Signature
+from diagnose.errors import CatalogError
 from diagnose.match.compile import (
     Matcher,
     compile_database,
@@ -70,7 +70,8 @@ def problems(catalog: Catalog, shipped: Catalog | None = None) -> Iterator[str]:
     They may name each other and the entries and classes of `shipped`.
     """
     known = [catalog, shipped] if shipped else [catalog]
-    ids = {e.id for one in known for e in (*one.signatures, *one.known_issues)}
+    ids = {entry.id for one in known for entry in one.signatures}
+    ids |= {entry.id for one in known for entry in one.known_issues}
     classes = {id_ for one in known for id_ in one.classes}
     usable = []
     for signature in catalog.signatures:

@@ -28,6 +28,7 @@ from diagnose.catalog.schema import (
     Remedy,
     Signature,
 )
+from diagnose.errors import CatalogError
 
 if TYPE_CHECKING:
     from diagnose.catalog.document import Node
@@ -38,10 +39,6 @@ _MAX_FILES = 1000
 _MAX_BYTES = 16 << 20  # of all files
 _MAX_MET = 100_000  # files and folders passed on the way
 _KINDS = ("signatures", "known_issues", "classes")
-
-
-class CatalogError(Exception):
-    """A catalog file that cannot be used; the message says file, line, field and problem."""
 
 
 def default_dir() -> Path:
@@ -293,7 +290,6 @@ def _class(entry: dict[str, Any]) -> CauseClass:
 
 
 __all__ = [
-    "CatalogError",
     "Example",
     "Examples",
     "default_dir",

@@ -42,3 +42,23 @@ Patterns = Annotated[
     ),
 ]
 ColorOption = Annotated[Color, typer.Option("--color", help="When to use colour.")]
+Paths = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="PATH", help="Logs and job folders; none, or -, is standard input."),
+]
+Workers = Annotated[
+    int,
+    typer.Option("--workers", min=1, help="Processes that read a large job with many files."),
+]
+Checkpoints = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--checkpoints",
+        metavar="DIR",
+        parser=named,
+        help="Where the job saves to (default: its folders).",
+    ),
+]
+ExitCode = Annotated[
+    bool, typer.Option("--exit-code", help="End with status 1 when the job hung or failed.")
+]

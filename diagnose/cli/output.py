@@ -83,6 +83,11 @@ def say(message: str) -> None:
     print(message, file=sys.stderr, flush=True)
 
 
+def note(text: str) -> None:
+    """A remark on stderr, of whatever text."""
+    say(f"note: {clean(text)}")
+
+
 def reader_is_gone() -> bool:
     """Whether stdout is a pipe that nobody reads any more."""
     gone = select.poll()

@@ -17,8 +17,8 @@ import hyperscan as hs
 import regex
 
 from diagnose.catalog import cache
-from diagnose.catalog.load import CatalogError
 from diagnose.catalog.schema import Catalog, Signature
+from diagnose.errors import CatalogError
 
 # A search that takes longer than this on one line is given up: no line may stall the tool.
 MATCH_TIMEOUT_S = 0.02

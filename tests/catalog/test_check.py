@@ -100,9 +100,7 @@ def test_own_entries_are_checked_against_the_shipped_ones(
 """
     )
     checked = []
-    monkeypatch.setattr(
-        "diagnose.catalog.check.unusable", lambda found, **_: checked.append(found)
-    )
+    monkeypatch.setattr("diagnose.catalog.check.unusable", lambda found, **_: checked.append(found))
     assert check([tmp_path]) == [
         "mine.fact: explains: nothing.* names no entry and no class",
     ]

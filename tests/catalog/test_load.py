@@ -7,7 +7,8 @@ import hyperscan
 import pytest
 
 from diagnose.catalog import load
-from diagnose.catalog.load import CatalogError, catalog_files, load_catalog, read_catalog
+from diagnose.catalog.load import catalog_files, load_catalog, read_catalog
+from diagnose.errors import CatalogError
 from diagnose.match.compile import compile_matcher
 
 GOOD = """\

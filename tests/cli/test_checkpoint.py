@@ -7,6 +7,7 @@ import pytest
 
 from diagnose.cli.main import run
 from tests.checkpoint.make import hf
+from tests.cli.running import check_readme
 
 LOG = """\
 [2026-01-01 10:00:00,000] [INFO] world_size=4
@@ -110,3 +111,21 @@ def test_triage_takes_checkpoints_from_elsewhere(
     why = json.loads(capsys.readouterr().out)["restart"]["why"]
     assert "resume from checkpoint-200" in why
     assert run(["triage", str(log), "--checkpoints", str(tmp_path / "gone")]) == 2
+
+
+def test_the_readme_shows_a_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "90")
+    make = hf.MAKERS["hf-trainer-deepspeed-zero2"]
+    for number, step in enumerate((2000, 2500, 3000)):
+        start = 1_750_000_000.0 + 1800 * number
+        make(tmp_path / f"out/checkpoint-{step}", step=step, world=8, start=start)
+    last = tmp_path / "out/checkpoint-3000"
+    for name in ("trainer_state.json", "rng_state_5.pth"):
+        (last / name).unlink()
+    cut = next(last.rglob("*zero_pp_rank_5_*_optim_states.pt"))
+    cut.write_bytes(cut.read_bytes()[:1000])
+    assert run(["checkpoint", str(tmp_path / "out")]) == 0
+    out = capsys.readouterr().out.replace(str(tmp_path), "/data")
+    check_readme("checkpoint", f"$ diagnose checkpoint /data/out\n{out}")

@@ -6,18 +6,13 @@ import json
 import os
 import re
 import shutil
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
-from multiprocessing import get_context
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
-import diagnose
-from diagnose.cli.fleet import seconds_of
 from diagnose.cli.main import run
-from diagnose.errors import InputError
 from tests.batch.fleet import OOM, Inline
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -77,37 +72,18 @@ def test_names_of_any_bytes_and_damage_are_told_on_one_line(
         told = capsys.readouterr().err.splitlines()
         assert f"done: {4 - unchanged} of {4 - unchanged} jobs" in told[-2]
         assert len([line for line in told if line.startswith("note: ")]) == (not unchanged)
-        for form in ("terminal", "json", "csv", "slurm-exclude"):
-            assert run(["fleet", str(results), "--by", "team", "--format", form]) == 0
-            assert (r"x\udcff" in capsys.readouterr().out.replace(r"\\", "\\")) == (
-                form != "slurm-exclude"
-            )
-        assert run(["fleet", str(results), "--reports", "9", "--html", str(page)]) == 0
-        assert "4 post-mortems in " in capsys.readouterr().err
-        linked = set(re.findall(r'href="results/(reports/[^"]+)"', page.read_text("utf-8")))
-        assert {f"reports/{path.name}" for path in (results / "reports").iterdir()} == linked
-        assert len(linked) == 4
+    for form in ("terminal", "json", "csv", "slurm-exclude"):
+        assert run(["fleet", str(results), "--by", "team", "--format", form]) == 0
+        assert (r"x\udcff" in capsys.readouterr().out.replace(r"\\", "\\")) == (
+            form != "slurm-exclude"
+        )
+    assert run(["fleet", str(results), "--reports", "9", "--html", str(page)]) == 0
+    assert "4 post-mortems in " in capsys.readouterr().err
+    linked = set(re.findall(r'href="results/(reports/[^"]+)"', page.read_text("utf-8")))
+    assert {f"reports/{path.name}" for path in (results / "reports").iterdir()} == linked
+    assert len(linked) == 4
 
 
 def test_results_that_are_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["fleet", str(tmp_path)]) == 2
     assert "diagnose scan" in capsys.readouterr().err
-
-
-def test_since() -> None:
-    assert seconds_of("2d", 1_000_000.0) == 1_000_000 - 172_800
-    assert seconds_of("90m", 1_000_000.0) == 1_000_000 - 5400
-    assert seconds_of("2026-11-01T00:00:00+00:00", 0.0) == 1_793_491_200
-    with pytest.raises(InputError, match="neither a date"):
-        seconds_of("yesterday", 0.0)
-
-
-def test_sources_scanned_in_other_processes_give_the_same(tmp_path: Path) -> None:
-    folder = FIXTURES / "torchrun-missing-rank"
-    for number in range(3):
-        shutil.copy(folder / "console.log", tmp_path / f"rank_{number}.log")
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        spread = diagnose.load(tmp_path, executor=pool)
-    alone = diagnose.load(tmp_path)
-    assert spread.timeline.equals(alone.timeline)
-    assert diagnose.diagnose(spread) == diagnose.diagnose(alone)

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
 import diagnose
-from diagnose.catalog.load import CatalogError
 from diagnose.diagnosis import Diagnosis
-from diagnose.errors import InputError
+from diagnose.errors import CatalogError, InputError
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
 
 LOG = """\
 [rank0]: ***** Running training *****
@@ -212,3 +216,14 @@ def test_a_document_that_breaks_its_reader_is_a_note(
     assert job.unread == ["nccl_trace_rank_0.json: not read: IndexError: no such column"]
     assert job.notes == job.unread
     assert diagnose.diagnose(job).culprits.ranks == [1]
+
+
+def test_sources_scanned_in_other_processes_give_the_same(tmp_path: Path) -> None:
+    folder = FIXTURES / "torchrun-missing-rank"
+    for number in range(3):
+        shutil.copy(folder / "console.log", tmp_path / f"rank_{number}.log")
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        spread = diagnose.load(tmp_path, executor=pool)
+    alone = diagnose.load(tmp_path)
+    assert spread.timeline.equals(alone.timeline)
+    assert diagnose.diagnose(spread) == diagnose.diagnose(alone)

@@ -108,7 +108,7 @@ def test_names_of_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Names stand in notes on stderr, in the list of sources and in the results."""
-    monkeypatch.setattr(cli, "MAX_NOTES", 10_000)
+    monkeypatch.setattr("diagnose.cli.job.MAX_NOTES", 10_000)
     names = [(f"{line}.log", found) for line, found in ONE_LINE if fitting(line)]
     assert len(names) > 250
     (tmp_path / "rank_0.log").write_text(f"{OOM}\n")

@@ -1,0 +1,85 @@
+"""What the commands on one job share: its paths read, and what the diagnosis says beside it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from diagnose.cli.output import note as tell
+from diagnose.cli.output import say
+from diagnose.errors import InputError
+
+if TYPE_CHECKING:
+    from diagnose.diagnosis import Diagnosis
+    from diagnose.ingest.source import Source
+    from diagnose.job.model import Job
+
+EXIT_FAILURE_FOUND = 1  # with --exit-code: the job hung or failed
+
+MAX_NOTES = 10
+STDIN = "-"
+
+
+def diagnosed(
+    paths: Sequence[str] | None,
+    patterns: Sequence[Path],
+    checkpoints: Sequence[str],
+    workers: int,
+) -> tuple[Job, Diagnosis]:
+    """The job of these paths, or of a paste, and its diagnosis."""
+    if not paths and sys.stdin is not None and sys.stdin.isatty():
+        say("Paste the log here, then press Enter and Ctrl-D (Ctrl-C gives up).")
+    import diagnose
+
+    job = _load(paths or [STDIN], patterns, checkpoints, workers)
+    return job, diagnose.diagnose(job)
+
+
+def _load(
+    paths: Sequence[str], patterns: Sequence[Path], checkpoints: Sequence[str], workers: int
+) -> Job:
+    from diagnose.ingest import find_sources, stdin_source
+    from diagnose.job.load import saved
+
+    if "" in paths:  # an unset variable of a script; as a path it would be the current folder
+        raise InputError("one of the paths is empty")
+    sources = find_sources([Path(path) for path in paths if path != STDIN])
+    if STDIN in paths:
+        if sys.stdin is None:
+            raise InputError("standard input is closed")
+        sources.insert(0, stdin_source(sys.stdin.buffer))
+    job = _read(sources, patterns, workers)
+    job.checkpoints = saved([path for path in paths if path != STDIN], checkpoints)
+    return job
+
+
+def _read(sources: Sequence[Source], patterns: Sequence[Path], workers: int) -> Job:
+    from diagnose.job.load import read
+
+    if workers < 2:
+        return read(sources, patterns=patterns)
+    from concurrent.futures import BrokenExecutor
+
+    from diagnose.workers import pool
+
+    try:
+        with pool(workers) as executor:
+            return read(sources, patterns=patterns, executor=executor)
+    except BrokenExecutor as error:
+        raise InputError(
+            "a process of --workers was killed, by the kernel if memory ran out: fewer need less"
+        ) from error
+
+
+def end(diagnosis: Diagnosis, *, exit_code: bool) -> None:
+    """Tell the notes of a diagnosis and end the command."""
+    for note in diagnosis.notes[:MAX_NOTES]:
+        tell(note)
+    if len(diagnosis.notes) > MAX_NOTES:
+        say(f"note: {len(diagnosis.notes) - MAX_NOTES} more notes left out")
+    if exit_code and diagnosis.verdict in ("hung", "failed"):
+        raise typer.Exit(EXIT_FAILURE_FOUND)

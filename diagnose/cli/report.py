@@ -1,0 +1,52 @@
+"""The command `report`: the post-mortem of one job as a page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from diagnose.cli.job import STDIN, diagnosed, end
+from diagnose.cli.options import Checkpoints, ExitCode, Paths, Patterns, Workers, file_path
+from diagnose.cli.output import clean, say, write, write_file
+
+
+def report(
+    paths: Paths = None,
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            parser=file_path,
+            help="Where to write it; - is stdout.",
+        ),
+    ] = Path("report.html"),
+    title: Annotated[
+        str | None, typer.Option("--title", help="What to call the job in the page's head.")
+    ] = None,
+    patterns: Patterns = None,
+    no_redact: Annotated[
+        bool, typer.Option("--no-redact", help="Leave secrets and names in the page as they are.")
+    ] = False,
+    open_it: Annotated[bool, typer.Option("--open", help="Show the page in the browser.")] = False,
+    checkpoints: Checkpoints = None,
+    workers: Workers = 1,
+    exit_code: ExitCode = False,
+) -> None:
+    """Write the post-mortem of one job: an HTML page in one file, for colleagues."""
+    job, diagnosis = diagnosed(paths, patterns or (), checkpoints or (), workers)
+    from diagnose.report import html
+
+    page = html.render(job, diagnosis, title=title, redact=not no_redact)
+    if str(output) == STDIN:
+        write(page, encoding="utf-8")
+    else:
+        write_file(output, page)
+        say(f"{diagnosis.verdict.upper()}: {clean(diagnosis.root_cause.title)}")
+        say(f"wrote {clean(str(output))}")
+        if open_it:
+            typer.launch(output.resolve().as_uri())
+    end(diagnosis, exit_code=exit_code)

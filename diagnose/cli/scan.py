@@ -1,0 +1,113 @@
+"""The command `scan`: thousands of jobs to a table.
+
+Heavy imports stand inside the command, as in all of `cli`.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from contextlib import ExitStack
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from diagnose.cli.options import Patterns, named, path
+from diagnose.cli.output import clean, note, say
+from diagnose.errors import InputError
+from diagnose.process import INTERRUPTED
+
+WORKER_MEMORY = 500 << 20
+
+
+class Where(StrEnum):
+    """What runs the jobs of a scan."""
+
+    local = "local"
+    dask = "dask"
+
+
+def scan(
+    archives: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="ARCHIVES", parser=named, help="Folders of jobs, archives, logs, or URLs."
+        ),
+    ],
+    results: Annotated[
+        Path,
+        typer.Option("--output", "-o", metavar="DIR", parser=path, help="Where the results go."),
+    ],
+    workers: Annotated[
+        int, typer.Option("--workers", min=0, help="Processes; 0 is one per core.")
+    ] = 0,
+    executor: Annotated[
+        Where, typer.Option("--executor", help="This machine, or a Dask cluster.")
+    ] = Where.local,
+    scheduler: Annotated[
+        str | None,
+        typer.Option("--scheduler", metavar="ADDRESS", help="Of Dask: tcp://host:8786."),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on in results that are there; read what is new.")
+    ] = False,
+    since: Annotated[
+        str | None,
+        typer.Option("--since", metavar="WHEN", help="Newer jobs only: 2026-11-01, or 7d, 12h."),
+    ] = None,
+    job_glob: Annotated[
+        str | None,
+        typer.Option("--job-glob", metavar="GLOB", help="What one job is, below each folder."),
+    ] = None,
+    label: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--label", metavar="REGEX", help="Named groups found in a job's path become labels."
+        ),
+    ] = None,
+    patterns: Patterns = None,
+) -> None:
+    """Diagnose thousands of jobs into a table; `diagnose fleet` tells what it says."""
+    from diagnose.batch import executors
+    from diagnose.batch.jobs import find_jobs
+    from diagnose.batch.progress import progress
+    from diagnose.batch.results import open_results
+    from diagnose.batch.run import cores
+    from diagnose.batch.run import scan as run
+    from diagnose.batch.work import Options
+
+    newer = seconds_of(since, time.time()) if since else None
+    refs = find_jobs(archives, job_glob=job_glob, labels=label or (), since=newer)
+    folders = tuple(str(path) for path in patterns or ())
+    with ExitStack() as stack:
+        found = stack.enter_context(open_results(results, resume=resume, said=note))
+        found.describe(archives=archives)
+        if executor is Where.dask:
+            make, count = stack.enter_context(executors.dask(scheduler))
+        else:
+            count = workers or cores()
+            make = executors.local(count)
+        bound = WORKER_MEMORY if executor is Where.local else 0  # Dask's workers are not ours
+        options = Options(folders, memory=bound)
+        shown = progress(sys.stderr)
+        summary = run(refs, found, make, workers=count, options=options, progress=shown)
+    if summary.interrupted:
+        raise typer.Exit(INTERRUPTED)
+    if not summary.read and not summary.unchanged:
+        raise InputError("no jobs found: give folders of jobs, archives or logs")
+    say(f"results in {clean(str(results))}; next: diagnose fleet {clean(str(results))}")
+
+
+def seconds_of(text: str, now: float) -> float:
+    """Seconds since 1970 of a date, or of so many days, hours or minutes before `now`."""
+    found = re.fullmatch(r"(\d{1,6})([dhm])", text)
+    if found:
+        return now - int(found[1]) * {"d": 86400, "h": 3600, "m": 60}[found[2]]
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        raise InputError(f"--since {text!r} is neither a date (2026-11-01) nor 7d or 12h") from None

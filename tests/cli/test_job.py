@@ -1,0 +1,173 @@
+"""What the commands on one job share: paths, standard input, notes, exit statuses."""
+
+import gzip
+import io
+import os
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diagnose.cli import main as cli
+from diagnose.cli.job import MAX_NOTES
+from tests.cli.running import ROOT, TRACEBACK, Engine, answer, triage
+from tests.test_workers import left
+
+
+def test_notes_are_bounded(engine: Engine, capsys: pytest.CaptureFixture[str]) -> None:
+    engine.diagnosis = answer(notes=("n",) * 25)
+    cli.run(["triage", "a.log"])
+    err = capsys.readouterr().err.splitlines()
+    assert len(err) == MAX_NOTES + 1
+    assert err[-1] == "note: 15 more notes left out"
+
+
+@pytest.mark.parametrize(
+    ("verdict", "status"), [("hung", 1), ("failed", 1), ("healthy", 0), ("unknown", 0)]
+)
+def test_exit_code(engine: Engine, verdict: str, status: int) -> None:
+    engine.diagnosis = answer(verdict)
+    assert cli.run(["triage", "a.log", "--exit-code"]) == status
+    assert cli.run(["triage", "a.log"]) == 0
+
+
+class Stdin(io.TextIOWrapper):
+    def __init__(self, text: bytes, terminal: bool) -> None:
+        super().__init__(io.BytesIO(text))
+        self.terminal = terminal
+
+    def isatty(self) -> bool:
+        return self.terminal
+
+
+def test_a_person_at_a_terminal_is_told_how_to_paste(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", Stdin(b"pasted", terminal=True))
+    cli.run(["triage"])
+    assert engine.sources == ["<stdin>"]
+    assert "Ctrl-D" in capsys.readouterr().err
+
+
+def test_a_pipe_is_read_without_a_word(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for arguments, sources in (
+        (["triage"], ["<stdin>"]),
+        (["triage", "-"], ["<stdin>"]),
+        (["triage", "dmesg.txt", "-"], ["<stdin>", "dmesg.txt"]),
+    ):
+        monkeypatch.setattr(sys, "stdin", Stdin(b"piped", terminal=False))
+        cli.run(arguments)
+        assert engine.sources == sources
+        assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "message"),
+    [
+        ("a.log", b"", "no log to read: a.log: empty"),
+        ("a.log", b" \n\n\t \n", "the input is empty"),
+        ("a.dat", bytes(range(256)) * 20, "no log to read: a.dat: binary data"),
+        ("a.log", b"\x7fELF\2\1", "no log to read: a.log: ELF program, library or core dump"),
+        ("a.log", b"\0" * 4096, "no log to read: a.log: nothing but NUL bytes"),
+        (
+            "a.gz",
+            gzip.compress(TRACEBACK, mtime=0)[:8],
+            "no log to read: a.gz: truncated gzip data, read",
+        ),
+    ],
+)
+def test_input_that_holds_no_log_is_refused_on_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, data: bytes, message: str
+) -> None:
+    (tmp_path / name).write_bytes(data)
+    status, err, answer = triage(capsys, tmp_path / name)
+    assert (status, answer) == (2, {})
+    assert err.startswith(f"diagnose: {message}")
+    assert err.count("\n") == 1
+
+
+def test_paths_without_a_log_are_refused_on_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "train.py").write_text("import torch\n")
+    (tmp_path / "nothing").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "secret.log").write_bytes(TRACEBACK)
+    opened = os.open
+
+    def refuse(path: Any, *rest: Any, **more: Any) -> int:
+        if str(path).endswith("secret.log"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return opened(path, *rest, **more)
+
+    monkeypatch.setattr(os, "open", refuse)
+    for path, message in {
+        tmp_path / "gone.log": "no log to read: gone.log: no such file or directory",
+        tmp_path / "nothing": "no log to read: nothing: no files in this folder",
+        tmp_path / "code": "no log to read: code: 1 file that is not a log left out: train.py",
+        tmp_path / "pipe": "no log to read: pipe: named pipe: not read; give it as standard input",
+        tmp_path / "secret.log": "no log to read: secret.log: permission denied",
+        Path("/dev/null"): "no log to read: null: device: not read",
+    }.items():
+        assert triage(capsys, path) == (2, f"diagnose: {message}\n", {})
+    assert triage(capsys, "") == (2, "diagnose: one of the paths is empty\n", {})
+
+
+def test_of_several_paths_those_that_cannot_be_read_are_notes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.log").write_bytes(TRACEBACK)
+    status, err, answer = triage(capsys, tmp_path / "a.log", tmp_path / "gone.log")
+    assert (status, err) == (0, "note: gone.log: no such file or directory\n")
+    assert answer["root_cause"]["class"] == "crash.gpu_oom"
+
+
+def test_a_worker_that_is_killed_is_told_on_one_line(
+    log: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise BrokenProcessPool("A process in the process pool was terminated abruptly")
+
+    monkeypatch.setattr("diagnose.job.load.read", broken)
+    assert cli.run(["triage", str(log), "--workers", "2"]) == 2
+    assert capsys.readouterr().err.startswith("diagnose: a process of --workers was killed")
+
+
+def test_the_workers_of_a_job_end_with_it(tmp_path: Path) -> None:
+    for rank in range(2):  # what is read in the parent, and what in a worker, never ends
+        (tmp_path / f"rank_{rank}.log").write_text("step 1\n")
+    code = f"""
+import os, sys, time
+def scan_source(source, matcher):
+    open({str(tmp_path)!r} + "/up-" + str(os.getpid()), "w").close()
+    time.sleep(600)
+import diagnose.job.load
+diagnose.job.load.scan_source = scan_source
+if __name__ == "__main__":
+    from diagnose.cli.main import main
+    main()
+"""
+    (tmp_path / "command.py").write_text(code)
+    process = subprocess.Popen(
+        [sys.executable, tmp_path / "command.py", "triage", tmp_path, "--workers", "2"],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    while len(list(tmp_path.glob("up-*"))) < 2:
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.terminate()
+    assert left(process) == []
+    _, said = process.communicate()
+    assert (process.returncode, said) == (-signal.SIGTERM, "")
