@@ -8,7 +8,9 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
-settings.register_profile("repeatable", derandomize=True, deadline=None)
+settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=20)
+# with `-m hypothesis --hypothesis-profile thorough`
+settings.register_profile("thorough", derandomize=True, deadline=None, max_examples=200)
 settings.load_profile("repeatable")
 
 

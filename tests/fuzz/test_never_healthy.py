@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from diagnose.parse.prefix import peel
@@ -58,7 +58,7 @@ def _named(death: tuple[str, ...]) -> set[int]:
     return {rank for rank in ranks if rank is not None}
 
 
-@settings(FIXED, max_examples=40)
+@FIXED
 @given(
     death=st.sampled_from(DEATHS),
     layout=st.sampled_from(sorted(LAYOUTS)),

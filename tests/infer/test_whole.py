@@ -15,6 +15,7 @@ import diagnose
 from diagnose.diagnosis import Diagnosis
 from diagnose.ingest import text_source
 from diagnose.job.load import read
+from tests.sizes import few
 
 INIT = (
     "node1:{pid}:{pid} [{rank}] NCCL INFO ncclCommInitRank comm 0x5581 rank {rank} nranks {size} "
@@ -89,10 +90,9 @@ class Hang:
 hangs = st.integers(2, 9).flatmap(
     lambda size: st.integers(0, size - 1).map(lambda rank: Hang(rank, size))
 )
-few = settings(max_examples=8, deadline=None)
 
 
-@few
+@settings(max_examples=8)
 @given(hangs, st.randoms(use_true_random=False))
 def test_the_missing_rank_is_found_however_the_log_came(hang: Hang, rnd: random.Random) -> None:
     logs = without(hang.rank, hang.size)
@@ -102,7 +102,7 @@ def test_the_missing_rank_is_found_however_the_log_came(hang: Hang, rnd: random.
     assert verdict(*rnd.sample(logs, len(logs))) == whole
 
 
-@few
+@settings(max_examples=8)
 @given(hangs.filter(lambda hang: hang.size > 2), st.randoms(use_true_random=False))
 def test_the_odd_rank_is_found_however_the_log_came(hang: Hang, rnd: random.Random) -> None:
     logs = different(hang.rank, hang.size)
@@ -111,14 +111,14 @@ def test_the_odd_rank_is_found_however_the_log_came(hang: Hang, rnd: random.Rand
     assert verdict(*rnd.sample(logs, len(logs))) == whole
 
 
-@pytest.mark.parametrize("rank", range(8))
+@pytest.mark.parametrize("rank", few(range(8), 3))
 def test_any_of_eight_may_be_missing(rank: int) -> None:
     logs = without(rank, 8)
     for seed in range(2):
         assert verdict(*random.Random(seed).sample(logs, 8)) == missing(rank)
 
 
-@pytest.mark.parametrize("rank", range(8))
+@pytest.mark.parametrize("rank", few(range(8), 3))
 def test_any_of_eight_may_differ(rank: int) -> None:
     logs = different(rank, 8)
     verdicts = [verdict(*random.Random(seed).sample(logs, 8)) for seed in range(2)]
@@ -126,10 +126,10 @@ def test_any_of_eight_may_differ(rank: int) -> None:
     assert verdicts[0][1:4] == ("desync.mismatch", "high", [rank])
 
 
-def test_every_order_of_four_files_gives_the_same_verdict() -> None:
+@pytest.mark.parametrize("order", few(map(list, itertools.permutations(range(4))), 5))
+def test_every_order_of_four_files_gives_the_same_verdict(order: list[int]) -> None:
     logs = without(2, 4)
-    orders = {repr(verdict(*files)) for files in itertools.permutations(logs)}
-    assert len(orders) == 1
+    assert verdict(*(logs[rank] for rank in order)) == missing(2)
 
 
 def test_a_folder_of_ranks_is_the_same_as_one_paste(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 import diagnose
 from diagnose.report.html import render
 from diagnose.report.html.shell import embedded
+from tests.sizes import few
 
 from .jobs import ROOT, fixture, pasted, watchdog
 
@@ -44,7 +45,7 @@ def page(name: str) -> str:
     return render(*fixture(name))
 
 
-@pytest.mark.parametrize("name", FIXTURES)
+@pytest.mark.parametrize("name", few(FIXTURES, 12))
 def test_every_fixture_renders_with_its_verdict_and_evidence(name: str) -> None:
     _, diagnosis = fixture(name)
     text = " ".join(" ".join(Reader(page(name)).text).split())
