@@ -62,7 +62,7 @@ def test_jobs_of_one_name_have_a_page_each(tmp_path: Path) -> None:
 
 
 def test_names_of_every_kind(tmp_path: Path) -> None:
-    names = [b"n" * 253, b"x\xff", b"x\xfe", rb"x\udcff", b"Case", b"case", b"a\nb", b"-rf", b"<i>"]
+    names = [b"n" * 253, b"x\xff", rb"x\udcff", b"Case", b"case", b"-rf\n<i>"]
     write(tmp_path / "jobs", names)
     out = tmp_path / "out"
     jobs = scanned(out, tmp_path / "jobs")

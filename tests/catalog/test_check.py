@@ -27,6 +27,7 @@ def found(**changes: object) -> list[str]:
     return list(problems(Catalog([entry], [], {"env.config": CLASS}, "test")))
 
 
+@pytest.mark.slow
 def test_the_shipped_catalog_is_clean() -> None:
     assert check() == []
 

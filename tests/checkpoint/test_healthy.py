@@ -7,6 +7,7 @@ import os
 import pickle
 import shutil
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from diagnose.checkpoint.model import Inspection
 from tests.checkpoint.make import deepspeed, hf
 from tests.checkpoint.make.base import Tensor, filler, safetensors_file, torch_file, write
 from tests.checkpoint.mutate import STEPS, make_run, makers, name_of
+from tests.sizes import few
 
 BEGIN = 1_700_000_000.0
 DAY = 86400.0
@@ -64,10 +66,10 @@ def taken_up_again(run: Path) -> None:
         os.utime(path, (BEGIN + 2 * number + (DAY if number > last[0] else 0),) * 2)
 
 
-@pytest.mark.parametrize(
-    "copy", [all_at_once, without_times, in_order_of_names, backwards, taken_up_again]
-)
-@pytest.mark.parametrize("maker", makers())
+COPIES = [all_at_once, without_times, in_order_of_names, backwards, taken_up_again]
+
+
+@pytest.mark.parametrize(("maker", "copy"), few(product(makers(), COPIES), 2 * len(makers())))
 def test_copies_are_whole(tmp_path: Path, maker: str, copy: Callable[[Path], None]) -> None:
     run = made(tmp_path / "run", maker)
     copy(run)
