@@ -11,6 +11,8 @@ import json
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from diagnose.catalog.schema import Needs, Risk, Run
+
 if TYPE_CHECKING:
     from diagnose.infer.collectives.parallelism import Topology
     from diagnose.infer.stacks.classify import PlaceClass
@@ -102,12 +104,18 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True)
 class RemedyStep:
-    """One step of the remedy, the setting for the job's own framework already chosen."""
+    """One step of the remedy, what to run already chosen for the job's own framework.
+
+    `run` keeps apart what bash can execute, what is Python and what is a setting. `risk` and
+    `needs` hold for the whole step.
+    """
 
     when: Literal["now", "fix", "prevent"]
     do: str
     why: str = ""
-    command: str = ""
+    run: list[Run] = field(default_factory=list)
+    risk: Risk = "read_only"
+    needs: Needs = "user"
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import stat
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import diagnose
 from diagnose.catalog import cache
@@ -26,6 +26,8 @@ from diagnose.catalog.schema import (
     Examples,
     KnownIssue,
     Remedy,
+    Run,
+    RunKind,
     Signature,
 )
 from diagnose.errors import CatalogError
@@ -33,7 +35,7 @@ from diagnose.errors import CatalogError
 if TYPE_CHECKING:
     from diagnose.catalog.document import Node
 
-_CACHE_FORMAT = 2
+_CACHE_FORMAT = 3
 _MAX_FILE = 4 << 20
 _MAX_FILES = 1000
 _MAX_BYTES = 16 << 20  # of all files
@@ -211,7 +213,12 @@ def _read_file(path: Path, data: bytes) -> Iterator[_Found]:
             if kind != "classes" and "class" in item:
                 item["cause"] = item.pop("class")
             try:
+                _type_runs(item)
                 entry = adapters[kind].validate_python(item)
+            except _RunError as error:
+                line = line_of(root, [kind, index, "remedies", *error.at])
+                name = item.get("id", f"{kind}[{index}]")
+                raise CatalogError(f"{path}:{line}: {name}: {error}") from error
             except ValidationError as error:
                 first = error.errors()[0]
                 where = ["class" if part == "cause" else part for part in first["loc"]]
@@ -220,6 +227,40 @@ def _read_file(path: Path, data: bytes) -> Iterator[_Found]:
                 name = item.get("id", f"{kind}[{index}]")
                 raise CatalogError(f"{path}:{line}: {name}: {field}: {first['msg']}") from error
             yield _Found(kind, index, entry, path, root)
+
+
+class _RunError(Exception):
+    """What is wrong with something to run, and where in the list of remedies."""
+
+    def __init__(self, at: Sequence[str | int], problem: str) -> None:
+        super().__init__(problem)
+        self.at = at
+
+
+def _type_runs(item: dict[str, Any]) -> None:
+    """Write `{shell: text}` as `{kind: shell, lines: [text]}`; what is no such mapping stays."""
+    remedies = item.get("remedies")
+    for number, remedy in enumerate(remedies if isinstance(remedies, list) else []):
+        runs = remedy.get("run") if isinstance(remedy, dict) else None
+        if not isinstance(runs, list):
+            continue
+        for index, run in enumerate(runs):
+            if isinstance(run, dict):
+                runs[index] = _typed_run(run, [number, "run", index])
+
+
+def _typed_run(run: dict[str, Any], at: Sequence[str | int]) -> dict[str, Any]:
+    kinds = [kind for kind in get_args(RunKind) if kind in run]
+    if len(kinds) != 1:
+        raise _RunError(at, "run: needs exactly one of shell, python, setting and note")
+    for key in run:
+        if key not in (kinds[0], "framework", "file"):
+            raise _RunError([*at, key], f"run: {key}: unknown key")
+    text = run[kinds[0]]
+    if text in ("", []):
+        raise _RunError([*at, kinds[0]], f"run: {kinds[0]}: is empty")
+    rest = {key: value for key, value in run.items() if key != kinds[0]}
+    return {"kind": kinds[0], "lines": [text] if isinstance(text, str) else text, **rest}
 
 
 def _refuse_unusable(path: Path, data: bytes, catalog: Catalog) -> None:
@@ -273,7 +314,11 @@ def _read_cache(revision: str) -> Catalog | None:
 
 
 def _remedies(entry: dict[str, Any]) -> dict[str, Any]:
-    return entry | {"remedies": [Remedy(**step) for step in entry["remedies"]]}
+    steps = [
+        Remedy(**(step | {"run": [Run(**run) for run in step["run"]]}))
+        for step in entry["remedies"]
+    ]
+    return entry | {"remedies": steps}
 
 
 def _signature(entry: dict[str, Any]) -> Signature:

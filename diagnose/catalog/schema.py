@@ -14,6 +14,9 @@ Role = Literal["cause", "effect", "aftermath", "context", "phase", "progress"]
 Strength = Literal["decisive", "strong", "weak"]
 Confidence = Literal["high", "medium", "low"]
 When = Literal["now", "fix", "prevent"]
+RunKind = Literal["shell", "python", "setting", "note"]
+Risk = Literal["read_only", "changes_state", "destructive"]
+Needs = Literal["user", "admin"]
 Restart = Literal["retry", "retry_elsewhere", "fix_first", "none"]
 CulpritOf = Literal["self", "captured", "complement", "none"]
 Phase = Literal[
@@ -124,11 +127,29 @@ _STRICT = {"extra": "forbid"}
 
 
 @dataclass(frozen=True, slots=True)
+class Run:
+    """Something to copy: lines for bash, lines of Python, or a setting that is no program.
+
+    A `note` says in words what no text to copy can. YAML writes the kind as the key:
+    `{shell: ibstat}`, `{setting: "ddp_timeout: 7200"}`, `{shell: [ibstat, perfquery -x]}`. `framework` (a launcher or scheduler too)
+    says for which jobs it is, `file` where a setting stands. `<node>` and the like stand for what
+    only the job knows; `catalog.remedies` lists them.
+    """
+
+    __pydantic_config__ = _STRICT
+
+    kind: RunKind
+    lines: list[str]
+    framework: str = ""
+    file: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Remedy:
     """One step of the way out.
 
-    `command` is something to copy (shell, or a setting); `settings` gives the exact setting per
-    framework where it differs (framework name -> setting).
+    `run` is what to copy; a job of a framework that `run` names gets the entries of it, any other
+    job those that name none. `risk` and `needs` are of the whole step.
     """
 
     __pydantic_config__ = _STRICT
@@ -136,8 +157,9 @@ class Remedy:
     when: When
     do: str
     why: str = ""
-    command: str = ""
-    settings: dict[str, str] = field(default_factory=dict)
+    run: list[Run] = field(default_factory=list)
+    risk: Risk = "read_only"
+    needs: Needs = "user"
 
 
 @dataclass(frozen=True, slots=True)

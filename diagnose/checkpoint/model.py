@@ -100,11 +100,12 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """The checkpoint to resume from, and the command or setting that does."""
+    """The checkpoint to resume from, and the call or setting that does."""
 
     path: str
     step: int | None
     how: str
+    kind: Literal["python", "setting"] = "setting"
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,28 +5,32 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Sequence
+from typing import Literal
 
 from diagnose.checkpoint.model import Checkpoint, Resume
 
 # `path`: the checkpoint, `parent`: the folder it lies in, `name`: its last part, `step`: its step.
 # Sources: the frameworks' documentation and argument parsers.
-_HOW = {
+_SETTINGS = {
     "transformers": "--resume_from_checkpoint {path}",
-    "accelerate": "accelerator.load_state({quoted})",
-    "deepspeed": "model_engine.load_checkpoint({parent_quoted}, tag={name_quoted})",
     "megatron": "--load {parent} --ckpt-step {step}",
-    "nemo": "nl.AutoResume(resume_from_path={quoted})",
-    "lightning": "trainer.fit(model, ckpt_path={quoted})",
     "llama2-accessory": "--resume {path}",
     "verl": "trainer.resume_mode=resume_path trainer.resume_from_path={path}",
     "torchtitan": "--checkpoint.folder {parent} --checkpoint.load_step {step}",
     "torchtune": "resume_from_checkpoint=True checkpointer.checkpoint_dir={path}",
-    "dcp": "torch.distributed.checkpoint.load(state_dict, checkpoint_id={quoted})",
-    "peft": "PeftModel.from_pretrained(base_model, {quoted}, is_trainable=True) (weights only)",
 }
-_FILE = "torch.load({quoted}, map_location='cpu', mmap=True)"
-_SAFETENSORS = "safetensors.torch.load_file({quoted}) (weights only: the optimizer starts anew)"
-_WEIGHTS = "from_pretrained({quoted}) (weights only: the optimizer starts anew)"
+_CALLS = {
+    "accelerate": "accelerator.load_state({quoted})",
+    "deepspeed": "model_engine.load_checkpoint({parent_quoted}, tag={name_quoted})",
+    "nemo": "nl.AutoResume(resume_from_path={quoted})",
+    "lightning": "trainer.fit(model, ckpt_path={quoted})",
+    "dcp": "torch.distributed.checkpoint.load(state_dict, checkpoint_id={quoted})",
+    "peft": "PeftModel.from_pretrained(base_model, {quoted}, is_trainable=True)  # weights only",
+}
+_FILE = "torch.load({quoted}, map_location='cpu', mmap=True, weights_only=True)"
+_NO_OPTIMIZER = "  # weights only: the optimizer starts from scratch"
+_SAFETENSORS = "safetensors.torch.load_file({quoted})" + _NO_OPTIMIZER
+_WEIGHTS = "from_pretrained({quoted})" + _NO_OPTIMIZER
 _NUMBER = re.compile(r"\d{1,18}")
 
 
@@ -52,7 +56,7 @@ def resume(checkpoints: Sequence[Checkpoint]) -> Resume | None:
         return _trained(one), written[run], step, numbers, one.written, one.path
 
     best = max(whole, key=worth)
-    return Resume(best.path, best.step, how(best))
+    return Resume(best.path, best.step, *how(best))
 
 
 def newest(checkpoints: Sequence[Checkpoint]) -> Checkpoint | None:
@@ -85,19 +89,21 @@ def _written(checkpoints: Sequence[Checkpoint]) -> dict[str, float]:
     return written
 
 
-def how(checkpoint: Checkpoint) -> str:
-    """The command, call or setting that resumes from a checkpoint."""
+def how(checkpoint: Checkpoint) -> tuple[str, Literal["python", "setting"]]:
+    """The call or the setting that resumes from a checkpoint, and which of the two it is."""
     path, name = checkpoint.path, _name(checkpoint.path)
     parent = _parent(path)
-    pattern = _HOW.get(checkpoint.framework)
+    setting = _SETTINGS.get(checkpoint.framework)
+    pattern = setting or _CALLS.get(checkpoint.framework)
     if pattern is None:
         pattern = _FILE if checkpoint.files == 1 else _WEIGHTS
         if checkpoint.layout == "safetensors file":
             pattern = _SAFETENSORS
-    return pattern.format(
+    text = pattern.format(
         path=_shell(path), parent=_shell(parent), quoted=repr(path), parent_quoted=repr(parent),
         name_quoted=repr(name), step="" if checkpoint.step is None else checkpoint.step,
     )  # fmt: skip
+    return text, "setting" if setting else "python"
 
 
 def _shell(path: str) -> str:

@@ -134,10 +134,15 @@ class _Page:
                 self.heading(heading)
             for step in mine:
                 self.paragraph(words.joined(step.do, step.why))
-                for command in clean(step.command, lines=True).splitlines():
-                    self.line(command, style="cyan", start="      ")
-                for framework, setting in step.settings.items():
-                    self.line(f"{framework}: {setting}", style="cyan", start="      ")
+                caution = words.caution(step)
+                if caution:
+                    self.paragraph(caution)
+                for run in step.run:
+                    label = words.run_label(run)
+                    if label:
+                        self.line(f"{label}:", style="dim", start="      ")
+                    for line in run.lines:
+                        self.line(line, style="" if run.kind == "note" else "cyan", start="      ")
 
 
 def _condition(condition: Condition) -> str:

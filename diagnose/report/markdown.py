@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 
+from diagnose.catalog.schema import Run
 from diagnose.diagnosis import Diagnosis, RemedyStep
 from diagnose.report import words
 from diagnose.report.redact import Redactor
@@ -99,7 +100,19 @@ def _step(number: int, step: RemedyStep) -> str:
     text = first + escape(words.sentence(step.do))
     if step.why:
         text += f" *{escape(words.sentence(step.why))}*"
-    return f"{text}\n{fenced(step.command, ' ' * len(first))}" if step.command else text
+    caution = words.caution(step)
+    if caution:
+        text += f" **{caution}**"
+    return "\n".join([text, *(_run(run, " " * len(first)) for run in step.run)])
+
+
+def _run(run: Run, indent: str) -> str:
+    label = escape(words.run_label(run))
+    if run.kind == "note":
+        text = escape(words.sentence("; ".join(run.lines)))
+        return f"\n{indent}{label}: {text}" if label else f"\n{indent}{text}"
+    code = fenced("\n".join(run.lines), indent)
+    return f"\n{indent}{label}:\n{code}" if label else code
 
 
 def _details(diagnosis: Diagnosis) -> list[str]:

@@ -42,7 +42,7 @@ def clean(text: str, *, limit: int = MAX_TEXT, lines: bool = False) -> str:
 
 
 def safe(diagnosis: Diagnosis, redactor: Redactor | None) -> Diagnosis:
-    """A copy whose every string is clean, masked and bounded; commands keep their lines.
+    """A copy whose every string is clean, masked and bounded; what is copied keeps its indentation.
 
     What is for pictures is left out. Without `redactor` secrets stay.
     """
@@ -51,7 +51,7 @@ def safe(diagnosis: Diagnosis, redactor: Redactor | None) -> Diagnosis:
         learn(plain, redactor)
 
     def one(text: str, name: str) -> str:
-        return shown(text, redactor, lines=name == "command")
+        return shown(text, redactor, lines=name == "lines")
 
     return each(plain, one)
 

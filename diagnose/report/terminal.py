@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.text import Text
 
+from diagnose.catalog.schema import Run
 from diagnose.diagnosis import ChainLink, Diagnosis, Evidence, RemedyStep
 from diagnose.report import words
 from diagnose.report.redact import Redactor, secrets_only
@@ -195,7 +196,23 @@ def _step(page: Page, number: int, step: RemedyStep) -> None:
     page.paragraph(Text(words.sentence(step.do)), first=first)
     if step.why:
         page.paragraph(Text(words.sentence(step.why), style="dim"), first=" " * len(first))
-    page.verbatim(step.command, len(first) + 2, "cyan")
+    caution = words.caution(step)
+    if caution:
+        page.paragraph(Text(caution, style="yellow"), first=" " * len(first))
+    for run in step.run:
+        _run(page, run, len(first) + 2)
+
+
+def _run(page: Page, run: Run, indent: int) -> None:
+    label = words.run_label(run)
+    if run.kind == "note":
+        text = words.sentence("; ".join(run.lines))
+        page.paragraph(Text(f"{label}: {text}" if label else text), first=" " * indent)
+        return
+    if label:
+        page.paragraph(Text(f"{label}:", style="dim"), first=" " * indent)
+    for line in run.lines:
+        page.verbatim(line, indent, "cyan")
 
 
 def _advice(page: Page, diagnosis: Diagnosis) -> None:

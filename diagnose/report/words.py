@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from diagnose.catalog.schema import Remedy, Run
 from diagnose.diagnosis import (
     ChainLink,
     Collective,
@@ -45,6 +46,9 @@ PHASES = {
     "checkpoint": "checkpointing",
 }
 REMEDY_GROUPS = {"now": "What to do now", "fix": "To fix it", "prevent": "To prevent it next time"}
+NEEDS = {"user": "", "admin": "Needs an administrator."}
+RISKS = {"read_only": "", "changes_state": "Changes state.", "destructive": "Destroys data."}
+RUN_KINDS = {"shell": "", "python": "Python", "setting": "setting", "note": ""}
 
 _DIGITS = re.compile(r"\d+")
 _SEVERAL = re.compile(r" \((ranks [\d,-]+)\)$")
@@ -277,6 +281,19 @@ def places(items: Sequence[Evidence]) -> str:
         same = before is not None and before.source == item.source and item.line > 0
         shown.append(f":{item.line}" if same else place(item.source, item.line))
     return names(shown, MAX_PLACES)
+
+
+def caution(step: RemedyStep | Remedy) -> str:
+    """What to know before running a step: who can, and what it does; empty for a mere look."""
+    return " ".join(part for part in (NEEDS[step.needs], RISKS[step.risk]) if part)
+
+
+def run_label(run: Run) -> str:
+    """What stands above something to run: `Python`, `Setting for verl, in a.yaml`, or nothing."""
+    parts = [RUN_KINDS[run.kind], f"for {run.framework}" if run.framework else ""]
+    label = " ".join(part for part in parts if part)
+    label = ", ".join(part for part in (label, f"in {run.file}" if run.file else "") if part)
+    return label[:1].upper() + label[1:]
 
 
 def remedy_groups(

@@ -17,7 +17,7 @@ def at(step: int, state: str = "whole", **other: object) -> Checkpoint:
 
 def test_the_last_whole_one() -> None:
     back = resume([at(100), at(200), at(300, "partial")])
-    assert back == Resume("/out/checkpoint-200", 200, how(at(200)))
+    assert back == Resume("/out/checkpoint-200", 200, *how(at(200)))
 
 
 def test_the_run_written_to_last_wins_over_a_higher_step() -> None:
@@ -47,19 +47,32 @@ def test_the_newest_in_any_state() -> None:
 
 
 @pytest.mark.parametrize(
-    ("framework", "path", "expected"),
+    ("framework", "path", "kind", "expected"),
     [
-        ("deepspeed", "/o/global_step5", "model_engine.load_checkpoint('/o', tag='global_step5')"),
-        ("megatron", "/o/iter_0000005", "--load /o --ckpt-step 5"),
-        ("lightning", "/o/last.ckpt", "trainer.fit(model, ckpt_path='/o/last.ckpt')"),
-        ("llama2-accessory", "/o/epoch0 1", "--resume '/o/epoch0 1'"),
-        ("", "/o/model", "from_pretrained('/o/model') (weights only: the optimizer starts anew)"),
+        (
+            "deepspeed",
+            "/o/global_step5",
+            "python",
+            "model_engine.load_checkpoint('/o', tag='global_step5')",
+        ),
+        ("megatron", "/o/iter_0000005", "setting", "--load /o --ckpt-step 5"),
+        ("lightning", "/o/last.ckpt", "python", "trainer.fit(model, ckpt_path='/o/last.ckpt')"),
+        ("llama2-accessory", "/o/epoch0 1", "setting", "--resume '/o/epoch0 1'"),
+        (
+            "",
+            "/o/model",
+            "python",
+            "from_pretrained('/o/model')  # weights only: the optimizer starts from scratch",
+        ),
     ],
 )
-def test_each_framework_is_told_in_its_words(framework: str, path: str, expected: str) -> None:
-    assert how(at(5, framework=framework, path=path)) == expected
+def test_each_framework_is_told_in_its_words(
+    framework: str, path: str, kind: str, expected: str
+) -> None:
+    assert how(at(5, framework=framework, path=path)) == (expected, kind)
 
 
-def test_a_lone_file() -> None:
+def test_a_lone_file_is_loaded_without_running_code_in_it() -> None:
     one = at(5, framework="", path="/o/a.pt", files=1)
-    assert how(one) == "torch.load('/o/a.pt', map_location='cpu', mmap=True)"
+    text = "torch.load('/o/a.pt', map_location='cpu', mmap=True, weights_only=True)"
+    assert how(one) == (text, "python")

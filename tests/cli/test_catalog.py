@@ -18,7 +18,7 @@ signatures:
     culprit: self
     match: ['token store (?P<name>\\S+) not mounted']
     remedies:
-      - {when: now, do: Mount it, why: The job reads it first, command: 'mount /tokens'}
+      - {when: now, do: Mount it, why: The job reads it first, run: [{shell: mount /tokens}]}
     restart: fix_first
     references: ['https://example.org/tokens']
     examples:

@@ -3,6 +3,7 @@
 import pytest
 
 import diagnose
+from diagnose.catalog.schema import Run
 
 ENDLESS = "transformers.endless-generation"
 WORDS = "After loading the checkpoint the model never stops generating."
@@ -122,9 +123,9 @@ def test_words_after_a_finished_training_count() -> None:
 
 def test_remedies_start_with_the_checkpoint_and_name_the_framework_s_own_settings() -> None:
     steps = judged(SPECIAL, "## Load pretrained from ['./out/epoch1']", WORDS).remedies
-    assert steps[0].command == "diagnose checkpoint <dir>"
+    assert steps[0].run == [Run("shell", ["diagnose checkpoint <dir>"])]
     stop = next(step for step in steps if step.do.startswith("Stop at every end symbol"))
-    assert stop.command.startswith("model.generate(..., additional_stop_symbols=")
+    assert stop.run[0].lines[0].startswith("model.generate(..., additional_stop_symbols=")
 
 
 def test_answers_that_are_all_cut_at_the_limit() -> None:

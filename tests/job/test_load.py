@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 
 import diagnose
+from diagnose.catalog.schema import Run
 from diagnose.diagnosis import Diagnosis
 from diagnose.errors import CatalogError, InputError
 
@@ -146,7 +147,7 @@ signatures:
     culprit: self
     match: ['token store (?P<name>\S+) not mounted']
     remedies:
-      - {when: now, do: Mount the store on the host of that rank, command: mount /tokens}
+      - {when: now, do: Mount the store on the host of that rank, run: [{shell: mount /tokens}]}
     restart: fix_first
     references: ['https://wiki.example.org/tokens']
     examples:
@@ -163,7 +164,7 @@ def test_an_own_signature(tmp_path: Path, given: Callable[[Path], str | Path]) -
     assert (result.verdict, result.root_cause.cause) == ("failed", "slow.storage")
     assert result.root_cause.signature == "acme.tokens.not-mounted"
     assert (result.culprits.ranks, result.restart.advice) == ([3], "fix_first")
-    assert result.remedies[0].command == "mount /tokens"
+    assert result.remedies[0].run == [Run("shell", ["mount /tokens"])]
     assert diagnose.diagnose(diagnose.load_text(text)).root_cause.cause == "unknown"
 
 

@@ -1,5 +1,6 @@
 """Hand-made diagnoses, one for each kind of verdict, and one made of hostile text."""
 
+from diagnose.catalog.schema import Run
 from diagnose.diagnosis import (
     Alternative,
     ChainLink,
@@ -64,14 +65,25 @@ HUNG = Diagnosis(
             "now",
             "Tokenise once on one process, then start training from the saved data set",
             "No rank waits then, and the work is not lost at the next failure",
-            "llamafactory-cli train config.yaml tokenized_path=/data/tokenized",
+            [
+                Run("shell", ["llamafactory-cli train config.yaml tokenized_path=/data/tokenized"]),
+                Run("note", ["any number of processes can read it"], "llama-factory"),
+            ],
         ),
-        RemedyStep("fix", "Raise the timeout to six hours", "", "ddp_timeout: 21600"),
+        RemedyStep(
+            "fix",
+            "Raise the timeout to six hours",
+            "",
+            [
+                Run("setting", ["ddp_timeout: 21600"], "llama-factory", "config.yaml"),
+                Run("python", ["from datetime import timedelta", "timedelta(hours=6)"]),
+            ],
+        ),
         RemedyStep(
             "fix",
             "Use more workers for preprocessing",
             "155 examples per second is one core",
-            "preprocessing_num_workers: 16",
+            [Run("setting", ["preprocessing_num_workers: 16"])],
         ),
         RemedyStep("prevent", "Keep the tokenised data set beside the raw one"),
     ],
@@ -101,7 +113,14 @@ FAILED = Diagnosis(
         Evidence("dmesg/gpu07.txt", 3, "NVRM: Xid (PCI:0000:5d:00): 79, pid=1, GPU has …", "")
     ],
     remedies=[
-        RemedyStep("now", "Drain the host", "", "scontrol update nodename=gpu07 state=drain"),
+        RemedyStep(
+            "now",
+            "Drain the host",
+            "",
+            [Run("shell", ["scontrol update nodename=gpu07 state=drain reason=gpu"], "slurm")],
+            "changes_state",
+            "admin",
+        ),
     ],
 )
 
@@ -152,7 +171,7 @@ HOSTILE = Diagnosis(
             "why [/] not",
         )
     ],
-    remedies=[RemedyStep("now", "Run", "", "first line ```\nsecond line")],
+    remedies=[RemedyStep("now", "Run", "", [Run("shell", ["first line ```", "second\nline"])])],
 )
 
 ALL = {"hung": HUNG, "failed": FAILED, "healthy": HEALTHY, "unknown": UNKNOWN, "hostile": HOSTILE}

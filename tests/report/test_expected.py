@@ -42,7 +42,7 @@ def test_markdown(name: str) -> None:
 @pytest.mark.parametrize("name", ALL)
 @pytest.mark.parametrize("width", [40, 80, 200])
 def test_no_line_is_wider_than_the_terminal(name: str, width: int) -> None:
-    copied = [line for step in ALL[name].remedies for line in step.command.splitlines()]
+    copied = [line for step in ALL[name].remedies for run in step.run for line in run.lines]
     for line in plain(name, width).splitlines():
         assert len(line) < width or line.strip() in copied
         assert line == line.rstrip()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from diagnose.catalog.schema import Catalog
+from diagnose.catalog.schema import Catalog, Run
 from diagnose.checkpoint.lost import Lost, lost
 from diagnose.checkpoint.model import Checkpoint, Inspection
 from diagnose.checkpoint.resume import newest
@@ -86,11 +86,11 @@ def _remedies(
         do = f"Resume from {name(chosen)}{at}"
         now = [step for step in steps if step.when == "now"]
         rest = [step for step in steps if step.when != "now"]
-        steps = [*now, RemedyStep("now", do, why, back.how), *rest]
+        steps = [*now, RemedyStep("now", do, why, [Run(back.kind, [back.how])]), *rest]
     if last.state in _DAMAGED:
         known = {step.do for step in steps}
         steps += [
-            RemedyStep(remedy.when, remedy.do, remedy.why, remedy.command)
+            RemedyStep(remedy.when, remedy.do, remedy.why, remedy.run, remedy.risk, remedy.needs)
             for remedy in catalog.classes["checkpoint.partial"].remedies
             if remedy.when == "prevent" and remedy.do not in known
         ]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from diagnose.catalog.schema import Catalog, Remedy
+from diagnose.catalog.schema import Catalog, Remedy, Run
 from diagnose.diagnosis import Answer, RemedyStep, RestartAdvice
 from diagnose.infer.events.facts import Facts
 from diagnose.infer.events.phases import Activity
@@ -33,14 +33,23 @@ def remedies(winner: Hypothesis, catalog: Catalog, facts: Facts) -> list[RemedyS
 
 
 def _step(remedy: Remedy, frameworks: Iterable[str]) -> RemedyStep:
-    settings = {name.lower(): setting for name, setting in remedy.settings.items()}
+    return RemedyStep(
+        remedy.when,
+        remedy.do,
+        remedy.why,
+        _chosen(remedy.run, frameworks),
+        remedy.risk,
+        remedy.needs,
+    )
+
+
+def _chosen(runs: Sequence[Run], frameworks: Iterable[str]) -> list[Run]:
+    """What is for the first framework that any names, else what is for all, else everything."""
     for framework in frameworks:
-        if framework.lower() in settings:
-            return RemedyStep(remedy.when, remedy.do, remedy.why, settings[framework.lower()])
-    command = remedy.command
-    if not command and settings:
-        command = "\n".join(f"{name}: {setting}" for name, setting in settings.items())
-    return RemedyStep(remedy.when, remedy.do, remedy.why, command)
+        mine = [run for run in runs if run.framework.lower() == framework.lower()]
+        if mine:
+            return mine
+    return [run for run in runs if not run.framework] or list(runs)
 
 
 def restart(winner: Hypothesis, catalog: Catalog) -> RestartAdvice:

@@ -94,6 +94,8 @@ def page(job: Job, diagnosis: Diagnosis, *, title: str | None, redact: bool) -> 
         ],
         bad=diagnosis.verdict in ("hung", "failed"),
         sentence=words.sentence,
+        caution=words.caution,
+        run_label=words.run_label,
         names=words.names,
         diagnosis=diagnosis,
         label=verdict.label(diagnosis),

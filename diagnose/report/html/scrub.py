@@ -34,7 +34,7 @@ class Scrub:
         return " " * min(indent, 40) + self.text(raw, limit)
 
     def lines(self, text: str, limit: int = MAX_TEXT) -> str:
-        """Like `text`, but line breaks stay: for commands."""
+        """Like `text`, but indentation stays: for what is copied."""
         return shown(text, self.redactor, limit, lines=True)
 
     def block(self, lines: Sequence[str]) -> list[str]:
@@ -53,9 +53,7 @@ class Scrub:
         plain = replace(diagnosis, graph=None, topology=None, places=[])
         if self.redactor:
             learn(plain, self.redactor)
-        return each(
-            plain, lambda text, name: (self.lines if name == "command" else self.text)(text)
-        )
+        return each(plain, lambda text, name: (self.lines if name == "lines" else self.text)(text))
 
 
 def scrubber(*, redact: bool) -> Scrub:

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from diagnose.catalog.schema import Remedy
+from diagnose.catalog.schema import Remedy, Run
+from diagnose.diagnosis import RemedyStep
 from diagnose.infer.advise.remedies import longer_timeout, remedies, restart
 from diagnose.infer.events.facts import Facts
 from diagnose.infer.events.phases import Activity
@@ -13,7 +14,9 @@ from diagnose.infer.rules.base import Hypothesis
 from ..rows import catalog, cause_class
 
 CATALOG = catalog()
-SETTINGS = {"Axolotl": "micro_batch_size: 1", "deepspeed": "stage: 3"}
+AXOLOTL = Run("setting", ["micro_batch_size: 1"], "Axolotl")
+DEEPSPEED = Run("setting", ["stage: 3"], "deepspeed")
+GENERAL = Run("shell", ["nvidia-smi", "free -g"])
 
 
 def winner(cause: str = "env.config", **more: Any) -> Hypothesis:
@@ -25,24 +28,24 @@ def facts(**values: str) -> Facts:
 
 
 @pytest.mark.parametrize(
-    ("known", "command"),
+    ("known", "run"),
     [
-        (facts(framework="axolotl"), "micro_batch_size: 1"),
-        (facts(launcher="deepspeed"), "stage: 3"),
-        (facts(framework="verl"), "general"),
-        (facts(), "general"),
+        (facts(framework="axolotl"), AXOLOTL),
+        (facts(launcher="deepspeed"), DEEPSPEED),
+        (facts(framework="verl"), GENERAL),
+        (facts(), GENERAL),
     ],
 )
-def test_the_setting_of_the_jobs_framework_is_chosen(known: Facts, command: str) -> None:
-    step = Remedy("fix", "Use less", "why", "general", SETTINGS)
+def test_what_is_for_the_jobs_framework_is_chosen(known: Facts, run: Run) -> None:
+    step = Remedy("fix", "Use less", "why", [GENERAL, AXOLOTL, DEEPSPEED], "changes_state", "admin")
     (_, fix) = remedies(winner(remedies=[step]), CATALOG, known)
-    assert (fix.when, fix.do, fix.why, fix.command) == ("fix", "Use less", "why", command)
+    assert fix == RemedyStep("fix", "Use less", "why", [run], "changes_state", "admin")
 
 
 def test_an_unknown_framework_gets_all_settings() -> None:
-    step = Remedy("now", "Use less", settings=SETTINGS)
+    step = Remedy("now", "Use less", run=[AXOLOTL, DEEPSPEED])
     (only,) = remedies(winner(remedies=[step]), CATALOG, facts())
-    assert only.command == "axolotl: micro_batch_size: 1\ndeepspeed: stage: 3"
+    assert only.run == [AXOLOTL, DEEPSPEED]
 
 
 def test_the_class_fills_the_stages_that_the_entry_leaves_out() -> None:

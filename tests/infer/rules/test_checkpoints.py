@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import diagnose
+from diagnose.catalog.schema import Run
 from diagnose.checkpoint.find import inspect
 from diagnose.diagnosis import Diagnosis
 from diagnose.errors import InputError
@@ -55,8 +56,8 @@ def test_a_partial_checkpoint_is_a_consequence_of_another_cause(tmp_path: Path) 
     assert "resume from checkpoint-100, for checkpoint-200 is partial" in found.restart.why
     step = next(step for step in found.remedies if step.do.startswith("Resume from checkpoint-100"))
     assert step.when == "now"
-    assert step.command == f"--resume_from_checkpoint {tmp_path}/out/checkpoint-100"
-    assert any("--exit-code" in s.command for s in found.remedies if s.when == "prevent")
+    assert step.run == [Run("setting", [f"--resume_from_checkpoint {tmp_path}/out/checkpoint-100"])]
+    assert any("--exit-code" in str(s.run) for s in found.remedies if s.when == "prevent")
 
 
 def test_the_rank_that_did_not_write_its_part_is_told(tmp_path: Path) -> None:

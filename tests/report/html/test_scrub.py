@@ -1,3 +1,4 @@
+from diagnose.catalog.schema import Run
 from diagnose.diagnosis import Diagnosis, Evidence, RemedyStep, RootCause
 from diagnose.report.html.scrub import scrubber
 
@@ -34,11 +35,11 @@ def test_a_diagnosis_is_scrubbed_everywhere_and_commands_keep_their_lines() -> N
         "failed",
         RootCause("crash.exception", f"\x1b[1mbad {TOKEN}", "", "low"),
         evidence=[Evidence("a.log", 1, f"text {TOKEN}", "why")],
-        remedies=[RemedyStep("now", "do", "", "one\ntwo")],
+        remedies=[RemedyStep("now", "do", "", [Run("python", ["if x:", "    y()"])])],
     )
     done = scrubber(redact=True).diagnosis(raw)
     assert TOKEN not in str(done)
     assert "\x1b" not in done.root_cause.title
-    assert done.remedies[0].command == "one\ntwo"
+    assert done.remedies[0].run == [Run("python", ["if x:", "    y()"])]
     mask = done.root_cause.title.removeprefix("bad ")
     assert done.evidence[0].text == f"text {mask}"
