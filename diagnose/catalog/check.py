@@ -19,6 +19,7 @@ from diagnose.catalog.load import (
     load_catalog,
     read_catalog,
 )
+from diagnose.catalog.policy import class_problems
 from diagnose.catalog.schema import CAPTURES, Catalog, KnownIssue, Signature
 from diagnose.errors import CatalogError
 from diagnose.match.compile import (
@@ -88,9 +89,7 @@ def problems(catalog: Catalog, shipped: Catalog | None = None) -> Iterator[str]:
         yield from _signature_problems(signature, classes, ids)
     for issue in catalog.known_issues:
         yield from _known_issue_problems(issue, classes, ids)
-    for cause in catalog.classes.values():
-        if not cause.remedies and cause.id not in ("none", "unknown"):
-            yield f"{cause.id}: a cause class needs remedies"
+    yield from class_problems(catalog, {*ids, *classes})
     yield from _example_problems(usable)
 
 

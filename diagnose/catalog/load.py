@@ -35,7 +35,7 @@ from diagnose.errors import CatalogError
 if TYPE_CHECKING:
     from diagnose.catalog.document import Node
 
-_CACHE_FORMAT = 3
+_CACHE_FORMAT = 4
 _MAX_FILE = 4 << 20
 _MAX_FILES = 1000
 _MAX_BYTES = 16 << 20  # of all files

@@ -131,9 +131,10 @@ class Run:
     """Something to copy: lines for bash, lines of Python, or a setting that is no program.
 
     A `note` says in words what no text to copy can. YAML writes the kind as the key:
-    `{shell: ibstat}`, `{setting: "ddp_timeout: 7200"}`, `{shell: [ibstat, perfquery -x]}`. `framework` (a launcher or scheduler too)
-    says for which jobs it is, `file` where a setting stands. `<node>` and the like stand for what
-    only the job knows; `catalog.remedies` lists them.
+    `{shell: ibstat}`, `{setting: "ddp_timeout: 7200"}`, or `{shell: [ibstat, perfquery -x]}` for
+    several lines. `framework` (a launcher or scheduler too) says for which jobs it is, `file`
+    where a setting stands. `<node>` and the like stand for what only the job knows;
+    `catalog.placeholders` lists them.
     """
 
     __pydantic_config__ = _STRICT
@@ -287,10 +288,22 @@ class KnownIssue:
 
 @dataclass(frozen=True, slots=True)
 class CauseClass:
-    """A class of root causes: its plain explanation and default advice.
+    """A class of root causes: what it is, what to do, what the engine may assume.
 
-    `longer_timeout`: would a longer timeout help against this class. `capture`: what to switch on
-    when the evidence does not suffice.
+    `longer_timeout`: would a longer timeout help against this class; with `moving`, a `yes` holds
+    only where the late rank is seen at work. `capture`: what to switch on when the evidence does
+    not suffice.
+
+    `explains`: ids, classes and globs of what a cause of this class accounts for. `phase`: the part
+    of the job it always belongs to; `usual_phase`: the one to assume where the log shows none.
+    `hang`: whether ranks wait for nothing (`hangs`), nobody does (`fails`), or the job's last lines
+    decide (`either`). `culprit_kind`: what is said of the rank to blame. `strikes_one_process`: the
+    process that ended tells which rank it was. `busy`: phases in which one rank works while the
+    others wait, and this class is why.
+
+    When its lines come: `retrospective`, often only after the waits it led to, so lateness does not
+    speak against it; `ending`, after the launcher has begun to stop ranks, but before any wait;
+    `final`, what is printed later comes from processes about to end and is no recovery.
     """
 
     __pydantic_config__ = _STRICT
@@ -303,6 +316,17 @@ class CauseClass:
     restart_why: str
     longer_timeout: Literal["yes", "no", "unknown"] = "unknown"
     capture: list[str] = field(default_factory=list)
+    explains: list[str] = field(default_factory=list)
+    phase: Phase | None = None
+    usual_phase: Phase | None = None
+    hang: Literal["hangs", "fails", "either"] = "either"
+    culprit_kind: Literal["crashed", "slow", "stuck_host"] | None = None
+    strikes_one_process: bool = False
+    busy: list[Phase] = field(default_factory=list)
+    moving: bool = False
+    retrospective: bool = False
+    ending: bool = False
+    final: bool = False
 
 
 @dataclass(frozen=True, slots=True)
