@@ -1,0 +1,91 @@
+"""The words in <angle brackets> that a remedy may use, and how they are filled in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+# What each stands for. Those of the first group are filled in where the diagnosis knows them.
+PLACEHOLDERS: dict[str, str] = {
+    "node": "the host to blame",
+    "nodes": "the hosts to blame, joined by commas",
+    "rank": "the rank to blame",
+    "gpu": "the GPU: its index or its PCI bus id",
+    "nic": "a network or InfiniBand adapter, such as mlx5_0",
+    "peer": "the host at the other end of the connection",
+    "port": "the TCP port",
+    "path": "the file or folder that the message names",
+    "world_size": "the number of ranks",
+    # ---- only the user knows
+    "address": "the IP address of a host",
+    "arch": "the compute capability of the GPUs, such as 9.0",
+    "bytes": "a number of bytes",
+    "checkpoint": "a checkpoint",
+    "command": "the command that starts the job",
+    "container": "a number, different for each container of a host",
+    "dataset": "a data set",
+    "dir": "the folder of the checkpoints or of the data",
+    "disk": "a block device, such as nvme0n1",
+    "double": "twice the number used now",
+    "file": "a file",
+    "gpus": "the number of GPUs of a node",
+    "half": "half the number used now",
+    "head": "the host of rank 0 or of the head node",
+    "host": "a host",
+    "interface": "a network interface, such as eth0",
+    "job": "the id of the job",
+    "larger": "more than now",
+    "minutes": "a number of minutes",
+    "mirror": "the host of a mirror",
+    "model": "a model",
+    "name": "a name",
+    "number": "a number",
+    "npu": "the index of the NPU",
+    "option": "an option",
+    "output_dir": "a folder to write to",
+    "package": "a Python package",
+    "pid": "the id of the process",
+    "pod": "a pod",
+    "proxy": "the address of a proxy",
+    "repo": "a repository of the hub",
+    "seconds": "a number of seconds",
+    "shared_dir": "a folder that every node sees",
+    "smaller": "less than now",
+    "step": "a training step",
+    "subnet": "the network of the compute nodes, such as 10.0.0.0/16",
+    "template": "the chat template used in training",
+    "time": "a date and time",
+    "token": "a token",
+    "url": "a URL",
+    "user": "a user",
+    "version": "a version",
+}
+
+_NAME = re.compile(r"<([A-Za-z][^<>|\n]*)>")
+# Values come from logs: only what means the same inside and outside of quotes is filled in.
+_PLAIN = re.compile(r"[A-Za-z0-9/][A-Za-z0-9._:/,+-]{0,200}")
+
+
+def names(text: str) -> list[str]:
+    """The placeholders in a text, known or not."""
+    return _NAME.findall(text)
+
+
+def example(text: str) -> str:
+    """The text with a harmless word for every placeholder, so that it can be parsed."""
+    return _NAME.sub("word", text)
+
+
+def fill(text: str, values: Mapping[str, str]) -> str:
+    """The text with the known placeholders filled in; a value that is no plain word is not used."""
+
+    def one(match: re.Match[str]) -> str:
+        value = values.get(match[1], "")
+        return value if _PLAIN.fullmatch(value) else match[0]
+
+    return _NAME.sub(one, text)
+
+
+def unknown(text: str) -> Iterator[str]:
+    """Placeholders that are not in the list."""
+    return (name for name in names(text) if name not in PLACEHOLDERS)

@@ -1,0 +1,155 @@
+"""The rules for remedies: what is copyable runs as it stands and does no harm by surprise.
+
+Nothing is executed: bash parses shell text without running it, Python text is only compiled.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import shutil
+import subprocess
+import warnings
+from collections.abc import Iterator, Sequence
+
+from diagnose.catalog.placeholders import example, unknown
+from diagnose.catalog.schema import Catalog, Remedy, Run
+
+_ADMIN = re.compile(
+    r"""(?x) (?:^|[;&|(]\s*|\bsudo\s+) (?:
+      systemctl\s+(?:start|stop|restart|enable|disable|mask|daemon-reload) | modprobe | rmmod
+    | sysctl\s+-w | mount\s+-o | umount | ip\s+link\s+set | firewall-cmd | iptables\s+-[ADI]
+    | reboot | shutdown | poweroff | ipmitool | setpci | grubby | update-initramfs | update-grub
+    | mlxfwreset | mstflint | smartctl | nvme | apt-get | apt-mark | dnf | yum
+    | nvidia-smi\s.*(?:--gpu-reset|\s-r\b|\s-c\s|\s-pm\s|\s-mig\s) | nvidia-bug-report\.sh
+    | nvidia-ctk\s+(?:runtime|system) | rocm-smi\s.*--gpureset | amd-smi\s+reset
+    | npu-smi\s+set | scontrol\s+(?:update|reboot|reconfigure)
+    | kubectl\s+(?:cordon|uncordon|drain|taint) | dkms\s+(?:install|build|remove)
+    ) (?![\w-])"""
+)
+_CHANGES = re.compile(
+    r"""(?x) (?:^|[;&|(]\s*|\bsudo\s+) (?:
+      (?:\w+=\S*\s+)*(?:pip|conda|uv\s+pip)\s+(?:install|uninstall|update) | rm | mv | rmdir | tee
+    | kill | pkill | killall | scancel | mount\s+[^|] | umount | fusermount
+    | scontrol\s+(?:requeue|hold|release) | ray\s+(?:stop|start) | docker\s+(?:run|rm|stop|kill)
+    | kubectl\s+(?:delete|apply|create|patch|scale|label|annotate) | ssh-copy-id
+    | find\s.*-delete | fio | dd\s.*of= | make
+    ) (?![\w-])"""
+)
+_LOOKS = re.compile(
+    r"(?:^|[;&|(]\s*)(?:ipmitool\s+(?:sel|sdr)|mstflint\s+-d\s+\S+\s+q|smartctl\s+-a"
+    r"|nvme\s+smart-log|nvidia-bug-report\.sh)(?![\w-])"
+)
+_POWER = re.compile(r"\b(?:reboot|shutdown|poweroff|halt)\b|\bpower\s+(?:cycle|off|reset)\b")
+_QUOTED = re.compile(r"""'[^']*'|"(?:[^"\\]|\\.)*\"""")
+_POWERED = re.compile(r"last\s+-x\b[^;|&]*")  # only reads when there was one
+_DESTROYS = re.compile(r"(?:^|[;&|(]\s*)rm\s|-delete\b|kubectl\s+delete|docker\s+rm\b")
+
+# Text that no remedy has, and why. `file_system` has an exception of its own.
+_DENIED: tuple[tuple[re.Pattern[str], str], ...] = tuple(
+    (re.compile(expression), why)
+    for expression, why in (
+        (r"\brm\s+-\w*r\w*\s[^;&|\n]*(?:\$\(|`|\$[A-Za-z_]|\$\{\w+\})", "rm -r of what may be empty"),
+        (r"\bpgrep\b[^;\n]*;\s*rm\b", "rm runs whatever pgrep says"),
+        (r"\bibdiagnet\b.*\s--?pc\b|\bperfquery\b.*\s-[a-zA-Z]*[rR]", "clears the port counters"),
+        (r"\bdmesg\b.*\s(?:-[cC]\b|--(?:read-)?clear)|\bsel\s+clear\b|--vacuum", "clears a log"),
+        (r"--reset-ecc-errors|\bnvidia-smi\s+-p\b", "clears the error counts of the GPU"),
+        (r"weights_only\s*=\s*False", "runs code that is in the file"),
+        (r"\bkill\s+-(?:9|KILL|s\s*KILL)\s+(?:-1\b|\$\(|`)", "kills more than it names"),
+        (r"\b(?:pkill|killall)\b", "kills more than it names"),
+        (r"--(?:extra-)?index-url|download\.pytorch\.org/whl", "pins an index of packages"),
+        (r"\b(?:scontrol|scancel|kubectl)\s[^;&|\n]*(?:\$\(|`)", "acts on what may be empty"),
+        (r"\bgit\+https?://(?![^\s\"']+@v?\d)", "installs whatever the repository holds today"),
+        (r"\bcurl\b.*\|\s*(?:sudo\s+)?(?:ba)?sh\b", "runs what it downloads"),
+        (r"(?<!>)>\s*/etc/", "replaces a system file"),
+        (r"\bunset\s+LD_LIBRARY_PATH\b", "drops network plugins and MPI too"),
+        (r"\bpip\s+install\b.*\s[\"']?torch(?![\w\[.-])", "replaces torch"),
+        (r"\bmkfs\b|\bof=/dev/(?!null)", "overwrites a device"),
+    )
+)
+_REINSTALL = re.compile(r"--force-reinstall")
+_FILE_SYSTEM = re.compile(r"set_sharing_strategy\(.file_system")
+_ELLIPSIS = re.compile(r"(?:^|\s)(?:\.\.\.|…)(?:\s|$)")
+
+_PARSE = """while IFS= read -r -d '' text; do
+  if ( eval "set -n"$'\\n'"$text" ) 2>/dev/null; then echo yes; else echo no; fi
+done"""
+
+
+def remedy_problems(catalog: Catalog) -> Iterator[str]:
+    """What is wrong with the remedies of all entries and classes."""
+    shell: list[tuple[str, str]] = []
+    for entry in (*catalog.signatures, *catalog.known_issues, *catalog.classes.values()):
+        for remedy in entry.remedies:
+            yield from (f"{entry.id}: remedies: {line}" for line in _remedy(remedy))
+            for run in remedy.run:
+                if run.kind == "shell":
+                    shell.append((entry.id, "\n".join(run.lines)))
+    for (name, text), parses in zip(shell, parsed([text for _, text in shell]), strict=True):
+        if not parses:
+            yield f"{name}: remedies: bash cannot parse: {_short(text)}"
+
+
+def parsed(texts: Sequence[str]) -> list[bool]:
+    """Whether bash can parse each text, placeholders aside. One process; nothing is executed."""
+    bash = shutil.which("bash")
+    if bash is None:
+        return [True] * len(texts)  # no shell to ask
+    data = b"".join(example(text).replace("\0", "").encode() + b"\0" for text in texts)
+    done = subprocess.run(
+        [bash, "--norc", "-c", _PARSE], input=data, capture_output=True, env={}, check=True
+    )
+    return [answer == b"yes" for answer in done.stdout.split()]
+
+
+def _remedy(remedy: Remedy) -> Iterator[str]:
+    for run in remedy.run:
+        text = "\n".join(run.lines)
+        short = _short(text)
+        yield from (f"unknown placeholder <{name}>: {short}" for name in unknown(text))
+        if run.kind == "note":
+            continue
+        for pattern, why in _DENIED:
+            if pattern.search(text):
+                yield f"{why}: {short}"
+        if _REINSTALL.search(text) and "--no-deps" not in text:
+            yield f"--force-reinstall without --no-deps replaces torch: {short}"
+        if _FILE_SYSTEM.search(text) and "open files" not in remedy.do + remedy.why:
+            yield f"file_system uses /dev/shm too, it only saves open files: {short}"
+        if run.kind == "python":
+            yield from _python(text)
+        if run.kind == "shell":
+            yield from _shell(run, remedy)
+
+
+def _python(text: str) -> Iterator[str]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            ast.parse(example(text))
+        except SyntaxError as error:
+            yield f"not Python ({error.msg}): {_short(text)}"
+
+
+def _shell(run: Run, remedy: Remedy) -> Iterator[str]:
+    text = "\n".join(run.lines)
+    short = _short(text)
+    if any(_ELLIPSIS.search(line) for line in run.lines):
+        yield f"does not run with ... in it: {short}"
+    if _POWER.search(_POWERED.sub("", text)) and (len(run.lines) > 1 or re.search(r"[;&|]", text)):
+        yield f"a reboot or power cycle stands alone: {short}"
+    # What is quoted is no command, but for a remote shell.
+    lines = [line if "ssh " in line else _QUOTED.sub("''", line) for line in run.lines]
+    admin = any(_ADMIN.search(line) for line in lines)
+    looks = [_LOOKS.sub("", line) for line in lines]
+    changes = any(_ADMIN.search(line) or _CHANGES.search(line) for line in looks)
+    if admin and remedy.needs != "admin":
+        yield f"needs: admin is missing: {short}"
+    if changes and remedy.risk == "read_only":
+        yield f"risk is missing, it changes something: {short}"
+    if _DESTROYS.search(text) and remedy.risk != "destructive":
+        yield f"risk: destructive is missing: {short}"
+
+
+def _short(text: str) -> str:
+    return text.replace("\n", "; ")[:120]
