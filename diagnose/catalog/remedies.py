@@ -49,7 +49,10 @@ _DESTROYS = re.compile(r"(?:^|[;&|(]\s*)rm\s|-delete\b|kubectl\s+delete|docker\s
 _DENIED: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(expression), why)
     for expression, why in (
-        (r"\brm\s+-\w*r\w*\s[^;&|\n]*(?:\$\(|`|\$[A-Za-z_]|\$\{\w+\})", "rm -r of what may be empty"),
+        (
+            r"\brm\s+-\w*r\w*\s[^;&|\n]*(?:\$\(|`|\$[A-Za-z_]|\$\{\w+\})",
+            "rm -r of what may be empty",
+        ),
         (r"\bpgrep\b[^;\n]*;\s*rm\b", "rm runs whatever pgrep says"),
         (r"\bibdiagnet\b.*\s--?pc\b|\bperfquery\b.*\s-[a-zA-Z]*[rR]", "clears the port counters"),
         (r"\bdmesg\b.*\s(?:-[cC]\b|--(?:read-)?clear)|\bsel\s+clear\b|--vacuum", "clears a log"),

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from pathlib import Path
 
 import pandas as pd
@@ -14,10 +11,10 @@ import pytest
 
 import diagnose
 from diagnose.catalog.schema import Run
+from diagnose.checkpoint.find import inspect
 from diagnose.diagnosis import Diagnosis
 from diagnose.errors import CatalogError, InputError
-
-FIXTURES = Path(__file__).parents[2] / "fixtures"
+from tests.checkpoint.make import hf
 
 LOG = """\
 [rank0]: ***** Running training *****
@@ -219,12 +216,32 @@ def test_a_document_that_breaks_its_reader_is_a_note(
     assert diagnose.diagnose(job).culprits.ranks == [1]
 
 
-def test_sources_scanned_in_other_processes_give_the_same(tmp_path: Path) -> None:
-    folder = FIXTURES / "torchrun-missing-rank"
-    for number in range(3):
-        shutil.copy(folder / "console.log", tmp_path / f"rank_{number}.log")
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        spread = diagnose.load(tmp_path, executor=pool)
-    alone = diagnose.load(tmp_path)
-    assert spread.timeline.equals(alone.timeline)
-    assert diagnose.diagnose(spread) == diagnose.diagnose(alone)
+# --------------------------------------------------------------------------- checkpoints
+
+
+def saved(folder: Path) -> Path:
+    """A folder with one checkpoint, and the path of a log beside it."""
+    hf.MAKERS["hf-trainer"](folder / "out/checkpoint-100", step=100, world=4, start=1_700_000_000.0)
+    (folder / "a.log").write_text(LOG)
+    return folder / "a.log"
+
+
+def test_checkpoints_may_lie_elsewhere(tmp_path: Path) -> None:
+    log = saved(tmp_path)
+    assert diagnose.load(log).checkpoints is None
+    job = diagnose.load(log, checkpoints=[tmp_path / "out"])
+    assert job.checkpoints == inspect([str(tmp_path / "out")])
+    assert job.checkpoints.checkpoints
+
+
+def test_a_folder_that_is_given_is_searched_for_checkpoints(tmp_path: Path) -> None:
+    saved(tmp_path)
+    found = diagnose.load(tmp_path).checkpoints
+    assert found is not None
+    assert [one.step for one in found.checkpoints] == [100]
+
+
+def test_a_folder_for_checkpoints_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    log = saved(tmp_path)
+    with pytest.raises(InputError, match=r"gone: no such file"):
+        diagnose.load(log, checkpoints=[tmp_path / "gone"])

@@ -1,40 +1,18 @@
-"""What the checkpoints in a job's folder change in its diagnosis."""
+"""A damaged checkpoint as the cause of a job that died while it loaded it."""
 
-import shutil
+from __future__ import annotations
+
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-import diagnose
-from diagnose.catalog.schema import Run
-from diagnose.checkpoint.find import inspect
-from diagnose.diagnosis import Diagnosis
-from diagnose.errors import InputError
-from tests.checkpoint.make import accessory, hf
+from diagnose.checkpoint.model import Checkpoint, Inspection, State
+from diagnose.infer.rules.checkpoints import propose
 
-FIXTURES = Path(__file__).parents[3] / "fixtures"
-SAVED = 1_700_000_000.0
+from ..rows import Row, context, matched, signature, step
+from ..saved import of, trainer
 
-
-def trainer(folder: Path, *steps: int) -> None:
-    for number, step in enumerate(steps):
-        start = SAVED + 600 * number
-        hf.MAKERS["hf-trainer"](folder / f"checkpoint-{step}", step=step, world=4, start=start)
-
-
-def of(folder: Path, log: str) -> Diagnosis:
-    (folder / "train.log").write_text(log)
-    return diagnose.diagnose(diagnose.load(folder))
-
-
-DIED = """\
-[2026-01-01 10:00:00,000] [INFO] ***** Running training *****
-{'loss': 1.0, 'grad_norm': 0.5, 'learning_rate': 1e-05, 'epoch': 0.1, 'step': 210}
-Traceback (most recent call last):
-  File "train.py", line 3, in <module>
-    main()
-torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.15 GiB of which 1.00 GiB is free.
-"""  # noqa: E501
 LOADING = """\
 [rank0]: Loading checkpoint from out/checkpoint-200
 [rank0]: Traceback (most recent call last):
@@ -42,43 +20,6 @@ LOADING = """\
 [rank0]:     main()
 [rank0]: RuntimeError: out/checkpoint-200: the file is not what it should be
 """
-
-
-def test_a_partial_checkpoint_is_a_consequence_of_another_cause(tmp_path: Path) -> None:
-    trainer(tmp_path / "out", 100, 200)
-    (tmp_path / "out/checkpoint-200/trainer_state.json").unlink()
-    found = of(tmp_path, DIED)
-    assert found.root_cause.cause == "crash.gpu_oom"
-    last = found.evidence[-1]
-    assert (last.source, last.line) == ("checkpoint-200", 0)
-    assert last.text.startswith("trainer_state.json: missing")
-    assert last.why == "also: the checkpoint written last is partial, as a consequence"
-    assert "resume from checkpoint-100, for checkpoint-200 is partial" in found.restart.why
-    step = next(step for step in found.remedies if step.do.startswith("Resume from checkpoint-100"))
-    assert step.when == "now"
-    assert step.run == [Run("setting", [f"--resume_from_checkpoint {tmp_path}/out/checkpoint-100"])]
-    assert any("--exit-code" in str(s.run) for s in found.remedies if s.when == "prevent")
-
-
-def test_the_rank_that_did_not_write_its_part_is_told(tmp_path: Path) -> None:
-    trainer(tmp_path / "out", 100, 200)
-    (tmp_path / "out/checkpoint-200/rng_state_2.pth").unlink()
-    found = of(tmp_path, DIED)
-    assert found.evidence[-1].why.endswith("a consequence; rank 2 did not write all of theirs")
-    (tmp_path / "out/checkpoint-200/rng_state_1.pth").unlink()
-    found = of(tmp_path, DIED)  # half of the world: they may save elsewhere
-    assert found.evidence[-1].why.endswith("a consequence")
-
-
-def test_a_whole_last_checkpoint_is_where_to_go_on(tmp_path: Path) -> None:
-    trainer(tmp_path / "out", 100, 200)
-    found = of(tmp_path, DIED)
-    assert "resume from checkpoint-200" in found.restart.why
-    assert not any(evidence.source.startswith("checkpoint-") for evidence in found.evidence)
-    step = next(
-        step for step in found.remedies if step.do == "Resume from checkpoint-200 (step 200)"
-    )
-    assert step.why == "It is the last, and whole"
 
 
 def test_a_job_that_dies_over_a_damaged_checkpoint_dies_of_it(tmp_path: Path) -> None:
@@ -100,39 +41,57 @@ def test_a_job_that_got_on_did_not_die_of_its_checkpoint(tmp_path: Path) -> None
     assert found.root_cause.cause == "crash.exception"
 
 
-def test_a_healthy_job_stays_healthy(tmp_path: Path) -> None:
-    trainer(tmp_path / "out", 100)
-    (tmp_path / "out/checkpoint-100/trainer_state.json").unlink()
-    shutil.copytree(FIXTURES / "healthy-transformers", tmp_path, dirs_exist_ok=True)
-    found = diagnose.diagnose(diagnose.load(tmp_path))
-    assert found.verdict == "healthy"
-    assert any("checkpoint-100 is partial" in note for note in found.notes)
+# --------------------------------------------------------------------------- of single events
 
 
-def test_the_first_save_of_accessory(tmp_path: Path) -> None:
-    shutil.copytree(FIXTURES / "llama2-accessory-first-save", tmp_path, dirs_exist_ok=True)
-    made = tmp_path / "out/epoch0-iter999"
-    accessory.MAKERS["accessory"](made, step=999, world=8, start=SAVED)
-    for path in made.iterdir():
-        if ".model.pth" not in path.name:
-            path.unlink()
-    found = diagnose.diagnose(diagnose.load(tmp_path))
-    assert found.root_cause.cause == "slow.checkpoint"
-    assert found.evidence[-1].why.startswith("also: the checkpoint written last is partial")
-    assert found.restart.why.endswith("no checkpoint is whole (epoch0-iter999 is partial)")
+ERROR = signature("t.error")
+NAMING = matched(ERROR, text="cannot read out/checkpoint-200/model.safetensors")
+LOADING_LINE: Row = {"signature": "checkpoint.resume", "text": "Loading out/checkpoint-200"}
 
 
-def test_checkpoints_may_lie_elsewhere(tmp_path: Path) -> None:
-    trainer(tmp_path / "out", 100)
-    log = tmp_path / "a.log"
-    log.write_text(DIED)
-    assert diagnose.load(log).checkpoints is None
-    job = diagnose.load(log, checkpoints=[tmp_path / "out"])
-    assert job.checkpoints == inspect([str(tmp_path / "out")])
+def inspected(state: State, path: str = "/run/out/checkpoint-200") -> Inspection:
+    one = Checkpoint(path, "hf-trainer", 200, 4, state, ["model.safetensors: cut off"], 3, 9)
+    return Inspection([one])
 
 
-def test_a_folder_for_checkpoints_that_is_not_there_is_an_error(tmp_path: Path) -> None:
-    log = tmp_path / "a.log"
-    log.write_text(DIED)
-    with pytest.raises(InputError, match=r"gone: no such file"):
-        diagnose.load(log, checkpoints=[tmp_path / "gone"])
+@pytest.mark.parametrize(
+    ("rows", "state", "shown"),
+    [
+        ([NAMING], "partial", [0]),
+        ([NAMING], "corrupt", [0]),
+        ([NAMING], "whole", None),
+        ([NAMING], "unknown", None),
+        ([LOADING_LINE, matched(ERROR)], "corrupt", [0, 1]),
+        ([matched(ERROR, text="cannot read the model")], "corrupt", None),
+        ([step(1), NAMING], "corrupt", None),
+        ([NAMING, step(1)], "corrupt", [0]),
+        ([LOADING_LINE], "corrupt", None),  # nothing failed
+    ],
+)
+def test_only_one_that_the_failure_or_the_load_names(
+    make: Any, rows: list[Row], state: State, shown: list[int] | None
+) -> None:
+    found = [*propose(context(make(*rows), checkpoints=inspected(state)))]
+    assert [one.rows for one in found] == ([] if shown is None else [shown])
+
+
+def test_its_words(make: Any) -> None:
+    (found,) = propose(context(make(NAMING), checkpoints=inspected("partial")))
+    assert (found.cause, found.title) == ("checkpoint.partial", "Title of checkpoint.partial")
+    assert (found.score, found.inferred) == (3.5, True)
+    assert found.summary == (
+        "The job was to load checkpoint-200, and checkpoint-200 is partial: model.safetensors: "
+        "cut off"
+    )
+
+
+@pytest.mark.parametrize(("text", "named"), [("at out/step-5", True), ("at other/step-5", False)])
+def test_a_short_name_needs_the_folder_before_it(make: Any, text: str, named: bool) -> None:
+    seen = context(
+        make(matched(ERROR, text=text)), checkpoints=inspected("corrupt", "/run/out/step-5/")
+    )
+    assert len([*propose(seen)]) == named
+
+
+def test_without_checkpoints_nothing_is_proposed(make: Any) -> None:
+    assert [*propose(context(make(NAMING)))] == []

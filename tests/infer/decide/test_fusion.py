@@ -1,0 +1,94 @@
+"""Evidence of several kinds about the same ranks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from diagnose.infer.collectives.verdict import DumpVerdict
+from diagnose.infer.decide.fusion import believed, fused, worth_analysis
+from diagnose.infer.rules.base import Hypothesis
+from diagnose.timeline.event import Timeline
+
+from ..rows import Row, at, context, finished, step, wait
+
+VERDICT = DumpVerdict("missing", (2,), "dp", "all_reduce", 7, (0, 1), (2,), "why", sure=True)
+
+
+def one(cause: str, rule: str, *ranks: int) -> Hypothesis:
+    return Hypothesis(cause, 4.0, "", "", ranks=list(ranks), rule=rule)
+
+
+def left(*hypotheses: Hypothesis, dumps: bool = False) -> list[tuple[str, str]]:
+    seen = context(Timeline(), blocked=VERDICT if dumps else None)
+    return [(h.cause, h.rule) for h in fused(hypotheses, seen)]
+
+
+@pytest.mark.parametrize("cause", ["desync.missing_rank", "desync.mismatch", "unknown"])
+def test_who_was_waited_for_dumps_tell_better_than_logs(cause: str) -> None:
+    by_logs, by_dumps = one(cause, "stalls", 3), one("desync.missing_rank", "collectives", 2)
+    assert left(by_logs, by_dumps, dumps=True) == [("desync.missing_rank", "collectives")]
+    assert left(by_logs) == [(cause, "stalls")]
+    agreeing = one(cause, "agreeing", 2)
+    assert left(agreeing, dumps=True) == [(cause, "agreeing")]
+
+
+def test_what_it_was_busy_with_logs_tell(make: Any) -> None:
+    busy = one("slow.checkpoint", "stalls", 2)
+    assert left(busy, dumps=True) == [("slow.checkpoint", "stalls")]
+
+
+@pytest.mark.parametrize("rule", ["stalls", "collectives"])
+@pytest.mark.parametrize("vague", ["stall.host", "desync.missing_rank"])
+def test_what_a_stuck_rank_does_its_stack_tells_better(rule: str, vague: str) -> None:
+    by_stack = one("data.loader", "stacks", 2)
+    assert left(one(vague, rule, 2), by_stack) == [("data.loader", "stacks")]
+    assert left(one(vague, rule, 3), by_stack) == [(vague, rule), ("data.loader", "stacks")]
+    same = one(vague, "stacks", 2)
+    assert left(one(vague, rule, 2), same) == [(vague, rule), (vague, "stacks")]
+    assert left(one("hw.gpu", rule, 2), by_stack)[0] == ("hw.gpu", rule)
+
+
+# --------------------------------------------------------------------------- is it true
+
+
+def pending(clock: str) -> Row:
+    return {
+        "tells": "pending", "kind": "collective", "role": None, "rank": 0, "seq": 7, "group": "dp",
+        "time": at(clock),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("clock", "fails", "dumped", "passing", "sure"),
+    [
+        ("08:00:30", False, True, False, True),
+        ("08:02:00", False, True, False, None),  # steps from long after it
+        ("08:02:00", True, True, False, True),  # it failed all the same
+        ("08:02:00", True, False, False, True),
+        ("08:02:00", True, False, True, False),  # counters, read in passing
+        ("08:02:00", False, False, False, False),  # at the end of a log ranks are never alike
+    ],
+)
+def test_dumps_of_a_job_at_work_show_what_is_in_flight(
+    make: Any, clock: str, fails: bool, dumped: bool, passing: bool, sure: bool | None
+) -> None:
+    timeline = make(pending("08:00:00"), step(5, time=at(clock)), wait(0))
+    failing = [timeline.at(2)] if fails else []
+    found = believed(VERDICT, timeline, failing, dumped=dumped, passing=passing)
+    assert (found.sure if found else None) is sure
+
+
+def test_no_dump_says_nothing(make: Any) -> None:
+    assert believed(None, make(), [], dumped=False, passing=False) is None
+
+
+def test_dumps_of_a_job_that_is_done_or_goes_on_are_not_analysed(make: Any) -> None:
+    done = make(step(1, rank=0), finished(0))
+    assert not worth_analysis(done, [], dumped=True)
+    assert not worth_analysis(make(step(1)), [], dumped=False)
+    assert worth_analysis(make(step(1)), [], dumped=True)
+    failed = make(step(1), wait(0))
+    assert worth_analysis(failed, [failed.at(1)], dumped=False)
+    assert worth_analysis(make(), [], dumped=False)

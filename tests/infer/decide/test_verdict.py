@@ -1,0 +1,165 @@
+"""Hung or failed, in which phase, and what is told of the job."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from diagnose.diagnosis import Collective, JobFacts
+from diagnose.infer.decide.verdict import (
+    at_work,
+    collective_of,
+    facts_told,
+    inconclusive,
+    phase_of,
+    verdict_of,
+)
+from diagnose.infer.events.facts import Facts
+from diagnose.infer.events.onset import Start
+from diagnose.infer.events.phases import Activity
+from diagnose.infer.events.watchdogs import Stall, stalls
+from diagnose.infer.rules.base import Hypothesis
+
+from ..rows import Row, catalog, context, marker, matched, signature, step, wait
+
+NOWHERE = Start(None, None, "")
+
+
+def one(cause: str, **more: Any) -> Hypothesis:
+    return Hypothesis(cause, 4.0, "", "", **more)
+
+
+# --------------------------------------------------------------------------- hung or failed
+
+
+@pytest.mark.parametrize(
+    ("cause", "inferred", "silent", "waited", "verdict"),
+    [
+        ("desync.missing_rank", True, False, True, "hung"),
+        ("desync.missing_rank", True, False, False, "failed"),
+        ("unknown", True, False, True, "hung"),
+        ("crash.gpu_oom", False, False, True, "failed"),  # the others waited because it died
+        ("crash.native", True, True, False, "failed"),
+        ("env.config", True, True, False, "failed"),
+        ("data.loader", True, True, False, "hung"),  # stacks of a process that stood still
+        ("data.loader", False, True, False, "failed"),
+        ("slow.storage", False, True, False, "hung"),
+        ("checkpoint.partial", True, True, True, "failed"),
+    ],
+)
+def test_hung_or_failed(
+    make: Any, cause: str, inferred: bool, silent: bool, waited: bool, verdict: str
+) -> None:
+    timeline = make(step(1), *[wait(0)] * waited)
+    assert verdict_of(one(cause, inferred=inferred), timeline, silent=silent) == verdict
+
+
+@pytest.mark.parametrize("tells", ["store_wait", "missing", "host_blocked"])
+def test_other_words_for_a_wait(make: Any, tells: str) -> None:
+    timeline = make({"tells": tells})
+    assert verdict_of(one("desync.missing_rank"), timeline, silent=False) == "hung"
+
+
+# --------------------------------------------------------------------------- phases
+
+
+@pytest.mark.parametrize(
+    ("cause", "phase"),
+    [
+        ("rendezvous.timeout", "init"),
+        ("data.preparation", "preprocessing"),
+        ("slow.model_load", "model_load"),
+        ("slow.checkpoint", "checkpoint"),
+        ("slow.evaluation", "evaluation"),
+        ("slow.compile", "init"),
+        ("checkpoint.partial", "checkpoint"),
+    ],
+)
+def test_some_causes_have_their_phase(make: Any, cause: str, phase: str) -> None:
+    timeline = make(marker("training"), step(1))
+    assert phase_of(one(cause), timeline, Activity("training", 0), NOWHERE) == phase
+
+
+OOM = signature("t.oom", "crash.gpu_oom")
+
+
+@pytest.mark.parametrize(
+    ("row", "activity", "phase"),
+    [
+        (matched(OOM, phase="init"), Activity("training"), "init"),
+        (matched(OOM), Activity("evaluation"), "evaluation"),
+        # Training goes on to evaluate and save: what went on says it closer.
+        (matched(OOM, phase="training"), Activity("evaluation"), "evaluation"),
+        (matched(OOM, phase="training"), Activity("preprocessing"), "training"),
+        # What is neither cause nor aftermath tells what went on beside it.
+        (matched(OOM, phase="init", role="effect"), Activity("training"), "training"),
+        (matched(OOM, phase="shutdown", role="effect"), Activity(), "shutdown"),
+    ],
+)
+def test_the_evidence_tells_its_phase(make: Any, row: Row, activity: Activity, phase: str) -> None:
+    assert phase_of(one("crash.gpu_oom", rows=[0]), make(row), activity, NOWHERE) == phase
+
+
+def test_without_any_other_sign_the_markers_before_the_onset_tell(make: Any) -> None:
+    timeline = make(marker("init"), marker("model_load"), step(1), marker("shutdown"))
+    winner = one("crash.gpu_oom")
+    for row, phase in ((0, "init"), (1, "model_load"), (3, "training"), (None, "training")):
+        assert phase_of(winner, timeline, Activity(), Start(None, row, "")) == phase
+
+
+@pytest.mark.parametrize(
+    ("cause", "phase"),
+    [
+        ("net.socket", "init"),
+        ("net.fabric", "training"),
+        ("env.version", "init"),
+        ("hw.gpu", "training"),
+        ("unknown", None),
+    ],
+)
+def test_else_it_is_where_such_a_cause_usually_strikes(make: Any, cause: str, phase: str) -> None:
+    assert phase_of(one(cause), make(), Activity(), NOWHERE) == phase
+
+
+# --------------------------------------------------------------------------- what is told
+
+
+def test_the_collective_of_the_first_group_that_stopped(make: Any) -> None:
+    found = stalls(make(wait(0, group="dp"), wait(None, group="dp"), wait(2, group="dp")), None)
+    assert collective_of(found) == Collective("dp", "ALLREDUCE", 7, [0, 2], [1])
+    other = Stall("tp", "mismatch", missing=[5])
+    assert collective_of([other, *found]) == Collective("tp", None, None, [], [])
+    assert collective_of([]) is None
+
+
+def test_the_facts_of_a_job() -> None:
+    facts = Facts({"framework": ["verl", "torch"], "version.torch": ["2.4.0", "2.3.0"]}, 8)
+    assert facts_told(facts, 3) == JobFacts(
+        world_size=8,
+        hosts=[],
+        attempts=3,
+        frameworks=["verl", "torch"],
+        versions={"torch": "2.4.0"},
+        ranks_seen=[],
+    )
+
+
+def test_where_no_rule_proposes_anything_the_first_failures_are_shown(make: Any) -> None:
+    failing = list(make(*[wait(rank) for rank in range(9)]))
+    found = inconclusive(failing, catalog())
+    assert (found.cause, found.title, found.rows) == ("unknown", "Title of unknown", [0, 1, 2, 3])
+
+
+@pytest.mark.parametrize(
+    ("rows", "answer"),
+    [
+        ([], False),
+        ([marker("init")], False),
+        ([marker("init"), marker("training")], True),
+        ([step(1)], True),
+        ([wait(0)], False),
+    ],
+)
+def test_whether_a_log_shows_work(make: Any, rows: list[Row], answer: bool) -> None:
+    assert at_work(context(make(*rows))) is answer
