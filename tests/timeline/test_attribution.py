@@ -1,0 +1,182 @@
+"""Who wrote a line: what its prefix, its file and other lines tell together."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from diagnose.ingest import text_source
+from diagnose.job.load import read
+from diagnose.timeline.attribution import name_authors
+from diagnose.timeline.draft import Draft, Meaning
+
+from .told import ERROR, WATCHDOG, matches, of, timeline
+
+
+def test_the_rank_of_the_line_wins_over_the_file() -> None:
+    text = f"[rank3]: {ERROR} a\n{ERROR} b\n"
+    found = read([replace(text_source(text), rank=0)]).events
+    assert (of(found, f"{ERROR} a").rank, of(found, f"{ERROR} b").rank) == (3, 0)
+
+
+INIT = (
+    "{host}:{pid}:99 [{dev}] NCCL INFO ncclCommInitRank comm 0x5581 rank {rank} nranks {size} "
+    "cudaDev {dev} nvmlDev {dev} busId {bus} commId 0x77 - Init COMPLETE\n"
+)
+
+
+def init(host: str, pid: int, rank: int, size: int) -> str:
+    return INIT.format(host=host, pid=pid, rank=rank, size=size, dev=rank % 8, bus="9b000")
+
+
+def warn(host: str, pid: int) -> str:
+    return f"{host}:{pid}:99 [0] transport.cc:1 NCCL WARN Cuda failure 'pid {pid} of {host}'\n"
+
+
+def test_nccl_init_lines_map_processes_to_ranks() -> None:
+    lines = [init("a", 500, 0, 2), init("b", 500, 1, 2), warn("a", 500), warn("b", 500)]
+    found = timeline(job="".join(lines))
+    assert of(found, "pid 500 of a").rank == 0
+    assert of(found, "pid 500 of b").rank == 1, "the same pid on another host is another process"
+
+
+def test_only_the_world_communicator_tells_global_ranks() -> None:
+    lines = [init("a", 500 + n, n, 4) for n in range(4)]
+    lines += [init("a", 502, 0, 2), init("a", 503, 1, 2), warn("a", 502), warn("a", 503)]
+    found = timeline(job="".join(lines))
+    assert of(found, "pid 502 of a").rank == 2
+    assert of(found, "pid 503 of a").rank == 3
+
+
+def test_a_local_rank_seen_with_its_rank_tells_the_rank() -> None:
+    text = f"[default1]:[rank5]: {ERROR} a\n[default1]: {ERROR} b\n[default0]: {ERROR} c\n"
+    found = timeline(job=text)
+    assert of(found, f"{ERROR} b").rank == 5
+    assert of(found, f"{ERROR} c").rank is None, "rank 5 shows that there are more nodes"
+
+
+def test_on_one_node_the_local_rank_is_the_rank() -> None:
+    found = timeline(job=f"[default0]: {ERROR} a\n[default3]: {ERROR} b\n")
+    assert (of(found, f"{ERROR} a").rank, of(found, f"{ERROR} b").rank) == (0, 3)
+
+
+def test_a_task_is_the_rank_where_one_is_started_per_rank() -> None:
+    found = timeline(job=f"0: {ERROR} a\n1: {ERROR} b\n1: quiet\n0: quiet\n")
+    assert (of(found, f"{ERROR} a").rank, of(found, f"{ERROR} b").rank) == (0, 1)
+
+
+def test_a_task_with_many_local_ranks_is_a_node() -> None:
+    text = "".join(
+        f"{task}: [default{local}]: {ERROR} t{task}l{local}\n"
+        for task in (0, 1)
+        for local in (0, 1)
+    )
+    found = matches(timeline(job=text))
+    assert {event.rank for event in found} == {None}
+    assert {event.task for event in found} == {0, 1}
+
+
+def test_the_rank_in_a_group_is_global_only_where_nothing_else_names_ranks() -> None:
+    line = "[Rank {}] " + WATCHDOG.format(seq=7) + "\n"
+    assert of(timeline(job=line.format(2)), "Watchdog").rank == 2
+    found = timeline(job=line.format(0) + f"[rank6]: [Rank 0] {WATCHDOG.format(seq=8)}\n")
+    assert of(found, "SeqNum=8").rank == 6
+    assert of(found, "SeqNum=7").rank is None
+
+
+# --------------------------------------------------------------------------- tables and tasks
+
+
+TABLE = """\
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-06-02_08:15:11
+  host      : node1
+  rank      : 5 (local_rank: 1)
+  exitcode  : -9 (pid: 4242)
+  error_file: <N/A>
+"""
+
+
+def test_the_exit_of_an_elastic_table_is_that_of_the_rank_above_it() -> None:
+    event = of(timeline(job=TABLE), "exitcode")
+    assert (event.rank, event.local_rank, event.kind) == (5, 1, "exit")
+    assert event.fields["exitcode"] == "-9"
+
+
+def test_a_table_row_far_away_is_no_part_of_it() -> None:
+    lines = TABLE.splitlines()
+    apart = "\n".join([*lines[:5], "quiet", "quiet", "quiet", *lines[5:]])
+    assert of(timeline(job=apart), "exitcode").rank is None
+
+
+def test_srun_tells_of_many_tasks_in_one_line() -> None:
+    text = "0: quiet\n5: quiet\nsrun: error: node1: tasks 0-2,5: Killed\n"
+    exits = timeline(job=text).kind("exit")
+    assert [event.task for event in exits] == [0, 1, 2, 5]
+    assert [event.rank for event in exits] == [0, 1, 2, 5]
+    assert {event.host for event in exits} == {"node1"}
+
+
+def test_a_task_on_another_host_than_its_rank_is_a_node() -> None:
+    """One launcher a node: task 1 is node1's, whose ranks are 2 and 3."""
+    text = """\
+node0: [rank0]: step 1
+node0: [rank1]: step 1
+node1: [rank2]: step 1
+node1: [rank3]: step 1
+srun: error: node1: task 1: Exited with exit code 1
+"""
+    exits = timeline(job=text).kind("exit")
+    assert [(event.task, event.rank) for event in exits] == [(1, None)]
+
+
+# --------------------------------------------------------------------------- single drafts
+
+
+def ranks(*rows: dict[str, Any]) -> list[int | None]:
+    """The ranks of drafts made of these, one line apart."""
+    given = {"source": "a", "offset": 0, "text": "", "meaning": Meaning(), "attempt": 0}
+    found = [Draft(**(given | {"line": line} | row)) for line, row in enumerate(rows, 1)]
+    name_authors(found)
+    return [draft.rank for draft in found]
+
+
+def test_a_process_is_one_rank_where_all_its_lines_agree() -> None:
+    process = {"host": "a", "pid": 7}
+    apart = {"host": "b", "pid": 8, "rank": 0}
+    assert ranks(process | {"rank": 3}, process, apart) == [3, 3, 0]
+    assert ranks(process | {"rank": 3}, process | {"rank": 4}, process, apart) == [3, 4, None, 0]
+    assert ranks(process | {"rank": 3, "attempt": 0}, process | {"attempt": 1}, apart)[1] is None
+
+
+def test_a_file_is_that_of_the_only_rank_it_names_if_every_file_names_another() -> None:
+    first, second = {"source": "a", "rank": 0}, {"source": "b", "rank": 1}
+    assert ranks(first, {"source": "a"}, second, {"source": "b"}) == [0, 0, 1, 1]
+    assert ranks(first, {"source": "a"}, second | {"rank": 0}) == [0, None, 0]
+    assert ranks(first, {"source": "a"}) == [0, None], "one file may hold all ranks"
+    both = [second, {"source": "b", "rank": 2}]
+    assert ranks(first, {"source": "a"}, *both) == [0, None, 1, 2]
+
+
+@pytest.mark.parametrize(("distance", "rank"), [(1, 5), (3, 5), (4, None), (0, None)])
+def test_a_table_names_the_rank_a_few_lines_above(distance: int, rank: int | None) -> None:
+    named = {"meaning": Meaning(tells="rank_map", fields={"rank": "5"}), "line": 10}
+    exit_ = {"meaning": Meaning(tells="exit"), "line": 10 + distance}
+    assert ranks(named, exit_)[1] == rank
+    assert ranks(named, exit_ | {"source": "b"})[1] is None
+    assert ranks(named, exit_ | {"rank": 2})[1] == 2
+
+
+def test_ranks_of_a_smaller_communicator_are_not_global() -> None:
+    world = {"mapped_rank": 3, "mapped_of": 8}
+    assert ranks(world, {"mapped_rank": 1, "mapped_of": 2}, {"host": "b"}) == [3, None, None]
+
+
+@pytest.mark.parametrize(
+    ("apart", "rank"), [({}, 2), ({"host": "b"}, None), ({"node": 1}, None), ({"rank": 9}, None)]
+)
+def test_local_ranks_are_global_on_a_single_node(apart: dict[str, Any], rank: int | None) -> None:
+    assert ranks({"host": "a", "node": 0, "local_rank": 2}, apart)[0] == rank

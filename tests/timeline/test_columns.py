@@ -1,0 +1,18 @@
+"""Columns are fields of events."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+from diagnose.timeline.columns import COLUMNS, RANK_COLUMNS
+from diagnose.timeline.event import Event
+
+
+def test_every_field_of_an_event_but_its_index_is_a_column() -> None:
+    assert ["index", *(column.name for column in COLUMNS)] == [
+        field.name for field in fields(Event)
+    ]
+
+
+def test_every_column_says_what_it_means() -> None:
+    assert all(column.meaning for column in (*COLUMNS, *RANK_COLUMNS))

@@ -1,0 +1,22 @@
+"""Events that no line of a log tells."""
+
+from __future__ import annotations
+
+import pytest
+
+from diagnose.timeline.documents import document, fields
+from diagnose.timeline.draft import Meaning
+
+
+def test_a_document_knows_its_own_rank() -> None:
+    draft = document("fr_3", 4, 3, "waits", Meaning("collective", tells="pending"))
+    assert (draft.document, draft.rank) == (True, 3)
+    event = draft.event(0)
+    assert (event.source, event.line, event.text, event.tells) == ("fr_3", 4, "waits", "pending")
+
+
+@pytest.mark.parametrize(
+    ("site", "told"), [("train.py:9", {"site": "train.py:9"}), ("", {}), (None, {})]
+)
+def test_where_in_the_code_it_is(site: str | None, told: dict[str, str]) -> None:
+    assert fields(site) == told

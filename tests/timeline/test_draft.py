@@ -1,0 +1,132 @@
+"""What one line tells, before the others are known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import diagnose
+from diagnose.ingest import text_source
+from diagnose.job.load import read
+from diagnose.text.times import moment
+from diagnose.timeline.draft import Draft, Meaning, drafts
+from diagnose.timeline.event import Event
+
+from .told import ERROR, WATCHDOG, matches, of, timeline
+
+
+def test_a_watchdog_line_fills_the_fields_of_a_collective() -> None:
+    text = f"begin\n[rank3]:[E602 08:25:12.625763863 x.cpp:632] {WATCHDOG.format(seq=7)}\n"
+    event = of(diagnose.load_text(text).events, "Watchdog")
+    assert (event.source, event.line, event.offset, event.rank) == ("<paste>", 2, 6, 3)
+    said = (event.kind, event.role, event.severity, event.tells)
+    assert said == ("collective", "effect", "error", "timeout")
+    assert (event.op, event.seq, event.size_in, event.size_out) == ("ALLREDUCE", 7, 1000, 1000)
+    assert (event.timeout_ms, event.elapsed_ms) == (600_000, 600_007)
+    # the digits behind the seconds are another clock's
+    assert event.time is not None
+    assert moment(event.time).strftime("%m-%d %H:%M:%S.%f") == "06-02 08:25:12.000000"
+    assert event.fields["seq"] == "7"
+
+
+def test_lines_about_many_tasks_become_events_up_to_a_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("diagnose.timeline.draft._TASKS_LIMIT", 10)
+    exits = timeline(log="srun: error: node1: tasks 0-7: Killed\n" * 4).telling("exit")
+    lines = [event.line for event in exits]
+    assert [lines.count(line) for line in (1, 2, 3, 4)] == [8, 3, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("line", "general"),
+    [
+        (ERROR, True),
+        ("OSError: [Errno 28] No space left on device", False),
+        ("RuntimeError: CUDA error: an illegal memory access was encountered", False),
+    ],
+)
+def test_a_general_entry_yields_to_a_special_one_on_the_same_line(line: str, general: bool) -> None:
+    job = diagnose.load_text(f"[rank0]: {line}\n")
+    catch_alls = {signature.id for signature in job.catalog.signatures if signature.generic}
+    found = {event.signature for event in matches(job.events)}
+    assert found, "the line is known"
+    assert bool(found & catch_alls) is general
+
+
+def test_each_state_of_a_bar_has_the_line_it_is_on() -> None:
+    bar = "Map:  {0}%|###   | {0}/100 [09:5{1}<00:10, 1.0 examples/s]"
+    text = "x\n" + "\r".join(bar.format(n, n % 10) for n in (1, 50, 97)) + "\n"
+    found = matches(timeline(job=text))
+    assert {event.line for event in found} == {2}
+    assert (found[-1].phase, found[-1].elapsed_ms) == ("preprocessing", 597_000)
+
+
+# --------------------------------------------------------------------------- bounds
+
+
+TOO_LONG = (
+    "[rank3]:[E602 08:25:12.123456 ProcessGroupNCCL.cpp:632] [Rank 3] Watchdog caught collective "
+    "operation timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE, NumelIn=9, NumelOut=9, "
+    "Timeout(ms)={0}) ran for {0} milliseconds before timing out.\n"
+)
+NO_MEMORY = (
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB. GPU {0} has a\n"
+)
+
+
+@pytest.mark.parametrize("number", [10**9 - 1, 10**13, 2**62 - 1, 2**63, 10**400])
+def test_absurd_durations_and_ranks_are_not_told(number: int) -> None:
+    text = TOO_LONG.format(number) + NO_MEMORY.format(number) + "[rank1]: step 3\n"
+    job = read([text_source(text)])
+    told = {time for event in job.events for time in (event.timeout_ms, event.elapsed_ms)}
+    assert told == ({None, number} if number <= 10**12 else {None})
+    assert {event.local_rank for event in job.events} == {None}
+    assert job.events.ranks == [1, 3]
+    assert diagnose.diagnose(job).verdict == "failed"
+
+
+def test_first_and_last_lines_carry_the_level_of_their_logger() -> None:
+    job = read([text_source("2026-06-02 08:00:00,000 ERROR trainer quiet\nquiet too\n", "a.log")])
+    found = [*drafts(job.scans, job.catalog.signatures)]
+    edges = [draft for draft in found if draft.meaning.kind == "edge"]
+    assert {(draft.line, draft.meaning.severity) for draft in edges} == {(1, "error"), (2, None)}
+
+
+def test_a_long_line_is_cut() -> None:
+    event = of(diagnose.load_text(f"{ERROR} {'x' * 5000}\n").events, ERROR)
+    assert len(event.text) == 1000
+
+
+@pytest.mark.parametrize(
+    ("field", "largest"),
+    [
+        ("attempt", 2**15 - 1),
+        ("rank", 2**31 - 1),
+        ("local_rank", 2**15 - 1),
+        ("group_rank", 2**31 - 1),
+        ("task", 2**31 - 1),
+        ("pid", 2**63 - 1),
+    ],
+)
+def test_numbers_that_no_column_holds_are_not_told(field: str, largest: int) -> None:
+    def told(number: int) -> Any:
+        return getattr(Draft("a", 1, 0, "", Meaning(), **{field: number}).event(0), field)
+
+    assert (told(largest), told(largest + 1)) == (largest, None)
+
+
+def test_a_draft_becomes_the_event_of_its_fields() -> None:
+    meaning = Meaning(
+        "collective", "t.watchdog", "effect", "error", "net.p2p", "strong", "timeout", "training",
+        "dp", "ALLREDUCE", 7, 8, 9, 10, 11, 12, {"seq": "7"}, ends_phase=True,
+    )  # fmt: skip
+    draft = Draft("a.log", 1, 2, "text", meaning, 3, 4, 5, 6, 7, 8, "node", 9, 10, time=11)
+    assert draft.event(12) == Event(
+        index=12, time=11, source="a.log", line=1, offset=2, attempt=3, rank=4, local_rank=5,
+        group_rank=6, task=7, host="node", pid=9, kind="collective", signature="t.watchdog",
+        role="effect", severity="error", cause="net.p2p", strength="strong", tells="timeout",
+        phase="training", group="dp", op="ALLREDUCE", seq=7, size_in=8, size_out=9, timeout_ms=10,
+        elapsed_ms=11, step=12, text="text", fields={"seq": "7"}, ends_phase=True, repeated=10,
+    )  # fmt: skip

@@ -1,0 +1,73 @@
+"""Events in time order, and by what they are."""
+
+from __future__ import annotations
+
+import pytest
+
+from diagnose.timeline.event import Event, Timeline
+
+EVENTS = [
+    Event(2, kind="phase", role="phase", signature="b", rank=3, host="n1", source="a.log", line=7),
+    Event(3, kind="progress", role="progress", signature="a", rank=1),
+    Event(5, kind="phase", tells="finished", role="phase", signature="b", rank=1, host="n2"),
+    Event(9, tells="timeout", role="effect", rank=3, host="n2"),
+    Event(12, kind="exit", tells="exit"),
+]
+TIMELINE = Timeline(EVENTS)
+
+
+def indices(events: object) -> list[int]:
+    return [event.index for event in events]  # type: ignore[attr-defined]
+
+
+def test_it_is_a_sequence_of_events() -> None:
+    assert ([*TIMELINE], len(TIMELINE)) == (EVENTS, 5)
+    assert (len(Timeline()), [*Timeline()]) == (0, [])
+    assert EVENTS[0].place == ("a.log", 7)
+
+
+@pytest.mark.parametrize("event", EVENTS)
+def test_an_event_is_found_by_its_index(event: Event) -> None:
+    assert TIMELINE.at(event.index) is event
+
+
+@pytest.mark.parametrize("index", [-1, 0, 4, 13])
+def test_an_index_that_is_not_here(index: int) -> None:
+    with pytest.raises(KeyError, match=str(index)):
+        TIMELINE.at(index)
+
+
+@pytest.mark.parametrize(
+    ("index", "left"),
+    [(-1, [2, 3, 5, 9, 12]), (2, [3, 5, 9, 12]), (4, [5, 9, 12]), (9, [12]), (12, []), (99, [])],
+)
+def test_what_comes_after_an_index(index: int, left: list[int]) -> None:
+    assert indices(TIMELINE.after(index)) == left
+
+
+def test_a_part_keeps_the_indices() -> None:
+    part = TIMELINE.only(lambda event: event.rank == 1)
+    assert indices(part) == [3, 5]
+    assert part.at(5) is EVENTS[2]
+    assert part.ranks == [1]
+
+
+def test_events_of_several_kinds_are_in_order_of_time() -> None:
+    assert indices(TIMELINE.kind("progress", "phase")) == [2, 3, 5]
+    assert indices(TIMELINE.kind("phase")) == [2, 5]
+    assert indices(TIMELINE.telling("timeout", "exit", "finished")) == [5, 9, 12]
+    assert indices(TIMELINE.role("effect", "phase")) == [2, 5, 9]
+    assert TIMELINE.kind("restart", "frame") == TIMELINE.telling("ignored") == []
+
+
+def test_signatures_come_in_the_order_in_which_they_first_appear() -> None:
+    assert {name: indices(events) for name, events in TIMELINE.by_signature.items()} == {
+        "b": [2, 5],
+        "a": [3],
+    }
+    assert list(TIMELINE.by_signature) == ["b", "a"]
+
+
+def test_ranks_and_their_hosts() -> None:
+    assert TIMELINE.ranks == [1, 3]
+    assert TIMELINE.hosts_of_ranks == {3: "n1", 1: "n2"}
