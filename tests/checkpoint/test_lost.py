@@ -1,13 +1,20 @@
-import pandas as pd
+from datetime import UTC, datetime
+
 import pytest
 
 from diagnose.checkpoint.lost import Lost, lost
+from diagnose.timeline.event import Event, Timeline
 
 
-def timeline(*rows: tuple[str, int | None, str | None]) -> pd.DataFrame:
-    frame = pd.DataFrame(rows, columns=["kind", "step", "time"])
-    frame["time"] = pd.to_datetime(frame["time"])
-    return frame.astype({"step": "Int64"})
+def timeline(*rows: tuple[str, int | None, str | None]) -> Timeline:
+    return Timeline(
+        Event(index, kind=kind, step=step, time=ns(time) if time else None)
+        for index, (kind, step, time) in enumerate(rows)
+    )
+
+
+def ns(time: str) -> int:
+    return int(datetime.fromisoformat(time).replace(tzinfo=UTC).timestamp()) * 10**9
 
 
 RUN = timeline(

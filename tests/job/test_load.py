@@ -72,26 +72,6 @@ def test_text_is_one_source() -> None:
     assert diagnose.diagnose(job).culprits.ranks == [1]
 
 
-def test_the_rank_table() -> None:
-    progress = "2026-06-02 08:0{0}:00 [rank{1}]: iteration {2}/ 100 | loss: 1.0\n"
-    log = progress.format(0, 0, 5) + progress.format(1, 0, 6) + LOG
-    log += (
-        "  host      : node1\n  rank      : 1 (local_rank: 1)\n  exitcode  : 1 (pid: 4242)\n"
-    )  # fmt: skip
-    table = diagnose.load_text(log).ranks
-    assert list(table.columns) == [
-        "host", "pid", "first_time", "last_time", "last_step", "last_phase", "enqueued",
-        "completed", "exit", "log_present",
-    ]  # fmt: skip
-    assert table.index.name == "rank"
-    assert table.index.tolist() == [0, 1]
-    assert table.loc[0, ["last_step", "enqueued", "completed"]].tolist() == [6, 9, 6]
-    assert table.loc[0, "first_time"] == pd.Timestamp("2026-06-02 08:00:00")
-    assert table.loc[0, "last_time"] == pd.Timestamp("2026-06-02 08:25:12")
-    assert (pd.isna(table.loc[0, "exit"]), table.loc[1, "exit"]) == (True, 1)
-    assert table.loc[1, "pid"] == 4242
-
-
 # --------------------------------------------------------------------------- what cannot be read
 
 

@@ -1,0 +1,106 @@
+"""The steps in order: which rules are asked, and what becomes of what they propose."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+
+import diagnose
+from diagnose.infer.decide import ranking
+from diagnose.infer.rules import INFERRED, KNOWN, STATED, proposals
+from diagnose.infer.rules.base import Context, Hypothesis
+from diagnose.timeline.event import Timeline
+
+from .rows import context
+from .test_whole import without
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+LOG = "\n".join(line for log in without(3, 4) for line in log) + "\n"
+
+
+def judged(text: str = LOG) -> diagnose.Diagnosis:
+    return diagnose.diagnose(diagnose.load_text(text))
+
+
+# --------------------------------------------------------------------------- rules
+
+
+def own(seen: Context) -> Iterator[Hypothesis]:
+    """A rule as anybody may write it."""
+    waits = seen.timeline.telling("timeout")
+    if waits:
+        yield Hypothesis(
+            "slow.storage", 9.0, "The storage", "It is slow.", [waits[0].index], ranks=[3],
+            kind="slow", why="a rule says so", sure=True,
+        )  # fmt: skip
+
+
+def test_a_further_rule_is_asked_and_may_win(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert judged().root_cause.cause == "desync.missing_rank"
+    monkeypatch.setitem(INFERRED, "own", own)
+    found = judged()
+    assert (found.root_cause.cause, found.root_cause.confidence) == ("slow.storage", "high")
+    assert (found.culprits.ranks, found.culprits.why) == ([3], "a rule says so")
+    assert [other.cause for other in found.alternatives] == ["desync.missing_rank"]
+    assert found.evidence[0].text.startswith("[rank0]:[E602 08:25:10")
+
+
+def test_a_further_rule_is_not_asked_about_a_healthy_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(_: Context) -> Iterable[Hypothesis]:
+        raise AssertionError("nothing failed")
+
+    for stage in (STATED, INFERRED, KNOWN):
+        monkeypatch.setitem(stage, "never", never)
+    assert judged("[rank0]: iteration 1/ 100 | loss: 1.0\n").verdict == "healthy"
+
+
+def test_rules_of_a_later_stage_see_what_the_stages_before_proposed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[list[str]] = []
+
+    def looks(given: Context) -> Iterable[Hypothesis]:
+        seen.append([one.rule for one in given.proposed])
+        return ()
+
+    for stage in (STATED, INFERRED, KNOWN):
+        monkeypatch.setitem(stage, "looks", looks)
+    judged(LOG + "[rank3]: ValueError: bad batch\n")
+    assert seen == [[], ["signatures"], ["signatures", "stalls"]]
+
+
+@pytest.mark.parametrize("job", ["", "flight-recorder-mismatch", "llama2-accessory-first-save"])
+def test_every_hypothesis_carries_its_rules_name(monkeypatch: pytest.MonkeyPatch, job: str) -> None:
+    merged: list[Hypothesis] = []
+    merge = ranking.merge
+
+    def noted(hypotheses: list[Hypothesis]) -> list[Hypothesis]:
+        merged.extend(hypotheses)
+        return merge(hypotheses)
+
+    monkeypatch.setattr(ranking, "merge", noted)
+    diagnose.diagnose(diagnose.load(FIXTURES / job) if job else diagnose.load_text(LOG))
+    assert merged
+    assert {one.rule for one in merged} <= {*STATED, *INFERRED, *KNOWN}
+
+
+@pytest.mark.parametrize(("score", "told"), [(0.9, []), (1.0, ["hw.gpu"])])
+def test_what_scores_below_the_threshold_is_not_told(
+    monkeypatch: pytest.MonkeyPatch, score: float, told: list[str]
+) -> None:
+    guess = Hypothesis("hw.gpu", score, "A guess", "It may be.")
+    monkeypatch.setitem(INFERRED, "guess", lambda _: [guess])
+    assert [other.cause for other in judged().alternatives] == told
+
+
+def test_the_name_is_given_by_the_stage() -> None:
+    given = Hypothesis("unknown", 1.0, "", "", rule="another")
+    (found,) = proposals({"mine": lambda _: [given]}, context(Timeline()))
+    assert (found.rule, given.rule) == ("mine", "another")
+
+
+def test_no_two_stages_share_a_name() -> None:
+    names = [*STATED, *INFERRED, *KNOWN]
+    assert len(names) == len(set(names))
