@@ -11,6 +11,7 @@ from pathlib import Path
 import hyperscan as hs
 import regex
 
+from diagnose.catalog.captures import CAPTURES
 from diagnose.catalog.expressions import unusable
 from diagnose.catalog.load import (
     catalog_files,
@@ -20,7 +21,8 @@ from diagnose.catalog.load import (
     read_catalog,
 )
 from diagnose.catalog.policy import class_problems
-from diagnose.catalog.schema import CAPTURES, Catalog, KnownIssue, Signature
+from diagnose.catalog.remedies import remedy_problems
+from diagnose.catalog.schema import Catalog, KnownIssue, Signature
 from diagnose.errors import CatalogError
 from diagnose.match.compile import (
     Matcher,
@@ -90,6 +92,7 @@ def problems(catalog: Catalog, shipped: Catalog | None = None) -> Iterator[str]:
     for issue in catalog.known_issues:
         yield from _known_issue_problems(issue, classes, ids)
     yield from class_problems(catalog, {*ids, *classes})
+    yield from remedy_problems(catalog)
     yield from _example_problems(usable)
 
 
@@ -156,7 +159,7 @@ def _expression_problems(name: str, expression: str) -> Iterator[str]:
     """What is wrong with an expression that compiles."""
     for capture in regex.compile(expression).groupindex:
         if capture not in CAPTURES:
-            yield f"{name}: unknown capture {capture}; see CAPTURES in catalog/schema.py"
+            yield f"{name}: unknown capture {capture}; see CAPTURES in catalog/captures.py"
     inner = re.sub(r"\\.|\[\^[^]]*]", "", expression.removeprefix("^"))
     if "^" in inner:
         yield f"{name}: ^ only at the start of a pattern: {expression}"

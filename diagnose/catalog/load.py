@@ -14,10 +14,11 @@ import stat
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 import diagnose
 from diagnose.catalog import cache
+from diagnose.catalog.runs import RunError, type_runs
 from diagnose.catalog.schema import (
     Catalog,
     CauseClass,
@@ -27,7 +28,6 @@ from diagnose.catalog.schema import (
     KnownIssue,
     Remedy,
     Run,
-    RunKind,
     Signature,
 )
 from diagnose.errors import CatalogError
@@ -213,9 +213,9 @@ def _read_file(path: Path, data: bytes) -> Iterator[_Found]:
             if kind != "classes" and "class" in item:
                 item["cause"] = item.pop("class")
             try:
-                _type_runs(item)
+                type_runs(item)
                 entry = adapters[kind].validate_python(item)
-            except _RunError as error:
+            except RunError as error:
                 line = line_of(root, [kind, index, "remedies", *error.at])
                 name = item.get("id", f"{kind}[{index}]")
                 raise CatalogError(f"{path}:{line}: {name}: {error}") from error
@@ -227,40 +227,6 @@ def _read_file(path: Path, data: bytes) -> Iterator[_Found]:
                 name = item.get("id", f"{kind}[{index}]")
                 raise CatalogError(f"{path}:{line}: {name}: {field}: {first['msg']}") from error
             yield _Found(kind, index, entry, path, root)
-
-
-class _RunError(Exception):
-    """What is wrong with something to run, and where in the list of remedies."""
-
-    def __init__(self, at: Sequence[str | int], problem: str) -> None:
-        super().__init__(problem)
-        self.at = at
-
-
-def _type_runs(item: dict[str, Any]) -> None:
-    """Write `{shell: text}` as `{kind: shell, lines: [text]}`; what is no such mapping stays."""
-    remedies = item.get("remedies")
-    for number, remedy in enumerate(remedies if isinstance(remedies, list) else []):
-        runs = remedy.get("run") if isinstance(remedy, dict) else None
-        if not isinstance(runs, list):
-            continue
-        for index, run in enumerate(runs):
-            if isinstance(run, dict):
-                runs[index] = _typed_run(run, [number, "run", index])
-
-
-def _typed_run(run: dict[str, Any], at: Sequence[str | int]) -> dict[str, Any]:
-    kinds = [kind for kind in get_args(RunKind) if kind in run]
-    if len(kinds) != 1:
-        raise _RunError(at, "run: needs exactly one of shell, python, setting and note")
-    for key in run:
-        if key not in (kinds[0], "framework", "file"):
-            raise _RunError([*at, key], f"run: {key}: unknown key")
-    text = run[kinds[0]]
-    if text in ("", []):
-        raise _RunError([*at, kinds[0]], f"run: {kinds[0]}: is empty")
-    rest = {key: value for key, value in run.items() if key != kinds[0]}
-    return {"kind": kinds[0], "lines": [text] if isinstance(text, str) else text, **rest}
 
 
 def _refuse_unusable(path: Path, data: bytes, catalog: Catalog) -> None:

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 
 from diagnose.catalog.placeholders import example, unknown
-from diagnose.catalog.schema import Catalog, Remedy, Run
+from diagnose.catalog.schema import Catalog, CauseClass, KnownIssue, Remedy, Run, Signature
 
 _ADMIN = re.compile(
     r"""(?x) (?:^|[;&|(]\s*|\bsudo\s+) (?:
@@ -82,7 +82,9 @@ done"""
 def remedy_problems(catalog: Catalog) -> Iterator[str]:
     """What is wrong with the remedies of all entries and classes."""
     shell: list[tuple[str, str]] = []
-    for entry in (*catalog.signatures, *catalog.known_issues, *catalog.classes.values()):
+    entries: list[Signature | KnownIssue | CauseClass]
+    entries = [*catalog.signatures, *catalog.known_issues, *catalog.classes.values()]
+    for entry in entries:
         for remedy in entry.remedies:
             yield from (f"{entry.id}: remedies: {line}" for line in _remedy(remedy))
             for run in remedy.run:
@@ -139,10 +141,11 @@ def _shell(run: Run, remedy: Remedy) -> Iterator[str]:
     short = _short(text)
     if any(_ELLIPSIS.search(line) for line in run.lines):
         yield f"does not run with ... in it: {short}"
-    if _POWER.search(_POWERED.sub("", text)) and (len(run.lines) > 1 or re.search(r"[;&|]", text)):
-        yield f"a reboot or power cycle stands alone: {short}"
     # What is quoted is no command, but for a remote shell.
     lines = [line if "ssh " in line else _QUOTED.sub("''", line) for line in run.lines]
+    bare = _POWERED.sub("", "\n".join(lines))
+    if _POWER.search(bare) and (len(lines) > 1 or re.search(r"[;&|]", bare)):
+        yield f"a reboot or power cycle stands alone: {short}"
     admin = any(_ADMIN.search(line) for line in lines)
     looks = [_LOOKS.sub("", line) for line in lines]
     changes = any(_ADMIN.search(line) or _CHANGES.search(line) for line in looks)
