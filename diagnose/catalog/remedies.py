@@ -72,6 +72,7 @@ _DENIED: tuple[tuple[re.Pattern[str], str], ...] = tuple(
 )
 _REINSTALL = re.compile(r"--force-reinstall")
 _FILE_SYSTEM = re.compile(r"set_sharing_strategy\(.file_system")
+_ATTACHES = re.compile(r"\bpy-spy\s+(?:dump|record|top)\b|\bgdb\s+-p\b")
 _ELLIPSIS = re.compile(r"(?:^|\s)(?:\.\.\.|…)(?:\s|$)")
 
 _PARSE = """while IFS= read -r -d '' text; do
@@ -139,6 +140,8 @@ def _python(text: str) -> Iterator[str]:
 def _shell(run: Run, remedy: Remedy) -> Iterator[str]:
     text = "\n".join(run.lines)
     short = _short(text)
+    if _ATTACHES.search(text) and "SYS_PTRACE" not in remedy.do + remedy.why:
+        yield f"say that a container needs SYS_PTRACE: {short}"
     if any(_ELLIPSIS.search(line) for line in run.lines):
         yield f"does not run with ... in it: {short}"
     # What is quoted is no command, but for a remote shell.

@@ -29,7 +29,7 @@ from diagnose.infer.events.watchdogs import stalled_groups
 from diagnose.infer.rules import INFERRED, KNOWN, STATED, collectives, known_issues, proposals
 from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.text.times import iso
-from diagnose.timeline.event import Event
+from diagnose.timeline.event import Event, Fields
 
 if TYPE_CHECKING:
     from diagnose.infer.collectives.parallelism import Topology
@@ -113,7 +113,7 @@ def _told(
         causal_chain=narrative.chain(winner, context, job.clocks),
         evidence=narrative.evidence(winner, context),
         alternatives=narrative.alternatives(ranked),
-        remedies=remedies.remedies(winner, job.catalog, context.facts),
+        remedies=remedies.remedies(winner, job.catalog, context.facts, _captured(context, winner)),
         restart=remedies.restart(winner, job.catalog),
         missing_evidence=capture.capture_next(
             winner, level, job.catalog, context.facts, bool(context.stalls), undumped
@@ -212,6 +212,11 @@ def _quiet(context: Context, about: JobFacts, job: Job) -> Diagnosis:
         remedies=remedies.remedies(unknown, catalog, facts),
         missing_evidence=capture.capture_next(unknown, "low", catalog, facts, waits=False),
     )
+
+
+def _captured(context: Context, winner: Hypothesis) -> list[Fields]:
+    """What the line that is the first sign of a cause captured."""
+    return [context.timeline.at(index).fields for index in winner.rows[:1]]
 
 
 def _why(winner: Hypothesis, grid: Topology | None, context: Context) -> str:

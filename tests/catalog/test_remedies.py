@@ -147,6 +147,12 @@ def test_the_file_system_strategy_is_for_open_files_only() -> None:
     assert found(run, do="Share by name, which keeps no open files") == []
 
 
+def test_attaching_says_what_a_container_needs() -> None:
+    (problem,) = found(shell("py-spy dump --pid <pid>"))
+    assert "say that a container needs SYS_PTRACE" in problem
+    assert found(shell("gdb -p <pid> -batch -ex bt"), why="SYS_PTRACE is needed") == []
+
+
 def test_notes_are_words_and_not_commands() -> None:
     assert found(Run("note", ["then reboot; rm -rf is not needed ..."])) == []
 

@@ -8,6 +8,12 @@ from diagnose.infer.events.facts import Facts
 from diagnose.infer.rules.base import Hypothesis
 from diagnose.text.ranks import fold_ranks
 
+# Torch 2.9 renamed the variables; either name works there, only the older one before it.
+_RECORDER = (
+    "TORCH_FR_BUFFER_SIZE=2000 TORCH_FR_DUMP_TEMP_FILE=/shared/fr/rank_ and, before torch 2.9, "
+    "TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DEBUG_INFO_TEMP_FILE=/shared/fr/rank_; with "
+    "TORCH_NCCL_DUMP_ON_TIMEOUT=1"
+)
 _UNDUMPED = "look on their nodes: a rank that died or could not write has none there either"
 
 
@@ -46,7 +52,8 @@ def capture_next(
             MissingEvidence(
                 "where the silent ranks stand",
                 "while it hangs, on every node: for p in $(pgrep -f train); do py-spy dump "
-                "--pid $p; done",
+                "--pid $p; done (in a container with the capability SYS_PTRACE; else "
+                "/proc/PID/stack, as root of the host)",
             )
         )
     for line in catalog.classes[winner.cause].capture:
@@ -60,16 +67,7 @@ def capture_next(
 def _flight_recorder(facts: Facts) -> MissingEvidence:
     version = facts.first("version.torch") or ""
     numbers = [int(part) for part in version.split("+")[0].split(".")[:2] if part.isdigit()]
-    new = len(numbers) == 2 and numbers >= [2, 8]
-    old = len(numbers) == 2 and numbers < [2, 2]
-    if old:
+    how = _RECORDER
+    if len(numbers) == 2 and numbers < [2, 2]:
         how = "needs torch 2.2 or later; until then TORCH_DISTRIBUTED_DEBUG=DETAIL"
-    elif new:
-        how = "TORCH_FR_BUFFER_SIZE=2000 TORCH_FR_DUMP_TEMP_FILE=/shared/fr/rank_ (with "
-        how += "TORCH_NCCL_DUMP_ON_TIMEOUT=1)"
-    else:
-        how = "TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1 "
-        how += "TORCH_NCCL_DEBUG_INFO_TEMP_FILE=/shared/fr/rank_"
-        if not numbers:
-            how += " (torch 2.8 and later: TORCH_FR_BUFFER_SIZE, TORCH_FR_DUMP_TEMP_FILE)"
     return MissingEvidence("which rank did not join: Flight Recorder dumps of all ranks", how)

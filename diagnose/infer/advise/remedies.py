@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
+from diagnose.catalog.placeholders import fill
 from diagnose.catalog.schema import Catalog, Remedy, Run
 from diagnose.diagnosis import Answer, RemedyStep, RestartAdvice
 from diagnose.infer.events.facts import Facts
@@ -16,31 +19,42 @@ _BUILT_ON = {
     "axolotl": "transformers", "ms-swift": "transformers", "llama-factory": "transformers",
     "trl": "transformers", "transformers": "accelerate", "nemo": "lightning",
 }  # fmt: skip
+# More hosts than this are no culprits to act on one by one.
+_MAX_HOSTS = 8
+_PEER = re.compile(r"(?:\w+://)?(?P<host>[A-Za-z0-9][A-Za-z0-9.-]*)(?:[<:|](?P<port>\d{1,5})>?)?")
+_BUS_ID = re.compile(
+    r"(?:[0-9a-fA-F]{4}|[0-9a-fA-F]{8}):[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?P<function>\.\d)?"
+)
 _MOVING_CLASSES = ("data.preparation", "slow.")
 
 
-def remedies(winner: Hypothesis, catalog: Catalog, facts: Facts) -> list[RemedyStep]:
-    """The winner's own steps, then its class's for the stages it says nothing about."""
+def remedies(
+    winner: Hypothesis,
+    catalog: Catalog,
+    facts: Facts,
+    captured: Iterable[Mapping[str, str]] = (),
+) -> list[RemedyStep]:
+    """The winner's own steps, then its class's for the stages it says nothing about.
+
+    `captured`: what the lines of its evidence captured, for the placeholders in the commands.
+    """
     steps = list(winner.remedies)
     covered = {step.when for step in steps}
     defaults = catalog.classes[winner.cause].remedies
     steps += [step for step in defaults if step.when not in covered]
     named = [*facts.get("framework"), *facts.get("launcher")]
     named += [_BUILT_ON[name] for name in named if name in _BUILT_ON]
-    chosen = [_step(step, named) for step in steps]
+    values = _values(winner, facts, captured)
+    chosen = [_step(step, named, winner.hosts, values) for step in steps]
     unique = {step.do: step for step in chosen}
     return sorted(unique.values(), key=lambda step: _ORDER[step.when])
 
 
-def _step(remedy: Remedy, frameworks: Iterable[str]) -> RemedyStep:
-    return RemedyStep(
-        remedy.when,
-        remedy.do,
-        remedy.why,
-        _chosen(remedy.run, frameworks),
-        remedy.risk,
-        remedy.needs,
-    )
+def _step(
+    remedy: Remedy, frameworks: Iterable[str], hosts: Sequence[str], values: Mapping[str, str]
+) -> RemedyStep:
+    runs = [_filled(run, hosts, values) for run in _chosen(remedy.run, frameworks)]
+    return RemedyStep(remedy.when, remedy.do, remedy.why, runs, remedy.risk, remedy.needs)
 
 
 def _chosen(runs: Sequence[Run], frameworks: Iterable[str]) -> list[Run]:
@@ -50,6 +64,45 @@ def _chosen(runs: Sequence[Run], frameworks: Iterable[str]) -> list[Run]:
         if mine:
             return mine
     return [run for run in runs if not run.framework] or list(runs)
+
+
+def _filled(run: Run, hosts: Sequence[str], values: Mapping[str, str]) -> Run:
+    """With the placeholders that are known; a shell line for one host is there once for each."""
+    lines: list[str] = []
+    for line in run.lines:
+        each = run.kind == "shell" and "<node>" in line and 1 < len(hosts) <= _MAX_HOSTS
+        for host in hosts if each else hosts[:1] if len(hosts) == 1 else [""]:
+            lines.append(fill(line, {**values, "node": host}))
+    return replace(run, lines=lines)
+
+
+def _values(
+    winner: Hypothesis, facts: Facts, captured: Iterable[Mapping[str, str]]
+) -> dict[str, str]:
+    values: dict[str, str] = {}
+    for fields in captured:
+        values = {**_captured(fields), **values}
+    if winner.hosts and len(winner.hosts) <= _MAX_HOSTS:
+        values["nodes"] = ",".join(winner.hosts)
+    if len(winner.ranks) == 1:
+        values["rank"] = str(winner.ranks[0])
+    if facts.world_size:
+        values["world_size"] = str(facts.world_size)
+    return values
+
+
+def _captured(fields: Mapping[str, str]) -> dict[str, str]:
+    """What one line says of the placeholders."""
+    values = {name: str(fields[name]) for name in ("nic", "path", "port") if fields.get(name)}
+    peer = _PEER.fullmatch(str(fields.get("peer") or ""))
+    if peer:
+        values["peer"] = peer["host"]
+        if peer["port"]:
+            values.setdefault("port", peer["port"])
+    bus = _BUS_ID.fullmatch(str(fields.get("busid") or ""))
+    if bus:  # the index of a GPU is another one in each process, its bus id is not
+        values["gpu"] = bus[0] if bus["function"] else f"{bus[0]}.0"
+    return values
 
 
 def restart(winner: Hypothesis, catalog: Catalog) -> RestartAdvice:

@@ -1,5 +1,6 @@
 """Remedies with the setting of the job's framework, restart, timeouts."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -94,3 +95,40 @@ def test_a_known_rank_at_work_is_as_good_as_a_bar() -> None:
     named = winner("slow.checkpoint", ranks=[0])
     assert longer_timeout(named, entry, saving) == "yes"
     assert longer_timeout(named, entry, Activity("checkpoint")) == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("line", "more", "fields", "filled"),
+    [
+        ("ssh <node>", {"hosts": ["gpu07"]}, {}, ["ssh gpu07"]),
+        ("ssh <node>", {"hosts": ["a", "b"]}, {}, ["ssh a", "ssh b"]),
+        ("sbatch --exclude=<nodes> j", {"hosts": ["a", "b"]}, {}, ["sbatch --exclude=a,b j"]),
+        ("ssh <node>", {"hosts": [f"n{i}" for i in range(9)]}, {}, ["ssh <node>"]),
+        ("ssh <node>", {"hosts": ["a;reboot"]}, {}, ["ssh <node>"]),
+        ("ssh <node>", {}, {}, ["ssh <node>"]),
+        ("show <rank>", {"ranks": [3]}, {}, ["show 3"]),
+        ("show <rank>", {"ranks": [3, 4]}, {}, ["show <rank>"]),
+        ("ss | grep <port>", {}, {"port": "29500"}, ["ss | grep 29500"]),
+        ("nc <peer> <port>", {}, {"peer": "10.0.0.2<39571>"}, ["nc 10.0.0.2 39571"]),
+        ("nc <peer> <port>", {}, {"peer": "http://vllm-0:8000"}, ["nc vllm-0 8000"]),
+        ("nc <peer> <port>", {}, {"peer": "fe80::1"}, ["nc <peer> <port>"]),
+        ("reset <gpu>", {}, {"busid": "0000:3b:00"}, ["reset 0000:3b:00.0"]),
+        ("reset <gpu>", {}, {"busid": "00000000:3B:00.0"}, ["reset 00000000:3B:00.0"]),
+        ("reset <gpu>", {}, {"dev": "3"}, ["reset <gpu>"]),
+        ("accelerate --num_processes <world_size>", {}, {}, ["accelerate --num_processes 16"]),
+    ],
+)
+def test_placeholders_are_filled_from_the_diagnosis(
+    line: str, more: dict[str, Any], fields: dict[str, str], filled: list[str]
+) -> None:
+    step = Remedy("now", "do", run=[Run("shell", [line])])
+    known = replace(facts(), world_size=16)
+    (only,) = remedies(winner(remedies=[step], **more), CATALOG, known, [fields])
+    assert only.run == [Run("shell", filled)]
+
+
+def test_the_first_line_of_the_evidence_counts_most() -> None:
+    step = Remedy("now", "do", run=[Run("shell", ["ss | grep <port>"])])
+    lines = [{"port": "1"}, {"port": "2", "nic": "mlx5_0"}]
+    (only,) = remedies(winner(remedies=[step]), CATALOG, facts(), lines)
+    assert only.run == [Run("shell", ["ss | grep 1"])]
