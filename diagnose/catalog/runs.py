@@ -29,6 +29,7 @@ def type_runs(item: dict[str, Any]) -> None:
 
 
 def typed_run(run: dict[str, Any], at: Sequence[str | int]) -> dict[str, Any]:
+    """A run as YAML writes it (the kind is the key), in the form of the schema."""
     """One of them; `at` is where it stands. Raises RunError."""
     kinds = [kind for kind in get_args(RunKind) if kind in run]
     if len(kinds) != 1:

@@ -76,7 +76,9 @@ def test_the_flight_recorder_is_asked_for_once() -> None:
     entry = catalog()
     entry.classes["env.config"] = cause_class("env.config", capture=["Flight Recorder dumps: x"])
     asked = capture_next(winner(), "low", entry, facts(version__torch="2.8.0"), waits=True)
-    assert [wanted.how for wanted in asked] == [NEW_NAMES]
+    assert [wanted.what for wanted in asked] == [
+        "which rank did not join: Flight Recorder dumps of all ranks"
+    ]
 
 
 def test_no_more_than_five_things_are_asked_for() -> None:
