@@ -13,6 +13,7 @@ import os
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,21 +53,36 @@ def default_dir() -> Path:
 def load_catalog(extra_dirs: Sequence[Path] = (), *, examples: bool = False) -> Catalog:
     """The shipped catalog plus the entries of `extra_dirs`, with their examples if asked for.
 
-    An entry of a later directory replaces an earlier one of the same id. Raises CatalogError.
+    An entry of a later directory replaces an earlier one of the same id. The shipped entries are
+    read once a process. Raises CatalogError.
     """
-    shipped = list(catalog_files([default_dir()]))
     own = list(catalog_files(extra_dirs))
-    revision = _revision([*shipped, *own])
-    cached = None if examples else _read_cache(revision)
-    if cached is not None:
-        return cached
-    if own and not examples:
-        catalog = _joined(load_catalog(), read_catalog(own, revision))
-    else:
-        catalog = read_catalog([*shipped, *own], revision)
-    for path, data in own:
-        _refuse_unusable(path, data, catalog)
-    _write_cache(catalog)
+    if examples:
+        files = [*catalog_files([default_dir()]), *own]
+        return read_catalog(files, _revision(files))
+    shipped = _shipped(default_dir())
+    return _with_own(shipped, own) if own else shipped
+
+
+@lru_cache(maxsize=1)
+def _shipped(directory: Path) -> Catalog:
+    files = list(catalog_files([directory]))
+    revision = _revision(files)
+    catalog = _read_cache(revision)
+    if catalog is None:
+        catalog = read_catalog(files, revision)
+        _write_cache(catalog)
+    return catalog
+
+
+def _with_own(shipped: Catalog, own: Sequence[tuple[Path, bytes]]) -> Catalog:
+    revision = _revision(own, shipped.revision)
+    catalog = _read_cache(revision)
+    if catalog is None:
+        catalog = _joined(shipped, read_catalog(own, revision))
+        for path, data in own:
+            _refuse_unusable(path, data, catalog)
+        _write_cache(catalog)
     return catalog
 
 
@@ -155,8 +171,8 @@ def _bytes_of(path: Path) -> bytes:
     return data
 
 
-def _revision(files: Sequence[tuple[Path, bytes]]) -> str:
-    digest = hashlib.sha256(f"{_CACHE_FORMAT} {diagnose.__version__}".encode())
+def _revision(files: Sequence[tuple[Path, bytes]], before: str = "") -> str:
+    digest = hashlib.sha256(f"{_CACHE_FORMAT} {diagnose.__version__} {before}".encode())
     for path, data in files:
         digest.update(b"\0%b\0%d\0" % (os.fsencode(path.name), len(data)))
         digest.update(data)

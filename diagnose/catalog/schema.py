@@ -260,9 +260,12 @@ class CauseClass:
     final: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Catalog:
-    """Everything the YAML files say, and a revision that changes when any of it does."""
+    """Everything the YAML files say, and a revision that changes when any of it does.
+
+    Compared by identity, so that what is worked out of one can be kept with it.
+    """
 
     signatures: list[Signature]
     known_issues: list[KnownIssue]

@@ -53,7 +53,7 @@ def diagnose(job: Job) -> Diagnosis:
 def _diagnose(job: Job) -> Diagnosis:
     timeline, attempts = last_attempt(job.events)
     facts = gather(job.events, {s.id: s for s in job.catalog.signatures})
-    life = afterlife(timeline)
+    life = afterlife(timeline, job.catalog.classes)
     context = Context(
         timeline,
         job.catalog,
@@ -81,7 +81,7 @@ def _diagnose(job: Job) -> Diagnosis:
     likely = [one for one in hypotheses if one.score >= scoring.THRESHOLD]
     ranked = ranking.rank(ranking.merge(likely))
     ranked = ranked or [verdict.inconclusive(context.failing, job.catalog)]
-    name_culprits(ranked, timeline)
+    name_culprits(ranked, timeline, job.catalog.classes)
     about = verdict.facts_told(facts, attempts)
     told = [*job.notes, *notes, *_notes(job, attempts)]
     return _told(ranked, context, start, job, about, told)
@@ -96,17 +96,17 @@ def _told(
     notes: list[str],
 ) -> Diagnosis:
     """The decision as a diagnosis."""
-    winner, timeline, blocked = ranked[0], context.timeline, context.blocked
+    winner, blocked = ranked[0], context.blocked
     grid = _grid(job, context.facts)
     level = ranking.confidence(ranked)
     silent = not context.failing or blocked is not None
     undumped = collectives.undumped(blocked) if blocked else None
     by_dumps = collectives.collective(blocked) if blocked else None
     return Diagnosis(
-        verdict=verdict.verdict_of(winner, timeline, silent=silent),
+        verdict=verdict.verdict_of(winner, context, silent=silent),
         root_cause=RootCause(winner.cause, winner.title, winner.summary, level, winner.signature),
         culprits=Culprits(winner.ranks, winner.hosts, winner.kind, _why(winner, grid, context)),
-        phase=verdict.phase_of(winner, timeline, context.activity, start),
+        phase=verdict.phase_of(winner, context, start),
         onset=Onset(iso(start.time), start.why),
         collective=by_dumps if blocked else verdict.collective_of(context.stalls),
         longer_timeout_helps=remedies.longer_timeout(winner, job.catalog, context.activity),
@@ -130,7 +130,7 @@ def _blocked(job: Job, context: Context) -> DumpVerdict | None:
     """What dumps and counters say of who is waited for, where they may be believed."""
     dumps = bool(job.documents.dumps)
     timeline, failing = context.timeline, context.failing
-    if job.collectives is None or not fusion.worth_analysis(timeline, failing, dumped=dumps):
+    if job.collectives is None or not fusion.worth_analysis(context, dumped=dumps):
         return None
     from diagnose.infer.collectives.analyze import judge  # noqa: PLC0415  few jobs have dumps
 
@@ -175,7 +175,7 @@ def _quiet(context: Context, about: JobFacts, job: Job) -> Diagnosis:
     """No failure in the log: healthy if it was read to its end and shows work, else unknown."""
     timeline, catalog = context.timeline, context.catalog
     working = verdict.at_work(context) or went_on(timeline, context.life)
-    trouble = unexplained(timeline)
+    trouble = unexplained(timeline, context.life)
     phase = last_phase(timeline.kind("phase", "progress"))
     quiet = Diagnosis(
         verdict="healthy",

@@ -82,9 +82,11 @@ class Matcher:
         return before + match.start(), captures
 
 
+@lru_cache(maxsize=2)
 def compile_matcher(catalog: Catalog) -> Matcher:
     """The matcher of a catalog, from the cache when this revision was compiled before.
 
+    One is made for each catalog of a process.
     Raises CatalogError for patterns that are too much together.
     """
     databases = []

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from diagnose import files
-from diagnose.catalog import cache
-from diagnose.catalog.load import load_catalog
+from diagnose.catalog import cache, load
 
 
 @pytest.fixture
@@ -90,5 +89,6 @@ def test_without_a_home_nothing_is_kept(
         monkeypatch.setattr("platformdirs.user_cache_dir", lambda name: f"~/.cache/{name}")
     monkeypatch.chdir(tmp_path)
     assert cache.folder() is None
-    assert load_catalog().signatures
+    load._shipped.cache_clear()
+    assert load.load_catalog().signatures
     assert list(tmp_path.iterdir()) == []

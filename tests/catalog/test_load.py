@@ -8,6 +8,7 @@ import pytest
 
 from diagnose.catalog import load
 from diagnose.catalog.load import catalog_files, load_catalog, read_catalog
+from diagnose.catalog.schema import Catalog
 from diagnose.errors import CatalogError
 from diagnose.match.compile import compile_matcher
 
@@ -37,6 +38,12 @@ def write(tmp_path: Path, text: str) -> Path:
     return directory
 
 
+def afresh() -> Catalog:
+    """The shipped catalog as another process would load it."""
+    load._shipped.cache_clear()
+    return load_catalog()
+
+
 def test_own_entries_join_the_shipped_ones(tmp_path: Path) -> None:
     shipped = len(load_catalog().signatures)
     catalog = load_catalog([write(tmp_path, GOOD)])
@@ -55,9 +62,9 @@ def test_an_own_entry_replaces_the_shipped_one_where_it_stood(tmp_path: Path) ->
 
 @pytest.mark.usefixtures("own_cache")
 def test_the_cached_catalog_equals_the_read_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    first = load_catalog()
+    first = afresh()
     monkeypatch.setattr(load, "read_catalog", None)  # a second read would fail
-    second = load_catalog()
+    second = afresh()
     assert second.revision == first.revision
     assert [s.id for s in second.signatures] == [s.id for s in first.signatures]
     assert second.signatures[0].match == first.signatures[0].match
@@ -66,10 +73,15 @@ def test_the_cached_catalog_equals_the_read_one(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.usefixtures("own_cache")
 def test_a_damaged_cache_is_read_anew(tmp_path: Path) -> None:
-    first = load_catalog()
+    first = afresh()
     cached = next((tmp_path / "cache" / "diagnose").glob("catalog-*.json"))
     cached.write_bytes(b'{"signatures": [{"id": 1}]')
-    assert [s.id for s in load_catalog().signatures] == [s.id for s in first.signatures]
+    assert [s.id for s in afresh().signatures] == [s.id for s in first.signatures]
+
+
+def test_the_shipped_entries_are_read_once_a_process() -> None:
+    assert load_catalog() is load_catalog()
+    assert compile_matcher(load_catalog()) is compile_matcher(load_catalog())
 
 
 @pytest.mark.parametrize(
@@ -183,11 +195,13 @@ def test_a_name_that_is_not_utf8(tmp_path: Path) -> None:
     assert load_catalog([directory]).signatures[-1].id == "mine.lost-license"
 
 
+@pytest.mark.usefixtures("own_cache")
 def test_patterns_that_are_too_much_together_are_no_bug(monkeypatch: pytest.MonkeyPatch) -> None:
     def too_much(*_: object) -> None:
         raise hyperscan.error("too large")
 
     catalog = load_catalog()
+    compile_matcher.cache_clear()
     monkeypatch.setattr("diagnose.match.compile.compile_database", too_much)
     with pytest.raises(CatalogError, match="do not compile together: too large"):
         compile_matcher(catalog)

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from diagnose.catalog.load import CatalogError, load_catalog, read_catalog
+from diagnose.catalog import load
+from diagnose.catalog.load import CatalogError, read_catalog
 from diagnose.catalog.remedies import parsed, remedy_problems
 from diagnose.catalog.schema import Catalog, CauseClass, Needs, Remedy, Risk, Run
 
@@ -212,6 +213,9 @@ def test_what_is_no_run_names_its_line(run: str, problem: str) -> None:
 
 def test_the_cache_keeps_what_to_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    fresh, cached = load_catalog(), load_catalog()
+    load._shipped.cache_clear()
+    fresh = load.load_catalog()
+    load._shipped.cache_clear()
+    cached = load.load_catalog()
     assert cached.classes["hw.gpu"].remedies == fresh.classes["hw.gpu"].remedies
     assert isinstance(cached.classes["hw.gpu"].remedies[0].run[0], Run)

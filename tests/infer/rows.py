@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from diagnose.catalog.load import load_catalog
 from diagnose.catalog.schema import Catalog, CauseClass, KnownIssue, Remedy, Signature
 from diagnose.infer.events.facts import Facts
 from diagnose.infer.events.failures import failures
-from diagnose.infer.events.recovery import afterlife
-from diagnose.infer.rules.base import Context
+from diagnose.infer.events.recovery import Afterlife, afterlife
+from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.timeline.event import Timeline
 
 Row = dict[str, Any]
@@ -33,8 +35,14 @@ def catalog(*signatures: Signature, issues: tuple[KnownIssue, ...] = ()) -> Cata
 
 
 def cause_class(name: str, **more: Any) -> CauseClass:
-    given = {"restart": "retry", "restart_why": "why", "remedies": [Remedy("now", "look")]} | more
-    return CauseClass(name, f"Title of {name}", "explanation", **given)
+    """A class of the shipped catalog without its wording, remedies and answers."""
+    shipped = load_catalog().classes[name]
+    given = {
+        "title": f"Title of {name}", "explanation": "explanation", "restart": "retry",
+        "restart_why": "why", "remedies": [Remedy("now", "look")], "capture": [],
+        "longer_timeout": "unknown",
+    } | more  # fmt: skip
+    return replace(shipped, **given)
 
 
 def signature(id_: str, cause: str = "env.config", **more: Any) -> Signature:
@@ -42,11 +50,27 @@ def signature(id_: str, cause: str = "env.config", **more: Any) -> Signature:
     return Signature(id_, f"Title of {id_}", role, ["x"], cause=cause, **more)
 
 
+def afterlife_of(timeline: Timeline) -> Afterlife:
+    """The afterlife by the shipped cause classes."""
+    return afterlife(timeline, load_catalog().classes)
+
+
+def lived(timeline: Timeline) -> tuple[Timeline, Afterlife]:
+    """A timeline and its afterlife."""
+    return timeline, afterlife_of(timeline)
+
+
+def hypothesis(cause: str, score: float = 4.0, **more: Any) -> Hypothesis:
+    """A hypothesis that explains what its class explains."""
+    explained = [*more.pop("explains", []), *load_catalog().classes[cause].explains]
+    return Hypothesis(cause, score, f"Title of {cause}", "", explains=explained, **more)
+
+
 def context(
     timeline: Timeline, entries: Catalog | None = None, world: int | None = None, **more: Any
 ) -> Context:
     """What rules see of this timeline, where nothing else of the job is known."""
-    life = afterlife(timeline)
+    life = afterlife_of(timeline)
     given = {"failing": failures(timeline, life)} | more
     return Context(timeline, entries or catalog(), Facts(world_size=world), life, **given)
 

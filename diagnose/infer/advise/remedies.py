@@ -25,7 +25,6 @@ _PEER = re.compile(r"(?:\w+://)?(?P<host>[A-Za-z0-9][A-Za-z0-9.-]*)(?:[<:|](?P<p
 _BUS_ID = re.compile(
     r"(?:[0-9a-fA-F]{4}|[0-9a-fA-F]{8}):[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?P<function>\.\d)?"
 )
-_MOVING_CLASSES = ("data.preparation", "slow.")
 
 
 def remedies(
@@ -115,7 +114,8 @@ def restart(winner: Hypothesis, catalog: Catalog) -> RestartAdvice:
 
 def longer_timeout(winner: Hypothesis, catalog: Catalog, activity: Activity) -> Answer:
     """Would a longer timeout help? Yes only if the late rank is known to be moving."""
-    answer = catalog.classes[winner.cause].longer_timeout
-    if answer == "yes" and winner.cause.startswith(_MOVING_CLASSES):
+    of_class = catalog.classes[winner.cause]
+    answer = of_class.longer_timeout
+    if answer == "yes" and of_class.moving:
         return "yes" if activity.moving and (activity.bar or winner.ranks) else "unknown"
     return answer

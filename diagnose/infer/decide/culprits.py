@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from diagnose.catalog.schema import CauseClass
 from diagnose.infer.rules.base import Hypothesis, explains
 from diagnose.timeline.event import Timeline
 
-# Classes that strike one process, so that its end tells which.
-_STRIKES = ("crash.", "hw.", "net.", "data.loader", "env.", "checkpoint.")
 
-
-def name_culprits(ranked: Sequence[Hypothesis], timeline: Timeline) -> None:
+def name_culprits(
+    ranked: Sequence[Hypothesis], timeline: Timeline, classes: Mapping[str, CauseClass]
+) -> None:
     """Settle ranks and hosts of the first of `ranked`, the root cause."""
     winner, host_of = ranked[0], timeline.hosts_of_ranks
-    borrow_culprits(ranked, timeline)
+    borrow_culprits(ranked, timeline, classes)
     if winner.ranks and not winner.hosts:
         winner.hosts = sorted({host_of[rank] for rank in winner.ranks if rank in host_of})
 
 
-def borrow_culprits(ranked: Sequence[Hypothesis], timeline: Timeline) -> None:
+def borrow_culprits(
+    ranked: Sequence[Hypothesis], timeline: Timeline, classes: Mapping[str, CauseClass]
+) -> None:
     """Name the rank of a cause whose own line carries none, where only one can be meant.
 
     What the root cause accounts for (a killed rank, an exception) names the rank it struck; else
@@ -34,7 +36,7 @@ def borrow_culprits(ranked: Sequence[Hypothesis], timeline: Timeline) -> None:
             winner.ranks, winner.kind = waited_for.ranks, "slow"
             winner.why = waited_for.why
         return
-    if not winner.cause.startswith(_STRIKES):
+    if not classes[winner.cause].strikes_one_process:
         return
     for other in ranked[1:]:
         struck = other.cause.startswith("crash.") and other.ranks and explains(winner, other)

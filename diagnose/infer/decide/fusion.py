@@ -60,11 +60,11 @@ def believed(
     return replace(verdict, sure=False) if doubtful else verdict
 
 
-def worth_analysis(timeline: Timeline, failing: Sequence[Event], *, dumped: bool) -> bool:
+def worth_analysis(context: Context, *, dumped: bool) -> bool:
     """Whether dumps may say more than that the job was at work."""
-    if done(timeline):
+    if done(context.timeline):
         return False
-    return dumped or bool(failing) or not went_on(timeline)
+    return dumped or bool(context.failing) or not went_on(context.timeline, context.life)
 
 
 def _stepped_since(verdict: DumpVerdict, timeline: Timeline) -> bool:

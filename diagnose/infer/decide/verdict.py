@@ -9,29 +9,16 @@ from diagnose.diagnosis import Collective, JobFacts, Verdict
 from diagnose.infer.events.facts import Facts
 from diagnose.infer.events.failures import WAITED
 from diagnose.infer.events.onset import Start
-from diagnose.infer.events.phases import Activity, last_phase
+from diagnose.infer.events.phases import last_phase
 from diagnose.infer.events.watchdogs import Stall
 from diagnose.infer.rules.base import Context, Hypothesis
-from diagnose.timeline.event import Event, Timeline
+from diagnose.timeline.event import Event
 
 _ROWS = 4
-_HUNG = ("desync.", "slow.", "stall.", "data.preparation", "hw.gpu", "net.", "unknown")
-_FAILED = ("crash.", "env.", "checkpoint.")  # nothing waits in vain there
-# Where a job usually is when this kind of cause strikes, if the log does not show it.
-_USUAL_PHASE = {
-    "net": "init", "net.fabric": "training", "env": "init", "rendezvous": "init",
-    "crash": "training", "hw": "training", "desync": "training", "data": "training",
-    "scheduler": "training", "user": "training", "stall": "training", "slow": "training",
-}  # fmt: skip
 # Evidence whose phase is that of the trouble; other events tell what went on beside it.
 _OF_ITS_OWN = ("cause", "aftermath")
 # What a job does again and again between training steps.
 _WITHIN_TRAINING = ("evaluation", "checkpoint", "inference")
-_PHASE_OF_CLASS = {
-    "rendezvous.": "init", "data.preparation": "preprocessing", "slow.model_load": "model_load",
-    "slow.checkpoint": "checkpoint", "checkpoint.partial": "checkpoint",
-    "slow.evaluation": "evaluation", "slow.compile": "init",
-}  # fmt: skip
 
 
 def inconclusive(failing: Sequence[Event], catalog: Catalog) -> Hypothesis:
@@ -42,24 +29,24 @@ def inconclusive(failing: Sequence[Event], catalog: Catalog) -> Hypothesis:
     return Hypothesis("unknown", 1.0, title, summary, rows, inferred=True)
 
 
-def verdict_of(winner: Hypothesis, timeline: Timeline, *, silent: bool) -> Verdict:
+def verdict_of(winner: Hypothesis, context: Context, *, silent: bool) -> Verdict:
     """Hung: ranks waited in vain and nobody died of it first; failed: everything else.
 
     `silent`: no line shows a failure, or dumps or stacks show that it stood still.
     """
-    if silent and winner.inferred and not winner.cause.startswith(_FAILED):
+    hang = context.catalog.classes[winner.cause].hang
+    if silent and winner.inferred and hang != "fails":
         return "hung"
-    waited = silent or timeline.telling(*WAITED)
-    return "hung" if waited and winner.cause.startswith(_HUNG) else "failed"
+    waited = silent or context.timeline.telling(*WAITED)
+    return "hung" if waited and hang == "hangs" else "failed"
 
 
-def phase_of(
-    winner: Hypothesis, timeline: Timeline, activity: Activity, start: Start
-) -> str | None:
+def phase_of(winner: Hypothesis, context: Context, start: Start) -> str | None:
     """The phase in which the trouble began."""
-    for prefix, phase in _PHASE_OF_CLASS.items():
-        if winner.cause.startswith(prefix):
-            return phase
+    timeline, activity = context.timeline, context.activity
+    of_class = context.catalog.classes[winner.cause]
+    if of_class.phase:
+        return of_class.phase
     events = [timeline.at(index) for index in winner.rows]
     own = [event.phase for event in events if event.role in _OF_ITS_OWN and event.phase]
     within = "training" in own and activity.phase in _WITHIN_TRAINING
@@ -73,7 +60,7 @@ def phase_of(
     if any(mark.kind == "progress" for mark in marks):
         return "training"
     told = last_phase(marks) or next((event.phase for event in events if event.phase), None)
-    return told or _USUAL_PHASE.get(winner.cause, _USUAL_PHASE.get(winner.cause.split(".")[0]))
+    return told or of_class.usual_phase
 
 
 def collective_of(found: Sequence[Stall]) -> Collective | None:

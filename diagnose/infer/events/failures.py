@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from diagnose.infer.events.recovery import Afterlife, afterlife, left, survived
+from diagnose.infer.events.recovery import Afterlife, left, survived
 from diagnose.timeline.event import Event, Timeline
 
 WAITED = ("timeout", "store_wait", "missing", "host_blocked")
 _EFFECTS = ("timeout", "notified", "missing", "mismatch", "store_wait", "teardown", "joined")
 
 
-def failures(timeline: Timeline, life: Afterlife | None = None) -> list[Event]:
+def failures(timeline: Timeline, life: Afterlife) -> list[Event]:
     """Events that show a failure: causes, effects, exits with a code, waits."""
-    life = life or afterlife(timeline)
     gathering = unfinished_gathering(timeline)
     serious = [event for event in timeline if _serious(event) or event is gathering]
     if serious and (_only_after_the_end(timeline, serious) or _survived(life, serious)):
@@ -50,7 +49,7 @@ def _survived(life: Afterlife, events: Sequence[Event]) -> bool:
     return all(event.role == "cause" for event in events) and survived(life, events)
 
 
-def unexplained(timeline: Timeline) -> list[Event]:
+def unexplained(timeline: Timeline, life: Afterlife) -> list[Event]:
     """Error lines that no other entry knows and whose authors were not seen to go on.
 
     Those in words of their own (`tells: trouble`), and last lines that a logger wrote at error
@@ -63,7 +62,7 @@ def unexplained(timeline: Timeline) -> list[Event]:
     known = {e.place for e in timeline if e.signature is not None and e.tells != "trouble"}
     found = [event for event in found if event.place not in known]
     grave = [event for event in found if event.strength == "strong"]
-    lasting = {event.index for event in left(afterlife(timeline), grave)}
+    lasting = {event.index for event in left(life, grave)}
     worked = {e.source: e.line for e in timeline if e.kind == "progress" or _is_end(e)}
     first: dict[tuple[str, int], Event] = {}
     for event in found:
@@ -73,7 +72,7 @@ def unexplained(timeline: Timeline) -> list[Event]:
     return list(first.values())
 
 
-def went_on(timeline: Timeline, life: Afterlife | None = None) -> bool:
+def went_on(timeline: Timeline, life: Afterlife) -> bool:
     """The job finished, or made steps after everything that looks like trouble.
 
     What ran before the user's complaint does not speak against it, nor does a server that answers.
@@ -89,7 +88,6 @@ def went_on(timeline: Timeline, life: Afterlife | None = None) -> bool:
     trouble = timeline.role("cause", "effect", "aftermath")
     if not trouble:
         return bool(timeline.kind("progress"))
-    life = life or afterlife(timeline)
     unsurvived = left(life, trouble)
     if any(event.rank in life.by_rank for event in unsurvived):
         return False

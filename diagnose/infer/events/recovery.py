@@ -9,9 +9,10 @@ must be seen to go on.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from diagnose.catalog.schema import CauseClass
 from diagnose.timeline.event import Event, Timeline
 
 # A handler's words belong to an error at most this many lines above them.
@@ -21,8 +22,6 @@ _HANDLED_REACH = 40
 # numbers count and not the lines.)
 _FURTHER = 3
 _DEATHS = ("timeout", "teardown", "exception")
-# What is printed after these comes from processes about to end.
-_FINAL = ("scheduler.", "user.", "hw.node")
 # Others that went on for so many steps make a death doubtful, though they never disprove it.
 _DOUBTFUL = 10
 
@@ -51,8 +50,11 @@ class Afterlife:
     """Who did what, for questions about the time after a line; built once for a timeline.
 
     Keys are ranks; None holds what no rank signed. `unnamed` is progress of no rank by source,
-    `handled` the lines of handlers by source.
+    `handled` the lines of handlers by source. `final` are the cause classes after which whatever is
+    printed comes from processes about to end.
     """
+
+    final: frozenset[str] = frozenset()
 
     by_rank: dict[int, list[Event]] = field(default_factory=lambda: defaultdict(list))
     unnamed: dict[str, list[Event]] = field(default_factory=lambda: defaultdict(list))
@@ -64,9 +66,9 @@ class Afterlife:
     worked: _Latest = field(default_factory=_Latest)
 
 
-def afterlife(timeline: Timeline) -> Afterlife:
+def afterlife(timeline: Timeline, classes: Mapping[str, CauseClass]) -> Afterlife:
     """Index the events that tell of work, ends and handlers."""
-    found = Afterlife()
+    found = Afterlife(frozenset(cause.id for cause in classes.values() if cause.final))
     for event in timeline:
         rank = event.rank
         if event.kind == "progress":
@@ -83,11 +85,11 @@ def afterlife(timeline: Timeline) -> Afterlife:
 
 def survived(life: Afterlife, failing: Sequence[Event]) -> bool:
     """Whether every author of these failing events worked on after its last one."""
-    return bool(failing) and not _final(failing) and not left(life, failing)
+    return bool(failing) and not _final(life, failing) and not left(life, failing)
 
 
-def _final(failing: Iterable[Event]) -> bool:
-    return any((event.cause or "").startswith(_FINAL) for event in failing)
+def _final(life: Afterlife, failing: Iterable[Event]) -> bool:
+    return any(event.cause in life.final for event in failing)
 
 
 def left(life: Afterlife, failing: Iterable[Event]) -> list[Event]:
@@ -97,7 +99,7 @@ def left(life: Afterlife, failing: Iterable[Event]) -> list[Event]:
 
 def doubtful(life: Afterlife, failing: Sequence[Event]) -> bool:
     """Whether other ranks worked on for long after it: a death would have stopped them."""
-    if _final(failing):
+    if _final(life, failing):
         return False
     last = max(_last_of_each(failing), key=lambda failure: failure.index)
     steps = {

@@ -42,7 +42,8 @@ KNOWN: dict[str, Rule] = {"known_issues": known_issues.propose}
 
 
 def proposals(rules: Mapping[str, Rule], context: Context) -> Iterator[Hypothesis]:
-    """What these rules propose, each hypothesis with the name of its rule."""
+    """What these rules propose, with the name of the rule and what the cause class explains."""
     for name, propose in rules.items():
         for hypothesis in propose(context):
-            yield replace(hypothesis, rule=name)
+            of_class = context.catalog.classes[hypothesis.cause].explains
+            yield replace(hypothesis, rule=name, explains=[*hypothesis.explains, *of_class])

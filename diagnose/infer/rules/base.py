@@ -39,7 +39,8 @@ class Hypothesis:
 
     `score` orders hypotheses; see `infer.scoring`. `rows` are indices of the events that are its
     evidence, the first one its own first sign. `sure` marks evidence that proves the class by
-    itself; `late` one seen only after the first failure. `rule` is who proposed it. `lost` says why
+    itself; `late` one seen only after the first failure. `explains` are ids, classes and globs
+    of what it accounts for. `rule` is who proposed it. `lost` says why
     it is not the root cause, once that is known, `lost_to` the title of what accounts for it.
     """
 
@@ -94,56 +95,9 @@ Rule = Callable[[Context], Iterable[Hypothesis]]
 """Proposes root causes from what it sees; it never raises and changes nothing."""
 
 
-# What a cause of one class accounts for, beyond what its own entry says. The watch words: a dead
-# rank explains every wait, a broken device explains CUDA errors, a full /dev/shm explains dying
-# loader workers, and anything specific explains a bare exception or exit.
-_SOFT = ("crash.exception", "crash.killed")
-_WAITS = ("desync.*", "slow.*", "data.preparation", "rendezvous.timeout", "stall.host")
-EXPLAINS: dict[str, tuple[str, ...]] = {
-    "crash.gpu_oom": (*_SOFT, "crash.cuda_error", "crash.native", "net.*", "data.loader", *_WAITS),
-    "crash.host_oom": (
-        *_SOFT, "data.loader", "data.preparation", "crash.native", "net.*", "slow.checkpoint",
-        "scheduler.preempted", "user.interrupt", *_WAITS,
-    ),
-    "crash.cuda_error": (*_SOFT, "crash.native", "net.*", *_WAITS),
-    "crash.native": (*_SOFT, "net.*", *_WAITS),
-    "crash.killed": ("crash.exception", "net.*", *_WAITS),
-    "crash.exception": (
-        "net.socket", "net.fabric", "crash.killed", "desync.missing_rank", "slow.*",
-        "data.preparation", "rendezvous.timeout", "stall.host",
-    ),
-    "hw.gpu": (*_SOFT, "crash.cuda_error", "crash.native", "net.*", "env.config", *_WAITS),
-    "hw.node": (
-        *_SOFT, "net.*", "rendezvous.*", "crash.native", "scheduler.preempted", *_WAITS,
-    ),
-    "net.fabric": (*_SOFT, "net.socket", *_WAITS),
-    "net.socket": (*_SOFT, "rendezvous.timeout", *_WAITS),
-    "net.p2p": (*_SOFT, "crash.cuda_error", *_WAITS),
-    "net.shm": (*_SOFT, "data.loader", "crash.native", "crash.cuda_error", *_WAITS),
-    "rendezvous.port_in_use": (*_SOFT, "rendezvous.timeout", "net.socket", *_WAITS),
-    "rendezvous.rank_mapping": (*_SOFT, "net.*", *_WAITS),
-    "rendezvous.timeout": _SOFT,
-    "data.loader": (*_SOFT, *_WAITS),
-    "data.preparation": _SOFT,
-    "env.version": (*_SOFT, "crash.native", "net.*", *_WAITS),
-    "env.config": (*_SOFT, "net.socket", *_WAITS),
-    "checkpoint.corrupt": (*_SOFT, "checkpoint.partial", *_WAITS),
-    "checkpoint.partial": (*_SOFT, *_WAITS),
-    "slow.storage": (*_SOFT, *_WAITS),
-    "scheduler.limit": (*_SOFT, "scheduler.preempted", "user.interrupt", "net.*"),
-    "scheduler.preempted": (*_SOFT, "user.interrupt", "net.*", "rendezvous.timeout"),
-    "user.interrupt": (*_SOFT, "net.*"),
-    "desync.mismatch": (*_SOFT, "net.socket", "desync.missing_rank"),
-    "desync.conditional": (*_SOFT, "net.socket", "desync.missing_rank", "desync.mismatch"),
-    "desync.uneven_work": (*_SOFT, "net.socket", "desync.missing_rank", "desync.mismatch"),
-    "desync.missing_rank": ("crash.killed",),
-}  # fmt: skip
-
-
 def explains(cause: Hypothesis, other: Hypothesis) -> bool:
     """Whether `cause` accounts for what speaks for `other`."""
     if cause.cause == other.cause:
         return False
-    patterns = (*cause.explains, *EXPLAINS.get(cause.cause, ()))
     names = (other.cause, other.signature or "")
-    return any(fnmatch.fnmatchcase(name, p) for p in patterns for name in names if name)
+    return any(fnmatch.fnmatchcase(name, p) for p in cause.explains for name in names if name)

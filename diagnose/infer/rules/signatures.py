@@ -4,23 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from diagnose.catalog.schema import Signature
-from diagnose.diagnosis import CulpritKind
+from diagnose.catalog.schema import CauseClass, Signature
 from diagnose.infer import scoring
 from diagnose.infer.events.recovery import doubtful, survived
 from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.text.ranks import fold_ranks
 from diagnose.timeline.event import Event, Fields, Timeline
 
-# Causes that are often seen or logged only after the waits they led to.
-_RETROSPECTIVE = (
-    "hw.", "crash.host_oom", "crash.gpu_oom", "crash.cuda_error", "crash.native", "net.shm",
-    "checkpoint.", "desync.",
-)  # fmt: skip
 # Clocks of two hosts are not trusted to agree better than this.
 _CLOCK_SLACK = 2_000_000_000
-_ENDINGS = ("scheduler.", "user.", "crash.killed")
 _ROWS = 8
+# An exception after the first wait is most often that wait's own.
+_BARE = "crash.exception"
 
 # (host, PCI bus number) → rank
 _Gpus = Mapping[tuple[str | None, int], int]
@@ -39,23 +34,23 @@ def propose(context: Context) -> Iterator[Hypothesis]:
             continue
         signature = signatures[id_]
         # Launchers stop processes before they print why; only a wait comes before an ending.
-        limit = first_wait if signature.cause.startswith(_ENDINGS) else first_effect
+        of_class = catalog.classes[signature.cause]
+        limit = first_wait if of_class.ending else first_effect
         late = limit is not None and _after(group[0], limit)
         ranks, hosts = culprits_of(signature, group, context.facts.world_size, gpus)
         score = _score(signature, group, late, context)
         if signature.tells == "exception" and not late and len(ranks) <= 1:
             score = max(score, scoring.OWN_EXCEPTION)
-        title = catalog.classes[signature.cause].title if signature.cause else signature.title
         yield Hypothesis(
             cause=signature.cause,
             score=score,
-            title=title,
+            title=of_class.title,
             summary=_summary(signature, group[0], ranks, hosts),
             rows=[event.index for event in group[:_ROWS]],
             signature=signature.id,
             ranks=ranks,
             hosts=hosts,
-            kind=_kind(signature.cause) if ranks or hosts else None,
+            kind=of_class.culprit_kind if ranks or hosts else None,
             why="it printed the error" if ranks or hosts else "",
             sure=signature.strength == "decisive",
             late=late,
@@ -68,7 +63,7 @@ def propose(context: Context) -> Iterator[Hypothesis]:
 def _score(signature: Signature, group: Sequence[Event], late: bool, context: Context) -> float:
     score = scoring.OF_STRENGTH[signature.strength]
     score += scoring.GENERIC if signature.generic else 0.0
-    score += _lateness(signature.cause) if late else 0.0
+    score += _lateness(context.catalog.classes[signature.cause]) if late else 0.0
     score += scoring.RECOVERED if survived(context.life, group) else 0.0
     score += scoring.DOUBTED if doubtful(context.life, group) else 0.0
     return score
@@ -85,11 +80,10 @@ def _after(event: Event, other: Event) -> bool:
     return event.time - other.time > _CLOCK_SLACK
 
 
-def _lateness(cause: str) -> float:
-    if cause.startswith(_RETROSPECTIVE):
+def _lateness(cause: CauseClass) -> float:
+    if cause.retrospective:
         return 0.0
-    ending = cause.startswith(_ENDINGS) or cause == "crash.exception"
-    return scoring.LATE_ENDING if ending else scoring.LATE
+    return scoring.LATE_ENDING if cause.ending or cause.id == _BARE else scoring.LATE
 
 
 def gpu_ranks(timeline: Timeline) -> dict[tuple[str | None, int], int]:
@@ -147,14 +141,6 @@ def _by_bus(group: Sequence[Event], gpus: _Gpus) -> set[int]:
         here = [r for (at, known), r in gpus.items() if known == bus and host in (at, None)]
         ranks.update(here if len(here) == 1 else [])
     return ranks
-
-
-def _kind(cause: str) -> CulpritKind | None:
-    if cause.startswith(("crash.", "hw.", "net.", "data.loader", "env.", "checkpoint.")):
-        return "crashed"
-    if cause.startswith("slow.") or cause == "data.preparation":
-        return "slow"
-    return "stuck_host" if cause == "stall.host" else None
 
 
 def who(ranks: Sequence[int], hosts: Sequence[str]) -> str:

@@ -19,14 +19,6 @@ from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.text.ranks import fold_ranks
 from diagnose.timeline.event import Event, Timeline
 
-# The class that explains a wait for one rank, by what that rank was busy with.
-_BUSY_CLASS = {
-    "preprocessing": "data.preparation",
-    "model_load": "slow.model_load",
-    "checkpoint": "slow.checkpoint",
-    "evaluation": "slow.evaluation",
-    "inference": "slow.evaluation",
-}
 _DOING = {
     "preprocessing": "preparing data",
     "model_load": "loading the model",
@@ -102,7 +94,7 @@ def _mismatch(stall: Stall, activity: Activity, catalog: Catalog) -> Hypothesis:
         if activity.phase in _MAIN_ONLY:
             cause = "desync.conditional"
             summary = (
-                f"Ranks are one collective apart around {_DOING[activity.phase]}: {stall.why}."
+                f"Ranks are one collective apart around {_doing(activity.phase)}: {stall.why}."
             )
     found = _hypothesis(cause, score, catalog, summary, stall)
     found.ranks = stall.odd
@@ -127,7 +119,7 @@ def _waiting(stall: Stall, context: Context) -> Hypothesis:
         return _joined(stall, catalog)
     # Where the busy rank joined, it is not the one the others wait for.
     joined = stall.proven and stall.missing and activity.rank not in (None, *stall.missing)
-    if activity.phase in _BUSY_CLASS and not joined and (activity.moving or activity.frame):
+    if _busy_class(activity.phase, catalog) and not joined and (activity.moving or activity.frame):
         return _busy(stall, who, activity, catalog)
     first = 1 if activity.phase == "preprocessing" else 2
     if stall.tiny and stall.seq is not None and first <= stall.seq <= _EARLY_SEQ:
@@ -152,19 +144,29 @@ def _evaluating(activity: Activity, waiting: set[int], timeline: Timeline) -> in
 
 def _busy(stall: Stall, who: list[int], activity: Activity, catalog: Catalog) -> Hypothesis:
     """The rank that the others wait for was at work of the kind that only one rank does."""
-    doing = _DOING[activity.phase or ""]
+    doing = _doing(activity.phase)
     subject = fold_ranks(who, prefix=True).capitalize() if who else "One rank"
     summary = f"{subject} was still {doing} while the others waited in {_call(stall)}."
     tiny = stall.tiny or (not stall.sized and stall.op in _MAY_BE_TINY)
     score = scoring.BUSY_MOVING if activity.moving else scoring.BUSY_SEEN
     score += 0.0 if tiny else scoring.NOT_A_BARRIER
     score = scoring.BUSY_SPANS_WAIT if activity.spans_wait else score
-    found = _hypothesis(_BUSY_CLASS[activity.phase or ""], score, catalog, summary, stall)
+    cause = _busy_class(activity.phase, catalog) or "unknown"
+    found = _hypothesis(cause, score, catalog, summary, stall)
     found.rows = [*([activity.row] if activity.row is not None else []), *found.rows]
     found.sure = activity.spans_wait and tiny
     found.ranks, found.kind = who, "slow" if who else None
     found.why = f"busy {doing}; the only rank without a timeout" if who else ""
     return found
+
+
+def _busy_class(phase: str | None, catalog: Catalog) -> str | None:
+    """The class of a wait for a rank that is at this work while the others wait."""
+    return next((cause.id for cause in catalog.classes.values() if phase in cause.busy), None)
+
+
+def _doing(phase: str | None) -> str:
+    return _DOING.get(phase or "", f"busy ({phase})")
 
 
 def _early_barrier(stall: Stall, who: list[int], catalog: Catalog) -> Hypothesis:
@@ -181,10 +183,10 @@ def _early_barrier(stall: Stall, who: list[int], catalog: Catalog) -> Hypothesis
 def _stacks_only(timeline: Timeline, activity: Activity, catalog: Catalog) -> list[Hypothesis]:
     """Somebody took the stacks of a job that stood still: the phase they show is all there is."""
     frames = dumped(timeline)
-    cause = _BUSY_CLASS.get(activity.phase or "")
+    cause = _busy_class(activity.phase, catalog)
     if not frames or cause is None:
         return []
-    doing = _DOING[activity.phase or ""]
+    doing = _doing(activity.phase)
     found = _hypothesis(
         cause, scoring.STACKS_ONLY, catalog, f"The stacks show a process that is {doing}."
     )
@@ -260,7 +262,7 @@ def _who(stall: Stall, waiting: set[int], activity: Activity) -> list[int]:
     """
     if stall.missing and stall.proven:
         return stall.missing
-    busy_alone = activity.phase in _BUSY_CLASS and activity.moving
+    busy_alone = activity.phase in _DOING and activity.moving
     if activity.rank is not None and activity.rank not in waiting and busy_alone:
         return [activity.rank]
     if waiting and 0 not in waiting and busy_alone and activity.phase in _MAIN_ONLY:
@@ -278,9 +280,9 @@ def _call(stall: Stall) -> str:
 
 def _store(waits: Sequence[Event], activity: Activity, catalog: Catalog) -> Hypothesis:
     positions = [event.index for event in waits[:6]]
-    busy = _BUSY_CLASS.get(activity.phase or "")
+    busy = _busy_class(activity.phase, catalog)
     if busy and (activity.moving or activity.frame):
-        doing = _DOING[activity.phase or ""]
+        doing = _doing(activity.phase)
         summary = f"Ranks waited at the store for one that was still {doing}."
         found = _hypothesis(busy, scoring.BUSY_AT_STORE, catalog, summary)
         found.rows = [*([activity.row] if activity.row is not None else []), *positions]

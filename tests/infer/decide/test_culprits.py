@@ -4,63 +4,64 @@ from typing import Any
 
 import pytest
 
+from diagnose.catalog.load import load_catalog
 from diagnose.infer.decide.culprits import borrow_culprits, name_culprits
-from diagnose.infer.rules.base import Hypothesis
 
 from ..rows import ended, step
+from ..rows import hypothesis as one
 
-
-def one(cause: str, score: float = 4.0, **more: Any) -> Hypothesis:
-    return Hypothesis(cause, score, f"Title of {cause}", "", **more)
+CLASSES = load_catalog().classes
 
 
 def test_a_cause_without_a_rank_names_the_one_it_struck(make: Any) -> None:
     oom = one("crash.host_oom", 6.0)
     killed = one("crash.killed", 4.0, ranks=[3], hosts=["a"], why="was killed")
-    borrow_culprits([oom, killed], make())
+    borrow_culprits([oom, killed], make(), CLASSES)
     assert (oom.ranks, oom.hosts, oom.kind, oom.why) == ([3], ["a"], "crashed", "was killed")
 
 
 def test_not_if_many_were_struck(make: Any) -> None:
     oom = one("crash.host_oom", 6.0)
-    borrow_culprits([oom, one("crash.killed", 4.0, ranks=[1, 2, 3])], make())
+    borrow_culprits([oom, one("crash.killed", 4.0, ranks=[1, 2, 3])], make(), CLASSES)
     assert oom.ranks == []
 
 
 def test_the_only_exception_names_the_rank(make: Any) -> None:
     exception = {"kind": "exception", "tells": "exception", "role": "cause", "rank": 2}
     config = one("env.config", 6.0)
-    borrow_culprits([config], make(exception, ended(0, exitcode="1"), ended(1, exitcode="1")))
+    borrow_culprits(
+        [config], make(exception, ended(0, exitcode="1"), ended(1, exitcode="1")), CLASSES
+    )
     assert (config.ranks, config.why) == ([2], "the only rank with an exception of its own")
 
 
 def test_the_only_exit_names_the_rank(make: Any) -> None:
     config = one("env.config", 6.0)
-    borrow_culprits([config], make(ended(1, exitcode="1")))
+    borrow_culprits([config], make(ended(1, exitcode="1")), CLASSES)
     assert (config.ranks, config.why) == ([1], "the only rank with an exit of its own")
     other = one("env.config", 6.0)
-    borrow_culprits([other], make(ended(1, exitcode="1"), ended(2, exitcode="1")))
+    borrow_culprits([other], make(ended(1, exitcode="1"), ended(2, exitcode="1")), CLASSES)
     assert other.ranks == []
 
 
 def test_a_slow_class_takes_the_rank_the_others_waited_for(make: Any) -> None:
     storage = one("slow.storage", 6.0)
     waited = one("slow.checkpoint", 4.0, ranks=[0], kind="slow", why="busy saving")
-    borrow_culprits([storage, waited], make())
+    borrow_culprits([storage, waited], make(), CLASSES)
     assert (storage.ranks, storage.kind, storage.why) == ([0], "slow", "busy saving")
 
 
 @pytest.mark.parametrize("cause", ["scheduler.preempted", "user.interrupt", "desync.mismatch"])
 def test_what_strikes_the_whole_job_borrows_nobody(make: Any, cause: str) -> None:
     ending = one(cause, 6.0)
-    borrow_culprits([ending], make(ended(1, exitcode="1")))
+    borrow_culprits([ending], make(ended(1, exitcode="1")), CLASSES)
     assert ending.ranks == []
 
 
 @pytest.mark.parametrize("cause", ["net.fabric", "net.socket"])
 def test_who_raised_about_a_broken_connection_may_be_its_victim(make: Any, cause: str) -> None:
     broken = one(cause, 6.0)
-    borrow_culprits([broken], make(ended(1, exitcode="1")))
+    borrow_culprits([broken], make(ended(1, exitcode="1")), CLASSES)
     assert broken.ranks == []
 
 
@@ -69,27 +70,27 @@ def test_what_names_its_own_or_is_worked_out_borrows_nobody(
     make: Any, more: dict[str, Any]
 ) -> None:
     config = one("env.config", 6.0, **more)
-    borrow_culprits([config], make(ended(1, exitcode="1")))
+    borrow_culprits([config], make(ended(1, exitcode="1")), CLASSES)
     assert config.ranks == more.get("ranks", [])
 
 
 def test_an_exit_in_the_aftermath_names_nobody(make: Any) -> None:
     config = one("env.config", 6.0)
-    borrow_culprits([config], make(ended(1, exitcode="1") | {"role": "aftermath"}))
+    borrow_culprits([config], make(ended(1, exitcode="1") | {"role": "aftermath"}), CLASSES)
     assert config.ranks == []
 
 
 def test_the_hosts_of_the_culprits_are_those_of_their_ranks(make: Any) -> None:
     timeline = make(step(1, rank=2, host="b"), step(1, rank=3, host="a"), step(1, rank=4))
     winner, loser = one("desync.missing_rank", ranks=[3, 2, 4]), one("slow.storage", ranks=[2])
-    name_culprits([winner, loser], timeline)
+    name_culprits([winner, loser], timeline, CLASSES)
     assert (winner.hosts, loser.hosts) == (["a", "b"], [])
     told = one("hw.gpu", ranks=[3], hosts=["c"])
-    name_culprits([told], timeline)
+    name_culprits([told], timeline, CLASSES)
     assert told.hosts == ["c"], "the line itself knows better"
 
 
 def test_a_borrowed_rank_has_its_host_too(make: Any) -> None:
     config = one("env.config", 6.0)
-    name_culprits([config], make(ended(1, exitcode="1") | {"host": "a"}))
+    name_culprits([config], make(ended(1, exitcode="1") | {"host": "a"}), CLASSES)
     assert (config.ranks, config.hosts, config.kind) == ([1], ["a"], "crashed")

@@ -86,9 +86,9 @@ def test_no_dump_says_nothing(make: Any) -> None:
 
 def test_dumps_of_a_job_that_is_done_or_goes_on_are_not_analysed(make: Any) -> None:
     done = make(step(1, rank=0), finished(0))
-    assert not worth_analysis(done, [], dumped=True)
-    assert not worth_analysis(make(step(1)), [], dumped=False)
-    assert worth_analysis(make(step(1)), [], dumped=True)
+    assert not worth_analysis(context(done), dumped=True)
+    assert not worth_analysis(context(make(step(1))), dumped=False)
+    assert worth_analysis(context(make(step(1))), dumped=True)
     failed = make(step(1), wait(0))
-    assert worth_analysis(failed, [failed.at(1)], dumped=False)
-    assert worth_analysis(make(), [], dumped=False)
+    assert worth_analysis(context(failed, failing=[failed.at(1)]), dumped=False)
+    assert worth_analysis(context(make()), dumped=False)

@@ -8,9 +8,7 @@ import pytest
 from diagnose.infer.decide.ranking import confidence, merge, rank
 from diagnose.infer.rules.base import Hypothesis, Lost
 
-
-def one(cause: str, score: float = 4.0, **more: Any) -> Hypothesis:
-    return Hypothesis(cause, score, f"Title of {cause}", "", **more)
+from ..rows import hypothesis as one
 
 
 def order(*hypotheses: Hypothesis) -> list[str]:

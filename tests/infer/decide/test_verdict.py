@@ -52,13 +52,13 @@ def test_hung_or_failed(
     make: Any, cause: str, inferred: bool, silent: bool, waited: bool, verdict: str
 ) -> None:
     timeline = make(step(1), *[wait(0)] * waited)
-    assert verdict_of(one(cause, inferred=inferred), timeline, silent=silent) == verdict
+    assert verdict_of(one(cause, inferred=inferred), context(timeline), silent=silent) == verdict
 
 
 @pytest.mark.parametrize("tells", ["store_wait", "missing", "host_blocked"])
 def test_other_words_for_a_wait(make: Any, tells: str) -> None:
     timeline = make({"tells": tells})
-    assert verdict_of(one("desync.missing_rank"), timeline, silent=False) == "hung"
+    assert verdict_of(one("desync.missing_rank"), context(timeline), silent=False) == "hung"
 
 
 # --------------------------------------------------------------------------- phases
@@ -78,7 +78,9 @@ def test_other_words_for_a_wait(make: Any, tells: str) -> None:
 )
 def test_some_causes_have_their_phase(make: Any, cause: str, phase: str) -> None:
     timeline = make(marker("training"), step(1))
-    assert phase_of(one(cause), timeline, Activity("training", 0), NOWHERE) == phase
+    assert (
+        phase_of(one(cause), context(timeline, activity=Activity("training", 0)), NOWHERE) == phase
+    )
 
 
 OOM = signature("t.oom", "crash.gpu_oom")
@@ -98,14 +100,17 @@ OOM = signature("t.oom", "crash.gpu_oom")
     ],
 )
 def test_the_evidence_tells_its_phase(make: Any, row: Row, activity: Activity, phase: str) -> None:
-    assert phase_of(one("crash.gpu_oom", rows=[0]), make(row), activity, NOWHERE) == phase
+    assert (
+        phase_of(one("crash.gpu_oom", rows=[0]), context(make(row), activity=activity), NOWHERE)
+        == phase
+    )
 
 
 def test_without_any_other_sign_the_markers_before_the_onset_tell(make: Any) -> None:
     timeline = make(marker("init"), marker("model_load"), step(1), marker("shutdown"))
     winner = one("crash.gpu_oom")
     for row, phase in ((0, "init"), (1, "model_load"), (3, "training"), (None, "training")):
-        assert phase_of(winner, timeline, Activity(), Start(None, row, "")) == phase
+        assert phase_of(winner, context(timeline), Start(None, row, "")) == phase
 
 
 @pytest.mark.parametrize(
@@ -119,7 +124,7 @@ def test_without_any_other_sign_the_markers_before_the_onset_tell(make: Any) -> 
     ],
 )
 def test_else_it_is_where_such_a_cause_usually_strikes(make: Any, cause: str, phase: str) -> None:
-    assert phase_of(one(cause), make(), Activity(), NOWHERE) == phase
+    assert phase_of(one(cause), context(make()), NOWHERE) == phase
 
 
 # --------------------------------------------------------------------------- what is told

@@ -8,24 +8,24 @@ from typing import Any
 import pytest
 
 from diagnose.infer.events.failures import done, failures, went_on
-from diagnose.infer.events.recovery import afterlife, doubtful, left, survived
+from diagnose.infer.events.recovery import doubtful, left, survived
 from diagnose.timeline.event import Timeline
 
-from ..rows import at, ended, matched, signature, step
+from ..rows import afterlife_of, at, ended, lived, matched, signature, step
 
 OOM = signature("t.oom", "crash.gpu_oom", culprit="self", strength="decisive")
 
 
 def passed(timeline: Timeline) -> bool:
-    return survived(afterlife(timeline), timeline.role("cause"))
+    return survived(afterlife_of(timeline), timeline.role("cause"))
 
 
 def test_steps_of_other_ranks_are_no_recovery(make: Any) -> None:
     others = [step(number, rank=rank) for number in range(5, 50) for rank in (0, 1, 2)]
     timeline = make(step(4, rank=3), matched(OOM, rank=3), *others)
     assert not passed(timeline)
-    assert len(failures(timeline)) == 1
-    assert doubtful(afterlife(timeline), timeline.role("cause"))
+    assert len(failures(*lived(timeline))) == 1
+    assert doubtful(afterlife_of(timeline), timeline.role("cause"))
 
 
 def test_further_steps_of_the_rank_itself_are(make: Any) -> None:
@@ -38,7 +38,7 @@ def test_every_rank_that_failed_has_to_go_on(make: Any) -> None:
         matched(OOM, rank=3), matched(OOM, rank=4), *(step(n, rank=3) for n in range(5)),
     )  # fmt: skip
     assert not passed(timeline)
-    assert left(afterlife(timeline), timeline.role("cause")) == [timeline.at(1)]
+    assert left(afterlife_of(timeline), timeline.role("cause")) == [timeline.at(1)]
 
 
 def test_its_word_of_completion_absolves_a_decisive_error_only_after_work(make: Any) -> None:
@@ -111,8 +111,8 @@ def test_a_job_is_done_when_all_who_tell_of_steps_are(make: Any) -> None:
 def test_a_hint_at_a_silent_rank_passes_with_the_steps_of_others(make: Any) -> None:
     hint = matched(signature("t.weak", strength="weak"), rank=5)
     steps = [step(n, rank=0) for n in range(3)]
-    assert went_on(make(hint, *steps))
-    assert not went_on(make(step(0, rank=5), hint, *steps))
+    assert went_on(*lived(make(hint, *steps)))
+    assert not went_on(*lived(make(step(0, rank=5), hint, *steps)))
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -132,4 +132,4 @@ def test_whoever_fails_and_however_long_others_go_on_it_has_not_passed(
     ]
     timeline = make(*rows, *others, {"tells": "finished", "rank": (victim + 1) % ranks})
     assert not passed(timeline)
-    assert len(failures(timeline))
+    assert len(failures(*lived(timeline)))
