@@ -7,6 +7,7 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
+from diagnose.errors import InputError
 from diagnose.process import unfinished
 
 PARTIAL = ".tmp"  # ends the name of a file that is being written, which begins with a dot
@@ -35,6 +36,16 @@ def write(target: Path, data: bytes) -> None:
             _to_stream(fd, data)
     finally:
         os.close(fd)
+
+
+def write_text(target: Path, text: str) -> None:
+    """The same for a text. Raises InputError, which says why it cannot be written."""
+    try:
+        write(target, text.encode("utf-8", "replace"))
+    except OSError as error:
+        raise InputError(
+            f"cannot write {target}: {(error.strerror or str(error)).lower()}"
+        ) from error
 
 
 def replace(path: Path, data: bytes, *, private: bool = False, durable: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""The process of a command: its standard streams, and its end by Ctrl-C at any moment."""
+"""The process of a command: its standard streams, their width, and its end by Ctrl-C."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import sys
 from contextlib import suppress
 from types import FrameType
 from typing import Any
+
+MIN_WIDTH, MAX_WIDTH = 20, 1000
 
 INTERRUPTED = 128 + signal.SIGINT
 
@@ -21,6 +23,21 @@ def prepare() -> None:
     # A command in the background of a script must not hear the script's Ctrl-C.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _end)
+
+
+def width() -> int:
+    """Columns of the terminal, or what COLUMNS says; 80 where neither is known.
+
+    Our own answer: rich believes a COLUMNS of 0, prints nothing then, and stumbles over others.
+    """
+    columns = 0
+    with suppress(ValueError):
+        columns = int(os.environ.get("COLUMNS", ""))
+    for number in (1, 2, 0):
+        if columns < 1:
+            with suppress(OSError):
+                columns = os.get_terminal_size(number).columns
+    return max(MIN_WIDTH, min(columns, MAX_WIDTH)) if columns > 0 else 80
 
 
 def _keep_streams() -> None:

@@ -13,7 +13,7 @@ from rich.progress import Progress as Bar
 
 from diagnose.batch.jobs import JobRef
 from diagnose.batch.work import Result
-from diagnose.cli.output import width
+from diagnose.process import width
 
 if TYPE_CHECKING:
     from diagnose.batch.run import Summary

@@ -11,8 +11,8 @@ from diagnose.batch.jobs import JobRef, find_again
 from diagnose.batch.pages import page_of
 from diagnose.batch.stored import restored
 from diagnose.batch.work import sources_of
-from diagnose.cli.output import write_file
 from diagnose.errors import InputError
+from diagnose.files import write_text
 from diagnose.infer.pipeline import diagnose
 from diagnose.ingest.raw import reason
 from diagnose.job.load import read
@@ -49,7 +49,7 @@ def write_reports(
                 job = read(sources_of(_ref(str(row.source), str(row.tag))), patterns=patterns)
                 page = html.render(job, diagnose(job), title=str(row.job), redact=redact)
                 target.parent.mkdir(parents=True, exist_ok=True)
-                write_file(target, page)
+                write_text(target, page)
             written += 1
         except Exception as error:
             said(f"no report of {row.job}: {_why(error)}")

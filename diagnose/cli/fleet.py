@@ -12,7 +12,8 @@ from typing import Annotated
 import typer
 
 from diagnose.cli.options import ColorOption, Patterns, file_path, path
-from diagnose.cli.output import Color, clean, note, say, show, write, write_file
+from diagnose.cli.output import Color, clean, note, say, show, write
+from diagnose.files import write_text
 
 
 class FleetFormat(StrEnum):
@@ -84,7 +85,7 @@ def fleet(
         from diagnose.report.fleet import html
 
         links = html.link_base(page, folder)
-        write_file(page, html.render(found, links=links, title=title, redact=not no_redact))
+        write_text(page, html.render(found, links=links, title=title, redact=not no_redact))
         say(f"wrote {clean(str(page))}")
     if output is FleetFormat.slurm_exclude:
         write(report.slurm_exclude(found))

@@ -8,17 +8,13 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from diagnose import files
 from diagnose.errors import InputError
+from diagnose.process import width
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-
-MIN_WIDTH, MAX_WIDTH = 20, 1000
 
 
 class Color(StrEnum):
@@ -45,21 +41,6 @@ def show(color: Color, draw: Callable[[Console], None]) -> None:
     with console.capture() as capture:
         draw(console)
     write(capture.get())
-
-
-def width() -> int:
-    """Columns of the terminal, or what COLUMNS says; 80 where neither is known.
-
-    Our own answer: rich believes a COLUMNS of 0, prints nothing then, and stumbles over others.
-    """
-    columns = 0
-    with suppress(ValueError):
-        columns = int(os.environ.get("COLUMNS", ""))
-    for number in (1, 2, 0):
-        if columns < 1:
-            with suppress(OSError):
-                columns = os.get_terminal_size(number).columns
-    return max(MIN_WIDTH, min(columns, MAX_WIDTH)) if columns > 0 else 80
 
 
 def write(text: str, encoding: str | None = None) -> None:
@@ -101,13 +82,3 @@ def clean(text: str) -> str:
     from diagnose.report import safe  # slow to import
 
     return safe.said(text, 1000)
-
-
-def write_file(target: Path, text: str) -> None:
-    """Write a file as a whole or not at all; a device or a pipe as it is."""
-    try:
-        files.write(target, text.encode("utf-8", "replace"))
-    except OSError as error:
-        raise InputError(
-            f"cannot write {target}: {(error.strerror or str(error)).lower()}"
-        ) from error

@@ -9,7 +9,8 @@ import typer
 
 from diagnose.cli.job import STDIN, diagnosed, end
 from diagnose.cli.options import Checkpoints, ExitCode, Paths, Patterns, Workers, file_path
-from diagnose.cli.output import clean, say, write, write_file
+from diagnose.cli.output import clean, say, write
+from diagnose.files import write_text
 
 
 def report(
@@ -44,7 +45,7 @@ def report(
     if str(output) == STDIN:
         write(page, encoding="utf-8")
     else:
-        write_file(output, page)
+        write_text(output, page)
         say(f"{diagnosis.verdict.upper()}: {clean(diagnosis.root_cause.title)}")
         say(f"wrote {clean(str(output))}")
         if open_it:

@@ -2,33 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from diagnose.ingest.quota import Meter
+from diagnose.parse.chunk import Chunk
+
+__all__ = ["DOCUMENT_KINDS", "TEXT_KINDS", "Chunk", "Remarks", "Source"]
 
 # Kinds whose lines go through the catalog, and kinds that a reader of their own takes as a whole.
 TEXT_KINDS = frozenset({"text", "error_json", "ras", "stacks", "inspector"})
 DOCUMENT_KINDS = frozenset({"fr_dump", "ras", "stacks", "inspector"})
-
-
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """A piece of a source as clean UTF-8 bytes: escape codes, NULs and paste marks removed.
-
-    `data` ends at a line end, except inside a line longer than the chunk limit and at the end of
-    a source without a final newline. `first_line` is the 1-based number of its first line in the
-    original source, `offset` the byte offset of its start there (for compressed and UTF-16
-    sources: in the decompressed, UTF-8 text). `lines`, when given, maps each line of `data`
-    (0-based) to its original line number: normalising pasted text joins hard-wrapped lines.
-    `raw_offsets` likewise maps each line to its original byte offset where bytes were removed.
-    """
-
-    data: bytes
-    offset: int
-    first_line: int
-    lines: Sequence[int] | None = None
-    raw_offsets: Sequence[int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from diagnose.ingest.source import Chunk, Source
+from diagnose.parse.chunk import Chunk, Origin
 from diagnose.parse.comm_rank import CollCall, CommRank
 from diagnose.parse.nccl_calls import REACH, SEND, Calls, Finder, Flags, Ints, op_counts
 from diagnose.parse.nccl_streams import Index, Last, Piece
@@ -96,7 +96,7 @@ class CollReader:
     dropped, with a note in the source.
     """
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Origin) -> None:
         self._source = source
         self._finder = Finder()
         self._hashes = Index(MAX_STREAMS)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from diagnose.ingest.source import Chunk
+from diagnose.parse.chunk import Chunk
 from diagnose.parse.nccl_calls import BEHIND, Calls, Ints, Words, texts
 
 KEEP_TOTAL = 1 << 20  # calls; with very many streams fewer are kept of each

@@ -24,7 +24,8 @@ def everything(folder: Path) -> str:
     """All of the results as text."""
     texts = [pd.read_parquet(folder / "jobs.parquet").to_csv()]
     for path in sorted(folder.rglob("*.zst")):
-        texts.append(zstandard.ZstdDecompressor().stream_reader(path.open("rb")).read().decode())
+        with zstandard.open(path, "rt", encoding="utf-8") as file:
+            texts.append(file.read())
     texts += [path.read_text() for path in sorted(folder.rglob("*.json"))]
     return "\n".join(texts)
 

@@ -12,6 +12,8 @@ from rich.console import Console
 from diagnose.cli import output as console
 from diagnose.cli.output import Color
 from diagnose.errors import InputError
+from diagnose.files import write_text
+from diagnose.process import width
 
 
 @pytest.fixture
@@ -62,7 +64,7 @@ def test_the_first_stream_that_is_a_terminal_tells_the_width(
         return found
 
     monkeypatch.setattr(os, "get_terminal_size", size)
-    assert console.width() == 132
+    assert width() == 132
 
 
 def test_a_file_that_cannot_be_written_is_told_on_one_line(tmp_path: Path) -> None:
@@ -72,12 +74,12 @@ def test_a_file_that_cannot_be_written_is_told_on_one_line(tmp_path: Path) -> No
         (tmp_path / ("x" * 256), "file name too long"),
     ):
         with pytest.raises(InputError) as caught:
-            console.write_file(target, "page")
+            write_text(target, "page")
         assert str(caught.value) == f"cannot write {target}: {why}"
 
 
 def test_text_that_utf_8_does_not_know_is_written(tmp_path: Path) -> None:
-    console.write_file(tmp_path / "page.html", "a\udcffb")
+    write_text(tmp_path / "page.html", "a\udcffb")
     assert (tmp_path / "page.html").read_bytes() == b"a?b"
 
 

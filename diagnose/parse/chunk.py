@@ -1,0 +1,46 @@
+"""What parsers are given of a log: a piece of it, and where it stood."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A piece of a source as clean UTF-8 bytes: escape codes, NULs and paste marks removed.
+
+    `data` ends at a line end, except inside a line longer than the chunk limit and at the end of
+    a source without a final newline. `first_line` is the 1-based number of its first line in the
+    original source, `offset` the byte offset of its start there (for compressed and UTF-16
+    sources: in the decompressed, UTF-8 text). `lines`, when given, maps each line of `data`
+    (0-based) to its original line number: normalising pasted text joins hard-wrapped lines.
+    `raw_offsets` likewise maps each line to its original byte offset where bytes were removed.
+    """
+
+    data: bytes
+    offset: int
+    first_line: int
+    lines: Sequence[int] | None = None
+    raw_offsets: Sequence[int] | None = None
+
+
+class Origin(Protocol):
+    """Where chunks come from, as far as a parser wants to know."""
+
+    @property
+    def name(self) -> str:
+        """How people call the source."""
+
+    @property
+    def rank(self) -> int | None:
+        """The rank that its name tells."""
+
+    @property
+    def task(self) -> int | None:
+        """The task of a launcher that its name tells."""
+
+    @property
+    def notes(self) -> list[str]:
+        """Remarks for people, to which a parser may add."""
