@@ -1,8 +1,8 @@
 """The result: what inference says about one job, and its versioned JSON.
 
 Everything a report prints comes from here; reports never look at the timeline. The JSON form is
-schema `diagnose/1` of DESIGN.md section 7: every key is always present, missing values are null
-or empty lists, times are ISO 8601 strings in the job's own clock.
+schema `diagnose/2`: every key is always present, missing values are null or empty lists, times are
+ISO 8601 strings in the job's own clock. `schemas/diagnosis-2.json` is made from these classes.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from diagnose.catalog.schema import Needs, Risk, Run
 
 if TYPE_CHECKING:
-    from diagnose.infer.collectives.parallelism import Topology
     from diagnose.infer.stacks.classify import PlaceClass
 
-SCHEMA = "diagnose/1"
+SCHEMA = "diagnose/2"
+RENAMED = {"cause": "class"}  # fields whose name is a word of Python as a key of the JSON
+LEFT_OUT = {"places": "PlaceClass"}  # fields that the JSON has not, and their types
 
 Verdict = Literal["hung", "failed", "healthy", "unknown"]
 Confidence = Literal["high", "medium", "low"]
@@ -160,13 +161,33 @@ class WaitGraph:
 
 
 @dataclass(frozen=True, slots=True)
+class Axis:
+    """One way the world is divided: `groups` are disjoint, of `size` ranks each, and cover it.
+
+    `name` is TP, PP, DP, EP or CP where the description says so; else `stride 8` (members are 8
+    ranks apart) or `?` (no constant stride), with ` of 4` behind where sizes must tell them apart.
+    """
+
+    name: str
+    size: int
+    groups: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """The grid of the job's groups. `coordinates`: rank → axis → its place in the group, from 0."""
+
+    axes: tuple[Axis, ...] = ()
+    coordinates: dict[int, dict[str, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Diagnosis:
     """The whole verdict on one job.
 
     `notes` (bad sources, cut input, conflicts, what earlier attempts died of) are for the reader
-    of a report and go to stderr-like places. `graph`, `topology` (the grid of the job's groups) and
-    `places` (ranks that stand alike by their stacks, the odd ones first) are for pictures. None of
-    them is part of the JSON schema.
+    of a report and go to stderr-like places, too. `places` (ranks that stand alike by their stacks,
+    the odd ones first) are for pictures, and not in the JSON.
     """
 
     verdict: Verdict
@@ -189,26 +210,25 @@ class Diagnosis:
     places: list[PlaceClass] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON form as a dict, keys in the order of the schema."""
-        data = asdict(replace(self, graph=None, topology=None, places=[], notes=[]))
-        for left_out in ("notes", "graph", "topology", "places"):
-            del data[left_out]
-        for holder in (data["root_cause"], *data["alternatives"]):
-            holder["class"] = holder.pop("cause")
-        root = data["root_cause"]
-        data["root_cause"] = {
-            key: root[key] for key in ("class", "signature", "title", "summary", "confidence")
-        }
-        data["alternatives"] = [
-            {key: alternative[key] for key in ("class", "confidence", "why_not")}
-            for alternative in data["alternatives"]
-        ]
-        data["causal_chain"] = [
-            {key: link[key] for key in ("time", "rank", "event", "source", "line")}
-            for link in data["causal_chain"]
-        ]
+        """The JSON form as a dict."""
+        data: dict[str, Any] = _plain(asdict(replace(self, places=[]), dict_factory=_named))
+        for name in LEFT_OUT:
+            del data[name]
         return {"schema": SCHEMA, **data}
 
     def to_json(self) -> str:
-        """Schema `diagnose/1` as text, ending without a newline."""
+        """Schema `diagnose/2` as text, ending without a newline."""
         return json.dumps(self.to_dict(), ensure_ascii=False, indent=2)
+
+
+def _named(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+    return {RENAMED.get(name, name): value for name, value in fields}
+
+
+def _plain(value: Any) -> Any:
+    """As it comes back from JSON: lists, and keys that are texts."""
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value

@@ -162,7 +162,7 @@ def open_results(folder: Path, *, resume: bool, said: Said = warnings.warn) -> R
 def diagnoses(
     folder: Path, sources: Iterable[str] | None = None, said: Said = warnings.warn
 ) -> Iterator[dict[str, Any]]:
-    """The stored diagnoses: dicts with job, source and diagnosis (schema `diagnose/1`).
+    """The stored diagnoses: dicts with job, source and diagnosis (schema `diagnose/2`).
 
     Of all jobs, or of those in `sources` (as stored). `said` hears of damaged parts, of which
     there is what comes before the damage. Raises OSError.

@@ -9,6 +9,11 @@ from typing import Any, Literal
 from diagnose.checkpoint.tree import Leaf
 
 SCHEMA = "diagnose-checkpoint/1"
+# What of these the JSON tells.
+JSON_KEYS = {
+    "Checkpoint": ("path", "layout", "step", "state", "reasons", "files", "bytes"),
+    "Resume": ("path", "step", "how"),
+}
 
 State = Literal["whole", "partial", "corrupt", "unknown"]
 _WORST: tuple[State, ...] = ("corrupt", "partial", "unknown")
@@ -92,10 +97,7 @@ class Checkpoint:
 
     def to_dict(self) -> dict[str, Any]:
         """Its form in JSON."""
-        return {
-            "path": self.path, "layout": self.layout, "step": self.step, "state": self.state,
-            "reasons": self.reasons, "files": self.files, "bytes": self.bytes,
-        }  # fmt: skip
+        return {key: getattr(self, key) for key in JSON_KEYS["Checkpoint"]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +120,7 @@ class Inspection:
 
     def to_json(self) -> str:
         """Schema `diagnose-checkpoint/1` as text, ending without a newline."""
-        resume = self.resume and {
-            "path": self.resume.path, "step": self.resume.step, "how": self.resume.how,
-        }  # fmt: skip
+        resume = self.resume and {key: getattr(self.resume, key) for key in JSON_KEYS["Resume"]}
         data = {
             "schema": SCHEMA,
             "checkpoints": [checkpoint.to_dict() for checkpoint in self.checkpoints],

@@ -151,7 +151,7 @@ def _reports(results: Path, jobs: pd.DataFrame, named: list[str]) -> dict[str, s
 
 
 def _class_keys(value: Any) -> Any:
-    """`cause` of a row is `class` in the JSON, as in `diagnose/1`."""
+    """`cause` of a row is `class` in the JSON, as in `diagnose/2`."""
     if isinstance(value, dict):
         return {
             "class" if key == "cause" and isinstance(item, str) else key: _class_keys(item)

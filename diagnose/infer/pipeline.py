@@ -13,6 +13,7 @@ from diagnose.diagnosis import (
     Onset,
     RestartAdvice,
     RootCause,
+    Topology,
 )
 from diagnose.infer import scoring
 from diagnose.infer.advise import capture, narrative, remedies
@@ -32,7 +33,6 @@ from diagnose.text.times import iso
 from diagnose.timeline.event import Event, Fields
 
 if TYPE_CHECKING:
-    from diagnose.infer.collectives.parallelism import Topology
     from diagnose.infer.collectives.verdict import DumpVerdict
     from diagnose.job.model import Job
 
@@ -223,7 +223,7 @@ def _why(winner: Hypothesis, grid: Topology | None, context: Context) -> str:
     """Why they are the culprits, and the part of the job that they all are in."""
     if len(winner.ranks) < 2:
         return winner.why
-    from diagnose.infer.collectives.parallelism import Topology, smallest_unit  # noqa: PLC0415
+    from diagnose.infer.collectives.parallelism import smallest_unit  # noqa: PLC0415
 
     unit = smallest_unit(winner.ranks, grid or Topology(), context.timeline.hosts_of_ranks)
     return "; ".join(part for part in (winner.why, unit.text if unit else "") if part)

@@ -68,8 +68,7 @@ def shown(
 
 def masked(diagnosis: Diagnosis, redactor: Redactor | None = None) -> Diagnosis:
     """A copy with secrets masked and nothing else changed: for JSON, which escapes by itself."""
-    plain = replace(diagnosis, graph=None, topology=None, places=[])
-    return masked_strings(plain, redactor)
+    return masked_strings(replace(diagnosis, places=[]), redactor)
 
 
 def masked_strings(value: T, redactor: Redactor | None = None) -> T:
@@ -139,6 +138,8 @@ def each(value: T, change: Any, name: str = "") -> T:
         return cast(T, change(value, name))
     if isinstance(value, list):
         return cast(T, [each(item, change, name) for item in value[:MAX_ITEMS]])
+    if isinstance(value, tuple):
+        return cast(T, tuple(each(item, change, name) for item in value[:MAX_ITEMS]))
     if isinstance(value, dict):
         return cast(T, {each(k, change): each(v, change) for k, v in value.items()})
     if is_dataclass(value) and not isinstance(value, type):

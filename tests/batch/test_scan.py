@@ -59,7 +59,7 @@ def test_one_row_a_job_and_its_diagnosis(fleet: tuple[Path, dict[str, str]], who
     told = {one["source"]: one for one in diagnoses(whole)}
     assert sorted(told) == list(frame["source"])
     assert told[stall["source"]]["job"] == "41000_ann"
-    assert told[stall["source"]]["diagnosis"]["schema"] == "diagnose/1"
+    assert told[stall["source"]]["diagnosis"]["schema"] == "diagnose/2"
     assert told[stall["source"]]["diagnosis"]["culprits"]["ranks"] == [0]
     assert [one["job"] for one in diagnoses(whole, [stall["source"]])] == ["41000_ann"]
     manifest = json.loads((whole / "manifest.json").read_text())

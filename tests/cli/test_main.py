@@ -213,7 +213,7 @@ def test_an_empty_path_is_not_the_current_folder(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("module", ["typer", "pandas"])
+@pytest.mark.parametrize("module", ["typer", "hyperscan"])
 def test_ctrl_c_during_an_import_is_quiet(log: Path, module: str) -> None:
     code = f"""
 import os, signal, sys

@@ -62,7 +62,7 @@ def test_the_readme_facade(folder: Path) -> None:
     result = diagnose.diagnose(job)
     assert isinstance(result, Diagnosis)
     assert result.root_cause.cause == "crash.exception"
-    assert '"schema": "diagnose/1"' in result.to_json()
+    assert '"schema": "diagnose/2"' in result.to_json()
     assert result == diagnose.diagnose(job)
 
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 
+from diagnose.diagnosis import Axis, Topology
 from diagnose.infer.collectives.analyze import ranges
 from diagnose.infer.collectives.table import DEFAULT_GROUP, Group
 
@@ -32,27 +33,6 @@ _WITH_CP = re.compile(r"data_parallel_group_with_cp")
 # Axes of which not the group matters but the place in it: kind and word.
 _PLACES = {"PP": ("PP stage", "pipeline stage"), "DP": ("DP replica", "DP replica")}
 _NEARLY = 0.75  # of a unit's ranks must be suspects
-
-
-@dataclass(frozen=True, slots=True)
-class Axis:
-    """One way the world is divided: `groups` are disjoint, of `size` ranks each, and cover it.
-
-    `name` is TP, PP, DP, EP or CP where the description says so; else `stride 8` (members are 8
-    ranks apart) or `?` (no constant stride), with ` of 4` behind where sizes must tell them apart.
-    """
-
-    name: str
-    size: int
-    groups: Parts
-
-
-@dataclass(frozen=True, slots=True)
-class Topology:
-    """`coordinates`: rank → axis → place of the rank in its group, from 0."""
-
-    axes: tuple[Axis, ...] = ()
-    coordinates: dict[int, dict[str, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from diagnose.report.html.scrub import Scrub
 from diagnose.report.html.states import STATES
 
 if TYPE_CHECKING:
-    from diagnose.infer.collectives.parallelism import Axis, Topology
+    from diagnose.diagnosis import Axis, Topology
 
 WIDE = 64  # cells of a row at most
 MANY = 2048  # ranks; more of them have rows of twice as many cells

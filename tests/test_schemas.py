@@ -1,0 +1,115 @@
+"""The JSON Schema files are those of the code, and every output is valid by them."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+import diagnose
+from diagnose.checkpoint.find import inspect
+from diagnose.checkpoint.model import Inspection
+from diagnose.diagnosis import Axis, Diagnosis, Topology, WaitGraph
+from diagnose.fleet import summarise
+from diagnose.fleet.read import typed
+from diagnose.report.fleet.tables import as_json
+from diagnose.report.safe import escaped, masked
+from diagnose.schemas.make import schemas
+from tests.checkpoint.make import hf
+from tests.fleet import samples as fleets
+from tests.report.samples import ALL, HUNG
+from tests.sizes import few
+
+ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / "diagnose" / "schemas"
+FIXTURES = sorted(path.parent.name for path in ROOT.glob("fixtures/*/expected.yaml"))
+
+
+@cache
+def checker(name: str) -> jsonschema.Draft202012Validator:
+    """Stricter than the file: no key may be there that it does not know."""
+    schema = json.loads((FOLDER / name).read_text(encoding="utf-8"))
+    for part in (schema, *schema["$defs"].values()):
+        part["additionalProperties"] = False
+    jsonschema.Draft202012Validator.check_schema(schema)
+    return jsonschema.Draft202012Validator(schema)
+
+
+def check(name: str, text: str) -> None:
+    checker(name).validate(json.loads(text))
+
+
+def printed(diagnosis: Diagnosis) -> str:
+    return escaped(masked(diagnosis).to_json())
+
+
+@pytest.mark.parametrize("name", schemas())
+def test_the_files_are_what_the_classes_give(name: str) -> None:
+    text = json.dumps(schemas()[name], indent=2) + "\n"
+    if os.environ.get("UPDATE_EXPECTED"):
+        (FOLDER / name).write_text(text, encoding="utf-8")
+    assert (FOLDER / name).read_text(encoding="utf-8") == text
+
+
+def test_there_is_no_other_file() -> None:
+    assert {path.name for path in FOLDER.glob("*.json")} == set(schemas())
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_kind_of_verdict(name: str) -> None:
+    check("diagnosis-2.json", printed(ALL[name]))
+
+
+@pytest.mark.parametrize("name", few(FIXTURES, 12))
+def test_every_fixture(name: str) -> None:
+    found = diagnose.diagnose(diagnose.load(ROOT / "fixtures" / name))
+    check("diagnosis-2.json", printed(found))
+    assert json.loads(found.to_json()) == found.to_dict()
+
+
+def test_the_graph_and_the_grid() -> None:
+    full = replace(
+        HUNG,
+        graph=WaitGraph({0: "culprit", 1: "waiting"}, [(1, 0, "ALLREDUCE")]),
+        topology=Topology((Axis("TP", 2, ((0, 1),)),), {0: {"TP": 0}, 1: {"TP": 1}}),
+        notes=["rank 1: clock 3 s ahead"],
+    )
+    check("diagnosis-2.json", printed(full))
+    told = json.loads(printed(full))
+    assert told["graph"] == {
+        "state": {"0": "culprit", "1": "waiting"},
+        "edges": [[1, 0, "ALLREDUCE"]],
+    }
+    assert told["topology"]["axes"] == [{"name": "TP", "size": 2, "groups": [[0, 1]]}]
+    assert told["notes"] == ["rank 1: clock 3 s ahead"]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("verdict", "odd"), ("evidence", [{}]), ("phase", 1), ("onset", None), ("schema", "x")],
+)
+def test_what_is_wrong_is_seen(key: str, value: Any) -> None:
+    told = json.loads(printed(HUNG)) | {key: value}
+    with pytest.raises(jsonschema.ValidationError):
+        checker("diagnosis-2.json").validate(told)
+
+
+def test_checkpoints(tmp_path: Path) -> None:
+    check("checkpoint-1.json", Inspection([]).to_json())
+    hf.MAKERS["hf-trainer"](tmp_path / "checkpoint-100", step=100, world=4, start=1.7e9)
+    found = inspect([str(tmp_path)])
+    assert found.resume is not None
+    check("checkpoint-1.json", found.to_json())
+
+
+@pytest.mark.parametrize("name", ["small", "hostile"])
+def test_fleets(name: str) -> None:
+    jobs = typed(getattr(fleets, name)())
+    check("fleet-1.json", as_json(summarise(jobs)))
+    check("fleet-1.json", as_json(summarise(jobs, by="host")))
