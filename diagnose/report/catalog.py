@@ -137,8 +137,7 @@ class _Page:
                 caution = words.caution(step)
                 if caution:
                     self.paragraph(caution)
-                for run in step.run:
-                    label = words.run_label(run)
+                for label, run in words.runs_of(step):
                     if label:
                         self.line(f"{label}:", style="dim", start="      ")
                     for line in run.lines:

@@ -103,11 +103,12 @@ def _step(number: int, step: RemedyStep) -> str:
     caution = words.caution(step)
     if caution:
         text += f" **{caution}**"
-    return "\n".join([text, *(_run(run, " " * len(first)) for run in step.run)])
+    return "\n".join(
+        [text, *(_run(escape(label), run, " " * len(first)) for label, run in words.runs_of(step))]
+    )
 
 
-def _run(run: Run, indent: str) -> str:
-    label = escape(words.run_label(run))
+def _run(label: str, run: Run, indent: str) -> str:
     if run.kind == "note":
         text = escape(words.sentence("; ".join(run.lines)))
         return f"\n{indent}{label}: {text}" if label else f"\n{indent}{text}"

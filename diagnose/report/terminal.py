@@ -199,12 +199,11 @@ def _step(page: Page, number: int, step: RemedyStep) -> None:
     caution = words.caution(step)
     if caution:
         page.paragraph(Text(caution, style="yellow"), first=" " * len(first))
-    for run in step.run:
-        _run(page, run, len(first) + 2)
+    for label, run in words.runs_of(step):
+        _run(page, label, run, len(first) + 2)
 
 
-def _run(page: Page, run: Run, indent: int) -> None:
-    label = words.run_label(run)
+def _run(page: Page, label: str, run: Run, indent: int) -> None:
     if run.kind == "note":
         text = words.sentence("; ".join(run.lines))
         page.paragraph(Text(f"{label}: {text}" if label else text), first=" " * indent)

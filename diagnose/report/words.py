@@ -47,8 +47,12 @@ PHASES = {
 }
 REMEDY_GROUPS = {"now": "What to do now", "fix": "To fix it", "prevent": "To prevent it next time"}
 NEEDS = {"user": "", "admin": "Needs an administrator."}
-RISKS = {"read_only": "", "changes_state": "Changes state.", "destructive": "Destroys data."}
-RUN_KINDS = {"shell": "", "python": "Python", "setting": "setting", "note": ""}
+RISKS = {
+    "read_only": "",
+    "changes_state": "Changes state.",
+    "destructive": "Destructive: ends or deletes what is there.",
+}
+RUN_KINDS = {"shell": "shell", "python": "Python", "setting": "setting", "note": ""}
 
 _DIGITS = re.compile(r"\d+")
 _SEVERAL = re.compile(r" \((ranks [\d,-]+)\)$")
@@ -288,9 +292,17 @@ def caution(step: RemedyStep | Remedy) -> str:
     return " ".join(part for part in (NEEDS[step.needs], RISKS[step.risk]) if part)
 
 
-def run_label(run: Run) -> str:
-    """What stands above something to run: `Python`, `Setting for verl, in a.yaml`, or nothing."""
-    parts = [RUN_KINDS[run.kind], f"for {run.framework}" if run.framework else ""]
+def runs_of(step: RemedyStep | Remedy) -> list[tuple[str, Run]]:
+    """What to run, each with what stands above it: "Python", "Setting for verl, in a.yaml".
+
+    A command for the shell needs no such words, unless something else stands beside it.
+    """
+    bare = all(run.kind in ("shell", "note") for run in step.run)
+    return [(_run_label(run, bare), run) for run in step.run]
+
+
+def _run_label(run: Run, bare: bool) -> str:
+    parts = ["" if bare else RUN_KINDS[run.kind], f"for {run.framework}" if run.framework else ""]
     label = " ".join(part for part in parts if part)
     label = ", ".join(part for part in (label, f"in {run.file}" if run.file else "") if part)
     return label[:1].upper() + label[1:]

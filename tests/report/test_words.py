@@ -2,7 +2,8 @@
 
 import pytest
 
-from diagnose.diagnosis import Collective, Culprits, JobFacts, Onset
+from diagnose.catalog.schema import Needs, Risk, Run
+from diagnose.diagnosis import Collective, Culprits, JobFacts, Onset, RemedyStep
 from diagnose.report import words
 
 
@@ -111,3 +112,39 @@ def test_names_are_bounded() -> None:
 )
 def test_joined(parts: tuple[str, ...], expected: str) -> None:
     assert words.joined(*parts) == expected
+
+
+LOOK = Run("shell", ["ibstat"])
+
+
+@pytest.mark.parametrize(
+    ("runs", "labels"),
+    [
+        ([LOOK], [""]),
+        ([Run("shell", ["sbatch a"], "slurm")], ["For slurm"]),
+        ([LOOK, Run("note", ["ask them"], "aws")], ["", "For aws"]),
+        ([LOOK, Run("python", ["f()"])], ["Shell", "Python"]),
+        ([Run("setting", ["a: 1"], "verl", "a.yaml")], ["Setting for verl, in a.yaml"]),
+        ([Run("setting", ["a: 1"], "", "a.yaml")], ["Setting, in a.yaml"]),
+    ],
+)
+def test_what_stands_above_something_to_run(runs: list[Run], labels: list[str]) -> None:
+    step = RemedyStep("now", "do", "", runs)
+    assert words.runs_of(step) == list(zip(labels, runs, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("risk", "needs", "caution"),
+    [
+        ("read_only", "user", ""),
+        ("changes_state", "user", "Changes state."),
+        ("read_only", "admin", "Needs an administrator."),
+        (
+            "destructive",
+            "admin",
+            "Needs an administrator. Destructive: ends or deletes what is there.",
+        ),
+    ],
+)
+def test_the_risk_of_a_step_is_told(risk: Risk, needs: Needs, caution: str) -> None:
+    assert words.caution(RemedyStep("now", "do", "", [], risk, needs)) == caution

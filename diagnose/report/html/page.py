@@ -95,7 +95,7 @@ def page(job: Job, diagnosis: Diagnosis, *, title: str | None, redact: bool) -> 
         bad=diagnosis.verdict in ("hung", "failed"),
         sentence=words.sentence,
         caution=words.caution,
-        run_label=words.run_label,
+        runs_of=words.runs_of,
         names=words.names,
         diagnosis=diagnosis,
         label=verdict.label(diagnosis),

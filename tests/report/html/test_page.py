@@ -2,12 +2,15 @@ import base64
 import hashlib
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
 import diagnose
+from diagnose.catalog.schema import Run
+from diagnose.diagnosis import RemedyStep
 from diagnose.report.html import render
 from diagnose.report.html.shell import embedded
 from tests.sizes import few
@@ -137,3 +140,24 @@ def test_the_library_comes_with_its_licence_and_recipe() -> None:
     assert built.startswith("/*! Part of Apache ECharts 6.1.0")
     assert "</script" not in built
     assert "sourceMappingURL" not in built
+
+
+def test_what_to_run_is_told_apart() -> None:
+    step = RemedyStep(
+        "fix",
+        "Do it",
+        "",
+        [
+            Run("shell", ["ls", "pwd"]),
+            Run("python", ["if x:", "    y()"]),
+            Run("note", ["ask <them>"], "aws"),
+        ],
+        "changes_state",
+        "admin",
+    )
+    job, diagnosis = fixture("torchrun-missing-rank")
+    html = render(job, replace(diagnosis, remedies=[step]))
+    assert '<p class="caution">Needs an administrator. Changes state.</p>' in html
+    assert 'aria-label="Command of step 1">ls\npwd</pre>' in html
+    assert 'aria-label="Python of step 1">if x:\n    y()</pre>' in html
+    assert "For aws: ask &lt;them&gt;." in html
