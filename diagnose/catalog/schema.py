@@ -80,8 +80,9 @@ class Run:
 class Remedy:
     """One step of the way out.
 
-    `run` is what to copy; a job of a framework that `run` names gets the entries of it, any other
-    job those that name none. `risk` and `needs` are of the whole step.
+    `run` is what to copy. Shell commands that name no framework are for every job; a setting or
+    Python that names none is for those whose framework has no entry of its own. `risk` and `needs`
+    are of the whole step.
     """
 
     __pydantic_config__ = _STRICT

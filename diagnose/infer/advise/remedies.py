@@ -57,12 +57,18 @@ def _step(
 
 
 def _chosen(runs: Sequence[Run], frameworks: Iterable[str]) -> list[Run]:
-    """What is for the first framework that any names, else what is for all, else everything."""
+    """What is for the first framework that any names, else what is for all, else everything.
+
+    Commands for all stay beside those of a framework; its own setting replaces the general one.
+    """
+    shared = [run for run in runs if not run.framework]
     for framework in frameworks:
         mine = [run for run in runs if run.framework.lower() == framework.lower()]
         if mine:
-            return mine
-    return [run for run in runs if not run.framework] or list(runs)
+            own = [run.lines for run in mine]
+            looks = [run for run in shared if run.kind == "shell" and run.lines not in own]
+            return [*looks, *mine]
+    return shared or list(runs)
 
 
 def _filled(run: Run, hosts: Sequence[str], values: Mapping[str, str]) -> Run:

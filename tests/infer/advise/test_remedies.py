@@ -17,7 +17,8 @@ from ..rows import catalog, cause_class
 CATALOG = catalog()
 AXOLOTL = Run("setting", ["micro_batch_size: 1"], "Axolotl")
 DEEPSPEED = Run("setting", ["stage: 3"], "deepspeed")
-GENERAL = Run("shell", ["nvidia-smi", "free -g"])
+GENERAL = Run("setting", ["batch=1"])
+LOOK = Run("shell", ["nvidia-smi", "free -g"])
 
 
 def winner(cause: str = "env.config", **more: Any) -> Hypothesis:
@@ -38,9 +39,17 @@ def facts(**values: str) -> Facts:
     ],
 )
 def test_what_is_for_the_jobs_framework_is_chosen(known: Facts, run: Run) -> None:
-    step = Remedy("fix", "Use less", "why", [GENERAL, AXOLOTL, DEEPSPEED], "changes_state", "admin")
+    runs = [LOOK, GENERAL, AXOLOTL, DEEPSPEED]
+    step = Remedy("fix", "Use less", "why", runs, "changes_state", "admin")
     (_, fix) = remedies(winner(remedies=[step]), CATALOG, known)
-    assert fix == RemedyStep("fix", "Use less", "why", [run], "changes_state", "admin")
+    assert fix == RemedyStep("fix", "Use less", "why", [LOOK, run], "changes_state", "admin")
+
+
+def test_a_command_is_not_there_twice() -> None:
+    again = replace(LOOK, framework="slurm")
+    step = Remedy("now", "Look", run=[LOOK, again])
+    (only,) = remedies(winner(remedies=[step]), CATALOG, facts(launcher="slurm"))
+    assert only.run == [again]
 
 
 def test_an_unknown_framework_gets_all_settings() -> None:
