@@ -8,27 +8,23 @@ on later runs; it is keyed by a hash of every catalog file and of this package's
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import stat
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import diagnose
-from diagnose.catalog import cache
+from diagnose.catalog import stored
 from diagnose.catalog.runs import RunError, type_runs
 from diagnose.catalog.schema import (
     Catalog,
     CauseClass,
-    Condition,
     Example,
     Examples,
     KnownIssue,
-    Remedy,
-    Run,
     Signature,
 )
 from diagnose.errors import CatalogError
@@ -36,7 +32,6 @@ from diagnose.errors import CatalogError
 if TYPE_CHECKING:
     from diagnose.catalog.document import Node
 
-_CACHE_FORMAT = 4
 _MAX_FILE = 4 << 20
 _MAX_FILES = 1000
 _MAX_BYTES = 16 << 20  # of all files
@@ -68,21 +63,21 @@ def load_catalog(extra_dirs: Sequence[Path] = (), *, examples: bool = False) -> 
 def _shipped(directory: Path) -> Catalog:
     files = list(catalog_files([directory]))
     revision = _revision(files)
-    catalog = _read_cache(revision)
+    catalog = stored.read(revision)
     if catalog is None:
         catalog = read_catalog(files, revision)
-        _write_cache(catalog)
+        stored.write(catalog)
     return catalog
 
 
 def _with_own(shipped: Catalog, own: Sequence[tuple[Path, bytes]]) -> Catalog:
     revision = _revision(own, shipped.revision)
-    catalog = _read_cache(revision)
+    catalog = stored.read(revision)
     if catalog is None:
         catalog = _joined(shipped, read_catalog(own, revision))
         for path, data in own:
             _refuse_unusable(path, data, catalog)
-        _write_cache(catalog)
+        stored.write(catalog)
     return catalog
 
 
@@ -172,7 +167,7 @@ def _bytes_of(path: Path) -> bytes:
 
 
 def _revision(files: Sequence[tuple[Path, bytes]], before: str = "") -> str:
-    digest = hashlib.sha256(f"{_CACHE_FORMAT} {diagnose.__version__} {before}".encode())
+    digest = hashlib.sha256(f"{stored.FORMAT} {diagnose.__version__} {before}".encode())
     for path, data in files:
         digest.update(b"\0%b\0%d\0" % (os.fsencode(path.name), len(data)))
         digest.update(data)
@@ -266,54 +261,6 @@ def _refuse_unusable(path: Path, data: bytes, catalog: Catalog) -> None:
                 problem = unusable(expression, ignore_case=entry.ignore_case)
                 if problem:
                     raise found.wrong([name, index], problem)
-
-
-def _cached_as(revision: str) -> str:
-    return f"catalog-{revision}.json"
-
-
-def _write_cache(catalog: Catalog) -> None:
-    data = asdict(catalog)
-    for entry in (*data["signatures"], *data["known_issues"]):
-        entry["examples"] = None
-    cache.keep(_cached_as(catalog.revision), json.dumps(data).encode())
-
-
-def _read_cache(revision: str) -> Catalog | None:
-    raw = cache.read(_cached_as(revision))
-    if raw is None:
-        return None
-    try:
-        data = json.loads(raw)
-        return Catalog(
-            signatures=[_signature(entry) for entry in data["signatures"]],
-            known_issues=[_known_issue(entry) for entry in data["known_issues"]],
-            classes={id_: _class(entry) for id_, entry in data["classes"].items()},
-            revision=revision,
-        )
-    except (ValueError, KeyError, TypeError):
-        return None
-
-
-def _remedies(entry: dict[str, Any]) -> dict[str, Any]:
-    steps = [
-        Remedy(**(step | {"run": [Run(**run) for run in step["run"]]}))
-        for step in entry["remedies"]
-    ]
-    return entry | {"remedies": steps}
-
-
-def _signature(entry: dict[str, Any]) -> Signature:
-    return Signature(**_remedies(entry))
-
-
-def _known_issue(entry: dict[str, Any]) -> KnownIssue:
-    conditions = {key: [Condition(**c) for c in entry[key]] for key in ("all", "any", "none")}
-    return KnownIssue(**(_remedies(entry) | conditions))
-
-
-def _class(entry: dict[str, Any]) -> CauseClass:
-    return CauseClass(**_remedies(entry))
 
 
 __all__ = [

@@ -1,0 +1,70 @@
+"""The catalog as it is kept between runs: as JSON, which needs neither YAML nor pydantic."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+from diagnose.catalog import cache
+from diagnose.catalog.schema import (
+    Catalog,
+    CauseClass,
+    Condition,
+    KnownIssue,
+    Remedy,
+    Run,
+    Signature,
+)
+
+FORMAT = 5  # of what is kept: another one when the fields of an entry change
+
+
+def _name(revision: str) -> str:
+    return f"catalog-{revision}.json"
+
+
+def write(catalog: Catalog) -> None:
+    """Keep a catalog, without its examples."""
+    data = asdict(catalog)
+    for entry in (*data["signatures"], *data["known_issues"]):
+        entry["examples"] = None
+    cache.keep(_name(catalog.revision), json.dumps(data).encode())
+
+
+def read(revision: str) -> Catalog | None:
+    """The catalog of a revision, without examples; None if it is not kept."""
+    raw = cache.read(_name(revision))
+    if raw is None:
+        return None
+    try:
+        data = json.loads(raw)
+        return Catalog(
+            signatures=[_signature(entry) for entry in data["signatures"]],
+            known_issues=[_known_issue(entry) for entry in data["known_issues"]],
+            classes={id_: _class(entry) for id_, entry in data["classes"].items()},
+            revision=revision,
+        )
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _remedies(entry: dict[str, Any]) -> dict[str, Any]:
+    steps = [
+        Remedy(**(step | {"run": [Run(**run) for run in step["run"]]}))
+        for step in entry["remedies"]
+    ]
+    return entry | {"remedies": steps}
+
+
+def _signature(entry: dict[str, Any]) -> Signature:
+    return Signature(**_remedies(entry))
+
+
+def _known_issue(entry: dict[str, Any]) -> KnownIssue:
+    conditions = {key: [Condition(**c) for c in entry[key]] for key in ("all", "any", "none")}
+    return KnownIssue(**(_remedies(entry) | conditions))
+
+
+def _class(entry: dict[str, Any]) -> CauseClass:
+    return CauseClass(**_remedies(entry))

@@ -1,0 +1,39 @@
+"""What YAML says of something to run becomes its kind and its lines."""
+
+from typing import Any
+
+import pytest
+
+from diagnose.catalog.runs import RunError, type_runs, typed_run
+
+
+def test_a_text_is_one_line() -> None:
+    typed = {"kind": "shell", "lines": ["ls"], "framework": "slurm"}
+    assert typed_run({"shell": "ls", "framework": "slurm"}, []) == typed
+    assert typed_run({"note": ["a", "b"]}, []) == {"kind": "note", "lines": ["a", "b"]}
+
+
+@pytest.mark.parametrize(
+    ("run", "at"),
+    [
+        ({}, [2, "run", 0]),
+        ({"shell": "a", "python": "b"}, [2, "run", 0]),
+        ({"shell": "a", "lines": ["b"]}, [2, "run", 0, "lines"]),
+        ({"setting": []}, [2, "run", 0, "setting"]),
+    ],
+)
+def test_an_error_tells_where(run: dict[str, Any], at: list[str | int]) -> None:
+    with pytest.raises(RunError) as caught:
+        typed_run(run, [2, "run", 0])
+    assert caught.value.at == at
+
+
+@pytest.mark.parametrize(
+    "item",
+    [{}, {"remedies": "x"}, {"remedies": ["x"]}, {"remedies": [{"run": "x"}]},
+     {"remedies": [{"run": ["x"]}]}],
+)  # fmt: skip
+def test_what_is_no_such_mapping_is_left_to_the_schema(item: dict[str, Any]) -> None:
+    before = repr(item)
+    type_runs(item)
+    assert repr(item) == before

@@ -1,0 +1,53 @@
+"""The catalog comes back from between runs as it was, but for its examples."""
+
+from pathlib import Path
+
+import pytest
+
+from diagnose.catalog import cache, stored
+from diagnose.catalog.schema import (
+    Catalog,
+    CauseClass,
+    Condition,
+    Example,
+    Examples,
+    KnownIssue,
+    Remedy,
+    Run,
+    Signature,
+)
+
+STEP = Remedy("now", "do", "why", [Run("shell", ["a", "b"], "slurm", "f")], "destructive", "admin")
+EXAMPLES = Examples([Example("a")], ["b"])
+CATALOG = Catalog(
+    [Signature("a.b", "t", "cause", ["x"], remedies=[STEP], examples=EXAMPLES)],
+    [KnownIssue("c.d", "t", "env.config", "s", "low", [Condition(op=["X"])], remedies=[STEP])],
+    {"env.config": CauseClass("env.config", "t", "e", [STEP], "retry", "w", busy=["checkpoint"])},
+    "0123",
+)
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+
+def test_all_but_the_examples_comes_back() -> None:
+    stored.write(CATALOG)
+    back = stored.read("0123")
+    assert back is not None
+    assert back.signatures[0].examples is None
+    assert back.signatures[0].remedies == [STEP]
+    assert back.known_issues == CATALOG.known_issues
+    assert back.classes == CATALOG.classes
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"signatures": [{"id": 1}]}', b"\xff"])
+def test_what_cannot_be_read_is_read_anew(data: bytes) -> None:
+    cache.keep("catalog-0123.json", data)
+    assert stored.read("0123") is None
+
+
+def test_another_revision_is_not_there() -> None:
+    stored.write(CATALOG)
+    assert stored.read("4567") is None
