@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from diagnose.catalog import load
 from diagnose.catalog.load import CatalogError, read_catalog
 from diagnose.catalog.remedies import parsed, remedy_problems
 from diagnose.catalog.schema import Catalog, CauseClass, Needs, Remedy, Risk, Run
@@ -209,13 +208,3 @@ def test_what_is_no_run_names_its_line(run: str, problem: str) -> None:
     with pytest.raises(CatalogError, match=r"^a.yaml:11: env.own: ") as caught:
         read_catalog([(Path("a.yaml"), (YAML % run).encode())], "test")
     assert problem in str(caught.value)
-
-
-def test_the_cache_keeps_what_to_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    load._shipped.cache_clear()
-    fresh = load.load_catalog()
-    load._shipped.cache_clear()
-    cached = load.load_catalog()
-    assert cached.classes["hw.gpu"].remedies == fresh.classes["hw.gpu"].remedies
-    assert isinstance(cached.classes["hw.gpu"].remedies[0].run[0], Run)
