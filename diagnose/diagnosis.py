@@ -72,13 +72,17 @@ class Collective:
 
 @dataclass(frozen=True, slots=True)
 class ChainLink:
-    """One event of the causal chain, in time order."""
+    """One event of the causal chain, in time order.
+
+    `rank` is the first that logged it; `ranks` are all that did, empty where it is at most one.
+    """
 
     event: str
     time: str | None = None
     rank: int | None = None
     source: str | None = None
     line: int | None = None
+    ranks: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

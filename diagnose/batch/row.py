@@ -5,18 +5,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from diagnose.batch.fingerprint import fingerprint
 from diagnose.batch.jobs import JobRef
 from diagnose.batch.stored import shown
 from diagnose.checkpoint.resume import newest
+from diagnose.cost import gpu_hours, moment, ranks_of, span, standstill
 from diagnose.diagnosis import Diagnosis
 from diagnose.ingest.source import TEXT_KINDS, Source
 from diagnose.report.safe import masked_strings
-from diagnose.text.times import moment
-from diagnose.timeline.event import Timeline
 
 if TYPE_CHECKING:
     from diagnose.job.model import Job
@@ -37,13 +35,11 @@ def row_of(ref: JobRef, job: Job, diagnosis: Diagnosis) -> dict[str, Any]:
     """The row of a job that was diagnosed; see `parts.SCHEMA` for the columns."""
     root, culprits, facts = diagnosis.root_cause, diagnosis.culprits, diagnosis.job
     started, ended = span(job.events)
-    onset = _moment(diagnosis.onset.time)
-    ranks = facts.world_size or len(facts.ranks_seen) or None
-    hung: float | None = None
-    if diagnosis.verdict == "healthy":
-        hung = 0.0
-    elif onset is not None and ended is not None:
-        hung = max(0.0, (ended - onset).total_seconds())
+    still = standstill(diagnosis, ended)
+    ranks = ranks_of(facts)
+    hung = 0.0 if diagnosis.verdict == "healthy" else None
+    if still is not None:
+        hung = still.seconds
     return _bare(ref, job.catalog.revision) | {
         "verdict": diagnosis.verdict,
         "class": root.cause,
@@ -53,9 +49,9 @@ def row_of(ref: JobRef, job: Job, diagnosis: Diagnosis) -> dict[str, Any]:
         "culprit_hosts": list(culprits.hosts),
         "culprit_kind": culprits.kind,
         "phase": diagnosis.phase,
-        "onset": onset,
+        "onset": moment(diagnosis.onset.time),
         "duration_hung_s": hung,
-        "gpu_hours_lost": None if hung is None or ranks is None else hung * ranks / 3600,
+        "gpu_hours_lost": gpu_hours(hung, ranks),
         **_saved(job),
         "fingerprint": fingerprint(diagnosis),
         "title": root.title,
@@ -122,22 +118,3 @@ def _matters(source: Source, note: str) -> bool:
     if source.kind in ("skipped", "unreadable"):
         return _HARMLESS.match(note) is None
     return source.kind in TEXT_KINDS or _ARCHIVE_TROUBLE.match(note) is not None
-
-
-def span(timeline: Timeline) -> tuple[datetime | None, datetime | None]:
-    """First and last time of a job's own logs, by the job's clock.
-
-    A machine's own log, whose lines all tell a host and never a rank, goes on before and after.
-    """
-    timed = [(event, event.time) for event in timeline if event.time is not None]
-    of_jobs = {event.source for event, _ in timed if event.host is None or event.rank is not None}
-    own = [time for event, time in timed if event.source in of_jobs] or [t for _, t in timed]
-    return (moment(min(own)), moment(max(own))) if own else (None, None)
-
-
-def _moment(text: str | None) -> datetime | None:
-    """A time of the diagnosis, without its zone, as the timeline has it."""
-    try:
-        return datetime.fromisoformat(text).replace(tzinfo=None) if text else None
-    except ValueError:
-        return None

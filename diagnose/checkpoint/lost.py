@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from diagnose.cost import gpu_hours, span
+from diagnose.text.times import moment
 from diagnose.timeline.event import Timeline
 
 
@@ -23,7 +25,7 @@ class Lost:
 def lost(timeline: Timeline, step: int | None, world_size: int | None) -> Lost | None:
     """What a restart at `step` loses; None where the logs show no step behind it.
 
-    Time counts from the first line at or beyond the step to the last line of the attempt.
+    Time counts from the first line at or beyond the step to the last line of the job's own logs.
     """
     steps = [(e.step, e.time) for e in timeline.kind("progress") if e.step is not None]
     if step is None or not steps:
@@ -32,8 +34,8 @@ def lost(timeline: Timeline, step: int | None, world_size: int | None) -> Lost |
     if last < step:
         return None
     began = [time for count, time in steps if count >= step and time is not None]
-    hours = None
-    if began and world_size:
-        ended = max(event.time for event in timeline if event.time is not None)
-        hours = (ended - min(began)) / 3600e9 * world_size
-    return Lost(last, last - step, hours)
+    end = span(timeline)[1]
+    seconds = None
+    if began and end is not None:
+        seconds = max(0.0, (end - moment(min(began))).total_seconds())
+    return Lost(last, last - step, gpu_hours(seconds, world_size))

@@ -25,7 +25,6 @@ _CULPRITS = {
     "captured": "the rank or host it names",
     "complement": "the ranks that did not print it",
 }
-_LONGER_TIMEOUT = {"yes": "Yes.", "no": "No.", "unknown": "In some cases only."}
 
 
 def listing(catalog: Catalog, *, cause: str | None = None, role: str | None = None) -> str:
@@ -61,7 +60,8 @@ def render_entry(entry: Signature | KnownIssue, console: Console) -> None:
         page.field("explains", ", ".join(entry.explains))
         page.items("Matches any of", entry.match)
         page.items("Unless the line also has", entry.unless)
-        page.text("What a match does not prove", entry.not_evidence_of)
+        if entry.not_evidence_of:
+            page.text("Limits", f"A match does not prove {entry.not_evidence_of}")
     else:
         page.field("role", KNOWN_ISSUE)
         page.field("class", entry.cause)
@@ -77,14 +77,14 @@ def render_entry(entry: Signature | KnownIssue, console: Console) -> None:
 
 
 def render_class(cause: CauseClass, catalog: Catalog, console: Console) -> None:
-    """A cause class: what it means, default advice, and the entries that tell it."""
+    """A cause class: what it means, default advice, and the entries that lead to it."""
     page = _Page(console)
     page.title(cause.id, cause.title)
     page.paragraph(cause.explanation)
     page.remedies(cause.remedies)
     page.items("Restart", [words.joined(words.RESTART[cause.restart], cause.restart_why)])
-    page.items("Would a longer timeout help?", [_LONGER_TIMEOUT[cause.longer_timeout]])
-    page.items("To know more next time", cause.capture)
+    page.items("Would a longer timeout help?", [words.longer_timeout(cause.longer_timeout)])
+    page.items("Collect this next time", cause.capture)
     entries: list[Signature | KnownIssue] = [*catalog.signatures, *catalog.known_issues]
     mine = [f"{entry.id}: {entry.title}" for entry in entries if entry.cause == cause.id]
     page.items("Signatures and known issues", mine)

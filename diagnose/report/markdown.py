@@ -75,7 +75,7 @@ def _verdict(diagnosis: Diagnosis) -> list[str]:
     bad = diagnosis.verdict in ("hung", "failed")
     who = words.culprits(diagnosis.culprits)
     if not who and bad:
-        who = "The evidence does not name a rank or host"
+        who = "The evidence does not identify a rank or host"
     found = diagnosis.collective
     rows = [
         ("Cause", code(diagnosis.root_cause.cause) if bad else ""),
@@ -86,7 +86,7 @@ def _verdict(diagnosis: Diagnosis) -> list[str]:
             escape(words.phase(diagnosis.phase)) if diagnosis.phase else "",
         ),
         ("Collective", escape(words.collective(found)) if found else ""),
-        ("Longer timeout", words.longer_timeout(diagnosis) if bad else ""),
+        ("Longer timeout", words.longer_timeout(diagnosis.longer_timeout_helps) if bad else ""),
         ("Restart", escape(words.restart(diagnosis)) if bad else ""),
         ("Job", escape(words.job(diagnosis.job))),
     ]
@@ -119,9 +119,9 @@ def _run(label: str, run: Run, indent: str) -> str:
 def _details(diagnosis: Diagnosis) -> list[str]:
     return [
         _folded("Evidence", _evidence(diagnosis)),
-        _folded("What happened, in order", _chain(diagnosis)),
+        _folded("Sequence of events", _chain(diagnosis)),
         _folded(
-            "What it may be" if diagnosis.verdict == "unknown" else "Why not something else",
+            "Possible causes" if diagnosis.verdict == "unknown" else "Alternatives considered",
             "\n".join(
                 f"- {code(other.cause)} ({other.confidence} confidence): "
                 f"{escape(words.sentence(other.why_not))}"
@@ -129,7 +129,7 @@ def _details(diagnosis: Diagnosis) -> list[str]:
             ),
         ),
         _folded(
-            "What would settle it",
+            "Collect this next time",
             "\n".join(
                 f"- {escape(item.what)}"
                 + (f": {escape(item.how)}" if item.how not in ("", item.what) else "")

@@ -58,7 +58,7 @@ def render(diagnosis: Diagnosis, console: Console, redactor: Redactor | None = N
     if diagnosis.verdict != "unknown":
         _missing_evidence(page, diagnosis)
     if console.is_terminal and page.lines >= console.height:
-        page.heading("In short")
+        page.heading("Summary")
         _headline(page, diagnosis, summary=False)
 
 
@@ -168,7 +168,7 @@ def _facts(page: Page, diagnosis: Diagnosis) -> None:
     bad = diagnosis.verdict in ("hung", "failed")
     who = words.culprits(diagnosis.culprits)
     if not who and bad:
-        who = "The evidence does not name a rank or host"
+        who = "The evidence does not identify a rank or host"
     found = diagnosis.collective
     fields = {
         "cause": diagnosis.root_cause.cause if bad else "",
@@ -218,7 +218,7 @@ def _advice(page: Page, diagnosis: Diagnosis) -> None:
     if diagnosis.verdict not in ("hung", "failed"):
         return
     page.heading("Would a longer timeout help?")
-    page.paragraph(Text(words.longer_timeout(diagnosis)), first="  ")
+    page.paragraph(Text(words.longer_timeout(diagnosis.longer_timeout_helps)), first="  ")
     restart = words.restart(diagnosis)
     if restart:
         page.heading("Restart")
@@ -243,7 +243,7 @@ def _chain(page: Page, chain: list[ChainLink]) -> None:
     steps = words.steps(chain, MAX_CHAIN)
     if not steps:
         return
-    page.heading("What happened, in order")
+    page.heading("Sequence of events")
     wide, wide_who = max(len(step.time) for step in steps), max(len(step.who) for step in steps)
     for step in steps:
         columns = [f"{step.time:<{wide}}"] * bool(wide) + [f"{step.who:<{wide_who}}"] * bool(
@@ -260,7 +260,7 @@ def _alternatives(page: Page, diagnosis: Diagnosis) -> None:
     if not diagnosis.alternatives:
         return
     unknown = diagnosis.verdict == "unknown"
-    page.heading("What it may be" if unknown else "Why not something else")
+    page.heading("Possible causes" if unknown else "Alternatives considered")
     for other in diagnosis.alternatives[:MAX_ALTERNATIVES]:
         text = Text.assemble(
             (other.cause, "bold"),
@@ -273,7 +273,7 @@ def _alternatives(page: Page, diagnosis: Diagnosis) -> None:
 def _missing_evidence(page: Page, diagnosis: Diagnosis) -> None:
     if not diagnosis.missing_evidence:
         return
-    page.heading("What would settle it")
+    page.heading("Collect this next time")
     for item in diagnosis.missing_evidence:
         page.paragraph(Text(item.what), first="  - ")
         if item.how not in ("", item.what):

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from diagnose.catalog.schema import Remedy, Run
 from diagnose.diagnosis import (
+    Answer,
     ChainLink,
     Collective,
     Culprits,
@@ -18,27 +19,32 @@ from diagnose.diagnosis import (
     Onset,
     RemedyStep,
 )
-from diagnose.text.ranks import runs
+from diagnose.text.ranks import plural, ranks_phrase
 
-MAX_RUNS = 16  # of ranks in one folded list
 MAX_PLACES = 4  # of alike lines
 MAX_KINDS = 3  # of evidence with the same reason
 MAX_NAMES = 8  # of hosts in one list
 MAX_WHO = 20  # characters of a list of ranks beside an event
 
 KINDS = {
-    "missing": "never joined",
-    "mismatched": "did something else than the others",
+    "missing": "never reached the collective",
+    "mismatched": "issued a different collective",
     "crashed": "died",
-    "slow": "late, but still moving",
-    "stuck_host": "stuck in host code",
+    "slow": "slow, still making progress",
+    "stuck_host": "blocked on the host (CPU) side",
     "stuck_device": "stuck on the GPU",
 }
 RESTART = {
-    "retry": "Restart as it is",
-    "retry_elsewhere": "Restart on other hosts",
-    "fix_first": "Fix first, then restart",
+    "retry": "Restart unchanged",
+    "retry_elsewhere": "Restart on different hosts",
+    "fix_first": "Fix the cause before restarting",
     "none": "",
+}
+# Would a longer timeout help? The answer, and why.
+LONGER_TIMEOUT: dict[Answer, tuple[str, str]] = {
+    "yes": ("Yes.", "It has to exceed the time the slow rank needs."),
+    "no": ("No.", "A longer timeout would only delay the same failure."),
+    "unknown": ("Unknown.", "It helps only if the blocking rank was still making progress."),
 }
 PHASES = {
     "init": "initialisation",
@@ -55,22 +61,7 @@ RISKS = {
 RUN_KINDS = {"shell": "shell", "python": "Python", "setting": "setting", "note": ""}
 
 _DIGITS = re.compile(r"\d+")
-_SEVERAL = re.compile(r" \((ranks [\d,-]+)\)$")
 _FRACTION = re.compile(r"(\.\d{1,3})\d*")
-
-
-def fold_ranks(ranks: Iterable[int]) -> str:
-    """Sorted, folded, without repeats: `0-6,8-15`. Very ragged lists end in a count."""
-    numbers = set(ranks)
-    found = runs(numbers)
-    shown = found if len(found) <= MAX_RUNS else found[: MAX_RUNS - 1]
-    text = ",".join(_run(first, last) for first, last in shown)
-    return text if len(shown) == len(found) else f"{text},… ({len(numbers)} ranks)"
-
-
-def ranks_phrase(ranks: Sequence[int]) -> str:
-    """`rank 3` or `ranks 0-6,8`."""
-    return f"rank{_s(len(set(ranks)))} {fold_ranks(ranks)}"
 
 
 def size(count: int) -> str:
@@ -153,13 +144,9 @@ def collective(found: Collective) -> str:
     return ", ".join(what) + (": " + ", ".join(sides) if sides else "")
 
 
-def longer_timeout(diagnosis: Diagnosis) -> str:
-    """The answer to "would a longer timeout help?" as a sentence."""
-    return {
-        "yes": "Yes, if it covers the work that the other ranks wait for.",
-        "no": "No: waiting longer would not change the end.",
-        "unknown": "The evidence does not tell.",
-    }[diagnosis.longer_timeout_helps]
+def longer_timeout(answer: Answer) -> str:
+    """The answer to "would a longer timeout help?" as sentences."""
+    return " ".join(LONGER_TIMEOUT[answer])
 
 
 def restart(diagnosis: Diagnosis) -> str:
@@ -167,13 +154,13 @@ def restart(diagnosis: Diagnosis) -> str:
     advice = diagnosis.restart
     text = RESTART[advice.advice]
     if advice.exclude_hosts:
-        text += f", without {names(advice.exclude_hosts)}"
+        text += f", excluding {names(advice.exclude_hosts)}"
     return joined(text, advice.why)
 
 
 def job(facts: JobFacts) -> str:
     """What is known of the job: `8 ranks on 2 hosts, 2 attempts; axolotl, torch 2.3`."""
-    ranks = f"{facts.world_size} rank{_s(facts.world_size)}" if facts.world_size else ""
+    ranks = f"{facts.world_size} {plural(facts.world_size, 'rank')}" if facts.world_size else ""
     hosts = names(facts.hosts, 4)
     absent: set[int] = set()
     if facts.ranks_seen and facts.world_size:  # with no rank told apart, absence means nothing
@@ -181,7 +168,9 @@ def job(facts: JobFacts) -> str:
     if ranks and hosts and not absent:
         parts = [f"{ranks} on {hosts}"]
     else:
-        parts = [ranks] * bool(ranks) + [f"host{_s(len(facts.hosts))} {hosts}"] * bool(hosts)
+        parts = [ranks] * bool(ranks) + [f"{plural(len(facts.hosts), 'host')} {hosts}"] * bool(
+            hosts
+        )
     if facts.attempts > 1:
         parts.append(f"{facts.attempts} attempts")
     software = [
@@ -191,7 +180,7 @@ def job(facts: JobFacts) -> str:
     if software:
         parts.append(names(software))
     if absent:
-        parts.append(f"nothing seen of {ranks_phrase(sorted(absent))}")
+        parts.append(f"no output from {ranks_phrase(absent)}")
     return "; ".join(parts)
 
 
@@ -223,9 +212,9 @@ def steps(links: Sequence[ChainLink], limit: int) -> list[Step]:
 def _step(link: ChainLink, *, with_date: bool, loose: bool) -> Step:
     time = "no time" if loose else when(link.time or "")
     who, event = "" if link.rank is None else f"rank {link.rank}", link.event
-    several = _SEVERAL.search(event)
-    if several and len(several[1]) <= MAX_WHO:
-        who, event = several[1], event[: several.start()]
+    if link.ranks:
+        several = ranks_phrase(link.ranks)
+        who, event = (several, event) if len(several) <= MAX_WHO else (who, f"{event} ({several})")
     return Step(
         time if with_date or loose else time.rpartition(" ")[2],
         who,
@@ -318,13 +307,3 @@ def remedy_groups(
         if mine:
             yield heading, list(enumerate(mine, start=number + 1))
             number += len(mine)
-
-
-def _s(count: int) -> str:
-    return "" if count == 1 else "s"
-
-
-def _run(first: int, last: int) -> str:
-    if first == last:
-        return str(first)
-    return f"{first},{last}" if last == first + 1 else f"{first}-{last}"

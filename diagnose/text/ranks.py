@@ -1,8 +1,10 @@
-"""Consecutive numbers taken together: what every folded list of ranks or hosts is made of."""
+"""Lists of ranks for people: `rank 3`, `ranks 0-6, 8`. Every list of ranks is written here."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+
+MAX_RUNS = 16  # in one list
 
 
 def runs(numbers: Iterable[int]) -> list[tuple[int, int]]:
@@ -16,9 +18,23 @@ def runs(numbers: Iterable[int]) -> list[tuple[int, int]]:
     return found
 
 
-def fold_ranks(ranks: Iterable[int], *, prefix: bool = False) -> str:
-    """`[0, 1, 2, 7]` as "0-2,7", with "rank"/"ranks" in front if `prefix`."""
-    folded = runs(ranks)
-    text = ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in folded)
-    one = len(folded) == 1 and folded[0][0] == folded[0][1]
-    return f"{'rank' if one else 'ranks'} {text}" if prefix else text
+def fold_ranks(ranks: Iterable[int]) -> str:
+    """`0-6, 8-15`: sorted, without repeats. Of very ragged lists the first, and how many follow."""
+    found = runs(ranks)
+    kept = found if len(found) <= MAX_RUNS else found[: MAX_RUNS - 1]
+    text = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in kept)
+    left = sum(last - first + 1 for first, last in found[len(kept) :])
+    return f"{text} and {left} more" if left else text
+
+
+def ranks_phrase(ranks: Iterable[int]) -> str:
+    """`rank 3`, `ranks 0-6, 8`; `no rank` of none."""
+    numbers = set(ranks)
+    if not numbers:
+        return "no rank"
+    return f"{plural(len(numbers), 'rank')} {fold_ranks(numbers)}"
+
+
+def plural(count: int, one: str, many: str = "") -> str:
+    """The noun or verb that goes with a count: `plural(1, 'rank')`, `plural(2, 'is', 'are')`."""
+    return one if count == 1 else many or f"{one}s"

@@ -157,7 +157,7 @@ def test_a_class_of_ranks_opens_with_the_keyboard(show) -> None:
     opened = show(many_ranks(200))
     page = opened.page
     names = page.locator("#lanes .names > *")
-    assert names.all_inner_texts()[:2] == ["rank 77", "ranks 0-76,78-199"]
+    assert names.all_inner_texts()[:2] == ["rank 77", "ranks 0-76, 78-199"]
     button = page.locator("#lanes .names button").nth(1)
     button.focus()
     page.keyboard.press("Enter")
@@ -185,9 +185,10 @@ def test_text_is_complete_without_scripts(show) -> None:
     page = show(page_of("torchrun-missing-rank"), java_script_enabled=False).page
     text = page.locator("body").inner_text()
     for wanted in (
-        "A rank never joined the collective", "Rank 5: never joined", "1.5 GPU-hours",
+        "A rank never reached the collective", "Rank 5: never reached the collective",
+        "1.5 GPU-hours",
         "for p in $(pgrep -f train.py); do py-spy dump --pid $p; done",
-        "Ranks 0-4,6,7 wait for rank 5 in ALLREDUCE, sequence number 3391.",
+        "Ranks 0-4, 6-7 wait for rank 5 in ALLREDUCE, sequence number 3391.",
         "Watchdog caught collective operation timeout", "console.log:48", "All findings",
     ):  # fmt: skip
         assert wanted in text, wanted

@@ -54,7 +54,7 @@ def test_catalog_show(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
         r"  token store (?P<name>\S+) not mounted",
         "  Mount it. The job reads it first.",
         "      mount /tokens",
-        "  Fix first, then restart.",
+        "  Fix the cause before restarting.",
         "  https://example.org/tokens",
     ):
         assert line in lines

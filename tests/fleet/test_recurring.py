@@ -1,4 +1,4 @@
-"""Failures that come again, and the versions they began with."""
+"""Recurring failures, and the versions they began with."""
 
 from typing import Any
 

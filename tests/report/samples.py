@@ -148,7 +148,7 @@ UNKNOWN = Diagnosis(
     alternatives=[Alternative("net.fabric", "low", "No line of the fabric itself")],
     missing_evidence=[
         MissingEvidence("The logs of the other ranks", "torchrun --redirects 3 --log-dir logs"),
-        MissingEvidence("Where each rank stands", "TORCH_FR_BUFFER_SIZE=2000 in the environment"),
+        MissingEvidence("Where each rank is", "TORCH_FR_BUFFER_SIZE=2000 in the environment"),
     ],
     job=JobFacts(world_size=16, ranks_seen=[3]),
 )

@@ -62,7 +62,7 @@ def test_ascii_terminals_get_ascii() -> None:
 def test_a_long_report_ends_with_the_verdict() -> None:
     console = Console(file=io.StringIO(), width=80, height=24, force_terminal=True)
     lines = rendered(HUNG, console).splitlines()
-    assert "In short" in lines[-3]
+    assert "Summary" in lines[-3]
     assert "HUNG" in lines[-2]
 
 
@@ -118,7 +118,7 @@ def test_a_chain_over_midnight_shows_dates() -> None:
     ]
     console = Console(file=io.StringIO(), width=80, color_system=None)
     lines = rendered(replace(HUNG, causal_chain=chain), console).splitlines()
-    start = lines.index("What happened, in order")
+    start = lines.index("Sequence of events")
     assert lines[start + 1 : start + 3] == [
         "  2025-01-01 23:50:00  earlier.",
         "  2025-01-02 00:10:00  later.",
@@ -127,16 +127,18 @@ def test_a_chain_over_midnight_shows_dates() -> None:
 
 def test_what_cannot_be_put_in_order_comes_first_and_says_so() -> None:
     chain = [
-        ChainLink("A rank timed out (ranks 0-3,6)", "2025-01-01T10:00:00.250", 2, "a.log", 4),
+        ChainLink(
+            "A rank timed out", "2025-01-01T10:00:00.250", 2, "a.log", 4, ranks=[0, 1, 2, 3, 6]
+        ),
         ChainLink("It aborted", None, 2, "a.log", 5),
         ChainLink("The kernel killed a process", None, None, "dmesg.txt", 1),
     ]
     console = Console(file=io.StringIO(), width=80, color_system=None)
     lines = rendered(replace(HUNG, causal_chain=chain), console).splitlines()
-    start = lines.index("What happened, in order")
+    start = lines.index("Sequence of events")
     assert lines[start + 1 : start + 4] == [
         "  no time                    The kernel killed a process. [dmesg.txt:1]",
-        "  10:00:00.250  ranks 0-3,6  A rank timed out. [a.log:4]",
+        "  10:00:00.250  ranks 0-3, 6  A rank timed out. [a.log:4]",
         "                rank 2       It aborted. [a.log:5]",
     ]
 
@@ -150,7 +152,7 @@ def test_missing_evidence_without_a_how_is_one_line() -> None:
     missing = [MissingEvidence("the kernel log", ""), MissingEvidence("stacks", "py-spy dump")]
     console = Console(file=io.StringIO(), width=80, color_system=None)
     lines = rendered(replace(HUNG, missing_evidence=missing), console).splitlines()
-    start = lines.index("What would settle it")
+    start = lines.index("Collect this next time")
     assert lines[start + 1 : start + 4] == ["  - the kernel log", "  - stacks", "    py-spy dump"]
 
 

@@ -8,24 +8,6 @@ from diagnose.report import words
 
 
 @pytest.mark.parametrize(
-    ("ranks", "expected"),
-    [
-        ([], ""),
-        ([3], "3"),
-        ([1, 0], "0,1"),
-        ([0, 1, 2], "0-2"),
-        ([8, 9, 10, 11, 12, 13, 14, 15, *range(7)], "0-6,8-15"),
-        ([5, 5, 5], "5"),
-        (range(16384), "0-16383"),
-        (range(0, 32, 2), "0,2,4,6,8,10,12,14,16,18,20,22,24,26,28,30"),
-        (range(0, 34, 2), "0,2,4,6,8,10,12,14,16,18,20,22,24,26,28,… (17 ranks)"),
-    ],
-)
-def test_fold_ranks(ranks: list[int], expected: str) -> None:
-    assert words.fold_ranks(ranks) == expected
-
-
-@pytest.mark.parametrize(
     ("text", "expected"),
     [
         ("", ""),
@@ -43,7 +25,10 @@ def test_sentence(text: str, expected: str) -> None:
     [
         (Culprits(), ""),
         (Culprits([3], [], "crashed"), "Rank 3: died"),
-        (Culprits([1, 2, 3], ["a", "b"], "missing"), "Ranks 1-3 on a, b: never joined"),
+        (
+            Culprits([1, 2, 3], ["a", "b"], "missing"),
+            "Ranks 1-3 on a, b: never reached the collective",
+        ),
         (Culprits([], ["a"], None), "a"),
         (Culprits([], [], "slow"), ""),
     ],
@@ -59,10 +44,10 @@ def test_culprits(found: Culprits, expected: str) -> None:
         (Collective("dp", "ALLREDUCE", 0), "ALLREDUCE, sequence number 0, group dp"),
         (
             Collective(None, "BARRIER", None, [0, 1], [2]),
-            "BARRIER: ranks 0,1 joined, rank 2 did not",
+            "BARRIER: ranks 0-1 joined, rank 2 did not",
         ),
         (Collective(None, "BARRIER", None, [], [2]), "BARRIER: rank 2 did not join"),
-        (Collective(None, "BARRIER", None, [0, 1], []), "BARRIER: ranks 0,1 joined"),
+        (Collective(None, "BARRIER", None, [0, 1], []), "BARRIER: ranks 0-1 joined"),
     ],
 )
 def test_collective(found: Collective, expected: str) -> None:
@@ -87,12 +72,12 @@ def test_job() -> None:
     )
     # the hosts that were seen need not hold all ranks
     assert words.job(JobFacts(world_size=2, hosts=["a"], ranks_seen=[0])) == (
-        "2 ranks; host a; nothing seen of rank 1"
+        "2 ranks; host a; no output from rank 1"
     )
     # nobody could be told apart: that says nothing about who is absent
     assert words.job(JobFacts(world_size=8)) == "8 ranks"
     assert words.job(JobFacts(world_size=4, ranks_seen=[1])) == (
-        "4 ranks; nothing seen of ranks 0,2,3"
+        "4 ranks; no output from ranks 0, 2-3"
     )
 
 

@@ -6,7 +6,7 @@ from diagnose.catalog.schema import Catalog
 from diagnose.diagnosis import Confidence, MissingEvidence
 from diagnose.infer.events.facts import Facts
 from diagnose.infer.rules.base import Hypothesis
-from diagnose.text.ranks import fold_ranks
+from diagnose.text.ranks import ranks_phrase
 
 # Torch 2.9 renamed the variables; either name works there, only the older one before it.
 _RECORDER = (
@@ -45,7 +45,7 @@ def capture_next(
     if waits and undumped is None:
         wanted.append(_flight_recorder(facts))
     elif undumped:
-        what = f"the Flight Recorder dumps of {fold_ranks(undumped, prefix=True)}"
+        what = f"the Flight Recorder dumps of {ranks_phrase(undumped)}"
         wanted.append(MissingEvidence(what, _UNDUMPED))
     if winner.cause in ("desync.missing_rank", "unknown", "stall.host") and waits:
         wanted.append(

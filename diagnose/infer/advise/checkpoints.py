@@ -11,7 +11,7 @@ from diagnose.checkpoint.model import Checkpoint, Inspection
 from diagnose.checkpoint.resume import newest
 from diagnose.diagnosis import Diagnosis, Evidence, RemedyStep
 from diagnose.infer.rules.checkpoints import name, state_of, told, why_damaged
-from diagnose.text.ranks import fold_ranks
+from diagnose.text.ranks import ranks_phrase
 from diagnose.timeline.event import Timeline
 
 _DAMAGED = ("partial", "corrupt")
@@ -58,7 +58,7 @@ def _evidence(last: Checkpoint, cause: str) -> list[Evidence]:
         why = f"also: {why}, as a consequence"
     behind = _behind(last)
     if behind:
-        why += f"; {fold_ranks(behind, prefix=True)} did not write all of theirs"
+        why += f"; {ranks_phrase(behind)} did not write all of theirs"
     return [Evidence(name(last), 0, reason, why) for reason in last.reasons[:_MAX_REASONS]]
 
 

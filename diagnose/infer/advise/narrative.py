@@ -10,7 +10,6 @@ from diagnose.infer import scoring
 from diagnose.infer.events.phases import Activity
 from diagnose.infer.rules import collectives
 from diagnose.infer.rules.base import Context, Hypothesis, Lost
-from diagnose.text.ranks import fold_ranks
 from diagnose.text.times import iso
 from diagnose.timeline.documents import DOCUMENT_TELLS
 from diagnose.timeline.event import Event, Timeline
@@ -81,11 +80,10 @@ def chain(winner: Hypothesis, context: Context, clocks: ClockFit | None = None) 
         seen |= {event.signature} if event.signature else set()
         said = titles.get(event.signature or "") or clean(event.text)[:_EVENT_LIMIT]
         ranks = everyone.get(event.signature or "", set())
-        if len(ranks) > 1:
-            said += f" ({fold_ranks(ranks, prefix=True)})"
+        several = sorted(ranks) if len(ranks) > 1 else []
         said += _unordered(before, event, clocks)
         before = event
-        links.append(ChainLink(said, iso(event.time), event.rank, *event.place))
+        links.append(ChainLink(said, iso(event.time), event.rank, *event.place, several))
     return links[:_CHAIN_LIMIT]
 
 

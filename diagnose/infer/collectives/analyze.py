@@ -25,10 +25,11 @@ from diagnose.infer.collectives.explain import SHOWN, sign
 from diagnose.infer.collectives.mismatch import Streams
 from diagnose.infer.collectives.progress import Standing
 from diagnose.infer.collectives.table import Table
-from diagnose.infer.collectives.verdict import DumpVerdict, Kind, Sign, ranges
+from diagnose.infer.collectives.verdict import DumpVerdict, Kind, Sign
 from diagnose.infer.collectives.wait_graph import Graph
+from diagnose.text.ranks import ranks_phrase
 
-__all__ = ["DumpVerdict", "Kind", "Sign", "judge", "ranges"]
+__all__ = ["DumpVerdict", "Kind", "Sign", "judge"]
 
 
 def judge(table: Table) -> DumpVerdict | None:
@@ -86,7 +87,9 @@ def _blame(standing: Standing, streams: Streams, graph: Graph, lone: list[Stray]
             ends.append(rank)
     died = _dead_peers(standing, idle + device)
     if died:
-        return telling.blamed(standing, graph, "missing", died, ["gloo: told by failed operations"])
+        return telling.blamed(
+            standing, graph, "missing", died, ["Gloo: inferred from failed operations"]
+        )
     if idle:
         alone = _alone(standing, streams, graph, idle)
         if alone is not None:
@@ -97,9 +100,11 @@ def _blame(standing: Standing, streams: Streams, graph: Graph, lone: list[Stray]
             return telling.miscounted(standing, graph, pair)
     if idle or device:
         kind: Kind = "stuck_device" if len(device) > len(idle) else "stuck_host"
-        notes = [f"{ranges(lost)} left no dump and may hold up others as well"] if lost else []
+        notes = [f"no dump from {ranks_phrase(lost)}, which may block ranks too"] * bool(lost)
         if idle and device:
-            notes.append(f"stuck on the host: {ranges(idle)}; on the device: {ranges(device)}")
+            notes.append(
+                f"idle: {ranks_phrase(idle)}; device did not finish: {ranks_phrase(device)}"
+            )
         found = telling.blamed(standing, graph, kind, sorted(idle + device), notes)
         # Numbers of sends and receives differ between the sides: without a count it is a guess. So
         # is blaming those that are idle when as many wait: they may have made a call too many.
@@ -115,7 +120,9 @@ def _blame(standing: Standing, streams: Streams, graph: Graph, lone: list[Stray]
         quiet = _behind(standing, [rank for rank in standing.ranks if standing.idle(rank)])
         if quiet and len(quiet) < len(standing.pending):
             # Whoever waits for these left no dump, yet all others wait and they do not.
-            notes = [f"{ranges(lost)} left no dump, so that nobody is seen to wait for the culprit"]
+            notes = [
+                f"no dump from {ranks_phrase(lost)}, so no rank is seen waiting for the culprit"
+            ]
             return telling.blamed(standing, graph, "stuck_host", quiet, notes)
         return _unlike(standing, streams, graph) or _missing(standing, graph, lost)
     return telling.network(standing, graph, ends)
@@ -198,7 +205,7 @@ def _missing(standing: Standing, graph: Graph, lost: list[int]) -> DumpVerdict:
     found = telling.blamed(standing, graph, "missing", lost)
     if set(unseen) <= alone and set(lost) <= set(unseen):
         return found
-    why = f"{found.why}; whether and which of them is to blame the other dumps do not tell"
+    why = f"{found.why}; the other dumps do not show which of them, if any, is to blame"
     return replace(found, ranks=(), tie=True, suspects=tuple(sorted(lost)), why=why)
 
 
@@ -250,7 +257,7 @@ def _unlike(standing: Standing, streams: Streams, graph: Graph) -> DumpVerdict |
         graph.waits[min(odd)][0].unit,
         "; ".join([*odd.values()][:SHOWN]),
         signs,
-        ["told by groups of the same kind: the peers of its own left no dump"],
+        ["inferred from groups of the same kind: its own peers left no dump"],
     )
 
 
@@ -258,7 +265,10 @@ def _extra(
     standing: Standing, graph: Graph, joined: list[int], absent: list[int], said: dict[int, str]
 ) -> DumpVerdict:
     op = graph.waits[joined[0]][0]
-    text = f"only {ranges(joined)} called {standing.described(op)}; {ranges(absent)} did not"
+    text = (
+        f"only {ranks_phrase(joined)} called {standing.described(op)}; "
+        f"{ranks_phrase(absent)} did not"
+    )
     signs = [telling.waits(standing, graph, rank) for rank in joined]
     signs += [sign(standing, rank, line) for rank, line in said.items()]
     signs += [sign(standing, rank, f"rank {rank} has nothing pending") for rank in absent[:SHOWN]]

@@ -9,8 +9,9 @@ from dataclasses import replace
 from diagnose.infer.collectives.divergence import Stray
 from diagnose.infer.collectives.mismatch import Mismatch
 from diagnose.infer.collectives.progress import Op, Standing, Unit
-from diagnose.infer.collectives.verdict import DumpVerdict, Kind, Role, Sign, ranges
+from diagnose.infer.collectives.verdict import DumpVerdict, Kind, Role, Sign
 from diagnose.infer.collectives.wait_graph import Graph
+from diagnose.text.ranks import plural, ranks_phrase
 
 MAX_EDGES = 4096  # of a verdict
 SHOWN = 3  # waiting ranks quoted as evidence
@@ -27,14 +28,14 @@ def sign(standing: Standing, rank: int, text: str, op: Op | None = None) -> Sign
 def waits(standing: Standing, graph: Graph, rank: int) -> Sign:
     """What a rank waits in."""
     op = graph.waits[rank][0]
-    return sign(standing, rank, f"rank {rank} waits in {standing.described(op)}", op)
+    return sign(standing, rank, f"rank {rank} is waiting in {standing.described(op)}", op)
 
 
 def finished(standing: Standing, graph: Graph, verdict: DumpVerdict) -> DumpVerdict:
     """The verdict with what holds for all kinds: notes, edges and roles."""
     table = standing.table
     lost = [rank for rank in range(table.world) if rank not in table.files]
-    unseen = [f"no dump of {ranges(lost)}"] if lost else []
+    unseen = [f"no dump from {ranks_phrase(lost)}"] if lost else []
     notes = tuple(dict.fromkeys([*table.notes, *verdict.notes, *unseen]))
     return replace(
         verdict,
@@ -70,14 +71,15 @@ def differing(standing: Standing, mismatch: Mismatch) -> DumpVerdict:
     """Ranks that called something else than their group, or the sides of a tie."""
     group, seq = standing.table.groups[mismatch.group], mismatch.seq
     sides = "; ".join(
-        f"{ranges(called)} called {call}" for call, called in [*mismatch.calls.items()][:_SIDES]
+        f"{ranks_phrase(called)} called {call}"
+        for call, called in [*mismatch.calls.items()][:_SIDES]
     )
     if mismatch.tie:
-        why = f"a tie, no majority at seq {seq} of {group.label}: {sides}"
+        why = f"no majority at seq {seq} of {group.label}: {sides}"
     else:
         why = "; ".join(mismatch.said.values()) or sides
         more = len(mismatch.odd) - len(mismatch.said)
-        why += f"; and {more} more ranks" if more > 0 else ""
+        why += f"; and {more} more {plural(more, 'rank')}" if more > 0 else ""
     joined = tuple(sorted(rank for called in mismatch.calls.values() for rank in called))
     files = standing.table.files
     signs = [
@@ -153,7 +155,7 @@ def blamed(
     for rank in ranks[: 2 * SHOWN]:
         if rank in files:
             mine = graph.waits.get(rank, [None])[0]
-            state = f"waits in {standing.described(mine)}" if mine else "has nothing pending"
+            state = f"is waiting in {standing.described(mine)}" if mine else "is idle"
             last = _frontier(standing, unit, rank)
             signs.append(sign(standing, rank, f"rank {rank} {state}{last}", mine))
     waiting = [
@@ -208,22 +210,26 @@ def _site(standing: Standing, unit: Unit) -> str | None:
 
 
 def _why(standing: Standing, graph: Graph, kind: Kind, ranks: list[int], op: Op) -> str:
-    who, one = ranges(ranks), len(ranks) == 1
+    who, one = ranks_phrase(ranks), len(ranks) == 1
     held = len([rank for rank in graph.waits if rank not in ranks])
-    others = f"{held} other rank{'s' if held != 1 else ''} wait{'s' if held == 1 else ''}"
+    others = f"{held} other {plural(held, 'rank')} {plural(held, 'is', 'are')} waiting"
     if kind == "missing":
-        whole = "whole " if any(rank in standing.table.files for rank in ranks) else ""
-        return f"{who} left no {whole}dump, and {others} for {'it' if one else 'them'} to join"
+        dump = "complete dump" if any(rank in standing.table.files for rank in ranks) else "dump"
+        return f"{who} left no {dump}, and {others} for {'it' if one else 'them'}"
     if kind == "stuck_device":
         stuck = {graph.waits[r][0].unit: graph.waits[r][0] for r in ranks if r in graph.waits}
         where = " and ".join(standing.brief(op) for op in [*stuck.values()][:SHOWN])
         return (
-            f"{who} enqueued {where} like {'its' if one else 'their'} peers, but "
-            f"{'its device has' if one else 'their devices have'} not finished what theirs have"
+            f"{who} launched {where} like {'its' if one else 'their'} peers, but only "
+            f"{'its device has' if one else 'their devices have'} not finished it"
         )
     if kind == "mismatched":
         return f"{others} for {'it' if one else 'them'} in {op.op} seq {op.seq}"
-    return f"{who} {'has' if one else 'have'} nothing pending and never enqueued what {others} for"
+    what = "operation" if op.p2p else "collective"
+    return (
+        f"{who} {'is' if one else 'are'} idle: {'it' if one else 'they'} never launched the "
+        f"{what} that {held} {plural(held, 'rank')} {plural(held, 'is', 'are')} waiting on"
+    )
 
 
 def _began(graph: Graph) -> dict[Unit, int]:
@@ -239,7 +245,7 @@ def _frontier(standing: Standing, unit: Unit, rank: int) -> str:
     last = standing.enqueued.get((rank, unit[0], unit[1]))
     if last is None:
         return ""
-    return f"; the last it enqueued in {standing.table.groups[unit[0]].label} is seq {last}"
+    return f"; it last launched seq {last} in {standing.table.groups[unit[0]].label}"
 
 
 def members(standing: Standing, unit: Unit) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -266,14 +272,19 @@ def cycle(standing: Standing, graph: Graph, cycles: list[list[int]]) -> DumpVerd
     signs = []
     for rank, op in [*heads.items()][: 2 * SHOWN]:
         ends = sorted(graph.edges.get(rank, set()) & set(part))
-        text = f"rank {rank} waits in {standing.described(op)} for {ranges(ends)}"
+        text = f"rank {rank} is waiting in {standing.described(op)} for {ranks_phrase(ends)}"
         signs.append(sign(standing, rank, text, op))
     first = min(heads.values(), key=lambda op: (op.created, op.rank))
     told = "; ".join(one.text for one in signs[:SHOWN])
     found = of_unit(
-        standing, "cycle", (), first.unit, f"{ranges(part)} wait for each other: {told}", signs
+        standing,
+        "cycle",
+        (),
+        first.unit,
+        f"{ranks_phrase(part)} wait for each other: {told}",
+        signs,
     )
-    notes = tuple(f"{ranges(other)} wait for each other as well" for other in more[:SHOWN])
+    notes = tuple(f"{ranks_phrase(other)} also wait for each other" for other in more[:SHOWN])
     suspects = tuple(sorted(rank for ranks in cycles for rank in ranks))
     return replace(found, tie=True, suspects=suspects, notes=notes)
 
@@ -284,7 +295,7 @@ def miscounted(standing: Standing, graph: Graph, pair: list[int]) -> DumpVerdict
     op = next(op for op in heads if op.p2p and op.peer in pair)
     signs = [waits(standing, graph, rank) for rank in pair if rank in graph.waits]
     why = (
-        f"{ranges(pair)} do not agree in how many sends and receives they made in "
+        f"{ranks_phrase(pair)} disagree on how many sends and receives they made in "
         f"{standing.table.groups[op.group].label}"
     )
     found = of_unit(standing, "mismatched", (), op.unit, why, signs)
@@ -303,14 +314,13 @@ def network(standing: Standing, graph: Graph, ends: list[int]) -> DumpVerdict:
     if times and times[-1][0] - times[0][0] > _LATE_NS:
         late = [rank for when, rank in times if when - times[0][0] > _LATE_NS]
         seconds = (times[-1][0] - times[0][0]) // 10**9
-        notes.append(f"{ranges(late)} joined late, up to {seconds:,} s after the first")
+        notes.append(f"{ranks_phrase(late)} joined late, up to {seconds:,} s after the first")
     first, joined = ops[0], members(standing, unit)[0]
     if first.p2p:
-        who = ranges({end for op in ops for end in (op.rank, op.peer)})
-        why = f"{who} enqueued both sides of {first.op} and none finished it"
+        who = ranks_phrase({end for op in ops for end in (op.rank, op.peer)})
+        why = f"{who} launched both sides of {first.op} and none finished it"
     else:
-        why = f"all {len(joined)} members enqueued {first.op} seq {first.seq} alike and none "
-        why += "finished it"
-    why += ": suspect the network or a device"
+        why = f"all {len(joined)} members launched {first.op} seq {first.seq} and none finished it"
+    why += ": check the network and the devices"
     signs = [waits(standing, graph, op.rank) for op in ops[:SHOWN]]
     return of_unit(standing, "network", (), unit, why, signs, notes)

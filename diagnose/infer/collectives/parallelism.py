@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from diagnose.diagnosis import Axis, Topology
-from diagnose.infer.collectives.analyze import ranges
 from diagnose.infer.collectives.table import DEFAULT_GROUP, Group
+from diagnose.text.ranks import ranks_phrase
 
 Parts = tuple[tuple[int, ...], ...]
 
@@ -148,7 +148,7 @@ def smallest_unit(
         return None
     _, _, label, kind, ranks = min(fitting)
     if kind not in ("gpu", "host"):
-        label = f"{label} ({ranges(ranks)})"
+        label = f"{label} ({ranks_phrase(ranks)})"
     place = f"{'on' if kind in ('gpu', 'host') else 'in'} {label}"
     part = "" if len(blamed) == len(ranks) else f", {len(blamed)} of its {len(ranks)} ranks"
     text = f"all suspects are {place}{part}"

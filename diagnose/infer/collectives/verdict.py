@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from diagnose.text.ranks import runs
-
 Kind = Literal["missing", "mismatched", "stuck_host", "stuck_device", "cycle", "network"]
 Role = Literal["culprit", "waiting", "idle", "done", "no dump"]
-_PARTS = 24  # ranges of ranks named in one text
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +51,3 @@ class DumpVerdict:
     sure: bool = False
     edges: tuple[tuple[int, int, str], ...] = ()
     roles: dict[int, Role] = field(default_factory=dict)
-
-
-def ranges(ranks: Iterable[int]) -> str:
-    """`rank 3`, `ranks 0-6, 8`; of very many ranges the first, and how many ranks are left."""
-    parts = runs(ranks)
-    text = ", ".join(f"{a}" if a == b else f"{a}-{b}" for a, b in parts[:_PARTS])
-    left = sum(last - first + 1 for first, last in parts[_PARTS:])
-    more = f" and {left} more" if left else ""
-    one = len(parts) == 1 and parts[0][0] == parts[0][1]
-    return f"rank {text}" if one else f"ranks {text}{more}"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from diagnose.catalog.schema import Signature
 from diagnose.infer.events.teardown import without_teardown_noise
-from diagnose.text.ranks import fold_ranks
+from diagnose.text.ranks import ranks_phrase
 from diagnose.timeline.event import Event, Timeline
 
 _TELLING = ("cause", "effect", "progress", "phase")
@@ -43,7 +43,7 @@ def earlier_attempts(
     ended = [number for number in numbers[: attempts - 1] if number in died]
     for number in ended[:_TOLD]:
         event = died[number]
-        who = "" if event.rank is None else f" ({fold_ranks([event.rank], prefix=True)})"
+        who = "" if event.rank is None else f" ({ranks_phrase([event.rank])})"
         notes.append(f"attempt {number} ended with: {titles[event.signature or '']}{who}")
     if len(ended) > _TOLD:
         notes.append(f"and {len(ended) - _TOLD:,} more attempts died of a known cause")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from diagnose.infer.events.tracebacks import last_tracebacks
-from diagnose.text.ranks import fold_ranks
+from diagnose.text.ranks import ranks_phrase
 from diagnose.timeline.captures import captured_ranks
 from diagnose.timeline.event import Fields, Timeline
 
@@ -460,7 +460,7 @@ def _one_is_a_barrier(fields: Fields) -> bool:
 
 
 def _ranks(ranks: list[int]) -> str:
-    return fold_ranks(ranks, prefix=True)
+    return ranks_phrase(ranks)
 
 
 def _int_text(value: str | None) -> int | None:

@@ -135,7 +135,7 @@ def onset(verdict: DumpVerdict, timeline: Timeline) -> Start:
     pending = [(e.time, e) for e in timeline.telling(PENDING) if e.time is not None]
     same = [(t, e) for t, e in pending if (e.group, e.seq) == (verdict.group, verdict.seq)]
     if not pending:
-        return Start(None, None, "nothing tells the time")
+        return Start(None, None, "the dumps carry no time")
     time, event = min(same or pending, key=lambda item: item[0])
     why = "when the first rank enqueued the operation that never finished"
     return Start(time, event.index, why)

@@ -8,7 +8,7 @@ from diagnose.catalog.schema import CauseClass, Signature
 from diagnose.infer import scoring
 from diagnose.infer.events.recovery import doubtful, survived
 from diagnose.infer.rules.base import Context, Hypothesis
-from diagnose.text.ranks import fold_ranks
+from diagnose.text.ranks import ranks_phrase
 from diagnose.timeline.event import Event, Fields, Timeline
 
 # Clocks of two hosts are not trusted to agree better than this.
@@ -145,7 +145,7 @@ def _by_bus(group: Sequence[Event], gpus: _Gpus) -> set[int]:
 
 def who(ranks: Sequence[int], hosts: Sequence[str]) -> str:
     """Ranks in words, else hosts."""
-    return fold_ranks(ranks, prefix=True) if ranks else ", ".join(hosts[:4])
+    return ranks_phrase(ranks) if ranks else ", ".join(hosts[:4])
 
 
 def _summary(signature: Signature, event: Event, ranks: list[int], hosts: list[str]) -> str:

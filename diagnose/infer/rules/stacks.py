@@ -15,7 +15,7 @@ from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.infer.stacks.classify import SAYS, PlaceClass, odd
 from diagnose.infer.stacks.rows import told
 from diagnose.infer.stacks.rules import State
-from diagnose.text.ranks import fold_ranks
+from diagnose.text.ranks import plural, ranks_phrase
 from diagnose.timeline.documents import STANDS
 from diagnose.timeline.event import Timeline
 
@@ -54,7 +54,7 @@ def placed(
         for group in (g for g in classes if set(g.ranks) & set(blamed)):
             ranks = sorted(set(group.ranks) & set(blamed))
             found.append(
-                _hypothesis(group, ranks, timeline, catalog, agree=set(ranks) <= set(held))
+                _hypothesis(classes, group, ranks, timeline, catalog, agree=set(ranks) <= set(held))
             )
     elif any(group.differs for group in classes):
         found.append(_mismatch(classes, timeline, catalog))
@@ -62,29 +62,45 @@ def placed(
 
 
 def _hypothesis(
-    group: PlaceClass, ranks: list[int], timeline: Timeline, catalog: Catalog, *, agree: bool
+    classes: Sequence[PlaceClass],
+    group: PlaceClass,
+    ranks: list[int],
+    timeline: Timeline,
+    catalog: Catalog,
+    *,
+    agree: bool,
 ) -> Hypothesis:
     cause = _CAUSES.get(group.state, "stall.host")
     kind = _KINDS.get(group.state)
     if kind is None:
         cause = _PHASE_CAUSES.get(group.phase or "", cause)
         kind = "slow" if set(group.moving) & set(ranks) else "stuck_host"
-    who = fold_ranks(ranks, prefix=True)
-    does = told(group.places[0])
-    summary = f"The others wait for {who}, whose stack shows that it {does}."
+    whose = plural(len(ranks), "its", "their")
+    does = f"{plural(len(ranks), 'is', 'are')} {told(group.places[0])}"
+    summary = f"{_victims(classes)}; {ranks_phrase(ranks)} {does}."
     score = scoring.STACK_OUTLIER + (scoring.STACK_AGREES if agree else 0.0)
     return Hypothesis(
         cause, score, catalog.classes[cause].title, summary, _rows(timeline, ranks), ranks=ranks,
-        kind=kind, why=f"its stack: it {SAYS[group.state]}", inferred=True,
+        kind=kind, why=f"{whose} stack: {SAYS[group.state]}", inferred=True,
     )  # fmt: skip
+
+
+def _victims(classes: Sequence[PlaceClass]) -> str:
+    """`Ranks 0-2 wait in all_reduce`: those that wait for other ranks, and where if in one call."""
+    waiting = [group for group in classes if group.waits]
+    ranks = [rank for group in waiting for rank in group.ranks]
+    calls = {group.call for group in waiting}
+    call = calls.pop() if len(calls) == 1 else None
+    where = f"in {call}" if call else "for other ranks"
+    return f"{ranks_phrase(ranks).capitalize()} {plural(len(ranks), 'waits', 'wait')} {where}"
 
 
 def _mismatch(classes: Sequence[PlaceClass], timeline: Timeline, catalog: Catalog) -> Hypothesis:
     """All wait, but not in one place. Stacks do not tell the group, so nobody is blamed."""
     waiting = [group for group in classes if group.waits]
-    parts = [f"{fold_ranks(list(g.ranks), prefix=True)} in {_where(g)}" for g in waiting[:4]]
+    parts = [f"{ranks_phrase(g.ranks)} in {_where(g)}" for g in waiting[:4]]
     ranks = [rank for group in waiting if group.differs for rank in group.ranks]
-    summary = f"All ranks that are seen wait, but in different collectives: {'; '.join(parts)}."
+    summary = f"All ranks with a stack wait, but in different collectives: {'; '.join(parts)}."
     title = catalog.classes["desync.mismatch"].title
     rows = _rows(timeline, ranks)
     return Hypothesis("desync.mismatch", scoring.STACKS_DIFFER, title, summary, rows, inferred=True)
@@ -104,7 +120,7 @@ def evidence(classes: Sequence[PlaceClass], blamed: Collection[int]) -> list[Evi
     for group in classes[:4]:
         place = group.places[0]
         frames = " < ".join(frame.func for frame in place.stack.frames[:_FRAMES])
-        why = "the stack of the odd one out" if set(group.ranks) & set(blamed) else ""
-        text = f"{fold_ranks(list(group.ranks), prefix=True)}: {told(place)} [{frames}]"
+        why = "Stack of the outlier rank" if set(group.ranks) & set(blamed) else ""
+        text = f"{ranks_phrase(group.ranks)}: {told(place)} [{frames}]"
         found.append(Evidence(place.stack.source, place.stack.line, text, why))
     return found

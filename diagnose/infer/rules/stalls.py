@@ -16,7 +16,7 @@ from diagnose.infer.events.phases import Activity
 from diagnose.infer.events.tracebacks import dumped, last_tracebacks
 from diagnose.infer.events.watchdogs import Stall
 from diagnose.infer.rules.base import Context, Hypothesis
-from diagnose.text.ranks import fold_ranks
+from diagnose.text.ranks import ranks_phrase
 from diagnose.timeline.event import Event, Timeline
 
 _DOING = {
@@ -99,7 +99,7 @@ def _mismatch(stall: Stall, activity: Activity, catalog: Catalog) -> Hypothesis:
     found = _hypothesis(cause, score, catalog, summary, stall)
     found.ranks = stall.odd
     found.kind = "mismatched" if stall.odd else None
-    found.why = f"{fold_ranks(stall.odd, prefix=True)} differs from the others" * bool(stall.odd)
+    found.why = f"{ranks_phrase(stall.odd)} differs from the others" * bool(stall.odd)
     found.sure = stall.proven and stall.shape != "shifted"
     return found
 
@@ -145,7 +145,7 @@ def _evaluating(activity: Activity, waiting: set[int], timeline: Timeline) -> in
 def _busy(stall: Stall, who: list[int], activity: Activity, catalog: Catalog) -> Hypothesis:
     """The rank that the others wait for was at work of the kind that only one rank does."""
     doing = _doing(activity.phase)
-    subject = fold_ranks(who, prefix=True).capitalize() if who else "One rank"
+    subject = ranks_phrase(who).capitalize() if who else "One rank"
     summary = f"{subject} was still {doing} while the others waited in {_call(stall)}."
     tiny = stall.tiny or (not stall.sized and stall.op in _MAY_BE_TINY)
     score = scoring.BUSY_MOVING if activity.moving else scoring.BUSY_SEEN
@@ -202,7 +202,7 @@ def _ahead(timeline: Timeline, catalog: Catalog) -> Iterator[Hypothesis]:
     # Work of rank 0 alone (evaluation, saving) is a branch, not less work.
     if not beyond or beyond == [0] or len(training) <= len(beyond):
         return
-    names = fold_ranks(beyond, prefix=True)
+    names = ranks_phrase(beyond)
     phase = stood[beyond[0]].phase
     summary = (
         f"{names.capitalize()} had left the training loop for {phase} while the others still "
@@ -216,7 +216,7 @@ def _ahead(timeline: Timeline, catalog: Catalog) -> Iterator[Hypothesis]:
 
 
 def _uneven(stall: Stall, done: list[int], catalog: Catalog, did: str) -> Hypothesis:
-    names = fold_ranks(done, prefix=True)
+    names = ranks_phrase(done)
     summary = (
         f"{names.capitalize()} {did} while others still waited in "
         f"{_call(stall)}: it had less to do."
@@ -230,7 +230,7 @@ def _uneven(stall: Stall, done: list[int], catalog: Catalog, did: str) -> Hypoth
 def _absent(stall: Stall, catalog: Catalog) -> Hypothesis:
     ranks: list[int] = []
     if stall.missing:
-        names = fold_ranks(stall.missing, prefix=True)
+        names = ranks_phrase(stall.missing)
         never = "never joined" if stall.proven else "perhaps never joined"
         summary = f"{names.capitalize()} {never} {_call(stall)}; the log does not say why."
         score = scoring.NEVER_JOINED if stall.proven else scoring.PERHAPS_NEVER_JOINED

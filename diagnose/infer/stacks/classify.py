@@ -44,27 +44,27 @@ _SPELLED = {
     "alltoall": "all_to_all",
 }  # fmt: skip
 
-# What a state means, behind "the rank ".
+# What a state means, after "the rank is".
 SAYS: dict[State, str] = {
-    "collective_wait": "waits in a collective",
-    "cuda_sync": "waits for the GPU",
-    "comm_init": "waits for other ranks to set up a communicator",
-    "store_get": "waits for a key in the store",
-    "data_loading": "waits for data of the data loader",
-    "file_read": "reads files",
-    "file_write": "writes files",
-    "download": "waits for the network",
-    "preprocessing": "prepares data",
-    "compile": "compiles",
-    "lock": "waits for a lock, a thread or a process",
-    "gil_wait": "waits for Python's global lock",
-    "evaluation": "evaluates or generates",
-    "python": "computes",
-    "device_driver": "is inside the GPU's driver",
-    "crashing": "is crashing",
-    "exited": "has ended",
-    "sleep": "sleeps",
-    "unknown": "stands at a place that tells nothing",
+    "collective_wait": "waiting in a collective",
+    "cuda_sync": "waiting for the GPU",
+    "comm_init": "waiting for other ranks to set up a communicator",
+    "store_get": "waiting for a key in the store",
+    "data_loading": "blocked in the data loader",
+    "file_read": "reading files",
+    "file_write": "writing files",
+    "download": "waiting for a download",
+    "preprocessing": "preparing data",
+    "compile": "compiling",
+    "lock": "waiting for a lock, a thread or a process",
+    "gil_wait": "waiting for the GIL",
+    "evaluation": "evaluating or generating",
+    "python": "running Python code",
+    "device_driver": "inside the GPU driver",
+    "crashing": "crashing",
+    "exited": "no longer running",
+    "sleep": "sleeping",
+    "unknown": "in an unrecognised frame",
 }
 
 
@@ -210,7 +210,7 @@ def _place_of(rank: int, dumps: list[list[Stack]]) -> Place:
         stack = dumps[-1][0]
         gone = stack.status == "error 503"  # refused: nobody listens there any more
         state: State = "exited" if gone else "unknown"
-        detail = f"gave no stacks ({stack.status})" if stack.status else "no frames"
+        detail = f"no stacks ({stack.status})" if stack.status else "no frames"
         return Place(rank, state, detail, None, None, None, None, (), True, False, stack)
     python = [dump for dump in framed if any(not frame.native for frame in dump[0].frames)]
     last, earlier = _last(python or framed)
@@ -248,7 +248,7 @@ def _place(rank: int, dump: list[Stack]) -> Place:
     vague = told is None or (told[0].level >= CONTEXT and not native)
     owner = next((thread.thread for thread in dump if thread.owns_gil), None)
     if state == "gil_wait" and owner is not None:
-        detail += f", thread {owner} holds it"
+        detail += f", held by thread {owner}"
     call, op = _call(stack.frames, dump) if state in WAITING else (None, None)
     return Place(
         rank, state, detail, _site(stack.frames) or _site(main.frames),
@@ -330,7 +330,7 @@ def _class(members: list[Place]) -> PlaceClass:
     members.sort(key=lambda place: place.rank)
     ranks, first = tuple(place.rank for place in members), members[0]
     return PlaceClass(
-        ranks, fold_ranks(list(ranks)), first.state, first.detail, first.site, first.phase,
+        ranks, fold_ranks(ranks), first.state, first.detail, first.site, first.phase,
         first.call, first.op, first.key, any(place.vague for place in members),
         tuple(place.rank for place in members if place.moving), False, tuple(members),
     )  # fmt: skip

@@ -30,7 +30,7 @@ def _row(place: Place) -> Draft:
 
 
 def told(place: Place) -> str:
-    """`waits in a collective (all_reduce) at train.py:141: wait in torch/distributed/…`."""
+    """`waiting in a collective (all_reduce) at train.py:141: wait in torch/distributed/…`."""
     call = f" ({place.call})" if place.call else ""
     site = f" at {place.site}" if place.site else ""
     detail = f": {place.detail}" if place.detail else ""

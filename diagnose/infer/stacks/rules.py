@@ -1,4 +1,4 @@
-"""What a stack frame tells: the one table of it, for Python and native frames (FORMATS.md 6.7).
+"""What a stack frame tells: the one table of it, for Python and native frames.
 
 A stack is read from its innermost frame outwards; the first frame that a rule of the first level
 knows decides. Only when no frame does, the next level is asked: the system call at the bottom of a

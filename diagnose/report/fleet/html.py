@@ -61,7 +61,7 @@ def render(
                 (True, "nodes", "Nodes"),
                 (fleet.causes, "causes", "Causes"),
                 (trend, "trend", "Trend"),
-                (fleet.recurring, "recurring", "Repeats"),
+                (fleet.recurring, "recurring", "Recurring"),
                 (fleet.unknowns, "unknown", "Unknown"),
                 (fleet.unreadable, "unreadable", "Unreadable"),
                 (fleet.worst, "worst", "Costly jobs"),
@@ -102,7 +102,7 @@ def _headline(fleet: Fleet, suspects: list[str]) -> str:
     failing = fleet.overview.hung + fleet.overview.failed
     text = f"{failing:,} of {words.jobs(fleet.overview.jobs)} hung or failed"
     if suspects:
-        text += f"; look at {names(suspects, 4)}"
+        text += f"; check {names(suspects, 4)}"
     return text
 
 
@@ -115,8 +115,8 @@ def _facts(fleet: Fleet) -> list[tuple[str, str, str]]:
     facts = [
         (
             "Lost",
-            "not known" if hours is None else f"{words.number(hours)} GPU-hours",
-            f"{words.jobs(untold)} do not tell theirs" if untold and hours is not None else "",
+            "unknown" if hours is None else f"{words.number(hours)} GPU-hours",
+            f"cost of {words.jobs(untold)} unknown" if untold and hours is not None else "",
         ),
         ("Outcome", f"{overview.hung:,} hung, {overview.failed:,} failed", _others(fleet)),
     ]
@@ -135,7 +135,7 @@ def _others(fleet: Fleet) -> str:
         for count, name in (
             (overview.unknown, "unknown"),
             (overview.healthy, "healthy"),
-            (overview.unreadable, "could not be read"),
+            (overview.unreadable, "unreadable"),
         )
         if count
     ]

@@ -42,12 +42,12 @@ def render(fleet: Fleet, console: Console) -> None:
     page.field("cost", words.lost(overview))
     page.field("top cause", words.main_cause(fleet))
     suspects = [suspect.host for suspect in fleet.nodes.suspects]
-    page.field("bad nodes", names(suspects) if suspects else "none stands out")
+    page.field("suspects", names(suspects) if suspects else "none")
     _groups(page, fleet)
     _suspects(page, fleet)
     _recurring(page, fleet)
     _gaps(page, "Unknown: the next signatures to write", fleet.unknowns, fleet)
-    _gaps(page, "Could not be read in full", fleet.unreadable, fleet)
+    _gaps(page, "Not fully readable", fleet.unreadable, fleet)
     _worst(page, fleet)
 
 
@@ -58,9 +58,9 @@ def _groups(page: Page, fleet: Fleet) -> None:
     wide = page.full >= _WIDE
     spark = _SPARK_WIDE if wide else _SPARK
     heads = {
-        CAUSE: [fleet.by, "troubled", "share", "GPU-hours"],
-        HOST: [fleet.by, "jobs", "troubled", "blamed", "victim", "GPU-hours"],
-    }.get(fleet.by, [fleet.by, "jobs", "troubled", "share", "GPU-hours"])
+        CAUSE: [fleet.by, "affected", "share", "GPU-hours"],
+        HOST: [fleet.by, "jobs", "affected", "blamed", "victim", "GPU-hours"],
+    }.get(fleet.by, [fleet.by, "jobs", "affected", "share", "GPU-hours"])
     trend = fleet.by != WEEK and len(fleet.weeks) > 1
     rows = [_cells(group, fleet.by) for group in shown]
     tails = [_tail(page, group, spark, trend=trend, titled=wide) for group in shown]
@@ -99,7 +99,7 @@ def _suspects(page: Page, fleet: Fleet) -> None:
     page.heading("Suspect nodes")
     if not found and fleet.nodes.nodes:
         page.paragraph(
-            Text("No node is blamed more than its share of the work explains."), first="  "
+            Text("No node is blamed more often than its share of the work explains."), first="  "
         )
     for suspect in found[:MAX_SUSPECTS]:
         text = Text.assemble((suspect.host, "bold"), f"  {words.suspect(suspect)}")
@@ -114,7 +114,7 @@ def _suspects(page: Page, fleet: Fleet) -> None:
 def _recurring(page: Page, fleet: Fleet) -> None:
     if not fleet.recurring:
         return
-    page.heading("Failures that come again")
+    page.heading("Recurring failures")
     for item in fleet.recurring[:MAX_RECURRING]:
         page.paragraph(
             Text.assemble((f"{words.jobs(item.jobs)}  ", "bold"), f"{item.title} ({item.cause})"),
@@ -143,7 +143,7 @@ def _gaps(page: Page, heading: str, gaps: Sequence[Gap], fleet: Fleet) -> None:
         parts = [
             words.days(gap.first_seen, gap.last_seen),
             names(gap.frameworks, 4),
-            f"such as {names(gap.examples, 2)}",
+            f"for example {names(gap.examples, 2)}",
         ]
         page.paragraph(Text("; ".join(filter(None, parts)), style="dim"), first="    ")
         _reports(page, fleet, gap.examples[:1])

@@ -80,7 +80,7 @@ def title(overview: Overview) -> str:
 
 
 def outcome(overview: Overview) -> str:
-    """`430 hung, 1,204 failed, 66 unknown, 300 healthy, 6 could not be read`."""
+    """`430 hung, 1,204 failed, 66 unknown, 300 healthy, 6 unreadable`."""
     parts = [
         f"{count:,} {name}"
         for count, name in (
@@ -88,7 +88,7 @@ def outcome(overview: Overview) -> str:
             (overview.failed, "failed"),
             (overview.unknown, "unknown"),
             (overview.healthy, "healthy"),
-            (overview.unreadable, "could not be read"),
+            (overview.unreadable, "unreadable"),
         )
         if count
     ]
@@ -96,11 +96,11 @@ def outcome(overview: Overview) -> str:
 
 
 def lost(overview: Overview) -> str:
-    """`12,345 GPU-hours lost; 100 jobs do not tell theirs`."""
+    """`12,345 GPU-hours lost; cost of 100 jobs unknown`."""
     untold = overview.cost_unknown
     if overview.gpu_hours_lost is None:
-        return "No job tells what it cost"
-    rest = f"; {jobs(untold)} {'does' if untold == 1 else 'do'} not tell theirs" if untold else ""
+        return "Cost unknown for all jobs"
+    rest = f"; cost of {jobs(untold)} unknown" if untold else ""
     return f"{number(overview.gpu_hours_lost)} GPU-hours lost{rest}"
 
 
@@ -128,10 +128,10 @@ def sparkline(counts: Sequence[int], wide: int) -> str:
 
 
 def suspect(found: Suspect) -> str:
-    """`blamed in 25 of 35 jobs; like the other nodes it would be 1.4 (×18, p < 1e-9)`."""
+    """`blamed in 25 of 35 jobs; 1.4 expected at the rate of the other nodes (×18, p < 1e-9)`."""
     return (
-        f"blamed in {found.blamed:,} of {jobs(found.jobs)}; like the other nodes it would be "
-        f"{found.expected:.1f} (×{found.ratio:.0f}, {chance(found.p)})"
+        f"blamed in {found.blamed:,} of {jobs(found.jobs)}; {found.expected:.1f} expected at the "
+        f"rate of the other nodes (×{found.ratio:.0f}, {chance(found.p)})"
     )
 
 
@@ -141,7 +141,7 @@ def suspect_more(found: Suspect) -> str:
         names([f"{cause} {count}" for cause, count in found.causes.items()]),
         days(found.first_seen, found.last_seen),
         f"{number(found.gpu_hours_lost)} GPU-hours" if found.gpu_hours_lost is not None else "",
-        f"elsewhere a victim in {jobs(found.victim)}" if found.victim else "",
+        f"victim in {jobs(found.victim)}" if found.victim else "",
     ]
     return "; ".join(filter(None, parts))
 
@@ -157,23 +157,24 @@ def chance(p: float) -> str:
 def compared(nodes: Nodes) -> str:
     """What the search for suspect nodes rests on."""
     if not nodes.nodes:
-        return "No job tells its hosts, so nodes cannot be compared."
+        return "No job names its hosts, so nodes cannot be compared."
     text = (
-        f"{len(nodes.nodes):,} nodes compared over {jobs(nodes.jobs_compared)} (retries count "
-        "once), each with the others in jobs of similar width; causes that move with the node "
-        f"only; suspect: {MIN_INCIDENTS} incidents, ×{MIN_RATIO:.0f}, p ≤ 0.01 after Bonferroni"
+        f"{len(nodes.nodes):,} nodes compared across {jobs(nodes.jobs_compared)} of similar size "
+        "(retries count once), only for causes tied to a node; a suspect has at least "
+        f"{MIN_INCIDENTS} incidents, ×{MIN_RATIO:.0f} the expected number and p ≤ 0.01 after "
+        "Bonferroni correction"
     )
     if len(nodes.suspects) > 1:
-        text += "; each suspect without the jobs of stronger ones"
+        text += "; jobs explained by a stronger suspect are excluded"
     if nodes.jobs_without_hosts:
-        text += f"; {jobs(nodes.jobs_without_hosts)} without known hosts left out"
+        text += f"; {jobs(nodes.jobs_without_hosts)} without known hosts excluded"
     return sentence(text)
 
 
 def began(found: Sequence[Began]) -> str:
-    """`began with torch 2.7.1 and NCCL 2.26.2 (none of 400 earlier passing jobs had it)`."""
+    """`first seen with torch 2.7.1; 400 earlier healthy jobs had a different version`."""
     if not found:
         return ""
     what = names([f"{one.package} {one.version}{' or later' * one.or_later}" for one in found], 4)
     before = min(one.before for one in found)
-    return f"began with {what}; {before:,} earlier passing jobs had another version"
+    return f"first seen with {what}; {before:,} earlier healthy jobs had a different version"

@@ -13,6 +13,7 @@ from diagnose.diagnosis import JobFacts
 from diagnose.report import words
 from diagnose.report.html.findings import who
 from diagnose.report.html.scrub import Scrub
+from diagnose.text.ranks import ranks_phrase
 
 MAX_VALUES = 8  # of one fact
 MAX_FACTS = 200
@@ -47,8 +48,8 @@ def overview(job: JobFacts) -> list[tuple[str, str]]:
         absent = sorted(set(range(min(job.world_size, 1 << 20))) - seen)
     rows = [
         ("Ranks", f"{job.world_size:,}" if job.world_size else ""),
-        ("Seen in the logs", words.ranks_phrase(job.ranks_seen) if seen else ""),
-        ("Nothing seen of", words.ranks_phrase(absent) if absent else ""),
+        ("Seen in the logs", ranks_phrase(job.ranks_seen) if seen else ""),
+        ("No output from", ranks_phrase(absent) if absent else ""),
         ("Hosts", f"{len(job.hosts):,}: {words.names(job.hosts, 16)}" if job.hosts else ""),
         ("Attempts", str(job.attempts) if job.attempts > 1 else ""),
         ("Software", words.names(job.frameworks, 16)),

@@ -14,6 +14,7 @@ from diagnose.report import words
 from diagnose.report.html import clock
 from diagnose.report.html.events import Events
 from diagnose.report.html.scrub import Scrub
+from diagnose.text.ranks import ranks_phrase
 
 MAX_VARIANTS = 8  # of one finding
 MAX_TEXT = 600  # characters of a quoted line
@@ -117,7 +118,7 @@ def who(rows: pd.DataFrame) -> str:
     """Who printed rows: ranks, else hosts, else nobody that is named."""
     ranks = rows["rank"].dropna().unique()
     if len(ranks):
-        return words.ranks_phrase([int(rank) for rank in ranks])
+        return ranks_phrase([int(rank) for rank in ranks])
     named = sorted(str(host) for host in rows["host"].dropna().unique())
     return words.names(named, 4)
 

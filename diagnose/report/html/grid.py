@@ -6,9 +6,9 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from diagnose.report import words
 from diagnose.report.html.scrub import Scrub
 from diagnose.report.html.states import STATES
+from diagnose.text.ranks import fold_ranks, ranks_phrase
 
 if TYPE_CHECKING:
     from diagnose.diagnosis import Axis, Topology
@@ -98,9 +98,7 @@ def by_state(states: dict[int, str]) -> list[tuple[str, str, int]]:
     for rank, state in states.items():
         ranks[state].append(rank)
     return [
-        (state, words.ranks_phrase(ranks[state]), len(ranks[state]))
-        for state in STATES
-        if ranks[state]
+        (state, ranks_phrase(ranks[state]), len(ranks[state])) for state in STATES if ranks[state]
     ]
 
 
@@ -123,7 +121,7 @@ def _by_topology(topology: Topology, axis: Axis, states: dict[int, str], scrub: 
             place = places.pop()
             if not places and place is not None:
                 shared.append(f"{name}{place}" if name.isalpha() else f"{name}: {place}")
-        found.rows.append(scrub.text(" ".join(shared) or words.fold_ranks(group), 60))
+        found.rows.append(scrub.text(" ".join(shared) or fold_ranks(group), 60))
         found.cells.extend(
             Cell(column, row, rank) for column, rank in enumerate(group) if rank in states
         )

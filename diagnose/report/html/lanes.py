@@ -22,6 +22,7 @@ from diagnose.report.html.events import Events
 from diagnose.report.html.findings import Findings
 from diagnose.report.html.scrub import Scrub
 from diagnose.report.html.states import STATES
+from diagnose.text.ranks import ranks_phrase
 
 FOLD = 64  # more ranks than this are folded into classes
 MAX_CLASSES = 40
@@ -293,7 +294,7 @@ def _folded(ranks: list[Lane], known: pd.DataFrame) -> tuple[list[Lane], list[La
         numbers = sorted(lane.rank for lane in members if lane.rank is not None)
         classes.append(
             LaneClass(
-                words.ranks_phrase(numbers),
+                ranks_phrase(numbers),
                 members[0].state,
                 numbers,
                 len(ordered),

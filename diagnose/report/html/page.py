@@ -7,6 +7,7 @@ from typing import Any
 from markupsafe import Markup
 
 from diagnose import __version__
+from diagnose.cost import span, standstill
 from diagnose.diagnosis import Diagnosis
 from diagnose.job.model import Job
 from diagnose.report import words
@@ -45,7 +46,7 @@ def page(job: Job, diagnosis: Diagnosis, *, title: str | None, redact: bool) -> 
     # Where a slow rank is waited for, its own lines go on.
     stood = diagnosis.culprits.kind != "slow"
     prepared = events.prepare(job, diagnosis.onset.time if stood else None)
-    still = verdict.standstill(diagnosis, prepared)
+    still = standstill(diagnosis, span(job.events)[1])
     found = findings.findings(prepared, job.catalog, scrub)
     ranks = states.states(prepared.last_attempt, raw)
     told = hosts_of_ranks(prepared.last_attempt)
@@ -139,9 +140,9 @@ def page(job: Job, diagnosis: Diagnosis, *, title: str | None, redact: bool) -> 
 def _doubts(diagnosis: Diagnosis) -> str:
     """The heading over alternatives, missing evidence and notes."""
     if diagnosis.verdict == "unknown" and diagnosis.alternatives:
-        return "What it may be"
+        return "Possible causes"
     if diagnosis.verdict in ("hung", "failed") or diagnosis.alternatives:
-        return "What else it could be"
+        return "Alternatives considered"
     return "Missing evidence" if diagnosis.missing_evidence else "Notes"
 
 

@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 
 from diagnose.catalog.schema import Catalog
-from diagnose.report import words
 from diagnose.report.html.events import Events
 from diagnose.report.html.scrub import Scrub
+from diagnose.text.ranks import ranks_phrase
 
 MAX_COUNTERS = 6
 MAX_LINES = 24  # of one counter
@@ -97,7 +97,7 @@ def _lines(rows: pd.DataFrame, culprits: set[int]) -> list[Line]:
     found = []
     for way, members in alike.items():
         named = sorted(rank for rank in members if rank is not None)
-        name = words.ranks_phrase(named) if named else "the job"
+        name = ranks_phrase(named) if named else "the job"
         steps, places = points[way]
         found.append(Line(name, way[1], way[0], _thinned(places, steps)))
     return sorted(found, key=lambda line: (not line.culprit, line.last, line.name))

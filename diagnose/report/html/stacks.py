@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from diagnose.report import words
 from diagnose.report.html.scrub import Scrub
+from diagnose.text.ranks import ranks_phrase
 
 if TYPE_CHECKING:
     from diagnose.infer.stacks.classify import PlaceClass
@@ -34,7 +34,7 @@ def places(classes: Sequence[PlaceClass], scrub: Scrub) -> list[Stand]:
         frames = group.places[0].stack.frames if group.places else ()
         found.append(
             Stand(
-                words.ranks_phrase(group.ranks),
+                ranks_phrase(group.ranks),
                 scrub.text(group.state.replace("_", " ")),
                 scrub.text(group.detail),
                 scrub.text(group.site or ""),

@@ -13,14 +13,14 @@ MAX_RANKS = 100_000
 # State → what the legend says. The order is that of importance.
 STATES = {
     "culprit": "to blame",
-    "missing": "did not join",
-    "waiting": "waited",
+    "missing": "never joined",
+    "waiting": "waiting",
     "ended": "ended with an error",
-    "idle": "waited for nothing",
+    "idle": "idle",
     "done": "finished",
     "seen": "seen in the logs",
-    "no dump": "left no dump",
-    "no log": "nothing seen of it",
+    "no dump": "no dump",
+    "no log": "no output",
 }
 
 

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 
 import pandas as pd
 
+from diagnose.cost import Standstill
 from diagnose.diagnosis import Diagnosis
 from diagnose.report import words
 from diagnose.report.html import clock
-from diagnose.report.html.events import Events
+from diagnose.text.ranks import plural
 
 _BAD = ("hung", "failed")
-_FAILURE_ROLES = ("cause", "effect", "aftermath")
 _LABELS = {
     "hung": "The job hung",
     "failed": "The job failed",
     "healthy": "The job is healthy",
-    "unknown": "The evidence does not tell",
+    "unknown": "Inconclusive",
 }
-_YEAR_S = 365 * 86_400
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,46 +31,10 @@ class Fact:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Standstill:
-    """From the onset to the last line of the failure, in seconds, and what that cost.
-
-    `gpu_hours` counts one GPU per rank; None when the number of ranks is unknown.
-    """
-
-    seconds: float
-    end: pd.Timestamp
-    ranks: int | None
-
-    @property
-    def gpu_hours(self) -> float | None:
-        """The time of all ranks together."""
-        return None if self.ranks is None else self.ranks * self.seconds / 3600
-
-
 def label(diagnosis: Diagnosis) -> str:
     """`The job hung · high confidence`."""
     sure = words.confidence(diagnosis)
     return _LABELS[diagnosis.verdict] + (f" · {sure}" if sure else "")
-
-
-def standstill(diagnosis: Diagnosis, events: Events) -> Standstill | None:
-    """How long the job stood still; None without an onset or an end on the clock."""
-    onset = clock.parse(diagnosis.onset.time)
-    if onset is None or diagnosis.verdict not in _BAD or not events.clocked:
-        return None
-    rows = events.last_attempt
-    told = rows["role"].isin(_FAILURE_ROLES) | (rows["kind"] == "exit").fillna(False)
-    times = rows.loc[told, "time"].dropna()
-    times = times[times >= onset]
-    if times.empty:
-        return None
-    end = pd.Timestamp(times.max())
-    seconds = (end - onset).total_seconds()
-    if not 0 < seconds < _YEAR_S:
-        return None
-    ranks = diagnosis.job.world_size or len(diagnosis.job.ranks_seen) or None
-    return Standstill(seconds, end, ranks)
 
 
 def facts(diagnosis: Diagnosis, still: Standstill | None) -> list[Fact]:
@@ -81,27 +45,27 @@ def facts(diagnosis: Diagnosis, still: Standstill | None) -> list[Fact]:
     if who:
         found.append(Fact("To blame", who, _sentence(diagnosis.culprits.why)))
     elif bad:
-        found.append(Fact("To blame", "Not known", "The evidence does not name a rank or host."))
+        found.append(Fact("To blame", "Unknown", "The evidence does not identify a rank or host."))
     if diagnosis.onset.time:
         began = clock.moment(_whole(diagnosis.onset.time))
         found.append(Fact("Began", began, _sentence(diagnosis.onset.why)))
     elif bad:
-        found.append(Fact("Began", "Not known", _sentence(diagnosis.onset.why)))
-    if still is not None:
+        found.append(Fact("Began", "Unknown", _sentence(diagnosis.onset.why)))
+    if still is not None and bad and still.seconds:
         hung = diagnosis.verdict == "hung"
         found.append(
             Fact(
-                "Stood still" if hung else "From there to the end",
+                "Hung for" if hung else "Time to the end",
                 clock.duration(still.seconds),
-                "Until the last line of the failure, "
+                "Until the last line of the logs, "
                 f"{clock.moment(_whole(still.end), diagnosis.onset.time)}.",
             )
         )
         if still.gpu_hours is not None:
             lost = clock.hours(still.gpu_hours)
-            ranks = f"{still.ranks:,} rank{'' if still.ranks == 1 else 's'}"
+            ranks = f"{still.ranks:,} {plural(still.ranks or 0, 'rank')}"
             found.append(
-                Fact("Lost", f"{lost} GPU-hours", f"{ranks}, one GPU each, from the onset on.")
+                Fact("Lost", f"{lost} GPU-hours", f"{ranks}, one GPU each, from the onset.")
             )
     if diagnosis.phase:
         phase = words.phase(diagnosis.phase)
@@ -110,22 +74,17 @@ def facts(diagnosis: Diagnosis, still: Standstill | None) -> list[Fact]:
     if bad and words.RESTART[restart.advice]:
         value = words.RESTART[restart.advice]
         if restart.exclude_hosts:
-            value += f", without {words.names(restart.exclude_hosts)}"
+            value += f", excluding {words.names(restart.exclude_hosts)}"
         found.append(Fact("Restart", value, _sentence(restart.why)))
     if bad:
-        answer = words.longer_timeout(diagnosis)
-        short, _, rest = answer.partition(": ")
-        if diagnosis.longer_timeout_helps == "unknown":
-            short, rest = "Not known", answer
-        elif not rest:
-            short, _, rest = answer.partition(", ")
-        found.append(Fact("Longer timeout", short, _sentence(rest)))
+        answer, why = words.LONGER_TIMEOUT[diagnosis.longer_timeout_helps]
+        found.append(Fact("Longer timeout", answer.rstrip("."), why))
     return found
 
 
-def _whole(time: str | pd.Timestamp) -> pd.Timestamp | None:
+def _whole(time: str | datetime) -> pd.Timestamp | None:
     """The second of a time: more would only look exact."""
-    stamp = clock.parse(time) if isinstance(time, str) else time
+    stamp = clock.parse(time) if isinstance(time, str) else pd.Timestamp(time)
     return None if stamp is None else stamp.floor("s")
 
 

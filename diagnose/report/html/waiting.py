@@ -12,6 +12,7 @@ from diagnose.diagnosis import Diagnosis
 from diagnose.report import words
 from diagnose.report.html.scrub import Scrub
 from diagnose.report.html.states import STATES
+from diagnose.text.ranks import ranks_phrase
 
 MAX_NODES = 80
 MAX_AWAITED = 32  # of the ranks that did not join a collective
@@ -35,7 +36,7 @@ class Node:
     @property
     def label(self) -> str:
         """`rank 3` or `ranks 0-6`."""
-        return words.ranks_phrase(self.ranks)
+        return ranks_phrase(self.ranks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +187,6 @@ def joined_and_missing(diagnosis: Diagnosis) -> tuple[str, list[tuple[str, str]]
     if found is None:
         return None
     rows: Iterable[tuple[str, list[int]]] = (("Joined", found.joined), ("Missing", found.missing))
-    sides = [(name, words.ranks_phrase(ranks)) for name, ranks in rows if ranks]
+    sides = [(name, ranks_phrase(ranks)) for name, ranks in rows if ranks]
     bare = type(found)(found.group, found.op, found.seq)
     return words.collective(bare), sides

@@ -27,9 +27,9 @@ def test_the_same_message_of_many_ranks_is_told_once(make: Any) -> None:
         *[wait(rank, time=at("08:10:00")) for rank in (2, 0, 1)],
     )
     links = narrative.chain(winner(0), context(timeline, CATALOG))
-    assert [(link.event, link.time, link.rank, link.line) for link in links] == [
-        ("Title of t.oom", "2026-06-02T08:00:00.250", 3, 1),
-        ("Title of t.watchdog (ranks 0-2)", "2026-06-02T08:10:00", 2, 2),
+    assert [(link.event, link.time, link.rank, link.line, link.ranks) for link in links] == [
+        ("Title of t.oom", "2026-06-02T08:00:00.250", 3, 1, []),
+        ("Title of t.watchdog", "2026-06-02T08:10:00", 2, 2, [0, 1, 2]),
     ]
 
 
@@ -47,7 +47,7 @@ def test_the_chain_begins_with_what_was_going_on(make: Any) -> None:
 def test_evidence_of_one_message_is_one_link(make: Any) -> None:
     timeline = make(matched(OOM, rank=3), matched(OOM, rank=4), step(1))
     links = narrative.chain(winner(0, 1), context(timeline, CATALOG))
-    assert [link.event for link in links] == ["Title of t.oom (ranks 3-4)"]
+    assert [(link.event, link.ranks) for link in links] == [("Title of t.oom", [3, 4])]
 
 
 def test_ends_belong_to_the_chain_and_facts_do_not(make: Any) -> None:

@@ -113,8 +113,8 @@ def test_collective_evidence_and_graph() -> None:
         "mesh_dp (5)", "all_reduce", 7, [0, 1], [2], "train.py:141"
     )
     assert held_up.evidence(VERDICT) == [
-        Evidence("fr_2", 0, "rank 2 has nothing pending", "the rank that the others wait for"),
-        Evidence("fr_0", 0, "rank 0 waits", "one of the ranks that wait"),
+        Evidence("fr_2", 0, "rank 2 has nothing pending", "State of the blocking rank"),
+        Evidence("fr_0", 0, "rank 0 waits", "State of a waiting rank"),
     ]
     graph = held_up.graph(VERDICT)
     assert graph.edges == [(0, 2, "all_reduce seq 7")]
@@ -135,7 +135,8 @@ def test_the_onset_is_when_the_first_rank_came_to_that_operation(timeline: Timel
 def test_a_conflict_is_told_only_where_the_logs_name_others() -> None:
     other = Stall(None, "missing", missing=[5], proven=True, why="the log names rank 5")
     assert held_up.conflict(VERDICT, [other]) == (
-        "the logs and the dumps disagree: by the logs the log names rank 5; by the dumps "
+        "the logs and the dumps disagree: according to the logs, the log names rank 5; "
+        "according to the dumps, "
         "rank 2 has nothing pending"
     )
     same = replace(other, missing=[2, 3])

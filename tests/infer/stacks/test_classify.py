@@ -51,7 +51,7 @@ def told(found: list[PlaceClass]) -> list[tuple[str, str]]:
 
 def test_one_rank_does_not_come() -> None:
     found = classes(*(text(rank, *(DATA if rank == 7 else WAIT)) for rank in range(16)))
-    assert told(found) == [("7", "data_loading"), ("0-6,8-15", "collective_wait")]
+    assert told(found) == [("7", "data_loading"), ("0-6, 8-15", "collective_wait")]
     alone, others = found
     assert (alone.site, alone.detail) == (
         "train.py:16",
@@ -133,7 +133,7 @@ def test_a_hook_in_autograds_thread_tells_what_the_backward_pass_does() -> None:
 def test_the_global_lock_and_who_holds_it() -> None:
     other = 'Thread 9 (active+gil): "logger"\n    f (train.py:3)\n'
     place = one(text(0, "take_gil (libpython3.11.so)", "step (train.py:4)"), other)
-    assert (place.state, place.detail) == ("gil_wait", "take_gil, thread logger holds it")
+    assert (place.state, place.detail) == ("gil_wait", "take_gil, held by thread logger")
     assert one(text(0, *VAGUE, status="active+gil")).state == "python"
     assert one(text(0, *VAGUE), other).state == "unknown"
 
@@ -203,8 +203,8 @@ def test_native_stacks_tell_what_pythons_leave_open() -> None:
 def test_ranks_that_gave_no_stacks() -> None:
     page = "=== Rank {0}: http://node1:5/handler/dump_traceback? ===\nError: {1}\n"
     gone, silent = places(stacks(page.format(0, 503), page.format(1, 408)))
-    assert (gone.state, gone.detail) == ("exited", "gave no stacks (error 503)")
-    assert (silent.state, silent.detail) == ("unknown", "gave no stacks (error 408)")
+    assert (gone.state, gone.detail) == ("exited", "no stacks (error 503)")
+    assert (silent.state, silent.detail) == ("unknown", "no stacks (error 408)")
     with_others = [text(rank, *WAIT) for rank in (2, 3, 4)]
     assert odd(classes(page.format(0, 503), page.format(1, 408), *with_others)) == [0]
     (place,) = places(stacks(page.format(0, 503), name="b") + stacks(text(0, *WAIT), name="a"))
@@ -249,7 +249,7 @@ def test_several_odd_ranks_and_ties() -> None:
 def test_smallest_class_first_then_lowest_rank() -> None:
     ranks = {0: WAIT, 1: SAVE, 2: WAIT, 3: DATA}
     found = classes(*(text(rank, *f) for rank, f in ranks.items()))
-    assert [group.label for group in found] == ["1", "3", "0,2"]
+    assert [group.label for group in found] == ["1", "3", "0, 2"]
 
 
 def differing(*ranks: tuple[str, ...]) -> dict[str, bool]:

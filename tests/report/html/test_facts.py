@@ -20,13 +20,13 @@ def test_a_rank_with_another_version_is_a_difference() -> None:
     found = told("\n".join([nccl(0, "2.26.2"), nccl(1, "2.26.2"), nccl(2, "2.21.5")]))
     assert found["Version of nccl"] == (
         True,
-        [("2.26.2", "ranks 0,1"), ("2.21.5", "rank 2")],
+        [("2.26.2", "ranks 0-1"), ("2.21.5", "rank 2")],
     )
 
 
 def test_the_same_everywhere_is_none() -> None:
     found = told("\n".join([nccl(0, "2.26.2"), nccl(1, "2.26.2")]))
-    assert found["Version of nccl"] == (False, [("2.26.2", "ranks 0,1")])
+    assert found["Version of nccl"] == (False, [("2.26.2", "ranks 0-1")])
 
 
 def test_a_rank_that_reports_two_values_disagrees_with_nobody() -> None:
@@ -40,8 +40,8 @@ def test_overview() -> None:
     )
     assert rows == [
         ("Ranks", "8"),
-        ("Seen in the logs", "ranks 0-4,6,7"),
-        ("Nothing seen of", "rank 5"),
+        ("Seen in the logs", "ranks 0-4, 6-7"),
+        ("No output from", "rank 5"),
         ("Hosts", "2: a, b"),
         ("Attempts", "2"),
         ("Software", "torch"),

@@ -30,7 +30,7 @@ def test_the_same_message_of_many_ranks_is_one_variant() -> None:
 def test_only_digits_that_tell_something_keep_lines_apart() -> None:
     log = "\n".join([watchdog(0, "08:25:12"), watchdog(1, "08:25:13"), watchdog(2, seq=8)])
     [timeout] = [i for i in fold(diagnose.load_text(log)).items if "timeout" in i.signature]
-    assert [variant.who for variant in timeout.variants] == ["ranks 0,1", "rank 2"]
+    assert [variant.who for variant in timeout.variants] == ["ranks 0-1", "rank 2"]
 
 
 def test_many_wordings_are_counted_but_not_all_kept() -> None:
@@ -49,4 +49,4 @@ def test_findings_come_in_order_of_time_and_say_when() -> None:
     places = [item.at for item in items if item.at is not None and item.role != "progress"]
     assert places == sorted(places)
     timeout = next(item for item in items if item.signature == "c10d.watchdog.timeout")
-    assert (timeout.role, timeout.time, timeout.who) == ("effect", "08:25:12", "ranks 0-4,6,7")
+    assert (timeout.role, timeout.time, timeout.who) == ("effect", "08:25:12", "ranks 0-4, 6-7")

@@ -33,7 +33,7 @@ def test_lanes_of_a_hang() -> None:
     assert picture.lanes[0].wait == (onset, message)
     assert [bar[2] for bar in picture.lanes[0].bars] == [lanes.PHASES.index("training")]
     assert picture.lanes[0].bars[0][1] <= onset  # it does not go on behind the wait
-    assert data["blame"] == "never joined"
+    assert data["blame"] == "never reached the collective"
     assert data["label"][:2] == [0, 1]
     assert not data["classes"]
 
@@ -56,10 +56,10 @@ def test_many_ranks_fold_into_classes_the_odd_one_first() -> None:
     picture, data = draw(*pasted("\n".join(lines)))
     assert [(c.label, c.state, c.begin, c.end) for c in picture.classes] == [
         ("rank 42", "culprit", 0, 1),
-        ("ranks 0-41,43-99", "waiting", 1, 100),
+        ("ranks 0-41, 43-99", "waiting", 1, 100),
     ]
     assert [lane.rank for lane in picture.lanes[:3]] == [42, 0, 1]
-    assert [kind["label"] for kind in data["classes"]] == ["rank 42", "ranks 0-41,43-99"]
+    assert [kind["label"] for kind in data["classes"]] == ["rank 42", "ranks 0-41, 43-99"]
 
 
 def test_classes_get_coarser_until_they_are_few() -> None:

@@ -108,7 +108,7 @@ def test_title_and_redaction() -> None:
     masked = render(job, diagnosis, title=f"run <7> {token}")
     assert token not in masked
     assert "run &lt;7&gt; [" in masked
-    assert "Secrets of known shapes are masked" in masked
+    assert "Secrets with a known format are masked" in masked
     plain = render(job, diagnosis, redact=False)
     assert token in plain
     assert "Nothing was masked" in plain

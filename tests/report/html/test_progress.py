@@ -24,7 +24,7 @@ def test_ranks_that_went_alike_are_one_line_the_straggler_another() -> None:
     [counter] = count("\n".join(lines), [2])
     assert [(line.name, line.last, line.culprit) for line in counter.lines] == [
         ("rank 2", 14, True),
-        ("ranks 0,1", 59, False),
+        ("ranks 0-1", 59, False),
     ]
     assert counter.lines[1].points[0] == [0, 0]
     assert counter.lines[1].points[-1] == [590_000, 59]

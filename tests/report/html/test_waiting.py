@@ -19,10 +19,10 @@ def test_ranks_that_wait_alike_are_one_node() -> None:
     found = graph(state, [(rank, 3, "ALLREDUCE seq 4") for rank in range(8) if rank != 3])
     assert [(node.label, node.state, node.level) for node in found.nodes] == [
         ("rank 3", "culprit", 0),
-        ("ranks 0-2,4-7", "waiting", 1),
+        ("ranks 0-2, 4-7", "waiting", 1),
     ]
     assert found.edges == [(1, 0, "ALLREDUCE seq 4")]
-    assert found.sentences == ["Ranks 0-2,4-7 wait for rank 3 in ALLREDUCE seq 4."]
+    assert found.sentences == ["Ranks 0-2, 4-7 wait for rank 3 in ALLREDUCE seq 4."]
 
 
 def test_a_chain_over_groups_has_levels() -> None:
@@ -31,7 +31,7 @@ def test_a_chain_over_groups_has_levels() -> None:
     found = graph(state, [(2, 3, "ALLREDUCE"), (0, 2, "SEND to rank 2"), (1, 2, "SEND to rank 2")])
     assert [(node.label, node.level) for node in found.nodes] == [
         ("rank 3", 0),
-        ("ranks 0,1", 2),
+        ("ranks 0-1", 2),
         ("rank 2", 1),
     ]
 
@@ -65,12 +65,12 @@ def test_without_a_graph_the_collective_tells() -> None:
     found = waiting(diagnosis, {0: "waiting", 1: "waiting", 2: "missing", 3: "culprit"}, SCRUB)
     assert found is not None
     assert found.sentences == [
-        "Ranks 0,1 wait for rank 3 in BROADCAST, sequence number 3.",
-        "Ranks 0,1 wait for rank 2 in BROADCAST, sequence number 3.",
+        "Ranks 0-1 wait for rank 3 in BROADCAST, sequence number 3.",
+        "Ranks 0-1 wait for rank 2 in BROADCAST, sequence number 3.",
     ]
     assert joined_and_missing(diagnosis) == (
         "BROADCAST, sequence number 3, group tp",
-        [("Joined", "ranks 0,1"), ("Missing", "ranks 2,3")],
+        [("Joined", "ranks 0-1"), ("Missing", "ranks 2-3")],
     )
 
 
@@ -109,6 +109,6 @@ def test_grid_by_host_and_without_hosts() -> None:
 def test_ranks_by_state_in_the_order_of_importance() -> None:
     assert by_state({0: "seen", 1: "waiting", 2: "waiting", 3: "culprit"}) == [
         ("culprit", "rank 3", 1),
-        ("waiting", "ranks 1,2", 2),
+        ("waiting", "ranks 1-2", 2),
         ("seen", "rank 0", 1),
     ]

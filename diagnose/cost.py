@@ -1,0 +1,69 @@
+"""What a failure cost: from its onset to the last line of the job's own logs, in GPU-hours.
+
+Plain functions over times; the post-mortem, the table of a scan and what a restart repeats all ask
+here, so they cannot disagree about one job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from diagnose.diagnosis import Diagnosis, JobFacts
+from diagnose.text import times
+from diagnose.timeline.event import Event
+
+_YEAR_S = 365 * 86_400.0  # longer than any job: the clocks are wrong
+
+
+@dataclass(frozen=True, slots=True)
+class Standstill:
+    """From the onset to the end, in seconds; `ranks` is None where their number is unknown."""
+
+    seconds: float
+    end: datetime
+    ranks: int | None
+
+    @property
+    def gpu_hours(self) -> float | None:
+        """The time of all ranks together."""
+        return gpu_hours(self.seconds, self.ranks)
+
+
+def gpu_hours(seconds: float | None, ranks: int | None) -> float | None:
+    """The time of all ranks together, one GPU each; None where either is unknown."""
+    return None if seconds is None or ranks is None else seconds * ranks / 3600
+
+
+def ranks_of(facts: JobFacts) -> int | None:
+    """How many ranks a job has: its world size, else those its logs show."""
+    return facts.world_size or len(facts.ranks_seen) or None
+
+
+def standstill(diagnosis: Diagnosis, end: datetime | None) -> Standstill | None:
+    """How long a job that failed held its GPUs after the onset; None where that is unknown."""
+    onset = moment(diagnosis.onset.time)
+    if onset is None or end is None or diagnosis.verdict == "healthy":
+        return None
+    seconds = max(0.0, (end - onset).total_seconds())
+    return Standstill(seconds, end, ranks_of(diagnosis.job)) if seconds < _YEAR_S else None
+
+
+def span(timeline: Iterable[Event]) -> tuple[datetime | None, datetime | None]:
+    """First and last time of a job's own logs, by the job's clock.
+
+    A machine's own log, whose lines all tell a host and never a rank, goes on before and after.
+    """
+    timed = [(event, event.time) for event in timeline if event.time is not None]
+    of_jobs = {event.source for event, _ in timed if event.host is None or event.rank is not None}
+    own = [time for event, time in timed if event.source in of_jobs] or [t for _, t in timed]
+    return (times.moment(min(own)), times.moment(max(own))) if own else (None, None)
+
+
+def moment(text: str | None) -> datetime | None:
+    """A time of a diagnosis in the job's own clock, without its zone."""
+    try:
+        return datetime.fromisoformat(text).replace(tzinfo=None) if text else None
+    except ValueError:
+        return None
