@@ -2,7 +2,7 @@
 
 Plain dataclasses without behaviour, so that the compiled catalog can be loaded without YAML or
 pydantic. `catalog.load` reads the YAML files into them and rejects unknown keys; `catalog.check`
-holds the rules that go beyond types. The field meanings follow DESIGN.md section 6.
+holds the rules that go beyond types. CONTRIBUTING.md explains the fields.
 """
 
 from __future__ import annotations

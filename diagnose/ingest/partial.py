@@ -1,7 +1,7 @@
 """Joining log lines that a container runtime split: CRI `P` lines, docker's 16 KiB pieces.
 
-Forms: FORMATS.md 1.4. A joined line stands where its last piece stood, and counts as being on
-the line of its first piece, whose time it keeps.
+A joined line stands where its last piece stood, and counts as being on the line of its first piece,
+whose time it keeps.
 """
 
 from __future__ import annotations

@@ -155,7 +155,7 @@ def _is_dump(head: bytes) -> bool:
 
 
 def _is_error_json(head: bytes, name: str) -> bool:
-    """Torch elastic's error file (FORMATS.md 3.3), not a log of JSON lines."""
+    """Torch elastic's error file, not a log of JSON lines."""
     if not _ERROR_JSON.match(head):
         return False
     try:

@@ -19,7 +19,7 @@ _MAX_JOINED = 40  # lines become one at most, by width
 _MAX_CONTINUED = 3  # lines continue an open parenthesis at most
 
 _LONGEST = 4096  # characters of a description
-# FORMATS.md 2.2, all releases.
+# How all releases describe a collective.
 _WORK = re.compile(
     r"WorkNCCL\((?:SeqNum=\d+, )?OpType=\w+(?:, TensorShape=\[[\d, ]*\])?"
     r"(?:, NumelIn=\d+, NumelOut=\d+)?, Timeout\(ms\)=-?\d+\)"

@@ -1,4 +1,4 @@
-"""Who wrote a line and when: peels the known prefixes of FORMATS.md section 1 off its front.
+"""Who wrote a line and when: peels the known prefixes off its front.
 
 Prefixes stack, outside in: `<CRI time> stderr F [default3]:[rank11]:[E820 10:00:00.1 a.cpp:1] …`.
 `peel` looks at the first character (or the second, behind a bracket) to choose the few families

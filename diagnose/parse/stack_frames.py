@@ -6,17 +6,17 @@ import re
 
 from diagnose.parse.stack_blocks import Frame
 
-# FORMATS.md 6.1; the name may itself hold brackets: `Thread 19018 (idle): "Thread-1 (bg)"`.
+# py-spy; the name may itself hold brackets: `Thread 19018 (idle): "Thread-1 (bg)"`.
 PYSPY_THREAD = re.compile(
     r'Thread (0x[\da-fA-F]{1,16}|\d{1,20}) \(([a-z+ ]{1,24})\)(?:: "(.{0,200})")?\s*\Z'
 )
 PROCESS = re.compile(r"(Parent )?Process (\d{1,9}): ?(.*)")
-# FORMATS.md 6.2; Python 3.14 prints names, `Stack` stands for the one thread asked for.
+# faulthandler; Python 3.14 prints names, `Stack` stands for the one thread asked for.
 FAULT_THREAD = re.compile(
     r"(?:(Current thread|Thread) (0x[\da-fA-F]{1,16})(?: \[(.{0,100}?)\])?|Stack)"
     r" \(most recent call first\):"
 )
-# FORMATS.md 6.3: `Thread 5 (Thread 0x7fa56a6276c0 (LWP 25522) "pt_gloo_runloop"):`
+# gdb and pstack: `Thread 5 (Thread 0x7fa56a6276c0 (LWP 25522) "pt_gloo_runloop"):`
 GDB_THREAD = re.compile(r"Thread (\d{1,7}) \(((?:Thread|LWP|process) .{1,300})\):\s*\Z")
 EU_PID = re.compile(r"PID (\d{1,9}) - (?:process|core)")
 EU_THREAD = re.compile(r"TID (\d{1,9}):\s*\Z")

@@ -1,7 +1,7 @@
 """Stack dumps of running processes: py-spy, faulthandler, gdb, eu-stack, torch's debug server.
 
-Formats: FORMATS.md 6.1-6.3; the debug server (torch 2.13) writes `=== Rank 3: <url> ===` and below
-it faulthandler's or py-spy's text. A file may hold many processes, told apart by headings
+The debug server (torch 2.13) writes `=== Rank 3: <url> ===` and below it faulthandler's or py-spy's
+text. A file may hold many processes, told apart by headings
 (`# rank 3`, `=== node1 4242 ===`), by py-spy's `Process` lines or by a prefix on every line (srun,
 pdsh, kubectl). What is damaged is left out; what is whole around it is read.
 """
