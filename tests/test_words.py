@@ -80,7 +80,7 @@ def test_catalog_texts_follow_the_glossary(path: Path) -> None:
 
 
 def test_what_a_match_does_not_prove_completes_the_sentence() -> None:
-    starts = re.compile(r"(?:not|does|do|is|may|only|often|common|normal)\b|[A-Z][a-z]")
+    starts = re.compile(r"(?:not|does|do|is|may|only|often|common|normal)\b|[A-Z][a-z]+ (?!in )")
     found = {}
     for path in (ROOT / "patterns").rglob("*.yaml"):
         for place, text in catalog_texts(yaml.load(path.read_bytes(), yaml.CSafeLoader)):
@@ -101,5 +101,5 @@ def test_what_reports_and_commands_print_follows_the_glossary(folder: str) -> No
 
 @pytest.mark.parametrize("name", ["README.md", *(f"docs/{p.name}" for p in ROOT.glob("docs/*.md"))])
 def test_the_pages_follow_the_glossary(name: str) -> None:
-    text = (ROOT / name).read_text(encoding="utf-8")
+    text = re.sub(r"`[^`\n]*`", "", (ROOT / name).read_text(encoding="utf-8"))
     assert [found[0] for found in BAD.finditer(_ALLOWED.sub("", text))] == []

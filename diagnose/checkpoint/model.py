@@ -16,6 +16,13 @@ JSON_KEYS = {
 }
 
 State = Literal["whole", "partial", "corrupt", "unknown"]
+# What reports call the states.
+STATE_WORDS: dict[State, str] = {
+    "whole": "intact",
+    "partial": "incomplete",
+    "corrupt": "corrupt",
+    "unknown": "not verified",
+}
 _WORST: tuple[State, ...] = ("corrupt", "partial", "unknown")
 
 

@@ -48,7 +48,7 @@ def catalog_list(
     ] = None,
     patterns: Patterns = None,
 ) -> None:
-    """List signatures and known issues: id, role, class and title."""
+    """List signatures and known issues with ID, role, class and title."""
     from typing import get_args
 
     from diagnose.catalog.load import load_catalog
@@ -66,7 +66,7 @@ def catalog_list(
 
 @catalog_app.command("show")
 def catalog_show(
-    entry: Annotated[str, typer.Argument(metavar="ID", help="Id of a signature or known issue.")],
+    entry: Annotated[str, typer.Argument(metavar="ID", help="ID of a signature or known issue.")],
     patterns: Patterns = None,
     color: ColorOption = Color.auto,
 ) -> None:
@@ -87,11 +87,11 @@ def catalog_show(
 def catalog_check(
     directories: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="DIR", parser=path, help="Folders of your own signatures."),
+        typer.Argument(metavar="DIR", parser=path, help="Folders with your own signatures."),
     ] = None,
     patterns: Patterns = None,
 ) -> None:
-    """Check your own signatures, or without any the catalog; every problem is one line."""
+    """Check folders of signatures (default: the built-in catalog); prints one line per problem."""
     from diagnose.catalog.check import check
     from diagnose.catalog.load import catalog_files, load_catalog, read_catalog
 

@@ -32,26 +32,33 @@ class Format(StrEnum):
 def checkpoint(
     paths: Annotated[
         list[str],
-        typer.Argument(metavar="PATH", help="Checkpoints, folders that hold some, or URLs."),
+        typer.Argument(
+            metavar="PATH", help="Checkpoints, folders that contain checkpoints, or URLs."
+        ),
     ],
-    output: Annotated[Format, typer.Option("--format", help="What to print.")] = Format.terminal,
+    output: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.terminal,
     verify: Annotated[
         bool,
-        typer.Option("--verify", help="Read all bytes and check the checksums files carry."),
+        typer.Option(
+            "--verify", help="Read every byte and verify the checksums stored in the files."
+        ),
     ] = False,
     logs: Annotated[
         list[Path] | None,
         typer.Option(
-            "--logs", metavar="PATH", parser=path, help="Logs of the run: tells what is lost."
+            "--logs",
+            metavar="PATH",
+            parser=path,
+            help="Logs of the run, to estimate the work that resuming repeats.",
         ),
     ] = None,
     color: ColorOption = Color.auto,
     exit_code: Annotated[
         bool,
-        typer.Option("--exit-code", help="End with status 1 unless every checkpoint is whole."),
+        typer.Option("--exit-code", help="Exit with status 1 unless every checkpoint is intact."),
     ] = False,
 ) -> None:
-    """Tell which checkpoints are whole, what is wrong with the others, and how to resume."""
+    """Check which checkpoints are intact, what is wrong with the others, and how to resume."""
     from diagnose.checkpoint.find import inspect
 
     if "" in paths:  # an unset variable of a script; as a path it would be the current folder

@@ -29,7 +29,7 @@ def fleet(
     results: Annotated[
         Path,
         typer.Argument(
-            metavar="RESULTS", parser=path, help="The folder that `diagnose scan` wrote."
+            metavar="RESULTS", parser=path, help="Results folder written by `diagnose scan`."
         ),
     ],
     by: Annotated[
@@ -39,7 +39,7 @@ def fleet(
         ),
     ] = "cause",
     output: Annotated[
-        FleetFormat, typer.Option("--format", help="What to print.")
+        FleetFormat, typer.Option("--format", help="Output format.")
     ] = FleetFormat.terminal,
     page: Annotated[
         Path | None,
@@ -47,23 +47,23 @@ def fleet(
             "--html",
             metavar="FILE",
             parser=file_path,
-            help="Write the report as an HTML page, too.",
+            help="Also write the report as an HTML page.",
         ),
     ] = None,
     reports: Annotated[
         int,
-        typer.Option("--reports", metavar="N", min=0, help="Write the N worst jobs' post-mortems."),
+        typer.Option(
+            "--reports", metavar="N", min=0, help="Write post-mortems of the N worst jobs."
+        ),
     ] = 0,
-    title: Annotated[
-        str | None, typer.Option("--title", help="What to call the fleet in the page's head.")
-    ] = None,
+    title: Annotated[str | None, typer.Option("--title", help="Title of the page.")] = None,
     patterns: Patterns = None,
     color: ColorOption = Color.auto,
     no_redact: Annotated[
-        bool, typer.Option("--no-redact", help="Leave secrets in the page as they are.")
+        bool, typer.Option("--no-redact", help="Do not mask secrets in the page.")
     ] = False,
 ) -> None:
-    """Tell what fails in a scanned fleet, where, since when, and which nodes are suspect."""
+    """Summarise scanned jobs: top failures, cost, first seen, suspect nodes."""
     from diagnose.catalog.load import load_catalog
     from diagnose.fleet import read, summarise
     from diagnose.fleet.read import table_of

@@ -32,16 +32,16 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions
 for command in (triage, report, checkpoint, scan, fleet, explain):
     app.command()(command)
 app.add_typer(
-    catalog_app, name="catalog", help="Look at the catalog of known failures, or check it."
+    catalog_app, name="catalog", help="List, show or check the catalog of known failures."
 )
 
 
 @app.callback(invoke_without_command=True)
 def _root(
     context: typer.Context,
-    version: Annotated[bool, typer.Option("--version", help="Print the version and end.")] = False,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
-    """Tell why a distributed training job hung or died, who is to blame and what to do now."""
+    """Find out why a distributed training job hung or died, which rank is at fault, what to do."""
     if version:
         write(f"diagnose {__version__}\n")
     elif context.invoked_subcommand is None:

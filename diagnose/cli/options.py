@@ -38,17 +38,19 @@ Patterns = Annotated[
         "--patterns",
         metavar="DIR",
         parser=path,
-        help="Add the signatures of this folder (repeatable).",
+        help="Add the signatures in this folder (repeatable).",
     ),
 ]
 ColorOption = Annotated[Color, typer.Option("--color", help="When to use colour.")]
 Paths = Annotated[
     list[str] | None,
-    typer.Argument(metavar="PATH", help="Logs and job folders; none, or -, is standard input."),
+    typer.Argument(
+        metavar="PATH", help="Log files and job folders; none or - reads standard input."
+    ),
 ]
 Workers = Annotated[
     int,
-    typer.Option("--workers", min=1, help="Processes that read a large job with many files."),
+    typer.Option("--workers", min=1, help="Worker processes for a large job with many files."),
 ]
 Checkpoints = Annotated[
     list[str] | None,
@@ -56,9 +58,9 @@ Checkpoints = Annotated[
         "--checkpoints",
         metavar="DIR",
         parser=named,
-        help="Where the job saves to (default: its folders).",
+        help="Folder of the job's checkpoints (default: its log folders).",
     ),
 ]
 ExitCode = Annotated[
-    bool, typer.Option("--exit-code", help="End with status 1 when the job hung or failed.")
+    bool, typer.Option("--exit-code", help="Exit with status 1 if the job hung or failed.")
 ]

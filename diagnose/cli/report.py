@@ -22,22 +22,20 @@ def report(
             "-o",
             metavar="FILE",
             parser=file_path,
-            help="Where to write it; - is stdout.",
+            help="Output file; - writes to stdout.",
         ),
     ] = Path("report.html"),
-    title: Annotated[
-        str | None, typer.Option("--title", help="What to call the job in the page's head.")
-    ] = None,
+    title: Annotated[str | None, typer.Option("--title", help="Title of the page.")] = None,
     patterns: Patterns = None,
     no_redact: Annotated[
-        bool, typer.Option("--no-redact", help="Leave secrets and names in the page as they are.")
+        bool, typer.Option("--no-redact", help="Do not mask secrets and names in the page.")
     ] = False,
-    open_it: Annotated[bool, typer.Option("--open", help="Show the page in the browser.")] = False,
+    open_it: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     checkpoints: Checkpoints = None,
     workers: Workers = 1,
     exit_code: ExitCode = False,
 ) -> None:
-    """Write the post-mortem of one job: an HTML page in one file, for colleagues."""
+    """Write a post-mortem of one job as a single-file HTML page."""
     job, diagnosis = diagnosed(paths, patterns or (), checkpoints or (), workers)
     from diagnose.report import html
 

@@ -40,38 +40,49 @@ def scan(
     ],
     results: Annotated[
         Path,
-        typer.Option("--output", "-o", metavar="DIR", parser=path, help="Where the results go."),
+        typer.Option("--output", "-o", metavar="DIR", parser=path, help="Results folder."),
     ],
     workers: Annotated[
-        int, typer.Option("--workers", min=0, help="Processes; 0 is one per core.")
+        int, typer.Option("--workers", min=0, help="Worker processes; 0 means one per core.")
     ] = 0,
     executor: Annotated[
-        Where, typer.Option("--executor", help="This machine, or a Dask cluster.")
+        Where, typer.Option("--executor", help="Run on this machine or on a Dask cluster.")
     ] = Where.local,
     scheduler: Annotated[
         str | None,
-        typer.Option("--scheduler", metavar="ADDRESS", help="Of Dask: tcp://host:8786."),
+        typer.Option(
+            "--scheduler", metavar="ADDRESS", help="Dask scheduler, such as tcp://host:8786."
+        ),
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on in results that are there; read what is new.")
+        bool,
+        typer.Option(
+            "--resume", help="Resume an existing results folder; read only new or changed jobs."
+        ),
     ] = False,
     since: Annotated[
         str | None,
-        typer.Option("--since", metavar="WHEN", help="Newer jobs only: 2026-11-01, or 7d, 12h."),
+        typer.Option(
+            "--since", metavar="WHEN", help="Only jobs newer than this: 2026-11-01, 7d, 12h."
+        ),
     ] = None,
     job_glob: Annotated[
         str | None,
-        typer.Option("--job-glob", metavar="GLOB", help="What one job is, below each folder."),
+        typer.Option(
+            "--job-glob",
+            metavar="GLOB",
+            help="Which folders or files are one job, below each path.",
+        ),
     ] = None,
     label: Annotated[
         list[str] | None,
         typer.Option(
-            "--label", metavar="REGEX", help="Named groups found in a job's path become labels."
+            "--label", metavar="REGEX", help="Named groups in a job's path become labels."
         ),
     ] = None,
     patterns: Patterns = None,
 ) -> None:
-    """Diagnose thousands of jobs into a table; `diagnose fleet` tells what it says."""
+    """Diagnose many jobs into a results table; summarise it with `diagnose fleet`."""
     from diagnose.batch import executors
     from diagnose.batch.jobs import find_jobs
     from diagnose.batch.progress import progress

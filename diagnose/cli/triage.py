@@ -26,7 +26,7 @@ class Format(StrEnum):
 
 def triage(
     paths: Paths = None,
-    output: Annotated[Format, typer.Option("--format", help="What to print.")] = Format.terminal,
+    output: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.terminal,
     patterns: Patterns = None,
     color: ColorOption = Color.auto,
     checkpoints: Checkpoints = None,
@@ -34,10 +34,10 @@ def triage(
     exit_code: ExitCode = False,
     no_redact: Annotated[
         bool,
-        typer.Option("--no-redact", help="Leave secrets and names in the Markdown as they are."),
+        typer.Option("--no-redact", help="Do not mask secrets and names in the Markdown."),
     ] = False,
 ) -> None:
-    """Diagnose one job from its logs, or from text pasted into standard input."""
+    """Diagnose one job from its logs, or from text pasted on standard input."""
     job, diagnosis = diagnosed(paths, patterns or (), checkpoints or (), workers)
     _show(job, diagnosis, output, color, redact=not no_redact)
     end(diagnosis, exit_code=exit_code)

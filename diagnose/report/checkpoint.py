@@ -1,4 +1,4 @@
-"""Checkpoints for the terminal: which are whole, what is wrong with the others, how to go on."""
+"""Checkpoints for the terminal: which are intact, what is wrong with the others, how to resume."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from rich.console import Console
 from rich.text import Text
 
 from diagnose.checkpoint.lost import Lost
-from diagnose.checkpoint.model import Checkpoint, Inspection, State
+from diagnose.checkpoint.model import STATE_WORDS, Checkpoint, Inspection
 from diagnose.checkpoint.resume import newest
 from diagnose.report import words
 from diagnose.report.redact import secrets_only
 from diagnose.report.safe import each, learn, masked_strings, shown
 from diagnose.report.terminal import Page
+from diagnose.text.ranks import plural
 
 MAX_ROWS = 40  # checkpoints in the table
 MAX_DAMAGED = 10  # whose reasons are listed
 MAX_REASONS = 8  # of one checkpoint
 MAX_NAMED = 3  # files that are listed for the same reason
 
-STATES: tuple[State, ...] = ("whole", "partial", "corrupt", "unknown")
 _STYLE = {"whole": "green", "partial": "red", "corrupt": "red", "unknown": "yellow"}
-_STATE_WIDTH = max(map(len, STATES))
+_STATE_WIDTH = max(map(len, STATE_WORDS.values()))
 
 
 def render(inspection: Inspection, console: Console, lost: Lost | None = None) -> None:
@@ -40,7 +40,10 @@ def render(inspection: Inspection, console: Console, lost: Lost | None = None) -
     last = newest(found) or found[-1]
     text = Text(headline(inspection, last, base), "bold")
     page.paragraph(
-        text, first=f"{last.state.upper()}  ", indent=2, style=f"bold {_STYLE[last.state]}"
+        text,
+        first=f"{STATE_WORDS[last.state].upper()}  ",
+        indent=2,
+        style=f"bold {_STYLE[last.state]}",
     )
     _table(page, found, base)
     _reasons(page, found, base)
@@ -48,12 +51,12 @@ def render(inspection: Inspection, console: Console, lost: Lost | None = None) -
 
 
 def headline(inspection: Inspection, last: Checkpoint, base: str) -> str:
-    """The answer in a sentence: `checkpoint-300 is partial; resume from checkpoint-200`."""
+    """The answer in a sentence: `checkpoint-300 is incomplete; resume from checkpoint-200`."""
     found, back = inspection.checkpoints, inspection.resume
     which = ", the newest," if len(found) > 1 else ""
     told = f"{name(last, base)}{which} is {_told(last)}"
     if back is None:
-        return f"{told}, and none can be resumed from."
+        return f"{told}; there is no checkpoint to resume from."
     if back.path != last.path:
         return f"{told}: resume from {_relative(back.path, base)}{_at(back.step)}."
     others = sum(one.state != "whole" for one in found)
@@ -78,7 +81,7 @@ def _relative(path: str, base: str) -> str:
 
 
 def _told(one: Checkpoint) -> str:
-    return "not known to be whole" if one.state == "unknown" else one.state
+    return STATE_WORDS[one.state]
 
 
 def _at(step: int | None) -> str:
@@ -99,7 +102,7 @@ def _table(page: Page, found: Sequence[Checkpoint], base: str) -> None:
         for one in shown
     ]  # fmt: skip
     page.blank()
-    tails = [Text(one.state, _STYLE[one.state]) for one in shown]
+    tails = [Text(STATE_WORDS[one.state], _STYLE[one.state]) for one in shown]
     page.table(heads, rows, tails, _STATE_WIDTH, "state")
     if len(found) > len(shown):
         page.paragraph(Text(f"… and {len(found) - len(shown)} more", "dim"), first="  ")
@@ -143,7 +146,7 @@ def _notes(page: Page, found: Sequence[Checkpoint], base: str) -> None:
     noted = [(one, note) for one in found for note in one.notes]
     if not noted:
         return
-    page.heading("Worth knowing")
+    page.heading("Notes")
     for one, note in noted[:MAX_REASONS]:
         text = Text.assemble((name(one, base), "bold"), f": {words.sentence(note)}")
         page.paragraph(text, first="  ", indent=4)
@@ -154,7 +157,9 @@ def _resume(page: Page, inspection: Inspection, base: str, lost: Lost | None) ->
     page.heading("Resume")
     back = inspection.resume
     if back is None:
-        text = "No checkpoint is whole: start anew, or restore one from a copy and look again."
+        text = (
+            "No usable checkpoint. Restart from scratch, or restore a backup and re-run this check."
+        )
         page.paragraph(Text(text), first="  ")
         return
     page.paragraph(Text(f"From {_relative(back.path, base)}{_at(back.step)}:"), first="  ")
@@ -165,9 +170,9 @@ def _resume(page: Page, inspection: Inspection, base: str, lost: Lost | None) ->
 
 def sentence_of(lost: Lost) -> str:
     """What a restart repeats, as a sentence."""
-    text = f"The logs reach step {lost.last:,}: {lost.steps:,} steps come again"
-    hours = lost.gpu_hours
-    return f"{text}, {hours:,.1f} GPU-hours." if hours is not None else f"{text}."
+    cost = "" if lost.gpu_hours is None else f" (about {lost.gpu_hours:,.1f} GPU-hours)"
+    steps = f"{lost.steps:,} {plural(lost.steps, 'step')}"
+    return f"Resuming repeats {steps}{cost}; last logged step {lost.last:,}."
 
 
 def _more(page: Page, count: int) -> None:

@@ -205,7 +205,7 @@ def test_the_page_is_whole_and_closed(name: str, by: str) -> None:
 def test_the_page_says_what_the_terminal_says() -> None:
     page = render(fleet())
     for text in ("25 of 120 jobs hung or failed; check node004", "--exclude=node004",
-                 "Began with torch 2.7.1+cu128", "p &lt; 1e-23", "job-050"):  # fmt: skip
+                 "First seen with torch 2.7.1+cu128", "p &lt; 1e-23", "job-050"):  # fmt: skip
         assert text in page
 
 

@@ -137,9 +137,9 @@ def test_what_cannot_be_put_in_order_comes_first_and_says_so() -> None:
     lines = rendered(replace(HUNG, causal_chain=chain), console).splitlines()
     start = lines.index("Sequence of events")
     assert lines[start + 1 : start + 4] == [
-        "  no time                    The kernel killed a process. [dmesg.txt:1]",
+        "  no time                     The kernel killed a process. [dmesg.txt:1]",
         "  10:00:00.250  ranks 0-3, 6  A rank timed out. [a.log:4]",
-        "                rank 2       It aborted. [a.log:5]",
+        "                rank 2        It aborted. [a.log:5]",
     ]
 
 

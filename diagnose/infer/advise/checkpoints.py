@@ -11,7 +11,7 @@ from diagnose.checkpoint.model import Checkpoint, Inspection
 from diagnose.checkpoint.resume import newest
 from diagnose.diagnosis import Diagnosis, Evidence, RemedyStep
 from diagnose.infer.rules.checkpoints import name, state_of, told, why_damaged
-from diagnose.text.ranks import ranks_phrase
+from diagnose.text.ranks import plural, ranks_phrase
 from diagnose.timeline.event import Timeline
 
 _DAMAGED = ("partial", "corrupt")
@@ -31,9 +31,7 @@ def added(diagnosis: Diagnosis, inspection: Inspection, timeline: Timeline,
     if diagnosis.verdict not in ("hung", "failed"):
         if last.state not in _DAMAGED:
             return diagnosis
-        note = (
-            f"{name(last)} is {last.state} ({why_damaged(last)}): no harm while it is still written"
-        )
+        note = f"{name(last)} is {told(last)} ({why_damaged(last)}); harmless during a save"
         return replace(diagnosis, notes=[*diagnosis.notes, note])
     gone = lost(
         timeline,
@@ -53,12 +51,12 @@ def added(diagnosis: Diagnosis, inspection: Inspection, timeline: Timeline,
 def _evidence(last: Checkpoint, cause: str) -> list[Evidence]:
     if last.state not in _DAMAGED:
         return []
-    why = f"the checkpoint written last is {last.state}"
+    why = f"the most recent checkpoint is {told(last)}"
     if not cause.startswith("checkpoint."):
-        why = f"also: {why}, as a consequence"
+        why = f"consequence: {why}"
     behind = _behind(last)
     if behind:
-        why += f"; {ranks_phrase(behind)} did not write all of theirs"
+        why += f"; {ranks_phrase(behind)} did not finish writing"
     return [Evidence(name(last), 0, reason, why) for reason in last.reasons[:_MAX_REASONS]]
 
 
@@ -79,9 +77,9 @@ def _remedies(
         at = "" if back.step is None else f" (step {back.step})"
         chosen = next(one for one in inspection.checkpoints if one.path == back.path)
         why = (
-            f"It is whole; {state_of(last)}"
+            f"It is intact; {state_of(last)}"
             if last.state != "whole"
-            else "It is the last, and whole"
+            else "It is the most recent one, and intact"
         )
         do = f"Resume from {name(chosen)}{at}"
         now = [step for step in steps if step.when == "now"]
@@ -100,13 +98,13 @@ def _remedies(
 def _restart(why: str, inspection: Inspection, last: Checkpoint, gone: Lost | None) -> str:
     back = inspection.resume
     if back is None:
-        text = f"no checkpoint is whole ({name(last)} is {told(last)})"
+        text = f"there is no usable checkpoint ({name(last)} is {told(last)})"
         return f"{why.rstrip('.')}; {text}".lstrip("; ")
     text = f"resume from {back.path.rstrip('/').rpartition('/')[2]}"
     if last.state != "whole":
-        text += f", for {name(last)} is {told(last)}"
+        text += f", because {name(last)} is {told(last)}"
     if gone is not None and gone.steps:
-        text += f"; {gone.steps:,} steps come again"
+        text += f"; this repeats {gone.steps:,} {plural(gone.steps, 'step')}"
         if gone.gpu_hours is not None:
-            text += f" ({gone.gpu_hours:,.1f} GPU-hours)"
+            text += f" (about {gone.gpu_hours:,.1f} GPU-hours)"
     return f"{why.rstrip('.')}; {text}".lstrip("; ")

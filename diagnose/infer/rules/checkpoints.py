@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from diagnose.checkpoint.model import STATE_WORDS
 from diagnose.infer import scoring
 from diagnose.infer.rules.base import Context, Hypothesis
 
@@ -37,7 +38,7 @@ def propose(context: Context) -> Iterator[Hypothesis]:
             cause,
             scoring.DAMAGED_CHECKPOINT,
             context.catalog.classes[cause].title,
-            f"The job was to load {name(one)}, and {state_of(one)}",
+            f"The job tried to load {name(one)}, and {state_of(one)}",
             list(dict.fromkeys(event.index for event in shown)),
             inferred=True,
         )
@@ -56,7 +57,7 @@ def tail(one: Checkpoint) -> str:
 
 def told(one: Checkpoint) -> str:
     """Its state as an adjective."""
-    return "not known to be whole" if one.state == "unknown" else one.state
+    return STATE_WORDS[one.state]
 
 
 def state_of(one: Checkpoint) -> str:
@@ -66,4 +67,4 @@ def state_of(one: Checkpoint) -> str:
 
 def why_damaged(one: Checkpoint) -> str:
     """The first thing found wrong with it."""
-    return one.reasons[0] if one.reasons else "no reason is known"
+    return one.reasons[0] if one.reasons else "no reason known"

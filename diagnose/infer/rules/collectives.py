@@ -101,18 +101,21 @@ def blamed(
 
 _WHY = {
     "missing": (
-        "it left no dump, and others wait for it",
-        "they left no dump, and others wait for them",
+        "it left no dump, and its peers are waiting for it",
+        "they left no dump, and their peers are waiting for them",
     ),
     "stuck_host": (
-        "it has nothing pending and never enqueued what others wait for",
-        "they have nothing pending and never enqueued what others wait for",
+        "idle; never launched the collective its peers are waiting on",
+        "idle; never launched the collective their peers are waiting on",
     ),
     "stuck_device": (
-        "it enqueued what its peers did, and only its device did not finish",
-        "they enqueued what their peers did, and only their devices did not finish",
+        "it launched the same operations as its peers, and only its device did not finish",
+        "they launched the same operations as their peers, and only their devices did not finish",
     ),
-    "mismatched": ("its calls differ from its group's", "their calls differ from their groups'"),
+    "mismatched": (
+        "its calls differ from those of its group",
+        "their calls differ from those of their groups",
+    ),
 }
 
 
@@ -148,9 +151,9 @@ def undumped(verdict: DumpVerdict) -> list[int]:
 
 def evidence(verdict: DumpVerdict) -> list[Evidence]:
     """What the dumps say of single ranks, the culprits first."""
-    why = {True: "the rank that the others wait for", False: "one of the ranks that wait"}
+    why = {True: "State of the blocking rank", False: "State of a waiting rank"}
     if verdict.kind in ("mismatched", "cycle"):
-        why = {True: "the rank that differs", False: "what the others did"}
+        why = {True: "State of the diverging rank", False: "State of another rank"}
     return [
         Evidence(
             sign.file, sign.line, sign.text, why[sign.rank in verdict.ranks] * bool(verdict.ranks)
@@ -177,8 +180,8 @@ _CAUSES = {
     "stuck_device": ("hw.gpu", scoring.DUMP_STUCK),
 }
 _BEHIND = (
-    "it never made the call that others wait in",
-    "they never made the call that others wait in",
+    "it never made the call its peers are waiting in",
+    "they never made the call their peers are waiting in",
 )
 
 
@@ -200,7 +203,7 @@ def conflict(verdict: DumpVerdict, found: Sequence[Stall]) -> str | None:
         named = set(stall.missing) | set(stall.odd)
         if stall.proven and named and not named & set(verdict.ranks):
             return (
-                f"the logs and the dumps disagree: by the logs {stall.why}; by the dumps "
-                f"{verdict.why}"
+                f"the logs and the dumps disagree: according to the logs, {stall.why}; "
+                f"according to the dumps, {verdict.why}"
             )
     return None

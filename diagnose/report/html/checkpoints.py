@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from diagnose.checkpoint.model import Checkpoint, Inspection
+from diagnose.checkpoint.model import STATE_WORDS, Checkpoint, Inspection
 from diagnose.report import words
 from diagnose.report.checkpoint import common, folded, name
 from diagnose.report.html.scrub import Scrub
@@ -47,7 +47,7 @@ def _row(one: Checkpoint, base: str, back: str | None, scrub: Scrub) -> Checkpoi
         "" if one.step is None else f"{one.step:,}",
         f"{one.files:,}",
         words.size(one.bytes),
-        one.state,
+        STATE_WORDS[one.state],
         reasons,
         one.path == back,
     )

@@ -30,8 +30,8 @@ def test_a_partial_checkpoint_is_a_consequence_of_another_cause(tmp_path: Path) 
     last = found.evidence[-1]
     assert (last.source, last.line) == ("checkpoint-200", 0)
     assert last.text.startswith("trainer_state.json: missing")
-    assert last.why == "also: the checkpoint written last is partial, as a consequence"
-    assert "resume from checkpoint-100, for checkpoint-200 is partial" in found.restart.why
+    assert last.why == "consequence: the most recent checkpoint is incomplete"
+    assert "resume from checkpoint-100, because checkpoint-200 is incomplete" in found.restart.why
     step = next(step for step in found.remedies if step.do.startswith("Resume from checkpoint-100"))
     assert step.when == "now"
     assert step.run == [Run("setting", [f"--resume_from_checkpoint {tmp_path}/out/checkpoint-100"])]
@@ -42,10 +42,10 @@ def test_the_rank_that_did_not_write_its_part_is_told(tmp_path: Path) -> None:
     trainer(tmp_path / "out", 100, 200)
     (tmp_path / "out/checkpoint-200/rng_state_2.pth").unlink()
     found = of(tmp_path, DIED)
-    assert found.evidence[-1].why.endswith("a consequence; rank 2 did not write all of theirs")
+    assert found.evidence[-1].why.endswith("is incomplete; rank 2 did not finish writing")
     (tmp_path / "out/checkpoint-200/rng_state_1.pth").unlink()
     found = of(tmp_path, DIED)  # half of the world: they may save elsewhere
-    assert found.evidence[-1].why.endswith("a consequence")
+    assert found.evidence[-1].why.endswith("is incomplete")
 
 
 def test_a_whole_last_checkpoint_is_where_to_go_on(tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_a_whole_last_checkpoint_is_where_to_go_on(tmp_path: Path) -> None:
     step = next(
         step for step in found.remedies if step.do == "Resume from checkpoint-200 (step 200)"
     )
-    assert step.why == "It is the last, and whole"
+    assert step.why == "It is the most recent one, and intact"
 
 
 def test_a_healthy_job_stays_healthy(tmp_path: Path) -> None:
@@ -77,8 +77,12 @@ def test_the_first_save_of_accessory(tmp_path: Path) -> None:
             path.unlink()
     found = diagnose.diagnose(diagnose.load(tmp_path))
     assert found.root_cause.cause == "slow.checkpoint"
-    assert found.evidence[-1].why.startswith("also: the checkpoint written last is partial")
-    assert found.restart.why.endswith("no checkpoint is whole (epoch0-iter999 is partial)")
+    assert found.evidence[-1].why.startswith(
+        "consequence: the most recent checkpoint is incomplete"
+    )
+    assert found.restart.why.endswith(
+        "there is no usable checkpoint (epoch0-iter999 is incomplete)"
+    )
 
 
 # --------------------------------------------------------------------------- of a given diagnosis
@@ -118,12 +122,13 @@ def test_what_comes_again_is_counted(make: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "said"), [("partial", "is partial"), ("unknown", "is not known to be whole")]
+    ("state", "said"), [("partial", "is incomplete"), ("unknown", "is not verified")]
 )
 def test_without_a_whole_one_that_is_told(make: Any, state: State, said: str) -> None:
     found = told(make(), checkpoint(200, state, "x: missing"))
     assert (
-        found.restart.why == f"It would fail again; no checkpoint is whole (checkpoint-200 {said})"
+        found.restart.why
+        == f"It would fail again; there is no usable checkpoint (checkpoint-200 {said})"
     )
 
 
@@ -131,12 +136,12 @@ def test_without_a_whole_one_that_is_told(make: Any, state: State, said: str) ->
 def test_the_few_ranks_that_did_not_write_are_named(make: Any, behind: int) -> None:
     reasons = [f"rng_state_{rank}.pth: missing" for rank in range(behind)]
     found = told(make(), checkpoint(200, "partial", *reasons))
-    named = "; ranks 0-1 did not write all of theirs" if behind == 2 else ""
+    named = "; ranks 0-1 did not finish writing" if behind == 2 else ""
     assert [(e.source, e.text, e.why) for e in found.evidence] == [
         (
             "checkpoint-200",
             reason,
-            f"also: the checkpoint written last is partial, as a consequence{named}",
+            f"consequence: the most recent checkpoint is incomplete{named}",
         )
         for reason in reasons
     ]
@@ -147,5 +152,5 @@ def test_of_a_job_at_work_only_damage_is_a_note(make: Any) -> None:
     whole = Inspection([checkpoint(200, "whole")])
     assert added(healthy, whole, make(), catalog()) == healthy
     found = added(healthy, Inspection([checkpoint(200, "partial", "x: gone")]), make(), catalog())
-    assert found.notes == ["checkpoint-200 is partial (x: gone): no harm while it is still written"]
+    assert found.notes == ["checkpoint-200 is incomplete (x: gone); harmless during a save"]
     assert added(healthy, Inspection([]), make(), catalog()) == healthy

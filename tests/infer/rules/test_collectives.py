@@ -156,7 +156,7 @@ def test_who_only_stopped_to_log_calls_is_missing(timeline: Timeline) -> None:
     stall = held_up.stall_of(VERDICT, timeline)
     (found,) = held_up.propose(context(timeline, stalls=[stall], blocked=VERDICT))
     assert (found.cause, found.why) == (
-        "desync.missing_rank", "it never made the call that others wait in",
+        "desync.missing_rank", "it never made the call its peers are waiting in",
     )  # fmt: skip
 
 

@@ -64,10 +64,10 @@ def test_its_words() -> None:
     timeline = of(found)
     (hypothesis,) = propose(context(timeline, stacks=found))
     assert hypothesis.summary == (
-        "The others wait for rank 1, whose stack shows that it waits for data of the data loader "
-        "at train.py:16: _try_get_data in torch/utils/data/dataloader.py."
+        "Ranks 0, 2 wait in all_reduce; rank 1 is blocked in the data loader at train.py:16: "
+        "_try_get_data in torch/utils/data/dataloader.py."
     )
-    assert hypothesis.why == "its stack: it waits for data of the data loader"
+    assert hypothesis.why == "its stack: blocked in the data loader"
     assert [timeline.at(row).rank for row in hypothesis.rows] == [1]
 
 
@@ -96,7 +96,7 @@ def test_ranks_that_wait_in_different_collectives_blame_nobody() -> None:
     hypothesis = only(WAIT, WAIT, BARRIER)
     assert (hypothesis.cause, hypothesis.score, hypothesis.ranks) == ("desync.mismatch", 3.25, [])
     assert hypothesis.summary == (
-        "All ranks that are seen wait, but in different collectives: rank 2 in barrier at "
+        "All ranks with a stack wait, but in different collectives: rank 2 in barrier at "
         "train.py:23; ranks 0-1 in all_reduce at train.py:41."
     )
 
@@ -112,9 +112,9 @@ def test_evidence_has_the_frames_and_says_who_is_odd() -> None:
     assert odd == Evidence(
         "all.txt",
         odd.line,
-        "rank 1: waits for data of the data loader at train.py:16: _try_get_data in "
+        "rank 1: blocked in the data loader at train.py:16: _try_get_data in "
         "torch/utils/data/dataloader.py [_try_get_data < step < main]",
-        "the stack of the odd one out",
+        "Stack of the outlier rank",
     )
-    assert rest.text.startswith("ranks 0,2: waits in a collective (all_reduce)")
+    assert rest.text.startswith("ranks 0, 2: waiting in a collective (all_reduce)")
     assert rest.why == ""

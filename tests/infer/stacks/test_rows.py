@@ -15,7 +15,7 @@ Thread {pid} (idle): "MainThread"
     step (train.py:41)
 """
 SAYS = (
-    "waits in a collective (all_reduce) at train.py:41: "
+    "waiting in a collective (all_reduce) at train.py:41: "
     "all_reduce in torch/distributed/distributed_c10d.py"
 )
 

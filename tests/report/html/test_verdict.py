@@ -22,7 +22,10 @@ def test_facts_of_a_hang() -> None:
             "Nothing argues against one retry with capture enabled; if it stops at the same point, "
             "do not retry again.",
         ),
-        "Longer timeout": ("No", "A longer timeout would only delay the same failure."),
+        "Longer timeout": (
+            "Unknown",
+            "It helps only if the blocking rank was still making progress.",
+        ),
     }
 
 
