@@ -117,5 +117,5 @@ def test_the_readme_shows_what_the_command_prints(
     command = "diagnose triage fixtures/torchrun-missing-rank"
     assert cli.run(["triage", str(ROOT / "fixtures" / "torchrun-missing-rank")]) == 0
     # the first screen and the evidence; the rest is for those who run it
-    first, _, _ = capsys.readouterr().out.partition("What happened, in order\n")
+    first, _, _ = capsys.readouterr().out.partition("Sequence of events\n")
     check_readme("output", f"$ {command}\n{first}[…]\n")

@@ -65,7 +65,7 @@ def test_a_healthy_job_stays_healthy(tmp_path: Path) -> None:
     shutil.copytree(FIXTURES / "healthy-transformers", tmp_path, dirs_exist_ok=True)
     found = diagnose.diagnose(diagnose.load(tmp_path))
     assert found.verdict == "healthy"
-    assert any("checkpoint-100 is partial" in note for note in found.notes)
+    assert any("checkpoint-100 is incomplete" in note for note in found.notes)
 
 
 def test_the_first_save_of_accessory(tmp_path: Path) -> None:
@@ -116,8 +116,8 @@ def test_what_comes_again_is_counted(make: Any) -> None:
         timeline, checkpoint(100, "whole"), checkpoint(200, "corrupt", "x: damaged"), resume=resume
     )
     assert found.restart.why == (
-        "It would fail again; resume from checkpoint-100, for checkpoint-200 is corrupt; 1,250 "
-        "steps come again (6.0 GPU-hours)"
+        "It would fail again; resume from checkpoint-100, because checkpoint-200 is corrupt; "
+        "this repeats 1,250 steps (about 6.0 GPU-hours)"
     )
 
 

@@ -80,8 +80,8 @@ def test_its_words(make: Any) -> None:
     assert (found.cause, found.title) == ("checkpoint.partial", "Title of checkpoint.partial")
     assert (found.score, found.inferred) == (3.5, True)
     assert found.summary == (
-        "The job tried to load checkpoint-200, and checkpoint-200 is incomplete: model.safetensors: "
-        "cut off"
+        "The job tried to load checkpoint-200, and checkpoint-200 is incomplete: "
+        "model.safetensors: cut off"
     )
 
 

@@ -26,7 +26,7 @@ def test_rows_say_which_is_whole_and_which_to_resume_from() -> None:
         "5.0 GiB",
     )
     assert (whole.state, whole.chosen, whole.reasons) == ("intact", True, [])
-    assert (cut.state, cut.chosen) == ("partial", False)
+    assert (cut.state, cut.chosen) == ("incomplete", False)
     assert cut.reasons == ["a.pt, b.pt: is empty.", "odd."]
 
 
