@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field, replace
+from enum import Enum, auto
 from typing import Any, Literal
 
 from diagnose.checkpoint.tree import Leaf
@@ -26,6 +27,15 @@ STATE_WORDS: dict[State, str] = {
 _WORST: tuple[State, ...] = ("corrupt", "partial", "unknown")
 
 
+class FlawKind(Enum):
+    """What a flaw rests on, where the checkpoints beside it may take it back."""
+
+    OTHER = auto()
+    STEP = auto()  # the content claims another step than the name
+    OLDER = auto()  # the file was written long before the others
+    TIME = auto()  # another difference in modification times
+
+
 @dataclass(frozen=True, slots=True)
 class Flaw:
     """One thing that keeps a checkpoint from being whole.
@@ -39,6 +49,7 @@ class Flaw:
     state: State
     why: str
     file: str = ""
+    kind: FlawKind = field(default=FlawKind.OTHER, compare=False)
 
     def __str__(self) -> str:
         """The reason as reports print it, naming the file."""
@@ -69,9 +80,9 @@ class Found:
         """The last part of the path."""
         return self.path.rstrip("/").rsplit("/", 1)[-1]
 
-    def flaw(self, state: State, why: str, file: str = "") -> None:
+    def flaw(self, state: State, why: str, file: str = "", kind: FlawKind = FlawKind.OTHER) -> None:
         """Add a flaw."""
-        self.flaws.append(Flaw(state, why, file))
+        self.flaws.append(Flaw(state, why, file, kind))
 
     def absorb(self, folder: str, inner: Found) -> None:
         """Take over what another layout found in the folder of this name inside this one."""

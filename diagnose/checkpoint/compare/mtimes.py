@@ -6,20 +6,17 @@ that differ from most others of the same checkpoint.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from itertools import pairwise
 
 from diagnose.checkpoint.compare.pairing import counterparts, pairs_of, same_content, states_of
 from diagnose.checkpoint.damaged import span
 from diagnose.checkpoint.look import Looker
-from diagnose.checkpoint.model import Found, State
+from diagnose.checkpoint.model import FlawKind, Found, State
 from diagnose.checkpoint.tree import Leaf
 
 LATE = 600.0  # seconds between a file and all others before it counts as of another save
-# What layouts say of times, too.
-_BY_TIME = re.compile(r"(?:changed|is|was written) \d+ (?:s|min|h|days) (?:after|before|older)")
-_OLDER = re.compile(r"(?:is|was written) \d+ (?:s|min|h|days) (?:before|older)")
+_BY_TIME = (FlawKind.OLDER, FlawKind.TIME)  # layouts find such flaws, too
 SLOW_WRITE = 10e6  # bytes a second that writing and copying reach at the least
 COPYING = 60.0  # seconds from one file of a copy to the next at the most
 
@@ -31,7 +28,7 @@ def other_saves(found: Found, before: Found | None, look: Looker) -> None:
         copied = {
             flaw.why
             for flaw in found.flaws
-            if _OLDER.match(flaw.why) and _copied_on(found.parts.get(flaw.file), before)
+            if flaw.kind is FlawKind.OLDER and _copied_on(found.parts.get(flaw.file), before)
         }
         found.flaws = [flaw for flaw in found.flaws if flaw.why not in copied]
     named = {flaw.file for flaw in found.flaws}
@@ -51,7 +48,7 @@ def other_saves(found: Found, before: Found | None, look: Looker) -> None:
             found.notes.append(f"{path} {why}")  # such as weights that were converted
             continue
         state: State = "unknown" if before is None else "partial"
-        found.flaw(state, f"{why}: not written by this save", path)
+        found.flaw(state, f"{why}: not written by this save", path, FlawKind.TIME)
 
 
 def _kept(found: Found, before: Found, look: Looker) -> set[str]:
@@ -104,10 +101,12 @@ def _copied_on(leaf: Leaf | None, before: Found) -> bool:
 
 def doubt_times(run: Sequence[Found]) -> None:
     """Take back what times alone tell of several checkpoints of a run: they come from copying."""
-    told = [[flaw for flaw in one.flaws if _BY_TIME.match(flaw.why)] for one in run]
+    told = [[flaw for flaw in one.flaws if flaw.kind in _BY_TIME] for one in run]
     if sum(map(bool, told)) < 2:
         return
     for one, flaws in zip(run, told, strict=True):
         if flaws:
             one.flaws = [flaw for flaw in one.flaws if flaw not in flaws]
-            one.notes.append("times of changes are not in the order of writing: copied, it seems")
+            one.notes.append(
+                "modification times are not in the order of writing, probably because of copying"
+            )

@@ -20,7 +20,7 @@ from diagnose.checkpoint.dcp_metadata import Metadata, names_in, read_metadata
 from diagnose.checkpoint.layouts import Layout
 from diagnose.checkpoint.layouts.numbered import MOST_NAMED, add_missing, gaps
 from diagnose.checkpoint.look import Looker
-from diagnose.checkpoint.model import Found
+from diagnose.checkpoint.model import FlawKind, Found
 from diagnose.checkpoint.tree import Folder, Leaf
 from diagnose.ingest.raw import Reader, reason
 from diagnose.parse.pickles import TruncatedPickleError, UnsafePickleError
@@ -283,10 +283,11 @@ def _overwritten(found: Found, data: Mapping[str, Leaf], commits: Mapping[str, L
         return
     if len(after) == len(timed):
         why = f"is {span(apart)} older than all data files: the save of these did not end"
-        _tell(found, why, [path for path, leaf in commits.items() if leaf.mtime < after[0][0]])
+        older = [path for path, leaf in commits.items() if leaf.mtime < after[0][0]]
+        _tell(found, why, older, FlawKind.OLDER)
     else:
         why = f"changed {span(apart)} after the metadata: by a later save that did not end"
-        _tell(found, why, [path for _, path in after])
+        _tell(found, why, [path for _, path in after], FlawKind.TIME)
 
 
 def _stale(found: Found, data: Mapping[str, Leaf]) -> None:
@@ -301,7 +302,7 @@ def _stale(found: Found, data: Mapping[str, Leaf]) -> None:
     writing = data[timed[few][1]].size / _SLOW_FILE
     if apart > max(_EARLY + writing, 3 * (timed[-1][0] - timed[few][0])):
         why = f"was written {span(apart)} before all others: left from an earlier save"
-        _tell(found, why, [path for _, path in timed[:few]])
+        _tell(found, why, [path for _, path in timed[:few]], FlawKind.OLDER)
 
 
 def _timed(data: Mapping[str, Leaf]) -> list[tuple[float, str]]:
@@ -309,9 +310,9 @@ def _timed(data: Mapping[str, Leaf]) -> list[tuple[float, str]]:
     return sorted((leaf.mtime, path) for path, leaf in data.items() if leaf.size > 0 < leaf.mtime)
 
 
-def _tell(found: Found, why: str, paths: list[str]) -> None:
+def _tell(found: Found, why: str, paths: list[str], kind: FlawKind) -> None:
     for path in paths[:MOST_NAMED]:
-        found.flaw("partial", why, path)
+        found.flaw("partial", why, path, kind)
     if len(paths) > MOST_NAMED:
         found.flaw("partial", f"{len(paths) - MOST_NAMED:,} more files are like these")
 

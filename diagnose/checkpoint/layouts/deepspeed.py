@@ -28,7 +28,7 @@ from diagnose.checkpoint.layouts.numbered import (
     mark,
 )
 from diagnose.checkpoint.look import Look, Looker
-from diagnose.checkpoint.model import Flaw, Found
+from diagnose.checkpoint.model import Flaw, FlawKind, Found
 from diagnose.checkpoint.tree import Folder, Leaf
 
 LATEST = "latest"
@@ -135,11 +135,7 @@ def _check_steps(found: Found, looks: Mapping[str, Look]) -> None:
         return
     for name, look in looks.items():
         if look.step is not None and look.step != found.step:
-            found.flaw("corrupt", _says(look.step), name)
-
-
-def _says(step: int) -> str:
-    return f"says step {step}"
+            found.flaw("corrupt", f"says step {look.step}", name, FlawKind.STEP)
 
 
 def _check_ranks(found: Found, names: Names, claims: _Claims) -> None:
@@ -310,8 +306,7 @@ def _own_counting(found: list[Found]) -> None:
 
     Megatron-DeepSpeed and GPT-NeoX tag by iterations, which start anew in a fine-tuning.
     """
-    says = re.compile(r"says step \d+")
-    wrong = [[f for f in one.flaws if says.fullmatch(f.why)] for one in found]
+    wrong = [[flaw for flaw in one.flaws if flaw.kind is FlawKind.STEP] for one in found]
     if len(found) < 2 or not all(wrong):
         return
     for one, flaws in zip(found, wrong, strict=True):
