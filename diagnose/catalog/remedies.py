@@ -62,6 +62,7 @@ _DENIED: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"\b(?:pkill|killall)\b", "kills more than it names"),
         (r"--(?:extra-)?index-url|download\.pytorch\.org/whl", "pins an index of packages"),
         (r"\b(?:scontrol|scancel|kubectl)\s[^;&|\n]*(?:\$\(|`)", "acts on what may be empty"),
+        (r"\bkubectl\s+drain\b", "evicts the pods of others; cordon keeps new ones off"),
         (r"\bgit\+https?://(?![^\s\"']+@v?\d)", "installs whatever the repository holds today"),
         (r"\bcurl\b.*\|\s*(?:sudo\s+)?(?:ba)?sh\b", "runs what it downloads"),
         (r"(?<!>)>\s*/etc/", "replaces a system file"),
