@@ -17,6 +17,8 @@ from diagnose.timeline.event import Event, Timeline
 _GOES_ON = 60_000_000_000  # a step so long after the onset is none of a hung job
 _TOLD_BY_DUMPS = ("desync.missing_rank", "desync.mismatch", "unknown")
 _VAGUE = ("stall.host", "desync.missing_rank")
+# Rules whose vague causes yield to what stacks of the same ranks show.
+_OUTDONE = ("stalls", "collectives", "host_blocked")
 
 
 def fused(hypotheses: Iterable[Hypothesis], context: Context) -> list[Hypothesis]:
@@ -25,9 +27,7 @@ def fused(hypotheses: Iterable[Hypothesis], context: Context) -> list[Hypothesis
     if context.blocked is not None:
         found = [h for h in found if h.rule != "stalls" or h.cause not in _TOLD_BY_DUMPS]
     by_stacks = [h for h in found if h.rule == "stacks"]
-    return [
-        h for h in found if h.rule not in ("stalls", "collectives") or not _outdone(h, by_stacks)
-    ]
+    return [h for h in found if h.rule not in _OUTDONE or not _outdone(h, by_stacks)]
 
 
 def _outdone(hypothesis: Hypothesis, by_stacks: Sequence[Hypothesis]) -> bool:

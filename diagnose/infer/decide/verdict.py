@@ -10,7 +10,7 @@ from diagnose.infer.events.facts import Facts
 from diagnose.infer.events.failures import WAITED
 from diagnose.infer.events.onset import Start
 from diagnose.infer.events.phases import last_phase
-from diagnose.infer.events.watchdogs import Stall
+from diagnose.infer.events.stalled import Stall
 from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.timeline.event import Event
 

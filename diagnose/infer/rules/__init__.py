@@ -10,7 +10,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from importlib import import_module
 
-from diagnose.infer.rules import exit_codes, known_issues, signatures, stalls
+from diagnose.infer.rules import (
+    exit_codes,
+    host_blocked,
+    known_issues,
+    printed_stacks,
+    rendezvous,
+    signatures,
+    stalls,
+)
 from diagnose.infer.rules.base import Context, Hypothesis, Rule
 
 
@@ -31,7 +39,10 @@ STATED: dict[str, Rule] = {
 }
 # What follows from who was where, by logs, dumps, stacks and checkpoints.
 INFERRED: dict[str, Rule] = {
+    "printed_stacks": printed_stacks.propose,
     "stalls": stalls.propose,
+    "rendezvous": rendezvous.propose,
+    "host_blocked": host_blocked.propose,
     "collectives": _when(lambda context: context.blocked, "diagnose.infer.rules.collectives"),
     "stacks": _when(lambda context: context.stacks, "diagnose.infer.rules.stacks"),
     "agreeing": stalls.agreeing,

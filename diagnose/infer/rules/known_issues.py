@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from diagnose.catalog.schema import Catalog, Condition, KnownIssue
 from diagnose.infer import scoring
 from diagnose.infer.events.facts import Facts
-from diagnose.infer.events.watchdogs import Stall
+from diagnose.infer.events.stalled import Stall
 from diagnose.infer.rules.base import Context, Hypothesis
 
 _ROWS_OF_STALL, _ROWS = 4, 8

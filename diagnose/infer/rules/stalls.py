@@ -6,37 +6,27 @@ onset: work that one rank does while the others wait, or nothing the log shows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from diagnose.catalog.schema import Catalog
-from diagnose.diagnosis import CulpritKind
 from diagnose.infer import scoring
-from diagnose.infer.events.failures import unfinished_gathering
 from diagnose.infer.events.phases import Activity
-from diagnose.infer.events.tracebacks import dumped, last_tracebacks
-from diagnose.infer.events.watchdogs import Stall
+from diagnose.infer.events.stalled import Stall
 from diagnose.infer.rules.base import Context, Hypothesis
+from diagnose.infer.rules.busy import DOING, busy_class, doing, unstated
 from diagnose.text.ranks import ranks_phrase
-from diagnose.timeline.event import Event, Timeline
+from diagnose.timeline.event import Timeline
 
-_DOING = {
-    "preprocessing": "preparing data",
-    "model_load": "loading the model",
-    "checkpoint": "saving a checkpoint",
-    "evaluation": "evaluating",
-    "inference": "generating",
-}
 # Collectives this early in a group belong to set-up: barriers around data preparation.
 _EARLY_SEQ = 5
 # Operations that may be a barrier, where the log tells no sizes.
 _MAY_BE_TINY = (None, "ALLREDUCE", "BROADCAST", "BARRIER", "ALLGATHER")
 # What the main rank does for all others; models are loaded by every rank.
 _MAIN_ONLY = ("preprocessing", "checkpoint", "evaluation")
-_BEYOND_TRAINING = ("evaluation", "checkpoint", "shutdown")
 
 
 def propose(context: Context) -> list[Hypothesis]:
-    """Hypotheses for every group that stopped, and for waits on a store without any collective."""
+    """One hypothesis for every group that stopped."""
     return _of_stalls(context, context.stalls)
 
 
@@ -46,38 +36,12 @@ def agreeing(context: Context) -> list[Hypothesis]:
 
 
 def _of_stalls(context: Context, found: Sequence[Stall]) -> list[Hypothesis]:
-    timeline, activity, catalog = context.timeline, context.activity, context.catalog
-    hypotheses = [*_ahead(timeline, catalog)]
-    for stall in found:
-        if stall.shape in ("mismatch", "conditional", "shifted"):
-            hypotheses.append(_mismatch(stall, activity, catalog))
-            if stall.shape == "mismatch" and not stall.proven:
-                continue
-        else:
-            hypotheses.append(_waiting(stall, context))
-    hypotheses += _gathering(timeline, catalog)
-    store = timeline.telling("store_wait")
-    if store and not any(stall.waits for stall in found):
-        hypotheses.append(_store(store, activity, catalog))
-    if not found and not store:
-        hypotheses += _stacks_only(timeline, activity, catalog)
-    blocked = timeline.telling("host_blocked")
-    if blocked:
-        hypotheses.append(_blocked(blocked, catalog))
-    return hypotheses
-
-
-def _hypothesis(
-    cause: str, score: float, catalog: Catalog, summary: str, stall: Stall | None = None
-) -> Hypothesis:
-    return Hypothesis(
-        cause=cause,
-        score=score,
-        title=catalog.classes[cause].title,
-        summary=summary,
-        rows=list(stall.rows[:8]) if stall else [],
-        inferred=True,
-    )
+    return [
+        _mismatch(stall, context.activity, context.catalog)
+        if stall.shape in ("mismatch", "conditional", "shifted")
+        else _waiting(stall, context)
+        for stall in found
+    ]
 
 
 def _mismatch(stall: Stall, activity: Activity, catalog: Catalog) -> Hypothesis:
@@ -93,10 +57,8 @@ def _mismatch(stall: Stall, activity: Activity, catalog: Catalog) -> Hypothesis:
         score = scoring.SHIFTED
         if activity.phase in _MAIN_ONLY:
             cause = "desync.conditional"
-            summary = (
-                f"Ranks are one collective apart around {_doing(activity.phase)}: {stall.why}."
-            )
-    found = _hypothesis(cause, score, catalog, summary, stall)
+            summary = f"Ranks are one collective apart around {doing(activity.phase)}: {stall.why}."
+    found = unstated(cause, score, catalog, summary, stall)
     found.ranks = stall.odd
     found.kind = "mismatched" if stall.odd else None
     found.why = f"{ranks_phrase(stall.odd)} differs from the others" * bool(stall.odd)
@@ -119,7 +81,7 @@ def _waiting(stall: Stall, context: Context) -> Hypothesis:
         return _joined(stall, catalog)
     # Where the busy rank joined, it is not the one the others wait for.
     joined = stall.proven and stall.missing and activity.rank not in (None, *stall.missing)
-    if _busy_class(activity.phase, catalog) and not joined and (activity.moving or activity.frame):
+    if busy_class(activity.phase, catalog) and not joined and (activity.moving or activity.frame):
         return _busy(stall, who, activity, catalog)
     first = 1 if activity.phase == "preprocessing" else 2
     if stall.tiny and stall.seq is not None and first <= stall.seq <= _EARLY_SEQ:
@@ -144,29 +106,20 @@ def _evaluating(activity: Activity, waiting: set[int], timeline: Timeline) -> in
 
 def _busy(stall: Stall, who: list[int], activity: Activity, catalog: Catalog) -> Hypothesis:
     """The rank that the others wait for was at work of the kind that only one rank does."""
-    doing = _doing(activity.phase)
+    at_work = doing(activity.phase)
     subject = ranks_phrase(who).capitalize() if who else "One rank"
-    summary = f"{subject} was still {doing} while the others waited in {_call(stall)}."
+    summary = f"{subject} was still {at_work} while the others waited in {_call(stall)}."
     tiny = stall.tiny or (not stall.sized and stall.op in _MAY_BE_TINY)
     score = scoring.BUSY_MOVING if activity.moving else scoring.BUSY_SEEN
     score += 0.0 if tiny else scoring.NOT_A_BARRIER
     score = scoring.BUSY_SPANS_WAIT if activity.spans_wait else score
-    cause = _busy_class(activity.phase, catalog) or "unknown"
-    found = _hypothesis(cause, score, catalog, summary, stall)
+    cause = busy_class(activity.phase, catalog) or "unknown"
+    found = unstated(cause, score, catalog, summary, stall)
     found.rows = [*([activity.row] if activity.row is not None else []), *found.rows]
     found.sure = activity.spans_wait and tiny
     found.ranks, found.kind = who, "slow" if who else None
-    found.why = f"busy {doing}; the only rank without a timeout" if who else ""
+    found.why = f"busy {at_work}; the only rank without a timeout" if who else ""
     return found
-
-
-def _busy_class(phase: str | None, catalog: Catalog) -> str | None:
-    """The class of a wait for a rank that is at this work while the others wait."""
-    return next((cause.id for cause in catalog.classes.values() if phase in cause.busy), None)
-
-
-def _doing(phase: str | None) -> str:
-    return _DOING.get(phase or "", f"busy ({phase})")
 
 
 def _early_barrier(stall: Stall, who: list[int], catalog: Catalog) -> Hypothesis:
@@ -174,45 +127,10 @@ def _early_barrier(stall: Stall, who: list[int], catalog: Catalog) -> Hypothesis
         f"The first collectives of the job stopped at {_call(stall)}, a barrier of the kind "
         "put around work that one rank does first, most often preparing the data."
     )
-    found = _hypothesis("data.preparation", scoring.EARLY_BARRIER, catalog, summary, stall)
+    found = unstated("data.preparation", scoring.EARLY_BARRIER, catalog, summary, stall)
     found.ranks, found.kind = who, "missing" if who else None
     found.why = "the only rank without a timeout" if who else ""
     return found
-
-
-def _stacks_only(timeline: Timeline, activity: Activity, catalog: Catalog) -> list[Hypothesis]:
-    """Somebody took the stacks of a job that stood still: the phase they show is all there is."""
-    frames = dumped(timeline)
-    cause = _busy_class(activity.phase, catalog)
-    if not frames or cause is None:
-        return []
-    doing = _doing(activity.phase)
-    found = _hypothesis(
-        cause, scoring.STACKS_ONLY, catalog, f"The stacks show a process that is {doing}."
-    )
-    found.rows = [frame.index for frame in frames if frame.phase is not None][:4]
-    return [found]
-
-
-def _ahead(timeline: Timeline, catalog: Catalog) -> Iterator[Hypothesis]:
-    """A minority whose stacks stand beyond the training loop in which all others still are."""
-    stood = last_tracebacks(timeline)
-    beyond = sorted(r for r, s in stood.items() if s.phase in _BEYOND_TRAINING)
-    training = [r for r, s in stood.items() if s.phase == "training" and s.op is not None]
-    # Work of rank 0 alone (evaluation, saving) is a branch, not less work.
-    if not beyond or beyond == [0] or len(training) <= len(beyond):
-        return
-    names = ranks_phrase(beyond)
-    phase = stood[beyond[0]].phase
-    summary = (
-        f"{names.capitalize()} had left the training loop for {phase} while the others still "
-        "trained: it had fewer batches."
-    )
-    found = _hypothesis("desync.uneven_work", scoring.AHEAD, catalog, summary)
-    found.rows = [stood[rank].row for rank in [*beyond, *training[:2]]]
-    found.ranks, found.kind = beyond, "mismatched"
-    found.why = "its stack stands in another phase than all others'"
-    yield found
 
 
 def _uneven(stall: Stall, done: list[int], catalog: Catalog, did: str) -> Hypothesis:
@@ -221,7 +139,7 @@ def _uneven(stall: Stall, done: list[int], catalog: Catalog, did: str) -> Hypoth
         f"{names.capitalize()} {did} while others still waited in "
         f"{_call(stall)}: it had less to do."
     )
-    found = _hypothesis("desync.uneven_work", scoring.UNEVEN_WORK, catalog, summary, stall)
+    found = unstated("desync.uneven_work", scoring.UNEVEN_WORK, catalog, summary, stall)
     found.ranks, found.kind = done, "missing"
     found.why = f"it {did}; the others wait"
     return found
@@ -240,7 +158,7 @@ def _absent(stall: Stall, catalog: Catalog) -> Hypothesis:
             f"Ranks waited for {_call(stall)} in vain; the log does not show who did not come."
         )
         score = scoring.NOBODY_NAMED
-    found = _hypothesis("desync.missing_rank", score, catalog, summary, stall)
+    found = unstated("desync.missing_rank", score, catalog, summary, stall)
     found.ranks, found.kind = ranks, "missing" if ranks else None
     found.why = stall.why if ranks else ""
     return found
@@ -251,7 +169,7 @@ def _joined(stall: Stall, catalog: Catalog) -> Hypothesis:
         f"All ranks of the group joined {_call(stall)} and none finished it: a matter of network, "
         "GPU or driver, not of a missing rank. The log does not tell which."
     )
-    return _hypothesis("unknown", scoring.ALL_JOINED, catalog, summary, stall)
+    return unstated("unknown", scoring.ALL_JOINED, catalog, summary, stall)
 
 
 def _who(stall: Stall, waiting: set[int], activity: Activity) -> list[int]:
@@ -262,7 +180,7 @@ def _who(stall: Stall, waiting: set[int], activity: Activity) -> list[int]:
     """
     if stall.missing and stall.proven:
         return stall.missing
-    busy_alone = activity.phase in _DOING and activity.moving
+    busy_alone = activity.phase in DOING and activity.moving
     if activity.rank is not None and activity.rank not in waiting and busy_alone:
         return [activity.rank]
     if waiting and 0 not in waiting and busy_alone and activity.phase in _MAIN_ONLY:
@@ -276,53 +194,3 @@ def _call(stall: Stall) -> str:
     parts = [op] + ([f"of {size:,} element{'s' * (size != 1)}"] if size is not None else [])
     parts += [f"(SeqNum {stall.seq})"] if stall.seq is not None else []
     return " ".join(parts)
-
-
-def _store(waits: Sequence[Event], activity: Activity, catalog: Catalog) -> Hypothesis:
-    positions = [event.index for event in waits[:6]]
-    busy = _busy_class(activity.phase, catalog)
-    if busy and (activity.moving or activity.frame):
-        doing = _doing(activity.phase)
-        summary = f"Ranks waited at the store for one that was still {doing}."
-        found = _hypothesis(busy, scoring.BUSY_AT_STORE, catalog, summary)
-        found.rows = [*([activity.row] if activity.row is not None else []), *positions]
-        waiting = {event.rank for event in waits if event.rank is not None}
-        if waiting and 0 not in waiting:
-            found.ranks, found.kind = [0], "slow"
-            found.why = "the main rank does this work while the others wait"
-        return found
-    summary = "Ranks waited at the store for others that did not come in time."
-    found = _hypothesis("rendezvous.timeout", scoring.STORE, catalog, summary)
-    found.rows = positions
-    return found
-
-
-def _gathering(timeline: Timeline, catalog: Catalog) -> Iterator[Hypothesis]:
-    """Processes that did not all come to the rendezvous, by the line that counts them."""
-    last = unfinished_gathering(timeline)
-    if last is None:
-        return
-    joined, world = int(last.fields["joined"]), int(last.fields["world_size"])
-    if joined < world:
-        summary = f"Only {joined} of {world} processes came to the rendezvous."
-    else:
-        summary = (
-            f"{joined} processes registered for a job of {world}: left over from an earlier "
-            "attempt, or started more than once."
-        )
-    score = scoring.INCOMPLETE_GATHERING
-    found = _hypothesis("rendezvous.timeout", score, catalog, summary)
-    found.rows = [last.index]
-    yield found
-
-
-def _blocked(told: Sequence[Event], catalog: Catalog) -> Hypothesis:
-    ranks = sorted({event.rank for event in told if event.rank is not None})
-    kind: CulpritKind | None = "stuck_host" if len(ranks) == 1 else None
-    score = scoring.HOST_BLOCKED if kind else scoring.HOSTS_BLOCKED
-    summary = "A host thread was stuck: the watchdog itself made no progress (GIL or a CUDA call)."
-    found = _hypothesis("stall.host", score, catalog, summary)
-    found.rows = [event.index for event in told[:6]]
-    found.ranks, found.kind = (ranks if kind else []), kind
-    found.why = "its own watchdog or GIL check reports it" if kind else ""
-    return found

@@ -11,8 +11,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from diagnose.infer.events.stalled import P2P_OPS
 from diagnose.infer.events.tracebacks import OP_OF_CALL
-from diagnose.infer.events.watchdogs import P2P_OPS
 from diagnose.infer.stacks.rules import (
     CALL,
     CONTEXT,

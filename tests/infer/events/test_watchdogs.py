@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from diagnose.infer.events import watchdogs
-from diagnose.infer.events.watchdogs import Wait, stalled_groups, stalls
+from diagnose.infer.events.stalled import Wait
+from diagnose.infer.events.watchdogs import stalled_groups, stalls
 from tests.counting import Count
 
 from ..rows import stack, step

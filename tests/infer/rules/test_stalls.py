@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from diagnose.infer.events.phases import find_activity
-from diagnose.infer.events.watchdogs import Stall, stalls
+from diagnose.infer.events.stalled import Stall
+from diagnose.infer.events.watchdogs import stalls
 from diagnose.infer.rules.base import Hypothesis
 from diagnose.infer.rules.stalls import agreeing, propose
 from diagnose.timeline.event import Timeline
@@ -147,14 +148,6 @@ def standing(rank: int, phase: str) -> list[dict[str, Any]]:
     return stack(rank, ("train.py", 9, "loop"), (SITE, 3, "all_reduce"), phase=phase)
 
 
-def test_a_minority_beyond_training_had_fewer_batches(make: Any) -> None:
-    rows = [row for rank in (0, 1, 2) for row in standing(rank, "training")]
-    hypothesis = only(make(*rows, *standing(3, "evaluation")), 4)
-    assert (hypothesis.cause, hypothesis.score) == ("desync.uneven_work", 4.75)
-    assert (hypothesis.ranks, hypothesis.kind) == ([3], "mismatched")
-    assert hypothesis.rows == [7, 1, 3]
-
-
 @pytest.mark.parametrize(
     "phases",
     [
@@ -171,69 +164,12 @@ def test_other_differences_of_phase_are_no_uneven_work(make: Any, phases: dict[i
 # --------------------------------------------------------------------------- stores, counts
 
 
-def at_the_store(rank: int) -> dict[str, Any]:
-    return {"tells": "store_wait", "role": "effect", "rank": rank}
-
-
-def test_waits_at_the_store_mean_that_somebody_did_not_come(make: Any) -> None:
-    hypothesis = only(make(at_the_store(1), at_the_store(2)), 3)
-    assert (hypothesis.cause, hypothesis.score, hypothesis.ranks) == ("rendezvous.timeout", 2.5, [])
-    assert hypothesis.rows == [0, 1]
-
-
-def test_the_main_rank_keeps_the_store_waiting_while_it_works(make: Any) -> None:
-    timeline = make(marker("preprocessing", rank=0), at_the_store(1), at_the_store(2))
-    hypothesis = only(timeline, 3)
-    assert (hypothesis.cause, hypothesis.score) == ("data.preparation", 3.5)
-    assert (hypothesis.ranks, hypothesis.kind, hypothesis.rows) == ([0], "slow", [0, 1, 2])
-
-
-def test_if_the_main_rank_waits_too_it_is_not_named(make: Any) -> None:
-    timeline = make(marker("preprocessing"), at_the_store(0), at_the_store(1))
-    assert only(timeline, 3).ranks == []
-
-
 def gathered(joined: int, world: int) -> dict[str, Any]:
     return {"fields": {"joined": str(joined), "world_size": str(world)}}
 
 
-@pytest.mark.parametrize(
-    ("joined", "summary"),
-    [
-        (3, "Only 3 of 4 processes came to the rendezvous."),
-        (
-            6,
-            "6 processes registered for a job of 4: left over from an earlier attempt, or started "
-            "more than once.",
-        ),
-    ],
-)
-def test_a_wrong_count_at_the_rendezvous(make: Any, joined: int, summary: str) -> None:
-    hypothesis = only(make(gathered(1, 4), gathered(joined, 4)), 4)
-    assert (hypothesis.cause, hypothesis.score) == ("rendezvous.timeout", 4.0)
-    assert (hypothesis.summary, hypothesis.rows) == (summary, [1])
-
-
 def test_only_the_last_count_matters(make: Any) -> None:
     assert found(make(gathered(3, 4), gathered(4, 4)), 4) == []
-
-
-def test_a_job_that_went_on_was_complete(make: Any) -> None:
-    assert [one.cause for one in found(make(gathered(3, 4), step(1)), 4)] == ["rendezvous.timeout"]
-    assert found(make(gathered(3, 4), step(1), step(2)), 4) == []
-
-
-@pytest.mark.parametrize(
-    ("ranks", "score", "named", "kind"),
-    [([2], 3.5, [2], "stuck_host"), ([1, 2], 2.5, [], None)],
-)
-def test_a_stuck_host_thread(
-    make: Any, ranks: list[int], score: float, named: list[int], kind: str | None
-) -> None:
-    rows = [{"tells": "host_blocked", "role": "effect", "rank": rank} for rank in ranks]
-    hypothesis = only(make(*rows), 4)
-    assert (hypothesis.cause, hypothesis.score) == ("stall.host", score)
-    assert (hypothesis.ranks, hypothesis.kind) == (named, kind)
 
 
 # --------------------------------------------------------------------------- with dumps
@@ -246,12 +182,3 @@ def test_groups_that_agree_with_the_dumps_are_told_apart_from_those(make: Any) -
     assert agreeing(seen) == []
     (same,) = agreeing(context(timeline, stalls=by_dumps, agreeing=stalls(timeline, 4)))
     assert (same.cause, same.ranks, same.rows) == ("desync.missing_rank", [2], [0, 1, 2])
-
-
-def test_stacks_of_a_job_that_stood_still_show_what_it_did(make: Any) -> None:
-    taken = stack(0, ("train.py", 9, "save"), (SITE, 3, "write"), dump=True, phase="checkpoint")
-    hypothesis = only(make(*taken), None)
-    assert (hypothesis.cause, hypothesis.score) == ("slow.checkpoint", 2.25)
-    assert (hypothesis.rows, hypothesis.ranks) == ([0, 1], [])
-    printed = stack(0, ("train.py", 9, "save"), phase="checkpoint")
-    assert found(make(*printed), None) == []

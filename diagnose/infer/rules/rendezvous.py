@@ -1,0 +1,58 @@
+"""Processes that did not come: to the rendezvous, or to a key of the store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from diagnose.catalog.schema import Catalog
+from diagnose.infer import scoring
+from diagnose.infer.events.failures import unfinished_gathering
+from diagnose.infer.events.phases import Activity
+from diagnose.infer.rules.base import Context, Hypothesis
+from diagnose.infer.rules.busy import busy_class, doing, unstated
+from diagnose.timeline.event import Event, Timeline
+
+
+def propose(context: Context) -> Iterator[Hypothesis]:
+    """Hypotheses for an incomplete rendezvous, and for waits on a store without any collective."""
+    yield from _gathering(context.timeline, context.catalog)
+    store = context.timeline.telling("store_wait")
+    if store and not any(stall.waits for stall in context.stalls):
+        yield _store(store, context.activity, context.catalog)
+
+
+def _store(waits: Sequence[Event], activity: Activity, catalog: Catalog) -> Hypothesis:
+    positions = [event.index for event in waits[:6]]
+    busy = busy_class(activity.phase, catalog)
+    if busy and (activity.moving or activity.frame):
+        summary = f"Ranks waited at the store for one that was still {doing(activity.phase)}."
+        found = unstated(busy, scoring.BUSY_AT_STORE, catalog, summary)
+        found.rows = [*([activity.row] if activity.row is not None else []), *positions]
+        waiting = {event.rank for event in waits if event.rank is not None}
+        if waiting and 0 not in waiting:
+            found.ranks, found.kind = [0], "slow"
+            found.why = "the main rank does this work while the others wait"
+        return found
+    summary = "Ranks waited at the store for others that did not come in time."
+    found = unstated("rendezvous.timeout", scoring.STORE, catalog, summary)
+    found.rows = positions
+    return found
+
+
+def _gathering(timeline: Timeline, catalog: Catalog) -> Iterator[Hypothesis]:
+    """Processes that did not all come to the rendezvous, by the line that counts them."""
+    last = unfinished_gathering(timeline)
+    if last is None:
+        return
+    joined, world = int(last.fields["joined"]), int(last.fields["world_size"])
+    if joined < world:
+        summary = f"Only {joined} of {world} processes came to the rendezvous."
+    else:
+        summary = (
+            f"{joined} processes registered for a job of {world}: left over from an earlier "
+            "attempt, or started more than once."
+        )
+    score = scoring.INCOMPLETE_GATHERING
+    found = unstated("rendezvous.timeout", score, catalog, summary)
+    found.rows = [last.index]
+    yield found

@@ -1,0 +1,42 @@
+"""A rank that says itself that a thread is stuck."""
+
+from typing import Any
+
+import pytest
+
+from diagnose.infer.events.phases import find_activity
+from diagnose.infer.events.watchdogs import stalls
+from diagnose.infer.rules.base import Hypothesis
+from diagnose.infer.rules.host_blocked import propose
+from diagnose.timeline.event import Timeline
+
+from ..rows import context
+
+SITE = "/opt/site-packages/torch/distributed/c10d.py"
+
+
+def found(timeline: Timeline, world: int | None) -> list[Hypothesis]:
+    stalled = stalls(timeline, world)
+    waiting = {rank for stall in stalled for rank in stall.joined if rank >= 0}
+    end = next(iter(timeline.telling("timeout")), None)
+    activity = find_activity(timeline, end, waiting)
+    return list(propose(context(timeline, world=world, stalls=stalled, activity=activity)))
+
+
+def only(timeline: Timeline, world: int | None) -> Hypothesis:
+    hypotheses = found(timeline, world)
+    assert len(hypotheses) == 1
+    return hypotheses[0]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "score", "named", "kind"),
+    [([2], 3.5, [2], "stuck_host"), ([1, 2], 2.5, [], None)],
+)
+def test_a_stuck_host_thread(
+    make: Any, ranks: list[int], score: float, named: list[int], kind: str | None
+) -> None:
+    rows = [{"tells": "host_blocked", "role": "effect", "rank": rank} for rank in ranks]
+    hypothesis = only(make(*rows), 4)
+    assert (hypothesis.cause, hypothesis.score) == ("stall.host", score)
+    assert (hypothesis.ranks, hypothesis.kind) == (named, kind)

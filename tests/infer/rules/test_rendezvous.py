@@ -1,0 +1,77 @@
+"""Who did not come to the rendezvous, or to a key of the store."""
+
+from typing import Any
+
+import pytest
+
+from diagnose.infer.events.phases import find_activity
+from diagnose.infer.events.watchdogs import stalls
+from diagnose.infer.rules.base import Hypothesis
+from diagnose.infer.rules.rendezvous import propose
+from diagnose.timeline.event import Timeline
+
+from ..rows import context, marker, step
+
+SITE = "/opt/site-packages/torch/distributed/c10d.py"
+
+
+def at_the_store(rank: int) -> dict[str, Any]:
+    return {"tells": "store_wait", "role": "effect", "rank": rank}
+
+
+def gathered(joined: int, world: int) -> dict[str, Any]:
+    return {"fields": {"joined": str(joined), "world_size": str(world)}}
+
+
+def found(timeline: Timeline, world: int | None) -> list[Hypothesis]:
+    stalled = stalls(timeline, world)
+    waiting = {rank for stall in stalled for rank in stall.joined if rank >= 0}
+    end = next(iter(timeline.telling("timeout")), None)
+    activity = find_activity(timeline, end, waiting)
+    return list(propose(context(timeline, world=world, stalls=stalled, activity=activity)))
+
+
+def only(timeline: Timeline, world: int | None) -> Hypothesis:
+    hypotheses = found(timeline, world)
+    assert len(hypotheses) == 1
+    return hypotheses[0]
+
+
+def test_waits_at_the_store_mean_that_somebody_did_not_come(make: Any) -> None:
+    hypothesis = only(make(at_the_store(1), at_the_store(2)), 3)
+    assert (hypothesis.cause, hypothesis.score, hypothesis.ranks) == ("rendezvous.timeout", 2.5, [])
+    assert hypothesis.rows == [0, 1]
+
+
+def test_the_main_rank_keeps_the_store_waiting_while_it_works(make: Any) -> None:
+    timeline = make(marker("preprocessing", rank=0), at_the_store(1), at_the_store(2))
+    hypothesis = only(timeline, 3)
+    assert (hypothesis.cause, hypothesis.score) == ("data.preparation", 3.5)
+    assert (hypothesis.ranks, hypothesis.kind, hypothesis.rows) == ([0], "slow", [0, 1, 2])
+
+
+def test_if_the_main_rank_waits_too_it_is_not_named(make: Any) -> None:
+    timeline = make(marker("preprocessing"), at_the_store(0), at_the_store(1))
+    assert only(timeline, 3).ranks == []
+
+
+@pytest.mark.parametrize(
+    ("joined", "summary"),
+    [
+        (3, "Only 3 of 4 processes came to the rendezvous."),
+        (
+            6,
+            "6 processes registered for a job of 4: left over from an earlier attempt, or started "
+            "more than once.",
+        ),
+    ],
+)
+def test_a_wrong_count_at_the_rendezvous(make: Any, joined: int, summary: str) -> None:
+    hypothesis = only(make(gathered(1, 4), gathered(joined, 4)), 4)
+    assert (hypothesis.cause, hypothesis.score) == ("rendezvous.timeout", 4.0)
+    assert (hypothesis.summary, hypothesis.rows) == (summary, [1])
+
+
+def test_a_job_that_went_on_was_complete(make: Any) -> None:
+    assert [one.cause for one in found(make(gathered(3, 4), step(1)), 4)] == ["rendezvous.timeout"]
+    assert found(make(gathered(3, 4), step(1), step(2)), 4) == []
