@@ -182,23 +182,23 @@ def _quiet(context: Context, about: JobFacts, job: Job) -> Diagnosis:
         root_cause=RootCause(
             "none",
             catalog.classes["none"].title,
-            "The log shows a job at work and no sign of a failure.",
+            "Training is progressing; no failure found.",
             "medium",
         ),
         phase=phase,
         onset=Onset(None, "no failure in the log"),
-        restart=RestartAdvice("none", [], "there is nothing to restart for"),
+        restart=RestartAdvice("none", [], "no restart needed"),
         job=about,
         notes=list(job.notes),
     )
     if working and not trouble and not job.unread:
         return quiet
-    summary = "Nothing in this input is known to the catalog: no failure, no progress."
+    summary = "No known failure or progress message in this input."
     if trouble:
         said = narrative.clean(trouble[:_TROUBLE_SHOWN][-1].text)[:_QUOTED]
-        summary = f"An error that the catalog does not know stands unanswered in the log: {said}"
+        summary = f"The log contains an error that the catalog does not recognise: {said}"
     elif working:
-        summary = f"No sign of a failure, but the input was not read to its end: {job.unread[0]}."
+        summary = f"No failure found, but the input was not read to its end: {job.unread[0]}."
     unknown = Hypothesis("unknown", 0.0, catalog.classes["unknown"].title, summary)
     facts = Facts(world_size=about.world_size, ranks_seen=about.ranks_seen)
     return replace(

@@ -14,7 +14,7 @@ _RECORDER = (
     "TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DEBUG_INFO_TEMP_FILE=/shared/fr/rank_; with "
     "TORCH_NCCL_DUMP_ON_TIMEOUT=1"
 )
-_UNDUMPED = "look on their nodes: a rank that died or could not write has none there either"
+_UNDUMPED = "check their nodes; a rank that died or could not write a dump has none there either"
 
 
 def capture_next(
@@ -50,7 +50,7 @@ def capture_next(
     if winner.cause in ("desync.missing_rank", "unknown", "stall.host") and waits:
         wanted.append(
             MissingEvidence(
-                "where the silent ranks stand",
+                "the stacks of the silent ranks",
                 "while it hangs, on every node: for p in $(pgrep -f train); do py-spy dump "
                 "--pid $p; done (in a container with the capability SYS_PTRACE; else "
                 "/proc/PID/stack, as root of the host)",
@@ -70,4 +70,4 @@ def _flight_recorder(facts: Facts) -> MissingEvidence:
     how = _RECORDER
     if len(numbers) == 2 and numbers < [2, 2]:
         how = "needs torch 2.2 or later; until then TORCH_DISTRIBUTED_DEBUG=DETAIL"
-    return MissingEvidence("which rank did not join: Flight Recorder dumps of all ranks", how)
+    return MissingEvidence("which rank never joined: Flight Recorder dumps of all ranks", how)

@@ -23,12 +23,12 @@ _TEXT_LIMIT, _EVENT_LIMIT = 400, 120
 _NO_EVENT = ("rank_map", "frontier", "frame")
 _CHAIN_ROLES = ("cause", "effect", "aftermath")
 _WORDS = {
-    Lost.FOLLOWS: "it follows from the verdict: {title}",
-    Lost.LATE: "its first sign comes after the first failure",
-    Lost.WEAK: "only a weak hint speaks for it",
-    Lost.CIRCUMSTANTIAL: "the evidence for the root cause is decisive, this is circumstantial",
-    Lost.AFTER: "it shows only after the root cause",
-    Lost.LESS: "less of the evidence speaks for it",
+    Lost.FOLLOWS: "consequence of the root cause ({title})",
+    Lost.LATE: "first seen after the first failure",
+    Lost.WEAK: "supported only by weak evidence",
+    Lost.CIRCUMSTANTIAL: "circumstantial; the evidence for the root cause is decisive",
+    Lost.AFTER: "first seen after the root cause",
+    Lost.LESS: "weaker evidence than the root cause",
 }
 
 
@@ -117,7 +117,7 @@ def _unordered(before: Event | None, event: Event, clocks: ClockFit | None) -> s
     unsure = clocks.uncertain(before.host, event.host)
     if unsure is not None and event.time - before.time > unsure:
         return ""
-    return " [or before the line above: the hosts' clocks do not tell]"
+    return " [order uncertain: may precede the line above, the hosts' clocks differ]"
 
 
 def alternatives(ranked: Sequence[Hypothesis]) -> list[Alternative]:

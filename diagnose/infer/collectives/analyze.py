@@ -271,7 +271,7 @@ def _extra(
     )
     signs = [telling.waits(standing, graph, rank) for rank in joined]
     signs += [sign(standing, rank, line) for rank, line in said.items()]
-    signs += [sign(standing, rank, f"rank {rank} has nothing pending") for rank in absent[:SHOWN]]
+    signs += [sign(standing, rank, f"rank {rank} is idle") for rank in absent[:SHOWN]]
     why = "; ".join([*said.values()] or [text])
     found = telling.of_unit(standing, "mismatched", joined, op.unit, why, signs[: 3 * SHOWN])
     return replace(found, sure=True)

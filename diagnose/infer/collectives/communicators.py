@@ -66,7 +66,7 @@ def members(ranks: Iterable[CommRank], notes: list[str]) -> tuple[list[Unit], li
     units = _newest(units, notes)
     unknown = sum(unit.rank is None for unit in units)
     if unknown:
-        notes.append(f"NCCL: {unknown} processes left out: nothing tells their ranks")
+        notes.append(f"NCCL: {unknown} processes ignored: their ranks are unknown")
     of = {id(one): unit.rank for unit in units if unit.rank is not None for one in unit.told}
     found = []
     world = {id(comm) for comm, _ in worlds}
@@ -137,7 +137,7 @@ def _communicators(units: list[Unit], notes: list[str]) -> list[Placed]:
         unit.open_end = last.size is not None and not (known and id(last) in matched)
     if unmatched:
         notes.append(
-            f"NCCL: {unmatched} times a rank in a communicator left out: without commId (NCCL 2.16 "
+            f"NCCL: {unmatched} entries ignored: without commId (NCCL 2.16 "
             "on, NCCL_DEBUG_SUBSYS=INIT,COLL) ranks of one communicator cannot be found"
         )
     return kept
@@ -197,7 +197,7 @@ def _newest(units: list[Unit], notes: list[str]) -> list[Unit]:
                 return units
             old.add(id(first))
     if old:
-        notes.append(f"NCCL: {len(old)} processes of an earlier attempt left out")
+        notes.append(f"NCCL: {len(old)} processes of an earlier attempt ignored")
     return [unit for unit in units if id(unit) not in old]
 
 

@@ -108,7 +108,7 @@ def _collectives(job: _Job, comm: Members, gone: set[int], few: bool) -> None:
         own = {seq: call for seq, call in calls[place].items() if seq <= stand.get(place, top)}
         stuck = not by_launches and place in behind and top == stand[place] + 1
         stuck = stuck and 2 * len(behind) < len(stand)
-        # Of whom nothing is told, nothing is to be said: as far as the others.
+        # Of whom nothing is known, nothing is to be said: as far as the others.
         last = stand[place] if by_launches and place in stand else top
         if last >= 0 and last not in own:
             own[last] = _usual(calls, last, one.line)
@@ -205,7 +205,7 @@ def _inits(job: _Job, comm: Members, few: bool, notes: list[str]) -> None:
     if comm.size > len(comm.told) and not few:
         notes.append(
             f"NCCL: {len(began)} of {comm.size} ranks of {comm.name} never completed its init; of "
-            f"{comm.size - len(comm.told)} nothing is told"
+            f"{comm.size - len(comm.told)} nothing is known"
         )
         return
     name = _name(job, comm, f"init of {comm.name}")

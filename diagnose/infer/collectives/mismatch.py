@@ -154,7 +154,7 @@ class Streams:
         counted = Counter({key: n for key, n in beside.items() if key in votes}).most_common(2)
         if not counted or (len(counted) == 2 and counted[0][1] == counted[1][1]):
             return -1, ""
-        return counted[0][0], "a tie in its own group, settled by groups of the same kind"
+        return counted[0][0], "no majority in its own group; decided by groups of the same kind"
 
     def _beside(self, group: int, seq: int) -> Counter[int]:
         """What ranks of like groups called at `seq`.

@@ -59,6 +59,6 @@ def _text(table: Table, op: Mapping[Any, Any], tells: str) -> str:
     call = shown(table.calls[int(op["call"])])
     text = table.told(call, op["group"], op["seq"], op["op"], int(op["peer"]), op["site"])
     if tells == IDLE:
-        return f"nothing pending; the last was {text}"
+        return f"idle; the last operation was {text}"
     begun = "started" if op["state"] == "started" else "enqueued"
     return f"{text}: {begun}, not finished"

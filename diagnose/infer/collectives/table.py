@@ -105,7 +105,7 @@ def table(dumps: Iterable[Dump], world: int | None = None) -> Table:
     ]
     for dump in chosen.values():
         if dump.partial and dump.lines is None:
-            notes.append(f"{dump.name} is cut off: its last entries are missing")
+            notes.append(f"{dump.name} is truncated: its last entries are missing")
     rows, calls = _rows(chosen, keys, groups)
     return Table(
         rows,
@@ -128,14 +128,14 @@ def _one_a_rank(dumps: Iterable[Dump], notes: list[str]) -> dict[int, Dump]:
     found: dict[int, list[Dump]] = defaultdict(list)
     for dump in dumps:
         if dump.rank is None:
-            notes.append(f"{dump.name}: the name tells no rank, so the dump is left out")
+            notes.append(f"{dump.name}: the name contains no rank, so the dump is ignored")
         else:
             found[dump.rank].append(dump)
     chosen = {}
     for rank in sorted(found):
         newest = max(found[rank], key=lambda dump: (_last(dump), len(dump), dump.name))
         notes += [
-            f"{dump.name} left out: {newest.name} is a newer dump of rank {rank}"
+            f"{dump.name} ignored: {newest.name} is a newer dump of rank {rank}"
             for dump in sorted(found[rank], key=lambda dump: dump.name)
             if dump is not newest
         ]
@@ -161,7 +161,7 @@ def _current(chosen: dict[int, Dump], notes: list[str]) -> dict[int, Dump]:
         if last < begin - margin:
             stale = sorted(rank for _, rank in timed[position:])
             notes += [
-                f"{chosen[r].name} left out: written before a restart, it ends "
+                f"{chosen[r].name} ignored: written before a restart, it ends "
                 f"{(begin - _last(chosen[r])) // 10**9:,} s before the others begin"
                 for r in stale
             ]

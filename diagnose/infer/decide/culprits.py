@@ -51,5 +51,5 @@ def borrow_culprits(
         ranks = {event.rank for event in events if event.rank is not None}
         if len(ranks) == 1:
             winner.ranks, winner.kind = sorted(ranks), winner.kind or "crashed"
-            winner.why = f"the only rank with an {kind} of its own"
+            winner.why = f"the only rank with its own {kind}"
             return

@@ -46,5 +46,5 @@ def earlier_attempts(
         who = "" if event.rank is None else f" ({ranks_phrase([event.rank])})"
         notes.append(f"attempt {number} ended with: {titles[event.signature or '']}{who}")
     if len(ended) > _TOLD:
-        notes.append(f"and {len(ended) - _TOLD:,} more attempts died of a known cause")
+        notes.append(f"and {len(ended) - _TOLD:,} more attempts ended with a known cause")
     return notes

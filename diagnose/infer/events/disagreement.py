@@ -111,10 +111,8 @@ def _absent(stall: Stall, others: Others) -> None:
     if behind:
         stall.shape, stall.missing, stall.proven = "missing", behind, True
         stall.rows += [others.frontier[rank][2] for rank in behind]
-        stall.why = (
-            f"{ranks_phrase(behind)} never enqueued collective {stall.seq} that others wait for"
-        )
-        return
+        who = ranks_phrase(behind)
+        stall.why = f"{who} never launched collective {stall.seq}, which other ranks are waiting on"return
     expected = _expected(stall, waiting, others.world_size)
     if expected is not None and len(waiting) >= expected:
         stall.shape = "all_joined"
@@ -158,10 +156,10 @@ def _gap(stall: Stall, waiting: set[int], expected: int | None, others: Others) 
         stall.why = (
             f"{ranks_phrase(absent)} of {limit} printed no timeout"
             if heard
-            else f"the numbers of the waiting ranks leave a gap at {ranks_phrase(absent)}"
+            else f"the waiting ranks have a gap at {ranks_phrase(absent)}"
         )
     elif waiting and expected is None and not lacking and len(waiting) > 1:
-        stall.why = "every rank seen waits for the same collective"
+        stall.why = "every rank seen is waiting for the same collective"
 
 
 def folded_by_ray(groups: list[Stall]) -> None:
@@ -169,7 +167,7 @@ def folded_by_ray(groups: list[Stall]) -> None:
     for stall in groups:
         if stall.shape == "missing" and stall.waits and not stall.named:
             stall.shape, stall.missing, stall.proven = "unclear", [], False
-            stall.why = "Ray folded equal lines of ranks into one, so absence means nothing"
+            stall.why = "Ray merged equal lines of several ranks, so a missing rank means nothing"
 
 
 def waits_nowhere(groups: list[Stall], world_size: int | None, seen: set[int]) -> None:
@@ -188,7 +186,7 @@ def waits_nowhere(groups: list[Stall], world_size: int | None, seen: set[int]) -
     heard = world_size is not None or seen.issuperset(absent)
     first.shape, first.missing = "missing", absent
     first.proven = heard and len(waiting) > 2
-    first.why = f"{ranks_phrase(absent)} of {limit} waits in no group, all others do"
+    first.why = f"{ranks_phrase(absent)} of {limit} waits in no group while all others do"
 
 
 def _group_size(stall: Stall) -> int | None:

@@ -40,6 +40,6 @@ def find_onset(timeline: Timeline, first_failure: Event | None) -> Start:
         return Start(first_failure.time, first_failure.index, "the first failure in the log")
     if waits:
         first, elapsed = waits[0]
-        why = f"{elapsed / 1000:,.0f} s before the first watchdog line, which carries no time"
+        why = f"{elapsed / 1000:,.0f} s before the first watchdog line, which has no timestamp"
         return Start(None, first.index, why)
-    return Start(None, first_failure.index, "the lines carry no time")
+    return Start(None, first_failure.index, "the lines have no timestamps")

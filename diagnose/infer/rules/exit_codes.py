@@ -11,16 +11,20 @@ from diagnose.infer.rules.signatures import who
 from diagnose.timeline.event import Event, Fields
 
 _BY_SIGNAL: dict[int, tuple[str, float, str]] = {
-    signal.SIGKILL: ("crash.killed", 4.0, "was killed from outside (SIGKILL)"),
+    signal.SIGKILL: ("crash.killed", 4.0, "was killed by SIGKILL"),
     signal.SIGSEGV: ("crash.native", 4.0, "crashed in native code (SIGSEGV)"),
-    signal.SIGBUS: ("net.shm", 3.0, "died of a bus error (SIGBUS), most often a full /dev/shm"),
-    signal.SIGFPE: ("crash.native", 4.0, "died of an arithmetic error in native code (SIGFPE)"),
+    signal.SIGBUS: (
+        "net.shm",
+        3.0,
+        "died from a bus error (SIGBUS), most often because /dev/shm is full",
+    ),
+    signal.SIGFPE: ("crash.native", 4.0, "died from an arithmetic error in native code (SIGFPE)"),
     signal.SIGILL: ("crash.native", 4.0, "ran an illegal instruction (SIGILL)"),
     signal.SIGABRT: ("crash.native", 1.5, "aborted (SIGABRT)"),
     signal.SIGINT: ("user.interrupt", 3.0, "was interrupted (SIGINT)"),
     signal.SIGHUP: ("user.interrupt", 3.0, "lost its terminal (SIGHUP)"),
-    signal.SIGTERM: ("scheduler.preempted", 1.0, "was told to stop (SIGTERM)"),
-    signal.SIGXCPU: ("scheduler.limit", 4.0, "used up its CPU time (SIGXCPU)"),
+    signal.SIGTERM: ("scheduler.preempted", 1.0, "received SIGTERM"),
+    signal.SIGXCPU: ("scheduler.limit", 4.0, "exceeded its CPU time limit (SIGXCPU)"),
 }
 _SIGNAL_WORDS = {
     "killed": signal.SIGKILL, "segmentation fault": signal.SIGSEGV, "aborted": signal.SIGABRT,
@@ -69,7 +73,7 @@ def _hypothesis(code: int, group: list[Event], context: Context) -> Hypothesis:
         ranks=ranks,
         hosts=hosts,
         kind="crashed" if ranks or hosts else None,
-        why=f"{did}; other processes ended only afterwards" if ranks else "",
+        why=f"{did}; other processes ended later" if ranks else "",
         inferred=True,
     )
 

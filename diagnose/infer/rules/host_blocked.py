@@ -23,9 +23,12 @@ def _blocked(told: Sequence[Event], catalog: Catalog) -> Hypothesis:
     ranks = sorted({event.rank for event in told if event.rank is not None})
     kind: CulpritKind | None = "stuck_host" if len(ranks) == 1 else None
     score = scoring.HOST_BLOCKED if kind else scoring.HOSTS_BLOCKED
-    summary = "A host thread was stuck: the watchdog itself made no progress (GIL or a CUDA call)."
+    summary = (
+        "The watchdog made no progress: a host thread is blocked, usually on the GIL or in a CUDA "
+        "call."
+    )
     found = unstated("stall.host", score, catalog, summary)
     found.rows = [event.index for event in told[:6]]
     found.ranks, found.kind = (ranks if kind else []), kind
-    found.why = "its own watchdog or GIL check reports it" if kind else ""
+    found.why = "reported by its own watchdog or GIL check" if kind else ""
     return found

@@ -36,13 +36,13 @@ def _ahead(timeline: Timeline, catalog: Catalog) -> Iterator[Hypothesis]:
     names = ranks_phrase(beyond)
     phase = stood[beyond[0]].phase
     summary = (
-        f"{names.capitalize()} had left the training loop for {phase} while the others still "
-        "trained: it had fewer batches."
+        f"{names.capitalize()} had left the training loop for {phase} while the other ranks were "
+        "still training: fewer batches."
     )
     found = unstated("desync.uneven_work", scoring.AHEAD, catalog, summary)
     found.rows = [stood[rank].row for rank in [*beyond, *training[:2]]]
     found.ranks, found.kind = beyond, "mismatched"
-    found.why = "its stack stands in another phase than all others'"
+    found.why = "stack in a different phase than all other ranks"
     yield found
 
 
@@ -56,7 +56,7 @@ def _stacks_only(timeline: Timeline, activity: Activity, catalog: Catalog) -> It
         cause,
         scoring.STACKS_ONLY,
         catalog,
-        f"The stacks show a process that is {doing(activity.phase)}.",
+        f"The stacks show a process {doing(activity.phase)}.",
     )
     found.rows = [frame.index for frame in frames if frame.phase is not None][:_ROWS]
     yield found

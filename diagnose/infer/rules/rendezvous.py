@@ -25,7 +25,7 @@ def _store(waits: Sequence[Event], activity: Activity, catalog: Catalog) -> Hypo
     positions = [event.index for event in waits[:6]]
     busy = busy_class(activity.phase, catalog)
     if busy and (activity.moving or activity.frame):
-        summary = f"Ranks waited at the store for one that was still {doing(activity.phase)}."
+        summary = f"Ranks waited in the store for a rank that was still {doing(activity.phase)}."
         found = unstated(busy, scoring.BUSY_AT_STORE, catalog, summary)
         found.rows = [*([activity.row] if activity.row is not None else []), *positions]
         waiting = {event.rank for event in waits if event.rank is not None}
@@ -33,7 +33,7 @@ def _store(waits: Sequence[Event], activity: Activity, catalog: Catalog) -> Hypo
             found.ranks, found.kind = [0], "slow"
             found.why = "the main rank does this work while the others wait"
         return found
-    summary = "Ranks waited at the store for others that did not come in time."
+    summary = "Ranks timed out in the store waiting for ranks that never arrived."
     found = unstated("rendezvous.timeout", scoring.STORE, catalog, summary)
     found.rows = positions
     return found
@@ -46,10 +46,10 @@ def _gathering(timeline: Timeline, catalog: Catalog) -> Iterator[Hypothesis]:
         return
     joined, world = int(last.fields["joined"]), int(last.fields["world_size"])
     if joined < world:
-        summary = f"Only {joined} of {world} processes came to the rendezvous."
+        summary = f"Only {joined} of {world} processes joined the rendezvous."
     else:
         summary = (
-            f"{joined} processes registered for a job of {world}: left over from an earlier "
+            f"{joined} processes registered for a job of {world}: leftovers of an earlier "
             "attempt, or started more than once."
         )
     score = scoring.INCOMPLETE_GATHERING

@@ -61,7 +61,7 @@ def _mismatch(stall: Stall, activity: Activity, catalog: Catalog) -> Hypothesis:
     found = unstated(cause, score, catalog, summary, stall)
     found.ranks = stall.odd
     found.kind = "mismatched" if stall.odd else None
-    found.why = f"{ranks_phrase(stall.odd)} differs from the others" * bool(stall.odd)
+    found.why = f"{ranks_phrase(stall.odd)} diverged from the other ranks" * bool(stall.odd)
     found.sure = stall.proven and stall.shape != "shifted"
     return found
 
@@ -108,7 +108,7 @@ def _busy(stall: Stall, who: list[int], activity: Activity, catalog: Catalog) ->
     """The rank that the others wait for was at work of the kind that only one rank does."""
     at_work = doing(activity.phase)
     subject = ranks_phrase(who).capitalize() if who else "One rank"
-    summary = f"{subject} was still {at_work} while the others waited in {_call(stall)}."
+    summary = f"{subject} was still {at_work} while the other ranks waited in {_call(stall)}."
     tiny = stall.tiny or (not stall.sized and stall.op in _MAY_BE_TINY)
     score = scoring.BUSY_MOVING if activity.moving else scoring.BUSY_SEEN
     score += 0.0 if tiny else scoring.NOT_A_BARRIER
@@ -118,14 +118,14 @@ def _busy(stall: Stall, who: list[int], activity: Activity, catalog: Catalog) ->
     found.rows = [*([activity.row] if activity.row is not None else []), *found.rows]
     found.sure = activity.spans_wait and tiny
     found.ranks, found.kind = who, "slow" if who else None
-    found.why = f"busy {at_work}; the only rank without a timeout" if who else ""
+    found.why = f"{at_work}; the only rank without a timeout" if who else ""
     return found
 
 
 def _early_barrier(stall: Stall, who: list[int], catalog: Catalog) -> Hypothesis:
     summary = (
         f"The first collectives of the job stopped at {_call(stall)}, a barrier of the kind "
-        "put around work that one rank does first, most often preparing the data."
+        "used around work that one rank does first, most often data preparation."
     )
     found = unstated("data.preparation", scoring.EARLY_BARRIER, catalog, summary, stall)
     found.ranks, found.kind = who, "missing" if who else None
@@ -136,12 +136,12 @@ def _early_barrier(stall: Stall, who: list[int], catalog: Catalog) -> Hypothesis
 def _uneven(stall: Stall, done: list[int], catalog: Catalog, did: str) -> Hypothesis:
     names = ranks_phrase(done)
     summary = (
-        f"{names.capitalize()} {did} while others still waited in "
-        f"{_call(stall)}: it had less to do."
+        f"{names.capitalize()} {did} while other ranks were still waiting in "
+        f"{_call(stall)}: uneven work."
     )
     found = unstated("desync.uneven_work", scoring.UNEVEN_WORK, catalog, summary, stall)
     found.ranks, found.kind = done, "missing"
-    found.why = f"it {did}; the others wait"
+    found.why = f"{did}; the other ranks wait"
     return found
 
 
@@ -149,14 +149,12 @@ def _absent(stall: Stall, catalog: Catalog) -> Hypothesis:
     ranks: list[int] = []
     if stall.missing:
         names = ranks_phrase(stall.missing)
-        never = "never joined" if stall.proven else "perhaps never joined"
-        summary = f"{names.capitalize()} {never} {_call(stall)}; the log does not say why."
+        never = "never reached" if stall.proven else "probably never reached"
+        summary = f"{names.capitalize()} {never} {_call(stall)}; the reason is not logged."
         score = scoring.NEVER_JOINED if stall.proven else scoring.PERHAPS_NEVER_JOINED
         ranks = stall.missing if stall.proven else []
     else:
-        summary = (
-            f"Ranks waited for {_call(stall)} in vain; the log does not show who did not come."
-        )
+        summary = f"Ranks timed out in {_call(stall)}; the log does not show which rank is missing."
         score = scoring.NOBODY_NAMED
     found = unstated("desync.missing_rank", score, catalog, summary, stall)
     found.ranks, found.kind = ranks, "missing" if ranks else None
@@ -166,8 +164,8 @@ def _absent(stall: Stall, catalog: Catalog) -> Hypothesis:
 
 def _joined(stall: Stall, catalog: Catalog) -> Hypothesis:
     summary = (
-        f"All ranks of the group joined {_call(stall)} and none finished it: a matter of network, "
-        "GPU or driver, not of a missing rank. The log does not tell which."
+        f"All ranks of the group joined {_call(stall)} and none finished it: check network, "
+        "GPU and driver; no rank is missing. The log does not show which of them failed."
     )
     return unstated("unknown", scoring.ALL_JOINED, catalog, summary, stall)
 

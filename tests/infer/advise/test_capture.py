@@ -25,7 +25,7 @@ def facts(**values: str) -> Facts:
 def test_the_flight_recorder_is_called_by_both_its_names(version: str | None) -> None:
     known = facts(version__torch=version) if version else facts()
     (wanted,) = capture_next(winner(), "medium", CATALOG, known, waits=True)
-    assert wanted.what == "which rank did not join: Flight Recorder dumps of all ranks"
+    assert wanted.what == "which rank never joined: Flight Recorder dumps of all ranks"
     for name in ("TORCH_FR_BUFFER_SIZE=2000", "TORCH_NCCL_TRACE_BUFFER_SIZE=2000"):
         assert name in wanted.how
 
@@ -51,8 +51,8 @@ def test_logs_of_other_ranks_are_asked_for() -> None:
 def test_stacks_are_asked_for_where_somebody_is_silent() -> None:
     asked = capture_next(winner("desync.missing_rank"), "low", CATALOG, facts(), waits=True)
     assert [wanted.what for wanted in asked] == [
-        "which rank did not join: Flight Recorder dumps of all ranks",
-        "where the silent ranks stand",
+        "which rank never joined: Flight Recorder dumps of all ranks",
+        "the stacks of the silent ranks",
     ]
 
 
@@ -67,7 +67,7 @@ def test_of_dumps_only_those_that_lack_are_asked_for() -> None:
     (wanted,) = capture_next(winner(), "low", CATALOG, facts(), waits=True, undumped=[2, 3])
     assert wanted.what == "the Flight Recorder dumps of ranks 2-3"
     assert wanted.how == (
-        "look on their nodes: a rank that died or could not write has none there either"
+        "check their nodes; a rank that died or could not write a dump has none there either"
     )
     assert capture_next(winner(), "low", CATALOG, facts(), waits=True, undumped=[]) == []
 
@@ -77,7 +77,7 @@ def test_the_flight_recorder_is_asked_for_once() -> None:
     entry.classes["env.config"] = cause_class("env.config", capture=["Flight Recorder dumps: x"])
     asked = capture_next(winner(), "low", entry, facts(version__torch="2.8.0"), waits=True)
     assert [wanted.what for wanted in asked] == [
-        "which rank did not join: Flight Recorder dumps of all ranks"
+        "which rank never joined: Flight Recorder dumps of all ranks"
     ]
 
 

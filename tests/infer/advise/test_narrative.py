@@ -84,16 +84,16 @@ def test_what_was_worked_out_says_why(make: Any) -> None:
 @pytest.mark.parametrize(
     ("lost", "why"),
     [
-        (Lost.FOLLOWS, "it follows from the verdict: x"),
-        (Lost.LATE, "its first sign comes after the first failure"),
-        (Lost.WEAK, "only a weak hint speaks for it"),
+        (Lost.FOLLOWS, "consequence of the root cause (x)"),
+        (Lost.LATE, "first seen after the first failure"),
+        (Lost.WEAK, "supported only by weak evidence"),
         (
             Lost.CIRCUMSTANTIAL,
-            "the evidence for the root cause is decisive, this is circumstantial",
+            "circumstantial; the evidence for the root cause is decisive",
         ),
-        (Lost.AFTER, "it shows only after the root cause"),
-        (Lost.LESS, "less of the evidence speaks for it"),
-        (None, "less of the evidence speaks for it"),
+        (Lost.AFTER, "first seen after the root cause"),
+        (Lost.LESS, "weaker evidence than the root cause"),
+        (None, "weaker evidence than the root cause"),
     ],
 )
 def test_alternatives_say_why_they_lost(lost: Lost | None, why: str) -> None:
@@ -120,7 +120,11 @@ def test_only_some_alternatives_are_told() -> None:
 @pytest.mark.parametrize(
     ("hosts", "second", "said"),
     [
-        (("a", "b"), "08:00:00.004", " [or before the line above: the hosts' clocks do not tell]"),
+        (
+            ("a", "b"),
+            "08:00:00.004",
+            " [order uncertain: may precede the line above, the hosts' clocks differ]",
+        ),
         (("a", "b"), "08:00:00.006", ""),
         (("a", "a"), "08:00:00.004", ""),
         (("a", None), "08:00:00.004", ""),

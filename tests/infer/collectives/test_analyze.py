@@ -114,7 +114,7 @@ def test_another_call_in_place_of_one(culprit: int) -> None:
         f"rank {culprit} called broadcast [5] Float at /app/train.py:141 where the others called "
         f"all_reduce [32] Float at /app/train.py:11 at seq {2 * AT + 2}"
     )
-    assert found.notes == ("a tie in its own group, settled by groups of the same kind",)
+    assert found.notes == ("no majority in its own group; decided by groups of the same kind",)
 
 
 def test_an_extra_call_by_majority_and_alignment() -> None:

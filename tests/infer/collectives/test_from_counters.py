@@ -275,7 +275,7 @@ def test_an_earlier_attempt_is_left_out() -> None:
     new = mixed({rank: log(rank, stuck(6)(rank), pid=300) for rank in range(WORLD)})
     notes: list[str] = []
     assert culprits(verdict(read([*old, *new]), notes)) == ("stuck_host", (6,))
-    assert notes == ["NCCL: 8 processes of an earlier attempt left out"]
+    assert notes == ["NCCL: 8 processes of an earlier attempt ignored"]
 
 
 def test_groups_beside_each_other_are_not_the_world() -> None:
@@ -287,7 +287,7 @@ def test_groups_beside_each_other_are_not_the_world() -> None:
     assert verdict(read(mixed(logs)), notes) is None
     assert notes == [
         "NCCL: several processes are rank 0 of their communicators",
-        "NCCL: 8 processes left out: nothing tells their ranks",
+        "NCCL: 8 processes ignored: their ranks are unknown",
     ]
 
 

@@ -52,7 +52,7 @@ def test_pending_operations_and_the_last_of_an_idle_rank(tmp_path: Path) -> None
     assert [tuple(row.values()) for row in told] == [
         (
             *("fr_rank_1", 1, "collective", "idle", 1),
-            f"nothing pending; the last was {what} seq 1 of default_pg (0)",
+            f"idle; the last operation was {what} seq 1 of default_pg (0)",
         ),
         *(
             (

@@ -121,7 +121,7 @@ def test_an_older_attempt_is_left_out() -> None:
     whole = table([dump(0, NOW), dump(1, NOW + SECOND), dump(2, NOW - 400 * SECOND)])
     assert whole.files == {0: "_dump_0", 1: "_dump_1"}
     assert whole.notes == [
-        "_dump_2 left out: written before a restart, it ends 400 s before the others begin"
+        "_dump_2 ignored: written before a restart, it ends 400 s before the others begin"
     ]
     kept = table([dump(0, NOW), dump(1, NOW + SECOND), dump(2, NOW - 50 * SECOND)])
     assert len(kept.files) == 3
@@ -132,14 +132,14 @@ def test_the_newest_of_two_dumps_of_a_rank() -> None:
     older.name = "old/_dump_0"
     whole: Table = table([newer, older])
     assert whole.rows["time_created"].tolist() == [NOW + SECOND]
-    assert whole.notes == ["old/_dump_0 left out: _dump_0 is a newer dump of rank 0"]
+    assert whole.notes == ["old/_dump_0 ignored: _dump_0 is a newer dump of rank 0"]
 
 
 def test_a_dump_without_a_rank_is_noted() -> None:
     lost = dump(0)
     lost.rank, lost.name = None, "dump"
     whole = table([lost])
-    assert whole.notes == ["dump: the name tells no rank, so the dump is left out"]
+    assert whole.notes == ["dump: the name contains no rank, so the dump is ignored"]
     assert len(whole.rows) == 0
 
 

@@ -32,13 +32,13 @@ def test_the_only_exception_names_the_rank(make: Any) -> None:
     borrow_culprits(
         [config], make(exception, ended(0, exitcode="1"), ended(1, exitcode="1")), CLASSES
     )
-    assert (config.ranks, config.why) == ([2], "the only rank with an exception of its own")
+    assert (config.ranks, config.why) == ([2], "the only rank with its own exception")
 
 
 def test_the_only_exit_names_the_rank(make: Any) -> None:
     config = one("env.config", 6.0)
     borrow_culprits([config], make(ended(1, exitcode="1")), CLASSES)
-    assert (config.ranks, config.why) == ([1], "the only rank with an exit of its own")
+    assert (config.ranks, config.why) == ([1], "the only rank with its own exit")
     other = one("env.config", 6.0)
     borrow_culprits([other], make(ended(1, exitcode="1"), ended(2, exitcode="1")), CLASSES)
     assert other.ranks == []

@@ -60,5 +60,5 @@ def test_only_some_of_many_attempts_are_told(make: Any) -> None:
     notes = earlier_attempts(timeline, [OOM], 24)
     assert notes[19:] == [
         "attempt 19 ended with: Title of t.oom",
-        "and 3 more attempts died of a known cause",
+        "and 3 more attempts ended with a known cause",
     ]

@@ -60,7 +60,7 @@ def test_the_unknown_error_is_told() -> None:
     result = verdict(*STEPS, "FATAL: no way on")
     assert result.verdict == "unknown"
     assert result.root_cause.summary == (
-        "An error that the catalog does not know stands unanswered in the log: FATAL: no way on"
+        "The log contains an error that the catalog does not recognise: FATAL: no way on"
     )
 
 
@@ -82,7 +82,7 @@ def test_what_was_not_read_to_its_end_is_not_healthy() -> None:
     result = diagnose.diagnose(job)
     assert (result.verdict, result.root_cause.confidence) == ("unknown", "low")
     assert result.root_cause.summary == (
-        "No sign of a failure, but the input was not read to its end: a.log.gz: the stream is cut."
+        "No failure found, but the input was not read to its end: a.log.gz: the stream is cut."
     )
 
 

@@ -46,13 +46,13 @@ def test_a_wait_without_time_still_tells_how_long_before(make: Any) -> None:
     timeline = make(step(1), wait(0, elapsed_ms=1_800_000))
     start = find_onset(timeline, timeline.at(1))
     assert (start.time, start.row) == (None, 1)
-    assert start.why == "1,800 s before the first watchdog line, which carries no time"
+    assert start.why == "1,800 s before the first watchdog line, which has no timestamp"
 
 
 def test_lines_without_time_have_no_onset(make: Any) -> None:
     timeline = make({"role": "cause"})
     start = find_onset(timeline, timeline.at(0))
-    assert start == Start(None, 0, "the lines carry no time")
+    assert start == Start(None, 0, "the lines have no timestamps")
 
 
 def test_no_failure_no_onset(make: Any) -> None:

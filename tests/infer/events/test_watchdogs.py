@@ -116,7 +116,7 @@ def test_a_rank_that_enqueued_less_and_completed_it_is_behind(make: Any) -> None
     rows = [wait(0), wait(1), frontier(0, 9, 6), frontier(2, 6, 6)]
     stall = only(make, None, *rows)
     assert (stall.missing, stall.proven) == ([2], True)
-    assert stall.why == "rank 2 never enqueued collective 7 that others wait for"
+    assert stall.why == "rank 2 never launched collective 7, which other ranks are waiting on"
 
 
 def test_groups_are_not_compared_with_each_other(make: Any) -> None:

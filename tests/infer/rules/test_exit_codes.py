@@ -56,7 +56,7 @@ def test_sigterm_and_sigabrt_are_what_victims_die_of(make: Any) -> None:
     timeline = make(ended(0, exitcode="-15"), ended(3, exitcode="-9"), ended(5, exitcode="-6"))
     (hypothesis,) = propose(context(timeline))
     assert (hypothesis.cause, hypothesis.ranks) == ("crash.killed", [3])
-    assert hypothesis.summary == "Rank 3 was killed from outside (SIGKILL)."
+    assert hypothesis.summary == "Rank 3 was killed by SIGKILL."
 
 
 def test_an_abort_after_a_wait_is_the_watchdogs(make: Any) -> None:

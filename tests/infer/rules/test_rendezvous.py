@@ -58,10 +58,10 @@ def test_if_the_main_rank_waits_too_it_is_not_named(make: Any) -> None:
 @pytest.mark.parametrize(
     ("joined", "summary"),
     [
-        (3, "Only 3 of 4 processes came to the rendezvous."),
+        (3, "Only 3 of 4 processes joined the rendezvous."),
         (
             6,
-            "6 processes registered for a job of 4: left over from an earlier attempt, or started "
+            "6 processes registered for a job of 4: leftovers of an earlier attempt, or started "
             "more than once.",
         ),
     ],

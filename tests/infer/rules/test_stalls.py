@@ -35,8 +35,8 @@ def test_a_missing_rank_that_saves_is_slow(make: Any) -> None:
     assert (hypothesis.cause, hypothesis.ranks, hypothesis.kind) == ("slow.checkpoint", [2], "slow")
     assert (hypothesis.score, hypothesis.rows) == (4.0, [0, 1, 2, 3])
     assert hypothesis.summary == (
-        "Rank 2 was still saving a checkpoint while the others waited in ALLREDUCE of 1 element "
-        "(SeqNum 7)."
+        "Rank 2 was still saving a checkpoint while the other ranks waited in ALLREDUCE "
+        "of 1 element (SeqNum 7)."
     )
     assert hypothesis.title == "Title of slow.checkpoint"
 
@@ -85,7 +85,7 @@ def test_a_missing_rank_without_a_known_reason(make: Any) -> None:
     assert (hypothesis.ranks, hypothesis.kind) == ([2], "missing")
     assert hypothesis.why == "rank 2 of 4 printed no timeout"
     assert hypothesis.summary == (
-        "Rank 2 never joined ALLREDUCE of 1,000 elements (SeqNum 7); the log does not say why."
+        "Rank 2 never reached ALLREDUCE of 1,000 elements (SeqNum 7); the reason is not logged."
     )
 
 
@@ -123,7 +123,7 @@ def test_a_mismatch_names_the_odd_rank(make: Any) -> None:
     hypothesis = only(make(wait(0), wait(1), wait(2, op="BROADCAST"), wait(3)), 4)
     assert (hypothesis.cause, hypothesis.score, hypothesis.sure) == ("desync.mismatch", 4.5, True)
     assert (hypothesis.ranks, hypothesis.kind) == ([2], "mismatched")
-    assert hypothesis.why == "rank 2 differs from the others"
+    assert hypothesis.why == "rank 2 diverged from the other ranks"
 
 
 def test_a_tie_names_nobody(make: Any) -> None:
