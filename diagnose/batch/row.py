@@ -23,11 +23,6 @@ ERROR_LIMIT = 600  # characters of an error
 NOTE_LIMIT = 300
 MAX_NOTES = 10
 
-# What is left out on purpose, in an honest archive too.
-_HARMLESS = re.compile(
-    r"\d+ (?:hidden entr(?:y|ies)|files? that (?:is|are) not (?:a log|logs)) left out"
-    r"|no files in this folder"
-)
 _ARCHIVE_TROUBLE = re.compile(r"(?:gzip|bzip2|xz|zstd) data inside")
 
 
@@ -116,5 +111,5 @@ def problems(ref: JobRef, sources: Sequence[Source]) -> str | None:
 
 def _matters(source: Source, note: str) -> bool:
     if source.kind in ("skipped", "unreadable"):
-        return _HARMLESS.match(note) is None
+        return note not in source.left_out
     return source.kind in TEXT_KINDS or _ARCHIVE_TROUBLE.match(note) is not None

@@ -264,18 +264,20 @@ class _Archive:
         twice = [member for member, count in names.copies.items() if count > 1]
         if twice:
             remarks.note(f"several members of one name, the last is read: {_some(twice)}")
+        on_purpose = []
         for left_out, what in (
             (names.no_logs, ("file that is not a log", "files that are not logs")),
             (names.hidden, ("hidden entry", "hidden entries")),
         ):
             if left_out:
                 words = what[len(left_out) > 1]
-                remarks.note(f"{len(left_out)} {words} left out: {_some(sorted(left_out))}")
+                on_purpose.append(f"{len(left_out)} {words} left out: {_some(sorted(left_out))}")
+                remarks.note(on_purpose[-1])
         if remarks.notes:
             nothing_read = not level.found and not level.inner
             kind = "unreadable" if nothing_read else "skipped"
             source = nothing(level.name, kind, "; ".join(remarks.notes))
-            self.sources.append(replace(source, unread=remarks.unread))
+            self.sources.append(replace(source, unread=remarks.unread, left_out=on_purpose))
         elif not level.found and not level.inner and not names.refused:
             self.sources.append(nothing(level.name, "empty", "no files in this archive"))
 

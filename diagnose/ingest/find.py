@@ -198,7 +198,7 @@ class _Walk:
         if names:
             shown = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
             what = one if len(names) == 1 else several
-            self._other(path, "skipped", f"{len(names)} {what} left out: {shown}")
+            self._other(path, "skipped", f"{len(names)} {what} left out: {shown}", left_out=True)
 
     def _folder(self, path: Path, depth: int) -> None:
         real = os.path.realpath(path)
@@ -280,8 +280,17 @@ class _Walk:
         self.seen.add(real)
         self.files.append((self._name(path), path))
 
-    def _other(self, path: Path, kind: str, note: str, *, unread: bool | None = None) -> None:
-        self.others.append(nothing(self._name(path), kind, note, unread=unread))
+    def _other(
+        self,
+        path: Path,
+        kind: str,
+        note: str,
+        *,
+        unread: bool | None = None,
+        left_out: bool = False,
+    ) -> None:
+        source = nothing(self._name(path), kind, note, unread=unread)
+        self.others.append(replace(source, left_out=[note] * left_out))
 
     def _name(self, path: Path) -> str:
         name = path.relative_to(self.base).as_posix()

@@ -51,7 +51,8 @@ class Source:
     bounded; of other kinds nothing. `note` tells what was known when the source was found;
     `notes` grows while it is read (truncated stream, bound reached, file vanished), each text
     once. `unread` says why not all of it was read, and is empty as long as nothing was missed; it
-    grows like `notes`. What is left out because it is no log is not unread. A source pickled to
+    grows like `notes`. What is left out because it is no log is not unread: `left_out` are the
+    parts of `note` that only say so. A source pickled to
     another process has its own `notes` and `unread` there: see `take_back`. `meter` counts what a
     member takes of its archive's quota.
     """
@@ -72,6 +73,7 @@ class Source:
     note: str = ""
     notes: list[str] = field(default_factory=list, compare=False)
     unread: list[str] = field(default_factory=list, compare=False)
+    left_out: list[str] = field(default_factory=list, compare=False)
     meter: Meter | None = field(default=None, repr=False, compare=False)
 
     def take_back(self, copy: Source) -> None:

@@ -73,7 +73,7 @@ def test_logs_tell_what_is_lost(
     log = tmp_path / "train.log"
     log.write_text(LOG)
     assert run(["checkpoint", str(out), "--logs", str(log)]) == 0
-    assert "The logs reach step 180: 80 steps come again" in capsys.readouterr().out
+    assert "Resuming repeats 80 steps" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
