@@ -112,7 +112,8 @@ def _absent(stall: Stall, others: Others) -> None:
         stall.shape, stall.missing, stall.proven = "missing", behind, True
         stall.rows += [others.frontier[rank][2] for rank in behind]
         who = ranks_phrase(behind)
-        stall.why = f"{who} never launched collective {stall.seq}, which other ranks are waiting on"return
+        stall.why = f"{who} never launched collective {stall.seq}, which other ranks are waiting on"
+        return
     expected = _expected(stall, waiting, others.world_size)
     if expected is not None and len(waiting) >= expected:
         stall.shape = "all_joined"
