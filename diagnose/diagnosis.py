@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from diagnose.catalog.schema import Needs, Risk, Run
 
 if TYPE_CHECKING:
-    from diagnose.infer.stacks.classify import PlaceClass
+    from diagnose.infer.stacks.groups import PlaceClass
 
 SCHEMA = "diagnose/2"
 RENAMED = {"cause": "class"}  # fields whose name is a word of Python as a key of the JSON

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from diagnose.checkpoint.model import Inspection
     from diagnose.infer.collectives.clock_skew import ClockFit
     from diagnose.infer.collectives.table import Table
-    from diagnose.infer.stacks.classify import PlaceClass
+    from diagnose.infer.stacks.groups import PlaceClass
 
 
 # The readers of dumps and stacks, and pandas, are imported by the properties that need them: most
@@ -109,7 +109,8 @@ class Job:
         """Ranks that stand alike by their stack dumps, the odd ones first."""
         if not self.documents.stacks:
             return []
-        from diagnose.infer.stacks.classify import fold, places  # noqa: PLC0415
+        from diagnose.infer.stacks.classify import places  # noqa: PLC0415
+        from diagnose.infer.stacks.groups import fold  # noqa: PLC0415
 
         ranks = ranks_of_pids(self.scans)
         stacks = [

@@ -16,9 +16,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from diagnose.infer.collectives import explain as telling
+from diagnose.infer.collectives import no_culprit
 from diagnose.infer.collectives import wait_graph as waitgraph
 from diagnose.infer.collectives.divergence import Stray, kinds, strays
 from diagnose.infer.collectives.explain import SHOWN, sign
@@ -64,68 +65,89 @@ def _among(lone: list[Stray], ranks: Iterable[int]) -> list[Stray]:
     return found if 2 * len(found) <= len(inside) else []
 
 
-def _blame(standing: Standing, streams: Streams, graph: Graph, lone: list[Stray]) -> DumpVerdict:
-    """The culprits by the graph, the strongest evidence first."""
-    device: list[int] = []
-    idle: list[int] = []
-    lost: list[int] = []
-    cycles: list[list[int]] = []
-    ends: list[int] = []
+@dataclass(slots=True)
+class _Ends:
+    """Where the waits end: ranks that are `idle`, that left no dump (`lost`), whose `device` lags
+    behind its peers', that wait in a circle (`cycles`), and all others (`waiting`).
+    """
+
+    idle: list[int] = field(default_factory=list)
+    lost: list[int] = field(default_factory=list)
+    device: list[int] = field(default_factory=list)
+    cycles: list[list[int]] = field(default_factory=list)
+    waiting: list[int] = field(default_factory=list)
+
+
+def _ends(standing: Standing, graph: Graph) -> _Ends:
+    found = _Ends()
     for sink in waitgraph.sinks(graph, standing.ranks):
         rank = waitgraph.unfold(graph, sink) if len(sink) > 1 else sink[0]
         if rank is None:
-            cycles.append(sink)
+            found.cycles.append(sink)
         elif standing.idle(rank):
-            idle.append(rank)
+            found.idle.append(rank)
         elif rank not in standing.pending:
-            lost.append(rank)
+            found.lost.append(rank)
         elif waitgraph.behind(standing, graph, rank):
-            device.append(rank)
+            found.device.append(rank)
         elif len(sink) > 1:
-            cycles.append(sink)
+            found.cycles.append(sink)
         else:
-            ends.append(rank)
-    died = _dead_peers(standing, idle + device)
+            found.waiting.append(rank)
+    return found
+
+
+def _blame(standing: Standing, streams: Streams, graph: Graph, lone: list[Stray]) -> DumpVerdict:
+    """The culprits by the graph, the strongest evidence first."""
+    ends = _ends(standing, graph)
+    died = _dead_peers(standing, ends.idle + ends.device)
     if died:
-        return telling.blamed(
-            standing, graph, "missing", died, ["Gloo: inferred from failed operations"]
-        )
-    if idle:
-        alone = _alone(standing, streams, graph, idle)
-        if alone is not None:
-            return alone
-    for rank in device:
+        notes = ["Gloo: inferred from failed operations"]
+        return telling.blamed(standing, graph, "missing", died, notes)
+    alone = _alone(standing, streams, graph, ends.idle) if ends.idle else None
+    if alone is not None:
+        return alone
+    for rank in () if ends.idle else ends.device:
         pair = _miscounted(standing, graph, rank)
-        if pair and not idle:
-            return telling.miscounted(standing, graph, pair)
-    if idle or device:
-        kind: Kind = "stuck_device" if len(device) > len(idle) else "stuck_host"
-        notes = [f"no dump from {ranks_phrase(lost)}, which may block ranks too"] * bool(lost)
-        if idle and device:
-            notes.append(
-                f"idle: {ranks_phrase(idle)}; device did not finish: {ranks_phrase(device)}"
-            )
-        found = telling.blamed(standing, graph, kind, sorted(idle + device), notes)
-        # Numbers of sends and receives differ between the sides: without a count it is a guess. So
-        # is blaming those that are idle when as many wait: they may have made a call too many.
-        few = 2 * len(found.ranks) < len(standing.ranks)
-        counted = all(op.nth >= 0 or not op.p2p for rank in device for op in graph.waits[rank])
-        return replace(found, sure=few and counted)
-    if cycles:
-        odd = _among(lone, [rank for part in cycles for rank in part])
+        if pair:
+            return no_culprit.miscounted(standing, graph, pair)
+    if ends.idle or ends.device:
+        return _stuck(standing, graph, ends)
+    if ends.cycles:
+        odd = _among(lone, [rank for part in ends.cycles for rank in part])
         if odd:
             return telling.astray(standing, graph, odd)
-        return telling.cycle(standing, graph, cycles)
-    if lost:
-        quiet = _behind(standing, [rank for rank in standing.ranks if standing.idle(rank)])
-        if quiet and len(quiet) < len(standing.pending):
-            # Whoever waits for these left no dump, yet all others wait and they do not.
-            notes = [
-                f"no dump from {ranks_phrase(lost)}, so no rank is seen waiting for the culprit"
-            ]
-            return telling.blamed(standing, graph, "stuck_host", quiet, notes)
-        return _unlike(standing, streams, graph) or _missing(standing, graph, lost)
-    return telling.network(standing, graph, ends)
+        return no_culprit.cycle(standing, graph, ends.cycles)
+    if ends.lost:
+        return _without_dump(standing, streams, graph, ends.lost)
+    return no_culprit.network(standing, graph, ends.waiting)
+
+
+def _stuck(standing: Standing, graph: Graph, ends: _Ends) -> DumpVerdict:
+    """Ranks that are idle while others wait for them, or whose device did not finish."""
+    idle, device, lost = ends.idle, ends.device, ends.lost
+    kind: Kind = "stuck_device" if len(device) > len(idle) else "stuck_host"
+    notes = [f"no dump from {ranks_phrase(lost)}, which may block ranks too"] * bool(lost)
+    if idle and device:
+        notes.append(f"idle: {ranks_phrase(idle)}; device did not finish: {ranks_phrase(device)}")
+    found = telling.blamed(standing, graph, kind, sorted(idle + device), notes)
+    # Numbers of sends and receives differ between the sides: without a count it is a guess. So
+    # is blaming those that are idle when as many wait: they may have made a call too many.
+    few = 2 * len(found.ranks) < len(standing.ranks)
+    counted = all(op.nth >= 0 or not op.p2p for rank in device for op in graph.waits[rank])
+    return replace(found, sure=few and counted)
+
+
+def _without_dump(
+    standing: Standing, streams: Streams, graph: Graph, lost: list[int]
+) -> DumpVerdict:
+    """All waits end at ranks that left no dump."""
+    quiet = _behind(standing, [rank for rank in standing.ranks if standing.idle(rank)])
+    if quiet and len(quiet) < len(standing.pending):
+        # Whoever waits for these left no dump, yet all others wait and they do not.
+        notes = [f"no dump from {ranks_phrase(lost)}, so no rank is seen waiting for the culprit"]
+        return telling.blamed(standing, graph, "stuck_host", quiet, notes)
+    return _unlike(standing, streams, graph) or _missing(standing, graph, lost)
 
 
 def _dead_peers(standing: Standing, ends: list[int]) -> list[int]:

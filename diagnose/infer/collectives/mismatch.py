@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from diagnose.infer.collectives.alignment import WINDOW, Key, align, majority, run_from
 from diagnose.infer.collectives.table import Table, shown
 from diagnose.parse.flight_recorder import Call
 
@@ -22,11 +22,8 @@ from diagnose.parse.flight_recorder import Call
 _SIZES_OUT_ONLY = ("all_gather",)
 _SIZES_IN_ONLY = ("reduce_scatter",)
 _OP_ONLY = ("gather", "scatter", "coalesced", "gather_single")
-_WINDOW = 192  # calls aligned behind the first difference
 _BEFORE = 8  # calls that must be equal in groups of one kind
 _DESCRIBED = 8  # odd ranks aligned one by one
-
-Key = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +103,7 @@ class Streams:
 
     def _first(self, group: int, frame: pd.DataFrame, seqs: list[int]) -> Mismatch | None:
         """The difference that stopped the group: still open there, or never in step again."""
-        for seq in seqs[:_WINDOW]:
+        for seq in seqs[:WINDOW]:
             at = frame[frame["seq"] == seq]
             votes = Counter(at["key"].tolist())
             (major, most), (_, second) = votes.most_common(2)
@@ -172,7 +169,7 @@ class Streams:
         near = self._frame["seq"].between(seq - _BEFORE, seq) & self._frame["group"].isin(alike)
         frame = self._frame[near]
         streams = {
-            int(code): _majority(part[part["seq"] < seq], ["key"])
+            int(code): majority(part[part["seq"] < seq], ["key"])
             for code, part in frame.groupby("group")
         }
         mine = streams.get(group, {})
@@ -214,7 +211,7 @@ class Streams:
         """An extra call or one left out, told by the call sites as well; None when unclear."""
         if others.empty or not (own["site"] > 0).any():
             return None
-        usual = _majority(others, ["key", "site"])
+        usual = majority(others, ["key", "site"])
         mine = {
             int(seq): (int(key), int(site))
             for seq, key, site in zip(own["seq"], own["key"], own["site"], strict=True)
@@ -222,8 +219,8 @@ class Streams:
         start = next((s for s in sorted(mine) if s in usual and mine[s] != usual[s]), None)
         if start is None or start - 1 not in mine or start - 1 not in usual:
             return None
-        a, b = _from(mine, start), _from(usual, start)
-        extra, left, score = _align(a, b)
+        a, b = run_from(mine, start), run_from(usual, start)
+        extra, left, score = align(a, b)
         if extra == left or score < max(1, 0.6 * (min(len(a) - extra, len(b) - left))):
             return None
         if extra and not left:
@@ -242,10 +239,10 @@ class Streams:
         return f"rank {rank} {verb} {number} {what.strip()}{self._at(first)} after seq {start - 1}"
 
     def _difference(self, rank: int, own: pd.DataFrame, others: pd.DataFrame, seq: int) -> str:
-        usual = _majority(others, ["key"])
+        usual = majority(others, ["key"])
         mine = {int(s): (int(k),) for s, k in zip(own["seq"], own["key"], strict=True)}
-        a, b = _from(mine, seq), _from(usual, seq)
-        extra, left, score = _align(a, b)
+        a, b = run_from(mine, seq), run_from(usual, seq)
+        extra, left, score = align(a, b)
         if score and extra and not left:
             return self._many(rank, "made", "extra", own, seq, extra)
         if score and left and not extra:
@@ -264,43 +261,3 @@ class Streams:
     def _at(self, row: pd.Series) -> str:
         site = self._sites[int(row["site"])]
         return f" at {site}" if site else ""
-
-
-def _majority(frame: pd.DataFrame, columns: list[str]) -> dict[int, Key]:
-    """What most ranks called, by sequence number; the smallest key on a tie."""
-    counted = frame.groupby(["seq", *columns], sort=True).size().reset_index(name="votes")
-    best = counted.sort_values("votes", ascending=False, kind="stable").drop_duplicates("seq")
-    keys = zip(*(best[column].tolist() for column in columns), strict=True)
-    return dict(zip(best["seq"].tolist(), keys, strict=True))
-
-
-def _from(stream: dict[int, Key], start: int) -> list[Key]:
-    """The calls from `start` on, without a gap, at most a window."""
-    found = []
-    for seq in range(start, start + _WINDOW):
-        if seq not in stream:
-            break
-        found.append(stream[seq])
-    return found
-
-
-def _align(a: list[Key], b: list[Key]) -> tuple[int, int, int]:
-    """Calls of `a` and of `b` before the two are in step again, and how many then agree.
-
-    Of all first pairs the one with the longest common subsequence behind it; the least shift when
-    several are as good.
-    """
-    lengths = [[0] * (len(b) + 1) for _ in range(len(a) + 1)]
-    best = (0, 0, 0)
-    rank = (0, 0, 0)
-    for i in range(len(a) - 1, -1, -1):
-        row, below = lengths[i], lengths[i + 1]
-        for j in range(len(b) - 1, -1, -1):
-            if a[i] == b[j]:
-                row[j] = below[j + 1] + 1
-                order = (row[j], -abs(i - j), -(i + j))
-                if order > rank:
-                    rank, best = order, (i, j, row[j])
-            else:
-                row[j] = max(below[j], row[j + 1])
-    return best

@@ -19,7 +19,7 @@ from diagnose.timeline.event import Event, Timeline
 if TYPE_CHECKING:
     from diagnose.checkpoint.model import Inspection
     from diagnose.infer.collectives.verdict import DumpVerdict
-    from diagnose.infer.stacks.classify import PlaceClass
+    from diagnose.infer.stacks.groups import PlaceClass
 
 
 class Lost(Enum):

@@ -12,9 +12,10 @@ from diagnose.catalog.schema import Catalog
 from diagnose.diagnosis import CulpritKind, Evidence
 from diagnose.infer import scoring
 from diagnose.infer.rules.base import Context, Hypothesis
-from diagnose.infer.stacks.classify import SAYS, PlaceClass, odd
+from diagnose.infer.stacks.classify import SAYS
+from diagnose.infer.stacks.frame_table import State
+from diagnose.infer.stacks.groups import PlaceClass, odd
 from diagnose.infer.stacks.rows import told
-from diagnose.infer.stacks.rules import State
 from diagnose.text.ranks import plural, ranks_phrase
 from diagnose.timeline.documents import STANDS
 from diagnose.timeline.event import Timeline

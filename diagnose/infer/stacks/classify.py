@@ -7,18 +7,13 @@ waits has come and is a victim; ranks that wait in different collectives are a h
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from diagnose.infer.events.stalled import P2P_OPS
 from diagnose.infer.events.tracebacks import OP_OF_CALL
+from diagnose.infer.stacks.frame_table import CALL, CONTEXT, WAITING, Rule, State
 from diagnose.infer.stacks.rules import (
-    CALL,
-    CONTEXT,
-    WAITING,
-    Rule,
-    State,
     is_backward,
     is_helper,
     is_library,
@@ -28,7 +23,6 @@ from diagnose.infer.stacks.rules import (
     read,
 )
 from diagnose.parse.stacks import Frame, Stack
-from diagnose.text.ranks import fold_ranks
 
 _STAMP = re.compile(r"\d{8}[_\-T]?\d{6}|\d{10,13}")
 _DIGITS = re.compile(r"(\d{1,18})")
@@ -98,34 +92,6 @@ class Place:
         return self.state in WAITING
 
 
-@dataclass(frozen=True, slots=True)
-class PlaceClass:
-    """Ranks that stand at one place; fields as in `Place`, of the lowest rank.
-
-    `moving` are those of its ranks that moved between dumps. `differs`: all ranks wait in
-    collectives, and these in another one than most (all of them, on a tie).
-    """
-
-    ranks: tuple[int, ...]
-    label: str
-    state: State
-    detail: str
-    site: str | None
-    phase: str | None
-    call: str | None
-    op: str | None
-    key: tuple[str, ...]
-    vague: bool
-    moving: tuple[int, ...]
-    differs: bool
-    places: tuple[Place, ...]
-
-    @property
-    def waits(self) -> bool:
-        """Do its ranks wait for other ranks?"""
-        return self.state in WAITING
-
-
 def places(stacks: Iterable[Stack]) -> list[Place]:
     """One place a rank, by rank, from the last dump of it; stacks of unknown rank count nothing.
 
@@ -139,44 +105,6 @@ def places(stacks: Iterable[Stack]) -> list[Place]:
         if rank is not None:
             by_rank[rank].append(dump)
     return [_place_of(rank, found) for rank, found in sorted(by_rank.items())]
-
-
-def fold(found: Iterable[Place]) -> list[PlaceClass]:
-    """Classes of ranks that stand alike: the smallest first, then by lowest rank."""
-    alike: dict[tuple[State, str | None, tuple[str, ...]], list[Place]] = defaultdict(list)
-    for place in found:
-        alike[place.state, place.call, place.key].append(place)
-    classes = [_class(members) for members in alike.values()]
-    classes.sort(key=lambda c: (len(c.ranks), c.ranks))
-    return _compare(classes)
-
-
-def odd(classes: Sequence[PlaceClass]) -> list[int]:
-    """The ranks that do not wait for others while more than half of all do; else none.
-
-    Ranks whose place is vague may wait for the GPU. They count as odd only where the majority
-    stands in calls that block the host, because then they have not come there. Locks count as
-    waiting when the majority is after one. A rank that gave no stacks counts nowhere.
-    """
-    seen = [group for group in classes if group.key or group.state == "exited"]
-    waiting = [group for group in seen if group.waits]
-    locked = [group for group in seen if group.state == "lock"]
-    if 2 * _count(locked) > _count(seen):
-        waiting += locked
-    if 2 * _count(waiting) <= _count(seen):
-        return []
-    # Collectives of a backward pass on GPUs do not block: a rank may be behind it already.
-    blocking = all(group.state != "cuda_sync" and group.call != "backward" for group in waiting)
-    return sorted(
-        rank
-        for group in seen
-        if group not in waiting and (blocking or not group.vague)
-        for rank in group.ranks
-    )
-
-
-def _count(classes: Iterable[PlaceClass]) -> int:
-    return sum(len(group.ranks) for group in classes)
 
 
 def _dumps(stacks: Iterable[Stack]) -> list[list[Stack]]:
@@ -324,35 +252,3 @@ def _key(frames: Sequence[Frame]) -> tuple[str, ...]:
 
 def _base(frame: Frame) -> str:
     return frame.file.replace("\\", "/").rpartition("/")[2]
-
-
-def _class(members: list[Place]) -> PlaceClass:
-    members.sort(key=lambda place: place.rank)
-    ranks, first = tuple(place.rank for place in members), members[0]
-    return PlaceClass(
-        ranks, fold_ranks(ranks), first.state, first.detail, first.site, first.phase,
-        first.call, first.op, first.key, any(place.vague for place in members),
-        tuple(place.rank for place in members if place.moving), False, tuple(members),
-    )  # fmt: skip
-
-
-def _compare(classes: list[PlaceClass]) -> list[PlaceClass]:
-    """Mark the classes that wait in another collective than most.
-
-    Only where every rank is in a collective that can be compared: behind a rank that is stuck
-    elsewhere, its neighbours of other groups wait in other collectives and are all victims.
-    """
-    votes: Counter[tuple[str | None, str | None]] = Counter()
-    if any(group.op is None or group.op in P2P_OPS for group in classes):
-        return classes
-    for group in classes:
-        votes[group.op, group.site] += len(group.ranks)
-    most = max(votes.values(), default=0)
-    leaders = [collective for collective, count in votes.items() if count == most]
-    return [
-        replace(
-            group,
-            differs=len(leaders) > 1 or (group.op, group.site) != leaders[0],
-        )
-        for group in classes
-    ]

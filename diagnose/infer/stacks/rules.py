@@ -10,189 +10,19 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
 
-from diagnose.infer.events.tracebacks import OP_OF_CALL
+from diagnose.infer.stacks.frame_table import (
+    _BACKWARD,
+    _ENGINE,
+    BARE,
+    COMPUTE,
+    HELPERS,
+    PHASES,
+    RULES,
+    Rule,
+)
 from diagnose.parse.stacks import Frame
-
-State = Literal[
-    "collective_wait", "cuda_sync", "comm_init", "store_get", "data_loading", "file_read",
-    "file_write", "download", "preprocessing", "compile", "lock", "gil_wait", "evaluation",
-    "python", "device_driver", "crashing", "exited", "sleep", "unknown",
-]  # fmt: skip
-
-# Waiting for other ranks: whoever stands here has come, and is a victim.
-WAITING: frozenset[State] = frozenset({"collective_wait", "cuda_sync", "comm_init", "store_get"})
-
-CALL, CHANNEL, SYSTEM, CONTEXT, COMPUTE, BARE = range(6)
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """Frames whose function and file match whole stand in `state`.
-
-    Python functions are matched without their class, native ones without leading `_`, `__GI_` and
-    `__libc_`; files from their package on (`torch/…`), native ones without their folder.
-    """
-
-    level: int
-    state: State
-    func: str
-    file: str = ".*"
-    native: bool = False
-
-
-def _native(level: int, state: State, func: str, file: str = ".*") -> Rule:
-    return Rule(level, state, func, file, native=True)
-
-
-_C10D = r"torch/distributed/(distributed_c10d|_functional_collectives|nn/functional)\.py"
-_OPS = "|".join(sorted(set(OP_OF_CALL) - {"_engine_run_backward"}))
-_BACKWARD = r"_engine_run_backward|run_backward"
-_ENGINE = r"torch::autograd::(ReadyQueue::pop|Engine::execute_with_graph_task)"
-
-RULES: tuple[Rule, ...] = (
-    # -- calls
-    _native(CALL, "crashing", r"abort|raise|gsignal|pthread_kill(_.*)?|<signal handler called>"),
-    _native(CALL, "crashing", r"std::terminate|c10::FatalSignalHandler::.*|google::FailureSig.*"),
-    _native(CALL, "gil_wait", r"take_gil|PyEval_(Restore|Acquire)Thread|PyGILState_Ensure"),
-    _native(CALL, "gil_wait", r"PyThreadState_Attach|pybind11::gil_scoped_acquire::.*"),
-    _native(CALL, "device_driver", r"ioctl|nvidia_.*|rm_ioctl|uvm_.*|kgd2?kfd_.*|amdgpu_.*"),
-    _native(CALL, "comm_init", r"ncclComm(Init|Split|Grow|Shrink).*|p?nccl.*bootstrap.*"),
-    _native(CALL, "comm_init", r"bootstrap(Init|Split|AllGather|Send|Recv|Ring|Create|Net|Root).*"),
-    _native(CALL, "comm_init", r"nccl(Socket|Transport|Net|Ib|Topo|Bootstrap).*"),
-    _native(CALL, "comm_init", r"c10d::NCCLComm::.*|c10d::ProcessGroupNCCL::(get|init)NCCLComm.*"),
-    _native(CALL, "comm_init", r"gloo::rendezvous::.*|c10d::ProcessGroupGloo::ProcessGroupGloo"),
-    Rule(CALL, "comm_init", r"_?new_(sub)?groups?\w*|split_group|_new_process_group_helper", _C10D),
-    Rule(CALL, "comm_init", r"init_process_group", _C10D),
-    Rule(CALL, "comm_init", r".*", r"torch/distributed/device_mesh\.py"),
-    _native(CALL, "store_get", r"c10d::\w*Store::.*|c10d::(detail|tcputil)::.*"),
-    _native(CALL, "store_get", r"c10d::ProcessGroupNCCL::broadcastUniqueNCCLID.*"),
-    Rule(CALL, "store_get", r"_store_based_barrier", _C10D),
-    Rule(CALL, "store_get", r".*", r"torch/distributed/(rendezvous\.py|elastic/rendezvous/.*)"),
-    Rule(CALL, "store_get", r".*", r"torch/distributed/elastic/utils/store\.py"),
-    _native(CALL, "cuda_sync", r"cuda(Stream|Event|Device|Ctx)?Synchronize|hip\w*Synchronize"),
-    _native(CALL, "cuda_sync", r"cu(Stream|Event|Ctx)(Synchronize|WaitEvent).*"),
-    _native(CALL, "cuda_sync", r"(cuda|cu|hip)(Mem|Malloc|Free|Host|Launch|ModuleLoad|Event).*"),
-    _native(CALL, "cuda_sync", r"at::.*_local_scalar_dense.*|at::.*::(item|nonzero|is_nonzero)"),
-    _native(CALL, "cuda_sync", r".*", r"lib(cuda|cudart|amdhip64|hsa-runtime64)[.\-].*"),
-    Rule(CALL, "cuda_sync", r"synchronize|wait|empty_cache", r"torch/(cuda|xpu|npu)/.*"),
-    Rule(CALL, "cuda_sync", r".*", r"torch/_tensor_str\.py"),
-    _native(CALL, "collective_wait", r"c10d::.*|gloo::.*|nccl.*|hostStreamPlan\w*|ucc_.*"),
-    _native(CALL, "collective_wait", r"P?MPI_\w+|ompi_.*|opal_progress|horovod::.*"),
-    _native(CALL, "collective_wait", r".*", r"lib(nccl|rccl|hccl|mpi)[.\-_].*"),
-    Rule(CALL, "collective_wait", _OPS, _C10D),
-    Rule(CALL, "collective_wait", r"wait(_tensor)?|batch_isend_irecv|all_\w+|reduce_\w+", _C10D),
-    Rule(CALL, "collective_wait", _OPS, r"deepspeed/comm/\w+\.py"),
-    Rule(CALL, "collective_wait", r"synchronize|_?(allreduce|allgather|broadcast|join)\w*|poll",
-         r"horovod/.*"),
-    Rule(CALL, "collective_wait", r"_(verify_param|sync_module|sync_params)\w*",
-         r"torch/distributed/utils\.py"),
-    Rule(CALL, "collective_wait", r"wait_for_everyone", r"accelerate/.*"),
-    Rule(CALL, "collective_wait", _BACKWARD, r"torch/autograd/.*"),
-    _native(CALL, "collective_wait", _ENGINE),
-    Rule(CALL, "data_loading", r".*", r"torch/utils/data/(dataloader\.py|_utils/.*)"),
-    Rule(CALL, "data_loading", r".*", r"(webdataset|streaming|ffcv|torchdata|nvidia/dali)/.*"),
-    Rule(CALL, "lock", r"wait", r"torch/utils/file_baton\.py"),
-    Rule(CALL, "lock", r".*", r"(filelock|portalocker|fasteners)/.*"),
-    _native(CALL, "lock", r"flock|lockf|fcntl_(flock|lockf).*"),
-    Rule(CALL, "compile", r".*", r"torch/utils/cpp_extension\.py"),
-    Rule(CALL, "compile", r"compile\w*|_compile\w*|codegen\w*|_call_user_compiler",
-         r"torch/(_inductor|_dynamo)/.*"),
-    Rule(CALL, "compile", r".*", r"torch/_inductor/(async_compile|scheduler|graph)\.py"),
-    Rule(CALL, "compile", r".*", r"triton/(compiler|backends)/.*|(numba|jax|torch_xla)/.*compil.*"),
-    Rule(CALL, "compile", r"_bench|autotune|_do_compile|warmup", r"triton/runtime/.*"),
-    Rule(CALL, "download", r".*", r"(huggingface_hub|modelscope)/(file_download|_snapshot).*"),
-    Rule(CALL, "download", r".*",
-         r"(requests|urllib3|httpx|httpcore|aiohttp|botocore|boto3|s3fs|gcsfs|aiobotocore)/.*"),
-    Rule(CALL, "download", r".*", r"(urllib/request|http/client|torch/hub)\.py"),
-    Rule(CALL, "file_write", r"_?(legacy_)?save|__exit__|write_\w+", r"torch/serialization\.py"),
-    Rule(CALL, "file_write", r"_?(write|save|split_by_size)\w*|_serialize\w*",
-         r"torch/distributed/checkpoint/filesystem\.py"),
-    Rule(CALL, "file_write", r"serialize\w*|save_file|save", r"safetensors/.*"),
-    Rule(CALL, "file_write", r".*", r"shutil\.py"),
-    _native(CALL, "file_write", r"fsync|fdatasync|msync|syncfs|copy_file_range|ftruncate(64)?"),
-    _native(CALL, "file_write", r"caffe2::serialize::PyTorchStreamWriter::.*|mz_zip_writer.*"),
-    Rule(CALL, "file_read", r"_?(legacy_)?load\w*|persistent_load", r"torch/serialization\.py"),
-    Rule(CALL, "file_read", r"read_\w+|load_\w+|_slice_file",
-         r"torch/distributed/checkpoint/filesystem\.py"),
-    Rule(CALL, "file_read", r"load_file|load|safe_open|get_tensor", r"safetensors/.*"),
-    Rule(CALL, "file_read", r"exists|isfile|isdir|getsize|getmtime|glob\d?|_?i?glob\w*|walk|_walk",
-         r"(genericpath|posixpath|glob|os|pathlib(/\w+)?)\.py|<frozen (genericpath|posixpath|os)>"),
-    Rule(CALL, "file_read", r"get_data|_path_stat|_fill_cache|get_code|_path_is\w+",
-         r"<frozen importlib._bootstrap_external>"),
-    Rule(CALL, "file_read", r"load|open|_open", r"(PIL|pyarrow|h5py|numpy|cv2|decord|av)/.*"),
-    _native(CALL, "file_read", r"nfs_.*|rpc_wait.*|cl_sync_io_wait|ll_\w+|fuse_.*|lustre_.*"),
-    _native(CALL, "file_read", r"[fl]?stat(x|at)?(64)?|open(at)?(64)?|getdents.*|readdir.*"),
-    _native(CALL, "file_read", r"caffe2::serialize::PyTorchStreamReader::.*|mz_zip_reader.*"),
-    Rule(CALL, "preprocessing", r"_?map\w*|filter|iflatmap\w*|_prepare_split\w*|shuffle|sort",
-         r"datasets/(arrow_dataset|builder|dataset_dict|utils/py_utils)\.py"),
-    # -- what comes from another thread, process or machine
-    Rule(CHANNEL, "download", r".*", r"ssl\.py"),
-    Rule(CHANNEL, "download", r"readinto|create_connection|getaddrinfo|connect", r"socket\.py"),
-    Rule(CHANNEL, "lock", r".*", r"subprocess\.py"),
-    Rule(CHANNEL, "lock", r".*", r"multiprocess(ing)?/(connection|queues|pool|synchronize|managers)"
-         r"\.py"),
-    Rule(CHANNEL, "lock", r"result|wait|as_completed", r"concurrent/futures/.*"),
-    # -- system calls
-    _native(SYSTEM, "file_read", r"p?readv?(64)?2?|fread|new_file_read"),
-    _native(SYSTEM, "file_write", r"p?writev?(64)?2?|fwrite"),
-    _native(SYSTEM, "sleep", r"(clock_)?nanosleep|u?sleep|time_sleep|pysleep"),
-    # -- what the work is for
-    Rule(CONTEXT, "file_write", r"save_pretrained|save_(model|state|checkpoint)|_save_checkpoint"),
-    Rule(CONTEXT, "file_read", r"from_pretrained|load_(state_dict|checkpoint|model)"),
-    Rule(CONTEXT, "file_read", r"_find_and_load.*", r"<frozen importlib._bootstrap>"),
-    Rule(CONTEXT, "evaluation", r"evaluat\w+|prediction_(loop|step)|compute_metrics|_?validat\w+"),
-    Rule(CONTEXT, "evaluation", r"generate\w*|_sample|_(greedy|beam|contrastive|assisted)\w*",
-         r"(transformers/generation|trl|verl|vllm|sglang)/.*"),
-    Rule(CONTEXT, "evaluation", r"execute_model|step|generate", r"(vllm|sglang)/.*"),
-    Rule(CONTEXT, "preprocessing", r".*", r"(tokenizers|sentencepiece|tiktoken)/.*"),
-    Rule(CONTEXT, "preprocessing", r".*", r"transformers/tokenization_\w+\.py"),
-    # -- computing
-    Rule(COMPUTE, "python", r".*", r"torch/optim/.*|torch/nn/utils/clip_grad\.py"),
-    Rule(COMPUTE, "python", r".*", r"torch/nn/(modules|functional).*"),
-    _native(COMPUTE, "python", r"at::(native|cpu)::.*|[sd]gemm.*|(mkl|dnnl|cblas).*"),
-    # -- waiting for nobody knows what
-    Rule(BARE, "lock", r"wait|acquire|join|_wait_for_tstate_lock|__enter__", r"threading\.py"),
-    Rule(BARE, "lock", r"get|put|join", r"queue\.py"),
-    _native(BARE, "lock", r"(do_)?futex.*|lll_lock_wait.*|pthread_(mutex|cond|rwlock|join)\w*"),
-    _native(BARE, "lock", r"(new_)?sem_(timed)?wait.*|PyThread_acquire_lock\w*"),
-)  # fmt: skip
-
-# Processes that are no rank of their own: workers of one, compilers, launchers.
-HELPERS: tuple[tuple[str, str], ...] = (
-    (r"_worker_loop", r"torch/utils/data/_utils/worker\.py"),
-    (r"worker", r"multiprocess(ing)?/pool\.py"),
-    (r"_process_worker", r"concurrent/futures/process\.py"),
-    (r"main|serve_one", r"multiprocess(ing)?/(resource_tracker|forkserver|semaphore_tracker)\.py"),
-    (r".*", r"torch/_inductor/compile_worker/.*"),
-    (r".*", r"torch/distributed/(launcher|elastic/agent|elastic/multiprocessing)/.*"),
-    (r".*", r"torch/distributed/debug/_frontend\.py"),
-    (r".*", r"deepspeed/launcher/.*|accelerate/commands/.*"),
-)
-
-# Phases by precedence: a frame of an earlier row anywhere in the stack wins.
-PHASES: tuple[tuple[str, str, str], ...] = (
-    ("shutdown", r"destroy_process_group|_exit_function|_run_exitfuncs|_shutdown", r".*"),
-    (
-        "checkpoint",
-        r"_?save_(checkpoint|model|state|pretrained|state_dict|to_checkpoint)\w*",
-        r".*",
-    ),
-    ("checkpoint", r"_?(legacy_)?save", r"torch/(serialization|distributed/checkpoint/.*)\.py"),
-    ("evaluation", r"_?evaluat\w+|prediction_(loop|step)|compute_metrics|_?validat\w+", r".*"),
-    ("inference", r"generate\w*|execute_model|rollout\w*", r".*"),
-    ("preprocessing", r".*", r"datasets/(arrow_dataset|builder|dataset_dict)\.py"),
-    ("preprocessing", r"preprocess\w*|prepare_datasets?|tokenize\w*", r".*"),
-    ("model_load", r"_?load_(checkpoint|state_dict|model|pretrained)\w*|from_pretrained", r".*"),
-    ("init", r"init_process_group|_store_based_barrier|init_device_mesh|initialize_\w+", r".*"),
-    ("init", r"__init__", r"torch/nn/parallel/distributed\.py|torch/distributed/fsdp/.*"),
-    ("training", rf"{_BACKWARD}|backward|train\w*|_?training_\w+|_inner_training_loop", r".*"),
-    ("training", r"optimizer_step|forward_backward\w*", r".*"),
-    ("training", r"step", r"torch/optim/.*"),
-)
 
 # Top folders of packages, for tools that print paths from there on (py-spy).
 _LIBRARIES = frozenset(

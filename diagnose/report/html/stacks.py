@@ -10,7 +10,7 @@ from diagnose.report.html.scrub import Scrub
 from diagnose.text.ranks import ranks_phrase
 
 if TYPE_CHECKING:
-    from diagnose.infer.stacks.classify import PlaceClass
+    from diagnose.infer.stacks.groups import PlaceClass
 
 MAX_PLACES = 100
 MAX_FRAMES = 60

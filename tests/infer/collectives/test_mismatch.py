@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from diagnose.infer.collectives.mismatch import _align, comparable, shown
+from diagnose.infer.collectives.alignment import align
+from diagnose.infer.collectives.mismatch import comparable, shown
 from diagnose.parse.flight_recorder import Call
 
 
@@ -21,9 +22,9 @@ from diagnose.parse.flight_recorder import Call
         ("", "A", 0, 0, 0),
     ],
 )
-def test_align(mine: str, others: str, extra: int, left: int, agree: int) -> None:
+def testalign(mine: str, others: str, extra: int, left: int, agree: int) -> None:
     a, b = ([(letter,) for letter in text] for text in (mine, others))
-    assert _align(a, b) == (extra, left, agree)
+    assert align(a, b) == (extra, left, agree)
 
 
 def call(op: str, size_in: int, size_out: int, dtype: str = "Float") -> Call:

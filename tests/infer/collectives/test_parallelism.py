@@ -7,7 +7,7 @@ import random
 import pytest
 
 from diagnose.infer.collectives.parallelism import Axis, Topology, smallest_unit, topology
-from diagnose.infer.collectives.table import Group
+from diagnose.infer.collectives.table_frame import Group
 
 Sets = list[list[int]]
 

@@ -7,7 +7,8 @@ import pytest
 from diagnose.diagnosis import Evidence
 from diagnose.infer.rules.base import Hypothesis
 from diagnose.infer.rules.stacks import evidence, placed, propose
-from diagnose.infer.stacks.classify import PlaceClass, fold, places
+from diagnose.infer.stacks.classify import places
+from diagnose.infer.stacks.groups import PlaceClass, fold
 from diagnose.infer.stacks.rows import place_rows
 from diagnose.parse.stacks import read_stacks
 from diagnose.timeline.build import build

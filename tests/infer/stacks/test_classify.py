@@ -8,8 +8,9 @@ from typing import get_args
 
 import pytest
 
-from diagnose.infer.stacks.classify import SAYS, Place, PlaceClass, fold, odd, places
-from diagnose.infer.stacks.rules import RULES, State
+from diagnose.infer.stacks.classify import SAYS, Place, places
+from diagnose.infer.stacks.frame_table import RULES, State
+from diagnose.infer.stacks.groups import PlaceClass, fold, odd
 from diagnose.parse.stacks import Frame, Stack, read_stacks
 
 C10D = "torch/distributed/distributed_c10d.py"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from diagnose.infer.stacks.classify import fold, places
+from diagnose.infer.stacks.classify import places
+from diagnose.infer.stacks.groups import fold
 from diagnose.infer.stacks.rows import place_rows, told
 from diagnose.parse.stacks import read_stacks
 from diagnose.timeline.build import build

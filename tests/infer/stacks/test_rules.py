@@ -7,17 +7,8 @@ from typing import get_args
 import pytest
 
 from diagnose.catalog.schema import Phase
-from diagnose.infer.stacks.rules import (
-    BARE,
-    PHASES,
-    RULES,
-    State,
-    is_helper,
-    is_library,
-    names,
-    phase,
-    read,
-)
+from diagnose.infer.stacks.frame_table import BARE, PHASES, RULES, State
+from diagnose.infer.stacks.rules import is_helper, is_library, names, phase, read
 from diagnose.parse.stacks import Frame
 
 PACKAGES = "/opt/conda/lib/python3.10/site-packages/"
