@@ -89,8 +89,14 @@ def test_what_a_match_does_not_prove_completes_the_sentence() -> None:
     assert found == {}
 
 
-@pytest.mark.parametrize("folder", ["report", "cli"])
-def test_what_reports_and_commands_print_follows_the_glossary(folder: str) -> None:
+_PRINTING = (
+    "batch", "catalog", "checkpoint", "cli", "fleet", "infer", "ingest", "job", "match", "parse",
+    "report",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("folder", _PRINTING)
+def test_what_the_program_prints_follows_the_glossary(folder: str) -> None:
     root = ROOT / "diagnose" / folder
     texts = [item for path in root.rglob("*.py") for item in printed(path)]
     for path in root.rglob("*.j2"):

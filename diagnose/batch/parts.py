@@ -93,7 +93,7 @@ def read_table(folder: Path, number: int) -> pa.Table:
                 raise
             raise DamagedError(" ".join(str(error).split())[:200]) from error
     if not table.schema.equals(SCHEMA):
-        raise DamagedError("its columns are not those that this version writes")
+        raise DamagedError("its columns are not the ones this version writes")
     return table
 
 

@@ -161,7 +161,7 @@ def _last(tally: Tally, summary: Summary) -> str:
     before = f", {summary.unchanged} unchanged" if summary.unchanged else ""
     text = f"{summary.read} of {tally.total} jobs in {_clock(tally.seconds)}{before}"
     text += f" · {tally.text()}"
-    return f"interrupted: {text}; --resume goes on" if summary.interrupted else f"done: {text}"
+    return f"interrupted: {text}; --resume continues" if summary.interrupted else f"done: {text}"
 
 
 def _clock(seconds: float) -> str:

@@ -235,7 +235,7 @@ def _known(folder: Path, number: int, said: Said) -> dict[str, tuple[Any, ...]]:
             told.replace(told.with_name(ASIDE.format(told.name)))
         aside = path.with_name(ASIDE.format(path.name))
         path.replace(aside)
-        said(f"{path} is damaged ({error}): put aside as {aside.name}, its jobs are read again")
+        said(f"{path} is damaged ({error}): moved aside as {aside.name}, its jobs are read again")
         return {}
     table = _repaired(folder, number, table, said)
     columns = (table[name].to_pylist() for name in _KEY)
@@ -259,7 +259,7 @@ def _repaired(folder: Path, number: int, table: pa.Table, said: Said) -> pa.Tabl
     _write_part(folder, number, table, list(lines.values()))
     path = folder / DIAGNOSES / parts.name(number, "jsonl.zst")
     what = f"is damaged ({damage})" if damage else "is not whole"
-    cost = f"{sum(lost)} of its jobs are read again" if any(lost) else "no diagnosis is lost"
+    cost = f"{sum(lost)} of its jobs are read again" if any(lost) else "no diagnosis was lost"
     said(f"{path} {what}: {cost}")
     return table
 

@@ -192,7 +192,7 @@ def scan(
             run.summary.interrupted = True
             run.commit(now=True)
         except OSError as error:
-            raise InputError(f"scan stopped: {reason(error)}; --resume goes on") from error
+            raise InputError(f"scan stopped: {reason(error)}; --resume continues") from error
         finally:
             with run.interrupts.hold():
                 results.describe(complete=complete)
@@ -265,7 +265,7 @@ def _collect(run: _Scan, future: Future[Result]) -> None:
     except BrokenExecutor:
         raise
     except CancelledError as error:
-        raise InputError("the workers' scheduler is gone; --resume goes on") from error
+        raise InputError("the workers' scheduler is gone; --resume continues") from error
     except Exception as error:
         # Dask gives a job up by itself, as KilledWorker, after it has lost several workers.
         why = f"no result from its worker: {type(error).__name__}: {error}"

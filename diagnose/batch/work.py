@@ -84,11 +84,11 @@ def diagnose_one(ref: JobRef, options: Options) -> Result:
             row = row_of(ref, job, diagnosis)
             return Result(row, _json(job, diagnosis))
     except _OutOfTimeError:
-        error = f"took more than {options.seconds:g} s: given up"
+        error = f"exceeded the limit of {options.seconds:g} s"
     except InputError as problem:
         error = str(problem)
     except MemoryError:
-        error = "needs more memory than a worker may use: given up"
+        error = "exceeded the memory limit of a worker"
     except OSError as problem:
         return Result(error_row(ref, catalog, reason(problem)), final=False)
     except Exception as problem:

@@ -23,7 +23,7 @@ PLACEHOLDERS: dict[str, str] = {
     "checkpoint": "a checkpoint",
     "command": "the command that starts the job",
     "container": "a number, different for each container of a host",
-    "dataset": "a data set",
+    "dataset": "a dataset",
     "dir": "the folder of the checkpoints or of the data",
     "disk": "a block device, such as nvme0n1",
     "double": "twice the number used now",

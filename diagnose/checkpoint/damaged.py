@@ -24,7 +24,7 @@ def exactly(reader: Reader, offset: int, length: int) -> bytes:
     """`length` bytes from `offset` on. Raises OSError where there are fewer: the file shrank."""
     data = reader.read_at(offset, length)
     if len(data) != length:
-        raise OSError("it got shorter while it was read")
+        raise OSError("it shrank while being read")
     return data
 
 

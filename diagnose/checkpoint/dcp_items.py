@@ -28,8 +28,8 @@ SAMPLE = 8  # items looked at in one data file
 
 _END = b"PK\5\6"
 _END_SIZE = 22
-_UNWRITTEN = "is zeros where {what}: it was never written to the disk"
-_OTHER = "{what} is not where the metadata has it: they are not of the same save"
+_UNWRITTEN = "contains zeros where {what}: it was never written to disk"
+_OTHER = "{what} is not where the metadata places it: they come from different saves"
 
 Rows = npt.NDArray[np.int64]
 

@@ -29,4 +29,6 @@ def check_imports(data: bytes) -> None:
         found["module2"], found["name2"]
     )  # fmt: skip
     full = f"{module.decode()}.{name.decode()}"
-    raise DamagedError("corrupt", f"names {full}, which no checkpoint needs: loading may run it")
+    raise DamagedError(
+        "corrupt", f"names {full}, which no checkpoint needs: loading it may run code"
+    )

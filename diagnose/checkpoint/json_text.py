@@ -38,7 +38,7 @@ def parse(data: bytes, pairs: Callable[[list[tuple[str, Any]]], Any] | None = No
     JSON file give TOO_HEAVY, too. Raises DamagedError: `partial` where the text was cut off.
     """
     if len(data) > MAX_BYTES:
-        raise DamagedError("unknown", f"has {counted(len(data))}: too many to be checked")
+        raise DamagedError("unknown", f"has {counted(len(data))}: too many to check")
     whole = data.rstrip(b"\0")
     if len(whole) < len(data):
         zeros = counted(len(data) - len(whole), "zero byte")
@@ -51,7 +51,7 @@ def parse(data: bytes, pairs: Callable[[list[tuple[str, Any]]], Any] | None = No
         if error.end == len(data) and error.reason == "unexpected end of data":
             raise DamagedError("partial", _CUT_OFF) from None
         raise DamagedError(
-            "corrupt", f"is no JSON: {error.reason} at byte {error.start:,}"
+            "corrupt", f"is not valid JSON: {error.reason} at byte {error.start:,}"
         ) from None
     if not text.strip():
         raise DamagedError("partial", "is blank where JSON should be")
@@ -62,11 +62,11 @@ def parse(data: bytes, pairs: Callable[[list[tuple[str, Any]]], Any] | None = No
             return TOO_HEAVY
         raise _damage(text, error) from None
     except RecursionError:
-        raise DamagedError("unknown", "is nested too deep to be checked") from None
+        raise DamagedError("unknown", "is nested too deeply to check") from None
     except DamagedError:
         raise
     except ValueError:  # a number of thousands of digits
-        raise DamagedError("corrupt", "has a number that nobody can read") from None
+        raise DamagedError("corrupt", "has an unreadable number") from None
 
 
 def _damage(text: str, error: json.JSONDecodeError) -> DamagedError:
@@ -75,7 +75,7 @@ def _damage(text: str, error: json.JSONDecodeError) -> DamagedError:
     if error.msg.startswith("Unterminated") or escape or _CUT_OFF_WORD.fullmatch(rest):
         return DamagedError("partial", _CUT_OFF)
     what = error.msg[0].lower() + error.msg[1:]
-    return DamagedError("corrupt", f"is no JSON: {what} (line {error.lineno:,})")
+    return DamagedError("corrupt", f"is not valid JSON: {what} (line {error.lineno:,})")
 
 
 def _is_lines(text: str, error: json.JSONDecodeError) -> bool:
@@ -103,7 +103,7 @@ def _check_shape(data: bytes) -> int:
     if opened > closed:
         raise DamagedError("partial", _CUT_OFF)
     if closed > opened:
-        raise DamagedError("corrupt", "is no JSON: it closes more than it opens")
+        raise DamagedError("corrupt", "is not valid JSON: it closes more brackets than it opens")
     width = 1 if data.isascii() else 4 if max(data) >= 0xF0 else 2
     containers = 240 * counts[b"{"] + 96 * counts[b"["]
     return containers + 80 * counts[b","] + 100 * counts[b":"] + 2 * width * len(data)

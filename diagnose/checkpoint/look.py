@@ -144,7 +144,7 @@ class Looker:
 def _look(leaf: Leaf, *, verify: bool) -> Look:
     kind = _kind_of(leaf.name)
     if leaf.size < 0:
-        return Look(kind, Flaw("partial", "is a link to nothing"))
+        return Look(kind, Flaw("partial", "is a dangling link"))
     if leaf.size == 0:
         return Look(kind, Flaw("partial", "is empty") if _never_empty(leaf.name) else None)
     local = isinstance(leaf.place, LocalPlace)
@@ -199,7 +199,7 @@ class _File:
         """By its first bytes, and by its name where these are not those of a format."""
         head = self.reader.read_at(0, _HEAD)
         if head.startswith(_LFS):
-            raise DamagedError("partial", "is a Git LFS pointer: its content was never fetched")
+            raise DamagedError("partial", "is a Git LFS pointer: its content was never downloaded")
         if self.leaf.name.endswith(".distcp"):  # one file of torch.save behind the other
             return Look("other")
         if self.kind == "safetensors":
@@ -222,7 +222,7 @@ class _File:
 
     def safetensors(self, head: bytes) -> Look:
         if head.startswith(torch_zip.MAGIC):
-            raise DamagedError("corrupt", "is a file of torch.save, not of safetensors")
+            raise DamagedError("corrupt", "is a torch.save file, not safetensors")
         _no_page(head)
         header = safetensors.read_header(self.reader)
         flaw = safetensors.holes(self.reader, header, self.leaf.on_disk)
@@ -265,33 +265,31 @@ class _File:
             raise cut_off from None
         except NoPickleError:
             if b"joblib" not in data:  # which puts arrays between the opcodes
-                raise DamagedError("corrupt", "is a pickle that makes no sense") from None
+                raise DamagedError("corrupt", "is a malformed pickle") from None
             if not closed:
                 raise cut_off from None
             at = size
         if at < size:
-            raise DamagedError("corrupt", f"has {counted(size - at)} behind the end of its pickle")
+            raise DamagedError("corrupt", f"has {counted(size - at)} after the end of its pickle")
         check_imports(data)
         return Look("pickle", step=step_in(data, self.leaf.name), digest=_digest(data))
 
     def no_torch(self, head: bytes) -> None:
         """A file under a name of torch.save that begins like none. Raises DamagedError."""
         if is_blank(head):
-            raise DamagedError("partial", "begins with zero bytes: its start was never written")
+            raise DamagedError("partial", "starts with zero bytes: its start was never written")
         if torch_zip.MAGIC.startswith(head):
             raise DamagedError("partial", f"has only {counted(len(head))}")
         _no_page(head)
         ckpt = self.leaf.name.endswith(".ckpt")  # a name that other frameworks use, too
         raise DamagedError(
             "unknown" if ckpt else "corrupt",
-            "begins neither like a zip nor like a pickle, so torch.load cannot read it",
+            "starts like neither a zip nor a pickle, so torch.load cannot read it",
         )
 
     def json(self) -> Look:
         if self.reader.size > MAX_JSON:
-            raise DamagedError(
-                "unknown", f"has {counted(self.reader.size)}: too many to be checked"
-            )
+            raise DamagedError("unknown", f"has {counted(self.reader.size)}: too many to check")
         raw = exactly(self.reader, 0, self.reader.size)
         data = parse(raw)
         if data is TOO_HEAVY or self.leaf.name in _CONTENT_UNUSED:
@@ -300,7 +298,7 @@ class _File:
 
     def text(self, head: bytes) -> Look:
         if (self.kind != "other" or self.leaf.name in _TOKENIZERS) and is_blank(head):
-            raise DamagedError("partial", "begins with zero bytes: it was never written")
+            raise DamagedError("partial", "starts with zero bytes: it was never written")
         if self.leaf.name in _TOKENIZERS:
             _no_page(head)
         if self.reader.size > MAX_TEXT:
@@ -322,7 +320,7 @@ class _File:
 
 def _no_page(head: bytes) -> None:
     if head.lstrip().lower().startswith(_PAGES):
-        raise DamagedError("corrupt", "is a web page or the message of a server")
+        raise DamagedError("corrupt", "is a web page or a server message")
 
 
 def _step(data: Any) -> int | None:

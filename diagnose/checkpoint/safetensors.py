@@ -68,17 +68,17 @@ def read_header(reader: Reader) -> Header:
     start = exactly(reader, 0, min(16, size))
     length = int.from_bytes(start[:8], "little")
     if is_blank(start):
-        raise DamagedError("partial", "begins with zero bytes: its start was never written")
+        raise DamagedError("partial", "starts with zero bytes: its start was never written")
     if length > MAX_HEADER or length < 2:
         raise DamagedError("corrupt", f"claims a header of {counted(length)}")
     if size > 8 and start[8:9] != b"{":
-        raise DamagedError("corrupt", "its header is no JSON object")
+        raise DamagedError("corrupt", "its header is not a JSON object")
     if size < 8 + length:
         raise DamagedError(
             "partial", f"ends inside its header: {size - 8:,} of {counted(length)} are there"
         )
     if length > MAX_PARSED:
-        raise DamagedError("unknown", f"has a header of {counted(length)}: too long to be checked")
+        raise DamagedError("unknown", f"has a header of {counted(length)}: too long to check")
     return _checked(_parsed(exactly(reader, 8, length)), 8 + length, size)
 
 
@@ -89,14 +89,14 @@ def _parsed(raw: bytes) -> dict[str, Any]:
         # The header is all there: text that is cut off inside it was never right.
         raise DamagedError("corrupt", f"its header {error.flaw.why}") from None
     if header is TOO_HEAVY or not isinstance(header, dict):
-        raise DamagedError("corrupt", "its header is no list of tensors")
+        raise DamagedError("corrupt", "its header is not a list of tensors")
     return header
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise DamagedError("corrupt", "names a thing twice")
+        raise DamagedError("corrupt", "names the same tensor twice")
     return found
 
 
@@ -121,7 +121,7 @@ def _checked(header: dict[str, Any], begin: int, size: int) -> Header:
             "partial", f"ends inside its tensors: {have:,} of {counted(end)} are there"
         )
     if have > end:
-        raise DamagedError("corrupt", f"has {counted(have - end)} behind its last tensor")
+        raise DamagedError("corrupt", f"has {counted(have - end)} after its last tensor")
     return Header(tensors, places, begin)
 
 
@@ -134,7 +134,7 @@ def _place(name: str, entry: Any) -> tuple[int, int]:
         case _:
             fine = False
     if not fine:
-        raise DamagedError("corrupt", f"its header makes no sense for tensor {name[:80]!r}")
+        raise DamagedError("corrupt", f"its header is malformed for tensor {name[:80]!r}")
     count = math.prod(shape)
     bits = _BITS.get(dtype)
     if bits is not None and count * bits != 8 * (last - first):
@@ -168,6 +168,6 @@ def holes(reader: Reader, header: Header, on_disk: int | None) -> Flaw | None:
         return None
     return Flaw(
         "unknown",
-        f"its largest tensors begin and end in zero bytes, and only {on_disk:,} of its"
-        f" {counted(reader.size)} lie on the disk: it looks like a hole",
+        f"its largest tensors start and end with zero bytes, and only {on_disk:,} of its"
+        f" {counted(reader.size)} are on disk: it looks like a sparse hole",
     )

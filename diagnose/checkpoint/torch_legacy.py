@@ -56,7 +56,7 @@ def check_legacy(reader: Reader) -> None:
         # torch.save may be called several times with one open file.
         if not is_legacy(reader.read_at(at, _START)):
             break
-    raise DamagedError("corrupt", f"has {counted(reader.size - at)} behind its last storage")
+    raise DamagedError("corrupt", f"has {counted(reader.size - at)} after its last storage")
 
 
 def _one(reader: Reader, start: int) -> int:
@@ -67,7 +67,7 @@ def _one(reader: Reader, start: int) -> int:
     for key in keys:
         numel, item = sizes.get(key, (-1, 0))
         if numel < 0:
-            raise DamagedError("corrupt", "its list of storages and its content do not fit")
+            raise DamagedError("corrupt", "its list of storages and its content disagree")
         starts.append((end, numel))
         end += 8 + numel * item
     if end > reader.size:
@@ -78,7 +78,7 @@ def _one(reader: Reader, start: int) -> int:
         )
     for place, numel in {*starts[:SAMPLE], *starts[-SAMPLE:]}:
         if int.from_bytes(exactly(reader, place, 8), "little") != numel:
-            raise DamagedError("corrupt", "its storages are not where its content says")
+            raise DamagedError("corrupt", "its storages are not where its content places them")
     return end
 
 
@@ -102,14 +102,14 @@ def _pickles(reader: Reader, start: int) -> tuple[list[str], dict[str, tuple[int
         except NoPickleError:
             raise DamagedError("corrupt", "its pickles are damaged") from None
         except TooLongError:
-            raise DamagedError("unknown", "its pickles are too long to be checked") from None
+            raise DamagedError("unknown", "its pickles are too long to check") from None
         if size >= MAX_PICKLES:
-            raise DamagedError("unknown", "its pickles are too long to be checked")
+            raise DamagedError("unknown", "its pickles are too long to check")
         size = min(4 * size, MAX_PICKLES)
     if not isinstance(keys.value, list) or not all(isinstance(key, str) for key in keys.value):
         raise DamagedError("corrupt", "it has no list of its storages")
     if len(set(keys.value)) < len(keys.value):
-        raise DamagedError("corrupt", "its list of storages names one twice")
+        raise DamagedError("corrupt", "its list of storages has a duplicate")
     return keys.value, _sizes(content.ids), start + keys.end
 
 
@@ -144,7 +144,7 @@ def check_tar(reader: Reader) -> None:
         if head[TAR_MAGIC_AT : TAR_MAGIC_AT + 5] != TAR_MAGIC:
             raise DamagedError("corrupt", f"its tar archive is damaged at byte {at:,}")
         at += _BLOCK + -(-_tar_size(head[124:136], at) // _BLOCK) * _BLOCK
-    raise DamagedError("unknown", "its tar archive has too many members to be checked")
+    raise DamagedError("unknown", "its tar archive has too many members to check")
 
 
 def _tar_size(raw: bytes, at: int) -> int:

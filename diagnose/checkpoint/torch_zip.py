@@ -83,7 +83,7 @@ def read_archive(reader: Reader) -> Archive:
     tail = exactly(reader, tail_at, size - tail_at)
     begin, length, count = _end(tail, tail_at, size)
     if length > MAX_DIRECTORY or count > MAX_RECORDS:
-        raise DamagedError("unknown", f"lists {counted(count, 'record')}: too many to be checked")
+        raise DamagedError("unknown", f"lists {counted(count, 'record')}: too many to check")
     if begin >= tail_at:
         directory = tail[begin - tail_at : begin - tail_at + length]
     else:
@@ -110,7 +110,7 @@ def _end(tail: bytes, tail_at: int, size: int) -> tuple[int, int, int]:
                 raise DamagedError("corrupt", _MOVED)
             return begin, length, count
         if close < size and begin + length == end:
-            raise DamagedError("corrupt", f"has {counted(size - close)} behind its end")
+            raise DamagedError("corrupt", f"has {counted(size - close)} after its end")
     if is_blank(tail):
         raise DamagedError("partial", "ends in zero bytes: its end was never written")
     raise DamagedError("partial", _CUT_OFF)
@@ -147,7 +147,7 @@ def _entries(directory: bytes, count: int) -> Iterator[Record]:
             if _WIDE in (size, length, offset):
                 size, length, offset = _wide(extra, size, length, offset)
             if method == 0 and size != length:
-                raise DamagedError("corrupt", "its table of contents contradicts itself on sizes")
+                raise DamagedError("corrupt", "its table of contents has contradictory sizes")
             end = offset + _LOCAL.size + name_size + length
             yield Record(raw.decode("utf-8", "replace"), offset, length, crc, method == 0, end)
     except struct.error:
@@ -177,7 +177,7 @@ def _check_places(records: list[Record], begin: int) -> None:
     for record in records:
         if record.end > begin:
             raise DamagedError(
-                "corrupt", f"its record {record.shown} reaches beyond its table of contents"
+                "corrupt", f"its record {record.shown} extends beyond its table of contents"
             )
         if record.offset < last.end:
             raise DamagedError("corrupt", f"its records {last.shown} and {record.shown} overlap")
@@ -190,9 +190,9 @@ def check_torch(archive: Archive) -> None:
     """Whether it has what torch.load needs. Raises DamagedError."""
     folders = {record.name.partition("/")[0] for record in archive.records}
     if len(folders) > 1 or archive.find("data.pkl") is None:
-        raise DamagedError("corrupt", "is a zip, but none of torch: it has no data.pkl")
+        raise DamagedError("corrupt", "is a zip file but not from torch: it has no data.pkl")
     if archive.find("version") is None and archive.find(".data/version") is None:
-        raise DamagedError("corrupt", "has no record 'version', without which torch loads nothing")
+        raise DamagedError("corrupt", "has no record 'version', without which torch cannot load it")
     for record in archive.records:
         # The code in files of TorchScript is compressed, which is no concern of anyone here.
         if not record.stored and record.name.partition("/")[2].startswith("data"):
@@ -212,7 +212,7 @@ def check_headers(reader: Reader, archive: Archive, sample: int) -> None:
         record = records[place]
         limit = records[place + 1].offset if place + 1 < len(records) else archive.begin
         if data_at(reader, record) + record.size > limit:
-            raise DamagedError("corrupt", f"its record {record.shown} reaches into the next one")
+            raise DamagedError("corrupt", f"its record {record.shown} overlaps the next one")
 
 
 def data_at(reader: Reader, record: Record) -> int:
@@ -238,7 +238,7 @@ def read_pickle(reader: Reader, archive: Archive, limit: int) -> bytes:
     if wrong and _any_fits(reader, archive):
         raise DamagedError("corrupt", _mismatch(record))
     if not data.startswith(b"\x80"):
-        raise DamagedError("corrupt", "its data.pkl is no pickle")
+        raise DamagedError("corrupt", "its data.pkl is not a pickle")
     return data
 
 
@@ -264,8 +264,8 @@ def holes(reader: Reader, archive: Archive, on_disk: int | None) -> Flaw | None:
         if record.size > left:
             return Flaw(
                 "unknown",
-                f"its record {record.shown} begins and ends in zero bytes, looks like a hole:"
-                " use --verify",
+                f"its record {record.shown} starts and ends with zero bytes and looks like a sparse"
+                " hole: use --verify",
             )
         left -= record.size
         if _crc(reader, begin, record.size) != record.crc and _any_fits(reader, archive):

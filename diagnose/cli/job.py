@@ -32,7 +32,7 @@ def diagnosed(
 ) -> tuple[Job, Diagnosis]:
     """The job of these paths, or of a paste, and its diagnosis."""
     if not paths and sys.stdin is not None and sys.stdin.isatty():
-        say("Paste the log here, then press Enter and Ctrl-D (Ctrl-C gives up).")
+        say("Paste the log here, then press Enter and Ctrl-D (Ctrl-C cancels).")
     import diagnose
 
     job = _load(paths or [STDIN], patterns, checkpoints, workers)
@@ -71,7 +71,7 @@ def _read(sources: Sequence[Source], patterns: Sequence[Path], workers: int) -> 
             return read(sources, patterns=patterns, executor=executor)
     except BrokenExecutor as error:
         raise InputError(
-            "a process of --workers was killed, by the kernel if memory ran out: fewer need less"
+            "a worker process was killed, probably for lack of memory; try fewer --workers"
         ) from error
 
 
@@ -80,6 +80,6 @@ def end(diagnosis: Diagnosis, *, exit_code: bool) -> None:
     for note in diagnosis.notes[:MAX_NOTES]:
         tell(note)
     if len(diagnosis.notes) > MAX_NOTES:
-        say(f"note: {len(diagnosis.notes) - MAX_NOTES} more notes left out")
+        say(f"note: {len(diagnosis.notes) - MAX_NOTES} more notes not shown")
     if exit_code and diagnosis.verdict in ("hung", "failed"):
         raise typer.Exit(EXIT_FAILURE_FOUND)

@@ -103,7 +103,7 @@ def _why_none(results: Path) -> str:
 
     if parts.complete(results):
         return "`diagnose scan` found nothing to diagnose"
-    return "the first jobs of `diagnose scan` are not done, or it was stopped; --resume goes on"
+    return "the first jobs of `diagnose scan` are not done, or it was stopped; --resume continues"
 
 
 def _file(path: Path) -> pd.DataFrame:

@@ -263,7 +263,9 @@ class _Archive:
             remarks.cut(f"only the first {self.limits.members} members were read")
         twice = [member for member, count in names.copies.items() if count > 1]
         if twice:
-            remarks.note(f"several members of one name, the last is read: {_some(twice)}")
+            remarks.note(
+                f"several members have the same name; the last one is read: {_some(twice)}"
+            )
         on_purpose = []
         for left_out, what in (
             (names.no_logs, ("file that is not a log", "files that are not logs")),
@@ -301,7 +303,7 @@ def _as_it_is(store: Store, name: str, *, nested: bool) -> Source:
     except OSError:
         pass
     if not nested and ARCHIVE_NAME.search(name) and source.kind in TEXT_KINDS:
-        note = "named like an archive, but it is none: read as it is"
+        note = "named like an archive but is not one: read as text"
         source = replace(source, note="; ".join(part for part in (source.note, note) if part))
     elif ARCHIVE_NAME.search(name) and source.kind == "binary" and not source.unread:
         source.unread.append(source.note)  # an archive, so damaged that nothing tells its form

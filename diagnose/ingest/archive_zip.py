@@ -107,7 +107,7 @@ def zip_members(
         data, end, count = found
         records = list(_records(data, cut, limit))
         if len(records) < min(count, limit):
-            cut(f"the directory tells of {count} members and holds {len(records)}")
+            cut(f"the directory lists {count} members and holds {len(records)}")
     taken = 0
     for record in sorted(records, key=lambda record: record.offset):
         member, taken = _member(store, reader, record, taken, end)
@@ -247,18 +247,18 @@ def _member(
         method = _OTHER_METHODS.get(record.method, f"method {record.method}")
         return refused(f"{method} compression: not read")
     if not record.known and record.flags & _STREAMED:
-        return refused("only the missing directory knows its size: not read")
+        return refused("size unknown without the missing directory: not read")
     if record.offset < taken:
         return refused("shares its bytes with another member: not read")
     header = reader.read_at(record.offset, _LOCAL.size)
     if len(header) < _LOCAL.size or not header.startswith(b"PK\x03\x04"):
-        return refused("the directory is wrong about its place: not read")
+        return refused("the directory gives a wrong position: not read")
     *_, name_size, extra_size = _LOCAL.unpack(header)
     start = record.offset + _LOCAL.size + name_size + extra_size
     if reader.read_at(record.offset + _LOCAL.size, name_size) != record.raw_name:
-        return refused("its own header gives another name: not read")
+        return refused("its own header has a different name: not read")
     if start + record.packed > end:
-        return refused("its bytes would reach beyond the archive: not read")
+        return refused("its bytes would extend beyond the archive: not read")
     if record.method == _STORED and record.known and record.size != record.packed:
         return refused("stored, but with two different sizes: not read")
     entry = Entry(record.name, record.size, record.mtime, folder and not record.size)
@@ -267,7 +267,7 @@ def _member(
     place: Store = body
     if not record.size and record.known:
         if record.crc:
-            return refused("said to be empty, but it is not: not read")
+            return refused("listed as empty but is not: not read")
         place, codec = BytesStore(b""), None
     elif record.method == _DEFLATED:
         trailer = struct.pack("<2L", record.crc, record.size & _FULL32) if record.known else b""

@@ -91,7 +91,7 @@ def decompress(
             if needed > allowed:
                 cut(
                     f"the {codec} data needs {needed >> 20} MiB of memory, more than "
-                    f"{allowed >> 20} MiB: not read from there on"
+                    f"{allowed >> 20} MiB: not read any further"
                 )
                 return
             decoder = _DECODERS[codec]()

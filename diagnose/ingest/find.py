@@ -244,7 +244,7 @@ class _Walk:
             self._other(link, "unreadable", note, unread=is_log_name(link.name))
             return
         if os.path.commonpath([real, root]) != root:
-            note = "symbolic link to outside of the folder"
+            note = "symbolic link that leaves the folder"
             self._other(link, "skipped", note, unread=is_log_name(link.name))
         elif stat.S_ISDIR(mode):
             self._folder(link, len(link.parts) - len(self.base.parts))

@@ -184,7 +184,7 @@ def _content(data: bytes, name: str) -> tuple[Any, bool]:
             try:
                 return pickles.load_truncated(data), True
             except ValueError:
-                raise DumpError(f"{name}: truncated dump, no entry is whole") from None
+                raise DumpError(f"{name}: truncated dump, no entry is complete") from None
         except ValueError as error:
             raise DumpError(f"{name}: {error}") from None
     if data.lstrip()[:1] not in (b"{", b"["):

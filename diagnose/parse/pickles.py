@@ -103,7 +103,7 @@ def load_truncated(data: bytes) -> Any:
     """What a truncated dump holds up to its last whole entry; the last is the one cut off.
 
     The recorder writes the top dict with the list of entries as its last value, so closing both
-    behind a whole entry gives a whole dump. Raises ValueError where no entry is whole.
+    behind a whole entry gives a whole dump. Raises ValueError where no entry is complete.
     """
     end, left = len(data), _CUT_BYTES
     for _ in range(_CUTS):

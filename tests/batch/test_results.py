@@ -143,7 +143,7 @@ def test_a_damaged_table_costs_its_jobs_one_reading_and_a_line(folder: Path, kin
     assert again == ["j2", "j3"]
     assert len(said) == 1
     assert said[0].startswith(f"{table_of(folder)} is damaged (")
-    assert said[0].endswith("put aside as .part-00001.parquet.damaged, its jobs are read again")
+    assert said[0].endswith("moved aside as .part-00001.parquet.damaged, its jobs are read again")
     assert resume(folder) == ([], [])
     assert held(folder) == (ALL, ALL)
     names = [path.name for path in (folder / parts.TABLE).iterdir()]

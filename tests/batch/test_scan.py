@@ -185,7 +185,7 @@ def test_a_part_that_cannot_be_written_is_no_part(
         real(path, data)
 
     monkeypatch.setattr(results, "_write", full)
-    with pytest.raises(InputError, match="no space left on device; --resume goes on"):
+    with pytest.raises(InputError, match="no space left on device; --resume continues"):
         scan(tmp_path / "jobs", tmp_path / "out")
     monkeypatch.undo()
     assert scan(tmp_path / "jobs", tmp_path / "out", resume=True).read == 3
@@ -246,7 +246,7 @@ def test_ctrl_c_commits_what_is_done(
     assert process.returncode == 130
     assert said.splitlines()[0].startswith(f"scan: {COUNT} jobs, ")
     assert said.splitlines()[-1].startswith("interrupted: ")
-    assert said.splitlines()[-1].endswith("; --resume goes on")
+    assert said.splitlines()[-1].endswith("; --resume continues")
     assert "Traceback" not in said
     assert json.loads((tmp_path / "manifest.json").read_text())["complete"] is False
     scan(fleet[0], tmp_path, resume=True)

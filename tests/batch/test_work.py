@@ -70,7 +70,7 @@ def test_a_job_that_takes_too_long_is_given_up(
     begin = time.monotonic()
     result = diagnose_one(next(find_jobs([str(tmp_path / "j.log")])), Options(seconds=0.3))
     assert time.monotonic() - begin < 3
-    assert result.row["error"] == "j.log: took more than 0.3 s: given up"
+    assert result.row["error"] == "j.log: exceeded the limit of 0.3 s"
     assert result.final
 
 
@@ -111,7 +111,7 @@ print(result.row["error"], int(status["VmHWM"].split()[0]) < 400 << 10)
         [sys.executable, "-c", code, tmp_path / "j.log"],
         cwd=ROOT, capture_output=True, text=True, check=True,
     )  # fmt: skip
-    assert ran.stdout == "j.log: needs more memory than a worker may use: given up True\n"
+    assert ran.stdout == "j.log: exceeded the memory limit of a worker True\n"
 
 
 def test_progress_in_a_pipe_is_plain_lines(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,7 +133,7 @@ def test_progress_in_a_pipe_is_plain_lines(monkeypatch: pytest.MonkeyPatch) -> N
     assert told[2] == f"scan: 2/4 jobs · 0.2 jobs/s · {mib} · 1 hung · 1 error · ETA 0:00:10"
     assert told[3] == (
         f"interrupted: 2 of 4 jobs in 0:00:10, 3 unchanged · 0.2 jobs/s · {mib} · 1 hung"
-        " · 1 error · ETA 0:00:10; --resume goes on"
+        " · 1 error · ETA 0:00:10; --resume continues"
     )
 
 

@@ -81,7 +81,7 @@ def test_a_link_in_circles_and_a_link_to_nothing(tmp_path: Path) -> None:
     weights.unlink()
     weights.symlink_to("../gone")
     found = inspect([str(tmp_path)]).checkpoints[0]
-    assert (found.state, found.reasons[0]) == ("partial", "model.safetensors: is a link to nothing")
+    assert (found.state, found.reasons[0]) == ("partial", "model.safetensors: is a dangling link")
 
 
 def test_a_cache_of_links_is_whole(tmp_path: Path) -> None:
@@ -119,6 +119,6 @@ def test_a_model_of_which_only_the_settings_are_left(tmp_path: Path) -> None:
     found = inspect([str(tmp_path / "a/model")]).checkpoints[0]
     assert (found.state, found.reasons) == (
         "partial",
-        ["model.safetensors: missing: no weights are there"],
+        ["model.safetensors: missing: there are no weights"],
     )
     assert inspect([str(tmp_path)]).checkpoints == []  # one of many things that have settings

@@ -107,7 +107,7 @@ def test_a_link_to_nothing(tmp_path: Path) -> None:
     tree = read_tree(str(tmp_path))
     assert isinstance(tree, Folder)
     told = Looker()(tree.files["model.safetensors"])
-    assert told.flaw == Flaw("partial", "is a link to nothing")
+    assert told.flaw == Flaw("partial", "is a dangling link")
 
 
 @pytest.mark.parametrize(
@@ -118,13 +118,13 @@ def test_a_link_to_nothing(tmp_path: Path) -> None:
                                 " torch.load cannot read it")),
         ("a.ckpt", b"hello", Flaw("unknown", "begins neither like a zip nor like a pickle, so"
                                   " torch.load cannot read it")),
-        ("a.pt", bytes(9), Flaw("partial", "begins with zero bytes: its start was never written")),
+        ("a.pt", bytes(9), Flaw("partial", "starts with zero bytes: its start was never written")),
         ("optimizer.bin", b"<html><title>403</title>",
-         Flaw("corrupt", "is a web page or the message of a server")),
+         Flaw("corrupt", "is a web page or a server message")),
         ("a.pt", b"version https://git-lfs.github.com/spec/v1\noid sha256:12\nsize 9\n",
-         Flaw("partial", "is a Git LFS pointer: its content was never fetched")),
-        ("latest", bytes(14), Flaw("partial", "begins with zero bytes: it was never written")),
-        ("rng.pkl", bytes(99), Flaw("partial", "begins with zero bytes: it was never written")),
+         Flaw("partial", "is a Git LFS pointer: its content was never downloaded")),
+        ("latest", bytes(14), Flaw("partial", "starts with zero bytes: it was never written")),
+        ("rng.pkl", bytes(99), Flaw("partial", "starts with zero bytes: it was never written")),
         ("config.json", bytes(99),
          Flaw("partial", "ends in 99 zero bytes: its end was never written")),
     ],
@@ -146,9 +146,9 @@ def test_damaged_pickles() -> None:
     whole = pickle_file(["state", 5])
     assert look("a.pkl", whole + whole).flaw is None
     told = look("a.pkl", whole + b"ab").flaw
-    assert told == Flaw("corrupt", "has 2 bytes behind the end of its pickle")
+    assert told == Flaw("corrupt", "has 2 bytes after the end of its pickle")
     told = look("a.pkl", whole[:-4] + b"\xff" * 4).flaw
-    assert told == Flaw("corrupt", "is a pickle that makes no sense")
+    assert told == Flaw("corrupt", "is a malformed pickle")
     joblib = pickle_file({"joblib.numpy_pickle": 1})[:-2] + b"\xff\xferaw array"
     assert look("a.pkl", joblib + b".").flaw is None
     assert look("a.pkl", joblib).flaw == Flaw("partial", "ends before the end of its pickle")
@@ -200,7 +200,7 @@ def test_a_file_that_shrinks_is_unknown() -> None:
             return SimpleNamespace(open=lambda: nullcontext(Shrinking()))
 
     told = Looker()(Leaf(File("/a.pt", 5000, 0.0), Place())).flaw
-    assert told == Flaw("unknown", "not read: it got shorter while it was read")
+    assert told == Flaw("unknown", "not read: it shrank while being read")
 
 
 def found(files: dict[str, bytes]) -> Found:

@@ -129,7 +129,7 @@ def test_a_file_of_its_own_that_is_that_of_another_step(tmp_path: Path) -> None:
         content = {"state_dict": {"a.weight": Tensor((4,))}, "seed": step}
         write(tmp_path / f"model_{step}.pt", torch_file(content=content), BEGIN + step)
     shutil.copyfile(tmp_path / "model_200.pt", tmp_path / "model_300.pt")
-    reasons = ["model_300.pt: has the content that it has in model_200.pt"]
+    reasons = ["model_300.pt: has the same content as in model_200.pt"]
     assert judge(tmp_path) == {"model_300.pt": ("corrupt", reasons)}
 
 
@@ -140,7 +140,7 @@ def test_random_states_that_are_none(tmp_path: Path, data: bytes) -> None:
     time = path.stat().st_mtime
     write(path, data, time)
     reasons = judge(run)["checkpoint_300"][1]
-    assert reasons == ["random_states_1.pkl: is no file of torch.save"]
+    assert reasons == ["random_states_1.pkl: is not a torch.save file"]
 
 
 def test_a_file_left_with_its_time_from_the_checkpoint_before(tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_ranks_that_are_lost_where_the_state_of_the_trainer_is_too(tmp_path: Pat
         (run / "checkpoint-300" / name).unlink()
     assert judge(run)["checkpoint-300"][1] == [
         "trainer_state.json: missing: it is written last",
-        "rng_state_3.pth: missing: 3 of 4 ranks have written theirs",
+        "rng_state_3.pth: missing: 3 of 4 ranks wrote theirs",
     ]
 
 

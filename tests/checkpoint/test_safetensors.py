@@ -83,32 +83,35 @@ HUGE = 1 << 70
 @pytest.mark.parametrize(
     ("data", "why"),
     [
-        (WHOLE + b"abc", "has 3 bytes behind its last tensor"),
+        (WHOLE + b"abc", "has 3 bytes after its last tensor"),
         (pack("<Q", 1 << 60) + b"{}", "claims a header of 1,152,921,504,606,846,976 bytes"),
         (pack("<Q", 100_000_001) + b"{}", "claims a header of 100,000,001 bytes"),
         (pack("<Q", 1) + b"{}", "claims a header of 1 byte"),
-        (pack("<Q", 50) + b"\x80\2}" * 30, "its header is no JSON object"),
-        (file(None, 0, raw=b'{"a":}'), "its header is no JSON: expecting value (line 1)"),
+        (pack("<Q", 50) + b"\x80\2}" * 30, "its header is not a JSON object"),
+        (file(None, 0, raw=b'{"a":}'), "its header is not valid JSON: expecting value (line 1)"),
         (file(None, 0, raw=b'{"a":{"dt'), "its header ends in the middle of its JSON text"),
-        (file(None, 0, raw=b"{\xff}"), "its header is no JSON: invalid start byte at byte 1"),
-        (file(None, 0, raw=b'{"a":' + b"[" * 9000), "its header is nested too deep to be checked"),
+        (
+            file(None, 0, raw=b"{\xff}"),
+            "its header is not valid JSON: invalid start byte at byte 1",
+        ),
+        (file(None, 0, raw=b'{"a":' + b"[" * 9000), "its header is nested too deeply to check"),
         (
             file(None, 0, raw=b'{"a":' + b"9" * 9000 + b"}"),
-            "its header has a number that nobody can read",
+            "its header has an unreadable number",
         ),
-        (file(None, 0, raw=b'{"a":1,"a":1}'), "its header names a thing twice"),
-        (file({"a": 1}, 0), "its header makes no sense for tensor 'a'"),
-        (file({"a": entry("U8", [1], 0)}, 1), "its header makes no sense for tensor 'a'"),
-        (file({"a": entry("U8", [-1], 0, 1)}, 1), "its header makes no sense for tensor 'a'"),
-        (file({"a": entry("U8", [1.0], 0, 1)}, 1), "its header makes no sense for tensor 'a'"),
-        (file({"a": entry("U8", [True], 0, 1)}, 1), "its header makes no sense for tensor 'a'"),
-        (file({"a": entry("U8", [HUGE], 0, 1)}, 1), "its header makes no sense for tensor 'a'"),
-        (file({"a": entry("U8", [1], 0, HUGE)}, 1), "its header makes no sense for tensor 'a'"),
-        (file({"a": entry("U8", [1], 1, 0)}, 1), "its header makes no sense for tensor 'a'"),
-        (file({"a": entry("U8", [1] * 65, 0, 1)}, 1), "its header makes no sense for tensor 'a'"),
+        (file(None, 0, raw=b'{"a":1,"a":1}'), "its header names the same tensor twice"),
+        (file({"a": 1}, 0), "its header is malformed for tensor 'a'"),
+        (file({"a": entry("U8", [1], 0)}, 1), "its header is malformed for tensor 'a'"),
+        (file({"a": entry("U8", [-1], 0, 1)}, 1), "its header is malformed for tensor 'a'"),
+        (file({"a": entry("U8", [1.0], 0, 1)}, 1), "its header is malformed for tensor 'a'"),
+        (file({"a": entry("U8", [True], 0, 1)}, 1), "its header is malformed for tensor 'a'"),
+        (file({"a": entry("U8", [HUGE], 0, 1)}, 1), "its header is malformed for tensor 'a'"),
+        (file({"a": entry("U8", [1], 0, HUGE)}, 1), "its header is malformed for tensor 'a'"),
+        (file({"a": entry("U8", [1], 1, 0)}, 1), "its header is malformed for tensor 'a'"),
+        (file({"a": entry("U8", [1] * 65, 0, 1)}, 1), "its header is malformed for tensor 'a'"),
         (
             file({"a" * 200: entry("U8", [-1], 0, 1)}, 1),
-            f"its header makes no sense for tensor '{'a' * 80}'",
+            f"its header is malformed for tensor '{'a' * 80}'",
         ),
         (
             file({"a": entry("F32", [2, 3], 0, 12)}, 12),
@@ -122,8 +125,8 @@ HUGE = 1 << 70
             file({"a": entry("U8", [2], 0, 2), "b": entry("U8", [2], 1, 3)}, 3),
             "its tensors overlap at byte 1",
         ),
-        (torch_file(), "is a file of torch.save, not of safetensors"),
-        (b"<!DOCTYPE html><html>" + b"x" * 99, "is a web page or the message of a server"),
+        (torch_file(), "is a torch.save file, not safetensors"),
+        (b"<!DOCTYPE html><html>" + b"x" * 99, "is a web page or a server message"),
     ],
 )
 def test_contradictions_are_corrupt(data: bytes, why: str) -> None:
@@ -131,13 +134,13 @@ def test_contradictions_are_corrupt(data: bytes, why: str) -> None:
 
 
 def test_a_start_that_was_never_written() -> None:
-    told = Flaw("partial", "begins with zero bytes: its start was never written")
+    told = Flaw("partial", "starts with zero bytes: its start was never written")
     assert flaw(bytes(64) + WHOLE[64:]) == told
 
 
 def test_a_pointer_of_git_lfs() -> None:
     pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 4976698672\n"
-    told = Flaw("partial", "is a Git LFS pointer: its content was never fetched")
+    told = Flaw("partial", "is a Git LFS pointer: its content was never downloaded")
     assert flaw(pointer) == told
 
 
@@ -149,7 +152,7 @@ def test_a_header_longer_than_any_real_one_is_not_read(tmp_path: Path) -> None:
     leaf = read_tree(str(path))
     assert isinstance(leaf, Leaf)
     assert Looker()(leaf).flaw == Flaw(
-        "unknown", "has a header of 16,777,217 bytes: too long to be checked"
+        "unknown", "has a header of 16,777,217 bytes: too long to check"
     )
 
 
@@ -187,8 +190,8 @@ def test_a_file_of_holes_is_unknown(tmp_path: Path) -> None:
     told = Looker()(leaf).flaw
     assert told == Flaw(
         "unknown",
-        f"its largest tensors begin and end in zero bytes, and only {leaf.on_disk:,} of its"
-        f" {leaf.size:,} bytes lie on the disk: it looks like a hole",
+        f"its largest tensors start and end with zero bytes, and only {leaf.on_disk:,} of its"
+        f" {leaf.size:,} bytes are on disk: it looks like a sparse hole",
     )
 
 

@@ -63,7 +63,7 @@ def test_the_reasons_say_how_much_is_there() -> None:
 
 
 def test_bytes_behind_the_end_are_corrupt() -> None:
-    told = Flaw("corrupt", "has 3 bytes behind its last storage")
+    told = Flaw("corrupt", "has 3 bytes after its last storage")
     assert flaw("a.pt", WHOLE + b"abc") == told
 
 
@@ -77,7 +77,7 @@ def test_several_saves_into_one_file() -> None:
 def test_storages_that_moved_are_corrupt() -> None:
     raw = Tensor((3, 4)).raw
     moved = WHOLE.replace(raw, b"") + bytes(len(raw))
-    told = Flaw("corrupt", "its storages are not where its content says")
+    told = Flaw("corrupt", "its storages are not where its content places them")
     assert flaw("a.pt", moved) == told
 
 
@@ -102,15 +102,15 @@ def test_sizes_of_elements(kind: str, size: int) -> None:
         ),
         (
             headed(storage("FloatStorage", "94", 3), ["95"]),
-            Flaw("corrupt", "its list of storages and its content do not fit"),
+            Flaw("corrupt", "its list of storages and its content disagree"),
         ),
         (
             headed(storage("FloatStorage", "94", -3), ["94"]),
-            Flaw("corrupt", "its list of storages and its content do not fit"),
+            Flaw("corrupt", "its list of storages and its content disagree"),
         ),
         (
             headed(storage("FloatStorage", "94", 3), ["94", "94"]),
-            Flaw("corrupt", "its list of storages names one twice"),
+            Flaw("corrupt", "its list of storages has a duplicate"),
         ),
         (headed(b"\x80\2}.", {}), Flaw("corrupt", "it has no list of its storages")),
         (headed(b"\x80\2}.", [5]), Flaw("corrupt", "it has no list of its storages")),
@@ -118,7 +118,7 @@ def test_sizes_of_elements(kind: str, size: int) -> None:
         (headed(b"\x80\2s.", []), Flaw("corrupt", "its pickles are damaged")),
         (
             headed(b"\x80\2" + b"]" * 500_000 + b".", []),
-            Flaw("unknown", "its pickles are too long to be checked"),
+            Flaw("unknown", "its pickles are too long to check"),
         ),
     ],
 )

@@ -76,8 +76,8 @@ def test_the_first_bytes_alone_are_partial() -> None:
 @pytest.mark.parametrize(
     ("behind", "told"),
     [
-        (b"x", Flaw("corrupt", "has 1 byte behind its end")),
-        (b"x" * 5000, Flaw("corrupt", "has 5,000 bytes behind its end")),
+        (b"x", Flaw("corrupt", "has 1 byte after its end")),
+        (b"x" * 5000, Flaw("corrupt", "has 5,000 bytes after its end")),
         (bytes(70_000), Flaw("partial", "ends in zero bytes: its end was never written")),
         (b"x" * 70_000, CUT_OFF),
     ],
@@ -92,7 +92,7 @@ def test_a_comment_belongs_to_the_file() -> None:
 
 def test_a_file_whose_start_was_never_written() -> None:
     blank = bytes(600) + WHOLE[600:]
-    told = Flaw("partial", "begins with zero bytes: its start was never written")
+    told = Flaw("partial", "starts with zero bytes: its start was never written")
     assert flaw("a.pt", blank) == told
 
 
@@ -126,7 +126,7 @@ def test_a_record_may_not_be_longer_than_its_place() -> None:
     struct.pack_into(
         "<2I", longer, entry + 20, size + 20, size + 20
     )  # the header's padding hides it
-    told = Flaw("corrupt", "its record 'archive/data/0' reaches into the next one")
+    told = Flaw("corrupt", "its record 'archive/data/0' overlaps the next one")
     assert flaw("a.pt", bytes(longer)) == told
 
 
@@ -137,14 +137,14 @@ def test_records_of_the_same_name_are_corrupt() -> None:
 
 def test_a_zip_needs_the_records_of_torch() -> None:
     other = zip_file({"a/readme": b"hello", "a/version": b"3\n"})
-    told = Flaw("corrupt", "is a zip, but none of torch: it has no data.pkl")
+    told = Flaw("corrupt", "is a zip file but not from torch: it has no data.pkl")
     assert flaw("a.pt", other) == told
     assert flaw("a.npz", other) is None
     no_version = zip_file({"a/data.pkl": b"\x80\2}.", "a/data/0": b"1234"})
-    told = Flaw("corrupt", "has no record 'version', without which torch loads nothing")
+    told = Flaw("corrupt", "has no record 'version', without which torch cannot load it")
     assert flaw("a.pt", no_version) == told
     no_pickle = torch_file(pickled=bytes(300))
-    assert flaw("a.pt", no_pickle) == Flaw("corrupt", "its data.pkl is no pickle")
+    assert flaw("a.pt", no_pickle) == Flaw("corrupt", "its data.pkl is not a pickle")
 
 
 def test_nothing_is_inflated() -> None:
@@ -186,7 +186,7 @@ def test_a_directory_that_claims_too_much_is_not_read() -> None:
         return body + tail
 
     assert damage(ended(1 << 40, 100, 4)).why == (
-        "lists 1,099,511,627,776 records: too many to be checked"
+        "lists 1,099,511,627,776 records: too many to check"
     )
     assert damage(ended(1, 1 << 62, 0)) == Flaw(
         "corrupt", "its table of contents is not where its end says"
@@ -214,7 +214,7 @@ def test_sizes_of_64_bits_are_read() -> None:
     too_long = extra[:4] + struct.pack("<2Q", 5, 5)
     with BytesStore(body + directory.replace(extra, too_long) + end).open() as reader:
         assert damage(body + directory.replace(extra, too_long) + end) == Flaw(
-            "corrupt", "its record 'a/data/0' reaches beyond its table of contents"
+            "corrupt", "its record 'a/data/0' extends beyond its table of contents"
         )
 
 
@@ -291,7 +291,7 @@ def test_a_record_too_large_to_be_read_may_lie_in_a_hole(
     told = Looker()(sparse(tmp_path / "a.pt", data)).flaw
     assert told == Flaw(
         "unknown",
-        "its record 'archive/data/0' begins and ends in zero bytes, looks like a hole:"
+        "its record 'archive/data/0' starts and ends with zero bytes and looks like a sparse hole:"
         " use --verify",
     )
 

@@ -24,7 +24,7 @@ def test_notes_are_bounded(engine: Engine, capsys: pytest.CaptureFixture[str]) -
     cli.run(["triage", "a.log"])
     err = capsys.readouterr().err.splitlines()
     assert len(err) == MAX_NOTES + 1
-    assert err[-1] == "note: 15 more notes left out"
+    assert err[-1] == "note: 15 more notes not shown"
 
 
 @pytest.mark.parametrize(

@@ -333,7 +333,7 @@ def test_a_zip_written_to_a_pipe() -> None:
     # Without the directory nothing tells where its members end.
     assert notes(sources_of(packed[:-60], "job.zip")) == [
         "job.zip: truncated zip archive: no directory at its end, read from its start",
-        "job.zip!a.log: only the missing directory knows its size: not read",
+        "job.zip!a.log: size unknown without the missing directory: not read",
     ]
 
 

@@ -62,7 +62,7 @@ def test_compressed_logs(codec: str, pack: Callable[[bytes], bytes]) -> None:
     (damaged,) = unread(stored(whole[:5000] + b"\xff" * 500 + whole[5500:]))
     assert damaged.startswith(f"a: damaged {codec} data")
     (more,) = unread(stored(whole + b"an error behind it\n"))
-    assert more == f"a: bytes behind the end of the {codec} data were ignored"
+    assert more == f"a: bytes after the end of the {codec} data were ignored"
     (none,) = unread(stored(whole[:14]))
     assert none == f"a: truncated {codec} data, read up to its end"
 
@@ -163,7 +163,7 @@ def test_what_lies_in_a_folder_and_is_no_log(tmp_path: Path) -> None:
     (job / "rank_1.log.gz").symlink_to(tmp_path / "rank_1.log")
     (job / "rank_2.out").symlink_to("gone")
     assert unread(find_sources([job])) == [
-        "rank_1.log.gz: symbolic link to outside of the folder",
+        "rank_1.log.gz: symbolic link that leaves the folder",
         "rank_2.out: symbolic link: no such file or directory",
     ]
 

@@ -268,7 +268,7 @@ def test_a_truncated_pickle_is_partial() -> None:
     ("data", "says"),
     [
         (b"", "_dump_3: empty dump"),
-        (b"\x80\x02}(X\x07\x00\x00\x00vers", "truncated dump, no entry is whole"),
+        (b"\x80\x02}(X\x07\x00\x00\x00vers", "truncated dump, no entry is complete"),
         (b'{"entries": [{"record_id": 1', "truncated or damaged JSON"),
         (b"[[[" * 200_000, "truncated or damaged JSON"),
         (b"hello", "neither a pickle nor JSON"),

@@ -55,11 +55,11 @@ def begun_beside(folder: Folder, found: Sequence[Found]) -> Found | None:
         folder.path, like.layout, parts, step=step_named(folder.name), framework=like.framework
     )
     if not parts:
-        one.flaw("partial", "nothing was written into it")
+        one.flaw("partial", "nothing was written to it")
     else:
         _add_absent(one, likes)
         if not one.flaws:
-            one.flaw("partial", f"nearly nothing of what {like.name} has was written into it")
+            one.flaw("partial", f"only a small part of what {like.name} contains was written")
     return one
 
 

@@ -35,7 +35,9 @@ def other_saves(found: Found, before: Found | None, look: Looker) -> None:
     if before is not None:
         old = _kept(found, before, look)
         for path in sorted(old - named):
-            found.flaw("partial", f"as old as in {before.name}: not written by this save", path)
+            found.flaw(
+                "partial", f"has the same age as in {before.name}: not written by this save", path
+            )
             named.add(path)
     for path, apart in _out_of_time(parts).items():
         if path in named or (before is not None and _usual(path, found, before)):

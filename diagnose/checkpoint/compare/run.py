@@ -67,7 +67,7 @@ def _left_overs(found: Found) -> None:
     named = {flaw.file for flaw in found.flaws}
     for path in found.parts:
         if _LEFTOVER.search(path) and path not in named:
-            found.flaw("partial", "a left-over of writing that did not end", path)
+            found.flaw("partial", "a temporary file of an unfinished write", path)
 
 
 def _repeats(run: Sequence[Found], look: Looker) -> list[set[str]]:
@@ -110,7 +110,7 @@ def _repeated(found: Found, before: Found, same: set[str]) -> None:
     # Else it is a copy, or nothing was learnt.
     if len(same) * 2 <= len(states) or (len(states) == 1 and numbered):
         for path in sorted(same - named):
-            found.flaw("corrupt", f"has the content that it has in {before.name}", path)
+            found.flaw("corrupt", f"has the same content as in {before.name}", path)
 
 
 def _absent(found: Found, before: Found, after: Found | None, common: set[str]) -> None:

@@ -70,7 +70,7 @@ def read(folder: Folder, look: Looker) -> Found | None:
         found.flaw("unknown", folder.problem)
         return found
     if not folder.files and not folder.folders:
-        found.flaw("partial", "nothing was written into it")
+        found.flaw("partial", "nothing was written to it")
         return found
     looks = look.check(found)
     _check_pickles(found, looks)
@@ -85,7 +85,7 @@ def read(folder: Folder, look: Looker) -> Found | None:
     if deepspeed:
         there = [tag for tag in tags if tag in inner]
         if not there:
-            why = "missing: DeepSpeed keeps model and optimizer there"
+            why = "missing: DeepSpeed keeps the model and optimizer there"
             found.flaw("partial", why, "pytorch_model")
         else:
             found.flaws += check_marker(folder, there)
@@ -138,7 +138,7 @@ def _check_pickles(found: Found, looks: Mapping[str, Look]) -> None:
     for name, look in looks.items():
         if name.endswith(".pkl") and look.flaw is None and not _is_pickled(found.parts[name]):
             short = found.parts[name].size < 4
-            why = "was cut off in its first bytes" if short else "is no file of torch.save"
+            why = "is truncated within its first bytes" if short else "is not a torch.save file"
             found.flaw("partial" if short else "corrupt", why, name)
 
 
@@ -154,7 +154,7 @@ def _check_numbers(found: Found, have: set[int], first: str, other: str) -> None
     """Of a kind that save_state counts through, none is left out."""
     some, total = gaps(have, max(have, default=-1) + 1)
     names = (first if first and number == 0 else other.format(number) for number in some)
-    add_missing(found, "missing: later ones of its kind are there", names, total)
+    add_missing(found, "missing: later files of the same kind exist", names, total)
 
 
 def _inside(found: Found, folder: Folder, names: list[str], look: Looker) -> dict[str, Found]:
@@ -170,7 +170,7 @@ def _inside(found: Found, folder: Folder, names: list[str], look: Looker) -> dic
             inner[name] = one
             found.absorb(name, one)
         elif layout is DCP:
-            found.flaw("partial", "nothing of a sharded state is in it", f"{name}/.metadata")
+            found.flaw("partial", "it contains no sharded state", f"{name}/.metadata")
     return inner
 
 
@@ -188,13 +188,13 @@ def _check_kinds(
     )  # fmt: skip
     if not model:
         name = "pytorch_model_fsdp.bin" if FSDP_MODEL in folder.files else "model.safetensors"
-        found.flaw("partial", "missing: no model is there", name)
+        found.flaw("partial", "missing: there is no model", name)
     optimizer = plugin or kinds["optimizer"] or any(
         (match := FSDP_RANK.fullmatch(name)) and match[1].startswith("optimizer")
         for name in folder.files
     )  # fmt: skip
     if not optimizer and kinds["scheduler"]:
-        found.flaw("partial", "missing: its scheduler is there", "optimizer.bin")
+        found.flaw("partial", "missing: its scheduler exists", "optimizer.bin")
 
 
 def _check_random(found: Found, folder: Folder, inner: Mapping[str, Found]) -> None:

@@ -25,12 +25,12 @@ _LISTED = re.compile(r"[0-9a-f]{32}\s+\*?(consolidated\.\d{2,4}\.pth)")
 _CHECKLIST = "checklist.chk"
 _KINDS = ("model", "optimizer", "other")  # in the order of writing
 _STOPPED = {
-    "model": "the save stopped in it, or before",
+    "model": "the save stopped in or before it",
     "optimizer": (
         "the model was saved and the optimizer was not; such a save has stopped in "
         "FSDP.full_optim_state_dict, where all ranks wait for each other"
     ),
-    "other": "the save stopped behind the optimizer",
+    "other": "the save stopped after the optimizer",
 }
 _LIST_SIZE = 1 << 16  # bytes of checklist.chk that are read
 
@@ -76,7 +76,7 @@ def _check_shards(
     for place, kind in enumerate(kinds):
         have = there.get(kind, set())
         some, total = gaps(have, size)
-        why = f"missing: {size - total} of {size} {kind} files are there"
+        why = f"missing: {size - total} of {size} {kind} files exist"
         if not have and not any(there.get(later) for later in kinds[place + 1 :]):
             why = f"missing: {_STOPPED[kind]}"
         add_missing(
@@ -93,7 +93,7 @@ def _check_specific(found: Found, ranks: dict[int, set[int]]) -> None:
             found.flaw("unknown", why, "rank-specific-*.pth")
         return
     found.ranks = world
-    found.notes += [f"also has files of a world of {n} ranks" for n in ranks if n != world]
+    found.notes += [f"also has files of a world size of {n}" for n in ranks if n != world]
     some, total = gaps(ranks[world], world)
     why = f"missing: {world - total} of {world} ranks saved their own state"
     add_missing(found, why, (f"rank-specific-{n:05d}-of-{world:05d}.pth" for n in some), total)
@@ -113,7 +113,7 @@ def _read_meta(folder: Folder, have: set[int], look: Looker) -> Found:
     found = Found(folder.path, "LLaMA (Meta)", dict(folder.leaves()))
     look.check(found)
     some, total = gaps(have, max(have) + 1)
-    why = f"missing: {len(have)} of at least {max(have) + 1} shards are there"
+    why = f"missing: {len(have)} of at least {max(have) + 1} shards exist"
     add_missing(found, why, (f"consolidated.{n:02d}.pth" for n in some), total)
     if _CHECKLIST in folder.files:
         try:

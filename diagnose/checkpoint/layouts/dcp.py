@@ -86,7 +86,7 @@ def check(found: Found, look: Looker, metadata_needed: bool = True) -> None:
     alone = sorted(path for path in parts if _RANK_METADATA.fullmatch(path))
     for path in parts:
         if path == TEMPORARY or _RANK_TEMPORARY.fullmatch(path):
-            why = "a left-over of a save that was killed before it could commit its files"
+            why = "a temporary file of a save that was killed before committing its files"
             found.flaw("partial", why, path)
     said: dict[str, Metadata] = {}
     if METADATA in parts or not alone:
@@ -162,7 +162,7 @@ def _said(found: Found, path: str) -> dict[str, Metadata]:
     """What a metadata file says, by its path; nothing where it cannot be read."""
     leaf = found.parts[path]
     if leaf.size < 0:
-        found.flaw("partial", "is a link to nothing", path)
+        found.flaw("partial", "is a dangling link", path)
         return {}
     if leaf.size == 0:
         found.flaw("partial", "is empty", path)
@@ -174,27 +174,27 @@ def _said(found: Found, path: str) -> dict[str, Metadata]:
         found.flaw("unknown", f"not read: {reason(error)}", path)
         return {}
     except TruncatedPickleError:
-        found.flaw("partial", "ends too early: it was cut off", path)
+        found.flaw("partial", "ends too early: it is truncated", path)
         return {}
     except ValueError as error:
-        found.flaw("corrupt", f"makes no sense: {error}", path)
+        found.flaw("corrupt", f"is malformed: {error}", path)
         return {}
     pieces = metadata.chunks + metadata.blobs
     if metadata.ranged and metadata.items < pieces:
-        why = f"has a place in the data files for {metadata.items:,} of {pieces:,} pieces"
+        why = f"locates only {metadata.items:,} of {pieces:,} pieces"
         found.flaw("corrupt", why, path)
     for name in metadata.foreign:
         if name.partition(".")[0] in sys.stdlib_module_names:
-            why = f"names {name}, which torch never does: loading the checkpoint may run it"
+            why = f"names {name}, which torch never does: loading the checkpoint may run code"
             found.flaw("corrupt", why, path)
         else:
             found.notes.append(f"{path} names {name}, which torch itself does not")
     if not metadata.genuine:
-        found.flaw("corrupt", "holds something else than the metadata of a checkpoint", path)
+        found.flaw("corrupt", "does not contain checkpoint metadata", path)
     elif not metadata.files and any(
         DATA.fullmatch(name) and leaf.size > 0 for name, leaf in found.parts.items()
     ):
-        found.flaw("corrupt", "names no data file, and some are there", path)
+        found.flaw("corrupt", "names no data file, but there are some", path)
     _check_origin(found, path, metadata.saved_as)
     return {path: metadata}
 
@@ -203,10 +203,10 @@ def _read(found: Found, path: str, reader: Reader) -> Metadata:
     try:
         metadata = read_metadata(reader)
     except UnsafePickleError as error:
-        found.notes.append(f"{path} read for names of files only: {error}")
+        found.notes.append(f"{path} only its file names were read: {error}")
         return names_in(reader)
     if metadata.chunks and not metadata.items:
-        found.notes.append(f"{path} read for names of files only: its items are of another kind")
+        found.notes.append(f"{path} only its file names were read: its items have an unknown type")
         return names_in(reader)
     return metadata
 
@@ -239,7 +239,7 @@ def _check_sizes(found: Found, metadata: Metadata) -> None:
             continue
         end = int(rows.sum(axis=1).max()) if len(rows) else 1
         if leaf.size < 0:
-            found.flaw("partial", "is a link to nothing", name)
+            found.flaw("partial", "is a dangling link", name)
         elif leaf.size < end:
             short += 1
             if short <= MOST_NAMED:
@@ -264,7 +264,7 @@ def _check_items(found: Found, said: Mapping[str, Metadata], look: Looker) -> No
     flaws = list(check_items(files, verify=look.verify))
     found.flaws += flaws[:MOST_NAMED]
     if len(flaws) > MOST_NAMED:
-        found.flaw("corrupt", f"{len(flaws) - MOST_NAMED:,} more data files are like these")
+        found.flaw("corrupt", f"{len(flaws) - MOST_NAMED:,} more data files have the same problem")
 
 
 def _overwritten(found: Found, data: Mapping[str, Leaf], commits: Mapping[str, Leaf]) -> None:
@@ -282,11 +282,11 @@ def _overwritten(found: Found, data: Mapping[str, Leaf], commits: Mapping[str, L
     if apart <= _SLACK + copying:
         return
     if len(after) == len(timed):
-        why = f"is {span(apart)} older than all data files: the save of these did not end"
+        why = f"is {span(apart)} older than all data files: the save that wrote them did not finish"
         older = [path for path, leaf in commits.items() if leaf.mtime < after[0][0]]
         _tell(found, why, older, FlawKind.OLDER)
     else:
-        why = f"changed {span(apart)} after the metadata: by a later save that did not end"
+        why = f"changed {span(apart)} after the metadata: by a later save that did not finish"
         _tell(found, why, [path for _, path in after], FlawKind.TIME)
 
 
@@ -301,7 +301,7 @@ def _stale(found: Found, data: Mapping[str, Leaf]) -> None:
         return
     writing = data[timed[few][1]].size / _SLOW_FILE
     if apart > max(_EARLY + writing, 3 * (timed[-1][0] - timed[few][0])):
-        why = f"was written {span(apart)} before all others: left from an earlier save"
+        why = f"was written {span(apart)} before all others: left over from an earlier save"
         _tell(found, why, [path for _, path in timed[:few]], FlawKind.OLDER)
 
 
@@ -314,7 +314,7 @@ def _tell(found: Found, why: str, paths: list[str], kind: FlawKind) -> None:
     for path in paths[:MOST_NAMED]:
         found.flaw("partial", why, path, kind)
     if len(paths) > MOST_NAMED:
-        found.flaw("partial", f"{len(paths) - MOST_NAMED:,} more files are like these")
+        found.flaw("partial", f"{len(paths) - MOST_NAMED:,} more files have the same problem")
 
 
 def _plural(word: str, count: int) -> str:

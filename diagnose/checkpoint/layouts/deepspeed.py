@@ -64,7 +64,7 @@ def read(folder: Folder, look: Looker) -> Found | None:
     )
     looks = look.check(found)
     if not names and not universal:
-        found.flaw("partial", "nothing was written into it")
+        found.flaw("partial", "nothing was written to it")
         return found
     _check_steps(found, looks)
     if universal:
@@ -144,14 +144,14 @@ def _check_ranks(found: Found, names: Names, claims: _Claims) -> None:
     dp = names.dp if claims.mics else max(names.dp, claims.dp)
     found.ranks = dp * mp or None
     if names.sharded:
-        why = "missing: model states of {have} of {all} ranks are there"
+        why = "missing: model states of {have} of {all} ranks exist"
         _product(found, names.sharded, mp, dp, why, SHARD)
     else:
-        why = "missing: model states of {have} of {all} model parallel ranks are there"
+        why = "missing: model states of {have} of {all} model parallel ranks exist"
         _product(found, {n: {0} for n in names.model}, mp, 1, why, WHOLE)
     # Stage 0 keeps the optimizer with the model.
     if names.optim or names.sharded or claims.stage:
-        why = "missing: optimizer states of {have} of {all} ranks are there"
+        why = "missing: optimizer states of {have} of {all} ranks exist"
         have = {n: set(pieces) for n, pieces in names.optim.items()}
         _product(found, have, mp, dp, why, names.prefix + PIECE)
 
@@ -178,7 +178,7 @@ def _check_sizes(found: Found, names: Names) -> None:
         usual, last = median(sizes.values()), max(sizes)
         for rank, size in sizes.items():
             if 0 < size < _SMALL * usual and rank != last and usual > 4096:
-                why = f"has {size:,} bytes, those of the other ranks about {usual:,.0f}"
+                why = f"has {size:,} bytes, those of other ranks about {usual:,.0f}"
                 found.flaw("unknown", why, pieces[rank])
 
 
@@ -197,7 +197,7 @@ def _check_layers(found: Found, names: Names) -> None:
         if slice_ not in there
     )
     total = len(layers) * len(slices) - sum(map(len, layers.values()))
-    add_missing(found, "missing: other slices of the layer are there", absent, total)
+    add_missing(found, "missing: other slices of the layer exist", absent, total)
     lost: list[str] = []
     total = 0
     for before, after in pairwise(sorted(layers)):
@@ -208,7 +208,7 @@ def _check_layers(found: Found, names: Names) -> None:
                     f"layer_{number:02d}{slice_}-model_states.pt"
                     for number in range(before + 1, min(after, before + 1 + MOST_NAMED))
                 ]
-    add_missing(found, "missing: the layers before and after are there", lost, total)
+    add_missing(found, "missing: the layers before and after exist", lost, total)
 
 
 def _blocks(found: Found, before: dict[str, str], after: dict[str, str], slice_: str) -> bool:
@@ -235,11 +235,11 @@ def _check_experts(found: Found, names: Names) -> None:
             total += missing
             form = f"layer_{layer}_expert_{{}}_mp_rank_{mp:02d}_model_states.pt"
             lost += map(form.format, islice(some, MOST_NAMED))
-    add_missing(found, "missing: the other experts are there", lost, total)
+    add_missing(found, "missing: the other experts exist", lost, total)
     for mp, have in sorted(names.expert_optim.items()):
         some, missing = gaps(have, ranks)
         form = f"expp_rank_{{}}_mp_rank_{mp:02d}_optim_states.pt"
-        why = f"missing: {ranks - missing} of {ranks} expert parallel ranks are there"
+        why = f"missing: {ranks - missing} of {ranks} expert parallel ranks exist"
         add_missing(found, why, map(form.format, some), missing)
 
 
@@ -261,7 +261,7 @@ def _check_universal(found: Found, names: Names, zero: Folder) -> None:
     why = f"missing: {there} of {len(params)} parameters are complete"
     add_missing(found, why, lost, len(lost))
     if not names.sharded:
-        why = "missing: model states of {have} of {all} model parallel ranks are there"
+        why = "missing: model states of {have} of {all} model parallel ranks exist"
         _product(found, {n: {0} for n in names.model}, max(1, names.mp), 1, why, WHOLE)
 
 
@@ -277,7 +277,7 @@ def check_marker(folder: Folder, tags: Collection[str], marker: str = LATEST) ->
     named = _OWN_TAG.fullmatch(name)
     steps = [int(m[1]) for tag in tags if (m := _OWN_TAG.fullmatch(tag))]
     if named and steps and max(steps) > int(named[1]):
-        why = f"names {name}, and global_step{max(steps)} is there: it was never committed"
+        why = f"names {name}, and global_step{max(steps)} exists: it was never committed"
         return [Flaw("partial", why, marker)]
     return []
 
@@ -330,7 +330,7 @@ def _compare_pieces(found: list[Found]) -> None:
             continue  # the job went on with fewer ranks
         grown = _piece(one, names) / max(1.0, _piece(full, reference))
         if grown**2 < reference.dp / names.dp and not _claims(one.parts, names).dp:
-            why = "missing: {have} of {all} optimizer states are there, of the size they have in "
+            why = "missing: {have} of {all} optimizer states exist, of the size they have in "
             have = {mp: set(pieces) for mp, pieces in names.optim.items()}
             form = names.prefix + PIECE
             _product(one, have, names.mp, reference.dp, why + full.name, form)

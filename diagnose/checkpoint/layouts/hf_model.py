@@ -99,7 +99,7 @@ def read(folder: Folder, look: Looker) -> Found | None:
     found.step = says(looks, TRAINER_STATE, "global_step") or found.step
     check_model(found, folder, looks)
     if not weights.full and not adapter:
-        found.flaw("partial", "missing: no weights are there", "model.safetensors")
+        found.flaw("partial", "missing: there are no weights", "model.safetensors")
     check_adapters(found, folder, look)
     return found
 
@@ -128,7 +128,7 @@ def without_weights(folder: Folder, look: Looker) -> Found | None:
         return None
     found = Found(folder.path, layout, model_files(folder), step=step_named(folder.name))
     check_model(found, folder, look.check(found))
-    found.flaw("partial", "missing: no weights are there", "model.safetensors")
+    found.flaw("partial", "missing: there are no weights", "model.safetensors")
     return found
 
 
@@ -152,7 +152,7 @@ def check_model(
     if weights.adapters and ADAPTER_CONFIG not in files:
         found.flaw("partial", "missing: it is written after the adapter's weights", ADAPTER_CONFIG)
     if ADAPTER_CONFIG in files and not weights.adapters:
-        found.flaw("partial", "missing: its adapter_config.json is there",
+        found.flaw("partial", "missing: its adapter_config.json exists",
                    "adapter_model.safetensors")  # fmt: skip
     if CONFIG not in files and (GENERATION in files or (trained and weights.full)):
         # Weights of a model that is none of transformers are saved without settings.
@@ -178,7 +178,7 @@ def check_tokenizer(
     if not isinstance(kind, str) or kind.startswith(_BYTE_LEVEL):
         return
     if not any(_VOCABULARY.search(name) for name in files):
-        why = "missing: the tokenizer's settings are there, and no vocabulary"
+        why = "missing: the tokenizer's settings exist, but no vocabulary"
         found.flaw("partial", why, TOKENIZER)
 
 

@@ -114,9 +114,9 @@ def read(folder: Folder, look: Looker) -> Found | None:
         found.flaw("unknown", folder.problem)
         return found
     if name and name[1]:
-        found.flaw("partial", "left over: the save ended before it got its final name")
+        found.flaw("partial", "temporary name: the save ended before the final rename")
     if not found.parts and not folder.folders:
-        found.flaw("partial", "nothing was written into it")
+        found.flaw("partial", "nothing was written to it")
         return found
     looks = look.check(found)
     _check_state(found, looks)
@@ -126,7 +126,7 @@ def read(folder: Folder, look: Looker) -> Found | None:
     if rests.resumable:
         _check_resumable(found, folder, rests, inner)
     elif TRAINER_STATE in folder.files:
-        found.notes.append("only the model was saved: the optimizer would start anew")
+        found.notes.append("only the model was saved: the optimizer would start from scratch")
     return found
 
 
@@ -190,7 +190,7 @@ def _inside(found: Found, folder: Folder, rests: _Rests, look: Looker) -> dict[s
         if one := DCP.read(folder.folders[name], look):
             inner[name] = one
         else:
-            found.flaw("partial", "nothing of a sharded state is in it", f"{name}/.metadata")
+            found.flaw("partial", "it contains no sharded state", f"{name}/.metadata")
     for name, one in inner.items():
         found.absorb(name, one)
     return inner
@@ -218,7 +218,7 @@ def _check_weights(found: Found, folder: Folder, rests: _Rests, adapters: int) -
     if fsdp_only or any(_ZERO3.fullmatch(path) for path in found.parts):
         return  # ZeRO 3 gathers the model on request only
     if ADAPTER_CONFIG not in folder.files:  # told of already
-        found.flaw("partial", "missing: no weights of the model are there", "model.safetensors")
+        found.flaw("partial", "missing: there are no model weights", "model.safetensors")
 
 
 def check_fsdp(found: Found, folder: Folder) -> None:
@@ -227,7 +227,7 @@ def check_fsdp(found: Found, folder: Folder) -> None:
     Names of accelerate's save_fsdp_model and save_fsdp_optimizer (utils/fsdp_utils.py).
     """
     files = folder.files
-    why = "missing: FSDP's {} is there"
+    why = "missing: FSDP's {} exists"
     if FSDP_MODEL in files and FSDP_OPTIMIZER not in files:
         found.flaw("partial", why.format("model"), FSDP_OPTIMIZER)
     pairs: dict[str, set[int]] = {}
@@ -256,13 +256,15 @@ def _check_resumable(
     if not rests.optimizer and not rests.deepspeed and not (
         FSDP_MODEL in folder.files or rests.fsdp_folders
     ):  # fmt: skip
-        found.flaw("partial", "missing: without it training starts anew", OPTIMIZER)
+        found.flaw("partial", "missing: without it training restarts from scratch", OPTIMIZER)
     if not rests.scheduler and not rests.deepspeed:
-        found.flaw("partial", "missing: the optimizer's schedule starts anew", SCHEDULER)
+        found.flaw(
+            "partial", "missing: the learning-rate schedule restarts from scratch", SCHEDULER
+        )
     if FSDP_OPTIMIZER in folder.files and not (
         FSDP_MODEL in folder.files or rests.fsdp_folders or weights_of(folder.files).full
     ):
-        found.flaw("partial", "missing: FSDP's optimizer is there", FSDP_MODEL)
+        found.flaw("partial", "missing: FSDP's optimizer exists", FSDP_MODEL)
     world = max((one.ranks or 0 for one in inner.values()), default=0)
     world = max(world, processes(folder.files.get(TRAINING_ARGS)) or 0)
     if rests.ranks:
@@ -272,7 +274,7 @@ def _check_resumable(
         for name, one in inner.items():
             check_pieces(found, name, one, world)
         if 1 < len(rests.ranks) < world and world % len(rests.ranks) == 0:
-            found.notes.append("hosts that save to a disk of their own keep their ranks' files")
+            found.notes.append("hosts that save to a local disk keep their own ranks' files")
     elif RNG in folder.files:
         found.ranks = max(world, 1)
     elif world > 1:
@@ -293,7 +295,7 @@ def compare(run: Folder, found: list[Found]) -> None:
     if len(found) > 1 and all(_UNSURE_CONFIG in one.flaws for one in found):
         for one in found:
             one.flaws.remove(_UNSURE_CONFIG)
-            one.notes.append(f"no {CONFIG}: this is no model of transformers")
+            one.notes.append(f"no {CONFIG}: this is not a transformers model")
     if found:
         best = _state(found[-1]).get("best_model_checkpoint")
         name = best.rstrip("/").rpartition("/")[2] if isinstance(best, str) else ""

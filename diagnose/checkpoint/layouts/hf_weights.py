@@ -103,7 +103,7 @@ def left_overs(found: Found, folder: Folder, known: Iterable[str]) -> None:
             temporary[1] in known or weights_of([temporary[1]])
         ):
             found.parts[name] = leaf
-            found.flaw("partial", "a left-over of writing that did not end", name)
+            found.flaw("partial", "a temporary file of an unfinished write", name)
 
 
 def check_weights(
@@ -126,20 +126,22 @@ def check_weights(
         for one in islice((one for one in family if one not in loose), _MOST_FAMILIES):
             names = map(one.name, sorted(weights.series[one]))
             for name in islice((name for name in names if name not in named), MOST_NAMED):
-                found.flaw("corrupt", "the index names no tensor of it", name)
+                found.flaw("corrupt", "the index lists no tensor in it", name)
         if not loose:
             continue
         first = min(loose, key=lambda one: (len(weights.series[one]), one.count))
         shard = first.name(min(weights.series[first]))
         if len(loose) < len(family):
-            found.notes.append(f"no index names {shard} and shards like it: left from another save")
+            found.notes.append(
+                f"no index names {shard} and similar shards: left over from another save"
+            )
         elif len(loose) > 1:
             counts = " and ".join(str(one.count) for one in sorted(loose, key=_count)[:MOST_NAMED])
             found.flaw("corrupt", f"shards of different saves, of {counts} files, are mixed", shard)
         else:
             _check_series(found, first, weights.series[first])
             if index and not broken & {"." + first.end.rpartition(".")[2]}:
-                why = "missing: it is written when all shards are there"
+                why = "missing: it is written when all shards exist"
                 found.flaw("partial", why, first.index)
     _check_rival_single(found, weights, looks)
 
@@ -163,12 +165,14 @@ def _mapped(found: Found, name: str, looks: Mapping[str, Look]) -> dict[str, lis
         return None
     mapping = look.data.get("weight_map") if isinstance(look.data, dict) else None
     if not isinstance(mapping, dict) or not mapping:
-        found.flaw("corrupt", "has no weight_map: it does not say which file holds a tensor", name)
+        found.flaw(
+            "corrupt", "has no weight_map: it does not say which file contains a tensor", name
+        )
         return None
     shards: dict[str, list[str]] = defaultdict(list)
     for tensor, file in mapping.items():
         if not isinstance(file, str) or not file:
-            found.flaw("corrupt", "its weight_map names something that is no file", name)
+            found.flaw("corrupt", "its weight_map names something that is not a file", name)
             return None
         shards[file].append(tensor)
     return shards
@@ -188,8 +192,8 @@ def _check_index(
         not series.end.endswith(_kind(name)) for series in weights.series
     )
     if not there and others:
-        found.notes.append(f"none of the files that {name} names are here: the model is complete "
-                           "without them when they are the same in another format")  # fmt: skip
+        found.notes.append(f"none of the files that {name} names exist: the model is complete "
+                           "without them if the same weights exist in another format")  # fmt: skip
         return set()
     series = {Series(m[1], int(m[3]), m[4]) for file in shards if (m := SHARD.fullmatch(file))}
     for one in islice(series, _MOST_FAMILIES):
@@ -222,7 +226,7 @@ def _claimed_size(look: Look) -> int | None:
 def _check_series(found: Found, series: Series, have: set[int]) -> None:
     some, total = gaps(have - {0}, series.count + 1)
     names = (series.name(number) for number in islice(some, 1, None))  # they count from 1
-    why = f"missing: {series.count + 1 - total} of {series.count} shards are there"
+    why = f"missing: {series.count + 1 - total} of {series.count} shards exist"
     add_missing(found, why, names, total - 1)
 
 
@@ -243,7 +247,7 @@ def _check_rival_single(found: Found, weights: Weights, looks: Mapping[str, Look
         if dict(mine) == theirs:
             found.notes.append(f"{single} has the same tensors as the shards beside it")
         else:
-            why = "has other tensors than the shards beside it, and loaders take it instead of them"
+            why = "has other tensors than the shards beside it, and loaders prefer it"
             found.flaw("corrupt", why, single)
 
 

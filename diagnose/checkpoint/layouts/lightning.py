@@ -40,7 +40,7 @@ def read(folder: Folder, look: Looker) -> Found | None:
     if folder.problem:
         found.flaw("unknown", folder.problem)
     elif empty:
-        found.flaw("partial", "nothing was written into it")
+        found.flaw("partial", "nothing was written to it")
     elif dcp or META in files:
         _check_sharded(found, look)
     else:
@@ -80,7 +80,7 @@ def _check_deepspeed(found: Found, folder: Folder, look: Looker) -> None:
     inside = folder.folders.get(TAG)
     inner = DEEPSPEED.read(inside, look) if inside else None
     if inner is None:
-        found.flaw("partial", "missing: DeepSpeed keeps model and optimizer there", TAG)
+        found.flaw("partial", "missing: DeepSpeed keeps the model and optimizer there", TAG)
         return
     found.absorb(TAG, inner)
     found.ranks = inner.ranks

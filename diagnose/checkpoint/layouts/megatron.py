@@ -102,7 +102,7 @@ def read_dist(folder: Folder, look: Looker, step: int | None, slack: int = 0) ->
     looks = look.check(found, [path for path in found.parts if not dcp.is_part(path)])
     backend = _backend(found, looks)
     if COMMON not in found.parts:
-        found.flaw("partial", "missing: the states that all ranks share", COMMON)
+        found.flaw("partial", "missing: the state shared by all ranks", COMMON)
     check_step(found, looks, COMMON, slack)
     arrays = {name for name, inside in folder.folders.items() if is_array(inside)}
     if backend == "zarr" or (arrays and not dcp.is_dcp(folder)):
@@ -125,7 +125,7 @@ def _backend(found: Found, looks: Mapping[str, Look]) -> str:
     data = look.data if isinstance(look.data, dict) else {}
     backend = data.get("sharded_backend")
     if not isinstance(backend, str) or not backend:
-        found.flaw("corrupt", "does not say in which format the tensors are", CONFIG)
+        found.flaw("corrupt", "does not state the format of the tensors", CONFIG)
         return ""
     return backend
 
@@ -136,7 +136,7 @@ def check_step(found: Found, looks: Mapping[str, Look], path: str, slack: int = 
     if look is None or look.step is None or found.step is None:
         return
     if abs(look.step - found.step) > slack:
-        found.flaw("corrupt", f"holds step {look.step}, the folder is of {found.step}", path)
+        found.flaw("corrupt", f"holds step {look.step}, the folder is for {found.step}", path)
 
 
 def _read_torch(folder: Folder, look: Looker, step: int | None) -> Found | None:
@@ -166,7 +166,7 @@ def _read_torch(folder: Folder, look: Looker, step: int | None) -> Found | None:
     if len(split) == length:
         sizes = [max(pair) for pair in zip(sizes, split, strict=True)]
     some, count = absent(have, sizes)
-    why = f"missing: {len(have)} of {len(have) + count} model parallel ranks are there"
+    why = f"missing: {len(have)} of {len(have) + count} model parallel ranks exist"
     add_missing(found, why, [f"{_folder(numbers)}/{model}" for numbers in some], count)
     needed = {model}
     if any(_OPTIMIZER in files for files in every) or (

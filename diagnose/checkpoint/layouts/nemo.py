@@ -53,7 +53,7 @@ def compare(run: Folder, found: list[Found]) -> None:
     for one in found:
         for name in dict.fromkeys((one.name, _COPY.sub("", one.name))):
             if f"{name}{UNFINISHED}" in run.files:
-                why = "is there: the save did not end, and NeMo removes it at its next start"
+                why = "exists: the save did not finish, and NeMo removes it at its next start"
                 one.flaw("partial", why, f"../{name}{UNFINISHED}")
                 break
 
@@ -82,7 +82,7 @@ def _read_2(folder: Folder, look: Looker) -> Found | None:
     if known:
         _absorb(found, folder, WEIGHTS, look)
     else:
-        found.flaw("partial", "missing: there are no weights in it", WEIGHTS)
+        found.flaw("partial", "missing: it contains no weights", WEIGHTS)
         look.check(found, [path for path in found.parts if path.startswith(f"{WEIGHTS}/")])
     look.check(found, [path for path in found.parts if not path.startswith(f"{WEIGHTS}/")])
     if context is not None and _IO not in context.files:
@@ -98,7 +98,7 @@ def _absorb(found: Found, folder: Folder, name: str, look: Looker) -> None:
     else:
         inner = dcp.read(inside, look)
     if inner is None:
-        found.flaw("partial", "missing: there are no weights in it", name)
+        found.flaw("partial", "missing: it contains no weights", name)
         return
     found.absorb(name, inner)
     found.ranks = inner.ranks
@@ -133,7 +133,7 @@ def _read_ranks(folder: Folder, look: Looker) -> Found | None:
     for name in names:
         marker = f"{_COPY.sub('', name)}{UNFINISHED}"
         if marker in folder.files:
-            found.flaw("partial", "is there: the save of it did not end", marker)
+            found.flaw("partial", "exists: its save did not finish", marker)
     return found
 
 

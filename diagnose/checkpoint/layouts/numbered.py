@@ -52,7 +52,7 @@ def add_common(run: Sequence[Found], pattern: re.Pattern[str]) -> None:
             for path, number in paths[ranks].items()
             if number == others and path not in one.parts and path not in named
         )
-        add_missing(one, "missing: all other checkpoints here have it", lost, len(lost))
+        add_missing(one, "missing: all other checkpoints in this folder have it", lost, len(lost))
 
 
 def check_names(
@@ -66,7 +66,7 @@ def check_names(
     if leaf is None:
         return "", Flaw("partial", "missing: it is written when a save is complete", marker)
     if leaf.size < 0:
-        return "", Flaw("corrupt", "is a link to nothing", marker)
+        return "", Flaw("corrupt", "is a dangling link", marker)
     try:
         text = leaf.text(_MARKER_SIZE).strip()
     except OSError as error:
@@ -78,7 +78,7 @@ def check_names(
         return "", Flaw("corrupt", "does not name a checkpoint", marker)
     if name not in folder.folders:
         short = name if len(name) <= 80 else name[:80] + "…"
-        return "", Flaw("corrupt", f"names {short}, which is not there", marker)
+        return "", Flaw("corrupt", f"names {short}, which does not exist", marker)
     return name, None
 
 

@@ -61,7 +61,7 @@ def read_file(leaf: Leaf, look: Looker, *, meant: bool = False) -> Found | None:
         framework="lightning" if kind == "ckpt" else "nemo" if kind == "nemo" else "",
     )  # fmt: skip
     if unfinished:
-        found.flaw("partial", "a left-over of writing that did not end", name)
+        found.flaw("partial", "a temporary file of an unfinished write", name)
         return found
     looked = look.check(found)[name]
     if looked.flaw is not None:
@@ -120,8 +120,8 @@ def _check_archive(found: Found, leaf: Leaf) -> None:
         found.flaw("unknown", f"not read: {reason(error)}", leaf.name)
         return
     if start.startswith(_GZIP):
-        found.notes.append("packed: whether it is complete shows only when it is unpacked")
+        found.notes.append("compressed: unpack it to check whether it is complete")
     elif start[257:262] != b"ustar":
         short = len(start) < _BLOCK
-        why = "was cut off in its first bytes" if short else "is no tar archive"
+        why = "is truncated within its first bytes" if short else "is not a tar archive"
         found.flaw("partial" if short else "corrupt", why, leaf.name)

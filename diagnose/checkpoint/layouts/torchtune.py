@@ -90,10 +90,10 @@ def _read_old(folder: Folder, look: Looker) -> Found:
     count = max((max(have) for have in shards.values()), default=0)
     for epoch, have in sorted(shards.items())[-_MOST_EPOCHS:]:
         some, total = gaps(have | {0}, count + 1)
-        why = f"missing: {count - total} of {count} shards of epoch {epoch} are there"
+        why = f"missing: {count - total} of {count} shards of epoch {epoch} exist"
         add_missing(found, why, (f"hf_model_{n:04d}_{epoch}.pt" for n in some), total)
     if len(epochs) > 1 and RECIPE not in parts:
-        found.flaw("partial", "missing: without it training starts anew", RECIPE)
+        found.flaw("partial", "missing: without it training restarts from scratch", RECIPE)
     left_overs(found, folder, parts)
     return found
 
@@ -109,16 +109,16 @@ def compare(run: Folder, found: list[Found]) -> None:
     recipe = inside.files.get(RECIPE) if inside else None
     if recipe is None:
         if inside is not None:
-            last.flaw("partial", "missing: without it training starts anew", path)
+            last.flaw("partial", "missing: without it training restarts from scratch", path)
         elif len(numbered) > 1:
-            last.notes.append(f"no {RECIPE} beside it: the optimizer would start anew")
+            last.notes.append(f"no {RECIPE} beside it: the optimizer would start from scratch")
         return
     flaw = Looker()(recipe).flaw
     if flaw is not None:
         last.flaw(flaw.state, flaw.why, path)
     written = max((leaf.mtime for leaf in last.parts.values()), default=0.0)
     if 0 < recipe.mtime < written and len(numbered) > 1:
-        last.notes.append(f"{RECIPE} is of an earlier epoch, as it is after the final one")
+        last.notes.append(f"{RECIPE} is from an earlier epoch, as is normal after the final one")
 
 
 TORCHTUNE = Layout("torchtune", read, compare)

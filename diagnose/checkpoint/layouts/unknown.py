@@ -35,7 +35,7 @@ def unknown(folder: Folder, look: Looker) -> Found | None:
         return None
     found = Found(folder.path, NAME, parts, step=int(named[1]))
     look.check(found)
-    found.flaw("unknown", "its layout is none of the known ones: nobody can say what is missing")
+    found.flaw("unknown", "unknown layout: what is missing cannot be determined")
     return found
 
 
@@ -48,4 +48,6 @@ def check_mixed(found: Found) -> None:
         if any(files.fullmatch(name) for name in names)
     ]
     if len(mixed) > 1:
-        found.flaw("unknown", f"mixes files of {' and '.join(mixed)}: of which save is not clear")
+        found.flaw(
+            "unknown", f"mixes files of {' and '.join(mixed)}: unclear which save they belong to"
+        )

@@ -55,7 +55,7 @@ def read(folder: Folder, look: Looker) -> Found | None:
         step=int(named[1]) if named else None, framework="verl",
     )  # fmt: skip
     if not found.parts:
-        found.flaw("partial", "nothing was written into it")
+        found.flaw("partial", "nothing was written to it")
         return found
     taken = _absorb_inner(found, folder, look)
     looks = look.check(found, [path for path in found.parts if path not in taken])
@@ -65,14 +65,14 @@ def read(folder: Folder, look: Looker) -> Found | None:
     found.ranks = max(filter(None, worlds), default=None)
     if named and not alone:
         if not roles:
-            why = "missing: no model is there; rotation deletes only actor and critic of old steps"
+            why = "missing: there is no model; rotation deletes only actor and critic of old steps"
             found.flaw("partial", why, _ROLES[0])
         if not loaders:
             why = "missing: the data loader's state is saved after all models"
             found.flaw("partial", why, "data.pt")
     have = {int(m[1]) for m in loaders if m[1] is not None}
     some, total = gaps(have, max(have, default=-1) + 1)
-    why = "missing: the data loaders of other ranks are there"
+    why = "missing: the data loaders of other ranks exist"
     add_missing(found, why, (f"data_{n}.pt" for n in some), total)
     return found
 
@@ -122,7 +122,7 @@ def _check_role(found: Found, folder: Folder, prefix: str, looks: Mapping[str, L
     if not 0 < world <= _MOST_RANKS:
         world = max(worlds, key=lambda w: sum(map(len, worlds[w].values())), default=0)
     found.notes += [
-        f"{prefix or folder.name + '/'} also has files of a world of {other} ranks"
+        f"{prefix or folder.name + '/'} also has files of a world size of {other}"
         for other in worlds
         if other != world
     ]
@@ -133,7 +133,7 @@ def _check_role(found: Found, folder: Folder, prefix: str, looks: Mapping[str, L
     for kind in sorted(kinds):
         have = worlds[world][kind]
         some, total = gaps(have, world or 1)
-        why = f"missing: {(world or 1) - total} of {world or 1} ranks have written theirs"
+        why = f"missing: {(world or 1) - total} of {world or 1} ranks wrote theirs"
         form = f"{prefix}{kind}_world_size_{world or 1}_rank_{{}}.pt"
         add_missing(found, why, map(form.format, some), total)
     if FSDP_CONFIG in folder.files or _HF in folder.folders:

@@ -27,7 +27,7 @@ def numbers(names: Iterable[str], pattern: re.Pattern[str]) -> set[int]:
 def check_ranks(found: Found, have: set[int], world: int, name: Callable[[int], str]) -> None:
     """Add a flaw for each of `world` ranks whose file is not there."""
     some, total = gaps(have, world)
-    why = f"missing: {world - total} of {world} ranks have written theirs"
+    why = f"missing: {world - total} of {world} ranks wrote theirs"
     add_missing(found, why, map(name, some), total)
 
 
@@ -45,7 +45,7 @@ def check_pieces(found: Found, folder: str, inner: Found, world: int) -> None:
         kinds.append((names.prefix + PIECE, set(names.optim[0])))
     for form, have in kinds:
         some, total = gaps(have | set(range(ranks)), world)
-        why = f"missing: {world} ranks have written their random states, and {len(have)} theirs"
+        why = f"missing: {world} ranks wrote their random states, and {len(have)} wrote theirs"
         files = (f"{folder}/{form.format(dp=rank, mp=0)}" for rank in some)
         add_missing(found, why, files, total)
 

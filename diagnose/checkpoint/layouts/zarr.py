@@ -64,7 +64,7 @@ def check_array(found: Found, name: str, folder: Folder) -> None:
     keys = _keys(grid, "/" if data.get("dimension_separator") == "/" else ".")
     inside = dict(folder.leaves())
     missing = [key for key in keys if key not in inside]
-    why = f"missing: {total - len(missing)} of {total} chunks of the tensor are there"
+    why = f"missing: {total - len(missing)} of {total} chunks of the tensor exist"
     add_missing(found, why, (f"{name}/{key}" for key in missing), len(missing))
     size = _bytes(data, chunks)
     for key, chunk in inside.items():

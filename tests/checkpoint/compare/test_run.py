@@ -61,7 +61,7 @@ def same(name: str, *steps: int) -> dict[str, str]:
 
 
 def test_the_content_of_the_checkpoint_before() -> None:
-    why = "has the content that it has in checkpoint-100"
+    why = "has the same content as in checkpoint-100"
     flaws = run(saved(100), saved(200), saved(300), digests=same("optimizer.pt", 100, 200))
     assert flaws == [[], [Flaw("corrupt", why, "optimizer.pt")], []]
 
@@ -74,7 +74,7 @@ def test_what_never_changes_may_stay_as_it_is() -> None:
 
 def test_an_optimizer_counts_steps_and_so_always_changes() -> None:
     flaws = run(saved(100), saved(200), digests=same("optimizer.pt", 100, 200))
-    why = "has the content that it has in checkpoint-100"
+    why = "has the same content as in checkpoint-100"
     assert flaws == [[], [Flaw("corrupt", why, "optimizer.pt")]]
 
 
@@ -125,4 +125,4 @@ def test_a_file_much_smaller_than_before_and_after() -> None:
 @pytest.mark.parametrize("name", ["model.safetensors.tmp", "a.incomplete", "x/.nfs0000a1"])
 def test_left_overs(name: str) -> None:
     one = found("checkpoint-1", {"a.pt": (9, 1.0), name: (9, 1.0)}, 1)
-    assert run(one) == [[Flaw("partial", "a left-over of writing that did not end", name)]]
+    assert run(one) == [[Flaw("partial", "a temporary file of an unfinished write", name)]]

@@ -52,18 +52,18 @@ def test_what_the_makers_write_is_whole(tmp_path: Path, maker: str, world: int) 
     assert (checkpoint.step, checkpoint.ranks, checkpoint.framework) == (3, world, "accelerate")
 
 
-LATER = "missing: later ones of its kind are there"
+LATER = "missing: later files of the same kind exist"
 
 
 @pytest.mark.parametrize(
     ("maker", "gone", "reasons"),
     [
-        ("accelerate", "model.safetensors", ["model.safetensors: missing: no model is there"]),
-        ("accelerate", "optimizer.bin", ["optimizer.bin: missing: its scheduler is there"]),
+        ("accelerate", "model.safetensors", ["model.safetensors: missing: there is no model"]),
+        ("accelerate", "optimizer.bin", ["optimizer.bin: missing: its scheduler exists"]),
         (
             "accelerate",
             "random_states_2.pkl",
-            ["random_states_2.pkl: missing: 3 of 4 ranks have written theirs"],
+            ["random_states_2.pkl: missing: 3 of 4 ranks wrote theirs"],
         ),
         ("accelerate-two-models", "model.safetensors", [f"model.safetensors: {LATER}"]),
         ("accelerate-two-models", "optimizer.bin", [f"optimizer.bin: {LATER}"]),
@@ -71,7 +71,7 @@ LATER = "missing: later ones of its kind are there"
         (
             "accelerate-deepspeed",
             "pytorch_model",
-            ["pytorch_model: missing: DeepSpeed keeps model and optimizer there"],
+            ["pytorch_model: missing: DeepSpeed keeps the model and optimizer there"],
         ),
         (
             "accelerate-deepspeed",
@@ -82,12 +82,12 @@ LATER = "missing: later ones of its kind are there"
             "accelerate-deepspeed",
             "pytorch_model/mp_rank_00_model_states.pt",
             ["pytorch_model/mp_rank_00_model_states.pt: missing: model states of 0 of 1 model "
-             "parallel ranks are there"],
+             "parallel ranks exist"],
         ),
         (
             "accelerate-deepspeed",
             "random_states_3.pkl",
-            ["random_states_3.pkl: missing: 3 of 4 ranks have written theirs"],
+            ["random_states_3.pkl: missing: 3 of 4 ranks wrote theirs"],
         ),
         ("accelerate-fsdp", "optimizer_0", ["optimizer_0: missing: FSDP's model is there"]),
         (
@@ -99,7 +99,7 @@ LATER = "missing: later ones of its kind are there"
         (
             "accelerate-fsdp",
             "random_states_3.pkl",
-            ["random_states_3.pkl: missing: 3 of 4 ranks have written theirs"],
+            ["random_states_3.pkl: missing: 3 of 4 ranks wrote theirs"],
         ),
     ],
 )  # fmt: skip
@@ -115,24 +115,24 @@ def test_what_is_missing_is_named(
 def test_the_random_states_are_written_last(tmp_path: Path) -> None:
     path = made(tmp_path, "accelerate", world=1)
     (path / "random_states_0.pkl").unlink()
-    assert judge(path).reasons == ["random_states_0.pkl: missing: 0 of 1 ranks have written theirs"]
+    assert judge(path).reasons == ["random_states_0.pkl: missing: 0 of 1 ranks wrote theirs"]
 
 
 def test_a_save_that_ended_after_its_first_file(tmp_path: Path) -> None:
     write(tmp_path / "checkpoint_3/model.safetensors", safetensors_file(hf.MODEL), T)
     assert judge(tmp_path / "checkpoint_3").reasons == [
-        "random_states_0.pkl: missing: 0 of 1 ranks have written theirs"
+        "random_states_0.pkl: missing: 0 of 1 ranks wrote theirs"
     ]
     (tmp_path / "checkpoint_4").mkdir()
-    assert judge(tmp_path / "checkpoint_4").reasons == ["nothing was written into it"]
+    assert judge(tmp_path / "checkpoint_4").reasons == ["nothing was written to it"]
 
 
 @pytest.mark.parametrize(
     ("data", "state", "why"),
     [
         (b"", "partial", "is empty"),
-        (b"PK", "partial", "was cut off in its first bytes"),
-        (b"hello, world", "corrupt", "is no file of torch.save"),
+        (b"PK", "partial", "is truncated within its first bytes"),
+        (b"hello, world", "corrupt", "is not a torch.save file"),
     ],
 )
 def test_random_states_that_are_none(tmp_path: Path, data: bytes, state: str, why: str) -> None:
@@ -218,7 +218,7 @@ def test_the_last_rank_is_missed_beside_a_checkpoint_that_has_it(tmp_path: Path)
         make(path, step=number, world=world, start=T + 900 * number)
     found = run_of(tmp_path)
     assert [one.state for one in found] == ["whole", "whole", "partial"]
-    assert found[2].reasons == ["random_states_1.pkl: missing: 1 of 2 ranks have written theirs"]
+    assert found[2].reasons == ["random_states_1.pkl: missing: 1 of 2 ranks wrote theirs"]
 
 
 def test_shards_of_fewer_ranks_tell_a_restart(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def test_stopped_while_the_optimizer_was_gathered(tmp_path: Path) -> None:
         for m in range(2)
     ]
     assert found.reasons[2:] == [
-        f"consolidated.0{m}-of-02.other.pth: missing: the save stopped behind the optimizer"
+        f"consolidated.0{m}-of-02.other.pth: missing: the save stopped after the optimizer"
         for m in range(2)
     ]
 
@@ -86,9 +86,9 @@ def test_stopped_while_the_optimizer_was_gathered(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("consolidated.00-of-02.model.pth", "missing: 1 of 2 model files are there"),
-        ("consolidated.01-of-02.optimizer.pth", "missing: 1 of 2 optimizer files are there"),
-        ("consolidated.01-of-02.other.pth", "missing: 1 of 2 other files are there"),
+        ("consolidated.00-of-02.model.pth", "missing: 1 of 2 model files exist"),
+        ("consolidated.01-of-02.optimizer.pth", "missing: 1 of 2 optimizer files exist"),
+        ("consolidated.01-of-02.other.pth", "missing: 1 of 2 other files exist"),
         ("rank-specific-00000-of-00004.pth", "missing: 3 of 4 ranks saved their own state"),
         ("rank-specific-00003-of-00004.pth", "missing: 3 of 4 ranks saved their own state"),
     ],
@@ -104,7 +104,7 @@ def test_a_kind_missing_whose_followers_are_there(tmp_path: Path) -> None:
     folder = made(tmp_path, mp=1)
     (folder / "consolidated.00-of-01.optimizer.pth").unlink()
     assert alone(folder).reasons == [
-        "consolidated.00-of-01.optimizer.pth: missing: 0 of 1 optimizer files are there"
+        "consolidated.00-of-01.optimizer.pth: missing: 0 of 1 optimizer files exist"
     ]
 
 
@@ -168,7 +168,7 @@ def test_a_shard_of_meta_missing(tmp_path: Path) -> None:
     (folder / "consolidated.01.pth").unlink()
     (folder / "consolidated.03.pth").unlink()
     assert alone(folder).reasons == [
-        "consolidated.01.pth: missing: 2 of at least 3 shards are there",
+        "consolidated.01.pth: missing: 2 of at least 3 shards exist",
         "consolidated.03.pth: missing: checklist.chk lists it",
     ]
 

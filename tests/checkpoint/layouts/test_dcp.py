@@ -87,7 +87,7 @@ def test_killed_before_the_metadata(whole: Path) -> None:
 def test_killed_before_the_rename(whole: Path) -> None:
     (whole / ".metadata").rename(whole / ".metadata.tmp")
     assert judge(whole).reasons == [
-        ".metadata.tmp: a left-over of a save that was killed before it could commit its files",
+        ".metadata.tmp: a temporary file of a save that was killed before committing its files",
         ".metadata: missing: it is written last, so this save never finished",
     ]
 
@@ -152,14 +152,14 @@ def test_cut_off_metadata(whole: Path) -> None:
     write(whole / ".metadata", data[:-30], T + 10)
     result = judge(whole)
     assert result.state == "partial"
-    assert result.reasons == [".metadata: ends too early: it was cut off"]
+    assert result.reasons == [".metadata: ends too early: it is truncated"]
 
 
 def test_links_to_nothing(whole: Path) -> None:
     for name in (".metadata", "__1_0.distcp"):
         (whole / name).unlink()
         (whole / name).symlink_to(whole / "gone")
-    assert judge(whole).reasons == [".metadata: is a link to nothing"]
+    assert judge(whole).reasons == [".metadata: is a dangling link"]
 
 
 def test_metadata_of_another_step(whole: Path) -> None:
@@ -201,7 +201,7 @@ def test_data_of_another_save_of_other_sizes(whole: Path) -> None:
     assert result.state == "corrupt"
     (reason,) = result.reasons
     assert reason.startswith("__1_0.distcp: ")
-    assert reason.endswith("is not where the metadata has it: they are not of the same save")
+    assert reason.endswith("is not where the metadata places it: they come from different saves")
 
 
 def test_zeros_where_items_begin_and_end(whole: Path) -> None:
@@ -280,7 +280,7 @@ def test_overwritten_after_the_commit(whole: Path, names: list[str]) -> None:
         write(whole / name, torch_file(content=1) * 30, T + 1000)
     found = read(whole)
     assert found is not None
-    why = "changed 17 min after the metadata: by a later save that did not end"
+    why = "changed 17 min after the metadata: by a later save that did not finish"
     assert ("partial", why, names[0]) in [(f.state, f.why, f.file) for f in found.flaws]
 
 
@@ -288,7 +288,7 @@ def test_all_overwritten_after_the_commit(whole: Path) -> None:
     for path in whole.glob("*.distcp"):
         os.utime(path, (T + 300, T + 300))
     assert judge(whole).reasons == [
-        ".metadata: is 5 min older than all data files: the save of these did not end"
+        ".metadata: is 5 min older than all data files: the save that wrote them did not finish"
     ]
 
 
@@ -304,7 +304,7 @@ def test_copied_in_any_order_is_whole(whole: Path) -> None:
 def test_one_rank_of_an_earlier_save(whole: Path) -> None:
     os.utime(whole / "__2_0.distcp", (T - 3600, T - 3600))
     assert judge(whole).reasons == [
-        "__2_0.distcp: was written 60 min before all others: left from an earlier save"
+        "__2_0.distcp: was written 60 min before all others: left over from an earlier save"
     ]
 
 
@@ -321,7 +321,7 @@ def test_fewer_places_than_pieces(whole: Path) -> None:
     write(whole / ".metadata", dcp.pickled(save.metadata), T + 10)
     result = judge(whole)
     assert result.state == "corrupt"
-    assert ".metadata: has a place in the data files for 17 of 18 pieces" in result.reasons
+    assert ".metadata: locates only 17 of 18 pieces" in result.reasons
 
 
 def _with_planner_data(folder: Path, data: Any) -> None:
@@ -336,7 +336,7 @@ def test_metadata_that_would_run_something(whole: Path) -> None:
     name = f"{os.system.__module__}.system"
     assert result.state == "corrupt"
     assert result.reasons == [
-        f".metadata: names {name}, which torch never does: loading the checkpoint may run it"
+        f".metadata: names {name}, which torch never does: loading the checkpoint may run code"
     ]
 
 
@@ -375,7 +375,7 @@ def test_without_coordination_every_rank_commits(tmp_path: Path) -> None:
     result = judge(folder)
     assert (result.state, result.ranks) == ("partial", 4)
     assert result.reasons == [
-        "__3.metadata.tmp: a left-over of a save that was killed before it could commit its files",
+        "__3.metadata.tmp: a temporary file of a save that was killed before committing its files",
         "__3.metadata: missing: this rank never finished its part of the save",
     ]
     (folder / "__3.metadata.tmp").rename(folder / "__3.metadata")
@@ -434,7 +434,7 @@ def stale(tmp_path: Path, *steps: int, frozen: bool = False) -> list[list[str]]:
 
 @pytest.mark.parametrize("steps", [(10, 20), (10, 20, 30)])
 def test_the_same_data_as_in_the_step_before(tmp_path: Path, steps: tuple[int, ...]) -> None:
-    why = "__1_0.distcp: has the content that it has in step-10"
+    why = "__1_0.distcp: has the same content as in step-10"
     assert stale(tmp_path, *steps) == [[], [why], []][: len(steps)]
 
 

@@ -92,7 +92,7 @@ def test_other_folders_are_none_of_it(tmp_path: Path) -> None:
 def test_a_folder_of_a_tag_and_nothing_in_it(tmp_path: Path) -> None:
     (tmp_path / "global_step500").mkdir()
     found = alone(tmp_path / "global_step500")
-    assert (found.state, found.reasons) == ("partial", ["nothing was written into it"])
+    assert (found.state, found.reasons) == ("partial", ["nothing was written to it"])
     assert found.step == 500
 
 
@@ -106,7 +106,7 @@ def test_a_missing_optimizer_state_is_named_even_the_last(tmp_path: Path, rank: 
     found = alone(folder)
 
     assert found.state == "partial"
-    assert found.reasons == [f"{name}: missing: optimizer states of 3 of 4 ranks are there"]
+    assert found.reasons == [f"{name}: missing: optimizer states of 3 of 4 ranks exist"]
     assert found.ranks == 4
 
 
@@ -120,7 +120,7 @@ def test_all_optimizer_states_missing(tmp_path: Path) -> None:
     assert found.state == "partial"
     assert found.reasons[0] == (
         "zero_pp_rank_0_mp_rank_00_optim_states.pt: "
-        "missing: optimizer states of 0 of 12 ranks are there"
+        "missing: optimizer states of 0 of 12 ranks exist"
     )
     assert found.reasons[-1] == "4 more files like these are missing"
     assert len(found.reasons) == 9
@@ -151,12 +151,11 @@ def test_a_model_parallel_rank_that_wrote_nothing(tmp_path: Path) -> None:
 
     assert found.state == "partial"
     assert found.reasons == [
-        "mp_rank_01_model_states.pt: "
-        "missing: model states of 1 of 2 model parallel ranks are there",
+        "mp_rank_01_model_states.pt: missing: model states of 1 of 2 model parallel ranks exist",
         "bf16_zero_pp_rank_0_mp_rank_01_optim_states.pt: "
-        "missing: optimizer states of 2 of 4 ranks are there",
+        "missing: optimizer states of 2 of 4 ranks exist",
         "bf16_zero_pp_rank_1_mp_rank_01_optim_states.pt: "
-        "missing: optimizer states of 2 of 4 ranks are there",
+        "missing: optimizer states of 2 of 4 ranks exist",
     ]
 
 
@@ -204,7 +203,7 @@ def test_a_small_optimizer_state_may_be_innocent(tmp_path: Path) -> None:
 
     assert found.state == "unknown"
     assert found.reasons == [
-        f"{name}: has {len(small):,} bytes, those of the other ranks about {usual:,}"
+        f"{name}: has {len(small):,} bytes, those of other ranks about {usual:,}"
     ]
 
 
@@ -256,7 +255,7 @@ def test_a_missing_layer(tmp_path: Path) -> None:
 
     found = alone(folder)
 
-    why = "missing: the layers before and after are there"
+    why = "missing: the layers before and after exist"
     assert found.reasons == [f"layer_04-model_{t:02d}-model_states.pt: {why}" for t in range(2)]
 
 
@@ -265,7 +264,7 @@ def test_a_missing_slice_of_a_layer(tmp_path: Path) -> None:
     pipeline(folder, step=100, world=4, start=T)
     (folder / "layer_08-model_01-model_states.pt").unlink()
     assert alone(folder).reasons == [
-        "layer_08-model_01-model_states.pt: missing: other slices of the layer are there"
+        "layer_08-model_01-model_states.pt: missing: other slices of the layer exist"
     ]
 
 
@@ -274,7 +273,7 @@ def test_layers_of_a_pipeline_without_tensor_parallel_ranks(tmp_path: Path) -> N
     for number in (0, 1, 2, 4, 5):
         write(folder / f"layer_{number:02d}-model_states.pt", weights(100, "", 900), T)
     write(folder / "mp_rank_00_model_states.pt", model_states(100, 2, 1, 0, ""), T)
-    why = "missing: the layers before and after are there"
+    why = "missing: the layers before and after exist"
     assert alone(folder).reasons == [f"layer_03-model_states.pt: {why}"]
 
 
@@ -284,7 +283,7 @@ def test_a_missing_expert(tmp_path: Path, expert: int) -> None:
     experts(folder, step=100, world=4, start=T)
     name = f"layer_1_expert_{expert}_mp_rank_00_model_states.pt"
     (folder / name).unlink()
-    assert alone(folder).reasons == [f"{name}: missing: the other experts are there"]
+    assert alone(folder).reasons == [f"{name}: missing: the other experts exist"]
 
 
 def test_a_pyramid_of_experts(tmp_path: Path) -> None:
@@ -301,7 +300,7 @@ def test_a_missing_expert_parallel_rank(tmp_path: Path) -> None:
     experts(folder, step=100, world=4, start=T, ranks=4)
     (folder / "expp_rank_2_mp_rank_00_optim_states.pt").unlink()
     assert alone(folder).reasons == [
-        "expp_rank_2_mp_rank_00_optim_states.pt: missing: 3 of 4 expert parallel ranks are there"
+        "expp_rank_2_mp_rank_00_optim_states.pt: missing: 3 of 4 expert parallel ranks exist"
     ]
 
 
@@ -357,10 +356,10 @@ def test_what_latest_does_not_name_was_never_committed(tmp_path: Path) -> None:
     [
         (b"", "is empty: it should name the checkpoint to load"),
         (b"\n", "is empty: it should name the checkpoint to load"),
-        (b"global_step999", "names global_step999, which is not there"),
+        (b"global_step999", "names global_step999, which does not exist"),
         (b"\0\xff\0", "does not name a checkpoint"),
         (b"../elsewhere", "does not name a checkpoint"),
-        (b"g" * 5000, f"names {'g' * 80}…, which is not there"),
+        (b"g" * 5000, f"names {'g' * 80}…, which does not exist"),
     ],
 )
 def test_latest_is_wrong(tmp_path: Path, text: bytes, why: str) -> None:
@@ -386,13 +385,13 @@ def test_check_marker_of_a_checkpoint_that_holds_the_tag(tmp_path: Path) -> None
 
     (tmp_path / "latest").write_bytes(b"global_step90")
     assert check_marker(tree(tmp_path), ["global_step100"]) == [
-        Flaw("corrupt", "names global_step90, which is not there", "latest")
+        Flaw("corrupt", "names global_step90, which does not exist", "latest")
     ]
     (tmp_path / "global_step90").mkdir()
     assert check_marker(tree(tmp_path), ["global_step90", "global_step100"]) == [
         Flaw(
             "partial",
-            "names global_step90, and global_step100 is there: it was never committed",
+            "names global_step90, and global_step100 exists: it was never committed",
             "latest",
         )
     ]
@@ -417,7 +416,7 @@ def test_only_other_checkpoints_tell_of_the_last_ranks(tmp_path: Path) -> None:
 
     found = run_of(tmp_path)
 
-    why = "missing: 6 of 8 optimizer states are there, of the size they have in global_step100"
+    why = "missing: 6 of 8 optimizer states exist, of the size they have in global_step100"
     assert found["global_step200"].state == "partial"
     assert found["global_step200"].reasons == [
         f"zero_pp_rank_{rank}_mp_rank_00_optim_states.pt: {why}" for rank in (6, 7)
@@ -485,7 +484,8 @@ def test_what_all_other_checkpoints_have(
     hit = found.pop(f"global_step{step}")
     assert hit.state == "partial"
     assert any(
-        reason.startswith(name) and reason.endswith(": missing: all other checkpoints here have it")
+        reason.startswith(name)
+        and reason.endswith(": missing: all other checkpoints in this folder have it")
         for reason in hit.reasons
     )
     assert {one.state for one in found.values()} == {"whole"}

@@ -65,10 +65,10 @@ def test_what_the_makers_write_is_whole(
 @pytest.mark.parametrize(
     ("damage", "expected"),
     [
-        (lambda f: (f / shard(3)).unlink(), [f"{shard(3)}: missing: 3 of 4 shards are there"]),
+        (lambda f: (f / shard(3)).unlink(), [f"{shard(3)}: missing: 3 of 4 shards exist"]),
         (
             lambda f: (f / INDEX).unlink(),
-            [f"{INDEX}: missing: it is written when all shards are there"],
+            [f"{INDEX}: missing: it is written when all shards exist"],
         ),
         (
             lambda f: (f / "config.json").unlink(),
@@ -76,11 +76,11 @@ def test_what_the_makers_write_is_whole(
         ),
         (
             lambda f: (f / "tokenizer.json").unlink(),
-            ["tokenizer.json: missing: the tokenizer's settings are there, and no vocabulary"],
+            ["tokenizer.json: missing: the tokenizer's settings exist, but no vocabulary"],
         ),
         (
             lambda f: write(f / f"{shard(2)}.incomplete", b"PK", T),
-            [f"{shard(2)}.incomplete: a left-over of writing that did not end"],
+            [f"{shard(2)}.incomplete: a temporary file of an unfinished write"],
         ),
         (lambda f: (f / shard(1)).write_bytes(b""), [f"{shard(1)}: is empty"]),
     ],
@@ -100,9 +100,9 @@ def test_the_first_shards_without_the_rest_and_the_index(tmp_path: Path) -> None
     for name in (shard(3), shard(4), INDEX, "tokenizer.json", "tokenizer_config.json"):
         (tmp_path / name).unlink()
     assert reasons(tmp_path) == [
-        f"{shard(3)}: missing: 2 of 4 shards are there",
-        f"{shard(4)}: missing: 2 of 4 shards are there",
-        f"{INDEX}: missing: it is written when all shards are there",
+        f"{shard(3)}: missing: 2 of 4 shards exist",
+        f"{shard(4)}: missing: 2 of 4 shards exist",
+        f"{INDEX}: missing: it is written when all shards exist",
     ]
 
 
@@ -111,14 +111,14 @@ def test_only_the_index_is_left(tmp_path: Path) -> None:
     for number in range(1, 5):
         (tmp_path / shard(number)).unlink()
     assert reasons(tmp_path) == [
-        f"{shard(number)}: missing: 0 of 4 shards are there" for number in range(1, 5)
+        f"{shard(number)}: missing: 0 of 4 shards exist" for number in range(1, 5)
     ]
 
 
 def test_no_more_than_eight_missing_shards_are_named(tmp_path: Path) -> None:
     write(tmp_path / "model-00002-of-99999.safetensors", safetensors_file(MODEL), T)
     said = reasons(tmp_path)
-    assert said[0] == ("model-00001-of-99999.safetensors: missing: 1 of 99999 shards are there")
+    assert said[0] == ("model-00001-of-99999.safetensors: missing: 1 of 99999 shards exist")
     assert [text for text in said if "more" in text] == ["99,990 more files like these are missing"]
     assert len(said) == 10
 
@@ -126,7 +126,7 @@ def test_no_more_than_eight_missing_shards_are_named(tmp_path: Path) -> None:
 def test_settings_without_weights(tmp_path: Path) -> None:
     model(tmp_path, step=1, start=T)
     (tmp_path / "model.safetensors").unlink()
-    assert reasons(tmp_path) == ["model.safetensors: missing: no weights are there"]
+    assert reasons(tmp_path) == ["model.safetensors: missing: there are no weights"]
 
 
 def test_a_shard_of_another_model(tmp_path: Path) -> None:
@@ -173,16 +173,16 @@ def test_an_index_that_names_only_some_shards_of_its_series(tmp_path: Path) -> N
     checkpoint = judge(tmp_path)
     assert checkpoint is not None
     assert (checkpoint.state, checkpoint.reasons) == (
-        "corrupt", [f"{shard(4)}: the index names no tensor of it"]
+        "corrupt", [f"{shard(4)}: the index lists no tensor in it"]
     )  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("data", "why"),
     [
-        ({"metadata": {}}, "has no weight_map: it does not say which file holds a tensor"),
-        ({"weight_map": {"a": 7}}, "its weight_map names something that is no file"),
-        ([], "has no weight_map: it does not say which file holds a tensor"),
+        ({"metadata": {}}, "has no weight_map: it does not say which file contains a tensor"),
+        ({"weight_map": {"a": 7}}, "its weight_map names something that is not a file"),
+        ([], "has no weight_map: it does not say which file contains a tensor"),
     ],
 )
 def test_an_index_that_makes_no_sense(tmp_path: Path, data: object, why: str) -> None:
@@ -295,14 +295,14 @@ def test_links_of_the_hub_cache(tmp_path: Path) -> None:
     assert checkpoint is not None
     assert checkpoint.state == "whole"
     (blobs / shard(2)).unlink()
-    assert reasons(snapshot) == [f"{shard(2)}: is a link to nothing"]
+    assert reasons(snapshot) == [f"{shard(2)}: is a dangling link"]
 
 
 @pytest.mark.parametrize(
     ("gone", "reason"),
     [
         ("adapter_config.json", "missing: it is written after the adapter's weights"),
-        ("adapter_model.safetensors", "missing: its adapter_config.json is there"),
+        ("adapter_model.safetensors", "missing: its adapter_config.json exists"),
     ],
 )
 def test_half_an_adapter(tmp_path: Path, gone: str, reason: str) -> None:

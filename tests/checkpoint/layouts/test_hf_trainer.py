@@ -62,7 +62,7 @@ def test_what_the_makers_write_is_whole(tmp_path: Path, maker: str, world: int) 
 
 
 WRITTEN_LAST = "missing: it is written last"
-THREE_OF_FOUR = "missing: 3 of 4 ranks have written theirs"
+THREE_OF_FOUR = "missing: 3 of 4 ranks wrote theirs"
 
 
 @pytest.mark.parametrize(
@@ -72,19 +72,19 @@ THREE_OF_FOUR = "missing: 3 of 4 ranks have written theirs"
         (
             "hf-trainer",
             "optimizer.pt",
-            ["optimizer.pt: missing: without it training starts anew"],
+            ["optimizer.pt: missing: without it training restarts from scratch"],
         ),
         (
             "hf-trainer",
             "scheduler.pt",
-            ["scheduler.pt: missing: the optimizer's schedule starts anew"],
+            ["scheduler.pt: missing: the learning-rate schedule restarts from scratch"],
         ),
         ("hf-trainer", "rng_state_1.pth", [f"rng_state_1.pth: {THREE_OF_FOUR}"]),
         ("hf-trainer", "rng_state_3.pth", [f"rng_state_3.pth: {THREE_OF_FOUR}"]),
         (
             "hf-trainer",
             "model.safetensors",
-            ["model.safetensors: missing: no weights of the model are there"],
+            ["model.safetensors: missing: there are no model weights"],
         ),
         ("hf-trainer", "config.json", ["config.json: missing: from_pretrained needs it"]),
         (
@@ -95,12 +95,12 @@ THREE_OF_FOUR = "missing: 3 of 4 ranks have written theirs"
         (
             "hf-trainer-sharded",
             "model-00003-of-00003.safetensors",
-            ["model-00003-of-00003.safetensors: missing: 2 of 3 shards are there"],
+            ["model-00003-of-00003.safetensors: missing: 2 of 3 shards exist"],
         ),
         (
             "hf-trainer-lora",
             "adapter_model.safetensors",
-            ["adapter_model.safetensors: missing: its adapter_config.json is there"],
+            ["adapter_model.safetensors: missing: its adapter_config.json exists"],
         ),
         (
             "hf-trainer-lora",
@@ -110,7 +110,7 @@ THREE_OF_FOUR = "missing: 3 of 4 ranks have written theirs"
         (
             "hf-trainer-deepspeed-zero2",
             "model.safetensors",
-            ["model.safetensors: missing: no weights of the model are there"],
+            ["model.safetensors: missing: there are no model weights"],
         ),
         (
             "hf-trainer-deepspeed-zero2",
@@ -121,19 +121,19 @@ THREE_OF_FOUR = "missing: 3 of 4 ranks have written theirs"
             "hf-trainer-deepspeed-zero3",
             "global_step200",
             ["global_step200: missing: DeepSpeed keeps the optimizer there",
-             "model.safetensors: missing: no weights of the model are there"],
+             "model.safetensors: missing: there are no model weights"],
         ),
         (
             "hf-trainer-deepspeed-zero2",
             "global_step200/bf16_zero_pp_rank_3_mp_rank_00_optim_states.pt",
             ["global_step200/bf16_zero_pp_rank_3_mp_rank_00_optim_states.pt: missing: optimizer "
-             "states of 3 of 4 ranks are there"],
+             "states of 3 of 4 ranks exist"],
         ),
         ("hf-trainer-fsdp-sharded", "optimizer_0", ["optimizer_0: missing: FSDP's model is there"]),
         (
             "hf-trainer-fsdp-sharded",
             "pytorch_model_fsdp_0",
-            ["pytorch_model_fsdp_0: missing: FSDP's optimizer is there"],
+            ["pytorch_model_fsdp_0: missing: FSDP's optimizer exists"],
         ),
         (
             "hf-trainer-fsdp-sharded",
@@ -167,14 +167,14 @@ def test_a_save_that_ended_after_the_model(tmp_path: Path) -> None:
 def test_a_save_that_ended_before_anything_was_written(tmp_path: Path) -> None:
     (tmp_path / NAME).mkdir()
     checkpoint = judge(tmp_path / NAME)
-    assert (checkpoint.state, checkpoint.reasons) == ("partial", ["nothing was written into it"])
+    assert (checkpoint.state, checkpoint.reasons) == ("partial", ["nothing was written to it"])
 
 
 def test_a_temporary_folder_that_was_not_renamed(tmp_path: Path) -> None:
     path = made(tmp_path).rename(tmp_path / f"tmp-{NAME}")
     checkpoint = judge(path)
     assert (checkpoint.state, checkpoint.step, checkpoint.reasons) == (
-        "partial", 200, ["left over: the save ended before it got its final name"],
+        "partial", 200, ["temporary name: the save ended before the final rename"],
     )  # fmt: skip
 
 
@@ -201,7 +201,7 @@ def test_a_marker_of_deepspeed_that_points_nowhere_is_corrupt(tmp_path: Path) ->
     write(path / "latest", b"global_step100", T)
     checkpoint = judge(path)
     assert (checkpoint.state, checkpoint.reasons) == (
-        "corrupt", ["latest: names global_step100, which is not there"]
+        "corrupt", ["latest: names global_step100, which does not exist"]
     )  # fmt: skip
 
 
@@ -209,7 +209,7 @@ def test_one_numbered_random_state_is_of_at_least_two_ranks(tmp_path: Path) -> N
     """The only process of a job writes rng_state.pth."""
     path = made(tmp_path, world=1)
     (path / "rng_state.pth").rename(path / "rng_state_0.pth")
-    assert judge(path).reasons == ["rng_state_1.pth: missing: 1 of 2 ranks have written theirs"]
+    assert judge(path).reasons == ["rng_state_1.pth: missing: 1 of 2 ranks wrote theirs"]
 
 
 def test_the_world_is_read_from_the_training_arguments(tmp_path: Path) -> None:
@@ -220,7 +220,7 @@ def test_the_world_is_read_from_the_training_arguments(tmp_path: Path) -> None:
     assert checkpoint.ranks == 300
     assert checkpoint.reasons == [
         *(
-            f"rng_state_{rank}.pth: missing: 280 of 300 ranks have written theirs"
+            f"rng_state_{rank}.pth: missing: 280 of 300 ranks wrote theirs"
             for rank in range(280, 288)
         ),
         "12 more files like these are missing",
@@ -233,8 +233,8 @@ def test_half_the_ranks_may_have_saved_elsewhere(tmp_path: Path) -> None:
         (path / f"rng_state_{rank}.pth").unlink()
     checkpoint = judge(path)
     assert checkpoint.state == "partial"
-    assert checkpoint.reasons[0] == "rng_state_0.pth: missing: 4 of 8 ranks have written theirs"
-    assert checkpoint.notes == ["hosts that save to a disk of their own keep their ranks' files"]
+    assert checkpoint.reasons[0] == "rng_state_0.pth: missing: 4 of 8 ranks wrote theirs"
+    assert checkpoint.notes == ["hosts that save to a local disk keep their own ranks' files"]
 
 
 def _without_args(path: Path) -> None:
@@ -285,7 +285,7 @@ def test_what_is_normal_stays_whole(tmp_path: Path, change: Callable[[Path], Non
 def test_only_the_model_was_to_be_saved(tmp_path: Path) -> None:
     checkpoint = judge(made(tmp_path, "hf-trainer-model-only"))
     assert checkpoint.state == "whole"
-    assert checkpoint.notes == ["only the model was saved: the optimizer would start anew"]
+    assert checkpoint.notes == ["only the model was saved: the optimizer would start from scratch"]
 
 
 def test_modules_of_sentence_transformers_are_the_model(tmp_path: Path) -> None:
@@ -375,8 +375,8 @@ def test_no_random_state_at_all_is_named_as_the_others_are(tmp_path: Path) -> No
     for rank in range(2):
         (tmp_path / f"checkpoint-300/rng_state_{rank}.pth").unlink()
     assert run_of(tmp_path)["checkpoint-300"].reasons == [
-        "rng_state_0.pth: missing: 0 of 2 ranks have written theirs",
-        "rng_state_1.pth: missing: 0 of 2 ranks have written theirs",
+        "rng_state_0.pth: missing: 0 of 2 ranks wrote theirs",
+        "rng_state_1.pth: missing: 0 of 2 ranks wrote theirs",
     ]
 
 
@@ -393,7 +393,7 @@ def test_settings_that_no_checkpoint_of_the_run_has_are_not_needed(tmp_path: Pat
         (tmp_path / f"checkpoint-{number}00/config.json").unlink()
     found = run_of(tmp_path)
     assert {one.state for one in found.values()} == {"whole"}
-    assert found["checkpoint-100"].notes == ["no config.json: this is no model of transformers"]
+    assert found["checkpoint-100"].notes == ["no config.json: this is not a transformers model"]
 
 
 def test_a_best_checkpoint_that_is_gone_is_a_note(tmp_path: Path) -> None:
@@ -412,9 +412,7 @@ def test_one_file_per_rank_of_fsdp(tmp_path: Path) -> None:
             write(path / f"{name}_rank{rank}.bin", torch_file(content={"a": rank}), T)
     assert judge(path).state == "whole"
     (path / "optimizer_0_rank3.bin").unlink()
-    assert judge(path).reasons == [
-        "optimizer_0_rank3.bin: missing: 3 of 4 ranks have written theirs"
-    ]
+    assert judge(path).reasons == ["optimizer_0_rank3.bin: missing: 3 of 4 ranks wrote theirs"]
 
 
 def test_one_file_per_rank_of_xla(tmp_path: Path) -> None:
@@ -422,6 +420,4 @@ def test_one_file_per_rank_of_xla(tmp_path: Path) -> None:
     (path / "optimizer.pt").unlink()
     for rank in (0, 1, 3):
         write(path / f"rank{rank}-of-4-optimizer.pt", torch_file(content={"a": rank}), T)
-    assert judge(path).reasons == [
-        "rank2-of-4-optimizer.pt: missing: 3 of 4 ranks have written theirs"
-    ]
+    assert judge(path).reasons == ["rank2-of-4-optimizer.pt: missing: 3 of 4 ranks wrote theirs"]

@@ -54,7 +54,7 @@ def test_what_the_makers_write_is_whole(tmp_path: Path, maker: str) -> None:
         (
             "lightning-deepspeed",
             "checkpoint",
-            ["checkpoint: missing: DeepSpeed keeps model and optimizer there"],
+            ["checkpoint: missing: DeepSpeed keeps the model and optimizer there"],
         ),
         (
             "lightning-deepspeed",
@@ -65,7 +65,7 @@ def test_what_the_makers_write_is_whole(tmp_path: Path, maker: str) -> None:
             "lightning-deepspeed",
             "checkpoint/bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt",
             ["checkpoint/bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt: missing: optimizer "
-             "states of 3 of 4 ranks are there"],
+             "states of 3 of 4 ranks exist"],
         ),
     ],
 )  # fmt: skip
@@ -92,7 +92,7 @@ def test_an_empty_folder(tmp_path: Path) -> None:
     (tmp_path / NAME).mkdir()
     checkpoint = judge(tmp_path / NAME)
     assert checkpoint is not None
-    assert (checkpoint.state, checkpoint.reasons) == ("partial", ["nothing was written into it"])
+    assert (checkpoint.state, checkpoint.reasons) == ("partial", ["nothing was written to it"])
 
 
 def test_a_state_of_another_step_is_corrupt(tmp_path: Path) -> None:

@@ -75,13 +75,13 @@ def test_whole(maker: str, tmp_path: Path) -> None:
         ("torch-dcp", "__0_0.distcp", "the metadata names it"),
         ("zarr", "metadata.json", "it is written last, so this save never finished"),
         ("zarr", "common.pt", "the states that all ranks share"),
-        ("zarr", "optimizer.state.exp_avg/2.0", "3 of 4 chunks of the tensor are there"),
+        ("zarr", "optimizer.state.exp_avg/2.0", "3 of 4 chunks of the tensor exist"),
         ("zarr", "optimizer.state.exp_avg/.zarray", "it describes the tensor"),
         ("torch-tp2", "mp_rank_01/distrib_optim.pt", "every model parallel rank writes it"),
         ("torch-tp2", "mp_rank_00/model_optim_rng.pt", "every model parallel rank writes it"),
-        ("torch-tp2", "mp_rank_01", "1 of 2 model parallel ranks are there"),
-        ("torch-tp2-pp2", "mp_rank_01_001", "3 of 4 model parallel ranks are there"),
-        ("torch-tp2-pp2", "mp_rank_00_000", "3 of 4 model parallel ranks are there"),
+        ("torch-tp2", "mp_rank_01", "1 of 2 model parallel ranks exist"),
+        ("torch-tp2-pp2", "mp_rank_01_001", "3 of 4 model parallel ranks exist"),
+        ("torch-tp2-pp2", "mp_rank_00_000", "3 of 4 model parallel ranks exist"),
     ],
 )
 def test_missing(maker: str, file: str, reason: str, tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_the_last_stage_of_a_pipeline_is_missed(tmp_path: Path) -> None:
     for name in ("mp_rank_00_001", "mp_rank_01_001"):
         shutil.rmtree(folder / name)
     assert judge(folder).reasons == [
-        f"mp_rank_0{rank}_001/model_optim_rng.pt: missing: 2 of 4 model parallel ranks are there"
+        f"mp_rank_0{rank}_001/model_optim_rng.pt: missing: 2 of 4 model parallel ranks exist"
         for rank in range(2)
     ]
 
@@ -143,7 +143,7 @@ def test_no_format_in_the_configuration(tmp_path: Path) -> None:
     write(folder / "metadata.json", b"{}", T + 600)
     result = judge(folder)
     assert result.state == "corrupt"
-    assert result.reasons == ["metadata.json: does not say in which format the tensors are"]
+    assert result.reasons == ["metadata.json: does not state the format of the tensors"]
 
 
 @pytest.mark.parametrize(
@@ -226,11 +226,11 @@ def test_other_folders_are_none(name: str, files: list[str], tmp_path: Path) -> 
         (b"600", [[], []]),
         (b"600\n", [[], []]),
         (b"500", [[], ["../{}: never committed: it still names iter_0000500"]]),
-        (b"700", [[], ["../{}: names iter_0000700, which is not there"]]),
+        (b"700", [[], ["../{}: names iter_0000700, which does not exist"]]),
         (b"", [[], ["../{}: is empty: it should name the checkpoint to load"]]),
         (b"6e2", [[], ["../{}: does not name a checkpoint"]]),
         (b"9" * 5000, [[], ["../{}: does not name a checkpoint"]]),
-        (b"release", [[], ["../{}: names release, which is not there"]]),
+        (b"release", [[], ["../{}: names release, which does not exist"]]),
     ],
 )
 def test_the_tracker(tracker: bytes, expected: list[list[str]], tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ def test_missing(file: str, reason: str, tmp_path: Path) -> None:
 def test_a_save_that_has_just_begun(tmp_path: Path) -> None:
     (tmp_path / NAME.format(step=1) / "weights").mkdir(parents=True)
     result = judge(tmp_path / NAME.format(step=1))
-    assert result.reasons == ["weights: missing: there are no weights in it"]
+    assert result.reasons == ["weights: missing: it contains no weights"]
 
 
 @pytest.mark.parametrize(("inside", "state"), [(99, "whole"), (101, "whole"), (200, "corrupt")])
@@ -118,7 +118,7 @@ def test_an_unfinished_one(tmp_path: Path) -> None:
     last = make(tmp_path, 200)
     marker = f"{last.name}-unfinished"
     write(tmp_path / marker, b"", T)
-    why = "is there: the save did not end, and NeMo removes it at its next start"
+    why = "exists: the save did not finish, and NeMo removes it at its next start"
     assert compared(tmp_path) == [[], [f"../{marker}: {why}"]]
 
 
@@ -137,7 +137,7 @@ def test_an_unpacked_archive(tmp_path: Path) -> None:
     assert judge(folder).state == "whole"
     (folder / "model_weights" / "common.pt").unlink()
     assert judge(folder).reasons == [
-        "model_weights/common.pt: missing: the states that all ranks share"
+        "model_weights/common.pt: missing: the state shared by all ranks"
     ]
 
 
@@ -157,7 +157,7 @@ def test_a_folder_per_model_parallel_rank(tmp_path: Path) -> None:
         f"mp_rank_01/{path.name}: {why}",
         f"mp_rank_02/{first}: {why}",
         f"mp_rank_02/{path.name}: {why}",
-        f"{path.stem}-unfinished: is there: the save of it did not end",
+        f"{path.stem}-unfinished: exists: its save did not finish",
     ]
 
 

@@ -92,15 +92,15 @@ def test_whole_files(
             "model.pt",
             b"\0" * 4096,
             "partial",
-            "begins with zero bytes: its start was never written",
+            "starts with zero bytes: its start was never written",
         ),
         ("x.safetensors", b"", "partial", "is empty"),
-        ("model.pt.tmp", TORCH[:100], "partial", "a left-over of writing that did not end"),
+        ("model.pt.tmp", TORCH[:100], "partial", "a temporary file of an unfinished write"),
         ("epoch=1-step=700.ckpt", torch_file(content=content(600)), "corrupt", "says step 600"),
         ("a.nemo", nemo()[:2000], "partial", "ends before the end of its tar archive"),
         ("a.nemo", nemo()[:512], "partial", "ends before the end of its tar archive"),
-        ("a.nemo", b"hello" * 1000, "corrupt", "is no tar archive"),
-        ("a.nemo", nemo()[:100], "partial", "was cut off in its first bytes"),
+        ("a.nemo", b"hello" * 1000, "corrupt", "is not a tar archive"),
+        ("a.nemo", nemo()[:100], "partial", "is truncated within its first bytes"),
     ],
 )
 def test_damaged_files(tmp_path: Path, name: str, data: bytes, state: str, why: str) -> None:
@@ -115,7 +115,7 @@ def test_a_link_to_nothing(tmp_path: Path) -> None:
     leaf = next(leaf for name, leaf in _leaves(tmp_path) if name == "last.ckpt")
     found = read_file(leaf, Looker())
     assert found is not None
-    assert judged(found).reasons == ["last.ckpt: is a link to nothing"]
+    assert judged(found).reasons == ["last.ckpt: is a dangling link"]
 
 
 def _leaves(path: Path) -> list[tuple[str, Leaf]]:
@@ -153,7 +153,7 @@ def test_a_packed_archive_is_not_unpacked(tmp_path: Path) -> None:
     checkpoint = judge(tmp_path / "a.nemo")
     assert checkpoint is not None
     assert checkpoint.state == "whole"
-    assert checkpoint.notes == ["packed: whether it is complete shows only when it is unpacked"]
+    assert checkpoint.notes == ["compressed: unpack it to check whether it is complete"]
 
 
 def test_a_tar_with_a_size_beyond_its_end(tmp_path: Path) -> None:

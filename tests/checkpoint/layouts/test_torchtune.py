@@ -57,15 +57,15 @@ def test_what_the_makers_write_is_whole(tmp_path: Path, maker: str) -> None:
 @pytest.mark.parametrize(
     ("gone", "reason"),
     [
-        ("model-00004-of-00004.safetensors", "missing: 3 of 4 shards are there"),
-        ("model.safetensors.index.json", "missing: it is written when all shards are there"),
+        ("model-00004-of-00004.safetensors", "missing: 3 of 4 shards exist"),
+        ("model.safetensors.index.json", "missing: it is written when all shards exist"),
         ("adapter_model.pt", "missing: torchtune itself loads this one"),
-        ("adapter_model.safetensors", "missing: its adapter_config.json is there"),
+        ("adapter_model.safetensors", "missing: its adapter_config.json exists"),
         ("adapter_config.json", "missing: it is written after the adapter's weights"),
         ("config.json", "missing: from_pretrained needs it"),
         (
             "tokenizer.json",
-            "missing: the tokenizer's settings are there, and no vocabulary",
+            "missing: the tokenizer's settings exist, but no vocabulary",
         ),
     ],
 )
@@ -92,7 +92,7 @@ def test_the_recipes_state_counts_for_the_last_epoch(tmp_path: Path) -> None:
     assert [one.reasons for one in run_of(tmp_path)] == [[], [f"{RECIPE}: is empty"]]
     recipe.unlink()
     assert [one.reasons for one in run_of(tmp_path)] == [
-        [], [f"{RECIPE}: missing: without it training starts anew"]
+        [], [f"{RECIPE}: missing: without it training restarts from scratch"]
     ]  # fmt: skip
 
 
@@ -101,7 +101,9 @@ def test_others_number_shards_in_folders_of_epochs_too(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "recipe_state")
     found = run_of(tmp_path)
     assert [one.state for one in found] == ["whole", "whole"]
-    assert found[1].notes == ["no recipe_state.pt beside it: the optimizer would start anew"]
+    assert found[1].notes == [
+        "no recipe_state.pt beside it: the optimizer would start from scratch"
+    ]
 
 
 def test_the_final_epoch_writes_no_recipe_state(tmp_path: Path) -> None:
@@ -113,7 +115,7 @@ def test_the_final_epoch_writes_no_recipe_state(tmp_path: Path) -> None:
     found = run_of(tmp_path)
     assert [one.state for one in found] == ["whole", "whole"]
     assert found[1].notes == [
-        "recipe_state.pt is of an earlier epoch, as it is after the final one"
+        "recipe_state.pt is from an earlier epoch, as is normal after the final one"
     ]
 
 
@@ -130,7 +132,7 @@ def test_before_0_4_all_epochs_lay_in_one_folder(tmp_path: Path) -> None:
         "partial",
         [
             "hf_model_0003_2.pt: missing: 2 of 3 shards of epoch 2 are there",
-            "recipe_state.pt: missing: without it training starts anew",
+            "recipe_state.pt: missing: without it training restarts from scratch",
         ],
     )
 

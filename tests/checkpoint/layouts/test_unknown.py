@@ -9,7 +9,7 @@ from tests.checkpoint.make import deepspeed
 from tests.checkpoint.make.base import filler, torch_file, write
 
 T = 1.7e9
-UNKNOWN = "its layout is none of the known ones: nobody can say what is missing"
+UNKNOWN = "unknown layout: what is missing cannot be determined"
 
 
 @pytest.mark.parametrize("name", ["checkpoint-500", "epoch_500", "global_step500", "Step=500"])
@@ -44,4 +44,6 @@ def test_two_layouts_in_one_folder(tmp_path: Path) -> None:
     write(folder / "__0_0.distcp", filler(500), T + 1)
     (found,) = inspect([str(tmp_path)]).checkpoints
     assert found.state == "unknown"
-    assert found.reasons == ["mixes files of PyTorch DCP and DeepSpeed: of which save is not clear"]
+    assert found.reasons == [
+        "mixes files of PyTorch DCP and DeepSpeed: unclear which save they belong to"
+    ]

@@ -54,9 +54,9 @@ def test_what_the_makers_write_is_whole(tmp_path: Path, maker: str) -> None:
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("actor/model_world_size_4_rank_3.pt", "missing: 3 of 4 ranks have written theirs"),
-        ("critic/optim_world_size_4_rank_0.pt", "missing: 3 of 4 ranks have written theirs"),
-        ("actor/extra_state_world_size_4_rank_2.pt", "missing: 3 of 4 ranks have written theirs"),
+        ("actor/model_world_size_4_rank_3.pt", "missing: 3 of 4 ranks wrote theirs"),
+        ("critic/optim_world_size_4_rank_0.pt", "missing: 3 of 4 ranks wrote theirs"),
+        ("actor/extra_state_world_size_4_rank_2.pt", "missing: 3 of 4 ranks wrote theirs"),
         ("data.pt", "missing: the data loader's state is saved after all models"),
         (
             "actor/huggingface/config.json",
@@ -79,7 +79,7 @@ def test_the_world_stands_in_the_configuration_too(tmp_path: Path) -> None:
     for path in (folder / "actor").glob("*_rank_*.pt"):
         path.unlink()
     assert alone(folder).reasons == [
-        f"actor/model_world_size_2_rank_{rank}.pt: missing: 0 of 2 ranks have written theirs"
+        f"actor/model_world_size_2_rank_{rank}.pt: missing: 0 of 2 ranks wrote theirs"
         for rank in range(2)
     ]
 
@@ -136,22 +136,20 @@ def test_rotation_leaves_the_data_loader(tmp_path: Path) -> None:
     assert found["global_step_10"].state == "whole"
     assert found["global_step_5"].state == "partial"
     assert found["global_step_5"].reasons == [
-        "actor: missing: no model is there; rotation deletes only actor and critic of old steps"
+        "actor: missing: there is no model; rotation deletes only actor and critic of old steps"
     ]
 
 
 def test_a_folder_made_and_nothing_written(tmp_path: Path) -> None:
     (tmp_path / "global_step_5/actor").mkdir(parents=True)
-    assert alone(tmp_path / "global_step_5").reasons == ["nothing was written into it"]
+    assert alone(tmp_path / "global_step_5").reasons == ["nothing was written to it"]
 
 
 def test_a_data_loader_of_a_rank_is_missing(tmp_path: Path) -> None:
     folder = tmp_path / "global_step_5"
     tuned(folder, step=5, world=4, start=T)
     (folder / "data_1.pt").unlink()
-    assert alone(folder).reasons == [
-        "data_1.pt: missing: the data loaders of other ranks are there"
-    ]
+    assert alone(folder).reasons == ["data_1.pt: missing: the data loaders of other ranks exist"]
 
 
 def test_files_of_an_earlier_world_are_noted(tmp_path: Path) -> None:
@@ -171,7 +169,7 @@ def test_a_file_that_all_others_have(tmp_path: Path, step: int, name: str) -> No
     (tmp_path / f"global_step_{step}" / name).unlink()
     found = run_of(tmp_path)
     assert found.pop(f"global_step_{step}").reasons == [
-        f"{name}: missing: all other checkpoints here have it"
+        f"{name}: missing: all other checkpoints in this folder have it"
     ]
     assert {one.state for one in found.values()} == {"whole"}
 
@@ -186,7 +184,7 @@ def test_another_world_has_other_files(tmp_path: Path) -> None:
     ("text", "state", "why"),
     [
         ("5", "partial", "never committed: it still names global_step_5"),
-        ("999", "corrupt", "names global_step_999, which is not there"),
+        ("999", "corrupt", "names global_step_999, which does not exist"),
         ("", "corrupt", "is empty: it should name the checkpoint to load"),
         ("ten", "corrupt", "does not name a checkpoint"),
         ("٣", "corrupt", "does not name a checkpoint"),
