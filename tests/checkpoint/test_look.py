@@ -114,9 +114,9 @@ def test_a_link_to_nothing(tmp_path: Path) -> None:
     ("name", "data", "flaw"),
     [
         ("a.pt", b"\x80", Flaw("partial", "ends before the end of its pickle")),
-        ("a.pt", b"hello", Flaw("corrupt", "begins neither like a zip nor like a pickle, so"
+        ("a.pt", b"hello", Flaw("corrupt", "starts like neither a zip nor a pickle, so"
                                 " torch.load cannot read it")),
-        ("a.ckpt", b"hello", Flaw("unknown", "begins neither like a zip nor like a pickle, so"
+        ("a.ckpt", b"hello", Flaw("unknown", "starts like neither a zip nor a pickle, so"
                                   " torch.load cannot read it")),
         ("a.pt", bytes(9), Flaw("partial", "starts with zero bytes: its start was never written")),
         ("optimizer.bin", b"<html><title>403</title>",

@@ -150,7 +150,7 @@ def test_a_file_left_with_its_time_from_the_checkpoint_before(tmp_path: Path) ->
     for name in ("optimizer.pt", "rng_state.pth"):
         old, new = (tmp_path / f"checkpoint-{step}" / name for step in (100, 200))
         shutil.copy2(old, new)
-    why = "as old as in checkpoint-100: not written by this save"
+    why = "has the same age as in checkpoint-100: not written by this save"
     reasons = [f"{name}: {why}" for name in ("optimizer.pt", "rng_state.pth")]
     assert judge(tmp_path) == {"checkpoint-200": ("partial", reasons)}
 

@@ -203,10 +203,10 @@ def _read(found: Found, path: str, reader: Reader) -> Metadata:
     try:
         metadata = read_metadata(reader)
     except UnsafePickleError as error:
-        found.notes.append(f"{path} only its file names were read: {error}")
+        found.notes.append(f"{path}: only the file names were read: {error}")
         return names_in(reader)
     if metadata.chunks and not metadata.items:
-        found.notes.append(f"{path} only its file names were read: its items have an unknown type")
+        found.notes.append(f"{path}: only the file names were read: its items have an unknown type")
         return names_in(reader)
     return metadata
 

@@ -70,7 +70,7 @@ def read(folder: Folder, look: Looker) -> Found | None:
         return None
     found.framework = "megatron"
     if _SETTINGS in folder.files and _STATE not in folder.files:
-        found.flaw("partial", f"missing: {_SETTINGS} is there", _STATE)
+        found.flaw("partial", f"missing: {_SETTINGS} exists", _STATE)
     return found
 
 

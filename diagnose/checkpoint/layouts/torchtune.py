@@ -65,7 +65,7 @@ def read(folder: Folder, look: Looker) -> Found | None:
     if weights.adapters and ADAPTER not in folder.files:
         found.flaw("partial", "missing: torchtune itself loads this one", ADAPTER)
     if ADAPTER_CONFIG in folder.files and not weights.adapters:
-        why = f"missing: its {ADAPTER_CONFIG} is there"
+        why = f"missing: its {ADAPTER_CONFIG} exists"
         found.flaw("partial", why, "adapter_model.safetensors")
     if weights.adapters and ADAPTER_CONFIG not in folder.files:
         why = "missing: it is written after the adapter's weights"

@@ -28,7 +28,7 @@ def test_a_run_in_order_has_no_flaws() -> None:
 def test_a_file_as_old_as_in_the_checkpoint_before() -> None:
     digests = same("optimizer.pt", 100, 200)
     flaws = run(saved(100), saved(200, optimizer__pt=(1000, HOUR + 1)), digests=digests)
-    why = "as old as in checkpoint-100: not written by this save"
+    why = "has the same age as in checkpoint-100: not written by this save"
     assert flaws == [[], [Flaw("partial", why, "optimizer.pt")]]
 
 

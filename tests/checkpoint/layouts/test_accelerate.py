@@ -89,7 +89,7 @@ LATER = "missing: later files of the same kind exist"
             "random_states_3.pkl",
             ["random_states_3.pkl: missing: 3 of 4 ranks wrote theirs"],
         ),
-        ("accelerate-fsdp", "optimizer_0", ["optimizer_0: missing: FSDP's model is there"]),
+        ("accelerate-fsdp", "optimizer_0", ["optimizer_0: missing: FSDP's model exists"]),
         (
             "accelerate-fsdp",
             "pytorch_model_fsdp_0/.metadata",

@@ -143,7 +143,7 @@ def test_files_of_an_earlier_world_are_noted(tmp_path: Path) -> None:
           (folder / "rank-specific-00003-of-00004.pth").read_bytes(), T)  # fmt: skip
     found = alone(folder)
     assert (found.state, found.ranks) == ("whole", 4)
-    assert found.notes == ["also has files of a world of 8 ranks"]
+    assert found.notes == ["also has files of a world size of 8"]
 
 
 def test_weights_alone_outside_of_a_training(tmp_path: Path) -> None:

@@ -128,8 +128,8 @@ def test_data_cut_off(whole: Path, size: int) -> None:
     ("data", "reason"),
     [
         (b"", ("partial", "is empty")),
-        (b"\0" * 500, ("corrupt", "makes no sense: not a pickle of protocol 2 to 5")),
-        (b"\x80\x04}u.", ("corrupt", "makes no sense: damaged pickle")),
+        (b"\0" * 500, ("corrupt", "is malformed: not a pickle of protocol 2 to 5")),
+        (b"\x80\x04}u.", ("corrupt", "is malformed: damaged pickle")),
     ],
 )
 def test_damaged_metadata(whole: Path, data: bytes, reason: tuple[str, str]) -> None:
@@ -211,11 +211,11 @@ def test_zeros_where_items_begin_and_end(whole: Path) -> None:
     result = judge(whole)
     assert result.state == "partial"
     (reason,) = result.reasons
-    assert reason.startswith("__2_0.distcp: is zeros where the item at byte ")
-    assert reason.endswith(" ends: it was never written to the disk")
+    assert reason.startswith("__2_0.distcp: contains zeros where the item at byte ")
+    assert reason.endswith(" ends: it was never written to disk")
     overwrite(path, 0, b"\0" * size)
     assert judge(whole).reasons == [
-        "__2_0.distcp: is zeros where the item at byte 0 begins: it was never written to the disk"
+        "__2_0.distcp: contains zeros where the item at byte 0 begins: it was never written to disk"
     ]
 
 
@@ -352,7 +352,7 @@ def test_metadata_too_large_to_be_followed(whole: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(dcp_metadata, "MAX_BYTES", 1000)
     result = judge(whole)
     assert (result.state, result.ranks) == ("whole", 4)
-    assert result.notes[0].startswith(".metadata read for names of files only: pickle of ")
+    assert result.notes[0].startswith(".metadata: only the file names were read: pickle of ")
     (whole / "__3_0.distcp").unlink()
     assert judge(whole).reasons == ["__3_0.distcp: missing: the metadata names it"]
     write(whole / "__3_0.distcp", b"", T)

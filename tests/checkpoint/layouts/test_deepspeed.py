@@ -138,7 +138,7 @@ def test_missing_model_states(tmp_path: Path, stage: int) -> None:
     found = alone(folder)
 
     of = "0 of 1 model parallel ranks" if stage == 2 else "3 of 4 ranks"
-    assert found.reasons == [f"{name}: missing: model states of {of} are there"]
+    assert found.reasons == [f"{name}: missing: model states of {of} exist"]
 
 
 def test_a_model_parallel_rank_that_wrote_nothing(tmp_path: Path) -> None:

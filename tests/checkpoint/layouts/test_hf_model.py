@@ -160,7 +160,7 @@ def test_shards_that_the_index_does_not_name_are_a_note(tmp_path: Path) -> None:
     assert checkpoint is not None
     assert checkpoint.state == "whole"
     assert checkpoint.notes == [
-        f"no index names {shard(1)} and shards like it: left from another save"
+        f"no index names {shard(1)} and similar shards: left over from another save"
     ]
 
 
@@ -200,8 +200,7 @@ def test_a_file_that_hides_other_shards(tmp_path: Path) -> None:
     assert checkpoint is not None
     assert (checkpoint.state, checkpoint.reasons) == (
         "corrupt",
-        ["model.safetensors: has other tensors than the shards beside it, and loaders take it "
-         "instead of them"],
+        ["model.safetensors: has other tensors than the shards beside it, and loaders prefer it"],
     )  # fmt: skip
 
 

@@ -129,7 +129,7 @@ THREE_OF_FOUR = "missing: 3 of 4 ranks wrote theirs"
             ["global_step200/bf16_zero_pp_rank_3_mp_rank_00_optim_states.pt: missing: optimizer "
              "states of 3 of 4 ranks exist"],
         ),
-        ("hf-trainer-fsdp-sharded", "optimizer_0", ["optimizer_0: missing: FSDP's model is there"]),
+        ("hf-trainer-fsdp-sharded", "optimizer_0", ["optimizer_0: missing: FSDP's model exists"]),
         (
             "hf-trainer-fsdp-sharded",
             "pytorch_model_fsdp_0",
@@ -143,7 +143,7 @@ THREE_OF_FOUR = "missing: 3 of 4 ranks wrote theirs"
         (
             "hf-trainer-fsdp-full",
             "optimizer.bin",
-            ["optimizer.bin: missing: FSDP's model is there"],
+            ["optimizer.bin: missing: FSDP's model exists"],
         ),
     ],
 )  # fmt: skip

@@ -69,12 +69,12 @@ def test_whole(maker: str, tmp_path: Path) -> None:
     [
         ("torch-dist", "metadata.json", "it is written last, so this save never finished"),
         ("torch-dist", ".metadata", "it is written last, so this save never finished"),
-        ("torch-dist", "common.pt", "the states that all ranks share"),
+        ("torch-dist", "common.pt", "the state shared by all ranks"),
         ("torch-dist", "__3_0.distcp", "the metadata names it"),
         ("torch-dcp", ".metadata", "it is written last, so this save never finished"),
         ("torch-dcp", "__0_0.distcp", "the metadata names it"),
         ("zarr", "metadata.json", "it is written last, so this save never finished"),
-        ("zarr", "common.pt", "the states that all ranks share"),
+        ("zarr", "common.pt", "the state shared by all ranks"),
         ("zarr", "optimizer.state.exp_avg/2.0", "3 of 4 chunks of the tensor exist"),
         ("zarr", "optimizer.state.exp_avg/.zarray", "it describes the tensor"),
         ("torch-tp2", "mp_rank_01/distrib_optim.pt", "every model parallel rank writes it"),
@@ -135,7 +135,7 @@ def test_another_iteration_inside(maker: str, tmp_path: Path) -> None:
     write(new / name, (old / name).read_bytes(), (new / name).stat().st_mtime)
     result = judge(new)
     assert result.state == "corrupt"
-    assert result.reasons == [f"{name}: holds step 500, the folder is of 600"]
+    assert result.reasons == [f"{name}: holds step 500, the folder is for 600"]
 
 
 def test_no_format_in_the_configuration(tmp_path: Path) -> None:

@@ -73,10 +73,10 @@ def test_plain_dcp_as_weights(tmp_path: Path) -> None:
     [
         ("weights/metadata.json", "it is written last, so this save never finished"),
         ("weights/.metadata", "it is written last, so this save never finished"),
-        ("weights/common.pt", "the states that all ranks share"),
+        ("weights/common.pt", "the state shared by all ranks"),
         ("weights/__2_0.distcp", "the metadata names it"),
         ("context/io.json", "what the model is built from"),
-        ("weights", "there are no weights in it"),
+        ("weights", "it contains no weights"),
     ],
 )
 def test_missing(file: str, reason: str, tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_the_step_inside_may_be_one_off(inside: int, state: str, tmp_path: Path)
     result = judge(folder)
     assert result.state == state
     assert result.reasons == (
-        [] if state == "whole" else ["weights/common.pt: holds step 200, the folder is of 100"]
+        [] if state == "whole" else ["weights/common.pt: holds step 200, the folder is for 100"]
     )
 
 

@@ -131,7 +131,7 @@ def test_before_0_4_all_epochs_lay_in_one_folder(tmp_path: Path) -> None:
     assert (checkpoint.state, checkpoint.reasons) == (
         "partial",
         [
-            "hf_model_0003_2.pt: missing: 2 of 3 shards of epoch 2 are there",
+            "hf_model_0003_2.pt: missing: 2 of 3 shards of epoch 2 exist",
             "recipe_state.pt: missing: without it training restarts from scratch",
         ],
     )

@@ -158,7 +158,7 @@ def test_files_of_an_earlier_world_are_noted(tmp_path: Path) -> None:
     write(folder / "actor/model_world_size_8_rank_7.pt", torch_file(content={}), T)
     found = alone(folder)
     assert (found.state, found.ranks) == ("whole", 2)
-    assert found.notes == ["actor/ also has files of a world of 8 ranks"]
+    assert found.notes == ["actor/ also has files of a world size of 8"]
 
 
 @pytest.mark.parametrize("step", [5, 15])

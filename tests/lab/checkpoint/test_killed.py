@@ -48,7 +48,7 @@ def judge(run: Path) -> tuple[Inspection, dict[str, Checkpoint]]:
         (
             "in_metadata",
             [
-                ".metadata.tmp: a left-over of a save that was killed before it could commit its"
+                ".metadata.tmp: a temporary file of a save that was killed before committing its"
                 " files",
                 _NEVER,
             ],
