@@ -199,7 +199,7 @@ def test_a_release(tmp_path: Path) -> None:
 def test_settings_of_the_bridge_come_with_a_state(tmp_path: Path) -> None:
     folder = make("megatron-torch-dist", tmp_path)
     write(folder / "run_config.yaml", b"model: {}\n", T + 520)
-    assert judge(folder).reasons == ["train_state.pt: missing: run_config.yaml is there"]
+    assert judge(folder).reasons == ["train_state.pt: missing: run_config.yaml exists"]
     write(folder / "train_state.pt", torch_file(content={"step": 500}), T + 520)
     assert judge(folder).state == "whole"
 
