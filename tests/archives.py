@@ -328,7 +328,10 @@ def hostile() -> dict[str, Hostile]:
             "!d/d/",
         ),
         "same name twice": Hostile(
-            evil, member(GOOD.encode(), b"old\n") + _GOOD + END, "several members of one name", GOOD
+            evil,
+            member(GOOD.encode(), b"old\n") + _GOOD + END,
+            "several members have the same name",
+            GOOD,
         ),
         "many refused members": Hostile(
             evil,
@@ -461,7 +464,7 @@ def hostile() -> dict[str, Hostile]:
         "size that lies, zero": Hostile(
             "job.zip",
             _zip({"x.log": TEXT, GOOD: TEXT}, _set(24, "<L", 0)),
-            "said to be empty",
+            "listed as empty",
             "x.log",
         ),
         "size that lies, 2^60": Hostile("job.zip", _zip64_bomb(), "damaged gzip data", "big.log"),
@@ -477,13 +480,13 @@ def hostile() -> dict[str, Hostile]:
         "place that lies": Hostile(
             "job.zip",
             _zip({"x.log": TEXT, GOOD: TEXT}, _set(42, "<L", 7)),
-            "wrong about its place",
+            "wrong position",
             "!x.log",
         ),
         "two names for one member": Hostile(
             "job.zip",
             _zip({"x.log": TEXT, GOOD: TEXT}, _set(46, "<B", ord("y"))),
-            "another name",
+            "different name",
             "!y.log",
         ),
         "zip without its directory": Hostile(

@@ -138,7 +138,7 @@ def test_a_worker_that_is_killed_is_told_on_one_line(
 
     monkeypatch.setattr("diagnose.job.load.read", broken)
     assert cli.run(["triage", str(log), "--workers", "2"]) == 2
-    assert capsys.readouterr().err.startswith("diagnose: a process of --workers was killed")
+    assert capsys.readouterr().err.startswith("diagnose: a worker process was killed")
 
 
 def test_the_workers_of_a_job_end_with_it(tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ def stacked(folder: Path, log: str) -> Job:
     ("log", "label"),
     [
         ("node1:500:9 [0] NCCL INFO x\n", None),
-        ("[rank3]: node1:500:9 [0] NCCL INFO x\n[rank1]: node1:501:9 [0] NCCL INFO x\n", "1,3"),
+        ("[rank3]: node1:500:9 [0] NCCL INFO x\n[rank1]: node1:501:9 [0] NCCL INFO x\n", "1, 3"),
         ("[rank3]: node1:500:9 [0] NCCL INFO x\n", "3"),
         # Two nodes may give the same number to processes of different ranks.
         ("[rank3]: node1:500:9 [0] NCCL INFO x\n[rank4]: node2:500:9 [0] NCCL INFO x\n", None),
