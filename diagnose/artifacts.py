@@ -1,4 +1,4 @@
-"""Reads what a job left besides logs: dumps, reports and stacks that a reader takes as a whole.
+"""What a job left besides logs: dumps, reports and stacks, each taken as a whole by a reader.
 
 A file that is damaged or no such document becomes a note; the others go on. Files are read one at
 a time and only their columns are kept.
@@ -6,8 +6,9 @@ a time and only their columns are kept.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from diagnose.ingest.source import Source
@@ -18,9 +19,21 @@ if TYPE_CHECKING:
     from diagnose.parse.stacks import Stack
 
 
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """What an entry point of the group `diagnose.readers` names: a reader of its own documents.
+
+    `recognises` is given the first bytes of a source and its name; `read` the source, and raises
+    ValueError with a line for people where it is none.
+    """
+
+    recognises: Callable[[bytes, str], bool]
+    read: Callable[[Source], Artifacts]
+
+
 @dataclass(slots=True)
-class Documents:
-    """What the documents of a job hold.
+class Artifacts:
+    """What documents of a job hold.
 
     `dumps` are Flight Recorder dumps, `ras` and `inspector` what these tell of single ranks,
     `stacks` where threads stood. `passing`: a difference between ranks may have been in passing,
@@ -36,49 +49,38 @@ class Documents:
     notes: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
 
+    @property
+    def useful(self) -> bool:
+        """Whether a verdict can be made of these alone."""
+        return bool(self.dumps or self.stacks or self.ras or self.inspector)
+
+    def add(self, other: Artifacts) -> None:
+        """Take over what another document holds."""
+        self.dumps += other.dumps
+        self.ras += other.ras
+        self.inspector += other.inspector
+        self.stacks += other.stacks
+        self.passing |= other.passing
+        self.notes += other.notes
+        self.unread += other.unread
+
     def missed(self, text: str) -> None:
         """Tell of a document that cannot be read."""
         self.notes.append(text)
         self.unread.append(text)
 
 
-def collect(sources: Iterable[Source]) -> Documents:
+def collect(sources: Iterable[Source]) -> Artifacts:
     """Read every document among the sources of a job."""
-    found = Documents()
+    found = Artifacts()
     for source in sources:
+        # Few jobs have documents, and every start would pay for the import of their readers.
+        readers = import_module("diagnose.readers")
         try:
-            _read(source, found)
+            found.add(readers.reader_of(source.kind)(source))
         except ValueError as error:
             found.missed(str(error))
         except Exception as error:  # a document that its reader has no words for ends no triage
             found.missed(f"{source.name}: not read: {type(error).__name__}: {str(error)[:120]}")
         found.notes += [f"{source.name}: {note}" for note in source.notes if note != source.note]
     return found
-
-
-def _read(source: Source, found: Documents) -> None:
-    # Imported where needed: few jobs have documents, and every start would pay for their readers.
-    if source.kind == "fr_dump":
-        from diagnose.parse.flight_recorder import read_dump  # noqa: PLC0415
-
-        dump = read_dump(source.content(), source.name)
-        found.dumps.append(dump)
-        if dump.partial:
-            found.unread.append(f"{source.name}: truncated dump")
-    elif source.kind == "ras":
-        from diagnose.parse.ras import read_ras  # noqa: PLC0415
-
-        report = read_ras(source.content(), source.name)
-        found.ras += report.ranks
-        found.passing |= report.moving is None
-        found.notes += [f"{source.name}: {note}" for note in report.notes]
-    elif source.kind == "inspector":
-        from diagnose.parse.inspector import read_inspector  # noqa: PLC0415
-
-        found.passing = True
-        pieces = (chunk.data for chunk in source.chunks())
-        found.inspector += read_inspector(pieces, source.name)
-    elif source.kind == "stacks":
-        from diagnose.parse.stacks import read_stacks  # noqa: PLC0415
-
-        found.stacks += read_stacks(source.content(), source.name)

@@ -157,9 +157,16 @@ def test_a_dump_of_a_job_that_finished_is_no_failure(tmp_path: Path) -> None:
     assert verdict(tmp_path).verdict == "healthy"
 
 
-def test_the_json_has_no_pictures(tmp_path: Path) -> None:
+def test_the_json_tells_who_waits_for_whom(tmp_path: Path) -> None:
     found = verdict(STUCK)
     assert found.graph is not None
     data = json.loads(found.to_json())
-    assert not {"graph", "topology", "places", "notes"} & set(data)
+    assert data["graph"]["state"] == {str(r): "culprit" if r == 3 else "waiting" for r in range(8)}
+    assert [edge[:2] for edge in data["graph"]["edges"] if edge[1] == 3] == [
+        [1, 3],
+        [2, 3],
+        [5, 3],
+        [7, 3],
+    ]
+    assert "places" not in data
     assert data["collective"]["site"].endswith("train.py:138")

@@ -10,13 +10,14 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import diagnose
+from diagnose import plugins
 from diagnose.catalog import stored
 from diagnose.catalog.runs import RunError, type_runs
 from diagnose.catalog.schema import (
@@ -46,52 +47,88 @@ def default_dir() -> Path:
 
 
 def load_catalog(extra_dirs: Sequence[Path] = (), *, examples: bool = False) -> Catalog:
-    """The shipped catalog plus the entries of `extra_dirs`, with their examples if asked for.
+    """The shipped catalog, the packs of plug-ins and the entries of `extra_dirs`.
 
-    An entry of a later directory replaces an earlier one of the same id. The shipped entries are
-    read once a process. Raises CatalogError.
+    An entry of a later directory replaces an earlier one of the same id. With their examples if
+    asked for. What comes with packages is read once a process. Raises CatalogError; a pack that is
+    wrong is left out with a note.
     """
+    base = _with_examples(default_dir()) if examples else _base(default_dir())
     own = list(catalog_files(extra_dirs))
-    if examples:
-        files = [*catalog_files([default_dir()]), *own]
-        return read_catalog(files, _revision(files))
-    shipped = _shipped(default_dir())
-    return _with_own(shipped, own) if own else shipped
+    if not own:
+        return base
+    revision = _revision(own, base.revision)
+    catalog = None if examples else stored.read(revision)
+    if catalog is None:
+        catalog = replace(_with(base, own), revision=revision)
+        stored.write(catalog)
+    return replace(catalog, notes=base.notes)
 
 
 @lru_cache(maxsize=1)
-def _shipped(directory: Path) -> Catalog:
-    files = list(catalog_files([directory]))
-    revision = _revision(files)
+def _base(directory: Path) -> Catalog:
+    """The shipped catalog with the packs of plug-ins."""
+    shipped = list(catalog_files([directory]))
+    packs, notes = _packs()
+    revision = _revision([*shipped, *(file for files in packs.values() for file in files)])
     catalog = stored.read(revision)
     if catalog is None:
-        catalog = read_catalog(files, revision)
-        stored.write(catalog)
+        catalog = _with_packs(read_catalog(shipped, revision), packs, notes)
+        if not notes:
+            stored.write(catalog)
+    return replace(catalog, notes=notes)
+
+
+def _with_examples(directory: Path) -> Catalog:
+    shipped = list(catalog_files([directory]))
+    packs, notes = _packs()
+    return _with_packs(read_catalog(shipped, _revision(shipped)), packs, notes)
+
+
+def _with_packs(
+    catalog: Catalog, packs: Mapping[str, Sequence[tuple[Path, bytes]]], notes: list[str]
+) -> Catalog:
+    for name, files in packs.items():
+        try:
+            catalog = _with(catalog, files)
+        except CatalogError as error:
+            notes.append(f"plug-in {name}: left out: {error}")
     return catalog
 
 
-def _with_own(shipped: Catalog, own: Sequence[tuple[Path, bytes]]) -> Catalog:
-    revision = _revision(own, shipped.revision)
-    catalog = stored.read(revision)
-    if catalog is None:
-        catalog = _joined(shipped, read_catalog(own, revision))
-        for path, data in own:
-            _refuse_unusable(path, data, catalog)
-        stored.write(catalog)
-    return catalog
+def _packs() -> tuple[dict[str, list[tuple[Path, bytes]]], list[str]]:
+    """The files of each pack of a plug-in, and what is wrong with others."""
+    packs, notes = {}, []
+    for name, pack in plugins.loaded(plugins.PATTERNS).found.items():
+        try:
+            packs[name] = list(catalog_files([_folder(pack)]))
+        except Exception as error:  # of its function
+            notes.append(f"plug-in {name}: left out: {error}")
+    return packs, notes
 
 
-def _joined(first: Catalog, later: Catalog) -> Catalog:
+def _folder(pack: Any) -> Path:
+    """What the entry point of a pack names: a function that gives a folder, or a package."""
+    return Path(pack() if callable(pack) else next(iter(pack.__path__)))
+
+
+def _with(catalog: Catalog, files: Sequence[tuple[Path, bytes]]) -> Catalog:
+    """A catalog and the entries of these files, which must be such as it can use."""
+    later = read_catalog(files, catalog.revision)
+
     def both(kind: str) -> list[Any]:
-        entries = (*getattr(first, kind), *getattr(later, kind))
+        entries = (*getattr(catalog, kind), *getattr(later, kind))
         return list({entry.id: entry for entry in entries}.values())
 
-    return Catalog(
+    joined = Catalog(
         signatures=both("signatures"),
         known_issues=both("known_issues"),
-        classes=first.classes | later.classes,
-        revision=later.revision,
+        classes=catalog.classes | later.classes,
+        revision=catalog.revision,
     )
+    for path, data in files:
+        _refuse_unusable(path, data, joined)
+    return joined
 
 
 def read_catalog(files: Sequence[tuple[Path, bytes]], revision: str) -> Catalog:

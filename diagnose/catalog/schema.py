@@ -266,9 +266,11 @@ class Catalog:
     """Everything the YAML files say, and a revision that changes when any of it does.
 
     Compared by identity, so that what is worked out of one can be kept with it.
+    `notes` tell of packs of other packages that were left out.
     """
 
     signatures: list[Signature]
     known_issues: list[KnownIssue]
     classes: dict[str, CauseClass]
     revision: str
+    notes: list[str] = field(default_factory=list)

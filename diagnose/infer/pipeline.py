@@ -27,7 +27,15 @@ from diagnose.infer.events.phases import find_activity, last_phase
 from diagnose.infer.events.recovery import afterlife
 from diagnose.infer.events.tracebacks import dumped
 from diagnose.infer.events.watchdogs import stalled_groups
-from diagnose.infer.rules import INFERRED, KNOWN, STATED, collectives, known_issues, proposals
+from diagnose.infer.rules import (
+    INFERRED,
+    KNOWN,
+    STATED,
+    collectives,
+    known_issues,
+    plugged,
+    proposals,
+)
 from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.text.times import iso
 from diagnose.timeline.event import Event, Fields
@@ -161,8 +169,10 @@ def _silent_hang(context: Context) -> bool:
     """A freeze without any failure line.
 
     A known issue whose every condition the log shows, or stacks that somebody took of a process
-    that did not end.
+    that did not end. Rules of other packages may know failures in words that nobody else knows.
     """
+    if any(one.score >= scoring.ISSUE_ALONE for one in plugged.propose(context)):
+        return True
     if went_on(context.timeline, context.life):
         return False
     if dumped(context.timeline):

@@ -31,7 +31,7 @@ from diagnose.ingest.quota import Meter, Quota
 from diagnose.ingest.raw import BytesStore, Reader, Store, reason
 from diagnose.ingest.read import look
 from diagnose.ingest.sniff import HEAD
-from diagnose.ingest.source import DOCUMENT_KINDS, TEXT_KINDS, Remarks, Source
+from diagnose.ingest.source import TEXT_KINDS, Remarks, Source, is_document
 
 Form = Literal["tar", "zip"]
 
@@ -39,7 +39,6 @@ _TAR_SUFFIX = re.compile(
     r"\.(?:tar|tar\.(?:gz|bz2|xz|zst|Z)|tgz|taz|tbz2?|tb2|txz|tzst)\Z", re.IGNORECASE
 )
 _READ_WHOLE = 1 << 20  # members up to this size are read before they are looked at
-_KEPT = TEXT_KINDS | DOCUMENT_KINDS
 _HINTS = ("rank", "local_rank", "task", "node", "host", "attempt", "pid")
 
 
@@ -204,7 +203,8 @@ class _Archive:
                 head = feed.peek(HEAD)
                 seen = look(BytesStore(head), member)
                 is_hole = not head.strip(b"\0")  # what it is, only its end can tell
-                if seen.kind not in _KEPT and not is_hole and not ARCHIVE_NOTE.match(seen.note):
+                kept = seen.kind in TEXT_KINDS or is_document(seen.kind)
+                if not kept and not is_hole and not ARCHIVE_NOTE.match(seen.note):
                     missed = seen.packed or seen.kind == "unreadable"
                     source = nothing(level.inside + member, seen.kind, seen.note, unread=missed)
                     level.put(member, replace(source, size=entry.size, mtime=entry.mtime))

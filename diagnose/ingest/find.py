@@ -20,7 +20,7 @@ from diagnose.ingest.quota import Meter
 from diagnose.ingest.raw import BytesStore, FileStore, SpoolStore, Store, reason
 from diagnose.ingest.read import ZEROS_LIMIT, Content, Opened, TextChunks, look, no_chunks
 from diagnose.ingest.sniff import is_log_name
-from diagnose.ingest.source import DOCUMENT_KINDS, TEXT_KINDS, Remarks, Source
+from diagnose.ingest.source import TEXT_KINDS, Remarks, Source, is_document
 
 if TYPE_CHECKING:
     from diagnose.parse.path import PathHints
@@ -368,7 +368,7 @@ def source_of(
         opened = Opened("unreadable", reason(error), None, "utf-8", 0)
     missed = opened.kind == "unreadable" or opened.packed
     remarks = Remarks(unread=[part for part in (opened.note if missed else "", cut) if part])
-    as_text, whole = opened.kind in TEXT_KINDS, opened.kind in DOCUMENT_KINDS
+    as_text, whole = opened.kind in TEXT_KINDS, is_document(opened.kind)
     return Source(
         name=name,
         kind=opened.kind,

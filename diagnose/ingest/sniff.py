@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 
+from diagnose import plugins
+
 HEAD = 64 << 10  # bytes of a source that sniffing wants to see
 
 # Enough of the common ones to name what lies about in a job's folder; the rest is told by its
@@ -68,7 +70,7 @@ def describe(head: bytes, name: str) -> tuple[str, str]:
     """The kind of a source as in `sniff`, and for what is not text what it seems to be."""
     if not head:
         return "empty", ""
-    special = _special(head, name)
+    special = _special(head, name) or _plugged(head, name)
     if special:
         return special, ""
     if _PICKLE.match(head) and _is_dump(head):
@@ -145,6 +147,18 @@ def _special(head: bytes, name: str) -> str:
 
         if is_stacks(head, name):
             return "stacks"
+    return ""
+
+
+def _plugged(head: bytes, name: str) -> str:
+    """The plug-in whose document this is, "" for none."""
+    readers = plugins.loaded(plugins.READERS)
+    for kind, reader in [*readers.found.items()]:
+        try:
+            if reader.recognises(head, name):
+                return kind
+        except Exception as error:
+            readers.drop(kind, error)
     return ""
 
 

@@ -5,14 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from diagnose import plugins
 from diagnose.ingest.quota import Meter
 from diagnose.parse.chunk import Chunk
 
-__all__ = ["DOCUMENT_KINDS", "TEXT_KINDS", "Chunk", "Remarks", "Source"]
+__all__ = ["DOCUMENT_KINDS", "TEXT_KINDS", "Chunk", "Remarks", "Source", "is_document"]
 
 # Kinds whose lines go through the catalog, and kinds that a reader of their own takes as a whole.
 TEXT_KINDS = frozenset({"text", "error_json", "ras", "stacks", "inspector"})
 DOCUMENT_KINDS = frozenset({"fr_dump", "ras", "stacks", "inspector"})
+
+
+def is_document(kind: str) -> bool:
+    """Whether a reader, ours or a plug-in's, takes sources of this kind as a whole."""
+    return kind in DOCUMENT_KINDS or kind in plugins.loaded(plugins.READERS).found
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from diagnose import plugins
 from diagnose.artifacts import collect
 from diagnose.catalog.load import load_catalog
 from diagnose.errors import InputError
 from diagnose.ingest import find_sources, text_source
 from diagnose.ingest.find import MAX_FILES
-from diagnose.ingest.source import DOCUMENT_KINDS, TEXT_KINDS, Source
+from diagnose.ingest.source import TEXT_KINDS, Source, is_document
 from diagnose.job.model import Job
 from diagnose.match.compile import compile_matcher
 from diagnose.match.scanner import scan_source
@@ -77,10 +78,10 @@ def read(
     """Scan sources into a job. Raises InputError when none of them holds anything to read."""
     catalog = load_catalog([Path(path) for path in patterns])
     readable = [source for source in sources if source.kind in TEXT_KINDS]
-    documents = collect(source for source in sources if source.kind in DOCUMENT_KINDS)
-    notes = [f"{source.name}: {source.note}" for source in sources if source.note]
-    useful = documents.dumps or documents.stacks
-    if not readable and not useful:
+    documents = collect(source for source in sources if is_document(source.kind))
+    notes = [*catalog.notes, *plugins.notes()]
+    notes += [f"{source.name}: {source.note}" for source in sources if source.note]
+    if not readable and not documents.useful:
         raise InputError("; ".join(documents.notes[:3]) or _nothing_to_read(sources))
     matcher = compile_matcher(catalog)
     if executor is None or len(readable) < 2:
@@ -93,7 +94,7 @@ def read(
         later = [note for note in scan.source.notes if note != scan.source.note]
         notes += [f"{scan.source.name}: {note}" for note in (*later, scan.problem) if note]
     notes += documents.notes
-    if not any(scan.edges for scan in scans) and not useful:
+    if not any(scan.edges for scan in scans) and not documents.useful:
         raise InputError("; ".join(notes) or "the input is empty")
     unread = [f"{source.name}: {why}" for source in sources for why in source.unread]
     return Job(

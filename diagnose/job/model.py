@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from diagnose.artifacts import Documents
+from diagnose.artifacts import Artifacts
 from diagnose.catalog.schema import Catalog
 from diagnose.ingest.source import Source
 from diagnose.job.identity import hosts_of_ranks, ranks_of_pids
@@ -41,7 +41,7 @@ class Job:
     scans: list[SourceScan]
     catalog: Catalog
     notes: list[str] = field(default_factory=list)
-    documents: Documents = field(default_factory=Documents)
+    documents: Artifacts = field(default_factory=Artifacts)
     checkpoints: Inspection | None = None
     unread: list[str] = field(default_factory=list)
 

@@ -89,6 +89,6 @@ def test_without_a_home_nothing_is_kept(
         monkeypatch.setattr("platformdirs.user_cache_dir", lambda name: f"~/.cache/{name}")
     monkeypatch.chdir(tmp_path)
     assert cache.folder() is None
-    load._shipped.cache_clear()
+    load._base.cache_clear()
     assert load.load_catalog().signatures
     assert list(tmp_path.iterdir()) == []

@@ -40,7 +40,7 @@ def write(tmp_path: Path, text: str) -> Path:
 
 def afresh() -> Catalog:
     """The shipped catalog as another process would load it."""
-    load._shipped.cache_clear()
+    load._base.cache_clear()
     return load_catalog()
 
 

@@ -188,7 +188,7 @@ def test_a_document_that_breaks_its_reader_is_a_note(
     def broken(_data: bytes, _name: str) -> None:
         raise IndexError("no such column")
 
-    monkeypatch.setattr("diagnose.parse.flight_recorder.read_dump", broken)
+    monkeypatch.setattr("diagnose.readers.read_dump", broken)
     (folder / "nccl_trace_rank_0.json").write_text('{"pg_config": {}}')
     job = diagnose.load(folder)
     assert job.unread == ["nccl_trace_rank_0.json: not read: IndexError: no such column"]

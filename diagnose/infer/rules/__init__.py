@@ -14,6 +14,7 @@ from diagnose.infer.rules import (
     exit_codes,
     host_blocked,
     known_issues,
+    plugged,
     printed_stacks,
     rendezvous,
     signatures,
@@ -47,6 +48,7 @@ INFERRED: dict[str, Rule] = {
     "stacks": _when(lambda context: context.stacks, "diagnose.infer.rules.stacks"),
     "agreeing": stalls.agreeing,
     "checkpoints": _when(lambda context: context.checkpoints, "diagnose.infer.rules.checkpoints"),
+    "plugged": plugged.propose,
 }
 # What the catalog knows of all of it together.
 KNOWN: dict[str, Rule] = {"known_issues": known_issues.propose}

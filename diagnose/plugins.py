@@ -1,0 +1,54 @@
+"""What other packages add by entry points: readers, rules and folders of patterns.
+
+A plug-in that does not work costs a note and itself, never the diagnosis.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import metadata
+from typing import Any
+
+READERS = "diagnose.readers"
+RULES = "diagnose.rules"
+PATTERNS = "diagnose.patterns"
+
+
+@dataclass(slots=True)
+class Plugins:
+    """The plug-ins of a group by name, and what is wrong with those that were left out."""
+
+    found: dict[str, Any] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def drop(self, name: str, error: Exception) -> None:
+        """Leave one out from now on; the first error is told."""
+        if self.found.pop(name, None) is not None:
+            self.notes.append(_said(name, error))
+
+
+@cache
+def loaded(group: str) -> Plugins:
+    """The plug-ins of a group, in order of their names; imported at the first call."""
+    plugins = Plugins()
+    for entry in sorted(_entry_points().select(group=group), key=lambda entry: entry.name):
+        try:
+            plugins.found[entry.name] = entry.load()
+        except Exception as error:
+            plugins.notes.append(_said(entry.name, error))
+    return plugins
+
+
+def notes() -> list[str]:
+    """What is wrong with plug-ins, of all groups."""
+    return [note for group in (PATTERNS, READERS, RULES) for note in loaded(group).notes]
+
+
+@cache
+def _entry_points() -> Any:  # a type of another name in Python 3.11
+    return metadata.entry_points()
+
+
+def _said(name: str, error: Exception) -> str:
+    return f"plug-in {name}: left out: {type(error).__name__}: {' '.join(str(error).split())[:200]}"

@@ -1,0 +1,57 @@
+"""Readers of documents: what takes a dump, a report or stacks as a whole and tells what it holds.
+
+A new kind of document is a reader here and a line in `ingest.sniff`, which tells the kind. Other
+packages add theirs by entry points of the group `diagnose.readers`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from diagnose import plugins
+from diagnose.artifacts import Artifacts
+from diagnose.ingest.source import Source
+from diagnose.parse.flight_recorder import read_dump
+from diagnose.parse.inspector import read_inspector
+from diagnose.parse.ras import read_ras
+from diagnose.parse.stacks import read_stacks
+
+Read = Callable[[Source], Artifacts]
+
+
+def _flight_recorder(source: Source) -> Artifacts:
+    dump = read_dump(source.content(), source.name)
+    unread = [f"{source.name}: truncated dump"] if dump.partial else []
+    return Artifacts(dumps=[dump], unread=unread)
+
+
+def _ras(source: Source) -> Artifacts:
+    report = read_ras(source.content(), source.name)
+    notes = [f"{source.name}: {note}" for note in report.notes]
+    return Artifacts(ras=report.ranks, passing=report.moving is None, notes=notes)
+
+
+def _inspector(source: Source) -> Artifacts:
+    pieces = (chunk.data for chunk in source.chunks())
+    return Artifacts(inspector=read_inspector(pieces, source.name), passing=True)
+
+
+def _stacks(source: Source) -> Artifacts:
+    return Artifacts(stacks=read_stacks(source.content(), source.name))
+
+
+READERS: Mapping[str, Read] = {
+    "fr_dump": _flight_recorder,
+    "ras": _ras,
+    "inspector": _inspector,
+    "stacks": _stacks,
+}
+
+
+def reader_of(kind: str) -> Read:
+    """What reads sources of a kind; our own readers come first."""
+    own = READERS.get(kind)
+    if own is not None:
+        return own
+    read: Read = plugins.loaded(plugins.READERS).found[kind].read
+    return read

@@ -1,0 +1,1 @@
+"""What Acme's clusters leave behind, for diagnose."""
