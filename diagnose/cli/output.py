@@ -27,9 +27,17 @@ class Color(StrEnum):
 
 def show(color: Color, draw: Callable[[Console], None]) -> None:
     """Let `draw` print to a console that knows the terminal, then write what it printed."""
+    screen = console(color)
+    with screen.capture() as capture:
+        draw(screen)
+    write(capture.get())
+
+
+def console(color: Color) -> Console:
+    """A console that knows the terminal."""
     from rich.console import Console  # slow to import
 
-    console = Console(
+    return Console(
         width=width(),
         height=25,
         color_system={Color.auto: "auto", Color.always: "standard", Color.never: None}[color],
@@ -38,9 +46,6 @@ def show(color: Color, draw: Callable[[Console], None]) -> None:
         emoji=False,
         markup=False,
     )
-    with console.capture() as capture:
-        draw(console)
-    write(capture.get())
 
 
 def write(text: str, encoding: str | None = None) -> None:

@@ -3,30 +3,21 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from diagnose.cli.job import diagnosed, end
 from diagnose.cli.options import Checkpoints, ColorOption, ExitCode, Paths, Patterns, Workers
-from diagnose.cli.output import Color, show, write
+from diagnose.cli.output import Color, console, write
+from diagnose.report import RENDERERS, Wish, rendered
 
-if TYPE_CHECKING:
-    from diagnose.diagnosis import Diagnosis
-    from diagnose.job.model import Job
-
-
-class Format(StrEnum):
-    """What `triage` prints."""
-
-    terminal = "terminal"
-    json = "json"
-    markdown = "markdown"
+Format = StrEnum("Format", {name: name for name in RENDERERS})  # type: ignore[misc]
 
 
 def triage(
     paths: Paths = None,
-    output: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.terminal,
+    output: Annotated[Format, typer.Option("--format", help="Output format.")] = Format("terminal"),
     patterns: Patterns = None,
     color: ColorOption = Color.auto,
     checkpoints: Checkpoints = None,
@@ -39,26 +30,7 @@ def triage(
 ) -> None:
     """Diagnose one job from its logs, or from text pasted on standard input."""
     job, diagnosis = diagnosed(paths, patterns or (), checkpoints or (), workers)
-    _show(job, diagnosis, output, color, redact=not no_redact)
+    wish = Wish(redact=not no_redact, console=lambda: console(color))
+    text, encoding = rendered(output.value, job, diagnosis, wish)
+    write(text, encoding=encoding)
     end(diagnosis, exit_code=exit_code)
-
-
-def _show(job: Job, diagnosis: Diagnosis, output: Format, color: Color, *, redact: bool) -> None:
-    from diagnose.report.html.context import learn
-    from diagnose.report.redact import Redactor, secrets_only
-
-    if output is Format.markdown:
-        from diagnose.report import markdown
-
-        redactor = learn(job, diagnosis, Redactor()) if redact else None
-        write(markdown.render(diagnosis, redact=redact, redactor=redactor))
-        return
-    redactor = learn(job, diagnosis, secrets_only())
-    if output is Format.json:
-        from diagnose.report.safe import escaped, masked
-
-        write(escaped(masked(diagnosis, redactor).to_json()) + "\n", encoding="utf-8")
-    else:
-        from diagnose.report import terminal
-
-        show(color, lambda console: terminal.render(diagnosis, console, redactor))

@@ -10,7 +10,9 @@ import re
 
 from diagnose.catalog.schema import Run
 from diagnose.diagnosis import Diagnosis, RemedyStep
-from diagnose.report import words
+from diagnose.job.model import Job
+from diagnose.report import Wish, words
+from diagnose.report.html.context import learn
 from diagnose.report.redact import Redactor
 from diagnose.report.safe import cut, safe
 
@@ -26,6 +28,12 @@ _LINKED = re.compile(
     re.IGNORECASE,
 )
 _ZERO_WIDTH_SPACE = "\u200b"
+
+
+def report(job: Job, diagnosis: Diagnosis, wish: Wish) -> str:
+    """The whole text, without people if so wished."""
+    redactor = learn(job, diagnosis, Redactor()) if wish.redact else None
+    return render(diagnosis, redact=wish.redact, redactor=redactor)
 
 
 def render(diagnosis: Diagnosis, *, redact: bool = True, redactor: Redactor | None = None) -> str:

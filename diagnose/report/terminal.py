@@ -13,7 +13,9 @@ from rich.text import Text
 
 from diagnose.catalog.schema import Run
 from diagnose.diagnosis import ChainLink, Diagnosis, Evidence, RemedyStep
-from diagnose.report import words
+from diagnose.job.model import Job
+from diagnose.report import Wish, words
+from diagnose.report.html.context import learn
 from diagnose.report.redact import Redactor, secrets_only
 from diagnose.report.safe import safe
 
@@ -35,6 +37,14 @@ _ASCII = str.maketrans(
     | dict.fromkeys("‘’", "'")
     | dict.fromkeys("“”", '"')
 )
+
+
+def report(job: Job, diagnosis: Diagnosis, wish: Wish) -> str:
+    """What a terminal is to show; names of people stay."""
+    console = wish.console()
+    with console.capture() as capture:
+        render(diagnosis, console, learn(job, diagnosis, secrets_only()))
+    return capture.get()
 
 
 def render(diagnosis: Diagnosis, console: Console, redactor: Redactor | None = None) -> None:
