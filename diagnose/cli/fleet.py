@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from diagnose.cli.options import ColorOption, Patterns, file_path, path
 from diagnose.cli.output import Color, clean, note, say, show, write
 from diagnose.files import write_text
+
+if TYPE_CHECKING:
+    from diagnose.fleet.summary import Fleet
 
 
 class FleetFormat(StrEnum):
@@ -67,7 +70,6 @@ def fleet(
     from diagnose.catalog.load import load_catalog
     from diagnose.fleet import read, summarise
     from diagnose.fleet.read import table_of
-    from diagnose.report import fleet as report
 
     titles = {name: cause.title for name, cause in load_catalog(patterns or ()).classes.items()}
     folder = table_of(results).parent
@@ -82,20 +84,27 @@ def fleet(
         say(f"{count} post-mortems in {clean(str(folder / 'reports'))}")
     found = summarise(jobs, by=by, titles=titles, results=folder)
     if page is not None:
-        from diagnose.report.fleet import html
+        _write_page(found, page, folder, title, redact=not no_redact)
+    _print(found, output, color)
 
-        links = html.link_base(page, folder)
-        write_text(page, html.render(found, links=links, title=title, redact=not no_redact))
-        say(f"wrote {clean(str(page))}")
-    if output is FleetFormat.slurm_exclude:
-        write(report.slurm_exclude(found))
-    elif output is FleetFormat.terminal:
-        from diagnose.report.fleet import terminal
 
+def _write_page(found: Fleet, page: Path, folder: Path, title: str | None, *, redact: bool) -> None:
+    from diagnose.report.fleet import html
+
+    links = html.link_base(page, folder)
+    write_text(page, html.render(found, links=links, title=title, redact=redact))
+    say(f"wrote {clean(str(page))}")
+
+
+def _print(found: Fleet, output: FleetFormat, color: Color) -> None:
+    from diagnose.report import fleet as report
+    from diagnose.report.fleet import tables, terminal
+
+    if output is FleetFormat.terminal:
         show(color, lambda console: terminal.render(found, console))
+    elif output is FleetFormat.slurm_exclude:
+        write(report.slurm_exclude(found))
+    elif output is FleetFormat.json:
+        write(tables.as_json(found) + "\n", encoding="utf-8")
     else:
-        from diagnose.report.fleet import tables
-
-        is_json = output is FleetFormat.json
-        text = tables.as_json(found) + "\n" if is_json else tables.as_csv(found)
-        write(text, encoding="utf-8")
+        write(tables.as_csv(found), encoding="utf-8")

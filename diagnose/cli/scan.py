@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,6 +20,12 @@ from diagnose.cli.options import Patterns, named, path
 from diagnose.cli.output import clean, note, say
 from diagnose.errors import InputError
 from diagnose.process import INTERRUPTED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from concurrent.futures import Executor
+
+    from diagnose.batch.run import Summary
 
 WORKER_MEMORY = 500 << 20
 
@@ -83,11 +89,9 @@ def scan(
     patterns: Patterns = None,
 ) -> None:
     """Diagnose many jobs into a results table; summarise it with `diagnose fleet`."""
-    from diagnose.batch import executors
     from diagnose.batch.jobs import find_jobs
     from diagnose.batch.progress import progress
     from diagnose.batch.results import open_results
-    from diagnose.batch.run import cores
     from diagnose.batch.run import scan as run
     from diagnose.batch.work import Options
 
@@ -97,15 +101,28 @@ def scan(
     with ExitStack() as stack:
         found = stack.enter_context(open_results(results, resume=resume, said=note))
         found.describe(archives=archives)
-        if executor is Where.dask:
-            make, count = stack.enter_context(executors.dask(scheduler))
-        else:
-            count = workers or cores()
-            make = executors.local(count)
-        bound = WORKER_MEMORY if executor is Where.local else 0  # Dask's workers are not ours
-        options = Options(folders, memory=bound)
+        make, count = _executor(executor, scheduler, workers, stack)
+        # Dask's workers are not ours
+        options = Options(folders, memory=WORKER_MEMORY if executor is Where.local else 0)
         shown = progress(sys.stderr)
         summary = run(refs, found, make, workers=count, options=options, progress=shown)
+    _end(summary, results)
+
+
+def _executor(
+    where: Where, scheduler: str | None, workers: int, stack: ExitStack
+) -> tuple[Callable[[], Executor], int]:
+    """What makes the executor, and how many workers it has."""
+    from diagnose.batch import executors
+    from diagnose.batch.run import cores
+
+    if where is Where.dask:
+        return stack.enter_context(executors.dask(scheduler))
+    count = workers or cores()
+    return executors.local(count), count
+
+
+def _end(summary: Summary, results: Path) -> None:
     if summary.interrupted:
         raise typer.Exit(INTERRUPTED)
     if not summary.read and not summary.unchanged:
