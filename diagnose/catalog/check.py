@@ -109,12 +109,7 @@ def _signature_problems(signature: Signature, classes: set[str], ids: set[str]) 
     if signature.role == "phase" and not signature.phase:
         yield f"{name}: phase: needed for role phase"
     if signature.role == "cause":
-        if not signature.remedies:
-            yield f"{name}: remedies: a cause needs remedies"
-        if not signature.references:
-            yield f"{name}: references: a cause needs a reference"
-        if signature.restart is None:
-            yield f"{name}: restart: a cause needs restart advice"
+        yield from _cause_problems(signature)
     yield from _common_problems(signature, classes, ids)
     for value in signature.facts.values():
         for capture in re.findall(r"\{(\w+)\}", value):
@@ -124,6 +119,15 @@ def _signature_problems(signature: Signature, classes: set[str], ids: set[str]) 
         yield f"{name}: examples: needed"
     elif not signature.examples.match or not signature.examples.near_miss:
         yield f"{name}: examples: at least one match and one near miss"
+
+
+def _cause_problems(signature: Signature) -> Iterator[str]:
+    if not signature.remedies:
+        yield f"{signature.id}: remedies: a cause needs remedies"
+    if not signature.references:
+        yield f"{signature.id}: references: a cause needs a reference"
+    if signature.restart is None:
+        yield f"{signature.id}: restart: a cause needs restart advice"
 
 
 def _known_issue_problems(issue: KnownIssue, classes: set[str], ids: set[str]) -> Iterator[str]:

@@ -37,6 +37,28 @@ class Where(StrEnum):
     dask = "dask"
 
 
+Labels = Annotated[
+    list[str] | None,
+    typer.Option("--label", metavar="REGEX", help="Named groups in a job's path become labels."),
+]
+
+
+Since = Annotated[
+    str | None,
+    typer.Option("--since", metavar="WHEN", help="Only jobs newer than this: 2026-11-01, 7d, 12h."),
+]
+
+
+JobGlob = Annotated[
+    str | None,
+    typer.Option(
+        "--job-glob",
+        metavar="GLOB",
+        help="Which folders or files are one job, below each path.",
+    ),
+]
+
+
 def scan(
     archives: Annotated[
         list[str],
@@ -66,26 +88,9 @@ def scan(
             "--resume", help="Resume an existing results folder; read only new or changed jobs."
         ),
     ] = False,
-    since: Annotated[
-        str | None,
-        typer.Option(
-            "--since", metavar="WHEN", help="Only jobs newer than this: 2026-11-01, 7d, 12h."
-        ),
-    ] = None,
-    job_glob: Annotated[
-        str | None,
-        typer.Option(
-            "--job-glob",
-            metavar="GLOB",
-            help="Which folders or files are one job, below each path.",
-        ),
-    ] = None,
-    label: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--label", metavar="REGEX", help="Named groups in a job's path become labels."
-        ),
-    ] = None,
+    since: Since = None,
+    job_glob: JobGlob = None,
+    label: Labels = None,
     patterns: Patterns = None,
 ) -> None:
     """Diagnose many jobs into a results table; summarise it with `diagnose fleet`."""

@@ -84,17 +84,9 @@ def decompress(
             data = data.lstrip(b"\0")  # padding between members
             if not data:
                 continue
-            if codec_of(data) != codec:
-                cut(f"bytes behind the end of the {codec} data were ignored")
+            decoder = _decoder(codec, data, cut)
+            if decoder is None:
                 return
-            needed, allowed = _memory(codec, data)
-            if needed > allowed:
-                cut(
-                    f"the {codec} data needs {needed >> 20} MiB of memory, more than "
-                    f"{allowed >> 20} MiB: not read any further"
-                )
-                return
-            decoder = _DECODERS[codec]()
         try:
             block = decoder.decompress(data, step)
         except _ERRORS as error:
@@ -119,6 +111,21 @@ def decompress(
             decoder = None
     if decoder is not None:
         cut(f"truncated {codec} data, read up to its end")
+
+
+def _decoder(codec: Codec, data: bytes, cut: Callable[[str], None]) -> _Decoder | None:
+    """What decodes the member that `data` begins; None, and `cut` is told why, if nothing does."""
+    if codec_of(data) != codec:
+        cut(f"bytes behind the end of the {codec} data were ignored")
+        return None
+    needed, allowed = _memory(codec, data)
+    if needed > allowed:
+        cut(
+            f"the {codec} data needs {needed >> 20} MiB of memory, more than "
+            f"{allowed >> 20} MiB: not read any further"
+        )
+        return None
+    return _DECODERS[codec]()
 
 
 def _memory(codec: Codec, data: bytes) -> tuple[int, int]:
