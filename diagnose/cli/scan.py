@@ -41,14 +41,10 @@ Labels = Annotated[
     list[str] | None,
     typer.Option("--label", metavar="REGEX", help="Named groups in a job's path become labels."),
 ]
-
-
 Since = Annotated[
     str | None,
     typer.Option("--since", metavar="WHEN", help="Only jobs newer than this: 2026-11-01, 7d, 12h."),
 ]
-
-
 JobGlob = Annotated[
     str | None,
     typer.Option(
