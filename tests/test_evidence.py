@@ -118,7 +118,7 @@ def test_dumps_and_stacks_that_agree_are_surer(tmp_path: Path) -> None:
     assert (found.root_cause.cause, found.culprits.ranks) == ("data.loader", [3])
     assert [(group.label, group.state) for group in found.places] == [
         ("3", "data_loading"),
-        ("0-2,4-7", "collective_wait"),
+        ("0-2, 4-7", "collective_wait"),
     ]
     assert "stall.host" not in [other.cause for other in found.alternatives]
 

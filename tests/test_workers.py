@@ -81,13 +81,14 @@ def test_workers_end_with_their_parent(tmp_path: Path, work: str, number: signal
         text=True,
         start_new_session=True,
     )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "up\n"
-    assert len(alive(process.pid)) == 4  # with the tracker of Python's own
-    os.kill(process.pid, number)
-    assert left(process) == []
-    assert process.stderr is not None
-    assert process.stderr.read() == ""
+    with process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "up\n"
+        assert len(alive(process.pid)) == 4  # with the tracker of Python's own
+        os.kill(process.pid, number)
+        assert left(process) == []
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
 
 
 def left(process: subprocess.Popen[str]) -> list[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from diagnose import plugins
 from diagnose.diagnosis import (
     Culprits,
     Diagnosis,
@@ -92,6 +93,7 @@ def _diagnose(job: Job) -> Diagnosis:
     name_culprits(ranked, timeline, job.catalog.classes)
     about = verdict.facts_told(facts, attempts)
     told = [*job.notes, *notes, *_notes(job, attempts)]
+    told += [note for note in plugins.notes() if note not in told]  # of rules that just failed
     return _told(ranked, context, start, job, about, told)
 
 

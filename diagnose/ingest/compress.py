@@ -116,7 +116,7 @@ def decompress(
 def _decoder(codec: Codec, data: bytes, cut: Callable[[str], None]) -> _Decoder | None:
     """What decodes the member that `data` begins; None, and `cut` is told why, if nothing does."""
     if codec_of(data) != codec:
-        cut(f"bytes behind the end of the {codec} data were ignored")
+        cut(f"bytes after the end of the {codec} data were ignored")
         return None
     needed, allowed = _memory(codec, data)
     if needed > allowed:

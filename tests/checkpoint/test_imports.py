@@ -49,5 +49,5 @@ def test_a_torch_file_that_runs_a_command(tmp_path: Path) -> None:
     write(tmp_path / "model.pt", torch_file(pickled=data), 1.0)
     found = inspect([str(tmp_path)]).checkpoints[0]
     assert found.state == "corrupt"
-    assert "loading may run it" in found.reasons[0]
+    assert "loading it may run code" in found.reasons[0]
     assert not (tmp_path / "hacked").exists()

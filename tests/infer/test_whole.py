@@ -248,7 +248,7 @@ def test_of_many_attempts_the_first_are_noted() -> None:
     assert (result.root_cause.cause, result.job.attempts) == ("net.shm", 31)
     assert [note.partition(" ended")[0] for note in result.notes] == [
         *(f"attempt {number}" for number in range(20)),
-        "and 10 more attempts ended with a known cause",
+        "and 10 more attempts",
     ]
 
 
