@@ -99,54 +99,70 @@ class _Raw:
 
 def scan_source(source: Source, matcher: Matcher) -> SourceScan:
     """Scan one source to its end; what cannot be read becomes `problem`, never an exception."""
-    result = SourceScan(source)
-    kept: list[_Raw] = []
-    flood: dict[int, deque[_Raw]] = {}
-    seen: Counter[int] = Counter()
-    thin = Thin(matcher)
-    last: Chunk | None = None
-    visible: Chunk | None = None  # the last one that holds more than blanks
-    read = 0
-    calls: CollReader | None = None
+    scan = _Scan(source, matcher)
     try:
         for chunk in source.chunks():
-            last = chunk
-            if _VISIBLE.search(chunk.data):
-                if visible is None:
-                    result.edges += _first_lines(chunk)
-                visible = chunk
-            for raw in _segments(chunk, matcher.scan(chunk.data), read):
-                first = raw.patterns[0]
-                seen[first] += 1
-                if seen[first] <= KEEP_FIRST:
-                    kept.append(raw)
-                else:
-                    flood.setdefault(first, deque(maxlen=KEEP_LAST)).append(raw)
-            kept += _segments(chunk, thin.feed(read, chunk), read)
-            if calls is not None or b"opCount " in chunk.data or b"- Init " in chunk.data:
-                calls = calls or _call_reader(source)
-                calls.feed(chunk)
-            read += len(chunk.data)
-            if chunk.lines:
-                result.total_lines = max(result.total_lines, *chunk.lines)
+            scan.feed(chunk)
     except (OSError, EOFError, ValueError) as error:
-        result.problem = f"reading stopped: {error}"
-        source.unread.append(result.problem)
-    if calls is not None:
-        result.comm_ranks = calls.result()
-    for place, chunk, hits in thin.last_words(read):
-        kept += _segments(chunk, hits, place)
-    for queue in flood.values():
-        kept += queue
-    if last is not None:
-        if visible is not None:
-            result.edges += _last_lines(visible)
-        if not last.lines:
+        scan.result.problem = f"reading stopped: {error}"
+        source.unread.append(scan.result.problem)
+    return scan.finish()
+
+
+class _Scan:
+    """What is known of one source while its chunks come in."""
+
+    def __init__(self, source: Source, matcher: Matcher) -> None:
+        self.result = SourceScan(source)
+        self.matcher = matcher
+        self.thin = Thin(matcher)
+        self.kept: list[_Raw] = []
+        self.flood: dict[int, deque[_Raw]] = {}
+        self.seen: Counter[int] = Counter()
+        self.calls: CollReader | None = None
+        self.last: Chunk | None = None
+        self.visible: Chunk | None = None  # the last one that holds more than blanks
+        self.read = 0
+
+    def feed(self, chunk: Chunk) -> None:
+        """Match the next chunk."""
+        self.last = chunk
+        if _VISIBLE.search(chunk.data):
+            if self.visible is None:
+                self.result.edges += _first_lines(chunk)
+            self.visible = chunk
+        for raw in _segments(chunk, self.matcher.scan(chunk.data), self.read):
+            first = raw.patterns[0]
+            self.seen[first] += 1
+            if self.seen[first] <= KEEP_FIRST:
+                self.kept.append(raw)
+            else:
+                self.flood.setdefault(first, deque(maxlen=KEEP_LAST)).append(raw)
+        self.kept += _segments(chunk, self.thin.feed(self.read, chunk), self.read)
+        if self.calls is not None or b"opCount " in chunk.data or b"- Init " in chunk.data:
+            self.calls = self.calls or _call_reader(self.result.source)
+            self.calls.feed(chunk)
+        self.read += len(chunk.data)
+        if chunk.lines:
+            self.result.total_lines = max(self.result.total_lines, *chunk.lines)
+
+    def finish(self) -> SourceScan:
+        """Confirm what was kept, once all chunks were fed."""
+        result, last = self.result, self.last
+        if self.calls is not None:
+            result.comm_ranks = self.calls.result()
+        for place, chunk, hits in self.thin.last_words(self.read):
+            self.kept += _segments(chunk, hits, place)
+        for queue in self.flood.values():
+            self.kept += queue
+        if self.visible is not None:
+            result.edges += _last_lines(self.visible)
+        if last is not None and not last.lines:
             result.total_lines = last.first_line - 1 + _lines(last.data)
-    result.lines = list(_confirm(kept, matcher, result.counts))
-    for number, extra in _uncounted(seen, flood).items():
-        result.counts[matcher.patterns[number].signature] += extra
-    return result
+        result.lines = list(_confirm(self.kept, self.matcher, result.counts))
+        for number, extra in _uncounted(self.seen, self.flood).items():
+            result.counts[self.matcher.patterns[number].signature] += extra
+        return result
 
 
 def _call_reader(source: Source) -> CollReader:

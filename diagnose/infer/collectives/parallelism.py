@@ -55,38 +55,64 @@ def topology(groups: Iterable[Group], world: int) -> Topology:
     Groups of one rank, the default group and groups that combine axes give none. Where only
     `DATA_PARALLEL_GROUP_WITH_CP` is in use, it is the data axis once context groups are taken out.
     """
-    described: dict[str, set[tuple[int, ...]]] = defaultdict(set)
+    described = _described(groups)
+    named, rest = _by_name(described, world)
+    if "DP" not in named:
+        with_cp = next((sets for desc, sets in described.items() if _WITH_CP.match(desc)), set())
+        parts = _without(tuple(sorted(with_cp)), named.get("CP", ()))
+        if _partition(parts, world):
+            named["DP"] = parts
+    _add_by_stride(named, rest, world)
+    axes = [Axis(name, len(parts[0]), parts) for name, parts in named.items()]
+    axes.sort(key=lambda axis: (_steps(axis.groups[0]), axis.size, axis.name))
+    return Topology(tuple(axes), _coordinates(axes, world))
+
+
+def _described(groups: Iterable[Group]) -> dict[str, set[tuple[int, ...]]]:
+    """Members of the groups that may be an axis, by their description."""
+    found: dict[str, set[tuple[int, ...]]] = defaultdict(set)
     for group in groups:
         if len(group.members) > 1 and group.desc != DEFAULT_GROUP:
-            described[group.desc.lower()].add(tuple(sorted(group.members)))
+            found[group.desc.lower()].add(tuple(sorted(group.members)))
+    return found
+
+
+def _by_name(
+    described: Mapping[str, set[tuple[int, ...]]], world: int
+) -> tuple[dict[str, Parts], set[tuple[int, ...]]]:
+    """The axes that descriptions name, and the groups of those that name none."""
     named: dict[str, Parts] = {}
-    shapes: dict[tuple[int, ...], set[tuple[int, ...]]] = defaultdict(set)
+    rest: set[tuple[int, ...]] = set()
     # Where data is both replicated and sharded, the replicas are the data axis.
     for desc in sorted(described, key=lambda text: ("replicate" not in text, len(text), text)):
         name, parts = _told(desc), tuple(sorted(described[desc]))
         if name and name not in named and _partition(parts, world):
             named[name] = parts
         elif name is None or name in named:
-            for part in parts:
-                shapes[_steps(part)].add(part)
-    if "DP" not in named:
-        with_cp = next((sets for desc, sets in described.items() if _WITH_CP.match(desc)), set())
-        parts = _without(tuple(sorted(with_cp)), named.get("CP", ()))
-        if _partition(parts, world):
-            named["DP"] = parts
+            rest |= described[desc]
+    return named, rest
+
+
+def _add_by_stride(named: dict[str, Parts], groups: Iterable[tuple[int, ...]], world: int) -> None:
+    """Groups of one shape that make up the world are an axis, too."""
+    shapes: dict[tuple[int, ...], list[tuple[int, ...]]] = defaultdict(list)
+    for part in sorted(groups):
+        shapes[_steps(part)].append(part)
     for steps in sorted(shapes, key=lambda steps: (len(steps), steps)):
-        parts = tuple(sorted(shapes[steps]))
+        parts = tuple(shapes[steps])
         if len(parts) > 1 and parts not in named.values() and _partition(parts, world):
             name = f"stride {steps[0]}" if len(set(steps)) == 1 else "?"
             named[f"{name} of {len(steps) + 1}" if name in named else name] = parts
-    axes = [Axis(name, len(parts[0]), parts) for name, parts in named.items()]
-    axes.sort(key=lambda axis: (_steps(axis.groups[0]), axis.size, axis.name))
-    coordinates: dict[int, dict[str, int]] = {rank: {} for rank in range(world)} if axes else {}
+
+
+def _coordinates(axes: Iterable[Axis], world: int) -> dict[int, dict[str, int]]:
+    axes = list(axes)
+    found: dict[int, dict[str, int]] = {rank: {} for rank in range(world)} if axes else {}
     for axis in axes:
         for part in axis.groups:
             for place, rank in enumerate(part):
-                coordinates[rank][axis.name] = place
-    return Topology(tuple(axes), coordinates)
+                found[rank][axis.name] = place
+    return found
 
 
 def _told(desc: str) -> str | None:
