@@ -372,7 +372,7 @@ def hostile() -> dict[str, Hostile]:
             good=False,
         ),
         "garbage behind gzip": Hostile(
-            "job.tar.gz", good_gz + _no_text(2000), "bytes behind the end", "job.tar.gz"
+            "job.tar.gz", good_gz + _no_text(2000), "bytes after the end", "job.tar.gz"
         ),
         "truncated bzip2": Hostile(
             "job.tar.bz2", bz2.compress(good_tar)[:-40], "truncated bzip2", good=False

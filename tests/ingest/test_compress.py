@@ -86,7 +86,7 @@ def test_bytes_behind_the_end(codec: Codec) -> None:
     assert unpack(packed + bytes(512), codec) == (b"one\n", [])
     assert unpack(packed + b"not compressed at all", codec) == (
         b"one\n",
-        [f"bytes behind the end of the {codec} data were ignored"],
+        [f"bytes after the end of the {codec} data were ignored"],
     )
 
 
