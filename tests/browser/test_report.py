@@ -120,12 +120,12 @@ def test_hover_shows_the_line_and_a_click_leads_to_the_finding(show) -> None:
     y = box["y"] + 20 + 28 * 2.5  # rank 2
     page.mouse.move(x, y)
     tip = page.inner_text("#tip")
-    assert "The watchdog of a rank gave up waiting" in tip
+    assert "A rank's watchdog timed out waiting" in tip
     assert "rank 2 · 08:25:12 · console.log:48" in tip
     assert "OpType=ALLREDUCE" in tip
     page.mouse.click(x, y)
     found = page.locator("tr.found")
-    assert "The watchdog of a rank gave up waiting" in found.inner_text()
+    assert "A rank's watchdog timed out waiting" in found.inner_text()
     assert found.evaluate("(row) => document.activeElement === row")
     assert opened.harm() == []
 
