@@ -5,9 +5,11 @@ A plug-in that does not work costs a note and itself, never the diagnosis.
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache
-from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 READERS = "diagnose.readers"
@@ -32,7 +34,7 @@ class Plugins:
 def loaded(group: str) -> Plugins:
     """The plug-ins of a group, in order of their names; imported at the first call."""
     plugins = Plugins()
-    for entry in sorted(_entry_points().select(group=group), key=lambda entry: entry.name):
+    for entry in sorted(_entry_points(group), key=lambda entry: entry.name):
         try:
             plugins.found[entry.name] = entry.load()
         except Exception as error:
@@ -45,9 +47,24 @@ def notes() -> list[str]:
     return [note for group in (PATTERNS, READERS, RULES) for note in loaded(group).notes]
 
 
+def _entry_points(group: str) -> Iterable[Any]:
+    if not _any_declared():
+        return ()
+    from importlib import metadata  # noqa: PLC0415  a tenth of a paste's time, for few users
+
+    return metadata.entry_points(group=group)
+
+
 @cache
-def _entry_points() -> Any:  # a type of another name in Python 3.11
-    return metadata.entry_points()
+def _any_declared() -> bool:
+    """Whether some installed package may have entry points for us, by a look at their files."""
+    for folder in map(Path, dict.fromkeys(sys.path)):
+        if folder.is_file():
+            return True  # an archive, into which this does not look
+        for declared in folder.glob("*-info/entry_points.txt"):
+            if b"[diagnose." in declared.read_bytes():
+                return True
+    return False
 
 
 def _said(name: str, error: Exception) -> str:

@@ -98,11 +98,10 @@ def points(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Sets the entry points of this process."""
 
     def given(**groups: list[Point]) -> None:
-        class Points:
-            def select(self, group: str) -> list[Point]:
-                return groups.get(group.removeprefix("diagnose."), [])
+        def entry_points(group: str) -> list[Point]:
+            return groups.get(group.removeprefix("diagnose."), [])
 
-        monkeypatch.setattr(plugins, "_entry_points", Points)
+        monkeypatch.setattr(plugins, "_entry_points", entry_points)
         _forget()
 
     yield given

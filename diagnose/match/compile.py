@@ -11,7 +11,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.metadata import version
 
 import hyperscan as hs
 import regex
@@ -91,7 +90,7 @@ def compile_matcher(catalog: Catalog) -> Matcher:
     """
     databases = []
     for name in DATABASES:
-        kept = f"{name}-{catalog.revision}-{version('hyperscan')}.hs"
+        kept = f"{name}-{catalog.revision}-{hs.__version__}.hs"  # type: ignore[attr-defined]
         database = _load(cache.read(kept))
         if database is None:
             try:
