@@ -12,6 +12,7 @@ import re
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from math import inf
 from time import thread_time
 from typing import TYPE_CHECKING
@@ -317,7 +318,8 @@ def _first_lines(chunk: Chunk) -> list[Line]:
     start = max(data.rfind(b"\n", 0, first) + 1, first - _HEAD)
     rows = data[start : start + LINE_WINDOW].split(b"\n")
     pieces = (next(filter(bytes.strip, row.split(b"\r")), b"") for row in rows)
-    return list(_edges(chunk, enumerate(pieces, start=data.count(b"\n", 0, start))))[:_EDGE_LINES]
+    rows_at = enumerate(pieces, start=data.count(b"\n", 0, start))
+    return list(islice(_edges(chunk, rows_at), _EDGE_LINES))
 
 
 def _last_lines(chunk: Chunk) -> list[Line]:
@@ -331,7 +333,8 @@ def _last_lines(chunk: Chunk) -> list[Line]:
         rows = before[1 if low else 0 :] + rows
     pieces = (_ends(row.rstrip().rpartition(b"\r")[2]) for row in rows)
     first = data.count(b"\n") + 1 - len(rows)
-    return list(_edges(chunk, enumerate(pieces, start=first)))[-_EDGE_LINES:]
+    filled = [(number, piece) for number, piece in enumerate(pieces, start=first) if piece.strip()]
+    return list(_edges(chunk, filled[-_EDGE_LINES:]))
 
 
 def _ends(row: bytes) -> bytes:
