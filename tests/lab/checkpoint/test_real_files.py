@@ -112,6 +112,7 @@ def test_the_step_of_a_real_state_is_found(tmp_path: Path) -> None:
     assert seen(tmp_path / "scheduler.pt").step == 3
 
 
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor:UserWarning")
 def test_views_sparse_and_quantized_tensors(tmp_path: Path) -> None:
     base = torch.arange(100.0)
     value = {
@@ -127,6 +128,7 @@ def test_views_sparse_and_quantized_tensors(tmp_path: Path) -> None:
     assert seen(tmp_path / "b.pt").flaw is None
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 def test_scripts_are_zips_of_torch(tmp_path: Path) -> None:
     torch.jit.script(torch.nn.Linear(3, 3)).save(str(tmp_path / "a.pt"))
     told = seen(tmp_path / "a.pt", verify=True)
