@@ -54,6 +54,7 @@ def normalise(data: bytes) -> Normal | None:
 
 
 # What makes a source worth a closer look, on bytes because it is asked of every small source.
+_LEADS = b" \t>|[0123456789"  # one of these begins all of the next three
 _QUOTE_BYTES = re.compile(rb" {0,3}[>|]")
 _NUMBER_BYTES = re.compile(rb"\s{0,8}\[?\d{1,7}(?:[\]:|\s]|\Z)")
 _ENTITY_BYTES = re.compile(rb"&(?:lt|gt|quot|amp|nbsp|#39|#x27);")
@@ -64,15 +65,18 @@ _INVISIBLE_BYTES = [mark.encode() for mark in "\u200b\ufeff\u2060\u00a0\u202f\u2
 
 def _suspicious(data: bytes) -> bool:
     sample = [line for line in data[: 64 << 10].split(b"\n", _SAMPLE_LINES) if line.strip()]
-    quoted = sum(1 for line in sample if _QUOTE_BYTES.match(line))
-    numbered = sum(1 for line in sample if _NUMBER_BYTES.match(line))
+    led = [line for line in sample if line[0] in _LEADS]
+    quoted, numbered, indented = (
+        sum(1 for line in led if form.match(line))
+        for form in (_QUOTE_BYTES, _NUMBER_BYTES, _INDENT_BYTES)
+    )
     return (
         max(quoted, numbered) > 0.3 * len(sample)
         or b"```" in data
         or b"[0m" in data
         or (b"&" in data and _ENTITY_BYTES.search(data) is not None)
         or (b"\\" in data and _ESCAPE_BYTES.search(data) is not None)
-        or sum(1 for line in sample if _INDENT_BYTES.match(line)) >= 0.7 * len(sample)
+        or indented >= 0.7 * len(sample)
         or (not data.isascii() and any(mark in data for mark in _INVISIBLE_BYTES))
         or may_be_wrapped(data)
         or may_be_glued(data)

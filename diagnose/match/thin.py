@@ -8,7 +8,7 @@ the source, or of the part where such lines end, the last line of each author.
 from __future__ import annotations
 
 import re
-from collections import deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -25,13 +25,14 @@ BLOCK = 4 << 20
 TAIL_MIN, TAIL_MAX, TAIL_SHARE = 128 << 10, 4 << 20, 256
 # Last words of an author without a tag, among whom there may be several.
 LAST_WORDS = 4
-_TAG_LIMIT = 128
-_LINE_LIMIT = 8192
+# The end is searched backwards in blocks, and only those in full that may hold a last word.
+_SEARCHED = 16 << 10
 
 # What sets the authors of interleaved lines apart, without parsing them: launcher and rank tags.
+# A time of day looks like NCCL's host:pid:tid, but would make every second an author.
 _AUTHOR = re.compile(
     rb"(?:\[\d+,\d+\]<\w+>:|\[[A-Za-z_]*\d+\]:?(?:<\w+>:)?| *\d+: |\([\w ]*pid=[^)]*\)"
-    rb"|[\w.-]+:\d+:\d+ |[\w-]+: (?=\[))+"
+    rb"|(?!\d\d?:)[\w.-]+:\d+:\d+ |[\w-]+: (?=\[)){0,16}"
 )
 
 Hits = list[tuple[int, int]]  # (pattern number, end in the data of the chunk)
@@ -93,8 +94,7 @@ class Thin:
         yield from chosen or self._last_within(end - TAIL_MAX, end)
 
     def _last_within(self, start: int, end: int) -> Iterator[tuple[int, Chunk, Hits]]:
-        kept: dict[tuple[bytes, int], int] = {}
-        lines: dict[tuple[bytes, int], int] = {}
+        words = _LastWords(self.matcher)
         for place, chunk in reversed(self.tail):
             data = chunk.data
             if place >= end or place + len(data) <= start:
@@ -103,15 +103,60 @@ class Thin:
             newline = data.find(b"\n", end - place) if end - place < len(data) else -1
             high = newline if newline >= 0 else len(data)
             hits: Hits = []
-            for number, to in reversed(self.matcher.scan_thin(data[low:high], every=True)):
-                begin = data.rfind(b"\n", max(0, low + to - _LINE_LIMIT), low + to) + 1
-                tag = _AUTHOR.match(data, begin, begin + _TAG_LIMIT)
-                author = tag.group() if tag else b"", number
-                # Several ends of one match in a line are one word.
-                fresh = lines.get(author) != place + begin
-                if fresh and kept.get(author, 0) < (1 if tag else LAST_WORDS):
-                    kept[author] = kept.get(author, 0) + 1
-                    lines[author] = place + begin
-                    hits.append((number, low + to))
+            while low < high:
+                cut = data.rfind(b"\n", low, max(low, high - _SEARCHED)) + 1 or low
+                hits += words.of(data, cut, high)
+                high = cut
             if hits:
                 yield place, chunk, sorted(hits, key=lambda hit: hit[1])
+
+
+def _author(line: bytes, begin: int = 0) -> bytes:
+    """The tags in front of a line; empty where it has none."""
+    tags = _AUTHOR.match(line, begin)
+    return tags.group() if tags else b""
+
+
+@dataclass(slots=True)
+class _LastWords:
+    """What was found of each (author, pattern), from the end of a source backwards."""
+
+    matcher: Matcher
+    kept: Counter[tuple[bytes, int]] = field(default_factory=Counter)
+
+    def of(self, data: bytes, low: int, high: int) -> Hits:
+        """The hits to keep of whole lines, those between `low` and `high`, the last one first."""
+        block = data[low:high]
+        present = {number for number, _ in self.matcher.scan_thin(block)}
+        if not self.matcher.scan_thin(self._undecided(block, present)):
+            return []
+        hits: Hits = []
+        begin, author, seen = high, b"", set[int]()
+        for number, to in reversed(self.matcher.scan_thin(block, every=True)):
+            if to < begin:
+                begin = block.rfind(b"\n", 0, to) + 1
+                author = _author(block, begin)
+                seen.clear()
+            # Several ends of one match in a line are one word.
+            if number in seen:
+                continue
+            seen.add(number)
+            if not self._known(author, number):
+                self.kept[author, number] += 1
+                hits.append((number, low + to))
+        return hits
+
+    def _undecided(self, block: bytes, present: set[int]) -> bytes:
+        """The lines whose authors may have said something for the last time here."""
+        lines: dict[bytes, list[bytes]] = defaultdict(list)
+        for line in block.split(b"\n"):
+            lines[_author(line)].append(line)
+        return b"\n".join(
+            line
+            for author, said in lines.items()
+            if not all(self._known(author, number) for number in present)
+            for line in said
+        )
+
+    def _known(self, author: bytes, number: int) -> bool:
+        return self.kept[author, number] >= (1 if author else LAST_WORDS)

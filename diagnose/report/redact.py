@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 
 from diagnose.report import credentials, spread
 from diagnose.report.credentials import PEOPLE, Clues
@@ -44,6 +45,11 @@ class Redactor:
         The number of lines stays, also where a key of many lines was. Masks stay as they are, so
         redacting twice changes nothing.
         """
+        if not self._people and not self._known and _harmless(text):
+            return text
+        return self._worked(text)
+
+    def _worked(self, text: str) -> str:
         clues = credentials.clues(text)
         quiet: set[str] = set()
         for _ in range(_ROUNDS):
@@ -127,6 +133,12 @@ class Redactor:
             parts += [text[at:start], self._mask(kind, value or text[start:end])]
             at = end
         return "".join([*parts, text[at:]])
+
+
+@lru_cache(maxsize=4096)
+def _harmless(text: str) -> bool:
+    """Whether a text holds no secret by itself: asked again and again of what the catalog says."""
+    return secrets_only()._worked(text) == text
 
 
 def secrets_only() -> Redactor:
