@@ -61,9 +61,12 @@ def _any_declared() -> bool:
     for folder in map(Path, dict.fromkeys(sys.path)):
         if folder.is_file():
             return True  # an archive, into which this does not look
-        for declared in folder.glob("*-info/entry_points.txt"):
-            if b"[diagnose." in declared.read_bytes():
-                return True
+        try:
+            declared = [file.read_bytes() for file in folder.glob("*-info/entry_points.txt")]
+        except OSError:
+            return True  # not for us to read: importlib.metadata says what of it counts
+        if any(b"[diagnose." in text for text in declared):
+            return True
     return False
 
 

@@ -50,39 +50,38 @@ def load_catalog(extra_dirs: Sequence[Path] = (), *, examples: bool = False) -> 
     """The shipped catalog, the packs of plug-ins and the entries of `extra_dirs`.
 
     An entry of a later directory replaces an earlier one of the same id. With their examples if
-    asked for. What comes with packages is read once a process. Raises CatalogError; a pack that is
-    wrong is left out with a note.
+    asked for. The same files give the same object again, which is compiled once. Raises
+    CatalogError; a pack that is wrong is left out with a note.
     """
-    base = _with_examples(default_dir()) if examples else _base(default_dir())
-    own = list(catalog_files(extra_dirs))
-    if not own:
-        return base
-    revision = _revision(own, base.revision)
-    catalog = None if examples else stored.read(revision)
-    if catalog is None:
-        catalog = replace(_with(base, own), revision=revision)
-        stored.write(catalog)
-    return replace(catalog, notes=base.notes)
+    base = _base(default_dir(), examples)
+    own = tuple(catalog_files(extra_dirs))
+    return _extended(base, own, examples) if own else base
 
 
-@lru_cache(maxsize=1)
-def _base(directory: Path) -> Catalog:
+@lru_cache(maxsize=2)
+def _base(directory: Path, examples: bool) -> Catalog:
     """The shipped catalog with the packs of plug-ins."""
     shipped = list(catalog_files([directory]))
-    packs, notes = _packs()
-    revision = _revision([*shipped, *(file for files in packs.values() for file in files)])
-    catalog = stored.read(revision)
+    revision = _revision(shipped)
+    catalog = None if examples else stored.read(revision)
     if catalog is None:
-        catalog = _with_packs(read_catalog(shipped, revision), packs, notes)
-        if not notes:
+        catalog = read_catalog(shipped, revision)
+        if not examples:
             stored.write(catalog)
-    return replace(catalog, notes=notes)
-
-
-def _with_examples(directory: Path) -> Catalog:
-    shipped = list(catalog_files([directory]))
     packs, notes = _packs()
-    return _with_packs(read_catalog(shipped, _revision(shipped)), packs, notes)
+    return _with_packs(catalog, packs, notes)
+
+
+@lru_cache(maxsize=4)
+def _extended(catalog: Catalog, files: tuple[tuple[Path, bytes], ...], examples: bool) -> Catalog:
+    """A catalog and the entries of a user's files, by their own revision."""
+    revision = _revision(files, catalog.revision)
+    kept = None if examples else stored.read(revision)
+    if kept is None:
+        kept = _with(catalog, files, revision)
+        if not examples:
+            stored.write(kept)
+    return replace(kept, notes=catalog.notes)
 
 
 def _with_packs(
@@ -90,10 +89,10 @@ def _with_packs(
 ) -> Catalog:
     for name, files in packs.items():
         try:
-            catalog = _with(catalog, files)
+            catalog = _with(catalog, files, _revision(files, catalog.revision))
         except CatalogError as error:
             notes.append(f"plug-in {name}: left out: {error}")
-    return catalog
+    return replace(catalog, notes=notes)
 
 
 def _packs() -> tuple[dict[str, list[tuple[Path, bytes]]], list[str]]:
@@ -112,9 +111,9 @@ def _folder(pack: Any) -> Path:
     return Path(pack() if callable(pack) else next(iter(pack.__path__)))
 
 
-def _with(catalog: Catalog, files: Sequence[tuple[Path, bytes]]) -> Catalog:
+def _with(catalog: Catalog, files: Sequence[tuple[Path, bytes]], revision: str) -> Catalog:
     """A catalog and the entries of these files, which must be such as it can use."""
-    later = read_catalog(files, catalog.revision)
+    later = read_catalog(files, revision)
 
     def both(kind: str) -> list[Any]:
         entries = (*getattr(catalog, kind), *getattr(later, kind))
@@ -124,7 +123,7 @@ def _with(catalog: Catalog, files: Sequence[tuple[Path, bytes]]) -> Catalog:
         signatures=both("signatures"),
         known_issues=both("known_issues"),
         classes=catalog.classes | later.classes,
-        revision=catalog.revision,
+        revision=revision,
     )
     for path, data in files:
         _refuse_unusable(path, data, joined)

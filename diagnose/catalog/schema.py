@@ -274,3 +274,7 @@ class Catalog:
     classes: dict[str, CauseClass]
     revision: str
     notes: list[str] = field(default_factory=list)
+    by_id: dict[str, Signature] = field(init=False, repr=False)  # the signatures
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "by_id", {entry.id: entry for entry in self.signatures})

@@ -27,6 +27,7 @@ def _name(revision: str) -> str:
 def write(catalog: Catalog) -> None:
     """Keep a catalog, without its examples."""
     data = asdict(catalog)
+    del data["by_id"]
     for entry in (*data["signatures"], *data["known_issues"]):
         entry["examples"] = None
     cache.keep(_name(catalog.revision), json.dumps(data).encode())

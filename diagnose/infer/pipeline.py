@@ -61,7 +61,7 @@ def diagnose(job: Job) -> Diagnosis:
 
 def _diagnose(job: Job) -> Diagnosis:
     timeline, attempts = last_attempt(job.events)
-    facts = gather(job.events, {s.id: s for s in job.catalog.signatures})
+    facts = gather(job.events, job.catalog.by_id)
     life = afterlife(timeline, job.catalog.classes)
     context = Context(
         timeline,
@@ -138,15 +138,11 @@ def _told(
 
 def _blocked(job: Job, context: Context) -> DumpVerdict | None:
     """What dumps and counters say of who is waited for, where they may be believed."""
-    dumps = bool(job.documents.dumps)
-    timeline, failing = context.timeline, context.failing
-    if job.collectives is None or not fusion.worth_analysis(context, dumped=dumps):
+    if job.collectives is None or not fusion.worth_analysis(context):
         return None
     from diagnose.infer.collectives.analyze import judge  # noqa: PLC0415  few jobs have dumps
 
-    found = judge(job.collectives)
-    passing = job.documents.passing
-    return fusion.believed(found, timeline, failing, dumped=dumps, passing=passing)
+    return fusion.believed(judge(job.collectives), context, passing=job.documents.passing)
 
 
 def _with_stalls(context: Context) -> tuple[Context, list[str]]:
@@ -254,7 +250,7 @@ def _grid(job: Job, facts: Facts) -> Topology | None:
 def _notes(job: Job, attempts: int) -> list[str]:
     """Hosts whose clock is surely off, and what earlier attempts died of."""
     clocks = job.clocks.notes() if job.clocks else []
-    return [*clocks, *earlier_attempts(job.events, job.catalog.signatures, attempts)]
+    return [*clocks, *earlier_attempts(job.events, job.catalog.by_id, attempts)]
 
 
 __all__ = ["diagnose"]

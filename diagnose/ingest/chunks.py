@@ -168,6 +168,14 @@ def _chunk(raw: bytes, offset: int, line: int) -> tuple[Chunk | None, int]:
     return (Chunk(data, offset, line, None, offsets) if data else None), newlines
 
 
+def _without_escapes(data: bytes) -> bytes:
+    if len(data) < _LARGE:
+        return without_escapes(data)
+    from diagnose.ingest import bulk  # noqa: PLC0415  numpy, for large logs only
+
+    return bulk.without_escapes(data)
+
+
 def _clean(raw: bytes) -> bytes:
     """CR LF to LF, escape sequences and NULs removed; the same object if there are none.
 
@@ -177,7 +185,7 @@ def _clean(raw: bytes) -> bytes:
     if b"\r" in data and b"\r\n" in data:
         data = data.replace(b"\r\n", b"\n")
     if b"\x1b" in data:
-        data = without_escapes(data)
+        data = _without_escapes(data)
     if b"\0" in data:
         data = data.translate(None, b"\0")
     return data

@@ -11,7 +11,6 @@ import re
 
 PARAMETERS, INTERMEDIATES, TEXT = 64, 8, 2048
 LONGEST = TEXT + 4  # bytes of a sequence
-_SMALL = 64 << 10  # bytes
 
 _ESCAPE = re.compile(
     rb"\x1b(?:\[[0-?]{0,64}[ -/]{0,8}[@-~]"
@@ -22,9 +21,5 @@ _ESCAPE = re.compile(
 
 
 def without_escapes(data: bytes) -> bytes:
-    """The data without escape sequences."""
-    if len(data) <= _SMALL:
-        return _ESCAPE.sub(b"", data)
-    from diagnose.ingest import bulk  # noqa: PLC0415  numpy, for large logs only
-
-    return bulk.without_escapes(data)
+    """The data without escape sequences; of large pieces `bulk` removes them in less memory."""
+    return _ESCAPE.sub(b"", data)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from diagnose.timeline.draft import Draft, Meaning
+from diagnose.timeline.draft import Draft
+from diagnose.timeline.event import Meaning
 
 # What they tell: operations of the table of collectives, and where a rank's stack is.
 PENDING, IDLE, STANDS = "pending", "idle", "stands"

@@ -6,12 +6,12 @@ Its time is not yet on the job's clock, and who wrote it may only follow from ot
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from diagnose.catalog.schema import Signature
 from diagnose.match.scanner import Line, SourceScan
 from diagnose.timeline.captures import captured_ranks, integer, milliseconds, rank_of
-from diagnose.timeline.event import Event, Fields
+from diagnose.timeline.event import Event, Meaning
 
 _TEXT_LIMIT = 1000
 _TASKS_LIMIT = 20_000  # events that lines about many tasks may become in one job
@@ -27,30 +27,6 @@ _LEVEL_SEVERITY = {"ERROR": "error", "FATAL": "error"}  # of first and last line
 _SUBJECT = frozenset({"exit", "rank_map", "finished", "exception", "teardown", "frontier"})
 # Numbers beyond these do not fit the columns of the frame.
 _LOCAL, _WORLD, _NUMBER = 2**15, 2**31, 2**63
-
-
-@dataclass(frozen=True, slots=True)
-class Meaning:
-    """What a match says, apart from who printed it and when; the fields are those of `Event`."""
-
-    kind: str | None = None
-    signature: str | None = None
-    role: str | None = None
-    severity: str | None = None
-    cause: str | None = None
-    strength: str | None = None
-    tells: str | None = None
-    phase: str | None = None
-    group: str | None = None
-    op: str | None = None
-    seq: int | None = None
-    size_in: int | None = None
-    size_out: int | None = None
-    timeout_ms: int | None = None
-    elapsed_ms: int | None = None
-    step: int | None = None
-    fields: Fields = field(default_factory=dict)
-    ends_phase: bool = False
 
 
 @dataclass(slots=True)
@@ -89,14 +65,11 @@ class Draft:
 
     def event(self, index: int) -> Event:
         """The finished event, at its place in the job."""
-        what = self.meaning
         return Event(
             index, self.time, self.source, self.line, self.offset, _in(self.attempt, _LOCAL),
             _in(self.rank, _WORLD), _in(self.local_rank, _LOCAL), _in(self.group_rank, _WORLD),
-            _in(self.task, _WORLD), self.host, _in(self.pid, _NUMBER), what.kind, what.signature,
-            what.role, what.severity, what.cause, what.strength, what.tells, what.phase,
-            what.group, what.op, what.seq, what.size_in, what.size_out, what.timeout_ms,
-            what.elapsed_ms, what.step, self.text, what.fields, what.ends_phase, self.repeated,
+            _in(self.task, _WORLD), self.host, _in(self.pid, _NUMBER), self.text, self.repeated,
+            **self.meaning.told(),
         )  # fmt: skip
 
 
@@ -114,7 +87,7 @@ def drafts(scans: Iterable[SourceScan], signatures: Sequence[Signature]) -> Iter
             yield from found
         for line in scan.edges:
             severity = _LEVEL_SEVERITY.get(line.prefix.level or "")
-            yield _draft(scan, line, Meaning("edge", severity=severity))
+            yield _draft(scan, line, Meaning(kind="edge", severity=severity))
 
 
 def _of_line(

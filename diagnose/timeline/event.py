@@ -12,12 +12,41 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 Fields = Mapping[str, str]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meaning:
+    """What a line says, apart from who printed it and when; see `timeline.columns`."""
+
+    kind: str | None = None
+    signature: str | None = None
+    role: str | None = None
+    severity: str | None = None
+    cause: str | None = None
+    strength: str | None = None
+    tells: str | None = None
+    phase: str | None = None
+    group: str | None = None
+    op: str | None = None
+    seq: int | None = None
+    size_in: int | None = None
+    size_out: int | None = None
+    timeout_ms: int | None = None
+    elapsed_ms: int | None = None
+    step: int | None = None
+    fields: Fields = field(default_factory=dict)
+    ends_phase: bool = False
+
+    def told(self) -> dict[str, Any]:
+        """Its fields by name."""
+        return {name: getattr(self, name) for name in Meaning.__slots__}
+
+
 @dataclass(frozen=True, slots=True)
-class Event:
+class Event(Meaning):
     """One thing that a line, or a document, tells. None is "not known"; see `timeline.columns`.
 
     `index` is its place in the time order of the whole job. `time` is in nanoseconds since 1970 on
@@ -36,25 +65,7 @@ class Event:
     task: int | None = None
     host: str | None = None
     pid: int | None = None
-    kind: str | None = None
-    signature: str | None = None
-    role: str | None = None
-    severity: str | None = None
-    cause: str | None = None
-    strength: str | None = None
-    tells: str | None = None
-    phase: str | None = None
-    group: str | None = None
-    op: str | None = None
-    seq: int | None = None
-    size_in: int | None = None
-    size_out: int | None = None
-    timeout_ms: int | None = None
-    elapsed_ms: int | None = None
-    step: int | None = None
     text: str = ""
-    fields: Fields = field(default_factory=dict)
-    ends_phase: bool = False
     repeated: int = 1
 
     @property

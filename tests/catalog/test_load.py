@@ -205,3 +205,9 @@ def test_patterns_that_are_too_much_together_are_no_bug(monkeypatch: pytest.Monk
     monkeypatch.setattr("diagnose.match.compile.compile_database", too_much)
     with pytest.raises(CatalogError, match="do not compile together: too large"):
         compile_matcher(catalog)
+
+
+def test_the_same_files_give_the_same_catalog_again(tmp_path: Path) -> None:
+    first = load_catalog([write(tmp_path, GOOD)])
+    assert load_catalog([write(tmp_path, GOOD)]) is first
+    assert load_catalog([write(tmp_path, GOOD.replace("went away", "is gone"))]) is not first

@@ -10,7 +10,8 @@ import pytest
 from diagnose.ingest import text_source
 from diagnose.job.load import read
 from diagnose.timeline.attribution import name_authors
-from diagnose.timeline.draft import Draft, Meaning
+from diagnose.timeline.draft import Draft
+from diagnose.timeline.event import Meaning
 
 from .told import ERROR, WATCHDOG, matches, of, timeline
 

@@ -9,8 +9,8 @@ from diagnose.ingest import text_source
 from diagnose.job.load import read
 from diagnose.timeline.build import build
 from diagnose.timeline.documents import PENDING, document
-from diagnose.timeline.draft import Draft, Meaning
-from diagnose.timeline.event import Event
+from diagnose.timeline.draft import Draft
+from diagnose.timeline.event import Event, Meaning
 
 from .told import ERROR, RESTART, matches, of, timeline
 
@@ -93,7 +93,7 @@ def test_folders_name_the_attempt() -> None:
 
 def dumped(rank: int, seq: int, ns: int | None, **more: object) -> Draft:
     """A pending operation of a dump."""
-    meaning = Meaning("collective", tells=PENDING, seq=seq)
+    meaning = Meaning(kind="collective", tells=PENDING, seq=seq)
     draft = document(f"fr_{rank}", 0, rank, "", meaning)
     draft.ns, draft.utc_offset_s, draft.host = ns, 0, "node"
     return replace(draft, **more)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from diagnose.timeline.documents import document, fields
-from diagnose.timeline.draft import Meaning
+from diagnose.timeline.event import Meaning
 
 
 def test_a_document_knows_its_own_rank() -> None:
-    draft = document("fr_3", 4, 3, "waits", Meaning("collective", tells="pending"))
+    draft = document("fr_3", 4, 3, "waits", Meaning(kind="collective", tells="pending"))
     assert (draft.document, draft.rank) == (True, 3)
     event = draft.event(0)
     assert (event.source, event.line, event.text, event.tells) == ("fr_3", 4, "waits", "pending")

@@ -10,8 +10,8 @@ import diagnose
 from diagnose.ingest import text_source
 from diagnose.job.load import read
 from diagnose.text.times import moment
-from diagnose.timeline.draft import Draft, Meaning, drafts
-from diagnose.timeline.event import Event
+from diagnose.timeline.draft import Draft, drafts
+from diagnose.timeline.event import Event, Meaning
 
 from .told import ERROR, WATCHDOG, matches, of, timeline
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from diagnose.diagnosis import Alternative, ChainLink, Confidence, Evidence
@@ -46,22 +46,18 @@ def evidence(winner: Hypothesis, context: Context) -> list[Evidence]:
 
 def _lines(winner: Hypothesis, context: Context) -> list[Evidence]:
     """The lines that carry the verdict, one per place, each with why it matters."""
-    titles = _titles(context)
+    known = context.catalog.by_id
     whys = {row: stall.why for stall in context.stalls for row in stall.rows if stall.why}
     found: dict[tuple[str, int], Evidence] = {}
     for index in winner.rows:
         event = context.timeline.at(index)
         if event.tells in DOCUMENT_TELLS:
             continue
-        why = titles.get(event.signature or "", "")
+        why = known[event.signature].title if event.signature in known else ""
         if winner.inferred and index in whys:
             why = f"{why}; {whys[index]}" if why else whys[index]
         found.setdefault(event.place, Evidence(*event.place, clean(event.text), why))
     return list(found.values())[:_EVIDENCE_LIMIT]
-
-
-def _titles(context: Context) -> Mapping[str, str]:
-    return {signature.id: signature.title for signature in context.catalog.signatures}
 
 
 def chain(winner: Hypothesis, context: Context, clocks: ClockFit | None = None) -> list[ChainLink]:
@@ -69,7 +65,7 @@ def chain(winner: Hypothesis, context: Context, clocks: ClockFit | None = None) 
 
     Where `clocks` cannot tell which of two hosts' lines came first, the later one says so.
     """
-    titles, everyone = _titles(context), _ranks_by_signature(context.timeline)
+    known, everyone = context.catalog.by_id, _ranks_by_signature(context.timeline)
     links: list[ChainLink] = []
     seen: set[str] = set()
     before: Event | None = None
@@ -78,7 +74,8 @@ def chain(winner: Hypothesis, context: Context, clocks: ClockFit | None = None) 
         if event.signature in seen:
             continue
         seen |= {event.signature} if event.signature else set()
-        said = titles.get(event.signature or "") or clean(event.text)[:_EVENT_LIMIT]
+        entry = known.get(event.signature or "")
+        said = entry.title if entry else clean(event.text)[:_EVENT_LIMIT]
         ranks = everyone.get(event.signature or "", set())
         several = sorted(ranks) if len(ranks) > 1 else []
         said += _unordered(before, event, clocks)

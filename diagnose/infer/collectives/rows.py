@@ -11,7 +11,8 @@ from typing import Any
 
 from diagnose.infer.collectives.table import Table, shown
 from diagnose.timeline.documents import IDLE, PENDING, document, fields
-from diagnose.timeline.draft import Draft, Meaning
+from diagnose.timeline.draft import Draft
+from diagnose.timeline.event import Meaning
 
 PENDING_SHOWN = 4  # pending operations of one rank
 

@@ -12,7 +12,7 @@ from diagnose.infer.collectives.verdict import DumpVerdict
 from diagnose.infer.events.failures import done, went_on
 from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.infer.rules.collectives import onset
-from diagnose.timeline.event import Event, Timeline
+from diagnose.timeline.event import Timeline
 
 _GOES_ON = 60_000_000_000  # a step so long after the onset is none of a hung job
 _TOLD_BY_DUMPS = ("desync.missing_rank", "desync.mismatch", "unknown")
@@ -38,33 +38,26 @@ def _outdone(hypothesis: Hypothesis, by_stacks: Sequence[Hypothesis]) -> bool:
     )
 
 
-def believed(
-    verdict: DumpVerdict | None,
-    timeline: Timeline,
-    failing: Sequence[Event],
-    *,
-    dumped: bool,
-    passing: bool,
-) -> DumpVerdict | None:
+def believed(verdict: DumpVerdict | None, context: Context, *, passing: bool) -> DumpVerdict | None:
     """What dumps say, None where the logs show that the job went on.
 
-    A dump taken on demand of a job at work (`dumped`) lists operations in flight as well, and in
-    the last lines of a log ranks are never quite at the same call: those count only in a job that
-    failed (`failing`), or that shows no step. `passing`: counters were read in passing.
+    A dump taken on demand of a job at work lists operations in flight as well, and in the last
+    lines of a log ranks are never quite at the same call: those count only in a job that failed,
+    or that shows no step. `passing`: counters were read in passing.
     """
     if verdict is None:
         return None
-    if dumped and not failing and _stepped_since(verdict, timeline):
+    if context.alive and not context.failing and _stepped_since(verdict, context.timeline):
         return None
-    doubtful = not dumped and (passing or not failing)
+    doubtful = not context.alive and (passing or not context.failing)
     return replace(verdict, sure=False) if doubtful else verdict
 
 
-def worth_analysis(context: Context, *, dumped: bool) -> bool:
+def worth_analysis(context: Context) -> bool:
     """Whether dumps may say more than that the job was at work."""
     if done(context.timeline):
         return False
-    return dumped or bool(context.failing) or not went_on(context.timeline, context.life)
+    return context.alive or bool(context.failing) or not went_on(context.timeline, context.life)
 
 
 def _stepped_since(verdict: DumpVerdict, timeline: Timeline) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 from diagnose.catalog.schema import Signature
 from diagnose.infer.events.teardown import without_teardown_noise
@@ -27,11 +27,10 @@ def last_attempt(timeline: Timeline) -> tuple[Timeline, int]:
 
 
 def earlier_attempts(
-    timeline: Timeline, signatures: Sequence[Signature], attempts: int
+    timeline: Timeline, signatures: Mapping[str, Signature], attempts: int
 ) -> list[str]:
     """One line per earlier attempt: what it died of, as far as a line says so."""
     numbers = sorted({event.attempt for event in timeline if event.attempt is not None})
-    titles = {signature.id: signature.title for signature in signatures}
     died: dict[int, Event] = {}
     for event in timeline.role("cause"):
         if event.attempt is None:
@@ -44,7 +43,7 @@ def earlier_attempts(
     for number in ended[:_TOLD]:
         event = died[number]
         who = "" if event.rank is None else f" ({ranks_phrase([event.rank])})"
-        notes.append(f"attempt {number} ended with: {titles[event.signature or '']}{who}")
+        notes.append(f"attempt {number} ended with: {signatures[event.signature or ''].title}{who}")
     if len(ended) > _TOLD:
         notes.append(f"and {len(ended) - _TOLD:,} more attempts ended with a known cause")
     return notes

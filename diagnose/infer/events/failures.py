@@ -129,7 +129,8 @@ def _after_line(timeline: Timeline, event: Event) -> list[Event]:
 
 
 def _ends(timeline: Timeline) -> list[Event]:
-    return [event for event in timeline if _is_end(event)]
+    said = [*timeline.telling("finished"), *filter(_is_end, timeline.kind("phase"))]
+    return sorted({event.index: event for event in said}.values(), key=lambda event: event.index)
 
 
 def _is_end(event: Event) -> bool:

@@ -26,13 +26,12 @@ def propose(context: Context) -> Iterator[Hypothesis]:
     timeline, catalog = context.timeline, context.catalog
     first_wait = next(iter(timeline.telling("timeout")), None)
     first_effect = next(iter(timeline.telling("timeout", "teardown")), None)
-    signatures = {signature.id: signature for signature in catalog.signatures}
     gpus = gpu_ranks(timeline)
     for id_, events in timeline.by_signature.items():
         group = [event for event in events if event.role == "cause"]
         if not group:
             continue
-        signature = signatures[id_]
+        signature = catalog.by_id[id_]
         # Launchers stop processes before they print why; only a wait comes before an ending.
         of_class = catalog.classes[signature.cause]
         limit = first_wait if of_class.ending else first_effect

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from diagnose.infer.stacks.classify import SAYS, Place
 from diagnose.infer.stacks.groups import PlaceClass
 from diagnose.timeline.documents import STANDS, document, fields
-from diagnose.timeline.draft import Draft, Meaning
+from diagnose.timeline.draft import Draft
+from diagnose.timeline.event import Meaning
 
 
 def place_rows(classes: Sequence[PlaceClass]) -> list[Draft]:

@@ -79,13 +79,12 @@ def findings(events: Events, catalog: Catalog, scrub: Scrub) -> Findings:
     """Fold the timeline into findings."""
     rows = events.frame
     rows = rows[rows["signature"].notna()]
-    entries = {entry.id: entry for entry in catalog.signatures}
     items: list[Finding] = []
     begin = rows["time"].min()
     places = pd.DataFrame({"finding": -1, "variant": -1}, index=rows.index)
     order = rows["signature"].astype(object)
     for id_, mine in rows.groupby(order, sort=False):
-        entry = entries.get(str(id_))
+        entry = catalog.by_id.get(str(id_))
         role = str(mine["role"].iloc[0])
         codes = np.zeros(len(mine), dtype=np.int64) if role in _ONE else _codes(mine)
         number = len(items)

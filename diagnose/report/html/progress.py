@@ -44,14 +44,14 @@ def counters(events: Events, catalog: Catalog, culprits: list[int], scrub: Scrub
     if rows.empty:
         return []
     rows = rows.assign(at=rows["at"].astype("int64") - (events.begin or 0))
-    titles = {entry.id: entry.title for entry in catalog.signatures}
     bars = [f.get("what") or f.get("total") or "" for f in rows["fields"]]
     found = []
     for (id_, what), mine in rows.groupby([rows["signature"].astype(str), bars], sort=False):
         lines = _lines(mine, set(culprits))
         if not any(len(line.points) > 1 for line in lines):
             continue
-        title = titles.get(str(id_), str(id_)) + (f" ({what})" if what else "")
+        entry = catalog.by_id.get(str(id_))
+        title = (entry.title if entry else str(id_)) + (f" ({what})" if what else "")
         size = (mine["rank"].nunique(), len(mine))
         kept = Counter(scrub.text(title, 120), lines[:MAX_LINES], max(0, len(lines) - MAX_LINES))
         found.append((size, kept))
