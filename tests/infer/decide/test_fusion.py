@@ -76,19 +76,20 @@ def test_dumps_of_a_job_at_work_show_what_is_in_flight(
 ) -> None:
     timeline = make(pending("08:00:00"), step(5, time=at(clock)), wait(0))
     failing = [timeline.at(2)] if fails else []
-    found = believed(VERDICT, timeline, failing, dumped=dumped, passing=passing)
+    seen = context(timeline, failing=failing, alive=dumped)
+    found = believed(VERDICT, seen, passing=passing)
     assert (found.sure if found else None) is sure
 
 
 def test_no_dump_says_nothing(make: Any) -> None:
-    assert believed(None, make(), [], dumped=False, passing=False) is None
+    assert believed(None, context(make()), passing=False) is None
 
 
 def test_dumps_of_a_job_that_is_done_or_goes_on_are_not_analysed(make: Any) -> None:
     done = make(step(1, rank=0), finished(0))
-    assert not worth_analysis(context(done), dumped=True)
-    assert not worth_analysis(context(make(step(1))), dumped=False)
-    assert worth_analysis(context(make(step(1))), dumped=True)
+    assert not worth_analysis(context(done, alive=True))
+    assert not worth_analysis(context(make(step(1)), alive=False))
+    assert worth_analysis(context(make(step(1)), alive=True))
     failed = make(step(1), wait(0))
-    assert worth_analysis(context(failed, failing=[failed.at(1)]), dumped=False)
-    assert worth_analysis(context(make()), dumped=False)
+    assert worth_analysis(context(failed, failing=[failed.at(1)], alive=False))
+    assert worth_analysis(context(make(), alive=False))
