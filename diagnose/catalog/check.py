@@ -23,6 +23,7 @@ from diagnose.catalog.load import (
 from diagnose.catalog.policy import class_problems
 from diagnose.catalog.remedies import remedy_problems
 from diagnose.catalog.schema import Catalog, KnownIssue, Signature
+from diagnose.catalog.word_problems import word_problems
 from diagnose.errors import CatalogError
 from diagnose.match.compile import (
     Matcher,
@@ -93,6 +94,7 @@ def problems(catalog: Catalog, shipped: Catalog | None = None) -> Iterator[str]:
         yield from _known_issue_problems(issue, classes, ids)
     yield from class_problems(catalog, {*ids, *classes})
     yield from remedy_problems(catalog)
+    yield from word_problems(catalog, classes)
     yield from _example_problems(usable)
 
 
@@ -180,7 +182,7 @@ def _example_problems(signatures: Sequence[Signature]) -> Iterator[str]:
     except hs.error as error:
         yield f"catalog: the patterns do not compile together: {error}"
         return
-    matcher = Matcher(catalog, [database] * 3)
+    matcher = Matcher(catalog, [database] * 4)
     for index, signature in enumerate(signatures):
         if signature.examples is None:
             continue

@@ -28,6 +28,7 @@ from diagnose.catalog.schema import (
     KnownIssue,
     Signature,
 )
+from diagnose.catalog.vocabulary import Vocabulary, vocabulary_of
 from diagnose.errors import CatalogError
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ _MAX_FILES = 1000
 _MAX_BYTES = 16 << 20  # of all files
 _MAX_MET = 100_000  # files and folders passed on the way
 _KINDS = ("signatures", "known_issues", "classes")
+_WORDS = "vocabularies"  # each a file of its own
 
 
 def default_dir() -> Path:
@@ -124,6 +126,7 @@ def _with(catalog: Catalog, files: Sequence[tuple[Path, bytes]], revision: str) 
         known_issues=both("known_issues"),
         classes=catalog.classes | later.classes,
         revision=revision,
+        vocabularies=both("vocabularies"),
     )
     for path, data in files:
         _refuse_unusable(path, data, joined)
@@ -132,7 +135,7 @@ def _with(catalog: Catalog, files: Sequence[tuple[Path, bytes]], revision: str) 
 
 def read_catalog(files: Sequence[tuple[Path, bytes]], revision: str) -> Catalog:
     """Parse and type-check catalog files (with their examples), without the cache."""
-    entries: dict[str, dict[str, Any]] = {kind: {} for kind in _KINDS}
+    entries: dict[str, dict[str, Any]] = {kind: {} for kind in (*_KINDS, _WORDS)}
     for path, data in files:
         for found in _read_file(path, data):
             entries[found.kind][found.entry.id] = found.entry
@@ -141,6 +144,7 @@ def read_catalog(files: Sequence[tuple[Path, bytes]], revision: str) -> Catalog:
         known_issues=list(entries["known_issues"].values()),
         classes=entries["classes"],
         revision=revision,
+        vocabularies=list(entries[_WORDS].values()),
     )
 
 
@@ -230,15 +234,8 @@ class _Found:
 
 def _read_file(path: Path, data: bytes) -> Iterator[_Found]:
     # Not needed when the catalog is cached.
-    from pydantic import TypeAdapter, ValidationError  # noqa: PLC0415
+    from diagnose.catalog.document import DocumentError, read  # noqa: PLC0415
 
-    from diagnose.catalog.document import DocumentError, line_of, read  # noqa: PLC0415
-
-    adapters: dict[str, TypeAdapter[Any]] = {
-        "signatures": TypeAdapter(Signature),
-        "known_issues": TypeAdapter(KnownIssue),
-        "classes": TypeAdapter(CauseClass),
-    }
     try:
         root = read(data)
     except DocumentError as error:
@@ -247,7 +244,24 @@ def _read_file(path: Path, data: bytes) -> Iterator[_Found]:
         return
     if not isinstance(root.value, dict):
         raise CatalogError(f"{path}:{root.line}: expected a mapping with {', '.join(_KINDS)}")
-    for kind, items in root.value.items():
+    if "words" in root.value:
+        yield _Found(_WORDS, 0, _vocabulary(path, root), path, root)
+    else:
+        yield from _read_kinds(path, root)
+
+
+def _read_kinds(path: Path, root: Node) -> Iterator[_Found]:
+    from pydantic import TypeAdapter, ValidationError  # noqa: PLC0415  as above
+
+    from diagnose.catalog.document import line_of  # noqa: PLC0415
+
+    adapters: dict[str, TypeAdapter[Any]] = {
+        "signatures": TypeAdapter(Signature),
+        "known_issues": TypeAdapter(KnownIssue),
+        "classes": TypeAdapter(CauseClass),
+    }
+    kinds = root.value if isinstance(root.value, dict) else {}
+    for kind, items in kinds.items():
         at = f"{path}:{root.keys[kind]}: {kind}"
         if kind not in _KINDS:
             raise CatalogError(f"{at}: unknown key, expected one of {', '.join(_KINDS)}")
@@ -274,6 +288,13 @@ def _read_file(path: Path, data: bytes) -> Iterator[_Found]:
                 name = item.get("id", f"{kind}[{index}]")
                 raise CatalogError(f"{path}:{line}: {name}: {field}: {first['msg']}") from error
             yield _Found(kind, index, entry, path, root)
+
+
+def _vocabulary(path: Path, root: Node) -> Vocabulary:
+    try:
+        return vocabulary_of(path.stem, root.plain())
+    except ValueError as error:
+        raise CatalogError(f"{path}: {error}") from error
 
 
 def _refuse_unusable(path: Path, data: bytes, catalog: Catalog) -> None:

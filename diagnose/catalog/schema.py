@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from diagnose.catalog.vocabulary import Vocabulary
+
 Role = Literal["cause", "effect", "aftermath", "context", "phase", "progress"]
 Strength = Literal["decisive", "strong", "weak"]
 Confidence = Literal["high", "medium", "low"]
@@ -274,6 +276,7 @@ class Catalog:
     classes: dict[str, CauseClass]
     revision: str
     notes: list[str] = field(default_factory=list)
+    vocabularies: list[Vocabulary] = field(default_factory=list)
     by_id: dict[str, Signature] = field(init=False, repr=False)  # the signatures
 
     def __post_init__(self) -> None:

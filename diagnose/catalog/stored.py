@@ -16,8 +16,9 @@ from diagnose.catalog.schema import (
     Run,
     Signature,
 )
+from diagnose.catalog.vocabulary import Near, Vocabulary, Word
 
-FORMAT = 5  # of what is kept: another one when the fields of an entry change
+FORMAT = 6  # of what is kept: another one when the fields of an entry change
 
 
 def _name(revision: str) -> str:
@@ -45,6 +46,7 @@ def read(revision: str) -> Catalog | None:
             known_issues=[_known_issue(entry) for entry in data["known_issues"]],
             classes={id_: _class(entry) for id_, entry in data["classes"].items()},
             revision=revision,
+            vocabularies=[_vocabulary(entry) for entry in data["vocabularies"]],
         )
     except (ValueError, KeyError, TypeError):
         return None
@@ -65,6 +67,14 @@ def _signature(entry: dict[str, Any]) -> Signature:
 def _known_issue(entry: dict[str, Any]) -> KnownIssue:
     conditions = {key: [Condition(**c) for c in entry[key]] for key in ("all", "any", "none")}
     return KnownIssue(**(_remedies(entry) | conditions))
+
+
+def _vocabulary(entry: dict[str, Any]) -> Vocabulary:
+    words = [
+        Word(**(word | {"near": [Near(**near) for near in word["near"]]}))
+        for word in entry["words"]
+    ]
+    return Vocabulary(**(entry | {"words": words}))
 
 
 def _class(entry: dict[str, Any]) -> CauseClass:

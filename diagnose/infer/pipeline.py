@@ -250,7 +250,7 @@ def _grid(job: Job, facts: Facts) -> Topology | None:
 def _notes(job: Job, attempts: int) -> list[str]:
     """Hosts whose clock is surely off, and what earlier attempts died of."""
     clocks = job.clocks.notes() if job.clocks else []
-    return [*clocks, *earlier_attempts(job.events, job.catalog.by_id, attempts)]
+    return [*clocks, *earlier_attempts(job.events, job.catalog, attempts)]
 
 
 __all__ = ["diagnose"]

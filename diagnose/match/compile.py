@@ -17,12 +17,15 @@ import regex
 
 from diagnose.catalog import cache
 from diagnose.catalog.schema import Catalog, Signature
+from diagnose.catalog.vocabulary import Vocabulary, literals
 from diagnose.errors import CatalogError
+from diagnose.match.words import Words
 
 # A search that takes longer than this on one line is given up: no line may stall the tool.
 MATCH_TIMEOUT_S = 0.02
-DATABASES = ("bulk", "thin-first", "thin-all")
+DATABASES = ("bulk", "thin-first", "thin-all", "words")
 
+_SPECIAL = re.compile(rb"[^\w\s]")
 _GROUP_NAME = re.compile(r"\(\?P<\w+>")
 _GREEDY_TAIL = re.compile(
     r"(?<!\\)(?P<open>\(\?:)?(?P<atom>\.|\\[SwdD]|\[\^?(?:\\.|[^]\\])+\])(?P<times>[*+])(?(open)\))\Z"
@@ -45,7 +48,8 @@ class Matcher:
     def __init__(self, catalog: Catalog, databases: Sequence[hs.Database]) -> None:
         self.signatures = catalog.signatures
         self.patterns = patterns_of(catalog.signatures)
-        self._bulk, self._thin_first, self._thin_all = databases
+        self.words = Words(catalog.vocabularies)
+        self._bulk, self._thin_first, self._thin_all, self._words = databases
 
     def scan(self, data: bytes) -> list[tuple[int, int]]:
         """All (pattern number, end offset) in `data` but of thin patterns, ordered by offset."""
@@ -54,6 +58,10 @@ class Matcher:
     def scan_thin(self, data: bytes, *, every: bool = False) -> list[tuple[int, int]]:
         """(pattern number, end offset) of thin patterns: the first of each, or every one."""
         return _collect(self._thin_all if every else self._thin_first, data)
+
+    def scan_words(self, data: bytes) -> list[tuple[int, int]]:
+        """(-1 - number of the vocabulary, end offset) of what may be a word of it."""
+        return [(-1 - number, to) for number, to in _collect(self._words, data)]
 
     def confirm(self, pattern: int, line: str, message: str) -> dict[str, str] | None:
         """The captures of pattern number `pattern` on a clean line, or None if it is no match."""
@@ -94,7 +102,7 @@ def compile_matcher(catalog: Catalog) -> Matcher:
         database = _load(cache.read(kept))
         if database is None:
             try:
-                database = build_database(catalog.signatures, name)
+                database = build_database(catalog, name)
             except hs.error as error:
                 raise CatalogError(f"the patterns do not compile together: {error}") from error
             cache.keep(kept, hs.dumpb(database))
@@ -104,7 +112,7 @@ def compile_matcher(catalog: Catalog) -> Matcher:
 
 def matcher_of(catalog: Catalog) -> Matcher:
     """The matcher of a catalog, compiled anew."""
-    return Matcher(catalog, [build_database(catalog.signatures, name) for name in DATABASES])
+    return Matcher(catalog, [build_database(catalog, name) for name in DATABASES])
 
 
 def patterns_of(signatures: Sequence[Signature]) -> list[Pattern]:
@@ -154,8 +162,11 @@ def pattern_flags(pattern: Pattern, *, first: bool) -> int:
     return flags
 
 
-def build_database(signatures: Sequence[Signature], name: str) -> hs.Database:
-    """One of DATABASES: all that is not thin, or the thin with their first or all matches."""
+def build_database(catalog: Catalog, name: str) -> hs.Database:
+    """One of DATABASES: all that is not thin, the thin with their first or all matches, words."""
+    if name == "words":
+        return _words_database(catalog.vocabularies)
+    signatures = catalog.signatures
     chosen = [
         (number, pattern)
         for number, pattern in enumerate(patterns_of(signatures))
@@ -165,6 +176,20 @@ def build_database(signatures: Sequence[Signature], name: str) -> hs.Database:
         [hyperscan_form(pattern.expression) for _, pattern in chosen] or [b"\\x00never\\x00"],
         [number for number, _ in chosen] or [0],
         [pattern_flags(pattern, first=name == "thin-first") for _, pattern in chosen] or [0],
+    )
+
+
+def _words_database(vocabularies: Sequence[Vocabulary]) -> hs.Database:
+    """Plain literals, which cost a fraction of what expressions do; `Words` looks closer."""
+    of_vocabulary = {
+        literal: number
+        for number, vocabulary in enumerate(vocabularies)
+        for literal in literals(vocabulary)
+    }
+    escaped = [_SPECIAL.sub(rb"\\\g<0>", literal.encode()) for literal in of_vocabulary]
+    numbers = list(of_vocabulary.values())
+    return compile_database(
+        escaped or [b"\\x00never\\x00"], numbers or [0], [0] * max(1, len(numbers))
     )
 
 

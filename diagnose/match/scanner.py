@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from math import inf
 from time import thread_time
 from typing import TYPE_CHECKING
 
+from diagnose.catalog.entries import Meant
 from diagnose.ingest.source import Chunk, Source
 from diagnose.match.compile import MATCH_TIMEOUT_S, Matcher
 from diagnose.match.thin import Thin
@@ -59,7 +60,8 @@ _VISIBLE = re.compile(rb"\S")
 class Line:
     """One line that matched: its place, its clean text, its prefixes and what matched.
 
-    `matches` holds (signature number, captures). `text` is bounded by TEXT_LIMIT.
+    `matches` holds (signature number, captures), `word` what a vocabulary knows of a line that
+    no signature knows better. `text` is bounded by TEXT_LIMIT.
     """
 
     line: int
@@ -67,6 +69,7 @@ class Line:
     text: str
     prefix: Prefix
     matches: list[tuple[int, dict[str, str]]] = field(default_factory=list)
+    word: Meant | None = None
 
 
 @dataclass(slots=True)
@@ -132,13 +135,14 @@ class _Scan:
             if self.visible is None:
                 self.result.edges += _first_lines(chunk)
             self.visible = chunk
-        for raw in _segments(chunk, self.matcher.scan(chunk.data), self.read):
-            first = raw.patterns[0]
-            self.seen[first] += 1
-            if self.seen[first] <= KEEP_FIRST:
-                self.kept.append(raw)
-            else:
-                self.flood.setdefault(first, deque(maxlen=KEEP_LAST)).append(raw)
+        for hits in (self.matcher.scan(chunk.data), self.matcher.scan_words(chunk.data)):
+            for raw in _segments(chunk, hits, self.read):
+                first = raw.patterns[0]
+                self.seen[first] += 1
+                if self.seen[first] <= KEEP_FIRST:
+                    self.kept.append(raw)
+                else:
+                    self.flood.setdefault(first, deque(maxlen=KEEP_LAST)).append(raw)
         self.kept += _segments(chunk, self.thin.feed(self.read, chunk), self.read)
         if self.calls is not None or b"opCount " in chunk.data or b"- Init " in chunk.data:
             self.calls = self.calls or _call_reader(self.result.source)
@@ -162,7 +166,8 @@ class _Scan:
             result.total_lines = last.first_line - 1 + _lines(last.data)
         result.lines = list(_confirm(self.kept, self.matcher, result.counts))
         for number, extra in _uncounted(self.seen, self.flood).items():
-            result.counts[self.matcher.patterns[number].signature] += extra
+            if number >= 0:
+                result.counts[self.matcher.patterns[number].signature] += extra
         return result
 
 
@@ -279,7 +284,8 @@ def _confirm(kept: list[_Raw], matcher: Matcher, counts: Counter[int]) -> Iterat
         begun = thread_time()
         found = _search(line, raw.patterns, matcher, patience)
         hurtful += patience < inf and thread_time() - begun > HURT_S
-        if found:
+        line.word = _word(line, found, raw.patterns, matcher)
+        if found or line.word:
             # In the order of the text: a bar and the marker glued to it tell which came last.
             in_text = sorted(found.items(), key=lambda item: item[1][0])
             line.matches = [(signature, captures) for signature, (_, captures) in in_text]
@@ -294,8 +300,8 @@ def _search(
     found: dict[int, tuple[int, dict[str, str]]] = {}
     give_up = thread_time() + patience
     for number in patterns:
-        signature = matcher.patterns[number].signature
-        if signature in found:
+        signature = matcher.patterns[number].signature if number >= 0 else -1
+        if signature in found or number < 0:
             continue
         if give_up < inf and thread_time() > give_up:
             break
@@ -304,6 +310,20 @@ def _search(
         if match is not None:
             found[signature] = match
     return found
+
+
+def _word(
+    line: Line,
+    found: Mapping[int, tuple[int, dict[str, str]]],
+    patterns: Sequence[int],
+    matcher: Matcher,
+) -> Meant | None:
+    """The word of a line that no signature knows but one that stands for many."""
+    known = [matcher.signatures[number] for number in found]
+    if not all(signature.generic for signature in known) or not (known or min(patterns) < 0):
+        return None
+    raised = any(signature.tells == "exception" for signature in known)
+    return matcher.words.find(line.text, raised=raised)
 
 
 def _text(data: bytes) -> str:

@@ -94,6 +94,11 @@ def _of_line(
     scan: SourceScan, line: Line, signatures: Sequence[Signature], tasks_left: int
 ) -> Iterator[Draft]:
     found = [(signatures[number], captures) for number, captures in line.matches]
+    if line.word is not None:
+        # It says better what an exception or a line of error level is about.
+        word, captures = line.word.entry(), found[0][1] if found else {}
+        better = word.tells != "trouble" or not found
+        found = [(word, captures)] if better else found
     specific = any(not s.generic and s.role in ("cause", "effect", "aftermath") for s, _ in found)
     explained = any(s.tells != "trouble" for s, _ in found)
     for signature, captures in found:

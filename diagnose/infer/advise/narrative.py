@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from diagnose.catalog.entries import entry_of
 from diagnose.diagnosis import Alternative, ChainLink, Confidence, Evidence
 from diagnose.infer import scoring
 from diagnose.infer.events.phases import Activity
@@ -46,14 +47,14 @@ def evidence(winner: Hypothesis, context: Context) -> list[Evidence]:
 
 def _lines(winner: Hypothesis, context: Context) -> list[Evidence]:
     """The lines that carry the verdict, one per place, each with why it matters."""
-    known = context.catalog.by_id
     whys = {row: stall.why for stall in context.stalls for row in stall.rows if stall.why}
     found: dict[tuple[str, int], Evidence] = {}
     for index in winner.rows:
         event = context.timeline.at(index)
         if event.tells in DOCUMENT_TELLS:
             continue
-        why = known[event.signature].title if event.signature in known else ""
+        entry = entry_of(context.catalog, event.signature)
+        why = entry.title if entry else ""
         if winner.inferred and index in whys:
             why = f"{why}; {whys[index]}" if why else whys[index]
         found.setdefault(event.place, Evidence(*event.place, clean(event.text), why))
@@ -65,7 +66,7 @@ def chain(winner: Hypothesis, context: Context, clocks: ClockFit | None = None) 
 
     Where `clocks` cannot tell which of two hosts' lines came first, the later one says so.
     """
-    known, everyone = context.catalog.by_id, _ranks_by_signature(context.timeline)
+    everyone = _ranks_by_signature(context.timeline)
     links: list[ChainLink] = []
     seen: set[str] = set()
     before: Event | None = None
@@ -74,7 +75,7 @@ def chain(winner: Hypothesis, context: Context, clocks: ClockFit | None = None) 
         if event.signature in seen:
             continue
         seen |= {event.signature} if event.signature else set()
-        entry = known.get(event.signature or "")
+        entry = entry_of(context.catalog, event.signature)
         said = entry.title if entry else clean(event.text)[:_EVENT_LIMIT]
         ranks = everyone.get(event.signature or "", set())
         several = sorted(ranks) if len(ranks) > 1 else []

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from diagnose.catalog.schema import Signature
+from diagnose.catalog.entries import entry_of
+from diagnose.catalog.schema import Catalog
 from diagnose.infer.events.teardown import without_teardown_noise
 from diagnose.text.ranks import ranks_phrase
 from diagnose.timeline.event import Event, Timeline
@@ -26,9 +25,7 @@ def last_attempt(timeline: Timeline) -> tuple[Timeline, int]:
     return without_teardown_noise(attempt), len(numbers)
 
 
-def earlier_attempts(
-    timeline: Timeline, signatures: Mapping[str, Signature], attempts: int
-) -> list[str]:
+def earlier_attempts(timeline: Timeline, catalog: Catalog, attempts: int) -> list[str]:
     """One line per earlier attempt: what it died of, as far as a line says so."""
     numbers = sorted({event.attempt for event in timeline if event.attempt is not None})
     died: dict[int, Event] = {}
@@ -42,8 +39,11 @@ def earlier_attempts(
     ended = [number for number in numbers[: attempts - 1] if number in died]
     for number in ended[:_TOLD]:
         event = died[number]
+        entry = entry_of(catalog, event.signature)
         who = "" if event.rank is None else f" ({ranks_phrase([event.rank])})"
-        notes.append(f"attempt {number} ended with: {signatures[event.signature or ''].title}{who}")
+        notes.append(
+            f"attempt {number} ended with: {entry.title if entry else event.signature}{who}"
+        )
     if len(ended) > _TOLD:
         notes.append(f"and {len(ended) - _TOLD:,} more attempts ended with a known cause")
     return notes

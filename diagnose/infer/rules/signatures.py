@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from diagnose.catalog.entries import entry_of
 from diagnose.catalog.schema import CauseClass, Signature
 from diagnose.infer import scoring
 from diagnose.infer.events.recovery import doubtful, survived
@@ -31,7 +32,9 @@ def propose(context: Context) -> Iterator[Hypothesis]:
         group = [event for event in events if event.role == "cause"]
         if not group:
             continue
-        signature = catalog.by_id[id_]
+        signature = entry_of(catalog, id_)
+        if signature is None:
+            continue
         # Launchers stop processes before they print why; only a wait comes before an ending.
         of_class = catalog.classes[signature.cause]
         limit = first_wait if of_class.ending else first_effect

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
+from diagnose.catalog.entries import entry_of
 from diagnose.catalog.schema import Catalog
 from diagnose.report import words
 from diagnose.report.html import clock
@@ -84,7 +85,7 @@ def findings(events: Events, catalog: Catalog, scrub: Scrub) -> Findings:
     places = pd.DataFrame({"finding": -1, "variant": -1}, index=rows.index)
     order = rows["signature"].astype(object)
     for id_, mine in rows.groupby(order, sort=False):
-        entry = catalog.by_id.get(str(id_))
+        entry = entry_of(catalog, str(id_))
         role = str(mine["role"].iloc[0])
         codes = np.zeros(len(mine), dtype=np.int64) if role in _ONE else _codes(mine)
         number = len(items)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from diagnose.catalog.entries import entry_of
 from diagnose.catalog.schema import Catalog
 from diagnose.report.html.events import Events
 from diagnose.report.html.scrub import Scrub
@@ -50,7 +51,7 @@ def counters(events: Events, catalog: Catalog, culprits: list[int], scrub: Scrub
         lines = _lines(mine, set(culprits))
         if not any(len(line.points) > 1 for line in lines):
             continue
-        entry = catalog.by_id.get(str(id_))
+        entry = entry_of(catalog, str(id_))
         title = (entry.title if entry else str(id_)) + (f" ({what})" if what else "")
         size = (mine["rank"].nunique(), len(mine))
         kept = Counter(scrub.text(title, 120), lines[:MAX_LINES], max(0, len(lines) - MAX_LINES))

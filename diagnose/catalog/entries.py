@@ -1,0 +1,119 @@
+"""What a word of a vocabulary stands for on a line, as an entry of the catalog."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+from diagnose.catalog.schema import Catalog, Signature, Tells
+from diagnose.catalog.schema import Strength as SignatureStrength
+from diagnose.catalog.vocabulary import (
+    HARMLESS,
+    UNKNOWN,
+    Near,
+    Strength,
+    Vocabulary,
+    Word,
+    WordRole,
+)
+
+_PREFIX = "word."
+# Ends of ids: of a word in the last line of a traceback, and of one whose printer goes on.
+_RAISED, _HANDLED = ".raised", ".handled"
+# The strength of the signature that a word stands for, and whether it is worth a little less.
+_AS_SIGNATURE: dict[Strength, tuple[SignatureStrength, bool]] = {
+    "weak": ("weak", True),
+    "medium": ("strong", True),
+    "strong": ("strong", False),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Meant:
+    """A word as it stands on a line: beside number `near` of its contexts, -1 for none of them.
+
+    `raised`: on the last line of a traceback. `handled`: whoever printed it goes on.
+    """
+
+    vocabulary: Vocabulary
+    word: Word
+    near: int = -1
+    raised: bool = False
+    handled: bool = False
+
+    @property
+    def context(self) -> Near | None:
+        """What it stands beside."""
+        return self.word.near[self.near] if self.near >= 0 else None
+
+    @property
+    def cause(self) -> str:
+        """The class that follows."""
+        return self.context.cause if self.context else self.word.cause
+
+    @property
+    def strength(self) -> Strength:
+        """How surely it does."""
+        stated = (self.context.strength if self.context else None) or self.word.strength
+        return "weak" if self.handled else stated
+
+    @property
+    def role(self) -> WordRole:
+        """Whether it is a cause or what follows one."""
+        return (self.context.role if self.context else None) or self.word.role
+
+    @property
+    def names_cause(self) -> bool:
+        """Whether it tells a class of causes."""
+        return self.role == "cause" and self.cause not in (HARMLESS, UNKNOWN)
+
+    @property
+    def id(self) -> str:
+        """The id of its entry: `word.errno.econnrefused`, `.2` behind it in its second context."""
+        near = f".{self.near + 1}" if self.near >= 0 else ""
+        ends = (_RAISED if self.raised else "") + (_HANDLED if self.handled else "")
+        return f"{_PREFIX}{self.vocabulary.id}.{_slug(self.word)}{near}{ends}"
+
+    def entry(self) -> Signature:
+        """The signature that it stands for."""
+        strength, generic = _AS_SIGNATURE[self.strength]
+        aftermath = self.role == "aftermath"
+        tells: Tells | None = None if self.names_cause or aftermath else "trouble"
+        if self.raised and self.names_cause and strength != "weak":
+            tells = "exception"
+        return Signature(
+            id=self.id,
+            title=f"The log says \u201c{self.word.spellings[0]}\u201d",
+            role="cause" if self.names_cause else "aftermath" if aftermath else "context",
+            match=[],
+            cause=self.cause if self.names_cause else "",
+            strength=strength,
+            generic=generic,
+            tells=tells,
+            not_evidence_of=(self.context.why_not if self.context else "") or self.word.why_not,
+            culprit="self" if self.raised else "none",
+            references=self.vocabulary.references,
+        )
+
+
+def _slug(word: Word) -> str:
+    first = word.spellings[0].lower()
+    return re.sub(r"[^a-z0-9]+", "-", f"minus-{first[1:]}" if first[0] == "-" else first).strip("-")
+
+
+@lru_cache(maxsize=1024)
+def entry_of(catalog: Catalog, id_: str | None) -> Signature | None:
+    """The signature of an id, also one that a word stands for; None if the catalog has none."""
+    if id_ is None or id_ in catalog.by_id or not id_.startswith(_PREFIX):
+        return catalog.by_id.get(id_ or "")
+    handled = id_.endswith(_HANDLED)
+    raised = id_.removesuffix(_HANDLED).endswith(_RAISED)
+    _, name, slug, *context = id_.removesuffix(_HANDLED).removesuffix(_RAISED).split(".")
+    for vocabulary in catalog.vocabularies:
+        if vocabulary.id == name:
+            for word in vocabulary.words:
+                if _slug(word) == slug:
+                    near = int(context[0]) - 1 if context else -1
+                    return Meant(vocabulary, word, near, raised, handled).entry()
+    return None

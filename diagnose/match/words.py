@@ -1,0 +1,120 @@
+"""Finds words of the vocabularies in a line."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from functools import cached_property, lru_cache
+
+import regex
+
+from diagnose.catalog.entries import Meant
+from diagnose.catalog.vocabulary import HARMLESS, Vocabulary, Word
+
+_EXCEPTION = "crash.exception"
+_TOKEN = re.compile(r"\w+")
+_LONGEST = 2000  # characters of a line that are looked through
+_PATIENCE_S = 0.02
+_STRENGTH = {"weak": 0, "medium": 1, "strong": 2}
+# Who says so goes on, or only tells of what may be: a word is worth less there.
+_HANDLED = re.compile(
+    r"(?i)\bretry|\bretri|\bignor|\bfall(?:ing|s)? ?back|\bfallback|\bskip|\bhandled\b|\brecover"
+    r"|\battempt \d|\bwill try|\btrying again|\breconnect|\bif you\b|\bmay be\b|\bto avoid\b"
+)
+
+
+class Words:
+    """The words of all vocabularies, by a token of each."""
+
+    def __init__(self, vocabularies: Sequence[Vocabulary]) -> None:
+        self._vocabularies = vocabularies
+
+    def find(self, line: str, *, raised: bool = False) -> Meant | None:
+        """The word of a line that says most; `raised`: the line ended a traceback."""
+        line = line[:_LONGEST]
+        handled = _HANDLED.search(line) is not None
+        told = _EXCEPTION if raised else ""  # that the line is of an exception, is known
+        found = [
+            (size, _meant(vocabulary, word, line, raised=raised, handled=handled))
+            for size, vocabulary, word in (*self._spelled(line), *self._codes(line))
+        ]
+        best = max(
+            (one for one in found if one[1].cause not in (HARMLESS, told)),
+            key=lambda one: (one[1].names_cause, _STRENGTH[one[1].strength], one[0], one[1].id),
+            default=None,
+        )
+        return best[1] if best else None
+
+    def knows(self, spelling: str, word: Word) -> bool:
+        """Whether a line that is just this spelling has this word."""
+        return any(found is word for _, _, found in self._spelled(spelling))
+
+    def _spelled(self, line: str) -> Iterator[tuple[int, Vocabulary, Word]]:
+        for token in _TOKEN.finditer(line):
+            for spelling, at, vocabulary, word in self._by_token.get(token.group(), ()):
+                start = token.start() - at
+                if start < 0 or not line.startswith(spelling, start):
+                    continue
+                end = start + len(spelling)
+                before, after = line[start - 1 : start], line[end : end + 1]
+                if _joined(before, spelling[0]) or _joined(spelling[-1], after):
+                    continue
+                yield len(spelling), vocabulary, word
+
+    def _codes(self, line: str) -> Iterator[tuple[int, Vocabulary, Word]]:
+        for vocabulary, triggers, pattern, by_code in self._coded:
+            if triggers.search(line):
+                for match in pattern.finditer(line, timeout=_PATIENCE_S):
+                    word = by_code.get(match["word"])
+                    if word is not None:
+                        yield len(match.group()), vocabulary, word
+
+    @cached_property
+    def _by_token(self) -> dict[str, list[tuple[str, int, Vocabulary, Word]]]:
+        found: dict[str, list[tuple[str, int, Vocabulary, Word]]] = defaultdict(list)
+        for vocabulary in self._vocabularies:
+            if vocabulary.pattern:
+                continue
+            for word in vocabulary.words:
+                for spelling in word.spellings:
+                    tokens = _TOKEN.finditer(spelling)
+                    token = max(tokens, key=lambda token: len(token.group()), default=None)
+                    if token is None:
+                        continue
+                    found[token.group()].append((spelling, token.start(), vocabulary, word))
+        return dict(found)
+
+    @cached_property
+    def _coded(
+        self,
+    ) -> list[tuple[Vocabulary, re.Pattern[str], regex.Pattern[str], dict[str, Word]]]:
+        return [
+            (
+                vocabulary,
+                re.compile("|".join(map(re.escape, vocabulary.triggers))),
+                regex.compile(vocabulary.pattern),
+                {code: word for word in vocabulary.words for code in word.spellings},
+            )
+            for vocabulary in self._vocabularies
+            if vocabulary.pattern
+        ]
+
+
+def _joined(left: str, right: str) -> bool:
+    """Whether two characters belong to one token."""
+    return (left.isalnum() or left == "_") and (right.isalnum() or right == "_")
+
+
+def _meant(vocabulary: Vocabulary, word: Word, line: str, *, raised: bool, handled: bool) -> Meant:
+    near = (
+        number
+        for number, near in enumerate(word.near)
+        if _compiled(near.text).search(line, timeout=_PATIENCE_S)
+    )
+    return Meant(vocabulary, word, next(near, -1), raised, handled)
+
+
+@lru_cache(maxsize=2048)
+def _compiled(text: str) -> regex.Pattern[str]:
+    return regex.compile(text)
