@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from diagnose.ingest.archive_feeds import ReaderFeed, StreamFeed
 from diagnose.ingest.archive_names import Entry, Names, short
 from diagnose.ingest.archive_stores import Keeper, SliceStore
-from diagnose.ingest.archive_tar import BLOCK, ReaderFeed, StreamFeed, is_tar, tar_entries
+from diagnose.ingest.archive_tar import BLOCK, is_tar, tar_entries
 from diagnose.ingest.archive_zip import is_zip, zip_members
 from diagnose.ingest.compress import DEFAULT_LIMITS, Codec, Limits, codec_of, decompress
 from diagnose.ingest.find import (
