@@ -20,19 +20,14 @@ from diagnose.ingest.archive_stores import Keeper, SliceStore
 from diagnose.ingest.archive_tar import BLOCK, is_tar, tar_entries
 from diagnose.ingest.archive_zip import is_zip, zip_members
 from diagnose.ingest.compress import DEFAULT_LIMITS, Codec, Limits, codec_of, decompress
-from diagnose.ingest.find import (
-    ARCHIVE_NAME,
-    ARCHIVE_NOTE,
-    may_be_archive,
-    nothing,
-    printable,
-    source_of,
-)
+from diagnose.ingest.file_names import ARCHIVE_NAME, printable
 from diagnose.ingest.quota import Meter, Quota
 from diagnose.ingest.raw import BytesStore, Reader, Store, reason
 from diagnose.ingest.read import look
+from diagnose.ingest.recognise import HOLD_MEMBERS, may_be_archive, nothing, source_of
 from diagnose.ingest.sniff import HEAD
 from diagnose.ingest.source import TEXT_KINDS, Remarks, Source, is_document
+from diagnose.parse.path import read_path
 
 Form = Literal["tar", "zip"]
 
@@ -205,8 +200,8 @@ class _Archive:
                 seen = look(BytesStore(head), member)
                 is_hole = not head.strip(b"\0")  # what it is, only its end can tell
                 kept = seen.kind in TEXT_KINDS or is_document(seen.kind)
-                if not kept and not is_hole and not ARCHIVE_NOTE.match(seen.note):
-                    missed = seen.packed or seen.kind == "unreadable"
+                if not kept and not is_hole and seen.container not in HOLD_MEMBERS:
+                    missed = seen.container is not None or seen.kind == "unreadable"
                     source = nothing(level.inside + member, seen.kind, seen.note, unread=missed)
                     level.put(member, replace(source, size=entry.size, mtime=entry.mtime))
                     continue
@@ -313,9 +308,6 @@ def _as_it_is(store: Store, name: str, *, nested: bool) -> Source:
 
 def _hints(inside: str, member: str) -> dict[str, Any]:
     """What the path tells; an archive inside another counts as a folder of its name."""
-    # Imported late: parse builds on ingest.
-    from diagnose.parse.path import read_path  # noqa: PLC0415
-
     outer = "".join(ARCHIVE_NAME.sub("", part) + "/" for part in inside.split("!")[:-1])
     hints = read_path(outer + member)
     return {name: getattr(hints, name) for name in _HINTS}
