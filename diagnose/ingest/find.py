@@ -13,6 +13,7 @@ from pathlib import Path
 
 from diagnose.ingest.compress import DEFAULT_LIMITS, Limits
 from diagnose.ingest.file_names import ARCHIVE_NAME, MAX_DEPTH, is_no_log, printable
+from diagnose.ingest.place import MAX_ENTRIES
 from diagnose.ingest.raw import FileStore, Store, reason
 from diagnose.ingest.recognise import may_be_archive, nothing, source_of
 from diagnose.ingest.sniff import is_log_name
@@ -20,7 +21,6 @@ from diagnose.ingest.source import Source
 from diagnose.parse.path import PathHints, read_path
 
 MAX_FILES = 50_000  # of one job
-MAX_ENTRIES = 200_000  # of one folder
 _ATTEMPT = re.compile(r"attempt_\d+")
 _SPECIAL = [
     (stat.S_ISFIFO, "named pipe: not read; give it as standard input"),
