@@ -1,4 +1,4 @@
-"""Takes the pictures of this folder: `python docs/screenshots.py`; needs playwright, Chromium."""
+"""Takes the pictures of this folder: `python docs/screenshots.py`; needs the group `browser`."""
 
 import os
 import shutil
@@ -12,10 +12,7 @@ from diagnose.report.html import render
 
 HERE = Path(__file__).parent
 # Fixture, file, colour scheme, height in pixels.
-PICTURES = [
-    ("flight-recorder-stuck-rank", "report-hang.png", "light", 1700),
-    ("torchrun-missing-rank", "report-missing-rank.png", "dark", 2560),
-]
+PICTURES = [("torchrun-missing-rank", "report-hang.png", "light", 2250)]
 
 
 def main() -> None:

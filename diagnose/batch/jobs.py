@@ -17,8 +17,9 @@ from itertools import islice
 from typing import Literal
 
 from diagnose.errors import InputError
+from diagnose.ingest.file_names import ARCHIVE_NAME, MAX_DEPTH, NO_LOGS, PACKED
 from diagnose.ingest.filesystems import File, Place, is_url, place_of, walk
-from diagnose.ingest.find import ARCHIVE_NAME, MAX_DEPTH, MAX_FILES, NO_LOGS, PACKED
+from diagnose.ingest.find import MAX_FILES
 from diagnose.ingest.raw import reason
 from diagnose.parse.path import read_path
 

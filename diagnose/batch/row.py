@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ from diagnose.batch.stored import shown
 from diagnose.checkpoint.resume import newest
 from diagnose.cost import gpu_hours, moment, ranks_of, span, standstill
 from diagnose.diagnosis import Diagnosis
+from diagnose.ingest.sniff import Container
 from diagnose.ingest.source import TEXT_KINDS, Source
 from diagnose.report.safe import masked_strings
 
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 ERROR_LIMIT = 600  # characters of an error
 NOTE_LIMIT = 300
 MAX_NOTES = 10
-
-_ARCHIVE_TROUBLE = re.compile(r"(?:gzip|bzip2|xz|zstd) data inside")
 
 
 def row_of(ref: JobRef, job: Job, diagnosis: Diagnosis) -> dict[str, Any]:
@@ -112,4 +110,4 @@ def problems(ref: JobRef, sources: Sequence[Source]) -> str | None:
 def _matters(source: Source, note: str) -> bool:
     if source.kind in ("skipped", "unreadable"):
         return note not in source.left_out
-    return source.kind in TEXT_KINDS or _ARCHIVE_TROUBLE.match(note) is not None
+    return source.kind in TEXT_KINDS or source.container is Container.TWICE

@@ -24,9 +24,11 @@ from diagnose.errors import InputError
 from diagnose.infer.pipeline import diagnose
 from diagnose.ingest import Source, find_sources
 from diagnose.ingest.archive_names import Entry, Names
+from diagnose.ingest.file_names import MAX_DEPTH
 from diagnose.ingest.filesystems import Place, is_url, place_of, walk
-from diagnose.ingest.find import MAX_DEPTH, MAX_FILES, nothing, store_sources
+from diagnose.ingest.find import MAX_FILES, store_sources
 from diagnose.ingest.raw import reason
+from diagnose.ingest.recognise import nothing
 from diagnose.job.load import read, saved
 from diagnose.job.model import Job
 from diagnose.parse.path import read_path

@@ -9,35 +9,27 @@ note that names both, and the rest is read.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
-from diagnose.ingest.archive_names import Entry, Names, short
+from diagnose.ingest.archive_feeds import ReaderFeed, StreamFeed
+from diagnose.ingest.archive_form import archive_form, form_of
+from diagnose.ingest.archive_level import Level
+from diagnose.ingest.archive_names import Entry, Names
 from diagnose.ingest.archive_stores import Keeper, SliceStore
-from diagnose.ingest.archive_tar import BLOCK, ReaderFeed, StreamFeed, is_tar, tar_entries
-from diagnose.ingest.archive_zip import is_zip, zip_members
+from diagnose.ingest.archive_tar import BLOCK, tar_entries
+from diagnose.ingest.archive_zip import zip_members
 from diagnose.ingest.compress import DEFAULT_LIMITS, Codec, Limits, codec_of, decompress
-from diagnose.ingest.find import (
-    ARCHIVE_NAME,
-    ARCHIVE_NOTE,
-    may_be_archive,
-    nothing,
-    printable,
-    source_of,
-)
+from diagnose.ingest.file_names import ARCHIVE_NAME, printable
 from diagnose.ingest.quota import Meter, Quota
 from diagnose.ingest.raw import BytesStore, Reader, Store, reason
 from diagnose.ingest.read import look
+from diagnose.ingest.recognise import HOLD_MEMBERS, may_be_archive, nothing, source_of
 from diagnose.ingest.sniff import HEAD
-from diagnose.ingest.source import TEXT_KINDS, Remarks, Source, is_document
+from diagnose.ingest.source import TEXT_KINDS, Source, is_document
+from diagnose.parse.path import read_path
 
-Form = Literal["tar", "zip"]
-
-_TAR_SUFFIX = re.compile(
-    r"\.(?:tar|tar\.(?:gz|bz2|xz|zst|Z)|tgz|taz|tbz2?|tb2|txz|tzst)\Z", re.IGNORECASE
-)
 _READ_WHOLE = 1 << 20  # members up to this size are read before they are looked at
 _HINTS = ("rank", "local_rank", "task", "node", "host", "attempt", "pid")
 
@@ -64,19 +56,6 @@ class ArchiveLimits:
 DEFAULT_ARCHIVE_LIMITS = ArchiveLimits()
 
 
-def archive_form(store: Store, name: str) -> Form | None:
-    """Whether a store is an archive, by its content. Raises OSError.
-
-    The name decides only where an archive is so damaged that its content does not tell.
-    """
-    with store.open() as reader:
-        head = reader.read_at(0, BLOCK)
-        codec = codec_of(head)
-        if codec is not None:
-            head = StreamFeed(decompress(reader, codec, _no_note)).peek(BLOCK)
-        return _form(head, codec, name)
-
-
 def archive_sources(
     store: Store,
     name: str,
@@ -99,28 +78,6 @@ def archive_sources(
 
 
 @dataclass(slots=True)
-class _Level:
-    """One archive while it is read: the outer one, or one inside it."""
-
-    name: str
-    inside: str
-    names: Names
-    quota: Quota
-    found: dict[str, Source] = field(default_factory=dict)
-    inner: dict[str, Store] = field(default_factory=dict)
-    remarks: Remarks = field(default_factory=Remarks)
-
-    def put(self, member: str, what: Source | Store) -> None:
-        """Take in a member; the last one of a name stays."""
-        self.found.pop(member, None)
-        self.inner.pop(member, None)
-        if isinstance(what, Source):
-            self.found[member] = what
-        else:
-            self.inner[member] = what
-
-
-@dataclass(slots=True)
 class _Archive:
     """The sources of an archive and of those inside it, within common bounds."""
 
@@ -136,23 +93,24 @@ class _Archive:
 
     def open(self, store: Store, name: str, inside: str, *, nested: bool) -> None:
         """Add the sources of an archive, then those of the archives inside it."""
-        level: _Level | None = None
+        level: Level | None = None
         try:
             with store.open() as reader:
                 if self.quota is None:
                     floor = self.limits.ratio_floor
                     by_ratio = max(floor, reader.size * self.limits.ratio)
                     self.quota = Quota(min(self.limits.total, by_ratio))
-                level = _Level(name, inside, Names(self.members_left), self.quota)
+                level = Level(name, inside, Names(self.members_left), self.quota)
                 is_archive = self._read(store, reader, level, nested=nested)
         except OSError as error:
-            level = level or _Level(name, inside, Names(0), Quota(0))
+            level = level or Level(name, inside, Names(0), Quota(0))
             level.remarks.cut(f"reading stopped: {reason(error)}")
             is_archive = True
         if not is_archive:
             self.sources.append(_as_it_is(store, name, nested=nested))
             return
-        self._close(level, nested=nested)
+        self.members_left -= len(level.names.copies)
+        self.sources += level.sources(self.limits.members)
         for inner, place in level.inner.items():
             if nested:
                 why = "archive inside an archive inside an archive: not read"
@@ -160,12 +118,12 @@ class _Archive:
             else:
                 self.open(place, f"{name}!{inner}", f"{inside}{inner}!", nested=True)
 
-    def _read(self, store: Store, reader: Reader, level: _Level, *, nested: bool) -> bool:
+    def _read(self, store: Store, reader: Reader, level: Level, *, nested: bool) -> bool:
         """Read all members; False if the store is no archive."""
         head = reader.read_at(0, BLOCK)
         codec = codec_of(head)
         if codec is None:
-            form = _form(head, None, level.name)
+            form = form_of(head, None, level.name)
             if form == "tar":
                 self._tar(store, ReaderFeed(reader), level)
             elif form == "zip":
@@ -176,12 +134,12 @@ class _Archive:
         if nested:  # of which there may be thousands
             blocks = Meter(level.quota).bounded(blocks, level.remarks.cut)
         feed = StreamFeed(blocks)
-        if _form(feed.peek(BLOCK), codec, level.name) is None:
+        if form_of(feed.peek(BLOCK), codec, level.name) is None:
             return nested  # it is one, but the quota is used up
         self._packed_tar(feed, level)
         return True
 
-    def _tar(self, store: Store, feed: ReaderFeed, level: _Level) -> None:
+    def _tar(self, store: Store, feed: ReaderFeed, level: Level) -> None:
         for entry in tar_entries(feed, level.remarks.cut, self.limits.headers):
             member = level.names.admit(entry)
             if member is None:
@@ -190,7 +148,7 @@ class _Archive:
             place = SliceStore(store, feed.position, there)
             self._add(level, member, entry, place, _cut_note(there, entry.size))
 
-    def _packed_tar(self, feed: StreamFeed, level: _Level) -> None:
+    def _packed_tar(self, feed: StreamFeed, level: Level) -> None:
         def cut(text: str) -> None:
             if not level.remarks.notes:  # damage of the compression explains what is odd behind it
                 level.remarks.cut(text)
@@ -204,8 +162,8 @@ class _Archive:
                 seen = look(BytesStore(head), member)
                 is_hole = not head.strip(b"\0")  # what it is, only its end can tell
                 kept = seen.kind in TEXT_KINDS or is_document(seen.kind)
-                if not kept and not is_hole and not ARCHIVE_NOTE.match(seen.note):
-                    missed = seen.packed or seen.kind == "unreadable"
+                if not kept and not is_hole and seen.container not in HOLD_MEMBERS:
+                    missed = seen.container is not None or seen.kind == "unreadable"
                     source = nothing(level.inside + member, seen.kind, seen.note, unread=missed)
                     level.put(member, replace(source, size=entry.size, mtime=entry.mtime))
                     continue
@@ -215,7 +173,7 @@ class _Archive:
                 continue
             self._add(level, member, entry, place, _cut_note(size, entry.size))
 
-    def _zip(self, store: Store, reader: Reader, level: _Level) -> None:
+    def _zip(self, store: Store, reader: Reader, level: Level) -> None:
         for zipped in zip_members(store, reader, level.remarks.cut, self.limits.headers):
             member = level.names.admit(zipped.entry)
             if member is None or zipped.store is None:
@@ -235,64 +193,18 @@ class _Archive:
             else:
                 self._add(level, member, zipped.entry, kept, "; ".join(cuts))
 
-    def _add(self, level: _Level, member: str, entry: Entry, place: Store, cut: str) -> None:
+    def _add(self, level: Level, member: str, entry: Entry, place: Store, cut: str) -> None:
         name, meter = level.inside + member, Meter(level.quota)
         source = source_of(place, name, entry.size, DEFAULT_LIMITS, cut, meter)
         self._put(level, member, entry, place, source)
 
-    def _put(self, level: _Level, member: str, entry: Entry, place: Store, source: Source) -> None:
+    def _put(self, level: Level, member: str, entry: Entry, place: Store, source: Source) -> None:
         """Take in the source of a member, or put the member aside if it is an archive."""
         if may_be_archive(source) and archive_form(place, member) is not None:
             level.put(member, place)
             return
         hints = _hints(level.inside, member)
         level.put(member, replace(source, mtime=entry.mtime, **hints))
-
-    def _close(self, level: _Level, *, nested: bool) -> None:
-        """Add a level's sources, and what there is to say of the archive and of those left out."""
-        names, remarks = level.names, level.remarks
-        self.members_left -= len(names.copies)
-        self.sources += level.found.values()
-        for one in names.refused:
-            name = f"{level.name}!{one.name}"
-            self.sources.append(nothing(name, "skipped", one.why, unread=one.unread))
-        if names.more_refused:
-            tell = remarks.cut if names.more_unread else remarks.note
-            tell(f"{names.more_refused} more members were not read")
-        if names.beyond:
-            remarks.cut(f"only the first {self.limits.members} members were read")
-        twice = [member for member, count in names.copies.items() if count > 1]
-        if twice:
-            remarks.note(
-                f"several members have the same name; the last one is read: {_some(twice)}"
-            )
-        on_purpose = []
-        for left_out, what in (
-            (names.no_logs, ("file that is not a log", "files that are not logs")),
-            (names.hidden, ("hidden entry", "hidden entries")),
-        ):
-            if left_out:
-                words = what[len(left_out) > 1]
-                on_purpose.append(f"{len(left_out)} {words} left out: {_some(sorted(left_out))}")
-                remarks.note(on_purpose[-1])
-        if remarks.notes:
-            nothing_read = not level.found and not level.inner
-            kind = "unreadable" if nothing_read else "skipped"
-            source = nothing(level.name, kind, "; ".join(remarks.notes))
-            self.sources.append(replace(source, unread=remarks.unread, left_out=on_purpose))
-        elif not level.found and not level.inner and not names.refused:
-            self.sources.append(nothing(level.name, "empty", "no files in this archive"))
-
-
-def _form(head: bytes, codec: Codec | None, name: str) -> Form | None:
-    """The form of an archive that starts with `head`, after decompression if there is a codec."""
-    if codec is None and is_zip(head):
-        return None if b"/data.pkl" in head[:300] or b"/.format_version" in head[:300] else "zip"
-    if is_tar(head) or (len(head) == BLOCK and head[257:262] == b"ustar"):
-        return "tar"
-    # An archive of nothing, or cut within its first header.
-    is_rest = not head.strip(b"\0") or (len(head) < BLOCK and b"\0" in head)
-    return "tar" if head and is_rest and _TAR_SUFFIX.search(name) else None
 
 
 def _as_it_is(store: Store, name: str, *, nested: bool) -> Source:
@@ -312,9 +224,6 @@ def _as_it_is(store: Store, name: str, *, nested: bool) -> Source:
 
 def _hints(inside: str, member: str) -> dict[str, Any]:
     """What the path tells; an archive inside another counts as a folder of its name."""
-    # Imported late: parse builds on ingest.
-    from diagnose.parse.path import read_path  # noqa: PLC0415
-
     outer = "".join(ARCHIVE_NAME.sub("", part) + "/" for part in inside.split("!")[:-1])
     hints = read_path(outer + member)
     return {name: getattr(hints, name) for name in _HINTS}
@@ -329,11 +238,3 @@ def _unpacked(
 
 def _cut_note(there: int, size: int) -> str:
     return f"cut short: {there} of {size} bytes are there" if there < size else ""
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(short(name) for name in names[:3]) + (", …" if len(names) > 3 else "")
-
-
-def _no_note(_: str) -> None:
-    """Notes come when the bytes are read in earnest."""

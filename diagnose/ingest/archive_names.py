@@ -6,12 +6,11 @@ such names was made to do harm, and what it says of a job is not to be trusted.
 
 from __future__ import annotations
 
-import os
 import re
 from collections import Counter
 from dataclasses import dataclass, field
 
-from diagnose.ingest.find import MAX_DEPTH, NO_LOGS, PACKED, printable
+from diagnose.ingest.file_names import MAX_DEPTH, is_no_log, printable
 
 NAME_LIMIT = 4096  # characters of a member's name
 SHOWN = 200  # characters of a name in a note
@@ -69,7 +68,7 @@ class Names:
             return None
         name, problem = _clean(entry.name)
         if problem or entry.refused:
-            no_log = entry.special or _no_log(entry.name.rpartition("/")[2])
+            no_log = entry.special or is_no_log(entry.name.rpartition("/")[2])
             self.refuse(entry.name, problem or entry.refused, unread=not no_log)
             return None
         parts = name.split("/")
@@ -77,7 +76,7 @@ class Names:
             if part.startswith("."):
                 self.hidden.add(printable("/".join(parts[: depth + 1]))[:SHOWN])
                 return None
-        if _no_log(parts[-1]):
+        if is_no_log(parts[-1]):
             self.no_logs.add(printable(name)[:SHOWN])
             return None
         return self._unique(name)
@@ -119,14 +118,6 @@ def _clean(raw: str) -> tuple[str, str]:
     if len(parts) > MAX_DEPTH + 1:
         return raw, f"more than {MAX_DEPTH} folders deep: not read"
     return "/".join(parts), ""
-
-
-def _no_log(name: str) -> bool:
-    """Whether the name is one of no log, as for files in a folder."""
-    name = name.lower()
-    for packed in PACKED:
-        name = name.removesuffix(packed)
-    return bool({name, os.path.splitext(name)[1]} & NO_LOGS)  # noqa: PTH122
 
 
 def short(name: str) -> str:

@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass
 
+from diagnose.ingest.archive_feeds import Feed
 from diagnose.ingest.archive_names import NAME_LIMIT, Entry, short
-from diagnose.ingest.raw import Reader
 
 BLOCK = 512
 _EXTENSION_LIMIT = 1 << 20  # bytes of a pax header or of a long name
 _PADDING_LIMIT = 1 << 20  # zeros behind the end, among which a further archive may begin
-_SKIP = 1 << 20
 
 _REGULAR = b"0\x007"
+_EXTENDING = frozenset({b"g", b"x", b"X", b"L", b"K"})
 _BODILESS = {
     b"1": "hard link",
     b"2": "symbolic link",
@@ -34,94 +33,6 @@ _OTHER = {
     b"N": "old GNU name list: not read",
 }
 _PAX_RECORD = re.compile(rb"(\d{1,7}) ([^=\n]{1,256})=")
-
-
-class Feed(Protocol):
-    """Bytes of a tar archive, read forward."""
-
-    @property
-    def position(self) -> int:
-        """Bytes taken or skipped so far."""
-
-    def take(self, length: int) -> bytes:
-        """The next `length` bytes, fewer only at the end. Raises OSError."""
-
-    def skip_to(self, position: int) -> None:
-        """Go forward to `position`, or to the end. Raises OSError."""
-
-
-@dataclass(slots=True)
-class ReaderFeed:
-    """A tar archive that lies open as it is."""
-
-    reader: Reader
-    position: int = 0
-
-    def take(self, length: int) -> bytes:
-        """See Feed."""
-        data = self.reader.read_at(self.position, length)
-        self.position += len(data)
-        return data
-
-    def skip_to(self, position: int) -> None:
-        """See Feed."""
-        self.position = min(position, self.reader.size)
-
-
-@dataclass(slots=True)
-class StreamFeed:
-    """A tar archive that comes in blocks of any size."""
-
-    blocks: Iterator[bytes]
-    position: int = 0
-    _block: bytes = field(default=b"", repr=False)
-    _at: int = 0
-
-    def take(self, length: int) -> bytes:
-        """See Feed."""
-        end = self._at + length
-        if end <= len(self._block):
-            data = self._block[self._at : end]
-            self._at = end
-            self.position += length
-            return data
-        return b"".join(self.pieces(length))
-
-    def peek(self, length: int) -> bytes:
-        """The next bytes without taking them."""
-        data = self.take(length)
-        self._block = data + self._block[self._at :]
-        self._at = 0
-        self.position -= len(data)
-        return data
-
-    def pieces(self, length: int) -> Iterator[bytes]:
-        """The next `length` bytes in pieces, fewer only at the end."""
-        while length > 0:
-            if self._at >= len(self._block):
-                block = next(self.blocks, None)
-                if block is None:
-                    return
-                self._block, self._at = block, 0
-            piece = self._block[self._at : self._at + length]
-            self._at += len(piece)
-            self.position += len(piece)
-            length -= len(piece)
-            yield piece
-
-    def skip_to(self, position: int) -> None:
-        """See Feed."""
-        while (length := position - self.position) > 0:
-            inside = len(self._block) - self._at
-            if length <= inside:
-                self._at += length
-                self.position = position
-                return
-            self.position += inside
-            block = next(self.blocks, None)
-            self._block, self._at = block or b"", 0
-            if block is None:
-                return
 
 
 @dataclass(slots=True)
@@ -147,8 +58,30 @@ def tar_entries(feed: Feed, cut: Callable[[str], None], limit: int) -> Iterator[
     mark (archives one after the other) are read too. Raises OSError.
     """
     extension = _Extension()
-    zeros = 0
-    headers = 0
+    for header, length in _headers(feed, cut, limit):
+        size, kind, start = length, header[156:157], feed.position
+        if kind in _EXTENDING:
+            data = feed.take(size) if size <= _EXTENSION_LIMIT else None
+            if kind != b"g":
+                _extend(extension, kind, data)
+            feed.skip_to(_padded(start, size))
+            continue
+        if extension.size is not None and kind not in _BODILESS:
+            size = extension.size
+        if kind == b"S":
+            _skip_sparse_map(feed, header)
+            start = feed.position
+        entry = _entry(header, size, extension)
+        extension = _Extension()
+        if entry is not None:
+            yield entry
+        if kind not in _BODILESS and kind != b"5":
+            feed.skip_to(_padded(start, size))
+
+
+def _headers(feed: Feed, cut: Callable[[str], None], limit: int) -> Iterator[tuple[bytes, int]]:
+    """The headers with the size that each gives; whoever takes one goes on behind its bytes."""
+    zeros = headers = 0
     while True:
         at = feed.position
         header = feed.take(BLOCK)
@@ -173,25 +106,7 @@ def tar_entries(feed: Feed, cut: Callable[[str], None], limit: int) -> Iterator[
             cut(f"more than {limit} headers: the archive was read up to there")
             return
         zeros = 0
-        kind = header[156:157]
-        if kind in b"xgXLK" and kind:
-            start = feed.position
-            data = feed.take(size) if size <= _EXTENSION_LIMIT else None
-            if kind != b"g":
-                _extend(extension, kind, data)
-            feed.skip_to(_padded(start, size))
-            continue
-        if extension.size is not None and kind not in _BODILESS:
-            size = extension.size
-        if kind == b"S":
-            _skip_sparse_map(feed, header)
-        start = feed.position
-        entry = _entry(header, size, extension)
-        extension = _Extension()
-        if entry is not None:
-            yield entry
-        if kind not in _BODILESS and kind != b"5":
-            feed.skip_to(_padded(start, size))
+        yield header, size
 
 
 def _entry(header: bytes, size: int, extension: _Extension) -> Entry | None:

@@ -232,42 +232,17 @@ def _member(
     store: Store, reader: Reader, record: _Record, taken: int, end: int
 ) -> tuple[ZipMember, int]:
     """A member with its store, and the end of its bytes; members never share bytes."""
-    folder = record.raw_name.endswith((b"/", b"\\"))
-
-    def refused(why: str, *, special: bool = False) -> tuple[ZipMember, int]:
-        empty = folder and not record.size
-        return ZipMember(Entry(record.name, record.size, record.mtime, empty, why, special)), taken
-
-    for is_special, why in _SPECIAL:
-        if is_special(record.mode):
-            return refused(why, special=True)
-    if record.flags & (_ENCRYPTED | _MASKED):
-        return refused("encrypted: not read")
-    if record.method != _STORED and record.method not in _CODECS:
-        method = _OTHER_METHODS.get(record.method, f"method {record.method}")
-        return refused(f"{method} compression: not read")
-    if not record.known and record.flags & _STREAMED:
-        return refused("size unknown without the missing directory: not read")
-    if record.offset < taken:
-        return refused("shares its bytes with another member: not read")
-    header = reader.read_at(record.offset, _LOCAL.size)
-    if len(header) < _LOCAL.size or not header.startswith(b"PK\x03\x04"):
-        return refused("the directory gives a wrong position: not read")
-    *_, name_size, extra_size = _LOCAL.unpack(header)
-    start = record.offset + _LOCAL.size + name_size + extra_size
-    if reader.read_at(record.offset + _LOCAL.size, name_size) != record.raw_name:
-        return refused("its own header has a different name: not read")
-    if start + record.packed > end:
-        return refused("its bytes would extend beyond the archive: not read")
-    if record.method == _STORED and record.known and record.size != record.packed:
-        return refused("stored, but with two different sizes: not read")
-    entry = Entry(record.name, record.size, record.mtime, folder and not record.size)
+    special = next((why for is_special, why in _SPECIAL if is_special(record.mode)), "")
+    start = special or _start(reader, record, taken, end)
+    empty = record.raw_name.endswith((b"/", b"\\")) and not record.size
+    if isinstance(start, str):
+        entry = Entry(record.name, record.size, record.mtime, empty, start, bool(special))
+        return ZipMember(entry), taken
+    entry = Entry(record.name, record.size, record.mtime, empty)
     codec = _CODECS.get(record.method)
     body = SliceStore(store, start, record.packed)
     place: Store = body
     if not record.size and record.known:
-        if record.crc:
-            return refused("listed as empty but is not: not read")
         place, codec = BytesStore(b""), None
     elif record.method == _DEFLATED:
         trailer = struct.pack("<2L", record.crc, record.size & _FULL32) if record.known else b""
@@ -275,6 +250,38 @@ def _member(
     # A directory that lies about the size of what is packed cannot make it larger than it says.
     limits = Limits(max_out=min(record.size, DEFAULT_LIMITS.max_out)) if codec else DEFAULT_LIMITS
     return ZipMember(entry, place, codec, limits), start + record.packed
+
+
+def _start(reader: Reader, record: _Record, taken: int, end: int) -> int | str:
+    """Where a member's bytes begin, or why they are not read."""
+    if record.flags & (_ENCRYPTED | _MASKED):
+        return "encrypted: not read"
+    if record.method != _STORED and record.method not in _CODECS:
+        method = _OTHER_METHODS.get(record.method, f"method {record.method}")
+        return f"{method} compression: not read"
+    if not record.known and record.flags & _STREAMED:
+        return "size unknown without the missing directory: not read"
+    if record.offset < taken:
+        return "shares its bytes with another member: not read"
+    header = reader.read_at(record.offset, _LOCAL.size)
+    if len(header) < _LOCAL.size or not header.startswith(b"PK\x03\x04"):
+        return "the directory gives a wrong position: not read"
+    *_, name_size, extra_size = _LOCAL.unpack(header)
+    start = record.offset + _LOCAL.size + int(name_size) + int(extra_size)
+    if reader.read_at(record.offset + _LOCAL.size, name_size) != record.raw_name:
+        return "its own header has a different name: not read"
+    if start + record.packed > end:
+        return "its bytes would extend beyond the archive: not read"
+    return _wrong_size(record) or start
+
+
+def _wrong_size(record: _Record) -> str:
+    """What contradicts itself in the sizes that the directory gives."""
+    if not record.known:
+        return ""
+    if record.method == _STORED and record.size != record.packed:
+        return "stored, but with two different sizes: not read"
+    return "listed as empty but is not: not read" if not record.size and record.crc else ""
 
 
 def _dos_time(date: int, time: int) -> float | None:

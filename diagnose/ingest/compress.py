@@ -70,7 +70,26 @@ def decompress(
     bounds reached and of bytes behind the end that belong to nothing. Raises OSError from reading
     only.
     """
-    offset = given = 0
+    given = 0
+    for block, taken in _decoded(reader, codec, cut, step):
+        left = limits.max_out - given
+        if len(block) > left:
+            cut(f"decompressed data cut at {limits.max_out} bytes")
+            if left:
+                yield block[:left]
+            return
+        given += len(block)
+        yield block
+        if given > limits.ratio_floor and given > taken * limits.max_ratio:
+            cut(f"decompression stopped: more than {limits.max_ratio} times the compressed size")
+            return
+
+
+def _decoded(
+    reader: Reader, codec: Codec, cut: Callable[[str], None], step: int
+) -> Iterator[tuple[bytes, int]]:
+    """The decoded blocks of all members, each with the compressed bytes that were read for it."""
+    offset = 0
     decoder: _Decoder | None = None
     data = b""
     while True:
@@ -93,19 +112,8 @@ def decompress(
             cut(f"damaged {codec} data, read up to the damage ({error})")
             return
         data = b""
-        left = limits.max_out - given
-        if len(block) > left:
-            block = block[:left]
-            cut(f"decompressed data cut at {limits.max_out} bytes")
-            if block:
-                yield block
-            return
-        given += len(block)
         if block:
-            yield block
-        if given > limits.ratio_floor and given > offset * limits.max_ratio:
-            cut(f"decompression stopped: more than {limits.max_ratio} times the compressed size")
-            return
+            yield block, offset
         if decoder.eof:
             data = decoder.unused_data
             decoder = None

@@ -1,62 +1,26 @@
-"""Finding the sources of a job: files, folders, archives, standard input, pasted text."""
+"""Finding the sources of a job in files, folders and archives."""
 
 from __future__ import annotations
 
 import os
 import re
-import shutil
 import stat
-import tempfile
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, BinaryIO
 
-from diagnose.ingest.chunks import is_zeros
 from diagnose.ingest.compress import DEFAULT_LIMITS, Limits
-from diagnose.ingest.quota import Meter
-from diagnose.ingest.raw import BytesStore, FileStore, SpoolStore, Store, reason
-from diagnose.ingest.read import ZEROS_LIMIT, Content, Opened, TextChunks, look, no_chunks
+from diagnose.ingest.file_names import ARCHIVE_NAME, MAX_DEPTH, is_no_log, printable
+from diagnose.ingest.place import MAX_ENTRIES
+from diagnose.ingest.raw import FileStore, Store, reason
+from diagnose.ingest.recognise import may_be_archive, nothing, source_of
 from diagnose.ingest.sniff import is_log_name
-from diagnose.ingest.source import TEXT_KINDS, Remarks, Source, is_document
-
-if TYPE_CHECKING:
-    from diagnose.parse.path import PathHints
+from diagnose.ingest.source import Source
+from diagnose.parse.path import PathHints, read_path
 
 MAX_FILES = 50_000  # of one job
-MAX_ENTRIES = 200_000  # of one folder
-MAX_DEPTH = 32  # folders inside each other
-STDIN_MEMORY = 32 << 20  # bytes of standard input kept in memory
-STDIN_LIMIT = 8 << 30  # bytes of standard input kept at all
-_BLOCK = 1 << 20
-
-# Suffixes of what lies beside logs in a job's folder: code, settings, documents, pictures, weights,
-# data. A folder's other files are read, whatever their suffix: logs are called `job.o123`, `log.1`.
-_NO_LOG_SUFFIXES = """
-    .py .pyc .pyi .pyx .ipynb .sh .bash .c .cc .cpp .cu .cuh .h .hpp .so .js .css
-    .yaml .yml .toml .ini .cfg .conf .env .jinja .j2 .lock .sbatch .slurm
-    .md .rst .html .htm .pdf .tex .docx
-    .png .jpg .jpeg .gif .svg .webp .mp4 .wav .flac .mp3
-    .pt .pth .ckpt .bin .safetensors .gguf .onnx .distcp .npy .npz .h5 .model
-    .csv .tsv .parquet .arrow .feather .db .sqlite .idx .tfrecord .lmdb
-    .whl .patch .diff
-"""
-# JSON and text files of models and data sets, which every checkpoint folder repeats.
-_NO_LOG_NAMES = """
-    config.json generation_config.json tokenizer.json tokenizer_config.json vocab.json vocab.txt
-    merges.txt special_tokens_map.json added_tokens.json preprocessor_config.json
-    adapter_config.json trainer_state.json model.safetensors.index.json
-    pytorch_model.bin.index.json dataset_info.json requirements.txt
-"""
-NO_LOGS = frozenset(f"{_NO_LOG_SUFFIXES} {_NO_LOG_NAMES}".split())
-PACKED = (".gz", ".xz", ".bz2", ".zst")
-ARCHIVE_NAME = re.compile(
-    r"\.(?:(?:tar|cpio)(?:\.\w{1,4})?|tgz|taz|tbz2?|tb2|txz|tlz|tzst|zip|7z|rar)\Z", re.IGNORECASE
-)
-# What `look` says of what may be an archive, or packed twice.
-ARCHIVE_NOTE = re.compile(r"(?:zip|tar) archive|(?:gzip|bzip2|xz|zstd) data inside")
 _ATTEMPT = re.compile(r"attempt_\d+")
 _SPECIAL = [
     (stat.S_ISFIFO, "named pipe: not read; give it as standard input"),
@@ -92,64 +56,6 @@ def find_sources(paths: Sequence[Path], limits: Limits = DEFAULT_LIMITS) -> list
     ]
     sources += walk.others
     return sorted(sources, key=lambda source: source.name)
-
-
-def stdin_source(stream: BinaryIO, limits: Limits = DEFAULT_LIMITS) -> Source:
-    """Read a stream to its end, into memory or beyond STDIN_MEMORY into a temporary file.
-
-    What an error or a bound cuts off is named in the note. The temporary file goes with the source.
-    """
-    spool = tempfile.SpooledTemporaryFile(max_size=STDIN_MEMORY)  # noqa: SIM115
-    try:
-        cut = _spool(stream, spool)
-    except (OSError, ValueError) as error:
-        cut = f"reading stopped: {reason(error)}"
-    size = spool.tell()
-    store: Store
-    if size <= STDIN_MEMORY:
-        spool.seek(0)
-        store = BytesStore(spool.read())
-        spool.close()
-    else:
-        spool.flush()
-        store = SpoolStore(spool, size)
-    return source_of(store, "<stdin>", size, limits, cut)
-
-
-def _spool(stream: BinaryIO, spool: IO[bytes]) -> str:
-    """Copy a stream into a file; says why not all of it.
-
-    What is no log is left where that is seen, and long runs of NULs are not kept. A temporary file
-    takes half of the room that there is at most.
-    """
-    size = zeros = 0
-    most, spilled, packed = STDIN_LIMIT, False, False
-    while block := stream.read(_BLOCK):
-        if not packed and len(block) == _BLOCK and block[:1] == b"\0" and is_zeros(block):
-            zeros += len(block)
-            if not size and zeros >= ZEROS_LIMIT:
-                return f"reading stopped: nothing but NUL bytes in the first {zeros} bytes"
-            continue
-        if not size:
-            opened = look(BytesStore(block), "<stdin>")
-            packed = opened.codec is not None
-            if opened.kind == "binary":
-                spool.write(block)
-                return ""
-        if not spilled and size + len(block) > STDIN_MEMORY:
-            spilled = True
-            most = min(most, size + shutil.disk_usage(tempfile.gettempdir()).free // 2)
-        kept = block[: most - size]
-        size += spool.write(kept)
-        if len(kept) < len(block):
-            return f"only the first {size} bytes were read: give the file itself"
-    return ""
-
-
-def text_source(text: str, name: str = "<paste>") -> Source:
-    """A source of text in memory, such as a paste; lone surrogates become question marks."""
-    data = text.encode(errors="replace")
-    return source_of(BytesStore(data), name, len(data), DEFAULT_LIMITS)
 
 
 def _base(given: list[Path]) -> Path:
@@ -253,10 +159,7 @@ class _Walk:
 
     def _no_log(self, path: Path) -> bool:
         """Whether a file inside a given folder is no log by its name; counted then."""
-        name = path.name.lower()
-        for packed in PACKED:
-            name = name.removesuffix(packed)
-        if not {name, os.path.splitext(name)[1]} & NO_LOGS:  # noqa: PTH122
+        if not is_no_log(path.name):
             return False
         if os.path.realpath(path) not in self.seen:
             self.no_logs.append(self._name(path))
@@ -297,11 +200,6 @@ class _Walk:
         return printable((path.name or "/") if name == "." else name)
 
 
-def may_be_archive(source: Source) -> bool:
-    """Whether a look at its start leaves open that a source is an archive."""
-    return source.kind == "binary" and ARCHIVE_NOTE.match(source.note) is not None
-
-
 def _file_sources(path: Path, name: str, limits: Limits, *, alone: bool) -> list[Source]:
     """The source of a file, or those of an archive."""
     try:
@@ -330,8 +228,7 @@ def store_sources(
     """
     source = None if ARCHIVE_NAME.search(name) else source_of(store, name, size, limits)
     if source is None or may_be_archive(source):
-        # Imported late: archives are seldom, and their reader builds on this module.
-        from diagnose.ingest.archive import archive_sources  # noqa: PLC0415
+        from diagnose.ingest.archive import archive_sources  # noqa: PLC0415  archives are seldom
 
         members = archive_sources(store, name, inside="" if alone else f"{name}!")
         return [replace(m, mtime=mtime) if m.mtime is None else m for m in members]
@@ -350,59 +247,9 @@ def store_sources(
     ]
 
 
-def source_of(
-    store: Store,
-    name: str,
-    size: int,
-    limits: Limits,
-    cut: str = "",
-    meter: Meter | None = None,
-) -> Source:
-    """A source of stored bytes, told by their start; what cannot be read is `unreadable`.
-
-    `cut` says why these are not all bytes that there should be, `meter` counts those read.
-    """
-    try:
-        opened = look(store, name, limits)
-    except OSError as error:
-        opened = Opened("unreadable", reason(error), None, "utf-8", 0)
-    missed = opened.kind == "unreadable" or opened.packed
-    remarks = Remarks(unread=[part for part in (opened.note if missed else "", cut) if part])
-    as_text, whole = opened.kind in TEXT_KINDS, is_document(opened.kind)
-    return Source(
-        name=name,
-        kind=opened.kind,
-        size=size,
-        chunks=TextChunks(store, opened, remarks, limits, meter=meter) if as_text else no_chunks,
-        content=Content(store, opened, remarks, limits, meter) if whole else bytes,
-        note="; ".join(part for part in (opened.note, cut) if part),
-        notes=remarks.notes,
-        unread=remarks.unread,
-        meter=meter,
-    )
-
-
-def nothing(name: str, kind: str, note: str, *, unread: bool | None = None) -> Source:
-    """A source with nothing to read; `kind` and `note` say why.
-
-    `unread`: whether there may be a log in it nevertheless; by default if it is `unreadable`.
-    """
-    missed = kind == "unreadable" if unread is None else unread
-    return Source(name, kind, 0, no_chunks, note=note, unread=[note] if missed else [])
-
-
 def _hints(path: Path, name: str) -> PathHints:
-    # Imported late: parse builds on ingest.
-    from diagnose.parse.path import read_path  # noqa: PLC0415
-
     parts = path.parts
     # A given folder may lie inside torchrun's attempt_<n>: the name alone would lose it.
     above = len(parts) - len(Path(name).parts)
     attempts = [index for index in range(above) if _ATTEMPT.fullmatch(parts[index])]
     return read_path("/".join(parts[attempts[-1] :]) if attempts else name)
-
-
-def printable(name: str) -> str:
-    """A file name which can be printed: undecodable bytes and control characters replaced."""
-    name = name.encode(errors="replace").decode()
-    return "".join(character if character.isprintable() else "?" for character in name)

@@ -21,7 +21,7 @@ from diagnose.ingest.partial import join_partials, partial_form
 from diagnose.ingest.paste import PASTE_LIMIT, normalise
 from diagnose.ingest.quota import Meter
 from diagnose.ingest.raw import Reader, Store, data_from, reason
-from diagnose.ingest.sniff import HEAD, PACKED, describe, encoding_of
+from diagnose.ingest.sniff import HEAD, Container, describe, encoding_of
 from diagnose.ingest.source import Chunk, Remarks
 
 DOCUMENT_LIMIT = 64 << 20  # bytes of a dump or another file that is read as a whole
@@ -32,7 +32,7 @@ ZEROS_LIMIT = 256 << 20  # NULs at the start of a log that are read to see what 
 class Opened:
     """What a look at the first bytes of a store told; `size` are its bytes at that time.
 
-    `packed`: it may hold logs, but in a form that is not read.
+    `container`: it may hold logs, but in a form that is not read as text.
     """
 
     kind: str
@@ -41,7 +41,7 @@ class Opened:
     encoding: str
     bom: int
     size: int = 0
-    packed: bool = False
+    container: Container | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,8 +180,8 @@ def look(store: Store, name: str, limits: Limits = DEFAULT_LIMITS) -> Opened:
             start = _behind_zeros(reader)
             if start >= reader.size:
                 return Opened("binary", "nothing but NUL bytes", None, "utf-8", 0)
-            kind, what = describe(reader.read_at(start, HEAD), name)
-            return Opened(kind, what, None, "utf-8", 0, reader.size, what in PACKED)
+            kind, what, container = describe(reader.read_at(start, HEAD), name)
+            return Opened(kind, what, None, "utf-8", 0, reader.size, container)
         size = reader.size
     encoding, bom = encoding_of(head)
     if codec is not None and not head:
@@ -190,12 +190,11 @@ def look(store: Store, name: str, limits: Limits = DEFAULT_LIMITS) -> Opened:
         return Opened("empty", f"empty {codec} data", codec, encoding, bom)
     if codec is not None and codec_of(head) is not None:
         what = f"{codec_of(head)} data inside {codec} data"
-        return Opened("binary", what, codec, encoding, bom, packed=True)
-    kind, what = describe(head, name)
-    packed = what in PACKED
-    if kind == "binary" and "archive" in what:
+        return Opened("binary", what, codec, encoding, bom, container=Container.TWICE)
+    kind, what, container = describe(head, name)
+    if container in (Container.ARCHIVE, Container.OTHER_ARCHIVE):
         what += ": unpack it and give the folder"
-    return Opened(kind, what, codec, encoding, bom, size, packed)
+    return Opened(kind, what, codec, encoding, bom, size, container)
 
 
 def _behind_zeros(reader: Reader) -> int:

@@ -4,37 +4,58 @@ from __future__ import annotations
 
 import json
 import re
+from enum import Enum, auto
+from typing import NamedTuple
 
 from diagnose import plugins
 
 HEAD = 64 << 10  # bytes of a source that sniffing wants to see
 
+
+class Container(Enum):
+    """What is no text itself but may hold logs."""
+
+    ARCHIVE = auto()  # zip and tar: read member by member
+    OTHER_ARCHIVE = auto()  # not read
+    OTHER_CODEC = auto()  # not read
+    TWICE = auto()  # compressed data inside compressed data
+
+
+class Described(NamedTuple):
+    """The kind of a source as in `sniff`; of what is not text, what it seems to be and may hold."""
+
+    kind: str
+    what: str = ""
+    container: Container | None = None
+
+
 # Enough of the common ones to name what lies about in a job's folder; the rest is told by its
-# bytes. (pattern, name)
-_MAGIC: list[tuple[re.Pattern[bytes], str]] = [
-    (re.compile(rb"\x7fELF"), "ELF program, library or core dump"),
+# bytes.
+_MAGIC: list[tuple[re.Pattern[bytes], Described]] = [
+    (re.compile(rb"\x7fELF"), Described("binary", "ELF program, library or core dump")),
     (
         re.compile(rb"PK\x03\x04[\s\S]{26}[^\0]{0,256}?/(?:data\.pkl|\.format_version)"),
-        "torch.save file",
+        Described("binary", "torch.save file"),
     ),
-    (re.compile(rb"PK\x03\x04|PK\x05\x06"), "zip archive"),
-    (re.compile(rb"7z\xbc\xaf\x27\x1c"), "7z archive"),
-    (re.compile(rb"Rar!\x1a\x07"), "rar archive"),
-    (re.compile(rb"\x89PNG\r\n\x1a\n|\xff\xd8\xff|GIF8[79]a"), "image"),
-    (re.compile(rb"%PDF-"), "PDF"),
-    (re.compile(rb"SQLite format 3\0"), "SQLite database"),
-    (re.compile(rb"\x89HDF\r\n\x1a\n"), "HDF5 file"),
-    (re.compile(rb"PAR1|ARROW1"), "Parquet or Arrow data"),
-    (re.compile(rb"\x93NUMPY"), "NumPy array"),
+    (re.compile(rb"PK\x03\x04|PK\x05\x06"), Described("binary", "zip archive", Container.ARCHIVE)),
+    (
+        re.compile(rb"7z\xbc\xaf\x27\x1c"),
+        Described("binary", "7z archive", Container.OTHER_ARCHIVE),
+    ),
+    (re.compile(rb"Rar!\x1a\x07"), Described("binary", "rar archive", Container.OTHER_ARCHIVE)),
+    (re.compile(rb"\x89PNG\r\n\x1a\n|\xff\xd8\xff|GIF8[79]a"), Described("binary", "image")),
+    (re.compile(rb"%PDF-"), Described("binary", "PDF")),
+    (re.compile(rb"SQLite format 3\0"), Described("binary", "SQLite database")),
+    (re.compile(rb"\x89HDF\r\n\x1a\n"), Described("binary", "HDF5 file")),
+    (re.compile(rb"PAR1|ARROW1"), Described("binary", "Parquet or Arrow data")),
+    (re.compile(rb"\x93NUMPY"), Described("binary", "NumPy array")),
     (
         re.compile(rb'[\s\S]{4}\0{4}\{\s*"(?:__metadata__"|[^"]{1,512}"\s*:\s*\{\s*"dtype")'),
-        "safetensors",
+        Described("binary", "safetensors"),
     ),
-    (re.compile(rb"\x04\x22\x4d\x18"), "lz4 data"),
-    (re.compile(rb"[\s\S]{257}ustar"), "tar archive"),
+    (re.compile(rb"\x04\x22\x4d\x18"), Described("binary", "lz4 data", Container.OTHER_CODEC)),
+    (re.compile(rb"[\s\S]{257}ustar"), Described("binary", "tar archive", Container.ARCHIVE)),
 ]
-# What may hold logs, of the names above.
-PACKED = frozenset({"zip archive", "tar archive", "7z archive", "rar archive", "lz4 data"})
 _PICKLE = re.compile(rb"\x80[\x02-\x05]")
 _RAS = re.compile(rb"CUDA runtime version \d|PEER_[A-Z]|\"nccl_version\"")
 _INSPECTOR = re.compile(rb"\"inspector_output_format_version\"")
@@ -63,33 +84,33 @@ def sniff(head: bytes, name: str) -> str:
 
     `head` is decompressed and best HEAD bytes long; `name` is its file name.
     """
-    return describe(head, name)[0]
+    return describe(head, name).kind
 
 
-def describe(head: bytes, name: str) -> tuple[str, str]:
-    """The kind of a source as in `sniff`, and for what is not text what it seems to be."""
+def describe(head: bytes, name: str) -> Described:
+    """What a source is by its first bytes; see Described."""
     if not head:
-        return "empty", ""
+        return Described("empty")
     special = _special(head, name) or _plugged(head, name)
     if special:
-        return special, ""
+        return Described(special)
     if _PICKLE.match(head) and _is_dump(head):
-        return "fr_dump", ""
-    for magic, what in _MAGIC:
+        return Described("fr_dump")
+    for magic, described in _MAGIC:
         if magic.match(head):
-            return "binary", what
+            return described
     if _PICKLE.match(head):
-        return "binary", "pickle"
+        return Described("binary", "pickle")
     encoding, bom = encoding_of(head)
     if encoding != "utf-8":
-        return "text", ""
+        return Described("text")
     if _is_binary(head) and not is_log_name(name):
-        return "binary", "binary data"
+        return Described("binary", "binary data")
     if _JSON.match(head) and _is_dump(head):
-        return "fr_dump", ""
+        return Described("fr_dump")
     if _is_error_json(head[bom:], name):
-        return "error_json", ""
-    return "text", ""
+        return Described("error_json")
+    return Described("text")
 
 
 def encoding_of(head: bytes) -> tuple[str, int]:

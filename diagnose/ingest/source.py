@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from diagnose import plugins
 from diagnose.ingest.quota import Meter
+from diagnose.ingest.sniff import Container
 from diagnose.parse.chunk import Chunk
 
 __all__ = ["DOCUMENT_KINDS", "TEXT_KINDS", "Chunk", "Remarks", "Source", "is_document"]
@@ -58,9 +59,9 @@ class Source:
     `notes` grows while it is read (truncated stream, bound reached, file vanished), each text
     once. `unread` says why not all of it was read, and is empty as long as nothing was missed; it
     grows like `notes`. What is left out because it is no log is not unread: `left_out` are the
-    parts of `note` that only say so. A source pickled to
-    another process has its own `notes` and `unread` there: see `take_back`. `meter` counts what a
-    member takes of its archive's quota.
+    parts of `note` that only say so. `container` says in what form a `binary` source may hold
+    logs. A source pickled to another process has its own `notes` and `unread` there: see
+    `take_back`. `meter` counts what a member takes of its archive's quota.
     """
 
     name: str
@@ -80,6 +81,7 @@ class Source:
     notes: list[str] = field(default_factory=list, compare=False)
     unread: list[str] = field(default_factory=list, compare=False)
     left_out: list[str] = field(default_factory=list, compare=False)
+    container: Container | None = None
     meter: Meter | None = field(default=None, repr=False, compare=False)
 
     def take_back(self, copy: Source) -> None:

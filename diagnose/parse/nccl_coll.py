@@ -13,14 +13,16 @@ the opCount. Of a send or receive, `seq` counts those between the same two ranks
 from __future__ import annotations
 
 import re
-from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from diagnose.parse.chunk import Chunk, Origin
 from diagnose.parse.comm_rank import CollCall, CommRank
-from diagnose.parse.nccl_calls import REACH, SEND, Calls, Finder, Flags, Ints, op_counts
+from diagnose.parse.nccl_call_line import CALL, CALLER, call_of
+from diagnose.parse.nccl_calls import REACH, SEND, Calls, Finder, Ints, op_counts
+from diagnose.parse.nccl_inits import Inits, Key, key_of
+from diagnose.parse.nccl_peers import Launches, Peers
 from diagnose.parse.nccl_streams import Index, Last, Piece
 from diagnose.parse.prefix import peel
 
@@ -30,39 +32,8 @@ MAX_COMMS = 100_000  # processes × communicators
 MAX_STREAMS = 200_000  # pairs of sender and receiver; threads of processes
 INIT = "init"  # the call of a rank that printed Init START and not COMPLETE
 _BLOCK = 1 << 20  # stays in the processor's cache
-_NAME = 512
 _STALE, _NONE = -2, -1  # hashes whose communicator is to be looked up, and that have none
 _P2P = re.compile(r"(?:send|recv)\b")
-
-_OPS = (
-    "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all",
-    "all_to_all", "gather", "scatter", "send", "recv",
-)  # fmt: skip
-_DTYPES = (
-    "Char", "Byte", "Int", "UInt32", "Long", "UInt64", "Half", "Float", "Double", "BFloat16",
-    "Float8_e4m3fn", "Float8_e5m2",
-)  # fmt: skip
-_PROCESS = rb"([A-Za-z0-9][\w.\-]{0,127}):(\d{1,7}):\d{1,20} \[(-?\d{1,4})\]"
-_CALLER = re.compile(_PROCESS + rb"\Z")
-_TEXT = (
-    rb"([0-9a-f]{1,15}) sendbuff \S{1,20} recvbuff \S{1,20} count (\d{1,20}) datatype (\d{1,3}) op "
-)
-_SIZES = re.compile(_TEXT)
-_CALL = re.compile(
-    rb" NCCL INFO \w{1,32}: opCount " + _TEXT + rb"\d{1,10} root (-?\d{1,9}) "
-    rb"comm (0x[0-9a-f]{1,16}) \[nranks=(\d{1,6})\] stream"
-)
-_INIT = re.compile(
-    _PROCESS + rb" NCCL INFO (?:\[Rank \d{1,7}\] )?(?:\w{1,64} )?comm (?P<comm>0x[0-9a-f]{1,16}) "
-    rb"rank (?P<rank>\d{1,6}) nranks (?P<size>\d{1,6}) cudaDev (?P<dev>-?\d{1,4})"
-    rb"(?: nvmlDev -?\d{1,4})?(?: busId (?P<bus>[0-9a-f]{1,12}))?"
-    rb"(?: parent (?P<parent>0x[0-9a-f]{1,16}))?"
-    rb"(?: (?:splitCount|childCount) (?P<split>\d{1,9}))?"
-    rb"(?: color (?P<color>-?\d{1,10}) key -?\d{1,10})?"
-    rb"(?: commId (?P<id>0x[0-9a-f]{1,16}))? ?- Init (?P<what>START|COMPLETE)"
-)
-
-Key = tuple[str, int, str]  # host, process, pointer of the communicator
 
 
 @dataclass(slots=True)
@@ -73,20 +44,6 @@ class _Comm:
     device: int
     size: int
     whole: bool
-
-
-@dataclass(slots=True)
-class _Life:
-    """A communicator of a process as its init lines tell it."""
-
-    name: str
-    rank: int
-    size: int
-    device: int
-    bus_id: str | None
-    line: int
-    done: bool
-    splits: Counter[str] = field(default_factory=Counter)
 
 
 class CollReader:
@@ -102,15 +59,11 @@ class CollReader:
         self._hashes = Index(MAX_STREAMS)
         self._code_of: Ints = np.zeros(0, np.int64)  # of a hash: its communicator, or below 0
         self._comms: list[_Comm] = []
-        self._launch: Ints = np.zeros(0, np.int64)  # by communicator: opCount of the last send
-        self._p2p_launches: Ints = np.zeros(0, np.int64)
+        self._launches = Launches()
         self._calls = Last(KEEP_CALLS)
-        self._pair_hashes = Index(MAX_STREAMS)
-        self._pairs: list[tuple[int, int]] = []  # communicator and peer
-        self._pair_counts: Ints = np.zeros(0, np.int64)
-        self._pair_calls = Last(KEEP_P2P)
+        self._peers = Peers(KEEP_P2P, MAX_STREAMS)
         self._current: dict[Key, int] = {}
-        self._lives: dict[Key, _Life] = {}
+        self._inits = Inits()
         self._seen: dict[Key, None] = {}  # in order of appearance
         self._ranks: dict[tuple[str, int], int | None] = {}
         self._full = False
@@ -163,53 +116,26 @@ class CollReader:
 
     def _init(self, piece: Piece, at: int) -> re.Match[bytes] | None:
         """The init line that ends at `at`, if a communicator begins with it."""
-        text = piece.data[max(0, at - REACH + 64) : at]
-        text = text[max(text.rfind(b"\n"), text.rfind(b"\r")) + 1 :]
-        found = _INIT.search(text) if b" NCCL INFO " in text else None
-        if found is None:
-            return None
-        key = _key(found)
-        life = self._lives.get(key)
-        if found["what"] == b"COMPLETE" and life is not None and not life.done:
-            if (life.rank, life.size) == (int(found["rank"]), int(found["size"])):
-                life.done = True
-                return None
-        elif key not in self._seen and len(self._seen) >= MAX_COMMS:
-            self._full = True
-            return None
-        return found
+        found = self._inits.find(piece.data, at)
+        return found if found is not None and self._room(key_of(found)) else None
+
+    def _room(self, key: Key) -> bool:
+        """Whether one more communicator may be taken in, if it is one more."""
+        if key in self._seen or len(self._seen) < MAX_COMMS:
+            return True
+        self._full = True
+        return False
 
     def _begin(self, found: re.Match[bytes], line: int) -> None:
         """A communicator begins with this init line."""
-        key = host, pid, _ = _key(found)
-        self._who(host, pid, found.string)
-        self._lives[key] = _Life(
-            self._name(host, pid, found), int(found["rank"]), int(found["size"]),
-            int(found["dev"]), found["bus"].decode() if found["bus"] else None, line,
-            found["what"] == b"COMPLETE",
-        )  # fmt: skip
+        key = key_of(found)
+        self._who(*key[:2], found.string)
+        self._inits.begin(found, line)
         self._seen.pop(key, None)
         self._seen[key] = None
         code = self._current.pop(key, None)
         if code is not None:
             self._code_of[self._code_of == code] = _STALE
-
-    def _name(self, host: str, pid: int, found: re.Match[bytes]) -> str:
-        """What names the communicator on all its ranks; "" where the line does not tell.
-
-        Splits have no commId from 2.23 on. Before 2.25 nothing counts them either: the n-th split
-        of a color is taken, because ranks that get none (NCCL_SPLIT_NOCOLOR) print no line.
-        """
-        if found["id"]:
-            return found["id"].decode()
-        parent = self._lives.get((host, pid, (found["parent"] or b"").decode()))
-        if parent is None or not parent.name or not found["color"]:
-            return ""
-        color = found["color"].decode()
-        parent.splits[color] += 1
-        number = found["split"].decode() if found["split"] else f"n{parent.splits[color]}"
-        name = f"{parent.name}/{number}.{color}"
-        return name if len(name) <= _NAME else ""
 
     def _who(self, host: str, pid: int, text: bytes) -> None:
         """Note the rank that the prefixes of a process's first line tell."""
@@ -241,18 +167,18 @@ class CollReader:
         if not len(code):
             return
         p2p = calls.op >= SEND
-        if not p2p.any() and not self._pairs:
+        if not p2p.any() and not len(self._peers):
             self._calls.add(piece, code, np.zeros(len(code), np.int64), calls)
             return
         launch = op_counts(piece.data, calls.count)
         if (launch < 0).any():
             rows = np.flatnonzero(launch >= 0)
             calls, code, launch, p2p = calls.take(rows), code[rows], launch[rows], p2p[rows]
-        before = self._p2p_before(code, launch, p2p)
+        before = self._launches.before(code, launch, p2p)
         rows = np.flatnonzero(~p2p)
         self._calls.add(piece, code[rows], before[rows], calls.take(rows))
         rows = np.flatnonzero(p2p)
-        self._add_pairs(code[rows], calls.take(rows), piece)
+        self._peers.add(code[rows], calls.take(rows), piece)
 
     def _meet(self, calls: Calls, row: int, piece: Piece) -> int:
         """The communicator of a call that is the first of its kind; `_STALE` if it is torn."""
@@ -260,67 +186,22 @@ class CollReader:
         low = max(0, at - REACH)
         low = max(low, *(piece.data.rfind(mark, low, info) + 1 for mark in (b"\n", b"\r")))
         before = piece.data[low:info]
-        caller, found = _CALLER.search(before), _CALL.match(piece.data, info)
+        caller, found = CALLER.search(before), CALL.match(piece.data, info)
         if caller is None or found is None or found.end() < at:
             return _STALE
         key = (caller[1].decode(), int(caller[2]), found[5].decode())
         code = self._current.get(key)
         if code is not None:
             return code
-        if key not in self._seen and len(self._seen) >= MAX_COMMS:
-            self._full = True
+        if not self._room(key):
             return _NONE
         self._who(*key[:2], before + b" NCCL INFO ")
         code = self._current[key] = len(self._comms)
         self._seen.setdefault(key)
         self._comms.append(_Comm(key, int(caller[3]), int(found[6]), int(found[1], 16) == 0))
-        if code == len(self._launch):
-            more = np.zeros(code + 64, np.int64)
-            self._launch = np.concatenate((self._launch, more - 1))
-            self._p2p_launches = np.concatenate((self._p2p_launches, more))
+        self._launches.begin(code)
         self._calls.known = len(self._comms)
         return code
-
-    def _p2p_before(self, code: Ints, launch: Ints, p2p: Flags) -> Ints:
-        """How many launches of sends and receives were before each call, by communicator."""
-        order = np.argsort(code, kind="stable")
-        new = np.zeros(len(code), np.int64)
-        rows = order[p2p[order]]
-        if len(rows):
-            first = np.concatenate(([True], code[rows[1:]] != code[rows[:-1]]))
-            last = np.append(first[1:], True)
-            same = np.where(first, self._launch[code[rows]], np.roll(launch[rows], 1))
-            new[rows] = launch[rows] != same
-            self._launch[code[rows[last]]] = launch[rows[last]]
-        ordered = code[order]
-        running = np.cumsum(new[order])
-        starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
-        base = self._p2p_launches[ordered[starts]] - np.concatenate(([0], running))[starts]
-        running += np.repeat(base, np.diff(np.append(starts, len(ordered))))
-        ends = np.append(starts[1:], len(ordered)) - 1
-        self._p2p_launches[ordered[ends]] = running[ends]
-        before = np.empty_like(running)
-        before[order] = running
-        return before
-
-    def _add_pairs(self, code: Ints, calls: Calls, piece: Piece) -> None:
-        """Number sends and receives by communicator, direction and peer."""
-        key = (code.astype(np.uint64) + np.uint64(1)) * np.uint64(0xD6E8FEB86659FD93)
-        pair, new = self._pair_hashes.codes(calls.side ^ key)
-        for row in new.tolist():
-            found = _CALL.match(piece.data, int(calls.info[row]))
-            self._pairs.append((int(code[row]), int(found[4]) if found else -1))
-        self._pair_counts = np.concatenate((self._pair_counts, np.zeros(len(new), np.int64)))
-        self._pair_calls.known = len(self._pairs)
-        rows = np.flatnonzero(pair >= 0)
-        order = rows[np.argsort(pair[rows], kind="stable")]
-        ordered = pair[order]
-        counts = np.bincount(ordered, minlength=len(self._pairs))
-        seq = np.zeros(len(pair), np.int64)
-        place = np.arange(len(order)) - (np.cumsum(counts) - counts)[ordered]
-        seq[order] = place + self._pair_counts[ordered]
-        self._pair_counts += counts
-        self._pair_calls.add(piece, pair[rows], seq[rows], calls.take(rows))
 
     def result(self) -> list[CommRank]:
         """Every communicator of every process, in the order of their first lines.
@@ -332,29 +213,28 @@ class CollReader:
         self._end_line()
         calls: dict[int, list[tuple[int, CollCall]]] = {}
         for code, place, *rest in self._calls.rows().tolist():
-            call = _call(rest, "")
+            call = call_of(rest, "")
             if call is not None:
                 calls.setdefault(code, []).append((place, call))
-        for pair, place, *rest in self._pair_calls.rows().tolist():
-            code, peer = self._pairs[pair]
-            life = self._lives.get(self._comms[code].key)
-            call = _call(rest, f" {life.rank}{{}}{peer}" if life else "")
+        for code, peer, place, rest in self._peers.rows():
+            life = self._inits.lives.get(self._comms[code].key)
+            call = call_of(rest, f" {life.rank}{{}}{peer}" if life else "")
             if call is not None:
                 calls.setdefault(code, []).append((place, call))
-        if self._full or self._hashes.full or self._pair_hashes.full:
+        if self._full or self._hashes.full or self._peers.hashes.full:
             self._source.notes.append(
                 f"more than {MAX_COMMS:,} NCCL communicators or {MAX_STREAMS:,} senders and "
                 "receivers: the rest is left out"
             )
-            self._full = self._hashes.full = self._pair_hashes.full = False
+            self._full = self._hashes.full = self._peers.hashes.full = False
         return [self._told(key, calls) for key in self._seen]
 
     def _told(self, key: Key, calls: dict[int, list[tuple[int, CollCall]]]) -> CommRank:
-        life, code = self._lives.get(key), self._current.get(key)
+        life, code = self._inits.lives.get(key), self._current.get(key)
         own = [call for _, call in sorted(calls.get(-1 if code is None else code, []), key=_place)]
         launched: int | None = max((c.seq for c in own if not _P2P.match(c.op)), default=-1)
         line = own[-1].line if own else life.line if life else 0
-        if code is not None and self._p2p_launches[code] and not self._comms[code].whole:
+        if code is not None and self._launches.any(code) and not self._comms[code].whole:
             own, launched = [], None
         source = self._source
         rank = self._ranks.get(key[:2])
@@ -373,29 +253,5 @@ class CollReader:
         return told
 
 
-def _key(init: re.Match[bytes]) -> Key:
-    return init[1].decode(), int(init[2]), init["comm"].decode()
-
-
 def _place(call: tuple[int, CollCall]) -> int:
     return call[0]
-
-
-def _call(row: list[int], peer: str) -> CollCall | None:
-    """A kept row without code and place, None if it is torn.
-
-    The number kept with a collective is that of the launches that do not count; `peer` is how
-    torch names the ends of a send.
-    """
-    line, number, op, *text = row
-    found = _SIZES.search(np.array(text, np.int64).tobytes())
-    if found is None:
-        return None
-    name = _OPS[op]
-    if op >= SEND:
-        name += peer.format("->" if op == SEND else "<-")
-    else:
-        number = int(found[1], 16) - number
-    kind = int(found[3])
-    dtype = _DTYPES[kind] if kind < len(_DTYPES) else str(kind)
-    return CollCall(number, name, int(found[2]), dtype, line)

@@ -8,6 +8,8 @@ not listed. A rank alone with its count is told in a line of its own.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from diagnose.parse.ras_snapshot import (
     MAX_DEVICES,
@@ -62,79 +64,127 @@ _EVENT = re.compile(r"\[[\d: -]{19}\] (PEER_[A-Z_]{2,30}): ")
 
 def read_text(text: str) -> Found:
     """All reports and events in `text`; `spread` those that are used."""
-    found = Found()
-    snapshot, comm, op = Snapshot(0), None, None
-    kind, stamp, sizes = "", None, dict[str, tuple[int, str]]()
+    reading = _Reading()
     for number, line in enumerate(text.split("\n"), 1):
-        if begin := BEGIN.match(line):
-            snapshot = Snapshot(number, begin[1], stamp)
-            found.snapshots.append(snapshot)
-            comm, op, kind, stamp, sizes = None, None, "", None, {}
-        elif event := _EVENT.match(line):
-            peer = _PROCESS.match(line, event.end())
-            found.event(event[1], _process(peer) if peer else None, number)
-        elif row := _ROW.match(line):
-            sizes[row["group"]] = int(row["size"]), row["status"]
-            if row["errors"] == "OK":
-                snapshot.healthy.append(RasComm("", int(row["size"]), row["status"], "OK"))
-        elif entry := _ENTRY.match(line):
-            size, status = sizes.get(entry["group"], (None, ""))
-            key, kind, op = hash_name(entry["hash"]), entry["kind"], None
-            comm = snapshot.comms.setdefault(key, Comm(key, size, number, status))
-            comm.errors.add(kind)
-        elif heading := _HEADING.match(line):
-            comm, op, kind = None, None, heading[1]
-        elif process := _PROCESS.match(line):
-            if comm is None and kind in ("DEAD", "INCOMPLETE"):
-                where = snapshot.dead if kind == "DEAD" else snapshot.missing
-                where.append(_process(process))
-        elif _TROUBLE.match(line):
-            _note(snapshot.errors if snapshot.line else found.errors, number, line)
-        elif comm is not None and line[:1] == " ":
-            op = _body(comm, op, kind, line, number, snapshot)
+        for pattern, take in _LINES:
+            if said := pattern.match(line):
+                take(reading, said, number)
+                break
+        else:
+            reading.other(line, number)
+    return reading.found
+
+
+@dataclass(slots=True)
+class _Reading:
+    """Where in a report the lines are: the communicator, and its operation, that they are about.
+
+    `kind` is the heading or the sort of entry, `stamp` the last time read before a report, `sizes`
+    the rank counts and states by group of the table.
+    """
+
+    found: Found = field(default_factory=Found)
+    snapshot: Snapshot = field(default_factory=lambda: Snapshot(0))
+    comm: Comm | None = None
+    op: Op | None = None
+    kind: str = ""
+    stamp: str | None = None
+    sizes: dict[str, tuple[int, str]] = field(default_factory=dict)
+
+    def begin(self, said: re.Match[str], number: int) -> None:
+        self.snapshot = Snapshot(number, said[1], self.stamp)
+        self.found.snapshots.append(self.snapshot)
+        self.comm, self.op, self.kind, self.stamp, self.sizes = None, None, "", None, {}
+
+    def event(self, said: re.Match[str], number: int) -> None:
+        peer = _PROCESS.match(said.string, said.end())
+        self.found.event(said[1], _process(peer) if peer else None, number)
+
+    def row(self, said: re.Match[str], _: int) -> None:
+        size = int(said["size"])
+        self.sizes[said["group"]] = size, said["status"]
+        if said["errors"] == "OK":
+            self.snapshot.healthy.append(RasComm("", size, said["status"], "OK"))
+
+    def entry(self, said: re.Match[str], number: int) -> None:
+        size, status = self.sizes.get(said["group"], (None, ""))
+        key, self.kind, self.op = hash_name(said["hash"]), said["kind"], None
+        self.comm = self.snapshot.comms.setdefault(key, Comm(key, size, number, status))
+        self.comm.errors.add(self.kind)
+
+    def heading(self, said: re.Match[str], _: int) -> None:
+        self.comm, self.op, self.kind = None, None, said[1]
+
+    def process(self, said: re.Match[str], _: int) -> None:
+        if self.comm is None and self.kind in ("DEAD", "INCOMPLETE"):
+            silent = self.snapshot.dead if self.kind == "DEAD" else self.snapshot.missing
+            silent.append(_process(said))
+
+    def trouble(self, said: re.Match[str], number: int) -> None:
+        errors = self.snapshot.errors if self.snapshot.line else self.found.errors
+        _note(errors, number, said.string)
+
+    def other(self, line: str, number: int) -> None:
+        """An indented line of a communicator's entry, or one with the time of a report."""
+        if self.comm is not None and line[:1] == " ":
+            for pattern, take in _BODY:
+                if said := pattern.match(line):
+                    take(self, self.comm, said, number)
+                    break
         elif clock := ISO.search(line[:MAX_TEXT]) or CTIME.search(line[:MAX_TEXT]):
-            stamp = clock[0]
-    return found
+            self.stamp = clock[0]
+
+    def differ(self, comm: Comm, said: re.Match[str], number: int) -> None:
+        self.op = None
+        if said[2] is not None:
+            self.op = Op(said[1], number)
+            comm.ops.append(self.op)
+
+    def some(self, _: Comm, said: re.Match[str], __: int) -> None:
+        if self.op is not None:
+            self.op.some.append([int(said["count"] or 0), int(said["n"]), 0])
+
+    def missing(self, comm: Comm, said: re.Match[str], number: int) -> None:
+        comm.missing.append((number, said[1]))
+
+    def rank(self, comm: Comm, said: re.Match[str], number: int) -> None:
+        op = self.op
+        if said["error"] or said["status"]:
+            if said["status"] != "RUNNING":
+                _note(self.snapshot.errors, number, said.string)
+        elif op is not None or self.kind == "INCOMPLETE":
+            rank = comm.ranks.setdefault(int(said["rank"]), Rank(number))
+            rank.process = rank.process or (_process(said) if said["host"] else None)
+            if op is None:
+                rank.missing = True
+            elif said["count"] or said["none"]:
+                op.ranks[int(said["rank"])] = int(said["count"] or 0)
+            elif op.some:
+                op.ranks[int(said["rank"])] = op.some[-1][0]
+                op.some[-1][2] += 1
+
+
+# The first that matches takes the line: of all lines, and of those indented below an entry.
+_LINES: tuple[tuple[re.Pattern[str], Callable[[_Reading, re.Match[str], int], None]], ...] = (
+    (BEGIN, _Reading.begin),
+    (_EVENT, _Reading.event),
+    (_ROW, _Reading.row),
+    (_ENTRY, _Reading.entry),
+    (_HEADING, _Reading.heading),
+    (_PROCESS, _Reading.process),
+    (_TROUBLE, _Reading.trouble),
+)
+_BODY: tuple[tuple[re.Pattern[str], Callable[[_Reading, Comm, re.Match[str], int], None]], ...] = (
+    (_DIFFER, _Reading.differ),
+    (_SOME, _Reading.some),
+    (_MISSING, _Reading.missing),
+    (_RANK, _Reading.rank),
+)
 
 
 def _note(errors: list[tuple[int, str]], number: int, line: str) -> None:
     if len(errors) < MAX_NOTED:
         errors.append((number, line.strip()[:MAX_TEXT]))
-
-
-def _body(
-    comm: Comm, op: Op | None, kind: str, line: str, number: int, snapshot: Snapshot
-) -> Op | None:
-    """One indented line of a communicator's entry; gives the operation it is about."""
-    if differ := _DIFFER.match(line):
-        if differ[2] is None:
-            return None
-        comm.ops.append(Op(differ[1], number))
-        return comm.ops[-1]
-    if some := _SOME.match(line):
-        if op is not None:
-            op.some.append([int(some["count"] or 0), int(some["n"]), 0])
-        return op
-    if missing := _MISSING.match(line):
-        comm.missing.append((number, missing[1]))
-        return op
-    said = _RANK.match(line)
-    if said is None:
-        return op
-    if said["error"] or said["status"]:
-        if said["status"] != "RUNNING":
-            _note(snapshot.errors, number, line)
-    elif op is not None or kind == "INCOMPLETE":
-        rank = comm.ranks.setdefault(int(said["rank"]), Rank(number))
-        rank.process = rank.process or (_process(said) if said["host"] else None)
-        if op is None:
-            rank.missing = True
-        elif said["count"] or said["none"]:
-            op.ranks[int(said["rank"])] = int(said["count"] or 0)
-        elif op.some:
-            op.ranks[int(said["rank"])] = op.some[-1][0]
-            op.some[-1][2] += 1
-    return op
 
 
 def spread(snapshot: Snapshot) -> None:

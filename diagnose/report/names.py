@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from diagnose.report.shapes import Span, mixed
@@ -141,37 +141,87 @@ def _value(text: str, at: int) -> tuple[int, int, bool]:
     return at, at + len(bare.group().rstrip(".:")) if bare else at, False
 
 
-def _secret(name: str, before: str, value: str, how: _How) -> bool:
-    """Whether `value` of `<before><name>` is to be hidden."""
-    path = _PATH.match(value) is not None
-    opaque = _OPAQUE.match(value) is not None and mixed(value) and not _LOWER_WORDS.match(value)
-    if how.loose and not (opaque and len(value) >= (8 if how.upper else 16)):
-        return name.startswith("passw") and opaque and len(value) >= 8
-    if name == "pwd":  # also the environment's working folder
-        return len(value) >= 3 and not path
+class _Value(NamedTuple):
+    """A value and what is told of it by itself and by the words before its name."""
+
+    text: str
+    before: str
+    last: str  # word before the name
+    path: bool
+    opaque: bool
+
+    def of(self, least: int) -> bool:
+        """Whether it has `least` characters or more."""
+        return len(self.text) >= least
+
+
+def _secret(name: str, before: str, text: str, how: _How) -> bool:
+    """Whether `text`, the value of `<before><name>`, is to be hidden."""
+    path = _PATH.match(text) is not None
+    opaque = _OPAQUE.match(text) is not None and mixed(text) and not _LOWER_WORDS.match(text)
+    if how.loose and not (opaque and len(text) >= (8 if how.upper else 16)):
+        return name.startswith("passw") and opaque and len(text) >= 8
+    judge = _JUDGES.get(name)
+    if judge is None:
+        return len(text) >= 3
     owner = _OWNER.search(before)
     last = re.split("[_. -]", owner.group().rstrip("_. -"))[-1] if owner else ""
-    if name == "pass":  # DB_PASS=…, not a pass over the data
-        if last in _PASSES:
-            return len(value) >= 3 and not path and not (value.isdigit() and len(value) < 4)
-        return how.upper and len(value) >= 3 and not value.isdigit() and how.quoted >= how.spaced
-    if name == "auth":  # REDISCLI_AUTH=…, not http_auth=basic
-        if last == "rediscli":
-            return len(value) >= 3
-        return how.upper and before.endswith("_") and opaque and len(value) >= 6
-    if name.startswith("credential"):
-        return opaque and len(value) >= 16 and not path
-    if name not in ("token", "key", "secret", "secretstring"):
-        return len(value) >= 3
-    if path and not (len(value) == 40 and mixed(value)):  # base64 knows slashes
+    return judge(_Value(text, before, last, path, opaque), how)
+
+
+def _pwd(value: _Value, _: _How) -> bool:
+    """Also the environment's working folder."""
+    return value.of(3) and not value.path
+
+
+def _pass(value: _Value, how: _How) -> bool:
+    """DB_PASS=…, not a pass over the data."""
+    digits = value.text.isdigit()
+    if value.last in _PASSES:
+        return value.of(3) and not value.path and not (digits and not value.of(4))
+    return how.upper and value.of(3) and not digits and how.quoted >= how.spaced
+
+
+def _auth(value: _Value, how: _How) -> bool:
+    """REDISCLI_AUTH=…, not http_auth=basic."""
+    if value.last == "rediscli":
+        return value.of(3)
+    return how.upper and value.before.endswith("_") and value.opaque and value.of(6)
+
+
+def _credential(value: _Value, _: _How) -> bool:
+    return value.opaque and value.of(16) and not value.path
+
+
+def _key(value: _Value, how: _How) -> bool:
+    if _is_path(value):
         return False
-    if name == "key":
-        if last.endswith(_KEYS):
-            return len(value) >= 6
-        variable = how.upper and before.endswith("_") and last not in _PLAIN_KEYS
-        return variable and opaque and len(value) >= 16
-    if name.startswith("secret"):
-        return len(value) >= 8 and (opaque or last != "")
-    if last in _TOKENS or last.endswith(_LONG_TOKENS):
-        return len(value) >= 6
-    return opaque and len(value) >= (8 if how.upper else 16) and last not in _TEXT_TOKENS
+    if value.last.endswith(_KEYS):
+        return value.of(6)
+    variable = how.upper and value.before.endswith("_") and value.last not in _PLAIN_KEYS
+    return variable and value.opaque and value.of(16)
+
+
+def _named_secret(value: _Value, _: _How) -> bool:
+    return not _is_path(value) and value.of(8) and (value.opaque or value.last != "")
+
+
+def _token(value: _Value, how: _How) -> bool:
+    if _is_path(value):
+        return False
+    if value.last in _TOKENS or value.last.endswith(_LONG_TOKENS):
+        return value.of(6)
+    return value.opaque and value.of(8 if how.upper else 16) and value.last not in _TEXT_TOKENS
+
+
+def _is_path(value: _Value) -> bool:
+    """A path, that is, and no base64, which knows slashes too."""
+    return value.path and not (len(value.text) == 40 and mixed(value.text))
+
+
+# By name; a value of any other name (password, passphrase …) is hidden unless it is tiny.
+_JUDGES: dict[str, Callable[[_Value, _How], bool]] = {
+    "pwd": _pwd, "pass": _pass, "auth": _auth, "key": _key, "token": _token,
+    "secret": _named_secret, "secretstring": _named_secret,
+    "credential": _credential, "credentials": _credential,
+}  # fmt: skip

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
 from datetime import datetime
+from pathlib import Path
 
 import pytest
 
-from diagnose.batch.row import span
+from diagnose.batch.jobs import JobRef
+from diagnose.batch.row import problems, span
+from diagnose.ingest import find_sources
 from diagnose.timeline.event import Event, Timeline
 
 SECOND = 10**9
@@ -44,3 +48,29 @@ def test_from_the_first_to_the_last_time_of_the_jobs_own_logs(
     events: list[Event], expected: tuple[datetime | None, datetime | None]
 ) -> None:
     assert span(Timeline(events)) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "expected"),
+    [
+        ("a.log", b"step 1\n", None),
+        ("core", b"\x7fELF" + bytes(99), None),
+        ("a.rar", b"Rar!\x1a\x07" + bytes(99), None),
+        ("notes.md", b"gzip data inside gzip data\n", None),
+        ("b.log.gz", gzip.compress(gzip.compress(b"x\n")), "b.log.gz: gzip data inside gzip data"),
+        (
+            "c.log.gz",
+            gzip.compress(b"x\n" * 99)[:-4],
+            "c.log.gz: truncated gzip data, read up to its end",
+        ),
+    ],
+)
+def test_what_could_not_be_read_is_an_error_of_the_job(
+    tmp_path: Path, name: str, data: bytes, expected: str | None
+) -> None:
+    (tmp_path / "z.log").write_bytes(b"step 1\n")
+    (tmp_path / name).write_bytes(data)
+    sources = find_sources([tmp_path])
+    for source in sources:
+        list(source.chunks())
+    assert problems(JobRef("j", "folder", str(tmp_path)), sources) == expected

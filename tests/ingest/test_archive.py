@@ -23,7 +23,8 @@ from hypothesis import strategies as st
 from diagnose import diagnose
 from diagnose.ingest import Source, archive, find_sources
 from diagnose.ingest import read as read_module
-from diagnose.ingest.archive import ArchiveLimits, archive_form, archive_sources
+from diagnose.ingest.archive import ArchiveLimits, archive_sources
+from diagnose.ingest.archive_form import archive_form
 from diagnose.ingest.archive_stores import GzipStore, Keeper, SliceStore
 from diagnose.ingest.compress import decompress
 from diagnose.ingest.raw import BytesStore, FileStore

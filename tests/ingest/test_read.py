@@ -14,6 +14,7 @@ from diagnose.ingest import read
 from diagnose.ingest.compress import Limits
 from diagnose.ingest.raw import BytesStore, FileStore
 from diagnose.ingest.read import TextChunks, look
+from diagnose.ingest.sniff import Container
 from diagnose.ingest.source import Chunk, Remarks
 
 TEXT = "".join(f"[rank{n % 8}]: step {n} größer ▏\n" for n in range(3000))
@@ -182,7 +183,7 @@ def test_text_between_holes_is_found(zeros: int, monkeypatch: pytest.MonkeyPatch
     parts, _ = chunks(hole + b"[rank0]: one\n" + hole)
     assert text_of(parts) == "[rank0]: one\n"
     opened = look(BytesStore(hole + b"PK\x03\x04" + hole), "x")
-    assert (opened.kind, opened.packed) == ("binary", True)
+    assert (opened.kind, opened.container) == ("binary", Container.ARCHIVE)
     opened = look(BytesStore(hole), "x")
     assert (opened.kind, opened.note) == ("binary", "nothing but NUL bytes")
     # So many that they are not looked through: reading will tell.

@@ -8,7 +8,7 @@ import zipfile
 
 import pytest
 
-from diagnose.ingest.sniff import describe, encoding_of, sniff
+from diagnose.ingest.sniff import Container, describe, encoding_of, sniff
 
 DUMP = {
     "version": "2.10",
@@ -65,8 +65,25 @@ def zipped(name: str) -> bytes:
     ],
 )  # fmt: skip
 def test_kind_and_description(head: bytes, kind: str, what: str) -> None:
-    assert describe(head, "x") == (kind, what)
+    assert describe(head, "x")[:2] == (kind, what)
     assert sniff(head, "x") == kind
+
+
+@pytest.mark.parametrize(
+    ("head", "container"),
+    [
+        (zipped("a.log"), Container.ARCHIVE),
+        (tar(), Container.ARCHIVE),
+        (b"7z\xbc\xaf\x27\x1c", Container.OTHER_ARCHIVE),
+        (b"Rar!\x1a\x07", Container.OTHER_ARCHIVE),
+        (b"\x04\x22\x4d\x18", Container.OTHER_CODEC),
+        (zipped("archive/data.pkl"), None),
+        (b"\x7fELF", None),
+        (b"zip archive\n", None),
+    ],
+)
+def test_what_may_hold_logs(head: bytes, container: Container | None) -> None:
+    assert describe(head, "x").container is container
 
 
 def test_the_name_settles_a_cut_error_file() -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import pickle
+from types import ModuleType
 from typing import Any
 
 import pytest
 
-from diagnose.parse import flight_recorder
+from diagnose.parse import flight_recorder, flight_recorder_entries, flight_recorder_groups
 from diagnose.parse.flight_recorder import (
     COMPLETED,
     ENQUEUED,
@@ -332,16 +333,16 @@ def test_what_looks_like_a_dump() -> None:
     assert not is_dump(b"")
 
 
-def counted(monkeypatch: pytest.MonkeyPatch, name: str) -> list[Any]:
+def counted(monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str) -> list[Any]:
     """The first arguments of all calls of a function of the reader."""
     seen: list[Any] = []
-    function = getattr(flight_recorder, name)
+    function = getattr(module, name)
 
     def spy(first: Any, *more: Any) -> Any:
         seen.append(first)
         return function(first, *more)
 
-    monkeypatch.setattr(flight_recorder, name, spy)
+    monkeypatch.setattr(module, name, spy)
     return seen
 
 
@@ -350,7 +351,7 @@ def counted(monkeypatch: pytest.MonkeyPatch, name: str) -> list[Any]:
     [[3, 4], [5_000_000] * 999, "[3, 4]", "[" + "9999999," * 99 + "9999999]", "[]", "no list"],
 )
 def test_ranks_that_groups_share_are_read_once(ranks: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    read_ranks = counted(monkeypatch, "_members")
+    read_ranks = counted(monkeypatch, flight_recorder_groups, "_members")
     groups = {str(n): {"name": str(n), "desc": "d", "ranks": ranks} for n in range(50)}
     dump = read({"pg_config": groups, "entries": []})
     assert len(read_ranks) == 1
@@ -358,7 +359,8 @@ def test_ranks_that_groups_share_are_read_once(ranks: Any, monkeypatch: pytest.M
 
 
 def test_lists_that_entries_share_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes, frames = counted(monkeypatch, "_sizes"), counted(monkeypatch, "_first_site")
+    sizes = counted(monkeypatch, flight_recorder_entries, "_sizes")
+    frames = counted(monkeypatch, flight_recorder_entries, "_first_site")
     shared: dict[str, Any] = {"input_sizes": [[4]] * 99, "output_sizes": [], "frames": [STEP] * 99}
     dump = read(content([entry(n, profiling_name=f"nccl:{n}", **shared) for n in range(40)]))
     assert (len(sizes), len(frames)) == (2, 1)

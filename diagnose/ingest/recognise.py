@@ -1,0 +1,59 @@
+"""From stored bytes to a source: its kind told by its start, its note by what is odd about it."""
+
+from __future__ import annotations
+
+from diagnose.ingest.compress import Limits
+from diagnose.ingest.quota import Meter
+from diagnose.ingest.raw import Store, reason
+from diagnose.ingest.read import Content, Opened, TextChunks, look, no_chunks
+from diagnose.ingest.sniff import Container
+from diagnose.ingest.source import TEXT_KINDS, Remarks, Source, is_document
+
+HOLD_MEMBERS = frozenset({Container.ARCHIVE, Container.TWICE})  # perhaps: a tar, compressed
+
+
+def source_of(
+    store: Store,
+    name: str,
+    size: int,
+    limits: Limits,
+    cut: str = "",
+    meter: Meter | None = None,
+) -> Source:
+    """A source of stored bytes, told by their start; what cannot be read is `unreadable`.
+
+    `cut` says why these are not all bytes that there should be, `meter` counts those read.
+    """
+    try:
+        opened = look(store, name, limits)
+    except OSError as error:
+        opened = Opened("unreadable", reason(error), None, "utf-8", 0)
+    missed = opened.kind == "unreadable" or opened.container is not None
+    remarks = Remarks(unread=[part for part in (opened.note if missed else "", cut) if part])
+    as_text, whole = opened.kind in TEXT_KINDS, is_document(opened.kind)
+    return Source(
+        name=name,
+        kind=opened.kind,
+        size=size,
+        chunks=TextChunks(store, opened, remarks, limits, meter=meter) if as_text else no_chunks,
+        content=Content(store, opened, remarks, limits, meter) if whole else bytes,
+        note="; ".join(part for part in (opened.note, cut) if part),
+        notes=remarks.notes,
+        unread=remarks.unread,
+        container=opened.container,
+        meter=meter,
+    )
+
+
+def nothing(name: str, kind: str, note: str, *, unread: bool | None = None) -> Source:
+    """A source with nothing to read; `kind` and `note` say why.
+
+    `unread`: whether there may be a log in it nevertheless; by default if it is `unreadable`.
+    """
+    missed = kind == "unreadable" if unread is None else unread
+    return Source(name, kind, 0, no_chunks, note=note, unread=[note] if missed else [])
+
+
+def may_be_archive(source: Source) -> bool:
+    """Whether a look at its start leaves open that a source is an archive."""
+    return source.container in HOLD_MEMBERS
