@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from diagnose.diagnosis import Diagnosis, JobFacts
+from diagnose.diagnosis import WELL, Diagnosis, JobFacts
 from diagnose.text import times
 from diagnose.timeline.event import Event
 
@@ -44,7 +44,7 @@ def ranks_of(facts: JobFacts) -> int | None:
 def standstill(diagnosis: Diagnosis, end: datetime | None) -> Standstill | None:
     """How long a job that failed held its GPUs after the onset; None where that is unknown."""
     onset = moment(diagnosis.onset.time)
-    if onset is None or end is None or diagnosis.verdict == "healthy":
+    if onset is None or end is None or diagnosis.verdict in WELL:
         return None
     seconds = max(0.0, (end - onset).total_seconds())
     return Standstill(seconds, end, ranks_of(diagnosis.job)) if seconds < _YEAR_S else None

@@ -20,7 +20,8 @@ SCHEMA = "diagnose/2"
 RENAMED = {"cause": "class"}  # fields whose name is a word of Python as a key of the JSON
 LEFT_OUT = {"places": "PlaceClass"}  # fields that the JSON has not, and their types
 
-Verdict = Literal["hung", "failed", "healthy", "unknown"]
+Verdict = Literal["hung", "failed", "healthy", "running", "unknown"]
+WELL: tuple[Verdict, ...] = ("healthy", "running")  # no sign of a failure
 Confidence = Literal["high", "medium", "low"]
 CulpritKind = Literal["missing", "mismatched", "crashed", "slow", "stuck_host", "stuck_device"]
 Answer = Literal["yes", "no", "unknown"]

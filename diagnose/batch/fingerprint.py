@@ -10,7 +10,7 @@ import hashlib
 import re
 from collections.abc import Iterable
 
-from diagnose.diagnosis import Diagnosis
+from diagnose.diagnosis import WELL, Diagnosis
 from diagnose.parse.prefix import peel
 
 _LIMIT = 300  # characters of the line that count
@@ -36,8 +36,8 @@ _FORMS = [
 
 
 def fingerprint(diagnosis: Diagnosis) -> str:
-    """16 hexadecimal digits; healthy jobs have the one of "healthy"."""
-    if diagnosis.verdict == "healthy":
+    """16 hexadecimal digits; jobs without a failure have the one of "healthy"."""
+    if diagnosis.verdict in WELL:
         return _hash(["healthy"])
     root = diagnosis.root_cause
     stopped = diagnosis.collective

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from diagnose.batch.run import Summary
 
 LINE_SECONDS = 15.0
-_VERDICTS = ("hung", "failed", "unknown", "healthy")
+_VERDICTS = ("hung", "failed", "unknown", "healthy", "running")
 
 
 class Progress(Protocol):

@@ -11,7 +11,7 @@ from diagnose.batch.jobs import JobRef
 from diagnose.batch.stored import shown
 from diagnose.checkpoint.resume import newest
 from diagnose.cost import gpu_hours, moment, ranks_of, span, standstill
-from diagnose.diagnosis import Diagnosis
+from diagnose.diagnosis import WELL, Diagnosis
 from diagnose.ingest.sniff import Container
 from diagnose.ingest.source import TEXT_KINDS, Source
 from diagnose.report.safe import masked_strings
@@ -30,7 +30,7 @@ def row_of(ref: JobRef, job: Job, diagnosis: Diagnosis) -> dict[str, Any]:
     started, ended = span(job.events)
     still = standstill(diagnosis, ended)
     ranks = ranks_of(facts)
-    hung = 0.0 if diagnosis.verdict == "healthy" else None
+    hung = 0.0 if diagnosis.verdict in WELL else None
     if still is not None:
         hung = still.seconds
     return _bare(ref, job.catalog.revision) | {

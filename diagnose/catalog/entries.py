@@ -97,6 +97,22 @@ class Meant:
         )
 
 
+def is_word(id_: str | None) -> bool:
+    """Whether an id is that of a word, not of a signature."""
+    return id_ is not None and id_.startswith(_PREFIX)
+
+
+# What a line stands for that recurs while a number in it grows (`match.cadence`).
+COUNTER = Signature(
+    id="progress.counter",
+    title="A line that recurs with a growing counter",
+    role="progress",
+    match=[],
+    strength="weak",
+    phase="training",
+)
+
+
 def _slug(word: Word) -> str:
     first = word.spellings[0].lower()
     return re.sub(r"[^a-z0-9]+", "-", f"minus-{first[1:]}" if first[0] == "-" else first).strip("-")
@@ -105,6 +121,8 @@ def _slug(word: Word) -> str:
 @lru_cache(maxsize=1024)
 def entry_of(catalog: Catalog, id_: str | None) -> Signature | None:
     """The signature of an id, also one that a word stands for; None if the catalog has none."""
+    if id_ == COUNTER.id:
+        return COUNTER
     if id_ is None or id_ in catalog.by_id or not id_.startswith(_PREFIX):
         return catalog.by_id.get(id_ or "")
     handled = id_.endswith(_HANDLED)

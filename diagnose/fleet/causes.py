@@ -38,6 +38,7 @@ class Group:
     failed: int
     unknown: int
     healthy: int
+    running: int
     share: float
     gpu_hours_lost: float | None
     cost_unknown: int
@@ -131,6 +132,7 @@ def _group(
         failed=int(verdicts.get("failed", 0)),
         unknown=int(verdicts.get("unknown", 0)),
         healthy=int(verdicts.get("healthy", 0)),
+        running=int(verdicts.get("running", 0)),
         share=round(len(troubled) / whole, 4),
         gpu_hours_lost=hours(cost),
         cost_unknown=int(paid["gpu_hours_lost"].isna().sum()),

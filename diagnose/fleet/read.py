@@ -25,6 +25,7 @@ from typing import Any
 import pandas as pd
 
 from diagnose.batch.stored import shown
+from diagnose.diagnosis import WELL
 from diagnose.errors import InputError
 
 FILE = "jobs.parquet"
@@ -150,7 +151,7 @@ def typed(rows: pd.DataFrame, endings: Mapping[str, str] | None = None) -> pd.Da
         (endings or {}).get(source) or (notes[-1] if notes else title) or "no text"
         for source, notes, title in zip(jobs["source"], jobs["notes"], jobs["title"], strict=True)
     ]
-    jobs["unreadable"] = ~jobs["verdict"].isin((*TROUBLED, "healthy"))
+    jobs["unreadable"] = ~jobs["verdict"].isin((*TROUBLED, *WELL))
     jobs["troubled"] = jobs["verdict"].isin(TROUBLED)
     jobs["time"] = _times(jobs)
     jobs["day"] = jobs["time"].dt.strftime("%Y-%m-%d").fillna("")

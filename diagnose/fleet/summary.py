@@ -28,6 +28,7 @@ class Overview:
     hung: int
     failed: int
     healthy: int
+    running: int
     unknown: int
     unreadable: int
     hosts: int
@@ -120,6 +121,7 @@ def _overview(jobs: pd.DataFrame, hosts: int) -> Overview:
         hung=int(verdicts.get("hung", 0)),
         failed=int(verdicts.get("failed", 0)),
         healthy=int(verdicts.get("healthy", 0)),
+        running=int(verdicts.get("running", 0)),
         unknown=int(verdicts.get("unknown", 0)),
         unreadable=int(jobs["unreadable"].sum()),
         hosts=hosts,

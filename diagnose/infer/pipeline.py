@@ -22,7 +22,7 @@ from diagnose.infer.decide import fusion, ranking, verdict
 from diagnose.infer.decide.culprits import name_culprits
 from diagnose.infer.events.attempts import earlier_attempts, last_attempt
 from diagnose.infer.events.facts import Facts, gather
-from diagnose.infer.events.failures import failures, unexplained, went_on
+from diagnose.infer.events.failures import done, failures, unexplained, went_on
 from diagnose.infer.events.onset import Start, find_onset
 from diagnose.infer.events.phases import find_activity, last_phase
 from diagnose.infer.events.recovery import afterlife
@@ -180,20 +180,25 @@ def _silent_hang(context: Context) -> bool:
 
 
 def _quiet(context: Context, about: JobFacts, job: Job) -> Diagnosis:
-    """No failure in the log: healthy if it was read to its end and shows work, else unknown."""
+    """No failure in the log: healthy if it says that it ended well, running if it was at work.
+
+    Only if it was read to its end; else nobody knows.
+    """
     timeline, catalog = context.timeline, context.catalog
     working = verdict.at_work(context) or went_on(timeline, context.life)
     trouble = unexplained(timeline, context.life)
-    phase = last_phase(timeline.kind("phase", "progress"))
+    ended = done(timeline)
     quiet = Diagnosis(
-        verdict="healthy",
+        verdict="healthy" if ended else "running",
         root_cause=RootCause(
             "none",
             catalog.classes["none"].title,
-            "Training is progressing; no failure found.",
-            "medium",
+            "The job says that it ended well, and no failure was found."
+            if ended
+            else "The job was at work where the log ends; no failure was found.",
+            "low" if job.pasted and not ended else "medium",
         ),
-        phase=phase,
+        phase=last_phase(timeline.kind("phase", "progress")),
         onset=Onset(None, "no failure in the log"),
         restart=RestartAdvice("none", [], "no restart needed"),
         job=about,

@@ -70,6 +70,9 @@ def _spool(stream: BinaryIO, spool: IO[bytes]) -> str:
     return ""
 
 
+PASTED = ("<paste>", "<stdin>")  # names of text that may be any part of a log
+
+
 def text_source(text: str, name: str = "<paste>") -> Source:
     """A source of text in memory, such as a paste; lone surrogates become question marks."""
     data = text.encode(errors="replace")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from diagnose.artifacts import Artifacts
 from diagnose.catalog.schema import Catalog
 from diagnose.ingest.source import Source
+from diagnose.ingest.stdin import PASTED
 from diagnose.job.identity import hosts_of_ranks, ranks_of_pids
 from diagnose.match.scanner import SourceScan
 from diagnose.timeline.build import build
@@ -44,6 +45,11 @@ class Job:
     documents: Artifacts = field(default_factory=Artifacts)
     checkpoints: Inspection | None = None
     unread: list[str] = field(default_factory=list)
+
+    @property
+    def pasted(self) -> bool:
+        """Whether its text may be any part of a log, cut anywhere."""
+        return all(source.name in PASTED for source in self.sources)
 
     @cached_property
     def events(self) -> Timeline:

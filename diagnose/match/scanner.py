@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from diagnose.catalog.entries import Meant
 from diagnose.ingest.source import Chunk, Source
+from diagnose.match.cadence import beats
 from diagnose.match.compile import MATCH_TIMEOUT_S, Matcher
 from diagnose.match.thin import Thin
 from diagnose.parse.prefix import Prefix, peel
@@ -78,12 +79,14 @@ class SourceScan:
 
     `counts` maps signature numbers to the number of lines they matched (of thin signatures: of
     lines kept). `edges` holds the first and the last few non-empty lines, matched or not.
-    `comm_ranks` is what NCCL's call lines tell of each rank in each communicator.
+    `beats` are lines of progress that no signature knows, with their counters. `comm_ranks` is what
+    NCCL's call lines tell of each rank in each communicator.
     """
 
     source: Source
     lines: list[Line] = field(default_factory=list)
     edges: list[Line] = field(default_factory=list)
+    beats: list[tuple[Line, int]] = field(default_factory=list)
     counts: Counter[int] = field(default_factory=Counter)
     total_lines: int = 0
     problem: str = ""
@@ -165,10 +168,25 @@ class _Scan:
         if last is not None and not last.lines:
             result.total_lines = last.first_line - 1 + _lines(last.data)
         result.lines = list(_confirm(self.kept, self.matcher, result.counts))
+        if self.visible is not None and not self._progresses():
+            result.beats = list(_beats(self.visible))
         for number, extra in _uncounted(self.seen, self.flood).items():
             if number >= 0:
                 result.counts[self.matcher.patterns[number].signature] += extra
         return result
+
+    def _progresses(self) -> bool:
+        """Whether a signature of progress matched."""
+        signatures = self.matcher.signatures
+        return any(signatures[number].role == "progress" for number in self.result.counts)
+
+
+def _beats(chunk: Chunk) -> Iterator[tuple[Line, int]]:
+    """The cadence of the last chunk of a source."""
+    data = chunk.data
+    for beat in beats(data):
+        number = data.count(b"\n", 0, beat.start)
+        yield next(_edges(chunk, [(number, data[beat.start : beat.end])])), beat.counter
 
 
 def _call_reader(source: Source) -> CollReader:

@@ -111,7 +111,7 @@ class Thin:
                 yield place, chunk, sorted(hits, key=lambda hit: hit[1])
 
 
-def _author(line: bytes, begin: int = 0) -> bytes:
+def author_of(line: bytes, begin: int = 0) -> bytes:
     """The tags in front of a line; empty where it has none."""
     tags = _AUTHOR.match(line, begin)
     return tags.group() if tags else b""
@@ -135,7 +135,7 @@ class _LastWords:
         for number, to in reversed(self.matcher.scan_thin(block, every=True)):
             if to < begin:
                 begin = block.rfind(b"\n", 0, to) + 1
-                author = _author(block, begin)
+                author = author_of(block, begin)
                 seen.clear()
             # Several ends of one match in a line are one word.
             if number in seen:
@@ -150,7 +150,7 @@ class _LastWords:
         """The lines whose authors may have said something for the last time here."""
         lines: dict[bytes, list[bytes]] = defaultdict(list)
         for line in block.split(b"\n"):
-            lines[_author(line)].append(line)
+            lines[author_of(line)].append(line)
         return b"\n".join(
             line
             for author, said in lines.items()

@@ -30,6 +30,7 @@ _VERDICT_STYLE = {
     "hung": "bold red",
     "failed": "bold red",
     "healthy": "bold green",
+    "running": "bold green",
     "unknown": "bold yellow",
 }
 _ASCII = str.maketrans(

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from diagnose.catalog.entries import COUNTER
 from diagnose.catalog.schema import Signature
 from diagnose.match.scanner import Line, SourceScan
 from diagnose.timeline.captures import captured_ranks, integer, milliseconds, rank_of
@@ -25,6 +26,10 @@ _SEVERITY = {"cause": "error", "effect": "error", "aftermath": "warning", "conte
 _LEVEL_SEVERITY = {"ERROR": "error", "FATAL": "error"}  # of first and last lines, by their logger
 # A captured rank is the subject of these lines; elsewhere it may be somebody else's.
 _SUBJECT = frozenset({"exit", "rank_map", "finished", "exception", "teardown", "frontier"})
+# A line of progress that no signature knows.
+_BEAT = Meaning(
+    kind="progress", signature=COUNTER.id, role="progress", severity="info", phase="training"
+)
 # Numbers beyond these do not fit the columns of the frame.
 _LOCAL, _WORLD, _NUMBER = 2**15, 2**31, 2**63
 
@@ -85,6 +90,8 @@ def drafts(scans: Iterable[SourceScan], signatures: Sequence[Signature]) -> Iter
             found = list(_of_line(scan, line, signatures, tasks_left))
             tasks_left -= len(found) - len({draft.meaning.signature for draft in found})
             yield from found
+        for line, counter in scan.beats:
+            yield _draft(scan, line, replace(_BEAT, step=counter))
         for line in scan.edges:
             severity = _LEVEL_SEVERITY.get(line.prefix.level or "")
             yield _draft(scan, line, Meaning(kind="edge", severity=severity))

@@ -119,14 +119,26 @@ def test_numbers_that_no_column_holds_are_not_told(field: str, largest: int) -> 
 
 def test_a_draft_becomes_the_event_of_its_fields() -> None:
     meaning = Meaning(
-        "collective", "t.watchdog", "effect", "error", "net.p2p", "strong", "timeout", "training",
-        "dp", "ALLREDUCE", 7, 8, 9, 10, 11, 12, {"seq": "7"}, ends_phase=True,
+        kind="collective", signature="t.watchdog", role="effect", severity="error",
+        cause="net.p2p", strength="strong", tells="timeout", phase="training", group="dp",
+        op="ALLREDUCE", seq=7, size_in=8, size_out=9, timeout_ms=10, elapsed_ms=11, step=12,
+        fields={"seq": "7"}, ends_phase=True,
     )  # fmt: skip
     draft = Draft("a.log", 1, 2, "text", meaning, 3, 4, 5, 6, 7, 8, "node", 9, 10, time=11)
     assert draft.event(12) == Event(
-        index=12, time=11, source="a.log", line=1, offset=2, attempt=3, rank=4, local_rank=5,
-        group_rank=6, task=7, host="node", pid=9, kind="collective", signature="t.watchdog",
-        role="effect", severity="error", cause="net.p2p", strength="strong", tells="timeout",
-        phase="training", group="dp", op="ALLREDUCE", seq=7, size_in=8, size_out=9, timeout_ms=10,
-        elapsed_ms=11, step=12, text="text", fields={"seq": "7"}, ends_phase=True, repeated=10,
-    )  # fmt: skip
+        index=12,
+        time=11,
+        source="a.log",
+        line=1,
+        offset=2,
+        attempt=3,
+        rank=4,
+        local_rank=5,
+        group_rank=6,
+        task=7,
+        host="node",
+        pid=9,
+        text="text",
+        repeated=10,
+        **meaning.told(),
+    )

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from diagnose.catalog.entries import is_word
 from diagnose.infer.events.recovery import Afterlife, left, survived
 from diagnose.timeline.event import Event, Timeline
 
+_LAST_LINES = 25
 WAITED = ("timeout", "store_wait", "missing", "host_blocked")
 _EFFECTS = ("timeout", "notified", "missing", "mismatch", "store_wait", "teardown", "joined")
 
@@ -15,14 +17,25 @@ def failures(timeline: Timeline, life: Afterlife) -> list[Event]:
     """Events that show a failure: causes, effects, exits with a code, waits."""
     gathering = unfinished_gathering(timeline)
     serious = [event for event in timeline if _serious(event) or event is gathering]
+    if all(is_word(event.signature) for event in serious):
+        serious = serious if any(_last_said(timeline, serious)) else []
     if serious and (_only_after_the_end(timeline, serious) or _survived(life, serious)):
         return []
     if serious or went_on(timeline, life):
         return serious
     # A weak hint, or what follows an abort, counts only in a log that ends with it.
-    return timeline.telling("complaint") or [
-        event for event in timeline if _weak(event) or event.role == "aftermath"
-    ]
+    hints = [event for event in timeline if _weak(event) or event.role == "aftermath"]
+    if all(is_word(event.signature) for event in hints):
+        hints = _last_said(timeline, hints)
+    return timeline.telling("complaint") or hints
+
+
+def _last_said(timeline: Timeline, events: Sequence[Event]) -> list[Event]:
+    """Those of the last lines of their sources: a word alone makes no failure of what went on."""
+    ends: dict[str, int] = {}
+    for event in timeline:
+        ends[event.source] = max(event.line, ends.get(event.source, 0))
+    return [event for event in events if event.line > ends[event.source] - _LAST_LINES]
 
 
 def _weak(event: Event) -> bool:
@@ -56,10 +69,12 @@ def unexplained(timeline: Timeline, life: Afterlife) -> list[Event]:
     level. What is only of error level passes as soon as anybody works on below it.
     """
     last = [event for event in timeline.kind("edge") if event.severity == "error"]
-    found = sorted([*timeline.telling("trouble"), *last], key=lambda event: event.index)
+    words = [event for event in timeline.role("cause") if is_word(event.signature)]
+    found = [*timeline.telling("trouble"), *words, *last]
+    found.sort(key=lambda event: event.index)
     if not found:
         return []
-    known = {e.place for e in timeline if e.signature is not None and e.tells != "trouble"}
+    known = {e.place for e in timeline if _explains(e)}
     found = [event for event in found if event.place not in known]
     grave = [event for event in found if event.strength == "strong"]
     lasting = {event.index for event in left(life, grave)}
@@ -70,6 +85,12 @@ def unexplained(timeline: Timeline, life: Afterlife) -> list[Event]:
         if unanswered or event.index in lasting:
             first.setdefault(event.place, event)
     return list(first.values())
+
+
+def _explains(event: Event) -> bool:
+    """Whether an entry knows what a line is about, apart from that it tells of trouble."""
+    named = event.signature is not None and event.tells != "trouble"
+    return named and not (is_word(event.signature) and event.role == "cause")
 
 
 def went_on(timeline: Timeline, life: Afterlife) -> bool:
@@ -117,7 +138,8 @@ def unfinished_gathering(timeline: Timeline) -> Event | None:
     counted = [e for e in timeline if "joined" in e.fields and "world_size" in e.fields]
     if not counted:
         return None
-    last = counted[-1]
+    # Each process may tell its own number, in any order: all came if one of them was the last.
+    last = max(counted, key=lambda event: (int(event.fields["joined"]), event.index))
     later = [event for event in timeline.kind("progress") if event.index > last.index]
     same = int(last.fields["joined"]) == int(last.fields["world_size"])
     return None if same or len(later) >= 2 else last

@@ -135,6 +135,7 @@ def _others(fleet: Fleet) -> str:
         for count, name in (
             (overview.unknown, "unknown"),
             (overview.healthy, "healthy"),
+            (overview.running, "running at the end of the log"),
             (overview.unreadable, "unreadable"),
         )
         if count

@@ -80,7 +80,7 @@ def title(overview: Overview) -> str:
 
 
 def outcome(overview: Overview) -> str:
-    """`430 hung, 1,204 failed, 66 unknown, 300 healthy, 6 unreadable`."""
+    """`430 hung, 1,204 failed, 66 unknown, 300 healthy, 2 running at the end of the log`."""
     parts = [
         f"{count:,} {name}"
         for count, name in (
@@ -88,6 +88,7 @@ def outcome(overview: Overview) -> str:
             (overview.failed, "failed"),
             (overview.unknown, "unknown"),
             (overview.healthy, "healthy"),
+            (overview.running, "running at the end of the log"),
             (overview.unreadable, "unreadable"),
         )
         if count

@@ -17,7 +17,8 @@ _BAD = ("hung", "failed")
 _LABELS = {
     "hung": "The job hung",
     "failed": "The job failed",
-    "healthy": "The job is healthy",
+    "healthy": "The job ended well",
+    "running": "The job was at work",
     "unknown": "Inconclusive",
 }
 

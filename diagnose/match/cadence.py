@@ -1,0 +1,103 @@
+"""Progress in words that no signature knows: lines that recur while a number in them grows.
+
+Numbers, times and addresses are masked, which makes a line a template. A template that speaks of
+work (steps, losses, speeds, n of m) and returns with a growing counter is progress, whatever its
+framework. Only the end of a source is looked at, and only where no signature saw progress.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from diagnose.match.thin import author_of
+
+REACH = 24 << 10  # bytes of the end of a source that are looked at
+_LEAST = 3  # lines, and values of the counter, that make a cadence
+_TOLD = 4  # last lines of a template that become events, besides its first
+_LINE = 600  # bytes of a line that are looked at
+_MOST_NUMBERS = 40
+
+_TIMES = re.compile(
+    rb"\d{4}[-/.]\d\d?[-/.]\d\d?(?:[T ]\d\d?:\d\d:\d\d)?[.,]?\d*Z?|\b\d\d?:\d\d:\d\d(?:[.,]\d+)?"
+    rb"|\b[EWIF]\d{4} |\b1[5-9]\d{8}(?:\.\d+|\d{3})?\b|0x[0-9a-fA-F]+|\b[0-9a-f]{12,}\b|\d+:\d\d\b"
+    rb"|\x1b\[[0-9;]*m|\b\d+(?:\.\d+){3}(?::\d+)?"
+)
+_NUMBER = re.compile(rb"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
+# What only work says, and what waiting, trying again and listing say.
+_WORK = re.compile(
+    rb"(?i)\b(?:global_?)?(?:step|iter|epoch|batch|update|episode|round|minibatch|timestep)s?\b"
+    rb"|loss|\bppl\b|perplexity|accuracy|\bacc\b|reward|throughput|\blr\b|grad_?norm|\bETA\b"
+    rb"|(?:samples|images|imgs?|tokens|examples|iters?|steps|frames|it)\s?/\s?s"
+    rb"|per[ _]sec|s/it\b|\d+\s?/\s?\d+|\d%|tok/s|tflop|num_updates|wps\b|elbo|fid\b"
+)
+_NO_WORK = re.compile(
+    rb"(?i)wait|retry|retri|attempt|time[d]?[ -]?out|stuck|heart ?beat|not responding|pending|sleep"
+    rb"|fail|error|exception|refused|stall|hang|frame #|\bthread\b|in queue|queued|listening|backoff"
+    rb"|unreachable|missing|watchdog|keep-?alive"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """One line of a cadence: where it begins in the data, and its counter."""
+
+    start: int
+    end: int
+    counter: int
+
+
+def beats(data: bytes) -> list[Beat]:
+    """The first and the last lines of every template of `data` whose counter grows, in order."""
+    groups: dict[tuple[bytes, bytes], list[tuple[int, int, list[bytes]]]] = defaultdict(list)
+    for start, end in _lines(data):
+        line = data[start:end]
+        if not _WORK.search(line) or _NO_WORK.search(line):
+            continue
+        author = author_of(line)
+        text = _TIMES.sub(b"@", line[len(author) :])
+        numbers = _NUMBER.findall(text)
+        if 0 < len(numbers) <= _MOST_NUMBERS:
+            groups[author, _NUMBER.sub(b"#", text)].append((start, end, numbers))
+    found: set[Beat] = set()
+    for lines in groups.values():
+        counters = _counter([numbers for _, _, numbers in lines])
+        if counters:
+            told = [
+                Beat(start, end, counter)
+                for (start, end, _), counter in zip(lines, counters, strict=True)
+            ]
+            found.update((told[0], *told[-_TOLD:]))
+    return sorted(found, key=lambda beat: beat.start)
+
+
+def _lines(data: bytes) -> Iterator[tuple[int, int]]:
+    """Begin and end of the lines of the end of `data`; of a bar what the terminal showed last."""
+    at = data.rfind(b"\n", 0, max(0, len(data) - REACH)) + 1
+    while at < len(data):
+        end = data.find(b"\n", at)
+        end = len(data) if end < 0 else end
+        start = max(at, data.rfind(b"\r", at, max(at, end - 1)) + 1)
+        if end > start:
+            yield start, min(end, start + _LINE)
+        at = end + 1
+
+
+def _counter(rows: Sequence[Sequence[bytes]]) -> list[int]:
+    """The values of the first column of whole numbers that grows; none if there is no such."""
+    if len(rows) < _LEAST:
+        return []
+    for column in zip(*rows, strict=True):
+        if not all(value.isdigit() and len(value) < 16 for value in column):
+            continue
+        values = [int(value) for value in column]
+        half = len(values) // 2
+        if len(set(values)) >= _LEAST and _mean(values[-half:]) > _mean(values[:half]):
+            return values
+    return []
+
+
+def _mean(values: Sequence[int]) -> float:
+    return sum(values) / len(values)
