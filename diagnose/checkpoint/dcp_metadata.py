@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diagnose.ingest.raw import Reader
-from diagnose.parse.pickles import TruncatedPickleError, UnsafePickleError
+from diagnose.parse.opcodes import TruncatedPickleError, UnsafePickleError
 
 MAX_BYTES = 64 << 20
 MAX_SCAN = 1 << 30  # bytes that are looked through for the names of data files
@@ -151,7 +151,7 @@ class _Machine:
         at, slot, chunks = 2, 0, 0
         while True:
             if at >= size:
-                raise TruncatedPickleError("truncated pickle")
+                raise TruncatedPickleError
             op = data[at]
             at += 1
             if op in b"hj":  # BINGET, LONG_BINGET
@@ -259,7 +259,7 @@ class _Machine:
             stack.append(self.named(module, name))
         elif op == 0x63:  # GLOBAL
             if (lines := _TWO_LINES.match(data, at)) is None:
-                raise TruncatedPickleError("truncated pickle")
+                raise TruncatedPickleError
             stack.append(self.named(*lines.groups()))
             at = lines.end()
         elif op in b"as":  # APPEND, SETITEM
@@ -292,7 +292,7 @@ class _Machine:
         start = at + width
         end = start + int.from_bytes(self.data[at:start], "little")
         if end > len(self.data):
-            raise TruncatedPickleError("truncated pickle")
+            raise TruncatedPickleError
         return end, self.data[start:end][:9]
 
     def close(self, mark: int) -> None:

@@ -19,12 +19,12 @@ from diagnose.checkpoint.imports import check_imports
 from diagnose.checkpoint.json_text import MAX_BYTES as MAX_JSON
 from diagnose.checkpoint.json_text import TOO_HEAVY, parse
 from diagnose.checkpoint.model import Flaw, Found
-from diagnose.checkpoint.pickled import CutOffError, NoPickleError, end_of
 from diagnose.checkpoint.step_inside import MAX_BYTES as MAX_STEP_BYTES
 from diagnose.checkpoint.step_inside import step_in
 from diagnose.checkpoint.tree import Leaf
 from diagnose.ingest.filesystems import LocalPlace
 from diagnose.ingest.raw import reason
+from diagnose.parse.opcodes import NoPickleError, TruncatedPickleError, end_of
 
 Kind = Literal["torch", "legacy", "safetensors", "pickle", "json", "text", "other"]
 
@@ -261,7 +261,7 @@ class _File:
             at = end_of(data)
             while data[at : at + 1] == b"\x80":  # pickle.dump may be called several times
                 at = end_of(data, at)
-        except CutOffError:
+        except TruncatedPickleError:
             raise cut_off from None
         except NoPickleError:
             if b"joblib" not in data:  # which puts arrays between the opcodes

@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diagnose.parse import pickles
+from diagnose.parse.opcodes import TruncatedPickleError, UnsafePickleError
 from diagnose.parse.path import read_path
 
 STATES = ("enqueued", "started", "completed")
@@ -178,9 +179,9 @@ def _content(data: bytes, name: str) -> tuple[Any, bool]:
     if data[:1] == b"\x80":
         try:
             return pickles.load(data), False
-        except pickles.UnsafePickleError as error:
+        except UnsafePickleError as error:
             raise DumpError(f"{name}: refused: {error}") from None
-        except pickles.TruncatedPickleError:
+        except TruncatedPickleError:
             try:
                 return pickles.load_truncated(data), True
             except ValueError:
