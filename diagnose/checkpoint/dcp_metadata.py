@@ -4,7 +4,7 @@ The file is a pickle of records (torch/distributed/checkpoint/metadata.py, files
 tensors there are, cut into which chunks, and for every chunk the data file, the offset and the
 length it was written to. torch itself loads it with pickle.load, which runs whatever it says.
 
-`dcp_records` follows the opcodes instead.
+`dcp_opcodes` follows the opcodes instead.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from diagnose.checkpoint.dcp_opcodes import follow
 from diagnose.checkpoint.dcp_records import BLOB, CHUNK, MAX_NAMES, TENSOR, Records
 from diagnose.ingest.raw import Reader
 from diagnose.parse.opcodes import UnsafePickleError
@@ -64,9 +65,8 @@ def read_metadata(reader: Reader) -> Metadata:
     data = reader.read_at(0, reader.size)
     if data[:1] != b"\x80" or (len(data) > 1 and not 2 <= data[1] <= 5):
         raise ValueError("not a pickle of protocol 2 to 5")
-    records = Records(data)
     try:
-        records.follow()
+        records = follow(data)
     except (IndexError, KeyError, TypeError, UnicodeDecodeError):
         raise ValueError("damaged pickle") from None
     return _metadata(records)
