@@ -2,8 +2,7 @@
 
 Nothing is imported, called or kept that the answer does not need: a call gives nothing, a record
 is its class's name, containers are forgotten once closed. So a pickle of 64 MB takes less than
-200 MB, whatever is in it. Hundreds of thousands of chunks are usual (tensors times ranks), hence
-the short cuts for what comes again for each of them.
+200 MB. There are short cuts for what hundreds of thousands of chunks (tensors times ranks) repeat.
 """
 
 from __future__ import annotations
@@ -13,15 +12,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from diagnose.checkpoint.dcp_patterns import (
-    CHUNK_STATE,
-    ITEM_STATE,
-    KEY_STATE,
-    NEW_RECORD,
-    NEW_SIZE,
-    number_of,
+from diagnose.checkpoint import dcp_patterns as patterns
+from diagnose.checkpoint.dcp_records import (
+    BLOB,
+    CHUNK,
+    ITEM,
+    MAX_TEXT,
+    SAVE,
+    WHERE,
+    Records,
+    called_with,
 )
-from diagnose.checkpoint.dcp_records import BLOB, CHUNK, ITEM, SAVE, WHERE, Records
 from diagnose.parse.opcodes import (
     CODES,
     NAMES,
@@ -36,14 +37,12 @@ MAX_STRINGS = 700_000  # strings and classes that the memo keeps
 MAX_STACK = 1 << 18
 MAX_RARE = 8 << 20  # opcodes of the kinds that make up little of a real file
 _MAX_PARTS = 64  # of a tuple or a record that are looked at
-_MAX_TEXT = 4096  # bytes of a string that is kept
 _MAX_GLOBAL = 1024  # bytes of a global's module and name
 
 _LOOKED = (f".{ITEM}", f".{SAVE}")  # records whose state is looked at
-
-
 _PUTS = (CODES["MEMOIZE"], CODES["BINPUT"], CODES["LONG_BINPUT"])
-_BININT, _NEWOBJ, _BEFORE_TUPLE1 = CODES["BININT"], CODES["NEWOBJ"], CODES["TUPLE1"] - 1
+_APPEND, _BININT, _NEWOBJ = CODES["APPEND"], CODES["BININT"], CODES["NEWOBJ"]
+_EMPTY_TUPLE, _BEFORE_TUPLE1 = CODES["EMPTY_TUPLE"], CODES["TUPLE1"] - 1
 
 
 def follow(data: bytes) -> Records:
@@ -91,13 +90,13 @@ class _Machine:
         self._stack.append(value)
         if type(value) is not str:
             return
-        if new := NEW_RECORD(self.data, self._at):
+        if new := patterns.NEW_RECORD(self.data, self._at):
             self._at = new.end()
             self._slot += 2
             if not self._whole_record(value):
                 self._marks.append(len(self._stack) + 1)
                 self._stack.append(None)
-        elif value == "torch.Size" and (size := NEW_SIZE(self.data, self._at)):
+        elif value == "torch.Size" and (size := patterns.NEW_SIZE(self.data, self._at)):
             self._at = size.end()
             self._slot += 3
             self._stack[-1] = None
@@ -106,11 +105,11 @@ class _Machine:
         """Step over the state of a usual record; whether it is one."""
         state, step = None, None
         if kind.endswith(CHUNK):
-            state, step = CHUNK_STATE(self.data, self._at), self._usual_chunk
+            state, step = patterns.CHUNK_STATE(self.data, self._at), self._usual_chunk
         elif kind.endswith(f".{ITEM}"):
-            state, step = ITEM_STATE(self.data, self._at), self._usual_item
+            state, step = patterns.ITEM_STATE(self.data, self._at), self._usual_item
         elif kind.endswith(".MetadataIndex"):
-            state, step = KEY_STATE(self.data, self._at), self._usual_key
+            state, step = patterns.KEY_STATE(self.data, self._at), self._usual_key
         if state is None or step is None or not step(state):
             return False
         self._at = state.end()
@@ -124,11 +123,11 @@ class _Machine:
     def _usual_item(self, state: re.Match[bytes]) -> bool:
         path_key, path, offset_key, offset, length_key, length = state.groups()
         memo = self._memo
-        keys = (memo.get(number_of(path_key)), memo.get(number_of(offset_key)),
-                memo.get(number_of(length_key)))  # fmt: skip
+        keys = (memo.get(patterns.number_of(path_key)), memo.get(patterns.number_of(offset_key)),
+                memo.get(patterns.number_of(length_key)))  # fmt: skip
         if keys != WHERE or not self._usual_text(path):
             return False
-        self.records.add(self._stack.pop(), number_of(offset), number_of(length))
+        self.records.add(self._stack.pop(), patterns.number_of(offset), patterns.number_of(length))
         return True
 
     def _usual_key(self, state: re.Match[bytes]) -> bool:
@@ -141,7 +140,7 @@ class _Machine:
     def _usual_text(self, raw: bytes) -> bool:
         """Push a string from the memo, or one that is stored there, unless it has another end."""
         if raw[0] in b"hj":
-            self._stack.append(self._memo.get(number_of(raw)))
+            self._stack.append(self._memo.get(patterns.number_of(raw)))
             return True
         _, begin, end = opcode_at(raw, 0)
         if end >= len(raw):
@@ -154,7 +153,7 @@ class _Machine:
         return True
 
     def _text(self, code: int, begin: int) -> None:
-        short = self._at - begin <= _MAX_TEXT
+        short = self._at - begin <= MAX_TEXT
         self._stack.append(self.data[begin : self._at] if short else None)
 
     def _memoize(self, code: int, begin: int) -> None:
@@ -201,10 +200,7 @@ class _Machine:
         _RARE[code](self, code, begin)
 
     def _any(self, code: int, begin: int) -> None:
-        self._stack.append(None)
-
-    def _empty_tuple(self, code: int, begin: int) -> None:
-        self._stack.append(())
+        self._stack.append(() if code == _EMPTY_TUPLE else None)
 
     def _mark(self, code: int, begin: int) -> None:
         self._marks.append(len(self._stack))
@@ -228,7 +224,7 @@ class _Machine:
     def _call(self, code: int, begin: int) -> None:
         args, called = self._stack.pop(), self._stack.pop()
         record = code == _NEWOBJ and type(called) is str
-        self._stack.append(called if record else _called(called, args))
+        self._stack.append(called if record else called_with(called, args))
         if record and called.endswith(BLOB):  # it has no state
             self.records.count(BLOB)
 
@@ -243,12 +239,8 @@ class _Machine:
         module, _, name = self.data[begin : min(self._at, begin + _MAX_GLOBAL)].partition(b"\n")
         self._stack.append(self.records.named(module, name.rstrip(b"\n")))
 
-    def _append(self, code: int, begin: int) -> None:
-        del self._stack[-1]
-        self._stack[-1] = None
-
-    def _set_item(self, code: int, begin: int) -> None:
-        del self._stack[-2:]
+    def _fill_one(self, code: int, begin: int) -> None:
+        del self._stack[-1 if code == _APPEND else -2 :]
         self._stack[-1] = None
 
     def _pop(self, code: int, begin: int) -> None:
@@ -272,9 +264,8 @@ class _Machine:
 Handler = Callable[[_Machine, int, int], None]
 _RARE: list[Handler] = by_code(
     {
-        "NONE NEWTRUE NEWFALSE EMPTY_LIST EMPTY_DICT EMPTY_SET BINFLOAT SHORT_BINBYTES BINBYTES "
-        "BINBYTES8 BYTEARRAY8 SHORT_BINSTRING BINSTRING": _Machine._any,
-        "EMPTY_TUPLE": _Machine._empty_tuple,
+        "EMPTY_TUPLE NONE NEWTRUE NEWFALSE EMPTY_LIST EMPTY_DICT EMPTY_SET BINFLOAT SHORT_BINBYTES "
+        "BINBYTES BINBYTES8 BYTEARRAY8 SHORT_BINSTRING BINSTRING": _Machine._any,
         "MARK": _Machine._mark,
         "TUPLE1 TUPLE2 TUPLE3": _Machine._short_tuple,
         "TUPLE LIST DICT FROZENSET": _Machine._marked,
@@ -282,8 +273,7 @@ _RARE: list[Handler] = by_code(
         "NEWOBJ_EX": _Machine._call_with_names,
         "STACK_GLOBAL": _Machine._stack_global,
         "GLOBAL": _Machine._global,
-        "APPEND": _Machine._append,
-        "SETITEM": _Machine._set_item,
+        "APPEND SETITEM": _Machine._fill_one,
         "POP": _Machine._pop,
         "POP_MARK": _Machine._drop_marked,
         "LONG1 LONG4": _Machine._long,
@@ -303,16 +293,5 @@ _HANDLERS: list[Handler] = by_code(
     },
     _Machine._rare,
 )
-_REFUSED = frozenset(
-    code
-    for code in range(256)
-    if _HANDLERS[code] is _Machine._rare and _RARE[code] is _Machine._refuse
-)
-
-
-def _called(called: object, args: object) -> bytes | None:
-    """What a call gives: a path its parts, all else nothing."""
-    if type(called) is str and called.startswith("pathlib") and type(args) is tuple:
-        parts = [part for part in args if type(part) is bytes]
-        return b"/".join(part.rstrip(b"/") for part in parts)[:_MAX_TEXT]
-    return None
+_BOTH = enumerate(zip(_HANDLERS, _RARE, strict=True))
+_REFUSED = frozenset(code for code, both in _BOTH if both == (_Machine._rare, _Machine._refuse))

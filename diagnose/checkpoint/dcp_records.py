@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from diagnose.parse.opcodes import UnsafePickleError
 
 MAX_NAMES = 100_000  # data files
+MAX_TEXT = 4096  # bytes of a string that is kept
 MAX_FOREIGN = 8  # names of globals told
 
 _ROOTS = frozenset(
@@ -81,3 +82,11 @@ class Records:
         if not harmless and len(self.foreign) < MAX_FOREIGN:
             self.foreign[full] = None
         return full
+
+
+def called_with(called: object, args: object) -> bytes | None:
+    """What a call gives: a path its parts, all else nothing."""
+    if type(called) is str and called.startswith("pathlib") and type(args) is tuple:
+        parts = [part for part in args if type(part) is bytes]
+        return b"/".join(part.rstrip(b"/") for part in parts)[:MAX_TEXT]
+    return None

@@ -7,7 +7,8 @@ from typing import Any
 
 from diagnose.checkpoint.damaged import DamagedError
 from diagnose.checkpoint.pickled import walk
-from diagnose.checkpoint.torch_zip import read_archive, read_pickle
+from diagnose.checkpoint.torch_bytes import read_pickle
+from diagnose.checkpoint.torch_zip import read_archive
 from diagnose.checkpoint.tree import Leaf
 from diagnose.parse.opcodes import PickleError
 
