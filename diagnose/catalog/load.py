@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import diagnose
 from diagnose import plugins
+from diagnose.catalog import examples as example_lines
 from diagnose.catalog import stored
 from diagnose.catalog.runs import RunError, type_runs
 from diagnose.catalog.schema import (
@@ -70,6 +71,7 @@ def _base(directory: Path, examples: bool) -> Catalog:
         catalog = read_catalog(shipped, revision)
         if not examples:
             stored.write(catalog)
+            example_lines.keep(catalog)
     packs, notes = _packs()
     return _with_packs(catalog, packs, notes)
 
@@ -83,6 +85,7 @@ def _extended(catalog: Catalog, files: tuple[tuple[Path, bytes], ...], examples:
         kept = _with(catalog, files, revision)
         if not examples:
             stored.write(kept)
+            example_lines.keep(kept)
     return replace(kept, notes=catalog.notes)
 
 

@@ -18,7 +18,8 @@ import numpy.typing as npt
 from diagnose.checkpoint.damaged import DamagedError
 from diagnose.checkpoint.look import REQUESTS
 from diagnose.checkpoint.model import Flaw
-from diagnose.checkpoint.torch_zip import HOLE, MAGIC, holes, read_archive, wrong_checksum
+from diagnose.checkpoint.torch_bytes import HOLE, holes, wrong_checksum
+from diagnose.checkpoint.torch_zip import MAGIC, read_archive
 from diagnose.checkpoint.tree import Leaf
 from diagnose.ingest.filesystems import LocalPlace
 from diagnose.ingest.raw import Reader, reason

@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections import deque
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from pathlib import PurePosixPath
 from threading import Lock
-from typing import Any, Literal
+from typing import Any
 
-from diagnose.checkpoint import safetensors, torch_legacy, torch_zip
+from diagnose.checkpoint import safetensors, torch_bytes, torch_legacy, torch_zip
 from diagnose.checkpoint.damaged import DamagedError, Ends, counted, exactly, is_blank
+from diagnose.checkpoint.file_names import CONTENT_UNUSED, TOKENIZERS, Kind, kind_of, never_empty
 from diagnose.checkpoint.imports import check_imports
 from diagnose.checkpoint.json_text import MAX_BYTES as MAX_JSON
 from diagnose.checkpoint.json_text import TOO_HEAVY, parse
 from diagnose.checkpoint.model import Flaw, Found
-from diagnose.checkpoint.pickled import CutOffError, NoPickleError, end_of
 from diagnose.checkpoint.step_inside import MAX_BYTES as MAX_STEP_BYTES
 from diagnose.checkpoint.step_inside import step_in
 from diagnose.checkpoint.tree import Leaf
 from diagnose.ingest.filesystems import LocalPlace
 from diagnose.ingest.raw import reason
-
-Kind = Literal["torch", "legacy", "safetensors", "pickle", "json", "text", "other"]
+from diagnose.parse.opcodes import NoPickleError, TruncatedPickleError, end_of
 
 MAX_TEXT = 64 << 10  # bytes of a text file that is read
 MAX_PICKLE = 16 << 20  # bytes of a plain pickle that is walked over
@@ -36,28 +33,6 @@ _LOCAL_PIECE, _REMOTE_PIECE = 4096, 128 << 10  # bytes read at either end of a f
 _LOCAL_SAMPLE, _REMOTE_SAMPLE = 64, 2  # local headers of a zip that are looked at
 _HEAD = 512
 
-_TORCH = frozenset({".pt", ".pth", ".ckpt", ".th"})
-_TORCH_BIN = re.compile(
-    r"(?:(?:diffusion_)?pytorch_model|adapter_model|optimizer|scheduler|sampler|training_args)"
-    r".*\.bin"
-)
-_PICKLES = frozenset({".pkl", ".pickle"})
-_TEXTS = frozenset({
-    ".txt", ".md", ".py", ".yaml", ".yml", ".jinja", ".jsonl", ".log", ".sh", ".cfg", ".toml",
-    ".ini", ".csv", ".tsv",
-})  # fmt: skip
-# What may not be empty: weights, states, and what a loader reads. Data files of DCP may be, where a
-# rank has nothing to save; so may markers, locks and logs.
-_NEVER_EMPTY = _TORCH | _PICKLES | {
-    ".bin", ".safetensors", ".json", ".npy", ".npz", ".h5", ".gguf", ".nemo", ".tar", ".model",
-    ".msgpack", ".onnx", ".jinja",
-}  # fmt: skip
-_NEVER_EMPTY_NAMES = frozenset({
-    "latest", "latest_universal", "latest_checkpointed_iteration.txt", "vocab.txt", "merges.txt",
-    "model.yaml",
-})  # fmt: skip
-_TOKENIZERS = frozenset({"tokenizer.model", "spiece.model", "sentencepiece.bpe.model"})
-_CONTENT_UNUSED = frozenset({"tokenizer.json", "vocab.json"})  # large, and nobody asks for it
 _LFS = b"version https://git-lfs.github.com/spec/"
 _PAGES = (b"<!doctype", b"<html", b"<?xml")
 
@@ -142,11 +117,11 @@ class Looker:
 
 
 def _look(leaf: Leaf, *, verify: bool) -> Look:
-    kind = _kind_of(leaf.name)
+    kind = kind_of(leaf.name)
     if leaf.size < 0:
         return Look(kind, Flaw("partial", "is a dangling link"))
     if leaf.size == 0:
-        return Look(kind, Flaw("partial", "is empty") if _never_empty(leaf.name) else None)
+        return Look(kind, Flaw("partial", "is empty") if never_empty(leaf.name) else None)
     local = isinstance(leaf.place, LocalPlace)
     try:
         with (
@@ -158,32 +133,6 @@ def _look(leaf: Leaf, *, verify: bool) -> Look:
         return Look(kind, error.flaw)
     except OSError as error:
         return Look(kind, Flaw("unknown", f"not read: {reason(error)}"))
-
-
-def _suffix(name: str) -> str:
-    return PurePosixPath(name).suffix.lower()
-
-
-def _is_torch(name: str) -> bool:
-    return _suffix(name) in _TORCH or _TORCH_BIN.fullmatch(name) is not None
-
-
-def _never_empty(name: str) -> bool:
-    return _suffix(name) in _NEVER_EMPTY or name in _NEVER_EMPTY_NAMES or name.endswith(".metadata")
-
-
-def _kind_of(name: str) -> Kind:
-    """What a file should be by its name."""
-    suffix = _suffix(name)
-    if _is_torch(name):
-        return "torch"
-    if suffix == ".safetensors":
-        return "safetensors"
-    if suffix in _PICKLES or name.endswith(".metadata"):
-        return "pickle"
-    if suffix == ".json":
-        return "json"
-    return "text" if suffix in _TEXTS or name in _NEVER_EMPTY_NAMES else "other"
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,10 +187,10 @@ class _File:
         sample = _LOCAL_SAMPLE if local else _REMOTE_SAMPLE
         torch_zip.check_headers(reader, archive, len(archive.records) if self.verify else sample)
         if self.verify:
-            flaw = torch_zip.wrong_checksum(reader, archive)
+            flaw = torch_bytes.wrong_checksum(reader, archive)
         else:
-            flaw = torch_zip.holes(reader, archive, self.leaf.on_disk)
-        data = torch_zip.read_pickle(reader, archive, MAX_STEP_BYTES)
+            flaw = torch_bytes.holes(reader, archive, self.leaf.on_disk)
+        data = torch_bytes.read_pickle(reader, archive, MAX_STEP_BYTES)
         check_imports(data)
         step = step_in(data, self.leaf.name)
         return Look("torch", flaw, step=step, digest=torch_zip.digest_of(archive))
@@ -261,7 +210,7 @@ class _File:
             at = end_of(data)
             while data[at : at + 1] == b"\x80":  # pickle.dump may be called several times
                 at = end_of(data, at)
-        except CutOffError:
+        except TruncatedPickleError:
             raise cut_off from None
         except NoPickleError:
             if b"joblib" not in data:  # which puts arrays between the opcodes
@@ -292,14 +241,14 @@ class _File:
             raise DamagedError("unknown", f"has {counted(self.reader.size)}: too many to check")
         raw = exactly(self.reader, 0, self.reader.size)
         data = parse(raw)
-        if data is TOO_HEAVY or self.leaf.name in _CONTENT_UNUSED:
+        if data is TOO_HEAVY or self.leaf.name in CONTENT_UNUSED:
             data = None
         return Look("json", data=data, step=_step(data), digest=_digest(raw))
 
     def text(self, head: bytes) -> Look:
-        if (self.kind != "other" or self.leaf.name in _TOKENIZERS) and is_blank(head):
+        if (self.kind != "other" or self.leaf.name in TOKENIZERS) and is_blank(head):
             raise DamagedError("partial", "starts with zero bytes: it was never written")
-        if self.leaf.name in _TOKENIZERS:
+        if self.leaf.name in TOKENIZERS:
             _no_page(head)
         if self.reader.size > MAX_TEXT:
             return Look(self.kind)

@@ -98,7 +98,8 @@ class Found:
 class Checkpoint:
     """One checkpoint, judged. `written` is when its youngest file was changed (seconds since 1970).
 
-    `reasons` are one sentence per flaw, the worst first; `notes` what is no flaw but worth knowing.
+    `reasons` are one sentence per flaw, the worst first; `missing` the files that flaws name and
+    that are not there; `notes` what is no flaw but worth knowing.
     """
 
     path: str
@@ -112,6 +113,7 @@ class Checkpoint:
     written: float = 0.0
     framework: str = ""
     notes: list[str] = field(default_factory=list)
+    missing: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Its form in JSON."""
@@ -162,4 +164,5 @@ def judged(found: Found) -> Checkpoint:
         written=max((leaf.mtime for leaf in found.parts.values()), default=0.0),
         framework=found.framework,
         notes=list(dict.fromkeys(found.notes)),
+        missing=tuple(flaw.file for flaw in flaws if flaw.file and flaw.file not in found.parts),
     )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from diagnose.checkpoint.pickled import CutOffError, NoPickleError, TooLongError, walk
+from diagnose.checkpoint.pickled import walk
+from diagnose.parse.opcodes import PickleError
 
 MAX_BYTES = 2 << 20  # of a pickle that are looked at
 MAX_STEP = 1 << 53
@@ -56,7 +57,7 @@ def _walked(data: bytes, keys: frozenset[str]) -> int | None:
     """The step among the items of the outermost dict; if there is none, that in all dicts."""
     try:
         found = walk(data, 0, keys)
-    except (CutOffError, NoPickleError, TooLongError):
+    except PickleError:
         return None
     outer = found.value.items() if isinstance(found.value, dict) else ()
     inner = [(key, number) for key, number in found.items if key in _CLEAR]

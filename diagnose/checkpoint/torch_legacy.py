@@ -11,15 +11,9 @@ from __future__ import annotations
 from typing import Any
 
 from diagnose.checkpoint.damaged import DamagedError, counted, exactly, is_blank
-from diagnose.checkpoint.pickled import (
-    CutOffError,
-    Global,
-    NoPickleError,
-    TooLongError,
-    end_of,
-    walk,
-)
+from diagnose.checkpoint.pickled import Global, TooLongError, walk
 from diagnose.ingest.raw import Reader
+from diagnose.parse.opcodes import NoPickleError, TruncatedPickleError, end_of
 
 _MAGIC = b"\x8a\x0a" + (0x1950A86A20F9469CFC6C).to_bytes(10, "little") + b"."  # LONG1, STOP
 _START = 32  # bytes that the pickle of the magic number may take, whatever its protocol
@@ -94,7 +88,7 @@ def _pickles(reader: Reader, start: int) -> tuple[list[str], dict[str, tuple[int
             content = walk(data, at)
             keys = walk(data, content.end)
             break
-        except CutOffError:
+        except TruncatedPickleError:
             if start + len(data) >= reader.size:
                 raise DamagedError(
                     "partial", "ends inside its pickles, before its tensors"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,7 @@ from diagnose.infer.rules import (
     known_issues,
     plugged,
     proposals,
+    resembles,
 )
 from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.text.times import iso
@@ -88,6 +90,7 @@ def _diagnose(job: Job) -> Diagnosis:
     context = replace(context, proposed=[*context.proposed, *follows])
     hypotheses = [*context.proposed, *proposals(KNOWN, context)]
     likely = [one for one in hypotheses if one.score >= scoring.THRESHOLD]
+    likely = likely or _leads(hypotheses, context)
     ranked = ranking.rank(ranking.merge(likely))
     ranked = ranked or [verdict.inconclusive(context.failing, job.catalog)]
     name_culprits(ranked, timeline, job.catalog.classes)
@@ -157,6 +160,17 @@ def _with_stalls(context: Context) -> tuple[Context, list[str]]:
     return replace(context, stalls=[stall], agreeing=same), notes
 
 
+def _leads(hypotheses: Sequence[Hypothesis], context: Context) -> list[Hypothesis]:
+    """What is better than nothing where nothing is likely: low confidence, and no culprits."""
+    lines = [event for event in context.timeline if event.signature is None or _vague(event)]
+    found = list(resembles.propose(context, lines))
+    return found or [h for h in hypotheses if h.score > 0 and h.cause != "unknown"]
+
+
+def _vague(event: Event) -> bool:
+    return event.tells == "trouble" or event.role == "aftermath"
+
+
 def _first_failure(context: Context) -> Event | None:
     rows = [h.rows[0] for h in context.proposed if h.rows and h.score >= scoring.STRONG]
     rows += [event.index for event in context.failing[:1]]
@@ -212,6 +226,9 @@ def _quiet(context: Context, about: JobFacts, job: Job) -> Diagnosis:
         summary = f"The log contains an error that the catalog does not recognise: {said}"
     elif working:
         summary = f"No failure found, but the input was not read to its end: {job.unread[0]}."
+    lead = next(resembles.propose(context, trouble), None)
+    if lead is not None:
+        summary = f"{lead.summary} {summary}"
     unknown = Hypothesis("unknown", 0.0, catalog.classes["unknown"].title, summary)
     facts = Facts(world_size=about.world_size, ranks_seen=about.ranks_seen)
     return replace(

@@ -45,6 +45,7 @@ OF_ISSUE = {"high": 5.5, "medium": 4.25, "low": 2.75}
 ISSUE_ALONE = 4.0  # at least, to tell of a hang that no line shows
 
 # --- decision
+RESEMBLES = 1.25  # a line that no entry knows, like an example
 THRESHOLD = 1.0  # below it a hypothesis makes no verdict
 CAN_EXPLAIN = 2.0  # a bare exit status or a guess explains nothing else
 MARGIN = 2.5  # a strong cause may be this much weaker than what it explains away

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from diagnose.match.thin import author_of
 
 REACH = 24 << 10  # bytes of the end of a source that are looked at
-_LEAST = 3  # lines, and values of the counter, that make a cadence
+_LEAST = 2  # lines, and values of the counter, that make a cadence
 _TOLD = 4  # last lines of a template that become events, besides its first
 _LINE = 600  # bytes of a line that are looked at
 _MOST_NUMBERS = 40

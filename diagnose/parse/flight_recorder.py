@@ -44,6 +44,7 @@ from diagnose.parse.flight_recorder_entries import (
     text_of,
 )
 from diagnose.parse.flight_recorder_groups import groups_of, names_of_ids, status_of
+from diagnose.parse.opcodes import TruncatedPickleError, UnsafePickleError
 from diagnose.parse.path import read_path
 
 __all__ = [
@@ -129,9 +130,9 @@ def _content(data: bytes, name: str) -> tuple[Any, bool]:
     if data[:1] == b"\x80":
         try:
             return pickles.load(data), False
-        except pickles.UnsafePickleError as error:
+        except UnsafePickleError as error:
             raise DumpError(f"{name}: refused: {error}") from None
-        except pickles.TruncatedPickleError:
+        except TruncatedPickleError:
             try:
                 return pickles.load_truncated(data), True
             except ValueError:

@@ -23,9 +23,19 @@ from __future__ import annotations
 
 import io
 import pickle
-import pickletools
 import re
+from collections.abc import Callable
 from typing import Any, NoReturn
+
+from diagnose.parse.opcodes import (
+    CODES,
+    NAMES,
+    STOP,
+    TruncatedPickleError,
+    UnsafePickleError,
+    by_code,
+    opcode_at,
+)
 
 MAX_BYTES = 64 << 20
 MAX_STRING = 1 << 20
@@ -54,22 +64,9 @@ def _run(put: bytes) -> re.Pattern[bytes]:
 
 # Up to protocol 3 the memo is filled by PUT, from 4 on by MEMOIZE, which counts: never both.
 _RUN_PUT, _RUN_MEMOIZE = _run(rb"(?:q.|r..[\x00-\x0f]\x00)?"), _run(b"")
-# Bytes of what may stand cut off at the end (of an integer: as far as its size).
-_WIDTHS = dict(zip(b"hjqrKMJGX\x8c\x8a\x95", (2, 5, 2, 5, 2, 3, 5, 9, 5, 2, 10, 9), strict=True))
 _CONTAINERS = b"]})\x86("
-_STOP, _STRING, _SHORT_STRING, _GET, _LONG_GET = b".X\x8chj"
-_PAIR, _MEMOIZE, _FRAME, _BINPUT, _LONG_BINPUT = b"\x86\x94\x95qr"
-_NAMES = {ord(op.code): op.name for op in pickletools.opcodes}
 _CUTS = 32  # places tried to cut a truncated list of entries at
 _CUT_BYTES = 4 * MAX_BYTES  # that are looked at for that
-
-
-class UnsafePickleError(ValueError):
-    """The pickle holds more than plain data, or more of it than allowed; one line says what."""
-
-
-class TruncatedPickleError(ValueError):
-    """The pickle ends before its STOP."""
 
 
 class _NoGlobals(pickle.Unpickler):
@@ -128,81 +125,119 @@ def _check(data: bytes) -> int:
     """Where the STOP ends; raises before anything is built."""
     if len(data) > MAX_BYTES:
         raise UnsafePickleError(f"pickle of {len(data):,} bytes, more than {MAX_BYTES:,}")
-    if len(data) < 2 or data[0] != 0x80:
+    if len(data) < 2 or data[0] != CODES["PROTO"]:
         raise ValueError("not a pickle of protocol 2 or later")
     if data[1] > 5:
         raise UnsafePickleError(f"pickle protocol {data[1]}")
     if len(data) - len(data.translate(None, _CONTAINERS)) > MAX_CONTAINERS:
         raise UnsafePickleError(f"pickle with more than {MAX_CONTAINERS:,} containers")
-    counts = data[1] >= 4
-    at, size, scan = 2, len(data), (_RUN_MEMOIZE if counts else _RUN_PUT).match
-    texts: set[int] = set()  # memo slots that hold a string
-    memoized = 0 if counts else -1
-    fresh = 0  # how many strings were pushed last, one behind the other
-    while True:
-        run = scan(data, at)
-        assert run is not None  # it matches the empty string
-        if run.end() != at:
-            at, fresh = run.end(), 0
-        if at >= size:
-            raise TruncatedPickleError("truncated pickle")
-        op = data[at]
-        if op == _GET and data[at + 2 : at + 5 : 2] == b"h\x86":
-            if data[at + 1] not in texts or data[at + 3] not in texts:
+    return _Checker(data, counts=data[1] >= 4).run()
+
+
+class _Checker:
+    """Goes through a pickle. Its methods take an opcode at `at`, and where its argument begins.
+
+    They leave `at` where the next opcode is, which may be behind the end.
+    """
+
+    def __init__(self, data: bytes, *, counts: bool) -> None:
+        self.data, self.at, self.end = data, 2, 2
+        self.counts = counts  # the memo is filled by MEMOIZE
+        self.memoized = 0
+        self.texts: set[int] = set()  # memo slots that hold a string
+        self.fresh = 0  # how many strings were pushed last, one behind the other
+
+    def run(self) -> int:
+        """Where the STOP ends."""
+        data, size = self.data, len(self.data)
+        scan = (_RUN_MEMOIZE if self.counts else _RUN_PUT).match
+        while True:
+            run = scan(data, self.at)
+            assert run is not None  # it matches the empty string
+            if run.end() != self.at:
+                self.at, self.fresh = run.end(), 0
+            code, begin, self.end = opcode_at(data, self.at)
+            if code == STOP:
+                return self.end
+            _HANDLERS[code](self, code, begin)
+            if self.at > size:
+                raise TruncatedPickleError
+
+    def _get(self, code: int, begin: int) -> None:
+        data, at = self.data, self.at
+        if code == _GET and data[at + 2 : at + 5 : 2] == b"h\x86":  # a pair, all at once
+            if data[at + 1] not in self.texts or data[at + 3] not in self.texts:
                 raise UnsafePickleError(_ODD_TUPLE)
-            at, slot, memoized = _stored(data, at + 5, memoized)
-            texts.discard(slot)
-            fresh = 0
-        elif op == _STOP:
-            return at + 1
-        elif op in (_STRING, _SHORT_STRING):
-            head = 5 if op == _STRING else 2
-            length = int.from_bytes(data[at + 1 : at + head], "little")
-            if length > MAX_STRING:
-                raise UnsafePickleError(f"pickle claims a string of {length:,} bytes")
-            at, slot, memoized = _stored(data, at + head + length, memoized)
-            texts.add(slot)
-            fresh += 1
-        elif op in (_GET, _LONG_GET) and at + (2 if op == _GET else 5) <= size:
-            width = 1 if op == _GET else 4
-            slot = int.from_bytes(data[at + 1 : at + 1 + width], "little")
-            fresh = fresh + 1 if slot in texts else 0
-            at += 1 + width
-        elif op == _PAIR or (op in b"]}" and data[at + 1 : at + 2] == b"\x94" and counts):
-            if op == _PAIR and fresh < 2:
-                raise UnsafePickleError(_ODD_TUPLE)
-            at, slot, memoized = _stored(data, at + 1, memoized)
-            texts.discard(slot)
-            fresh = 0
-        elif op == _FRAME and at + 9 <= size:
-            at += 9
-            if data[at : at + 1] in (b"e", b"u"):
-                raise UnsafePickleError(f"pickle with an odd frame at byte {at:,}")
-        elif at + _WIDTHS.get(op, 1) > size:
-            raise TruncatedPickleError("truncated pickle")
-        else:
-            raise UnsafePickleError(f"pickle with opcode {_NAMES.get(op, hex(op))} at byte {at:,}")
-        if at > size:
-            raise TruncatedPickleError("truncated pickle")
+            self._no_text(at + 5)
+            return
+        slot = int.from_bytes(data[begin : self.end], "little")
+        self.at, self.fresh = self.end, self.fresh + 1 if slot in self.texts else 0
+
+    def _string(self, code: int, begin: int) -> None:
+        length = self.end - begin
+        if length > MAX_STRING:
+            raise UnsafePickleError(f"pickle claims a string of {length:,} bytes")
+        self.texts.add(self._stored(self.end))
+        self.fresh += 1
+
+    def _pair(self, code: int, begin: int) -> None:
+        if self.fresh < 2:
+            raise UnsafePickleError(_ODD_TUPLE)
+        self._no_text(begin)
+
+    def _container(self, code: int, begin: int) -> None:
+        """The pattern of what comes often has taken all others."""
+        if not self.counts or self.data[begin : begin + 1] != _MEMOIZE:
+            self._refuse(code, begin)
+        self._no_text(begin)
+
+    def _no_text(self, at: int) -> None:
+        """Something else than a string ends at `at`."""
+        self.texts.discard(self._stored(at))
+        self.fresh = 0
+
+    def _frame(self, code: int, begin: int) -> None:
+        self.at = self.end
+        if self.data[self.at : self.at + 1] in (b"e", b"u"):
+            raise UnsafePickleError(f"pickle with an odd frame at byte {self.at:,}")
+
+    def _refuse(self, code: int, begin: int) -> None:
+        if self.end > len(self.data) and code in _CUT_OFF and self.end - begin <= 8:
+            raise TruncatedPickleError
+        name = NAMES.get(code, hex(code))
+        raise UnsafePickleError(f"pickle with opcode {name} at byte {self.at:,}")
+
+    def _stored(self, at: int) -> int:
+        """Step over the PUT or MEMOIZE at `at`, if there is one; gives its slot."""
+        self.at = at
+        if self.counts:
+            if self.data[at : at + 1] != _MEMOIZE:
+                return _NOWHERE
+            self.at += 1
+            self.memoized += 1
+            return self.memoized - 1
+        if self.data[at : at + 1] not in _PUTS:
+            return _NOWHERE
+        _, begin, self.at = opcode_at(self.data, at)
+        slot = int.from_bytes(self.data[begin : self.at], "little")
+        if slot >= MAX_MEMO:
+            raise UnsafePickleError(f"pickle stores into memo slot {slot:,}")
+        return slot
 
 
 _ODD_TUPLE = "pickle with a tuple of other things than two strings"
 _NOWHERE = -1
-
-
-def _stored(data: bytes, at: int, memoized: int) -> tuple[int, int, int]:
-    """Step over a PUT or MEMOIZE at `at`: (behind it, its slot, MEMOIZEs so far).
-
-    `memoized` is -1 where the memo is filled by PUT. What is not one of them is left alone.
-    """
-    op = data[at] if at < len(data) else None
-    if memoized >= 0:
-        return (at + 1, memoized, memoized + 1) if op == _MEMOIZE else (at, _NOWHERE, memoized)
-    if op == _BINPUT:
-        return at + 2, data[at + 1] if at + 1 < len(data) else _NOWHERE, memoized
-    if op == _LONG_BINPUT:
-        slot = int.from_bytes(data[at + 1 : at + 5], "little")
-        if slot >= MAX_MEMO:
-            raise UnsafePickleError(f"pickle stores into memo slot {slot:,}")
-        return at + 5, slot, memoized
-    return at, _NOWHERE, memoized
+_GET, _MEMOIZE = CODES["BINGET"], bytes([CODES["MEMOIZE"]])
+_PUTS = (bytes([CODES["BINPUT"]]), bytes([CODES["LONG_BINPUT"]]))
+# What is allowed elsewhere, or taken at once where it is whole.
+_CUT_OFF = frozenset(b"qrKMJG\x8a")
+_HANDLERS: list[Callable[[_Checker, int, int], None]] = by_code(
+    {
+        "BINGET LONG_BINGET": _Checker._get,
+        "BINUNICODE SHORT_BINUNICODE": _Checker._string,
+        "TUPLE2": _Checker._pair,
+        "EMPTY_LIST EMPTY_DICT": _Checker._container,
+        "FRAME": _Checker._frame,
+    },
+    _Checker._refuse,
+)

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diagnose.checkpoint import dcp_metadata
+from diagnose.checkpoint import dcp_metadata, dcp_opcodes, dcp_records
 from diagnose.checkpoint.dcp_metadata import Metadata, names_in, read_metadata
 from diagnose.ingest.raw import BytesStore
-from diagnose.parse.pickles import TruncatedPickleError, UnsafePickleError
+from diagnose.parse.opcodes import TruncatedPickleError, UnsafePickleError
 from tests.checkpoint.make import dcp
 
 CLASS = b"\x8c\x05torch\x94\x8c\x0c_StorageInfo\x94\x93\x94"
@@ -175,7 +175,7 @@ def test_larger_than_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_too_many_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dcp_metadata, "MAX_NAMES", 1)
+    monkeypatch.setattr(dcp_records, "MAX_NAMES", 1)
     with pytest.raises(UnsafePickleError, match="more than 1 files"):
         read(dcp.pickled(made()))
 
@@ -208,3 +208,30 @@ def test_names_are_found_without_reading_the_rest(
 def test_only_a_record_of_metadata_is_genuine() -> None:
     assert read(dcp.pickled(made())).genuine
     assert not read(pickle.dumps({"a": [1]})).genuine
+
+
+@pytest.mark.parametrize("protocol", [2, 4])
+def test_short_cuts_say_the_same_as_single_opcodes(
+    protocol: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save = dcp.items_of(dcp.MODEL, {"step": 7}, step=7, world=3)
+    far = dcp._StorageInfo("".join(("__9_", "0.distcp")), 1 << 40, 70_000)
+    save.metadata.storage_data[dcp.MetadataIndex("far", dcp.Size((70_000, 0)), 300)] = far
+    data = dcp.pickled(save.metadata, protocol)
+    quick = read(data)
+    followed: list[int] = []
+    monkeypatch.setattr(dcp_opcodes._Machine, "_whole_record", lambda *_: bool(followed.append(1)))
+    slow = read(data)
+    assert len(followed) > 20
+    assert quick.files.keys() == slow.files.keys()
+    for name, rows in slow.files.items():
+        assert quick.files[name].tolist() == rows.tolist()
+    assert (quick.tensors, quick.chunks, quick.blobs) == (slow.tensors, slow.chunks, slow.blobs)
+    assert [1 << 40, 70_000] in quick.files["__9_0.distcp"].tolist()
+
+
+def test_a_string_that_ends_elsewhere_takes_no_short_cut() -> None:
+    """A name with the bytes of opcodes in it is as long as it says."""
+    for name in ("q1h\1h\2.distcp", "rabcdhahbub", "ub", "\x94ub"):
+        assert list(read(dcp.pickled(one_item(name), 2)).files) == [name]
+        assert list(read(dcp.pickled(one_item(name), 4)).files) == [name]

@@ -13,15 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnose.checkpoint.pickled import (
-    MAX_KEPT,
-    OPAQUE,
-    CutOffError,
-    NoPickleError,
-    TooLongError,
-    end_of,
-    walk,
-)
+from diagnose.checkpoint.pickled import MAX_KEPT, OPAQUE, TooLongError, walk
+from diagnose.parse.opcodes import NoPickleError, TruncatedPickleError, end_of
 
 CONTENTS: list[Any] = [
     None,
@@ -43,9 +36,9 @@ def test_the_end_is_found(content: Any, protocol: int) -> None:
     assert walk(data + b"behind").end == len(data)
     assert end_of(b"before" + data, 6) == 6 + len(data)
     for length in [*range(min(400, len(data))), len(data) - 1]:
-        with pytest.raises(CutOffError):
+        with pytest.raises(TruncatedPickleError):
             end_of(data[:length])
-        with pytest.raises((CutOffError, NoPickleError)):
+        with pytest.raises((TruncatedPickleError, NoPickleError)):
             walk(data[:length])
 
 
@@ -106,5 +99,5 @@ def test_noise(noise: bytes) -> None:
     for reads in (end_of, walk):
         try:
             reads(b"\x80\2" + noise)
-        except (CutOffError, NoPickleError, TooLongError):
+        except (TruncatedPickleError, NoPickleError, TooLongError):
             continue

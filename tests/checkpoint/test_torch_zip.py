@@ -17,12 +17,8 @@ from hypothesis import strategies as st
 from diagnose.checkpoint.damaged import DamagedError
 from diagnose.checkpoint.look import Looker
 from diagnose.checkpoint.model import Flaw
-from diagnose.checkpoint.torch_zip import (
-    MAX_DIRECTORY,
-    crc_of_zeros,
-    digest_of,
-    read_archive,
-)
+from diagnose.checkpoint.torch_bytes import crc_of_zeros
+from diagnose.checkpoint.torch_zip import MAX_DIRECTORY, digest_of, read_archive
 from diagnose.checkpoint.tree import Leaf, read_tree
 from diagnose.ingest.raw import BytesStore
 from tests.checkpoint.leaves import look
@@ -285,7 +281,7 @@ def test_a_record_that_lies_in_a_hole_is_corrupt(tmp_path: Path) -> None:
 def test_a_record_too_large_to_be_read_may_lie_in_a_hole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("diagnose.checkpoint.torch_zip.HOLE_BYTES", SIZE - 1)
+    monkeypatch.setattr("diagnose.checkpoint.torch_bytes.HOLE_BYTES", SIZE - 1)
     weights = b"\1" * SIZE
     data = torch_file({"data/0": weights}).replace(weights, bytes(SIZE))
     told = Looker()(sparse(tmp_path / "a.pt", data)).flaw

@@ -6,9 +6,11 @@ from collections.abc import Collection
 from typing import Any
 
 from diagnose.checkpoint.damaged import DamagedError
-from diagnose.checkpoint.pickled import CutOffError, NoPickleError, TooLongError, walk
-from diagnose.checkpoint.torch_zip import read_archive, read_pickle
+from diagnose.checkpoint.pickled import walk
+from diagnose.checkpoint.torch_bytes import read_pickle
+from diagnose.checkpoint.torch_zip import read_archive
 from diagnose.checkpoint.tree import Leaf
+from diagnose.parse.opcodes import PickleError
 
 MAX_PICKLE = 16 << 20  # bytes of data.pkl; larger ones, of very many tensors, are not looked at
 
@@ -24,7 +26,7 @@ def said(leaf: Leaf | None, keys: Collection[str]) -> dict[str, Any]:
         with leaf.open() as reader:
             data = read_pickle(reader, read_archive(reader), MAX_PICKLE)
             value = walk(data, 0, keys).value
-    except (OSError, DamagedError, CutOffError, NoPickleError, TooLongError):
+    except (OSError, DamagedError, PickleError):
         return {}
     return value if isinstance(value, dict) else {}
 

@@ -23,7 +23,8 @@ from diagnose.checkpoint.layouts.numbered import MOST_NAMED, add_missing, mark
 from diagnose.checkpoint.layouts.zarr import check_array, is_array
 from diagnose.checkpoint.look import Look, Looker
 from diagnose.checkpoint.model import Found
-from diagnose.checkpoint.torch_zip import read_archive, read_pickle
+from diagnose.checkpoint.torch_bytes import read_pickle
+from diagnose.checkpoint.torch_zip import read_archive
 from diagnose.checkpoint.tree import Folder, Leaf
 
 NAME = "Megatron-LM"

@@ -9,7 +9,8 @@ from diagnose.checkpoint.damaged import DamagedError
 from diagnose.checkpoint.layouts.deepspeed_names import PIECE, SHARD, names_of
 from diagnose.checkpoint.layouts.numbered import add_missing, gaps
 from diagnose.checkpoint.model import Found
-from diagnose.checkpoint.torch_zip import read_archive, read_pickle
+from diagnose.checkpoint.torch_bytes import read_pickle
+from diagnose.checkpoint.torch_zip import read_archive
 from diagnose.checkpoint.tree import Leaf
 
 _MAX_PICKLE = 4 << 20  # bytes

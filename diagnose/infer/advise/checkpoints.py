@@ -62,8 +62,7 @@ def _evidence(last: Checkpoint, cause: str) -> list[Evidence]:
 
 def _behind(last: Checkpoint) -> list[int]:
     """The few ranks whose own files are missing: those that hung or died before they wrote them."""
-    files = [reason.partition(": missing") for reason in last.reasons]
-    named = [_RANK.search(file) for file, missing, _ in files if missing]
+    named = map(_RANK.search, last.missing)
     ranks = sorted({int(match[1]) for match in named if match})
     return ranks if last.ranks and len(ranks) * 4 <= last.ranks else []
 

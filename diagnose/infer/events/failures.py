@@ -9,6 +9,7 @@ from diagnose.infer.events.recovery import Afterlife, left, survived
 from diagnose.timeline.event import Event, Timeline
 
 _LAST_LINES = 25
+_SHORT = 200  # lines
 WAITED = ("timeout", "store_wait", "missing", "host_blocked")
 _EFFECTS = ("timeout", "notified", "missing", "mismatch", "store_wait", "teardown", "joined")
 
@@ -30,8 +31,18 @@ def failures(timeline: Timeline, life: Afterlife) -> list[Event]:
     return timeline.telling("complaint") or hints
 
 
+def _of_a_job(timeline: Timeline) -> bool:
+    """Whether it is the log of a job, not of some machine, or short enough for someone's choice."""
+    told = ("phase", "progress", "frame", "exit", "collective", "fact", "exception", "restart")
+    return any(event.kind in told and not is_word(event.signature) for event in timeline) or all(
+        event.line <= _SHORT for event in timeline
+    )
+
+
 def _last_said(timeline: Timeline, events: Sequence[Event]) -> list[Event]:
     """Those of the last lines of their sources: a word alone makes no failure of what went on."""
+    if not _of_a_job(timeline):
+        return []
     ends: dict[str, int] = {}
     for event in timeline:
         ends[event.source] = max(event.line, ends.get(event.source, 0))

@@ -134,8 +134,9 @@ def test_without_a_whole_one_that_is_told(make: Any, state: State, said: str) ->
 
 @pytest.mark.parametrize("behind", [2, 3])
 def test_the_few_ranks_that_did_not_write_are_named(make: Any, behind: int) -> None:
-    reasons = [f"rng_state_{rank}.pth: missing" for rank in range(behind)]
-    found = told(make(), checkpoint(200, "partial", *reasons))
+    files = tuple(f"rng_state_{rank}.pth" for rank in range(behind))
+    reasons = [f"{file}: missing" for file in files]
+    found = told(make(), checkpoint(200, "partial", *reasons, missing=files))
     named = "; ranks 0-1 did not finish writing" if behind == 2 else ""
     assert [(e.source, e.text, e.why) for e in found.evidence] == [
         (

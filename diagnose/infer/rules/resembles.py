@@ -1,0 +1,82 @@
+"""The line that matters most and matched nothing, beside all examples of the catalog.
+
+Other versions say the same in other words: a line that shares the telling words of an example of a
+cause is a lead of low confidence, and never more.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from diagnose.catalog.examples import examples_of
+from diagnose.catalog.schema import Catalog
+from diagnose.infer import scoring
+from diagnose.infer.rules.base import Context, Hypothesis
+from diagnose.timeline.event import Event
+
+_WORD = re.compile(r"[A-Za-z_][A-Za-z_]{2,40}")
+_MOST_LINES = 40
+_LEAST_SHARED = 4  # words
+_LEAST_ALIKE = 0.55  # of what the words of both weigh
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """An example: the entry that it belongs to, and its words."""
+
+    signature: str
+    words: frozenset[str]
+    weight: float
+
+
+def propose(context: Context, lines: Sequence[Event]) -> Iterator[Hypothesis]:
+    """The cause whose example is most like one of these lines, if any is."""
+    known, weights = _index(context.catalog)
+    best: tuple[float, int, str] | None = None
+    for event in lines[-_MOST_LINES:]:
+        words = _words(event.text)
+        weight = sum(weights.get(word, 0.0) for word in words)
+        for example in known:
+            shared = words & example.words
+            if len(shared) < _LEAST_SHARED:
+                continue
+            alike = sum(weights[word] for word in shared) / math.sqrt(weight * example.weight)
+            if alike >= _LEAST_ALIKE and (best is None or (alike, event.index) > best[:2]):
+                best = alike, event.index, example.signature
+    if best is None:
+        return
+    _, index, id_ = best
+    entry = context.catalog.by_id[id_]
+    yield Hypothesis(
+        cause=entry.cause,
+        score=scoring.RESEMBLES,
+        title=context.catalog.classes[entry.cause].title,
+        summary=f"No entry knows this line, but it resembles {id_}: {entry.title}.",
+        rows=[index],
+        inferred=True,
+        remedies=list(entry.remedies),
+        restart=entry.restart,
+    )
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(word.lower() for word in _WORD.findall(text))
+
+
+@lru_cache(maxsize=2)
+def _index(catalog: Catalog) -> tuple[list[_Known], dict[str, float]]:
+    """The examples of all causes, and what each word weighs: the rarer, the more."""
+    found = [
+        (id_, _words(line))
+        for id_, line in examples_of(catalog)
+        if catalog.by_id[id_].role == "cause" and not catalog.by_id[id_].generic
+    ]
+    seen = Counter(word for _, words in found for word in words)
+    weights = {word: math.log((1 + len(found)) / count) for word, count in seen.items()}
+    known = [_Known(id_, words, sum(weights[word] for word in words)) for id_, words in found]
+    return [one for one in known if one.weight > 0], weights
