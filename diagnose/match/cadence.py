@@ -30,7 +30,7 @@ _NUMBER = re.compile(rb"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 _WORK = re.compile(
     rb"(?i)\b(?:global_?)?(?:step|iter|epoch|batch|update|episode|round|minibatch|timestep)s?\b"
     rb"|loss|\bppl\b|perplexity|accuracy|\bacc\b|reward|throughput|\blr\b|grad_?norm|\bETA\b"
-    rb"|(?:samples|images|imgs?|tokens|examples|iters?|steps|frames|it)\s?/\s?s"
+    rb"|(?:samples|images|imgs?|tokens|examples|iters?|steps|it)\s?/\s?s"
     rb"|per[ _]sec|s/it\b|\d+\s?/\s?\d+|\d%|tok/s|tflop|num_updates|wps\b|elbo|fid\b"
 )
 _NO_WORK = re.compile(
