@@ -32,6 +32,7 @@ from diagnose.infer.events.watchdogs import stalled_groups
 from diagnose.infer.rules import (
     INFERRED,
     KNOWN,
+    LONE,
     STATED,
     collectives,
     known_issues,
@@ -73,6 +74,7 @@ def _diagnose(job: Job) -> Diagnosis:
         failing=failures(timeline, life),
         alive=bool(job.documents.dumps),
         stacks=job.places,
+        lone=job.lone_stacks,
         checkpoints=job.checkpoints,
     )
     blocked = _blocked(job, context)
@@ -187,7 +189,7 @@ def _silent_hang(context: Context) -> bool:
         return True
     if went_on(context.timeline, context.life):
         return False
-    if dumped(context.timeline):
+    if dumped(context.timeline) or any(proposals(LONE, context)):
         return True
     context = replace(context, activity=find_activity(context.timeline, None, set()))
     return any(h.score >= scoring.ISSUE_ALONE for h in known_issues.propose(context))
@@ -226,15 +228,15 @@ def _quiet(context: Context, about: JobFacts, job: Job) -> Diagnosis:
         summary = f"The log contains an error that the catalog does not recognise: {said}"
     elif working:
         summary = f"No failure found, but the input was not read to its end: {job.unread[0]}."
+    unknown = Hypothesis("unknown", 0.0, catalog.classes["unknown"].title, summary)
     lead = next(resembles.propose(context, trouble), None)
     if lead is not None:
-        summary = f"{lead.summary} {summary}"
-    unknown = Hypothesis("unknown", 0.0, catalog.classes["unknown"].title, summary)
+        unknown = replace(lead, summary=f"{lead.summary} {summary}")
     facts = Facts(world_size=about.world_size, ranks_seen=about.ranks_seen)
     return replace(
         quiet,
         verdict="unknown",
-        root_cause=RootCause("unknown", unknown.title, summary, "low"),
+        root_cause=RootCause(unknown.cause, unknown.title, unknown.summary, "low"),
         evidence=[
             Evidence(*event.place, narrative.clean(event.text), "")
             for event in trouble[:_TROUBLE_SHOWN]

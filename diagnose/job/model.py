@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from diagnose.checkpoint.model import Inspection
     from diagnose.infer.collectives.clock_skew import ClockFit
     from diagnose.infer.collectives.table import Table
+    from diagnose.infer.stacks.classify import Place
     from diagnose.infer.stacks.groups import PlaceClass
 
 
@@ -109,6 +110,16 @@ class Job:
         from diagnose.infer.collectives.clock_skew import align  # noqa: PLC0415
 
         return align(self.collectives, host_of)
+
+    @cached_property
+    def lone_stacks(self) -> list[Place]:
+        """Where processes stand by stack dumps that tell no rank."""
+        if not self.documents.stacks:
+            return []
+        from diagnose.infer.stacks.classify import unranked  # noqa: PLC0415
+
+        ranks = ranks_of_pids(self.scans)
+        return unranked(stack for stack in self.documents.stacks if stack.pid not in ranks)
 
     @cached_property
     def places(self) -> list[PlaceClass]:

@@ -35,8 +35,8 @@ _WORK = re.compile(
 )
 _NO_WORK = re.compile(
     rb"(?i)wait|retry|retri|attempt|time[d]?[ -]?out|stuck|heart ?beat|not responding|pending|sleep"
-    rb"|fail|error|exception|refused|stall|hang|frame #|\bthread\b|in queue|queued|listening|backoff"
-    rb"|unreachable|missing|watchdog|keep-?alive"
+    rb"|fail|error|exception|refused|stall|hang|frame #|\bthread\b|queued|listening|backoff"
+    rb"|unreachable|missing|watchdog|keep-?alive|NCCL|in queue"
 )
 
 

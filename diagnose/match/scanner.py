@@ -9,17 +9,18 @@ line of each author is found exactly. So the middle of a log costs hardly more t
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import accumulate, islice
 from math import inf
 from time import thread_time
 from typing import TYPE_CHECKING
 
 from diagnose.catalog.entries import Meant
 from diagnose.ingest.source import Chunk, Source
-from diagnose.match.cadence import beats
+from diagnose.match.cadence import REACH, beats
 from diagnose.match.compile import MATCH_TIMEOUT_S, Matcher
 from diagnose.match.thin import Thin
 from diagnose.parse.prefix import Prefix, peel
@@ -129,6 +130,7 @@ class _Scan:
         self.calls: CollReader | None = None
         self.last: Chunk | None = None
         self.visible: Chunk | None = None  # the last one that holds more than blanks
+        self.ends: deque[Chunk] = deque()  # those that hold the last REACH bytes
         self.read = 0
 
     def feed(self, chunk: Chunk) -> None:
@@ -151,6 +153,9 @@ class _Scan:
             self.calls = self.calls or _call_reader(self.result.source)
             self.calls.feed(chunk)
         self.read += len(chunk.data)
+        self.ends.append(chunk)
+        while sum(len(one.data) for one in self.ends) - len(self.ends[0].data) >= REACH:
+            self.ends.popleft()
         if chunk.lines:
             self.result.total_lines = max(self.result.total_lines, *chunk.lines)
 
@@ -168,8 +173,8 @@ class _Scan:
         if last is not None and not last.lines:
             result.total_lines = last.first_line - 1 + _lines(last.data)
         result.lines = list(_confirm(self.kept, self.matcher, result.counts))
-        if self.visible is not None and not self._progresses():
-            result.beats = list(_beats(self.visible))
+        if not self._progresses():
+            result.beats = list(_beats(self.ends))
         for number, extra in _uncounted(self.seen, self.flood).items():
             if number >= 0:
                 result.counts[self.matcher.patterns[number].signature] += extra
@@ -181,12 +186,15 @@ class _Scan:
         return any(signatures[number].role == "progress" for number in self.result.counts)
 
 
-def _beats(chunk: Chunk) -> Iterator[tuple[Line, int]]:
-    """The cadence of the last chunk of a source."""
-    data = chunk.data
+def _beats(chunks: Sequence[Chunk]) -> Iterator[tuple[Line, int]]:
+    """The cadence of the end of a source."""
+    data = b"".join(chunk.data for chunk in chunks)
+    starts = [0, *accumulate(len(chunk.data) for chunk in chunks)]
     for beat in beats(data):
-        number = data.count(b"\n", 0, beat.start)
-        yield next(_edges(chunk, [(number, data[beat.start : beat.end])])), beat.counter
+        index = bisect_right(starts, beat.start) - 1
+        number = chunks[index].data.count(b"\n", 0, beat.start - starts[index])
+        row = data[beat.start : beat.end]
+        yield next(_edges(chunks[index], [(number, row)])), beat.counter
 
 
 def _call_reader(source: Source) -> CollReader:

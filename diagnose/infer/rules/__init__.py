@@ -46,10 +46,13 @@ INFERRED: dict[str, Rule] = {
     "host_blocked": host_blocked.propose,
     "collectives": _when(lambda context: context.blocked, "diagnose.infer.rules.collectives"),
     "stacks": _when(lambda context: context.stacks, "diagnose.infer.rules.stacks"),
+    "lone_stacks": _when(lambda context: context.lone, "diagnose.infer.rules.lone_stacks"),
     "agreeing": stalls.agreeing,
     "checkpoints": _when(lambda context: context.checkpoints, "diagnose.infer.rules.checkpoints"),
     "plugged": plugged.propose,
 }
+# What stacks of a process of unknown rank show by themselves.
+LONE: dict[str, Rule] = {"lone_stacks": INFERRED["lone_stacks"]}
 # What the catalog knows of all of it together.
 KNOWN: dict[str, Rule] = {"known_issues": known_issues.propose}
 

@@ -19,6 +19,7 @@ from diagnose.timeline.event import Event, Timeline
 if TYPE_CHECKING:
     from diagnose.checkpoint.model import Inspection
     from diagnose.infer.collectives.verdict import DumpVerdict
+    from diagnose.infer.stacks.classify import Place
     from diagnose.infer.stacks.groups import PlaceClass
 
 
@@ -72,8 +73,8 @@ class Context:
     `timeline` is the last attempt's. `failing` are the events that show a failure, `stalls` the
     process groups that stopped (the first one by the dumps, where there are any), `agreeing` those
     of the logs that say the same as the dumps. `blocked` is what dumps say, `alive` whether who is
-    told of there was alive. `stacks` are ranks by their stack dumps. `proposed` are the hypotheses
-    of the stages before.
+    told of there was alive. `stacks` are ranks by their stack dumps, `lone` those of processes of
+    unknown rank. `proposed` are the hypotheses of the stages before.
     """
 
     timeline: Timeline
@@ -87,6 +88,7 @@ class Context:
     blocked: DumpVerdict | None = None
     alive: bool = False
     stacks: Sequence[PlaceClass] = ()
+    lone: Sequence[Place] = ()
     checkpoints: Inspection | None = None
     proposed: Sequence[Hypothesis] = ()
 

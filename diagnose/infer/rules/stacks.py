@@ -35,6 +35,12 @@ _KINDS: dict[State, CulpritKind] = {
 _PHASE_CAUSES = {"checkpoint": "slow.checkpoint", "evaluation": "slow.evaluation"}
 
 
+def cause_of(state: State, phase: str | None) -> str:
+    """The class of a rank that stands so, in that phase, while the others wait."""
+    cause = _CAUSES.get(state, "stall.host")
+    return cause if state in _KINDS else _PHASE_CAUSES.get(phase or "", cause)
+
+
 def propose(context: Context) -> list[Hypothesis]:
     """What the stacks of a job show, seen together with its dumps."""
     held = context.blocked.ranks if context.blocked else ()
@@ -71,10 +77,9 @@ def _hypothesis(
     *,
     agree: bool,
 ) -> Hypothesis:
-    cause = _CAUSES.get(group.state, "stall.host")
+    cause = cause_of(group.state, group.phase)
     kind = _KINDS.get(group.state)
     if kind is None:
-        cause = _PHASE_CAUSES.get(group.phase or "", cause)
         kind = "slow" if set(group.moving) & set(ranks) else "stuck_host"
     whose = plural(len(ranks), "its", "their")
     does = f"{plural(len(ranks), 'is', 'are')} {told(group.places[0])}"

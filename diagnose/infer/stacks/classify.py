@@ -107,6 +107,11 @@ def places(stacks: Iterable[Stack]) -> list[Place]:
     return [_place_of(rank, found) for rank, found in sorted(by_rank.items())]
 
 
+def unranked(stacks: Iterable[Stack]) -> list[Place]:
+    """One place (of rank -1) for each process of unknown rank, in the order of their dumps."""
+    return [_place(-1, dump) for dump in _dumps(stacks) if dump[0].rank is None and dump[0].frames]
+
+
 def _dumps(stacks: Iterable[Stack]) -> list[list[Stack]]:
     """The threads of each process dump, main thread first, oldest dump first; ranks only."""
     grouped: dict[tuple[str, int], list[Stack]] = defaultdict(list)

@@ -93,6 +93,8 @@ RULES: tuple[Rule, ...] = (
     Rule(CALL, "collective_wait", _BACKWARD, r"torch/autograd/.*"),
     _native(CALL, "collective_wait", _ENGINE),
     Rule(CALL, "data_loading", r".*", r"torch/utils/data/(dataloader\.py|_utils/.*)"),
+    Rule(CALL, "data_loading", r"_?_?(next|iter|fetch|get_batch|next_batch|chunk_iterator)_?_?\w*",
+         r".*(data|datasets?|dataloaders?|input_pipeline)/[\w/]*(iterat|load|sampl|fetch|pipeline)\w*\.py"),
     Rule(CALL, "data_loading", r".*", r"(webdataset|streaming|ffcv|torchdata|nvidia/dali)/.*"),
     Rule(CALL, "lock", r"wait", r"torch/utils/file_baton\.py"),
     Rule(CALL, "lock", r".*", r"(filelock|portalocker|fasteners)/.*"),

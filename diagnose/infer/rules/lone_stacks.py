@@ -1,0 +1,31 @@
+"""Stacks that somebody took of processes whose ranks nothing tells: what they are busy with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from diagnose.infer import scoring
+from diagnose.infer.rules.base import Context, Hypothesis
+from diagnose.infer.rules.stacks import cause_of
+from diagnose.infer.stacks.classify import SAYS
+
+# States that say nothing of a cause by themselves.
+_SILENT = ("python", "unknown", "lock", "sleep", "exited")
+
+
+def propose(context: Context) -> Iterator[Hypothesis]:
+    """One hypothesis for the first process that is busy with something, and does not wait."""
+    if context.stacks:
+        return
+    for place in context.lone:
+        if place.waits or place.state in _SILENT:
+            continue
+        cause = cause_of(place.state, place.phase)
+        yield Hypothesis(
+            cause=cause,
+            score=scoring.STACKS_ONLY,
+            title=context.catalog.classes[cause].title,
+            summary=f"The stack shows a process {SAYS[place.state]}: {place.detail}.",
+            inferred=True,
+        )
+        return

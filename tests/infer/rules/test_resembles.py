@@ -1,0 +1,27 @@
+"""Lines like an example of the catalog."""
+
+from __future__ import annotations
+
+import diagnose
+
+
+def told(*lines: str) -> diagnose.Diagnosis:
+    return diagnose.diagnose(diagnose.load_text("\n".join(lines) + "\n"))
+
+
+def test_other_words_for_the_same_are_a_lead_of_low_confidence() -> None:
+    result = told(
+        "step 3 loss 2.0",
+        "ERROR: Detected mismatch between collectives on ranks, this rank is running another "
+        "collective op type",
+    )
+    assert result.root_cause.confidence == "low"
+    assert (result.verdict, result.root_cause.cause) == ("unknown", "desync.mismatch")
+    assert "resembles gloo.fingerprint.mismatch" in result.root_cause.summary
+    assert result.culprits.ranks == []
+
+
+def test_what_is_like_nothing_stays_unknown() -> None:
+    result = told("step 3 loss 2.0", "ERROR: the quick brown fox jumps over the lazy dog")
+    assert result.root_cause.cause == "unknown"
+    assert "resembles" not in result.root_cause.summary

@@ -1,0 +1,102 @@
+"""Lines that recur while a number in them grows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import diagnose
+from diagnose.ingest import text_source
+from diagnose.ingest.chunks import stream_chunks
+from diagnose.job.load import read
+from diagnose.match.cadence import REACH, beats
+from diagnose.timeline.event import Event
+
+
+def counters(*lines: str) -> list[int]:
+    return [beat.counter for beat in beats("\n".join(lines).encode())]
+
+
+def test_a_growing_counter_beside_words_of_work_is_progress() -> None:
+    assert counters("epoch 7 CV loss 0.31", "epoch 8 CV loss 0.30", "epoch 9 CV loss 0.32") == [
+        7,
+        8,
+        9,
+    ]
+    assert (
+        counters("| epoch 001: | 57/11265 [02:58<9:46:26]", "| epoch 001: | 63/11265 [03:04<]")
+        == []
+    )
+    assert counters("done 10/300 in 3 s", "done 20/300 in 4 s") == [10, 20]
+
+
+def test_of_many_lines_the_first_and_the_last_are_told() -> None:
+    assert counters(*(f"batch {n} loss 0.5" for n in range(100))) == [0, 96, 97, 98, 99]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "waiting for step {}",
+        "retry {} of the batch",
+        "[Gloo] connect attempt {} for epoch store",
+        "step 5 loss 0.{}",  # a loss is no counter
+        "step 5 failed {} times",
+        "frame #{}: step in train.py",
+        "rank {} joined",
+        "node01:7:9 [0] NCCL INFO Channel 0{}/0 : 80[0] -> 87[7]",
+        "2026-01-01 10:00:0{} | loss is being computed",
+    ],
+)
+def test_waiting_listing_and_times_are_none(line: str) -> None:
+    assert counters(*(line.format(n) for n in range(1, 8))) == []
+
+
+def test_lines_of_several_ranks_mix() -> None:
+    assert counters(
+        "[rank0]: step 5 loss 1", "[rank1]: step 5 loss 1", "[rank0]: step 6 loss 1"
+    ) == [
+        5,
+        6,
+    ]
+
+
+def test_only_the_end_of_a_source_counts() -> None:
+    early = [f"batch {n} loss 0.5" for n in range(50)]
+    assert counters(*early, *["nothing new"] * (REACH // 8)) == []
+
+
+def steps(text: str, limit: int) -> list[tuple[int, int | None]]:
+    data = text.encode()
+    source = replace(text_source(text), chunks=lambda: stream_chunks([data], limit=limit))
+    job = read([source])
+    return [(event.line, event.step) for event in job.events if _is_beat(event)]
+
+
+def _is_beat(event: Event) -> bool:
+    return event.signature == "progress.counter"
+
+
+@given(st.integers(20, 4000))
+def test_cuts_change_nothing(limit: int) -> None:
+    text = "".join(f"round {n} of the game, elbo 3.{n}\n" for n in range(60))
+    assert (
+        steps(text, limit)
+        == steps(text, 1 << 20)
+        == [(1, 0), (57, 56), (58, 57), (59, 58), (60, 59)]
+    )
+
+
+def test_a_job_at_work_in_unknown_words_is_running() -> None:
+    found = diagnose.diagnose(
+        diagnose.load_text("round 1 elbo 3.1\nround 2 elbo 3.0\nround 3 elbo 2.9\n")
+    )
+    assert (found.verdict, found.root_cause.confidence) == ("running", "low")
+
+
+def test_where_a_signature_saw_progress_nothing_is_added() -> None:
+    job = diagnose.load_text("step 1 loss 2.1\nstep 2 loss 2.0\nround 1 elbo 3\nround 2 elbo 4\n")
+    assert not any(_is_beat(event) for event in job.events)
