@@ -154,6 +154,20 @@ class JobFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class Progress:
+    """How far the job came, as far as lines tell steps.
+
+    `seconds_a_step` is its heartbeat, `silent_s` the time from the last step to the end of the
+    log; both None without times. `lagging`: ranks whose last step is behind that of others.
+    """
+
+    last_step: int | None
+    seconds_a_step: float | None = None
+    silent_s: float | None = None
+    lagging: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
 class WaitGraph:
     """Who waits for whom at the end.
 
@@ -209,6 +223,7 @@ class Diagnosis:
     restart: RestartAdvice = field(default_factory=lambda: RestartAdvice("none"))
     missing_evidence: list[MissingEvidence] = field(default_factory=list)
     job: JobFacts = field(default_factory=JobFacts)
+    progress: Progress | None = None
     notes: list[str] = field(default_factory=list)
     graph: WaitGraph | None = None
     topology: Topology | None = None

@@ -24,6 +24,7 @@ from diagnose.infer.decide.culprits import name_culprits
 from diagnose.infer.events.attempts import earlier_attempts, last_attempt
 from diagnose.infer.events.facts import Facts, gather
 from diagnose.infer.events.failures import done, failures, unexplained, went_on
+from diagnose.infer.events.heartbeat import progress_of
 from diagnose.infer.events.onset import Start, find_onset
 from diagnose.infer.events.phases import find_activity, last_phase
 from diagnose.infer.events.recovery import afterlife
@@ -134,6 +135,7 @@ def _told(
             winner, level, job.catalog, context.facts, bool(context.stalls), undumped
         ),
         job=about,
+        progress=progress_of(context.timeline),
         graph=collectives.graph(blocked) if blocked else None,
         topology=grid,
         places=job.places,
@@ -218,6 +220,7 @@ def _quiet(context: Context, about: JobFacts, job: Job) -> Diagnosis:
         onset=Onset(None, "no failure in the log"),
         restart=RestartAdvice("none", [], "no restart needed"),
         job=about,
+        progress=progress_of(timeline),
         notes=list(job.notes),
     )
     if working and not trouble and not job.unread:

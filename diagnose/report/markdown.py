@@ -93,6 +93,7 @@ def _verdict(diagnosis: Diagnosis) -> list[str]:
             "Phase" if bad else "Last phase",
             escape(words.phase(diagnosis.phase)) if diagnosis.phase else "",
         ),
+        ("Progress", escape(words.progress(diagnosis.progress))),
         ("Collective", escape(words.collective(found)) if found else ""),
         ("Longer timeout", words.longer_timeout(diagnosis.longer_timeout_helps) if bad else ""),
         ("Restart", escape(words.restart(diagnosis)) if bad else ""),

@@ -186,6 +186,7 @@ def _facts(page: Page, diagnosis: Diagnosis) -> None:
         "culprits": words.joined(who, diagnosis.culprits.why) if who else "",
         "onset": words.onset(diagnosis.onset) if bad or diagnosis.onset.time else "",
         "phase" if bad else "last phase": words.phase(diagnosis.phase) if diagnosis.phase else "",
+        "progress": words.progress(diagnosis.progress),
         "collective": words.collective(found) if found else "",
         "job": words.job(diagnosis.job),
     }

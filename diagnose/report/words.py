@@ -17,9 +17,11 @@ from diagnose.diagnosis import (
     Evidence,
     JobFacts,
     Onset,
+    Progress,
     RemedyStep,
 )
 from diagnose.text.ranks import plural, ranks_phrase
+from diagnose.text.times import duration
 
 MAX_PLACES = 4  # of alike lines
 MAX_KINDS = 3  # of evidence with the same reason
@@ -62,6 +64,9 @@ RUN_KINDS = {"shell": "shell", "python": "Python", "setting": "setting", "note":
 
 _DIGITS = re.compile(r"\d+")
 _FRACTION = re.compile(r"(\.\d{1,3})\d*")
+
+
+_SILENT_S, _MISSED = 30.0, 6  # seconds, and heartbeats, without a step that are worth telling
 
 
 def size(count: int) -> str:
@@ -124,6 +129,21 @@ def onset(found: Onset) -> str:
 def phase(name: str) -> str:
     """A phase as a word of prose."""
     return PHASES.get(name, name)
+
+
+def progress(found: Progress | None) -> str:
+    """`step 1,200 · 1.4 s a step · silent for the last 30 min · behind: ranks 3, 5`."""
+    if found is None or found.last_step is None:
+        return ""
+    parts = [f"step {found.last_step:,}"]
+    beat, silent = found.seconds_a_step, found.silent_s or 0.0
+    if beat:
+        parts.append(f"{beat:.3g} s a step" if beat < 60 else f"{duration(beat)} a step")
+    if silent >= max(_SILENT_S, _MISSED * (beat or 0.0)):
+        parts.append(f"silent for the last {duration(silent)}")
+    if found.lagging:
+        parts.append(f"behind: {ranks_phrase(found.lagging)}")
+    return " · ".join(parts)
 
 
 def collective(found: Collective) -> str:

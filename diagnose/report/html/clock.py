@@ -57,19 +57,6 @@ def _stamp(time: Any) -> pd.Timestamp | None:
     return None if stamp is None or pd.isna(stamp) else pd.Timestamp(stamp)
 
 
-def duration(seconds: float) -> str:
-    """The two largest units: `3 d 4 h`, `2 h 14 min`, `11 min 3 s`, `8 s`, `0.4 s`."""
-    if seconds < 1:
-        return f"{seconds:.1f} s"
-    left = round(seconds)
-    parts: list[str] = []
-    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
-        count, left = divmod(left, size)
-        if count or parts:
-            parts.append(f"{count} {unit}" if count else "")
-    return " ".join(part for part in parts[:2] if part)
-
-
 def hours(value: float) -> str:
     """GPU-hours for people: `less than 0.1`, `1.5`, `38`, `12,400`."""
     if value < 0.1:

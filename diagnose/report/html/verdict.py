@@ -12,6 +12,7 @@ from diagnose.diagnosis import Diagnosis
 from diagnose.report import words
 from diagnose.report.html import clock
 from diagnose.text.ranks import plural
+from diagnose.text.times import duration
 
 _BAD = ("hung", "failed")
 _LABELS = {
@@ -57,7 +58,7 @@ def facts(diagnosis: Diagnosis, still: Standstill | None) -> list[Fact]:
         found.append(
             Fact(
                 "Hung for" if hung else "Time to the end",
-                clock.duration(still.seconds),
+                duration(still.seconds),
                 "Until the last line of the logs, "
                 f"{clock.moment(_whole(still.end), diagnosis.onset.time)}.",
             )
@@ -71,6 +72,9 @@ def facts(diagnosis: Diagnosis, still: Standstill | None) -> list[Fact]:
     if diagnosis.phase:
         phase = words.phase(diagnosis.phase)
         found.append(Fact("Phase" if bad else "Last phase", phase[:1].upper() + phase[1:]))
+    done = words.progress(diagnosis.progress)
+    if done:
+        found.append(Fact("Progress", done[:1].upper() + done[1:]))
     restart = diagnosis.restart
     if bad and words.RESTART[restart.advice]:
         value = words.RESTART[restart.advice]

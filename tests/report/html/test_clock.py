@@ -25,23 +25,6 @@ def test_the_date_is_left_out_beside_the_same_date() -> None:
     assert clock.moment("2026-06-03T08:15:11", "2026-06-02") == "3 June 2026, 08:15:11"
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (0.42, "0.4 s"),
-        (8, "8 s"),
-        (60, "1 min"),
-        (663.2, "11 min 3 s"),
-        (3600, "1 h"),
-        (3605, "1 h"),
-        (8040, "2 h 14 min"),
-        (273_600, "3 d 4 h"),
-    ],
-)
-def test_duration(seconds: float, text: str) -> None:
-    assert clock.duration(seconds) == text
-
-
 def test_gpu_hours() -> None:
     shown = [clock.hours(value) for value in (0.004, 1.47, 9.96, 38.4, 12_400)]
     assert shown == ["less than 0.1", "1.5", "10.0", "38", "12,400"]
