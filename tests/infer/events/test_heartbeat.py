@@ -30,13 +30,16 @@ def test_without_times_only_the_step_is_known(make: Any) -> None:
     assert progress_of(make(step(3), step(4))) == Progress(4)
 
 
+LONG = "step 1,200 · 1.5 s a step · silent for the last 30 min · behind: rank 3"
+
+
 @pytest.mark.parametrize(
     ("found", "words"),
     [
         (None, ""),
         (
             Progress(1200, 1.5, 1800.0, [3]),
-            "step 1,200 · 1.5 s a step · silent for the last 30 min · behind: rank 3",
+            LONG,
         ),
         (Progress(7, 90.0, 300.0), "step 7 · 1 min 30 s a step"),
         (Progress(7, None, 20.0), "step 7"),
