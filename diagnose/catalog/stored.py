@@ -17,7 +17,7 @@ from diagnose.catalog.schema import (
     Signature,
 )
 
-FORMAT = 5  # of what is kept: another one when the fields of an entry change
+FORMAT = 6  # of what is kept: another one when the fields of an entry change
 
 
 def _name(revision: str) -> str:
