@@ -192,9 +192,10 @@ def _to_check(issue: KnownIssue, situation: Situation) -> Hypothesis:
 
 def _hypothesis(issue: KnownIssue, situation: Situation) -> Hypothesis:
     stall = situation.stall
+    versioned = any(condition.version for condition in (*issue.all, *issue.any))
     found = Hypothesis(
         cause=issue.cause,
-        score=scoring.OF_ISSUE[issue.confidence],
+        score=scoring.OF_ISSUE[issue.confidence] + (scoring.OF_VERSION if versioned else 0.0),
         title=issue.title,
         summary=issue.summary,
         rows=list(dict.fromkeys([*_shown(issue, situation), *situation.rows]))[:_ROWS],

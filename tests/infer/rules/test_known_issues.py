@@ -184,7 +184,7 @@ def seen_with(make: Any, versions: dict[str, str]) -> Situation:
 def test_an_issue_of_the_version_in_the_log(make: Any) -> None:
     seen = seen_with(make, {"vllm": "0.8.5"})
     (hypothesis,) = known(catalog(issues=(issue(all=[VLLM]),)), seen)
-    assert (hypothesis.score, hypothesis.unchecked, hypothesis.rows) == (5.5, "", [1])
+    assert (hypothesis.score, hypothesis.unchecked, hypothesis.rows) == (6.0, "", [1])
 
 
 def test_an_issue_of_another_version(make: Any) -> None:
