@@ -177,13 +177,15 @@ def _specific(issue: KnownIssue) -> bool:
 
 def _to_check(issue: KnownIssue, situation: Situation) -> Hypothesis:
     """It may be this one: the version decides, and the log does not say it."""
-    asked = [text for c in (*issue.all, *issue.any) for text in c.version]
-    unknown = [text for text in asked if meets(situation.facts.versions, text) is None]
+    conditions = [c.version for c in (*issue.all, *issue.any) if c.version]
+    versions = " and ".join(" or ".join(texts) for texts in conditions)
+    said = situation.facts.versions
+    unknown = [text for texts in conditions for text in texts if meets(said, text) is None]
     checks = list(dict.fromkeys(how_to_check(text) for text in unknown))
     found = _hypothesis(issue, situation)
     found.score, found.sure = scoring.UNCHECKED_ISSUE, False
     found.unchecked = (
-        f"known issue of {' or '.join(asked)} ({issue.title}), and the log does not say the "
+        f"known issue of {versions} ({issue.title}), and the log does not say the "
         f"version; check with: {'; '.join(checks)}"
     )
     found.summary = f"{issue.summary} This is a {found.unchecked}."
