@@ -139,7 +139,11 @@ def _known_issue_problems(issue: KnownIssue, classes: set[str], ids: set[str]) -
         yield f"{issue.id}: a known issue needs remedies and a reference"
     if not issue.all and not issue.any:
         yield f"{issue.id}: all/any: at least one condition"
-    for condition in (*issue.all, *issue.any, *issue.none):
+    conditions = (*issue.all, *issue.any)
+    own = any(c.wording or c.signature or c.trainer or c.fact or c.state for c in conditions)
+    if any(c.version for c in conditions) and not own:
+        yield f"{issue.id}: version: needs the bug's own wording, signature, fact or state too"
+    for condition in (*conditions, *issue.none):
         for problem in _condition_problems(condition, classes, ids):
             yield f"{issue.id}: {problem}"
     yield from _common_problems(issue, classes, ids)

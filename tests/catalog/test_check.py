@@ -85,10 +85,14 @@ def test_each_rule_finds_its_breach(changes: dict[str, object], problem: str) ->
 @pytest.mark.parametrize(
     ("condition", "problem"),
     [
-        ({"version": ["torch 2.1"]}, "version: torch 2.1 is not of the form: torch >=2.1,<2.3"),
+        (
+            {"version": ["torch 2.1"], "fact": ["x"]},
+            "torch 2.1 is not of the form: torch >=2.1,<2.3",
+        ),
         ({"wording": ["short*long enough"]}, "begins with less than 8 characters"),
         ({"signature": ["no.such.*"]}, "signature: no.such.* names no entry"),
         ({"cause": ["no.such.*"]}, "cause: no.such.* names no class"),
+        ({"version": ["torch <2.3"], "phase": ["init"]}, "needs the bug's own wording"),
         ({"version": ["torch >=2.1,<2.3"], "wording": ["long enough*x"]}, None),
     ],
 )
