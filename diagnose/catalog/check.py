@@ -22,7 +22,8 @@ from diagnose.catalog.load import (
 )
 from diagnose.catalog.policy import class_problems
 from diagnose.catalog.remedies import remedy_problems
-from diagnose.catalog.schema import Catalog, KnownIssue, Signature
+from diagnose.catalog.schema import Catalog, Condition, KnownIssue, Signature
+from diagnose.catalog.versions import parsed
 from diagnose.catalog.word_problems import word_problems
 from diagnose.errors import CatalogError
 from diagnose.match.compile import (
@@ -35,6 +36,7 @@ from diagnose.match.compile import (
 from diagnose.parse.prefix import peel
 
 _ID = re.compile(r"[a-z0-9]+(?:[.-][a-z0-9]+)+\Z")
+_LITERAL = 8  # characters of a wording before its first star
 _REFERENCE = re.compile(r"https?://\S+\Z")
 
 
@@ -139,14 +141,29 @@ def _known_issue_problems(issue: KnownIssue, classes: set[str], ids: set[str]) -
         yield f"{issue.id}: a known issue needs remedies and a reference"
     if not issue.all and not issue.any:
         yield f"{issue.id}: all/any: at least one condition"
-    for condition in (*issue.all, *issue.any, *issue.none):
-        for pattern in condition.signature:
-            if not fnmatch.filter(ids, pattern):
-                yield f"{issue.id}: signature: {pattern} names no entry"
-        for pattern in condition.cause:
-            if not fnmatch.filter(classes, pattern):
-                yield f"{issue.id}: cause: {pattern} names no class"
+    conditions = (*issue.all, *issue.any)
+    own = any(c.wording or c.signature or c.trainer or c.fact or c.state for c in conditions)
+    if any(c.version for c in conditions) and not own:
+        yield f"{issue.id}: version: needs the bug's own wording, signature, fact or state too"
+    for condition in (*conditions, *issue.none):
+        for problem in _condition_problems(condition, classes, ids):
+            yield f"{issue.id}: {problem}"
     yield from _common_problems(issue, classes, ids)
+
+
+def _condition_problems(condition: Condition, classes: set[str], ids: set[str]) -> Iterator[str]:
+    for text in condition.version:
+        if parsed(text) is None:
+            yield f"version: {text} is not of the form: torch >=2.1,<2.3"
+    for text in condition.wording:
+        if len(text.partition("*")[0]) < _LITERAL:
+            yield f"wording: {text} begins with less than {_LITERAL} characters"
+    for pattern in condition.signature:
+        if not fnmatch.filter(ids, pattern):
+            yield f"signature: {pattern} names no entry"
+    for pattern in condition.cause:
+        if not fnmatch.filter(classes, pattern):
+            yield f"cause: {pattern} names no class"
 
 
 def _common_problems(

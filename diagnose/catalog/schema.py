@@ -161,10 +161,12 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One condition of a known issue; exactly one field is set. Lists mean any of them.
+    """One condition of a known issue; all fields that are set must hold. Lists mean any of them.
 
-    `signature`: id or glob of a signature seen. `framework` / `trainer`: fact values. `fact`:
-    "name=value" glob. `version`: "package <|<=|==|>=|> x.y". `phase`: phase at the onset. `op`:
+    `signature`: id or glob of a signature seen. `wording`: what a line of failure or trouble says,
+    with `*` for any text in between. `framework` / `trainer`: fact values. `fact`: "name=value"
+    glob. `version`: "package >=x.y,<x.z", with <, <=, ==, !=, >= and >; where the log does not say
+    the version, the issue becomes an alternative to be checked. `phase`: phase at the onset. `op`:
     op type of the collective waited for. `state`: what inference found. `cause`: class or glob of
     a cause already found with at least medium confidence.
     """
@@ -172,6 +174,7 @@ class Condition:
     __pydantic_config__ = _STRICT
 
     signature: list[str] = field(default_factory=list)
+    wording: list[str] = field(default_factory=list)
     framework: list[str] = field(default_factory=list)
     trainer: list[str] = field(default_factory=list)
     fact: list[str] = field(default_factory=list)

@@ -42,6 +42,8 @@ DAMAGED_CHECKPOINT = 3.5  # beats an exception without a name, not one that says
 
 # --- known issues
 OF_ISSUE = {"high": 5.5, "medium": 4.25, "low": 2.75}
+OF_VERSION = 0.5  # more, where the log says the very version
+UNCHECKED_ISSUE = 1.25  # where the log does not say the version
 ISSUE_ALONE = 4.0  # at least, to tell of a hang that no line shows
 
 # --- decision

@@ -6,7 +6,16 @@ from pathlib import Path
 import pytest
 
 from diagnose.catalog.check import check, problems
-from diagnose.catalog.schema import Catalog, CauseClass, Example, Examples, Remedy, Signature
+from diagnose.catalog.schema import (
+    Catalog,
+    CauseClass,
+    Condition,
+    Example,
+    Examples,
+    KnownIssue,
+    Remedy,
+    Signature,
+)
 
 CLASS = CauseClass("env.config", "t", "e", [Remedy("now", "do")], "fix_first", "why")
 ENTRY = Signature(
@@ -71,6 +80,31 @@ def test_a_good_entry_has_no_problems() -> None:
 )
 def test_each_rule_finds_its_breach(changes: dict[str, object], problem: str) -> None:
     assert any(problem in line for line in found(**changes)), found(**changes)
+
+
+@pytest.mark.parametrize(
+    ("condition", "problem"),
+    [
+        (
+            {"version": ["torch 2.1"], "fact": ["x"]},
+            "torch 2.1 is not of the form: torch >=2.1,<2.3",
+        ),
+        ({"wording": ["short*long enough"]}, "begins with less than 8 characters"),
+        ({"signature": ["no.such.*"]}, "signature: no.such.* names no entry"),
+        ({"cause": ["no.such.*"]}, "cause: no.such.* names no class"),
+        ({"version": ["torch <2.3"], "phase": ["init"]}, "needs the bug's own wording"),
+        ({"version": ["torch >=2.1,<2.3"], "wording": ["long enough*x"]}, None),
+    ],
+)
+def test_the_conditions_of_known_issues(
+    condition: dict[str, list[str]], problem: str | None
+) -> None:
+    issue = KnownIssue(
+        "t.issue", "title", "env.config", "summary", "low", all=[Condition(**condition)],
+        remedies=[Remedy("now", "look")], references=["https://example.org"],
+    )  # fmt: skip
+    said = list(problems(Catalog([ENTRY], [issue], {"env.config": CLASS}, "test")))
+    assert [str(problem) in line for line in said] == [True] * bool(problem)
 
 
 def test_an_id_given_twice_in_one_directory_is_found(tmp_path: Path) -> None:

@@ -12,12 +12,16 @@ _ROWS = 10  # of evidence
 
 
 def merge(hypotheses: list[Hypothesis]) -> list[Hypothesis]:
-    """One hypothesis per cause class: the strongest, with the others' rows and culprits."""
+    """One hypothesis per cause class: the strongest, with the others' rows and culprits.
+
+    A known issue that is still to be checked stays by itself.
+    """
     best: dict[str, Hypothesis] = {}
     for one in sorted(hypotheses, key=lambda c: (-c.score, c.rows[:1])):
-        known = best.get(one.cause)
+        key = f"{one.cause} {one.signature}" if one.unchecked else one.cause
+        known = best.get(key)
         if known is None:
-            best[one.cause] = replace(one)
+            best[key] = replace(one)
             continue
         rows = list(dict.fromkeys([*known.rows, *one.rows]))[:_ROWS]
         same_voice = known.inferred == one.inferred

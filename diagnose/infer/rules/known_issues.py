@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import fnmatch
-import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from diagnose.catalog.schema import Catalog, Condition, KnownIssue
+from diagnose.catalog.versions import how_to_check, meets
 from diagnose.infer import scoring
 from diagnose.infer.events.facts import Facts
 from diagnose.infer.events.stalled import Stall
 from diagnose.infer.rules.base import Context, Hypothesis
+from diagnose.infer.rules.wording import Lines, lines_of
 
 _ROWS_OF_STALL, _ROWS = 4, 8
+_UNCHECKED = 2  # at most, of issues whose versions the log does not say
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,7 @@ class Situation:
     causes: frozenset[str]
     stall: Stall | None = None
     rows: list[int] = field(default_factory=list)
+    lines: Lines = field(default_factory=Lines)
 
 
 def propose(context: Context) -> list[Hypothesis]:
@@ -40,8 +43,16 @@ def propose(context: Context) -> list[Hypothesis]:
 
 
 def known(catalog: Catalog, situation: Situation) -> list[Hypothesis]:
-    """The same, of a situation."""
-    return [_hypothesis(i, situation, catalog) for i in catalog.known_issues if holds(i, situation)]
+    """The same, of a situation; those that depend on versions unknown to the log come last."""
+    sure: list[Hypothesis] = []
+    unchecked: list[Hypothesis] = []
+    for issue in catalog.known_issues:
+        answer = holds(issue, situation)
+        if answer:
+            sure.append(_hypothesis(issue, situation))
+        elif answer is None and len(unchecked) < _UNCHECKED and _specific(issue):
+            unchecked.append(_to_check(issue, situation))
+    return [*sure, *unchecked]
 
 
 def situation(context: Context) -> Situation:
@@ -67,6 +78,7 @@ def situation(context: Context) -> Situation:
         causes=frozenset(c.cause for c in context.proposed if c.score >= scoring.STRONG),
         stall=found[0] if found else None,
         rows=rows,
+        lines=lines_of(timeline),
     )
 
 
@@ -88,29 +100,56 @@ def _states(stall: Stall) -> Iterator[str]:
         yield "first_collectives"
 
 
-def holds(issue: KnownIssue, situation: Situation) -> bool:
-    """Whether all of `all`, one of `any` (if given) and none of `none` hold."""
-    return (
-        all(_true(condition, situation) for condition in issue.all)
-        and (not issue.any or any(_true(condition, situation) for condition in issue.any))
-        and not any(_true(condition, situation) for condition in issue.none)
-    )
+def holds(issue: KnownIssue, situation: Situation) -> bool | None:
+    """Whether all of `all`, one of `any` (if given) and none of `none` hold.
+
+    None where that depends on versions which the log does not say.
+    """
+    return _all(_parts(issue, situation))
 
 
-def _true(condition: Condition, situation: Situation) -> bool:
+def _parts(issue: KnownIssue, situation: Situation) -> Iterator[bool | None]:
+    yield from (_true(condition, situation) for condition in issue.all)
+    if issue.any:
+        yield _not(_all(_not(_true(condition, situation)) for condition in issue.any))
+    yield from (_not(_true(condition, situation)) for condition in issue.none)
+
+
+def _all(answers: Iterable[bool | None]) -> bool | None:
+    """False if any is, else None if any is."""
+    result: bool | None = True
+    for answer in answers:
+        if answer is False:
+            return False
+        result = None if answer is None else result
+    return result
+
+
+def _not(answer: bool | None) -> bool | None:
+    return None if answer is None else not answer
+
+
+def _true(condition: Condition, situation: Situation) -> bool | None:
     facts = situation.facts
-    tests = [
+    tests: list[bool | None] = [
         not condition.signature or _any_glob(condition.signature, situation.signatures),
         not condition.framework or _any_glob(condition.framework, facts.get("framework")),
         not condition.trainer or _any_glob(condition.trainer, facts.get("trainer")),
         not condition.fact or any(_fact(text, facts) for text in condition.fact),
-        not condition.version or any(_version(text, facts) for text in condition.version),
         not condition.phase or situation.phase in condition.phase,
         not condition.op or bool(situation.ops.intersection(condition.op)),
         not condition.state or bool(situation.states.intersection(condition.state)),
         not condition.cause or _any_glob(condition.cause, situation.causes),
+        not condition.version or _version(condition.version, facts),
+        not condition.wording or _said(condition, situation) is not None,
     ]
-    return all(tests)
+    return _all(tests)
+
+
+def _said(condition: Condition, situation: Situation) -> int | None:
+    """The first line with the wording asked for."""
+    rows = [row for text in condition.wording if (row := situation.lines.find(text)) is not None]
+    return min(rows, default=None)
 
 
 def _any_glob(patterns: list[str], values: object) -> bool:
@@ -126,37 +165,42 @@ def _fact(text: str, facts: Facts) -> bool:
     return _any_glob([pattern or "*"], facts.get(name))
 
 
-def _version(text: str, facts: Facts) -> bool:
-    match = re.fullmatch(r"\s*([\w.-]+)\s*(<=|>=|==|<|>)\s*([\w.+]+)\s*", text)
-    if match is None:
-        return False
-    package, operator, wanted = match.groups()
-    have = facts.first(f"version.{package}")
-    if have is None:
-        return False
-    left, right = _numbers(have), _numbers(wanted)
-    return {
-        "<": left < right, "<=": left <= right, "==": left == right, ">=": left >= right,
-        ">": left > right,
-    }[operator]  # fmt: skip
+def _version(texts: list[str], facts: Facts) -> bool | None:
+    """Whether any holds; None if none does and of one it is unknown."""
+    return _not(_all(_not(meets(facts.versions, text)) for text in texts))
 
 
-def _numbers(version: str) -> tuple[int, ...]:
-    release = version.partition("+")[0]
-    numbers = [int(number) for number in re.findall(r"\d+", release)[:3]]
-    return (*numbers, *[0] * (3 - len(numbers)))
+def _specific(issue: KnownIssue) -> bool:
+    """Whether the log shows more of it than that a framework hangs or crashes."""
+    return any(c.wording or c.signature or c.trainer or c.fact for c in (*issue.all, *issue.any))
 
 
-def _hypothesis(issue: KnownIssue, situation: Situation, catalog: Catalog) -> Hypothesis:
+def _to_check(issue: KnownIssue, situation: Situation) -> Hypothesis:
+    """It may be this one: the version decides, and the log does not say it."""
+    conditions = [c.version for c in (*issue.all, *issue.any) if c.version]
+    versions = " and ".join(" or ".join(texts) for texts in conditions)
+    said = situation.facts.versions
+    unknown = [text for texts in conditions for text in texts if meets(said, text) is None]
+    checks = list(dict.fromkeys(how_to_check(text) for text in unknown))
+    found = _hypothesis(issue, situation)
+    found.score, found.sure = scoring.UNCHECKED_ISSUE, False
+    found.unchecked = (
+        f"known issue of {versions} ({issue.title}), and the log does not say the "
+        f"version; check with: {'; '.join(checks)}"
+    )
+    found.summary = f"{issue.summary} This is a {found.unchecked}."
+    return found
+
+
+def _hypothesis(issue: KnownIssue, situation: Situation) -> Hypothesis:
     stall = situation.stall
-    asked = [glob for condition in (*issue.all, *issue.any) for glob in condition.signature]
-    shown = [row for id_, row in situation.signatures.items() if _any_glob(asked, [id_])]
+    versioned = any(condition.version for condition in (*issue.all, *issue.any))
     found = Hypothesis(
         cause=issue.cause,
-        score=scoring.OF_ISSUE[issue.confidence],
+        score=scoring.OF_ISSUE[issue.confidence] + (scoring.OF_VERSION if versioned else 0.0),
         title=issue.title,
         summary=issue.summary,
-        rows=list(dict.fromkeys([*sorted(shown), *situation.rows]))[:_ROWS],
+        rows=list(dict.fromkeys([*_shown(issue, situation), *situation.rows]))[:_ROWS],
         signature=issue.id,
         sure=issue.confidence == "high",
         inferred=True,
@@ -171,3 +215,12 @@ def _hypothesis(issue: KnownIssue, situation: Situation, catalog: Catalog) -> Hy
     if issue.kind in ("missing", "mismatched", "slow", "stuck_host", "crashed") and found.ranks:
         found.kind = issue.kind  # type: ignore[assignment]
     return found
+
+
+def _shown(issue: KnownIssue, situation: Situation) -> list[int]:
+    """First the lines with its wording, then those of the signatures it asks for."""
+    conditions = (*issue.all, *issue.any)
+    said = [row for c in conditions if (row := _said(c, situation)) is not None]
+    asked = [glob for condition in conditions for glob in condition.signature]
+    shown = [row for id_, row in situation.signatures.items() if _any_glob(asked, [id_])]
+    return [*sorted(said), *sorted(shown)]

@@ -98,6 +98,15 @@ def test_candidates_of_a_class_become_one() -> None:
     assert (merged.ranks, merged.hosts, merged.late) == ([1, 3], ["a", "b"], False)
 
 
+def test_an_issue_to_be_checked_stays_by_itself() -> None:
+    said = one("crash.exception", 4.0, signature="t.said", rows=[1])
+    issue = one("crash.exception", 1.25, signature="t.issue", rows=[2], unchecked="check it")
+    ranked = rank(merge([said, issue]))
+    assert [(c.signature, c.score, c.rows) for c in ranked] == [
+        ("t.said", 4.0, [1]), ("t.issue", 1.25, [2]),
+    ]  # fmt: skip
+
+
 def test_a_much_weaker_one_adds_no_score() -> None:
     assert merge([one("net.fabric", 6.0), one("net.fabric", 3.0)])[0].score == 6.0
 

@@ -1,5 +1,6 @@
 """Conditions of known issues, and what a known issue says about whom."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -76,15 +77,19 @@ def test_conditions(condition: dict[str, Any], answer: bool) -> None:
         ("torch > 2.10.0", False),
         ("trl <= 0.9.6", True),
         ("trl < 0.9.6", False),
-        ("transformers < 5", False),  # unknown
+        ("torch >=2.9,<2.11", True),  # all of it
+        ("torch >=2.9,<2.10", False),
+        ("torch >=2.9, !=2.10.0", False),
+        ("transformers < 5", None),  # unknown
         ("torch ~ 2.10", False),
     ],
 )
-def test_versions(version: str, answer: bool) -> None:
+def test_versions(version: str, answer: bool | None) -> None:
     assert holds(issue(all=[Condition(version=[version])]), SITUATION) is answer
 
 
 HOLDS, FAILS = Condition(phase=["preprocessing"]), Condition(phase=["training"])
+OPEN = Condition(version=["vllm <0.9"])
 
 
 @pytest.mark.parametrize(
@@ -96,9 +101,15 @@ HOLDS, FAILS = Condition(phase=["preprocessing"]), Condition(phase=["training"])
         ({"any": [FAILS]}, False),
         ({"all": [HOLDS], "none": [FAILS]}, True),
         ({"all": [HOLDS], "none": [FAILS, HOLDS]}, False),
+        ({"all": [HOLDS, OPEN]}, None),
+        ({"all": [OPEN, FAILS]}, False),
+        ({"any": [OPEN, HOLDS]}, True),
+        ({"any": [OPEN, FAILS]}, None),
+        ({"all": [HOLDS], "none": [OPEN]}, None),
+        ({"all": [OPEN], "none": [HOLDS]}, False),
     ],
 )
-def test_all_any_none(parts: dict[str, Any], answer: bool) -> None:
+def test_all_any_none(parts: dict[str, Any], answer: bool | None) -> None:
     assert holds(issue(**parts), SITUATION) is answer
 
 
@@ -137,6 +148,66 @@ def test_its_culprits_come_from_the_collective(
     situation = Situation(**(fields | {"stall": stall}))
     (hypothesis,) = known(catalog(issues=(issue(all=[HOLDS], kind=kind),)), situation)
     assert (hypothesis.ranks, hypothesis.kind) == (ranks, said)
+
+
+# ------------------------------------------------------------------------- wording and versions
+
+DIED = {
+    "role": "cause", "cause": "crash.exception", "signature": "t.died", "strength": "strong",
+    "text": "AttributeError: 'Cache' object has no attribute 'size'",
+}  # fmt: skip
+VLLM = Condition(version=["vllm >=0.8,<0.9", "sglang <0.4"], wording=["'Cache' object*'size'"])
+
+
+@pytest.mark.parametrize(
+    ("wording", "answer"),
+    [
+        ("Error: 'Cache' object", True),
+        ("AttributeError*attribute 'size'", True),
+        ("'size'*AttributeError", False),  # in this order
+        ("'Cache' object*tensor.cpp", False),  # of one line
+        ("the last step", False),  # of a failure
+    ],
+)
+def test_wording_is_that_of_a_line_of_failure(make: Any, wording: str, answer: bool) -> None:
+    later = {"role": "effect", "signature": "t.effect", "text": "aborted in tensor.cpp"}
+    timeline = make(DIED, later, {**step(3), "text": "the last step"})
+    seen = situation(context(timeline))
+    assert holds(issue(all=[Condition(wording=[wording])]), seen) is answer
+
+
+def seen_with(make: Any, versions: dict[str, str]) -> Situation:
+    facts = Facts({f"version.{package}": [text] for package, text in versions.items()})
+    return replace(situation(context(make(step(1), DIED))), facts=facts)
+
+
+def test_an_issue_of_the_version_in_the_log(make: Any) -> None:
+    seen = seen_with(make, {"vllm": "0.8.5"})
+    (hypothesis,) = known(catalog(issues=(issue(all=[VLLM]),)), seen)
+    assert (hypothesis.score, hypothesis.unchecked, hypothesis.rows) == (6.0, "", [1])
+
+
+def test_an_issue_of_another_version(make: Any) -> None:
+    seen = seen_with(make, {"vllm": "0.9.0", "sglang": "0.4.1"})
+    assert known(catalog(issues=(issue(all=[VLLM]),)), seen) == []
+
+
+def test_an_issue_of_a_version_that_the_log_does_not_say(make: Any) -> None:
+    seen = seen_with(make, {"vllm": "0.9.0"})
+    (hypothesis,) = known(catalog(issues=(issue(all=[VLLM]),)), seen)
+    assert (hypothesis.score, hypothesis.sure, hypothesis.rows) == (1.25, False, [1])
+    assert hypothesis.unchecked == (
+        "known issue of vllm >=0.8,<0.9 or sglang <0.4 (title), and the log does not say the "
+        "version; check with: pip show sglang"
+    )
+
+
+def test_few_issues_are_left_to_be_checked(make: Any) -> None:
+    entries = [issue(id=f"t.{number}", all=[VLLM]) for number in range(4)]
+    vague = issue(all=[Condition(version=["vllm <1"], state=["no_progress", "step_0"])])
+    sure = issue(id="t.sure", all=[Condition(wording=VLLM.wording)])
+    found = known(catalog(issues=(vague, *entries, sure)), seen_with(make, {}))
+    assert [one.signature for one in found] == ["t.sure", "t.0", "t.1"]
 
 
 # --------------------------------------------------------------------------- what may be asked
