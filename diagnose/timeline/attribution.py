@@ -1,9 +1,9 @@
 """Who wrote a line that names no rank itself: worked out from the other lines of the job.
 
-In this order: host:pid or pid seen with a rank, a local rank seen with one rank in its source, the
-only rank that a source names, the task of a launcher that starts one task a rank, the local rank
-where the whole job is on one node. The rank inside a process group stands in for the global one
-only where nothing else names ranks.
+In this order: host:pid or pid seen with a rank, NCCL's lines about channels, a local rank seen with
+one rank in its source, the only rank that a source names, the task of a launcher that starts one
+task a rank, the local rank where the whole job is on one node. The rank inside a process group
+stands in for the global one only where nothing else names ranks, the CUDA device only on one node.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from collections.abc import Callable, Hashable, Sequence
 
 from diagnose.timeline.captures import rank_of
 from diagnose.timeline.draft import Draft
+from diagnose.timeline.learned import Learned
 
+_NODE = 8  # devices of a node
 # Lines between `rank :` and the last line about it in torch elastic's failure table.
 _TABLE_REACH = 3
 
@@ -21,20 +23,27 @@ _Key = tuple[Hashable | None, ...]
 
 
 def name_authors(found: Sequence[Draft]) -> None:
-    """Fill `rank` of the drafts of a job's logs, as far as it can be known."""
+    """Fill `rank` of the drafts of a job's logs, as far as it can be known, and how it was."""
     _join_tables(found)
     _of_the_world(found)
-    _fill_by(found, lambda draft: (draft.attempt, draft.host, draft.pid))
-    _fill_by(found, lambda draft: (draft.attempt, draft.pid))
-    _fill_by(found, lambda draft: (draft.source, draft.local_rank))
+    _fill_by(found, _process, Learned.PROCESS)
+    _by_peers(found)
+    _fill_by(found, lambda draft: (draft.attempt, draft.pid), Learned.PROCESS)
+    _fill_by(found, lambda draft: (draft.source, draft.local_rank), Learned.LOCAL_RANK)
     _name_sources(found)
-    tasks = _tasks_are_ranks(found)
-    if tasks:
-        _fill(found, lambda draft: draft.task)
+    if _tasks_are_ranks(found):
+        _fill(found, lambda draft: draft.task, Learned.TASK)
     if _single_node(found):
-        _fill(found, lambda draft: draft.local_rank)
+        _fill(found, lambda draft: draft.local_rank, Learned.NODE)
     if all(draft.rank is None for draft in found if draft.group_rank is not None):
-        _fill(found, lambda draft: draft.group_rank)
+        _fill(found, lambda draft: draft.group_rank, Learned.GROUP)
+    if _devices_are_ranks(found):
+        _fill(found, lambda draft: draft.device, Learned.DEVICE)
+    _the_only_one(found)
+
+
+def _process(draft: Draft) -> _Key:
+    return draft.attempt, draft.host, draft.pid
 
 
 def _join_tables(found: Sequence[Draft]) -> None:
@@ -47,6 +56,7 @@ def _join_tables(found: Sequence[Draft]) -> None:
             named = draft
         elif named is not None and draft.rank is None and _in_table(named, draft):
             draft.rank = rank_of(named.meaning.fields.get("rank"))
+            draft.learned = Learned.TABLE
             draft.local_rank = named.local_rank
 
 
@@ -58,16 +68,41 @@ def _of_the_world(found: Sequence[Draft]) -> None:
     """NCCL prints the rank inside a communicator: the global one where that is the world."""
     world = max((d.mapped_of for d in found if d.mapped_of is not None), default=None)
     if world is not None:
-        _fill(found, lambda draft: draft.mapped_rank if draft.mapped_of == world else None)
+        _fill(
+            found,
+            lambda draft: draft.mapped_rank if draft.mapped_of == world else None,
+            Learned.COMMUNICATOR,
+        )
 
 
-def _fill(found: Sequence[Draft], rank: Callable[[Draft], int | None]) -> None:
+def _by_peers(found: Sequence[Draft]) -> None:
+    """Name processes by NCCL's lines about channels, which tell the rank in some communicator.
+
+    That is the global one where every process has one number there, no two have the same, and no
+    other line says otherwise: ranks of smaller groups repeat.
+    """
+    told: dict[_Key, set[int]] = defaultdict(set)
+    for draft in found:
+        process = _process(draft)
+        if draft.peer_rank is not None and None not in process[1:]:
+            told[process].add(draft.peer_rank)
+    for draft in found:
+        if draft.rank is not None and _process(draft) in told:
+            told[_process(draft)].add(draft.rank)
+    ranks = {process: min(numbers) for process, numbers in told.items()}
+    one_each = all(len(numbers) == 1 for numbers in told.values())
+    if ranks and one_each and len(set(ranks.values())) == len(ranks):
+        _fill(found, lambda draft: ranks.get(_process(draft)), Learned.PEERS)
+
+
+def _fill(found: Sequence[Draft], rank: Callable[[Draft], int | None], learned: Learned) -> None:
     for draft in found:
         if draft.rank is None:
             draft.rank = rank(draft)
+            draft.learned = learned if draft.rank is not None else None
 
 
-def _fill_by(found: Sequence[Draft], key: Callable[[Draft], _Key]) -> None:
+def _fill_by(found: Sequence[Draft], key: Callable[[Draft], _Key], learned: Learned) -> None:
     """Drafts of one key are of one rank, where those that name one agree."""
     known: dict[_Key, set[int]] = defaultdict(set)
     for draft in found:
@@ -77,7 +112,7 @@ def _fill_by(found: Sequence[Draft], key: Callable[[Draft], _Key]) -> None:
         of: next(iter(ranks)) for of, ranks in known.items() if len(ranks) == 1 and None not in of
     }
     if certain:
-        _fill(found, lambda draft: certain.get(key(draft)))
+        _fill(found, lambda draft: certain.get(key(draft)), learned)
 
 
 def _name_sources(found: Sequence[Draft]) -> None:
@@ -88,7 +123,7 @@ def _name_sources(found: Sequence[Draft]) -> None:
             named[draft.source].add(draft.rank)
     single = {source: next(iter(ranks)) for source, ranks in named.items() if len(ranks) == 1}
     if len(single) > 1 and len(single) == len(named) == len(set(single.values())):
-        _fill(found, lambda draft: single.get(draft.source))
+        _fill(found, lambda draft: single.get(draft.source), Learned.SOURCE)
 
 
 def _tasks_are_ranks(found: Sequence[Draft]) -> bool:
@@ -114,3 +149,36 @@ def _single_node(found: Sequence[Draft]) -> bool:
     rank = max((draft.rank for draft in found if draft.rank is not None), default=-1)
     local = max((draft.local_rank for draft in found if draft.local_rank is not None), default=rank)
     return max(len(hosts), len(nodes), len(tasks)) <= 1 and rank <= local
+
+
+def _devices_are_ranks(found: Sequence[Draft]) -> bool:
+    """One node whose ranks use the devices of their own number, as far as the log tells.
+
+    A process with a device for itself is what every launcher makes of a node; what speaks against
+    it is another node, a rank beyond the devices of one, or a rank seen on another device.
+    """
+    hosts = {draft.host for draft in found} - {None}
+    if len(hosts) > 1 or not _single_node(found):
+        return False
+    ranks = {draft.rank for draft in found} - {None}
+    told = {(draft.rank, draft.device) for draft in found if None not in (draft.rank, draft.device)}
+    worlds = [rank_of(draft.meaning.fields.get("world_size")) or 0 for draft in found]
+    most = max([*worlds, *(rank + 1 for rank in ranks if rank is not None)], default=0)
+    nodes = max((rank_of(draft.meaning.fields.get("nodes")) or 1 for draft in found), default=1)
+    return most <= _NODE and nodes == 1 and all(rank == device for rank, device in told)
+
+
+def _the_only_one(found: Sequence[Draft]) -> None:
+    """Give the one process of a log the one rank that it names, where their numbers fit.
+
+    A rank of another node than the first uses a device of a number that repeats on every node.
+    """
+    processes = {(draft.host, draft.pid) for draft in found if draft.pid is not None}
+    devices = {draft.device for draft in found} - {None}
+    ranks = {draft.rank for draft in found} - {None}
+    unnamed = all(draft.rank is None for draft in found if draft.pid is not None)
+    if not (unnamed and len(processes) == len(ranks) == len(devices) == 1):
+        return
+    rank, device = ranks.pop(), devices.pop()
+    if rank is not None and rank % _NODE == device:
+        _fill(found, lambda draft: rank if draft.pid is not None else None, Learned.ALONE)

@@ -53,6 +53,12 @@ COLUMNS = (
     Column("fields", "object", "named captures, a dict of text"),
     Column("ends_phase", "bool", "the line says that its phase is over"),
     Column("repeated", "int64", "how many equal lines Ray folded into this one"),
+    Column(
+        "learned",
+        "category",
+        "how the rank became known: line, table, process, communicator, peers, file, local_rank, "
+        "source, task, node, device, alone, group",
+    ),
 )  # fmt: skip
 
 RANK_COLUMNS = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from diagnose.timeline.draft import Draft
 from diagnose.timeline.event import Meaning
+from diagnose.timeline.learned import Learned
 
 # What they tell: operations of the table of collectives, and where a rank's stack is.
 PENDING, IDLE, STANDS = "pending", "idle", "stands"
@@ -12,7 +13,7 @@ DOCUMENT_TELLS = (PENDING, IDLE, STANDS)
 
 def document(source: str, line: int, rank: int, text: str, meaning: Meaning) -> Draft:
     """The draft of such an event; its rank is the document's own."""
-    return Draft(source, line, 0, text, meaning, rank=rank, document=True)
+    return Draft(source, line, 0, text, meaning, rank=rank, learned=Learned.LINE, document=True)
 
 
 def fields(site: str | None) -> dict[str, str]:

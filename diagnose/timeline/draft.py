@@ -13,6 +13,7 @@ from diagnose.catalog.schema import Signature
 from diagnose.match.scanner import Line, SourceScan
 from diagnose.timeline.captures import captured_ranks, integer, milliseconds, rank_of
 from diagnose.timeline.event import Event, Meaning
+from diagnose.timeline.learned import Learned
 
 _TEXT_LIMIT = 1000
 _TASKS_LIMIT = 20_000  # events that lines about many tasks may become in one job
@@ -39,8 +40,9 @@ class Draft:
     """One event before it has its place in the job.
 
     `ns` to `mtime` are as in `timeline.clock.Printed`. `mapped_rank` of `mapped_of` is a rank
-    inside of a communicator of that size. `document`: no line of a log tells it, but a dump or a
-    stack that knows its own rank.
+    inside of a communicator of that size, `peer_rank` one of a communicator of unknown size.
+    `device` is the CUDA device of the thread that printed it, `learned` how `rank` became known.
+    `document`: no line of a log tells it, but a dump or a stack that knows its own rank.
     """
 
     source: str
@@ -59,6 +61,9 @@ class Draft:
     repeated: int = 1
     mapped_rank: int | None = None
     mapped_of: int | None = None
+    peer_rank: int | None = None
+    device: int | None = None
+    learned: Learned | None = None
     document: bool = False
     ns: int | None = None
     has_date: bool = True
@@ -74,7 +79,7 @@ class Draft:
             index, self.time, self.source, self.line, self.offset, _in(self.attempt, _LOCAL),
             _in(self.rank, _WORLD), _in(self.local_rank, _LOCAL), _in(self.group_rank, _WORLD),
             _in(self.task, _WORLD), self.host, _in(self.pid, _NUMBER), self.text, self.repeated,
-            **self.meaning.told(),
+            self.learned, **self.meaning.told(),
         )  # fmt: skip
 
 
@@ -135,8 +140,11 @@ def _draft(scan: SourceScan, line: Line, meaning: Meaning) -> Draft:
         prefix.host or source.host,
         prefix.pid,
         prefix.repeated or 1,
+        device=prefix.dev,
         mtime=source.mtime,
     )
+    if draft.rank is not None:
+        draft.learned = Learned.LINE if prefix.rank is not None else Learned.FILE
     if stamp:
         draft.ns, draft.utc_offset_s, draft.boot = stamp.ns, stamp.utc_offset_s, stamp.boot
         draft.has_date, draft.has_year = stamp.has_date, stamp.has_year
@@ -177,11 +185,16 @@ def _name_subject(draft: Draft, signature: Signature, captures: dict[str, str]) 
             draft.mapped_of = rank_of(captures["world_size"])
         elif "rank" in captures:
             draft.rank = rank_of(captures["rank"])
+            draft.learned = Learned.LINE if draft.rank is not None else None
+        if tells == "rank_map" and "dev" in captures:
+            draft.device = integer(captures["dev"])
         if "local_rank" in captures:
             draft.local_rank = rank_of(captures["local_rank"])
         if "pid" in captures:
             draft.pid = integer(captures["pid"])
         if "host" in captures and tells in _SUBJECT:
             draft.host = captures["host"]
-    if "group_rank" in captures and tells != "missing":
+    if "group_rank" in captures and tells == "rank_map":
+        draft.peer_rank = rank_of(captures["group_rank"])
+    elif "group_rank" in captures and tells != "missing":
         draft.group_rank = rank_of(captures["group_rank"])

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from diagnose.timeline.learned import Learned
+
 Fields = Mapping[str, str]
 
 
@@ -67,6 +69,7 @@ class Event(Meaning):
     pid: int | None = None
     text: str = ""
     repeated: int = 1
+    learned: Learned | None = None
 
     @property
     def place(self) -> tuple[str, int]:

@@ -11,7 +11,8 @@ from diagnose.ingest import text_source
 from diagnose.job.load import read
 from diagnose.timeline.attribution import name_authors
 from diagnose.timeline.draft import Draft
-from diagnose.timeline.event import Meaning
+from diagnose.timeline.event import Meaning, Timeline
+from diagnose.timeline.learned import Learned
 
 from .told import ERROR, WATCHDOG, matches, of, timeline
 
@@ -85,6 +86,75 @@ def test_the_rank_in_a_group_is_global_only_where_nothing_else_names_ranks() -> 
     found = timeline(job=line.format(0) + f"[rank6]: [Rank 0] {WATCHDOG.format(seq=8)}\n")
     assert of(found, "SeqNum=8").rank == 6
     assert of(found, "SeqNum=7").rank is None
+
+
+# ---------------------------------------------------------------------- what NCCL's lines tell
+
+
+def channel(host: str, pid: int, dev: int, said: str) -> str:
+    return f"{host}:{pid}:99 [{dev}] NCCL INFO Channel 00/0 : {said}\n"
+
+
+def device_warn(host: str, pid: int, dev: int) -> str:
+    return f"{host}:{pid}:99 [{dev}] transport.cc:1 NCCL WARN Cuda failure 'pid {pid} of {host}'\n"
+
+
+def who(found: Timeline, text: str) -> tuple[int | None, Learned | None]:
+    event = of(found, text)
+    return event.rank, event.learned
+
+
+def test_who_sends_over_a_channel_is_its_left_and_who_receives_its_right() -> None:
+    text = channel("a", 500, 7, "39[7] -> 88[0] [send] via NET/IB/0")
+    text += channel("b", 600, 0, "39[7] -> 88[0] [receive] via NET/IB/0")
+    found = timeline(job=text + device_warn("a", 500, 7) + device_warn("b", 600, 0))
+    assert who(found, "pid 500 of a") == (39, Learned.PEERS)
+    assert who(found, "pid 600 of b") == (88, Learned.PEERS)
+
+
+def test_numbers_that_repeat_are_ranks_of_smaller_groups() -> None:
+    text = channel("a", 500, 0, "0[0] -> 1[1] via P2P/IPC")
+    text += channel("b", 600, 0, "0[0] -> 1[1] via P2P/IPC")
+    found = timeline(job=text + device_warn("a", 500, 0) + device_warn("b", 600, 0))
+    assert [who(found, f"pid {pid}")[0] for pid in (500, 600)] == [None, None]
+
+
+def test_what_a_process_says_of_itself_outweighs_its_channels() -> None:
+    text = init("a", 500, 5, 8) + channel("a", 500, 5, "1[5] -> 0[4] via P2P/IPC")
+    found = timeline(job=text + device_warn("a", 500, 5))
+    assert who(found, "pid 500 of a") == (5, Learned.PROCESS)
+
+
+def test_a_proxy_tells_the_rank_of_its_process() -> None:
+    proxy = "n:5:9 [0] proxy.cc:1518 NCCL WARN [Proxy Service 93] Failed to execute operation Setup"
+    found = timeline(job=f"{device_warn('n', 5, 0)}{proxy} from rank 93, retcode 1\n")
+    assert who(found, "pid 5 of n") == (93, Learned.PEERS)
+
+
+def test_on_one_node_the_device_is_the_rank() -> None:
+    found = timeline(job=device_warn("a", 500, 0) + device_warn("a", 501, 3))
+    assert who(found, "pid 501") == (3, Learned.DEVICE)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [device_warn("b", 600, 3), f"[rank12]: {ERROR}\n", init("a", 502, 2, 16)],
+    ids=["another node", "a rank of another node", "a larger world"],
+)
+def test_a_device_is_no_rank_where_the_job_is_larger_than_a_node(other: str) -> None:
+    assert who(timeline(job=device_warn("a", 500, 3) + other), "pid 500") == (None, None)
+
+
+def test_a_device_is_no_rank_where_another_rank_uses_it() -> None:
+    swapped = init("a", 501, 1, 2).replace("cudaDev 1", "cudaDev 0").replace("[1]", "[0]")
+    assert who(timeline(job=swapped + device_warn("a", 500, 1)), "pid 500")[0] is None
+
+
+def test_the_one_process_of_a_log_is_the_one_rank_it_names() -> None:
+    text = device_warn("a", 500, 6) + f"[2025-01-27 11:08:34 TP14] {ERROR}\n"
+    assert who(timeline(job=text), "pid 500") == (14, Learned.ALONE)
+    found = timeline(job=text.replace("TP14", "TP13"))
+    assert who(found, "pid 500") == (None, None), "device 6 is not the one of rank 13"
 
 
 # --------------------------------------------------------------------------- tables and tasks

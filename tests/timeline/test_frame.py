@@ -21,6 +21,7 @@ DTYPES = {
     "op": "category", "seq": "Int64", "size_in": "Int64", "size_out": "Int64",
     "timeout_ms": "Int64", "elapsed_ms": "Int64", "step": "Int64", "text": "str",
     "fields": "object", "ends_phase": "bool", "repeated": "int64",
+    "learned": "category",
 }  # fmt: skip
 
 

@@ -13,6 +13,7 @@ UNEVEN_OPS = frozenset(
     {"ALLTOALL", "ALLTOALL_BASE", "GATHER", "SCATTER", "SEND", "RECV", "UNKNOWN"}
 )
 _RANKS_LIMIT = 100_000
+_MANY = 7  # times as many ranks wait as are missing: all of a node but one
 
 # Rank → (last enqueued, last completed, index of the event)
 Frontier = dict[int, tuple[int, int, int]]
@@ -75,6 +76,9 @@ def _compare(stall: Stall) -> bool:
     if len(ops) == 1 and len(seqs) > 1 and len({call[2:] for call in kinds}) == 1:
         stall.shape = "shifted"
         stall.why = "ranks wait for different sequence numbers of the same operation"
+        if tie and len(kinds) == 2:  # who waits for the earlier one is behind
+            earlier = min(seq for seq in seqs if seq is not None)
+            stall.odd = sorted(r for r, (seq, *_) in calls.items() if seq == earlier)
     elif tiny and tiny != set(known) and stall.sized:
         stall.shape = "conditional"
         stall.why = "some ranks wait in a one-element barrier, others in a larger collective"
@@ -153,7 +157,9 @@ def _gap(stall: Stall, waiting: set[int], expected: int | None, others: Others) 
         absent = [rank for rank in range(limit) if rank not in waiting_or_paired]
         stall.shape, stall.missing = "missing", absent
         heard = expected is not None or seen.issuperset(absent)
-        stall.proven = heard and (len(waiting) >= 2 or limit == 2)
+        # So many lines are no excerpt: nobody leaves out a single one of them.
+        many = expected is None and len(waiting) >= _MANY * lacking
+        stall.proven = many or (heard and (len(waiting) >= 2 or limit == 2))
         stall.why = (
             f"{ranks_phrase(absent)} of {limit} printed no timeout"
             if heard

@@ -8,6 +8,8 @@ from typing import Literal, NamedTuple
 
 P2P_OPS = frozenset({"SEND", "RECV", "RECVANYSOURCE"})
 
+_SEVERAL = 3  # ranks that wait, so that the gap below them tells something
+
 Shape = Literal["mismatch", "conditional", "shifted", "missing", "all_joined", "unclear"]
 
 
@@ -58,6 +60,15 @@ class Stall:
     rows: list[int] = field(default_factory=list)
     op: str | None = None
     seq: int | None = None
+
+    @property
+    def accused(self) -> list[int]:
+        """Whom the others wait for, if they wait for work that one rank does for all.
+
+        That is rank 0, which always exists: its gap below several others tells more than another.
+        """
+        main_alone = self.missing == [0] and len(self.joined) >= _SEVERAL
+        return self.missing if self.proven or main_alone else []
 
     @property
     def joined(self) -> list[int]:

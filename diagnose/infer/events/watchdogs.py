@@ -11,10 +11,11 @@ from collections import defaultdict
 
 from diagnose.infer.events.disagreement import Others, folded_by_ray, judge, waits_nowhere
 from diagnose.infer.events.stalled import P2P_OPS, Calls, Named, Stall, Wait
+from diagnose.infer.events.told_mismatches import told_mismatches
 from diagnose.infer.events.tracebacks import last_tracebacks
 from diagnose.text.ranks import ranks_phrase
 from diagnose.timeline.captures import captured_ranks
-from diagnose.timeline.event import Fields, Timeline
+from diagnose.timeline.event import Timeline
 
 # Ranks that different lines name as missing, one after the other, in one job.
 _NAMED_LIMIT = 1_000_000
@@ -55,11 +56,13 @@ def stalls(
     """
     named = _named_missing(timeline)
     seen = set(timeline.ranks)
-    told = _told_mismatches(timeline)
+    told = told_mismatches(timeline.telling("mismatch"))
     waiting = _of_stacks(stood) if stood else _waits(timeline)
     paired = {rank for calls, waits in waiting.items() if calls.p2p for rank in waits}
     others = Others(world_size, seen, paired, _frontier(timeline), named)
     groups = [judge(calls, waits, others) for calls, waits in waiting.items()]
+    if not waiting and not named:
+        groups += _unanswered(timeline)
     if named and not any(stall.shape == "missing" for stall in groups):
         groups.append(_from_names(named))
     if any(event.repeated > 1 for event in timeline):
@@ -164,6 +167,23 @@ def _named_missing(timeline: Timeline) -> Named | None:
     return named if named.ranks else None
 
 
+def _unanswered(timeline: Timeline) -> list[Stall]:
+    """Ranks that came to a barrier and got no answer from the rank that keeps the count."""
+    came = [event for event in timeline.telling("joined") if "from_rank" in event.fields]
+    asked = {rank for event in came for rank in captured_ranks(event.fields["from_rank"])}
+    here = {r: e for e in came for r in captured_ranks(e.fields.get("ranks")) if r not in asked}
+    if len(asked) != 1 or not here:
+        return []
+    waits = {
+        rank: Wait(rank, None, "BARRIER", 1, None, event.timeout_ms, event.elapsed_ms, event.index)
+        for rank, event in here.items()
+    }
+    stall = Stall(None, "missing", waits, sorted(asked), rows=[event.index for event in came])
+    stall.op = "BARRIER"
+    stall.why = f"{ranks_phrase(asked)} answered nobody who came to the barrier"
+    return [stall]
+
+
 def _from_names(named: Named) -> Stall:
     ranks = sorted(named.ranks)
     stall = Stall(None, "missing", missing=ranks, proven=True, rows=named.rows)
@@ -172,34 +192,6 @@ def _from_names(named: Named) -> Stall:
         stall.shape, stall.missing = "conditional", []
         stall.why = f"{ranks_phrase(ranks)} lack different operations from each other"
     return stall
-
-
-def _told_mismatches(timeline: Timeline) -> list[Stall]:
-    """Mismatches that a line states itself (ProcessGroupWrapper, Horovod, NCCL)."""
-    told = timeline.telling("mismatch")
-    if not told:
-        return []
-    stall = Stall(None, "mismatch", proven=True, rows=[event.index for event in told])
-    pairs: set[frozenset[int]] = set()
-    for fields in (event.fields for event in told):
-        stall.op = stall.op or fields.get("op")
-        stall.seq = stall.seq if stall.seq is not None else _int_text(fields.get("seq"))
-        mine, other = _int_text(fields.get("rank")), _int_text(fields.get("other_rank"))
-        if mine is not None and other is not None:
-            pairs.add(frozenset((mine, other)))
-            if _one_is_a_barrier(fields):
-                stall.shape = "conditional"
-    if len(pairs) > 1:
-        # The one that every complaint names is the odd one out, if there is just one such rank.
-        in_all = frozenset.intersection(*pairs)
-        stall.odd = sorted(in_all) if len(in_all) == 1 else []
-    stall.why = "a consistency check found ranks in different collectives"
-    return [stall]
-
-
-def _one_is_a_barrier(fields: Fields) -> bool:
-    op, other = fields.get("op"), fields.get("other_op")
-    return other is not None and op != other and "BARRIER" in (op, other)
 
 
 def _int_text(value: str | None) -> int | None:

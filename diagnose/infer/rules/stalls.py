@@ -83,7 +83,9 @@ def _waiting(stall: Stall, context: Context) -> Hypothesis:
     joined = stall.proven and stall.missing and activity.rank not in (None, *stall.missing)
     if busy_class(activity.phase, catalog) and not joined and (activity.moving or activity.frame):
         return _busy(stall, who, activity, catalog)
-    first = 1 if activity.phase == "preprocessing" else 2
+    # The very first call may be the barrier of set-up; what rank 0 hands out first is data.
+    handed_out = stall.op == "BROADCAST" and stall.accused == [0]
+    first = 1 if activity.phase == "preprocessing" or handed_out else 2
     if stall.tiny and stall.seq is not None and first <= stall.seq <= _EARLY_SEQ:
         return _early_barrier(stall, who, catalog)
     return _absent(stall, catalog)
@@ -176,8 +178,8 @@ def _who(stall: Stall, waiting: set[int], activity: Activity) -> list[int]:
     Named or clearly missing ranks; else the rank whose bar or marker shows it busy; else rank 0,
     which does the work that only one process does, if it is not among those that wait.
     """
-    if stall.missing and stall.proven:
-        return stall.missing
+    if stall.accused:
+        return stall.accused
     busy_alone = activity.phase in DOING and activity.moving
     if activity.rank is not None and activity.rank not in waiting and busy_alone:
         return [activity.rank]

@@ -247,3 +247,38 @@ def test_where_no_wait_tells_its_operation_the_stacks_do(make: Any) -> None:
 def test_where_a_wait_tells_its_operation_the_stacks_are_not_asked(make: Any) -> None:
     rows = [wait(0), wait(1), *stopped(0, "all_reduce"), *stopped(1, "broadcast")]
     assert [stall.shape for stall in stalled_groups(make(*rows), 2)] == ["all_joined"]
+
+
+def test_one_gap_in_the_numbers_of_many_is_proof_whatever_the_size_of_the_job(make: Any) -> None:
+    stall = only(make, None, *(wait(rank) for rank in range(128) if rank != 57))
+    assert (stall.shape, stall.missing, stall.proven) == ("missing", [57], True)
+    few = only(make, None, *(wait(rank) for rank in range(7) if rank != 3))
+    assert (few.missing, few.proven) == ([3], False), "six lines may be an excerpt"
+
+
+def test_of_two_sides_of_one_operation_the_earlier_call_is_behind(make: Any) -> None:
+    stall = only(make, None, wait(0, seq=7931), wait(1, seq=7933))
+    assert (stall.shape, stall.odd) == ("shifted", [0])
+
+
+def came(rank: int, asked: int) -> dict[str, Any]:
+    fields = {"ranks": str(rank), "from_rank": str(asked)}
+    return {"tells": "joined", "kind": "collective", "role": "effect", "fields": fields}
+
+
+def test_who_answers_nobody_at_a_barrier_is_waited_for(make: Any) -> None:
+    stall = only(make, None, came(3, 0), came(5, 0))
+    assert (stall.shape, stall.missing, stall.joined, stall.tiny) == ("missing", [0], [3, 5], True)
+    assert not stall.proven, "it may have failed because another rank did not come"
+    assert stalls(make(came(3, 0), came(0, 3)), None) == []
+
+
+@pytest.mark.parametrize(
+    ("waiting", "missing", "accused"),
+    [((1, 2, 3), [0], [0]), ((1, 2), [0], []), ((0, 1, 3), [2], [])],
+)
+def test_rank_0_is_missing_below_several_others(
+    make: Any, waiting: tuple[int, ...], missing: list[int], accused: list[int]
+) -> None:
+    stall = only(make, None, *(wait(rank) for rank in waiting))
+    assert (stall.missing, stall.accused) == (missing, accused)
