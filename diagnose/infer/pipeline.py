@@ -42,6 +42,7 @@ from diagnose.infer.rules import (
     resembles,
 )
 from diagnose.infer.rules.base import Context, Hypothesis
+from diagnose.infer.rules.busy import busy_class, unstated
 from diagnose.text.times import iso
 from diagnose.timeline.event import Event, Fields
 
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 
 # Unknown error lines that are shown, and how much of one stands in the verdict.
 _TROUBLE_SHOWN, _QUOTED = 4, 200
+_BUSY = "Nothing says what went wrong; the log ends amid this work, which was not finished."
 
 
 def diagnose(job: Job) -> Diagnosis:
@@ -168,7 +170,10 @@ def _leads(hypotheses: Sequence[Hypothesis], context: Context) -> list[Hypothesi
     """What is better than nothing where nothing is likely: low confidence, and no culprits."""
     lines = [event for event in context.timeline if event.signature is None or _vague(event)]
     found = list(resembles.propose(context, lines))
-    return found or [h for h in hypotheses if h.score > 0 and h.cause != "unknown"]
+    busy = busy_class(context.activity.phase, context.catalog) if context.activity.moving else None
+    if busy:
+        found.insert(0, unstated(busy, scoring.THRESHOLD, context.catalog, _BUSY))
+    return found[:1] or [h for h in hypotheses if h.score > 0 and h.cause != "unknown"]
 
 
 def _vague(event: Event) -> bool:

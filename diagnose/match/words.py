@@ -17,10 +17,15 @@ _TOKEN = re.compile(r"\w+")
 _LONGEST = 2000  # characters of a line that are looked through
 _PATIENCE_S = 0.02
 _STRENGTH = {"weak": 0, "medium": 1, "strong": 2}
-# Who says so goes on, or only tells of what may be: a word is worth less there.
+# Who says so goes on without it.
+_PASSED = re.compile(
+    r"(?i)\bignor(?:ed|ing)\b|\bfall(?:ing|s)? ?back|\bfallback|\bskip(?:ped|ping|s)?\b|\bhandled\b"
+    r"|\brecovered\b|\bharmless\b|\bnot fatal\b|\bnon-fatal\b|\boptional\b"
+)
+# Who says so tries again, or only tells of what may be: a word is worth less there.
 _HANDLED = re.compile(
-    r"(?i)\bretry|\bretri|\bignor|\bfall(?:ing|s)? ?back|\bfallback|\bskip|\bhandled\b|\brecover"
-    r"|\battempt \d|\bwill try|\btrying again|\breconnect|\bif you\b|\bmay be\b|\bto avoid\b"
+    r"(?i)\bretry|\bretri|\brecover|\battempt \d|\bwill try|\btrying again|\breconnect|\bif you\b"
+    r"|\bmay be\b|\bto avoid\b"
 )
 
 
@@ -33,6 +38,8 @@ class Words:
     def find(self, line: str, *, raised: bool = False) -> Meant | None:
         """The word of a line that says most; `raised`: the line ended a traceback."""
         line = line[:_LONGEST]
+        if _PASSED.search(line):
+            return None
         handled = _HANDLED.search(line) is not None
         told = _EXCEPTION if raised else ""  # that the line is of an exception, is known
         found = [

@@ -8,7 +8,7 @@ from diagnose.catalog.entries import is_word
 from diagnose.infer.events.recovery import Afterlife, left, survived
 from diagnose.timeline.event import Event, Timeline
 
-_LAST_LINES = 25
+_LAST_LINES, _CAUGHT_LINES = 25, 150
 _SHORT = 200  # lines
 WAITED = ("timeout", "store_wait", "missing", "host_blocked")
 _EFFECTS = ("timeout", "notified", "missing", "mismatch", "store_wait", "teardown", "joined")
@@ -18,8 +18,11 @@ def failures(timeline: Timeline, life: Afterlife) -> list[Event]:
     """Events that show a failure: causes, effects, exits with a code, waits."""
     gathering = unfinished_gathering(timeline)
     serious = [event for event in timeline if _serious(event) or event is gathering]
+    serious = [event for event in serious if event.kind != "exit" or left(life, [event])]
     if all(is_word(event.signature) for event in serious):
         serious = serious if any(_last_said(timeline, serious)) else []
+    elif all(event.kind == "exception" for event in serious):
+        serious = serious if _ends_with(timeline, serious) else []
     if serious and (_only_after_the_end(timeline, serious) or _survived(life, serious)):
         return []
     if serious or went_on(timeline, life):
@@ -39,13 +42,25 @@ def _of_a_job(timeline: Timeline) -> bool:
     )
 
 
+def _ends_with(timeline: Timeline, raised: Sequence[Event]) -> bool:
+    """Whether some log ends with these exceptions: one that went on for long had caught them."""
+    ends = _ends_of_sources(timeline)
+    return any(event.line > ends[event.source] - _CAUGHT_LINES for event in raised)
+
+
+def _ends_of_sources(timeline: Timeline) -> dict[str, int]:
+    """Source → its last line."""
+    ends: dict[str, int] = {}
+    for event in timeline:
+        ends[event.source] = max(event.line, ends.get(event.source, 0))
+    return ends
+
+
 def _last_said(timeline: Timeline, events: Sequence[Event]) -> list[Event]:
     """Those of the last lines of their sources: a word alone makes no failure of what went on."""
     if not _of_a_job(timeline):
         return []
-    ends: dict[str, int] = {}
-    for event in timeline:
-        ends[event.source] = max(event.line, ends.get(event.source, 0))
+    ends = _ends_of_sources(timeline)
     return [event for event in events if event.line > ends[event.source] - _LAST_LINES]
 
 

@@ -138,12 +138,20 @@ def _completed(life: Afterlife, failure: Event) -> bool:
     Of an error that is decisive by itself the word is not enough: its author must have worked, too.
     """
     if failure.rank not in life.ended or not life.ended[failure.rank].after(failure):
-        return False
+        return _job_completed(life, failure)
     if failure.strength != "decisive":
         return True
     if failure.rank is None:
         return life.worked.after(failure)
     return any(_after(work, failure) for work in life.by_rank.get(failure.rank, ()))
+
+
+def _job_completed(life: Afterlife, failure: Event) -> bool:
+    """The job as a whole said so, after further work, of an error that ends no process."""
+    if failure.rank is None or None not in life.ended or failure.kind in ("exit", "exception"):
+        return False
+    said = life.ended[None].after(failure) and life.worked.after(failure)
+    return said and failure.strength != "decisive" and not _died_after(life, failure)
 
 
 def _was_handled(life: Afterlife, failure: Event) -> bool:

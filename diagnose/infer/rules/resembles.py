@@ -20,6 +20,7 @@ from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.timeline.event import Event
 
 _WORD = re.compile(r"[A-Za-z_][A-Za-z_]{2,40}")
+_FRAME = re.compile(r"\s*(?:\[rank\d+\]:\s*)?(?:File \"|Traceback \(most|frame #|raise )")
 _MOST_LINES = 40
 _LEAST_SHARED = 4  # words
 _LEAST_ALIKE = 0.55  # of what the words of both weigh
@@ -38,7 +39,7 @@ def propose(context: Context, lines: Sequence[Event]) -> Iterator[Hypothesis]:
     """The cause whose example is most like one of these lines, if any is."""
     known, weights = _index(context.catalog)
     best: tuple[float, int, str] | None = None
-    for event in lines[-_MOST_LINES:]:
+    for event in [line for line in lines if not _FRAME.match(line.text)][-_MOST_LINES:]:
         words = _words(event.text)
         weight = sum(weights.get(word, 0.0) for word in words)
         for example in known:
@@ -74,7 +75,9 @@ def _index(catalog: Catalog) -> tuple[list[_Known], dict[str, float]]:
     found = [
         (id_, _words(line))
         for id_, line in examples_of(catalog)
-        if catalog.by_id[id_].role == "cause" and not catalog.by_id[id_].generic
+        if not _FRAME.match(line)
+        and catalog.by_id[id_].role == "cause"
+        and not catalog.by_id[id_].generic
     ]
     seen = Counter(word for _, words in found for word in words)
     weights = {word: math.log((1 + len(found)) / count) for word, count in seen.items()}
