@@ -125,8 +125,8 @@ def alternatives(ranked: Sequence[Hypothesis]) -> list[Alternative]:
         strong = one.score >= scoring.STRONG and one.lost is not Lost.FOLLOWS
         level: Confidence = "medium" if strong else "low"
         why = _WORDS[one.lost or Lost.LESS].format(title=one.lost_to)
-        if one.unchecked and one.lost is not Lost.FOLLOWS:
-            why = one.unchecked
+        if one.hint and one.lost is not Lost.FOLLOWS:
+            why = one.hint
         found.append(Alternative(one.cause, level, why))
     return found
 

@@ -14,11 +14,12 @@ _ROWS = 10  # of evidence
 def merge(hypotheses: list[Hypothesis]) -> list[Hypothesis]:
     """One hypothesis per cause class: the strongest, with the others' rows and culprits.
 
-    A known issue that is still to be checked stays by itself.
+    A known issue of some versions stays by itself where something else of its class is stronger.
     """
     best: dict[str, Hypothesis] = {}
     for one in sorted(hypotheses, key=lambda c: (-c.score, c.rows[:1])):
-        key = f"{one.cause} {one.signature}" if one.unchecked else one.cause
+        apart = one.hint and one.cause in best
+        key = f"{one.cause} {one.signature}" if apart else one.cause
         known = best.get(key)
         if known is None:
             best[key] = replace(one)
@@ -84,7 +85,8 @@ def _why_behind(winner: Hypothesis, other: Hypothesis) -> Lost:
 def confidence(ranked: list[Hypothesis]) -> Confidence:
     """How sure the first of `ranked` is; `high` only for decisive, timely, unrivalled evidence."""
     winner = ranked[0]
-    rivals = [c for c in ranked[1:] if c.lost is not Lost.FOLLOWS]
+    others = (c for c in ranked[1:] if c.cause != winner.cause)
+    rivals = [c for c in others if c.lost is not Lost.FOLLOWS]
     margin = winner.score - max((c.score for c in rivals), default=0.0)
     if (
         winner.sure

@@ -43,7 +43,7 @@ class Hypothesis:
     itself; `late` one seen only after the first failure. `explains` are ids, classes and globs
     of what it accounts for. `rule` is who proposed it. `lost` says why
     it is not the root cause, once that is known, `lost_to` the title of what accounts for it.
-    `unchecked` says what of a known issue the log leaves open.
+    `hint` tells of a known issue of some versions, where it is not the verdict.
     """
 
     cause: str
@@ -65,7 +65,7 @@ class Hypothesis:
     rule: str = ""
     lost: Lost | None = None
     lost_to: str = ""
-    unchecked: str = ""
+    hint: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -177,27 +177,27 @@ def _specific(issue: KnownIssue) -> bool:
 
 def _to_check(issue: KnownIssue, situation: Situation) -> Hypothesis:
     """It may be this one: the version decides, and the log does not say it."""
-    conditions = [c.version for c in (*issue.all, *issue.any) if c.version]
-    versions = " and ".join(" or ".join(texts) for texts in conditions)
     said = situation.facts.versions
-    unknown = [text for texts in conditions for text in texts if meets(said, text) is None]
+    unknown = [text for texts in _versions(issue) for text in texts if meets(said, text) is None]
     checks = list(dict.fromkeys(how_to_check(text) for text in unknown))
     found = _hypothesis(issue, situation)
     found.score, found.sure = scoring.UNCHECKED_ISSUE, False
-    found.unchecked = (
-        f"known issue of {versions} ({issue.title}), and the log does not say the "
-        f"version; check with: {'; '.join(checks)}"
-    )
-    found.summary = f"{issue.summary} This is a {found.unchecked}."
+    found.hint += f", and the log does not say the version; check with: {'; '.join(checks)}"
+    found.summary = f"{issue.summary} This is a {found.hint}."
     return found
+
+
+def _versions(issue: KnownIssue) -> list[list[str]]:
+    """The versions asked for: one of each list."""
+    return [c.version for c in (*issue.all, *issue.any) if c.version]
 
 
 def _hypothesis(issue: KnownIssue, situation: Situation) -> Hypothesis:
     stall = situation.stall
-    versioned = any(condition.version for condition in (*issue.all, *issue.any))
+    versions = " and ".join(" or ".join(texts) for texts in _versions(issue))
     found = Hypothesis(
         cause=issue.cause,
-        score=scoring.OF_ISSUE[issue.confidence] + (scoring.OF_VERSION if versioned else 0.0),
+        score=scoring.OF_ISSUE[issue.confidence] + (scoring.OF_VERSION if versions else 0.0),
         title=issue.title,
         summary=issue.summary,
         rows=list(dict.fromkeys([*_shown(issue, situation), *situation.rows]))[:_ROWS],
@@ -206,6 +206,7 @@ def _hypothesis(issue: KnownIssue, situation: Situation) -> Hypothesis:
         inferred=True,
         remedies=list(issue.remedies),
         restart=issue.restart,
+        hint=f"known issue of {versions} ({issue.title})" if versions else "",
     )
     if stall is not None:
         found.ranks = stall.odd or (stall.missing if stall.proven else [])

@@ -106,7 +106,7 @@ def test_alternatives_say_why_they_lost(lost: Lost | None, why: str) -> None:
     ("lost", "why"), [(Lost.LESS, "look at x"), (Lost.FOLLOWS, "consequence of the root cause (y)")]
 )
 def test_an_issue_to_be_checked_says_how(lost: Lost, why: str) -> None:
-    other = Hypothesis("net.p2p", 1.25, "", "", lost=lost, lost_to="y", unchecked="look at x")
+    other = Hypothesis("net.p2p", 1.25, "", "", lost=lost, lost_to="y", hint="look at x")
     (found,) = narrative.alternatives([winner(), other])
     assert (found.confidence, found.why_not) == ("low", why)
 

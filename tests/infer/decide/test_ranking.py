@@ -98,9 +98,9 @@ def test_candidates_of_a_class_become_one() -> None:
     assert (merged.ranks, merged.hosts, merged.late) == ([1, 3], ["a", "b"], False)
 
 
-def test_an_issue_to_be_checked_stays_by_itself() -> None:
+def test_a_known_issue_weaker_than_its_class_stays_by_itself() -> None:
     said = one("crash.exception", 4.0, signature="t.said", rows=[1])
-    issue = one("crash.exception", 1.25, signature="t.issue", rows=[2], unchecked="check it")
+    issue = one("crash.exception", 1.25, signature="t.issue", rows=[2], hint="check it")
     ranked = rank(merge([said, issue]))
     assert [(c.signature, c.score, c.rows) for c in ranked] == [
         ("t.said", 4.0, [1]), ("t.issue", 1.25, [2]),
@@ -145,6 +145,11 @@ def test_confidence(winner: dict[str, Any], rival: float | None, level: str) -> 
 def test_what_is_explained_is_no_rival() -> None:
     explained = one("desync.missing_rank", 9.0, lost=Lost.FOLLOWS)
     assert confidence([one("hw.gpu", 6.0, sure=True), explained]) == "high"
+
+
+def test_what_is_of_the_same_class_is_no_rival() -> None:
+    issue = one("crash.gpu_oom", 5.5, hint="known issue")
+    assert confidence([one("crash.gpu_oom", 6.0, sure=True), issue]) == "high"
 
 
 def test_merging_leaves_the_hypotheses_as_they_were() -> None:
