@@ -77,7 +77,7 @@ BARS = b"".join(b"\r %3d%%|##  | %d/99 [00:09<00:09, 1.10it/s]" % (n, n) for n i
         (TRACEBACK[: TRACEBACK.index(b"Tried")], "failed", "crash.gpu_oom", [1]),
         (LONG, "failed", "crash.gpu_oom", [1]),
         (b"x" * (50 << 20), "unknown", "unknown", []),
-        (BARS, "healthy", "none", []),
+        (BARS, "running", "none", []),
         (BARS + b"\r" + TRACEBACK.replace(b"\n", b"\r"), "failed", "crash.gpu_oom", [1]),
         (b"hello world\n", "unknown", "unknown", []),
     ],

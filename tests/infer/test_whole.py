@@ -158,9 +158,9 @@ def test_a_rank_that_saves_is_slow() -> None:
     assert (got[1], got[3], got[4], got[5]) == ("slow.checkpoint", [0], "slow", "checkpoint")
 
 
-def test_a_job_at_work_is_healthy() -> None:
+def test_a_job_at_work_is_running() -> None:
     result = diagnose.diagnose(diagnose.load_text("\n".join(start(0, 2) + start(1, 2)) + "\n"))
-    assert (result.verdict, result.root_cause.cause, result.evidence) == ("healthy", "none", [])
+    assert (result.verdict, result.root_cause.cause, result.evidence) == ("running", "none", [])
 
 
 def test_an_unknown_text_is_unknown() -> None:

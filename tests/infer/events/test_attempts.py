@@ -8,7 +8,7 @@ import pytest
 
 from diagnose.infer.events.attempts import earlier_attempts, last_attempt
 
-from ..rows import Row, marker, matched, signature, step
+from ..rows import Row, catalog, marker, matched, signature, step
 
 OOM = signature("t.oom", "crash.gpu_oom", strength="decisive")
 WEAK = signature("t.weak", strength="weak")
@@ -49,7 +49,7 @@ def test_an_earlier_attempt_died_of_its_first_strong_cause(make: Any) -> None:
         matched(WEAK, rank=0), matched(OOM, rank=3), matched(OOM, rank=4),
         matched(WEAK, attempt=1), matched(OOM, attempt=2), matched(OOM, attempt=None),
     )  # fmt: skip
-    assert earlier_attempts(timeline, {OOM.id: OOM, WEAK.id: WEAK}, 3) == [
+    assert earlier_attempts(timeline, catalog(OOM, WEAK), 3) == [
         "attempt 0 ended with: Title of t.oom (rank 3)",
         "attempt 1 ended with: Title of t.weak",
     ]
@@ -57,7 +57,7 @@ def test_an_earlier_attempt_died_of_its_first_strong_cause(make: Any) -> None:
 
 def test_only_some_of_many_attempts_are_told(make: Any) -> None:
     timeline = make(*[matched(OOM, attempt=number) for number in range(24)])
-    notes = earlier_attempts(timeline, {OOM.id: OOM}, 24)
+    notes = earlier_attempts(timeline, catalog(OOM), 24)
     assert notes[19:] == [
         "attempt 19 ended with: Title of t.oom",
         "and 3 more attempts ended with a known cause",

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 import diagnose
+from diagnose.diagnosis import WELL
 from diagnose.infer.events.teardown import without_teardown_noise
 
 from ..rows import finished, matched, signature, step
@@ -68,9 +69,9 @@ def judged(*lines: str) -> diagnose.Diagnosis:
 
 
 @pytest.mark.parametrize("noise", NOISE.values(), ids=NOISE)
-@pytest.mark.parametrize("done", [[], [DONE]], ids=["cut", "done"])
-def test_a_healthy_log_stays_healthy(noise: list[str], done: list[str]) -> None:
-    assert judged(*STEPS, *done, *noise).verdict == "healthy"
+def test_a_healthy_log_stays_healthy(noise: list[str]) -> None:
+    assert judged(*STEPS, DONE, *noise).verdict == "healthy"
+    assert judged(*STEPS, *noise).verdict in WELL
 
 
 @pytest.mark.parametrize("noise", NOISE.values(), ids=NOISE)
