@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+from diagnose.diagnosis import WELL
 from tests.fuzz import corpus, oracles
 from tests.fuzz.synthetic import FAULTS, LAYOUTS, Run, files_of
 

@@ -25,13 +25,22 @@ def failures(timeline: Timeline, life: Afterlife) -> list[Event]:
         serious = serious if _ends_with(timeline, serious) else []
     if serious and (_only_after_the_end(timeline, serious) or _survived(life, serious)):
         return []
+    serious = serious or _stuck_at_the_end(timeline)
     if serious or went_on(timeline, life):
         return serious
     # A weak hint, or what follows an abort, counts only in a log that ends with it.
     hints = [event for event in timeline if _weak(event) or event.role == "aftermath"]
     if all(is_word(event.signature) for event in hints):
         hints = _last_said(timeline, hints)
-    return timeline.telling("complaint") or hints
+    return timeline.telling("complaint") or (hints if _ends_with(timeline, hints) else [])
+
+
+def _stuck_at_the_end(timeline: Timeline) -> list[Event]:
+    """Lines that say that a process is stuck, after everything that the job did or said."""
+    stuck = timeline.telling("host_blocked")
+    work = [*timeline.kind("progress"), *_ends(timeline)]
+    last = max((event.index for event in work), default=-1)
+    return [event for event in stuck if event.index > last]
 
 
 def _of_a_job(timeline: Timeline) -> bool:
@@ -42,10 +51,10 @@ def _of_a_job(timeline: Timeline) -> bool:
     )
 
 
-def _ends_with(timeline: Timeline, raised: Sequence[Event]) -> bool:
-    """Whether some log ends with these exceptions: one that went on for long had caught them."""
+def _ends_with(timeline: Timeline, events: Sequence[Event]) -> bool:
+    """Whether some log ends with these: one that went on for long had caught what it raised."""
     ends = _ends_of_sources(timeline)
-    return any(event.line > ends[event.source] - _CAUGHT_LINES for event in raised)
+    return any(event.line > ends[event.source] - _CAUGHT_LINES for event in events)
 
 
 def _ends_of_sources(timeline: Timeline) -> dict[str, int]:
