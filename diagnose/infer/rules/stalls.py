@@ -12,6 +12,7 @@ from diagnose.catalog.schema import Catalog
 from diagnose.infer import scoring
 from diagnose.infer.events.phases import Activity
 from diagnose.infer.events.stalled import Stall
+from diagnose.infer.ranks.story import rank_stories
 from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.infer.rules.busy import DOING, busy_class, doing, unstated
 from diagnose.text.ranks import ranks_phrase
@@ -37,14 +38,18 @@ def agreeing(context: Context) -> list[Hypothesis]:
 
 def _of_stalls(context: Context, found: Sequence[Stall]) -> list[Hypothesis]:
     return [
-        _mismatch(stall, context.activity, context.catalog)
+        _mismatch(stall, context)
         if stall.shape in ("mismatch", "conditional", "shifted")
         else _waiting(stall, context)
         for stall in found
     ]
 
 
-def _mismatch(stall: Stall, activity: Activity, catalog: Catalog) -> Hypothesis:
+def _mismatch(stall: Stall, context: Context) -> Hypothesis:
+    activity, catalog = context.activity, context.catalog
+    ahead = _gone_on(stall, context.timeline) if stall.shape == "conditional" else []
+    if ahead:
+        return _uneven(stall, ahead, catalog, "had gone on to evaluation")
     cause, score = "desync.mismatch", scoring.MISMATCH
     summary = f"{stall.why[:1].upper()}{stall.why[1:]}."
     if stall.shape == "conditional":
@@ -64,6 +69,19 @@ def _mismatch(stall: Stall, activity: Activity, catalog: Catalog) -> Hypothesis:
     found.why = f"{ranks_phrase(stall.odd)} diverged from the other ranks" * bool(stall.odd)
     found.sure = stall.proven and stall.shape != "shifted"
     return found
+
+
+def _gone_on(stall: Stall, timeline: Timeline) -> list[int]:
+    """Ranks in the barrier that say themselves that they evaluate, while others still train.
+
+    Rank 0 evaluates for all others where that is its work: a branch, and not less work.
+    """
+    at_barrier = {rank for rank, wait in stall.waits.items() if wait.tiny}
+    stories = rank_stories(timeline)
+    ahead = [r for r in sorted(at_barrier) if r in stories and stories[r].phase == "evaluation"]
+    behind = set(stall.waits) - at_barrier
+    alike = any(r in stories and stories[r].phase == "evaluation" for r in behind)
+    return [] if ahead == [0] or alike else ahead
 
 
 def _waiting(stall: Stall, context: Context) -> Hypothesis:
