@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from diagnose.catalog.schema import CauseClass
+from diagnose.infer.ranks.story import rank_stories
 from diagnose.infer.rules.base import Hypothesis, explains
 from diagnose.timeline.captures import captured_ranks
 from diagnose.timeline.event import Timeline
@@ -21,6 +22,15 @@ def name_culprits(
     borrow_culprits(ranked, timeline, classes)
     if winner.ranks and not winner.hosts:
         winner.hosts = sorted({host_of[rank] for rank in winner.ranks if rank in host_of})
+
+
+def _at_work(winner: Hypothesis, timeline: Timeline, busy: Collection[str]) -> None:
+    """Name the one rank whose own story stands in the work that the cause is about."""
+    stories = rank_stories(timeline).values() if busy else ()
+    found = [s.rank for s in stories if s.phase in busy and s.unfinished and s.certain]
+    if len(found) == 1:
+        winner.ranks, winner.kind = found, "slow"
+        winner.why = "its work was not finished"
 
 
 def _own_author(winner: Hypothesis, timeline: Timeline) -> bool:
@@ -52,6 +62,8 @@ def borrow_culprits(
     the only rank with an exception or a telling exit of its own does.
     """
     winner = ranked[0]
+    if winner.inferred and not winner.ranks:
+        _at_work(winner, timeline, classes[winner.cause].busy)
     if winner.ranks or winner.inferred:
         return
     if winner.cause.startswith("slow."):

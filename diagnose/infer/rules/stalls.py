@@ -95,6 +95,8 @@ def _waiting(stall: Stall, context: Context) -> Hypothesis:
     ahead = _evaluating(activity, waiting, context.timeline)
     if ahead is not None:
         return _uneven(stall, [ahead], catalog, "had gone on to evaluation")
+    if waiting == {0} and activity.phase == "shutdown":
+        return _left_alone(stall, catalog)
     if stall.shape == "all_joined" and not activity.moving:
         return _joined(stall, catalog)
     # Where the busy rank joined, it is not the one the others wait for.
@@ -107,6 +109,15 @@ def _waiting(stall: Stall, context: Context) -> Hypothesis:
     if stall.tiny and stall.seq is not None and first <= stall.seq <= _EARLY_SEQ:
         return _early_barrier(stall, who, catalog)
     return _absent(stall, catalog)
+
+
+def _left_alone(stall: Stall, catalog: Catalog) -> Hypothesis:
+    """Rank 0 waits after the end: in what only it does then, as the others have no more to do."""
+    summary = f"Rank 0 alone waited in {_call(stall)} after the work was done: only it entered it."
+    found = unstated("desync.conditional", scoring.LEFT_ALONE, catalog, summary, stall)
+    found.ranks, found.kind = [0], "mismatched"
+    found.why = "the only rank that waits after the end"
+    return found
 
 
 def _finished(timeline: Timeline) -> set[int]:

@@ -7,7 +7,7 @@ import pytest
 from diagnose.catalog.load import load_catalog
 from diagnose.infer.decide.culprits import borrow_culprits, name_culprits
 
-from ..rows import ended, step
+from ..rows import ended, marker, step
 from ..rows import hypothesis as one
 
 CLASSES = load_catalog().classes
@@ -131,3 +131,16 @@ def test_who_is_listed_as_late_did_not_come_to_the_rendezvous(make: Any) -> None
     told = one("rendezvous.timeout", 4.0)
     borrow_culprits([told], make(*late), CLASSES)
     assert (told.ranks, told.kind) == ([1, 3], "missing")
+
+
+def test_who_was_at_the_work_that_did_not_end_is_named_by_its_own_lines(make: Any) -> None:
+    unfinished = one("data.preparation", 1.0, inferred=True)
+    borrow_culprits([unfinished], make(marker("preprocessing", rank=0), step(3, rank=1)), CLASSES)
+    assert (unfinished.ranks, unfinished.kind) == ([0], "slow")
+    both = one("data.preparation", 1.0, inferred=True)
+    markers = [marker("preprocessing", rank=rank) for rank in (0, 1)]
+    borrow_culprits([both], make(*markers), CLASSES)
+    assert both.ranks == [], "what all do is nobody's"
+    other = one("slow.checkpoint", 1.0, inferred=True)
+    borrow_culprits([other], make(markers[0]), CLASSES)
+    assert other.ranks == [], "other work than the cause is about"

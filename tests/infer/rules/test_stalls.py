@@ -201,3 +201,13 @@ def test_what_rank_0_hands_out_first_is_data(make: Any) -> None:
     hypothesis = only(make(*handed), None)
     assert (hypothesis.cause, hypothesis.ranks) == ("data.preparation", [0])
     assert only(make(*handed[:2]), None).cause == "desync.missing_rank", "two may be an excerpt"
+
+
+def test_rank_0_alone_waits_after_the_end_in_what_only_it_does(make: Any) -> None:
+    hypothesis = only(make(marker("shutdown"), barrier(0)), None)
+    assert (hypothesis.cause, hypothesis.score, hypothesis.ranks) == (
+        "desync.conditional",
+        2.5,
+        [0],
+    )
+    assert only(make(marker("shutdown"), barrier(1)), None).cause == "desync.missing_rank"
