@@ -24,6 +24,7 @@ UNEVEN_WORK = 5.0  # it finished, or went on to the next phase
 AHEAD = 4.75  # its stack is beyond the training loop
 BUSY_SPANS_WAIT, BUSY_MOVING, BUSY_SEEN = 5.0, 4.0, 3.0  # what the late rank was doing
 NOT_A_BARRIER = -1.0  # … while the others wait in something larger than a barrier
+LEFT_ALONE = 2.5  # rank 0 waits where the job had ended
 EARLY_BARRIER = 2.5  # of the kind put around data preparation
 NEVER_JOINED, PERHAPS_NEVER_JOINED, NOBODY_NAMED = 4.0, 2.5, 1.5
 ALL_JOINED = 2.0

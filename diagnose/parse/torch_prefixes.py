@@ -25,6 +25,9 @@ _ROLE = re.compile(r"\[([A-Za-z_]\w{0,63}?)(\d{1,6})\](?:<(\d{1,6})>: ?|:)")
 _TITAN = re.compile(r"\[titan\] |(?=\d{4}-\d\d-\d\d[ T])")
 _IN_GROUP = re.compile(r"\[(?:Rank|PG [^\[\]\n]{1,256}? Rank) (\d{1,7})\]")
 
+# A tag in front of a logger's line that another process's bar stands before.
+_BEHIND = re.compile(r"[^\s:]\[rank(\d{1,7})\]:(?=\[[FEWIV][ \d])")
+
 # Words with a number in brackets and a colon that are no torchrun role.
 _NO_ROLE = frozenset(
     {"epoch", "step", "iter", "iteration", "batch", "layer", "stage", "fold", "gpu", "cuda", "node"}
@@ -132,3 +135,9 @@ def in_group(message: str) -> int | None:
     """
     found = _IN_GROUP.match(message)
     return int(found[1]) if found else None
+
+
+def behind_text(line: str) -> int | None:
+    """The rank of a `[rank3]:[E…` that is glued behind other text; None if there are several."""
+    found = set(_BEHIND.findall(line)) if "[rank" in line else set()
+    return int(found.pop()) if len(found) == 1 else None

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from diagnose.catalog.entries import COUNTER
 from diagnose.catalog.schema import Signature
 from diagnose.match.scanner import Line, SourceScan
+from diagnose.parse.torch_prefixes import behind_text
 from diagnose.timeline.captures import captured_ranks, integer, milliseconds, rank_of
 from diagnose.timeline.event import Event, Meaning
 from diagnose.timeline.learned import Learned
@@ -31,6 +32,8 @@ _SUBJECT = frozenset({"exit", "rank_map", "finished", "exception", "teardown", "
 _BEAT = Meaning(
     kind="progress", signature=COUNTER.id, role="progress", severity="info", phase="training"
 )
+# What a process's logger prints; a bar in front of it is another one's.
+_GLUED = ("cause", "effect", "aftermath")
 # Numbers beyond these do not fit the columns of the frame.
 _LOCAL, _WORLD, _NUMBER = 2**15, 2**31, 2**63
 
@@ -117,6 +120,9 @@ def _of_line(
         if (signature.generic and specific) or (signature.tells == "trouble" and explained):
             continue
         draft = _draft(scan, line, _meaning(signature, captures))
+        if draft.rank is None and signature.role in _GLUED:
+            draft.rank = behind_text(line.text)
+            draft.learned = Learned.LINE if draft.rank is not None else None
         _name_subject(draft, signature, captures)
         tasks = captured_ranks(captures.get("ranks")) if signature.tells == "exit" else []
         # srun tells of many tasks in one line; a task is a rank if it starts one per GPU.

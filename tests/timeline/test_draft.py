@@ -9,6 +9,7 @@ import pytest
 import diagnose
 from diagnose.ingest import text_source
 from diagnose.job.load import read
+from diagnose.parse.torch_prefixes import behind_text
 from diagnose.text.times import moment
 from diagnose.timeline.draft import Draft, drafts
 from diagnose.timeline.event import Event, Meaning
@@ -142,3 +143,16 @@ def test_a_draft_becomes_the_event_of_its_fields() -> None:
         repeated=10,
         **meaning.told(),
     )
+
+
+def test_a_tag_behind_a_bar_names_who_printed_the_error_but_not_the_bar() -> None:
+    glued = "  0%|          | 0/60 [00:00<?, ?it/s][rank0]:[E ProcessGroupNCCL.cpp:563] "
+    found = timeline(job=glued + WATCHDOG.format(seq=7) + "\n")
+    told = {event.tells or event.kind: event.rank for event in matches(found)}
+    assert (told["timeout"], told["progress"]) == (0, None)
+
+
+def test_a_line_of_several_ranks_is_nobody_s() -> None:
+    text = f"50%[rank0]:[E a.cpp:1] x 60%[rank1]:[E a.cpp:1] {WATCHDOG.format(seq=7)}\n"
+    assert behind_text(text) is None
+    assert behind_text("50%[rank0]: said of [rank0]") is None

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from diagnose.catalog.schema import CauseClass
+from diagnose.infer.ranks.story import rank_stories
 from diagnose.infer.rules.base import Hypothesis, explains
+from diagnose.timeline.captures import captured_ranks
 from diagnose.timeline.event import Timeline
+
+# What a process prints about itself; of a connection or a configuration others have their part.
+_OF_ONE_PROCESS = ("crash.", "hw.", "net.shm")
 
 
 def name_culprits(
@@ -19,6 +24,35 @@ def name_culprits(
         winner.hosts = sorted({host_of[rank] for rank in winner.ranks if rank in host_of})
 
 
+def _at_work(winner: Hypothesis, timeline: Timeline, busy: Collection[str]) -> None:
+    """Name the one rank whose own story stands in the work that the cause is about."""
+    stories = rank_stories(timeline).values() if busy else ()
+    found = [s.rank for s in stories if s.phase in busy and s.unfinished and s.certain]
+    if len(found) == 1:
+        winner.ranks, winner.kind = found, "slow"
+        winner.why = "its work was not finished"
+
+
+def _own_author(winner: Hypothesis, timeline: Timeline) -> bool:
+    """Name the one rank that printed all lines of the cause that have an author."""
+    lines = [timeline.at(row) for row in winner.rows]
+    ranks = {event.rank for event in lines if event.role == "cause"} - {None}
+    if len(ranks) != 1:
+        return False
+    winner.ranks = sorted(rank for rank in ranks if rank is not None)
+    winner.kind, winner.why = winner.kind or "crashed", "it alone printed the error"
+    return True
+
+
+def _named_missing(winner: Hypothesis, timeline: Timeline) -> None:
+    """Name who did not come, as lines list them."""
+    told = timeline.telling("missing")
+    ranks = {rank for event in told for rank in captured_ranks(event.fields.get("missing"))}
+    if ranks:
+        winner.ranks, winner.kind = sorted(ranks), "missing"
+        winner.why = "listed as not having come"
+
+
 def borrow_culprits(
     ranked: Sequence[Hypothesis], timeline: Timeline, classes: Mapping[str, CauseClass]
 ) -> None:
@@ -28,6 +62,8 @@ def borrow_culprits(
     the only rank with an exception or a telling exit of its own does.
     """
     winner = ranked[0]
+    if winner.inferred and not winner.ranks:
+        _at_work(winner, timeline, classes[winner.cause].busy)
     if winner.ranks or winner.inferred:
         return
     if winner.cause.startswith("slow."):
@@ -36,7 +72,11 @@ def borrow_culprits(
             winner.ranks, winner.kind = waited_for.ranks, "slow"
             winner.why = waited_for.why
         return
+    if winner.cause.startswith("rendezvous."):
+        _named_missing(winner, timeline)
     if not classes[winner.cause].strikes_one_process:
+        return
+    if winner.cause.startswith(_OF_ONE_PROCESS) and _own_author(winner, timeline):
         return
     for other in ranked[1:]:
         struck = other.cause.startswith("crash.") and other.ranks and explains(winner, other)
@@ -46,6 +86,11 @@ def borrow_culprits(
             return
     if winner.cause in ("net.fabric", "net.socket"):
         return  # who raised first about a broken connection is as likely its victim
+    _only_rank(winner, timeline)
+
+
+def _only_rank(winner: Hypothesis, timeline: Timeline) -> None:
+    """Name the one rank with an exception or exit of its own, or that last lines are about."""
     for kind in ("exception", "exit"):
         events = [event for event in timeline.kind(kind) if event.role != "aftermath"]
         ranks = {event.rank for event in events if event.rank is not None}
@@ -53,3 +98,8 @@ def borrow_culprits(
             winner.ranks, winner.kind = sorted(ranks), winner.kind or "crashed"
             winner.why = f"the only rank with its own {kind}"
             return
+    told = [event.fields for event in timeline.role("effect") if event.tells is None]
+    ranks = {rank for fields in told for rank in captured_ranks(fields.get("rank"))}
+    if len(ranks) == 1:
+        winner.ranks, winner.kind = sorted(ranks), winner.kind or "crashed"
+        winner.why = "the only rank that its last lines name"

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from diagnose.infer.collectives.verdict import DumpVerdict
 from diagnose.infer.events.failures import done, went_on
+from diagnose.infer.events.watchdogs import stalled_groups
 from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.infer.rules.collectives import onset
 from diagnose.timeline.event import Timeline
@@ -43,14 +44,29 @@ def believed(verdict: DumpVerdict | None, context: Context, *, passing: bool) ->
 
     A dump taken on demand of a job at work lists operations in flight as well, and in the last
     lines of a log ranks are never quite at the same call: those count only in a job that failed,
-    or that shows no step. `passing`: counters were read in passing.
+    or that shows no step. `passing`: counters were read in passing. Where there are only counters,
+    watchdogs of more ranks than have them know better who is missing.
     """
     if verdict is None:
         return None
     if context.alive and not context.failing and _stepped_since(verdict, context.timeline):
         return None
+    if not context.alive and _outvoted(verdict, context):
+        return None
     doubtful = not context.alive and (passing or not context.failing)
     return replace(verdict, sure=False) if doubtful else verdict
+
+
+def _outvoted(verdict: DumpVerdict, context: Context) -> bool:
+    """Whether who is blamed by counters waits by its own watchdog, for somebody else."""
+    counted = sum(role != "no dump" for role in verdict.roles.values())
+    return any(
+        stall.shape == "missing"
+        and stall.proven
+        and len(stall.joined) > counted
+        and set(verdict.ranks) <= set(stall.joined)
+        for stall in stalled_groups(context.timeline, context.facts.world_size)
+    )
 
 
 def worth_analysis(context: Context) -> bool:

@@ -71,7 +71,9 @@ def _compare(stall: Stall) -> bool:
         return False
     majority, votes = kinds.most_common(1)[0]
     tie = list(kinds.values()).count(votes) > 1
-    stall.odd = [] if tie else sorted(r for r, call in calls.items() if call != majority)
+    # Where more than two kinds meet, the most frequent one may be as odd as the others.
+    split = tie or (len(kinds) > 2 and 2 * votes <= len(known))
+    stall.odd = [] if split else sorted(r for r, call in calls.items() if call != majority)
     tiny = {rank for rank, wait in known.items() if wait.tiny}
     if len(ops) == 1 and len(seqs) > 1 and len({call[2:] for call in kinds}) == 1:
         stall.shape = "shifted"

@@ -10,6 +10,7 @@ from diagnose.infer.events.failures import unfinished_gathering
 from diagnose.infer.events.phases import Activity
 from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.infer.rules.busy import busy_class, doing, unstated
+from diagnose.timeline.captures import captured_ranks
 from diagnose.timeline.event import Event, Timeline
 
 
@@ -36,6 +37,10 @@ def _store(waits: Sequence[Event], activity: Activity, catalog: Catalog) -> Hypo
     summary = "Ranks timed out in the store waiting for ranks that never arrived."
     found = unstated("rendezvous.timeout", scoring.STORE, catalog, summary)
     found.rows = positions
+    asked = {rank for event in waits for rank in captured_ranks(event.fields.get("from_rank"))}
+    if len(asked) == 1:
+        found.ranks, found.kind = sorted(asked), "missing"
+        found.why = "the others wait for what it puts into the store"
     return found
 
 
@@ -55,4 +60,14 @@ def _gathering(timeline: Timeline, catalog: Catalog) -> Iterator[Hypothesis]:
     score = scoring.INCOMPLETE_GATHERING
     found = unstated("rendezvous.timeout", score, catalog, summary)
     found.rows = [last.index]
+    found.ranks = _beyond(timeline, world)
+    if found.ranks:
+        found.kind, found.why = "mismatched", f"of a job of {world}, whose last rank is {world - 1}"
     yield found
+
+
+def _beyond(timeline: Timeline, world: int) -> list[int]:
+    """Ranks that no job of this size has: started for a larger one than they were told of."""
+    counted = [event for event in timeline if event.fields.get("world_size") == str(world)]
+    ranks = {rank for event in counted for rank in captured_ranks(event.fields.get("rank"))}
+    return sorted(rank for rank in ranks if rank >= world)

@@ -11,12 +11,16 @@ from diagnose.infer.events.recovery import doubtful, survived
 from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.text.ranks import ranks_phrase
 from diagnose.timeline.event import Event, Fields, Timeline
+from diagnose.timeline.learned import Learned
 
 # Clocks of two hosts are not trusted to agree better than this.
 _CLOCK_SLACK = 2_000_000_000
 _ROWS = 8
 # An exception after the first wait is most often that wait's own.
 _BARE = "crash.exception"
+
+# Settings and addresses are those of a host: the device that met them first means nothing.
+_OF_THE_HOST = ("env.", "net.socket", "rendezvous.")
 
 # (host, PCI bus number) → rank
 _Gpus = Mapping[tuple[str | None, int], int]
@@ -119,7 +123,12 @@ def culprits_of(
     ranks: set[int] = set()
     hosts: set[str] = set()
     if signature.culprit == "self":
-        ranks = {event.rank for event in group if event.rank is not None}
+        shared = signature.cause.startswith(_OF_THE_HOST)
+        ranks = {
+            event.rank
+            for event in group
+            if event.rank is not None and not (shared and event.learned is Learned.DEVICE)
+        }
         hosts = {event.host for event in group if event.host is not None}
         ranks |= {int(event.fields["rank"]) for event in group if "rank" in event.fields}
     elif signature.culprit == "captured":

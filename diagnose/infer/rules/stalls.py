@@ -12,6 +12,7 @@ from diagnose.catalog.schema import Catalog
 from diagnose.infer import scoring
 from diagnose.infer.events.phases import Activity
 from diagnose.infer.events.stalled import Stall
+from diagnose.infer.ranks.story import rank_stories
 from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.infer.rules.busy import DOING, busy_class, doing, unstated
 from diagnose.text.ranks import ranks_phrase
@@ -37,14 +38,18 @@ def agreeing(context: Context) -> list[Hypothesis]:
 
 def _of_stalls(context: Context, found: Sequence[Stall]) -> list[Hypothesis]:
     return [
-        _mismatch(stall, context.activity, context.catalog)
+        _mismatch(stall, context)
         if stall.shape in ("mismatch", "conditional", "shifted")
         else _waiting(stall, context)
         for stall in found
     ]
 
 
-def _mismatch(stall: Stall, activity: Activity, catalog: Catalog) -> Hypothesis:
+def _mismatch(stall: Stall, context: Context) -> Hypothesis:
+    activity, catalog = context.activity, context.catalog
+    ahead = _gone_on(stall, context.timeline) if stall.shape == "conditional" else []
+    if ahead:
+        return _uneven(stall, ahead, catalog, "had gone on to evaluation")
     cause, score = "desync.mismatch", scoring.MISMATCH
     summary = f"{stall.why[:1].upper()}{stall.why[1:]}."
     if stall.shape == "conditional":
@@ -66,6 +71,19 @@ def _mismatch(stall: Stall, activity: Activity, catalog: Catalog) -> Hypothesis:
     return found
 
 
+def _gone_on(stall: Stall, timeline: Timeline) -> list[int]:
+    """Ranks in the barrier that say themselves that they evaluate, while others still train.
+
+    Rank 0 evaluates for all others where that is its work: a branch, and not less work.
+    """
+    at_barrier = {rank for rank, wait in stall.waits.items() if wait.tiny}
+    stories = rank_stories(timeline)
+    ahead = [r for r in sorted(at_barrier) if r in stories and stories[r].phase == "evaluation"]
+    behind = set(stall.waits) - at_barrier
+    alike = any(r in stories and stories[r].phase == "evaluation" for r in behind)
+    return [] if ahead == [0] or alike else ahead
+
+
 def _waiting(stall: Stall, context: Context) -> Hypothesis:
     """Ranks that all wait for the same call: for whom, and what was it doing?"""
     activity, catalog = context.activity, context.catalog
@@ -77,6 +95,8 @@ def _waiting(stall: Stall, context: Context) -> Hypothesis:
     ahead = _evaluating(activity, waiting, context.timeline)
     if ahead is not None:
         return _uneven(stall, [ahead], catalog, "had gone on to evaluation")
+    if waiting == {0} and activity.phase == "shutdown":
+        return _left_alone(stall, catalog)
     if stall.shape == "all_joined" and not activity.moving:
         return _joined(stall, catalog)
     # Where the busy rank joined, it is not the one the others wait for.
@@ -89,6 +109,15 @@ def _waiting(stall: Stall, context: Context) -> Hypothesis:
     if stall.tiny and stall.seq is not None and first <= stall.seq <= _EARLY_SEQ:
         return _early_barrier(stall, who, catalog)
     return _absent(stall, catalog)
+
+
+def _left_alone(stall: Stall, catalog: Catalog) -> Hypothesis:
+    """Rank 0 waits after the end: in what only it does then, as the others have no more to do."""
+    summary = f"Rank 0 alone waited in {_call(stall)} after the work was done: only it entered it."
+    found = unstated("desync.conditional", scoring.LEFT_ALONE, catalog, summary, stall)
+    found.ranks, found.kind = [0], "mismatched"
+    found.why = "the only rank that waits after the end"
+    return found
 
 
 def _finished(timeline: Timeline) -> set[int]:

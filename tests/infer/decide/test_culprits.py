@@ -7,7 +7,7 @@ import pytest
 from diagnose.catalog.load import load_catalog
 from diagnose.infer.decide.culprits import borrow_culprits, name_culprits
 
-from ..rows import ended, step
+from ..rows import ended, marker, step
 from ..rows import hypothesis as one
 
 CLASSES = load_catalog().classes
@@ -94,3 +94,53 @@ def test_a_borrowed_rank_has_its_host_too(make: Any) -> None:
     config = one("env.config", 6.0)
     name_culprits([config], make(ended(1, exitcode="1") | {"host": "a"}), CLASSES)
     assert (config.ranks, config.hosts, config.kind) == ([1], ["a"], "crashed")
+
+
+def said(rank: int | None) -> dict[str, Any]:
+    return {"role": "cause", "signature": "t.cause", "rank": rank}
+
+
+@pytest.mark.parametrize(
+    ("cause", "ranks"),
+    [("crash.cuda_error", [3]), ("net.shm", [3]), ("net.p2p", []), ("env.config", [])],
+)
+def test_whose_lines_a_cause_is_told_by(make: Any, cause: str, ranks: list[int]) -> None:
+    told = one(cause, 6.0, rows=[0, 1])
+    borrow_culprits([told], make(said(None), said(3)), CLASSES)
+    assert told.ranks == ranks
+
+
+def test_two_that_printed_it_are_not_one(make: Any) -> None:
+    told = one("crash.cuda_error", 6.0, rows=[0, 1])
+    borrow_culprits([told], make(said(2), said(3)), CLASSES)
+    assert told.ranks == []
+
+
+def test_last_words_about_one_rank_name_it(make: Any) -> None:
+    told = one("crash.cuda_error", 6.0)
+    destroyed = {"role": "effect", "signature": "t.gone", "fields": {"rank": "0"}}
+    borrow_culprits([told], make(destroyed), CLASSES)
+    assert (told.ranks, told.why) == ([0], "the only rank that its last lines name")
+    waited = one("crash.cuda_error", 6.0)
+    borrow_culprits([waited], make(destroyed | {"tells": "timeout"}), CLASSES)
+    assert waited.ranks == [], "who waits is a victim"
+
+
+def test_who_is_listed_as_late_did_not_come_to_the_rendezvous(make: Any) -> None:
+    late = [{"tells": "missing", "role": "context", "fields": {"missing": str(n)}} for n in (1, 3)]
+    told = one("rendezvous.timeout", 4.0)
+    borrow_culprits([told], make(*late), CLASSES)
+    assert (told.ranks, told.kind) == ([1, 3], "missing")
+
+
+def test_who_was_at_the_work_that_did_not_end_is_named_by_its_own_lines(make: Any) -> None:
+    unfinished = one("data.preparation", 1.0, inferred=True)
+    borrow_culprits([unfinished], make(marker("preprocessing", rank=0), step(3, rank=1)), CLASSES)
+    assert (unfinished.ranks, unfinished.kind) == ([0], "slow")
+    both = one("data.preparation", 1.0, inferred=True)
+    markers = [marker("preprocessing", rank=rank) for rank in (0, 1)]
+    borrow_culprits([both], make(*markers), CLASSES)
+    assert both.ranks == [], "what all do is nobody's"
+    other = one("slow.checkpoint", 1.0, inferred=True)
+    borrow_culprits([other], make(markers[0]), CLASSES)
+    assert other.ranks == [], "other work than the cause is about"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -93,3 +94,20 @@ def test_dumps_of_a_job_that_is_done_or_goes_on_are_not_analysed(make: Any) -> N
     failed = make(step(1), wait(0))
     assert worth_analysis(context(failed, failing=[failed.at(1)], alive=False))
     assert worth_analysis(context(make(), alive=False))
+
+
+@pytest.mark.parametrize(
+    ("alive", "waiting", "kept"),
+    [
+        (False, (0, 1, 2, 4), False),
+        (False, (0, 1, 4), True),
+        (True, (0, 1, 2, 4), True),
+    ],
+    ids=["it waits itself", "it does not wait", "dumps know better"],
+)
+def test_counters_of_a_few_yield_to_watchdogs_of_more(
+    make: Any, alive: bool, waiting: tuple[int, ...], kept: bool
+) -> None:
+    few = replace(VERDICT, roles={0: "waiting", 1: "waiting", 2: "culprit", 3: "no dump"})
+    seen = context(make(*(wait(rank) for rank in waiting)), world=5, alive=alive)
+    assert (believed(few, seen, passing=False) is not None) == kept

@@ -25,7 +25,7 @@ GRADIENT, OBJECT, SMALL = "7 ALLREDUCE 1000", "7 BROADCAST 1", "7 ALLREDUCE 900"
     ("lines", "odd"),
     [
         ([line(0, GRADIENT, 3, SMALL), line(1, GRADIENT, 3, SMALL)], [3]),
-        ([line(0, GRADIENT, 3, SMALL), line(1, GRADIENT, 4, SMALL), line(2, GRADIENT, 3, SMALL)], [3, 4]),
+        ([line(rank, GRADIENT, odd, SMALL) for rank, odd in ((0, 3), (1, 4), (2, 3))], [3, 4]),
         ([line(1, GRADIENT, 0, OBJECT)], [0]),
         ([line(0, GRADIENT, 1, OBJECT)], []),
         ([line(1, GRADIENT, 0, SMALL)], []),

@@ -282,3 +282,11 @@ def test_rank_0_is_missing_below_several_others(
 ) -> None:
     stall = only(make, None, *(wait(rank) for rank in waiting))
     assert (stall.missing, stall.accused) == (missing, accused)
+
+
+def test_of_three_kinds_the_most_frequent_is_no_measure_without_a_majority(make: Any) -> None:
+    sizes = {1: 56, 4: 56, 6: 76, 7: 107}
+    stall = only(make, None, *(wait(rank, size=size) for rank, size in sizes.items()))
+    assert (stall.shape, stall.odd) == ("mismatch", [])
+    more = only(make, None, *(wait(r, size=s) for r, s in {**sizes, 0: 56}.items()))
+    assert more.odd == [6, 7]

@@ -75,3 +75,24 @@ def test_a_wrong_count_at_the_rendezvous(make: Any, joined: int, summary: str) -
 def test_a_job_that_went_on_was_complete(make: Any) -> None:
     assert [one.cause for one in found(make(gathered(3, 4), step(1)), 4)] == ["rendezvous.timeout"]
     assert found(make(gathered(3, 4), step(1), step(2)), 4) == []
+
+
+def test_a_rank_that_no_job_of_the_size_has_is_named(make: Any) -> None:
+    lines = [
+        gathered(3, 2) | {"fields": gathered(3, 2)["fields"] | {"rank": str(n)}} for n in (0, 2)
+    ]
+    hypothesis = only(make(*lines), None)
+    assert (hypothesis.ranks, hypothesis.kind) == ([2], "mismatched")
+    assert only(make(gathered(1, 2)), None).ranks == []
+
+
+def test_who_was_asked_through_the_store_is_missing(make: Any) -> None:
+    asked = [at_the_store(rank) | {"fields": {"from_rank": "0"}} for rank in (2, 3)]
+    hypothesis = only(make(*asked), None)
+    assert (hypothesis.cause, hypothesis.ranks, hypothesis.kind) == (
+        "rendezvous.timeout",
+        [0],
+        "missing",
+    )
+    two = [asked[0], at_the_store(3) | {"fields": {"from_rank": "1"}}]
+    assert only(make(*two), None).ranks == []

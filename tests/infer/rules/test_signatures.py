@@ -7,6 +7,7 @@ import pytest
 from diagnose.infer.rules.base import Hypothesis
 from diagnose.infer.rules.signatures import culprits_of, gpu_ranks, pci_bus, propose
 from diagnose.timeline.event import Timeline
+from diagnose.timeline.learned import Learned
 
 from ..rows import at, catalog, context, matched, signature, step, wait
 
@@ -154,3 +155,20 @@ def test_the_own_exception_of_one_rank_counts_more(make: Any) -> None:
     assert hypothesis.summary == "Title of t.exception (rank 3): list index out of range."
     assert only(make(one, one | {"rank": 4})).score == 1.5
     assert only(make(wait(0), one)).score == -2.0
+
+
+@pytest.mark.parametrize(
+    ("cause", "learned", "ranks"),
+    [
+        ("env.config", Learned.DEVICE, []),
+        ("net.socket", Learned.DEVICE, []),
+        ("env.config", Learned.LINE, [5]),
+        ("crash.gpu_oom", Learned.DEVICE, [5]),
+    ],
+)
+def test_a_device_that_met_the_setting_of_its_host_is_no_culprit(
+    make: Any, cause: str, learned: Learned, ranks: list[int]
+) -> None:
+    entry = signature("t.own", cause, culprit="self")
+    timeline = make(matched(entry, rank=5, host="a", learned=learned))
+    assert culprits_of(entry, timeline.events, 8, {}) == (ranks, ["a"])

@@ -182,3 +182,32 @@ def test_groups_that_agree_with_the_dumps_are_told_apart_from_those(make: Any) -
     assert agreeing(seen) == []
     (same,) = agreeing(context(timeline, stalls=by_dumps, agreeing=stalls(timeline, 4)))
     assert (same.cause, same.ranks, same.rows) == ("desync.missing_rank", [2], [0, 1, 2])
+
+
+def test_who_evaluates_at_the_barrier_while_others_train_had_less_to_do(make: Any) -> None:
+    timeline = make(marker("evaluation", rank=1), wait(0), barrier(1))
+    hypothesis = only(timeline, 2)
+    assert (hypothesis.cause, hypothesis.ranks) == ("desync.uneven_work", [1])
+
+
+@pytest.mark.parametrize("evaluating", [[0], [0, 1]], ids=["rank 0 for all", "both"])
+def test_evaluation_that_is_no_lead_leaves_it_a_branch(make: Any, evaluating: list[int]) -> None:
+    timeline = make(*(marker("evaluation", rank=r) for r in evaluating), barrier(0), wait(1))
+    assert only(timeline, 2).cause == "desync.conditional"
+
+
+def test_what_rank_0_hands_out_first_is_data(make: Any) -> None:
+    handed = [barrier(rank, 1) | {"op": "BROADCAST"} for rank in (1, 2, 3)]
+    hypothesis = only(make(*handed), None)
+    assert (hypothesis.cause, hypothesis.ranks) == ("data.preparation", [0])
+    assert only(make(*handed[:2]), None).cause == "desync.missing_rank", "two may be an excerpt"
+
+
+def test_rank_0_alone_waits_after_the_end_in_what_only_it_does(make: Any) -> None:
+    hypothesis = only(make(marker("shutdown"), barrier(0)), None)
+    assert (hypothesis.cause, hypothesis.score, hypothesis.ranks) == (
+        "desync.conditional",
+        2.5,
+        [0],
+    )
+    assert only(make(marker("shutdown"), barrier(1)), None).cause == "desync.missing_rank"
