@@ -11,6 +11,7 @@ from dataclasses import replace
 from importlib import import_module
 
 from diagnose.infer.rules import (
+    apart,
     exit_codes,
     host_blocked,
     known_issues,
@@ -42,6 +43,7 @@ STATED: dict[str, Rule] = {
 INFERRED: dict[str, Rule] = {
     "printed_stacks": printed_stacks.propose,
     "stalls": stalls.propose,
+    "apart": apart.propose,
     "rendezvous": rendezvous.propose,
     "host_blocked": host_blocked.propose,
     "collectives": _when(lambda context: context.blocked, "diagnose.infer.rules.collectives"),

@@ -7,6 +7,8 @@ from diagnose.infer.events.stalled import Stall
 from diagnose.infer.rules.base import Hypothesis
 
 _ROWS = 8
+# What the main rank does for all others; models are loaded by every rank.
+MAIN_ONLY = ("preprocessing", "checkpoint", "evaluation")
 DOING = {
     "preprocessing": "preparing data",
     "model_load": "loading the model",

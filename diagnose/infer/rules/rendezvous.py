@@ -9,7 +9,7 @@ from diagnose.infer import scoring
 from diagnose.infer.events.failures import unfinished_gathering
 from diagnose.infer.events.phases import Activity
 from diagnose.infer.rules.base import Context, Hypothesis
-from diagnose.infer.rules.busy import busy_class, doing, unstated
+from diagnose.infer.rules.busy import MAIN_ONLY, busy_class, doing, unstated
 from diagnose.timeline.captures import captured_ranks
 from diagnose.timeline.event import Event, Timeline
 
@@ -30,7 +30,7 @@ def _store(waits: Sequence[Event], activity: Activity, catalog: Catalog) -> Hypo
         found = unstated(busy, scoring.BUSY_AT_STORE, catalog, summary)
         found.rows = [*([activity.row] if activity.row is not None else []), *positions]
         waiting = {event.rank for event in waits if event.rank is not None}
-        if waiting and 0 not in waiting:
+        if waiting and 0 not in waiting and activity.phase in MAIN_ONLY:
             found.ranks, found.kind = [0], "slow"
             found.why = "the main rank does this work while the others wait"
         return found

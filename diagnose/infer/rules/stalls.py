@@ -14,7 +14,7 @@ from diagnose.infer.events.phases import Activity
 from diagnose.infer.events.stalled import Stall
 from diagnose.infer.ranks.story import rank_stories
 from diagnose.infer.rules.base import Context, Hypothesis
-from diagnose.infer.rules.busy import DOING, busy_class, doing, unstated
+from diagnose.infer.rules.busy import DOING, MAIN_ONLY, busy_class, doing, unstated
 from diagnose.text.ranks import ranks_phrase
 from diagnose.timeline.event import Timeline
 
@@ -22,8 +22,6 @@ from diagnose.timeline.event import Timeline
 _EARLY_SEQ = 5
 # Operations that may be a barrier, where the log tells no sizes.
 _MAY_BE_TINY = (None, "ALLREDUCE", "BROADCAST", "BARRIER", "ALLGATHER")
-# What the main rank does for all others; models are loaded by every rank.
-_MAIN_ONLY = ("preprocessing", "checkpoint", "evaluation")
 
 
 def propose(context: Context) -> list[Hypothesis]:
@@ -60,7 +58,7 @@ def _mismatch(stall: Stall, context: Context) -> Hypothesis:
         )
     elif stall.shape == "shifted":
         score = scoring.SHIFTED
-        if activity.phase in _MAIN_ONLY:
+        if activity.phase in MAIN_ONLY:
             cause = "desync.conditional"
             summary = f"Ranks are one collective apart around {doing(activity.phase)}: {stall.why}."
     found = unstated(cause, score, catalog, summary, stall)
@@ -212,7 +210,7 @@ def _who(stall: Stall, waiting: set[int], activity: Activity) -> list[int]:
     busy_alone = activity.phase in DOING and activity.moving
     if activity.rank is not None and activity.rank not in waiting and busy_alone:
         return [activity.rank]
-    if waiting and 0 not in waiting and busy_alone and activity.phase in _MAIN_ONLY:
+    if waiting and 0 not in waiting and busy_alone and activity.phase in MAIN_ONLY:
         return [0]
     return []
 

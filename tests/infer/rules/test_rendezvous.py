@@ -96,3 +96,9 @@ def test_who_was_asked_through_the_store_is_missing(make: Any) -> None:
     )
     two = [asked[0], at_the_store(3) | {"fields": {"from_rank": "1"}}]
     assert only(make(*two), None).ranks == []
+
+
+def test_of_a_model_that_all_load_nobody_is_blamed(make: Any) -> None:
+    hypothesis = only(make(marker("model_load"), at_the_store(5)), None)
+    assert (hypothesis.cause, hypothesis.ranks) == ("slow.model_load", [])
+    assert only(make(marker("preprocessing"), at_the_store(5)), None).ranks == [0]
