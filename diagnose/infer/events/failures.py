@@ -10,6 +10,7 @@ from diagnose.timeline.event import Event, Timeline
 
 _LAST_LINES, _CAUGHT_LINES = 25, 150
 _SHORT = 200  # lines
+_CAME_BACK = 3  # events of a rank below the line that says it ended
 WAITED = ("timeout", "store_wait", "missing", "host_blocked")
 _EFFECTS = ("timeout", "notified", "missing", "mismatch", "store_wait", "teardown", "joined")
 
@@ -18,7 +19,7 @@ def failures(timeline: Timeline, life: Afterlife) -> list[Event]:
     """Events that show a failure: causes, effects, exits with a code, waits."""
     gathering = unfinished_gathering(timeline)
     serious = [event for event in timeline if _serious(event) or event is gathering]
-    serious = [event for event in serious if event.kind != "exit" or left(life, [event])]
+    serious = [event for event in serious if not _of_another_run(timeline, life, event)]
     if all(is_word(event.signature) for event in serious):
         serious = serious if any(_last_said(timeline, serious)) else []
     elif all(event.kind == "exception" for event in serious):
@@ -33,6 +34,18 @@ def failures(timeline: Timeline, life: Afterlife) -> list[Event]:
     if all(is_word(event.signature) for event in hints):
         hints = _last_said(timeline, hints)
     return timeline.telling("complaint") or (hints if _ends_with(timeline, hints) else [])
+
+
+def _of_another_run(timeline: Timeline, life: Afterlife, event: Event) -> bool:
+    """Whether a process that ended is not the rank of this job: that one works below its line."""
+    if event.kind != "exit":
+        return False
+    own = [
+        later
+        for later in timeline.kind("phase", "progress")
+        if later.source == event.source and later.line > event.line and later.rank == event.rank
+    ]
+    return not left(life, [event]) or (event.rank is not None and len(own) >= _CAME_BACK)
 
 
 def _stuck_at_the_end(timeline: Timeline) -> list[Event]:
