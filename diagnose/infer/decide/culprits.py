@@ -9,9 +9,16 @@ from diagnose.infer.ranks.story import rank_stories
 from diagnose.infer.rules.base import Hypothesis, explains
 from diagnose.timeline.captures import captured_ranks
 from diagnose.timeline.event import Timeline
+from diagnose.timeline.learned import Learned
 
 # What a process prints about itself; of a connection or a configuration others have their part.
 _OF_ONE_PROCESS = ("crash.", "hw.", "net.shm")
+
+# How a number was found that no line ties to the culprit.
+_TOLD_BY = {
+    Learned.DEVICE: "its number is that of its device, as the log shows one node",
+    Learned.ALONE: "it is the one rank that the log names, and this its one process",
+}
 
 
 def name_culprits(
@@ -20,6 +27,11 @@ def name_culprits(
     """Settle ranks and hosts of the first of `ranked`, the root cause."""
     winner, host_of = ranked[0], timeline.hosts_of_ranks
     borrow_culprits(ranked, timeline, classes)
+    lines = [timeline.at(row) for row in winner.rows]
+    ways = {event.learned for event in lines if event.rank in winner.ranks}
+    if len(ways) == 1:
+        told = _TOLD_BY.get(ways.pop() or Learned.LINE)
+        winner.why = "; ".join(part for part in (winner.why, told) if part)
     if winner.ranks and not winner.hosts:
         winner.hosts = sorted({host_of[rank] for rank in winner.ranks if rank in host_of})
 

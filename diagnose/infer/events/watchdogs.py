@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+from diagnose.infer.events.came import not_come
 from diagnose.infer.events.disagreement import Others, folded_by_ray, judge, waits_nowhere
 from diagnose.infer.events.stalled import P2P_OPS, Calls, Named, Stall, Wait
 from diagnose.infer.events.told_mismatches import told_mismatches
@@ -62,7 +63,7 @@ def stalls(
     others = Others(world_size, seen, paired, _frontier(timeline), named)
     groups = [judge(calls, waits, others) for calls, waits in waiting.items()]
     if not waiting and not named:
-        groups += _unanswered(timeline)
+        groups += not_come(timeline, world_size)
     if named and not any(stall.shape == "missing" for stall in groups):
         groups.append(_from_names(named))
     if any(event.repeated > 1 for event in timeline):
@@ -165,23 +166,6 @@ def _named_missing(timeline: Timeline) -> Named | None:
         if naming.get(said):
             named.rows.append(event.index)
     return named if named.ranks else None
-
-
-def _unanswered(timeline: Timeline) -> list[Stall]:
-    """Ranks that came to a barrier and got no answer from the rank that keeps the count."""
-    came = [event for event in timeline.telling("joined") if "from_rank" in event.fields]
-    asked = {rank for event in came for rank in captured_ranks(event.fields["from_rank"])}
-    here = {r: e for e in came for r in captured_ranks(e.fields.get("ranks")) if r not in asked}
-    if len(asked) != 1 or not here:
-        return []
-    waits = {
-        rank: Wait(rank, None, "BARRIER", 1, None, event.timeout_ms, event.elapsed_ms, event.index)
-        for rank, event in here.items()
-    }
-    stall = Stall(None, "missing", waits, sorted(asked), rows=[event.index for event in came])
-    stall.op = "BARRIER"
-    stall.why = f"{ranks_phrase(asked)} answered nobody who came to the barrier"
-    return [stall]
 
 
 def _from_names(named: Named) -> Stall:

@@ -6,6 +6,7 @@ import pytest
 
 from diagnose.catalog.load import load_catalog
 from diagnose.infer.decide.culprits import borrow_culprits, name_culprits
+from diagnose.timeline.learned import Learned
 
 from ..rows import ended, marker, step
 from ..rows import hypothesis as one
@@ -144,3 +145,21 @@ def test_who_was_at_the_work_that_did_not_end_is_named_by_its_own_lines(make: An
     other = one("slow.checkpoint", 1.0, inferred=True)
     borrow_culprits([other], make(markers[0]), CLASSES)
     assert other.ranks == [], "other work than the cause is about"
+
+
+@pytest.mark.parametrize(
+    ("learned", "why"),
+    [
+        (Learned.LINE, "it printed the error"),
+        (
+            Learned.DEVICE,
+            "it printed the error; its number is that of its device, as the log shows one node",
+        ),
+    ],
+)
+def test_a_number_that_no_line_ties_to_the_culprit_is_told_as_such(
+    make: Any, learned: Learned, why: str
+) -> None:
+    told = one("crash.gpu_oom", 6.0, ranks=[3], rows=[0], why="it printed the error")
+    name_culprits([told], make(said(3) | {"learned": learned}), CLASSES)
+    assert told.why == why

@@ -1,0 +1,70 @@
+"""Who came to a call, as lines list it: those that are not in the list are waited for."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from diagnose.infer.events.stalled import Stall, Wait
+from diagnose.text.ranks import ranks_phrase
+from diagnose.timeline.captures import captured_ranks, highest_rank
+from diagnose.timeline.event import Event, Timeline
+
+# So many came for each one that is missing: a list with larger gaps is of a group with gaps.
+_CAME = 3
+_RANKS_LIMIT = 100_000
+
+
+def not_come(timeline: Timeline, world_size: int | None) -> list[Stall]:
+    """The stall that lists of those that came tell of, none where they tell of no gap."""
+    told = timeline.telling("joined")
+    return _unanswered(told) or _unready(told, world_size)
+
+
+def _unanswered(told: Iterable[Event]) -> list[Stall]:
+    """Ranks that came to a barrier and got no answer from the rank that keeps the count."""
+    came = [event for event in told if "from_rank" in event.fields]
+    asked = {rank for event in came for rank in captured_ranks(event.fields["from_rank"])}
+    here = {r: e for e in came for r in captured_ranks(e.fields.get("ranks")) if r not in asked}
+    if len(asked) != 1 or not here:
+        return []
+    stall = _stall(here, asked, came, "BARRIER")
+    stall.why = f"{ranks_phrase(asked)} answered nobody who came to the barrier"
+    return [stall]
+
+
+def _unready(told: Iterable[Event], world_size: int | None) -> list[Stall]:
+    """Ranks between those that came: a list is whole, and its gaps are no gaps of an excerpt.
+
+    Every list of the job must have the same gaps; ranks that miss different calls are no matter of
+    one that did not come.
+    """
+    lists = [event for event in told if "from_rank" not in event.fields and "ranks" in event.fields]
+    gaps = {_gaps(event, world_size) for event in lists}
+    if len(gaps) != 1 or not (absent := gaps.pop()):
+        return []
+    here = {rank: event for event in lists for rank in captured_ranks(event.fields["ranks"])}
+    stall = _stall(here, absent, lists, lists[0].op)
+    stall.proven = True
+    stall.why = f"{ranks_phrase(absent)} stands in no list of those that came"
+    return [stall]
+
+
+def _gaps(event: Event, world_size: int | None) -> tuple[int, ...]:
+    came = set(captured_ranks(event.fields["ranks"]))
+    limit = world_size or (highest_rank(event.fields["ranks"]) or 0) + 1
+    lacking = limit - sum(rank < limit for rank in came)
+    if limit > _RANKS_LIMIT or lacking * _CAME > len(came):
+        return ()
+    return tuple(rank for rank in range(limit) if rank not in came)
+
+
+def _stall(
+    here: dict[int, Event], missing: Collection[int], told: list[Event], op: str | None
+) -> Stall:
+    size = 1 if op == "BARRIER" else None
+    waits = {
+        rank: Wait(rank, None, op, size, None, event.timeout_ms, event.elapsed_ms, event.index)
+        for rank, event in here.items()
+    }
+    rows = [event.index for event in told]
+    return Stall(None, "missing", waits, sorted(missing), rows=rows, op=op)
