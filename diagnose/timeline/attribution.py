@@ -8,8 +8,8 @@ stands in for the global one only where nothing else names ranks, the CUDA devic
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Hashable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Mapping, Sequence
 
 from diagnose.timeline.captures import rank_of
 from diagnose.timeline.draft import Draft
@@ -155,7 +155,8 @@ def _devices_are_ranks(found: Sequence[Draft]) -> bool:
     """One node whose ranks use the devices of their own number, as far as the log tells.
 
     A process with a device for itself is what every launcher makes of a node; what speaks against
-    it is another node, a rank beyond the devices of one, or a rank seen on another device.
+    it is another node, a rank beyond the devices of one, a rank seen on another device, or several
+    processes on one device.
     """
     hosts = {draft.host for draft in found} - {None}
     if len(hosts) > 1 or not _single_node(found):
@@ -165,7 +166,15 @@ def _devices_are_ranks(found: Sequence[Draft]) -> bool:
     worlds = [rank_of(draft.meaning.fields.get("world_size")) or 0 for draft in found]
     most = max([*worlds, *(rank + 1 for rank in ranks if rank is not None)], default=0)
     nodes = max((rank_of(draft.meaning.fields.get("nodes")) or 1 for draft in found), default=1)
-    return most <= _NODE and nodes == 1 and all(rank == device for rank, device in told)
+    shared = max(_processes(found).values(), default=0) > 1  # each sees its own one as number 0
+    fits = all(rank == device for rank, device in told)
+    return most <= _NODE and nodes == 1 and fits and not shared
+
+
+def _processes(found: Sequence[Draft]) -> Mapping[int, int]:
+    """Device → how many processes print as using it."""
+    users = {(d.device, d.pid) for d in found if d.device is not None and d.pid is not None}
+    return Counter(device for device, _ in users)
 
 
 def _the_only_one(found: Sequence[Draft]) -> None:

@@ -150,6 +150,11 @@ def test_a_device_is_no_rank_where_another_rank_uses_it() -> None:
     assert who(timeline(job=swapped + device_warn("a", 500, 1)), "pid 500")[0] is None
 
 
+def test_a_device_is_no_rank_where_every_process_sees_its_own_as_number_0() -> None:
+    found = timeline(job=device_warn("a", 500, 0) + device_warn("a", 501, 0))
+    assert [who(found, f"pid {pid}")[0] for pid in (500, 501)] == [None, None]
+
+
 def test_the_one_process_of_a_log_is_the_one_rank_it_names() -> None:
     text = device_warn("a", 500, 6) + f"[2025-01-27 11:08:34 TP14] {ERROR}\n"
     assert who(timeline(job=text), "pid 500") == (14, Learned.ALONE)
