@@ -15,23 +15,20 @@ def _name(revision: str) -> str:
 
 def keep(catalog: Catalog) -> None:
     """Keep the examples of a catalog that was read with them."""
-    cache.keep(_name(catalog.revision), json.dumps(_lines(catalog.signatures)).encode())
+    cache.keep(_name(catalog.revision), json.dumps(lines(catalog.signatures)).encode())
 
 
-def examples_of(catalog: Catalog) -> list[tuple[str, str]]:
-    """(Id, line) of every example that a signature of this catalog matches; [] if none are kept."""
-    told = _lines(catalog.signatures)
-    if told:
-        return told
+def kept(catalog: Catalog) -> list[tuple[str, str]]:
+    """What was kept of this catalog; [] if nothing was."""
     raw = cache.read(_name(catalog.revision))
     try:
-        kept = json.loads(raw) if raw else []
-        return [(id_, line) for id_, line in kept if id_ in catalog.by_id]
+        return [(id_, line) for id_, line in json.loads(raw or b"[]")]
     except (ValueError, TypeError):
         return []
 
 
-def _lines(signatures: Sequence[Signature]) -> list[tuple[str, str]]:
+def lines(signatures: Sequence[Signature]) -> list[tuple[str, str]]:
+    """(Id, line) of every example of these entries that must match."""
     return [
         (entry.id, line)
         for entry in signatures

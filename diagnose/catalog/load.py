@@ -136,6 +136,16 @@ def _with(catalog: Catalog, files: Sequence[tuple[Path, bytes]], revision: str) 
     return joined
 
 
+def examples_of(catalog: Catalog) -> list[tuple[str, str]]:
+    """(Id, line) of every example that a signature of this catalog matches.
+
+    Read anew, which takes a second or two, where they are not kept.
+    """
+    found = example_lines.lines(catalog.signatures) or example_lines.kept(catalog)
+    found = found or example_lines.lines(load_catalog(examples=True).signatures)
+    return [(id_, line) for id_, line in found if id_ in catalog.by_id]
+
+
 def read_catalog(files: Sequence[tuple[Path, bytes]], revision: str) -> Catalog:
     """Parse and type-check catalog files (with their examples), without the cache."""
     entries: dict[str, dict[str, Any]] = {kind: {} for kind in (*_KINDS, _WORDS)}

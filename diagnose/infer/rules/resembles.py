@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from diagnose.catalog.examples import examples_of
+from diagnose.catalog.load import examples_of
 from diagnose.catalog.schema import Catalog
 from diagnose.infer import scoring
 from diagnose.infer.rules.base import Context, Hypothesis
