@@ -20,7 +20,8 @@ _STRENGTH = {"weak": 0, "medium": 1, "strong": 2}
 # Who says so goes on without it.
 _PASSED = re.compile(
     r"(?i)\bignor(?:ed|ing)\b|\bfall(?:ing|s)? ?back|\bfallback|\bskip(?:ped|ping|s)?\b|\bhandled\b"
-    r"|\busing (?:the )?(?:internal|default|built-?in)\b|\bno plugin found\b|\brecovered\b|\bharmless\b|\bnot fatal\b|\bnon-fatal\b|\boptional\b"
+    r"|\busing (?:the )?(?:internal|default|built-?in)\b|\bno plugin found\b|\brecovered\b"
+    r"|\bharmless\b|\bnot fatal\b|\bnon-fatal\b|\boptional\b"
 )
 # Who says so tries again, or only tells of what may be: a word is worth less there.
 _HANDLED = re.compile(
