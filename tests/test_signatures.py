@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 import diagnose
+from diagnose.catalog.entries import entry_of, is_word
 from diagnose.catalog.load import load_catalog
 from diagnose.catalog.schema import Example, KnownIssue, Signature
 from diagnose.ingest import find_sources, text_source
@@ -40,17 +41,18 @@ def events(form: str) -> dict[str, list[Event]]:
     ]
     frame = read(sources).timeline
     frame = frame[frame["signature"].notna()]
-    by_id = {signature.id: signature for signature in CATALOG.signatures}
     found: dict[str, list[Event]] = defaultdict(list)
     columns = (frame["source"], frame["signature"], frame["fields"])
     for source, id_, fields in zip(*columns, strict=True):
-        found[str(source)].append((by_id[str(id_)], fields))
+        entry = entry_of(CATALOG, str(id_))
+        assert entry is not None
+        found[str(source)].append((entry, fields))
     return found
 
 
 def yields_to(signature: Signature, other: Signature) -> bool:
-    """A catch-all gives way to a special entry on the same line."""
-    special = not other.generic and other.role in ("cause", "effect", "aftermath")
+    """A catch-all gives way to a special entry on the same line, and to a word."""
+    special = (not other.generic or is_word(other.id)) and other.role in ("cause", "effect", "aftermath")
     return signature.generic and special
 
 
