@@ -33,7 +33,7 @@ def word_problems(catalog: Catalog, classes: set[str]) -> Iterator[str]:
                     yield f"{at}: {spelling!r} is never found: it needs a token and length"
                 other, same = owners.setdefault(spelling, (vocabulary.id, word))
                 if same is not word:
-                    yield f"{at}: {spelling!r} stands in {other} too"
+                    yield f"{at}: {spelling!r} is in {other} too"
 
 
 def _broken(vocabulary: Vocabulary) -> Iterator[str]:

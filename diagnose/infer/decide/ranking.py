@@ -67,6 +67,9 @@ def _accounts_for(other: Hypothesis, one: Hypothesis) -> bool:
         return False
     if other.late and not one.late and other.score <= one.score:
         return False
+    # A known bug reads the same line more closely; it is no consequence of what the line says.
+    if one.rule == "known_issues" and other.score < one.score and set(other.rows) & set(one.rows):
+        return False
     return not explains(one, other) or one.score <= other.score
 
 

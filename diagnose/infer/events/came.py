@@ -45,7 +45,7 @@ def _unready(told: Iterable[Event], world_size: int | None) -> list[Stall]:
     here = {rank: event for event in lists for rank in captured_ranks(event.fields["ranks"])}
     stall = _stall(here, absent, lists, lists[0].op)
     stall.proven = True
-    stall.why = f"{ranks_phrase(absent)} stands in no list of those that came"
+    stall.why = f"{ranks_phrase(absent)}: on no list of the ranks that arrived"
     return [stall]
 
 
