@@ -52,7 +52,11 @@ def events(form: str) -> dict[str, list[Event]]:
 
 def yields_to(signature: Signature, other: Signature) -> bool:
     """A catch-all gives way to a special entry on the same line, and to a word."""
-    special = (not other.generic or is_word(other.id)) and other.role in ("cause", "effect", "aftermath")
+    special = (not other.generic or is_word(other.id)) and other.role in (
+        "cause",
+        "effect",
+        "aftermath",
+    )
     return signature.generic and special
 
 
