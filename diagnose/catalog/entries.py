@@ -75,6 +75,14 @@ class Meant:
         ends = (_RAISED if self.raised else "") + (_HANDLED if self.handled else "")
         return f"{_PREFIX}{self.vocabulary.id}.{_slug(self.word)}{near}{ends}"
 
+    def _title(self) -> str:
+        """`Xid 79`, `No route to host (EHOSTUNREACH)`: what people know, and the symbol."""
+        first, *others = self.word.spellings
+        if self.vocabulary.noun:
+            return f"{self.vocabulary.noun} {first}"
+        words = first if " " in first else next((one for one in others if " " in one), first)
+        return words if words == first else f"{words} ({first})"
+
     def entry(self) -> Signature:
         """The signature that it stands for."""
         strength, generic = _AS_SIGNATURE[self.strength]
@@ -84,7 +92,7 @@ class Meant:
             tells = "exception"
         return Signature(
             id=self.id,
-            title=f"The log says \u201c{self.word.spellings[0]}\u201d",
+            title=self._title(),
             role="cause" if self.names_cause else "aftermath" if aftermath else "context",
             match=[],
             cause=self.cause if self.names_cause else "",

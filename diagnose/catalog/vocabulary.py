@@ -53,7 +53,8 @@ class Vocabulary:
     """One closed set.
 
     With `pattern`, a regular expression with one group `word`, the words are codes, which mean
-    something only where it matches; `triggers` are literals of which a line with a match has one.
+    something only where it matches; `triggers` are literals of which a line with a match has one,
+    `noun` is what such a code is called: `Xid`.
     """
 
     id: str  # the name of its file
@@ -62,17 +63,18 @@ class Vocabulary:
     words: list[Word]
     pattern: str = ""
     triggers: list[str] = field(default_factory=list)
+    noun: str = ""
 
 
 def vocabulary_of(name: str, data: Mapping[str, Any]) -> Vocabulary:
     """The vocabulary of a file's plain data. Raises ValueError with a message for the user."""
-    _closed("the file", data, {"about", "references", "pattern", "triggers", "words"})
+    _closed("the file", data, {"about", "references", "pattern", "triggers", "noun", "words"})
     if not isinstance(data.get("words"), list):
         raise ValueError("words: expected a list")
     words = [_word(number, row) for number, row in enumerate(data["words"])]
     return Vocabulary(
         name, str(data.get("about", "")), list(data.get("references", [])), words,
-        str(data.get("pattern", "")), list(data.get("triggers", [])),
+        str(data.get("pattern", "")), list(data.get("triggers", [])), str(data.get("noun", "")),
     )  # fmt: skip
 
 

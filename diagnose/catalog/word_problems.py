@@ -45,5 +45,6 @@ def _broken(vocabulary: Vocabulary) -> Iterator[str]:
             yield f"{vocabulary.id}: {text}: {error}"
     if vocabulary.pattern and "(?P<word>" not in vocabulary.pattern:
         yield f"{vocabulary.id}: pattern: needs a group named word"
-    if bool(vocabulary.pattern) != bool(vocabulary.triggers):
-        yield f"{vocabulary.id}: a pattern needs triggers, and only a pattern does"
+    needed = {bool(vocabulary.pattern), bool(vocabulary.triggers), bool(vocabulary.noun)}
+    if len(needed) > 1:
+        yield f"{vocabulary.id}: a pattern needs triggers and a noun, and only a pattern does"

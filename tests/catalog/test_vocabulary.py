@@ -52,7 +52,7 @@ def test_what_is_kept_is_what_was_read() -> None:
         (("Our own trouble", "--"), "'--' is never found"),
         (("text: disk", "text: '['"), "unterminated character set"),
         (("references: [https://example.org/words]\n", ""), "references: needed"),
-        (("about:", "pattern: 'Own (?P<word>x)'\nabout:"), "a pattern needs triggers"),
+        (("about:", "pattern: 'Own (?P<word>x)'\nabout:"), "a pattern needs triggers and a noun"),
     ],
 )
 def test_wrong_words_are_told(tmp_path: Path, change: tuple[str, str], problem: str) -> None:

@@ -30,8 +30,9 @@ def test_by_cause() -> None:
     groups = by("cause")
     assert list(groups) == ["hw.gpu", "crash.exception", "unknown"]
     assert groups["hw.gpu"] == Group(
-        name="hw.gpu", title="A GPU failed", jobs=2, hung=1, failed=1, unknown=0, healthy=0, running=0,
-        share=0.5, gpu_hours_lost=5.0, cost_unknown=0,
+        name="hw.gpu", title="A GPU failed", jobs=2,
+        hung=1, failed=1, unknown=0, healthy=0, running=0, share=0.5,
+        gpu_hours_lost=5.0, cost_unknown=0,
         first_seen="2025-06-02T00:00:00+00:00", last_seen="2025-06-10T00:00:00+00:00",
         weekly=[1, 1, 0, 0],
     )  # fmt: skip
