@@ -95,7 +95,7 @@ def problems(catalog: Catalog, shipped: Catalog | None = None) -> Iterator[str]:
     for issue in catalog.known_issues:
         yield from _known_issue_problems(issue, classes, ids)
     yield from class_problems(catalog, {*ids, *classes})
-    yield from remedy_problems(catalog)
+    yield from remedy_problems(catalog, {id_ for one in known for id_ in one.settings})
     yield from word_problems(catalog, classes)
     yield from _example_problems(usable)
 
