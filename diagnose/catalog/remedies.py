@@ -94,6 +94,8 @@ def remedy_problems(catalog: Catalog, settings: Set[str] = frozenset()) -> Itera
     for name, step in steps:
         if step.setting and step.setting not in catalog.settings.keys() | settings:
             yield f"{name}: setting: unknown setting {step.setting}"
+        if step.setting and any(run.framework for run in step.run):
+            yield f"{name}: run: what is for one framework is a place of {step.setting}"
     for setting in catalog.settings.values():
         yield from setting_problems(setting, named)
         steps.append(
