@@ -39,29 +39,25 @@ def remedies(
     defaults = catalog.classes[winner.cause].remedies
     steps += [step for step in defaults if step.when not in covered]
     outside = [*facts.get("launcher"), *facts.get("backend")]
-    named = layers(facts.get("framework"), outside)
-    known = any(name != "torch" for name in facts.get("framework"))
     values = _values(winner, facts, captured)
-    chosen = [
-        _step(step, _runs(step, catalog, named, known), winner.hosts, values) for step in steps
-    ]
-    unique = {step.do: step for step in chosen}
+    unique: dict[str, RemedyStep] = {}
+    for remedy in steps:
+        step = step_of(remedy, catalog, facts.get("framework"), outside)
+        runs = [_filled(run, winner.hosts, values) for run in step.run]
+        unique[step.do] = replace(step, run=runs)
     return sorted(unique.values(), key=lambda step: _ORDER[step.when])
 
 
-def _step(
-    remedy: Remedy, runs: Sequence[Run], hosts: Sequence[str], values: Mapping[str, str]
+def step_of(
+    remedy: Remedy, catalog: Catalog, frameworks: Sequence[str], others: Sequence[str] = ()
 ) -> RemedyStep:
-    filled = [_filled(run, hosts, values) for run in runs]
-    return RemedyStep(remedy.when, remedy.do, remedy.why, filled, remedy.risk, remedy.needs)
-
-
-def _runs(remedy: Remedy, catalog: Catalog, frameworks: Sequence[str], known: bool) -> list[Run]:
-    """What the remedy has for these frameworks, and the places of the setting that it names."""
-    runs = _chosen(remedy.run, frameworks)
+    """A remedy with what it has for these frameworks, or else for `others`: launchers and such."""
+    named = layers(frameworks, others)
+    runs = _chosen(remedy.run, named)
     if remedy.setting:
-        runs += _places(catalog.settings[remedy.setting], frameworks, known)
-    return runs
+        known = any(name != "torch" for name in frameworks)
+        runs += _places(catalog.settings[remedy.setting], named, known)
+    return RemedyStep(remedy.when, remedy.do, remedy.why, runs, remedy.risk, remedy.needs)
 
 
 def _places(setting: Setting, frameworks: Sequence[str], known: bool) -> list[Run]:
@@ -80,7 +76,7 @@ def _places(setting: Setting, frameworks: Sequence[str], known: bool) -> list[Ru
 
 
 def _others(setting: Setting) -> Run:
-    return Run("note", [f"for other frameworks see: diagnose explain {setting.id}"])
+    return Run("shell", [f"diagnose explain {setting.id}   # the same for other frameworks"])
 
 
 def _chosen(runs: Sequence[Run], frameworks: Iterable[str]) -> list[Run]:
