@@ -97,7 +97,7 @@ def remedy_problems(catalog: Catalog, settings: Set[str] = frozenset()) -> Itera
         if step.setting and any(run.framework for run in step.run):
             yield f"{name}: run: what is for one framework is a place of {step.setting}"
     for setting in catalog.settings.values():
-        yield from setting_problems(setting, named)
+        yield from setting_problems(setting, named | settings)
         steps.append(
             (setting.id, Remedy("fix", setting.about, run=[p.run for p in setting.places]))
         )
