@@ -18,7 +18,7 @@ from diagnose.catalog.schema import (
 )
 from diagnose.catalog.vocabulary import Near, Vocabulary, Word
 
-FORMAT = 9  # of what is kept: another one when the fields of an entry change
+FORMAT = 10  # of what is kept: another one when the fields of an entry change
 
 
 def _name(revision: str) -> str:
