@@ -24,6 +24,12 @@ _BEFORE_FRAME = re.compile(r"\s{0,20}(?=\bFile \"[^\"\n]{1,500}\", line \d+, in 
 _BEFORE_EXCEPTION = re.compile(
     r"(?<=[\s)\]}\"'^~])(?=(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): )"
 )
+# What a logger or Python prints right behind a progress bar, which ends without a line end.
+_BEHIND_BAR = re.compile(
+    r"(?<=\d(?:it/s|s/it)\])(?=Traceback \(most recent|\[[EWIF] ?\w|\[rank\d)"
+    r"|(?<=/s\])(?=Traceback \(most recent)"
+)
+_BEHIND_BAR_BYTES = re.compile(rb"(?:it/s|s/it|/s)\](?:Traceback \(most|\[[EWIF] ?\w|\[rank\d)")
 # The end and the start of what was cut inside a word, a number or a list.
 _CUT_END, _CUT_START = re.compile(r"[\w(,=]\Z"), re.compile(r"[\w)=,.]")
 
@@ -46,6 +52,8 @@ def may_be_glued(data: bytes) -> bool:
         return True
     if b" NCCL " in data and _NCCL_BYTES.search(data) is not None:
         return True
+    if b"%|" in data and _BEHIND_BAR_BYTES.search(data) is not None:
+        return True
     return _TRACEBACK.encode() in data and _FOLDED_BYTES.search(data) is not None
 
 
@@ -56,7 +64,10 @@ def part(rows: list[_Row]) -> list[_Row]:
     parted: list[_Row] = []
     cut = False  # whether another process wrote into the last but one
     for number, text in rows:
-        pieces = _at_tags(text, tags)
+        bar, *behind = _BEHIND_BAR.split(text, maxsplit=1)
+        if behind:
+            parted.append((number, bar))
+        pieces = _at_tags(behind[0] if behind else text, tags)
         if cut and _CUT_START.match(text) and not tags.search(text):
             before, line = parted[-2]
             parted[-2] = (before, line + text)

@@ -48,6 +48,20 @@ def test_a_traceback_in_one_line_is_parted_at_frames_and_exception() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "behind",
+    [
+        "Traceback (most recent call last):",
+        "[E ProcessGroupNCCL.cpp:475] [Rank 1] Watchdog",
+        "[rank1]: x",
+    ],
+)
+def test_what_stands_behind_a_bar_is_a_line(behind: str) -> None:
+    bar = "Evaluation:  88%|####8| 383/433 [29:55<03:25, 2.70s/it]"
+    assert may_be_glued((bar + behind).encode())
+    assert texts(bar + behind) == [bar, behind]
+
+
 def test_lines_of_nccl_are_parted_where_a_known_host_speaks() -> None:
     first = "node-a:11:12 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via"
     second = "node-b:21:22 [1] misc/socket.cc:558 NCCL WARN connect returned Connection refused"
