@@ -25,5 +25,6 @@ def propose(context: Context) -> Iterator[Hypothesis]:
     )
     found = unstated("env.config", scoring.SHORT_TIMEOUT, context.catalog, summary)
     found.rows = [event.index for event in waited[:_ROWS]]
+    found.longer_timeout = "yes"
     found.explains = ["desync.*", "unknown", "slow.*"]
     yield found
