@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -41,10 +42,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     version = options.version or options.checkout.resolve().name.partition("-")[2]
     sites = sites_of(spec, options.checkout)
     judge = Judge(catalog_of(options.patterns))
-    judged = [(site, judge.judge(site)) for site in sites if not _reasoned(spec, site)]
-    counts = _counts(judged, len(sites) - len(judged))
+    left_out = [site for site in sites if _reasoned(spec, site)]
+    judged = [(site, judge.judge(site)) for site in sites if site not in left_out]
+    counts = _counts(judged, len(left_out))
     print(_line(spec, version, counts))
-    _list(judged, options)
+    if options.all or options.missing:
+        _list(judged, options)
+    if options.left_out:
+        _list([(site, Judgement("none", "left out")) for site in left_out], options)
     if options.json:
         keep(options.json, spec.name, version, counts)
     return 0
@@ -88,11 +93,12 @@ def _line(spec: SourceSpec, version: str, counts: Counts) -> str:
 def _list(judged: Judged, options: argparse.Namespace) -> None:
     for site, judgement in judged:
         covered = judgement.kind in ("named", "word")
-        if options.all or (options.missing and not covered):
+        if options.all or not covered:
             what = f"{judgement.kind} {judgement.id}".strip()
             shown = site.samples()[0] if options.samples else f"{site.kind_of_error} {site.text}"
             print(f"{site.file}:{site.number} [{what}] {shown.strip()}")
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     sys.exit(main())

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
-from diagnose.catalog.load import _revision, catalog_files, load_catalog, read_catalog
+from diagnose.catalog.load import catalog_files, load_catalog, read_catalog
 from diagnose.catalog.schema import Catalog, Signature
 from diagnose.match.compile import Matcher, compile_matcher
 from diagnose.parse.prefix import peel
@@ -31,7 +32,8 @@ def catalog_of(folder: Path | None) -> Catalog:
     if folder is None:
         return load_catalog()
     files = list(catalog_files([folder]))
-    return read_catalog(files, _revision(files))
+    data = b"".join(content for _, content in files)
+    return read_catalog(files, hashlib.sha256(data).hexdigest()[:16])
 
 
 class Judge:

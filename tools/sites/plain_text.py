@@ -7,7 +7,9 @@ from collections.abc import Iterator, Mapping
 
 from sites.template import Piece, Site, Slot, printf
 
-_TOPIC = re.compile(r"^\[(?P<topic>[^\]\n]+)\]\s*\n(?P<text>.*?)(?=^\[[^\]\n]+\]\s*$|\Z)", re.S | re.M)
+_TOPIC = re.compile(
+    r"^\[(?P<topic>[^\]\n]+)\]\s*\n(?P<text>.*?)(?=^\[[^\]\n]+\]\s*$|\Z)", re.S | re.M
+)
 _COMMENT = re.compile(r"^#.*\n?", re.M)
 _VARIABLE = re.compile(r"\$\{[^}]*\}|\$\([^)]*\)|\$\w+")
 

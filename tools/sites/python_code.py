@@ -41,17 +41,15 @@ def _qualified(name: str, tree: ast.Module) -> dict[str, str]:
     """Name of a class in a file → as a traceback prints it."""
     module = name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
     package = module.split(".")
-    names = {node.name: f"{module}.{node.name}" for node in tree.body if _is_class(node)}
+    names = {
+        node.name: f"{module}.{node.name}" for node in tree.body if isinstance(node, ast.ClassDef)
+    }
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
             start = package[: -node.level] if node.level else []
             origin = ".".join([*start, *([node.module] if node.module else [])])
             names |= {one.asname or one.name: f"{origin}.{one.name}" for one in node.names}
     return names
-
-
-def _is_class(node: ast.stmt) -> bool:
-    return isinstance(node, ast.ClassDef)
 
 
 class _Reader:

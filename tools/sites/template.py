@@ -51,18 +51,17 @@ class Slot:
     conversion: str = "?"
     expression: str = ""
 
-    def values(self, own: Mapping[str, str]) -> tuple[str, str]:
-        """A plausible value, and a text where it may be one; `own`: conversions of the source."""
-        if self.conversion in own:
-            return own[self.conversion], own[self.conversion]
-        if self.conversion in _BY_TYPE:
-            return _BY_TYPE[self.conversion], _BY_TYPE[self.conversion]
+    def values(self, own: Mapping[str, str]) -> tuple[str, str, str]:
+        """Plausible values: a number, by its name, a text; `own`: conversions of the source."""
+        known = own.get(self.conversion) or _BY_TYPE.get(self.conversion)
+        if known:
+            return known, known, known
         hinted = next((text for hint, text in _HINTS if hint.search(self.expression)), None)
+        number = hinted == "3" or hinted is None
         if self.conversion == "?":
-            return hinted or "3", hinted if hinted and hinted != "3" else "abc"
-        if hinted in (None, "3"):
-            return "abc", "abc"
-        return hinted, hinted
+            return hinted or "3", hinted or "abc", "abc" if number else str(hinted)
+        text = "abc" if number else str(hinted)
+        return text, text, text
 
 
 Piece = str | Slot
@@ -99,7 +98,7 @@ class Site:
     def samples(self) -> list[str]:
         """Lines as the program would print them."""
         rendered = []
-        for which in (0, 1):
+        for which in range(3):
             filled = "".join(
                 piece if isinstance(piece, str) else piece.values(self.conversions)[which]
                 for piece in self.pieces
