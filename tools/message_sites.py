@@ -24,6 +24,8 @@ from sites.page import Counts, keep, page  # noqa: E402
 from sites.sources import SourceSpec, read_specs, sites_of  # noqa: E402
 from sites.template import Site  # noqa: E402
 
+from diagnose.errors import CatalogError  # noqa: E402
+
 Judged = list[tuple[Site, Judgement]]
 
 
@@ -41,7 +43,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     spec = specs[options.source]
     version = options.version or options.checkout.resolve().name.partition("-")[2]
     sites = sites_of(spec, options.checkout)
-    judge = Judge(catalog_of(options.patterns))
+    try:
+        judge = Judge(catalog_of(options.patterns))
+    except CatalogError as error:
+        print(error, file=sys.stderr)
+        return 2
     left_out = [site for site in sites if _reasoned(spec, site)]
     judged = [(site, judge.judge(site)) for site in sites if site not in left_out]
     counts = _counts(judged, len(left_out))
