@@ -55,7 +55,7 @@ def test_c_samples_are_lines_of_the_program() -> None:
     assert site.samples() == [
         "gpu1:42:43 [0] net.cc:7 NCCL WARN lost 3 of 3% bytes from 10.0.0.7<4242>"
     ]
-    assert site.neutral() == "gpu1:42:43 [0] net.cc:7 NCCL WARN abc"
+    assert site.neutral() == "gpu1:42:43 [0] abc.cc:7 NCCL WARN abc"
 
 
 def test_streams_and_joined_arguments() -> None:

@@ -138,6 +138,11 @@ def _read(part: Part, name: str, text: str) -> Iterator[Site]:
 
 
 def _files(part: Part, checkout: Path) -> Sequence[Path]:
-    chosen = {path for glob in part.files for path in checkout.glob(glob) if path.is_file()}
-    left_out = {path for glob in part.without for path in checkout.glob(glob)}
+    chosen = {path for glob in part.files for path in _matching(checkout, glob) if path.is_file()}
+    left_out = {path for glob in part.without for path in _matching(checkout, glob)}
     return sorted(path for path in chosen - left_out if path.stat().st_size <= _LARGEST)
+
+
+def _matching(checkout: Path, glob: str) -> Iterator[Path]:
+    """The paths of a glob, in which `**` at the end stands for everything below."""
+    return checkout.glob(f"{glob}/*" if glob.endswith("**") else glob)

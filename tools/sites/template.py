@@ -109,12 +109,12 @@ class Site:
 
     def neutral(self) -> str:
         """A line of the same form that says nothing: what matches it knows only the form."""
-        return self._printed("abc", "RuntimeError")
+        return self._printed("abc", "RuntimeError", "abc.cc")
 
-    def _printed(self, text: str, error: str = "") -> str:
+    def _printed(self, text: str, error: str = "", file: str = "") -> str:
         named = {
-            "{file}": self.file.rpartition("/")[2],
-            "{path}": self.file,
+            "{file}": file or self.file.rpartition("/")[2],
+            "{path}": file or self.file,
             "{line}": str(self.number),
             "{function}": self.function or "run",
             "{type}": error or self.kind_of_error,
