@@ -78,7 +78,10 @@ def _options() -> argparse.ArgumentParser:
 
 
 def _reasoned(spec: SourceSpec, site: Site) -> bool:
-    return any(row.template.search(site.text) for row in spec.no_failures)
+    printed = f"{site.kind_of_error}: {site.text}"
+    return any(
+        row.template.search(site.text) or row.template.search(printed) for row in spec.no_failures
+    )
 
 
 def _counts(judged: Judged, left_out: int) -> Counts:

@@ -63,6 +63,12 @@ def test_streams_and_joined_arguments() -> None:
     assert texts(C_CODE, CHECK) == ["store {} is gone: {} of {{}}"]
 
 
+def test_only_what_is_assigned() -> None:
+    form = CallForm(("str",), "concat", "{}", assigned=True)
+    code = 'auto m = ::c10::str("kept ", n); f(c10::str("inside another call"));'
+    assert texts(code, form) == ["kept {}"]
+
+
 def test_conversions_of_a_source_of_its_own() -> None:
     (site,) = c_sites("src/a.c", C_CODE, [SLURM])
     assert site.samples() == ["slurmd: error: JobId=42: step of Input/output error is gone"]
@@ -76,7 +82,7 @@ def wait(rank, seconds):
                "in the store")
     logger.error("gone: %s after %.1f s", name, seconds)
     logger.info("fine")
-    if rank: raise RuntimeError(message) from None
+    if rank: raise RuntimeError(message).with_traceback(None) from None
     elif seconds: raise LostError("lost {} of {total}".format(rank, total=3))
     elif name: raise OwnError
     else: raise OwnError("own %(what)s" % {"what": 1})

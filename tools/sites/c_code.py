@@ -32,7 +32,7 @@ class CallForm:
     """Calls that print: their names, how the text is put together, the form of the line.
 
     `skip`: arguments before the text (conditions). `only`: the call counts where its first
-    argument is one of these. `error`: type of the exception that prints it, for `{type}`.
+    argument is one of these. `assigned`: only where a variable is given the text.
     """
 
     calls: tuple[str, ...]
@@ -40,6 +40,7 @@ class CallForm:
     line: str
     skip: int = 0
     only: frozenset[str] = frozenset()
+    assigned: bool = False
     conversions: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -59,7 +60,7 @@ def c_sites(name: str, text: str, forms: Sequence[CallForm]) -> Iterator[Site]:
         if form is None or tokens[index + 1].text != "(":
             continue
         pieces = _site(tokens, index + 1, form)
-        if pieces:
+        if pieces and not (form.assigned and not _assigned(tokens, index)):
             number = text.count("\n", 0, token.at) + 1
             yield Site(
                 name, number, token.text, form.line, tuple(pieces), conversions=form.conversions
@@ -85,6 +86,13 @@ def _unescaped(match: re.Match[str]) -> str:
     if text[0] in "x01234567" and text != "0":
         return ""  # colours
     return _ESCAPED.get(text, text)
+
+
+def _assigned(tokens: Sequence[_Token], index: int) -> bool:
+    """Whether what stands before a call, but for its namespaces, is an equals sign."""
+    while index >= 2 and tokens[index - 1].text == "::":
+        index -= 2 if tokens[index - 2].kind == "name" else 1
+    return index > 0 and tokens[index - 1].text == "="
 
 
 def _closing(tokens: Sequence[_Token], start: int) -> int:

@@ -86,7 +86,7 @@ class Judge:
 
 def _vague(signature: Signature) -> bool:
     """Whether it says no more than that there is trouble, or states facts of the job only."""
-    return signature.tells in ("trouble", "exception") or (
+    return signature.tells == "trouble" or (
         signature.role == "context" and (signature.generic or bool(signature.facts))
     )
 

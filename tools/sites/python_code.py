@@ -71,7 +71,7 @@ class _Reader:
             known |= _assigned(node)
         for child in ast.iter_child_nodes(node):
             if isinstance(child, ast.Raise) and isinstance(child.exc, ast.Call):
-                yield from self._raised(child.exc, function, known)
+                yield from self._raised(_made(child.exc), function, known)
             elif isinstance(child, ast.Call):
                 yield from self._logged(child, function, known)
             yield from self.read(child, function, known)
@@ -115,6 +115,12 @@ def _assigned(node: ast.AST) -> dict[str, ast.expr]:
         and isinstance(child.targets[0], ast.Name)
         and isinstance(child.value, ast.Constant | ast.JoinedStr | ast.BinOp | ast.Call)
     }
+
+
+def _made(call: ast.Call) -> ast.Call:
+    """The exception of `raise X(...).with_traceback(...)` and the like."""
+    inner = call.func.value if isinstance(call.func, ast.Attribute) else None
+    return inner if isinstance(inner, ast.Call) else call
 
 
 def _last_name(func: ast.expr) -> str:

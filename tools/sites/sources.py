@@ -95,6 +95,7 @@ def _calls(raw: Mapping[str, Any], conversions: Mapping[str, str]) -> CallForm:
         line=raw["line"],
         skip=raw.get("skip", 0),
         only=frozenset(raw.get("only", ())),
+        assigned=raw.get("assigned", False),
         conversions=conversions,
     )
 

@@ -31,10 +31,11 @@ _HINTS = [
         (r"gai_strerror", "Name or service not known"),
         (r"ucs_status_string", "Input/output error"),
         (r"fi_strerror", "Input/output error"),
+        (r"repr \( \)", "SocketImpl(fd=3, addr=[gpu1]:50000, remote=[gpu0]:29500)"),
         (r"addr|socketToString|endpoint\b|peername", "10.0.0.7<4242>"),
         (r"host|node_?name|hostname", "gpu1"),
         (r"path|file|dir\b|fname", "/tmp/abc"),
-        (r"signal|sig\b|signum", "9"),
+        (r"signal|sig\b|signum", "SIGTERM"),
         (
             r"rank|size|count|num|port|pid|timeout|seconds|\bsec|\bms\b|len\(|code|\bid\b|_id\b"
             r"|index|idx|step|bytes|length|version|elapsed|attempt|retr|duration|time\b|status\b|rc\b",
@@ -61,7 +62,7 @@ class Slot:
         if self.conversion == "?":
             return hinted or "3", hinted or "abc", "abc" if number else str(hinted)
         text = "abc" if number else str(hinted)
-        return text, text, text
+        return hinted or "abc", hinted or "abc", text
 
 
 Piece = str | Slot
@@ -93,7 +94,8 @@ class Site:
     def says_something(self) -> bool:
         """Whether its fixed text (or the type of its exception) can be told from others."""
         fixed = "".join(piece for piece in self.pieces if isinstance(piece, str))
-        return len(_FIXED.findall(fixed)) >= _NAMES_FEW or "." in self.kind_of_error
+        own_type = "." in self.kind_of_error and self.kind_of_error.rpartition(".")[2][:1].isupper()
+        return len(_FIXED.findall(fixed)) >= _NAMES_FEW or own_type
 
     def samples(self) -> list[str]:
         """Lines as the program would print them."""
