@@ -244,7 +244,8 @@ class CauseClass:
 
     When its lines come: `retrospective`, often only after the waits it led to, so lateness does not
     speak against it; `ending`, after the launcher has begun to stop ranks, but before any wait;
-    `final`, what is printed later comes from processes about to end and is no recovery.
+    `final`, what is printed later comes from processes about to end and is no recovery. `ends_as`:
+    the class that the end of such a process reads as; after it nothing was survived.
     """
 
     __pydantic_config__ = _STRICT
@@ -268,6 +269,7 @@ class CauseClass:
     retrospective: bool = False
     ending: bool = False
     final: bool = False
+    ends_as: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

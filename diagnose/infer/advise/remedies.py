@@ -144,7 +144,7 @@ def restart(winner: Hypothesis, catalog: Catalog) -> RestartAdvice:
 def longer_timeout(winner: Hypothesis, catalog: Catalog, activity: Activity) -> Answer:
     """Would a longer timeout help? Yes only if the late rank is known to be moving."""
     of_class = catalog.classes[winner.cause]
-    answer = of_class.longer_timeout
+    answer = winner.longer_timeout or of_class.longer_timeout
     if answer == "yes" and of_class.moving:
         return "yes" if activity.moving and (activity.bar or winner.ranks) else "unknown"
     return answer
