@@ -27,8 +27,10 @@ from diagnose.catalog.versions import parsed
 from diagnose.catalog.word_problems import word_problems
 from diagnose.errors import CatalogError
 from diagnose.match.compile import (
+    DATABASES,
     Matcher,
     compile_database,
+    hits_of,
     hyperscan_form,
     pattern_flags,
     patterns_of,
@@ -201,12 +203,12 @@ def _example_problems(signatures: Sequence[Signature]) -> Iterator[str]:
     except hs.error as error:
         yield f"catalog: the patterns do not compile together: {error}"
         return
-    matcher = Matcher(catalog, [database] * 4)
+    matcher = Matcher(catalog, [database] * len(DATABASES))
     for index, signature in enumerate(signatures):
         if signature.examples is None:
             continue
         for example in signature.examples.match:
-            captures = _match(matcher, index, example.line)
+            captures = _match(matcher, database, index, example.line)
             if captures is None:
                 yield f"{signature.id}: examples: does not match: {example.line.strip()[:120]}"
                 continue
@@ -215,14 +217,16 @@ def _example_problems(signatures: Sequence[Signature]) -> Iterator[str]:
                     got = captures.get(key)
                     yield f"{signature.id}: examples: {key}: expected {value!r}, got {got!r}"
         for line in signature.examples.near_miss:
-            if _match(matcher, index, line) is not None:
+            if _match(matcher, database, index, line) is not None:
                 yield f"{signature.id}: examples: near miss matches: {line.strip()[:120]}"
 
 
-def _match(matcher: Matcher, signature: int, text: str) -> dict[str, str] | None:
+def _match(
+    matcher: Matcher, database: hs.Database, signature: int, text: str
+) -> dict[str, str] | None:
     """Captures of the first line of `text` that the signature matches."""
     for line in re.split(r"[\r\n]+", text.strip("\n")):
-        for number, _ in matcher.scan(line.encode()):
+        for number, _ in hits_of(database, line.encode()):
             if matcher.patterns[number].signature == signature:
                 found = matcher.confirm(number, line, peel(line).message)
                 if found is not None:

@@ -19,7 +19,7 @@ from diagnose.catalog.schema import (
 from diagnose.catalog.settings import Place, Setting
 from diagnose.catalog.vocabulary import Near, Vocabulary, Word
 
-FORMAT = 10  # of what is kept: another one when the fields of an entry change
+FORMAT = 11  # of what is kept: another one when the fields of an entry change
 
 
 def _name(revision: str) -> str:

@@ -1,5 +1,6 @@
-"""The compiled catalog: one Hyperscan automaton over raw bytes, `regex` on what it found.
+"""The compiled catalog: Hyperscan automata over raw bytes, `regex` on what they found.
 
+An automaton of literals reads everything; only lines that hold one are searched for the patterns.
 Hyperscan tells where a pattern ends; the line around it is then searched again with `regex`,
 which confirms the match and gives the captures. Thin signatures (one line a step) have automata
 of their own: they match everywhere, and would slow the search for everything else fourfold.
@@ -8,24 +9,31 @@ of their own: they match everywhere, and would slow the search for everything el
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate
+from operator import itemgetter
 
 import hyperscan as hs
 import regex
 
 from diagnose.catalog import cache
 from diagnose.catalog.schema import Catalog, Signature
-from diagnose.catalog.vocabulary import Vocabulary, literals
+from diagnose.catalog.vocabulary import literals
 from diagnose.errors import CatalogError
+from diagnose.match.prefilter import lines_with, required
 from diagnose.match.words import Words
 
 # A search that takes longer than this on one line is given up: no line may stall the tool.
 MATCH_TIMEOUT_S = 0.02
-DATABASES = ("bulk", "thin-first", "thin-all", "words")
+DATABASES = ("bulk", "rest", "thin-first", "thin-all", "words")
+BUILD = 2  # of what is kept of them: another one when the same catalog is compiled differently
+# Where literals are everywhere (a flood, a paste), a second look at single lines saves nothing.
+_DENSE = 0.5
 
-_SPECIAL = re.compile(rb"[^\w\s]")
+_NEVER = "no pattern at all"  # Hyperscan compiles no empty set
 _GROUP_NAME = re.compile(r"\(\?P<\w+>")
 _GREEDY_TAIL = re.compile(
     r"(?<!\\)(?P<open>\(\?:)?(?P<atom>\.|\\[SwdD]|\[\^?(?:\\.|[^]\\])+\])(?P<times>[*+])(?(open)\))\Z"
@@ -49,19 +57,36 @@ class Matcher:
         self.signatures = catalog.signatures
         self.patterns = patterns_of(catalog.signatures)
         self.words = Words(catalog.vocabularies)
-        self._bulk, self._thin_first, self._thin_all, self._words = databases
+        self._bulk, self._rest, self._thin_first, self._thin_all, self._words = databases
+        self._mark = len(catalog.vocabularies)
 
-    def scan(self, data: bytes) -> list[tuple[int, int]]:
-        """All (pattern number, end offset) in `data` but of thin patterns, ordered by offset."""
-        return _collect(self._bulk, data)
+    def scan(self, data: bytes) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+        """What is in `data`: patterns that are not thin, and what may be words.
+
+        Both are ordered by offset: (pattern number, end offset), and (-1 - number of the
+        vocabulary, end offset).
+        """
+        found = hits_of(self._words, data)
+        words = [(-1 - number, to) for number, to in found if number != self._mark]
+        spans = lines_with(data, (to for number, to in found if number == self._mark))
+        if sum(end - start for start, end in spans) > _DENSE * len(data):
+            return hits_of(self._bulk, data), words
+        hits = hits_of(self._rest, data)
+        if spans:
+            hits = sorted([*hits, *self._in_lines(data, spans)], key=itemgetter(1))
+        return hits, words
+
+    def _in_lines(self, data: bytes, spans: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+        """The hits of all that is not thin in these lines."""
+        lines = b"\n".join(data[start:end] for start, end in spans)
+        at = [0, *accumulate(end - start + 1 for start, end in spans)]
+        for number, to in hits_of(self._bulk, lines):
+            line = bisect_right(at, to - 1) - 1
+            yield number, spans[line][0] + to - at[line]
 
     def scan_thin(self, data: bytes, *, every: bool = False) -> list[tuple[int, int]]:
         """(pattern number, end offset) of thin patterns: the first of each, or every one."""
-        return _collect(self._thin_all if every else self._thin_first, data)
-
-    def scan_words(self, data: bytes) -> list[tuple[int, int]]:
-        """(-1 - number of the vocabulary, end offset) of what may be a word of it."""
-        return [(-1 - number, to) for number, to in _collect(self._words, data)]
+        return hits_of(self._thin_all if every else self._thin_first, data)
 
     def confirm(self, pattern: int, line: str, message: str) -> dict[str, str] | None:
         """The captures of pattern number `pattern` on a clean line, or None if it is no match."""
@@ -98,7 +123,7 @@ def compile_matcher(catalog: Catalog) -> Matcher:
     """
     databases = []
     for name in DATABASES:
-        kept = f"{name}-{catalog.revision}-{hs.__version__}.hs"  # type: ignore[attr-defined]
+        kept = f"{name}-{BUILD}-{catalog.revision}-{hs.__version__}.hs"  # type: ignore[attr-defined]
         database = _load(cache.read(kept))
         if database is None:
             try:
@@ -142,13 +167,14 @@ def hyperscan_form(expression: str) -> bytes:
 
 
 def compile_database(
-    expressions: Sequence[bytes], ids: Sequence[int], flags: Sequence[int]
+    expressions: Sequence[bytes], ids: Sequence[int], flags: Sequence[int], *, literal: bool = False
 ) -> hs.Database:
     """A block-mode Hyperscan database; raises hyperscan.error for what is not linear-time."""
     database = hs.Database(mode=hs.HS_MODE_BLOCK)
     database.compile(
-        expressions=list(expressions), ids=list(ids), elements=len(ids), flags=list(flags)
-    )
+        expressions=list(expressions), ids=list(ids), elements=len(ids), flags=list(flags),
+        literal=literal,
+    )  # fmt: skip
     return database
 
 
@@ -163,33 +189,59 @@ def pattern_flags(pattern: Pattern, *, first: bool) -> int:
 
 
 def build_database(catalog: Catalog, name: str) -> hs.Database:
-    """One of DATABASES: all that is not thin, the thin with their first or all matches, words."""
-    if name == "words":
-        return _words_database(catalog.vocabularies)
+    """One of DATABASES.
+
+    All that is not thin, what of it no literal announces, the thin with their first or all matches,
+    and the literals: words and what announces patterns.
+    """
     signatures = catalog.signatures
+    if name == "words":
+        return _literals_database(catalog)
+    thin = name not in ("bulk", "rest")
     chosen = [
         (number, pattern)
         for number, pattern in enumerate(patterns_of(signatures))
-        if signatures[pattern.signature].thin == (name != "bulk")
+        if signatures[pattern.signature].thin == thin
+        if name != "rest" or not _announced(pattern)
     ]
     return compile_database(
-        [hyperscan_form(pattern.expression) for _, pattern in chosen] or [b"\\x00never\\x00"],
+        [hyperscan_form(pattern.expression) for _, pattern in chosen] or [_NEVER.encode()],
         [number for number, _ in chosen] or [0],
         [pattern_flags(pattern, first=name == "thin-first") for _, pattern in chosen] or [0],
     )
 
 
-def _words_database(vocabularies: Sequence[Vocabulary]) -> hs.Database:
-    """Plain literals, which cost a fraction of what expressions do; `Words` looks closer."""
-    of_vocabulary = {
+def _announced(pattern: Pattern) -> frozenset[str]:
+    """Literals one of which is in each line that a pattern matches; none if they are too common."""
+    return required(hyperscan_form(pattern.expression).decode()) or frozenset()
+
+
+def _literals_database(catalog: Catalog) -> hs.Database:
+    """Plain literals, which cost a fraction of what expressions do; a closer look follows.
+
+    Their number is that of the vocabulary, or the one behind them all where a pattern may match.
+    """
+    mark, signatures = len(catalog.vocabularies), catalog.signatures
+    words = {
         literal: number
-        for number, vocabulary in enumerate(vocabularies)
+        for number, vocabulary in enumerate(catalog.vocabularies)
         for literal in literals(vocabulary)
     }
-    escaped = [_SPECIAL.sub(rb"\\\g<0>", literal.encode()) for literal in of_vocabulary]
-    numbers = list(of_vocabulary.values())
+    rows = [(literal, number, 0) for literal, number in words.items()]
+    announced = {
+        (literal, pattern.ignore_case)
+        for pattern in patterns_of(signatures)
+        if not signatures[pattern.signature].thin
+        for literal in _announced(pattern)
+    }
+    caseless = int(hs.HS_FLAG_CASELESS)
+    rows += [(literal, mark, caseless * ignored) for literal, ignored in sorted(announced)]
+    rows = rows or [(_NEVER, mark, 0)]
     return compile_database(
-        escaped or [b"\\x00never\\x00"], numbers or [0], [0] * max(1, len(numbers))
+        [literal.encode() for literal, _, _ in rows],
+        [number for _, number, _ in rows],
+        [flags for _, _, flags in rows],
+        literal=True,
     )
 
 
@@ -204,7 +256,8 @@ def _load(raw: bytes | None) -> hs.Database | None:
     return database
 
 
-def _collect(database: hs.Database, data: bytes) -> list[tuple[int, int]]:
+def hits_of(database: hs.Database, data: bytes) -> list[tuple[int, int]]:
+    """(number, end offset) of everything in `data` that a database finds, ordered by offset."""
     found: list[tuple[int, int]] = []
     append = found.append
     database.scan(data, match_event_handler=lambda i, _from, to, _flags, _ctx: append((i, to)))

@@ -140,7 +140,7 @@ class _Scan:
             if self.visible is None:
                 self.result.edges += _first_lines(chunk)
             self.visible = chunk
-        for hits in (self.matcher.scan(chunk.data), self.matcher.scan_words(chunk.data)):
+        for hits in self.matcher.scan(chunk.data):
             for raw in _segments(chunk, hits, self.read):
                 first = raw.patterns[0]
                 self.seen[first] += 1

@@ -77,11 +77,12 @@ class Judge:
         matcher = self._matcher
         message = peel(line).message
         found = {}
-        for number, _ in matcher.scan(data):
+        hits, words = matcher.scan(data)
+        for number, _ in hits:
             signature = matcher.signatures[matcher.patterns[number].signature]
             if signature.id not in found and matcher.confirm(number, line, message) is not None:
                 found[signature.id] = signature
-        return list(found.values()), bool(matcher.scan_words(data))
+        return list(found.values()), bool(words)
 
 
 def _vague(signature: Signature) -> bool:

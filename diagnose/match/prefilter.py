@@ -1,0 +1,92 @@
+"""Literals of which a line must have one, so that an expression can match it at all.
+
+Thousands of expressions in one automaton are slower than thousands of literals. Most lines of a log
+have none of the literals, and only those that do are searched for the expressions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from re import _constants as code  # type: ignore[attr-defined]  # no other parser of these is public
+from re import _parser as parser  # type: ignore[attr-defined]
+from typing import Any
+
+_LEAST = 5  # characters of a literal: shorter ones are everywhere
+_MOST = 64  # literals of one expression
+_LONG = 12  # characters beyond which a literal is no better
+_KEPT = 8  # characters of each: Hyperscan's literal matcher looks at no more at once
+
+_Literals = frozenset[str]
+
+
+def required(expression: str) -> _Literals | None:
+    """Literals one of which every match contains; None if there are no good ones."""
+    best = _best(parser.parse(expression))
+    if not best or len(best) > _MOST or _length(best) < _LEAST:
+        return None
+    return frozenset(map(_telling, best))
+
+
+def _telling(literal: str) -> str:
+    """The rarest few characters of a literal: those with the fewest small letters and blanks."""
+    starts = range(max(1, len(literal) - _KEPT + 1))
+    return max((literal[at : at + _KEPT] for at in starts), key=_rarity)
+
+
+def _rarity(text: str) -> tuple[int, int]:
+    return sum(not (one.islower() or one == " ") for one in text), len(set(text))
+
+
+def _best(items: Iterable[Any]) -> _Literals | None:
+    """The rarest set of a sequence: the longest, of equally long ones the smallest."""
+    return max(_sets(items), key=_worth, default=None)
+
+
+def _worth(literals: _Literals) -> tuple[int, int]:
+    return min(_length(literals), _LONG), -len(literals)
+
+
+def _length(literals: _Literals) -> int:
+    return min(map(len, literals))
+
+
+def _sets(items: Iterable[Any]) -> Iterator[_Literals]:
+    """The sets of each part of a sequence that is always there; neighbouring characters joined."""
+    run = ""
+    for operation, argument in items:
+        if operation is code.LITERAL:
+            run += chr(argument)
+            continue
+        if operation is code.AT:
+            continue  # no character of its own
+        if run:
+            yield frozenset((run,))
+        run = ""
+        yield from _of_part(operation, argument)
+    if run:
+        yield frozenset((run,))
+
+
+def _of_part(operation: Any, argument: Any) -> Iterator[_Literals]:
+    if operation is code.SUBPATTERN:
+        yield from _sets(argument[-1])
+    elif operation is code.BRANCH:
+        alternatives = [_best(one) for one in argument[1]]
+        if all(alternatives):
+            yield frozenset().union(*(one for one in alternatives if one))
+    elif operation in (code.MAX_REPEAT, code.MIN_REPEAT) and argument[0] >= 1:
+        yield from _sets(argument[2])
+
+
+def lines_with(data: bytes, ends: Iterable[int]) -> list[tuple[int, int]]:
+    """Start and end of each line that holds one of these offsets, which rise."""
+    found: list[tuple[int, int]] = []
+    reached = -1
+    for end in ends:
+        if end <= reached:
+            continue
+        start = data.rfind(b"\n", 0, end) + 1
+        reached = data.find(b"\n", end)
+        reached = len(data) if reached < 0 else reached
+        found.append((start, reached))
+    return found
