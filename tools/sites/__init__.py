@@ -1,0 +1,1 @@
+"""Message sites of other projects' sources, and what of them the catalog covers."""
