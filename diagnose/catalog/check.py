@@ -95,9 +95,11 @@ def problems(catalog: Catalog, shipped: Catalog | None = None) -> Iterator[str]:
     for issue in catalog.known_issues:
         yield from _known_issue_problems(issue, classes, ids)
     yield from class_problems(catalog, {*ids, *classes})
-    yield from remedy_problems(catalog)
+    elsewhere = set(shipped.settings) if shipped and shipped is not catalog else set()
+    yield from remedy_problems(catalog, elsewhere)
     yield from word_problems(catalog, classes)
-    yield from _example_problems(usable)
+    if usable:
+        yield from _example_problems(usable)
 
 
 def _signature_problems(signature: Signature, classes: set[str], ids: set[str]) -> Iterator[str]:

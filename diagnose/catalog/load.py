@@ -39,7 +39,7 @@ _MAX_FILE = 4 << 20
 _MAX_FILES = 1000
 _MAX_BYTES = 16 << 20  # of all files
 _MAX_MET = 100_000  # files and folders passed on the way
-_KINDS = ("signatures", "known_issues", "classes")
+_KINDS = ("signatures", "known_issues", "classes", "settings")
 _WORDS = "vocabularies"  # each a file of its own
 
 
@@ -130,6 +130,7 @@ def _with(catalog: Catalog, files: Sequence[tuple[Path, bytes]], revision: str) 
         classes=catalog.classes | later.classes,
         revision=revision,
         vocabularies=both("vocabularies"),
+        settings=catalog.settings | later.settings,
     )
     for path, data in files:
         _refuse_unusable(path, data, joined)
@@ -158,6 +159,7 @@ def read_catalog(files: Sequence[tuple[Path, bytes]], revision: str) -> Catalog:
         classes=entries["classes"],
         revision=revision,
         vocabularies=list(entries[_WORDS].values()),
+        settings=entries["settings"],
     )
 
 
@@ -267,11 +269,13 @@ def _read_kinds(path: Path, root: Node) -> Iterator[_Found]:
     from pydantic import TypeAdapter, ValidationError  # noqa: PLC0415  as above
 
     from diagnose.catalog.document import line_of  # noqa: PLC0415
+    from diagnose.catalog.settings import Setting  # noqa: PLC0415
 
     adapters: dict[str, TypeAdapter[Any]] = {
         "signatures": TypeAdapter(Signature),
         "known_issues": TypeAdapter(KnownIssue),
         "classes": TypeAdapter(CauseClass),
+        "settings": TypeAdapter(Setting),
     }
     kinds = root.value if isinstance(root.value, dict) else {}
     for kind, items in kinds.items():
@@ -290,7 +294,7 @@ def _read_kinds(path: Path, root: Node) -> Iterator[_Found]:
                 type_runs(item)
                 entry = adapters[kind].validate_python(item)
             except RunError as error:
-                line = line_of(root, [kind, index, "remedies", *error.at])
+                line = line_of(root, [kind, index, *error.at])
                 name = item.get("id", f"{kind}[{index}]")
                 raise CatalogError(f"{path}:{line}: {name}: {error}") from error
             except ValidationError as error:
@@ -322,6 +326,7 @@ def _refuse_unusable(path: Path, data: bytes, catalog: Catalog) -> None:
         cause = getattr(entry, "cause", "")
         if cause and cause not in catalog.classes:
             raise found.wrong(["class"], f"class: unknown class {cause}")
+        _refuse_unknown_setting(found, catalog)
         if not isinstance(entry, Signature):
             continue
         if entry.role == "cause" and not cause:
@@ -331,6 +336,13 @@ def _refuse_unusable(path: Path, data: bytes, catalog: Catalog) -> None:
                 problem = unusable(expression, ignore_case=entry.ignore_case)
                 if problem:
                     raise found.wrong([name, index], problem)
+
+
+def _refuse_unknown_setting(found: _Found, catalog: Catalog) -> None:
+    for index, remedy in enumerate(getattr(found.entry, "remedies", ())):
+        if remedy.setting and remedy.setting not in catalog.settings:
+            problem = f"setting: unknown setting {remedy.setting}"
+            raise found.wrong(["remedies", index, "setting"], problem)
 
 
 __all__ = [

@@ -10,10 +10,11 @@ import re
 import shutil
 import subprocess
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 
 from diagnose.catalog.placeholders import example, unknown
 from diagnose.catalog.schema import Catalog, CauseClass, KnownIssue, Remedy, Run, Signature
+from diagnose.catalog.settings import setting_problems
 
 _ADMIN = re.compile(
     r"""(?x) (?:^|[;&|(]\s*|\bsudo\s+) (?:
@@ -81,20 +82,40 @@ _PARSE = """while IFS= read -r -d '' text; do
 done"""
 
 
-def remedy_problems(catalog: Catalog) -> Iterator[str]:
-    """What is wrong with the remedies of all entries and classes."""
-    shell: list[tuple[str, str]] = []
+def remedy_problems(catalog: Catalog, settings: Set[str] = frozenset()) -> Iterator[str]:
+    """What is wrong with the remedies of all entries and classes, and with the settings.
+
+    `settings` are ids of other catalogs, which remedies may name too.
+    """
     entries: list[Signature | KnownIssue | CauseClass]
     entries = [*catalog.signatures, *catalog.known_issues, *catalog.classes.values()]
-    for entry in entries:
-        for remedy in entry.remedies:
-            yield from (f"{entry.id}: remedies: {line}" for line in _remedy(remedy))
-            for run in remedy.run:
-                if run.kind == "shell":
-                    shell.append((entry.id, "\n".join(run.lines)))
+    steps = [(f"{entry.id}: remedies", step) for entry in entries for step in entry.remedies]
+    named = {step.setting for _, step in steps}
+    for name, step in steps:
+        if step.setting and step.setting not in catalog.settings.keys() | settings:
+            yield f"{name}: setting: unknown setting {step.setting}"
+        if step.setting and any(run.framework for run in step.run):
+            yield f"{name}: run: what is for one framework is a place of {step.setting}"
+    for setting in catalog.settings.values():
+        yield from setting_problems(setting, named | settings)
+        steps.append(
+            (setting.id, Remedy("fix", setting.about, run=[p.run for p in setting.places]))
+        )
+    for name, step in steps:
+        yield from (f"{name}: {line}" for line in _remedy(step))
+    yield from _shell_problems(steps)
+
+
+def _shell_problems(steps: Sequence[tuple[str, Remedy]]) -> Iterator[str]:
+    shell = [
+        (name, "\n".join(run.lines))
+        for name, step in steps
+        for run in step.run
+        if run.kind == "shell"
+    ]
     for (name, text), parses in zip(shell, parsed([text for _, text in shell]), strict=True):
         if not parses:
-            yield f"{name}: remedies: bash cannot parse: {_short(text)}"
+            yield f"{name}: bash cannot parse: {_short(text)}"
 
 
 def parsed(texts: Sequence[str]) -> list[bool]:

@@ -9,7 +9,7 @@ from diagnose.catalog.schema import RunKind
 
 
 class RunError(Exception):
-    """What is wrong with something to run, and where in the list of remedies."""
+    """What is wrong with something to run, and where in its entry."""
 
     def __init__(self, at: Sequence[str | int], problem: str) -> None:
         super().__init__(problem)
@@ -18,19 +18,28 @@ class RunError(Exception):
 
 def type_runs(item: dict[str, Any]) -> None:
     """Write `{shell: text}` as `{kind: shell, lines: [text]}`; what is no such mapping stays."""
-    remedies = item.get("remedies")
-    for number, remedy in enumerate(remedies if isinstance(remedies, list) else []):
-        runs = remedy.get("run") if isinstance(remedy, dict) else None
-        if not isinstance(runs, list):
-            continue
+    for number, remedy in enumerate(_list(item.get("remedies"))):
+        runs = _list(remedy.get("run")) if isinstance(remedy, dict) else []
         for index, run in enumerate(runs):
             if isinstance(run, dict):
-                runs[index] = typed_run(run, [number, "run", index])
+                runs[index] = typed_run(run, ["remedies", number, "run", index])
+    places = _list(item.get("places"))
+    for number, place in enumerate(places):
+        if isinstance(place, dict):
+            run = {key: value for key, value in place.items() if key != "reference"}
+            typed = {"run": typed_run(run, ["places", number])}
+            places[number] = typed | {key: place[key] for key in place if key == "reference"}
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def typed_run(run: dict[str, Any], at: Sequence[str | int]) -> dict[str, Any]:
-    """A run as YAML writes it (the kind is the key), in the form of the schema."""
-    """One of them; `at` is where it stands. Raises RunError."""
+    """A run as YAML writes it (the kind is the key), in the form of the schema.
+
+    `at` is where it stands. Raises RunError.
+    """
     kinds = [kind for kind in get_args(RunKind) if kind in run]
     if len(kinds) != 1:
         raise RunError(at, "run: needs exactly one of shell, python, setting and note")

@@ -8,9 +8,12 @@ holds the rules that go beyond types. CONTRIBUTING.md explains the fields.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from diagnose.catalog.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from diagnose.catalog.settings import Setting
 
 Role = Literal["cause", "effect", "aftermath", "context", "phase", "progress"]
 Strength = Literal["decisive", "strong", "weak"]
@@ -83,8 +86,8 @@ class Remedy:
     """One step of the way out.
 
     `run` is what to copy. Shell commands that name no framework are for every job; a setting or
-    Python that names none is for those whose framework has no entry of its own. `risk` and `needs`
-    are of the whole step.
+    Python that names none is for those whose framework has no entry of its own. `setting` names
+    a `Setting`, which has the same for every framework. `risk` and `needs` are of the whole step.
     """
 
     __pydantic_config__ = _STRICT
@@ -95,6 +98,7 @@ class Remedy:
     run: list[Run] = field(default_factory=list)
     risk: Risk = "read_only"
     needs: Needs = "user"
+    setting: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +244,8 @@ class CauseClass:
 
     When its lines come: `retrospective`, often only after the waits it led to, so lateness does not
     speak against it; `ending`, after the launcher has begun to stop ranks, but before any wait;
-    `final`, what is printed later comes from processes about to end and is no recovery.
+    `final`, what is printed later comes from processes about to end and is no recovery. `ends_as`:
+    the class that the end of such a process reads as; after it nothing was survived.
     """
 
     __pydantic_config__ = _STRICT
@@ -264,6 +269,7 @@ class CauseClass:
     retrospective: bool = False
     ending: bool = False
     final: bool = False
+    ends_as: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -280,6 +286,7 @@ class Catalog:
     revision: str
     notes: list[str] = field(default_factory=list)
     vocabularies: list[Vocabulary] = field(default_factory=list)
+    settings: dict[str, Setting] = field(default_factory=dict)
     by_id: dict[str, Signature] = field(init=False, repr=False)  # the signatures
 
     def __post_init__(self) -> None:

@@ -16,9 +16,10 @@ from diagnose.catalog.schema import (
     Run,
     Signature,
 )
+from diagnose.catalog.settings import Place, Setting
 from diagnose.catalog.vocabulary import Near, Vocabulary, Word
 
-FORMAT = 9  # of what is kept: another one when the fields of an entry change
+FORMAT = 10  # of what is kept: another one when the fields of an entry change
 
 
 def _name(revision: str) -> str:
@@ -47,6 +48,7 @@ def read(revision: str) -> Catalog | None:
             classes={id_: _class(entry) for id_, entry in data["classes"].items()},
             revision=revision,
             vocabularies=[_vocabulary(entry) for entry in data["vocabularies"]],
+            settings={id_: _setting(entry) for id_, entry in data["settings"].items()},
         )
     except (ValueError, KeyError, TypeError):
         return None
@@ -79,3 +81,8 @@ def _vocabulary(entry: dict[str, Any]) -> Vocabulary:
 
 def _class(entry: dict[str, Any]) -> CauseClass:
     return CauseClass(**_remedies(entry))
+
+
+def _setting(entry: dict[str, Any]) -> Setting:
+    places = [Place(Run(**place["run"]), place["reference"]) for place in entry["places"]]
+    return Setting(**(entry | {"places": places}))

@@ -1,4 +1,4 @@
-"""The commands on the catalog: `explain` a cause class; list, show and check its entries."""
+"""The commands on the catalog: `explain` a class or a setting; list, show and check entries."""
 
 from __future__ import annotations
 
@@ -22,19 +22,30 @@ catalog_app = typer.Typer(rich_markup_mode=None)
 
 def explain(
     cause: Annotated[
-        str, typer.Argument(metavar="CLASS", help="A cause class, such as net.fabric.")
+        str,
+        typer.Argument(
+            metavar="CLASS|SETTING", help="A cause class, such as net.fabric, or a setting."
+        ),
     ],
     patterns: Patterns = None,
     color: ColorOption = Color.auto,
 ) -> None:
-    """Explain a cause class: what it means, what to do, whether to restart."""
+    """Explain a cause class: what it means, what to do, whether to restart.
+
+    Or a setting that a remedy names, such as timeout: where each framework has it.
+    """
     from diagnose.catalog.load import load_catalog
     from diagnose.report import catalog as report
 
     catalog = load_catalog(patterns or ())
-    found = catalog.classes.get(cause)
+    setting, found = catalog.settings.get(cause), catalog.classes.get(cause)
+    if setting is not None:
+        show(color, lambda console: report.render_setting(setting, console))
+        return
     if found is None:
-        raise InputError(_unknown("cause class", cause, list(catalog.classes)))
+        raise InputError(
+            _unknown("cause class or setting", cause, [*catalog.classes, *catalog.settings])
+        )
     show(color, lambda console: report.render_class(found, catalog, console))
 
 

@@ -32,6 +32,7 @@ ALL_JOINED = 2.0
 STACKS_ONLY = 2.25
 BUSY_AT_STORE, STORE = 3.5, 2.5
 INCOMPLETE_GATHERING = 4.0
+SHORT_TIMEOUT = 4.25  # that no job can keep
 HOST_BLOCKED, HOSTS_BLOCKED = 3.5, 2.5
 
 # --- dumps, stacks and checkpoints

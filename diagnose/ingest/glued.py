@@ -1,12 +1,14 @@
 """Lines that lost the line end between them: processes that share a pipe, text folded by a form.
 
-Only what is certain is parted: behind each tag that a launcher puts before a line of a rank, and a
-traceback that stands in one line.
+Only what is certain is parted: behind each tag that a launcher or NCCL puts before a line of a
+process, and a traceback that stands in one line. Where one process wrote in the middle of another
+one's line, the rest of that line stands in the next row and is put back.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from itertools import pairwise
 
 # `[rank3]: text` of torch's own excepthook, `[default3]:text` of torchrun; two may stand in a row.
@@ -14,15 +16,29 @@ _TAG = r"\[(?:rank|default)\d+\]:"
 # A label or a time may stand before the first: `3: `, `2024-08-08 13:01:55 `.
 _BEFORE_TAG = re.compile(r"(?:\S{0,39}\d\S{0,39}\s){0,3}")
 _TAGS = re.compile(rf"(?:{_TAG} ?)+")
+# `node7:123:456 [0] ` of NCCL.
+_NCCL_TAG = r":\d{1,8}:\d{1,8} \[\d{1,3}\] (?:NCCL |[\w/.-]{1,80}\.(?:cc|cu|h):\d{1,6} )"
+_NCCL_LINE = re.compile(rf"([A-Za-z0-9][\w.-]{{0,80}}){_NCCL_TAG}")
 _TRACEBACK = "Traceback (most recent call last):"
 _BEFORE_FRAME = re.compile(r"\s{0,20}(?=\bFile \"[^\"\n]{1,500}\", line \d+, in )")
 _BEFORE_EXCEPTION = re.compile(
     r"(?<=[\s)\]}\"'^~])(?=(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): )"
 )
+# What a logger or Python prints right behind a progress bar, which ends without a line end.
+_BEHIND_BAR = re.compile(
+    r"(?<=\d(?:it/s|s/it)\])(?=Traceback \(most recent|\[[EWIF] ?\w|\[rank\d)"
+    r"|(?<=/s\])(?=Traceback \(most recent)"
+)
+_BEHIND_BAR_BYTES = re.compile(rb"(?:it/s|s/it|/s)\](?:Traceback \(most|\[[EWIF] ?\w|\[rank\d)")
+# The end and the start of what was cut inside a word, a number or a list.
+_CUT_END, _CUT_START = re.compile(r"[\w(,=]\Z"), re.compile(r"[\w)=,.]")
 
 # What makes a source worth a closer look, on bytes because it is asked of every small source.
-_TAG_BYTES = re.compile(rb"[\w.)%\"']\[(?:rank|default)\d{1,5}\]:")
+_TAG_BYTES = re.compile(rb"[\w.)%\"',(=]\[(?:rank|default)\d{1,5}\]:")
+_NCCL_BYTES = re.compile(rb"\[\d{1,3}\] [^\n]{0,400}?[\w.-]:\d{1,8}:\d{1,8} \[\d{1,3}\] ")
 _FOLDED_BYTES = re.compile(rb"Traceback \(most recent call last\):[ \t]{0,20}File \"")
+
+_Row = tuple[int, str]
 
 
 def may_be_glued(data: bytes) -> bool:
@@ -34,21 +50,42 @@ def may_be_glued(data: bytes) -> bool:
     )
     if inside and _TAG_BYTES.search(data) is not None:
         return True
+    if b" NCCL " in data and _NCCL_BYTES.search(data) is not None:
+        return True
+    if b"%|" in data and _BEHIND_BAR_BYTES.search(data) is not None:
+        return True
     return _TRACEBACK.encode() in data and _FOLDED_BYTES.search(data) is not None
 
 
-def part(rows: list[tuple[int, str]]) -> list[tuple[int, str]]:
+def part(rows: list[_Row]) -> list[_Row]:
     """Numbered lines, with those that hold several parted; the parts keep the number."""
-    return [
-        (number, piece)
-        for number, text in rows
-        for tagged in _at_tags(text)
-        for piece in _at_frames(tagged)
-    ]
+    hosts = {found[1] for _, text in rows if (found := _NCCL_LINE.match(text))}
+    tags = _with_nccl(hosts) if hosts else _TAGS
+    parted: list[_Row] = []
+    cut = False  # whether another process wrote into the last but one
+    for number, text in rows:
+        bar, *behind = _BEHIND_BAR.split(text, maxsplit=1)
+        if behind:
+            parted.append((number, bar))
+        pieces = _at_tags(behind[0] if behind else text, tags)
+        if cut and _CUT_START.match(text) and not tags.search(text):
+            before, line = parted[-2]
+            parted[-2] = (before, line + text)
+            cut = False
+            continue
+        cut = len(pieces) == 2 and _CUT_END.search(pieces[0]) is not None
+        parted += [(number, piece) for piece in pieces]
+    return [(number, piece) for number, text in parted for piece in _at_frames(text)]
 
 
-def _at_tags(text: str) -> list[str]:
-    tags = list(_TAGS.finditer(text))
+def _with_nccl(hosts: Iterable[str]) -> re.Pattern[str]:
+    """The tags, with NCCL's of hosts that are known from the starts of lines."""
+    named = "|".join(map(re.escape, sorted(hosts, key=len, reverse=True)))
+    return re.compile(rf"(?:{_TAG} ?)*(?:{named}){_NCCL_TAG}|(?:{_TAG} ?)+")
+
+
+def _at_tags(text: str, pattern: re.Pattern[str]) -> list[str]:
+    tags = list(pattern.finditer(text))
     if len(tags) < 2 or not _BEFORE_TAG.fullmatch(text, 0, tags[0].start()):
         return [text]
     # A tag that words lead up to begins a line; what leads up to the first belongs to it.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from itertools import groupby
 
 from rich.console import Console
 from rich.text import Text
@@ -13,8 +14,10 @@ from diagnose.catalog.schema import (
     Condition,
     KnownIssue,
     Remedy,
+    Run,
     Signature,
 )
+from diagnose.catalog.settings import Setting
 from diagnose.report import words
 from diagnose.report.safe import clean
 
@@ -90,6 +93,18 @@ def render_class(cause: CauseClass, catalog: Catalog, console: Console) -> None:
     page.items("Signatures and known issues", mine)
 
 
+def render_setting(setting: Setting, console: Console) -> None:
+    """A setting, where each framework has it, and the page that says so."""
+    page = _Page(console)
+    page.title(setting.id, setting.title)
+    page.paragraph(setting.about)
+    for framework, places in groupby(setting.places, lambda place: place.run.framework):
+        page.heading(framework or "Any other")
+        for place in places:
+            page.run(place.run, f"In {place.run.file}" if place.run.file else "")
+            page.line(place.reference, style="dim", start="      ")
+
+
 class _Page:
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -138,10 +153,17 @@ class _Page:
                 if caution:
                     self.paragraph(caution)
                 for label, run in words.runs_of(step):
-                    if label:
-                        self.line(f"{label}:", style="dim", start="      ")
-                    for line in run.lines:
-                        self.line(line, style="" if run.kind == "note" else "cyan", start="      ")
+                    self.run(run, label)
+                if step.setting:
+                    self.line("Where each framework has it:", style="dim", start="      ")
+                    self.line(f"diagnose explain {step.setting}", style="cyan", start="      ")
+
+    def run(self, run: Run, label: str) -> None:
+        """What to copy, as it is, and above it what it is."""
+        if label:
+            self.line(f"{label}:", style="dim", start="      ")
+        for line in run.lines:
+            self.line(line, style="" if run.kind == "note" else "cyan", start="      ")
 
 
 def _condition(condition: Condition) -> str:

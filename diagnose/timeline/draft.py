@@ -112,8 +112,8 @@ def _of_line(
     if line.word is not None:
         # It says better what an exception or a line of error level is about.
         word, captures = line.word.entry(), found[0][1] if found else {}
-        better = word.tells != "trouble" or not found
-        found = [(word, captures)] if better else found
+        better = word.tells != "trouble" and not any(_outweighs(s, word) for s, _ in found)
+        found = [(word, captures)] if better or not found else found
     specific = any(not s.generic and s.role in ("cause", "effect", "aftermath") for s, _ in found)
     explained = any(s.tells != "trouble" for s, _ in found)
     for signature, captures in found:
@@ -127,6 +127,12 @@ def _of_line(
         tasks = captured_ranks(captures.get("ranks")) if signature.tells == "exit" else []
         # srun tells of many tasks in one line; a task is a rank if it starts one per GPU.
         yield from ([replace(draft, task=task) for task in tasks[:tasks_left]] or [draft])
+
+
+def _outweighs(signature: Signature, word: Signature) -> bool:
+    """Whether it names a cause more surely than the word does; an exception's type names none."""
+    names = signature.role == "cause" and signature.tells != "exception"
+    return names and word.strength == "weak" and signature.strength != "weak"
 
 
 def _draft(scan: SourceScan, line: Line, meaning: Meaning) -> Draft:

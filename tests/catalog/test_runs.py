@@ -28,10 +28,24 @@ def test_an_error_tells_where(run: dict[str, Any], at: list[str | int]) -> None:
     assert caught.value.at == at
 
 
+def test_the_places_of_a_setting_keep_their_reference() -> None:
+    item: dict[str, Any] = {"places": [{"note": "a", "framework": "jax", "reference": "b"}]}
+    type_runs(item)
+    run = {"kind": "note", "lines": ["a"], "framework": "jax"}
+    assert item == {"places": [{"run": run, "reference": "b"}]}
+
+
+@pytest.mark.parametrize("item", [{"remedies": [{"run": [{}]}]}, {"places": [{"reference": "b"}]}])
+def test_an_error_is_found_in_its_entry(item: dict[str, Any]) -> None:
+    with pytest.raises(RunError) as caught:
+        type_runs(item)
+    assert caught.value.at == (["remedies", 0, "run", 0] if "remedies" in item else ["places", 0])
+
+
 @pytest.mark.parametrize(
     "item",
     [{}, {"remedies": "x"}, {"remedies": ["x"]}, {"remedies": [{"run": "x"}]},
-     {"remedies": [{"run": ["x"]}]}],
+     {"remedies": [{"run": ["x"]}]}, {"places": "x"}, {"places": ["x"]}],
 )  # fmt: skip
 def test_what_is_no_such_mapping_is_left_to_the_schema(item: dict[str, Any]) -> None:
     before = repr(item)

@@ -16,14 +16,17 @@ from diagnose.catalog.schema import (
     Run,
     Signature,
 )
+from diagnose.catalog.settings import Place, Setting
 
-STEP = Remedy("now", "do", "why", [Run("shell", ["a", "b"], "slurm", "f")], "destructive", "admin")
+RUN = Run("shell", ["a", "b"], "slurm", "f")
+STEP = Remedy("now", "do", "why", [RUN], "destructive", "admin", "timeout")
 EXAMPLES = Examples([Example("a")], ["b"])
 CATALOG = Catalog(
     [Signature("a.b", "t", "cause", ["x"], remedies=[STEP], examples=EXAMPLES)],
     [KnownIssue("c.d", "t", "env.config", "s", "low", [Condition(op=["X"])], remedies=[STEP])],
     {"env.config": CauseClass("env.config", "t", "e", [STEP], "retry", "w", busy=["checkpoint"])},
     "0123",
+    settings={"timeout": Setting("timeout", "t", "a", [Place(RUN, "https://a")])},
 )
 
 
@@ -40,6 +43,7 @@ def test_all_but_the_examples_comes_back() -> None:
     assert back.signatures[0].remedies == [STEP]
     assert back.known_issues == CATALOG.known_issues
     assert back.classes == CATALOG.classes
+    assert back.settings == CATALOG.settings
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"signatures": [{"id": 1}]}', b"\xff"])

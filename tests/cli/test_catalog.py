@@ -60,6 +60,52 @@ def test_catalog_show(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert line in lines
 
 
+def test_explain_a_setting(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "own.yaml").write_text(
+        """\
+settings:
+  - id: quota
+    title: The quota
+    about: What is left.
+    places:
+      - {framework: axolotl, setting: 'quota: 2', file: a.yaml, reference: 'https://example.org/a'}
+      - {framework: axolotl, note: not less, reference: 'https://example.org/b'}
+      - {shell: export Q=2, reference: 'https://example.org/c'}
+"""
+    )
+    assert cli.run(["explain", "quota", "--patterns", str(tmp_path)]) == 0
+    assert (
+        capsys.readouterr().out
+        == """\
+quota  The quota
+  What is left.
+
+axolotl
+      In a.yaml:
+      quota: 2
+      https://example.org/a
+      not less
+      https://example.org/b
+
+Any other
+      export Q=2
+      https://example.org/c
+"""
+    )
+
+
+def test_a_class_says_where_its_settings_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["explain", "data.preparation"]) == 0
+    assert (
+        """\
+  the run only load it.
+      Where each framework has it:
+      diagnose explain prepared-data
+"""
+        in capsys.readouterr().out
+    )
+
+
 def test_explain(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["explain", "slow.storage", "--patterns", str(own)]) == 0
     out = capsys.readouterr().out

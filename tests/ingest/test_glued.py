@@ -49,6 +49,44 @@ def test_a_traceback_in_one_line_is_parted_at_frames_and_exception() -> None:
 
 
 @pytest.mark.parametrize(
+    "behind",
+    [
+        "Traceback (most recent call last):",
+        "[E ProcessGroupNCCL.cpp:475] [Rank 1] Watchdog",
+        "[rank1]: x",
+    ],
+)
+def test_what_stands_behind_a_bar_is_a_line(behind: str) -> None:
+    bar = "Evaluation:  88%|####8| 383/433 [29:55<03:25, 2.70s/it]"
+    assert may_be_glued((bar + behind).encode())
+    assert texts(bar + behind) == [bar, behind]
+
+
+def test_lines_of_nccl_are_parted_where_a_known_host_speaks() -> None:
+    first = "node-a:11:12 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via"
+    second = "node-b:21:22 [1] misc/socket.cc:558 NCCL WARN connect returned Connection refused"
+    rows = [(1, "node-b:21:22 [1] NCCL INFO Using network Socket"), (2, first + second)]
+    assert may_be_glued("\n".join(text for _, text in rows).encode())
+    assert part(rows) == [rows[0], (2, first), (2, second)]
+
+
+def test_the_rest_of_a_line_that_another_rank_wrote_into_is_put_back() -> None:
+    begun = (
+        "[rank1]:[E ProcessGroupNCCL.cpp:563] [Rank 1] Watchdog caught collective operation time"
+    )
+    inside = "[rank0]:[E ProcessGroupNCCL.cpp:563] [Rank 0] Watchdog is about to end"
+    rest = "out: WorkNCCL(SeqNum=7, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000)"
+    rows = [(4, begun + inside), (5, rest), (6, "[rank1]: next")]
+    assert part(rows) == [(4, begun + rest), (4, inside), (6, "[rank1]: next")]
+
+
+@pytest.mark.parametrize("following", ["[rank1]: out", '  File "a.py", line 3', "", "- out"])
+def test_what_begins_no_rest_stays_where_it_is(following: str) -> None:
+    rows = [(4, "[rank1]: time[rank0]: an error"), (5, following)]
+    assert part(rows) == [(4, "[rank1]: time"), (4, "[rank0]: an error"), (5, following)]
+
+
+@pytest.mark.parametrize(
     "line",
     [
         "[rank0]:[rank0]: step 1",

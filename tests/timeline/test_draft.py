@@ -56,6 +56,17 @@ def test_a_general_entry_yields_to_a_special_one_on_the_same_line(line: str, gen
     assert bool(found & catch_alls) is general
 
 
+@pytest.mark.parametrize(
+    ("line", "entry"),
+    [
+        ("node07 systemd-logind[811]: The system will reboot now!", "host.shutdown"),
+        ("RuntimeError: No route to host", "word.errno.ehostunreach.raised"),
+    ],
+)
+def test_a_weak_word_yields_to_an_entry_that_names_a_cause(line: str, entry: str) -> None:
+    assert [event.signature for event in matches(timeline(log=line + "\n"))] == [entry]
+
+
 def test_each_state_of_a_bar_has_the_line_it_is_on() -> None:
     bar = "Map:  {0}%|###   | {0}/100 [09:5{1}<00:10, 1.0 examples/s]"
     text = "x\n" + "\r".join(bar.format(n, n % 10) for n in (1, 50, 97)) + "\n"

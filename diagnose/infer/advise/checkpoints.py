@@ -10,6 +10,7 @@ from diagnose.checkpoint.lost import Lost, lost
 from diagnose.checkpoint.model import Checkpoint, Inspection
 from diagnose.checkpoint.resume import newest
 from diagnose.diagnosis import Diagnosis, Evidence, RemedyStep
+from diagnose.infer.advise.remedies import step_of
 from diagnose.infer.rules.checkpoints import name, state_of, told, why_damaged
 from diagnose.text.ranks import plural, ranks_phrase
 from diagnose.timeline.event import Timeline
@@ -87,7 +88,7 @@ def _remedies(
     if last.state in _DAMAGED:
         known = {step.do for step in steps}
         steps += [
-            RemedyStep(remedy.when, remedy.do, remedy.why, remedy.run, remedy.risk, remedy.needs)
+            step_of(remedy, catalog, diagnosis.job.frameworks)
             for remedy in catalog.classes["checkpoint.partial"].remedies
             if remedy.when == "prevent" and remedy.do not in known
         ]

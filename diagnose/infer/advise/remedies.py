@@ -8,17 +8,14 @@ from dataclasses import replace
 
 from diagnose.catalog.placeholders import fill
 from diagnose.catalog.schema import Catalog, Remedy, Run
+from diagnose.catalog.settings import Setting
 from diagnose.diagnosis import Answer, RemedyStep, RestartAdvice
+from diagnose.infer.advise.layers import layers
 from diagnose.infer.events.facts import Facts
 from diagnose.infer.events.phases import Activity
 from diagnose.infer.rules.base import Hypothesis
 
 _ORDER = {"now": 0, "fix": 1, "prevent": 2}
-# Frameworks whose settings are those of another one, where a remedy does not name them.
-_BUILT_ON = {
-    "axolotl": "transformers", "ms-swift": "transformers", "llama-factory": "transformers",
-    "trl": "transformers", "transformers": "accelerate", "nemo": "lightning",
-}  # fmt: skip
 # More hosts than this are no culprits to act on one by one.
 _MAX_HOSTS = 8
 _PEER = re.compile(r"(?:\w+://)?(?P<host>[A-Za-z0-9][A-Za-z0-9.-]*)(?:[<:|](?P<port>\d{1,5})>?)?")
@@ -41,19 +38,45 @@ def remedies(
     covered = {step.when for step in steps}
     defaults = catalog.classes[winner.cause].remedies
     steps += [step for step in defaults if step.when not in covered]
-    named = [*facts.get("framework"), *facts.get("launcher")]
-    named += [_BUILT_ON[name] for name in named if name in _BUILT_ON]
+    outside = [*facts.get("launcher"), *facts.get("backend")]
     values = _values(winner, facts, captured)
-    chosen = [_step(step, named, winner.hosts, values) for step in steps]
-    unique = {step.do: step for step in chosen}
+    unique: dict[str, RemedyStep] = {}
+    for remedy in steps:
+        step = step_of(remedy, catalog, facts.get("framework"), outside)
+        runs = [_filled(run, winner.hosts, values) for run in step.run]
+        unique[step.do] = replace(step, run=runs)
     return sorted(unique.values(), key=lambda step: _ORDER[step.when])
 
 
-def _step(
-    remedy: Remedy, frameworks: Iterable[str], hosts: Sequence[str], values: Mapping[str, str]
+def step_of(
+    remedy: Remedy, catalog: Catalog, frameworks: Sequence[str], others: Sequence[str] = ()
 ) -> RemedyStep:
-    runs = [_filled(run, hosts, values) for run in _chosen(remedy.run, frameworks)]
+    """A remedy with what it has for these frameworks, or else for `others`: launchers and such."""
+    named = layers(frameworks, others)
+    runs = _chosen(remedy.run, named)
+    if remedy.setting:
+        known = any(name != "torch" for name in frameworks)
+        runs += _places(catalog.settings[remedy.setting], named, known)
     return RemedyStep(remedy.when, remedy.do, remedy.why, runs, remedy.risk, remedy.needs)
+
+
+def _places(setting: Setting, frameworks: Sequence[str], known: bool) -> list[Run]:
+    """Where the first of these frameworks has it that has a place of its own.
+
+    If none does, the place of plain torch, or the one for all others; if there is no such place
+    either, all of them. Where the framework is not known, it also says how to find the others.
+    """
+    runs = [place.run for place in setting.places]
+    for framework in (*frameworks, ""):
+        mine = [run for run in runs if run.framework == framework]
+        if mine:
+            return mine if known else [*mine, _others(setting)]
+    plain = any(run.framework == "torch" for run in runs)
+    return [_others(setting)] if plain else runs
+
+
+def _others(setting: Setting) -> Run:
+    return Run("shell", [f"diagnose explain {setting.id}   # the same for other frameworks"])
 
 
 def _chosen(runs: Sequence[Run], frameworks: Iterable[str]) -> list[Run]:
@@ -121,7 +144,7 @@ def restart(winner: Hypothesis, catalog: Catalog) -> RestartAdvice:
 def longer_timeout(winner: Hypothesis, catalog: Catalog, activity: Activity) -> Answer:
     """Would a longer timeout help? Yes only if the late rank is known to be moving."""
     of_class = catalog.classes[winner.cause]
-    answer = of_class.longer_timeout
+    answer = winner.longer_timeout or of_class.longer_timeout
     if answer == "yes" and of_class.moving:
         return "yes" if activity.moving and (activity.bar or winner.ranks) else "unknown"
     return answer

@@ -118,13 +118,14 @@ def _not_loading(activity: Activity, marks: Sequence[Event]) -> Activity:
 
 
 def _percent(fields: Fields) -> float:
+    """How much of a bar is done, by its counts where it has them: 497 of 499 is shown as 100 %."""
     try:
-        if "percent" in fields:
-            return float(fields["percent"])
-        step, total = float(fields["step"]), float(fields["total"])
+        if "step" in fields and "total" in fields:
+            step, total = float(fields["step"]), float(fields["total"])
+            return 100.0 * step / total if total else 0.0
+        return float(fields["percent"])
     except (KeyError, ValueError):
         return 0.0
-    return 100.0 * step / total if total else 0.0
 
 
 def _last_marker(marks: Sequence[Event]) -> Event | None:

@@ -18,6 +18,7 @@ from diagnose.infer.rules import (
     plugged,
     printed_stacks,
     rendezvous,
+    short_timeout,
     signatures,
     stalls,
 )
@@ -45,6 +46,7 @@ INFERRED: dict[str, Rule] = {
     "stalls": stalls.propose,
     "apart": apart.propose,
     "rendezvous": rendezvous.propose,
+    "short_timeout": short_timeout.propose,
     "host_blocked": host_blocked.propose,
     "collectives": _when(lambda context: context.blocked, "diagnose.infer.rules.collectives"),
     "stacks": _when(lambda context: context.stacks, "diagnose.infer.rules.stacks"),

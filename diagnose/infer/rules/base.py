@@ -9,7 +9,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from diagnose.catalog.schema import Catalog, Remedy
-from diagnose.diagnosis import CulpritKind
+from diagnose.diagnosis import Answer, CulpritKind
 from diagnose.infer.events.facts import Facts
 from diagnose.infer.events.phases import Activity
 from diagnose.infer.events.recovery import Afterlife
@@ -43,7 +43,8 @@ class Hypothesis:
     itself; `late` one seen only after the first failure. `explains` are ids, classes and globs
     of what it accounts for. `rule` is who proposed it. `lost` says why
     it is not the root cause, once that is known, `lost_to` the title of what accounts for it.
-    `hint` tells of a known issue of some versions, where it is not the verdict.
+    `hint` tells of a known issue of some versions, where it is not the verdict. `longer_timeout`:
+    whether one would help, where that does not follow from the class.
     """
 
     cause: str
@@ -66,6 +67,7 @@ class Hypothesis:
     lost: Lost | None = None
     lost_to: str = ""
     hint: str = ""
+    longer_timeout: Answer | None = None
 
 
 @dataclass(frozen=True, slots=True)

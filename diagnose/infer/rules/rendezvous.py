@@ -13,6 +13,8 @@ from diagnose.infer.rules.busy import MAIN_ONLY, busy_class, doing, unstated
 from diagnose.timeline.captures import captured_ranks
 from diagnose.timeline.event import Event, Timeline
 
+_LISTED = 4096  # ranks of a job whose missing ones are listed
+
 
 def propose(context: Context) -> Iterator[Hypothesis]:
     """Hypotheses for an incomplete rendezvous, and for waits on a store without any collective."""
@@ -63,11 +65,25 @@ def _gathering(timeline: Timeline, catalog: Catalog) -> Iterator[Hypothesis]:
     found.ranks = _beyond(timeline, world)
     if found.ranks:
         found.kind, found.why = "mismatched", f"of a job of {world}, whose last rank is {world - 1}"
+    elif absent := _absent(timeline, joined, world):
+        found.ranks, found.kind = absent, "missing"
+        found.why = f"the other {joined} say that they wait"
     yield found
+
+
+def _absent(timeline: Timeline, joined: int, world: int) -> list[int]:
+    """The ranks that do not say that they wait, where as many others do as were counted."""
+    came = _counted(timeline, world)
+    missing = set(range(world)) - came if world <= _LISTED else set()
+    return sorted(missing) if joined == len(came) == world - len(missing) else []
 
 
 def _beyond(timeline: Timeline, world: int) -> list[int]:
     """Ranks that no job of this size has: started for a larger one than they were told of."""
+    return sorted(rank for rank in _counted(timeline, world) if rank >= world)
+
+
+def _counted(timeline: Timeline, world: int) -> set[int]:
+    """Ranks that lines name which count a job of this size."""
     counted = [event for event in timeline if event.fields.get("world_size") == str(world)]
-    ranks = {rank for event in counted for rank in captured_ranks(event.fields.get("rank"))}
-    return sorted(rank for rank in ranks if rank >= world)
+    return {rank for event in counted for rank in captured_ranks(event.fields.get("rank"))}

@@ -44,7 +44,7 @@ def propose(context: Context) -> Iterator[Hypothesis]:
         limit = first_wait if of_class.ending else first_effect
         late = limit is not None and _after(group[0], limit)
         ranks, hosts = culprits_of(signature, group, context.facts.world_size, gpus)
-        score = _score(signature, group, late, context)
+        score = _score(signature, of_class, group, late, context)
         if signature.tells == "exception" and not late and len(ranks) <= 1:
             score = max(score, scoring.OWN_EXCEPTION)
         yield Hypothesis(
@@ -66,13 +66,26 @@ def propose(context: Context) -> Iterator[Hypothesis]:
         )
 
 
-def _score(signature: Signature, group: Sequence[Event], late: bool, context: Context) -> float:
+def _score(
+    signature: Signature, of_class: CauseClass, group: Sequence[Event], late: bool, context: Context
+) -> float:
     score = scoring.OF_STRENGTH[signature.strength]
     score += scoring.GENERIC if signature.generic else 0.0
-    score += _lateness(context.catalog.classes[signature.cause]) if late else 0.0
-    score += scoring.RECOVERED if survived(context.life, group) else 0.0
-    score += scoring.DOUBTED if doubtful(context.life, group) else 0.0
+    score += _lateness(of_class) if late else 0.0
+    if not _came_true(of_class, group[-1], context):
+        score += scoring.RECOVERED if survived(context.life, group) else 0.0
+        score += scoring.DOUBTED if doubtful(context.life, group) else 0.0
     return score
+
+
+def _came_true(of_class: CauseClass, failure: Event, context: Context) -> bool:
+    """Whether a process ended afterwards as processes end of this class, for good."""
+    return any(
+        event.cause == of_class.ends_as
+        and _after(event, failure)
+        and not survived(context.life, [event])
+        for event in context.timeline.telling("exit")
+    )
 
 
 def _after(event: Event, other: Event) -> bool:

@@ -36,6 +36,8 @@ def test_a_partial_checkpoint_is_a_consequence_of_another_cause(tmp_path: Path) 
     assert step.when == "now"
     assert step.run == [Run("setting", [f"--resume_from_checkpoint {tmp_path}/out/checkpoint-100"])]
     assert any("--exit-code" in str(s.run) for s in found.remedies if s.when == "prevent")
+    kept = next(s.run for s in found.remedies if s.do == "Keep at least the last two checkpoints.")
+    assert kept == [Run("setting", ["--save_total_limit 2"], "transformers")]
 
 
 def test_the_rank_that_did_not_write_its_part_is_told(tmp_path: Path) -> None:

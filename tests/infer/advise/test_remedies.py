@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from diagnose.catalog.schema import Remedy, Run
+from diagnose.catalog.settings import Place, Setting
 from diagnose.diagnosis import RemedyStep
 from diagnose.infer.advise.remedies import longer_timeout, remedies, restart
 from diagnose.infer.events.facts import Facts
@@ -56,6 +57,41 @@ def test_an_unknown_framework_gets_all_settings() -> None:
     step = Remedy("now", "Use less", run=[AXOLOTL, DEEPSPEED])
     (only,) = remedies(winner(remedies=[step]), CATALOG, facts())
     assert only.run == [AXOLOTL, DEEPSPEED]
+
+
+def place(framework: str, line: str) -> Place:
+    return Place(Run("setting", [line], framework), "https://example.org")
+
+
+TIMEOUT = Setting("timeout", "t", "a", [place("torch", "plain"), place("axolotl", "mine")])
+MOUNT = Setting("mount", "t", "a", [place("docker", "a"), place("slurm", "b")])
+PORT = Setting("port", "t", "a", [place("slurm", "a"), place("", "any")])
+SEE = "diagnose explain {}   # the same for other frameworks"
+
+
+@pytest.mark.parametrize(
+    ("setting", "known", "lines"),
+    [
+        (TIMEOUT, facts(framework="axolotl"), ["mine"]),
+        (TIMEOUT, facts(framework="transformers"), ["plain"]),
+        (TIMEOUT, facts(), ["plain", SEE.format("timeout")]),
+        (TIMEOUT, facts(framework="torch", launcher="slurm"), ["plain", SEE.format("timeout")]),
+        (TIMEOUT, facts(framework="jax"), [SEE.format("timeout")]),
+        (MOUNT, facts(framework="axolotl"), ["a", "b"]),
+        (MOUNT, facts(framework="axolotl", launcher="slurm"), ["b"]),
+        (PORT, facts(framework="jax"), ["any"]),
+        (PORT, facts(), ["any", SEE.format("port")]),
+        (PORT, facts(backend="slurm"), ["a", SEE.format("port")]),
+    ],
+)
+def test_a_setting_is_shown_where_the_job_has_it(
+    setting: Setting, known: Facts, lines: list[str]
+) -> None:
+    entry = replace(catalog(), settings={setting.id: setting})
+    step = Remedy("now", "Raise it", run=[LOOK], setting=setting.id)
+    (only,) = remedies(winner(remedies=[step]), entry, known)
+    assert only.run[0] == LOOK
+    assert [run.lines for run in only.run[1:]] == [[line] for line in lines]
 
 
 def test_the_class_fills_the_stages_that_the_entry_leaves_out() -> None:

@@ -157,6 +157,11 @@ def test_the_last_phase_is_one_that_is_not_over(
         (bar("preprocessing", 9, 100), True),
         (bar("preprocessing", 9, 99), False),
         (bar("preprocessing", 9, 3) | {"fields": {"percent": "100"}}, True),
+        (
+            bar("preprocessing", 9, 0)
+            | {"fields": {"percent": "100", "step": "497", "total": "499"}},
+            False,
+        ),
         (bar("preprocessing", 9, 0) | {"fields": {"step": "0", "total": "0"}}, False),
         (bar("preprocessing", 9, 100) | {"elapsed_ms": None}, False),  # no bar
         (bar("training", 9, 100), False),

@@ -102,3 +102,13 @@ def test_of_a_model_that_all_load_nobody_is_blamed(make: Any) -> None:
     hypothesis = only(make(marker("model_load"), at_the_store(5)), None)
     assert (hypothesis.cause, hypothesis.ranks) == ("slow.model_load", [])
     assert only(make(marker("preprocessing"), at_the_store(5)), None).ranks == [0]
+
+
+@pytest.mark.parametrize(
+    ("waiting", "absent"), [([0, 1, 3], [2]), ([0, 3], []), ([0, 1, 2, 3], []), ([], [])]
+)
+def test_who_does_not_say_that_it_waits_is_absent(
+    make: Any, waiting: list[int], absent: list[int]
+) -> None:
+    rows = [{"fields": gathered(3, 4)["fields"] | {"rank": str(rank)}} for rank in waiting]
+    assert only(make(gathered(3, 4), *rows), 4).ranks == absent

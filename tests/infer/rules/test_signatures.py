@@ -20,7 +20,9 @@ EXCEPTION = signature(
     culprit="self",
 )  # fmt: skip
 LIMIT = signature("t.limit", "scheduler.limit", strength="decisive")
-CATALOG = catalog(OOM, CONFIG, WEAK, NAMED, EXCEPTION, LIMIT)
+MEMORY = signature("t.memory", "crash.host_oom", strength="decisive")
+KILLED = signature("t.killed", "crash.killed", tells="exit")
+CATALOG = catalog(OOM, CONFIG, WEAK, NAMED, EXCEPTION, LIMIT, MEMORY, KILLED)
 
 
 def only(timeline: Timeline, world: int | None = 8) -> Hypothesis:
@@ -146,6 +148,17 @@ def test_training_that_went_on_clears_a_cause(make: Any) -> None:
     assert only(make(matched(CONFIG), step(1), step(2))).score == 4.0
     restarted = make(matched(CONFIG), step(9), step(1), step(2))
     assert only(restarted).score == 4.0, "steps that start anew are no continuation"
+
+
+def test_who_is_killed_later_did_not_survive_what_kills(make: Any) -> None:
+    steps = [step(1), step(2), step(3)]
+    after_all = next(iter(propose(context(make(matched(MEMORY), *steps), CATALOG))))
+    assert after_all.score == 3.0
+    killed = matched(KILLED, kind="exit")
+    found = {
+        one.cause: one for one in propose(context(make(matched(MEMORY), *steps, killed), CATALOG))
+    }
+    assert found["crash.host_oom"].score == 6.0
 
 
 def test_the_own_exception_of_one_rank_counts_more(make: Any) -> None:
