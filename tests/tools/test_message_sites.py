@@ -63,6 +63,11 @@ def test_streams_and_joined_arguments() -> None:
     assert texts(C_CODE, CHECK) == ["store {} is gone: {} of {{}}"]
 
 
+def test_methods_by_what_they_are_called_on() -> None:
+    form = CallForm(("klog.Errorf",), "printf", "{}")
+    assert texts('klog.Errorf("lost %v", x); log.Errorf("other %v", x)', form) == ["lost {}"]
+
+
 def test_only_what_is_assigned() -> None:
     form = CallForm(("str",), "concat", "{}", assigned=True)
     code = 'auto m = ::c10::str("kept ", n); f(c10::str("inside another call"));'
