@@ -26,9 +26,9 @@ def type_runs(item: dict[str, Any]) -> None:
     places = _list(item.get("places"))
     for number, place in enumerate(places):
         if isinstance(place, dict):
-            run = {key: value for key, value in place.items() if key != "reference"}
-            typed = {"run": typed_run(run, ["places", number])}
-            places[number] = typed | {key: place[key] for key in place if key == "reference"}
+            own = {key: place[key] for key in ("reference", "unless") if key in place}
+            run = {key: value for key, value in place.items() if key not in own}
+            places[number] = {"run": typed_run(run, ["places", number]), **own}
 
 
 def _list(value: object) -> list[Any]:

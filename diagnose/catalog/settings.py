@@ -22,13 +22,15 @@ class Place:
     """Where a framework has the setting, and the page that says so.
 
     One of framework `torch` is for what is built on it and has no place of its own, one of no
-    framework for all others. YAML writes both parts as one mapping.
+    framework for all others. Beside the framework `unless`, it is not the place: what FSDP saves is
+    nothing to a job that runs on DeepSpeed. YAML writes all parts as one mapping.
     """
 
     __pydantic_config__ = _STRICT
 
     run: Run
     reference: str
+    unless: str = ""
 
 
 @dataclass(frozen=True, slots=True)

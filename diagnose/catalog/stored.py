@@ -84,5 +84,5 @@ def _class(entry: dict[str, Any]) -> CauseClass:
 
 
 def _setting(entry: dict[str, Any]) -> Setting:
-    places = [Place(Run(**place["run"]), place["reference"]) for place in entry["places"]]
+    places = [Place(**(place | {"run": Run(**place["run"])})) for place in entry["places"]]
     return Setting(**(entry | {"places": places}))

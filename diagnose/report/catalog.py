@@ -125,10 +125,10 @@ class _Page:
         self.line("")
         self.line(text, style="bold underline")
 
-    def paragraph(self, text: str) -> None:
-        width = max(20, min(110, self.console.width - 1) - 2)
+    def paragraph(self, text: str, start: str = "  ") -> None:
+        width = max(20, min(110, self.console.width - 1) - len(start))
         for line in Text(clean(text)).wrap(self.console, width):
-            self.line(line.plain, start="  ")
+            self.line(line.plain, start=start)
 
     def text(self, heading: str, text: str) -> None:
         if text:
@@ -163,7 +163,10 @@ class _Page:
         if label:
             self.line(f"{label}:", style="dim", start="      ")
         for line in run.lines:
-            self.line(line, style="" if run.kind == "note" else "cyan", start="      ")
+            if run.kind == "note":
+                self.paragraph(line, start="      ")
+            else:
+                self.line(line, style="cyan", start="      ")
 
 
 def _condition(condition: Condition) -> str:

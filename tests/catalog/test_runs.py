@@ -29,10 +29,11 @@ def test_an_error_tells_where(run: dict[str, Any], at: list[str | int]) -> None:
 
 
 def test_the_places_of_a_setting_keep_their_reference() -> None:
-    item: dict[str, Any] = {"places": [{"note": "a", "framework": "jax", "reference": "b"}]}
+    place = {"note": "a", "framework": "jax", "reference": "b", "unless": "c"}
+    item: dict[str, Any] = {"places": [place]}
     type_runs(item)
     run = {"kind": "note", "lines": ["a"], "framework": "jax"}
-    assert item == {"places": [{"run": run, "reference": "b"}]}
+    assert item == {"places": [{"run": run, "reference": "b", "unless": "c"}]}
 
 
 @pytest.mark.parametrize("item", [{"remedies": [{"run": [{}]}]}, {"places": [{"reference": "b"}]}])

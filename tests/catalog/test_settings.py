@@ -131,7 +131,7 @@ def test_the_shipped_places_have_names_that_logs_state() -> None:
         ("nemo", "export TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC=7200"),
         ("megatron", "--distributed-timeout-minutes 120"),
         ("torchtitan", "--comm.init_timeout_seconds 7200 --comm.train_timeout_seconds 7200"),
-        ("vllm", "--distributed-timeout-seconds 7200"),
+        ("vllm", "--distributed-timeout-seconds 7200   # in newer versions"),
         ("sglang", "--dist-timeout 7200"),
         ("hccl", "export HCCL_EXEC_TIMEOUT=7200"),
     ],

@@ -26,7 +26,7 @@ CATALOG = Catalog(
     [KnownIssue("c.d", "t", "env.config", "s", "low", [Condition(op=["X"])], remedies=[STEP])],
     {"env.config": CauseClass("env.config", "t", "e", [STEP], "retry", "w", busy=["checkpoint"])},
     "0123",
-    settings={"timeout": Setting("timeout", "t", "a", [Place(RUN, "https://a")])},
+    settings={"timeout": Setting("timeout", "t", "a", [Place(RUN, "https://a", "jax")])},
 )
 
 

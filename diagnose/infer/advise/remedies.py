@@ -55,19 +55,19 @@ def step_of(
     named = layers(frameworks, others)
     runs = _chosen(remedy.run, named)
     if remedy.setting:
-        known = any(name != "torch" for name in frameworks)
-        runs += _places(catalog.settings[remedy.setting], named, known)
+        runs += _places(catalog.settings[remedy.setting], named, frameworks)
     return RemedyStep(remedy.when, remedy.do, remedy.why, runs, remedy.risk, remedy.needs)
 
 
-def _places(setting: Setting, frameworks: Sequence[str], known: bool) -> list[Run]:
+def _places(setting: Setting, named: Sequence[str], stated: Sequence[str]) -> list[Run]:
     """Where the first of these frameworks has it that has a place of its own.
 
     If none does, the place of plain torch, or the one for all others; if there is no such place
-    either, all of them. Where the framework is not known, it also says how to find the others.
+    either, all of them. Where the log states no framework, it also says how to find the others.
     """
-    runs = [place.run for place in setting.places]
-    for framework in (*frameworks, ""):
+    runs = [place.run for place in setting.places if place.unless not in stated]
+    known = any(name != "torch" for name in stated)
+    for framework in (*named, ""):
         mine = [run for run in runs if run.framework == framework]
         if mine:
             return mine if known else [*mine, _others(setting)]

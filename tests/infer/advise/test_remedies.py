@@ -64,6 +64,15 @@ def place(framework: str, line: str) -> Place:
 
 
 TIMEOUT = Setting("timeout", "t", "a", [place("torch", "plain"), place("axolotl", "mine")])
+SHARDS = Setting(
+    "shards",
+    "t",
+    "a",
+    [
+        Place(Run("setting", ["fsdp"], "axolotl"), "https://example.org", unless="deepspeed"),
+        place("deepspeed", "zero"),
+    ],
+)
 MOUNT = Setting("mount", "t", "a", [place("docker", "a"), place("slurm", "b")])
 PORT = Setting("port", "t", "a", [place("slurm", "a"), place("", "any")])
 SEE = "diagnose explain {}   # the same for other frameworks"
@@ -77,6 +86,8 @@ SEE = "diagnose explain {}   # the same for other frameworks"
         (TIMEOUT, facts(), ["plain", SEE.format("timeout")]),
         (TIMEOUT, facts(framework="torch", launcher="slurm"), ["plain", SEE.format("timeout")]),
         (TIMEOUT, facts(framework="jax"), [SEE.format("timeout")]),
+        (SHARDS, facts(framework="axolotl"), ["fsdp"]),
+        (SHARDS, Facts({"framework": ["axolotl", "deepspeed"]}), ["zero"]),
         (MOUNT, facts(framework="axolotl"), ["a", "b"]),
         (MOUNT, facts(framework="axolotl", launcher="slurm"), ["b"]),
         (PORT, facts(framework="jax"), ["any"]),
