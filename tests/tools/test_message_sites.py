@@ -63,6 +63,11 @@ def test_streams_and_joined_arguments() -> None:
     assert texts(C_CODE, CHECK) == ["store {} is gone: {} of {{}}"]
 
 
+def test_methods_by_what_they_are_called_on() -> None:
+    form = CallForm(("klog.Errorf",), "printf", "{}")
+    assert texts('klog.Errorf("lost %v", x); log.Errorf("other %v", x)', form) == ["lost {}"]
+
+
 def test_only_what_is_assigned() -> None:
     form = CallForm(("str",), "concat", "{}", assigned=True)
     code = 'auto m = ::c10::str("kept ", n); f(c10::str("inside another call"));'
@@ -153,6 +158,10 @@ signatures:
   - {id: a.any, title: B, role: effect, strength: weak, match: ['NCCL WARN ']}
   - {id: a.trouble, title: C, role: context, strength: weak, generic: true, tells: trouble,
      match: ['unheard']}
+  - {id: a.known-trouble, title: D, role: context, strength: weak, tells: trouble, match: ['odd 7']}
+  - {id: a.version, title: E, role: context, strength: weak, facts: {version.a: '1'},
+     match: ['release 7']}
+  - {id: families.lost, title: F, role: effect, strength: weak, match: ['was lost']}
 """
 
 
@@ -169,6 +178,11 @@ def judge(tmp_path: Path) -> Judge:
         ("something else", WARN.line, Judgement("family", "a.any")),
         ("unheard of", "{}", Judgement("family", "a.trouble")),
         ("something else", "{}", Judgement("none")),
+        ("an odd %d", "{}", Judgement("none")),
+        ("an odd 7", "{}", Judgement("named", "a.known-trouble")),
+        ("release 7", "{}", Judgement("family", "a.version")),
+        ("it was lost", "{}", Judgement("word", "families.lost")),
+        ("packets of 3 were lost, one was lost", "{}", Judgement("named", "a.lost")),
     ],
 )
 def test_what_covers_a_site(judge: Judge, text: str, line: str, expected: Judgement) -> None:

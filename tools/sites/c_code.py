@@ -31,6 +31,8 @@ _FARTHEST = 4000  # tokens of a call or stream
 class CallForm:
     """Calls that print: their names, how the text is put together, the form of the line.
 
+    A name may be dotted, such as `klog.Errorf`, where another method has the same name.
+
     `skip`: arguments before the text (conditions). `only`: the call counts where its first
     argument is one of these. `assigned`: only where a variable is given the text.
     """
@@ -56,8 +58,10 @@ def c_sites(name: str, text: str, forms: Sequence[CallForm]) -> Iterator[Site]:
     tokens = list(_tokens(text))
     by_call = {call: form for form in forms for call in form.calls}
     for index, token in enumerate(tokens[:-1]):
-        form = by_call.get(token.text) if token.kind == "name" else None
-        if form is None or tokens[index + 1].text != "(":
+        if token.kind != "name" or tokens[index + 1].text != "(":
+            continue
+        form = by_call.get(token.text) or by_call.get(_dotted(tokens, index))
+        if form is None:
             continue
         pieces = _site(tokens, index + 1, form)
         if pieces and not (form.assigned and not _assigned(tokens, index)):
@@ -86,6 +90,11 @@ def _unescaped(match: re.Match[str]) -> str:
     if text[0] in "x01234567" and text != "0":
         return ""  # colours
     return _ESCAPED.get(text, text)
+
+
+def _dotted(tokens: Sequence[_Token], index: int) -> str:
+    """A method with what it is called on: `klog.Errorf`."""
+    return "".join(token.text for token in tokens[max(index - 2, 0) : index + 1])
 
 
 def _assigned(tokens: Sequence[_Token], index: int) -> bool:

@@ -16,6 +16,7 @@ from diagnose.parse.prefix import peel
 from sites.template import Site
 
 Kind = Literal["named", "word", "family", "none"]
+_WORDINGS = "families."  # families of wordings, which name a class as a word does
 _FAILURE_ROLES = ("cause", "effect", "aftermath")
 
 
@@ -61,7 +62,8 @@ class Judge:
         signatures, has_word = self._signatures(line)
         special = [one for one in signatures if one.id not in of_form and not _vague(one)]
         if special:
-            return Judgement("named", min(special, key=_worth).id)
+            id_ = min(special, key=_worth).id
+            return Judgement("word" if id_.startswith(_WORDINGS) else "named", id_)
         if all(one.generic for one in signatures) and (signatures or has_word):
             raised = any(one.tells == "exception" for one in signatures)
             word = self._matcher.words.find(line, raised=raised)
@@ -87,13 +89,14 @@ class Judge:
 
 def _vague(signature: Signature) -> bool:
     """Whether it says no more than that there is trouble, or states facts of the job only."""
-    return signature.tells == "trouble" or (
-        signature.role == "context" and (signature.generic or bool(signature.facts))
-    )
+    if signature.tells == "trouble":
+        return signature.generic
+    return signature.role == "context" and bool(signature.facts)
 
 
-def _worth(signature: Signature) -> tuple[bool, bool, str]:
-    return signature.role not in _FAILURE_ROLES, signature.generic, signature.id
+def _worth(signature: Signature) -> tuple[bool, bool, bool, str]:
+    known = signature.id.startswith(_WORDINGS)
+    return known, signature.role not in _FAILURE_ROLES, signature.generic, signature.id
 
 
 def tally(judged: Iterable[Judgement]) -> Mapping[str, int]:

@@ -16,13 +16,14 @@ Which messages of failure other projects print, and how many of them the catalog
 one message template in the source of a version: what it raises or logs as an error, or as a
 warning where that is about waiting or failure. `tools/message_sites.py` finds the sites in a
 checkout, fills in plausible values and matches the lines with the catalog. *Signature*: an entry
-for that message. *Word*: a word of a vocabulary in it. *Family*: only an entry for any message of
-that form, such as any exception. *Covered* is the share of signatures and words. *Left out* are
-messages that tell of no failure of a job, by the rows `not_failures` in `tools/sources/`.
+for that message. *Word*: a word of a vocabulary, or a wording of a family that names a class
+(`families.*`). *Form*: only an entry for any message of that form, such as any exception.
+*Covered* is the share of signatures and words. *Left out* are messages that tell of no failure of
+a job, by the rows `not_failures` in `tools/sources/`.
 
 This page is generated: `python tools/message_sites.py --page`.
 
-| source | version | sites | signature | word | family | nothing | covered | wanted | left out |
+| source | version | sites | signature | word | form | nothing | covered | wanted | left out |
 |---|---|---:|---:|---:|---:|---:|---:|---:|---:|
 """
 

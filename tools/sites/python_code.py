@@ -80,8 +80,8 @@ class _Reader:
         self, call: ast.Call, function: str, known: Mapping[str, ast.expr]
     ) -> Iterator[Site]:
         bare = _last_name(call.func)
-        if not bare or bare in self.forms.without_types:
-            return
+        if not bare.lstrip("_")[:1].isupper() or bare in self.forms.without_types:
+            return  # in lower case it is a function that adds to the text
         if self.forms.types and bare not in self.forms.types:
             return
         printed = bare if hasattr(builtins, bare) else self._printed(call.func, bare)
