@@ -45,6 +45,7 @@ _WORD = re.compile(
     rf"[ \t](?:\[ ?({LEVEL}) {{0,4}}\]|\| ?({LEVEL}) {{0,4}}\||({LEVEL})\b)"
     r":?(?: -)?(?:[ \t]{1,4}|\Z)"
     r"(?:\[?([\w./\-]{1,200}\.(?:py|cc|cpp|cu):\d{1,7})\]?(?: --| -|:|\])?(?: |\Z))?"
+    r"(?:W-\d{1,6}-\S{1,120} [\w.$]{1,120} - )?"  # the worker and logger of TorchServe
 )
 _PLAIN = re.compile(r"(?:: | - |[ \t]|\Z)")
 
