@@ -10,7 +10,7 @@ from diagnose.infer.events.tracebacks import OP_OF_CALL
 State = Literal[
     "collective_wait", "cuda_sync", "comm_init", "store_get", "data_loading", "file_read",
     "file_write", "download", "preprocessing", "compile", "lock", "gil_wait", "evaluation",
-    "python", "device_driver", "crashing", "exited", "sleep", "unknown",
+    "python", "device_driver", "crashing", "exited", "sleep", "mutex", "driver_call", "unknown",
 ]  # fmt: skip
 
 
@@ -104,6 +104,7 @@ RULES: tuple[Rule, ...] = (
          r"torch/(_inductor|_dynamo)/.*"),
     Rule(CALL, "compile", r".*", r"torch/_inductor/(async_compile|scheduler|graph)\.py"),
     Rule(CALL, "compile", r".*", r"triton/(compiler|backends)/.*|(numba|jax|torch_xla)/.*compil.*"),
+    Rule(CALL, "compile", r".*compil\w*|from_hlo", r"jax/_src/(interpreters/\w+|pjit|api)\.py"),
     Rule(CALL, "compile", r"_bench|autotune|_do_compile|warmup", r"triton/runtime/.*"),
     Rule(CALL, "download", r".*", r"(huggingface_hub|modelscope)/(file_download|_snapshot).*"),
     Rule(CALL, "download", r".*",
