@@ -11,7 +11,7 @@ MAX_FRAMES = 512
 
 _DETACHED = re.compile(r"\[Inferior \d{1,7} \(process (\d{1,9})\)")
 
-Kind = Literal["py-spy", "faulthandler", "gdb", "eu-stack", "debug-server"]
+Kind = Literal["py-spy", "faulthandler", "gdb", "eu-stack", "debug-server", "kernel"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Stack dumps of running processes: py-spy, faulthandler, gdb, eu-stack, torch's debug server.
+"""Stack dumps of processes: py-spy, faulthandler, gdb, eu-stack, torch's debug server, the kernel.
 
 The debug server (torch 2.13) writes `=== Rank 3: <url> ===` and below it faulthandler's or py-spy's
 text. A file may hold many processes, told apart by headings
@@ -33,6 +33,7 @@ from diagnose.parse.stack_frames import (
 )
 from diagnose.parse.stack_headings import DEBUG_SERVER, DEBUG_SERVER_ERROR, heading, of_command
 from diagnose.parse.stack_json import json_stacks, looks_like_json
+from diagnose.parse.stack_kernel import TASK, take
 
 __all__ = ["MAX_BYTES", "Frame", "Stack", "is_stacks", "read_stacks"]
 
@@ -43,7 +44,7 @@ _LONG_LINE = 20_000  # C++ signatures of templates reach a few thousand characte
 _CUT = 30_000  # a longer head may end inside a line
 _SAMPLE = 200  # lines that show whether every line carries a prefix
 _COLOURS = re.compile(r"\x1b\[[\d;]{0,20}m")
-_HEADERS = re.compile(r"Thread \S{1,20} \(|TID \d|\(most recent call first\)|#0  \w")
+_HEADERS = re.compile(r"Thread \S{1,20} \(|TID \d|\(most recent call first\)|#0  \w|state:D")
 # What is said of a process that died: its native stack is that of a crash.
 _CRASHED = re.compile(
     r"Program (?:received|terminated with) signal SIG(?:SEGV|ABRT|BUS|FPE|ILL|KILL)"
@@ -167,13 +168,15 @@ def _told(line: str) -> bool:
     """Is `line` one that only dumps have?"""
     return any(
         pattern.match(line)
-        for pattern in (PYSPY_THREAD, FAULT_THREAD, GDB_THREAD, EU_THREAD, PROCESS)
+        for pattern in (PYSPY_THREAD, FAULT_THREAD, GDB_THREAD, EU_THREAD, PROCESS, TASK)
     ) or (line[:2] in ("  ", "#0", "#1") and bool(pyspy_frame(line) or fault_frame(line)))
 
 
 def _line(line: str, number: int, blocks: Blocks) -> bool:
     """Take one line in; False when it is nothing that dumps contain."""
-    if _frame(line, number, blocks) or _thread(line, number, blocks) or _process(line, blocks):
+    if take(line, number, blocks) or _frame(line, number, blocks):
+        return True
+    if _thread(line, number, blocks) or _process(line, blocks):
         return True
     if found := DEBUG_SERVER.match(line):
         blocks.section(Where(int(found[1]), found[2]), debug=True)

@@ -39,6 +39,9 @@ _SPELLED = {
     "alltoall": "all_to_all",
 }  # fmt: skip
 
+_SCHEDULES = re.compile(
+    r"(io_)?schedule|mutex_lock|rwsem_|down|rt_mutex|wait_for_|bit_wait|out_of_"
+)
 # States of a main thread that leave open what holds its process up.
 _OPEN: frozenset[State] = frozenset({"lock", "gil_wait", "device_driver", "python", "unknown"})
 
@@ -64,6 +67,7 @@ SAYS: dict[State, str] = {
     "sleep": "sleeping",
     "mutex": "waiting for a mutex",
     "driver_call": "in a call of the GPU driver",
+    "kernel_wait": "blocked in the kernel (D state)",
     "unknown": "in an unrecognised frame",
 }
 
@@ -123,6 +127,8 @@ def _alone(dump: list[Stack]) -> Place:
     place = _place(-1, dump)
     if not place.waits and place.state not in _OPEN:
         return place
+    if dump[0].kind == "kernel":
+        return _in_kernel(place)
     for thread in dump:
         told = stuck(thread.frames, main=thread is dump[0])
         if told is not None:
@@ -133,6 +139,18 @@ def _alone(dump: list[Stack]) -> Place:
                 key=_key(thread.frames[index:]), vague=False, stack=thread,
             )  # fmt: skip
     return place
+
+
+def _in_kernel(place: Place) -> Place:
+    """Where a task stands that the kernel calls blocked: in a driver, which is named, or else."""
+    frames = place.stack.frames
+    told = read(frames)
+    if told is not None and told[0].state == "device_driver":
+        shown = frames[told[1]]
+        detail = f"{shown.func} {shown.file}".rstrip()
+        return replace(place, state="driver_call", detail=detail, vague=False)
+    caller = next((f for f in frames if not _SCHEDULES.match(names(f)[0])), frames[0])
+    return replace(place, state="kernel_wait", detail=caller.func, vague=False)
 
 
 def _dumps(stacks: Iterable[Stack]) -> list[list[Stack]]:
