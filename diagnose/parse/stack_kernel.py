@@ -8,8 +8,9 @@ from diagnose.parse.stack_blocks import Blocks, Frame, Where
 
 TASK = re.compile(r"\s{0,8}task:(\S{1,100})\s{1,40}state:([A-Z])\s.{0,80}?\bpid:\s{0,8}(\d{1,9})\b")
 _FRAME = re.compile(
-    r"\s{0,8}(?:\[\s{0,8}[\d.]{1,20}\]\s{1,8})?(?:\[<[\da-f]{8,16}>\] )?"
-    r"(\? )?([A-Za-z_][\w.$]{0,200})\+0x[\da-f]{1,8}(?:/0x[\da-f]{1,8})?(?: \[(\w{1,60})[^\]]{0,60}\])?\s*\Z"
+    r"\s{0,8}(?:\[\s{0,8}[\d.]{1,20}\]\s{1,8})?(?:\[<[\da-f]{8,16}>\] )?(\? )?"
+    r"([A-Za-z_][\w.$]{0,200})\+0x[\da-f]{1,8}(?:/0x[\da-f]{1,8})?"
+    r"(?: \[(\w{1,60})[^\]]{0,60}\])?\s*\Z"
 )
 _BETWEEN = re.compile(
     r"\s{0,8}(?:Call [Tt]race:|</?(?:TASK|IRQ|NMI)>|R[A-Z\d]{1,2} ?:|RSP:|ORIG_RAX|Not tainted"

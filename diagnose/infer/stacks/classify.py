@@ -130,7 +130,7 @@ def _alone(dump: list[Stack]) -> Place:
     if dump[0].kind == "kernel":
         return _in_kernel(place)
     for thread in dump:
-        told = stuck(thread.frames, main=thread is dump[0])
+        told = stuck(thread.frames, shown=thread.main or thread.thread.startswith("#"))
         if told is not None:
             state, index = told
             shown = thread.frames[index]

@@ -38,11 +38,11 @@ _FETCHES = re.compile(r"at::.*(?:_local_scalar_dense|item|copy)\w*|at::.*::to\w*
 _SYNCHRONIZES = re.compile(r"(?:cuda|cu|hip)\w*Synchronize\w*")
 
 
-def stuck(frames: Sequence[Frame], *, main: bool) -> tuple[State, int] | None:
+def stuck(frames: Sequence[Frame], *, shown: bool) -> tuple[State, int] | None:
     """What a thread of native frames (innermost first) is stuck in, and the frame that shows it.
 
-    `main`: it is the main thread, or the one that was shown. Other threads idle at semaphores, and
-    take turns at Python's lock.
+    `shown`: it is the main thread, or was shown for itself (without a heading). Other threads idle
+    at semaphores, and take turns at Python's lock.
     """
     if not frames or not frames[0].native:
         return None
@@ -54,9 +54,9 @@ def stuck(frames: Sequence[Frame], *, main: bool) -> tuple[State, int] | None:
     if call is not None:
         return "driver_call", call
     waits = _first(frames, _GIL)
-    if waits is not None and (main or _has(frames[waits:], _GPU)):
+    if waits is not None and (shown or _has(frames[waits:], _GPU)):
         return "gil_wait", waits
-    profiler = _profiles(frames) if main else None
+    profiler = _profiles(frames) if shown else None
     return None if profiler is None else ("driver_call", profiler)
 
 
