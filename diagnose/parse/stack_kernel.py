@@ -7,8 +7,10 @@ import re
 from diagnose.parse.stack_blocks import Blocks, Frame, Where
 
 TASK = re.compile(r"\s{0,8}task:(\S{1,100})\s{1,40}state:([A-Z])\s.{0,80}?\bpid:\s{0,8}(\d{1,9})\b")
+# `/proc/<pid>/stack`, which says nothing of the task.
+_BARE = re.compile(r"\s{0,8}\[<0>\] \S")
 _FRAME = re.compile(
-    r"\s{0,8}(?:\[\s{0,8}[\d.]{1,20}\]\s{1,8})?(?:\[<[\da-f]{8,16}>\] )?(\? )?"
+    r"\s{0,8}(?:\[\s{0,8}[\d.]{1,20}\]\s{1,8})?(?:\[<[\da-f]{1,16}>\] )?(\? )?"
     r"([A-Za-z_][\w.$]{0,200})\+0x[\da-f]{1,8}(?:/0x[\da-f]{1,8})?"
     r"(?: \[(\w{1,60})[^\]]{0,60}\])?\s*\Z"
 )
@@ -30,6 +32,8 @@ def take(line: str, number: int, blocks: Blocks) -> bool:
             blocks.process(Where(pid=int(found[3])))
             blocks.thread("kernel", number, found[3], found[1], "D")
         return True
+    if blocks.open_kind != "kernel" and _BARE.match(line):
+        blocks.thread("kernel", number, "0", "", "")
     if blocks.open_kind != "kernel":
         return _SHOWS.match(line) is not None
     if found := _FRAME.match(line):

@@ -44,7 +44,9 @@ _LONG_LINE = 20_000  # C++ signatures of templates reach a few thousand characte
 _CUT = 30_000  # a longer head may end inside a line
 _SAMPLE = 200  # lines that show whether every line carries a prefix
 _COLOURS = re.compile(r"\x1b\[[\d;]{0,20}m")
-_HEADERS = re.compile(r"Thread \S{1,20} \(|TID \d|\(most recent call first\)|#0  \w|state:D")
+_HEADERS = re.compile(
+    r"Thread \S{1,20} \(|TID \d|\(most recent call first\)|#0  \w|state:D|\[<0>\] "
+)
 # What is said of a process that died: its native stack is that of a crash.
 _CRASHED = re.compile(
     r"Program (?:received|terminated with) signal SIG(?:SEGV|ABRT|BUS|FPE|ILL|KILL)"
@@ -53,6 +55,8 @@ _CRASHED = re.compile(
     re.MULTILINE,
 )
 _PROSE = 40  # lines somebody wrote around stacks
+# How texts set off what they quote.
+_SET_OFF = re.compile(r"(?m)^([ \t>|]{1,12})(?=#0  \w|Thread \S{1,20} \()")
 _LABELLED = re.compile(r"(?m)^([\w.\-]{1,80}): (?=Process \d|Thread \w|Python v)")
 
 
@@ -116,6 +120,9 @@ def _walk(text: str, blocks: Blocks) -> tuple[int, int, int]:
     What a log says above the first stack led to it being taken; below, the log goes on.
     """
     known = prose = logged = 0
+    margins = {found[1] for found in islice(_SET_OFF.finditer(text), _MAX_HEADINGS)}
+    if len(margins) == 1:
+        text = re.sub(rf"(?m)^{re.escape(margins.pop())}", "", text)
     for writer, lines in _writers(text).items():
         blocks.begin(writer)
         for number, line in lines:

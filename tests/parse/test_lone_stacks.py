@@ -169,3 +169,22 @@ def test_call_traces_of_other_messages_of_the_kernel_are_no_stacks() -> None:
     oom[1] = "[ 5120.100002] python3 invoked oom-killer: gfp_mask=0x100cca, order=0"
     assert read_stacks("\n".join(oom).encode(), "x") == []
     assert sniff("\n".join(oom).encode(), "x") == "text"
+
+
+@pytest.mark.parametrize("margin", ["    ", "> ", "\t", "  | "])
+@pytest.mark.parametrize("sample", [MUTEX, WRAPPED, f"Thread 9 (LWP 9):\n{DRIVER}{MUTEX}"])
+def test_stacks_that_are_set_off_from_the_text(margin: str, sample: str) -> None:
+    quoted = "".join(margin + line for line in sample.splitlines(keepends=True))
+    assert sniff(f"It hangs:\n\n{quoted}".encode(), "x") == "stacks"
+    assert funcs(f"It hangs:\n\n{quoted}") == funcs(sample)
+
+
+def test_the_kernels_stack_of_one_process() -> None:
+    text = "# cat /proc/7/stack\n[<0>] nfs_wait+0x1e/0x80 [nfs]\n[<0>] vfs_read+0x9d/0x1a0\n"
+    assert sniff(text.encode(), "x") == "stacks"
+    (stack,) = read_stacks(text.encode(), "x")
+    assert (stack.kind, stack.main, stack.status, stack.pid) == ("kernel", True, "", None)
+    assert stack.frames == (
+        Frame("nfs_wait", "[nfs]", None, True),
+        Frame("vfs_read", "", None, True),
+    )

@@ -9,6 +9,7 @@ from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.infer.rules.stacks import cause_of
 from diagnose.infer.stacks.classify import SAYS, Place
 
+_HUNG_TASK = "host.hung-task"
 # States that say nothing of a cause by themselves.
 _SILENT = ("python", "unknown", "lock", "sleep", "exited")
 
@@ -20,6 +21,8 @@ def propose(context: Context) -> Iterator[Hypothesis]:
     for place in context.lone:
         if place.waits or place.state in _SILENT or _worked_on(place, context):
             continue
+        if place.state == "kernel_wait" and _HUNG_TASK in context.timeline.by_signature:
+            continue  # it says more about a task whose stack says nothing
         cause = cause_of(place.state, place.phase)
         yield Hypothesis(
             cause=cause,

@@ -22,7 +22,7 @@ from diagnose.infer.stacks.rules import (
     phase,
     read,
 )
-from diagnose.infer.stacks.stuck import stuck
+from diagnose.infer.stacks.stuck import in_kernel, stuck
 from diagnose.parse.stacks import Frame, Stack
 
 _STAMP = re.compile(r"\d{8}[_\-T]?\d{6}|\d{10,13}")
@@ -39,9 +39,6 @@ _SPELLED = {
     "alltoall": "all_to_all",
 }  # fmt: skip
 
-_SCHEDULES = re.compile(
-    r"(io_)?schedule|mutex_lock|rwsem_|down|rt_mutex|wait_for_|bit_wait|out_of_"
-)
 # States of a main thread that leave open what holds its process up.
 _OPEN: frozenset[State] = frozenset({"lock", "gil_wait", "device_driver", "python", "unknown"})
 
@@ -127,30 +124,19 @@ def _alone(dump: list[Stack]) -> Place:
     place = _place(-1, dump)
     if not place.waits and place.state not in _OPEN:
         return place
-    if dump[0].kind == "kernel":
-        return _in_kernel(place)
     for thread in dump:
-        told = stuck(thread.frames, shown=thread.main or thread.thread.startswith("#"))
+        if thread.kind == "kernel":
+            told = in_kernel(thread.frames, asleep=thread.status == "D")
+        else:
+            shown = thread.main or thread.thread.startswith("#")
+            told = stuck(thread.frames, shown=shown)
         if told is not None:
             state, index = told
-            shown = thread.frames[index]
             return replace(
-                place, state=state, detail=_shown(shown), call=None, op=None,
+                place, state=state, detail=_shown(thread.frames[index]), call=None, op=None,
                 key=_key(thread.frames[index:]), vague=False, stack=thread,
             )  # fmt: skip
     return place
-
-
-def _in_kernel(place: Place) -> Place:
-    """Where a task stands that the kernel calls blocked: in a driver, which is named, or else."""
-    frames = place.stack.frames
-    told = read(frames)
-    if told is not None and told[0].state == "device_driver":
-        shown = frames[told[1]]
-        detail = f"{shown.func} {shown.file}".rstrip()
-        return replace(place, state="driver_call", detail=detail, vague=False)
-    caller = next((f for f in frames if not _SCHEDULES.match(names(f)[0])), frames[0])
-    return replace(place, state="kernel_wait", detail=caller.func, vague=False)
 
 
 def _dumps(stacks: Iterable[Stack]) -> list[list[Stack]]:
@@ -281,7 +267,7 @@ def _site(frames: Sequence[Frame]) -> str | None:
 def _shown(frame: Frame) -> str:
     func, file = names(frame)
     if frame.native:
-        return frame.func
+        return f"{frame.func} {frame.file}" if frame.file.startswith("[") else frame.func
     return f"{func} in {file if is_library(frame) else f'{_base(frame)}:{frame.line}'}"
 
 

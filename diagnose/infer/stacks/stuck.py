@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 
 from diagnose.infer.stacks.frame_table import State
-from diagnose.infer.stacks.rules import names
+from diagnose.infer.stacks.rules import names, read
 from diagnose.parse.stacks import Frame
 
 # How the C library waits for a lock, from the innermost frame on.
@@ -36,6 +36,8 @@ _ABORT = re.compile(r"ncclCommAbort\w*")
 # Values and tensors fetched from the GPU come once its kernels have ended.
 _FETCHES = re.compile(r"at::.*(?:_local_scalar_dense|item|copy)\w*|at::.*::to\w*")
 _SYNCHRONIZES = re.compile(r"(?:cuda|cu|hip)\w*Synchronize\w*")
+# The kernel's ways to sleep, whatever for.
+_SLEEPS = re.compile(r"(io_)?schedule|mutex_lock|rwsem_|down|rt_mutex|wait_for_|bit_wait|out_of_")
 
 
 def stuck(frames: Sequence[Frame], *, shown: bool) -> tuple[State, int] | None:
@@ -58,6 +60,17 @@ def stuck(frames: Sequence[Frame], *, shown: bool) -> tuple[State, int] | None:
         return "gil_wait", waits
     profiler = _profiles(frames) if shown else None
     return None if profiler is None else ("driver_call", profiler)
+
+
+def in_kernel(frames: Sequence[Frame], *, asleep: bool) -> tuple[State, int] | None:
+    """Where a task is in the kernel: in a driver, or, if nothing wakes it (`asleep`), anywhere."""
+    told = read(frames)
+    if told is not None and told[0].state == "device_driver":
+        return "driver_call", told[1]
+    if not asleep:
+        return None
+    awake = (i for i, frame in enumerate(frames) if not _SLEEPS.match(names(frame)[0]))
+    return "kernel_wait", next(awake, 0)
 
 
 def _locked(frames: Sequence[Frame]) -> int | None:

@@ -125,12 +125,12 @@ Thread 0x00007f06b1fbab80 (most recent call first):
         ("amdgpu_cs_ioctl+0x12/0x34 [amdgpu]", "stall.host",
          "in a call of the GPU driver: amdgpu_cs_ioctl [amdgpu]"),
         ("nfs4_proc_getattr+0x12/0x34 [nfsv4]", "slow.storage",
-         "reading files: nfs4_proc_getattr"),
-        ("cl_page_wait+0x12/0x34 [lustre]", "slow.storage", "reading files: cl_page_wait"),
+         "reading files: nfs4_proc_getattr [nfsv4]"),
+        ("cl_page_wait+0x12/0x34 [lustre]", "slow.storage", "reading files: cl_page_wait [lustre]"),
         ("request_wait_answer+0x12/0x34 [fuse]", "slow.storage",
-         "reading files: request_wait_answer"),
+         "reading files: request_wait_answer [fuse]"),
         ("acme_wait+0x12/0x34 [acme]", "stall.host",
-         "blocked in the kernel (D state): acme_wait"),
+         "blocked in the kernel (D state): acme_wait [acme]"),
     ],
 )  # fmt: skip
 def test_blocked_tasks_of_the_kernel(frame: str, cause: str, says: str) -> None:
@@ -156,3 +156,36 @@ def test_blocked_tasks_of_the_kernel(frame: str, cause: str, says: str) -> None:
 def test_compiling_is_slow_compilation(frame: str) -> None:
     result = pasted(f'It hangs:\nThread 7 (idle): "MainThread"\n    {frame}\n    main (t.py:1)\n')
     assert (result.verdict, result.root_cause.cause) == ("hung", "slow.compile")
+
+
+@pytest.mark.parametrize(
+    ("frames", "cause"),
+    [
+        (["nfs_wait_bit_killable+0x1e/0x80 [nfs]", "vfs_read+0x9d/0x1a0"], "slow.storage"),
+        (["uvm_ioctl+0x1e/0x80 [nvidia_uvm]"], "stall.host"),
+        (["futex_wait_queue_me+0xb6/0x110", "do_futex+0x1/0x2"], "unknown"),
+        (["ep_poll+0xb6/0x110"], "unknown"),
+    ],
+)
+def test_the_kernels_stack_of_one_process(frames: list[str], cause: str) -> None:
+    text = "".join(f"[<0>] {frame}\n" for frame in frames)
+    assert pasted(f"$ cat /proc/7/stack\n{text}").root_cause.cause == cause
+
+
+@pytest.mark.parametrize(
+    ("frame", "cause"),
+    [
+        ("acme_wait+0x12/0x34", "slow.storage"),
+        ("uvm_ioctl+0x13e0/0x16f0 [nvidia_uvm]", "stall.host"),
+        ("nfs4_wait+0x12/0x34 [nfsv4]", "slow.storage"),
+    ],
+)
+def test_the_stack_of_a_hung_task_says_more_where_it_names_a_module(frame: str, cause: str) -> None:
+    lines = [
+        "INFO: task python3:4242 blocked for more than 120 seconds.",
+        "task:python3 state:D stack:    0 pid: 4242 ppid:  4000 flags:0x00004000",
+        "Call Trace:",
+        " schedule+0x4e/0xb0",
+        f" {frame}",
+    ]
+    assert pasted("\n".join(lines) + "\n").root_cause.cause == cause

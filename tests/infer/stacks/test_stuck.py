@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from diagnose.infer.stacks.stuck import stuck
+from diagnose.infer.stacks.stuck import in_kernel, stuck
 from diagnose.parse.stacks import Frame
 
 LOCK = ["__lll_lock_wait@lowlevellock.c", "__GI___pthread_mutex_lock@pthread_mutex_lock.c"]
@@ -85,3 +85,19 @@ def test_where_only_who_was_shown_says_something(
 @pytest.mark.parametrize("shown", [True, False])
 def test_what_idle_threads_and_victims_do_says_nothing(stack: list[str], shown: bool) -> None:
     assert stuck(frames(*stack), shown=shown) is None
+
+
+@pytest.mark.parametrize(
+    ("stack", "asleep", "expected"),
+    [
+        (["__schedule@", "uvm_ioctl@[nvidia_uvm]"], True, ("driver_call", 1)),
+        (["__schedule@", "uvm_ioctl@[nvidia_uvm]"], False, ("driver_call", 1)),
+        (["__schedule@", "schedule@", "__mutex_lock@", "acme@"], True, ("kernel_wait", 3)),
+        (["__schedule@", "schedule@"], True, ("kernel_wait", 0)),
+        (["__schedule@", "schedule@", "ep_poll@"], False, None),
+    ],
+)
+def test_where_a_task_is_in_the_kernel(
+    stack: list[str], asleep: bool, expected: tuple[str, int] | None
+) -> None:
+    assert in_kernel(frames(*stack), asleep=asleep) == expected
