@@ -39,9 +39,9 @@ _FAULT = re.compile(r'\s{1,20}File "(.{0,1000})", line (\d{1,9}|\?\?\?) in (.{1,
 _PY_BT = re.compile(r'\s{1,20}File "(.{0,1000})", line (\d{1,9}), in (.{1,1000}?)\s*\Z')
 _NUMBERED = re.compile(r"#\d{1,6}\s+(?:0x[\da-f]{1,16}\s+(?:in )?)?(?:- 1\s+)?(\S.*)\Z")
 _PLACE_BELOW = re.compile(
-    r"\s{1,40}(?:\S.{0,2000}\) )?(?:at (\S.{0,500}?)(?::(\d{1,9}))?|from (\S{1,500}))\s*\Z"
+    r"\s{1,40}(?:\S.{0,400}\) )?(?:at (\S{1,500}?)(?::(\d{1,9}))?|from (\S{1,500}))\s*\Z"
 )
-_SCROLLED = re.compile(r"\s{1,100}(?:\[\d{1,9}/\d{1,9}\])?\Z")  # tmux shows how far it is scrolled
+_SCROLLED = re.compile(r"\[\d{1,9}/\d{1,9}\]\Z")  # tmux shows how far it is scrolled
 _AT = re.compile(r" (?:at (\S.{0,500}?)(?::(\d{1,9}))?|from (\S.{0,500})|- (/\S{1,500}))\Z")
 _SOURCE = re.compile(r"\.(?:so[\d.]*|c|cc|cpp|cxx|cu|h|hpp|inl|rs|S|dylib)(?::|\Z)")
 # A native name ends before its arguments and template parameters.
@@ -78,7 +78,10 @@ def fault_frame(line: str, *, traceback: bool = False) -> Frame | None:
 
 def gdb_frame(line: str) -> Frame | None:
     """`#1  0x7f… in wait (arg=1) at a.c:3`, `… from libc.so`, eu-stack's `#1  0x7f… wait`."""
-    found = _NUMBERED.match(_SCROLLED.sub("", line))
+    line = line.rstrip()
+    if scrolled := _SCROLLED.search(line[-24:]):
+        line = line[: len(line) - len(scrolled[0])].rstrip()
+    found = _NUMBERED.match(line)
     if found is None:
         return None
     text, file, number = found[1], "", None

@@ -7,6 +7,7 @@ import re
 from diagnose.parse.stack_blocks import Blocks, Frame, Where
 
 TASK = re.compile(r"\s{0,8}task:(\S{1,100})\s{1,40}state:([A-Z])\s.{0,80}?\bpid:\s{0,8}(\d{1,9})\b")
+_BEGINS = re.compile(r"\s{0,8}(?:task:|\[<0>\] |sysrq: )")
 # `/proc/<pid>/stack`, which says nothing of the task.
 _BARE = re.compile(r"\s{0,8}\[<0>\] \S")
 _FRAME = re.compile(
@@ -26,6 +27,8 @@ def take(line: str, number: int, blocks: Blocks) -> bool:
 
     Tasks in other states than D (uninterruptible sleep) wait for what anybody waits for.
     """
+    if blocks.open_kind != "kernel" and not _BEGINS.match(line):
+        return False
     if found := TASK.match(line):
         blocks.end_of_process("")
         if found[2] == "D":
