@@ -54,6 +54,7 @@ _CRASHED = re.compile(
     r"|Process received signal|Signal: (?:Abort|Bus|Float)|Fatal Python error|^Aborted",
     re.MULTILINE,
 )
+_PY_BT = "Traceback (most recent call first)"  # gdb's, of the thread that it shows
 _PROSE = 40  # lines somebody wrote around stacks
 # How texts set off what they quote.
 _SET_OFF = re.compile(r"(?m)^([ \t>|]{1,12})(?=#0  \w|Thread \S{1,20} \()")
@@ -221,6 +222,9 @@ def _frame(line: str, number: int, blocks: Blocks) -> bool:
     if kind != "eu-stack" and GDB_FIRST.match(line):
         blocks.headless(number)
         kind = "gdb"
+    if kind != "gdb" and line.startswith(_PY_BT):
+        blocks.headless(number)
+        return True
     if line[0] == "#" and kind in ("gdb", "eu-stack"):
         frame = gdb_frame(line)
         if frame is not None:

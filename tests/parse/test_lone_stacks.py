@@ -188,3 +188,20 @@ def test_the_kernels_stack_of_one_process() -> None:
         Frame("nfs_wait", "[nfs]", None, True),
         Frame("vfs_read", "", None, True),
     )
+
+
+def test_gdbs_python_stack_without_a_heading() -> None:
+    text = """\
+(gdb) py-bt
+Traceback (most recent call first):
+  File "/usr/lib/python3.11/queue.py", line 171, in get
+    self.not_empty.wait()
+  File "/job/train.py", line 9, in main
+"""
+    assert sniff(text.encode(), "x") == "stacks"
+    (stack,) = read_stacks(text.encode(), "x")
+    assert (stack.kind, stack.main, stack.line) == ("gdb", True, 2)
+    assert stack.frames == (
+        Frame("get", "/usr/lib/python3.11/queue.py", 171, False),
+        Frame("main", "/job/train.py", 9, False),
+    )

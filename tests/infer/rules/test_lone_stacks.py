@@ -189,3 +189,13 @@ def test_the_stack_of_a_hung_task_says_more_where_it_names_a_module(frame: str, 
         f" {frame}",
     ]
     assert pasted("\n".join(lines) + "\n").root_cause.cause == cause
+
+
+def test_gdbs_python_stack_in_the_data_loader() -> None:
+    result = pasted(
+        "(gdb) py-bt\nTraceback (most recent call first):\n"
+        '  File "/opt/site-packages/torch/utils/data/dataloader.py", line 11, in _try_get_data\n'
+        "    data = self._data_queue.get(timeout=timeout)\n"
+        '  File "/job/train.py", line 9, in main\n'
+    )
+    assert (result.verdict, result.root_cause.cause) == ("hung", "data.loader")
