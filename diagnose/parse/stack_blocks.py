@@ -11,7 +11,7 @@ MAX_FRAMES = 512
 
 _DETACHED = re.compile(r"\[Inferior \d{1,7} \(process (\d{1,9})\)")
 
-Kind = Literal["py-spy", "faulthandler", "gdb", "eu-stack", "debug-server"]
+Kind = Literal["py-spy", "faulthandler", "gdb", "eu-stack", "debug-server", "kernel"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +120,11 @@ class Blocks:
         return self._count >= MAX_STACKS
 
     @property
+    def begun(self) -> bool:
+        """A stack was found."""
+        return self._count > 0
+
+    @property
     def open_kind(self) -> Kind | None:
         """The format of the thread being read, if any."""
         return self._block.kind if self._thread is not None and self._block is not None else None
@@ -203,6 +208,18 @@ class Blocks:
             if len(self._thread.frames) < MAX_FRAMES:
                 self._thread.frames.append(frame)
             self._thread.outermost = frame
+
+    def headless(self, line: int) -> None:
+        """A stack without a heading begins, another thread of the process above if of gdb too."""
+        if self._thread is None or self._thread.frames:
+            own = self._block is not None and self._block.kind == "gdb"
+            self.thread("gdb", line, f"#{self._count}", "", "", first=not own)
+
+    def place(self, file: str, line: int | None) -> None:
+        """File and line of the frame that was added last, unless it had them."""
+        frames = self._thread.frames if self._thread is not None else []
+        if frames and frames[-1].native and not frames[-1].file:
+            frames[-1] = replace(frames[-1], file=file, line=line)
 
     def add_indented(self, line: str, frame: Frame | None) -> bool:
         """A frame of py-spy, unless deeper than the first: variables of `--locals`."""

@@ -17,7 +17,9 @@ FAULT_THREAD = re.compile(
     r" \(most recent call first\):"
 )
 # gdb and pstack: `Thread 5 (Thread 0x7fa56a6276c0 (LWP 25522) "pt_gloo_runloop"):`
-GDB_THREAD = re.compile(r"Thread (\d{1,7}) \(((?:Thread|LWP|process) .{1,300})\):\s*\Z")
+GDB_THREAD = re.compile(r"Thread (\d{1,7}) \(((?:Thread|LWP|process) .{1,300})\):?\s*\Z")
+# The first frame of a thread: two blanks, as no sanitizer and no other backtrace writes it.
+GDB_FIRST = re.compile(r"#0  (?:0x[\da-f]{1,16} in )?[^\s(][^(]{0,500}\(")
 EU_PID = re.compile(r"PID (\d{1,9}) - (?:process|core)")
 EU_THREAD = re.compile(r"TID (\d{1,9}):\s*\Z")
 NOISE = re.compile(
@@ -36,6 +38,10 @@ _PLACE = re.compile(r"(.*?):(\d{1,9})\Z")
 _FAULT = re.compile(r'\s{1,20}File "(.{0,1000})", line (\d{1,9}|\?\?\?) in (.{1,1000}?)\s*\Z')
 _PY_BT = re.compile(r'\s{1,20}File "(.{0,1000})", line (\d{1,9}), in (.{1,1000}?)\s*\Z')
 _NUMBERED = re.compile(r"#\d{1,6}\s+(?:0x[\da-f]{1,16}\s+(?:in )?)?(?:- 1\s+)?(\S.*)\Z")
+_PLACE_BELOW = re.compile(
+    r"\s{1,40}(?:\S.{0,400}\) )?(?:at (\S{1,500}?)(?::(\d{1,9}))?|from (\S{1,500}))\s*\Z"
+)
+_SCROLLED = re.compile(r"\[\d{1,9}/\d{1,9}\]\Z")  # tmux shows how far it is scrolled
 _AT = re.compile(r" (?:at (\S.{0,500}?)(?::(\d{1,9}))?|from (\S.{0,500})|- (/\S{1,500}))\Z")
 _SOURCE = re.compile(r"\.(?:so[\d.]*|c|cc|cpp|cxx|cu|h|hpp|inl|rs|S|dylib)(?::|\Z)")
 # A native name ends before its arguments and template parameters.
@@ -72,6 +78,9 @@ def fault_frame(line: str, *, traceback: bool = False) -> Frame | None:
 
 def gdb_frame(line: str) -> Frame | None:
     """`#1  0x7f… in wait (arg=1) at a.c:3`, `… from libc.so`, eu-stack's `#1  0x7f… wait`."""
+    line = line.rstrip()
+    if scrolled := _SCROLLED.search(line[-24:]):
+        line = line[: len(line) - len(scrolled[0])].rstrip()
     found = _NUMBERED.match(line)
     if found is None:
         return None
@@ -82,6 +91,14 @@ def gdb_frame(line: str) -> Frame | None:
         number = int(place[2]) if place[2] else None
         text = text[: len(text) - len(place[0])]
     return Frame(native_name(text), file[-_LENGTH:], number, native=True)
+
+
+def place_below(line: str) -> tuple[str, int | None] | None:
+    """File and line of the frame above, which gdb writes below it where the frame is long."""
+    found = _PLACE_BELOW.match(line)
+    if found is None:
+        return None
+    return (found[1] or found[3])[-_LENGTH:], int(found[2]) if found[2] else None
 
 
 def native_name(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Stack dumps of running processes: py-spy, faulthandler, gdb, eu-stack, torch's debug server.
+"""Stack dumps of processes: py-spy, faulthandler, gdb, eu-stack, torch's debug server, the kernel.
 
 The debug server (torch 2.13) writes `=== Rank 3: <url> ===` and below it faulthandler's or py-spy's
 text. A file may hold many processes, told apart by headings
@@ -21,16 +21,19 @@ from diagnose.parse.stack_frames import (
     EU_PID,
     EU_THREAD,
     FAULT_THREAD,
+    GDB_FIRST,
     GDB_THREAD,
     NOISE,
     PROCESS,
     PYSPY_THREAD,
     fault_frame,
     gdb_frame,
+    place_below,
     pyspy_frame,
 )
 from diagnose.parse.stack_headings import DEBUG_SERVER, DEBUG_SERVER_ERROR, heading, of_command
 from diagnose.parse.stack_json import json_stacks, looks_like_json
+from diagnose.parse.stack_kernel import TASK, take
 
 __all__ = ["MAX_BYTES", "Frame", "Stack", "is_stacks", "read_stacks"]
 
@@ -41,16 +44,29 @@ _LONG_LINE = 20_000  # C++ signatures of templates reach a few thousand characte
 _CUT = 30_000  # a longer head may end inside a line
 _SAMPLE = 200  # lines that show whether every line carries a prefix
 _COLOURS = re.compile(r"\x1b\[[\d;]{0,20}m")
-_HEADERS = re.compile(r"Thread \S{1,20} \(|TID \d|\(most recent call first\)")
+_HEADERS = re.compile(
+    r"Thread \S{1,20} \(|TID \d|\(most recent call first\)|#0  \w|state:D|\[<0>\] "
+)
+# What is said of a process that died: its native stack is that of a crash.
+_CRASHED = re.compile(
+    r"Program (?:received|terminated with) signal SIG(?:SEGV|ABRT|BUS|FPE|ILL|KILL)"
+    r"|Backtrace for this error|Sanitizer: |[Ss]egmentation fault|terminate called|[Cc]ore dumped"
+    r"|Process received signal|Signal: (?:Abort|Bus|Float)|Fatal Python error|^Aborted",
+    re.MULTILINE,
+)
+_PY_BT = "Traceback (most recent call first)"  # gdb's, of the thread that it shows
+_PROSE = 40  # lines somebody wrote around stacks
+# How texts set off what they quote.
+_SET_OFF = re.compile(r"(?m)^([ \t>|]{1,12})(?=#0  \w|Thread \S{1,20} \()")
 _LABELLED = re.compile(r"(?m)^([\w.\-]{1,80}): (?=Process \d|Thread \w|Python v)")
 
 
 def is_stacks(head: bytes, name: str) -> bool:
     """Does a file that begins with `head` consist of stack dumps, and of nothing else?
 
-    False for a log with stacks in it, and for what Python prints when it crashes ("Fatal Python
-    error"): those are logs, which the other readers must see. Tools that look at processes from
-    outside may say a few lines of their own, faulthandler says none.
+    False for a log with stacks in it, and for what a crash prints: those are logs, which the other
+    readers must see. Tools that look at processes from outside may say a few lines of their own,
+    and who shows their stacks to others writes about them; faulthandler says nothing.
     """
     if looks_like_json(head):
         return True
@@ -61,15 +77,15 @@ def is_stacks(head: bytes, name: str) -> bool:
         return False
     if "Fatal Python error" in text or "Traceback (most recent call last)" in text:
         return False
-    blocks, known, strange = Blocks(name, _file(name)), 0, 0
-    for found in _walk(text, blocks).values():
-        known += found[0]
-        strange += found[1]
-    stacks = blocks.stacks()
-    if not any(stack.frames for stack in stacks):
+    blocks = Blocks(name, _file(name))
+    known, prose, logged = _walk(text, blocks)
+    stacks = [stack for stack in blocks.stacks() if stack.frames]
+    kinds = {stack.kind for stack in stacks}
+    if not stacks or ("gdb" in kinds and _CRASHED.search(text)):
         return False
-    own = all(stack.kind == "faulthandler" for stack in stacks)
-    return strange == 0 if own else strange <= max(2, known // 20)
+    if kinds == {"faulthandler"}:
+        return prose == logged == 0
+    return logged <= max(2, known // 20) and prose <= max(_PROSE, known)
 
 
 def read_stacks(data: bytes, name: str) -> list[Stack]:
@@ -99,22 +115,34 @@ def _file(name: str) -> Where:
     return Where(hints.rank, hints.host, hints.pid, hints.local_rank, hints.task)
 
 
-def _walk(text: str, blocks: Blocks) -> dict[Where, tuple[int, int]]:
-    """Read `text` into `blocks`; returns per writer how many lines were known and how many not."""
-    counts: dict[Where, tuple[int, int]] = {}
+def _walk(text: str, blocks: Blocks) -> tuple[int, int, int]:
+    """Read `text` into `blocks`; returns how many lines were known, prose, and logged.
+
+    What a log says above the first stack led to it being taken; below, the log goes on.
+    """
+    known = prose = logged = 0
+    margins = {found[1] for found in islice(_SET_OFF.finditer(text), _MAX_HEADINGS)}
+    if len(margins) == 1:
+        text = re.sub(rf"(?m)^{re.escape(margins.pop())}", "", text)
     for writer, lines in _writers(text).items():
         blocks.begin(writer)
-        known = strange = 0
         for number, line in lines:
             if line and not line.isspace():
                 if _line(line, number, blocks):
                     known += 1
+                elif blocks.begun and _logged(line):
+                    logged += 1
                 else:
-                    strange += 1
+                    prose += 1
             if blocks.full:
                 break
-        counts[writer] = (known, strange)
-    return counts
+    return known, prose, logged
+
+
+def _logged(line: str) -> bool:
+    """Whether a program's log says it: it tells when, who or how bad."""
+    prefix = peel(line, ())
+    return bool(prefix.names) or prefix.level is not None
 
 
 def _writers(text: str) -> dict[Where, Iterable[tuple[int, str]]]:
@@ -148,13 +176,15 @@ def _told(line: str) -> bool:
     """Is `line` one that only dumps have?"""
     return any(
         pattern.match(line)
-        for pattern in (PYSPY_THREAD, FAULT_THREAD, GDB_THREAD, EU_THREAD, PROCESS)
+        for pattern in (PYSPY_THREAD, FAULT_THREAD, GDB_THREAD, EU_THREAD, PROCESS, TASK)
     ) or (line[:2] in ("  ", "#0", "#1") and bool(pyspy_frame(line) or fault_frame(line)))
 
 
 def _line(line: str, number: int, blocks: Blocks) -> bool:
     """Take one line in; False when it is nothing that dumps contain."""
-    if _frame(line, blocks) or _thread(line, number, blocks) or _process(line, blocks):
+    if take(line, number, blocks) or _frame(line, number, blocks):
+        return True
+    if _thread(line, number, blocks) or _process(line, blocks):
         return True
     if found := DEBUG_SERVER.match(line):
         blocks.section(Where(int(found[1]), found[2]), debug=True)
@@ -176,7 +206,7 @@ def _line(line: str, number: int, blocks: Blocks) -> bool:
     return True
 
 
-def _frame(line: str, blocks: Blocks) -> bool:
+def _frame(line: str, number: int, blocks: Blocks) -> bool:
     kind = blocks.open_kind
     if line[0] in " \t":
         if kind == "py-spy":
@@ -185,8 +215,16 @@ def _frame(line: str, blocks: Blocks) -> bool:
             frame = fault_frame(line, traceback=kind == "gdb")
             if frame is not None:
                 blocks.add(frame)
+            elif kind == "gdb" and (place := place_below(line)):
+                blocks.place(*place)
             return frame is not None or kind == "gdb" or line.strip()[:1] in ("<", ".")
         return kind == "eu-stack"
+    if kind != "eu-stack" and GDB_FIRST.match(line):
+        blocks.headless(number)
+        kind = "gdb"
+    if kind != "gdb" and line.startswith(_PY_BT):
+        blocks.headless(number)
+        return True
     if line[0] == "#" and kind in ("gdb", "eu-stack"):
         frame = gdb_frame(line)
         if frame is not None:

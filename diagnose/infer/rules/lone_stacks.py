@@ -7,19 +7,22 @@ from collections.abc import Iterator
 from diagnose.infer import scoring
 from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.infer.rules.stacks import cause_of
-from diagnose.infer.stacks.classify import SAYS
+from diagnose.infer.stacks.classify import SAYS, Place
 
+_HUNG_TASK = "host.hung-task"
 # States that say nothing of a cause by themselves.
 _SILENT = ("python", "unknown", "lock", "sleep", "exited")
 
 
 def propose(context: Context) -> Iterator[Hypothesis]:
     """One hypothesis for the first process that is busy with something, and does not wait."""
-    if context.stacks:
+    if context.stacks or _crashed(context):
         return
     for place in context.lone:
-        if place.waits or place.state in _SILENT:
+        if place.waits or place.state in _SILENT or _worked_on(place, context):
             continue
+        if place.state == "kernel_wait" and _HUNG_TASK in context.timeline.by_signature:
+            continue  # it says more about a task whose stack says nothing
         cause = cause_of(place.state, place.phase)
         yield Hypothesis(
             cause=cause,
@@ -29,3 +32,17 @@ def propose(context: Context) -> Iterator[Hypothesis]:
             inferred=True,
         )
         return
+
+
+def _crashed(context: Context) -> bool:
+    """A line says that a process died by itself: what hangs then may wait for it."""
+    return any((event.cause or "").startswith("crash.") for event in context.failing)
+
+
+def _worked_on(place: Place, context: Context) -> bool:
+    """The job made steps below the stack, in the same source: it was taken in passing."""
+    stack = place.stack
+    return any(
+        event.source == stack.source and event.line > stack.line
+        for event in context.timeline.kind("progress")
+    )

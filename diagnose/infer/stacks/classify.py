@@ -22,6 +22,7 @@ from diagnose.infer.stacks.rules import (
     phase,
     read,
 )
+from diagnose.infer.stacks.stuck import in_kernel, stuck
 from diagnose.parse.stacks import Frame, Stack
 
 _STAMP = re.compile(r"\d{8}[_\-T]?\d{6}|\d{10,13}")
@@ -37,6 +38,9 @@ _SPELLED = {
     "allreduce": "all_reduce", "allgather": "all_gather", "reducescatter": "reduce_scatter",
     "alltoall": "all_to_all",
 }  # fmt: skip
+
+# States of a main thread that leave open what holds its process up.
+_OPEN: frozenset[State] = frozenset({"lock", "gil_wait", "device_driver", "python", "unknown"})
 
 # What a state means, after "the rank is".
 SAYS: dict[State, str] = {
@@ -58,6 +62,9 @@ SAYS: dict[State, str] = {
     "crashing": "crashing",
     "exited": "no longer running",
     "sleep": "sleeping",
+    "mutex": "waiting for a mutex",
+    "driver_call": "in a call of the GPU driver",
+    "kernel_wait": "blocked in the kernel (D state)",
     "unknown": "in an unrecognised frame",
 }
 
@@ -109,7 +116,27 @@ def places(stacks: Iterable[Stack]) -> list[Place]:
 
 def unranked(stacks: Iterable[Stack]) -> list[Place]:
     """One place (of rank -1) for each process of unknown rank, in the order of their dumps."""
-    return [_place(-1, dump) for dump in _dumps(stacks) if dump[0].rank is None and dump[0].frames]
+    return [_alone(dump) for dump in _dumps(stacks) if dump[0].rank is None and dump[0].frames]
+
+
+def _alone(dump: list[Stack]) -> Place:
+    """Where a process stands that can be compared with none: its main thread, or a stuck one."""
+    place = _place(-1, dump)
+    if not place.waits and place.state not in _OPEN:
+        return place
+    for thread in dump:
+        if thread.kind == "kernel":
+            told = in_kernel(thread.frames, asleep=thread.status == "D")
+        else:
+            shown = thread.main or thread.thread.startswith("#")
+            told = stuck(thread.frames, shown=shown)
+        if told is not None:
+            state, index = told
+            return replace(
+                place, state=state, detail=_shown(thread.frames[index]), call=None, op=None,
+                key=_key(thread.frames[index:]), vague=False, stack=thread,
+            )  # fmt: skip
+    return place
 
 
 def _dumps(stacks: Iterable[Stack]) -> list[list[Stack]]:
@@ -240,7 +267,7 @@ def _site(frames: Sequence[Frame]) -> str | None:
 def _shown(frame: Frame) -> str:
     func, file = names(frame)
     if frame.native:
-        return frame.func
+        return f"{frame.func} {frame.file}" if frame.file.startswith("[") else frame.func
     return f"{func} in {file if is_library(frame) else f'{_base(frame)}:{frame.line}'}"
 
 

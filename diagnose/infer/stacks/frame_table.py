@@ -10,7 +10,8 @@ from diagnose.infer.events.tracebacks import OP_OF_CALL
 State = Literal[
     "collective_wait", "cuda_sync", "comm_init", "store_get", "data_loading", "file_read",
     "file_write", "download", "preprocessing", "compile", "lock", "gil_wait", "evaluation",
-    "python", "device_driver", "crashing", "exited", "sleep", "unknown",
+    "python", "device_driver", "crashing", "exited", "sleep", "mutex", "driver_call", "kernel_wait",
+    "unknown",
 ]  # fmt: skip
 
 
@@ -52,12 +53,20 @@ _BACKWARD = r"_engine_run_backward|run_backward"
 _ENGINE = r"torch::autograd::(ReadyQueue::pop|Engine::execute_with_graph_task)"
 
 
+# Modules of the kernel.
+_FILE_SYSTEMS = (
+    r"\[(nfs\w*|sunrpc|lustre|ptlrpc|mdc|osc|lov|fuse|ceph|libceph|mmfs\w*|beegfs|wekafs\w*|xfs"
+    r"|ext4|jbd2|btrfs|cifs)\]"
+)
+
+
 RULES: tuple[Rule, ...] = (
     # -- calls
     _native(CALL, "crashing", r"abort|raise|gsignal|pthread_kill(_.*)?|<signal handler called>"),
     _native(CALL, "crashing", r"std::terminate|c10::FatalSignalHandler::.*|google::FailureSig.*"),
     _native(CALL, "gil_wait", r"take_gil|PyEval_(Restore|Acquire)Thread|PyGILState_Ensure"),
     _native(CALL, "gil_wait", r"PyThreadState_Attach|pybind11::gil_scoped_acquire::.*"),
+    _native(CALL, "device_driver", r".*", r"\[(nvidia\w*|amdgpu|amdkfd|gdrdrv|nv_peer_mem)\]"),
     _native(CALL, "device_driver", r"ioctl|nvidia_.*|rm_ioctl|uvm_.*|kgd2?kfd_.*|amdgpu_.*"),
     _native(CALL, "comm_init", r"ncclComm(Init|Split|Grow|Shrink).*|p?nccl.*bootstrap.*"),
     _native(CALL, "comm_init", r"bootstrap(Init|Split|AllGather|Send|Recv|Ring|Create|Net|Root).*"),
@@ -104,6 +113,7 @@ RULES: tuple[Rule, ...] = (
          r"torch/(_inductor|_dynamo)/.*"),
     Rule(CALL, "compile", r".*", r"torch/_inductor/(async_compile|scheduler|graph)\.py"),
     Rule(CALL, "compile", r".*", r"triton/(compiler|backends)/.*|(numba|jax|torch_xla)/.*compil.*"),
+    Rule(CALL, "compile", r".*compil\w*|from_hlo", r"jax/_src/(interpreters/\w+|pjit|api)\.py"),
     Rule(CALL, "compile", r"_bench|autotune|_do_compile|warmup", r"triton/runtime/.*"),
     Rule(CALL, "download", r".*", r"(huggingface_hub|modelscope)/(file_download|_snapshot).*"),
     Rule(CALL, "download", r".*",
@@ -126,6 +136,7 @@ RULES: tuple[Rule, ...] = (
          r"<frozen importlib._bootstrap_external>"),
     Rule(CALL, "file_read", r"load|open|_open", r"(PIL|pyarrow|h5py|numpy|cv2|decord|av)/.*"),
     _native(CALL, "file_read", r"nfs_.*|rpc_wait.*|cl_sync_io_wait|ll_\w+|fuse_.*|lustre_.*"),
+    _native(CALL, "file_read", r".*", _FILE_SYSTEMS),
     _native(CALL, "file_read", r"[fl]?stat(x|at)?(64)?|open(at)?(64)?|getdents.*|readdir.*"),
     _native(CALL, "file_read", r"caffe2::serialize::PyTorchStreamReader::.*|mz_zip_reader.*"),
     Rule(CALL, "preprocessing", r"_?map\w*|filter|iflatmap\w*|_prepare_split\w*|shuffle|sort",
@@ -139,6 +150,7 @@ RULES: tuple[Rule, ...] = (
     Rule(CHANNEL, "lock", r"result|wait|as_completed", r"concurrent/futures/.*"),
     # -- system calls
     _native(SYSTEM, "file_read", r"p?readv?(64)?2?|fread|new_file_read"),
+    _native(SYSTEM, "file_read", r"io_schedule\w*|wait_on_page\w*|folio_wait\w*|jbd2_\w+|ext4_\w+"),
     _native(SYSTEM, "file_write", r"p?writev?(64)?2?|fwrite"),
     _native(SYSTEM, "sleep", r"(clock_)?nanosleep|u?sleep|time_sleep|pysleep"),
     # -- what the work is for

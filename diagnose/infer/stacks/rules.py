@@ -41,7 +41,7 @@ _CHECKOUT = re.compile(
     r".*/(?=torch/(?:distributed|nn|utils|autograd|cuda|optim|_\w+|serialization\.py|_tensor\.py))"
 )
 _GENERATED = re.compile(r"<(?!ipython)|.*/torchinductor_|\Z")
-_PREFIXES = re.compile(r"_+(?:GI_+|libc_+)?")
+_PREFIXES = re.compile(r"_+(?:GI_+)?(?:libc_+)?")
 
 
 @lru_cache(maxsize=65_536)
