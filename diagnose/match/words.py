@@ -17,6 +17,8 @@ _TOKEN = re.compile(r"\w+")
 _LONGEST = 2000  # characters of a line that are looked through
 _PATIENCE_S = 0.02
 _STRENGTH = {"weak": 0, "medium": 1, "strong": 2}
+# A line of the program in a traceback: the exception itself comes below it.
+_CODE = re.compile(r"(?:\[[^\]]{1,20}\]:? ?){0,2}\s*(?:raise|except|assert) ")
 # Who says so goes on without it.
 _PASSED = re.compile(
     r"(?i)\bignor(?:ed|ing)\b|\bfall(?:ing|s)? ?back|\bfallback|\bskip(?:ped|ping|s)?\b|\bhandled\b"
@@ -39,7 +41,7 @@ class Words:
     def find(self, line: str, *, raised: bool = False) -> Meant | None:
         """The word of a line that says most; `raised`: the line ended a traceback."""
         line = line[:_LONGEST]
-        if _PASSED.search(line):
+        if _PASSED.search(line) or _CODE.match(line):
             return None
         handled = _HANDLED.search(line) is not None
         told = _EXCEPTION if raised else ""  # that the line is of an exception, is known

@@ -63,6 +63,11 @@ def test_who_goes_on_says_less() -> None:
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("line", ["    raise ValueError(", "[rank0]:     raise OSError(28)"])
+def test_a_line_of_code_says_nothing(line: str) -> None:
+    assert found(line, raised=True) is None
+
+
 def test_an_id_leads_back_to_its_entry() -> None:
     catalog = load_catalog()
     words = Words(catalog.vocabularies)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from diagnose.catalog.schema import Catalog
@@ -10,6 +11,7 @@ from diagnose.infer.events.failures import unfinished_gathering
 from diagnose.infer.events.phases import Activity
 from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.infer.rules.busy import MAIN_ONLY, busy_class, doing, unstated
+from diagnose.text.ranks import fold_ranks
 from diagnose.timeline.captures import captured_ranks
 from diagnose.timeline.event import Event, Timeline
 
@@ -52,6 +54,9 @@ def _gathering(timeline: Timeline, catalog: Catalog) -> Iterator[Hypothesis]:
     if last is None:
         return
     joined, world = int(last.fields["joined"]), int(last.fields["world_size"])
+    if twins := _twins(timeline, world):
+        yield _same_numbers(twins, last, world, catalog)
+        return
     if joined < world:
         summary = f"Only {joined} of {world} processes joined the rendezvous."
     else:
@@ -69,6 +74,30 @@ def _gathering(timeline: Timeline, catalog: Catalog) -> Iterator[Hypothesis]:
         found.ranks, found.kind = absent, "missing"
         found.why = f"the other {joined} say that they wait"
     yield found
+
+
+def _twins(timeline: Timeline, world: int) -> list[int]:
+    """Ranks that several processes have, where as many tell theirs as there should be ranks."""
+    told = {
+        event.place: rank
+        for event in timeline
+        if event.fields.get("world_size") == str(world) and "joined" in event.fields
+        for rank in captured_ranks(event.fields.get("rank"))
+    }
+    times = Counter(told.values())
+    twice = len(times) < world == len(told) and min(times.values()) > 1
+    return sorted(times) if twice else []
+
+
+def _same_numbers(twins: list[int], last: Event, world: int, catalog: Catalog) -> Hypothesis:
+    summary = (
+        f"{world} processes of a job of {world} have only the ranks {fold_ranks(twins)}: each node "
+        "counts from the first one."
+    )
+    score = scoring.INCOMPLETE_GATHERING
+    found = unstated("rendezvous.rank_mapping", score, catalog, summary)
+    found.rows = [last.index]
+    return found
 
 
 def _absent(timeline: Timeline, joined: int, world: int) -> list[int]:

@@ -112,3 +112,21 @@ def test_who_does_not_say_that_it_waits_is_absent(
 ) -> None:
     rows = [{"fields": gathered(3, 4)["fields"] | {"rank": str(rank)}} for rank in waiting]
     assert only(make(gathered(3, 4), *rows), 4).ranks == absent
+
+
+@pytest.mark.parametrize(
+    ("ranks", "cause"),
+    [
+        ([0, 1, 0, 1], "rendezvous.rank_mapping"),  # each of two nodes counts from 0
+        ([0, 1, 0], "rendezvous.timeout"),
+        ([0, 1, 0, 2], "rendezvous.timeout"),
+    ],
+)
+def test_ranks_that_are_told_twice_are_numbers_of_several_processes(
+    make: Any, ranks: list[int], cause: str
+) -> None:
+    rows = [
+        {"line": line, "fields": gathered(rank + 1, 4)["fields"] | {"rank": str(rank)}}
+        for line, rank in enumerate(ranks, 1)
+    ]
+    assert only(make(*rows, gathered(2, 4)), 4).cause == cause
