@@ -211,6 +211,7 @@ def build_database(catalog: Catalog, name: str) -> hs.Database:
     )
 
 
+@lru_cache(maxsize=8192)  # two of the databases ask
 def _announced(pattern: Pattern) -> frozenset[str]:
     """Literals one of which is in each line that a pattern matches; none if they are too common."""
     return required(hyperscan_form(pattern.expression).decode()) or frozenset()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from diagnose.catalog.schema import CauseClass
 from diagnose.infer.ranks.story import rank_stories
@@ -48,11 +48,17 @@ def _at_work(winner: Hypothesis, timeline: Timeline, busy: Collection[str]) -> N
 def _own_author(winner: Hypothesis, timeline: Timeline) -> bool:
     """Name the one rank that printed all lines of the cause that have an author."""
     lines = [timeline.at(row) for row in winner.rows]
-    ranks = {event.rank for event in lines if event.role == "cause"} - {None}
-    if len(ranks) != 1:
+    ranks = {event.rank for event in lines if event.role == "cause"}
+    return _name_if_one(winner, ranks, "it alone printed the error")
+
+
+def _name_if_one(winner: Hypothesis, ranks: Iterable[int | None], why: str) -> bool:
+    """Name these ranks if they are one, whether or not some are unknown."""
+    known = {rank for rank in ranks if rank is not None}
+    if len(known) != 1:
         return False
-    winner.ranks = sorted(rank for rank in ranks if rank is not None)
-    winner.kind, winner.why = winner.kind or "crashed", "it alone printed the error"
+    winner.ranks = sorted(known)
+    winner.kind, winner.why = winner.kind or "crashed", why
     return True
 
 
@@ -105,13 +111,9 @@ def _only_rank(winner: Hypothesis, timeline: Timeline) -> None:
     """Name the one rank with an exception or exit of its own, or that last lines are about."""
     for kind in ("exception", "exit"):
         events = [event for event in timeline.kind(kind) if event.role != "aftermath"]
-        ranks = {event.rank for event in events if event.rank is not None}
-        if len(ranks) == 1:
-            winner.ranks, winner.kind = sorted(ranks), winner.kind or "crashed"
-            winner.why = f"the only rank with its own {kind}"
+        ranks = {event.rank for event in events}
+        if _name_if_one(winner, ranks, f"the only rank with its own {kind}"):
             return
     told = [event.fields for event in timeline.role("effect") if event.tells is None]
-    ranks = {rank for fields in told for rank in captured_ranks(fields.get("rank"))}
-    if len(ranks) == 1:
-        winner.ranks, winner.kind = sorted(ranks), winner.kind or "crashed"
-        winner.why = "the only rank that its last lines name"
+    named = {rank for fields in told for rank in captured_ranks(fields.get("rank"))}
+    _name_if_one(winner, named, "the only rank that its last lines name")

@@ -54,22 +54,28 @@ def _gathering(timeline: Timeline, catalog: Catalog) -> Iterator[Hypothesis]:
     if last is None:
         return
     joined, world = int(last.fields["joined"]), int(last.fields["world_size"])
+    cause = "rendezvous.timeout"
     if twins := _twins(timeline, world):
-        yield _same_numbers(twins, last, world, catalog)
-        return
-    if joined < world:
+        cause = "rendezvous.rank_mapping"
+        summary = (
+            f"{world} processes of a job of {world} have only the ranks {fold_ranks(twins)}: each "
+            "node counts from the first one."
+        )
+    elif joined < world:
         summary = f"Only {joined} of {world} processes joined the rendezvous."
     else:
         summary = (
             f"{joined} processes registered for a job of {world}: leftovers of an earlier "
             "attempt, or started more than once."
         )
-    score = scoring.INCOMPLETE_GATHERING
-    found = unstated("rendezvous.timeout", score, catalog, summary)
+    found = unstated(cause, scoring.INCOMPLETE_GATHERING, catalog, summary)
     found.rows = [last.index]
-    found.ranks = _beyond(timeline, world)
-    if found.ranks:
-        found.kind, found.why = "mismatched", f"of a job of {world}, whose last rank is {world - 1}"
+    if twins:
+        yield found
+        return
+    if beyond := [rank for rank in _counted(timeline, world) if rank >= world]:
+        found.ranks, found.kind = sorted(beyond), "mismatched"
+        found.why = f"of a job of {world}, whose last rank is {world - 1}"
     elif absent := _absent(timeline, joined, world):
         found.ranks, found.kind = absent, "missing"
         found.why = f"the other {joined} say that they wait"
@@ -89,27 +95,11 @@ def _twins(timeline: Timeline, world: int) -> list[int]:
     return sorted(times) if twice else []
 
 
-def _same_numbers(twins: list[int], last: Event, world: int, catalog: Catalog) -> Hypothesis:
-    summary = (
-        f"{world} processes of a job of {world} have only the ranks {fold_ranks(twins)}: each node "
-        "counts from the first one."
-    )
-    score = scoring.INCOMPLETE_GATHERING
-    found = unstated("rendezvous.rank_mapping", score, catalog, summary)
-    found.rows = [last.index]
-    return found
-
-
 def _absent(timeline: Timeline, joined: int, world: int) -> list[int]:
     """The ranks that do not say that they wait, where as many others do as were counted."""
     came = _counted(timeline, world)
     missing = set(range(world)) - came if world <= _LISTED else set()
     return sorted(missing) if joined == len(came) == world - len(missing) else []
-
-
-def _beyond(timeline: Timeline, world: int) -> list[int]:
-    """Ranks that no job of this size has: started for a larger one than they were told of."""
-    return sorted(rank for rank in _counted(timeline, world) if rank >= world)
 
 
 def _counted(timeline: Timeline, world: int) -> set[int]:
