@@ -183,7 +183,8 @@ def _vague(event: Event) -> bool:
 
 def _first_failure(context: Context) -> Event | None:
     rows = [h.rows[0] for h in context.proposed if h.rows and h.score >= scoring.STRONG]
-    rows += [event.index for event in context.failing[:1]]
+    # What a user says stands above the log or below it, and tells no time.
+    rows += [event.index for event in context.failing[:1] if event.tells != "stuck"]
     return context.timeline.at(min(rows)) if rows else None
 
 

@@ -13,6 +13,7 @@ LATE = -1.0  # seen only after the first wait or teardown
 LATE_ENDING = -3.5  # … where it is what launchers do to victims
 RECOVERED = -3.0  # its rank went on afterwards
 DOUBTED = -2.0  # other ranks went on for long
+IN_TROUBLE = -1.0  # a user ended what had printed errors that no entry knows
 OWN_EXCEPTION = 3.6  # at least, for one of a single rank before any wait: what it died of
 EXIT_STATUS = 1.0  # of a process without any reason
 

@@ -176,6 +176,8 @@ def _uneven(stall: Stall, done: list[int], catalog: Catalog, did: str) -> Hypoth
 
 def _absent(stall: Stall, catalog: Catalog) -> Hypothesis:
     ranks: list[int] = []
+    if stall.proven and len(stall.missing) > 1 and len(stall.joined) == 1:
+        return _alone(stall, catalog)
     if stall.missing:
         names = ranks_phrase(stall.missing)
         never = "never reached" if stall.proven else "probably never reached"
@@ -189,6 +191,15 @@ def _absent(stall: Stall, catalog: Catalog) -> Hypothesis:
     found.ranks, found.kind = ranks, "missing" if ranks else None
     found.why = stall.why if ranks else ""
     return found
+
+
+def _alone(stall: Stall, catalog: Catalog) -> Hypothesis:
+    """One rank waits for all others: it took a branch that they did not, or they all stopped."""
+    summary = (
+        f"{ranks_phrase(stall.joined).capitalize()} alone reached {_call(stall)}: either only its "
+        "code goes there, or all others stopped before; the reason is not logged."
+    )
+    return unstated("desync.missing_rank", scoring.NEVER_JOINED, catalog, summary, stall)
 
 
 def _joined(stall: Stall, catalog: Catalog) -> Hypothesis:
