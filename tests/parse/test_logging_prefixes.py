@@ -121,7 +121,8 @@ INFO = {"level": "INFO"}
          AT | {"rank": 12, "names": ["determined"]}),
         (f"<>        [{NOON}] || x", "x", AT | {"names": ["determined"]}),
         ("[HCTR][12:00:00.123][ERROR][RK3][main]: x", "x",
-         {"stamp": peel("[12:00:00.123] x").stamp, "level": "ERROR", "rank": 3, "names": ["hugectr"]}),
+         {"stamp": peel("[12:00:00.123] x").stamp, "level": "ERROR", "rank": 3,
+          "names": ["hugectr"]}),
     ],
 )  # fmt: skip
 def test_says(line: str, message: str, expected: dict[str, Any]) -> None:
