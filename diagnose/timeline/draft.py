@@ -5,6 +5,7 @@ Its time is not yet on the job's clock, and who wrote it may only follow from ot
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -34,6 +35,12 @@ _BEAT = Meaning(
 )
 # What a process's logger prints; a bar in front of it is another one's.
 _GLUED = ("cause", "effect", "aftermath")
+# A line of a program and not of its log: a call with a format yet to be filled in.
+_SOURCE = re.compile(
+    r"\b(?:[fs]?n?printf|error|log|logg(?:er|ing)\.\w+|LOG\w*|WARN|warn(?:ing)?|info|debug|fatal"
+    r"|panic|print|(?:throw|raise) [\w.:]+)\(\s*[fru]?[\"'][^\"']{0,300}"
+    r"(?:%[-\d.]*l{0,2}[sduxfpi]|\{\w*\})"
+)
 # Numbers beyond these do not fit the columns of the frame.
 _LOCAL, _WORLD, _NUMBER = 2**15, 2**31, 2**63
 
@@ -109,8 +116,11 @@ def _of_line(
     scan: SourceScan, line: Line, signatures: Sequence[Signature], tasks_left: int
 ) -> Iterator[Draft]:
     found = [(signatures[number], captures) for number, captures in line.matches]
+    of_program = _SOURCE.search(line.text) is not None
+    if of_program:
+        found = [one for one in found if one[0].role not in _GLUED and not one[0].tells]
     harmless = any(_harmless(signature) for signature, _ in found)
-    if line.word is not None:
+    if line.word is not None and not of_program:
         # It says better what an exception or a line of error level is about.
         word, captures = line.word.entry(), found[0][1] if found else {}
         better = word.tells != "trouble" and not any(_outweighs(s, word) for s, _ in found)
