@@ -64,6 +64,13 @@ _NEMO = re.compile(
     rf"\[NeMo ([DIWEC]) {ISO_DATE} {ISO_TIME} (?:rank:(\d{{1,7}}) )?"
     r"([\w./\-]{1,120}:\d{1,7})(?: rank:(\d{1,7}))?\](?: |\Z)"
 )
+_DETERMINED = re.compile(
+    rf"<[a-z]{{0,8}}> {{1,9}}\[{ISO_DATE}[ T]{ISO_TIME}{ISO_ZONE}\](?: [0-9a-f]{{8}})?"
+    r"(?: \[rank=(\d{1,7})\])? \|\| ?"
+)
+_HUGECTR = re.compile(
+    rf"\[HCTR\]\[{ISO_TIME}\]\[({LEVEL})\](?:\[RK(\d{{1,7}})\])?(?:\[[\w #]{{1,40}}\])?: ?"
+)
 _ACCELERATE = re.compile(r"\[RANK (\d{1,7})\](?: |\Z)")
 
 _TP = re.compile(r"TP(\d{1,4})")
@@ -311,3 +318,25 @@ def accelerate(line: str, at: int, prefix: Prefix) -> int:
     prefix.rank = int(found[1])
     prefix.names.append("accelerate")
     return found.end()
+
+
+def determined(line: str, at: int, prefix: Prefix) -> int:
+    """`<info>    [2021-12-07 10:42:15] 1d0cefc1 [rank=1] || ` of Determined's task logs."""
+    found = _DETERMINED.match(line, at)
+    printed = found and stamp(iso_day(found[1]), found[2], found[3], found[4])
+    if not found or printed is None:
+        return -1
+    if found[5]:
+        prefix.rank = int(found[5])
+    return _done(prefix, printed, "determined", found.end())
+
+
+def hugectr(line: str, at: int, prefix: Prefix) -> int:
+    """`[HCTR][06:36:44.205][INFO][RK0][main]: ` of HugeCTR; RK is the rank of MPI."""
+    found = _HUGECTR.match(line, at)
+    printed = found and stamp(0, found[1], found[2], has_date=False, has_year=False)
+    if not found or printed is None:
+        return -1
+    if found[4]:
+        prefix.rank = int(found[4])
+    return _done(prefix, printed, "hugectr", found.end(), found[3])
