@@ -14,6 +14,7 @@ from pathlib import Path
 from diagnose import files
 
 KEPT = 6
+UNUSED_S = 7 * 86400.0  # an older catalog's: nobody has asked for it for so long
 _ABANDONED_S = 3600.0  # nobody writes a file for so long
 
 
@@ -49,7 +50,8 @@ def read(name: str) -> bytes | None:
 def keep(name: str, data: bytes) -> None:
     """Keep something for later runs of this user; failure is not an error.
 
-    Of the files with the same first word in their name those used last are kept.
+    Of the files with the same first word in their name those used last are kept, and of all only
+    those used lately.
     """
     inside = folder()
     if inside is None:
@@ -61,10 +63,12 @@ def keep(name: str, data: bytes) -> None:
 
 
 def _tidy(inside: Path, kind: str) -> None:
-    alike = sorted(inside.glob(f"{kind}-*"), key=lambda path: path.stat().st_mtime)
-    stale = alike[:-KEPT]
-    for partial in inside.glob(f".*{files.PARTIAL}"):  # of a process that was killed
-        if time.time() - partial.stat().st_mtime > _ABANDONED_S:
-            stale.append(partial)
+    used = {path: path.stat().st_mtime for path in inside.iterdir()}
+    alike = sorted((path for path in used if path.match(f"{kind}-*")), key=used.__getitem__)
+    stale = set(alike[:-KEPT])
+    for path, last in used.items():
+        partial = path.match(f".*{files.PARTIAL}")  # of a process that was killed
+        if time.time() - last > (_ABANDONED_S if partial else UNUSED_S):
+            stale.add(path)
     for path in stale:
         path.unlink(missing_ok=True)

@@ -7,6 +7,7 @@ have none of the literals, and only those that do are searched for the expressio
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from re import _constants as code  # type: ignore[attr-defined]  # no other parser of these is public
 from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any
@@ -21,7 +22,7 @@ _Literals = frozenset[str]
 
 def required(expression: str) -> _Literals | None:
     """Literals one of which every match contains; None if there are no good ones."""
-    best = _best(parser.parse(expression))
+    best = max(parts(expression), key=_worth, default=None)
     if not best or len(best) > _MOST or _length(best) < _LEAST:
         return None
     return frozenset(map(_telling, best))
@@ -48,6 +49,12 @@ def _worth(literals: _Literals) -> tuple[int, int]:
 
 def _length(literals: _Literals) -> int:
     return min(map(len, literals))
+
+
+@lru_cache(maxsize=8192)  # more than one question is asked of each
+def parts(expression: str) -> tuple[_Literals, ...]:
+    """Sets of literals, of each of which every match contains one, in their order."""
+    return tuple(_sets(parser.parse(expression)))
 
 
 def _sets(items: Iterable[Any]) -> Iterator[_Literals]:

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,16 @@ def test_what_is_kept_is_read_again_by_its_owner_only(home: Path) -> None:
     assert cache.read("thing-2") is None
 
 
+def used(path: Path, seconds_ago: float) -> None:
+    then = time.time() - seconds_ago
+    os.utime(path, (then, then))
+
+
 def test_the_newest_few_of_a_kind_are_kept(home: Path) -> None:
     cache.keep("other-0", b"")
     for number in range(cache.KEPT + 2):
         cache.keep(f"thing-{number}", b"")
-        os.utime(home / f"thing-{number}", (number, number))
+        used(home / f"thing-{number}", 100 - number)
     cache.keep("thing-9", b"")
     kept = [f"thing-{number}" for number in (3, 4, 5, 6, 7, 9)]
     assert sorted(path.name for path in home.iterdir()) == ["other-0", *kept]
@@ -37,11 +43,22 @@ def test_the_newest_few_of_a_kind_are_kept(home: Path) -> None:
 def test_what_is_read_stays(home: Path) -> None:
     for number in range(cache.KEPT):
         cache.keep(f"thing-{number}", b"")
-        os.utime(home / f"thing-{number}", (number, number))
+        used(home / f"thing-{number}", 100 - number)
     cache.read("thing-0")
     cache.keep("thing-9", b"")
     kept = [f"thing-{number}" for number in (0, 2, 3, 4, 5, 9)]
     assert sorted(path.name for path in home.iterdir()) == kept
+
+
+def test_what_nobody_asked_for_in_a_while_is_removed(home: Path) -> None:
+    """As what was made of the catalog of an older version."""
+    for name in ("thing-old", "other-old", "thing-new"):
+        cache.keep(name, b"")
+    used(home / "thing-old", cache.UNUSED_S + 60)
+    used(home / "other-old", cache.UNUSED_S + 60)
+    used(home / "thing-new", cache.UNUSED_S - 60)
+    cache.keep("thing-9", b"")
+    assert sorted(path.name for path in home.iterdir()) == ["thing-9", "thing-new"]
 
 
 def test_a_full_disk_leaves_nothing_behind(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
