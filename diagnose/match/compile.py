@@ -26,18 +26,19 @@ from diagnose.catalog.schema import Catalog, Signature
 from diagnose.catalog.vocabulary import literals
 from diagnose.errors import CatalogError
 from diagnose.match.phrases import simpler, unbounded
-from diagnose.match.prefilter import lines_with, required
+from diagnose.match.prefilter import fewest, lines_with, required
 from diagnose.match.words import Words
 
 # A search that takes longer than this on one line is given up: no line may stall the tool.
 MATCH_TIMEOUT_S = 0.02
 DATABASES = ("bulk", "rest", "thin-first", "thin-all", "words")
-BUILD = 3  # of what is kept of them: another one when the same catalog is compiled differently
+BUILD = 4  # of what is kept of them: another one when the same catalog is compiled differently
 # Where literals are everywhere (a flood, a paste), a second look at single lines saves nothing.
 _DENSE = 0.5
 
 _NEVER = "no pattern at all"  # Hyperscan compiles no empty set
 _GROUP_NAME = re.compile(r"\(\?P<\w+>")
+Row = tuple[bytes, int, int]  # what Hyperscan searches, its number, its flags
 _GREEDY_TAIL = re.compile(
     r"(?<!\\)(?P<open>\(\?:)?(?P<atom>\.|\\[SwdD]|\[\^?(?:\\.|[^]\\])+\])(?P<times>[*+])(?(open)\))\Z"
 )
@@ -205,28 +206,38 @@ def pattern_flags(pattern: Pattern, *, first: bool) -> int:
 
 
 def build_database(catalog: Catalog, name: str) -> hs.Database:
-    """One of DATABASES.
+    """One of DATABASES."""
+    return compile_rows(rows_of(catalog, name), literal=name == "words")
+
+
+def compile_rows(rows: Sequence[Row], *, literal: bool = False) -> hs.Database:
+    """A database of these rows."""
+    rows = rows or [(_NEVER.encode(), 0, 0)]
+    return compile_database(
+        [form for form, _, _ in rows], [number for _, number, _ in rows],
+        [flags for _, _, flags in rows], literal=literal,
+    )  # fmt: skip
+
+
+def rows_of(catalog: Catalog, name: str) -> list[Row]:
+    """What is in one of DATABASES.
 
     Of what is not thin all that literals announce, and the rest; the thin with their first or all
     matches; and the literals: words and what announces patterns.
     """
     if name == "words":
-        return _literals_database(catalog)
+        return _literals_of(catalog)
     thin = name not in ("bulk", "rest")
-    rows = [
+    return [
         (form.encode(), number, pattern_flags(pattern, first=name == "thin-first"))
         for number, pattern in enumerate(patterns_of(catalog.signatures))
         if catalog.signatures[pattern.signature].thin == thin
-        if thin or bool(_announced(pattern)) == (name == "bulk")
-        for form in _searched(pattern, name)
-    ] or [(_NEVER.encode(), 0, 0)]
-    return compile_database(
-        [form for form, _, _ in rows], [number for _, number, _ in rows],
-        [flags for _, _, flags in rows],
-    )  # fmt: skip
+        if thin or bool(announced(pattern)) == (name == "bulk")
+        for form in searched(pattern, name)
+    ]
 
 
-def _searched(pattern: Pattern, name: str) -> list[str]:
+def searched(pattern: Pattern, name: str) -> list[str]:
     """What Hyperscan searches for a pattern in one of DATABASES: any of these.
 
     Of thin patterns it is the pattern itself: the last match of an author hides those before it.
@@ -238,12 +249,12 @@ def _searched(pattern: Pattern, name: str) -> list[str]:
 
 
 @lru_cache(maxsize=8192)  # several of the databases ask
-def _announced(pattern: Pattern) -> frozenset[str]:
+def announced(pattern: Pattern) -> frozenset[str]:
     """Literals one of which is in each line that a pattern matches; none if they are too common."""
     return required(hyperscan_form(pattern.expression).decode()) or frozenset()
 
 
-def _literals_database(catalog: Catalog) -> hs.Database:
+def _literals_of(catalog: Catalog) -> list[Row]:
     """Plain literals, which cost a fraction of what expressions do; a closer look follows.
 
     Their number is that of the vocabulary, or one behind them all where a pattern may match.
@@ -255,25 +266,19 @@ def _literals_database(catalog: Catalog) -> hs.Database:
         for number, vocabulary in enumerate(catalog.vocabularies)
         for literal in literals(vocabulary)
     }
-    rows = [(literal, number, 0) for literal, number in words.items()]
-    announced = {
+    rows = [(literal.encode(), number, 0) for literal, number in words.items()]
+    telling = {
         (literal, pattern.ignore_case)
         for pattern in patterns_of(signatures)
         if not signatures[pattern.signature].thin
-        for literal in _announced(pattern)
+        for literal in announced(pattern)
     }
     caseless = int(hs.HS_FLAG_CASELESS)
     rows += [
-        (literal, mark + number, caseless * ignored)
-        for number, (literal, ignored) in enumerate(sorted(announced))
+        (literal.encode(), mark + number, caseless * ignored)
+        for number, (literal, ignored) in enumerate(sorted(fewest(telling)))
     ]
-    rows = rows or [(_NEVER, mark, 0)]
-    return compile_database(
-        [literal.encode() for literal, _, _ in rows],
-        [number for _, number, _ in rows],
-        [flags for _, _, flags in rows],
-        literal=True,
-    )
+    return rows or [(_NEVER.encode(), mark, 0)]
 
 
 def _load(raw: bytes | None) -> hs.Database | None:

@@ -6,7 +6,7 @@ import pytest
 
 from diagnose.catalog.load import load_catalog
 from diagnose.match.compile import Matcher, compile_matcher
-from diagnose.match.prefilter import lines_with, required
+from diagnose.match.prefilter import fewest, lines_with, required
 from diagnose.parse.prefix import peel
 
 FILLER = b"[default3]:step 12/99 loss 2.4900 lr 1e-05\n" * 400
@@ -24,11 +24,31 @@ FILLER = b"[default3]:step 12/99 loss 2.4900 lr 1e-05\n" * 400
         (r"[Cc]onnected", {"onnected"}),
         (r"failed.*NCCL WARN", {"NCCL WAR"}),  # the longer, of it what is rare
         (r"\d+ of \d+", None),
+        (r"(?i)was opened", None),  # in any case
+        (r"(?i:was opened) by (?:me|you)", None),
+        (r"[[:upper:]]+ was opened", None),  # `re` reads it as something else
+        (r"\p{Lu} was opened", None),  # or not at all
         ("|".join(f"{chr(0x4E00 + number)}words" for number in range(65)), None),  # too many
     ],
 )
 def test_every_match_has_one_of_the_literals(expression: str, literals: set[str] | None) -> None:
     assert required(expression) == (None if literals is None else frozenset(literals))
+
+
+@pytest.mark.parametrize(
+    ("literals", "kept"),
+    [
+        ({("failed", False), (" failed", False)}, {("failed", False)}),
+        ({("failed", False), ("Failed", False)}, {("failed", False), ("Failed", False)}),
+        ({("failed", True), ("Failed", False), ("afailed", True)}, {("failed", True)}),
+        ({("failed", False), ("failed t", True)}, {("failed", False), ("failed t", True)}),
+        ({("\xe9chec", True), ("\xc9chec", False)}, {("\xe9chec", True), ("\xc9chec", False)}),
+    ],
+)
+def test_a_literal_in_another_is_enough(
+    literals: set[tuple[str, bool]], kept: set[tuple[str, bool]]
+) -> None:
+    assert fewest(literals) == kept
 
 
 def test_lines_are_those_around_the_offsets() -> None:
