@@ -6,6 +6,7 @@ A cache that cannot be read or written costs time and nothing else.
 from __future__ import annotations
 
 import os
+import re
 import stat
 import time
 from contextlib import suppress
@@ -13,8 +14,9 @@ from pathlib import Path
 
 from diagnose import files
 
-KEPT = 6
-UNUSED_S = 7 * 86400.0  # an older catalog's: nobody has asked for it for so long
+KEPT = 6  # catalogs
+UNUSED_S = 7 * 86400.0  # nobody has asked for anything of a catalog for so long
+_REVISION = re.compile(r"[0-9a-f]{16}")
 _ABANDONED_S = 3600.0  # nobody writes a file for so long
 
 
@@ -50,8 +52,8 @@ def read(name: str) -> bytes | None:
 def keep(name: str, data: bytes) -> None:
     """Keep something for later runs of this user; failure is not an error.
 
-    Of the files with the same first word in their name those used last are kept, and of all only
-    those used lately.
+    What is of the same catalog (its revision is in the name) stays or goes together: the catalogs
+    used last are kept, and of these only those used lately.
     """
     inside = folder()
     if inside is None:
@@ -59,16 +61,27 @@ def keep(name: str, data: bytes) -> None:
     with suppress(OSError):
         inside.mkdir(parents=True, exist_ok=True, mode=0o700)
         files.replace(inside / name, data, private=True)
-        _tidy(inside, name.partition("-")[0])
+        _tidy(inside)
 
 
-def _tidy(inside: Path, kind: str) -> None:
-    used = {path: path.stat().st_mtime for path in inside.iterdir()}
-    alike = sorted((path for path in used if path.match(f"{kind}-*")), key=used.__getitem__)
-    stale = set(alike[:-KEPT])
-    for path, last in used.items():
-        partial = path.match(f".*{files.PARTIAL}")  # of a process that was killed
-        if time.time() - last > (_ABANDONED_S if partial else UNUSED_S):
-            stale.add(path)
+def _tidy(inside: Path) -> None:
+    now = time.time()
+    used: dict[str, float] = {}  # when each catalog was
+    catalogs: dict[Path, str] = {}
+    stale: list[Path] = []
+    for path in inside.iterdir():
+        last = path.stat().st_mtime
+        if path.match(f".*{files.PARTIAL}"):  # of a process that was killed
+            stale += [path] if now - last > _ABANDONED_S else []
+            continue
+        revision = _REVISION.search(path.name)
+        catalogs[path] = revision.group() if revision else path.name
+        used[catalogs[path]] = max(last, used.get(catalogs[path], last))
+    kept = sorted(used, key=used.__getitem__)[-KEPT:]
+    stale += [
+        path
+        for path, catalog in catalogs.items()
+        if catalog not in kept or now - used[catalog] > UNUSED_S
+    ]
     for path in stale:
         path.unlink(missing_ok=True)
