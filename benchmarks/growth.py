@@ -28,6 +28,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 DIAGNOSE = [sys.executable, "-m", "diagnose"]
 ARCHIVES = 50
+_LEAST_S = 0.1  # of CPU above a small job, from which a slope says anything
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ def grow(series: Series, nothing: float, most: int | None, work: Path) -> None:
         shutil.rmtree(folder)
         above = max(found.cpu - nothing, 0.001)
         slope = "-"
-        if before:
+        if before and before[1] > _LEAST_S:
             slope = f"{math.log(above / before[1]) / math.log(read / before[0]):.2f}"
         before = read, above
         row = (f"{size:,}", f"{read:,.1f}", f"{found.cpu:.2f}", f"{found.wall:.2f}")
