@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import hyperscan as hs
 import regex
@@ -18,7 +18,7 @@ from diagnose.match.compile import (
     patterns_of,
     searched,
 )
-from diagnose.match.prefilter import LEAST, begins_with_repeat, positions
+from diagnose.match.prefilter import LEAST, begins_with_repeat, parts, positions
 
 MAX_LENGTH = 8000  # characters
 # States that the automata may spend on one pattern: a hundredth of all that the shipped catalog
@@ -27,6 +27,8 @@ MOST_STATES, MOST_STATES_EVERYWHERE = 2600, 1200
 # A literal must not be in more of the lines that a job logs each step: they are nearly all of a
 # log, and those with a literal are searched a second time.
 COMMON = 1 / 12
+# Where no literal announces a pattern, the automaton wakes at each of the words it may begin with.
+COMMON_BEGIN = 1 / 2
 
 
 def unusable(expression: str, *, ignore_case: bool) -> str | None:
@@ -66,12 +68,23 @@ def costly(expression: str, *, ignore_case: bool, ordinary: Sequence[str]) -> st
     limit = MOST_STATES if literals else MOST_STATES_EVERYWHERE
     if states > limit:
         return f"slow: {states:,} states, more than {limit:,}; split it up: {expression[:80]}…"
+    begin = () if literals else _begin(form)
+    if len(begin) > 1 and _met(begin, ordinary, ignore_case) > COMMON_BEGIN:
+        return f"slow: begins with words that are in most lines of progress: {expression}"
     for literal in sorted(literals):
-        met = sum(_holds(line, literal, ignore_case=ignore_case) for line in ordinary)
-        if met > COMMON * len(ordinary):
+        if _met([literal], ordinary, ignore_case) > COMMON:
             return f"slow: {literal!r}, its rarest text, is in lines of progress: {expression}"
     return None
 
 
-def _holds(line: str, literal: str, *, ignore_case: bool) -> bool:
-    return literal.lower() in line.lower() if ignore_case else literal in line
+def _begin(form: str) -> Collection[str]:
+    """The first words of which each match has one."""
+    return next(iter(parts(form)), frozenset())
+
+
+def _met(words: Iterable[str], lines: Sequence[str], ignore_case: bool) -> float:
+    """The share of lines that hold one of these words."""
+    if ignore_case:
+        words, lines = [word.lower() for word in words], [line.lower() for line in lines]
+    words = list(words)
+    return sum(any(word in line for word in words) for line in lines) / max(1, len(lines))

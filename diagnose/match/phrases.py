@@ -38,6 +38,8 @@ def unbounded(expression: str) -> str:
 
 def _phrases(expression: str) -> frozenset[str] | None:
     """Phrases one of which every match contains; None without."""
+    if len(expression) < _LEAST or " " not in expression:
+        return None
     good = [part for part in parts(expression) if len(part) <= _MOST and all(map(_phrase, part))]
     return max(good, key=lambda part: (min(map(len, part)), -len(part)), default=None)
 
@@ -49,17 +51,24 @@ def _phrase(literal: str) -> bool:
 
 def _apart(expression: str) -> tuple[frozenset[str], str | None]:
     """Phrases of alternatives, and an expression for the alternatives that have none."""
+    if "|" not in expression:
+        return frozenset(), expression
     start, end, inner = 0, len(expression), expression
     if len(_alternatives(expression)) == 1:
         choices = (one for one in _groups(expression) if len(_alternatives(one[2])) > 1)
         start, end, inner = max(choices, key=lambda one: len(one[2]), default=(0, 0, ""))
-    own = {one: _phrases(one) for one in _alternatives(inner)}
-    words = frozenset[str]().union(*filter(None, own.values()))
+    words: set[str] = set()
+    left: list[str] = []
+    for one in _alternatives(inner):
+        own = _phrases(one)
+        deeper, rest = (own, None) if own else _apart(one)
+        words |= deeper
+        left += [] if rest is None else [rest]
     if not words:
-        return words, expression
-    left = [one for one, phrases in own.items() if phrases is None]
-    rest = f"{expression[:start]}(?:{'|'.join(left)}){expression[end:]}" if left else None
-    return words, rest
+        return frozenset(), expression
+    if not left:
+        return frozenset(words), None
+    return frozenset(words), f"{expression[:start]}(?:{'|'.join(left)}){expression[end:]}"
 
 
 def _marks(expression: str) -> Iterator[tuple[int, str, int]]:

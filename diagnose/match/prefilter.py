@@ -18,6 +18,7 @@ _MOST = 64  # literals of one expression
 _LONG = 12  # characters beyond which a literal is no better
 _KEPT = 8  # characters of each: Hyperscan's literal matcher looks at no more at once
 
+_POSIX = re.compile(r"\[:\^?\w+:\]")
 _REPEATS = (code.MAX_REPEAT, code.MIN_REPEAT)
 _Literals = frozenset[str]
 
@@ -80,7 +81,7 @@ def parts(expression: str) -> tuple[_Literals, ...]:
 
 def _parsed(expression: str) -> Any:
     """Raises re.error for what `regex` and Hyperscan know more than `re`."""
-    if "[:" in expression:
+    if _POSIX.search(expression):
         raise re.error("`re` reads such a class as something else")
     return parser.parse(expression)
 
@@ -126,10 +127,31 @@ def _sets(items: Iterable[Any]) -> Iterator[_Literals]:
             continue  # no character of its own
         if run:
             yield frozenset((run,))
+            joined = {run + begin for begin in _begins([(operation, argument)])}
+            if len(joined) <= _MOST:
+                yield frozenset(joined)
         run = ""
         yield from _of_part(operation, argument)
     if run:
         yield frozenset((run,))
+
+
+def _begins(items: Iterable[Any]) -> Iterator[str]:
+    """The literals that a sequence may begin with; empty where it begins otherwise."""
+    run = ""
+    for operation, argument in items:
+        if operation is code.LITERAL:
+            run += chr(argument)
+        elif operation is code.BRANCH:
+            for one in argument[1]:
+                yield from (run + begin for begin in _begins(one))
+            return
+        elif operation is code.SUBPATTERN and not argument[1] & re.IGNORECASE:
+            yield from (run + begin for begin in _begins(argument[-1]))
+            return
+        elif operation is not code.AT:
+            break
+    yield run
 
 
 def _of_part(operation: Any, argument: Any) -> Iterator[_Literals]:

@@ -26,6 +26,8 @@ MANY = "|".join(f"{number:03}no" for number in range(300))  # five states each
         (rf"opened (?:{MANY}) (?:{MANY})", "slow: 3,008 states, more than 2,600"),
         (r"epoch \d+", "slow: 'epoch ', its rarest text, is in lines of progress"),
         (r"epoch \d+ was lost", None),
+        (r"\b(?:it|loss|run).*\bhung", "begins with words that are in most lines"),
+        (r"\b(?:it|gpu|run).*\bhung", None),
         (r"\p{Lu} lost", None),  # `re` does not know that
     ],
 )

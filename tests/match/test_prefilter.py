@@ -25,8 +25,11 @@ FILLER = b"[default3]:step 12/99 loss 2.4900 lr 1e-05\n" * 400
         (r"failed.*NCCL WARN", {"NCCL WAR"}),  # the longer, of it what is rare
         (r"\d+ of \d+", None),
         (r"(?i)was opened", None),  # in any case
-        (r"(?i:was opened) by (?:me|you)", None),
+        (r"(?i:was opened) by (?:me|you)", {" by me", " by you"}),
         (r"[[:upper:]]+ was opened", None),  # `re` reads it as something else
+        (r"state[:=] \w was opened", {"was open"}),
+        (r"\b(?:a|it) (?:hangs?|\b(?:stops|waits) now)", {" hang", " stops", " waits"}),
+        (r"not (?:in|x+|(?i:on)) use", None),  # "not " is what they have
         (r"\p{Lu} was opened", None),  # or not at all
         ("|".join(f"{chr(0x4E00 + number)}words" for number in range(65)), None),  # too many
     ],
