@@ -32,8 +32,8 @@ def propose(context: Context) -> Iterator[Hypothesis]:
     if any(h.score >= scoring.CAN_EXPLAIN and h.cause not in vague for h in context.proposed):
         return
     for event in _last_lines(context):
-        id_ = _continued(event.text.rstrip(), _examples(context.catalog))
-        if id_ is None:
+        told, id_ = _continued(event.text.rstrip(), _examples(context.catalog))
+        if not told or _ambiguous(told, context.catalog):
             continue
         entry = context.catalog.by_id[id_]
         yield Hypothesis(
@@ -66,8 +66,11 @@ def _known(event: Event, catalog: Catalog) -> bool:
     return entry.role in ("cause", "effect", "context")
 
 
-def _continued(text: str, examples: list[tuple[str, str]]) -> str | None:
-    """The entry whose example shares most with the end of this text, and goes on behind it."""
+def _continued(text: str, examples: list[tuple[str, str]]) -> tuple[str, str]:
+    """What the example that shares most with the end of this text has of it, and its entry.
+
+    Empty where no example goes on behind it, or not enough is shared.
+    """
     anchor = text[-_ANCHOR:]
     best: tuple[int, str] | None = None
     for id_, example in examples if len(text) >= _LEAST else ():
@@ -79,9 +82,16 @@ def _continued(text: str, examples: list[tuple[str, str]]) -> str | None:
         if best is None or shared > best[0]:
             best = shared, id_
     if best is None:
-        return None
+        return "", ""
     told = _TYPE.sub("", text[-best[0] :])
-    return best[1] if len(told) >= _LEAST and len(_WORD.findall(told)) >= _WORDS else None
+    enough = len(told) >= _LEAST and len(_WORD.findall(told)) >= _WORDS
+    return (told, best[1]) if enough else ("", "")
+
+
+def _ambiguous(told: str, catalog: Catalog) -> bool:
+    """Whether messages of several classes, or of none, begin so."""
+    found = {id_ for id_, line in examples_of(catalog) if told in line}
+    return len({catalog.by_id[id_].cause for id_ in found}) > 1
 
 
 def _shared(text: str, example: str) -> int:
