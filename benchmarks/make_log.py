@@ -245,7 +245,8 @@ def write(path: Path, ranks: list[int], plan: Plan) -> int:
     with path.open("wb") as sink:
         for line in header(ranks, plan.world, prefix, rng):
             sink.write(line.encode() + b"\n")
-        for block in body([minute(ranks, prefix, rng) for _ in range(VARIANTS)], plan.steps):
+        variants = min(VARIANTS, plan.steps // STEPS_A_MINUTE + 1)
+        for block in body([minute(ranks, prefix, rng) for _ in range(variants)], plan.steps):
             sink.write(block)
         for line in footer(ranks, plan.missing, plan.ended, prefix, rng):
             sink.write(line.encode() + b"\n")

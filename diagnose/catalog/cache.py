@@ -6,6 +6,7 @@ A cache that cannot be read or written costs time and nothing else.
 from __future__ import annotations
 
 import os
+import re
 import stat
 import time
 from contextlib import suppress
@@ -13,7 +14,9 @@ from pathlib import Path
 
 from diagnose import files
 
-KEPT = 6
+KEPT = 6  # catalogs
+UNUSED_S = 7 * 86400.0  # nobody has asked for anything of a catalog for so long
+_REVISION = re.compile(r"[0-9a-f]{16}")
 _ABANDONED_S = 3600.0  # nobody writes a file for so long
 
 
@@ -49,7 +52,8 @@ def read(name: str) -> bytes | None:
 def keep(name: str, data: bytes) -> None:
     """Keep something for later runs of this user; failure is not an error.
 
-    Of the files with the same first word in their name those used last are kept.
+    What is of the same catalog (its revision is in the name) stays or goes together: the catalogs
+    used last are kept, and of these only those used lately.
     """
     inside = folder()
     if inside is None:
@@ -57,14 +61,27 @@ def keep(name: str, data: bytes) -> None:
     with suppress(OSError):
         inside.mkdir(parents=True, exist_ok=True, mode=0o700)
         files.replace(inside / name, data, private=True)
-        _tidy(inside, name.partition("-")[0])
+        _tidy(inside)
 
 
-def _tidy(inside: Path, kind: str) -> None:
-    alike = sorted(inside.glob(f"{kind}-*"), key=lambda path: path.stat().st_mtime)
-    stale = alike[:-KEPT]
-    for partial in inside.glob(f".*{files.PARTIAL}"):  # of a process that was killed
-        if time.time() - partial.stat().st_mtime > _ABANDONED_S:
-            stale.append(partial)
+def _tidy(inside: Path) -> None:
+    now = time.time()
+    used: dict[str, float] = {}  # when each catalog was
+    catalogs: dict[Path, str] = {}
+    stale: list[Path] = []
+    for path in inside.iterdir():
+        last = path.stat().st_mtime
+        if path.match(f".*{files.PARTIAL}"):  # of a process that was killed
+            stale += [path] if now - last > _ABANDONED_S else []
+            continue
+        revision = _REVISION.search(path.name)
+        catalogs[path] = revision.group() if revision else path.name
+        used[catalogs[path]] = max(last, used.get(catalogs[path], last))
+    kept = sorted(used, key=used.__getitem__)[-KEPT:]
+    stale += [
+        path
+        for path, catalog in catalogs.items()
+        if catalog not in kept or now - used[catalog] > UNUSED_S
+    ]
     for path in stale:
         path.unlink(missing_ok=True)

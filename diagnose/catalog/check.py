@@ -11,12 +11,14 @@ from pathlib import Path
 import hyperscan as hs
 import regex
 
+from diagnose.catalog import examples as example_lines
 from diagnose.catalog.captures import CAPTURES
-from diagnose.catalog.expressions import unusable
+from diagnose.catalog.expressions import costly, unusable
 from diagnose.catalog.load import (
     catalog_files,
     default_dir,
     entries_of,
+    examples_of,
     load_catalog,
     read_catalog,
 )
@@ -81,6 +83,7 @@ def problems(catalog: Catalog, shipped: Catalog | None = None) -> Iterator[str]:
     ids = {entry.id for one in known for entry in one.signatures}
     ids |= {entry.id for one in known for entry in one.known_issues}
     classes = {id_ for one in known for id_ in one.classes}
+    ordinary = _progress_lines(catalog, shipped)
     usable = []
     for signature in catalog.signatures:
         broken = [
@@ -93,6 +96,7 @@ def problems(catalog: Catalog, shipped: Catalog | None = None) -> Iterator[str]:
             usable.append(signature)
             for expression in (*signature.match, *signature.unless):
                 yield from _expression_problems(signature.id, expression)
+            yield from _cost_problems(signature, ordinary)
         yield from _signature_problems(signature, classes, ids)
     for issue in catalog.known_issues:
         yield from _known_issue_problems(issue, classes, ids)
@@ -180,6 +184,22 @@ def _common_problems(
         for pattern in entry.explains:
             if not fnmatch.filter(ids | classes, pattern):
                 yield f"{entry.id}: explains: {pattern} names no entry and no class"
+
+
+def _progress_lines(catalog: Catalog, shipped: Catalog | None) -> list[str]:
+    """Lines such as a job logs each step."""
+    known = shipped or catalog
+    found = examples_of(shipped) if shipped else example_lines.lines(catalog.signatures)
+    return [line for id_, line in found if known.by_id[id_].role == "progress"]
+
+
+def _cost_problems(signature: Signature, ordinary: Sequence[str]) -> Iterator[str]:
+    if signature.thin:  # has automata of its own, which search samples
+        return
+    for expression in signature.match:
+        problem = costly(expression, ignore_case=signature.ignore_case, ordinary=ordinary)
+        if problem:
+            yield f"{signature.id}: {problem}"
 
 
 def _expression_problems(name: str, expression: str) -> Iterator[str]:

@@ -1,9 +1,11 @@
 """The compiled catalog: Hyperscan automata over raw bytes, `regex` on what they found.
 
 An automaton of literals reads everything; only lines that hold one are searched for the patterns.
-Hyperscan tells where a pattern ends; the line around it is then searched again with `regex`,
-which confirms the match and gives the captures. Thin signatures (one line a step) have automata
-of their own: they match everywhere, and would slow the search for everything else fourfold.
+Hyperscan tells where a pattern may end; the line around it is then searched again with `regex`,
+which confirms the match and gives the captures. So what Hyperscan is given may be simpler than the
+pattern, as long as it finds all that the pattern does. Thin signatures (one line a step) have
+automata of their own: they match everywhere, and would slow the search for everything else
+fourfold.
 """
 
 from __future__ import annotations
@@ -23,18 +25,20 @@ from diagnose.catalog import cache
 from diagnose.catalog.schema import Catalog, Signature
 from diagnose.catalog.vocabulary import literals
 from diagnose.errors import CatalogError
-from diagnose.match.prefilter import lines_with, required
+from diagnose.match.phrases import simpler, unbounded
+from diagnose.match.prefilter import fewest, lines_with, required
 from diagnose.match.words import Words
 
 # A search that takes longer than this on one line is given up: no line may stall the tool.
 MATCH_TIMEOUT_S = 0.02
 DATABASES = ("bulk", "rest", "thin-first", "thin-all", "words")
-BUILD = 2  # of what is kept of them: another one when the same catalog is compiled differently
+BUILD = 5  # of what is kept of them: another one when the same catalog is compiled differently
 # Where literals are everywhere (a flood, a paste), a second look at single lines saves nothing.
 _DENSE = 0.5
 
 _NEVER = "no pattern at all"  # Hyperscan compiles no empty set
 _GROUP_NAME = re.compile(r"\(\?P<\w+>")
+Row = tuple[bytes, int, int]  # what Hyperscan searches, its number, its flags
 _GREEDY_TAIL = re.compile(
     r"(?<!\\)(?P<open>\(\?:)?(?P<atom>\.|\\[SwdD]|\[\^?(?:\\.|[^]\\])+\])(?P<times>[*+])(?(open)\))\Z"
 )
@@ -67,17 +71,19 @@ class Matcher:
         vocabulary, end offset).
         """
         found = hits_of(self._words, data)
-        words = [(-1 - number, to) for number, to in found if number != self._mark]
-        spans = lines_with(data, (to for number, to in found if number == self._mark))
-        if sum(end - start for start, end in spans) > _DENSE * len(data):
-            return hits_of(self._bulk, data), words
+        words = [(-1 - number, to) for number, to in found if number < self._mark]
+        spans = lines_with(data, (to for number, to in found if number >= self._mark))
         hits = hits_of(self._rest, data)
-        if spans:
-            hits = sorted([*hits, *self._in_lines(data, spans)], key=itemgetter(1))
-        return hits, words
+        if sum(end - start for start, end in spans) > _DENSE * len(data):
+            hits += hits_of(self._bulk, data)
+        else:
+            hits += self._in_lines(data, spans)
+        return sorted(hits, key=itemgetter(1)), words
 
     def _in_lines(self, data: bytes, spans: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-        """The hits of all that is not thin in these lines."""
+        """The hits in these lines of all that literals announce."""
+        if not spans:
+            return
         lines = b"\n".join(data[start:end] for start, end in spans)
         at = [0, *accumulate(end - start + 1 for start, end in spans)]
         for number, to in hits_of(self._bulk, lines):
@@ -121,23 +127,34 @@ def compile_matcher(catalog: Catalog) -> Matcher:
     One is made for each catalog of a process.
     Raises CatalogError for patterns that are too much together.
     """
-    databases = []
-    for name in DATABASES:
-        kept = f"{name}-{BUILD}-{catalog.revision}-{hs.__version__}.hs"  # type: ignore[attr-defined]
-        database = _load(cache.read(kept))
-        if database is None:
-            try:
-                database = build_database(catalog, name)
-            except hs.error as error:
-                raise CatalogError(f"the patterns do not compile together: {error}") from error
-            cache.keep(kept, hs.dumpb(database))
-        databases.append(database)
-    return Matcher(catalog, databases)
+    version = hs.__version__  # type: ignore[attr-defined]
+    kept = {name: f"{name}-{BUILD}-{catalog.revision}-{version}.hs" for name in DATABASES}
+    read = ((name, _load(cache.read(file))) for name, file in kept.items())
+    found = {name: database for name, database in read if database is not None}
+    missing = [name for name in DATABASES if name not in found]
+    try:
+        found |= _built(catalog, missing)
+    except hs.error as error:
+        raise CatalogError(f"the patterns do not compile together: {error}") from error
+    for name in missing:
+        cache.keep(kept[name], hs.dumpb(found[name]))
+    return Matcher(catalog, [found[name] for name in DATABASES])
+
+
+def _built(catalog: Catalog, names: Sequence[str]) -> dict[str, hs.Database]:
+    """Databases compiled anew, the largest beside the others: Hyperscan lets go of the lock."""
+    if not names:
+        return {}
+    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415  once for a catalog
+
+    with ThreadPoolExecutor(2) as threads:
+        built = threads.map(lambda name: build_database(catalog, name), names)
+        return dict(zip(names, built, strict=True))
 
 
 def matcher_of(catalog: Catalog) -> Matcher:
     """The matcher of a catalog, compiled anew."""
-    return Matcher(catalog, [build_database(catalog, name) for name in DATABASES])
+    return Matcher(catalog, list(_built(catalog, DATABASES).values()))
 
 
 def patterns_of(signatures: Sequence[Signature]) -> list[Pattern]:
@@ -189,38 +206,59 @@ def pattern_flags(pattern: Pattern, *, first: bool) -> int:
 
 
 def build_database(catalog: Catalog, name: str) -> hs.Database:
-    """One of DATABASES.
+    """One of DATABASES."""
+    return compile_rows(rows_of(catalog, name), literal=name == "words")
 
-    All that is not thin, what of it no literal announces, the thin with their first or all matches,
-    and the literals: words and what announces patterns.
-    """
-    signatures = catalog.signatures
-    if name == "words":
-        return _literals_database(catalog)
-    thin = name not in ("bulk", "rest")
-    chosen = [
-        (number, pattern)
-        for number, pattern in enumerate(patterns_of(signatures))
-        if signatures[pattern.signature].thin == thin
-        if name != "rest" or not _announced(pattern)
-    ]
+
+def compile_rows(rows: Sequence[Row], *, literal: bool = False) -> hs.Database:
+    """A database of these rows."""
+    rows = rows or [(_NEVER.encode(), 0, 0)]
     return compile_database(
-        [hyperscan_form(pattern.expression) for _, pattern in chosen] or [_NEVER.encode()],
-        [number for number, _ in chosen] or [0],
-        [pattern_flags(pattern, first=name == "thin-first") for _, pattern in chosen] or [0],
-    )
+        [form for form, _, _ in rows], [number for _, number, _ in rows],
+        [flags for _, _, flags in rows], literal=literal,
+    )  # fmt: skip
 
 
-@lru_cache(maxsize=8192)  # two of the databases ask
-def _announced(pattern: Pattern) -> frozenset[str]:
+def rows_of(catalog: Catalog, name: str) -> list[Row]:
+    """What is in one of DATABASES.
+
+    Of what is not thin all that literals announce, and the rest; the thin with their first or all
+    matches; and the literals: words and what announces patterns.
+    """
+    if name == "words":
+        return _literals_of(catalog)
+    thin = name not in ("bulk", "rest")
+    return [
+        (form.encode(), number, pattern_flags(pattern, first=name == "thin-first"))
+        for number, pattern in enumerate(patterns_of(catalog.signatures))
+        if catalog.signatures[pattern.signature].thin == thin
+        if thin or bool(announced(pattern)) == (name == "bulk")
+        for form in searched(pattern, name)
+    ]
+
+
+def searched(pattern: Pattern, name: str) -> list[str]:
+    """What Hyperscan searches for a pattern in one of DATABASES: any of these.
+
+    Of thin patterns it is the pattern itself: the last match of an author hides those before it.
+    """
+    form = hyperscan_form(pattern.expression).decode()
+    if name == "bulk":
+        return simpler(form)
+    return [unbounded(form) if name == "rest" else form]
+
+
+@lru_cache(maxsize=8192)  # several of the databases ask
+def announced(pattern: Pattern) -> frozenset[str]:
     """Literals one of which is in each line that a pattern matches; none if they are too common."""
     return required(hyperscan_form(pattern.expression).decode()) or frozenset()
 
 
-def _literals_database(catalog: Catalog) -> hs.Database:
+def _literals_of(catalog: Catalog) -> list[Row]:
     """Plain literals, which cost a fraction of what expressions do; a closer look follows.
 
-    Their number is that of the vocabulary, or the one behind them all where a pattern may match.
+    Their number is that of the vocabulary, or one behind them all where a pattern may match.
+    (Each its own: thousands with the same one take Hyperscan seconds to compile.)
     """
     mark, signatures = len(catalog.vocabularies), catalog.signatures
     words = {
@@ -228,22 +266,19 @@ def _literals_database(catalog: Catalog) -> hs.Database:
         for number, vocabulary in enumerate(catalog.vocabularies)
         for literal in literals(vocabulary)
     }
-    rows = [(literal, number, 0) for literal, number in words.items()]
-    announced = {
+    rows = [(literal.encode(), number, 0) for literal, number in words.items()]
+    telling = {
         (literal, pattern.ignore_case)
         for pattern in patterns_of(signatures)
         if not signatures[pattern.signature].thin
-        for literal in _announced(pattern)
+        for literal in announced(pattern)
     }
     caseless = int(hs.HS_FLAG_CASELESS)
-    rows += [(literal, mark, caseless * ignored) for literal, ignored in sorted(announced)]
-    rows = rows or [(_NEVER, mark, 0)]
-    return compile_database(
-        [literal.encode() for literal, _, _ in rows],
-        [number for _, number, _ in rows],
-        [flags for _, _, flags in rows],
-        literal=True,
-    )
+    rows += [
+        (literal.encode(), mark + number, caseless * ignored)
+        for number, (literal, ignored) in enumerate(sorted(fewest(telling)))
+    ]
+    return rows or [(_NEVER.encode(), mark, 0)]
 
 
 def _load(raw: bytes | None) -> hs.Database | None:

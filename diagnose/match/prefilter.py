@@ -6,25 +6,44 @@ have none of the literals, and only those that do are searched for the expressio
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Collection, Iterable, Iterator
+from functools import lru_cache
 from re import _constants as code  # type: ignore[attr-defined]  # no other parser of these is public
 from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any
 
-_LEAST = 5  # characters of a literal: shorter ones are everywhere
+LEAST = 5  # characters of a literal: shorter ones are everywhere
 _MOST = 64  # literals of one expression
 _LONG = 12  # characters beyond which a literal is no better
 _KEPT = 8  # characters of each: Hyperscan's literal matcher looks at no more at once
 
+_POSIX = re.compile(r"\[:\^?\w+:\]")
+_REPEATS = (code.MAX_REPEAT, code.MIN_REPEAT)
 _Literals = frozenset[str]
 
 
 def required(expression: str) -> _Literals | None:
     """Literals one of which every match contains; None if there are no good ones."""
-    best = _best(parser.parse(expression))
-    if not best or len(best) > _MOST or _length(best) < _LEAST:
+    best = max(parts(expression), key=_worth, default=None)
+    if not best or len(best) > _MOST or _length(best) < LEAST:
         return None
     return frozenset(map(_telling, best))
+
+
+def fewest(literals: Collection[tuple[str, bool]]) -> set[tuple[str, bool]]:
+    """Of literals, and whether their case is ignored, those that hold no other: it says enough."""
+    exact = {literal for literal, ignored in literals if not ignored}
+    caseless = {literal.lower() for literal, ignored in literals if ignored}
+
+    def told(literal: str, ignored: bool) -> bool:
+        within = {literal[i:j] for i in range(len(literal)) for j in range(i, len(literal) + 1)}
+        if not ignored and any(part in exact for part in within - {literal}):
+            return True
+        lower = {part.lower() for part in within if part.isascii()}
+        return bool(caseless & (lower - {literal.lower()} if ignored else lower))
+
+    return {(literal, ignored) for literal, ignored in literals if not told(literal, ignored)}
 
 
 def _telling(literal: str) -> str:
@@ -50,6 +69,53 @@ def _length(literals: _Literals) -> int:
     return min(map(len, literals))
 
 
+@lru_cache(maxsize=8192)  # more than one question is asked of each
+def parts(expression: str) -> tuple[_Literals, ...]:
+    """Sets of literals, of each of which every match contains one, in their order."""
+    try:
+        parsed = _parsed(expression)
+    except re.error:
+        return ()
+    return () if parsed.state.flags & re.IGNORECASE else tuple(_sets(parsed))
+
+
+def _parsed(expression: str) -> Any:
+    """Raises re.error for what `regex` and Hyperscan know more than `re`."""
+    if _POSIX.search(expression):
+        raise re.error("`re` reads such a class as something else")
+    return parser.parse(expression)
+
+
+def positions(expression: str) -> int:
+    """Characters and classes of an expression: what an automaton has states for.
+
+    Raises re.error for what `re` does not know.
+    """
+    return _positions(_parsed(expression))
+
+
+def _positions(items: Iterable[Any]) -> int:
+    found = 0
+    for operation, argument in items:
+        if operation is code.SUBPATTERN:
+            found += _positions(argument[-1])
+        elif operation is code.BRANCH:
+            found += sum(map(_positions, argument[1]))
+        elif operation in _REPEATS:
+            found += max(argument[0], 1) * _positions(argument[2])
+        elif operation is not code.AT:
+            found += 1
+    return found
+
+
+def begins_with_repeat(expression: str) -> bool:
+    """Whether any byte may begin a match, and any number of them; as `positions`."""
+    items = list(_parsed(expression))
+    while items and items[0][0] is code.SUBPATTERN:
+        items = list(items[0][1][-1])
+    return bool(items) and items[0][0] in _REPEATS and items[0][1][1] is code.MAXREPEAT
+
+
 def _sets(items: Iterable[Any]) -> Iterator[_Literals]:
     """The sets of each part of a sequence that is always there; neighbouring characters joined."""
     run = ""
@@ -61,20 +127,42 @@ def _sets(items: Iterable[Any]) -> Iterator[_Literals]:
             continue  # no character of its own
         if run:
             yield frozenset((run,))
+            joined = {run + begin for begin in _begins([(operation, argument)])}
+            if len(joined) <= _MOST:
+                yield frozenset(joined)
         run = ""
         yield from _of_part(operation, argument)
     if run:
         yield frozenset((run,))
 
 
+def _begins(items: Iterable[Any]) -> Iterator[str]:
+    """The literals that a sequence may begin with; empty where it begins otherwise."""
+    run = ""
+    for operation, argument in items:
+        if operation is code.LITERAL:
+            run += chr(argument)
+        elif operation is code.BRANCH:
+            for one in argument[1]:
+                yield from (run + begin for begin in _begins(one))
+            return
+        elif operation is code.SUBPATTERN and not argument[1] & re.IGNORECASE:
+            yield from (run + begin for begin in _begins(argument[-1]))
+            return
+        elif operation is not code.AT:
+            break
+    yield run
+
+
 def _of_part(operation: Any, argument: Any) -> Iterator[_Literals]:
     if operation is code.SUBPATTERN:
-        yield from _sets(argument[-1])
+        if not argument[1] & re.IGNORECASE:
+            yield from _sets(argument[-1])
     elif operation is code.BRANCH:
         alternatives = [_best(one) for one in argument[1]]
         if all(alternatives):
             yield frozenset().union(*(one for one in alternatives if one))
-    elif operation in (code.MAX_REPEAT, code.MIN_REPEAT) and argument[0] >= 1:
+    elif operation in _REPEATS and argument[0] >= 1:
         yield from _sets(argument[2])
 
 

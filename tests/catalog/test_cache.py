@@ -2,6 +2,7 @@
 
 import errno
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -24,23 +25,45 @@ def test_what_is_kept_is_read_again_by_its_owner_only(home: Path) -> None:
     assert cache.read("thing-2") is None
 
 
-def test_the_newest_few_of_a_kind_are_kept(home: Path) -> None:
-    cache.keep("other-0", b"")
+def used(path: Path, seconds_ago: float) -> None:
+    then = time.time() - seconds_ago
+    os.utime(path, (then, then))
+
+
+def name(kind: str, catalog: int) -> str:
+    return f"{kind}-1-{catalog:016x}.hs"
+
+
+def test_the_catalogs_used_last_are_kept(home: Path) -> None:
     for number in range(cache.KEPT + 2):
-        cache.keep(f"thing-{number}", b"")
-        os.utime(home / f"thing-{number}", (number, number))
-    cache.keep("thing-9", b"")
-    kept = [f"thing-{number}" for number in (3, 4, 5, 6, 7, 9)]
-    assert sorted(path.name for path in home.iterdir()) == ["other-0", *kept]
+        cache.keep(name("thing", number), b"")
+        used(home / name("thing", number), 100 - number)
+    cache.keep(name("thing", 9), b"")
+    kept = [name("thing", number) for number in (3, 4, 5, 6, 7, 9)]
+    assert sorted(path.name for path in home.iterdir()) == kept
 
 
-def test_what_is_read_stays(home: Path) -> None:
+def test_what_is_of_one_catalog_stays_as_long_as_it_is_used(home: Path) -> None:
+    """Its examples are asked for seldom, and are slow to make again."""
     for number in range(cache.KEPT):
-        cache.keep(f"thing-{number}", b"")
-        os.utime(home / f"thing-{number}", (number, number))
-    cache.read("thing-0")
-    cache.keep("thing-9", b"")
-    kept = [f"thing-{number}" for number in (0, 2, 3, 4, 5, 9)]
+        for kind in ("catalog", "examples"):
+            cache.keep(name(kind, number), b"")
+            used(home / name(kind, number), 100 - number)
+    cache.read(name("catalog", 0))
+    cache.keep(name("catalog", 9), b"")
+    kept = {name(kind, number) for number in (0, 2, 3, 4, 5) for kind in ("catalog", "examples")}
+    assert {path.name for path in home.iterdir()} == {*kept, name("catalog", 9)}
+
+
+def test_what_nobody_asked_for_in_a_while_is_removed(home: Path) -> None:
+    """As what was made of the catalog of an older version."""
+    for number, age in ((1, cache.UNUSED_S + 60), (2, cache.UNUSED_S - 60)):
+        cache.keep(name("catalog", number), b"")
+        cache.keep(name("examples", number), b"")
+        used(home / name("catalog", number), age)
+        used(home / name("examples", number), 2 * cache.UNUSED_S)
+    cache.keep(name("catalog", 9), b"")
+    kept = [name("catalog", 2), name("catalog", 9), name("examples", 2)]
     assert sorted(path.name for path in home.iterdir()) == kept
 
 

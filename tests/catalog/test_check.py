@@ -52,6 +52,7 @@ def test_a_good_entry_has_no_problems() -> None:
         ({"match": []}, "at least one pattern"),
         ({"match": [r"value=(?P<value>\d+) is wrong(?=x)"]}, "not linear-time"),
         ({"match": [r"value=(?P<value>(\d)\2) is wrong"]}, "not linear-time"),
+        ({"match": [r"\S+ is (?P<value>\d+)"]}, "begins with a repeat and has no text of 5"),
         ({"match": [r"value=(?P<vaule>\d+) is wrong"]}, "unknown capture vaule"),
         ({"match": [r"value=(?P<value>\d+ is wrong"]}, "does not compile"),
         ({"match": [r"(?:^|x)value=(?P<value>\d+) is wrong"]}, "^ only at the start"),

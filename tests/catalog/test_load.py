@@ -197,7 +197,7 @@ def test_a_name_that_is_not_utf8(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("own_cache")
 def test_patterns_that_are_too_much_together_are_no_bug(monkeypatch: pytest.MonkeyPatch) -> None:
-    def too_much(*_: object) -> None:
+    def too_much(*_: object, literal: bool) -> None:
         raise hyperscan.error("too large")
 
     catalog = load_catalog()

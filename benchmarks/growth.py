@@ -1,0 +1,151 @@
+"""Cost against size: `python benchmarks/growth.py [log ranks dumps jobs] [--most N] [--work DIR]`.
+
+Runs the whole command on generated input of growing size and prints, for each size, the input,
+seconds of CPU (workers included), wall time, peak memory of one process, and the slope: the
+exponent with which the CPU time above that of a small job grows with the input (1 is linear). A
+dump grows with the ranks, too: it lists the members of its groups.
+
+    log     MiB of one interleaved log of 128 ranks   1 to 1,024      (--most 16384)
+    ranks   ranks in one log that hangs               8 to 16,384
+    dumps   Flight Recorder dumps of 200 entries      8 to 2,048
+    jobs    archives in a scan, 50 of them repeated   100 to 1,000    (--most 100000)
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).parent
+DIAGNOSE = [sys.executable, "-m", "diagnose"]
+ARCHIVES = 50
+_LEAST_S = 0.1  # of CPU above a small job, from which a slope says anything
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of one command: seconds of CPU and of the wall clock, peak MiB of its largest process."""
+
+    cpu: float
+    wall: float
+    peak: float
+
+
+@dataclass(frozen=True)
+class Series:
+    """One thing that grows: `make` writes input of a size and returns the command for it."""
+
+    unit: str
+    sizes: tuple[int, ...]
+    default: int
+    make: Callable[[int, Path], list[str]]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("series", nargs="*", default=[*SERIES], help=", ".join(SERIES))
+    parser.add_argument("--most", type=int, help="the largest size, instead of the default one")
+    parser.add_argument("--work", type=Path, help="where to write (and to remove) the input")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=options.work) as folder:
+        small = Path(folder, "small.log")
+        generate("make_log.py", "--ranks", 8, "--missing", 3, "--size", "64KiB", "--out", small)
+        cost([*DIAGNOSE, "triage", str(small)])  # compiles the catalog
+        nothing = cost([*DIAGNOSE, "triage", str(small)])
+        print(f"a log of 64 KiB: {nothing.cpu:.2f} s CPU, {nothing.peak:.0f} MiB")
+        for name in options.series:
+            grow(SERIES[name], nothing.cpu, options.most, Path(folder))
+
+
+def grow(series: Series, nothing: float, most: int | None, work: Path) -> None:
+    """Print the table of a series."""
+    titles = (series.unit, "input MiB", "CPU s", "wall s", "peak MiB", "slope")
+    print("\n" + " ".join(f"{title:>11}" for title in titles))
+    before: tuple[float, float] | None = None
+    for size in series.sizes:
+        if size > (most or series.default):
+            break
+        folder = work / "input"
+        folder.mkdir()
+        command = series.make(size, folder)
+        read = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) / 2**20
+        found = cost(command)
+        shutil.rmtree(folder)
+        above = max(found.cpu - nothing, 0.001)
+        slope = "-"
+        if before and before[1] > _LEAST_S:
+            slope = f"{math.log(above / before[1]) / math.log(read / before[0]):.2f}"
+        before = read, above
+        row = (f"{size:,}", f"{read:,.1f}", f"{found.cpu:.2f}", f"{found.wall:.2f}")
+        print(" ".join(f"{cell:>11}" for cell in (*row, f"{found.peak:.0f}", slope)), flush=True)
+
+
+def cost(command: list[str]) -> Cost:
+    """Run a command to its end."""
+    begin = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    wall = time.perf_counter() - begin
+    if os.waitstatus_to_exitcode(status) not in (0, 1):
+        raise SystemExit(f"{' '.join(command)} failed")
+    return Cost(usage.ru_utime + usage.ru_stime, wall, usage.ru_maxrss / 1024)
+
+
+def log(mib: int, folder: Path) -> list[str]:
+    generate("make_log.py", "--size", f"{mib}MiB", "--out", folder / "job.log")
+    return triage(folder)
+
+
+def ranks(count: int, folder: Path) -> list[str]:
+    """A log with some steps of each rank."""
+    size = ["--size", f"{count * 8}KiB", "--missing", count // 3]
+    generate("make_log.py", "--ranks", count, *size, "--out", folder / "job.log")
+    return triage(folder)
+
+
+def dumps(count: int, folder: Path) -> list[str]:
+    rest = ["--entries", 200, "--culprit", count * 3 // 10, "--out", folder]
+    generate("make_dumps.py", "--ranks", count, *rest)
+    return triage(folder)
+
+
+def jobs(count: int, folder: Path) -> list[str]:
+    """A scan of archives: the same few, linked under many names."""
+    made, fleet = folder.parent / "made", folder / "fleet"
+    if not made.exists():
+        generate("make_archives.py", made, "--count", ARCHIVES, "--kib", 50)
+    fleet.mkdir()
+    archives = sorted(made.glob("*.tar.gz"))
+    for number in range(count):
+        os.link(archives[number % len(archives)], fleet / f"job-{number:06}.tar.gz")
+    out = folder / "results"
+    return [*DIAGNOSE, "scan", str(fleet), "-o", str(out), "--workers", "2"]
+
+
+def triage(folder: Path) -> list[str]:
+    return [*DIAGNOSE, "triage", "--format", "json", str(folder)]
+
+
+def generate(script: str, *options: object) -> None:
+    command = [sys.executable, str(HERE / script), *map(str, options)]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
+
+SERIES = {
+    "log": Series("MiB of log", (1, 4, 16, 64, 256, 1024, 4096, 16384), 1024, log),
+    "ranks": Series("ranks", (8, 64, 512, 2048, 8192, 16384), 16384, ranks),
+    "dumps": Series("dumps", (8, 32, 128, 512, 2048), 2048, dumps),
+    "jobs": Series("jobs", (100, 300, 1000, 10_000, 100_000), 1000, jobs),
+}
+
+if __name__ == "__main__":
+    main()
