@@ -36,8 +36,8 @@ _WORK = re.compile(
 )
 _NO_WORK = re.compile(
     rb"(?i)wait|retry|retri|attempt|time[d]?[ -]?out|stuck|heart ?beat|not responding|pending|sleep"
-    rb"|fail|error|exception|refused|stall|hang|frame #|^\s*#\d|\.so\b|\(\+0x|\bthread\b|queued|listening"
-    rb"|backoff|unreachable|missing|watchdog|keep-?alive|NCCL|in queue|slowest|straggl"
+    rb"|fail|error|exception|refused|stall|hang|frame #|^\s*#\d+ .* \(|\.so\b|\(\+0x|\bthread\b|queued"
+    rb"|listening|backoff|unreachable|missing|watchdog|keep-?alive|NCCL|in queue|slowest|straggl"
     rb"|-bound|\|\s*$"
 )
 
