@@ -41,9 +41,10 @@ class Gathered:
 
     `kept` and `flood` (by its first pattern) are matched segments, `seen` counts all of them by
     that pattern; `samples` are those of thin patterns, `last_stride` tells where these end.
-    `first` and `last` are its edges. `end` is the place behind its last byte, `lines` the number
-    of its last line, `starts` the offset and first line of every chunk. `tail` and `ends` hold the
-    chunks with the last words of thin patterns and the last REACH bytes: they stay in a process.
+    `first` and `last` are its edges. `end` is the place behind its last byte, `size` how many bytes
+    were searched, `lines` the number of its last line, `starts` the offset and first line of every
+    chunk. `tail` and `ends` hold the chunks with the last words of thin patterns and the last REACH
+    bytes, which stay in their process.
     """
 
     kept: list[Raw] = field(default_factory=list)
@@ -54,6 +55,7 @@ class Gathered:
     first: list[Line] = field(default_factory=list)
     last: list[Line] = field(default_factory=list)
     end: int = 0
+    size: int = 0
     lines: int = 0
     starts: list[tuple[int, int]] = field(default_factory=list)
     calls: Noted | None = None
@@ -97,6 +99,7 @@ def gather(chunks: Iterable[Chunk], matcher: Matcher, calls: Calls) -> Gathered:
         calls.feed(chunk)
         found.starts.append((chunk.offset, chunk.first_line))
         found.end = place + len(chunk.data)
+        found.size += len(chunk.data)
         if chunk.lines:
             found.lines = max(found.lines, *chunk.lines)
         found.ends.append(chunk)
@@ -148,6 +151,7 @@ def _append(whole: Gathered, part: Gathered) -> None:
     whole.first = whole.first or [_line_moved(line, before) for line in part.first]
     whole.last = [_line_moved(line, before) for line in part.last] or whole.last
     whole.end = max(whole.end, part.end)
+    whole.size += part.size
     whole.lines += part.lines
     whole.starts += [(offset, line + before) for offset, line in part.starts]
     if whole.calls is not None and part.calls is not None:
