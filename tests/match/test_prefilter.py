@@ -23,6 +23,8 @@ FILLER = b"[default3]:step 12/99 loss 2.4900 lr 1e-05\n" * 400
         (r"[Cc]onnected", {"onnected"}),
         (r"failed.*NCCL WARN", {"NCCL WAR"}),  # the longer, of it what is rare
         (r"\d+ of \d+", None),
+        (r"NCCL INFO Using network \w+", {"L INFO U"}),  # not what each call line has
+        (r"(?:AllGather|Broadcast)\w*::\d", None),
         ("|".join(f"{chr(0x4E00 + number)}words" for number in range(65)), None),  # too many
     ],
 )
