@@ -21,7 +21,7 @@ from diagnose.match.scanner import SourceScan, finish, scan_source
 from diagnose.workers import cores
 
 PART = 32 << 20  # bytes of a source that are scanned at once
-PAYS = 64 << 20  # bytes of a job for which starting processes takes less time than it saves
+PAYS = 256 << 20  # bytes of a job for which starting processes takes less time than it saves
 _UNPACKED = 8  # what a byte of compressed log stands for, roughly
 
 _Part = tuple[int, int | None]  # start and end in its source
