@@ -56,6 +56,7 @@ Tells = Literal[
     "handled",  # a handler copes with the error above and goes on
     "trouble",  # an error in words that no other entry knows; never a cause
     "complaint",  # the user's own words for what is wrong
+    "stuck",  # the user's own words that the job stands still
     "frame",  # a stack frame which shows where a rank stood (with `phase`)
 ]
 

@@ -80,7 +80,8 @@ def _diagnose(job: Job) -> Diagnosis:
         lone=job.lone_stacks,
         checkpoints=job.checkpoints,
     )
-    blocked = _blocked(job, context)
+    judged = _judged(job, context)
+    blocked = fusion.believed(judged, context, passing=job.documents.passing)
     if not context.failing and blocked is None and not _silent_hang(context):
         return _quiet(context, verdict.facts_told(facts, attempts), job)
     context, notes = _with_stalls(replace(context, blocked=blocked))
@@ -100,7 +101,7 @@ def _diagnose(job: Job) -> Diagnosis:
     ranked = ranked or [verdict.inconclusive(context.failing, job.catalog)]
     name_culprits(ranked, timeline, job.catalog.classes)
     about = verdict.facts_told(facts, attempts)
-    told = [*job.notes, *notes, *_notes(job, attempts)]
+    told = [*job.notes, *notes, *fusion.overruled(judged, context), *_notes(job, attempts)]
     told += [note for note in plugins.notes() if note not in told]  # of rules that just failed
     return _told(ranked, context, start, job, about, told)
 
@@ -145,13 +146,13 @@ def _told(
     )
 
 
-def _blocked(job: Job, context: Context) -> DumpVerdict | None:
-    """What dumps and counters say of who is waited for, where they may be believed."""
+def _judged(job: Job, context: Context) -> DumpVerdict | None:
+    """What dumps and counters say of who is waited for."""
     if job.collectives is None or not fusion.worth_analysis(context):
         return None
     from diagnose.infer.collectives.analyze import judge  # noqa: PLC0415  few jobs have dumps
 
-    return fusion.believed(judge(job.collectives), context, passing=job.documents.passing)
+    return judge(job.collectives)
 
 
 def _with_stalls(context: Context) -> tuple[Context, list[str]]:
@@ -182,7 +183,8 @@ def _vague(event: Event) -> bool:
 
 def _first_failure(context: Context) -> Event | None:
     rows = [h.rows[0] for h in context.proposed if h.rows and h.score >= scoring.STRONG]
-    rows += [event.index for event in context.failing[:1]]
+    # What a user says stands above the log or below it, and tells no time.
+    rows += [event.index for event in context.failing[:1] if event.tells != "stuck"]
     return context.timeline.at(min(rows)) if rows else None
 
 

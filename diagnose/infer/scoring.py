@@ -8,13 +8,16 @@ from __future__ import annotations
 
 # --- what the log states itself
 OF_STRENGTH = {"decisive": 6.0, "strong": 4.0, "weak": 2.0}
+CUT = -0.25  # the line breaks off in the message; still it says more than an exception's type
 GENERIC = -0.5  # an entry that others know better
 LATE = -1.0  # seen only after the first wait or teardown
 LATE_ENDING = -3.5  # … where it is what launchers do to victims
 RECOVERED = -3.0  # its rank went on afterwards
 DOUBTED = -2.0  # other ranks went on for long
+IN_TROUBLE = -1.0  # a user ended what had printed errors that no entry knows
 OWN_EXCEPTION = 3.6  # at least, for one of a single rank before any wait: what it died of
 EXIT_STATUS = 1.0  # of a process without any reason
+KILLED_EARLY = 4.25  # before its first step
 
 # --- who did not come to a collective
 CONDITIONAL = 5.0  # ranks took different branches

@@ -61,7 +61,7 @@ _RAS = re.compile(rb"CUDA runtime version \d|PEER_[A-Z]|\"nccl_version\"")
 _INSPECTOR = re.compile(rb"\"inspector_output_format_version\"")
 _STACKS = re.compile(
     rb"Thread (?:0x)?[0-9a-fA-F]+ \(|PID \d+ - process|=== Rank \d+:|\"owns_gil\"|#0  \w"
-    rb"|state:D |\[<0>\] |Traceback \(most recent call first"
+    rb"|Thread \((?:idle|active)|state:D |\[<0>\] |Traceback \(most recent call first"
 )
 # A JSON document, which a log that begins with `[rank0]:` is not.
 _JSON = re.compile(rb"\s*(?:\{\s*\"|\[\s*\{\s*\")")

@@ -31,12 +31,14 @@ _WORK = re.compile(
     rb"(?i)\b(?:global_?)?(?:step|iter|epoch|batch|update|episode|round|minibatch|timestep)s?\b"
     rb"|loss|\bppl\b|perplexity|accuracy|\bacc\b|reward|throughput|\blr\b|grad_?norm|\bETA\b"
     rb"|(?:samples|images|imgs?|tokens|examples|iters?|steps|it)\s?/\s?s"
-    rb"|per[ _]sec|s/it\b|\d+\s?/\s?\d+|\d%|tok/s|tflop|num_updates|wps\b|elbo|fid\b"
+    rb"|per[ _]sec|s/it\b|(?<![\w./-])\d+\s?/\s?\d+(?![\w./-])|\d%|tok/s|tflop|num_updates|wps\b"
+    rb"|elbo|fid\b"
 )
 _NO_WORK = re.compile(
     rb"(?i)wait|retry|retri|attempt|time[d]?[ -]?out|stuck|heart ?beat|not responding|pending|sleep"
-    rb"|fail|error|exception|refused|stall|hang|frame #|\bthread\b|queued|listening|backoff"
-    rb"|unreachable|missing|watchdog|keep-?alive|NCCL|in queue|slowest|straggl|-bound|\|\s*$"
+    rb"|fail|error|exception|refused|stall|hang|frame #|\.so\b|\(\+0x|\bthread\b|queued|listening"
+    rb"|backoff|unreachable|missing|watchdog|keep-?alive|NCCL|in queue|slowest|straggl"
+    rb"|-bound|\|\s*$"
 )
 
 

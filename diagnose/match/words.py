@@ -17,8 +17,10 @@ _TOKEN = re.compile(r"\w+")
 _LONGEST = 2000  # characters of a line that are looked through
 _PATIENCE_S = 0.02
 _STRENGTH = {"weak": 0, "medium": 1, "strong": 2}
-# A line of the program in a traceback: the exception itself comes below it.
-_CODE = re.compile(r"(?:\[[^\]]{1,20}\]:? ?){0,2}\s*(?:raise|except|assert) ")
+# A line of the program, as in a traceback: the exception itself comes below it.
+_CODE = re.compile(
+    r"(?:\[[^\]]{1,20}\]:? ?){0,2}\s*(?:(?:raise|except|assert|return|#define) |(?:\} else )?if \()"
+)
 # Who says so goes on without it.
 _PASSED = re.compile(
     r"(?i)\bignor(?:ed|ing)\b|\bfall(?:ing|s)? ?back|\bfallback|\bskip(?:ped|ping|s)?\b|\bhandled\b"

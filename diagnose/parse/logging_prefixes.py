@@ -59,10 +59,21 @@ _TRANSFORMERS = re.compile(
     rf"\|([^\]|\s]{{1,200}}:\d{{1,7}})\](?: |\Z)(?:{ISO_DATE} {ISO_TIME} >>(?: |\Z))?"
 )
 _LLAMA_FACTORY = re.compile(rf"\|{ISO_DATE} {ISO_TIME}\] (?:(\S{{1,200}}:\d{{1,7}}) >>(?: |\Z))?")
+_ASCEND = re.compile(
+    rf"\] {ISO_DATE}-{ISO_TIME}{ISO_ZONE} \(PID:(\d{{1,9}}), Device:(-?\d{{1,5}}), "
+    r"RankID:(-?\d{1,7})\) "
+)
 _SWIFT = re.compile(r":([A-Za-z_][\w.\-]{0,80})\](?: |\Z)")
 _NEMO = re.compile(
     rf"\[NeMo ([DIWEC]) {ISO_DATE} {ISO_TIME} (?:rank:(\d{{1,7}}) )?"
     r"([\w./\-]{1,120}:\d{1,7})(?: rank:(\d{1,7}))?\](?: |\Z)"
+)
+_DETERMINED = re.compile(
+    rf"<[a-z]{{0,8}}> {{1,9}}\[{ISO_DATE}[ T]{ISO_TIME}{ISO_ZONE}\](?: [0-9a-f]{{8}})?"
+    r"(?: \[rank=(\d{1,7})\])? \|\| ?"
+)
+_HUGECTR = re.compile(
+    rf"\[HCTR\]\[{ISO_TIME}\]\[({LEVEL})\](?:\[RK(\d{{1,7}})\])?(?:\[[\w #]{{1,40}}\])?: ?"
 )
 _ACCELERATE = re.compile(r"\[RANK (\d{1,7})\](?: |\Z)")
 
@@ -254,7 +265,11 @@ def level_first(line: str, at: int, prefix: Prefix) -> int:
 
 
 def bracket_level(line: str, at: int, prefix: Prefix) -> int:
-    """Transformers `[INFO|trainer.py:12] 2024-.. >> `, LLaMA-Factory, ms-swift, plain `[INFO] `."""
+    """Transformers `[INFO|trainer.py:12] 2024-.. >> `, LLaMA-Factory, ms-swift, plain `[INFO] `.
+
+    Also torch_npu's `[ERROR] 2024-06-01-10:00:00 (PID:3345, Device:3, RankID:3) `, whose rank is
+    -1 where the job has only one.
+    """
     found = _BRACKET_LEVEL.match(line, at)
     if found is None:
         return -1
@@ -275,11 +290,24 @@ def bracket_level(line: str, at: int, prefix: Prefix) -> int:
     if tail:
         family = "ms-swift" if tail[1] == "swift" else "python"
         return _named(prefix, family, tail.end(), severity)
+    tail = _ASCEND.match(line, end)
+    if tail:
+        return _ascend(prefix, tail, severity)
     if line.startswith("]", end):
         end += 2 if line.startswith(":", end + 1) else 1
         end += line.startswith(" ", end)
         return _named(prefix, "level", end, severity)
     return -1
+
+
+def _ascend(prefix: Prefix, tail: re.Match[str], severity: str) -> int:
+    printed = stamp(iso_day(tail[1]), tail[2], tail[3], tail[4])
+    if printed is None:
+        return -1
+    prefix.pid, device, rank = int(tail[5]), int(tail[6]), int(tail[7])
+    prefix.dev = device if device >= 0 else None
+    prefix.rank = rank if rank >= 0 else None
+    return _done(prefix, printed, "ascend", tail.end(), severity)
 
 
 def _named(prefix: Prefix, family: str, end: int, severity: str, origin: str = "") -> int:
@@ -311,3 +339,25 @@ def accelerate(line: str, at: int, prefix: Prefix) -> int:
     prefix.rank = int(found[1])
     prefix.names.append("accelerate")
     return found.end()
+
+
+def determined(line: str, at: int, prefix: Prefix) -> int:
+    """`<info>    [2021-12-07 10:42:15] 1d0cefc1 [rank=1] || ` of Determined's task logs."""
+    found = _DETERMINED.match(line, at)
+    printed = found and stamp(iso_day(found[1]), found[2], found[3], found[4])
+    if not found or printed is None:
+        return -1
+    if found[5]:
+        prefix.rank = int(found[5])
+    return _done(prefix, printed, "determined", found.end())
+
+
+def hugectr(line: str, at: int, prefix: Prefix) -> int:
+    """`[HCTR][06:36:44.205][INFO][RK0][main]: ` of HugeCTR; RK is the rank of MPI."""
+    found = _HUGECTR.match(line, at)
+    printed = found and stamp(0, found[1], found[2], has_date=False, has_year=False)
+    if not found or printed is None:
+        return -1
+    if found[4]:
+        prefix.rank = int(found[4])
+    return _done(prefix, printed, "hugectr", found.end(), found[3])

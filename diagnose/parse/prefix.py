@@ -29,6 +29,8 @@ from diagnose.parse.logging_prefixes import (
     bracket_date,
     bracket_level,
     bracket_time,
+    determined,
+    hugectr,
     level_first,
     nemo,
 )
@@ -67,6 +69,7 @@ _BRACKETS: dict[str, tuple[_Family, ...]] = {
     **dict.fromkeys("FWTS", (c10, bracket_level, bracket_named, role)),
     **dict.fromkeys("JMAO", (bracket_named, role)),
     "V": (c10, role),
+    "H": (hugectr, role, mpi, host_pid),
 }
 _OTHER_BRACKETS: tuple[_Family, ...] = (role, mpi, host_pid)
 _NUMBERS: tuple[_Family, ...] = (bare_date, label, unix_time, kmsg, nccl)
@@ -121,7 +124,8 @@ def _one(line: str, at: int, first: str, prefix: Prefix, hosts: Collection[str])
     if first == " ":
         return _spaces(line, at, prefix)
     if first == "<":
-        return max(priority(line, at, prefix), mpi_xml(line, at, prefix))
+        families = (priority, mpi_xml, determined)
+        return max(family(line, at, prefix) for family in families)
     if first.isdigit():
         for family in _NUMBERS:
             end = family(line, at, prefix)

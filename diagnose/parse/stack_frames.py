@@ -6,9 +6,11 @@ import re
 
 from diagnose.parse.stack_blocks import Frame
 
-# py-spy; the name may itself hold brackets: `Thread 19018 (idle): "Thread-1 (bg)"`.
+# py-spy; the name may itself hold brackets: `Thread 19018 (idle): "Thread-1 (bg)"`. Who shows it to
+# others may leave out the number.
 PYSPY_THREAD = re.compile(
-    r'Thread (0x[\da-fA-F]{1,16}|\d{1,20}) \(([a-z+ ]{1,24})\)(?:: "(.{0,200})")?\s*\Z'
+    r"Thread (?:(0x[\da-fA-F]{1,16}|\d{1,20}) (?=\()|(?=\((?:idle|active)))"
+    r'\(([a-z+ ]{1,24})\)(?:: "(.{0,200})")?\s*\Z'
 )
 PROCESS = re.compile(r"(Parent )?Process (\d{1,9}): ?(.*)")
 # faulthandler; Python 3.14 prints names, `Stack` stands for the one thread asked for.

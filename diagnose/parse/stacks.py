@@ -45,7 +45,7 @@ _CUT = 30_000  # a longer head may end inside a line
 _SAMPLE = 200  # lines that show whether every line carries a prefix
 _COLOURS = re.compile(r"\x1b\[[\d;]{0,20}m")
 _HEADERS = re.compile(
-    r"Thread \S{1,20} \(|TID \d|\(most recent call first\)|#0  \w|state:D|\[<0>\] "
+    r"Thread (?:\S{1,20} )?\(|TID \d|\(most recent call first\)|#0  \w|state:D|\[<0>\] "
 )
 # What is said of a process that died: its native stack is that of a crash.
 _CRASHED = re.compile(
@@ -57,7 +57,7 @@ _CRASHED = re.compile(
 _PY_BT = "Traceback (most recent call first)"  # gdb's, of the thread that it shows
 _PROSE = 40  # lines somebody wrote around stacks
 # How texts set off what they quote.
-_SET_OFF = re.compile(r"(?m)^([ \t>|]{1,12})(?=#0  \w|Thread \S{1,20} \()")
+_SET_OFF = re.compile(r"(?m)^([ \t>|]{1,12})(?=#0  \w|Thread (?:\S{1,20} )?\()")
 _LABELLED = re.compile(r"(?m)^([\w.\-]{1,80}): (?=Process \d|Thread \w|Python v)")
 
 
@@ -238,7 +238,7 @@ def _thread(line: str, number: int, blocks: Blocks) -> bool:
         return False
     if found := PYSPY_THREAD.match(line):
         status = found[2]
-        blocks.thread("py-spy", number, found[1], found[3] or "", status)
+        blocks.thread("py-spy", number, found[1] or found[3] or "", found[3] or "", status)
     elif found := FAULT_THREAD.match(line):
         status = "current" if found[1] == "Current thread" else ""
         blocks.thread("faulthandler", number, found[2] or "", found[3] or "", status)

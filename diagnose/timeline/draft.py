@@ -5,6 +5,7 @@ Its time is not yet on the job's clock, and who wrote it may only follow from ot
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -35,6 +36,12 @@ _BEAT = Meaning(
 )
 # What a process's logger prints; a bar in front of it is another one's.
 _GLUED = ("cause", "effect", "aftermath")
+# A line of a program and not of its log: a call with a format yet to be filled in.
+_SOURCE = re.compile(
+    r"\b(?:[fs]?n?printf|error|log|logg(?:er|ing)\.\w+|LOG\w*|WARN|warn(?:ing)?|info|debug|fatal"
+    r"|panic|print|(?:throw|raise) [\w.:]+)\(\s*[fru]?[\"'][^\"']{0,300}"
+    r"(?:%[-\d.]*l{0,2}[sduxfpi]|\{\w*\})"
+)
 # Numbers beyond these do not fit the columns of the frame.
 _LOCAL, _WORLD, _NUMBER = 2**15, 2**31, 2**63
 
@@ -110,15 +117,22 @@ def _of_line(
     scan: SourceScan, line: Line, signatures: Sequence[Signature], tasks_left: int
 ) -> Iterator[Draft]:
     found = [(signatures[number], captures) for number, captures in line.matches]
-    if line.word is not None:
+    of_program = _SOURCE.search(line.text) is not None
+    if of_program:
+        found = [one for one in found if one[0].role not in _GLUED and not one[0].tells]
+    harmless = any(_harmless(signature) for signature, _ in found)
+    if line.word is not None and not of_program:
         # It says better what an exception or a line of error level is about.
         word, captures = line.word.entry(), found[0][1] if found else {}
         better = word.tells != "trouble" and not any(_outweighs(s, word) for s, _ in found)
+        better = better and not (harmless and word.strength == "weak")
         found = [(word, captures)] if better or not found else found
     specific = any(not s.generic and s.role in ("cause", "effect", "aftermath") for s, _ in found)
     explained = any(s.tells != "trouble" for s, _ in found)
     for signature, captures in found:
         if (signature.generic and specific) or (signature.tells == "trouble" and explained):
+            continue
+        if harmless and signature.generic and signature.role == "cause":
             continue
         draft = _draft(scan, line, _meaning(signature, captures))
         if draft.rank is None and signature.role in _GLUED:
@@ -128,6 +142,12 @@ def _of_line(
         tasks = captured_ranks(captures.get("ranks")) if signature.tells == "exit" else []
         # srun tells of many tasks in one line; a task is a rank if it starts one per GPU.
         yield from ([replace(draft, task=task) for task in tasks[:tasks_left]] or [draft])
+
+
+def _harmless(signature: Signature) -> bool:
+    """Whether it knows that the message tells of no failure, in spite of its words."""
+    plain = signature.role == "context" and not signature.generic and not signature.facts
+    return plain and signature.tells is None and bool(signature.not_evidence_of)
 
 
 def _outweighs(signature: Signature, word: Signature) -> bool:

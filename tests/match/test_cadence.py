@@ -100,3 +100,16 @@ def test_a_job_at_work_in_unknown_words_is_running() -> None:
 def test_where_a_signature_saw_progress_nothing_is_added() -> None:
     job = diagnose.load_text("step 1 loss 2.1\nstep 2 loss 2.0\nround 1 elbo 3\nround 2 elbo 4\n")
     assert not any(_is_beat(event) for event in job.events)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        " {n}  /apps/ucx-v2/1.14.1/lib/libucs.so.0(+0x31a{n}f) [0x15548b209a4f]",
+        "[node3:12345] [ {n}] /lib64/libpthread.so.0(+0xf6{n}0)[0x7f12b0]",
+        "#{n}  main () at src/v2/{n}/step.c:4{n}",
+    ],
+)
+def test_frames_of_a_crash_are_no_progress(line: str) -> None:
+    text = "".join(line.format(n=n) + "\n" for n in range(9))
+    assert not any(_is_beat(event) for event in diagnose.load_text(text).events)

@@ -116,6 +116,18 @@ INFO = {"level": "INFO"}
         (f"[NeMo I {NOON} exp:5 rank:9] x", "x",
          AT | INFO | {"rank": 9, "origin": "exp:5", "names": ["nemo"]}),
         ("[RANK 5] x", "x", {"rank": 5, "names": ["accelerate"]}),
+        # torch_npu
+        ("[ERROR] 2024-05-01-12:00:00 (PID:3345, Device:3, RankID:11) x", "x",
+         AT | {"level": "ERROR", "rank": 11, "dev": 3, "pid": 3345, "names": ["ascend"]}),
+        ("[ERROR] 2024-05-01-12:00:00 (PID:3345, Device:0, RankID:-1) x", "x",
+         AT | {"level": "ERROR", "dev": 0, "pid": 3345, "names": ["ascend"]}),
+        # Determined and HugeCTR
+        (f"<info>    [{NOON}] 1d0cefc1 [rank=12] || x", "x",
+         AT | {"rank": 12, "names": ["determined"]}),
+        (f"<>        [{NOON}] || x", "x", AT | {"names": ["determined"]}),
+        ("[HCTR][12:00:00.123][ERROR][RK3][main]: x", "x",
+         {"stamp": peel("[12:00:00.123] x").stamp, "level": "ERROR", "rank": 3,
+          "names": ["hugectr"]}),
     ],
 )  # fmt: skip
 def test_says(line: str, message: str, expected: dict[str, Any]) -> None:

@@ -192,6 +192,18 @@ def test_debug_server() -> None:
     assert (silent.status, silent.frames) == ("error 408", ())
 
 
+def test_py_spy_without_thread_numbers() -> None:
+    text = (
+        'Thread (idle): "MainThread"\n    wait (threading.py:359)\n    _next_data (loader.py:15)\n'
+        'Thread (active): "Thread-1 (_pin_memory_loop)"\n    select (selectors.py:415)\n'
+    )
+    found = list(read_stacks(text.encode(), "dump.txt"))
+    assert [(stack.thread, stack.status, stack.main, len(stack.frames)) for stack in found] == [
+        ("MainThread", "idle", True, 2),
+        ("Thread-1 (_pin_memory_loop)", "active", False, 1),
+    ]
+
+
 def test_py_spy_below_the_debug_servers_headings() -> None:
     text = f"=== Rank 7: http://node1:1/handler/pyspy_dump?nonblocking=1 ===\n{PYSPY}{CHILD}"
     assert [(s.rank, s.host, s.pid, s.kind) for s in mains(text)] == [

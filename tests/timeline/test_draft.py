@@ -167,3 +167,16 @@ def test_a_line_of_several_ranks_is_nobody_s() -> None:
     text = f"50%[rank0]:[E a.cpp:1] x 60%[rank1]:[E a.cpp:1] {WATCHDOG.format(seq=7)}\n"
     assert behind_text(text) is None
     assert behind_text("50%[rank0]: said of [rank0]") is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'error("*** %s ON %s CANCELLED AT %s DUE TO PREEMPTION ***", entity, node, time_str);',
+        'logger.error(f"CUDA out of memory. Tried to allocate {size} on rank {rank}")',
+        'raise RuntimeError("Timed out initializing process group in store based barrier %s" % r)',
+    ],
+)
+def test_a_line_of_a_program_tells_no_failure(line: str) -> None:
+    roles = {event.role for event in matches(timeline(job=f"step 1 loss 2.0\n    {line}\n"))}
+    assert not roles & {"cause", "effect", "aftermath"}

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from diagnose.infer.collectives.verdict import DumpVerdict
 from diagnose.infer.events.failures import done, went_on
+from diagnose.infer.events.stalled import Stall
 from diagnose.infer.events.watchdogs import stalled_groups
 from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.infer.rules.collectives import onset
@@ -44,29 +45,47 @@ def believed(verdict: DumpVerdict | None, context: Context, *, passing: bool) ->
 
     A dump taken on demand of a job at work lists operations in flight as well, and in the last
     lines of a log ranks are never quite at the same call: those count only in a job that failed,
-    or that shows no step. `passing`: counters were read in passing. Where there are only counters,
-    watchdogs of more ranks than have them know better who is missing.
+    or that shows no step; and where all members are in the same call, a log that is cut there looks
+    no other. `passing`: counters were read in passing. Where there are only counters, watchdogs of
+    more ranks than have them know better who is missing.
     """
     if verdict is None:
         return None
     if context.alive and not context.failing and _stepped_since(verdict, context.timeline):
         return None
-    if not context.alive and _outvoted(verdict, context):
+    if not context.alive and (_cut_amid(verdict, context) or _outvoting(verdict, context)):
         return None
     doubtful = not context.alive and (passing or not context.failing)
     return replace(verdict, sure=False) if doubtful else verdict
 
 
-def _outvoted(verdict: DumpVerdict, context: Context) -> bool:
-    """Whether who is blamed by counters waits by its own watchdog, for somebody else."""
+def _cut_amid(verdict: DumpVerdict, context: Context) -> bool:
+    """Whether nothing but the end of the log says that a call which all have made stood still."""
+    return verdict.kind == "network" and not context.failing
+
+
+def overruled(verdict: DumpVerdict | None, context: Context) -> list[str]:
+    """What watchdogs say against the counters, as a note, where they are believed instead."""
+    if verdict is None or context.alive:
+        return []
+    return [
+        f"the watchdogs and the call lines disagree: according to the watchdogs, {stall.why}; "
+        f"according to the call lines, {verdict.why}; more ranks have a watchdog line"
+        for stall in _outvoting(verdict, context)[:1]
+    ]
+
+
+def _outvoting(verdict: DumpVerdict, context: Context) -> list[Stall]:
+    """Stalls in which who is blamed by counters waits by its own watchdog, for somebody else."""
     counted = sum(role != "no dump" for role in verdict.roles.values())
-    return any(
-        stall.shape == "missing"
+    return [
+        stall
+        for stall in stalled_groups(context.timeline, context.facts.world_size)
+        if stall.shape == "missing"
         and stall.proven
         and len(stall.joined) > counted
         and set(verdict.ranks) <= set(stall.joined)
-        for stall in stalled_groups(context.timeline, context.facts.world_size)
-    )
+    ]
 
 
 def worth_analysis(context: Context) -> bool:

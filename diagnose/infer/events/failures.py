@@ -11,7 +11,7 @@ from diagnose.timeline.event import Event, Timeline
 _LAST_LINES, _CAUGHT_LINES = 25, 150
 _SHORT = 200  # lines
 _CAME_BACK = 3  # events of a rank below the line that says it ended
-WAITED = ("timeout", "store_wait", "missing", "host_blocked")
+WAITED = ("timeout", "store_wait", "missing", "host_blocked", "stuck")
 _EFFECTS = ("timeout", "notified", "missing", "mismatch", "store_wait", "teardown", "joined")
 
 
@@ -26,7 +26,7 @@ def failures(timeline: Timeline, life: Afterlife) -> list[Event]:
         serious = serious if _ends_with(timeline, serious) else []
     if serious and (_only_after_the_end(timeline, serious) or _survived(life, serious)):
         return []
-    serious = serious or _stuck_at_the_end(timeline)
+    serious = serious or _stuck_at_the_end(timeline) or _said_to_hang(timeline)
     if serious or went_on(timeline, life):
         return serious
     # A weak hint, or what follows an abort, counts only in a log that ends with it.
@@ -54,6 +54,11 @@ def _stuck_at_the_end(timeline: Timeline) -> list[Event]:
     work = [*timeline.kind("progress"), *_ends(timeline)]
     last = max((event.index for event in work), default=-1)
     return [event for event in stuck if event.index > last]
+
+
+def _said_to_hang(timeline: Timeline) -> list[Event]:
+    """What the user says of a job that hangs, above or below its log, if it did not end well."""
+    return [] if done(timeline) else timeline.telling("stuck")
 
 
 def _of_a_job(timeline: Timeline) -> bool:

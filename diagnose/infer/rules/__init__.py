@@ -12,8 +12,10 @@ from importlib import import_module
 
 from diagnose.infer.rules import (
     apart,
+    cut_line,
     exit_codes,
     host_blocked,
+    killed,
     known_issues,
     plugged,
     printed_stacks,
@@ -48,6 +50,8 @@ INFERRED: dict[str, Rule] = {
     "rendezvous": rendezvous.propose,
     "short_timeout": short_timeout.propose,
     "host_blocked": host_blocked.propose,
+    "killed": killed.propose,
+    "cut_line": cut_line.propose,
     "collectives": _when(lambda context: context.blocked, "diagnose.infer.rules.collectives"),
     "stacks": _when(lambda context: context.stacks, "diagnose.infer.rules.stacks"),
     "lone_stacks": _when(lambda context: context.lone, "diagnose.infer.rules.lone_stacks"),

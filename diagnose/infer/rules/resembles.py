@@ -20,7 +20,7 @@ from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.timeline.event import Event
 
 _WORD = re.compile(r"[A-Za-z_][A-Za-z_]{2,40}")
-_FRAME = re.compile(r"\s*(?:\[rank\d+\]:\s*)?(?:File \"|Traceback \(most|frame #|raise )")
+_FRAME = re.compile(r"\s*(?:\[rank\d+\]:\s*)?(?:File \"|frame #|raise )|.*Traceback \(most")
 _MOST_LINES = 40
 _LEAST_SHARED = 4  # words
 _LEAST_ALIKE = 0.55  # of what the words of both weigh

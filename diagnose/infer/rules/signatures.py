@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from diagnose.catalog.entries import entry_of
 from diagnose.catalog.schema import CauseClass, Signature
 from diagnose.infer import scoring
+from diagnose.infer.events.failures import unexplained
 from diagnose.infer.events.recovery import doubtful, survived
 from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.text.ranks import ranks_phrase
@@ -18,6 +19,8 @@ _CLOCK_SLACK = 2_000_000_000
 _ROWS = 8
 # An exception after the first wait is most often that wait's own.
 _BARE = "crash.exception"
+# Who ends a job by hand has a reason, which may stand above.
+_BY_HAND = "user.interrupt"
 
 # Settings and addresses are those of a host: the device that met them first means nothing.
 _OF_THE_HOST = ("env.", "net.socket", "rendezvous.")
@@ -75,7 +78,18 @@ def _score(
     if not _came_true(of_class, group[-1], context):
         score += scoring.RECOVERED if survived(context.life, group) else 0.0
         score += scoring.DOUBTED if doubtful(context.life, group) else 0.0
+    if signature.cause == _BY_HAND and _in_trouble(group[0], context):
+        score += scoring.IN_TROUBLE
     return score
+
+
+def _in_trouble(ending: Event, context: Context) -> bool:
+    """Whether errors that nobody knows stand above, and no step was made after them."""
+    trouble = [e for e in unexplained(context.timeline, context.life) if _after(ending, e)]
+    if not trouble:
+        return False
+    steps = context.timeline.kind("progress")
+    return not any(_after(step, trouble[-1]) and _after(ending, step) for step in steps)
 
 
 def _came_true(of_class: CauseClass, failure: Event, context: Context) -> bool:

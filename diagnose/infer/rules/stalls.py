@@ -176,6 +176,8 @@ def _uneven(stall: Stall, done: list[int], catalog: Catalog, did: str) -> Hypoth
 
 def _absent(stall: Stall, catalog: Catalog) -> Hypothesis:
     ranks: list[int] = []
+    if stall.proven and _all_but_one(stall):
+        return _alone(stall, catalog)
     if stall.missing:
         names = ranks_phrase(stall.missing)
         never = "never reached" if stall.proven else "probably never reached"
@@ -189,6 +191,25 @@ def _absent(stall: Stall, catalog: Catalog) -> Hypothesis:
     found.ranks, found.kind = ranks, "missing" if ranks else None
     found.why = stall.why if ranks else ""
     return found
+
+
+def _all_but_one(stall: Stall) -> bool:
+    """Whether everybody but one rank is missing, who may not say its own number."""
+    if len(stall.missing) < 2 or len(stall.joined) != 1:
+        return False
+    everybody = set(range(max(stall.missing) + 1))
+    return stall.joined[0] >= 0 or len(everybody - set(stall.missing)) == 1
+
+
+def _alone(stall: Stall, catalog: Catalog) -> Hypothesis:
+    """One rank waits for all others: it took a branch that they did not, or they all stopped."""
+    known = [rank for rank in stall.joined if rank >= 0]
+    summary = (
+        f"{ranks_phrase(known).capitalize() if known else 'One rank'} alone reached "
+        f"{_call(stall)}: either only its code goes there, or all others stopped before; the "
+        "reason is not logged."
+    )
+    return unstated("desync.missing_rank", scoring.NEVER_JOINED, catalog, summary, stall)
 
 
 def _joined(stall: Stall, catalog: Catalog) -> Hypothesis:

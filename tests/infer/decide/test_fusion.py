@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from diagnose.infer.collectives.verdict import DumpVerdict
-from diagnose.infer.decide.fusion import believed, fused, worth_analysis
+from diagnose.infer.decide.fusion import believed, fused, overruled, worth_analysis
 from diagnose.infer.rules.base import Hypothesis
 from diagnose.timeline.event import Timeline
 
@@ -111,3 +111,24 @@ def test_counters_of_a_few_yield_to_watchdogs_of_more(
     few = replace(VERDICT, roles={0: "waiting", 1: "waiting", 2: "culprit", 3: "no dump"})
     seen = context(make(*(wait(rank) for rank in waiting)), world=5, alive=alive)
     assert (believed(few, seen, passing=False) is not None) == kept
+    told = overruled(few, seen)
+    assert bool(told) != kept
+    assert all("disagree" in note and few.why in note for note in told)
+
+
+@pytest.mark.parametrize(
+    ("fails", "dumped", "kind", "kept"),
+    [
+        (False, False, "network", False),  # the log may be cut there
+        (True, False, "network", True),
+        (False, True, "network", True),  # a dump is taken of what stands still
+        (False, False, "missing", True),
+    ],
+)
+def test_a_call_that_all_have_made_may_be_where_the_log_is_cut(
+    make: Any, fails: bool, dumped: bool, kind: Any, kept: bool
+) -> None:
+    timeline = make(wait(0))
+    seen = context(timeline, failing=[timeline.at(0)] if fails else [], alive=dumped)
+    verdict = replace(VERDICT, kind=kind, ranks=())
+    assert (believed(verdict, seen, passing=False) is not None) == kept

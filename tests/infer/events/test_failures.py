@@ -152,3 +152,21 @@ def test_a_complaint_is_answered_by_steps_behind_it(make: Any) -> None:
     assert went_on(*lived(make(complaint, step(1))))
     assert not went_on(*lived(make(step(1), complaint)))
     assert not went_on(*lived(make(complaint, step(1, phase="inference")))), "a server that answers"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "verdict"),
+    [
+        ("My training hangs. Here is the log:\n", "", "hung"),
+        ("", "and then it gets stuck, no more output\n", "hung"),
+        ("", "", "running"),
+        ("It used to hang, which is fixed now:\n", "", "running"),
+        ("My training hangs. Here is the log:\n", "Training completed\n", "healthy"),
+        ("WARNING: this may hang on some systems\n", "", "running"),
+    ],
+)
+def test_a_job_of_which_the_user_says_that_it_hangs(before: str, after: str, verdict: str) -> None:
+    steps = "".join(f"{{'loss': 2.{step}, 'epoch': 0.{step}}}\n" for step in range(5))
+    result = diagnose.diagnose(diagnose.load_text(before + steps + after))
+    assert result.verdict == verdict
+    assert result.root_cause.confidence != "high"

@@ -211,3 +211,17 @@ def test_rank_0_alone_waits_after_the_end_in_what_only_it_does(make: Any) -> Non
         [0],
     )
     assert only(make(marker("shutdown"), barrier(1)), None).cause == "desync.missing_rank"
+
+
+def test_a_rank_that_alone_reached_a_call_accuses_nobody(make: Any) -> None:
+    rows = [
+        {
+            "tells": "missing",
+            "role": "effect",
+            "kind": "collective",
+            "fields": {"missing": "1, 2, 3"},
+        }
+    ]
+    hypothesis = only(make(*rows, wait(0)), 4)
+    assert (hypothesis.cause, hypothesis.ranks) == ("desync.missing_rank", [])
+    assert hypothesis.summary.startswith("Rank 0 alone reached ")

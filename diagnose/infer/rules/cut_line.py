@@ -1,0 +1,110 @@
+"""The last line of a log, cut off in the middle of a message that the catalog knows.
+
+Whoever pastes a log, and a process that is killed while it writes, leave half a line. Its beginning
+says as much as the whole, if it is long and rare enough.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+
+from diagnose.catalog.load import examples_of
+from diagnose.catalog.schema import Catalog
+from diagnose.infer import scoring
+from diagnose.infer.rules.base import Context, Hypothesis
+from diagnose.timeline.event import Event
+
+_LEAST = 18  # characters that the line shares with an example, up to the cut
+_ANCHOR = 8  # of them are looked up first
+_WORDS = 3  # among them, the last of which may be cut
+_WORD = re.compile(r"[A-Za-z_]{2,}")
+# Frames and code say where, and not what.
+_CODE = re.compile(r"File \"|\braise \w|^\s*(?:frame #|at |in )|\S/\S+/\S")
+# What an exception is called says nothing of the message that follows.
+_TYPE = re.compile(r"[\w.]*(?:Error|Exception|Failure|Interrupt|Exit): ?")
+
+
+def propose(context: Context) -> Iterator[Hypothesis]:
+    """The cause of the example that goes on where a source breaks off, if nothing else is known."""
+    vague = ("crash.exception", "unknown")
+    if any(h.score >= scoring.CAN_EXPLAIN and h.cause not in vague for h in context.proposed):
+        return
+    for event in _last_lines(context):
+        told, id_ = _continued(event.text.rstrip(), _examples(context.catalog))
+        if not told or _ambiguous(told, context.catalog):
+            continue
+        entry = context.catalog.by_id[id_]
+        yield Hypothesis(
+            cause=entry.cause,
+            score=scoring.OF_STRENGTH[entry.strength] + scoring.CUT,
+            title=context.catalog.classes[entry.cause].title,
+            summary=f"The log breaks off in the middle of a message: {entry.title}.",
+            rows=[event.index],
+            signature=id_,
+            inferred=True,
+            explains=list(entry.explains),
+            remedies=list(entry.remedies),
+            restart=entry.restart,
+        )
+
+
+def _last_lines(context: Context) -> Iterator[Event]:
+    """The last line of each source that nothing but its form is known of."""
+    last = {event.source: event for event in context.timeline.kind("edge")}
+    for line in [line for line in last.values() if not _CODE.search(line.text)]:
+        there = [event for event in context.timeline if event.place == line.place]
+        if not any(_known(event, context.catalog) for event in there):
+            yield line
+
+
+def _known(event: Event, catalog: Catalog) -> bool:
+    entry = catalog.by_id.get(event.signature or "")
+    if entry is None or entry.generic or entry.tells == "exception":
+        return False
+    return entry.role in ("cause", "effect", "context")
+
+
+def _continued(text: str, examples: list[tuple[str, str]]) -> tuple[str, str]:
+    """What the example that shares most with the end of this text has of it, and its entry.
+
+    Empty where no example goes on behind it, or not enough is shared.
+    """
+    anchor = text[-_ANCHOR:]
+    best: tuple[int, str] | None = None
+    for id_, example in examples if len(text) >= _LEAST else ():
+        at = example.find(anchor)
+        end = at + len(anchor)
+        if at < 0 or end >= len(example):
+            continue
+        shared = _shared(text, example[:end])
+        if best is None or shared > best[0]:
+            best = shared, id_
+    if best is None:
+        return "", ""
+    told = _TYPE.sub("", text[-best[0] :])
+    enough = len(told) >= _LEAST and len(_WORD.findall(told)) >= _WORDS
+    return (told, best[1]) if enough else ("", "")
+
+
+def _ambiguous(told: str, catalog: Catalog) -> bool:
+    """Whether messages of several classes, or of none, begin so."""
+    found = {id_ for id_, line in examples_of(catalog) if told in line}
+    return len({catalog.by_id[id_].cause for id_ in found}) > 1
+
+
+def _shared(text: str, example: str) -> int:
+    """How many characters the ends of both have in common."""
+    most = min(len(text), len(example))
+    return next((n for n in range(most) if text[-n - 1] != example[-n - 1]), most)
+
+
+@lru_cache(maxsize=2)
+def _examples(catalog: Catalog) -> list[tuple[str, str]]:
+    """Id and line of the examples of all causes that say what they are about."""
+    return [
+        (id_, line)
+        for id_, line in examples_of(catalog)
+        if catalog.by_id[id_].role == "cause" and not catalog.by_id[id_].generic
+    ]

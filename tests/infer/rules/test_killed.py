@@ -1,0 +1,45 @@
+"""Processes that were killed before their first step."""
+
+from __future__ import annotations
+
+import pytest
+
+import diagnose
+
+LOADING = "Loading checkpoint shards:  50%|█████     | 1/2 [00:10<00:10, 10.00s/it]\n"
+STEP = "{'loss': 2.0, 'epoch': 0.1}\n"
+KILLED = (
+    "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: -9) local_rank: 3 "
+    "(pid: 22) of binary: /usr/bin/python\n"
+)
+
+
+def told(text: str) -> diagnose.Diagnosis:
+    return diagnose.diagnose(diagnose.load_text(text))
+
+
+def test_before_the_first_step_it_was_the_hosts_memory() -> None:
+    result = told(LOADING + KILLED)
+    assert (result.verdict, result.root_cause.cause) == ("failed", "crash.host_oom")
+    assert (result.root_cause.confidence, result.culprits.ranks) == ("medium", [3])
+    assert result.root_cause.summary == (
+        "Rank 3 was killed by SIGKILL while it was loading the model; nothing says by whom. Most "
+        "often it is the kernel, because the host ran out of memory."
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        (STEP + KILLED, "crash.killed"),  # anybody may have sent it
+        (LOADING + KILLED.replace("-9", "-11"), "crash.native"),
+        (
+            "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2024-01-01T00:00:00 DUE TO TIME "
+            "LIMIT ***\n" + KILLED,
+            "scheduler.limit",
+        ),
+    ],
+    ids=["after a step", "another signal", "the scheduler says so"],
+)
+def test_where_more_is_known(text: str, cause: str) -> None:
+    assert told(text).root_cause.cause == cause
