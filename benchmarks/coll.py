@@ -26,6 +26,15 @@ class Deaf:
     def feed(self, chunk: object) -> None:
         """Pass over a chunk."""
 
+    def short(self, line: int) -> dict[bytes, int]:
+        """No communicator is short of calls."""
+        del line
+        return {}
+
+    def unannounced(self) -> bool:
+        """No communicator was met."""
+        return False
+
     def result(self) -> list[object]:
         """Nothing."""
         return []
@@ -38,12 +47,13 @@ def read(path: Path, alone: bool) -> None:
     from diagnose.infer.collectives.from_counters import dumps_of  # noqa: PLC0415
     from diagnose.infer.collectives.table import table  # noqa: PLC0415
     from diagnose.ingest.find import find_sources  # noqa: PLC0415
+    from diagnose.match import calls  # noqa: PLC0415
     from diagnose.match import scanner as scan  # noqa: PLC0415
     from diagnose.match.compile import compile_matcher  # noqa: PLC0415
     from diagnose.parse.comm_rank import CommRank  # noqa: PLC0415
 
     if alone:
-        scan._call_reader = lambda source: Deaf()  # type: ignore[assignment,return-value]
+        calls._reader = lambda source: Deaf()  # type: ignore[assignment,return-value]
     matcher = compile_matcher(load_catalog())
     sources = find_sources([path])
     size = sum(source.size for source in sources)

@@ -11,17 +11,27 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing.connection import wait
-from multiprocessing.context import SpawnContext, SpawnProcess
+from multiprocessing.context import ForkContext, ForkProcess, SpawnContext, SpawnProcess
+from multiprocessing.process import BaseProcess
 
 from diagnose.errors import InputError
 
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 
 
-def pool(workers: int, prepare: Callable[[], None] | None = None) -> ProcessPoolExecutor:
+def cores() -> int:
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def pool(
+    workers: int, prepare: Callable[[], None] | None = None, *, fork: bool = False
+) -> ProcessPoolExecutor:
     """A pool of up to `workers` processes, each of which calls `prepare` first.
 
-    The thread that hands out work must outlive the pool. Raises InputError.
+    The thread that hands out work must outlive the pool. With `fork` the processes begin as copies
+    of this one where that is safe: they start in no time, with all that is loaded here, and share
+    its memory. Raises InputError.
     """
     # Each worker is to use one core, and Arrow to reserve no memory ahead.
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "ARROW_NUM_THREADS"):
@@ -30,9 +40,11 @@ def pool(workers: int, prepare: Callable[[], None] | None = None) -> ProcessPool
     # Where this process was killed, Python tidies up after it, with a warning nobody needs.
     os.environ.setdefault("PYTHONWARNINGS", "ignore:resource_tracker:UserWarning")
     try:
-        # Not fork: threads of this process (progress, Arrow) do not survive one.
+        # Threads of this process (progress, Arrow) do not survive a fork.
+        alone = sys.platform == "linux" and threading.active_count() == 1
+        context = _ForkContext() if fork and alone else _Context()
         return ProcessPoolExecutor(
-            workers, mp_context=_Context(), initializer=_start, initargs=(prepare,)
+            workers, mp_context=context, initializer=_start, initargs=(prepare,)
         )
     except OSError as error:  # of semaphores, which a small container may not have
         raise InputError(
@@ -40,7 +52,7 @@ def pool(workers: int, prepare: Callable[[], None] | None = None) -> ProcessPool
         ) from error
 
 
-class _Process(SpawnProcess):
+class _Deaf(BaseProcess):
     """Never sees Ctrl-C, which a terminal sends to it too: its parent ends it."""
 
     def start(self) -> None:
@@ -51,8 +63,20 @@ class _Process(SpawnProcess):
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+class _Process(_Deaf, SpawnProcess):
+    pass
+
+
 class _Context(SpawnContext):
     Process = _Process
+
+
+class _ForkProcess(_Deaf, ForkProcess):
+    pass
+
+
+class _ForkContext(ForkContext):
+    Process = _ForkProcess
 
 
 def _start(prepare: Callable[[], None] | None) -> None:

@@ -280,8 +280,3 @@ def _end_workers(executor: Executor) -> bool:
     for process in list(processes.values()):
         process.kill()
     return bool(processes)
-
-
-def cores() -> int:
-    """Processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -22,13 +22,14 @@ EXIT_FAILURE_FOUND = 1  # with --exit-code: the job hung or failed
 
 MAX_NOTES = 10
 STDIN = "-"
+SMALL = 8 << 20  # bytes of a job that is read by one process without a closer look
 
 
 def diagnosed(
     paths: Sequence[str] | None,
     patterns: Sequence[Path],
     checkpoints: Sequence[str],
-    workers: int,
+    workers: int | None,
 ) -> tuple[Job, Diagnosis]:
     """The job of these paths, or of a paste, and its diagnosis."""
     if not paths and sys.stdin is not None and sys.stdin.isatty():
@@ -40,7 +41,10 @@ def diagnosed(
 
 
 def _load(
-    paths: Sequence[str], patterns: Sequence[Path], checkpoints: Sequence[str], workers: int
+    paths: Sequence[str],
+    patterns: Sequence[Path],
+    checkpoints: Sequence[str],
+    workers: int | None,
 ) -> Job:
     from diagnose.ingest import find_sources, stdin_source
     from diagnose.job.load import saved
@@ -57,9 +61,11 @@ def _load(
     return job
 
 
-def _read(sources: Sequence[Source], patterns: Sequence[Path], workers: int) -> Job:
+def _read(sources: Sequence[Source], patterns: Sequence[Path], workers: int | None) -> Job:
     from diagnose.job.load import read
 
+    if workers is None:
+        workers = _best(sources)
     if workers < 2:
         return read(sources, patterns=patterns)
     from concurrent.futures import BrokenExecutor
@@ -67,12 +73,21 @@ def _read(sources: Sequence[Source], patterns: Sequence[Path], workers: int) -> 
     from diagnose.workers import pool
 
     try:
-        with pool(workers) as executor:
+        with pool(workers, fork=True) as executor:
             return read(sources, patterns=patterns, executor=executor)
     except BrokenExecutor as error:
         raise InputError(
             "a worker process was killed, probably for lack of memory; try fewer --workers"
         ) from error
+
+
+def _best(sources: Sequence[Source]) -> int:
+    """How many processes are best."""
+    if sum(source.size for source in sources) < SMALL:
+        return 1
+    from diagnose.job.parallel import processes
+
+    return processes(sources)
 
 
 def end(diagnosis: Diagnosis, *, exit_code: bool) -> None:

@@ -49,8 +49,8 @@ Paths = Annotated[
     ),
 ]
 Workers = Annotated[
-    int,
-    typer.Option("--workers", min=1, help="Worker processes for a large job with many files."),
+    int | None,
+    typer.Option("--workers", min=1, help="Worker processes (default: a core each, if large)."),
 ]
 Checkpoints = Annotated[
     list[str] | None,

@@ -32,7 +32,7 @@ def report(
     ] = False,
     open_it: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     checkpoints: Checkpoints = None,
-    workers: Workers = 1,
+    workers: Workers = None,
     exit_code: ExitCode = False,
 ) -> None:
     """Write a post-mortem of one job as a single-file HTML page."""

@@ -21,7 +21,7 @@ def triage(
     patterns: Patterns = None,
     color: ColorOption = Color.auto,
     checkpoints: Checkpoints = None,
-    workers: Workers = 1,
+    workers: Workers = None,
     exit_code: ExitCode = False,
     no_redact: Annotated[
         bool,

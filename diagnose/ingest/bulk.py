@@ -32,7 +32,7 @@ _STOP = _table(b"\x07", b"\x1b", b"\r", b"\n")
 _Places = npt.NDArray[np.int32]  # in a chunk, which is far smaller
 
 
-def count_newlines(data: bytes) -> int:
+def count_newlines(data: bytes | memoryview) -> int:
     """Count newlines; several times faster than bytes.count."""
     codes = np.frombuffer(data, np.uint8)
     # In steps that stay in the processor's cache.

@@ -17,7 +17,8 @@ from diagnose.ingest.source import Chunk
 CHUNK_LIMIT = 4 << 20  # bytes
 _PROBE = 32 << 10
 _NEWLINE = re.compile(rb"\n")
-_LARGE = 256 << 10  # pieces for which numpy pays
+_LARGE = 256 << 10  # pieces for which loading numpy pays
+_STRETCH = 32 << 10  # of a large piece: for which calling it pays
 
 # A sequence which the end of the data may have cut off; see `diagnose.ingest.escapes`.
 _OPEN_ESCAPE = re.compile(
@@ -26,13 +27,17 @@ _OPEN_ESCAPE = re.compile(
 _LONGEST_ESCAPE = LONGEST
 
 
-def plain_chunks(reader: Reader, start: int = 0, limit: int = CHUNK_LIMIT) -> Iterator[Chunk]:
+def plain_chunks(
+    reader: Reader, start: int = 0, limit: int = CHUNK_LIMIT, end: int | None = None, line: int = 1
+) -> Iterator[Chunk]:
     """Cut an uncompressed UTF-8 (or legacy) store, from byte `start` on. Raises OSError.
 
+    With `end`, up to there: one of `cuts`, as `start` is then too; `line` is that of `start`.
     Fast path: a chunk that needs no cleaning is the very object that was read. Holes are not read.
     """
-    offset, line = data_from(reader, start), 1
-    while raw := _read_piece(reader, offset, limit):
+    offset = data_from(reader, start)
+    stop = reader.size if end is None else end
+    while offset < stop and (raw := _read_piece(reader, offset, stop, limit)):
         chunk, newlines = _chunk(raw, offset, line)
         if chunk is not None:
             yield chunk
@@ -40,10 +45,26 @@ def plain_chunks(reader: Reader, start: int = 0, limit: int = CHUNK_LIMIT) -> It
         line += newlines
 
 
+def cuts(reader: Reader, step: int, limit: int = CHUNK_LIMIT) -> Iterator[int]:
+    """Where chunks of `plain_chunks` begin, about every `step` bytes (a multiple of `limit`).
+
+    Whatever chunk comes before, there is a cut behind the last line end of the probe before each
+    multiple of the limit; where the probe has none, nothing is told.
+    """
+    for edge in range(step, reader.size, step):
+        probe = _probe(limit)
+        newline = reader.read_at(edge - probe, probe).rfind(b"\n")
+        if newline >= 0:
+            yield edge - probe + newline + 1
+
+
 def stream_chunks(
     blocks: Iterable[bytes], start: int = 0, limit: int = CHUNK_LIMIT
 ) -> Iterator[Chunk]:
-    """Cut a stream of blocks of any size; `start` is the offset of its first byte."""
+    """Cut a stream of blocks of any size; `start` is the offset of its first byte.
+
+    The cuts are those of a plain store.
+    """
     offset, line = start, 1
     parts: list[bytes] = []
     have = 0
@@ -53,20 +74,13 @@ def stream_chunks(
             continue
         parts.append(block)
         have += len(block)
-        if have < limit:
+        if have < _room(offset, limit):
             continue
         buffer = b"".join(parts)
         done = 0
-        while len(buffer) - done >= limit:
-            # Without the bound a block larger than the limit would become one huge chunk.
-            window = buffer[done : done + limit] if len(buffer) - done > limit else buffer[done:]
-            cut = _cut(window)
-            if cut == 0:  # nothing may be cut yet, within a bounded escape sequence
-                window = buffer[done : done + limit + _LONGEST_ESCAPE + 4]
-                cut = _cut(window)
-                if cut == 0:
-                    break
-            chunk, newlines = _chunk(window[:cut], offset, line)
+        while cut := _next_cut(buffer, done, offset, limit):
+            window = buffer[done : done + cut]
+            chunk, newlines = _chunk(window, offset, line)
             if chunk is not None:
                 yield chunk
             offset += cut
@@ -84,13 +98,14 @@ def is_zeros(data: bytes) -> bool:
     return data == bytes(len(data))
 
 
-def count_newlines(data: bytes) -> int:
-    """Count newlines."""
-    if len(data) < _LARGE:
-        return data.count(b"\n")
+def count_newlines(data: bytes, start: int = 0, end: int | None = None) -> int:
+    """Count newlines, from `start` to `end`."""
+    end = len(data) if end is None else end
+    if len(data) < _LARGE or end - start < _STRETCH:
+        return data.count(b"\n", start, end)
     from diagnose.ingest import bulk  # noqa: PLC0415  numpy, for large logs only
 
-    return bulk.count_newlines(data)
+    return bulk.count_newlines(memoryview(data)[start:end])
 
 
 def line_starts(data: bytes, base: int = 0) -> array[int]:
@@ -107,21 +122,57 @@ def line_starts(data: bytes, base: int = 0) -> array[int]:
     return starts
 
 
-def _read_piece(reader: Reader, offset: int, limit: int) -> bytes:
-    """The next piece from `offset` on, read without a copy where a line ends near the limit."""
-    if reader.size - offset <= limit:
-        return reader.read_at(offset, limit)
-    span = min(_PROBE, limit)
-    cut = reader.read_at(offset + limit - span, span).rfind(b"\n")
+def _room(offset: int, limit: int) -> int:
+    """How far a chunk that begins at `offset` may reach: to a multiple of the limit.
+
+    Cuts by places in the store and not by what came before make chunks of a part of it, read by
+    itself, the chunks of the whole. The last cut lies a little before a multiple.
+    """
+    return limit - (offset + _probe(limit)) % limit + _probe(limit)
+
+
+def _probe(limit: int) -> int:
+    """How far before a multiple of the limit the end of a line is looked for."""
+    return min(_PROBE, limit // 2)
+
+
+def _long_room(room: int, limit: int) -> int:
+    """How far a chunk may reach whose first line passes that multiple: not to the next one."""
+    return max(room, min(limit, room + limit - _probe(limit) - 1))
+
+
+def _next_cut(buffer: bytes, done: int, offset: int, limit: int) -> int:
+    """How long the chunk at `done`, which is `offset`, is; 0 if the buffer is too short to tell."""
+    room, have = _room(offset, limit), len(buffer) - done
+    if have < room:
+        return 0
+    if newline := buffer.rfind(b"\n", done, done + room) + 1:
+        return newline - done
+    want = _long_room(room, limit)
+    while have >= want:
+        # Without the bound a block larger than the limit would become one huge chunk.
+        if cut := _cut(buffer[done : done + want]):
+            return cut
+        want += _LONGEST_ESCAPE
+    return 0
+
+
+def _read_piece(reader: Reader, offset: int, stop: int, limit: int) -> bytes:
+    """The next piece from `offset` on, read without a copy where a line ends near its end."""
+    room = _room(offset, limit)
+    if stop - offset <= room:
+        return reader.read_at(offset, stop - offset)
+    span = _probe(limit)
+    cut = reader.read_at(offset + room - span, span).rfind(b"\n")
     if cut >= 0:
-        return reader.read_at(offset, limit - span + cut + 1)
-    want = limit
+        return reader.read_at(offset, room - span + cut + 1)
+    want = _long_room(room, limit)
     while True:
-        raw = reader.read_at(offset, want)
-        if len(raw) < want or offset + want >= reader.size:
-            return raw
-        if cut := _cut(raw):
+        raw = reader.read_at(offset, min(want, stop - offset))
+        if cut := _next_cut(raw, 0, offset, limit):
             return raw[:cut]
+        if len(raw) < want:
+            return raw
         want += _LONGEST_ESCAPE
 
 

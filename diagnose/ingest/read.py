@@ -11,6 +11,7 @@ from itertools import chain
 
 from diagnose.ingest.chunks import (
     CHUNK_LIMIT,
+    cuts,
     is_zeros,
     line_starts,
     plain_chunks,
@@ -58,6 +59,43 @@ class TextChunks:
     limits: Limits = DEFAULT_LIMITS
     chunk_limit: int = field(default=CHUNK_LIMIT)
     meter: Meter | None = None
+
+    def seekable(self) -> bool:
+        """Whether a part of it can be read by itself: `part` gives chunks of the whole.
+
+        Not where reading needs what came before: of compressed data, of text in another encoding,
+        of lines that a container runtime split, and of a text that may be a paste.
+        """
+        opened = self.opened
+        plain = opened.codec is None and opened.encoding == "utf-8" and self.meter is None
+        if not plain or opened.size <= PASTE_LIMIT:
+            return False
+        try:
+            with self.store.open() as reader:
+                first = next(plain_chunks(reader, opened.bom, self.chunk_limit), None)
+        except OSError:
+            return False  # whoever reads it tells
+        return first is None or opened.kind != "text" or partial_form(first.data) is None
+
+    def starts(self, step: int) -> list[int]:
+        """Where parts of a seekable store begin, about `step` bytes each."""
+        try:
+            with self.store.open() as reader:
+                step += -step % self.chunk_limit
+                return [self.opened.bom, *cuts(reader, step, self.chunk_limit)]
+        except OSError:
+            return [self.opened.bom]
+
+    def part(self, start: int, end: int | None, line: int = 1) -> Iterator[Chunk]:
+        """The chunks from `start` to `end`, one of `starts` or where a chunk begins, or the end.
+
+        `line` is that of the first. Together the parts give what reading all of it gives.
+        """
+        try:
+            with _whole(self.store, self.opened, self.remarks, self.meter) as reader:
+                yield from plain_chunks(reader, start, self.chunk_limit, end, line)
+        except OSError as error:
+            self.remarks.cut(f"reading stopped: {reason(error)}")
 
     def __call__(self) -> Iterator[Chunk]:
         """The chunks in order, read anew."""

@@ -34,7 +34,8 @@ def load(
 
     `patterns` are directories with further catalog entries, `checkpoints` where the job saved to;
     without any, the folders given are searched for checkpoints too. With an `executor` of processes
-    (a `ProcessPoolExecutor`, a Dask client's) the sources of a large job are scanned in parallel.
+    (a `ProcessPoolExecutor`, a Dask client's) the sources of a large job, and the parts of large
+    ones, are scanned in parallel.
     Raises InputError when nothing of it can be read, CatalogError when a catalog entry is wrong.
     """
     given = [paths] if isinstance(paths, str | Path) else list(paths)
@@ -84,7 +85,7 @@ def read(
     if not readable and not documents.useful:
         raise InputError("; ".join(documents.notes[:3]) or _nothing_to_read(sources))
     matcher = compile_matcher(catalog)
-    if executor is None or len(readable) < 2:
+    if executor is None:
         scans = [scan_source(source, matcher) for source in readable]
     else:
         from diagnose.job.parallel import scan_in  # noqa: PLC0415  large jobs only

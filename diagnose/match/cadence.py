@@ -36,9 +36,9 @@ _WORK = re.compile(
 )
 _NO_WORK = re.compile(
     rb"(?i)wait|retry|retri|attempt|time[d]?[ -]?out|stuck|heart ?beat|not responding|pending|sleep"
-    rb"|fail|error|exception|refused|stall|hang|frame #|^\s*#\d+ .* \(|\.so\b|\(\+0x|\bthread\b|queued"
-    rb"|listening|backoff|unreachable|missing|watchdog|keep-?alive|NCCL|in queue|slowest|straggl"
-    rb"|-bound|\|\s*$"
+    rb"|fail|error|exception|refused|stall|hang|frame #|^\s*#\d+ .* \(|\.so\b|\(\+0x|\bthread\b"
+    rb"|queued|listening|backoff|unreachable|missing|watchdog|keep-?alive|NCCL|in queue|slowest"
+    rb"|straggl|-bound|\|\s*$"
 )
 
 

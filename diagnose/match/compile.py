@@ -32,7 +32,7 @@ from diagnose.match.words import Words
 # A search that takes longer than this on one line is given up: no line may stall the tool.
 MATCH_TIMEOUT_S = 0.02
 DATABASES = ("bulk", "rest", "thin-first", "thin-all", "words")
-BUILD = 5  # of what is kept of them: another one when the same catalog is compiled differently
+BUILD = 6  # of what is kept of them: another one when the same catalog is compiled differently
 # Where literals are everywhere (a flood, a paste), a second look at single lines saves nothing.
 _DENSE = 0.5
 

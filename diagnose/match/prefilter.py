@@ -20,13 +20,20 @@ _KEPT = 8  # characters of each: Hyperscan's literal matcher looks at no more at
 
 _POSIX = re.compile(r"\[:\^?\w+:\]")
 _REPEATS = (code.MAX_REPEAT, code.MIN_REPEAT)
+# Lines of which a log may hold millions: what they say announces nothing.
+_BULK = """
+host:1:2 [0] NCCL INFO AllReduce: opCount 1f sendbuff 0x7f recvbuff 0x7f count 1 datatype 7 op 0
+root 0 comm 0x55 [nranks=8] stream 0x55 AllGather: ReduceScatter: Broadcast: Reduce: AlltoAll:
+Gather: Scatter: Send: Recv: opCount
+""".lower()
+
 _Literals = frozenset[str]
 
 
 def required(expression: str) -> _Literals | None:
     """Literals one of which every match contains; None if there are no good ones."""
     best = max(parts(expression), key=_worth, default=None)
-    if not best or len(best) > _MOST or _length(best) < LEAST:
+    if not best or len(best) > _MOST or _length(best) < LEAST or _in_bulk(best):
         return None
     return frozenset(map(_telling, best))
 
@@ -52,8 +59,9 @@ def _telling(literal: str) -> str:
     return max((literal[at : at + _KEPT] for at in starts), key=_rarity)
 
 
-def _rarity(text: str) -> tuple[int, int]:
-    return sum(not (one.islower() or one == " ") for one in text), len(set(text))
+def _rarity(text: str) -> tuple[bool, int, int]:
+    rare = text.lower() not in _BULK
+    return rare, sum(not (one.islower() or one == " ") for one in text), len(set(text))
 
 
 def _best(items: Iterable[Any]) -> _Literals | None:
@@ -61,8 +69,13 @@ def _best(items: Iterable[Any]) -> _Literals | None:
     return max(_sets(items), key=_worth, default=None)
 
 
-def _worth(literals: _Literals) -> tuple[int, int]:
-    return min(_length(literals), _LONG), -len(literals)
+def _worth(literals: _Literals) -> tuple[bool, int, int]:
+    return not _in_bulk(literals), min(_length(literals), _LONG), -len(literals)
+
+
+def _in_bulk(literals: _Literals) -> bool:
+    """Whether lines are full of one of them."""
+    return any(literal.lower() in _BULK for literal in literals)
 
 
 def _length(literals: _Literals) -> int:

@@ -78,17 +78,14 @@ class Thin:
             self.recent.popleft()
         if matched:
             self.tail = list(self.recent)
-        elif self.tail and place < self._end():
+        elif self.tail and place < tail_end(self.last_stride):
             self.tail.append((place, chunk))
-
-    def _end(self) -> int:
-        return (self.last_stride + 2) * STRIDE
 
     def last_words(self, size: int) -> Iterator[tuple[int, Chunk, Hits]]:
         """The last lines of every (author, pattern), by chunk; `size` is that of the source."""
         if self.last_stride < 0:
             return
-        end = min(size, self._end())
+        end = min(size, tail_end(self.last_stride))
         reach = min(TAIL_MAX, max(TAIL_MIN, size // TAIL_SHARE))
         chosen = list(self._last_within(end - reach, end))
         yield from chosen or self._last_within(end - TAIL_MAX, end)
@@ -109,6 +106,11 @@ class Thin:
                 high = cut
             if hits:
                 yield place, chunk, sorted(hits, key=lambda hit: hit[1])
+
+
+def tail_end(last_stride: int) -> int:
+    """Up to where last words may stand, by the last stride in which a sample matched."""
+    return (last_stride + 2) * STRIDE
 
 
 def author_of(line: bytes, begin: int = 0) -> bytes:

@@ -13,6 +13,7 @@ the opCount. Of a send or receive, `seq` counts those between the same two ranks
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -202,6 +203,26 @@ class CollReader:
         self._launches.begin(code)
         self._calls.known = len(self._comms)
         return code
+
+    def short(self, line: int) -> dict[bytes, int]:
+        """How many calls more, before this line, may count, by the pointer of a communicator.
+
+        Only communicators with an init line before it are looked at.
+        """
+        self._end_line()
+        have = Counter(self._calls.rows()[:, 0].tolist())
+        missing: dict[bytes, int] = {}
+        for key, life in self._inits.lives.items():
+            code = self._current.get(key)
+            more = KEEP_CALLS - (have[code] if code is not None else 0)
+            if more > 0 and life.line < line:
+                pointer = key[2].encode()
+                missing[pointer] = max(missing.get(pointer, 0), more)
+        return missing
+
+    def unannounced(self) -> bool:
+        """Whether a communicator had calls but no init line."""
+        return any(key not in self._inits.lives for key in self._current)
 
     def result(self) -> list[CommRank]:
         """Every communicator of every process, in the order of their first lines.

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 
 from diagnose.catalog.entries import COUNTER
 from diagnose.catalog.schema import Signature
-from diagnose.match.scanner import Line, SourceScan
+from diagnose.match.lines import Line
+from diagnose.match.scanner import SourceScan
 from diagnose.parse.torch_prefixes import behind_text
 from diagnose.timeline.captures import captured_ranks, integer, milliseconds, rank_of
 from diagnose.timeline.event import Event, Meaning

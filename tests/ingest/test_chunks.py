@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import os
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnose.ingest.chunks import count_newlines, line_starts, plain_chunks, stream_chunks
+from diagnose.ingest.chunks import count_newlines, cuts, line_starts, plain_chunks, stream_chunks
 from diagnose.ingest.raw import BytesStore, FileStore
 from diagnose.ingest.source import Chunk
 
@@ -34,12 +35,33 @@ def placed(chunks: list[Chunk]) -> tuple[bytes, dict[int, int]]:
     return b"".join(chunk.data for chunk in chunks), places
 
 
-def test_chunks_are_cut_at_the_last_newline() -> None:
-    assert plain(b"one\ntwo\nthree\nfour", 9) == [
+def test_chunks_are_cut_at_the_last_newline_before_multiples_of_the_limit() -> None:
+    assert plain(b"one\ntwo\nthree\nfour\nfive", 10) == [
         Chunk(b"one\ntwo\n", 0, 1),
-        Chunk(b"three\n", 8, 3),
-        Chunk(b"four", 14, 4),
+        Chunk(b"three\nfour\n", 8, 3),
+        Chunk(b"five", 19, 5),
     ]
+
+
+@given(
+    st.lists(
+        st.sampled_from([b"a\n", b"bcd e\n", b"\n", b"x" * 30 + b"\n", b"y" * 9]), max_size=80
+    ),
+    st.integers(4, 40),
+    st.integers(1, 3),
+    st.integers(1, 64),
+)
+def test_a_part_between_cuts_gives_the_chunks_of_the_whole(
+    rows: list[bytes], limit: int, times: int, block: int
+) -> None:
+    data = b"".join(rows)
+    with BytesStore(data).open() as reader:
+        borders = [0, *cuts(reader, times * limit, limit), None]
+        parts = []
+        for start, end in pairwise(borders):
+            line = data.count(b"\n", 0, start) + 1
+            parts += plain_chunks(reader, start or 0, limit, end, line)
+    assert parts == plain(data, limit) == streamed(data, limit, block)
 
 
 def test_a_store_that_fits_is_one_chunk() -> None:

@@ -31,6 +31,8 @@ FILLER = b"[default3]:step 12/99 loss 2.4900 lr 1e-05\n" * 400
         (r"\b(?:a|it) (?:hangs?|\b(?:stops|waits) now)", {" hang", " stops", " waits"}),
         (r"not (?:in|x+|(?i:on)) use", None),  # "not " is what they have
         (r"\p{Lu} was opened", None),  # or not at all
+        (r"NCCL INFO Using network \w+", {"L INFO U"}),  # not what each call line has
+        (r"(?:AllGather|Broadcast)\w*::\d", None),
         ("|".join(f"{chr(0x4E00 + number)}words" for number in range(65)), None),  # too many
     ],
 )

@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 
 from diagnose.catalog.schema import Catalog, Signature
 from diagnose.ingest.source import Chunk, Source
+from diagnose.match import gather
 from diagnose.match import scanner as scan
 from diagnose.match.compile import MATCH_TIMEOUT_S, matcher_of
+from diagnose.match.lines import LINE_WINDOW, TEXT_LIMIT
 
 ERROR = Signature("t.error", "", "cause", [r"bad thing (?P<value>\d+)"], cause="env.config")
 ANCHORED = Signature("t.anchored", "", "context", [r"^step zero$"])
@@ -77,8 +79,8 @@ def test_thin_signatures_keep_the_first_and_the_last_of_each_rank() -> None:
 
 
 def test_a_flood_keeps_both_ends_and_the_exact_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scan, "KEEP_FIRST", 3)
-    monkeypatch.setattr(scan, "KEEP_LAST", 2)
+    monkeypatch.setattr(gather, "KEEP_FIRST", 3)
+    monkeypatch.setattr(gather, "KEEP_LAST", 2)
     result = scan.scan_source(source(b"".join(b"bad thing %d\n" % i for i in range(10))), MATCHER)
     assert [c["value"] for line in result.lines for _, c in line.matches] == [
         "0",
@@ -94,7 +96,7 @@ def test_a_very_long_line_is_bounded() -> None:
     data = b"x" * 100_000 + b" bad thing 5 " + b"y" * 100_000
     result = scan.scan_source(source(data), MATCHER)
     assert len(result.lines) == 1
-    assert len(result.lines[0].text) <= scan.TEXT_LIMIT + 8
+    assert len(result.lines[0].text) <= TEXT_LIMIT + 8
     assert result.lines[0].matches == [(0, {"value": "5"})]
 
 
@@ -121,7 +123,7 @@ def test_a_long_line_is_cut_between_words(blank: bytes) -> None:
     token = b"tok_" + b"aB3d" * 9
     filler = blank.join([b"word"] * 2500)
     for shift in range(0, 48, 3):
-        for at in (scan.TEXT_LIMIT // 2, scan.LINE_WINDOW, -scan.TEXT_LIMIT // 2 + 20):
+        for at in (TEXT_LIMIT // 2, LINE_WINDOW, -TEXT_LIMIT // 2 + 20):
             line = filler + b" bad thing 5 " + filler
             place = len(filler) - at + shift
             start = line.rfind(blank, 0, place) + len(blank)
@@ -183,7 +185,7 @@ def test_edges_are_found_behind_and_before_any_number_of_blanks() -> None:
 def test_edges_of_long_lines() -> None:
     long = b"[rank3]: " + b"x" * 9000 + b" CUDA out of memory."
     (first, text), last, *more = edges(b"\n" * 9000, long)
-    assert (first, len(text), text[:12]) == (9001, scan.TEXT_LIMIT + 8, "[rank3]: xxx")
+    assert (first, len(text), text[:12]) == (9001, TEXT_LIMIT + 8, "[rank3]: xxx")
     assert last == (9001, "[rank3]: " + "x" * 503 + " ... " + "x" * 3564 + " CUDA out of memory.")
     assert more == []
     assert [line for line, _ in edges(b"one\n" + long + b"\ntwo\n")] == [1, 2, 3]

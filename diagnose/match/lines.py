@@ -1,0 +1,186 @@
+"""The lines around matches: found in raw bytes, cut where they are long, decoded when it pays."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+
+from diagnose.catalog.entries import Meant
+from diagnose.ingest.chunks import count_newlines
+from diagnose.ingest.source import Chunk
+from diagnose.parse.prefix import Prefix, peel
+
+# How far a line's start and end are looked for around a match, and how much of it is kept.
+LINE_WINDOW = 8192
+TEXT_LIMIT = 4096
+_HEAD = 512
+# Where a line is cut whole words are left out: so many characters are looked through, so many
+# before the match are never left out.
+_LONGEST_WORD = 1024
+_KEPT = 512
+_BREAKS = b"\r\n"
+_ENDS = b"\r\n \t\"',;"
+_ENDS_LIST = tuple(bytes((char,)) for char in _ENDS)
+_WORDS = re.compile(rb"[^ \t\r\n]{0,1024}(?:[ \t]+[^ \t\r\n]{1,1024}){0,3}[ \t]+")
+_ITEMS = re.compile(rb"(?:[^\"',;&\s]{0,256}[\"',;&]){1,8}")  # of JSON without blanks
+# First and last lines kept of a source.
+_EDGE_LINES = 4
+VISIBLE = re.compile(rb"\S")
+
+
+@dataclass(slots=True)
+class Line:
+    """One line that matched: its place, its clean text, its prefixes and what matched.
+
+    `matches` holds (signature number, captures), `word` what a vocabulary knows of a line that
+    no signature knows better. `text` is bounded by TEXT_LIMIT.
+    """
+
+    line: int
+    offset: int
+    text: str
+    prefix: Prefix
+    matches: list[tuple[int, dict[str, str]]] = field(default_factory=list)
+    word: Meant | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Raw:
+    """A matched segment before anything was decoded; `place` orders it in its source."""
+
+    place: int
+    line: int
+    offset: int
+    data: bytes
+    patterns: tuple[int, ...]
+
+
+def segments(chunk: Chunk, hits: Iterable[tuple[int, int]], place: int) -> Iterator[Raw]:
+    """The segments (lines, cut at carriage returns too) around the hits, in order.
+
+    `place` is that of the chunk's start.
+    """
+    data = chunk.data
+    counted_to, newlines = 0, 0
+    start = end = first = -1
+    patterns: list[int] = []
+    for number, to in hits:
+        if to <= end:
+            if number not in patterns:
+                patterns.append(number)
+            continue
+        if patterns:
+            newlines += count_newlines(data, counted_to, start)
+            counted_to = start
+            yield _made(chunk, start, end, newlines, patterns, first, place)
+        start, end = _bounds(data, to)
+        first = to
+        patterns = [number]
+    if patterns:
+        newlines += count_newlines(data, counted_to, start)
+        yield _made(chunk, start, end, newlines, patterns, first, place)
+
+
+def _bounds(data: bytes, to: int) -> tuple[int, int]:
+    low = max(0, to - LINE_WINDOW)
+    newline = data.rfind(b"\n", low, to)
+    start = newline + 1 if newline >= 0 else low
+    start = max(start, data.rfind(b"\r", start, max(start, to - 1)) + 1)
+    high = min(len(data), to + LINE_WINDOW)
+    newline = data.find(b"\n", to, high)
+    end = newline if newline >= 0 else high
+    bare = data.find(b"\r", to, end)
+    return start, bare if bare >= 0 else end
+
+
+def _made(
+    chunk: Chunk, start: int, end: int, newlines: int, patterns: list[int], to: int, place: int
+) -> Raw:
+    """A segment, cut to its start and the surroundings of its first match if it is long."""
+    if chunk.lines is not None:
+        line = chunk.lines[min(newlines, len(chunk.lines) - 1)]
+    else:
+        line = chunk.first_line + newlines
+    if chunk.raw_offsets is not None:
+        offset = chunk.raw_offsets[min(newlines, len(chunk.raw_offsets) - 1)]
+    else:
+        offset = chunk.offset + start
+    start, end = _whole_words(chunk.data, start, end, to)
+    data = chunk.data[start:end]
+    if len(data) > TEXT_LIMIT:
+        low = max(start + _HEAD, to - TEXT_LIMIT // 2)
+        high = min(end, low + TEXT_LIMIT - _HEAD)
+        low, high = _whole_words(chunk.data, low, high, to)
+        _, head = _whole_words(chunk.data, start, start + _HEAD, start)
+        data = chunk.data[start:head] + b" ... " + chunk.data[low:high]
+    return Raw(place + start, line, offset, data, tuple(patterns))
+
+
+def _whole_words(data: bytes, start: int, end: int, to: int) -> tuple[int, int]:
+    """`start` and `end` of a quote around `to`, moved where they cut a line inside of a word.
+
+    Half a token can no longer be told, nor a value that lost its name: the first words after a
+    cut go, too.
+    """
+    if start > 0 and data[start - 1] not in _BREAKS:
+        upto = max(start, min(to, end) - _KEPT)
+        words = _WORDS.match(data, start, upto) or _ITEMS.match(data, start, upto)
+        start = words.end() if words else start
+    if end < len(data) and data[end] not in _ENDS:
+        last = max(data.rfind(char, max(to, end - _LONGEST_WORD), end) for char in _ENDS_LIST)
+        end = last if last >= 0 else end
+    return start, end
+
+
+def text_of(data: bytes) -> str:
+    """The text of a line, bounded."""
+    return data[: TEXT_LIMIT + 8].decode(errors="replace")
+
+
+def first_lines(chunk: Chunk) -> list[Line]:
+    """The first few non-empty lines of a chunk that has some, with what their prefixes say."""
+    data = chunk.data
+    visible = VISIBLE.search(data)
+    first = visible.start() if visible else 0
+    start = max(data.rfind(b"\n", 0, first) + 1, first - _HEAD)
+    rows = data[start : start + LINE_WINDOW].split(b"\n")
+    pieces = (next(filter(bytes.strip, row.split(b"\r")), b"") for row in rows)
+    rows_at = enumerate(pieces, start=data.count(b"\n", 0, start))
+    return list(islice(edge_lines(chunk, rows_at), _EDGE_LINES))
+
+
+def last_lines(chunk: Chunk) -> list[Line]:
+    """The last few non-empty lines of a chunk that has some; of a long one its start and end."""
+    data = chunk.data.rstrip()
+    start = data.rfind(b"\n") + 1
+    rows = [data[start:]]
+    if start:
+        low = max(0, start - LINE_WINDOW)
+        before = data[low : start - 1].split(b"\n")
+        rows = before[1 if low else 0 :] + rows
+    pieces = (_ends(row.rstrip().rpartition(b"\r")[2]) for row in rows)
+    first = data.count(b"\n") + 1 - len(rows)
+    filled = [(number, piece) for number, piece in enumerate(pieces, start=first) if piece.strip()]
+    return list(edge_lines(chunk, filled[-_EDGE_LINES:]))
+
+
+def _ends(row: bytes) -> bytes:
+    """A line, of which the middle is left out if it is long."""
+    if len(row) <= TEXT_LIMIT:
+        return row
+    return row[:_HEAD] + b" ... " + row[_HEAD - TEXT_LIMIT :]
+
+
+def edge_lines(chunk: Chunk, rows: Iterable[tuple[int, bytes]]) -> Iterator[Line]:
+    """The lines that are not empty, by their 0-based number in the chunk."""
+    for number, row in rows:
+        if not row.strip():
+            continue
+        text = text_of(row)
+        if chunk.lines:
+            line = chunk.lines[min(number, len(chunk.lines) - 1)]
+        else:
+            line = chunk.first_line + number
+        yield Line(line, chunk.offset, text, peel(text))
