@@ -265,18 +265,27 @@ def _read_file(path: Path, data: bytes) -> Iterator[_Found]:
         yield from _read_kinds(path, root)
 
 
-def _read_kinds(path: Path, root: Node) -> Iterator[_Found]:
-    from pydantic import TypeAdapter, ValidationError  # noqa: PLC0415  as above
+@lru_cache(maxsize=1)
+def _adapters() -> dict[str, Any]:
+    """Kind of entry → pydantic's adapter of it; making them takes longer than reading a file."""
+    from pydantic import TypeAdapter  # noqa: PLC0415  as above
 
-    from diagnose.catalog.document import line_of  # noqa: PLC0415
     from diagnose.catalog.settings import Setting  # noqa: PLC0415
 
-    adapters: dict[str, TypeAdapter[Any]] = {
+    return {
         "signatures": TypeAdapter(Signature),
         "known_issues": TypeAdapter(KnownIssue),
         "classes": TypeAdapter(CauseClass),
         "settings": TypeAdapter(Setting),
     }
+
+
+def _read_kinds(path: Path, root: Node) -> Iterator[_Found]:
+    from pydantic import ValidationError  # noqa: PLC0415  as above
+
+    from diagnose.catalog.document import line_of  # noqa: PLC0415
+
+    adapters = _adapters()
     kinds = root.value if isinstance(root.value, dict) else {}
     for kind, items in kinds.items():
         at = f"{path}:{root.keys[kind]}: {kind}"

@@ -74,11 +74,10 @@ def table(dumps: Iterable[Dump], world: int | None = None) -> Table:
     for dump in chosen.values():
         close_lone_members(dump, descs)
     files = {rank: dump.name for rank, dump in chosen.items()}
-    ranks = [
-        *chosen,
-        *(r for dump in chosen.values() for group in dump.config for r in group.ranks),
-    ]
-    size = max(world or 0, max(ranks, default=-1) + 1)
+    # Dumps made of one log share the tuples of their groups: a look at each is enough.
+    members = {id(g.ranks): g.ranks for dump in chosen.values() for g in dump.config}
+    highest = (max(ranks, default=-1) for ranks in (tuple(chosen), *members.values()))
+    size = max(world or 0, max(highest) + 1)
     keys, groups = _groups(chosen, size)
     frontiers = [
         (rank, keys[rank, name], status.enqueued, status.started, status.completed)
