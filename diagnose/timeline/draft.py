@@ -132,7 +132,7 @@ def _of_line(
     for signature, captures in found:
         if (signature.generic and specific) or (signature.tells == "trouble" and explained):
             continue
-        if harmless and signature.generic and signature.role == "cause":
+        if harmless and signature.generic and signature.role in _GLUED:
             continue
         draft = _draft(scan, line, _meaning(signature, captures))
         if draft.rank is None and signature.role in _GLUED:
