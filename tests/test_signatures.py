@@ -51,7 +51,12 @@ def events(form: str) -> dict[str, list[Event]]:
 
 
 def yields_to(signature: Signature, other: Signature) -> bool:
-    """A catch-all gives way to a special entry on the same line, and to a word."""
+    """A catch-all gives way to a special entry on the same line, and to a word.
+
+    So it does to one that knows that the message tells of no failure.
+    """
+    if other.role == "context" and not other.generic and other.not_evidence_of:
+        return signature.generic
     special = (not other.generic or is_word(other.id)) and other.role in (
         "cause",
         "effect",
