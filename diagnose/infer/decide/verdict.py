@@ -39,7 +39,8 @@ def verdict_of(winner: Hypothesis, context: Context, *, silent: bool) -> Verdict
     hang = context.catalog.classes[winner.cause].hang
     if silent and winner.inferred and hang != "fails":
         return "hung"
-    waited = silent or context.timeline.telling(*WAITED)
+    said = any(event.tells == "stuck" for event in context.failing)
+    waited = silent or said or context.timeline.telling(*WAITED)
     return "hung" if waited and hang == "hangs" else "failed"
 
 

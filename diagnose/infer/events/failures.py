@@ -9,9 +9,9 @@ from diagnose.infer.events.recovery import Afterlife, left, survived
 from diagnose.timeline.event import Event, Timeline
 
 _LAST_LINES, _CAUGHT_LINES = 25, 150
-_SHORT = 200  # lines
+_SHORT, _PASTE = 200, 400  # lines
 _CAME_BACK = 3  # events of a rank below the line that says it ended
-WAITED = ("timeout", "store_wait", "missing", "host_blocked", "stuck")
+WAITED = ("timeout", "store_wait", "missing", "host_blocked")
 _EFFECTS = ("timeout", "notified", "missing", "mismatch", "store_wait", "teardown", "joined")
 
 
@@ -57,8 +57,25 @@ def _stuck_at_the_end(timeline: Timeline) -> list[Event]:
 
 
 def _said_to_hang(timeline: Timeline) -> list[Event]:
-    """What the user says of a job that hangs, above or below its log, if it did not end well."""
-    return [] if done(timeline) else timeline.telling("stuck")
+    """What the user says of a job that hangs, above or below its log, if it did not end well.
+
+    Amid the steps of a log, or in a long one, it is text that the job trains on or writes.
+    """
+    said = timeline.telling("stuck")
+    if not said or done(timeline):
+        return []
+    ends, steps = _ends_of_sources(timeline), timeline.kind("progress")
+    return [
+        event
+        for event in said
+        if ends[event.source] <= _PASTE
+        and not (_steps(steps, event, above=True) and _steps(steps, event, above=False))
+    ]
+
+
+def _steps(steps: Sequence[Event], event: Event, *, above: bool) -> bool:
+    """Whether the source of this event has progress above or below its line."""
+    return any(s.source == event.source and (s.line < event.line) == above for s in steps)
 
 
 def _of_a_job(timeline: Timeline) -> bool:

@@ -170,3 +170,13 @@ def test_a_job_of_which_the_user_says_that_it_hangs(before: str, after: str, ver
     result = diagnose.diagnose(diagnose.load_text(before + steps + after))
     assert result.verdict == verdict
     assert result.root_cause.confidence != "high"
+
+
+def test_amid_the_steps_or_in_a_long_log_nobody_says_that_it_hangs() -> None:
+    steps = [f"{{'loss': 2.{n}, 'epoch': 0.{n}}}" for n in range(9)]
+    sample = "The train got stuck at the station."
+    amid = [*steps[:4], sample, *steps[4:]]
+    long = [*(f"line {n}" for n in range(500)), *steps, sample]
+    for lines in (amid, long):
+        text = "\n".join(lines) + "\n"
+        assert diagnose.diagnose(diagnose.load_text(text)).verdict == "running"
