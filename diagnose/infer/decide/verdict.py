@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from diagnose.catalog.schema import Catalog
 from diagnose.diagnosis import Collective, JobFacts, Verdict
 from diagnose.infer.events.facts import Facts
-from diagnose.infer.events.failures import WAITED
+from diagnose.infer.events.failures import WAITED, said_to_hang
 from diagnose.infer.events.onset import Start
 from diagnose.infer.events.phases import last_phase
 from diagnose.infer.events.stalled import Stall
@@ -39,8 +39,7 @@ def verdict_of(winner: Hypothesis, context: Context, *, silent: bool) -> Verdict
     hang = context.catalog.classes[winner.cause].hang
     if silent and winner.inferred and hang != "fails":
         return "hung"
-    said = any(event.tells == "stuck" for event in context.failing)
-    waited = silent or said or context.timeline.telling(*WAITED)
+    waited = silent or context.timeline.telling(*WAITED) or said_to_hang(context.timeline)
     return "hung" if waited and hang == "hangs" else "failed"
 
 

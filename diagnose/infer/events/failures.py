@@ -26,7 +26,7 @@ def failures(timeline: Timeline, life: Afterlife) -> list[Event]:
         serious = serious if _ends_with(timeline, serious) else []
     if serious and (_only_after_the_end(timeline, serious) or _survived(life, serious)):
         return []
-    serious = serious or _stuck_at_the_end(timeline) or _said_to_hang(timeline)
+    serious = serious or _stuck_at_the_end(timeline) or said_to_hang(timeline)
     if serious or went_on(timeline, life):
         return serious
     # A weak hint, or what follows an abort, counts only in a log that ends with it.
@@ -56,7 +56,7 @@ def _stuck_at_the_end(timeline: Timeline) -> list[Event]:
     return [event for event in stuck if event.index > last]
 
 
-def _said_to_hang(timeline: Timeline) -> list[Event]:
+def said_to_hang(timeline: Timeline) -> list[Event]:
     """What the user says of a job that hangs, above or below its log, if it did not end well.
 
     Amid the steps of a log, or in a long one, it is text that the job trains on or writes.
