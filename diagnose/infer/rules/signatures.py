@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 
 from diagnose.catalog.entries import entry_of
 from diagnose.catalog.schema import CauseClass, Signature
@@ -35,6 +36,7 @@ def propose(context: Context) -> Iterator[Hypothesis]:
     first_wait = next(iter(timeline.telling("timeout")), None)
     first_effect = next(iter(timeline.telling("timeout", "teardown")), None)
     gpus = gpu_ranks(timeline)
+    trouble = cache(lambda: unexplained(timeline, context.life))  # few jobs need it
     for id_, events in timeline.by_signature.items():
         group = [event for event in events if event.role == "cause"]
         if not group:
@@ -48,6 +50,8 @@ def propose(context: Context) -> Iterator[Hypothesis]:
         late = limit is not None and _after(group[0], limit)
         ranks, hosts = culprits_of(signature, group, context.facts.world_size, gpus)
         score = _score(signature, of_class, group, late, context)
+        if signature.cause == _BY_HAND and _in_trouble(group[0], trouble(), timeline):
+            score += scoring.IN_TROUBLE
         if signature.tells == "exception" and not late and len(ranks) <= 1:
             score = max(score, scoring.OWN_EXCEPTION)
         yield Hypothesis(
@@ -78,18 +82,16 @@ def _score(
     if not _came_true(of_class, group[-1], context):
         score += scoring.RECOVERED if survived(context.life, group) else 0.0
         score += scoring.DOUBTED if doubtful(context.life, group) else 0.0
-    if signature.cause == _BY_HAND and _in_trouble(group[0], context):
-        score += scoring.IN_TROUBLE
     return score
 
 
-def _in_trouble(ending: Event, context: Context) -> bool:
+def _in_trouble(ending: Event, trouble: Sequence[Event], timeline: Timeline) -> bool:
     """Whether errors that nobody knows stand above, and no step was made after them."""
-    trouble = [e for e in unexplained(context.timeline, context.life) if _after(ending, e)]
-    if not trouble:
+    last = next((event for event in reversed(trouble) if _after(ending, event)), None)
+    if last is None:
         return False
-    steps = context.timeline.kind("progress")
-    return not any(_after(step, trouble[-1]) and _after(ending, step) for step in steps)
+    steps = timeline.kind("progress")
+    return not any(_after(step, last) and _after(ending, step) for step in steps)
 
 
 def _came_true(of_class: CauseClass, failure: Event, context: Context) -> bool:
