@@ -127,7 +127,7 @@ def _of_line(
         better = word.tells != "trouble" and not any(_outweighs(s, word) for s, _ in found)
         better = better and not (harmless and word.strength == "weak")
         found = [(word, captures)] if better or not found else found
-    specific = any(not s.generic and s.role in ("cause", "effect", "aftermath") for s, _ in found)
+    specific = any(not s.generic and s.role in _GLUED for s, _ in found)
     explained = any(s.tells != "trouble" for s, _ in found)
     for signature, captures in found:
         if (signature.generic and specific) or (signature.tells == "trouble" and explained):

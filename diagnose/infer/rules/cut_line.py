@@ -32,7 +32,10 @@ def propose(context: Context) -> Iterator[Hypothesis]:
     if any(h.score >= scoring.CAN_EXPLAIN and h.cause not in vague for h in context.proposed):
         return
     for event in _last_lines(context):
-        told, id_ = _continued(event.text.rstrip(), _examples(context.catalog))
+        text = event.text.rstrip()
+        if text[-_ANCHOR:] not in _all_examples(context.catalog):
+            continue  # as most last lines of a large job
+        told, id_ = _continued(text, _examples(context.catalog))
         if not told or _ambiguous(told, context.catalog):
             continue
         entry = context.catalog.by_id[id_]
@@ -53,9 +56,9 @@ def propose(context: Context) -> Iterator[Hypothesis]:
 def _last_lines(context: Context) -> Iterator[Event]:
     """The last line of each source that nothing but its form is known of."""
     last = {event.source: event for event in context.timeline.kind("edge")}
-    for line in [line for line in last.values() if not _CODE.search(line.text)]:
-        there = [event for event in context.timeline if event.place == line.place]
-        if not any(_known(event, context.catalog) for event in there):
+    known = {event.place for event in context.timeline if _known(event, context.catalog)}
+    for line in last.values():
+        if line.place not in known and not _CODE.search(line.text):
             yield line
 
 
@@ -108,3 +111,9 @@ def _examples(catalog: Catalog) -> list[tuple[str, str]]:
         for id_, line in examples_of(catalog)
         if catalog.by_id[id_].role == "cause" and not catalog.by_id[id_].generic
     ]
+
+
+@lru_cache(maxsize=2)
+def _all_examples(catalog: Catalog) -> str:
+    """Their lines in one text, in which a look-up is quick."""
+    return "\n".join(line for _, line in _examples(catalog))
