@@ -1,10 +1,10 @@
-"""What the patterns cost: `python benchmarks/pattern_cost.py [LOG ...] [--of words rest bulk]`.
+"""What the patterns cost: `python benchmarks/pattern_cost.py [LOG ...] [--of marks rest bulk]`.
 
 Searches logs (by default 32 MiB of a generated one) and prints, in seconds of CPU:
 
 - each database of the matcher: how long it takes to compile, and bytes a second that it searches;
 - each file of patterns/ by itself, and the words of the vocabularies: the same;
-- of the databases named with --of, the patterns (in words: the literals) that take longest to
+- of the databases named with --of, the patterns (in marks: the literals) that take longest to
   search for, found by bisection: the costliest group is halved until single ones are left, each
   timed alone against a database of nothing; those that take longest to compile, and the literals
   that are found most often.
@@ -28,7 +28,8 @@ from pathlib import Path
 from diagnose.catalog.load import catalog_files, default_dir, entries_of, load_catalog
 from diagnose.catalog.schema import Catalog, Signature
 from diagnose.match import compile as compiled
-from diagnose.match.compile import Row, hits_of
+from diagnose.match.compile import hits_of
+from diagnose.match.rows import DATABASES, LITERAL, Row, patterns_of, rows_of
 
 HERE = Path(__file__).parent
 Cost = Callable[[Sequence[Row]], float]
@@ -37,7 +38,7 @@ Cost = Callable[[Sequence[Row]], float]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("logs", type=Path, nargs="*")
-    parser.add_argument("--of", nargs="*", default=["words", "rest", "bulk"])
+    parser.add_argument("--of", nargs="*", default=["marks", "rest", "bulk"])
     parser.add_argument("--bytes", type=int, default=32 << 20, help="searched of the logs")
     parser.add_argument("--part", type=int, default=1 << 20, help="searched for single patterns")
     parser.add_argument("--shown", type=int, default=10)
@@ -65,8 +66,10 @@ def read(logs: Sequence[Path], size: int) -> bytes:
 def databases(catalog: Catalog, data: bytes) -> None:
     """Print a line for each database."""
     print(f"\n{'database':<28}{'rows':>7}{'compile':>10}{'MB/s':>8}{'hits':>9}")
-    for name in compiled.DATABASES:
-        line(name, compiled.rows_of(catalog, name), data, literal=name == "words")
+    for name in DATABASES:
+        rows = rows_of(catalog, name)
+        if rows:
+            line(name, rows, data, literal=name in LITERAL)
 
 
 def groups(catalog: Catalog, data: bytes) -> None:
@@ -77,7 +80,7 @@ def groups(catalog: Catalog, data: bytes) -> None:
         own = [one for one in entries_of(path, text) if isinstance(one, Signature)]
         if own:
             part = Catalog(own, [], {}, "")
-            rows = [row for name in ("bulk", "rest") for row in compiled.rows_of(part, name)]
+            rows = [row for name in ("bulk", "rest", "everywhere") for row in rows_of(part, name)]
             found.append(
                 (scan_seconds(rows, data[: 4 << 20]), str(path.relative_to(default_dir())), rows)
             )
@@ -115,8 +118,8 @@ def compile_seconds(rows: Sequence[Row]) -> float:
 
 def costliest(catalog: Catalog, name: str, data: bytes, shown: int) -> None:
     """Print the rows of a database that cost most."""
-    rows, literal = compiled.rows_of(catalog, name), name == "words"
-    patterns = compiled.patterns_of(catalog.signatures)
+    rows, literal = rows_of(catalog, name), name in LITERAL
+    patterns = patterns_of(catalog.signatures)
 
     def told(row: Row) -> str:
         known = not literal and row[1] < len(patterns)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from diagnose.infer.pipeline import diagnose
     from diagnose.job.load import load, load_text
     from diagnose.job.model import Job
+    from diagnose.report import render
 
 __all__ = [
     "CatalogError",
@@ -32,6 +33,7 @@ __all__ = [
     "diagnose",
     "load",
     "load_text",
+    "render",
 ]
 
 _HOME = {
@@ -43,6 +45,7 @@ _HOME = {
     "diagnose": "diagnose.infer.pipeline",
     "load": "diagnose.job.load",
     "load_text": "diagnose.job.load",
+    "render": "diagnose.report",
 }
 
 

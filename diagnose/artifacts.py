@@ -16,6 +16,7 @@ from diagnose.ingest.source import Source
 if TYPE_CHECKING:
     from diagnose.parse.comm_rank import CommRank
     from diagnose.parse.flight_recorder import Dump
+    from diagnose.parse.probes import Look
     from diagnose.parse.stacks import Stack
 
 
@@ -36,15 +37,18 @@ class Artifacts:
     """What documents of a job hold.
 
     `dumps` are Flight Recorder dumps, `ras` and `inspector` what these tell of single ranks,
-    `stacks` where threads stood. `passing`: a difference between ranks may have been in passing,
-    seen in one look at counters of a job that may have moved. `notes` say what went wrong, `unread`
-    which documents could not be read to their end.
+    `stacks` where threads stood, `looks` what processes did when a bundle was collected and
+    `silent_mounts` which of their file systems gave no answer then. `passing`: a difference between
+    ranks may have been in passing, seen in one look at counters of a job that may have moved.
+    `notes` say what went wrong, `unread` which documents could not be read to their end.
     """
 
     dumps: list[Dump] = field(default_factory=list)
     ras: list[CommRank] = field(default_factory=list)
     inspector: list[CommRank] = field(default_factory=list)
     stacks: list[Stack] = field(default_factory=list)
+    looks: list[Look] = field(default_factory=list)
+    silent_mounts: list[str] = field(default_factory=list)
     passing: bool = False
     notes: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
@@ -52,7 +56,7 @@ class Artifacts:
     @property
     def useful(self) -> bool:
         """Whether a verdict can be made of these alone."""
-        return bool(self.dumps or self.stacks or self.ras or self.inspector)
+        return bool(self.dumps or self.stacks or self.ras or self.inspector or self.looks)
 
     def add(self, other: Artifacts) -> None:
         """Take over what another document holds."""
@@ -60,6 +64,8 @@ class Artifacts:
         self.ras += other.ras
         self.inspector += other.inspector
         self.stacks += other.stacks
+        self.looks += other.looks
+        self.silent_mounts += other.silent_mounts
         self.passing |= other.passing
         self.notes += other.notes
         self.unread += other.unread

@@ -13,6 +13,7 @@ from diagnose.artifacts import Artifacts
 from diagnose.ingest.source import Source
 from diagnose.parse.flight_recorder import read_dump
 from diagnose.parse.inspector import read_inspector
+from diagnose.parse.probes import read_probe
 from diagnose.parse.ras import read_ras
 from diagnose.parse.stacks import read_stacks
 
@@ -40,11 +41,18 @@ def _stacks(source: Source) -> Artifacts:
     return Artifacts(stacks=read_stacks(source.content(), source.name))
 
 
+def _probe(source: Source) -> Artifacts:
+    told = read_probe(source.content(), source.name)
+    notes = [f"collect: {note}" for note in told.notes]
+    return Artifacts(looks=told.looks, silent_mounts=told.silent_mounts, notes=notes)
+
+
 READERS: Mapping[str, Read] = {
     "fr_dump": _flight_recorder,
     "ras": _ras,
     "inspector": _inspector,
     "stacks": _stacks,
+    "probe": _probe,
 }
 
 

@@ -8,13 +8,16 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from multiprocessing.connection import wait
 from multiprocessing.context import ForkContext, ForkProcess, SpawnContext, SpawnProcess
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 
 from diagnose.errors import InputError
+from diagnose.process import reuse_memory
 
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 
@@ -33,12 +36,7 @@ def pool(
     of this one where that is safe: they start in no time, with all that is loaded here, and share
     its memory. Raises InputError.
     """
-    # Each worker is to use one core, and Arrow to reserve no memory ahead.
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "ARROW_NUM_THREADS"):
-        os.environ.setdefault(name, "1")
-    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
-    # Where this process was killed, Python tidies up after it, with a warning nobody needs.
-    os.environ.setdefault("PYTHONWARNINGS", "ignore:resource_tracker:UserWarning")
+    set_environment()
     try:
         # Threads of this process (progress, Arrow) do not survive a fork.
         alone = sys.platform == "linux" and threading.active_count() == 1
@@ -50,6 +48,48 @@ def pool(
         raise InputError(
             f"no processes can share work here (is there a /dev/shm?): {error}"
         ) from error
+
+
+def set_environment() -> None:
+    """Say what processes that begin later are to know."""
+    # Each worker is to use one core, and Arrow to reserve no memory ahead.
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "ARROW_NUM_THREADS"):
+        os.environ.setdefault(name, "1")
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
+    # Where this process was killed, Python tidies up after it, with a warning nobody needs.
+    os.environ.setdefault("PYTHONWARNINGS", "ignore:resource_tracker:UserWarning")
+
+
+@contextmanager
+def memory_bound(limit: int) -> Iterator[None]:
+    """Let this process hold `limit` bytes of memory and no more, on Linux; 0 is no bound.
+
+    What asks for more gets a MemoryError.
+    """
+    held = _held() if limit else None
+    if held is None:
+        yield
+        return
+    import resource  # noqa: PLC0415  not on every system
+
+    resident, reserved = held
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    # Far more is reserved than used: only what may come on top is known.
+    resource.setrlimit(resource.RLIMIT_DATA, (reserved + max(0, limit - resident), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+
+def _held() -> tuple[int, int] | None:
+    """Bytes of memory this process uses, and of data it has reserved (proc(5), statm)."""
+    try:
+        fields = Path("/proc/self/statm").read_text().split()
+    except OSError:
+        return None
+    page = os.sysconf("SC_PAGE_SIZE")
+    return int(fields[1]) * page, int(fields[5]) * page
 
 
 class _Deaf(BaseProcess):
@@ -81,13 +121,14 @@ class _ForkContext(ForkContext):
 
 def _start(prepare: Callable[[], None] | None) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    _end_with_parent()
+    end_with_parent()
+    reuse_memory()
     if prepare is not None:
         prepare()
 
 
-def _end_with_parent() -> None:
-    """A process of a pool waits forever for work where its parent was killed."""
+def end_with_parent() -> None:
+    """Let this process end where its parent was killed, and not wait forever for work."""
     if sys.platform == "linux":  # also while C code runs, when no thread of Python's does
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL))
     parent = multiprocessing.parent_process()

@@ -26,3 +26,15 @@ def one_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(home / "cache"))
         yield
+
+
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Long bytes give no id: packed ones may hold the time, and the workers must agree on ids."""
+    return "bytes" if isinstance(val, bytes) and len(val) > 16 else None
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are cores: many tests wait for processes that they started."""
+    from diagnose.workers import cores  # not before coverage is measured
+
+    return cores() + 1

@@ -15,14 +15,15 @@ import pytest
 import diagnose
 from diagnose.checkpoint.find import inspect
 from diagnose.checkpoint.model import Inspection
+from diagnose.collect.model import Manifest, Node, Probe, Process
 from diagnose.diagnosis import Axis, Diagnosis, Topology, WaitGraph
 from diagnose.fleet import summarise
-from diagnose.fleet.read import typed
 from diagnose.report.fleet.tables import as_json
 from diagnose.report.safe import escaped, masked
 from diagnose.schemas.make import schemas
 from tests.checkpoint.make import hf
 from tests.fleet import samples as fleets
+from tests.fleet.frames import typed
 from tests.report.samples import ALL, HUNG
 from tests.sizes import few
 
@@ -106,6 +107,15 @@ def test_checkpoints(tmp_path: Path) -> None:
     found = inspect([str(tmp_path)])
     assert found.resume is not None
     check("checkpoint-1.json", found.to_json())
+
+
+def test_bundles() -> None:
+    probe = Probe("kernel", "not available", 0.1, 0, "root only")
+    process = Process(77, "rank", rank=0, world=8, command="python", folder="rank-0")
+    node = Node("n1", "0.1.0", "a", "b", {"offset_s": 0.1}, [process], [probe], ["late"])
+    found = Manifest("0.1.0", "a", "b", "slurm", [node.to_dict()], ["n2: no route"])
+    check("bundle-1.json", json.dumps(found.to_dict()))
+    assert node.to_dict()["diagnose"] == "node/1"
 
 
 @pytest.mark.parametrize("name", ["small", "hostile"])

@@ -45,6 +45,10 @@ def test_the_wheel_holds_package_and_catalog_and_nothing_else(wheel: Path) -> No
     assert shipped == {p.relative_to(patterns).as_posix() for p in patterns.rglob("*.yaml")}
     modules = {p.relative_to(ROOT).as_posix() for p in (ROOT / "diagnose").rglob("*.py")}
     assert modules | {"diagnose/py.typed"} <= names
+    served = ROOT / "diagnose" / "serve"
+    data = {p.relative_to(ROOT).as_posix() for p in served.rglob("*.*") if p.suffix != ".pyc"}
+    assert len(data) > 30
+    assert data <= names
     tops = {name.split("/")[0] for name in names}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"diagnose"}
 

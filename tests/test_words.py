@@ -90,8 +90,8 @@ def test_what_a_match_does_not_prove_completes_the_sentence() -> None:
 
 
 _PRINTING = (
-    "batch", "catalog", "checkpoint", "cli", "fleet", "infer", "ingest", "job", "match", "parse",
-    "report",
+    "batch", "catalog", "checkpoint", "cli", "collect", "fleet", "infer", "ingest", "job", "match",
+    "mcp", "parse", "report", "serve", "watch",
 )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -82,17 +82,22 @@ def numbers(folder: Path) -> list[int]:
     return sorted(int(match[1]) for match in found if match)
 
 
-def read_table(folder: Path, number: int) -> pa.Table:
-    """A part's table, all of it looked at. Raises DamagedError, or OSError where it is not read."""
+def read_table(folder: Path, number: int, columns: Sequence[str] | None = None) -> pa.Table:
+    """A part's table, or these columns of it, with all that is read looked at.
+
+    Raises DamagedError, or OSError where it is not read.
+    """
     with _opened(folder / TABLE / name(number, "parquet")) as file:
         try:
-            table = pq.read_table(file, page_checksum_verification=True)
+            parquet = pq.ParquetFile(file, page_checksum_verification=True)
+            fits = parquet.schema_arrow.equals(SCHEMA)
+            table = parquet.read(columns, use_threads=False)
             table.validate(full=True)
         except Exception as error:  # Arrow's have no base, and some of them are OSError
             if isinstance(error, OSError) and error.errno is not None:
                 raise
             raise DamagedError(" ".join(str(error).split())[:200]) from error
-    if not table.schema.equals(SCHEMA):
+    if not fits:
         raise DamagedError("its columns are not the ones this version writes")
     return table
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import pandas as pd
+import numpy as np
+import pyarrow as pa
 
 from diagnose.batch.jobs import JobRef, find_again
 from diagnose.batch.pages import page_of
@@ -13,6 +14,7 @@ from diagnose.batch.stored import restored
 from diagnose.batch.work import sources_of
 from diagnose.errors import InputError
 from diagnose.files import write_text
+from diagnose.fleet.jobs import Jobs
 from diagnose.infer.pipeline import diagnose
 from diagnose.ingest.raw import reason
 from diagnose.job.load import read
@@ -21,15 +23,14 @@ from diagnose.report import html
 BAD = ("hung", "failed")
 
 
-def worst(jobs: pd.DataFrame, count: int) -> pd.DataFrame:
-    """The `count` troubled jobs with most GPU-hours lost, then those that hung longest."""
-    troubled = jobs[jobs["verdict"].isin(BAD)]
-    order = ["gpu_hours_lost", "duration_hung_s", "job"]
-    return troubled.sort_values(order, ascending=[False, False, True], na_position="last")[:count]
+def worst(jobs: Jobs, count: int) -> np.ndarray:
+    """The rows of the `count` troubled jobs with most GPU-hours lost, then hung longest."""
+    troubled = np.flatnonzero(jobs.verdict.where(BAD.__contains__))
+    return jobs.dearest(troubled, count, jobs.duration_hung_s)
 
 
 def write_reports(
-    jobs: pd.DataFrame,
+    jobs: Jobs,
     results: Path,
     count: int,
     *,
@@ -42,17 +43,19 @@ def write_reports(
     Pages that are there already are left alone: a scan removes those of jobs it reads again.
     """
     written = 0
-    for row in worst(jobs, count).itertuples():
-        target = results / page_of(str(row.source))
+    rows = pa.array(worst(jobs, count))
+    columns = (column.take(rows).to_pylist() for column in (jobs.job, jobs.source, jobs.tag))
+    for name, source, tag in zip(*columns, strict=True):
+        target = results / page_of(source)
         try:
             if not target.exists():
-                job = read(sources_of(_ref(str(row.source), str(row.tag))), patterns=patterns)
-                page = html.render(job, diagnose(job), title=str(row.job), redact=redact)
+                job = read(sources_of(_ref(source, tag)), patterns=patterns)
+                page = html.render(job, diagnose(job), title=name, redact=redact)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 write_text(target, page)
             written += 1
         except Exception as error:
-            said(f"no report of {row.job}: {_why(error)}")
+            said(f"no report of {name}: {_why(error)}")
     return written
 
 

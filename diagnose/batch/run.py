@@ -37,7 +37,7 @@ from diagnose.ingest.raw import reason
 from diagnose.match.compile import compile_matcher
 
 AHEAD = 3  # jobs out at a time, for each worker
-PART_ROWS = 100
+PART_ROWS = 1000  # a table of a million jobs is read in seconds, not minutes
 PART_SECONDS = 10.0
 POLL_SECONDS = 5.0
 MAX_KILLS = 2  # of its worker, then a job is given up

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -35,6 +34,7 @@ from diagnose.parse.path import read_path
 from diagnose.report.html.context import learn
 from diagnose.report.redact import secrets_only
 from diagnose.report.safe import escaped, masked
+from diagnose.workers import memory_bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,37 +167,8 @@ def _bounded(options: Options) -> Iterator[None]:
     before = signal.signal(signal.SIGALRM, give_up)
     signal.setitimer(signal.ITIMER_REAL, options.seconds)
     try:
-        with _memory_bound(options.memory):
+        with memory_bound(options.memory):
             yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-
-
-@contextmanager
-def _memory_bound(limit: int) -> Iterator[None]:
-    """Let this process hold `limit` bytes of memory and no more, on Linux; see Options."""
-    held = _held() if limit else None
-    if held is None:
-        yield
-        return
-    import resource  # noqa: PLC0415  not on every system
-
-    resident, reserved = held
-    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    # Far more is reserved than used: only what may come on top is known.
-    resource.setrlimit(resource.RLIMIT_DATA, (reserved + max(0, limit - resident), hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
-
-
-def _held() -> tuple[int, int] | None:
-    """Bytes of memory this process uses, and of data it has reserved (proc(5), statm)."""
-    try:
-        fields = Path("/proc/self/statm").read_text().split()
-    except OSError:
-        return None
-    page = os.sysconf("SC_PAGE_SIZE")
-    return int(fields[1]) * page, int(fields[5]) * page

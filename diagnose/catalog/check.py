@@ -11,6 +11,7 @@ from pathlib import Path
 import hyperscan as hs
 import regex
 
+from diagnose.automaton import Automaton, compile_database
 from diagnose.catalog import examples as example_lines
 from diagnose.catalog.captures import CAPTURES
 from diagnose.catalog.expressions import costly, unusable
@@ -28,15 +29,8 @@ from diagnose.catalog.schema import Catalog, Condition, KnownIssue, Signature
 from diagnose.catalog.versions import parsed
 from diagnose.catalog.word_problems import word_problems
 from diagnose.errors import CatalogError
-from diagnose.match.compile import (
-    DATABASES,
-    Matcher,
-    compile_database,
-    hits_of,
-    hyperscan_form,
-    pattern_flags,
-    patterns_of,
-)
+from diagnose.match.compile import Matcher, hits_of
+from diagnose.match.rows import DATABASES, hyperscan_form, pattern_flags, patterns_of
 from diagnose.parse.prefix import peel
 
 _ID = re.compile(r"[a-z0-9]+(?:[.-][a-z0-9]+)+\Z")
@@ -242,7 +236,7 @@ def _example_problems(signatures: Sequence[Signature]) -> Iterator[str]:
 
 
 def _match(
-    matcher: Matcher, database: hs.Database, signature: int, text: str
+    matcher: Matcher, database: Automaton, signature: int, text: str
 ) -> dict[str, str] | None:
     """Captures of the first line of `text` that the signature matches."""
     for line in re.split(r"[\r\n]+", text.strip("\n")):

@@ -8,17 +8,10 @@ from collections.abc import Collection, Iterable, Sequence
 import hyperscan as hs
 import regex
 
+from diagnose.automaton import compile_database
 from diagnose.catalog.schema import Signature
-from diagnose.match.compile import (
-    Pattern,
-    announced,
-    compile_database,
-    hyperscan_form,
-    pattern_flags,
-    patterns_of,
-    searched,
-)
-from diagnose.match.prefilter import LEAST, begins_with_repeat, parts, positions
+from diagnose.match.prefilter import LEAST, begins_with_repeat, parts, positions, required
+from diagnose.match.rows import Pattern, hyperscan_form, pattern_flags, patterns_of, searched
 
 MAX_LENGTH = 8000  # characters
 # States that the automata may spend on one pattern: a hundredth of all that the shipped catalog
@@ -56,8 +49,8 @@ def costly(expression: str, *, ignore_case: bool, ordinary: Sequence[str]) -> st
     lines of progress.
     """
     pattern = Pattern(0, expression, expression.startswith("^"), ignore_case)
-    literals = announced(pattern)
     form = hyperscan_form(expression).decode()
+    literals = required(form) or frozenset()
     try:
         everywhere = not pattern.anchored and begins_with_repeat(form)
         states = sum(map(positions, searched(pattern, "bulk" if literals else "rest")))

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 import diagnose
@@ -53,12 +54,16 @@ def load_catalog(extra_dirs: Sequence[Path] = (), *, examples: bool = False) -> 
     """The shipped catalog, the packs of plug-ins and the entries of `extra_dirs`.
 
     An entry of a later directory replaces an earlier one of the same id. With their examples if
-    asked for. The same files give the same object again, which is compiled once. Raises
-    CatalogError; a pack that is wrong is left out with a note.
+    asked for. The same files give the same object again, in all threads, which is compiled once.
+    Raises CatalogError; a pack that is wrong is left out with a note.
     """
-    base = _base(default_dir(), examples)
     own = tuple(catalog_files(extra_dirs))
-    return _extended(base, own, examples) if own else base
+    with _loading:
+        base = _base(default_dir(), examples)
+        return _extended(base, own, examples) if own else base
+
+
+_loading = RLock()  # of threads that ask at once, one reads; a plug-in may ask for it, too
 
 
 @lru_cache(maxsize=2)

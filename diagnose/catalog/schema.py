@@ -89,6 +89,7 @@ class Remedy:
     `run` is what to copy. Shell commands that name no framework are for every job; a setting or
     Python that names none is for those whose framework has no entry of its own. `setting` names
     a `Setting`, which has the same for every framework. `risk` and `needs` are of the whole step.
+    `unnamed` stands for `do` where neither a rank nor a host is named as the culprit.
     """
 
     __pydantic_config__ = _STRICT
@@ -100,6 +101,7 @@ class Remedy:
     risk: Risk = "read_only"
     needs: Needs = "user"
     setting: str = ""
+    unnamed: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import fields
 from typing import Any
 
 from diagnose.catalog import cache
@@ -28,11 +28,14 @@ def _name(revision: str) -> str:
 
 def write(catalog: Catalog) -> None:
     """Keep a catalog, without its examples."""
-    data = asdict(catalog)
-    del data["by_id"]
-    for entry in (*data["signatures"], *data["known_issues"]):
-        entry["examples"] = None
-    cache.keep(_name(catalog.revision), json.dumps(data).encode())
+    cache.keep(_name(catalog.revision), json.dumps(_fields(catalog), default=_fields).encode())
+
+
+def _fields(entry: Any) -> dict[str, Any]:
+    """The fields of an entry, but for what can be had again."""
+    found = {field.name: getattr(entry, field.name) for field in fields(entry)}
+    found.pop("by_id", None)
+    return found | {"examples": None} if "examples" in found else found
 
 
 def read(revision: str) -> Catalog | None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
+from diagnose.cli.fail_on import ANY, Condition, conditions
 from diagnose.cli.output import note as tell
 from diagnose.cli.output import say
 from diagnose.errors import InputError
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from diagnose.ingest.source import Source
     from diagnose.job.model import Job
 
-EXIT_FAILURE_FOUND = 1  # with --exit-code: the job hung or failed
+EXIT_FAILURE_FOUND = 1  # what --exit-code or --fail-on asks for
 
 MAX_NOTES = 10
 STDIN = "-"
@@ -74,11 +76,16 @@ def _read(sources: Sequence[Source], patterns: Sequence[Path], workers: int | No
 
     try:
         with pool(workers, fork=True) as executor:
-            return read(sources, patterns=patterns, executor=executor)
+            return read(sources, patterns=patterns, executor=executor, meanwhile=_load_engine)
     except BrokenExecutor as error:
         raise InputError(
             "a worker process was killed, probably for lack of memory; try fewer --workers"
         ) from error
+
+
+def _load_engine() -> None:
+    """Load what the diagnosis needs, which takes as long as a worker needs for some parts."""
+    import_module("diagnose.infer.pipeline")
 
 
 def _best(sources: Sequence[Source]) -> int:
@@ -90,11 +97,23 @@ def _best(sources: Sequence[Source]) -> int:
     return processes(sources)
 
 
-def end(diagnosis: Diagnosis, *, exit_code: bool) -> None:
-    """Tell the notes of a diagnosis and end the command."""
+def failing(
+    fail_on: Sequence[str] | None, patterns: Sequence[Path] | None, *, exit_code: bool
+) -> list[Condition]:
+    """When the command is to end with status 1. Raises InputError before anything is read."""
+    if not fail_on:
+        return [Condition(ANY)] if exit_code else []
+    from diagnose.catalog.load import load_catalog
+
+    asked = conditions(fail_on, load_catalog(patterns or ()))
+    return [*asked, Condition(ANY)] if exit_code else asked
+
+
+def end(diagnosis: Diagnosis, fails: Sequence[Condition]) -> None:
+    """Tell the notes of a diagnosis and end the command, with status 1 if any of these holds."""
     for note in diagnosis.notes[:MAX_NOTES]:
         tell(note)
     if len(diagnosis.notes) > MAX_NOTES:
         say(f"note: {len(diagnosis.notes) - MAX_NOTES} more notes not shown")
-    if exit_code and diagnosis.verdict in ("hung", "failed"):
+    if any(condition.holds(diagnosis) for condition in fails):
         raise typer.Exit(EXIT_FAILURE_FOUND)

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from diagnose.cli.job import STDIN, diagnosed, end
+from diagnose.cli.fail_on import FailOn
+from diagnose.cli.job import STDIN, diagnosed, end, failing
 from diagnose.cli.options import Checkpoints, ExitCode, Paths, Patterns, Workers, file_path
 from diagnose.cli.output import clean, say, write
 from diagnose.files import write_text
@@ -34,8 +35,10 @@ def report(
     checkpoints: Checkpoints = None,
     workers: Workers = None,
     exit_code: ExitCode = False,
+    fail_on: FailOn = None,
 ) -> None:
     """Write a post-mortem of one job as a single-file HTML page."""
+    fails = failing(fail_on, patterns, exit_code=exit_code)
     job, diagnosis = diagnosed(paths, patterns or (), checkpoints or (), workers)
     from diagnose.report import html
 
@@ -48,4 +51,4 @@ def report(
         say(f"wrote {clean(str(output))}")
         if open_it:
             typer.launch(output.resolve().as_uri())
-    end(diagnosis, exit_code=exit_code)
+    end(diagnosis, fails)

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from diagnose.cli.job import diagnosed, end
+from diagnose.cli.fail_on import FailOn
+from diagnose.cli.job import diagnosed, end, failing
 from diagnose.cli.options import Checkpoints, ColorOption, ExitCode, Paths, Patterns, Workers
 from diagnose.cli.output import Color, console, write
 from diagnose.report import RENDERERS, Wish, rendered
@@ -23,14 +24,18 @@ def triage(
     checkpoints: Checkpoints = None,
     workers: Workers = None,
     exit_code: ExitCode = False,
+    fail_on: FailOn = None,
     no_redact: Annotated[
         bool,
-        typer.Option("--no-redact", help="Do not mask secrets and names in the Markdown."),
+        typer.Option(
+            "--no-redact", help="Do not mask secrets and names in what is made to be passed on."
+        ),
     ] = False,
 ) -> None:
     """Diagnose one job from its logs, or from text pasted on standard input."""
+    fails = failing(fail_on, patterns, exit_code=exit_code)
     job, diagnosis = diagnosed(paths, patterns or (), checkpoints or (), workers)
     wish = Wish(redact=not no_redact, console=lambda: console(color))
     text, encoding = rendered(output.value, job, diagnosis, wish)
     write(text, encoding=encoding)
-    end(diagnosis, exit_code=exit_code)
+    end(diagnosis, fails)

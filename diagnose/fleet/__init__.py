@@ -1,6 +1,6 @@
 """What many diagnosed jobs have in common: causes, repeats, suspect nodes, gaps of the catalog.
 
-    jobs = fleet.read(Path("results"))      # DataFrame, one row a job
+    jobs = fleet.read(Path("results"))      # Jobs, by column
     found = fleet.summarise(jobs)           # Fleet: plain data for every report
 
 It reads what `diagnose scan` wrote and looks at no log.

@@ -1,17 +1,18 @@
 """Jobs counted by cause, host, week or a label of theirs.
 
-`count` groups a typed frame; every grouping has the same columns, so that one table shows any.
+`count` groups them; every grouping has the same columns, so that one table shows any.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-import pandas as pd
+import numpy as np
 
 from diagnose.errors import InputError
+from diagnose.fleet.columns import moment, positions, split, total
+from diagnose.fleet.jobs import NEVER, Jobs
 
 CAUSE, HOST, WEEK = "cause", "host", "week"
 USER_LABEL = "user-label"  # the label `user`, however it is spelt in the paths
@@ -49,55 +50,80 @@ class Group:
     victim: int | None = None
 
 
-def weeks(jobs: pd.DataFrame) -> list[str]:
+def weeks(jobs: Jobs) -> list[str]:
     """The Mondays of the fleet's weeks without gaps, the last MAX_WEEKS of them."""
-    seen = sorted(set(jobs["week"]) - {""})
-    if not seen:
-        return []
-    last = pd.Timestamp(seen[-1])
-    first = max(pd.Timestamp(seen[0]), last - pd.Timedelta(weeks=MAX_WEEKS - 1))
-    return [day.strftime("%Y-%m-%d") for day in pd.date_range(first, last, freq="7D")]
+    return [_date(week) for week in _weeks(jobs)]
 
 
-def count(jobs: pd.DataFrame, by: str, titles: Mapping[str, str] | None = None) -> list[Group]:
+def _weeks(jobs: Jobs) -> range:
+    seen = jobs.week[jobs.week != NEVER]
+    if not len(seen):
+        return range(0)
+    last = int(seen.max())
+    return range(max(int(seen.min()), last - 7 * (MAX_WEEKS - 1)), last + 1, 7)
+
+
+def _date(day: int) -> str:
+    return "" if day == NEVER else str(np.datetime64(day, "D"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """The places of jobs in groups: `rows[at]` is in the group called `names[keys[at]]`.
+
+    `paid` marks where the cost of the job is put on this group, None for all.
+    """
+
+    rows: np.ndarray
+    keys: np.ndarray
+    names: list[str]
+    paid: np.ndarray | None = None
+
+
+def count(jobs: Jobs, by: str, titles: Mapping[str, str] | None = None) -> list[Group]:
     """The groups, the most expensive first (weeks in order of time).
 
     `by` is `cause`, `host`, `week`, `user-label`, or the name of any label of the jobs; raises
     InputError for another word. By cause only troubled jobs count. `titles` are those of causes.
     """
-    readable = jobs[~jobs["unreadable"]]
-    calendar = weeks(jobs)
+    found = _groups(jobs, _places(jobs, by), titles or {})
+    if by == WEEK:
+        return sorted(found, key=lambda group: group.name)
+    return sorted(
+        found, key=lambda group: (-(group.gpu_hours_lost or 0.0), -_bad(group), group.name)
+    )
+
+
+def _places(jobs: Jobs, by: str) -> _Places:
+    readable = np.flatnonzero(~jobs.unreadable)
     if by == CAUSE:
-        readable = readable[readable["troubled"]]
-        keys: pd.Series[Any] = readable["class"].where(readable["class"] != "", "unknown")
-    elif by == WEEK:
-        keys = readable["week"]
-    elif by == HOST:
-        readable = readable.assign(host=_taking_part(readable)).explode("host")
-        keys = readable["host"]
-    else:
-        label = _label(jobs, by)
-        keys = readable["labels"].map(lambda labels: labels.get(label, ""))
-    whole = max(1, int(jobs["troubled"].sum()))
-    keys = keys.fillna("").where(keys.fillna("") != "", NOT_SAID)
-    found = [
-        _group(str(name), rows, (titles or {}).get(str(name), ""), whole, calendar, by)
-        for name, rows in readable.groupby(keys, sort=True)
-    ]
-    if by != WEEK:
-        found.sort(key=lambda group: (-(group.gpu_hours_lost or 0.0), -_bad(group), group.name))
-    return found
+        causes = jobs.cause.renamed(lambda name: name or "unknown")
+        rows = np.flatnonzero(jobs.troubled)
+        return _Places(rows, causes.codes[rows], list(causes.values))
+    if by == WEEK:
+        days, keys = np.unique(jobs.week[readable], return_inverse=True)
+        return _Places(readable, keys, [_date(int(day)) or NOT_SAID for day in days])
+    if by == HOST:
+        return _host_places(jobs)
+    label = _label(jobs, by)
+    told = jobs.labels.renamed(lambda labels: labels.get(label) or NOT_SAID)
+    return _Places(readable, told.codes[readable], list(told.values))
 
 
-def _taking_part(jobs: pd.DataFrame) -> list[list[str]]:
-    return [
-        sorted({*hosts, *culprits})
-        for hosts, culprits in zip(jobs["hosts"], jobs["culprit_hosts"], strict=True)
-    ]
+def _host_places(jobs: Jobs) -> _Places:
+    """Hosts and culprits of each job; one without any is in the group of those."""
+    hosts, culprits = (lists.only(~jobs.unreadable) for lists in (jobs.hosts, jobs.culprit_hosts))
+    both = hosts.union(culprits)
+    alone = np.flatnonzero(~jobs.unreadable & (both.lengths() == 0))
+    rows = np.concatenate((both.rows, alone))
+    keys = np.concatenate((both.items, np.full(len(alone), len(both.values))))
+    paid = np.zeros(len(rows), dtype=bool)
+    paid[positions(culprits.keys(), both.keys())[1]] = True
+    return _Places(rows, keys, [*both.values, NOT_SAID], paid)
 
 
-def _label(jobs: pd.DataFrame, by: str) -> str:
-    known = sorted({name for labels in jobs["labels"] for name in labels})
+def _label(jobs: Jobs, by: str) -> str:
+    known = sorted({name for labels in jobs.labels.values for name in labels})
     if by == USER_LABEL:
         by = next((name for name in _USER if name in known), by)
     if by not in known:
@@ -109,44 +135,73 @@ def _label(jobs: pd.DataFrame, by: str) -> str:
     return by
 
 
-def _group(
-    name: str, rows: pd.DataFrame, title: str, whole: int, calendar: Sequence[str], by: str
-) -> Group:
-    troubled = rows[rows["troubled"]]
-    blamed = victim = None
-    paid = troubled
-    if by == HOST:
-        named = [name in culprits for culprits in troubled["culprit_hosts"]]
-        paid = troubled[named]
-        blamed = len(paid)
-        victim = sum(map(bool, troubled["culprit_hosts"])) - blamed
-    cost = paid["gpu_hours_lost"].sum(min_count=1)
-    verdicts = rows["verdict"].value_counts()
-    times = troubled["time"].dropna()
-    weekly = troubled["week"].value_counts()
-    return Group(
-        name=name,
-        title=title,
-        jobs=len(rows),
-        hung=int(verdicts.get("hung", 0)),
-        failed=int(verdicts.get("failed", 0)),
-        unknown=int(verdicts.get("unknown", 0)),
-        healthy=int(verdicts.get("healthy", 0)),
-        running=int(verdicts.get("running", 0)),
-        share=round(len(troubled) / whole, 4),
-        gpu_hours_lost=hours(cost),
-        cost_unknown=int(paid["gpu_hours_lost"].isna().sum()),
-        first_seen=times.min().isoformat() if len(times) else None,
-        last_seen=times.max().isoformat() if len(times) else None,
-        weekly=[int(weekly.get(week, 0)) for week in calendar],
-        blamed=blamed,
-        victim=victim,
-    )
+def _groups(jobs: Jobs, places: _Places, titles: Mapping[str, str]) -> list[Group]:
+    """Each group that has a job."""
+    size, by_host = len(places.names), places.paid is not None
+    verdicts = _table(places.keys, jobs.verdict.codes[places.rows], size, len(jobs.verdict.values))
+    of = {name: verdicts[:, code].tolist() for code, name in enumerate(jobs.verdict.values)}
+    none = [0] * size
+    bad = jobs.troubled[places.rows]
+    rows, keys = places.rows[bad], places.keys[bad]
+    troubled = np.bincount(keys, minlength=size).tolist()
+    whole = max(1, int(jobs.troubled.sum()))
+    calendar = _weeks(jobs)
+    weekly = _table(*_in_weeks(keys, jobs.week[rows], calendar), size, len(calendar)).tolist()
+    first, last = _spans(keys, jobs.time[rows], size)
+    accused = np.bincount(keys[jobs.culprit_hosts.lengths()[rows] > 0], minlength=size).tolist()
+    paid = rows, keys
+    if places.paid is not None:
+        paid = rows[places.paid[bad]], keys[places.paid[bad]]
+    blamed = np.bincount(paid[1], minlength=size).tolist()
+    costs = {key: jobs.gpu_hours_lost[paid[0][at]] for key, at in split(paid[1])}
+    lost = {key: total(hours) for key, hours in costs.items()}
+    untold = {key: int(np.isnan(hours).sum()) for key, hours in costs.items()}
+    return [
+        Group(
+            name=places.names[key],
+            title=titles.get(places.names[key], ""),
+            jobs=int(verdicts[key].sum()),
+            hung=of.get("hung", none)[key],
+            failed=of.get("failed", none)[key],
+            unknown=of.get("unknown", none)[key],
+            healthy=of.get("healthy", none)[key],
+            running=of.get("running", none)[key],
+            share=round(troubled[key] / whole, 4),
+            gpu_hours_lost=hours(lost.get(key)),
+            cost_unknown=untold.get(key, 0),
+            first_seen=moment(first[key]),
+            last_seen=moment(last[key]),
+            weekly=weekly[key],
+            blamed=blamed[key] if by_host else None,
+            victim=accused[key] - blamed[key] if by_host else None,
+        )
+        for key in np.flatnonzero(verdicts.sum(axis=1)).tolist()
+    ]
 
 
-def hours(cost: Any) -> float | None:
+def _table(rows: np.ndarray, columns: np.ndarray, height: int, width: int) -> np.ndarray:
+    """How often each pair occurs."""
+    cells = np.bincount(rows.astype(np.int64) * width + columns, minlength=height * width)
+    return cells.reshape(height, width)
+
+
+def _in_weeks(keys: np.ndarray, week: np.ndarray, calendar: range) -> tuple[np.ndarray, np.ndarray]:
+    """The keys whose week is in the calendar, and its place there."""
+    inside = (week >= calendar.start) & (week != NEVER)
+    return keys[inside], (week[inside] - calendar.start) // 7
+
+
+def _spans(keys: np.ndarray, times: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """The first and the last time of each key; NaT where it has none."""
+    first, last = (np.full(size, np.datetime64("NaT", "us")) for _ in range(2))
+    np.fmin.at(first, keys, times)
+    np.fmax.at(last, keys, times)
+    return first, last
+
+
+def hours(cost: float | None) -> float | None:
     """A sum of GPU-hours as shown: to the hundredth, None if nothing was known."""
-    return None if pd.isna(cost) else round(float(cost), 2)
+    return None if cost is None else round(cost, 2)
 
 
 def _bad(group: Group) -> int:

@@ -23,9 +23,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
-import pandas as pd
+
+from diagnose.fleet.columns import Lists, pair_keys, pairs, positions, span, total
+from diagnose.fleet.jobs import Jobs
 
 # The classes whose restart advice is "elsewhere", and p2p, where topology and firmware are the
 # node's. Crashes, memory and sockets follow the job: a user's bad code sits on his usual nodes.
@@ -92,6 +95,15 @@ class _Places:
     width: np.ndarray  # 0: one node, 1: two, 2: up to four, 3: up to eight …
     blamed: np.ndarray
 
+    def without(self, host: int) -> _Places:
+        """The places without the jobs in which a host took part."""
+        gone = np.zeros(int(self.job.max(initial=0)) + 1, dtype=bool)
+        gone[self.job[self.host == host]] = True
+        keep = ~gone[self.job]
+        return _Places(
+            self.hosts, self.job[keep], self.host[keep], self.width[keep], self.blamed[keep]
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class _Tally:
@@ -109,22 +121,13 @@ class _Tally:
         return found
 
 
-def nodes(jobs: pd.DataFrame, causes: Collection[str] = NODE_CAUSES) -> Nodes:
-    """The nodes of a typed frame of jobs; `causes` are the classes that tell of a node."""
-    readable = jobs[~jobs["unreadable"]]
-    named = [
-        _named(*row)
-        for row in zip(
-            readable["verdict"], readable["class"], readable["confidence"],
-            readable["culprit_hosts"], readable["hosts"], [causes] * len(readable), strict=True,
-        )
-    ]  # fmt: skip
-    readable = readable.assign(named=named)
-    known = readable[[bool(hosts) for hosts in readable["hosts"]]]
-    places = _places(known)
+def nodes(jobs: Jobs, causes: Collection[str] = NODE_CAUSES) -> Nodes:
+    """The nodes of the jobs; `causes` are the classes that tell of a node."""
+    named = _named(jobs, causes)
+    told = ~jobs.unreadable & (jobs.hosts.lengths() > 0)
+    places = _places(jobs, named, told)
     suspects = _suspects(places)
-    blamed, took_part = _counts(places)
-    victims = _victims(places)
+    took_part, blamed, victims = _counts(places)
     records = [
         Node(host, took_part[at], blamed[at], victims[at]) for at, host in enumerate(places.hosts)
     ]
@@ -133,64 +136,68 @@ def nodes(jobs: pd.DataFrame, causes: Collection[str] = NODE_CAUSES) -> Nodes:
         key=lambda node: (flagged.get(node.host, len(flagged)), -node.blamed, -node.jobs, node.host)
     )
     victim = {node.host: node.victim for node in records}
-    unknown = readable[[not hosts for hosts in readable["hosts"]]]
+    unknown = ~jobs.unreadable & ~told
+    rows = {suspect.host: named.rows_of(suspect.host) for suspect in suspects}
     return Nodes(
-        suspects=[_told(suspect, victim[suspect.host], readable) for suspect in suspects],
+        suspects=[
+            _told(suspect, victim[suspect.host], jobs, rows[suspect.host]) for suspect in suspects
+        ],
         nodes=records,
-        jobs_compared=int(known["incident"].nunique()),
-        jobs_without_hosts=len(unknown),
-        blamed_without_hosts=sum(map(bool, unknown["named"])),
+        jobs_compared=len(np.unique(jobs.incident[told])),
+        jobs_without_hosts=int(unknown.sum()),
+        blamed_without_hosts=int((unknown & (named.lengths() > 0)).sum()),
     )
 
 
-def _named(
-    verdict: str,
-    cause: str,
-    confidence: str,
-    culprits: list[str],
-    hosts: list[str],
-    causes: Collection[str],
-) -> list[str]:
-    """The hosts that a job singles out as broken."""
-    if verdict not in ("hung", "failed") or cause not in causes or confidence == "low":
-        return []
-    if len(hosts) == 1 and culprits in ([], hosts):
-        return hosts
-    if hosts and 2 * len(culprits) > len(set(hosts) | set(culprits)):
-        return []
-    return culprits
+def _named(jobs: Jobs, causes: Collection[str]) -> Lists:
+    """The hosts that each job singles out as broken."""
+    hosts, culprits = jobs.hosts, jobs.culprit_hosts
+    asked = (
+        jobs.verdict.where(("hung", "failed").__contains__)
+        & jobs.cause.where(causes.__contains__)
+        & ~jobs.confidence.where("low".__eq__)
+    )
+    took_part, blamed = hosts.lengths(), culprits.lengths()
+    there = positions(culprits.keys(), hosts.keys())[0]
+    both = np.bincount(culprits.rows[there], minlength=hosts.size)
+    alone = (took_part == 1) & (blamed == both)  # nobody, or itself
+    most = (took_part > 0) & (2 * blamed > took_part + blamed - both)
+    return hosts.only(asked & alone).union(culprits.only(asked & ~alone & ~most))
 
 
-def _places(known: pd.DataFrame) -> _Places:
+def _places(jobs: Jobs, named: Lists, told: np.ndarray) -> _Places:
     """Incidents as places; the host named by most of the retries of an incident is blamed."""
-    hosts: dict[str, int] = {}
-    job, host, width, blamed = [], [], [], []
-    for number, (_, rows) in enumerate(known.groupby("incident", sort=True)):
-        votes = Counter(name for names in rows["named"] for name in names)
-        most = max(votes.values(), default=0)
-        accused = {name for name, count in votes.items() if count == most}
-        taking_part = sorted(set(rows["hosts"].iloc[0]) | accused)
-        for name in taking_part:
-            job.append(number)
-            host.append(hosts.setdefault(name, len(hosts)))
-            width.append((len(taking_part) - 1).bit_length())
-            blamed.append(name in accused)
-    return _Places(
-        list(hosts),
-        np.array(job, dtype=np.int64),
-        np.array(host, dtype=np.int64),
-        np.array(width, dtype=np.int64),
-        np.array(blamed, dtype=bool),
+    rows = np.flatnonzero(told)
+    _, first, number = np.unique(jobs.incident[rows], return_index=True, return_inverse=True)
+    hosts = jobs.hosts.only(told).at(rows[first])
+    # The votes of each incident.
+    incident = np.zeros(len(jobs), dtype=np.int64)
+    incident[rows] = number
+    votes, count = np.unique(
+        pair_keys(incident[named.only(told).rows], named.only(told).items, named.values),
+        return_counts=True,
     )
+    jobs_voted = votes // max(1, len(named.values))
+    most = np.zeros(len(first), dtype=np.int64)
+    np.maximum.at(most, jobs_voted, count)
+    accused = pairs(votes[count == most[jobs_voted]], len(first), named.values)
+    whole = hosts.union(accused)
+    blamed = np.zeros(len(whole.rows), dtype=bool)
+    blamed[positions(accused.keys(), whole.keys())[1]] = True
+    known = np.bincount(whole.items, minlength=len(whole.values)) > 0
+    host = (np.cumsum(known) - 1).astype(np.int32)[whole.items]
+    wide = np.searchsorted(1 << np.arange(32), whole.lengths() - 1, side="right").astype(np.int8)
+    names = [whole.values[item] for item in np.flatnonzero(known).tolist()]
+    return _Places(names, whole.rows, host, wide[whole.rows], blamed)
 
 
 def _suspects(places: _Places) -> list[Suspect]:
     """The suspects, the strongest first, without what only the frame tells."""
     found: list[Suspect] = []
-    inside = np.ones(len(places.job), dtype=bool)
+    widths = int(places.width.max(initial=0)) + 1
+    tally = _tally(places, widths)
     flagged: set[int] = set()
     while True:
-        tally = _tally(places, inside)
         total, expected = tally.blamed.sum(axis=1), tally.expected()
         ratio = total / np.maximum(expected, _LEAST_EXPECTED)
         worth = np.flatnonzero((total >= MIN_INCIDENTS) & (ratio >= MIN_RATIO))
@@ -209,16 +216,17 @@ def _suspects(places: _Places) -> list[Suspect]:
                 0, {}, [], None, None, None,
             )
         )  # fmt: skip
-        its_jobs = places.job[places.host == worst]
-        inside &= ~np.isin(places.job, its_jobs)
+        places = places.without(worst)
+        tally = _tally(places, widths)
 
 
-def _tally(places: _Places, inside: np.ndarray) -> _Tally:
-    shape = (len(places.hosts), int(places.width.max(initial=0)) + 1)
-    taken, blamed = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
-    np.add.at(taken, (places.host[inside], places.width[inside]), 1)
-    hit = inside & places.blamed
-    np.add.at(blamed, (places.host[hit], places.width[hit]), 1)
+def _tally(places: _Places, widths: int) -> _Tally:
+    cells = places.host * widths + places.width
+    shape = (len(places.hosts), widths)
+    taken, blamed = (
+        np.bincount(some, minlength=shape[0] * widths).reshape(shape)
+        for some in (cells, cells[places.blamed])
+    )
     return _Tally(taken, blamed)
 
 
@@ -238,7 +246,7 @@ def hypergeometric(population: int, marked: int, drawn: int) -> np.ndarray:
     """P(0), P(1), … marked ones among `drawn` of a `population` without putting back."""
     count = np.arange(min(marked, drawn) + 1)
     possible = drawn - count <= population - marked
-    logs = np.concatenate(([0.0], np.cumsum(np.log(np.arange(1, population + 1)))))
+    logs = _log_factorials(1 << population.bit_length())
 
     def choose(n: int, k: np.ndarray) -> np.ndarray:
         found: np.ndarray = logs[n] - logs[k] - logs[n - k]
@@ -254,28 +262,30 @@ def hypergeometric(population: int, marked: int, drawn: int) -> np.ndarray:
     return chance
 
 
-def _counts(places: _Places) -> tuple[list[int], list[int]]:
+@lru_cache(maxsize=8)
+def _log_factorials(most: int) -> np.ndarray:
+    """The logarithms of 0!, 1!, … `most`!."""
+    return np.concatenate(([0.0], np.cumsum(np.log(np.arange(1, most + 1)))))
+
+
+def _counts(places: _Places) -> tuple[list[int], list[int], list[int]]:
+    """For each node its jobs, those in which it was blamed, and those in which another one was."""
     number = len(places.hosts)
-    blamed = np.bincount(places.host[places.blamed], minlength=number)
-    return blamed.tolist(), np.bincount(places.host, minlength=number).tolist()
+    accused = np.bincount(places.job, places.blamed)[places.job] > 0 if number else places.blamed
+    of = (slice(None), places.blamed, accused & ~places.blamed)
+    took_part, blamed, victim = (
+        np.bincount(places.host[which], minlength=number).tolist() for which in of
+    )
+    return took_part, blamed, victim
 
 
-def _victims(places: _Places) -> list[int]:
-    """For each node the jobs in which another one was blamed."""
-    accused = np.isin(places.job, places.job[places.blamed])
-    hit = accused & ~places.blamed
-    return [int(count) for count in np.bincount(places.host[hit], minlength=len(places.hosts))]
-
-
-def _told(suspect: Suspect, victim: int, jobs: pd.DataFrame) -> Suspect:
+def _told(suspect: Suspect, victim: int, jobs: Jobs, rows: np.ndarray) -> Suspect:
     """The suspect with the jobs in which it was blamed, retries and those without hosts too."""
-    mine = jobs[[suspect.host in named for named in jobs["named"]]].sort_values(["time", "job"])
-    cost = mine["gpu_hours_lost"].sum(min_count=1)
-    times = mine["time"].dropna()
+    rows = jobs.in_time(rows)
+    cost = total(jobs.gpu_hours_lost[rows])
+    first, last = span(jobs.time[rows])
     return Suspect(
         suspect.host, suspect.jobs, suspect.blamed, suspect.expected, suspect.ratio, suspect.p,
-        victim, dict(Counter(mine["class"]).most_common()), list(mine["job"]),
-        None if pd.isna(cost) else round(float(cost), 3),
-        times.iloc[0].isoformat() if len(times) else None,
-        times.iloc[-1].isoformat() if len(times) else None,
+        victim, dict(Counter(jobs.cause.of(rows)).most_common()), jobs.names(rows),
+        None if cost is None else round(cost, 3), first, last,
     )  # fmt: skip

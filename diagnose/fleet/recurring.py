@@ -10,14 +10,17 @@ against the number of pairs of fingerprint and package looked at (Bonferroni).
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
-import pandas as pd
+import numpy as np
 
 from diagnose.fleet.causes import hours
+from diagnose.fleet.columns import Coded, span, split, total
+from diagnose.fleet.jobs import Jobs
 from diagnose.fleet.nodes import hypergeometric
-from diagnose.fleet.read import UNKNOWN
+from diagnose.fleet.parts import UNKNOWN
 
 ALPHA = 0.05
 MIN_INCIDENTS = 3
@@ -60,81 +63,119 @@ class Recurring:
     examples: list[str]
 
 
-def recurring(jobs: pd.DataFrame) -> list[Recurring]:
+def recurring(jobs: Jobs) -> list[Recurring]:
     """Failures of two jobs or more: first those that a version began, then by incidents."""
-    failing = jobs[jobs["troubled"] & (jobs["fingerprint"] != "") & (jobs["class"] != UNKNOWN)]
-    groups = [(str(mark), rows) for mark, rows in failing.groupby("fingerprint") if len(rows) > 1]
-    told = _incidents_by_package(jobs)
-    pairs = max(1, sum(_looked_at(rows) for _, rows in groups))
-    found = [_recurring(mark, rows, told, pairs) for mark, rows in groups]
+    known = jobs.troubled & jobs.fingerprint.where(bool) & ~jobs.cause.where(UNKNOWN.__eq__)
+    rows = jobs.in_time(np.flatnonzero(known))
+    groups = [(mark, rows[at]) for mark, at in split(jobs.fingerprint.codes[rows]) if len(at) > 1]
+    told = [(mark, group, _looked_at(jobs, group)) for mark, group in groups]
+    packages = _packages(jobs)
+    pairs = max(1, sum(len(names) for _, _, names in told))
+    found = [
+        _recurring(jobs, group, [packages[name].began(mark, name, pairs) for name in names])
+        for mark, group, names in told
+    ]
     found.sort(
         key=lambda item: (not item.began_with, -item.incidents, -item.jobs, item.fingerprint)
     )
     return found
 
 
-def _incidents_by_package(jobs: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """For each package the incidents that tell its version: version, mark, time, passing."""
-    rows: dict[str, list[tuple[str, str, pd.Timestamp, bool]]] = {}
-    readable = jobs[~jobs["unreadable"]].drop_duplicates("incident")
-    for versions, mark, time, troubled in zip(
-        readable["versions"], readable["fingerprint"], readable["time"], readable["troubled"],
-        strict=True,
-    ):  # fmt: skip
-        for package, version in versions.items():
-            rows.setdefault(package, []).append((version, mark, time, not troubled))
-    names = ["version", "mark", "time", "passing"]
-    return {package: pd.DataFrame(found, columns=names) for package, found in rows.items()}
+def _looked_at(jobs: Jobs, rows: np.ndarray) -> list[str]:
+    said = np.unique(jobs.versions.codes[rows]).tolist()
+    return sorted({package for code in said for package in jobs.versions.values[code]})
 
 
-def _looked_at(rows: pd.DataFrame) -> int:
-    return len({package for versions in rows["versions"] for package in versions})
-
-
-def _recurring(
-    mark: str, rows: pd.DataFrame, told: dict[str, pd.DataFrame], pairs: int
-) -> Recurring:
-    rows = rows.sort_values(["time", "job"])
-    times = rows["time"].dropna()
-    packages = sorted({package for versions in rows["versions"] for package in versions})
-    began = [found for name in packages if (found := _began(mark, name, told[name], pairs))]
-    began.sort(key=lambda found: (found.p, found.package))
-    title = Counter(rows["title"]).most_common(1)[0][0]
+def _recurring(jobs: Jobs, rows: np.ndarray, began: Sequence[Began | None]) -> Recurring:
+    """One failure; `rows` are in the order of time."""
+    first, last = span(jobs.time[rows])
+    costs = jobs.gpu_hours_lost[rows]
+    costs = costs[~np.isnan(costs)]
     return Recurring(
-        fingerprint=mark,
-        title=title,
-        cause=Counter(rows["class"]).most_common(1)[0][0],
-        signature=Counter(map(str, rows["signature"].fillna(""))).most_common(1)[0][0],
+        fingerprint=jobs.fingerprint.of(rows[:1])[0],
+        title=_most_common(jobs.title, rows),
+        cause=_most_common(jobs.cause, rows),
+        signature=_most_common(jobs.signature, rows),
         jobs=len(rows),
-        incidents=int(rows["incident"].nunique()),
-        first_seen=times.iloc[0].isoformat() if len(times) else None,
-        last_seen=times.iloc[-1].isoformat() if len(times) else None,
-        gpu_hours_lost=hours(rows["gpu_hours_lost"].sum(min_count=1)),
-        hosts=len({host for hosts in rows["culprit_hosts"] for host in hosts}),
-        began_with=began,
-        examples=list(rows["job"])[-MAX_EXAMPLES:][::-1],
+        incidents=len(np.unique(jobs.incident[rows])),
+        first_seen=first,
+        last_seen=last,
+        gpu_hours_lost=hours(total(costs)),
+        hosts=len(np.unique(jobs.culprit_hosts.among(rows))),
+        began_with=sorted(filter(None, began), key=lambda found: (found.p, found.package)),
+        examples=jobs.names(rows[-MAX_EXAMPLES:])[::-1],
     )
 
 
-def _began(mark: str, package: str, told: pd.DataFrame, pairs: int) -> Began | None:
-    """The version of one package that all these failures share and earlier jobs lack."""
-    failing = told["mark"] == mark
-    if failing.sum() < MIN_INCIDENTS:
-        return None
-    versions = set(told["version"][failing])
-    first = min(versions, key=order)
-    later = len(versions) > 1
-    having = told["version"].map(order) >= order(first) if later else told["version"] == first
-    drawn = int(failing.sum())
-    p = float(hypergeometric(len(told), int(having.sum()), drawn)[drawn]) * pairs
-    earlier = told["passing"] & (told["time"] < told["time"][failing].min())
-    lacking = int((earlier & ~having).sum())
-    # A few had the version already, but had not met the failure yet.
-    if p > ALPHA or lacking < MIN_EARLIER or lacking < int((earlier & having).sum()):
-        return None
-    return Began(package, first, later, lacking, p)
+def _most_common(column: Coded[str], rows: np.ndarray) -> str:
+    """The value that most of the rows have; the first of those which are as many."""
+    codes, first, count = np.unique(column.codes[rows], return_index=True, return_counts=True)
+    value: str = column.values[codes[np.lexsort((first, -count))[0]]]
+    return value
 
 
+class _Package:
+    """The incidents that tell the version of one package, counted so that a question is quick."""
+
+    def __init__(
+        self, versions: Sequence[str], version: np.ndarray, mark: np.ndarray, time: np.ndarray,
+        passing: np.ndarray,
+    ) -> None:  # fmt: skip
+        """Each incident's `version` (its place in `versions`), fingerprint, time (NaT: none)."""
+        self.versions = versions
+        self.size = len(version)
+        self.having = np.bincount(version, minlength=len(versions))
+        told = passing & ~np.isnat(time)
+        self.passed_at = [np.sort(time[told & (version == at)]) for at in range(len(versions))]
+        self.failing = {
+            code: (set(version[at].tolist()), len(at), np.fmin.reduce(time[at]))
+            for code, at in split(mark)
+        }
+
+    def began(self, mark: int, name: str, pairs: int) -> Began | None:
+        """The version of this package that all failures `mark` share and earlier jobs lack."""
+        failing, drawn, begin = self.failing.get(mark, (set(), 0, np.datetime64("NaT", "us")))
+        if drawn < MIN_INCIDENTS:
+            return None
+        first = min((self.versions[at] for at in failing), key=order)
+        later = len(failing) > 1
+        having = [
+            order(version) >= order(first) if later else version == first
+            for version in self.versions
+        ]
+        many = int(self.having[having].sum())
+        p = float(hypergeometric(self.size, many, drawn)[drawn]) * pairs
+        passed = self._passed(begin)
+        lacking = int(passed[~np.array(having)].sum())
+        # A few had the version already, but had not met the failure yet.
+        if p > ALPHA or lacking < MIN_EARLIER or lacking < passed.sum() - lacking:
+            return None
+        return Began(name, first, later, lacking, p)
+
+    def _passed(self, before: np.datetime64) -> np.ndarray:
+        """How many incidents with each version passed before a time; none before no time."""
+        if np.isnat(before):
+            return np.zeros(len(self.versions), dtype=np.int64)
+        return np.array([np.searchsorted(times, before) for times in self.passed_at])
+
+
+def _packages(jobs: Jobs) -> dict[str, _Package]:
+    """For each package what the incidents that tell its version say."""
+    rows = np.flatnonzero(~jobs.unreadable & (jobs.incident == np.arange(len(jobs))))
+    codes, marks, times = jobs.versions.codes[rows], jobs.fingerprint.codes[rows], jobs.time[rows]
+    passing = ~jobs.troubled[rows]
+    found = {}
+    for package in {package for versions in jobs.versions.values for package in versions}:
+        told = [said.get(package) for said in jobs.versions.values]
+        versions = list(dict.fromkeys(name for name in told if name is not None))
+        places: dict[str | None, int] = {name: at for at, name in enumerate(versions)}
+        place = np.array([places.get(name, -1) for name in told])[codes]
+        has = place >= 0
+        found[package] = _Package(versions, place[has], marks[has], times[has], passing[has])
+    return found
+
+
+@lru_cache(maxsize=4096)
 def order(version: str) -> tuple[tuple[int, ...], str]:
     """A key by which versions sort as people number them: 2.9 < 2.10 < 2.10+cu128."""
     numbers = _NUMBERS.findall(re.split(r"[+-]", version, maxsplit=1)[0])

@@ -8,10 +8,12 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
+import numpy as np
 
-from diagnose.batch.pages import page_of
+from diagnose.batch.pages import FOLDER, page_of
 from diagnose.fleet.causes import CAUSE, WEEK, Group, count, hours, weeks
+from diagnose.fleet.columns import moment, span, total
+from diagnose.fleet.jobs import Jobs
 from diagnose.fleet.nodes import Nodes, nodes
 from diagnose.fleet.recurring import Recurring, recurring
 from diagnose.fleet.unknowns import Gap, unknowns, unreadable
@@ -83,13 +85,13 @@ class Fleet:
 
 
 def summarise(
-    jobs: pd.DataFrame,
+    jobs: Jobs,
     *,
     by: str = CAUSE,
     titles: Mapping[str, str] | None = None,
     results: Path | None = None,
 ) -> Fleet:
-    """Everything about a typed frame of jobs.
+    """Everything about a fleet's jobs.
 
     `titles` are those of the cause classes. `reports` gets the post-mortems which exist in the
     folder `results`, of the jobs that are named here.
@@ -112,44 +114,54 @@ def summarise(
     return replace(fleet, reports=_reports(results, jobs, fleet.named())) if results else fleet
 
 
-def _overview(jobs: pd.DataFrame, hosts: int) -> Overview:
-    verdicts = jobs["verdict"][~jobs["unreadable"]].value_counts()
-    troubled = jobs[jobs["troubled"]]
-    times = jobs["time"].dropna()
+def _overview(jobs: Jobs, hosts: int) -> Overview:
+    def having(verdict: str) -> int:
+        return int(jobs.verdict.where(verdict.__eq__).sum())
+
+    costs = jobs.gpu_hours_lost[jobs.troubled]
+    first, last = span(jobs.time)
     return Overview(
         jobs=len(jobs),
-        hung=int(verdicts.get("hung", 0)),
-        failed=int(verdicts.get("failed", 0)),
-        healthy=int(verdicts.get("healthy", 0)),
-        running=int(verdicts.get("running", 0)),
-        unknown=int(verdicts.get("unknown", 0)),
-        unreadable=int(jobs["unreadable"].sum()),
+        hung=having("hung"),
+        failed=having("failed"),
+        healthy=having("healthy"),
+        running=having("running"),
+        unknown=having("unknown"),
+        unreadable=int(jobs.unreadable.sum()),
         hosts=hosts,
-        gpu_hours_lost=hours(troubled["gpu_hours_lost"].sum(min_count=1)),
-        cost_unknown=int(troubled["gpu_hours_lost"].isna().sum()),
-        first_seen=times.min().isoformat() if len(times) else None,
-        last_seen=times.max().isoformat() if len(times) else None,
+        gpu_hours_lost=hours(total(costs)),
+        cost_unknown=int(np.isnan(costs).sum()),
+        first_seen=first,
+        last_seen=last,
     )
 
 
-def _worst(jobs: pd.DataFrame) -> list[Worst]:
-    rows = jobs[jobs["troubled"] & (jobs["gpu_hours_lost"] > 0)]
-    rows = rows.sort_values(["gpu_hours_lost", "job"], ascending=[False, True]).head(MAX_WORST)
+def _worst(jobs: Jobs) -> list[Worst]:
+    rows = np.flatnonzero(jobs.troubled & (jobs.gpu_hours_lost > 0))
+    rows = jobs.dearest(rows, MAX_WORST)
     return [
-        Worst(job, title, cause, verdict, hosts, None if pd.isna(time) else time.isoformat(),
-              round(float(cost), 2))
-        for job, title, cause, verdict, hosts, time, cost in zip(
-            rows["job"], rows["title"], rows["class"], rows["verdict"], rows["culprit_hosts"],
-            rows["time"], rows["gpu_hours_lost"], strict=True,
+        Worst(
+            job=name, title=title, cause=cause, verdict=verdict,
+            culprit_hosts=jobs.culprit_hosts.of(row),
+            time=moment(jobs.time[row]),
+            gpu_hours_lost=round(float(jobs.gpu_hours_lost[row]), 2),
+        )
+        for name, title, cause, verdict, row in zip(
+            jobs.names(rows), jobs.title.of(rows), jobs.cause.of(rows), jobs.verdict.of(rows),
+            rows.tolist(), strict=True,
         )
     ]  # fmt: skip
 
 
-def _reports(results: Path, jobs: pd.DataFrame, named: list[str]) -> dict[str, str]:
+def _reports(results: Path, jobs: Jobs, named: list[str]) -> dict[str, str]:
     """The post-mortems of these jobs that exist, relative to `results`."""
-    sources = dict(zip(jobs["job"], jobs["source"], strict=True))
-    pages = {job: page_of(sources[job]) for job in named}
-    return {job: page for job, page in pages.items() if os.path.isfile(results / page)}  # noqa: PTH113
+    try:
+        with os.scandir(results / FOLDER) as pages:
+            there = {f"{FOLDER}/{page.name}" for page in pages if page.is_file()}
+    except OSError:
+        return {}
+    found = {job: page_of(source) for job, source in jobs.sources(named).items()}
+    return {job: found[job] for job in named if found[job] in there}
 
 
 def _class_keys(value: Any) -> Any:

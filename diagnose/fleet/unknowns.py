@@ -7,13 +7,15 @@ reads alike is one group, and its `pattern` is a first draft of the signature to
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 
-import pandas as pd
+import numpy as np
 
 from diagnose.fleet.causes import hours
-from diagnose.fleet.read import UNKNOWN
+from diagnose.fleet.columns import Coded, span, split, total
+from diagnose.fleet.jobs import Jobs
+from diagnose.fleet.parts import UNKNOWN
 
 MAX_EXAMPLES = 5
 MAX_KEY = 300  # characters of a normalised text
@@ -50,59 +52,52 @@ class Gap:
     examples: list[str]
 
 
-def unknowns(jobs: pd.DataFrame) -> list[Gap]:
+def unknowns(jobs: Jobs) -> list[Gap]:
     """The groups of jobs of class `unknown` that were read in full, the largest first."""
-    rows = jobs[jobs["troubled"] & (jobs["class"] == UNKNOWN) & (jobs["error"] == "")]
-    return _grouped(rows, list(rows["ending"]), _hosts(jobs))
+    rows = jobs.troubled & jobs.cause.where(UNKNOWN.__eq__) & ~jobs.error.where(bool)
+    return _grouped(jobs, np.flatnonzero(rows), jobs.ending, frozenset(jobs.hosts.values))
 
 
-def unreadable(jobs: pd.DataFrame) -> list[Gap]:
+def unreadable(jobs: Jobs) -> list[Gap]:
     """The groups of errors of archives that could not be read, or not enough for a verdict."""
-    in_part = jobs["troubled"] & (jobs["class"] == UNKNOWN) & (jobs["error"] != "")
-    rows = jobs[jobs["unreadable"] | in_part]
-    return _grouped(rows, [text or "no error was recorded" for text in rows["error"]], set())
+    in_part = jobs.troubled & jobs.cause.where(UNKNOWN.__eq__) & jobs.error.where(bool)
+    errors = jobs.error.renamed(lambda text: text or "no error was recorded")
+    return _grouped(jobs, np.flatnonzero(jobs.unreadable | in_part), errors, frozenset())
 
 
-def _hosts(jobs: pd.DataFrame) -> set[str]:
-    return {host for hosts in jobs["hosts"] for host in hosts}
-
-
-def _grouped(rows: pd.DataFrame, texts: list[str], hosts: set[str]) -> list[Gap]:
-    rows = rows.assign(
-        text=texts,
-        normal=[normalise(text, hosts) for text in texts],
-        frameworks=rows["frameworks"].map(_names) if "frameworks" in rows else [[]] * len(rows),
+def _grouped(jobs: Jobs, rows: np.ndarray, texts: Coded[str], hosts: frozenset[str]) -> list[Gap]:
+    rows = jobs.in_time(rows)
+    codes, which = np.unique(texts.codes[rows], return_inverse=True)
+    normal = Coded(which, [texts.values[code] for code in codes.tolist()]).renamed(
+        lambda text: normalise(text, hosts)
     )
     found = []
-    for normal, group in rows.sort_values(["time", "job"]).groupby("normal", sort=True):
-        times = group["time"].dropna()
+    for code, at in split(normal.codes):
+        group, text = rows[at], normal.values[code]
+        first, last = span(jobs.time[group])
+        names = np.unique(jobs.frameworks.among(group)).tolist()
         found.append(
             Gap(
-                text=str(normal),
-                pattern=pattern(str(normal)),
-                example=group["text"].iloc[-1],
+                text=text,
+                pattern=pattern(text),
+                example=texts.of(group[-1:])[0],
                 jobs=len(group),
-                gpu_hours_lost=hours(group["gpu_hours_lost"].sum(min_count=1)),
-                first_seen=times.iloc[0].isoformat() if len(times) else None,
-                last_seen=times.iloc[-1].isoformat() if len(times) else None,
-                frameworks=sorted({name for names in group["frameworks"] for name in names}),
-                examples=list(group["job"])[-MAX_EXAMPLES:][::-1],
+                gpu_hours_lost=hours(total(jobs.gpu_hours_lost[group])),
+                first_seen=first,
+                last_seen=last,
+                frameworks=sorted(jobs.frameworks.values[name] for name in names),
+                examples=jobs.names(group[-MAX_EXAMPLES:])[::-1],
             )
         )
     found.sort(key=lambda gap: (-gap.jobs, -(gap.gpu_hours_lost or 0.0), gap.text))
     return found
 
 
-def _names(value: object) -> list[str]:
-    return [str(name) for name in value] if isinstance(value, Iterable) else []
-
-
-def normalise(text: str, hosts: Iterable[str] = ()) -> str:
+def normalise(text: str, hosts: Collection[str] = frozenset()) -> str:
     """One line with `<n>`, `<path>`, `<host>` … for what differs from job to job."""
     line = " ".join(text[: 4 * MAX_KEY].replace(_HIDDEN, "").split())
-    known = set(hosts)
     line = re.sub(
-        r"[A-Za-z][\w.-]{0,252}", lambda m: f"<{_HIDDEN}h>" if m[0] in known else m[0], line
+        r"[A-Za-z][\w.-]{0,252}", lambda m: f"<{_HIDDEN}h>" if m[0] in hosts else m[0], line
     )
     for place, (_, wanted, _) in enumerate(_VARIABLE):
         line = re.sub(wanted, f"<{_HIDDEN}{chr(65 + place)}>", line)

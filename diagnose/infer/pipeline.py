@@ -19,7 +19,7 @@ from diagnose.diagnosis import (
 )
 from diagnose.infer import scoring
 from diagnose.infer.advise import capture, narrative, remedies
-from diagnose.infer.decide import fusion, ranking, verdict
+from diagnose.infer.decide import fusion, ranking, silent, verdict
 from diagnose.infer.decide.culprits import name_culprits
 from diagnose.infer.events.attempts import earlier_attempts, last_attempt
 from diagnose.infer.events.facts import Facts, gather
@@ -28,16 +28,12 @@ from diagnose.infer.events.heartbeat import progress_of
 from diagnose.infer.events.onset import Start, find_onset
 from diagnose.infer.events.phases import find_activity, last_phase
 from diagnose.infer.events.recovery import afterlife
-from diagnose.infer.events.tracebacks import dumped
 from diagnose.infer.events.watchdogs import stalled_groups
 from diagnose.infer.rules import (
     INFERRED,
     KNOWN,
-    LONE,
     STATED,
     collectives,
-    known_issues,
-    plugged,
     proposals,
     resembles,
 )
@@ -82,7 +78,7 @@ def _diagnose(job: Job) -> Diagnosis:
     )
     judged = _judged(job, context)
     blocked = fusion.believed(judged, context, passing=job.documents.passing)
-    if not context.failing and blocked is None and not _silent_hang(context):
+    if not context.failing and blocked is None and not silent.hangs(context):
         return _quiet(context, verdict.facts_told(facts, attempts), job)
     context, notes = _with_stalls(replace(context, blocked=blocked))
     context = replace(context, proposed=[*proposals(STATED, context)])
@@ -127,7 +123,7 @@ def _told(
         culprits=Culprits(winner.ranks, winner.hosts, winner.kind, _why(winner, grid, context)),
         phase=verdict.phase_of(winner, context, start),
         onset=Onset(iso(start.time), start.why),
-        collective=by_dumps if blocked else verdict.collective_of(context.stalls),
+        collective=by_dumps if blocked else verdict.collective_of(context.stalls, winner.ranks),
         longer_timeout_helps=remedies.longer_timeout(winner, job.catalog, context.activity),
         causal_chain=narrative.chain(winner, context, job.clocks),
         evidence=narrative.evidence(winner, context),
@@ -188,29 +184,15 @@ def _first_failure(context: Context) -> Event | None:
     return context.timeline.at(min(rows)) if rows else None
 
 
-def _silent_hang(context: Context) -> bool:
-    """A freeze without any failure line.
-
-    A known issue whose every condition the log shows, or stacks that somebody took of a process
-    that did not end. Rules of other packages may know failures in words that nobody else knows.
-    """
-    if any(one.score >= scoring.ISSUE_ALONE for one in plugged.propose(context)):
-        return True
-    if went_on(context.timeline, context.life):
-        return False
-    if dumped(context.timeline) or any(proposals(LONE, context)):
-        return True
-    context = replace(context, activity=find_activity(context.timeline, None, set()))
-    return any(h.score >= scoring.ISSUE_ALONE for h in known_issues.propose(context))
-
-
 def _quiet(context: Context, about: JobFacts, job: Job) -> Diagnosis:
     """No failure in the log: healthy if it says that it ended well, running if it was at work.
 
     Only if it was read to its end; else nobody knows.
     """
     timeline, catalog = context.timeline, context.catalog
-    working = verdict.at_work(context) or went_on(timeline, context.life)
+    working = (
+        verdict.at_work(context) or went_on(timeline, context.life) or silent.seen_at_work(context)
+    )
     trouble = unexplained(timeline, context.life)
     ended = done(timeline)
     quiet = Diagnosis(
@@ -220,6 +202,8 @@ def _quiet(context: Context, about: JobFacts, job: Job) -> Diagnosis:
             catalog.classes["none"].title,
             "The job says that it ended well, and no failure was found."
             if ended
+            else "All ranks were at work when they were looked at; no failure was found."
+            if silent.seen_at_work(context)
             else "The job was at work where the log ends; no failure was found.",
             "low" if job.pasted and not ended else "medium",
         ),

@@ -32,12 +32,14 @@ _STOP = _table(b"\x07", b"\x1b", b"\r", b"\n")
 _Places = npt.NDArray[np.int32]  # in a chunk, which is far smaller
 
 
-def count_newlines(data: bytes | memoryview) -> int:
-    """Count newlines; several times faster than bytes.count."""
-    codes = np.frombuffer(data, np.uint8)
+def count_newlines(data: bytes, start: int, end: int) -> int:
+    """Count newlines, from `start` to `end`; several times faster than bytes.count."""
+    found = 0
     # In steps that stay in the processor's cache.
-    steps = range(0, len(codes), _COUNT_STEP)
-    return sum(int(np.count_nonzero(codes[at : at + _COUNT_STEP] == 10)) for at in steps)
+    for at in range(start, end, _COUNT_STEP):
+        codes = np.frombuffer(data, np.uint8, min(_COUNT_STEP, end - at), at)
+        found += int(np.count_nonzero(codes == 10))
+    return found
 
 
 def newlines(data: bytes, base: int) -> bytes:

@@ -18,7 +18,7 @@ CHUNK_LIMIT = 4 << 20  # bytes
 _PROBE = 32 << 10
 _NEWLINE = re.compile(rb"\n")
 _LARGE = 256 << 10  # pieces for which loading numpy pays
-_STRETCH = 32 << 10  # of a large piece: for which calling it pays
+_STRETCH = 4 << 10  # of a large piece: for which calling it pays
 
 # A sequence which the end of the data may have cut off; see `diagnose.ingest.escapes`.
 _OPEN_ESCAPE = re.compile(
@@ -105,7 +105,7 @@ def count_newlines(data: bytes, start: int = 0, end: int | None = None) -> int:
         return data.count(b"\n", start, end)
     from diagnose.ingest import bulk  # noqa: PLC0415  numpy, for large logs only
 
-    return bulk.count_newlines(memoryview(data)[start:end])
+    return bulk.count_newlines(data, start, end)
 
 
 def line_starts(data: bytes, base: int = 0) -> array[int]:

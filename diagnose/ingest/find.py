@@ -6,7 +6,7 @@ import os
 import re
 import stat
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -30,7 +30,12 @@ _SPECIAL = [
 ]
 
 
-def find_sources(paths: Sequence[Path], limits: Limits = DEFAULT_LIMITS) -> list[Source]:
+def find_sources(
+    paths: Sequence[Path],
+    limits: Limits = DEFAULT_LIMITS,
+    *,
+    opened: Callable[[Path], Store] = FileStore,
+) -> list[Source]:
     """The sources of one job, sorted by name; files and folders given, folders with all inside.
 
     Names are relative to the given folder, or to the folder which all given paths have in common.
@@ -38,8 +43,8 @@ def find_sources(paths: Sequence[Path], limits: Limits = DEFAULT_LIMITS) -> list
     given are named as in their folder, those of one among others `archive.tar!path`.
     Inside a given folder hidden files and folders are left out, and so are files that by their name
     are no logs, and what a symbolic link leads to outside of it. Whatever cannot be read or is left
-    out (pipes, devices, bounds reached) is in the list too, with its kind and a note. Never raises
-    OSError.
+    out (pipes, devices, bounds reached) is in the list too, with its kind and a note. `opened`
+    gives the bytes of a file. Never raises OSError.
     """
     given = list(dict.fromkeys(Path(os.path.abspath(path)) for path in paths))  # noqa: PTH100
     if not given:
@@ -52,7 +57,7 @@ def find_sources(paths: Sequence[Path], limits: Limits = DEFAULT_LIMITS) -> list
     sources = [
         source
         for name, path in sorted(walk.files)
-        for source in _file_sources(path, name, limits, alone=alone)
+        for source in _file_sources(path, name, limits, opened, alone=alone)
     ]
     sources += walk.others
     return sorted(sources, key=lambda source: source.name)
@@ -200,7 +205,9 @@ class _Walk:
         return printable((path.name or "/") if name == "." else name)
 
 
-def _file_sources(path: Path, name: str, limits: Limits, *, alone: bool) -> list[Source]:
+def _file_sources(
+    path: Path, name: str, limits: Limits, opened: Callable[[Path], Store], *, alone: bool
+) -> list[Source]:
     """The source of a file, or those of an archive."""
     try:
         status = path.stat()
@@ -208,7 +215,7 @@ def _file_sources(path: Path, name: str, limits: Limits, *, alone: bool) -> list
         return [nothing(name, "unreadable", reason(error))]
     hints = _hints(path, name)
     return store_sources(
-        FileStore(path), name, status.st_size, status.st_mtime, hints, limits, alone=alone
+        opened(path), name, status.st_size, status.st_mtime, hints, limits, alone=alone
     )
 
 

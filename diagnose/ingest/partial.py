@@ -14,7 +14,7 @@ from diagnose.ingest.chunks import line_starts
 from diagnose.ingest.source import Chunk
 
 JOINED_LIMIT = 1 << 20  # bytes of one joined line
-_LINES_LOOKED_AT = 10
+LINES_LOOKED_AT = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class _Joined:
 
 def partial_form(data: bytes) -> Form | None:
     """The form of a source that starts with `data`, if all its first lines have one."""
-    lines = data[: 256 << 10].split(b"\n", _LINES_LOOKED_AT)[:_LINES_LOOKED_AT]
+    lines = data[: 256 << 10].split(b"\n", LINES_LOOKED_AT)[:LINES_LOOKED_AT]
     lines = [line for line in lines if line]
     for form in _FORMS:
         if lines and all(form.line.match(line) for line in lines):

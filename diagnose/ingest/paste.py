@@ -60,16 +60,26 @@ _NUMBER_BYTES = re.compile(rb"\s{0,8}\[?\d{1,7}(?:[\]:|\s]|\Z)")
 _ENTITY_BYTES = re.compile(rb"&(?:lt|gt|quot|amp|nbsp|#39|#x27);")
 _ESCAPE_BYTES = re.compile(rb"\\[#_\[*]")
 _INDENT_BYTES = re.compile(rb"  |\t")
+_FORMS = (  # and with what a line of each begins
+    (b" >|", _QUOTE_BYTES),
+    (b" \t[0123456789", _NUMBER_BYTES),
+    (b" \t", _INDENT_BYTES),
+)
+_FORMS_OF = {
+    lead: [(at, form) for at, (first, form) in enumerate(_FORMS) if lead in first]
+    for lead in _LEADS
+}
 _INVISIBLE_BYTES = [mark.encode() for mark in "\u200b\ufeff\u2060\u00a0\u202f\u2007"]
 
 
 def _suspicious(data: bytes) -> bool:
     sample = [line for line in data[: 64 << 10].split(b"\n", _SAMPLE_LINES) if line.strip()]
-    led = [line for line in sample if line[0] in _LEADS]
-    quoted, numbered, indented = (
-        sum(1 for line in led if form.match(line))
-        for form in (_QUOTE_BYTES, _NUMBER_BYTES, _INDENT_BYTES)
-    )
+    counts = [0] * len(_FORMS)
+    for line in sample:
+        for at, form in _FORMS_OF.get(line[0], ()):
+            if form.match(line):
+                counts[at] += 1
+    quoted, numbered, indented = counts
     return (
         max(quoted, numbered) > 0.3 * len(sample)
         or b"```" in data

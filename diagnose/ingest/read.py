@@ -18,7 +18,7 @@ from diagnose.ingest.chunks import (
     stream_chunks,
 )
 from diagnose.ingest.compress import DEFAULT_LIMITS, Codec, Limits, codec_of, decompress
-from diagnose.ingest.partial import join_partials, partial_form
+from diagnose.ingest.partial import LINES_LOOKED_AT, join_partials, partial_form
 from diagnose.ingest.paste import PASTE_LIMIT, normalise
 from diagnose.ingest.quota import Meter
 from diagnose.ingest.raw import Reader, Store, data_from, reason
@@ -27,6 +27,7 @@ from diagnose.ingest.source import Chunk, Remarks
 
 DOCUMENT_LIMIT = 64 << 20  # bytes of a dump or another file that is read as a whole
 ZEROS_LIMIT = 256 << 20  # NULs at the start of a log that are read to see what stands behind them
+_START = 64 << 10  # bytes that mostly hold the lines which tell how a log was written
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,10 @@ class TextChunks:
             return False
         try:
             with self.store.open() as reader:
-                first = next(plain_chunks(reader, opened.bom, self.chunk_limit), None)
+                for limit in (_START, self.chunk_limit):
+                    first = next(plain_chunks(reader, opened.bom, limit), None)
+                    if first is None or first.data.count(b"\n") >= LINES_LOOKED_AT:
+                        break
         except OSError:
             return False  # whoever reads it tells
         return first is None or opened.kind != "text" or partial_form(first.data) is None

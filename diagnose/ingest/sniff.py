@@ -8,6 +8,7 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 from diagnose import plugins
+from diagnose.ingest.literals import held
 
 HEAD = 64 << 10  # bytes of a source that sniffing wants to see
 
@@ -63,6 +64,12 @@ _STACKS = re.compile(
     rb"Thread (?:0x)?[0-9a-fA-F]+ \(|PID \d+ - process|=== Rank \d+:|\"owns_gil\"|#0  \w"
     rb"|Thread \((?:idle|active)|state:D |\[<0>\] |Traceback \(most recent call first"
 )
+_PROBE = re.compile(rb'\s*\{\s*"(?:diagnose|schema)"')
+_RAS_WORDS = (b"CUDA runtime version ", b"PEER_", b'"nccl_version"')
+_STACK_WORDS = (
+    b"Thread ", b"PID ", b"=== Rank ", b'"owns_gil"', b"#0  ", b"state:D ", b"[<0>] ",
+    b"(most recent call first",
+)  # fmt: skip
 # A JSON document, which a log that begins with `[rank0]:` is not.
 _JSON = re.compile(rb"\s*(?:\{\s*\"|\[\s*\{\s*\")")
 _ERROR_JSON = re.compile(rb"\s*\{\s*\"message\"\s*:\s*(?:\{\s*\"(?:message|extraInfo)\"|\")")
@@ -154,17 +161,23 @@ def _special(head: bytes, name: str) -> str:
 
     The readers themselves decide, but are only imported and asked where a word of theirs stands.
     """
-    if _RAS.search(head):
+    words = held(head, _RAS_WORDS + _STACK_WORDS)
+    if not words.isdisjoint(_RAS_WORDS) and _RAS.search(head):
         from diagnose.parse.ras import is_ras  # noqa: PLC0415
 
         if is_ras(head):
             return "ras"
+    if _PROBE.match(head):
+        from diagnose.parse.probes import is_probe  # noqa: PLC0415
+
+        if is_probe(head):
+            return "probe"
     if _INSPECTOR.search(head[:4096]):
         from diagnose.parse.inspector import is_inspector  # noqa: PLC0415
 
         if is_inspector(head):
             return "inspector"
-    if _STACKS.search(head):
+    if not words.isdisjoint(_STACK_WORDS) and _STACKS.search(head):
         from diagnose.parse.stacks import is_stacks  # noqa: PLC0415
 
         if is_stacks(head, name):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -75,8 +75,16 @@ def read(
     *,
     patterns: Sequence[str | Path] = (),
     executor: Executor | None = None,
+    meanwhile: Callable[[], object] | None = None,
+    heard: Callable[[int, int], None] | None = None,
 ) -> Job:
-    """Scan sources into a job. Raises InputError when none of them holds anything to read."""
+    """Scan sources into a job.
+
+    What `meanwhile` does needs not wait for the `executor`; `heard` gets how many of how many of
+    the job's logs were scanned.
+
+    Raises InputError when none of them holds anything to read.
+    """
     catalog = load_catalog([Path(path) for path in patterns])
     readable = [source for source in sources if source.kind in TEXT_KINDS]
     documents = collect(source for source in sources if is_document(source.kind))
@@ -86,11 +94,15 @@ def read(
         raise InputError("; ".join(documents.notes[:3]) or _nothing_to_read(sources))
     matcher = compile_matcher(catalog)
     if executor is None:
-        scans = [scan_source(source, matcher) for source in readable]
+        scans = []
+        for number, source in enumerate(readable):
+            if heard is not None:
+                heard(number, len(readable))
+            scans.append(scan_source(source, matcher))
     else:
         from diagnose.job.parallel import scan_in  # noqa: PLC0415  large jobs only
 
-        scans = scan_in(executor, readable, patterns, matcher)
+        scans = scan_in(executor, readable, patterns, matcher, meanwhile)
     for scan in scans:
         later = [note for note in scan.source.notes if note != scan.source.note]
         notes += [f"{scan.source.name}: {note}" for note in (*later, scan.problem) if note]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 class Job:
     """One run: what it left behind, as events.
 
+    `scans` are what the sources gave, with the lines that matched until `events` are made of these.
     `events` are what the engine works on; `timeline` and `ranks` are the same as DataFrames.
     `collectives` is the table of all operations that dumps tell of (None without any), `places` the
     ranks that stand alike by their stacks, `checkpoints` what its folders hold of these (None where
@@ -66,7 +68,17 @@ class Job:
 
             told += place_rows(self.places)
         shifts = self.clocks.certain() if self.clocks else {}
-        return build(self.scans, self.catalog.signatures, told, shifts)
+        return build(self._spent(), self.catalog.signatures, told, shifts)
+
+    def _spent(self) -> Iterator[SourceScan]:
+        """The scans, each without its lines once these were looked at.
+
+        They are events then: lines of ten thousand ranks are not held twice.
+        """
+        for scan in self.scans:
+            yield scan
+            scan.lines.clear()
+            scan.beats.clear()
 
     @cached_property
     def timeline(self) -> pd.DataFrame:
@@ -112,26 +124,33 @@ class Job:
         return align(self.collectives, host_of)
 
     @cached_property
+    def _ranks_of_pids(self) -> dict[int | None, int]:
+        """Asked before `events` took the lines, by `places`, where there is any stack."""
+        return ranks_of_pids(self.scans)
+
+    @cached_property
     def lone_stacks(self) -> list[Place]:
         """Where processes stand by stack dumps that tell no rank."""
         if not self.documents.stacks:
             return []
         from diagnose.infer.stacks.classify import unranked  # noqa: PLC0415
 
-        ranks = ranks_of_pids(self.scans)
+        ranks = self._ranks_of_pids
         return unranked(stack for stack in self.documents.stacks if stack.pid not in ranks)
 
     @cached_property
     def places(self) -> list[PlaceClass]:
-        """Ranks that stand alike by their stack dumps, the odd ones first."""
-        if not self.documents.stacks:
+        """Ranks that are alike by their stacks and by what the kernel says, the odd ones first."""
+        if not self.documents.stacks and not self.documents.looks:
             return []
         from diagnose.infer.stacks.classify import places  # noqa: PLC0415
         from diagnose.infer.stacks.groups import fold  # noqa: PLC0415
+        from diagnose.infer.stacks.processes import refined  # noqa: PLC0415
 
-        ranks = ranks_of_pids(self.scans)
+        ranks = self._ranks_of_pids
         stacks = [
             replace(stack, rank=ranks.get(stack.pid)) if stack.rank is None else stack
             for stack in self.documents.stacks
         ]
-        return fold(places(stacks))
+        silent = self.documents.silent_mounts
+        return fold(refined(places(stacks), self.documents.looks, silent))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pickle
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, as_completed
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 
 from diagnose.catalog.load import load_catalog
@@ -43,10 +44,12 @@ def scan_in(
     sources: Sequence[Source],
     patterns: Sequence[str | Path],
     matcher: Matcher,
+    meanwhile: Callable[[], object] | None = None,
 ) -> list[SourceScan]:
     """Scan sources in other processes; those that only exist in this one are scanned here.
 
     A large one is scanned in parts. What comes out is the same for any executor, and without any.
+    `meanwhile` is called once they work.
     """
     key = tuple(str(path) for path in patterns)
     _matchers.clear()
@@ -54,6 +57,8 @@ def scan_in(
     parts = [_parts(source) if _portable(source) else [] for source in sources]
     if sum(map(len, parts)) < 2:
         return [scan_source(source, matcher) for source in sources]
+    # What large chunks need is loaded once, before processes are forked off.
+    import_module("diagnose.ingest.bulk")
     scan = partial(_scan_elsewhere, key)
     scans: dict[int, SourceScan] = {}
     pieces: dict[int, dict[int, _Piece]] = defaultdict(dict)
@@ -63,6 +68,8 @@ def scan_in(
         for index, part in enumerate(own)
     }
     try:
+        if meanwhile is not None:
+            meanwhile()
         for number, source in enumerate(sources):
             if not parts[number]:
                 scans[number] = scan_source(source, matcher)

@@ -25,6 +25,8 @@ _TIMES = re.compile(
     rb"|\b[EWIF]\d{4} |\b1[5-9]\d{8}(?:\.\d+|\d{3})?\b|0x[0-9a-fA-F]+|\b[0-9a-f]{12,}\b|\d+:\d\d\b"
     rb"|\x1b\[[0-9;]*m|\b\d+(?:\.\d+){3}(?::\d+)?"
 )
+# The fill of a bar, as tqdm, rich and Keras draw it.
+_BAR = re.compile(rb"(?<=%)\|[^|\n]*\|(?= *\d)|\[[=>.# -]{5,}\]|(?:\xe2[\x94-\x97][\x80-\xbf]){5,}")
 _NUMBER = re.compile(rb"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 # What only work says, and what waiting, trying again and listing say.
 _WORK = re.compile(
@@ -59,7 +61,7 @@ def beats(data: bytes) -> list[Beat]:
         if not _WORK.search(line) or _NO_WORK.search(line):
             continue
         author = author_of(line)
-        text = _TIMES.sub(b"@", line[len(author) :])
+        text = _BAR.sub(b"|", _TIMES.sub(b"@", line[len(author) :]))
         numbers = _NUMBER.findall(text)
         if 0 < len(numbers) <= _MOST_NUMBERS:
             groups[author, _NUMBER.sub(b"#", text)].append((start, end, numbers))

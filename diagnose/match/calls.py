@@ -12,36 +12,23 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
-import hyperscan as hs
-
+from diagnose.automaton import compile_database
 from diagnose.ingest.chunks import count_newlines
 from diagnose.ingest.source import Chunk, Source
-from diagnose.match.compile import compile_database, hits_of
+from diagnose.match.call_marks import CallMarks
+from diagnose.match.compile import hits_of
 
 if TYPE_CHECKING:
     from diagnose.parse.comm_rank import CommRank
     from diagnose.parse.nccl_coll import CollReader
 
-_INIT, _CALL, _P2P = b"- Init ", b"opCount ", (b"Send: opCount ", b"Recv: opCount ")
 _WINDOW = 2  # last chunks with call lines, which are read in any case
 _REACH = 1024  # bytes of a line around `- Init ` that are kept
 _MOST = 10_000  # communicators that are looked for
 
 ReadAgain = Callable[[int, int | None, int], Iterator[Chunk]]
-
-
-@lru_cache(maxsize=8)
-def _literal(text: bytes, *, every: bool = False) -> hs.Database:
-    """Finds one literal; one by one they are searched for far faster than together."""
-    flags = 0 if every else int(hs.HS_FLAG_SINGLEMATCH)
-    return compile_database([text], [0], [flags], literal=True)
-
-
-def _holds(data: bytes, text: bytes) -> bool:
-    return bool(hits_of(_literal(text), data))
 
 
 @dataclass(slots=True)
@@ -51,10 +38,10 @@ class Forward:
     source: Source
     reader: CollReader | None = None
 
-    def feed(self, chunk: Chunk) -> None:
-        """Read the next chunk."""
+    def feed(self, chunk: Chunk, told: CallMarks) -> None:
+        """Read the next chunk, of which the marks told this."""
         if self.reader is None:
-            if not (_holds(chunk.data, _CALL) or _holds(chunk.data, _INIT)):
+            if not (told.calls or told.inits):
                 return
             self.reader = _reader(self.source)
         self.reader.feed(chunk)
@@ -80,14 +67,13 @@ class Noted:
     inits: list[Init] = field(default_factory=list)
     p2p: bool = False
 
-    def feed(self, chunk: Chunk) -> None:
-        """Look at the next chunk."""
-        data = chunk.data
-        for line, text in _lines_with_init(chunk):
+    def feed(self, chunk: Chunk, told: CallMarks) -> None:
+        """Keep what counts of the next chunk, of which the marks told this."""
+        for line, text in _lines_with_init(chunk, told.inits):
             self.inits.append(Init(chunk.offset, line, text))
-        if _holds(data, _CALL):
+        if told.calls:
             self.chunks.append((chunk.offset, chunk.first_line))
-            self.p2p = self.p2p or any(_holds(data, text) for text in _P2P)
+        self.p2p = self.p2p or told.p2p
 
     def append(self, other: Noted, lines: int) -> None:
         """Add what was noted of the next part of the source, behind so many lines."""
@@ -96,11 +82,11 @@ class Noted:
         self.p2p = self.p2p or other.p2p
 
 
-def _lines_with_init(chunk: Chunk) -> Iterator[tuple[int, bytes]]:
+def _lines_with_init(chunk: Chunk, ends: Sequence[int]) -> Iterator[tuple[int, bytes]]:
     """Number and text of the lines with `- Init `, of long ones what is around it."""
     data = chunk.data
     counted, number, reached = 0, chunk.first_line, 0
-    for _, at in hits_of(_literal(_INIT, every=True), data):
+    for at in ends:
         if at <= reached:
             continue
         start = data.rfind(b"\n", max(0, at - _REACH), at) + 1 or max(0, at - _REACH)

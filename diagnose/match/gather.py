@@ -16,10 +16,11 @@ from typing import Protocol
 from diagnose.ingest.chunks import count_newlines
 from diagnose.ingest.source import Chunk
 from diagnose.match.cadence import REACH
+from diagnose.match.call_marks import CallMarks
 from diagnose.match.calls import Noted
 from diagnose.match.compile import Matcher
 from diagnose.match.lines import VISIBLE, Line, Raw, first_lines, last_lines, segments
-from diagnose.match.thin import TAIL_MAX, Thin, tail_end
+from diagnose.match.thin import TAIL_MAX, Kept, Thin, tail_end
 
 # Lines kept of one pattern in one source: this many from its start and from its end.
 KEEP_FIRST = 2000
@@ -31,8 +32,8 @@ ReadAgain = Callable[[int, int | None, int], Iterator[Chunk]]  # start, end and 
 class Calls(Protocol):
     """What takes NCCL's call lines as they go by."""
 
-    def feed(self, chunk: Chunk) -> None:
-        """Take the next chunk."""
+    def feed(self, chunk: Chunk, told: CallMarks) -> None:
+        """Take the next chunk, and what the marks found in it."""
 
 
 @dataclass(slots=True)
@@ -59,7 +60,7 @@ class Gathered:
     lines: int = 0
     starts: list[tuple[int, int]] = field(default_factory=list)
     calls: Noted | None = None
-    tail: list[tuple[int, Chunk]] = field(default_factory=list)
+    tail: list[Kept] = field(default_factory=list)
     ends: deque[Chunk] = field(default_factory=deque)
 
     def take(self, raw: Raw) -> None:
@@ -92,11 +93,11 @@ def gather(chunks: Iterable[Chunk], matcher: Matcher, calls: Calls) -> Gathered:
             visible = chunk
         # Where cleaning removed bytes, the next chunk begins a little behind the last one.
         place = max(found.end, chunk.offset)
-        for hits in matcher.scan(chunk.data):
-            for raw in segments(chunk, hits, place):
-                found.take(raw)
+        raws, told = matcher.known.search(chunk, place)
+        for raw in raws:
+            found.take(raw)
         found.samples += segments(chunk, thin.feed(place, chunk), place)
-        calls.feed(chunk)
+        calls.feed(chunk, told)
         found.starts.append((chunk.offset, chunk.first_line))
         found.end = place + len(chunk.data)
         found.size += len(chunk.data)
@@ -132,7 +133,7 @@ def join(parts: Sequence[Gathered], again: ReadAgain) -> Gathered:
     if whole.last_stride >= 0:
         end = tail_end(whole.last_stride)
         chunks = _read(whole, again, min(end, whole.end) - TAIL_MAX, end)
-        whole.tail = [(chunk.offset, chunk) for chunk in chunks]
+        whole.tail = [Kept(chunk.offset, chunk) for chunk in chunks]
     whole.ends = deque(_read(whole, again, whole.end - REACH, whole.end))
     return whole
 
@@ -159,7 +160,7 @@ def _append(whole: Gathered, part: Gathered) -> None:
 
 
 def _moved(raw: Raw, lines: int) -> Raw:
-    return replace(raw, line=raw.line + lines) if lines else raw
+    return raw._replace(line=raw.line + lines) if lines else raw
 
 
 def _line_moved(line: Line, lines: int) -> Line:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import NamedTuple, Protocol
 
 from diagnose.catalog.entries import Meant
 from diagnose.ingest.chunks import count_newlines
@@ -30,12 +31,20 @@ _EDGE_LINES = 4
 VISIBLE = re.compile(rb"\S")
 
 
+class Alike(Protocol):
+    """What lines that differ in numbers only have in common."""
+
+    def same(self, match: int) -> bool:
+        """Whether in all of them a match, by its index in `matches`, captures the same."""
+
+
 @dataclass(slots=True)
 class Line:
     """One line that matched: its place, its clean text, its prefixes and what matched.
 
     `matches` holds (signature number, captures), `word` what a vocabulary knows of a line that
-    no signature knows better. `text` is bounded by TEXT_LIMIT.
+    no signature knows better. `text` is bounded by TEXT_LIMIT. Lines with the same `alike` differ
+    in numbers only.
     """
 
     line: int
@@ -44,11 +53,14 @@ class Line:
     prefix: Prefix
     matches: list[tuple[int, dict[str, str]]] = field(default_factory=list)
     word: Meant | None = None
+    alike: Alike | None = field(default=None, repr=False, compare=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Raw:
-    """A matched segment before anything was decoded; `place` orders it in its source."""
+class Raw(NamedTuple):
+    """A matched segment before anything was decoded; `place` orders it in its source.
+
+    A tuple: thousands of them go from one process to another.
+    """
 
     place: int
     line: int
@@ -147,7 +159,7 @@ def first_lines(chunk: Chunk) -> list[Line]:
     start = max(data.rfind(b"\n", 0, first) + 1, first - _HEAD)
     rows = data[start : start + LINE_WINDOW].split(b"\n")
     pieces = (next(filter(bytes.strip, row.split(b"\r")), b"") for row in rows)
-    rows_at = enumerate(pieces, start=data.count(b"\n", 0, start))
+    rows_at = enumerate(pieces, start=count_newlines(data, 0, start))
     return list(islice(edge_lines(chunk, rows_at), _EDGE_LINES))
 
 
@@ -161,7 +173,7 @@ def last_lines(chunk: Chunk) -> list[Line]:
         before = data[low : start - 1].split(b"\n")
         rows = before[1 if low else 0 :] + rows
     pieces = (_ends(row.rstrip().rpartition(b"\r")[2]) for row in rows)
-    first = data.count(b"\n") + 1 - len(rows)
+    first = count_newlines(data) + 1 - len(rows)
     filled = [(number, piece) for number, piece in enumerate(pieces, start=first) if piece.strip()]
     return list(edge_lines(chunk, filled[-_EDGE_LINES:]))
 

@@ -30,10 +30,11 @@ Gather: Scatter: Send: Recv: opCount
 _Literals = frozenset[str]
 
 
+@lru_cache(maxsize=8192)  # all of the databases ask
 def required(expression: str) -> _Literals | None:
     """Literals one of which every match contains; None if there are no good ones."""
     best = max(parts(expression), key=_worth, default=None)
-    if not best or len(best) > _MOST or _length(best) < LEAST or _in_bulk(best):
+    if not best or len(best) > _MOST or _length(best) < LEAST or in_bulk(best):
         return None
     return frozenset(map(_telling, best))
 
@@ -42,9 +43,12 @@ def fewest(literals: Collection[tuple[str, bool]]) -> set[tuple[str, bool]]:
     """Of literals, and whether their case is ignored, those that hold no other: it says enough."""
     exact = {literal for literal, ignored in literals if not ignored}
     caseless = {literal.lower() for literal, ignored in literals if ignored}
+    lengths = {len(literal) for literal in exact | caseless}
 
     def told(literal: str, ignored: bool) -> bool:
-        within = {literal[i:j] for i in range(len(literal)) for j in range(i, len(literal) + 1)}
+        within = {
+            literal[at : at + size] for size in lengths for at in range(len(literal) - size + 1)
+        }
         if not ignored and any(part in exact for part in within - {literal}):
             return True
         lower = {part.lower() for part in within if part.isascii()}
@@ -53,12 +57,14 @@ def fewest(literals: Collection[tuple[str, bool]]) -> set[tuple[str, bool]]:
     return {(literal, ignored) for literal, ignored in literals if not told(literal, ignored)}
 
 
+@lru_cache(maxsize=8192)
 def _telling(literal: str) -> str:
     """The rarest few characters of a literal: those with the fewest small letters and blanks."""
     starts = range(max(1, len(literal) - _KEPT + 1))
     return max((literal[at : at + _KEPT] for at in starts), key=_rarity)
 
 
+@lru_cache(maxsize=1 << 16)  # parts of paths and names come again
 def _rarity(text: str) -> tuple[bool, int, int]:
     rare = text.lower() not in _BULK
     return rare, sum(not (one.islower() or one == " ") for one in text), len(set(text))
@@ -70,11 +76,11 @@ def _best(items: Iterable[Any]) -> _Literals | None:
 
 
 def _worth(literals: _Literals) -> tuple[bool, int, int]:
-    return not _in_bulk(literals), min(_length(literals), _LONG), -len(literals)
+    return not in_bulk(literals), min(_length(literals), _LONG), -len(literals)
 
 
-def _in_bulk(literals: _Literals) -> bool:
-    """Whether lines are full of one of them."""
+def in_bulk(literals: Iterable[str]) -> bool:
+    """Whether there are lines of which a log may hold millions with one of these literals."""
     return any(literal.lower() in _BULK for literal in literals)
 
 
@@ -86,13 +92,13 @@ def _length(literals: _Literals) -> int:
 def parts(expression: str) -> tuple[_Literals, ...]:
     """Sets of literals, of each of which every match contains one, in their order."""
     try:
-        parsed = _parsed(expression)
+        parsed = parsed_form(expression)
     except re.error:
         return ()
     return () if parsed.state.flags & re.IGNORECASE else tuple(_sets(parsed))
 
 
-def _parsed(expression: str) -> Any:
+def parsed_form(expression: str) -> Any:
     """Raises re.error for what `regex` and Hyperscan know more than `re`."""
     if _POSIX.search(expression):
         raise re.error("`re` reads such a class as something else")
@@ -104,7 +110,7 @@ def positions(expression: str) -> int:
 
     Raises re.error for what `re` does not know.
     """
-    return _positions(_parsed(expression))
+    return _positions(parsed_form(expression))
 
 
 def _positions(items: Iterable[Any]) -> int:
@@ -123,7 +129,7 @@ def _positions(items: Iterable[Any]) -> int:
 
 def begins_with_repeat(expression: str) -> bool:
     """Whether any byte may begin a match, and any number of them; as `positions`."""
-    items = list(_parsed(expression))
+    items = list(parsed_form(expression))
     while items and items[0][0] is code.SUBPATTERN:
         items = list(items[0][1][-1])
     return bool(items) and items[0][0] in _REPEATS and items[0][1][1] is code.MAXREPEAT

@@ -12,7 +12,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import accumulate
 from math import inf
 from time import thread_time
@@ -23,9 +23,11 @@ from diagnose.ingest.read import TextChunks
 from diagnose.ingest.source import Chunk, Source
 from diagnose.match.cadence import beats
 from diagnose.match.calls import Forward, Noted, forward_calls, last_calls
-from diagnose.match.compile import MATCH_TIMEOUT_S, Matcher
+from diagnose.match.compile import MATCH_TIMEOUT_S, Found, Matcher
 from diagnose.match.gather import Gathered, gather
 from diagnose.match.lines import Line, Raw, edge_lines, segments, text_of
+from diagnose.match.patience import HARMLESS
+from diagnose.match.recall import word_matters
 from diagnose.match.thin import Thin
 from diagnose.parse.prefix import peel
 
@@ -38,8 +40,6 @@ LINE_BUDGET_S = 0.02
 # A line that takes so long is made to hurt: those that match take a tenth. After so many of them
 # in a source its other long lines get little time.
 HURT_S, HURTFUL_LINES, LITTLE_S = 0.005, 20, 0.001
-# A line so short cannot be made to hurt; a pause of the machine must not change what it says.
-HARMLESS = 600
 
 
 @dataclass(slots=True)
@@ -125,60 +125,88 @@ def _beats(chunks: Sequence[Chunk]) -> Iterator[tuple[Line, int]]:
 
 def _confirm(kept: list[Raw], matcher: Matcher, counts: Counter[int]) -> Iterator[Line]:
     """Decode, peel and confirm the kept segments, which are in order, each place once."""
-    merged: list[Raw] = []
-    for raw in kept:
-        if merged and merged[-1].place == raw.place:
-            both = dict.fromkeys((*merged[-1].patterns, *raw.patterns))
-            merged[-1] = replace(raw, patterns=tuple(both))
-        else:
-            merged.append(raw)
-    hurtful = 0
-    for raw in merged:
+    recall, hurtful = matcher.recall, 0
+    for raw in _merged(kept):
+        said = recall.said(raw)
+        if said is not None:
+            line = said.line(raw)
+            if line is not None:
+                for signature, _ in line.matches:
+                    counts[signature] += 1
+                yield line
+            if line is not None or not said.tells:
+                continue
         text = text_of(raw.data)
-        line = Line(raw.line, raw.offset, text, peel(text))
+        # Most of what is kept is refused: the prefixes are looked at where they matter.
+        anchored = any(matcher.patterns[number].anchored for number in raw.patterns if number >= 0)
+        prefix = peel(text) if anchored else None
         patience = inf
         if len(text) > HARMLESS:
             patience = LITTLE_S if hurtful >= HURTFUL_LINES else LINE_BUDGET_S
-        begun = thread_time()
-        found = _search(line, raw.patterns, matcher, patience)
+            matcher.prepare(number for number in raw.patterns if number >= 0)
+        begun = thread_time() if patience < inf else 0.0
+        message = prefix.message if prefix else ""
+        found, sure = _search(text, message, raw.patterns, matcher, patience)
         hurtful += patience < inf and thread_time() - begun > HURT_S
-        line.word = _word(line, found, raw.patterns, matcher)
-        if found or line.word:
+        word = _word(text, found, raw.patterns, matcher)
+        if said is None and sure:
+            recall.learn(raw, text, message, found, word)
+        if found or word:
             # In the order of the text: a bar and the marker glued to it tell which came last.
-            in_text = sorted(found.items(), key=lambda item: item[1][0])
-            line.matches = [(signature, captures) for signature, (_, captures) in in_text]
+            in_text = sorted(found.items(), key=_start)
+            matches = [(signature, match.captures()) for signature, match in in_text]
             counts.update(found.keys())
-            yield line
+            yield Line(raw.line, raw.offset, text, prefix or peel(text), matches, word)
+
+
+def _start(match: tuple[int, Found]) -> int:
+    return match[1].start
+
+
+def _merged(kept: Iterable[Raw]) -> Iterator[Raw]:
+    """Segments that are in order, each place once with all of its patterns."""
+    last: Raw | None = None
+    for raw in kept:
+        if last is not None and last.place == raw.place:
+            both = tuple(dict.fromkeys(last.patterns + raw.patterns))
+            last = Raw(last.place, last.line, last.offset, last.data, both)
+            continue
+        if last is not None:
+            yield last
+        last = raw
+    if last is not None:
+        yield last
 
 
 def _search(
-    line: Line, patterns: Iterable[int], matcher: Matcher, patience: float
-) -> dict[int, tuple[int, dict[str, str]]]:
-    """Signature → where it matches and its captures, within so many seconds of CPU time."""
-    found: dict[int, tuple[int, dict[str, str]]] = {}
-    give_up = thread_time() + patience
+    text: str, message: str, patterns: Iterable[int], matcher: Matcher, patience: float
+) -> tuple[dict[int, Found], bool]:
+    """Signature → its match, within so many seconds of CPU time; and whether these were enough."""
+    found: dict[int, Found] = {}
+    sure = True
+    give_up = thread_time() + patience if patience < inf else inf
+    timeout = min(patience, MATCH_TIMEOUT_S)
     for number in patterns:
         signature = matcher.patterns[number].signature if number >= 0 else -1
         if signature in found or number < 0:
             continue
         if give_up < inf and thread_time() > give_up:
-            break
-        timeout = min(patience, MATCH_TIMEOUT_S)
-        match = matcher.locate(number, line.text, line.prefix.message, timeout)
+            return found, False
+        try:
+            match = matcher.find(number, text, message, timeout)
+        except TimeoutError:
+            sure = False
+            continue
         if match is not None:
             found[signature] = match
-    return found
+    return found, sure
 
 
 def _word(
-    line: Line,
-    found: Mapping[int, tuple[int, dict[str, str]]],
-    patterns: Sequence[int],
-    matcher: Matcher,
+    text: str, found: Mapping[int, Found], patterns: Sequence[int], matcher: Matcher
 ) -> Meant | None:
     """The word of a line that no signature knows but one that stands for many."""
-    known = [matcher.signatures[number] for number in found]
-    if not all(signature.generic for signature in known) or not (known or min(patterns) < 0):
+    if not word_matters(found, patterns, matcher):
         return None
-    raised = any(signature.tells == "exception" for signature in known)
-    return matcher.words.find(line.text, raised=raised)
+    raised = any(matcher.signatures[number].tells == "exception" for number in found)
+    return matcher.words.find(text, raised=raised)

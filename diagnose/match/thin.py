@@ -8,8 +8,8 @@ the source, or of the part where such lines end, the last line of each author.
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict, deque
-from collections.abc import Iterator
+from collections import Counter, deque
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 from diagnose.ingest.source import Chunk
@@ -23,19 +23,37 @@ WINDOW = 16 << 10
 BLOCK = 4 << 20
 # How far from the end the last line of each author is looked for: a share of the source.
 TAIL_MIN, TAIL_MAX, TAIL_SHARE = 128 << 10, 4 << 20, 256
+_NEWLINE = 10
 # Last words of an author without a tag, among whom there may be several.
 LAST_WORDS = 4
-# The end is searched backwards in blocks, and only those in full that may hold a last word.
-_SEARCHED = 16 << 10
+# What is searched in full is searched in pieces, of which is kept what they hold. The end is then
+# looked at backwards in such pieces, and only those closely that may hold a last word.
+_PIECE = 16 << 10
 
 # What sets the authors of interleaved lines apart, without parsing them: launcher and rank tags.
 # A time of day looks like NCCL's host:pid:tid, but would make every second an author.
-_AUTHOR = re.compile(
-    rb"(?:\[\d+,\d+\]<\w+>:|\[[A-Za-z_]*\d+\]:?(?:<\w+>:)?| *\d+: |\([\w ]*pid=[^)]*\)"
-    rb"|(?!\d\d?:)[\w.-]+:\d+:\d+ |[\w-]+: (?=\[)){0,16}"
+# Possessive, and first of all no word that a blank follows: most lines have no tag and fail there.
+_TAG = (
+    rb"(?![\w.-]++ )(?:\[\d++,\d++\]<\w++>:|\[[A-Za-z_]*+\d++\]:?+(?:<\w++>:)?+| *+\d++: "
+    rb"|\([\w ]*pid=[^)]*+\)|(?!\d\d?:)[\w.-]++:\d++:\d++ |[\w-]++: (?=\[))"
 )
+_AUTHOR = re.compile(rb"(?:%b){0,16}+" % _TAG)
+_AUTHORS = re.compile(rb"\n((?:%b){1,16}+)" % _TAG)
 
 Hits = list[tuple[int, int]]  # (pattern number, end in the data of the chunk)
+
+
+@dataclass(slots=True)
+class Kept:
+    """A chunk that may hold last words; `place` is that of its start.
+
+    `seen`: of pieces of whole lines that were searched, by their ends in the data, where they begin
+    and which patterns are in them.
+    """
+
+    place: int
+    chunk: Chunk
+    seen: dict[int, tuple[int, frozenset[int]]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -46,40 +64,51 @@ class Thin:
     block: int = -1
     found: set[int] = field(default_factory=set)  # patterns found in this block
     last_stride: int = -1  # in which a sample matched
-    recent: deque[tuple[int, Chunk]] = field(default_factory=deque)
-    tail: list[tuple[int, Chunk]] = field(default_factory=list)
+    recent: deque[Kept] = field(default_factory=deque)
+    tail: list[Kept] = field(default_factory=list)
 
     def feed(self, place: int, chunk: Chunk) -> Hits:
         """The matches to keep of the next chunk, which begins at `place`, in order."""
-        data, before = chunk.data, self.last_stride
+        kept, before = Kept(place, chunk), self.last_stride
+        size = len(chunk.data)
         hits: Hits = []
-        for stride in range(place // STRIDE, (place + len(data) - 1) // STRIDE + 1):
+        for stride in range(place // STRIDE, (place + size - 1) // STRIDE + 1):
             begin = stride * STRIDE
             if begin // BLOCK != self.block:
                 self.block = begin // BLOCK
                 self.found.clear()
             searched = STRIDE if begin < FULL else WINDOW
-            low, high = max(begin - place, 0), min(begin + searched - place, len(data))
-            if low >= high:
-                continue
-            for number, to in self.matcher.scan_thin(data[low:high]):
+            low, high = max(begin - place, 0), min(begin + searched - place, size)
+            for number, to in self._searched(kept, low, high):
                 self.last_stride = stride
                 if number not in self.found:
                     self.found.add(number)
-                    hits.append((number, low + to))
-        self._remember(place, chunk, matched=self.last_stride != before)
+                    hits.append((number, to))
+        self._remember(kept, matched=self.last_stride != before)
         return hits
 
-    def _remember(self, place: int, chunk: Chunk, *, matched: bool) -> None:
+    def _searched(self, kept: Kept, low: int, high: int) -> Iterator[tuple[int, int]]:
+        """What is in the data from `low` to `high`, of each piece the first match of a pattern."""
+        data = kept.chunk.data
+        while low < high:
+            cut = high if high - low <= _PIECE else data.rfind(b"\n", low, low + _PIECE) + 1 or high
+            found = self.matcher.scan_thin(data[low:cut])
+            if _at_line(data, low) and _at_line(data, cut):
+                kept.seen[cut] = low, frozenset(number for number, _ in found)
+            for number, to in found:
+                yield number, low + to
+            low = cut
+
+    def _remember(self, kept: Kept, *, matched: bool) -> None:
         """Keep what may hold the last words: from before the last match to a stride behind it."""
-        self.recent.append((place, chunk))
-        oldest = place - STRIDE - TAIL_MAX
-        while self.recent[0][0] + len(self.recent[0][1].data) <= oldest:
+        self.recent.append(kept)
+        oldest = kept.place - STRIDE - TAIL_MAX
+        while self.recent[0].place + len(self.recent[0].chunk.data) <= oldest:
             self.recent.popleft()
         if matched:
             self.tail = list(self.recent)
-        elif self.tail and place < tail_end(self.last_stride):
-            self.tail.append((place, chunk))
+        elif self.tail and kept.place < tail_end(self.last_stride):
+            self.tail.append(kept)
 
     def last_words(self, size: int) -> Iterator[tuple[int, Chunk, Hits]]:
         """The last lines of every (author, pattern), by chunk; `size` is that of the source."""
@@ -92,8 +121,8 @@ class Thin:
 
     def _last_within(self, start: int, end: int) -> Iterator[tuple[int, Chunk, Hits]]:
         words = _LastWords(self.matcher)
-        for place, chunk in reversed(self.tail):
-            data = chunk.data
+        for kept in reversed(self.tail):
+            place, data = kept.place, kept.chunk.data
             if place >= end or place + len(data) <= start:
                 continue
             low = data.rfind(b"\n", 0, max(start - place, 0)) + 1
@@ -101,11 +130,22 @@ class Thin:
             high = newline if newline >= 0 else len(data)
             hits: Hits = []
             while low < high:
-                cut = data.rfind(b"\n", low, max(low, high - _SEARCHED)) + 1 or low
-                hits += words.of(data, cut, high)
-                high = cut
+                begin, present = kept.seen.get(high) or self._looked(data, low, high)
+                begin = max(begin, low)
+                hits += words.of(data, begin, high, present)
+                high = begin
             if hits:
-                yield place, chunk, sorted(hits, key=lambda hit: hit[1])
+                yield place, kept.chunk, sorted(hits, key=lambda hit: hit[1])
+
+    def _looked(self, data: bytes, low: int, high: int) -> tuple[int, frozenset[int]]:
+        """Where the last piece of whole lines before `high` begins, and which patterns it holds."""
+        cut = data.rfind(b"\n", low, max(low, high - _PIECE)) + 1 or low
+        return cut, frozenset(number for number, _ in self.matcher.scan_thin(data[cut:high]))
+
+
+def _at_line(data: bytes, at: int) -> bool:
+    """Whether no line is cut at a place in the data."""
+    return at in (0, len(data)) or data[at - 1] == _NEWLINE
 
 
 def tail_end(last_stride: int) -> int:
@@ -119,6 +159,12 @@ def author_of(line: bytes, begin: int = 0) -> bytes:
     return tags.group() if tags else b""
 
 
+def authors_in(block: bytes) -> set[bytes]:
+    """The tags in front of the lines of a block; empty for lines without."""
+    tags = _AUTHORS.findall(b"\n" + block)
+    return {*tags} if len(tags) > block.count(b"\n") else {*tags, b""}
+
+
 @dataclass(slots=True)
 class _LastWords:
     """What was found of each (author, pattern), from the end of a source backwards."""
@@ -126,15 +172,30 @@ class _LastWords:
     matcher: Matcher
     kept: Counter[tuple[bytes, int]] = field(default_factory=Counter)
 
-    def of(self, data: bytes, low: int, high: int) -> Hits:
-        """The hits to keep of whole lines, those between `low` and `high`, the last one first."""
-        block = data[low:high]
-        present = {number for number, _ in self.matcher.scan_thin(block)}
-        if not self.matcher.scan_thin(self._undecided(block, present)):
+    def of(self, data: bytes, low: int, high: int, present: Collection[int]) -> Hits:
+        """The hits to keep of whole lines, those between `low` and `high`, the last one first.
+
+        Only patterns that are `present` can be in them.
+        """
+        if not present:
             return []
+        block = data[low:high]
+        authors = authors_in(block)
+        undecided = {
+            (author, number)
+            for author in authors
+            for number in present
+            if not self._known(author, number)
+        }
+        speakers = {author for author, _ in undecided}
+        if not speakers or (len(speakers) < len(authors) and not self._speak(speakers, block)):
+            return []
+        wanted = {number for _, number in undecided}
         hits: Hits = []
         begin, author, seen = high, b"", set[int]()
         for number, to in reversed(self.matcher.scan_thin(block, every=True)):
+            if number not in wanted:
+                continue
             if to < begin:
                 begin = block.rfind(b"\n", 0, to) + 1
                 author = author_of(block, begin)
@@ -148,17 +209,10 @@ class _LastWords:
                 hits.append((number, low + to))
         return hits
 
-    def _undecided(self, block: bytes, present: set[int]) -> bytes:
-        """The lines whose authors may have said something for the last time here."""
-        lines: dict[bytes, list[bytes]] = defaultdict(list)
-        for line in block.split(b"\n"):
-            lines[author_of(line)].append(line)
-        return b"\n".join(
-            line
-            for author, said in lines.items()
-            if not all(self._known(author, number) for number in present)
-            for line in said
-        )
+    def _speak(self, authors: Collection[bytes], block: bytes) -> bool:
+        """Whether any of these authors says something that matches."""
+        said = [line for line in block.split(b"\n") if author_of(line) in authors]
+        return bool(self.matcher.scan_thin(b"\n".join(said)))
 
     def _known(self, author: bytes, number: int) -> bool:
         return self.kept[author, number] >= (1 if author else LAST_WORDS)

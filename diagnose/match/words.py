@@ -11,9 +11,13 @@ import regex
 
 from diagnose.catalog.entries import Meant
 from diagnose.catalog.vocabulary import HARMLESS, Vocabulary, Word
+from diagnose.match import patience
+from diagnose.match.digits import blind
 
 _EXCEPTION = "crash.exception"
 _TOKEN = re.compile(r"\w+")
+_DIGIT = re.compile("[0-9]")
+_SAME = str.maketrans("123456789", "000000000")
 _LONGEST = 2000  # characters of a line that are looked through
 _PATIENCE_S = 0.02
 _STRENGTH = {"weak": 0, "medium": 1, "strong": 2}
@@ -58,6 +62,14 @@ class Words:
         )
         return best[1] if best else None
 
+    def blind(self, line: str) -> bool:
+        """Whether `find` says the same of this line with any other digits."""
+        line = line[:_LONGEST]
+        same = line.translate(_SAME)
+        if any(triggers.search(same) for triggers in self._triggers):
+            return False
+        return not any(token in self._numbered for token in _TOKEN.findall(same))
+
     def knows(self, spelling: str, word: Word) -> bool:
         """Whether a line that is just this spelling has this word."""
         return any(found is word for _, _, found in self._spelled(spelling))
@@ -77,7 +89,7 @@ class Words:
     def _codes(self, line: str) -> Iterator[tuple[int, Vocabulary, Word]]:
         for vocabulary, triggers, pattern, by_code in self._coded:
             if triggers.search(line):
-                for match in pattern.finditer(line, timeout=_PATIENCE_S):
+                for match in _all(pattern, line):
                     word = by_code.get(match["word"])
                     if word is not None:
                         yield len(match.group()), vocabulary, word
@@ -96,6 +108,21 @@ class Words:
                         continue
                     found[token.group()].append((spelling, token.start(), vocabulary, word))
         return dict(found)
+
+    @cached_property
+    def _numbered(self) -> frozenset[str]:
+        """Tokens, with each digit made a 0, that lead to words in which digits matter."""
+        return frozenset(
+            token.translate(_SAME)
+            for token, words in self._by_token.items()
+            for spelling, _, _, word in words
+            if _DIGIT.search(spelling) or not all(blind(near.text) for near in word.near)
+        )
+
+    @cached_property
+    def _triggers(self) -> list[re.Pattern[str]]:
+        """The same of codes."""
+        return [re.compile(coded[1].pattern.translate(_SAME)) for coded in self._coded]
 
     @cached_property
     def _coded(
@@ -119,12 +146,24 @@ def _joined(left: str, right: str) -> bool:
 
 
 def _meant(vocabulary: Vocabulary, word: Word, line: str, *, raised: bool, handled: bool) -> Meant:
-    near = (
-        number
-        for number, near in enumerate(word.near)
-        if _compiled(near.text).search(line, timeout=_PATIENCE_S)
-    )
+    near = (number for number, near in enumerate(word.near) if _stands(near.text, line))
     return Meant(vocabulary, word, next(near, -1), raised, handled)
+
+
+def _all(pattern: regex.Pattern[str], line: str) -> list[regex.Match[str]]:
+    """The places of a pattern in a line; none in one that is made to hurt."""
+    try:
+        return patience.find_all(pattern, line, _PATIENCE_S)
+    except TimeoutError:
+        return []
+
+
+def _stands(text: str, line: str) -> bool:
+    """Whether an expression is found in a line; not in one that is made to hurt."""
+    try:
+        return patience.search(_compiled(text), line, _PATIENCE_S) is not None
+    except TimeoutError:
+        return False
 
 
 @lru_cache(maxsize=2048)

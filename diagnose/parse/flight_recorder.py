@@ -15,6 +15,7 @@ import gc
 import json
 import re
 from collections.abc import Mapping
+from threading import active_count
 from typing import Any
 
 import numpy as np
@@ -39,11 +40,13 @@ from diagnose.parse.flight_recorder_entries import (
     distinct_calls,
     distinct_groups,
     distinct_sites,
+    each_number,
     flags,
     numbers,
     text_of,
 )
 from diagnose.parse.flight_recorder_groups import groups_of, names_of_ids, status_of
+from diagnose.parse.flight_recorder_repeats import Entries, spread, thinned, whole
 from diagnose.parse.opcodes import TruncatedPickleError, UnsafePickleError
 from diagnose.parse.path import read_path
 
@@ -111,11 +114,17 @@ def read_dump(data: bytes, name: str) -> Dump:
     """
     if not data:
         raise DumpError(f"{name}: empty dump (the process died before it wrote anything)")
-    collecting = gc.isenabled()
-    gc.disable()  # entries come by the ten thousand and hold no cycles: a fifth of the time
+    # Entries come by the ten thousand and hold no cycles: a fifth of the time. The garbage of other
+    # threads is theirs.
+    collecting = gc.isenabled() and active_count() == 1
+    if collecting:
+        gc.disable()
     try:
+        found = _repeating(data)
+        if found is not None:
+            return _columns(*found, name, partial=False)
         content, partial = _content(data, name)
-        return _columns(content, name, partial)
+        return _columns(content, whole(_listed(content)), name, partial=partial)
     except DumpError:
         raise
     except (TypeError, ValueError, KeyError, OverflowError, AttributeError) as error:
@@ -151,47 +160,70 @@ def _content(data: bytes, name: str) -> tuple[Any, bool]:
         raise DumpError(f"{name}: truncated or damaged JSON") from None
 
 
-def _columns(content: Any, name: str, partial: bool) -> Dump:
+def _repeating(data: bytes) -> tuple[Any, Entries] | None:
+    """The plain data of a pickle and its entries, where many of them repeat; None elsewhere.
+
+    What is wrong with a dump is found, and told, by the reading of all of it.
+    """
+    thin = thinned(data) if data[:1] == b"\x80" and pickles.bounded(data) else None
+    if thin is None:
+        return None
+    try:
+        content = pickles.load(thin.data)
+        return content, spread(thin, _listed(content))
+    except (TypeError, ValueError):
+        return None
+
+
+def _listed(content: Any) -> list[Any]:
+    """The list of entries."""
     top: Mapping[str, Any] = content if isinstance(content, dict) else {}
-    entries = content if isinstance(content, list) else top.get("entries", [])
     known = ("entries", "pg_config", "pg_status", "nccl_comm_state", "version")
     if not isinstance(content, list) and not any(key in top for key in known):
         raise ValueError("none of its keys")
+    entries = content if isinstance(content, list) else top.get("entries", [])
     if not isinstance(entries, list):
         raise ValueError("no list of entries")
-    entries = entries[-MAX_ENTRIES:]
-    if not set(map(type, entries)) <= {dict}:
+    return entries
+
+
+def _columns(content: Any, entries: Entries, name: str, *, partial: bool) -> Dump:
+    top: Mapping[str, Any] = content if isinstance(content, dict) else {}
+    entries = entries.last(MAX_ENTRIES)
+    rows, of = entries.rows, entries.of
+    if not set(map(type, rows)) <= {dict}:
         raise ValueError("an entry is not a dict")
-    if len(set(map(id, entries))) < len(entries):
+    if len(set(map(id, rows))) < len(rows):
         raise ValueError("an entry is listed twice")
-    if entries and not any(key in entries[0] for key in ("profiling_name", "pg_id", "seq_id")):
+    if rows and not any(key in rows[0] for key in ("profiling_name", "pg_id", "seq_id")):
         raise ValueError("entries without operations")
     config = groups_of(top.get("pg_config"))
-    calls, call = distinct_calls(entries)
-    sites, site = distinct_sites(entries)
-    pgs, pg = distinct_groups(entries, config)
-    p2p = flags(entries, "is_p2p") | np.array([c.peer is not None for c in calls], bool)[call]
-    retired = flags(entries, "retired")
+    calls, call = distinct_calls(rows)
+    sites, site = distinct_sites(rows)
+    pgs, pg = distinct_groups(rows, config)
+    p2p = flags(rows, "is_p2p") | np.array([c.peer is not None for c in calls], bool)[call]
+    retired = flags(rows, "retired")
     gloo = np.array([c.backend == "gloo" for c in calls], bool)[call]
-    states = [_STATE_CODES.get(said, ENQUEUED) for said in column(entries, "state", "")]
+    states = [_STATE_CODES.get(said, ENQUEUED) for said in column(rows, "state", "")]
     state = np.array(states, np.int8)
     state[gloo & retired] = COMPLETED
-    old = bool(entries) and "collective_seq_id" not in entries[0]
-    seq = numbers(entries, "seq_id" if old else "collective_seq_id")
+    old = bool(rows) and "collective_seq_id" not in rows[0]
+    seq = each_number(entries, "seq_id" if old else "collective_seq_id")
     if not old:
-        seq = np.where(p2p, numbers(entries, "p2p_seq_id"), seq)
-    created = numbers(entries, "time_created_ns", 0, MAX_NS)
-    if entries and "time_created_ns" not in entries[0]:
-        created = numbers(entries, "time_created_us", 0, MAX_NS // 1000) * 1000
-    record = numbers(entries, "record_id")
-    if entries and "record_id" not in entries[0]:
+        seq = np.where(p2p[of], each_number(entries, "p2p_seq_id"), seq)
+    created = each_number(entries, "time_created_ns", 0, MAX_NS)
+    if rows and "time_created_ns" not in rows[0]:
+        created = each_number(entries, "time_created_us", 0, MAX_NS // 1000) * 1000
+    record = each_number(entries, "record_id")
+    if rows and "record_id" not in rows[0]:
         record = np.arange(len(entries), dtype=np.int64)
     dump = Dump(
-        name, _rank(name, config), _version(top.get("version")), record, pg, seq, p2p, call,
-        state, retired, created, site, numbers(entries, "timeout_ms"),
+        name, _rank(name, config), _version(top.get("version")), record, pg[of], seq, p2p[of],
+        call[of], state[of], retired[of], created, site[of], numbers(rows, "timeout_ms")[of],
         pgs, calls, sites, config, partial=partial,
     )  # fmt: skip
-    dump.status = status_of(top.get("pg_status"), names_of_ids(entries, dump, config, top))
+    groups = set(zip(column(rows, "pg_id", -1), pg.tolist(), strict=True))
+    dump.status = status_of(top.get("pg_status"), names_of_ids(groups, dump, config, top))
     close_batches(dump)
     return dump
 

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diagnose.parse.flight_recorder_dump import MAX_ELEMENTS, Call, Config, Sizes
+from diagnose.parse.flight_recorder_repeats import Entries
 
 MAX_NUMBER = 1 << 44  # of operations, records, milliseconds; more is no number of a dump
 MAX_TEXT = 4096
@@ -43,6 +44,17 @@ def numbers(
     if found and not missing <= min(found) <= max(found) <= most:
         found = [value if missing <= value <= most else missing for value in found]
     return np.array(found, np.int64)
+
+
+def each_number(
+    entries: Entries, key: str, missing: int = -1, most: int = MAX_NUMBER
+) -> npt.NDArray[np.int64]:
+    """Like `numbers`, of all entries."""
+    found = numbers(entries.rows, key, missing, most)[entries.of]
+    own = entries.numbers.get(key)
+    if own is not None:
+        found[entries.repeats] = np.where((own < missing) | (own > most), missing, own)
+    return found
 
 
 def _number(value: Any, missing: int) -> int:

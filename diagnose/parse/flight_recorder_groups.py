@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from diagnose.parse.flight_recorder_dump import MAX_ELEMENTS, MAX_RANKS, Config, Dump, Status
-from diagnose.parse.flight_recorder_entries import column, numbers, text_of
+from diagnose.parse.flight_recorder_entries import numbers, text_of
 
 MAX_GROUPS = 65_536
 
@@ -49,17 +49,17 @@ def _members(ranks: Any) -> tuple[int, ...]:
 
 
 def names_of_ids(
-    entries: Sequence[dict[str, Any]],
+    pairs: Iterable[tuple[Any, int]],
     dump: Dump,
     config: list[Config],
     top: Mapping[str, Any],
 ) -> dict[str, str]:
     """pg_id → name of the group.
 
-    Entries tell it. A rank without any is mapped by order: both the ids and the names (numbers,
-    counted up as groups are made) grow with the groups, and both list those that were used.
+    Entries tell it, by `pairs` of the id and the group's index in `dump.pgs`. A rank without any
+    is mapped by order: both the ids and the names (numbers, counted up as groups are made) grow
+    with the groups, and both list those that were used.
     """
-    pairs = set(zip(column(entries, "pg_id", -1), dump.pg.tolist(), strict=True))
     names = {text_of(pg_id): dump.pgs[code][0] for pg_id, code in pairs}
     status = top.get("pg_status")
     ids = (

@@ -30,7 +30,7 @@ OPS = (
     "Gather", "Scatter", "Send", "Recv",
 )  # fmt: skip
 SEND = OPS.index("Send")  # sends and receives are the last two
-_INFO = b" NCCL INFO "
+_INFO, _COUNT = b" NCCL INFO ", b"opCount "
 _TEXT = 256  # bytes from ` NCCL INFO ` to `=`
 _LONG = 164  # bytes from there to ` comm `, at most
 _WHO = 256  # bytes of `host:pid:tid`
@@ -125,6 +125,10 @@ class Finder:
     def find(self, data: bytes, low: int, high: int) -> Block:
         """Calls whose `=`, and init lines whose end, is in `low` <= offset < `high`."""
         codes = np.frombuffer(data, np.uint8)
+        if _COUNT not in data:  # no calls
+            newlines = np.flatnonzero(codes == ord("\n"))
+            ends = [one.end() for one in _INIT.finditer(data)]
+            return Block(None, [end for end in ends if low <= end < high], newlines)
         marks = self._marks(codes)
         ends = codes[marks] == ord("\n")
         newlines = marks[ends]

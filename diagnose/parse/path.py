@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import pairwise
 
 from diagnose.parse.launcher_prefixes import node_like
 
@@ -92,6 +93,9 @@ def _layouts(folders: list[str], name: str, hints: PathHints) -> None:
     if mpi and name in ("stdout", "stderr"):
         hints.task = int(mpi[1])
         folders.pop()
+    for above, folder in pairwise(folders):
+        if above == "nodes" and folder not in ("nodes", ""):  # of a bundle of ours
+            hints.host = folder
     for folder in folders:
         pod = _POD_FOLDER.match(folder)
         if pod:

@@ -121,6 +121,12 @@ def load_truncated(data: bytes) -> Any:
     raise ValueError("nothing whole in a truncated pickle")
 
 
+def bounded(data: bytes) -> bool:
+    """Whether a pickle is as small as `load` asks for."""
+    containers = len(data) - len(data.translate(None, _CONTAINERS))
+    return len(data) <= MAX_BYTES and containers <= MAX_CONTAINERS
+
+
 def _check(data: bytes) -> int:
     """Where the STOP ends; raises before anything is built."""
     if len(data) > MAX_BYTES:
@@ -129,7 +135,7 @@ def _check(data: bytes) -> int:
         raise ValueError("not a pickle of protocol 2 or later")
     if data[1] > 5:
         raise UnsafePickleError(f"pickle protocol {data[1]}")
-    if len(data) - len(data.translate(None, _CONTAINERS)) > MAX_CONTAINERS:
+    if not bounded(data):
         raise UnsafePickleError(f"pickle with more than {MAX_CONTAINERS:,} containers")
     return _Checker(data, counts=data[1] >= 4).run()
 

@@ -6,6 +6,7 @@ digits belong) and gives None where the numbers are no time, e.g. month 13.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import date
 from functools import lru_cache
 
@@ -31,6 +32,16 @@ SECOND = 1_000_000_000
 _DAY = 86_400 * SECOND
 _EPOCH = date(1970, 1, 1).toordinal()
 _OFFSET_LIMIT_S = 15 * 3600
+
+
+@dataclass(slots=True)
+class Refusals:
+    """How often printed numbers were no time: whoever looks twice knows if any were in between."""
+
+    count: int = 0
+
+
+refusals = Refusals()
 
 
 @lru_cache(maxsize=1024)
@@ -85,6 +96,7 @@ def stamp(
     """A Stamp of a day (see `day`), "HH:MM:SS", the digits after the point and a zone."""
     seconds = clock(time)
     if midnight is None or seconds is None:
+        refusals.count += 1
         return None
     ns, resolution = midnight + seconds, SECOND
     if fraction:
@@ -97,6 +109,7 @@ def since_boot(seconds: str, fraction: str) -> Stamp | None:
     """A Stamp of "12345", "678901": since boot, or since 1970 if that is what the size says."""
     ns = int(seconds) * SECOND + int(fraction.ljust(9, "0"))
     if ns >= 7_000_000_000 * SECOND:
+        refusals.count += 1
         return None
     resolution = 10 ** (9 - len(fraction))
     if ns >= 946_684_800 * SECOND:  # 2000-01-01; no machine is up for thirty years

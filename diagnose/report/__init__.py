@@ -14,12 +14,23 @@ if TYPE_CHECKING:
     from diagnose.job.model import Job
 
 
+def _plain() -> Console:
+    """A console of 80 columns without colour, which writes nowhere."""
+    from io import StringIO  # noqa: PLC0415
+
+    from rich.console import Console  # noqa: PLC0415  slow to import
+
+    return Console(
+        file=StringIO(), width=80, color_system=None, highlight=False, emoji=False, markup=False
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Wish:
     """What a report is wanted like: `redact` names of people, too; `console` knows the terminal."""
 
-    redact: bool
-    console: Callable[[], Console]
+    redact: bool = True
+    console: Callable[[], Console] = _plain
 
 
 Render = Callable[["Job", "Diagnosis", Wish], str]
@@ -30,6 +41,8 @@ RENDERERS: Mapping[str, tuple[str, str | None]] = {
     "terminal": ("diagnose.report.terminal", None),
     "json": ("diagnose.report.program", "utf-8"),
     "markdown": ("diagnose.report.markdown", None),
+    "github": ("diagnose.report.github", "utf-8"),
+    "slack": ("diagnose.report.slack", "utf-8"),
 }
 
 
@@ -38,3 +51,15 @@ def rendered(name: str, job: Job, diagnosis: Diagnosis, wish: Wish) -> tuple[str
     module, encoding = RENDERERS[name]
     render: Render = import_module(module).report
     return render(job, diagnosis, wish), encoding
+
+
+def render(job: Job, diagnosis: Diagnosis, form: str = "markdown", *, redact: bool = True) -> str:
+    """A diagnosis as text to pass on: `markdown`, `github`, `slack`, `json` or `terminal`.
+
+    Secrets of a known form are masked in all of them, and but for `json` and `terminal` people's
+    names and addresses, too; without `redact` only where the form always masks. Raises ValueError
+    for another form.
+    """
+    if form not in RENDERERS:
+        raise ValueError(f"no form {form!r}; there are {', '.join(RENDERERS)}")
+    return rendered(form, job, diagnosis, Wish(redact=redact))[0]

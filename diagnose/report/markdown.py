@@ -43,12 +43,17 @@ def render(diagnosis: Diagnosis, *, redact: bool = True, redactor: Redactor | No
     is one that knows secrets of the job already.
     """
     diagnosis = safe(diagnosis, (redactor or Redactor()) if redact else None)
-    blocks = [_headline(diagnosis), *_verdict(diagnosis)]
+    return "\n\n".join(parts(diagnosis)) + "\n"
+
+
+def parts(diagnosis: Diagnosis) -> list[str]:
+    """The parts of the text, the most important first, of a diagnosis made `safe`."""
+    blocks = [headline(diagnosis), *_verdict(diagnosis)]
     for index, (heading, steps) in enumerate(words.remedy_groups(diagnosis.remedies)):
         items = "\n".join(_step(number, step) for number, step in steps)
-        blocks.append(_folded(heading, items) if index else f"**{heading}**\n\n{items}")
+        blocks.append(folded(heading, items) if index else f"**{heading}**\n\n{items}")
     blocks += _details(diagnosis)
-    return "\n\n".join(block for block in blocks if block) + "\n"
+    return [block for block in blocks if block]
 
 
 def escape(text: str) -> str:
@@ -73,7 +78,8 @@ def fenced(text: str, indent: str = "") -> str:
     return "\n".join(f"{indent}{line}" for line in lines)
 
 
-def _headline(diagnosis: Diagnosis) -> str:
+def headline(diagnosis: Diagnosis) -> str:
+    """The verdict and its title as a heading."""
     sure = words.confidence(diagnosis)
     title = escape(diagnosis.root_cause.title)
     return f"### {diagnosis.verdict.capitalize()}: {title}" + (f" ({sure})" if sure else "")
@@ -127,9 +133,9 @@ def _run(label: str, run: Run, indent: str) -> str:
 
 def _details(diagnosis: Diagnosis) -> list[str]:
     return [
-        _folded("Evidence", _evidence(diagnosis)),
-        _folded("Sequence of events", _chain(diagnosis)),
-        _folded(
+        folded("Evidence", _evidence(diagnosis)),
+        folded("Sequence of events", _chain(diagnosis)),
+        folded(
             "Possible causes" if diagnosis.verdict == "unknown" else "Alternatives considered",
             "\n".join(
                 f"- {code(other.cause)} ({other.confidence} confidence): "
@@ -137,7 +143,7 @@ def _details(diagnosis: Diagnosis) -> list[str]:
                 for other in diagnosis.alternatives
             ),
         ),
-        _folded(
+        folded(
             "Collect this next time",
             "\n".join(
                 f"- {escape(item.what)}"
@@ -177,7 +183,8 @@ def _more(count: int) -> list[str]:
     return [f"- … and {count} more in the JSON output"] if count > 0 else []
 
 
-def _folded(heading: str, body: str) -> str:
+def folded(heading: str, body: str) -> str:
+    """A part that opens when its heading is clicked; empty without a body."""
     if not body:
         return ""
     return f"<details><summary>{heading}</summary>\n\n{body}\n\n</details>"

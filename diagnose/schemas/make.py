@@ -10,6 +10,8 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from diagnose.checkpoint.model import JSON_KEYS, Checkpoint, Resume
 from diagnose.checkpoint.model import SCHEMA as CHECKPOINT
+from diagnose.collect.model import SCHEMA as BUNDLE
+from diagnose.collect.model import Manifest, Node
 from diagnose.diagnosis import LEFT_OUT, RENAMED, Diagnosis
 from diagnose.diagnosis import SCHEMA as DIAGNOSIS
 from diagnose.fleet.summary import SCHEMA as FLEET
@@ -28,7 +30,13 @@ def schemas() -> dict[str, Schema]:
         "checkpoint-1.json": _Maker().document(
             CHECKPOINT, {"checkpoints": list[Checkpoint], "resume": Resume | None}
         ),
+        "bundle-1.json": _Maker().document(BUNDLE, _bundle()),
     }
+
+
+def _bundle() -> dict[str, Any]:
+    keys = _hints(Manifest) | {"nodes": list[Node]}
+    return {name: kind for name, kind in keys.items() if name != "schema"}
 
 
 def _hints(of: type) -> dict[str, Any]:

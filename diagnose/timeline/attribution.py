@@ -20,26 +20,22 @@ _NODE = 8  # devices of a node
 _TABLE_REACH = 3
 
 _Key = tuple[Hashable | None, ...]
+# What gives a draft without a rank the one that it must be of.
+_Namer = Callable[[Draft], int | None]
 
 
 def name_authors(found: Sequence[Draft]) -> None:
     """Fill `rank` of the drafts of a job's logs, as far as it can be known, and how it was."""
     _join_tables(found)
-    _of_the_world(found)
-    _fill_by(found, _process, Learned.PROCESS)
-    _by_peers(found)
-    _fill_by(found, lambda draft: (draft.attempt, draft.pid), Learned.PROCESS)
-    _fill_by(found, lambda draft: (draft.source, draft.local_rank), Learned.LOCAL_RANK)
-    _name_sources(found)
-    if _tasks_are_ranks(found):
-        _fill(found, lambda draft: draft.task, Learned.TASK)
-    if _single_node(found):
-        _fill(found, lambda draft: draft.local_rank, Learned.NODE)
-    if all(draft.rank is None for draft in found if draft.group_rank is not None):
-        _fill(found, lambda draft: draft.group_rank, Learned.GROUP)
-    if _devices_are_ranks(found):
-        _fill(found, lambda draft: draft.device, Learned.DEVICE)
-    _the_only_one(found)
+    nameless = [draft for draft in found if draft.rank is None]
+    for way, learned in _WAYS:
+        namer = way(found) if nameless else None
+        if namer is None:
+            continue
+        for draft in nameless:
+            draft.rank = namer(draft)
+            draft.learned = learned if draft.rank is not None else None
+        nameless = [draft for draft in nameless if draft.rank is None]
 
 
 def _process(draft: Draft) -> _Key:
@@ -64,18 +60,15 @@ def _in_table(named: Draft, draft: Draft) -> bool:
     return named.source == draft.source and 0 < draft.line - named.line <= _TABLE_REACH
 
 
-def _of_the_world(found: Sequence[Draft]) -> None:
+def _of_the_world(found: Sequence[Draft]) -> _Namer | None:
     """NCCL prints the rank inside a communicator: the global one where that is the world."""
     world = max((d.mapped_of for d in found if d.mapped_of is not None), default=None)
-    if world is not None:
-        _fill(
-            found,
-            lambda draft: draft.mapped_rank if draft.mapped_of == world else None,
-            Learned.COMMUNICATOR,
-        )
+    if world is None:
+        return None
+    return lambda draft: draft.mapped_rank if draft.mapped_of == world else None
 
 
-def _by_peers(found: Sequence[Draft]) -> None:
+def _by_peers(found: Sequence[Draft]) -> _Namer | None:
     """Name processes by NCCL's lines about channels, which tell the rank in some communicator.
 
     That is the global one where every process has one number there, no two have the same, and no
@@ -83,47 +76,46 @@ def _by_peers(found: Sequence[Draft]) -> None:
     """
     told: dict[_Key, set[int]] = defaultdict(set)
     for draft in found:
-        process = _process(draft)
-        if draft.peer_rank is not None and None not in process[1:]:
-            told[process].add(draft.peer_rank)
-    for draft in found:
-        if draft.rank is not None and _process(draft) in told:
-            told[_process(draft)].add(draft.rank)
+        if draft.peer_rank is not None and draft.host is not None and draft.pid is not None:
+            told[_process(draft)].add(draft.peer_rank)
+    for draft in found if told else ():
+        if draft.rank is not None and (process := _process(draft)) in told:
+            told[process].add(draft.rank)
     ranks = {process: min(numbers) for process, numbers in told.items()}
     one_each = all(len(numbers) == 1 for numbers in told.values())
-    if ranks and one_each and len(set(ranks.values())) == len(ranks):
-        _fill(found, lambda draft: ranks.get(_process(draft)), Learned.PEERS)
+    if not (ranks and one_each and len(set(ranks.values())) == len(ranks)):
+        return None
+    return lambda draft: ranks.get(_process(draft))
 
 
-def _fill(found: Sequence[Draft], rank: Callable[[Draft], int | None], learned: Learned) -> None:
-    for draft in found:
-        if draft.rank is None:
-            draft.rank = rank(draft)
-            draft.learned = learned if draft.rank is not None else None
-
-
-def _fill_by(found: Sequence[Draft], key: Callable[[Draft], _Key], learned: Learned) -> None:
+def _by(key: Callable[[Draft], _Key]) -> Callable[[Sequence[Draft]], _Namer | None]:
     """Drafts of one key are of one rank, where those that name one agree."""
-    known: dict[_Key, set[int]] = defaultdict(set)
-    for draft in found:
-        if draft.rank is not None:
-            known[key(draft)].add(draft.rank)
-    certain = {
-        of: next(iter(ranks)) for of, ranks in known.items() if len(ranks) == 1 and None not in of
-    }
-    if certain:
-        _fill(found, lambda draft: certain.get(key(draft)), learned)
+
+    def way(found: Sequence[Draft]) -> _Namer | None:
+        known: dict[_Key, set[int]] = defaultdict(set)
+        for draft in found:
+            if draft.rank is not None:
+                known[key(draft)].add(draft.rank)
+        certain = {
+            of: next(iter(ranks))
+            for of, ranks in known.items()
+            if len(ranks) == 1 and None not in of
+        }
+        return (lambda draft: certain.get(key(draft))) if certain else None
+
+    return way
 
 
-def _name_sources(found: Sequence[Draft]) -> None:
-    """Give all lines of a source to the one rank it names, where each source names another."""
+def _of_sources(found: Sequence[Draft]) -> _Namer | None:
+    """All lines of a source are of the one rank it names, where each source names another."""
     named: dict[str, set[int]] = defaultdict(set)
     for draft in found:
         if draft.rank is not None:
             named[draft.source].add(draft.rank)
     single = {source: next(iter(ranks)) for source, ranks in named.items() if len(ranks) == 1}
     if len(single) > 1 and len(single) == len(named) == len(set(single.values())):
-        _fill(found, lambda draft: single.get(draft.source), Learned.SOURCE)
+        return lambda draft: single.get(draft.source)
+    return None
 
 
 def _tasks_are_ranks(found: Sequence[Draft]) -> bool:
@@ -177,8 +169,8 @@ def _processes(found: Sequence[Draft]) -> Mapping[int, int]:
     return Counter(device for device, _ in users)
 
 
-def _the_only_one(found: Sequence[Draft]) -> None:
-    """Give the one process of a log the one rank that it names, where their numbers fit.
+def _the_only_one(found: Sequence[Draft]) -> _Namer | None:
+    """The one process of a log is the one rank that it names, where their numbers fit.
 
     A rank of another node than the first uses a device of a number that repeats on every node.
     """
@@ -187,7 +179,42 @@ def _the_only_one(found: Sequence[Draft]) -> None:
     ranks = {draft.rank for draft in found} - {None}
     unnamed = all(draft.rank is None for draft in found if draft.pid is not None)
     if not (unnamed and len(processes) == len(ranks) == len(devices) == 1):
-        return
+        return None
     rank, device = ranks.pop(), devices.pop()
-    if rank is not None and rank % _NODE == device:
-        _fill(found, lambda draft: rank if draft.pid is not None else None, Learned.ALONE)
+    if rank is None or rank % _NODE != device:
+        return None
+    return lambda draft: rank if draft.pid is not None else None
+
+
+def _of_tasks(found: Sequence[Draft]) -> _Namer | None:
+    return (lambda draft: draft.task) if _tasks_are_ranks(found) else None
+
+
+def _of_one_node(found: Sequence[Draft]) -> _Namer | None:
+    return (lambda draft: draft.local_rank) if _single_node(found) else None
+
+
+def _of_groups(found: Sequence[Draft]) -> _Namer | None:
+    if any(draft.rank is not None for draft in found if draft.group_rank is not None):
+        return None
+    return lambda draft: draft.group_rank
+
+
+def _of_devices(found: Sequence[Draft]) -> _Namer | None:
+    return (lambda draft: draft.device) if _devices_are_ranks(found) else None
+
+
+# The surest first; each sees what those before it named.
+_WAYS: tuple[tuple[Callable[[Sequence[Draft]], _Namer | None], Learned], ...] = (
+    (_of_the_world, Learned.COMMUNICATOR),
+    (_by(_process), Learned.PROCESS),
+    (_by_peers, Learned.PEERS),
+    (_by(lambda draft: (draft.attempt, draft.pid)), Learned.PROCESS),
+    (_by(lambda draft: (draft.source, draft.local_rank)), Learned.LOCAL_RANK),
+    (_of_sources, Learned.SOURCE),
+    (_of_tasks, Learned.TASK),
+    (_of_one_node, Learned.NODE),
+    (_of_groups, Learned.GROUP),
+    (_of_devices, Learned.DEVICE),
+    (_the_only_one, Learned.ALONE),
+)

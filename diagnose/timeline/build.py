@@ -10,14 +10,15 @@ from diagnose.timeline.attribution import name_authors
 from diagnose.timeline.clock import offset_between, resolve
 from diagnose.timeline.documents import PENDING
 from diagnose.timeline.draft import Draft, drafts
-from diagnose.timeline.event import Timeline
+from diagnose.timeline.event import Event, Timeline
 
 # Times of dumps are believed without proof where they lie about the printed ones.
 _NEAR = 2 * 3600 * 1_000_000_000
+_NONE = Event()
 
 
 def build(
-    scans: Sequence[SourceScan],
+    scans: Iterable[SourceScan],
     signatures: Sequence[Signature],
     documents: Iterable[Draft] = (),
     clocks: Mapping[str, int] | None = None,
@@ -33,16 +34,35 @@ def build(
     _shift_documents(found)
     if clocks:
         _on_one_clock(found, clocks)
-    found = _ordered(found)
-    _count_attempts(found)
-    logs = [draft for draft in found if not draft.document]
+    order = _order(found)
+    _complete([found[position] for position in order])
+    return Timeline(_events(found, order))
+
+
+def _complete(ordered: Sequence[Draft]) -> None:
+    """Say of drafts in time order of which attempt and whose they are."""
+    _count_attempts(ordered)
+    logs = [draft for draft in ordered if not draft.document]
     # A second dump overwrites the first, so what is there is of the last attempt.
     last = max((draft.attempt for draft in logs if draft.attempt is not None), default=0)
-    for draft in found:
+    for draft in ordered:
         if draft.document:
             draft.attempt = last
     name_authors(logs)
-    return Timeline(draft.event(index) for index, draft in enumerate(found))
+
+
+def _events(found: list[Draft], order: Sequence[int]) -> list[Event]:
+    """The events of drafts in time order; takes the drafts out of the list.
+
+    Each event is made where drafts before it were in memory: a job never needs room for both.
+    """
+    events: list[Event] = [_NONE] * len(found)
+    index = [0] * len(found)
+    for number, position in enumerate(order):
+        index[position] = number
+    for number in reversed(index):
+        events[number] = found.pop().event(number)
+    return events
 
 
 def _shift_documents(found: Sequence[Draft]) -> None:
@@ -96,11 +116,12 @@ def _on_one_clock(found: Sequence[Draft], clocks: Mapping[str, int]) -> None:
             draft.time -= clocks.get(next(iter(here)), 0)
 
 
-def _ordered(found: list[Draft]) -> list[Draft]:
-    """Drafts in time order; inside a source the order of its lines always holds.
+def _order(found: list[Draft]) -> list[int]:
+    """Positions of the drafts in time order; inside a source the order of its lines always holds.
 
     The clock of a source is made to run forward (a line printed with an older time, or with none,
-    happened no earlier than the line before it), then the sources are merged by it.
+    happened no earlier than the line before it), then the sources are merged by it. Sorts the
+    drafts by source and line.
     """
     found.sort(key=lambda draft: (draft.source, draft.line, draft.offset))
     first: dict[str, int] = {}
@@ -115,7 +136,7 @@ def _ordered(found: list[Draft]) -> list[Draft]:
             now = clock[draft.source] = max(now, now if draft.time is None else draft.time)
         running.append((now is None, now or 0, draft.source, draft.line, position))
     running.sort()
-    return [found[position] for *_, position in running]
+    return [position for *_, position in running]
 
 
 def _count_attempts(found: Sequence[Draft]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from diagnose.catalog.entries import COUNTER
 from diagnose.catalog.schema import Signature
@@ -27,7 +28,9 @@ _KIND_OF_TELLS = {
 }  # fmt: skip
 _KIND_OF_ROLE = {"phase": "phase", "progress": "progress"}
 _SEVERITY = {"cause": "error", "effect": "error", "aftermath": "warning", "context": "info"}
-_LEVEL_SEVERITY = {"ERROR": "error", "FATAL": "error"}  # of first and last lines, by their logger
+# First and last lines, by the level of their logger.
+_EDGE = Meaning(kind="edge")
+_EDGES = dict.fromkeys(("ERROR", "FATAL"), Meaning(kind="edge", severity="error"))
 # A captured rank is the subject of these lines; elsewhere it may be somebody else's.
 _SUBJECT = frozenset({"exit", "rank_map", "finished", "exception", "teardown", "frontier"})
 # A line of progress that no signature knows.
@@ -86,11 +89,16 @@ class Draft:
 
     def event(self, index: int) -> Event:
         """The finished event, at its place in the job."""
+        said = self.meaning  # by name, not as a dict: there are many events
         return Event(
             index, self.time, self.source, self.line, self.offset, _in(self.attempt, _LOCAL),
             _in(self.rank, _WORLD), _in(self.local_rank, _LOCAL), _in(self.group_rank, _WORLD),
             _in(self.task, _WORLD), self.host, _in(self.pid, _NUMBER), self.text, self.repeated,
-            self.learned, **self.meaning.told(),
+            self.learned, kind=said.kind, signature=said.signature, role=said.role,
+            severity=said.severity, cause=said.cause, strength=said.strength, tells=said.tells,
+            phase=said.phase, group=said.group, op=said.op, seq=said.seq, size_in=said.size_in,
+            size_out=said.size_out, timeout_ms=said.timeout_ms, elapsed_ms=said.elapsed_ms,
+            step=said.step, fields=said.fields, ends_phase=said.ends_phase,
         )  # fmt: skip
 
 
@@ -101,47 +109,95 @@ def _in(value: int | None, limit: int) -> int | None:
 def drafts(scans: Iterable[SourceScan], signatures: Sequence[Signature]) -> Iterator[Draft]:
     """What the sources of a job tell: of each its matches, then its first and last lines."""
     tasks_left = _TASKS_LIMIT
+    plans = _Plans(signatures)
     for scan in scans:
         for line in scan.lines:
-            found = list(_of_line(scan, line, signatures, tasks_left))
-            tasks_left -= len(found) - len({draft.meaning.signature for draft in found})
+            found = _of_line(scan, line, plans.of(line), tasks_left)
+            if len(found) > 1:
+                tasks_left -= len(found) - len({draft.meaning.signature for draft in found})
             yield from found
         for line, counter in scan.beats:
             yield _draft(scan, line, replace(_BEAT, step=counter))
         for line in scan.edges:
-            severity = _LEVEL_SEVERITY.get(line.prefix.level or "")
-            yield _draft(scan, line, Meaning(kind="edge", severity=severity))
+            yield _draft(scan, line, _EDGES.get(line.prefix.level or "", _EDGE))
 
 
-def _of_line(
-    scan: SourceScan, line: Line, signatures: Sequence[Signature], tasks_left: int
-) -> Iterator[Draft]:
-    found = [(signatures[number], captures) for number, captures in line.matches]
+class _Told(NamedTuple):
+    """One thing that a line tells: `match` is which of its matches has the captures, -1 none has.
+
+    `meaning` is there where all lines like this mean the same.
+    """
+
+    signature: Signature
+    match: int
+    meaning: Meaning | None
+
+
+class _Plans:
+    """Which of its matches lines tell, worked out once for those that differ in numbers only."""
+
+    def __init__(self, signatures: Sequence[Signature]) -> None:
+        self._signatures = signatures
+        self._plans: dict[int, list[_Told]] = {}  # lines hold what they are named after
+
+    def of(self, line: Line) -> list[_Told]:
+        """What a line tells."""
+        if line.alike is None:
+            return list(_told(line, self._signatures))
+        plan = self._plans.get(id(line.alike))
+        if plan is None:
+            plan = list(_told(line, self._signatures))
+            plan = [
+                told._replace(meaning=_meaning(told.signature, _captures(line, told.match)))
+                if line.alike.same(told.match)
+                else told
+                for told in plan
+            ]
+            self._plans[id(line.alike)] = plan
+        return plan
+
+
+def _captures(line: Line, match: int) -> dict[str, str]:
+    return line.matches[match][1] if match >= 0 else {}
+
+
+def _told(line: Line, signatures: Sequence[Signature]) -> Iterator[_Told]:
+    """What a line tells by its matches, those left out that others know better."""
+    found = [(signatures[number], match) for match, (number, _) in enumerate(line.matches)]
     of_program = _SOURCE.search(line.text) is not None
     if of_program:
         found = [one for one in found if one[0].role not in _GLUED and not one[0].tells]
     harmless = any(_harmless(signature) for signature, _ in found)
     if line.word is not None and not of_program:
         # It says better what an exception or a line of error level is about.
-        word, captures = line.word.entry(), found[0][1] if found else {}
+        word, match = line.word.entry(), found[0][1] if found else -1
         better = word.tells != "trouble" and not any(_outweighs(s, word) for s, _ in found)
         better = better and not (harmless and word.strength == "weak")
-        found = [(word, captures)] if better or not found else found
+        found = [(word, match)] if better or not found else found
     specific = any(not s.generic and s.role in _GLUED for s, _ in found)
     explained = any(s.tells != "trouble" for s, _ in found)
-    for signature, captures in found:
+    for signature, match in found:
         if (signature.generic and specific) or (signature.tells == "trouble" and explained):
             continue
         if harmless and signature.generic and signature.role in _GLUED:
             continue
-        draft = _draft(scan, line, _meaning(signature, captures))
+        yield _Told(signature, match, None)
+
+
+def _of_line(scan: SourceScan, line: Line, plan: Iterable[_Told], tasks_left: int) -> list[Draft]:
+    found: list[Draft] = []
+    for signature, match, meaning in plan:
+        captures = _captures(line, match)
+        draft = _draft(scan, line, meaning or _meaning(signature, captures))
         if draft.rank is None and signature.role in _GLUED:
             draft.rank = behind_text(line.text)
             draft.learned = Learned.LINE if draft.rank is not None else None
-        _name_subject(draft, signature, captures)
+        if captures:
+            _name_subject(draft, signature, captures)
         tasks = captured_ranks(captures.get("ranks")) if signature.tells == "exit" else []
         # srun tells of many tasks in one line; a task is a rank if it starts one per GPU.
-        yield from ([replace(draft, task=task) for task in tasks[:tasks_left]] or [draft])
+        found += [replace(draft, task=task) for task in tasks[:tasks_left]] or [draft]
+    return found
 
 
 def _harmless(signature: Signature) -> bool:

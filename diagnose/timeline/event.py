@@ -12,14 +12,15 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 from diagnose.timeline.learned import Learned
 
 Fields = Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+# Neither is changed once it is made. Frozen they would take ten times as long to make, and a job of
+# ten thousand ranks has some hundred thousand of them.
+@dataclass(slots=True, kw_only=True)
 class Meaning:
     """What a line says, apart from who printed it and when; see `timeline.columns`."""
 
@@ -42,12 +43,8 @@ class Meaning:
     fields: Fields = field(default_factory=dict)
     ends_phase: bool = False
 
-    def told(self) -> dict[str, Any]:
-        """Its fields by name."""
-        return {name: getattr(self, name) for name in Meaning.__slots__}
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Event(Meaning):
     """One thing that a line, or a document, tells. None is "not known"; see `timeline.columns`.
 
@@ -97,8 +94,9 @@ class Timeline:
         return self.events[position]
 
     def only(self, keep: Callable[[Event], bool]) -> Timeline:
-        """The timeline of the events for which `keep` holds."""
-        return Timeline(event for event in self.events if keep(event))
+        """The timeline of the events for which `keep` holds; this one where it holds for all."""
+        kept = [event for event in self.events if keep(event)]
+        return self if len(kept) == len(self.events) else Timeline(kept)
 
     def after(self, index: int) -> Sequence[Event]:
         """The events behind this index."""
@@ -115,6 +113,17 @@ class Timeline:
     def role(self, *roles: str) -> list[Event]:
         """Events of these roles, in order."""
         return _together(self._by_role, roles)
+
+    def capturing(self, *names: str) -> list[Event]:
+        """Events whose lines told all of these captures, in order."""
+        found = [
+            event
+            for captures, events in self._by_captures.items()
+            if captures.issuperset(names)
+            for event in events
+        ]
+        found.sort(key=lambda event: event.index)
+        return found
 
     @cached_property
     def by_signature(self) -> Mapping[str, list[Event]]:
@@ -142,6 +151,17 @@ class Timeline:
     @cached_property
     def _by_tells(self) -> Mapping[str, list[Event]]:
         return _grouped(self.events, lambda event: event.tells)
+
+    @cached_property
+    def _by_captures(self) -> Mapping[frozenset[str], list[Event]]:
+        found: dict[tuple[str, ...], list[Event]] = defaultdict(list)
+        for event in self.events:
+            if event.fields:
+                found[*event.fields].append(event)
+        grouped: dict[frozenset[str], list[Event]] = defaultdict(list)
+        for names, events in found.items():
+            grouped[frozenset(names)] += events
+        return grouped
 
     @cached_property
     def _by_role(self) -> Mapping[str, list[Event]]:

@@ -35,12 +35,6 @@ def frame_of(timeline: Timeline) -> pd.DataFrame:
     return pd.DataFrame(columns, index=index)
 
 
-def hosts_of_ranks(frame: pd.DataFrame) -> dict[int, str]:
-    """The host of every rank whose host is known, as its first row with a host says."""
-    known = frame.dropna(subset=["rank", "host"]).drop_duplicates("rank")
-    return {int(rank): str(host) for rank, host in zip(known["rank"], known["host"], strict=True)}
-
-
 def rank_table(timeline: pd.DataFrame) -> pd.DataFrame:
     """One row a rank (index `rank`); the columns are those of `timeline.columns.RANK_COLUMNS`."""
     known = timeline.dropna(subset=["rank"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import pandas as pd
+import numpy as np
 import pytest
 
 from diagnose.batch import reports, run
@@ -17,6 +17,7 @@ from diagnose.batch.results import open_results
 from diagnose.batch.work import Options
 from diagnose.errors import InputError
 from diagnose.fleet import read, summarise
+from diagnose.fleet.jobs import Jobs
 from diagnose.report.fleet import html
 from tests.batch.fleet import OOM, START, Inline
 
@@ -29,7 +30,7 @@ def write(folder: Path, names: list[bytes]) -> None:
         (inside / "train.log").write_text(START + OOM.format(rank=rank))
 
 
-def scanned(out: Path, *given: Path, resume: bool = False) -> pd.DataFrame:
+def scanned(out: Path, *given: Path, resume: bool = False) -> Jobs:
     with open_results(out, resume=resume) as results:
         run.scan(
             find_jobs([str(path) for path in given]), results, Inline,
@@ -38,7 +39,7 @@ def scanned(out: Path, *given: Path, resume: bool = False) -> pd.DataFrame:
     return read(out)
 
 
-def written(jobs: pd.DataFrame, out: Path) -> tuple[int, list[str]]:
+def written(jobs: Jobs, out: Path) -> tuple[int, list[str]]:
     said: list[str] = []
     return write_reports(jobs, out, 99, said=said.append), said
 
@@ -48,7 +49,7 @@ def test_jobs_of_one_name_have_a_page_each(tmp_path: Path) -> None:
     write(tmp_path / "b", [b"other", b"j"])
     out = tmp_path / "out"
     jobs = scanned(out, tmp_path / "a", tmp_path / "b")
-    assert sorted(jobs["job"]) == ["a/j", "b/j", "other"]
+    assert sorted(jobs.job.to_pylist()) == ["a/j", "b/j", "other"]
     assert written(jobs, out) == (3, [])
     found = summarise(jobs, results=out)
     assert set(found.reports) == {"a/j", "b/j", "other"}
@@ -68,7 +69,7 @@ def test_names_of_every_kind(tmp_path: Path) -> None:
     jobs = scanned(out, tmp_path / "jobs")
     assert written(jobs, out) == (len(names), [])
     found = summarise(jobs, results=out)
-    named = {job for job in jobs["job"] if job in found.named()}
+    named = {job for job in jobs.job.to_pylist() if job in found.named()}
     assert set(found.reports) == named
     assert len(set(found.reports.values())) == len(named)
     pages = [path.name for path in (out / "reports").iterdir()]
@@ -120,10 +121,10 @@ def test_the_page_of_several_logs_is_of_all_of_them(tmp_path: Path) -> None:
     (tmp_path / "slurm-4107.out").write_text(OOM.format(rank=3))
     out = tmp_path / "out"
     jobs = scanned(out, tmp_path)
-    job = jobs[jobs["troubled"] & (jobs["verdict"] == "failed")].iloc[0]
-    assert job["source"] == f"{tmp_path}/slurm-4107.err"
+    source = jobs.source[jobs.verdict.of(np.arange(len(jobs))).index("failed")].as_py()
+    assert source == f"{tmp_path}/slurm-4107.err"
     assert written(jobs, out) == (1, [])
-    assert "[rank3]" in (out / page_of(job["source"])).read_text(encoding="utf-8")
+    assert "[rank3]" in (out / page_of(source)).read_text(encoding="utf-8")
 
 
 def test_a_job_is_found_again_by_its_source(tmp_path: Path) -> None:

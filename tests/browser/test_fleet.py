@@ -5,9 +5,9 @@ import pytest
 pytest.importorskip("playwright.sync_api", reason="needs playwright")
 
 from fleet import samples
+from fleet.frames import typed
 
 from diagnose.fleet import summarise
-from diagnose.fleet.read import typed
 from diagnose.report.fleet.html import render
 
 pytestmark = pytest.mark.browser

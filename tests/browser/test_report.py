@@ -187,7 +187,7 @@ def test_text_is_complete_without_scripts(show) -> None:
     for wanted in (
         "A rank never reached the collective", "Rank 5: never reached the collective",
         "1.5 GPU-hours",
-        "for p in $(pgrep -f train.py); do py-spy dump --pid $p; done",
+        "diagnose collect --triage",
         "Ranks 0-4, 6-7 wait for rank 5 in ALLREDUCE, sequence number 3391.",
         "Watchdog caught collective operation timeout", "console.log:48", "All findings",
     ):  # fmt: skip

@@ -10,6 +10,7 @@ from diagnose.catalog import load
 from diagnose.catalog.load import catalog_files, load_catalog, read_catalog
 from diagnose.catalog.schema import Catalog
 from diagnose.errors import CatalogError
+from diagnose.match import compile as compiled
 from diagnose.match.compile import compile_matcher
 
 GOOD = """\
@@ -201,7 +202,7 @@ def test_patterns_that_are_too_much_together_are_no_bug(monkeypatch: pytest.Monk
         raise hyperscan.error("too large")
 
     catalog = load_catalog()
-    compile_matcher.cache_clear()
+    compiled._matcher.cache_clear()
     monkeypatch.setattr("diagnose.match.compile.compile_database", too_much)
     with pytest.raises(CatalogError, match="do not compile together: too large"):
         compile_matcher(catalog)

@@ -57,3 +57,8 @@ def test_the_shipped_classes_tell_what_the_engine_asks_for() -> None:
     assert killed.strikes_one_process
     assert classes["scheduler.limit"].hang == "either"
     assert "scheduler.preempted" in classes["hw.node"].explains
+
+
+def test_whether_a_longer_timeout_helps_is_answered_in_one_place() -> None:
+    told = [issue.id for issue in load_catalog().known_issues if "longer timeout" in issue.summary]
+    assert told == []

@@ -5,7 +5,12 @@ import random
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import numpy as np
 import pandas as pd
+import pyarrow as pa
+
+from diagnose.fleet.jobs import NEVER, Jobs
+from diagnose.fleet.read import typed as read_typed
 
 BEGIN = datetime(2025, 6, 2, tzinfo=UTC)  # a Monday
 
@@ -39,6 +44,33 @@ def failed(job: str, day: float = 0, **values: Any) -> dict[str, Any]:
 
 def frame(*rows: dict[str, Any]) -> pd.DataFrame:
     return pd.DataFrame(list(rows), columns=list(EMPTY))
+
+
+def typed(rows: pd.DataFrame, endings: dict[str, str] | None = None) -> Jobs:
+    return read_typed(pa.Table.from_pandas(rows, preserve_index=False), endings)
+
+
+def shown(jobs: Jobs) -> pd.DataFrame:
+    """The columns as plain values, a row a job."""
+
+    def date(day: int) -> str:
+        return "" if day == NEVER else str(np.datetime64(day, "D"))
+
+    names = (
+        "labels", "versions", "verdict", "cause", "signature", "confidence", "fingerprint",
+        "title", "error", "ending",
+    )  # fmt: skip
+    rows = np.arange(len(jobs))
+    plain: dict[str, Any] = {name: getattr(jobs, name).of(rows) for name in names}
+    for name in ("job", "source", "tag"):
+        plain[name] = getattr(jobs, name).to_pylist()
+    for name in ("hosts", "culprit_hosts", "frameworks"):
+        plain[name] = [getattr(jobs, name).of(row) for row in rows]
+    for name in ("time", "incident", "troubled", "unreadable", "gpu_hours_lost"):
+        plain[name] = getattr(jobs, name)
+    for name in ("day", "week"):
+        plain[name] = list(map(date, getattr(jobs, name).tolist()))
+    return pd.DataFrame(plain)
 
 
 NODES = [f"gpu{number:03d}" for number in range(1, 201)]

@@ -4,9 +4,8 @@ import pytest
 
 from diagnose.errors import InputError
 from diagnose.fleet.causes import MAX_WEEKS, NOT_SAID, Group, count, weeks
-from diagnose.fleet.read import typed
 
-from .frames import failed, frame, row
+from .frames import failed, frame, row, typed
 
 JOBS = typed(
     frame(
@@ -75,3 +74,9 @@ def test_weeks_have_no_gaps_and_an_end() -> None:
     old = typed(frame(row("a", -20_000), row("b", 0)))
     assert len(weeks(old)) == MAX_WEEKS
     assert weeks(old)[-1] == "2025-06-02"
+
+
+def test_a_host_whose_jobs_are_all_well() -> None:
+    [group] = count(typed(frame(row("a", hosts=["n1"]))), "host")
+    assert (group.name, group.jobs, group.healthy) == ("n1", 1, 1)
+    assert (group.blamed, group.victim, group.gpu_hours_lost) == (0, 0, None)

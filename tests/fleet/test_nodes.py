@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 from diagnose.fleet.nodes import ALPHA, NODE_CAUSES, Nodes, hypergeometric, nodes
-from diagnose.fleet.read import typed
 from tests.sizes import few
 
-from .frames import BAD, BUSY, failed, fleet, frame, row
+from .frames import BAD, BUSY, failed, fleet, frame, row, shown, typed
 
 
 def found(*rows: dict[str, object]) -> Nodes:
@@ -68,7 +67,7 @@ def test_false_discovery_rate_over_many_seeds() -> None:
 
 def test_busy_nodes_fail_more_often_than_bad_ones() -> None:
     """The simulation would be of no use if a plain count found the bad nodes."""
-    jobs = typed(fleet(0))
+    jobs = shown(typed(fleet(0)))
     counts = jobs[jobs["troubled"]].explode("hosts")["hosts"].value_counts()
     assert counts[list(BUSY)].min() > counts[list(BAD)].max()
 

@@ -4,10 +4,9 @@ from typing import Any
 
 import pytest
 
-from diagnose.fleet.read import typed
 from diagnose.fleet.recurring import Recurring, order, recurring
 
-from .frames import failed, frame, row
+from .frames import failed, frame, row, typed
 
 
 def story(failing: dict[int, str], *, switch: int = 100, count: int = 200) -> list[dict[str, Any]]:

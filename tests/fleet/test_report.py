@@ -15,7 +15,6 @@ from rich.console import Console
 
 from diagnose.batch.pages import page_of
 from diagnose.fleet import Fleet, summarise
-from diagnose.fleet.read import typed
 from diagnose.report.fleet import slurm_exclude, terminal
 from diagnose.report.fleet.html import link_base, render
 from diagnose.report.fleet.pictures import scale
@@ -23,6 +22,7 @@ from diagnose.report.fleet.tables import as_csv, as_json
 from diagnose.report.fleet.words import chance, sparkline
 
 from . import samples
+from .frames import typed
 
 EXPECTED = Path(__file__).parent / "expected"
 TITLES = {"hw.gpu": "A GPU failed", "crash.cuda_error": "A CUDA kernel failed"}

@@ -4,10 +4,9 @@ import re
 
 import pytest
 
-from diagnose.fleet.read import typed
 from diagnose.fleet.unknowns import MAX_KEY, normalise, pattern, unknowns, unreadable
 
-from .frames import frame, row
+from .frames import frame, row, typed
 
 
 @pytest.mark.parametrize(

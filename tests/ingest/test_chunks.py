@@ -171,6 +171,13 @@ def test_newlines_are_counted(size: int) -> None:
     assert count_newlines(b"ab\n" * size) == size
 
 
+@pytest.mark.parametrize("start", [0, 1, 70_001, 899_999])
+@pytest.mark.parametrize("length", [0, 1, 4095, 4096, 300_001, 900_000])
+def test_newlines_of_a_stretch_are_counted(start: int, length: int) -> None:
+    data, end = b"a\n\nbcd\nef" * 100_000, min(start + length, 900_000)
+    assert count_newlines(data, start, end) == data.count(b"\n", start, end)
+
+
 def test_a_growing_file_ends_where_it_ended_when_opened(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_bytes(b"one\ntwo\n")

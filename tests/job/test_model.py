@@ -136,3 +136,11 @@ def test_one_host_has_one_clock(tmp_path: Path) -> None:
     job = diagnose.load(tmp_path)
     assert job.collectives is not None
     assert job.clocks is None
+
+
+def test_lines_are_held_once() -> None:
+    job = diagnose.load_text("[rank1]: ValueError: bad batch\n")
+    assert [line.line for line in job.scans[0].lines] == [1]
+    texts = [event.text for event in job.events]
+    assert (job.scans[0].lines, set(texts)) == ([], {"[rank1]: ValueError: bad batch"})
+    assert [event.text for event in job.events] == texts

@@ -175,6 +175,55 @@ def test_call_lines_from_the_end_tell_what_all_of_them_tell(
     assert read_job([opened(path)]).scans[0].comm_ranks == reader.result()
 
 
+FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
+TINY = 4 << 10  # bytes of a chunk and of a part
+LOGS = sorted(
+    path
+    for path in FIXTURES.glob("*/**/*")
+    if path.is_file() and path.suffix in {".log", ".out", ".txt", ".err"}
+    if path.stat().st_size > 3 * TINY
+)
+
+
+@pytest.fixture
+def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    for where, name, value in (
+        (chunks, "_PROBE", TINY // 2), (read, "PASTE_LIMIT", TINY), (parallel, "PASTE_LIMIT", TINY),
+        (parallel, "PART", TINY), (thin, "FULL", TINY // 4), (thin, "STRIDE", TINY // 4),
+        (thin, "WINDOW", 256), (thin, "BLOCK", TINY), (thin, "TAIL_MIN", TINY // 8),
+        (thin, "TAIL_MAX", TINY), (gather, "TAIL_MAX", TINY),
+    ):  # fmt: skip
+        monkeypatch.setattr(where, name, value)
+
+
+def in_parts(path: Path) -> Source:
+    source = opened(path)
+    assert isinstance(source.chunks, TextChunks)
+    return replace(source, chunks=replace(source.chunks, chunk_limit=TINY))
+
+
+@pytest.mark.usefixtures("tiny")
+@pytest.mark.parametrize("path", LOGS, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_parts_of_a_fixture_change_nothing(path: Path) -> None:
+    whole = told(read_job([in_parts(path)]))
+    assert told(read_job([in_parts(path)], executor=Elsewhere())) == whole
+
+
+@pytest.mark.usefixtures("tiny")
+def test_two_processes_tell_what_one_tells() -> None:
+    path = max(LOGS, key=lambda path: path.stat().st_size)
+    whole = told(read_job([in_parts(path)]))
+    with pool(2, fork=True) as executor:
+        assert told(read_job([in_parts(path)], executor=executor)) == whole
+
+
+def test_what_the_parent_does_meanwhile_is_done_once(tmp_path: Path) -> None:
+    path = log(tmp_path / "job.log", [("steps", 500)] * 8, 1, p2p=False, ends=True)
+    done: list[str] = []
+    read_job([opened(path)], executor=Elsewhere(), meanwhile=lambda: done.append("meanwhile"))
+    assert done == ["meanwhile"]
+
+
 def fed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The first lines of all chunks that the reader of call lines is given."""
     lines: list[int] = []

@@ -33,6 +33,13 @@ def test_a_growing_counter_beside_words_of_work_is_progress() -> None:
     assert counters("done 10/300 in 3 s", "done 20/300 in 4 s") == [10, 20]
 
 
+def test_the_fill_of_a_bar_is_no_part_of_its_template() -> None:
+    bars = ("loss: 0.6: 90%|████▉ | 115/128 [08:40<]", "loss: 0.6: 91%|█████ | 116/128 [08:45<]")
+    assert counters(*bars) == [90, 91]
+    assert counters("19/98 [=>........] loss: 0.6", "50/98 [=====>....] loss: 0.5") == [19, 50]
+    assert counters("loss ━━━━━╸━━━ 3/9", "loss ━━━━━━╸━━ 4/9") == [3, 4]
+
+
 def test_of_many_lines_the_first_and_the_last_are_told() -> None:
     assert counters(*(f"batch {n} loss 0.5" for n in range(100))) == [0, 96, 97, 98, 99]
 

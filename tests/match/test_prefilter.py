@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from diagnose.catalog.load import load_catalog
 from diagnose.match.compile import Matcher, compile_matcher
@@ -54,6 +56,21 @@ def test_a_literal_in_another_is_enough(
     literals: set[tuple[str, bool]], kept: set[tuple[str, bool]]
 ) -> None:
     assert fewest(literals) == kept
+
+
+@given(st.sets(st.tuples(st.text("aAbÄ", min_size=1, max_size=5), st.booleans()), max_size=12))
+def test_just_those_are_left_out_that_hold_another(literals: set[tuple[str, bool]]) -> None:
+    def holds(one: tuple[str, bool], other: tuple[str, bool]) -> bool:
+        (literal, ignored), (within, any_case) = one, other
+        if any_case:
+            # a caseless literal is searched for in ASCII alone
+            shorter = len(within) < len(literal) or not ignored
+            return shorter and within.isascii() and within.lower() in literal.lower()
+        return one != other and not ignored and within in literal
+
+    kept = fewest(literals)
+    assert kept <= literals
+    assert kept == {one for one in literals if not any(holds(one, other) for other in literals)}
 
 
 def test_lines_are_those_around_the_offsets() -> None:

@@ -13,6 +13,7 @@ from diagnose.match import gather
 from diagnose.match import scanner as scan
 from diagnose.match.compile import MATCH_TIMEOUT_S, matcher_of
 from diagnose.match.lines import LINE_WINDOW, TEXT_LIMIT
+from diagnose.match.recall import Recall
 
 ERROR = Signature("t.error", "", "cause", [r"bad thing (?P<value>\d+)"], cause="env.config")
 ANCHORED = Signature("t.anchored", "", "context", [r"^step zero$"])
@@ -110,7 +111,8 @@ def test_after_some_lines_made_to_hurt_long_lines_get_little_time(
         clock[0] += timeout_s
 
     monkeypatch.setattr(scan, "thread_time", lambda: clock[0])
-    monkeypatch.setattr(MATCHER, "locate", search)
+    monkeypatch.setattr(MATCHER, "find", search)
+    monkeypatch.setattr(MATCHER, "recall", Recall(MATCHER))
     long, short = b"bad thing 1" + b" x" * scan.HARMLESS + b"\n", b"bad thing 2\n"
     scan.scan_source(source(long * 30 + short), MATCHER)
     hurt, others = scan.HURTFUL_LINES, 30 - scan.HURTFUL_LINES

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from itertools import product
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import diagnose
 from diagnose.catalog.schema import Catalog, Signature
 from diagnose.ingest.source import Chunk
 from diagnose.match.compile import matcher_of
-from diagnose.match.thin import BLOCK, FULL, LAST_WORDS, Thin
+from diagnose.match.thin import BLOCK, FULL, LAST_WORDS, TAIL_MIN, Thin, author_of, authors_in
 from tests.sizes import few
 
 STEP = Signature("t.step", "A step", "progress", [r"step (?P<step>\d+) loss"], thin=True)
@@ -77,3 +81,74 @@ def test_last_steps_of_all_ranks_are_known_when_a_log_is_a_little_longer_than_a_
     last = diagnose.load_text(text).ranks["last_step"]
     highest = int(text.splitlines()[-1].split()[2])
     assert sorted(last) == list(range(highest - 3, highest + 1))
+
+
+def last_words(data: bytes) -> list[bytes]:
+    """The last lines of each author in the end of a small source, line by line."""
+    begin = data.rfind(b"\n", 0, max(len(data) - TAIL_MIN, 0)) + 1
+    kept: Counter[bytes] = Counter()
+    lines = []
+    for line in reversed(data[begin:].split(b"\n")):
+        author = author_of(line)
+        if MATCHER.scan_thin(line) and kept[author] < (1 if author else LAST_WORDS):
+            kept[author] += 1
+            lines.append(line)
+    return sorted(lines)
+
+
+TAGS = [
+    b"",
+    b"",
+    b"[rank3]: ",
+    b"[1,2]<stdout>:",
+    b"7: ",
+    b"n1:22:33 [0] ",
+    b"12:13:14 ",
+    b"a b: [",
+]
+SAID = [b"step %d loss 2.0", b"step %d", b"%d words that match nothing"]
+ROWS = st.tuples(st.sampled_from(TAGS), st.sampled_from(SAID), st.integers(1, 300))
+
+
+@given(st.lists(ROWS, min_size=1, max_size=12), st.sampled_from([900, 5000, 40_000]))
+def test_last_words_are_those_of_a_look_at_every_line(
+    rows: list[tuple[bytes, bytes, int]], chunk: int
+) -> None:
+    numbers = iter(range(100_000, 999_999))
+    lines = [tag + said % next(numbers) for tag, said, times in rows for _ in range(times)]
+    data = b"\n".join(lines) + b"\n"
+    assert steps(data, [chunk])[1] == last_words(data)
+
+
+def tags_of(line: bytes) -> bytes:
+    """The tags of a line by the expression written plainly."""
+    found = re.match(
+        rb"(?:\[\d+,\d+\]<\w+>:|\[[A-Za-z_]*\d+\]:?(?:<\w+>:)?| *\d+: |\([\w ]*pid=[^)]*\)"
+        rb"|(?!\d\d?:)[\w.-]+:\d+:\d+ |[\w-]+: (?=\[)){0,16}",
+        line,
+    )
+    return found[0] if found else b""
+
+
+PIECES = [
+    b"[",
+    b"]",
+    b"rank",
+    b"12",
+    b",",
+    b"<",
+    b">",
+    b":",
+    b" ",
+    b"(",
+    b"pid=",
+    b")",
+    b"n-1",
+    b".",
+]
+
+
+@given(st.lists(st.lists(st.sampled_from(PIECES), max_size=14).map(b"".join), max_size=6))
+def test_authors_are_told_by_the_tags_of_their_lines(lines: list[bytes]) -> None:
+    assert [author_of(line) for line in lines] == [tags_of(line) for line in lines]
+    assert authors_in(b"\n".join(lines)) == ({*map(tags_of, lines)} or {b""})

@@ -113,3 +113,15 @@ def test_words_far_above_the_end_of_a_log_are_no_failure() -> None:
 def test_the_shipped_words_are_no_false_friends_of_progress() -> None:
     result = told("step 1 loss 2.1", "cache: Connection refused, falling back", "step 2 loss 2.0")
     assert result.verdict == "running"
+
+
+def test_a_line_made_to_hurt_has_no_code_and_nothing_beside_a_word() -> None:
+    hurtful = r"(?:a|aa)+[^a]c"
+    code = Vocabulary(
+        "c", "", [], [Word(["1"], "hw.gpu", "strong")], rf"(?P<word>{hurtful})", ["a"]
+    )
+    beside = Word(["bus error"], "crash.native", "strong", near=[Near(hurtful, "net.shm")])
+    words = Words([code, Vocabulary("w", "", [], [beside])])
+    meant = words.find("bus error " + "a" * 40 + "b")
+    assert meant is not None
+    assert (meant.id, meant.cause) == ("word.w.bus-error", "crash.native")

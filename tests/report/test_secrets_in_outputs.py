@@ -14,7 +14,7 @@ import diagnose
 from diagnose.cli import main as cli
 from diagnose.cli import output as console
 from diagnose.diagnosis import Diagnosis, Evidence, RootCause
-from diagnose.report import html, markdown, terminal
+from diagnose.report import github, html, markdown, slack, terminal
 from diagnose.report.html import view
 from diagnose.report.safe import escaped, masked
 
@@ -66,13 +66,17 @@ def test_there_are_enough_kinds() -> None:
 
 
 @pytest.mark.parametrize(("line", "found"), KINDS)
-def test_terminal_json_and_markdown(line: str, found: dict[str, str]) -> None:
+def test_terminal_json_markdown_github_and_slack(line: str, found: dict[str, str]) -> None:
     diagnosis = told(line)
     sink = io.StringIO()
     terminal.render(diagnosis, Console(file=sink, width=200))
     unseen(sink.getvalue(), found)
     unseen(escaped(masked(diagnosis).to_json()), found)
     unseen(markdown.render(diagnosis), found, people=True)
+    unseen(github.render(diagnosis), found, people=True)
+    message = slack.render(diagnosis)
+    blocks = [block["text"]["text"] for block in message["blocks"]]
+    unseen("\n".join([message["text"], *blocks]), found, people=True)
 
 
 @pytest.mark.parametrize(("line", "found"), KINDS)

@@ -152,7 +152,7 @@ def test_a_draft_becomes_the_event_of_its_fields() -> None:
         pid=9,
         text="text",
         repeated=10,
-        **meaning.told(),
+        **{name: getattr(meaning, name) for name in Meaning.__slots__},
     )
 
 

@@ -68,6 +68,19 @@ def test_signatures_come_in_the_order_in_which_they_first_appear() -> None:
     assert list(TIMELINE.by_signature) == ["b", "a"]
 
 
+def test_events_by_what_their_lines_told() -> None:
+    told = [{"a": "1", "b": "2"}, {}, {"b": "3"}, {"b": "4", "a": "5"}, {"c": "6"}]
+    found = Timeline(Event(index, fields=fields) for index, fields in enumerate(told))
+    assert indices(found.capturing("a")) == [0, 3]
+    assert indices(found.capturing("b")) == [0, 2, 3]
+    assert indices(found.capturing("a", "b")) == [0, 3]
+    assert found.capturing("a", "c") == []
+
+
+def test_a_part_that_is_all_is_the_timeline_itself() -> None:
+    assert TIMELINE.only(lambda event: event.index > 0) is TIMELINE
+
+
 def test_ranks_and_their_hosts() -> None:
     assert TIMELINE.ranks == [1, 3]
     assert TIMELINE.hosts_of_ranks == {3: "n1", 1: "n2"}

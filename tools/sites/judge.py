@@ -79,7 +79,7 @@ class Judge:
         matcher = self._matcher
         message = peel(line).message
         found = {}
-        hits, words = matcher.scan(data)
+        hits, words, _ = matcher.scan(data)
         for number, _ in hits:
             signature = matcher.signatures[matcher.patterns[number].signature]
             if signature.id not in found and matcher.confirm(number, line, message) is not None:

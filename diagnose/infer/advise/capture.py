@@ -51,9 +51,8 @@ def capture_next(
         wanted.append(
             MissingEvidence(
                 "the stacks of the silent ranks",
-                "while it hangs, on every node: for p in $(pgrep -f train); do py-spy dump "
-                "--pid $p; done (in a container with the capability SYS_PTRACE; else "
-                "/proc/PID/stack, as root of the host)",
+                "while it hangs: diagnose collect --triage, on every node or with --slurm, "
+                "--kubernetes, --hosts or --via (in a container with the capability SYS_PTRACE)",
             )
         )
     for line in catalog.classes[winner.cause].capture:

@@ -87,11 +87,12 @@ def chain(winner: Hypothesis, context: Context, clocks: ClockFit | None = None) 
 
 def _to_tell(winner: Hypothesis, timeline: Timeline, activity: Activity) -> list[int]:
     """The first event of each signature that counts, and what shows the cause."""
-    first: dict[str, int] = {}
-    for event in timeline:
-        if event.signature is not None and _is_told(event):
-            first.setdefault(event.signature, event.index)
-    keep = {*list(first.values())[:_CHAIN_LIMIT], *winner.rows[:2]}
+    first = [
+        next((event.index for event in events if _is_told(event)), None)
+        for events in timeline.by_signature.values()
+    ]
+    told = sorted(index for index in first if index is not None)
+    keep = {*told[:_CHAIN_LIMIT], *winner.rows[:2]}
     return sorted(keep if activity.row is None else {*keep, activity.row})
 
 

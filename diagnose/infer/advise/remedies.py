@@ -44,7 +44,9 @@ def remedies(
     for remedy in steps:
         step = step_of(remedy, catalog, facts.get("framework"), outside)
         runs = [_filled(run, winner.hosts, values) for run in step.run]
-        unique[step.do] = replace(step, run=runs)
+        named = winner.ranks or winner.hosts or not remedy.unnamed
+        step = replace(step, do=step.do if named else remedy.unnamed, run=runs)
+        unique[step.do] = step
     return sorted(unique.values(), key=lambda step: _ORDER[step.when])
 
 

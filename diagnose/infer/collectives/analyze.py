@@ -35,8 +35,7 @@ __all__ = ["DumpVerdict", "Kind", "Sign", "judge"]
 
 def judge(table: Table) -> DumpVerdict | None:
     """The verdict on one job, None when nothing is pending in its dumps."""
-    standing = Standing(table)
-    if not standing.pending:
+    if table.empty or not (standing := Standing(table)).pending:
         return None
     streams = Streams(table)
     graph = waitgraph.build(standing)

@@ -21,7 +21,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
 from diagnose.infer.collectives.table import Table
 
@@ -93,6 +92,8 @@ def align(table: Table, host_of: Mapping[int, str]) -> ClockFit:
     """
     hosts = sorted(set(host_of.values()))
     residual: dict[str, int | None] = dict.fromkeys(hosts)
+    if table.empty:
+        return ClockFit(residual=residual)
     entries = _entries(table, host_of, hosts)
     shared = _shared(entries)
     links = shared >= MIN_MATCHED
@@ -135,7 +136,7 @@ def _entries(table: Table, host_of: Mapping[int, str], hosts: list[str]) -> list
     used = (created > 0) & ~rows["p2p"].to_numpy(bool) & (host >= 0)
     created, host = created[used], host[used]
     seq = rows["seq"].to_numpy(np.int64)[used]
-    group = pd.factorize(rows["group"])[0].astype(np.int64)[used]
+    group = rows["group"].cat.codes.to_numpy(np.int64)[used]
     order = np.lexsort((created, host, seq, group))
     group, seq, host, created = group[order], seq[order], host[order], created[order]
     begins = np.ones(len(group), bool)  # of a collective

@@ -10,13 +10,16 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 
 from diagnose.infer.collectives.alignment import WINDOW, Key, align, majority, run_from
 from diagnose.infer.collectives.table import Table, shown
 from diagnose.parse.flight_recorder import Call
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # What ranks of one correct call may differ in.
 _SIZES_OUT_ONLY = ("all_gather",)
@@ -64,6 +67,8 @@ class Streams:
     """The collectives of every rank by group and sequence number."""
 
     def __init__(self, table: Table) -> None:
+        import pandas as pd  # noqa: PLC0415  only where there are calls
+
         rows = table.rows
         index: dict[Key, int] = {}
         codes = [index.setdefault(comparable(call), len(index)) for call in table.calls]

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
 from diagnose.infer.collectives.table import Table, shown
 from diagnose.parse.flight_recorder import COMPLETED
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _UNSEEN = 4096  # ranks without a dump that one operation waits for
 Unit = tuple[str, bool, int]  # what is waited for as one: group, of sends and receives?, number

@@ -22,9 +22,9 @@ def table_rows(table: Table, hosts: Mapping[str, str | None]) -> list[Draft]:
 
     `hosts` are those that the names of the dumps tell, by name.
     """
-    frame = table.rows
-    if frame.empty:
+    if table.empty:
         return []
+    frame = table.rows
     state = frame["state"].cat.codes.to_numpy()
     batch = frame["p2p"].to_numpy() & (frame["op"] == "coalesced").to_numpy()
     pending = frame[(state < 2) & ~batch]

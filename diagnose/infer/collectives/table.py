@@ -10,19 +10,24 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
 from diagnose.infer.collectives.table_frame import COLUMNS, DEFAULT_GROUP, Group, frame, peer_ranks
 from diagnose.parse.flight_recorder import Call, Dump, Sizes, batched, close_lone_members
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+_Columns = dict[str, npt.NDArray[Any]]
+
 _STALE_NS = 60 * 10**9
 
 
-@dataclass(slots=True)
+@dataclass
 class Table:
     """Everything the dumps of one attempt tell.
 
@@ -35,14 +40,33 @@ class Table:
     count as well). `files`: rank → file of its dump.
     """
 
-    rows: pd.DataFrame
-    frontiers: pd.DataFrame
+    columns: _Columns
+    statuses: list[tuple[int, str, int, int, int]]
     groups: dict[str, Group]
     calls: list[Call]
+    sites: list[str]
     files: dict[int, str]
     world: int
     partial: set[int] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def empty(self) -> bool:
+        """Whether it has no operation; groups it may have."""
+        return len(self.columns["rank"]) == 0
+
+    @cached_property
+    def rows(self) -> pd.DataFrame:
+        """Above. Made when asked for: importing pandas takes longer than reading most logs."""
+        return frame(self.columns, [*self.groups.values()], self.calls, self.sites)
+
+    @cached_property
+    def frontiers(self) -> pd.DataFrame:
+        """Above."""
+        import pandas as pd  # noqa: PLC0415  as rows
+
+        names = ["rank", "group", "enqueued", "started", "completed"]
+        return pd.DataFrame(self.statuses, columns=names)
 
     def told(self, what: str, group: str, seq: int, op: str, peer: int, site: str = "") -> str:
         """`what` with its other side, its number in its group and its call site, for a report."""
@@ -79,7 +103,7 @@ def table(dumps: Iterable[Dump], world: int | None = None) -> Table:
     highest = (max(ranks, default=-1) for ranks in (tuple(chosen), *members.values()))
     size = max(world or 0, max(highest) + 1)
     keys, groups = _groups(chosen, size)
-    frontiers = [
+    statuses = [
         (rank, keys[rank, name], status.enqueued, status.started, status.completed)
         for rank, dump in chosen.items()
         for name, status in dump.status.items()
@@ -88,12 +112,13 @@ def table(dumps: Iterable[Dump], world: int | None = None) -> Table:
     for dump in chosen.values():
         if dump.partial and dump.lines is None:
             notes.append(f"{dump.name} is truncated: its last entries are missing")
-    rows, calls = _rows(chosen, keys, groups)
+    columns, calls, sites = _columns(chosen, keys, groups)
     return Table(
-        rows,
-        pd.DataFrame(frontiers, columns=["rank", "group", "enqueued", "started", "completed"]),
+        columns,
+        statuses,
         groups,
         calls,
+        sites,
         files,
         size,
         {rank for rank, dump in chosen.items() if dump.partial},
@@ -153,33 +178,63 @@ def _current(chosen: dict[int, Dump], notes: list[str]) -> dict[int, Dump]:
     return chosen
 
 
+class _Lists:
+    """Lists of ranks by number: one that many dumps share, or tell alike, is looked at once."""
+
+    def __init__(self) -> None:
+        self._of_value: dict[tuple[int, ...], int] = {}
+        self._of_object: dict[int, int] = {}
+        self._members: dict[int, frozenset[int]] = {}
+        self.ranks: list[tuple[int, ...]] = []
+
+    def number(self, ranks: tuple[int, ...]) -> int:
+        """The number of a list, which must live as long as this."""
+        number = self._of_object.get(id(ranks))
+        if number is None:
+            number = self._of_value.setdefault(ranks, len(self._of_value))
+            if number == len(self.ranks):
+                self.ranks.append(ranks)
+            self._of_object[id(ranks)] = number
+        return number
+
+    def holds(self, number: int, rank: int) -> bool:
+        """Whether a rank is in a list."""
+        if number not in self._members:
+            self._members[number] = frozenset(self.ranks[number])
+        return rank in self._members[number]
+
+
 def _groups(
     chosen: dict[int, Dump], world: int
 ) -> tuple[dict[tuple[int, str], str], dict[str, Group]]:
     """(rank, name) → key, and all groups by key."""
-    told: dict[str, set[tuple[int, ...]]] = defaultdict(set)
+    lists = _Lists()
+    told: dict[str, set[int]] = defaultdict(set)
     descs: dict[str, Counter[str]] = defaultdict(Counter)
     for dump in chosen.values():
         for group in dump.config:
-            told[group.name].add(group.ranks)
+            told[group.name].add(lists.number(group.ranks))
             descs[group.name][group.desc] += 1
         for name, desc in dump.pgs:
             descs[name][desc] += 1
-    members: dict[tuple[int, str], tuple[int, ...] | None] = {}
+    members: dict[tuple[int, str], int | None] = {}
     sharing: dict[str, set[int]] = defaultdict(set)
     for rank, dump in chosen.items():
-        own = {group.name: group.ranks for group in dump.config}
-        for name in {*own, *(name for name, _ in dump.pgs)}:
-            fitting = sorted(ranks for ranks in told[name] if rank in ranks)
-            found = own.get(name) or (fitting[-1] if fitting else None)
+        own = {group.name: lists.number(group.ranks) for group in dump.config if group.ranks}
+        for name in {*(group.name for group in dump.config), *(name for name, _ in dump.pgs)}:
+            found = own.get(name)
+            if found is None:
+                fitting = (number for number in told[name] if lists.holds(number, rank))
+                found = max(fitting, key=lambda number: lists.ranks[number], default=None)
             members[rank, name] = found
             if found is None:
                 sharing[name].add(rank)
-    sets: dict[str, set[tuple[int, ...] | None]] = defaultdict(set)
-    for (_, name), ranks in members.items():
-        sets[name].add(ranks)
+    sets: dict[str, set[int | None]] = defaultdict(set)
+    for (_, name), found in members.items():
+        sets[name].add(found)
     keys, groups = {}, {}
-    for (rank, name), ranks in members.items():
+    for (rank, name), found in members.items():
+        ranks = None if found is None else lists.ranks[found]
         key = name if len(sets[name]) == 1 else f"{name}{_short(ranks)}"
         keys[rank, name] = key
         if key in groups:
@@ -197,9 +252,9 @@ def _short(ranks: tuple[int, ...] | None) -> str:
     return f"[{shown}]" if len(ranks) <= 4 else f"[{shown},…{ranks[-1]}]"
 
 
-def _rows(
+def _columns(
     chosen: dict[int, Dump], keys: dict[tuple[int, str], str], groups: dict[str, Group]
-) -> tuple[pd.DataFrame, list[Call]]:
+) -> tuple[_Columns, list[Call], list[str]]:
     """All columns, dump by dump; what repeats is kept once and referred to by number."""
     group_index = {key: code for code, key in enumerate(groups)}
     calls: dict[Call, int] = {}
@@ -208,7 +263,7 @@ def _rows(
     for rank, dump in chosen.items():
         pgs = [keys[rank, name] for name, _ in dump.pgs]
         peers = peer_ranks(dump, [groups[key] for key in pgs])
-        columns: dict[str, npt.NDArray[Any]] = {
+        columns: _Columns = {
             "rank": np.full(len(dump), rank, np.int32),
             "group": np.array([group_index[key] for key in pgs], np.int32)[dump.pg],
             "call": np.array([calls.setdefault(c, len(calls)) for c in dump.calls], np.int32)[
@@ -231,5 +286,4 @@ def _rows(
             parts[name].append(column)
     empty = {name: np.zeros(0, np.int64) for name in COLUMNS}
     whole = {name: np.concatenate(parts[name]) if parts else empty[name] for name in COLUMNS}
-    listed = [*calls]
-    return frame(whole, [*groups.values()], listed, [*sites]), listed
+    return whole, [*calls], [*sites]

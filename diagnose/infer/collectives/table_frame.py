@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
 from diagnose.parse.flight_recorder import STATES, Call, Dump
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 DEFAULT_GROUP = "default_pg"
 
@@ -56,6 +58,8 @@ def frame(
     sites: list[str],
 ) -> pd.DataFrame:
     """The columns of all dumps as one frame; `groups` and `calls` are by their numbers there."""
+    import pandas as pd  # noqa: PLC0415  only who asks for the frame pays for it
+
     group, call = whole["group"].astype(np.intp), whole["call"].astype(np.intp)
     return pd.DataFrame(
         {
@@ -85,6 +89,8 @@ def frame(
 
 def _texts(codes: npt.NDArray[np.intp], texts: list[str]) -> pd.Categorical:
     """A column of texts of which several codes may share one."""
+    import pandas as pd  # noqa: PLC0415  as above
+
     index: dict[str, int] = {}
     mapped = np.array([index.setdefault(text, len(index)) for text in texts], np.int32)
     return pd.Categorical.from_codes(mapped[codes] if len(texts) else codes, [*index])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from diagnose.catalog.schema import Catalog
 from diagnose.diagnosis import Collective, JobFacts, Verdict
@@ -65,12 +65,17 @@ def phase_of(winner: Hypothesis, context: Context, start: Start) -> str | None:
     return told or of_class.usual_phase
 
 
-def collective_of(found: Sequence[Stall]) -> Collective | None:
-    """The collective in which the first of these groups stopped."""
+def collective_of(found: Sequence[Stall], culprits: Collection[int] = ()) -> Collective | None:
+    """The collective in which the first of these groups stopped.
+
+    Who did not join is told if a line names them; a guess gives way to culprits who all joined.
+    """
     if not found:
         return None
     stall = found[0]
     missing = stall.missing if stall.shape == "missing" else []
+    if culprits and not stall.proven and set(culprits) <= set(stall.joined):
+        missing = []
     return Collective(
         stall.group, stall.op, stall.seq, [r for r in stall.joined if r >= 0], missing
     )

@@ -13,8 +13,14 @@ UNEVEN_OPS = frozenset(
     {"ALLTOALL", "ALLTOALL_BASE", "GATHER", "SCATTER", "SEND", "RECV", "UNKNOWN"}
 )
 _RANKS_LIMIT = 100_000
+_KINDS = 64  # of calls, each compared with all others; so many are no cut lines
+# The most collectives by which a rank runs ahead of its peers: a GPU's queue of launched kernels
+# holds 1,024, and each waits for the one before it.
+_AHEAD = 1_024
 _MANY = 7  # times as many ranks wait as are missing: all of a node but one
 
+# Sequence number, operation, elements in and out.
+_Call = tuple[int | None, str | None, int | None, int | None]
 # Rank → (last enqueued, last completed, index of the event)
 Frontier = dict[int, tuple[int, int, int]]
 
@@ -60,13 +66,13 @@ def _compare(stall: Stall) -> bool:
     """Judge ranks that wait for different things; True when they do."""
     waits = stall.waits
     known = {rank: wait for rank, wait in waits.items() if rank >= 0}
-    calls = {rank: _call(wait) for rank, wait in known.items()}
+    calls = _completed({rank: _call(wait) for rank, wait in known.items()})
     kinds = Counter(calls.values())
     if len(kinds) < 2:
         return False
     seqs = {seq for seq, *_ in kinds}
     ops = {op for _, op, *_ in kinds}
-    if len(seqs) > 2 and stall.group is None and len(ops) > 1:
+    if stall.group is None and ((len(seqs) > 2 and len(ops) > 1) or _far_apart(seqs)):
         # Several groups mixed under no name: their numbers cannot be compared.
         return False
     majority, votes = kinds.most_common(1)[0]
@@ -97,12 +103,37 @@ def _compare(stall: Stall) -> bool:
     return True
 
 
-def _call(wait: Wait) -> tuple[int | None, str | None, int | None, int | None]:
+def _far_apart(seqs: set[int | None]) -> bool:
+    """Whether ranks of one group could not have come to wait for calls so far from each other."""
+    known = [seq for seq in seqs if seq is not None]
+    return len(known) > 1 and max(known) - min(known) > _AHEAD
+
+
+def _completed(calls: dict[int, _Call]) -> dict[int, _Call]:
+    """The calls of the ranks, where a line was cut with what another rank says of the same call."""
+    kinds = Counter(calls.values())
+    if len(kinds) > _KINDS:
+        return calls
+    fuller = {
+        call: max(others, key=lambda other: (kinds[other], str(other)))
+        for call in kinds
+        if None in call and (others := [other for other in kinds if _is_part(call, other)])
+    }
+    return {rank: fuller.get(call, call) for rank, call in calls.items()}
+
+
+def _is_part(call: _Call, other: _Call) -> bool:
+    return call != other and all(
+        ours is None or ours == theirs for ours, theirs in zip(call, other, strict=True)
+    )
+
+
+def _call(wait: Wait) -> _Call:
     sizes = (None, None) if wait.op in UNEVEN_OPS else (wait.size_in, wait.size_out)
     return (wait.seq, wait.op, *sizes)
 
 
-def _print(call: tuple[int | None, str | None, int | None, int | None]) -> str:
+def _print(call: _Call) -> str:
     seq, op, size, _ = call
     parts = [op or "a collective"]
     parts += [f"of {size:,} elements"] if size is not None else []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ from dataclasses import dataclass, field
 from diagnose.catalog.schema import Signature
 from diagnose.timeline.captures import RANK_LIMIT, highest_rank
 from diagnose.timeline.event import Timeline
+from diagnose.timeline.facts import told
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +47,8 @@ class Facts:
 def gather(timeline: Timeline, signatures: Mapping[str, Signature]) -> Facts:
     """All facts of a timeline."""
     counted: dict[str, Counter[str]] = defaultdict(Counter)
-    for event in timeline:
-        signature = signatures.get(event.signature or "")
-        if signature is None or not signature.facts:
-            continue
-        for name, template in signature.facts.items():
-            value = _fill(template, event.fields)
-            if value:
-                counted[name][value] += 1
+    for _, name, value in told(timeline, signatures):
+        counted[name][value] += 1
     return Facts(
         values={name: [v for v, _ in counter.most_common(8)] for name, counter in counted.items()},
         world_size=_world_size(timeline, counted.get("world_size", Counter())),
@@ -63,24 +57,15 @@ def gather(timeline: Timeline, signatures: Mapping[str, Signature]) -> Facts:
     )
 
 
-def _fill(template: str, fields: Mapping[str, str]) -> str:
-    try:
-        return re.sub(r"\{(\w+)\}", lambda m: fields[m.group(1)], template).strip()
-    except KeyError:
-        return ""
-
-
 def _world_size(timeline: Timeline, named: Counter[str]) -> int | None:
     """The largest world size claimed by at least one source; None when there is none.
 
     Sub-groups claim smaller sizes than the job, so the largest wins; a claim smaller than a rank
     that was seen is wrong.
     """
-    sizes = [int(value) for value in named.elements() if value.isdigit()]
-    for event in timeline:
-        value = event.fields.get("world_size", "")
-        if value.isdigit():
-            sizes.append(int(value))
+    sizes = [int(value) for value in named if value.isdigit()]
+    claims = {event.fields["world_size"] for event in timeline.capturing("world_size")}
+    sizes += [int(value) for value in claims if value.isdigit()]
     for event in timeline.telling("missing", "joined"):
         told = (highest_rank(event.fields.get(key)) for key in ("ranks", "missing"))
         sizes += [rank + 1 for rank in told if rank is not None]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 
 from diagnose.catalog.entries import is_word
 from diagnose.infer.events.recovery import Afterlife, left, survived
@@ -19,7 +20,10 @@ def failures(timeline: Timeline, life: Afterlife) -> list[Event]:
     """Events that show a failure: causes, effects, exits with a code, waits."""
     gathering = unfinished_gathering(timeline)
     serious = [event for event in timeline if _serious(event) or event is gathering]
-    serious = [event for event in serious if not _of_another_run(timeline, life, event)]
+    works: dict[int | None, list[Event]] = defaultdict(list)
+    for event in timeline.kind("phase", "progress"):
+        works[event.rank].append(event)
+    serious = [event for event in serious if not _of_another_run(works, life, event)]
     if all(is_word(event.signature) for event in serious):
         serious = serious if any(_last_said(timeline, serious)) else []
     elif all(event.kind == "exception" for event in serious):
@@ -36,16 +40,20 @@ def failures(timeline: Timeline, life: Afterlife) -> list[Event]:
     return timeline.telling("complaint") or (hints if _ends_with(timeline, hints) else [])
 
 
-def _of_another_run(timeline: Timeline, life: Afterlife, event: Event) -> bool:
+def _of_another_run(
+    works: Mapping[int | None, Sequence[Event]], life: Afterlife, event: Event
+) -> bool:
     """Whether a process that ended is not the rank of this job: that one works below its line."""
     if event.kind != "exit":
         return False
+    if not left(life, [event]):
+        return True
     own = [
         later
-        for later in timeline.kind("phase", "progress")
-        if later.source == event.source and later.line > event.line and later.rank == event.rank
+        for later in (works.get(event.rank, ()) if event.rank is not None else ())
+        if later.source == event.source and later.line > event.line
     ]
-    return not left(life, [event]) or (event.rank is not None and len(own) >= _CAME_BACK)
+    return len(own) >= _CAME_BACK
 
 
 def _stuck_at_the_end(timeline: Timeline) -> list[Event]:
@@ -205,7 +213,7 @@ def done(timeline: Timeline) -> bool:
 
 def unfinished_gathering(timeline: Timeline) -> Event | None:
     """The last line that counts who came (n of world), if the count is not the world size."""
-    counted = [e for e in timeline if "joined" in e.fields and "world_size" in e.fields]
+    counted = timeline.capturing("joined", "world_size")
     if not counted:
         return None
     # Each process may tell its own number, in any order: all came if one of them was the last.

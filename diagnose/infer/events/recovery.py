@@ -50,8 +50,8 @@ class Afterlife:
     """Who did what, for questions about the time after a line; built once for a timeline.
 
     Keys are ranks; None holds what no rank signed. `unnamed` is progress of no rank by source,
-    `handled` the lines of handlers by source. `final` are the cause classes after which whatever is
-    printed comes from processes about to end.
+    `handled` the lines of handlers by source, `deaths` those of all ranks. `final` are the cause
+    classes after which whatever is printed comes from processes about to end.
     """
 
     final: frozenset[str] = frozenset()
@@ -60,6 +60,7 @@ class Afterlife:
     unnamed: dict[str, list[Event]] = field(default_factory=lambda: defaultdict(list))
     ended: dict[int | None, _Latest] = field(default_factory=lambda: defaultdict(_Latest))
     died: dict[int | None, _Latest] = field(default_factory=lambda: defaultdict(_Latest))
+    deaths: _Latest = field(default_factory=_Latest)
     handled: dict[str, list[tuple[int, int | None]]] = field(
         default_factory=lambda: defaultdict(list)
     )
@@ -69,17 +70,18 @@ class Afterlife:
 def afterlife(timeline: Timeline, classes: Mapping[str, CauseClass]) -> Afterlife:
     """Index the events that tell of work, ends and handlers."""
     found = Afterlife(frozenset(cause.id for cause in classes.values() if cause.final))
-    for event in timeline:
+    for event in timeline.kind("progress"):
         rank = event.rank
-        if event.kind == "progress":
-            (found.unnamed[event.source] if rank is None else found.by_rank[rank]).append(event)
-            found.worked.add(event)
-        if event.tells == "finished" or (event.kind == "phase" and event.phase == "shutdown"):
-            found.ended[rank].add(event)
-        if event.tells == "handled":
-            found.handled[event.source].append((event.line, rank))
-        if event.kind == "exit" or event.tells in _DEATHS:
-            found.died[rank].add(event)
+        (found.unnamed[event.source] if rank is None else found.by_rank[rank]).append(event)
+        found.worked.add(event)
+    shutdowns = (event for event in timeline.kind("phase") if event.phase == "shutdown")
+    for event in (*timeline.telling("finished"), *shutdowns):
+        found.ended[event.rank].add(event)
+    for event in timeline.telling("handled"):
+        found.handled[event.source].append((event.line, event.rank))
+    for event in (*timeline.kind("exit"), *timeline.telling(*_DEATHS)):
+        found.died[event.rank].add(event)
+        found.deaths.add(event)
     return found
 
 
@@ -164,7 +166,9 @@ def _was_handled(life: Afterlife, failure: Event) -> bool:
 
 def _died_after(life: Afterlife, failure: Event) -> bool:
     """Whether its author ended afterwards; of an unsigned line that may be anybody."""
-    who = life.died if failure.rank is None else {None, failure.rank}
+    if failure.rank is None:
+        return life.deaths.after(failure)
+    who = (None, failure.rank)
     return any(life.died[rank].after(failure) for rank in who if rank in life.died)
 
 
@@ -184,10 +188,10 @@ def _went_on(works: Iterable[Event], failure: Event, *, ended: bool) -> bool:
 def _everybody_went_on(life: Afterlife, failure: Event) -> bool:
     """Whether all who may have written a line without a rank are seen at work after it."""
     unnamed = life.unnamed.get(failure.source, [])
-    named = [works for works in life.by_rank.values() if _reaches(works, failure)]
     before, after = _split(unnamed, failure)
     if not before and not after:
         ended = _died_after(life, failure)
+        named = [works for works in life.by_rank.values() if _reaches(works, failure)]
         return bool(named) and all(_went_on(works, failure, ended=ended) for works in named)
     # Each step is printed by so many writers; a stream of fewer has lost one.
     writers = _writers(before)

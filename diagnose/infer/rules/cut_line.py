@@ -56,14 +56,19 @@ def propose(context: Context) -> Iterator[Hypothesis]:
 def _last_lines(context: Context) -> Iterator[Event]:
     """The last line of each source that nothing but its form is known of."""
     last = {event.source: event for event in context.timeline.kind("edge")}
-    known = {event.place for event in context.timeline if _known(event, context.catalog)}
+    known = {
+        event.place
+        for id_, events in context.timeline.by_signature.items()
+        if _known(id_, context.catalog)
+        for event in events
+    }
     for line in last.values():
         if line.place not in known and not _CODE.search(line.text):
             yield line
 
 
-def _known(event: Event, catalog: Catalog) -> bool:
-    entry = catalog.by_id.get(event.signature or "")
+def _known(id_: str, catalog: Catalog) -> bool:
+    entry = catalog.by_id.get(id_)
     if entry is None or entry.generic or entry.tells == "exception":
         return False
     return entry.role in ("cause", "effect", "context")

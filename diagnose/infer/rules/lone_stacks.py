@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from diagnose.infer import scoring
 from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.infer.rules.stacks import cause_of
-from diagnose.infer.stacks.classify import SAYS, Place
+from diagnose.infer.stacks.classify import Place
+from diagnose.infer.stacks.frame_table import SAYS
 
 _HUNG_TASK = "host.hung-task"
 # States that say nothing of a cause by themselves.
@@ -19,7 +20,9 @@ def propose(context: Context) -> Iterator[Hypothesis]:
     if context.stacks or _crashed(context):
         return
     for place in context.lone:
-        if place.waits or place.state in _SILENT or _worked_on(place, context):
+        saves = place.state == "lock" and place.phase == "checkpoint"  # for the one that writes
+        silent = place.state in _SILENT and not saves
+        if place.waits or silent or _worked_on(place, context):
             continue
         if place.state == "kernel_wait" and _HUNG_TASK in context.timeline.by_signature:
             continue  # it says more about a task whose stack says nothing

@@ -86,8 +86,8 @@ def _twins(timeline: Timeline, world: int) -> list[int]:
     """Ranks that several processes have, where as many tell theirs as there should be ranks."""
     told = {
         event.place: rank
-        for event in timeline
-        if event.fields.get("world_size") == str(world) and "joined" in event.fields
+        for event in timeline.capturing("world_size", "joined")
+        if event.fields["world_size"] == str(world)
         for rank in captured_ranks(event.fields.get("rank"))
     }
     times = Counter(told.values())
@@ -104,5 +104,6 @@ def _absent(timeline: Timeline, joined: int, world: int) -> list[int]:
 
 def _counted(timeline: Timeline, world: int) -> set[int]:
     """Ranks that lines name which count a job of this size."""
-    counted = [event for event in timeline if event.fields.get("world_size") == str(world)]
-    return {rank for event in counted for rank in captured_ranks(event.fields.get("rank"))}
+    sizes = timeline.capturing("world_size", "rank")
+    counted = {event.fields["rank"] for event in sizes if event.fields["world_size"] == str(world)}
+    return {rank for text in counted for rank in captured_ranks(text)}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -40,15 +40,9 @@ def propose(context: Context, lines: Sequence[Event]) -> Iterator[Hypothesis]:
     known, weights = _index(context.catalog)
     best: tuple[float, int, str] | None = None
     for event in [line for line in lines if not _FRAME.match(line.text)][-_MOST_LINES:]:
-        words = _words(event.text)
-        weight = sum(weights.get(word, 0.0) for word in words)
-        for example in known:
-            shared = words & example.words
-            if len(shared) < _LEAST_SHARED:
-                continue
-            alike = sum(weights[word] for word in shared) / math.sqrt(weight * example.weight)
+        for alike, id_ in _alike(event.text, known, weights, _LEAST_SHARED):
             if alike >= _LEAST_ALIKE and (best is None or (alike, event.index) > best[:2]):
-                best = alike, event.index, example.signature
+                best = alike, event.index, id_
     if best is None:
         return
     _, index, id_ = best
@@ -63,6 +57,21 @@ def propose(context: Context, lines: Sequence[Event]) -> Iterator[Hypothesis]:
         remedies=list(entry.remedies),
         restart=entry.restart,
     )
+
+
+def _alike(
+    text: str, known: Sequence[_Known], weights: Mapping[str, float], least: int
+) -> Iterator[tuple[float, str]]:
+    """How like a line each example is that shares so many words with it: (0 to 1, its id)."""
+    words = _words(text)
+    weight = sum(weights.get(word, 0.0) for word in words)
+    for example in known:
+        shared = words & example.words
+        if len(shared) < least:
+            continue
+        common = sum(weights[word] for word in shared)
+        if common:
+            yield common / math.sqrt(weight * example.weight), example.signature
 
 
 def _words(text: str) -> frozenset[str]:
@@ -83,3 +92,13 @@ def _index(catalog: Catalog) -> tuple[list[_Known], dict[str, float]]:
     weights = {word: math.log((1 + len(found)) / count) for word, count in seen.items()}
     known = [_Known(id_, words, sum(weights[word] for word in words)) for id_, words in found]
     return [one for one in known if one.weight > 0], weights
+
+
+def nearest(catalog: Catalog, text: str, count: int) -> list[tuple[float, str]]:
+    """The causes whose examples are most like a line: (0 to 1, id), the most alike first."""
+    known, weights = _index(catalog)
+    best: dict[str, float] = {}
+    for alike, id_ in _alike(text, known, weights, 1):
+        best[id_] = max(alike, best.get(id_, 0.0))
+    ordered = sorted(best.items(), key=lambda item: (-item[1], item[0]))
+    return [(alike, id_) for id_, alike in ordered[:count]]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 
 from diagnose.catalog.entries import entry_of
-from diagnose.catalog.schema import CauseClass, Signature
+from diagnose.catalog.schema import CauseClass, CulpritOf, Signature
 from diagnose.infer import scoring
 from diagnose.infer.events.failures import unexplained
 from diagnose.infer.events.recovery import doubtful, survived
@@ -26,6 +26,13 @@ _BY_HAND = "user.interrupt"
 # Settings and addresses are those of a host: the device that met them first means nothing.
 _OF_THE_HOST = ("env.", "net.socket", "rendezvous.")
 
+# What makes a rank or host the culprit, by whom the signature blames.
+_WHY: Mapping[CulpritOf, str] = {
+    "self": "it printed the error",
+    "captured": "the error names it",
+    "complement": "its peers printed the error, it did not",
+    "none": "",
+}
 # (host, PCI bus number) → rank
 _Gpus = Mapping[tuple[str | None, int], int]
 
@@ -64,7 +71,7 @@ def propose(context: Context) -> Iterator[Hypothesis]:
             ranks=ranks,
             hosts=hosts,
             kind=of_class.culprit_kind if ranks or hosts else None,
-            why="it printed the error" if ranks or hosts else "",
+            why=_WHY[signature.culprit] if ranks or hosts else "",
             sure=signature.strength == "decisive",
             late=late,
             explains=list(signature.explains),
@@ -191,8 +198,27 @@ def who(ranks: Sequence[int], hosts: Sequence[str]) -> str:
 def _summary(signature: Signature, event: Event, ranks: list[int], hosts: list[str]) -> str:
     named = who(ranks, hosts)
     where = f" ({named})" if named else ""
-    detail = " ".join(_detail(event.fields).split())[:160]
+    told = _two_calls(event.fields) if event.tells == "mismatch" else _detail(event.fields)
+    detail = " ".join(told.split())[:160]
     return f"{signature.title}{where}{': ' + detail if detail else ''}."
+
+
+def _two_calls(fields: Fields) -> str:
+    """What the two ranks of a line that compares them called, as far as it goes."""
+    if "rank" not in fields or "op" not in fields:
+        return ""
+    mine = _call(fields, "")
+    if "other_rank" not in fields or "other_op" not in fields:
+        return f"{mine}, and the line does not show what the other one called"
+    return f"{mine}, and {_call(fields, 'other_')}"
+
+
+def _call(fields: Fields, whose: str) -> str:
+    op, same = fields[f"{whose}op"], fields["op"] == fields.get("other_op")
+    shape, seq = fields.get(f"{whose}shape"), fields.get(f"{whose}seq")
+    more = f" of shape [{shape}]" * (same and shape is not None)
+    more += f" as number {seq}" * (same and seq != fields.get("other_seq" if not whose else "seq"))
+    return f"rank {fields[f'{whose}rank']} called {op}{more}"
 
 
 def _detail(fields: Fields) -> str:

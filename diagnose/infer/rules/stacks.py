@@ -12,8 +12,7 @@ from diagnose.catalog.schema import Catalog
 from diagnose.diagnosis import CulpritKind, Evidence
 from diagnose.infer import scoring
 from diagnose.infer.rules.base import Context, Hypothesis
-from diagnose.infer.stacks.classify import SAYS
-from diagnose.infer.stacks.frame_table import State
+from diagnose.infer.stacks.frame_table import SAYS, State
 from diagnose.infer.stacks.groups import PlaceClass, odd
 from diagnose.infer.stacks.rows import told
 from diagnose.text.ranks import plural, ranks_phrase
@@ -32,13 +31,22 @@ _CAUSES: dict[State, str] = {
 _KINDS: dict[State, CulpritKind] = {
     "device_driver": "stuck_device", "crashing": "crashed", "exited": "missing",
 }  # fmt: skip
-_PHASE_CAUSES = {"checkpoint": "slow.checkpoint", "evaluation": "slow.evaluation"}
+_PHASE_CAUSES = {
+    "checkpoint": "slow.checkpoint", "evaluation": "slow.evaluation",
+    "preprocessing": "data.preparation",
+}  # fmt: skip
+# What holds a rank up whatever it was about.
+_IN_ANY_PHASE: frozenset[State] = frozenset({"stopped", "pipe", "kernel_wait"})
 
 
 def cause_of(state: State, phase: str | None) -> str:
     """The class of a rank that stands so, in that phase, while the others wait."""
     cause = _CAUSES.get(state, "stall.host")
-    return cause if state in _KINDS else _PHASE_CAUSES.get(phase or "", cause)
+    if state in _KINDS or state in _IN_ANY_PHASE:
+        return cause
+    if phase == "preprocessing" and cause != "stall.host":
+        return cause  # which part of the preparation it is
+    return _PHASE_CAUSES.get(phase or "", cause)
 
 
 def propose(context: Context) -> list[Hypothesis]:
@@ -81,20 +89,28 @@ def _hypothesis(
     kind = _KINDS.get(group.state)
     if kind is None:
         kind = "slow" if set(group.moving) & set(ranks) else "stuck_host"
-    whose = plural(len(ranks), "its", "their")
+    certain = any(place.certain for place in group.places)
+    whose = plural(len(ranks), "its", "their") + (" process" if certain else " stack")
     does = f"{plural(len(ranks), 'is', 'are')} {told(group.places[0])}"
-    summary = f"{_victims(classes)}; {ranks_phrase(ranks)} {does}."
+    said = f"{ranks_phrase(ranks)} {does}."
+    victims = _victims(classes)
+    summary = f"{victims}; {said}" if victims else f"{said[:1].upper()}{said[1:]}"
     score = scoring.STACK_OUTLIER + (scoring.STACK_AGREES if agree else 0.0)
     return Hypothesis(
         cause, score, catalog.classes[cause].title, summary, _rows(timeline, ranks), ranks=ranks,
-        kind=kind, why=f"{whose} stack: {SAYS[group.state]}", inferred=True,
+        kind=kind, why=f"{whose}: {SAYS[group.state]}", inferred=True,
     )  # fmt: skip
 
 
 def _victims(classes: Sequence[PlaceClass]) -> str:
-    """`Ranks 0-2 wait in all_reduce`: those that wait for other ranks, and where if in one call."""
+    """`Ranks 0-2 wait in all_reduce`: those that wait for other ranks, and where if in one call.
+
+    "" where none is known to wait.
+    """
     waiting = [group for group in classes if group.waits]
     ranks = [rank for group in waiting for rank in group.ranks]
+    if not ranks:
+        return ""
     calls = {group.call for group in waiting}
     call = calls.pop() if len(calls) == 1 else None
     where = f"in {call}" if call else "for other ranks"
@@ -102,14 +118,26 @@ def _victims(classes: Sequence[PlaceClass]) -> str:
 
 
 def _mismatch(classes: Sequence[PlaceClass], timeline: Timeline, catalog: Catalog) -> Hypothesis:
-    """All wait, but not in one place. Stacks do not tell the group, so nobody is blamed."""
+    """All wait, but not in one place.
+
+    Stacks do not tell the group, so nobody is blamed, but for a few ranks in one place where all
+    others are in another and were seen to make no step.
+    """
     waiting = [group for group in classes if group.waits]
     parts = [f"{ranks_phrase(g.ranks)} in {_where(g)}" for g in waiting[:4]]
     ranks = [rank for group in waiting if group.differs for rank in group.ranks]
+    seen = [place.still for group in classes for place in group.places]
+    alone = len(classes) == 2 and 2 * len(ranks) < len(seen) and all(seen)
     summary = f"All ranks with a stack wait, but in different collectives: {'; '.join(parts)}."
     title = catalog.classes["desync.mismatch"].title
     rows = _rows(timeline, ranks)
-    return Hypothesis("desync.mismatch", scoring.STACKS_DIFFER, title, summary, rows, inferred=True)
+    found = Hypothesis(
+        "desync.mismatch", scoring.STACKS_DIFFER, title, summary, rows, inferred=True
+    )
+    if alone:
+        found.ranks, found.kind = sorted(ranks), "mismatched"
+        found.why = "in another collective than all other ranks"
+    return found
 
 
 def _where(group: PlaceClass) -> str:
@@ -126,7 +154,8 @@ def evidence(classes: Sequence[PlaceClass], blamed: Collection[int]) -> list[Evi
     for group in classes[:4]:
         place = group.places[0]
         frames = " < ".join(frame.func for frame in place.stack.frames[:_FRAMES])
-        why = "Stack of the outlier rank" if set(group.ranks) & set(blamed) else ""
-        text = f"{ranks_phrase(group.ranks)}: {told(place)} [{frames}]"
+        what = "Stack" if place.stack.frames else "Process"
+        why = f"{what} of the outlier rank" if set(group.ranks) & set(blamed) else ""
+        text = f"{ranks_phrase(group.ranks)}: {told(place)}" + (f" [{frames}]" if frames else "")
         found.append(Evidence(place.stack.source, place.stack.line, text, why))
     return found

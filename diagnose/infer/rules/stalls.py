@@ -20,6 +20,8 @@ from diagnose.timeline.event import Timeline
 
 # Collectives this early in a group belong to set-up: barriers around data preparation.
 _EARLY_SEQ = 5
+# Steps between the last ones of two ranks that no delay of a log explains.
+_APART = 5
 # Operations that may be a barrier, where the log tells no sizes.
 _MAY_BE_TINY = (None, "ALLREDUCE", "BROADCAST", "BARRIER", "ALLGATHER")
 
@@ -58,15 +60,35 @@ def _mismatch(stall: Stall, context: Context) -> Hypothesis:
         )
     elif stall.shape == "shifted":
         score = scoring.SHIFTED
-        if activity.phase in MAIN_ONLY:
+        apart = _steps_apart(context.timeline)
+        if apart:
+            cause = "desync.uneven_work"
+            summary = f"Ranks made different numbers of steps ({apart}), and {stall.why}."
+        elif activity.phase in MAIN_ONLY:
             cause = "desync.conditional"
             summary = f"Ranks are one collective apart around {doing(activity.phase)}: {stall.why}."
     found = unstated(cause, score, catalog, summary, stall)
+    if cause == "desync.uneven_work":  # an earlier call is not the fault of who waits in it
+        return found
     found.ranks = stall.odd
     found.kind = "mismatched" if stall.odd else None
     found.why = f"{ranks_phrase(stall.odd)} diverged from the other ranks" * bool(stall.odd)
     found.sure = stall.proven and stall.shape != "shifted"
     return found
+
+
+def _steps_apart(timeline: Timeline) -> str:
+    """The last steps of the ranks that are furthest apart; "" where they may be equal.
+
+    Bars are drawn every tenth of a second, and logs flushed late: a few steps mean nothing.
+    """
+    last = {rank: story.step for rank, story in rank_stories(timeline).items() if story.step}
+    if not last:
+        return ""
+    least, most = (choose(last, key=lambda rank: last[rank]) for choose in (min, max))
+    if last[most] - last[least] < _APART:
+        return ""
+    return f"{last[most]:,} on rank {most}, {last[least]:,} on rank {least}"
 
 
 def _gone_on(stall: Stall, timeline: Timeline) -> list[int]:

@@ -26,6 +26,7 @@ from diagnose.infer.stacks.stuck import in_kernel, stuck
 from diagnose.parse.stacks import Frame, Stack
 
 _STAMP = re.compile(r"\d{8}[_\-T]?\d{6}|\d{10,13}")
+_BESIDE = 3  # other threads named
 _DIGITS = re.compile(r"(\d{1,18})")
 _CALLERS = re.compile(r"(?:torch/distributed|deepspeed/comm|torch/autograd)/")
 _NATIVE_CALL = re.compile(
@@ -42,32 +43,6 @@ _SPELLED = {
 # States of a main thread that leave open what holds its process up.
 _OPEN: frozenset[State] = frozenset({"lock", "gil_wait", "device_driver", "python", "unknown"})
 
-# What a state means, after "the rank is".
-SAYS: dict[State, str] = {
-    "collective_wait": "waiting in a collective",
-    "cuda_sync": "waiting for the GPU",
-    "comm_init": "waiting for other ranks to set up a communicator",
-    "store_get": "waiting for a key in the store",
-    "data_loading": "blocked in the data loader",
-    "file_read": "reading files",
-    "file_write": "writing files",
-    "download": "waiting for a download",
-    "preprocessing": "preparing data",
-    "compile": "compiling",
-    "lock": "waiting for a lock, a thread or a process",
-    "gil_wait": "waiting for the GIL",
-    "evaluation": "evaluating or generating",
-    "python": "running Python code",
-    "device_driver": "inside the GPU driver",
-    "crashing": "crashing",
-    "exited": "no longer running",
-    "sleep": "sleeping",
-    "mutex": "waiting for a mutex",
-    "driver_call": "in a call of the GPU driver",
-    "kernel_wait": "blocked in the kernel (D state)",
-    "unknown": "in an unrecognised frame",
-}
-
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -78,7 +53,8 @@ class Place:
     the collective as called and `op` its operation as logs print it, when it waits in one. `key`
     is alike on ranks that stand alike. `vague`: the host may wait for the GPU in a call that shows
     no frame (`.item()` in Python). `moving`: the dump before shows it elsewhere. `stack` is the
-    thread that tells all this.
+    thread that tells all this. `certain`: the kernel says that it makes no step, whatever the other
+    ranks do; `still`: its main thread made none between two samples (None: nobody looked).
     """
 
     rank: int
@@ -92,6 +68,8 @@ class Place:
     vague: bool
     moving: bool
     stack: Stack
+    certain: bool = False
+    still: bool | None = None
 
     @property
     def waits(self) -> bool:
@@ -206,15 +184,28 @@ def _place(rank: int, dump: list[Stack]) -> Place:
     detail = _shown(stack.frames[index] if told else python)
     native = any(frame.native for frame in stack.frames)
     vague = told is None or (told[0].level >= CONTEXT and not native)
-    owner = next((thread.thread for thread in dump if thread.owns_gil), None)
+    owner = next((thread for thread in dump if thread.owns_gil), None)
     if state == "gil_wait" and owner is not None:
-        detail += f", held by thread {owner}"
+        at = _site(owner.frames)
+        detail += f", held by thread {owner.thread}" + (f" at {at}" if at else "")
+    elif state == "lock":
+        detail += "".join([text for thread in dump[1:] if (text := _beside(thread))][:_BESIDE])
     call, op = _call(stack.frames, dump) if state in WAITING else (None, None)
     return Place(
         rank, state, detail, _site(stack.frames) or _site(main.frames),
         phase(main.frames), call, op, _key(stack.frames[index:]),
         vague and not main.owns_gil, False, stack,
     )  # fmt: skip
+
+
+def _beside(thread: Stack) -> str:
+    """`; thread Thread-1 waits for one at a.py:7`, of a thread in the user's own code."""
+    own = next((frame for frame in thread.frames if not frame.native), None)
+    if own is None or is_library(own):
+        return ""
+    told = read(thread.frames)
+    does = "waits for one" if told is not None and told[0].state == "lock" else "is"
+    return f"; thread {thread.thread} {does} at {_site(thread.frames)}"
 
 
 def _in_autograd(threads: Iterable[Stack]) -> tuple[Stack, tuple[Rule, int]] | None:

@@ -11,8 +11,38 @@ State = Literal[
     "collective_wait", "cuda_sync", "comm_init", "store_get", "data_loading", "file_read",
     "file_write", "download", "preprocessing", "compile", "lock", "gil_wait", "evaluation",
     "python", "device_driver", "crashing", "exited", "sleep", "mutex", "driver_call", "kernel_wait",
-    "unknown",
+    "stopped", "pipe", "gil_held", "unknown",
 ]  # fmt: skip
+
+
+# What a state means, after "the rank is".
+SAYS: dict[State, str] = {
+    "collective_wait": "waiting in a collective",
+    "cuda_sync": "waiting for the GPU",
+    "comm_init": "waiting for other ranks to set up a communicator",
+    "store_get": "waiting for a key in the store",
+    "data_loading": "blocked in the data loader",
+    "file_read": "reading files",
+    "file_write": "writing files",
+    "download": "waiting for a download",
+    "preprocessing": "preparing data",
+    "compile": "compiling",
+    "lock": "waiting for a lock, a thread or a process",
+    "gil_wait": "waiting for the GIL",
+    "evaluation": "evaluating or generating",
+    "python": "running Python code",
+    "device_driver": "inside the GPU driver",
+    "crashing": "crashing",
+    "exited": "no longer running",
+    "sleep": "sleeping",
+    "mutex": "waiting for a mutex",
+    "driver_call": "in a call of the GPU driver",
+    "kernel_wait": "blocked in the kernel (D state)",
+    "stopped": "stopped by a signal (state T)",
+    "pipe": "waiting for the other end of a named pipe",
+    "gil_held": "holding the GIL in a call that sleeps",
+    "unknown": "in an unrecognised frame",
+}
 
 
 # Waiting for other ranks: whoever stands here has come, and is a victim.
@@ -145,6 +175,7 @@ RULES: tuple[Rule, ...] = (
     Rule(CHANNEL, "download", r".*", r"ssl\.py"),
     Rule(CHANNEL, "download", r"readinto|create_connection|getaddrinfo|connect", r"socket\.py"),
     Rule(CHANNEL, "lock", r".*", r"subprocess\.py"),
+    Rule(CHANNEL, "lock", r"wait|poll", r"multiprocess(ing)?/popen_\w+\.py"),
     Rule(CHANNEL, "lock", r".*", r"multiprocess(ing)?/(connection|queues|pool|synchronize|managers)"
          r"\.py"),
     Rule(CHANNEL, "lock", r"result|wait|as_completed", r"concurrent/futures/.*"),
@@ -182,9 +213,20 @@ HELPERS: tuple[tuple[str, str], ...] = (
     (r"_process_worker", r"concurrent/futures/process\.py"),
     (r"main|serve_one", r"multiprocess(ing)?/(resource_tracker|forkserver|semaphore_tracker)\.py"),
     (r".*", r"torch/_inductor/compile_worker/.*"),
-    (r".*", r"torch/distributed/(launcher|elastic/agent|elastic/multiprocessing)/.*"),
+    # not errors/, whose @record is around the main function of a rank
+    (r".*", r"torch/distributed/(launcher|elastic/agent|elastic/multiprocessing(?!/errors))/.*"),
     (r".*", r"torch/distributed/debug/_frontend\.py"),
     (r".*", r"deepspeed/launcher/.*|accelerate/commands/.*"),
+)
+
+
+# Phases by functions of the user's own code, whose names would say nothing in a library.
+OWN_PHASES: tuple[tuple[str, str], ...] = (
+    ("checkpoint", r"_?(save|checkpoint)"),
+    (
+        "preprocessing",
+        r"_?(prepare(_\w*data\w*|_\w*dataset\w*)?|map_(batch|dataset|examples?)|encode_(batch|dataset))",
+    ),
 )
 
 
@@ -197,6 +239,7 @@ PHASES: tuple[tuple[str, str, str], ...] = (
         r".*",
     ),
     ("checkpoint", r"_?(legacy_)?save", r"torch/(serialization|distributed/checkpoint/.*)\.py"),
+    ("checkpoint", r"_?save\w*|\w*async_call\w*", r"(?:megatron/)?core/dist_checkpointing/.*\.py"),
     ("evaluation", r"_?evaluat\w+|prediction_(loop|step)|compute_metrics|_?validat\w+", r".*"),
     ("inference", r"generate\w*|execute_model|rollout\w*", r".*"),
     ("preprocessing", r".*", r"datasets/(arrow_dataset|builder|dataset_dict)\.py"),

@@ -53,11 +53,16 @@ def fold(found: Iterable[Place]) -> list[PlaceClass]:
 def odd(classes: Sequence[PlaceClass]) -> list[int]:
     """The ranks that do not wait for others while more than half of all do; else none.
 
+    A rank that certainly makes no step is one whatever the others do.
+
     Ranks whose place is vague may wait for the GPU. They count as odd only where the majority
     stands in calls that block the host, because then they have not come there. Locks count as
     waiting when the majority is after one. A rank that gave no stacks counts nowhere.
     """
     seen = [group for group in classes if group.key or group.state == "exited"]
+    certain = [p.rank for group in seen for p in group.places if p.certain]
+    if certain:
+        return sorted(certain)
     waiting = [group for group in seen if group.waits]
     locked = [group for group in seen if group.state == "lock"]
     if 2 * _count(locked) > _count(seen):
@@ -72,6 +77,28 @@ def odd(classes: Sequence[PlaceClass]) -> list[int]:
         if group not in waiting and (blocking or not group.vague)
         for rank in group.ranks
     )
+
+
+def hang(classes: Sequence[PlaceClass]) -> bool:
+    """Whether these show by themselves that a job hangs: it was looked at twice while it ran.
+
+    At any moment of a healthy job some ranks wait for another; but they move on.
+    """
+    places = [place for group in classes for place in group.places]
+    if any(place.certain and place.state != "exited" for place in places):
+        return True  # a rank may have ended because it had done its work
+    apart = set(odd(classes)) | {rank for g in classes if g.differs for rank in g.ranks}
+    return (
+        bool(apart)
+        and any(place.still for place in places)
+        and not any(place.still is False for place in places if place.rank not in apart)
+    )
+
+
+def at_work(classes: Sequence[PlaceClass]) -> bool:
+    """Whether every rank made steps between two looks at it."""
+    places = [place for group in classes for place in group.places]
+    return bool(places) and all(place.still is False for place in places)
 
 
 def _count(classes: Iterable[PlaceClass]) -> int:

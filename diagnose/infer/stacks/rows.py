@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from diagnose.infer.stacks.classify import SAYS, Place
+from diagnose.infer.stacks.classify import Place
+from diagnose.infer.stacks.frame_table import SAYS
 from diagnose.infer.stacks.groups import PlaceClass
 from diagnose.timeline.documents import STANDS, document, fields
 from diagnose.timeline.draft import Draft

@@ -18,6 +18,7 @@ from diagnose.infer.stacks.frame_table import (
     BARE,
     COMPUTE,
     HELPERS,
+    OWN_PHASES,
     PHASES,
     RULES,
     Rule,
@@ -98,7 +99,10 @@ def is_helper(frames: Sequence[Frame]) -> bool:
 def phase(frames: Sequence[Frame]) -> str | None:
     """The phase a stack shows, in the catalog's words."""
     found = min((_phase(frame) for frame in frames), default=len(PHASES))
-    return PHASES[found][0] if found < len(PHASES) else None
+    if found < len(PHASES) and PHASES[found][0] not in ("init", "training"):
+        return PHASES[found][0]
+    own = next((own for frame in frames if (own := _own_phase(frame))), None)
+    return own or (PHASES[found][0] if found < len(PHASES) else None)
 
 
 _COMPILED = {
@@ -110,6 +114,7 @@ _COMPILED = {
     for native in (False, True)
 }
 _COMPILED_HELPERS = tuple((re.compile(func), re.compile(file)) for func, file in HELPERS)
+_COMPILED_OWN_PHASES = tuple((name, re.compile(func)) for name, func in OWN_PHASES)
 _COMPILED_PHASES = tuple((re.compile(func), re.compile(file)) for _, func, file in PHASES)
 
 
@@ -150,3 +155,11 @@ def _phase(frame: Frame) -> int:
         ),
         len(PHASES),
     )
+
+
+@lru_cache(maxsize=65_536)
+def _own_phase(frame: Frame) -> str | None:
+    if is_library(frame):
+        return None
+    func, _ = names(frame)
+    return next((name for name, pattern in _COMPILED_OWN_PHASES if pattern.fullmatch(func)), None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 
 from diagnose.fleet.causes import CAUSE, HOST, WEEK, Group
 from diagnose.fleet.nodes import MIN_INCIDENTS, MIN_RATIO, Nodes, Suspect
@@ -23,7 +24,8 @@ def safe(fleet: Fleet, change: Callable[[str], str]) -> Fleet:
     Paths of reports stay usable; one that would be changed is left out, and so are those of jobs
     that look alike then: a page could be told as that of another.
     """
-    looks = Counter(map(change, fleet.named()))
+    change = cache(change)  # titles, hosts and versions come again and again
+    looks = Counter(map(change, fleet.named() if fleet.reports else ()))
     reports = {
         change(job): path
         for job, path in fleet.reports.items()

@@ -2,45 +2,43 @@
 
 from __future__ import annotations
 
-from typing import Any
+from datetime import datetime, timedelta
 
-import pandas as pd
+from diagnose.cost import moment as parse
+from diagnose.text import times
+
+__all__ = ["date", "hours", "milliseconds", "moment", "parse", "time_of_day"]
 
 MONTHS = (
     "January", "February", "March", "April", "May", "June", "July", "August", "September",
     "October", "November", "December",
 )  # fmt: skip
+_EPOCH = datetime(1970, 1, 1)
+_MILLISECOND = timedelta(milliseconds=1)
+
+# A datetime or an ISO text of a diagnosis, or nanoseconds since 1970 of an event.
+Time = datetime | str | int | None
 
 
-def parse(time: str | None) -> pd.Timestamp | None:
-    """An ISO 8601 time of a diagnosis without its zone, or None where there is none."""
-    if not time:
-        return None
-    stamp = pd.to_datetime(time, errors="coerce")
-    if stamp is None or pd.isna(stamp):
-        return None
-    return pd.Timestamp(stamp).tz_localize(None)
-
-
-def milliseconds(stamp: pd.Timestamp) -> int:
+def milliseconds(stamp: datetime) -> int:
     """Milliseconds since 1970 in the job's clock."""
-    return int(stamp.as_unit("ns").value // 1_000_000)
+    return (stamp - _EPOCH) // _MILLISECOND
 
 
-def date(stamp: pd.Timestamp) -> str:
+def date(stamp: datetime) -> str:
     """`2 June 2026`."""
     return f"{stamp.day} {MONTHS[stamp.month - 1]} {stamp.year}"
 
 
-def time_of_day(stamp: pd.Timestamp) -> str:
+def time_of_day(stamp: datetime) -> str:
     """`08:15:11`, with milliseconds where there are any: `08:15:11.184`."""
-    text = stamp.strftime("%H:%M:%S")
+    text = f"{stamp:%H:%M:%S}"
     thousandths = stamp.microsecond // 1000
     return f"{text}.{thousandths:03d}" if thousandths else text
 
 
-def moment(time: Any, beside: Any = None) -> str:
-    """`2 June 2026, 08:15:11` of a timestamp or an ISO text; empty where there is none.
+def moment(time: Time, beside: Time = None) -> str:
+    """`2 June 2026, 08:15:11`; empty where there is no time.
 
     Without the date when it is that of `beside`, which stands next to it.
     """
@@ -52,9 +50,10 @@ def moment(time: Any, beside: Any = None) -> str:
     return f"{date(stamp)}, {time_of_day(stamp)}"
 
 
-def _stamp(time: Any) -> pd.Timestamp | None:
-    stamp = parse(time) if isinstance(time, str) or time is None else time
-    return None if stamp is None or pd.isna(stamp) else pd.Timestamp(stamp)
+def _stamp(time: Time) -> datetime | None:
+    if isinstance(time, int):
+        return times.moment(time)
+    return parse(time) if isinstance(time, str) else time
 
 
 def hours(value: float) -> str:

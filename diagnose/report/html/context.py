@@ -11,7 +11,7 @@ a second pass over a large compressed log would cost more than the report.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from diagnose.diagnosis import Diagnosis, Evidence
@@ -52,18 +52,18 @@ def around(job: Job, evidence: Iterable[Evidence], show: Show = list) -> Rows:
     if not wanted:
         return {}
     found: Rows = {}
-    sources = {source.name: source for source in job.sources}
+    sources = {source.name: source for source in job.sources if source.name in wanted}
+    plain = {name: reader for name, source in sources.items() if (reader := _plain(source))}
+    large = {name: lines for name, lines in wanted.items() if name in plain}
+    offsets = _offsets(job, large) if large else {}
     for name, lines in wanted.items():
-        source = sources.get(name)
-        if source is None:
-            continue
-        if source.size <= SMALL:
-            found |= _from_whole(source, lines, show)
-        elif (reader := _plain(source)) is not None:
-            for line, offset in _offsets(job, name, lines).items():
-                rows = _shown(_from_window(reader, line, offset), line, show)
+        if name in plain:
+            for line, offset in offsets[name].items():
+                rows = _shown(_from_window(plain[name], line, offset), line, show)
                 if rows:
                     found[name, line] = rows
+        elif name in sources and sources[name].size <= SMALL:
+            found |= _from_whole(sources[name], lines, show)
     return found
 
 
@@ -132,18 +132,21 @@ def _trimmed(rows: list[Row], line: int) -> list[Row]:
 
 
 def _plain(source: Source) -> TextChunks | None:
-    """How to read a source at an offset, if its bytes are stored as they were scanned."""
+    """How to read a large source at an offset, if its bytes are stored as they were scanned."""
     chunks = source.chunks
-    if isinstance(chunks, TextChunks) and chunks.opened.codec is None:
+    if source.size > SMALL and isinstance(chunks, TextChunks) and chunks.opened.codec is None:
         return chunks if chunks.opened.encoding == "utf-8" else None
     return None
 
 
-def _offsets(job: Job, name: str, lines: set[int]) -> dict[int, int]:
-    rows = job.timeline
-    # Edge rows carry the offset of their chunk.
-    rows = rows[(rows["source"] == name) & rows["line"].isin(lines) & (rows["kind"] != "edge")]
-    return {int(row.line): int(row.offset) for row in rows.itertuples()}
+def _offsets(job: Job, wanted: Mapping[str, set[int]]) -> dict[str, dict[int, int]]:
+    """The bytes at which the wanted lines of sources begin."""
+    found: dict[str, dict[int, int]] = {name: {} for name in wanted}
+    for event in job.events:
+        # Edges carry the offset of their chunk.
+        if event.source in wanted and event.kind != "edge" and event.line in wanted[event.source]:
+            found[event.source][event.line] = event.offset
+    return found
 
 
 def _from_window(chunks: TextChunks, line: int, offset: int) -> list[Row]:

@@ -1,126 +1,146 @@
-"""The timeline made ready for drawing: every row at a place on one axis."""
+"""The timeline made ready for drawing: every event at a place on one axis."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-
-import numpy as np
-import pandas as pd
+from itertools import accumulate
 
 from diagnose.job.model import Job
 from diagnose.report.html import clock
+from diagnose.timeline.event import Event, Timeline
 
 _TOLD = ("cause", "effect", "progress", "phase")
+_MILLISECOND = 1_000_000  # in the unit of Event.time
 
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """Timeline rows with two more columns: `at` and `guessed`.
+    """The events of a job, in `at` the place of each, by its index.
 
-    `at` is milliseconds since 1970 in the job's clock or, in a job whose logs carry no time at
-    all (`clocked` is False), the number of the line. A row without a time of its own (`guessed`)
-    stands between its neighbours in the source; rows of a source without any time have no place
-    (NA). `begin` and `end` are the first and last place of the attempt that was diagnosed, None if
+    A place is milliseconds since 1970 in the job's clock or, in a job whose logs carry no time at
+    all (`clocked` is False), the number of the line. An event without a time of its own stands
+    between its neighbours in the source; those of a source without any time have no place (None).
+    `last_attempt` is what was diagnosed; `begin` and `end` are its first and last place, None if
     nothing has one. `unplaced` names the sources without a place.
     """
 
-    frame: pd.DataFrame
+    timeline: Timeline
+    last_attempt: Timeline
+    at: Sequence[int | None]
     clocked: bool
     begin: int | None
     end: int | None
     unplaced: list[str]
 
-    @property
-    def last_attempt(self) -> pd.DataFrame:
-        """The rows of the attempt that was diagnosed."""
-        return _last_attempt(self.frame)
-
 
 def prepare(job: Job, onset: str | None) -> Events:
-    """Give every row of the job's timeline its place.
+    """Give every event of a job its place.
 
     `onset` is that of the diagnosis if the job then stood still: it bounds guesses.
     """
-    frame = job.timeline
-    clocked = bool(frame["time"].notna().any())
+    timeline = job.events
+    clocked = any(event.time is not None for event in timeline)
     stamp = clock.parse(onset)
     limit = None if stamp is None else clock.milliseconds(stamp)
-    frame = frame.assign(at=_places(frame, limit) if clocked else frame["line"].astype("Int64"))
-    frame["guessed"] = frame["time"].isna()
-    placed = _last_attempt(frame)["at"].dropna()
-    lost = frame.loc[frame["at"].isna(), "source"].dropna().unique()
+    at = _places(timeline, limit) if clocked else [event.line for event in timeline]
+    last = _last_attempt(timeline)
+    placed = [place for event in last if (place := at[event.index]) is not None]
+    lost = {event.source for event, place in zip(timeline, at, strict=True) if place is None}
     return Events(
-        frame=frame,
-        clocked=clocked,
-        begin=None if placed.empty else int(placed.min()),
-        end=None if placed.empty else int(placed.max()),
-        unplaced=sorted(str(name) for name in lost),
+        timeline,
+        last,
+        at,
+        clocked,
+        begin=min(placed, default=None),
+        end=max(placed, default=None),
+        unplaced=sorted(lost),
     )
 
 
-def _last_attempt(frame: pd.DataFrame) -> pd.DataFrame:
+def _last_attempt(timeline: Timeline) -> Timeline:
     """Inference diagnoses the last attempt that left anything but facts; so do the pictures."""
-    telling = frame.loc[frame["role"].isin(_TOLD), "attempt"].dropna()
-    if telling.empty:
-        return frame
-    return frame[(frame["attempt"] == telling.max()).fillna(True)]
+    told = [e.attempt for e in timeline.role(*_TOLD) if e.attempt is not None]
+    if not told:
+        return timeline
+    last = max(told)
+    return timeline.only(lambda event: event.attempt is None or event.attempt == last)
 
 
-def _places(frame: pd.DataFrame, onset: int | None) -> pd.Series:
-    """Milliseconds of each row: its time, made to run forward inside a source, or a guess."""
-    inside = frame.sort_values(["source", "line"], kind="stable")
-    known = inside["time"].notna().to_numpy()
-    times = inside["time"].groupby(inside["source"], observed=True).cummax()
-    millis = times.astype("datetime64[ms]").astype("int64").to_numpy(copy=True)
-    lines = inside["line"].to_numpy()
-    codes = inside["source"].cat.codes.to_numpy()
-    starts = np.flatnonzero(np.diff(codes, prepend=codes[:1] - 1))
-    dated = np.zeros(len(inside), dtype=bool)
-    for start, end in zip(starts, [*starts[1:], len(codes)], strict=True):
-        mine = known[start:end]
-        if mine.all() or not mine.any():
-            dated[start:end] = mine
+def _places(timeline: Timeline, onset: int | None) -> list[int | None]:
+    """Milliseconds of each event: its time, made to run forward inside a source, or a guess."""
+    sources: dict[str, list[Event]] = defaultdict(list)
+    for event in timeline:  # of each source in the order of its lines
+        sources[event.source].append(event)
+    at: list[int | None] = [None] * len(timeline)
+    for own in sources.values():
+        known = [event for event in own if event.time is not None]
+        if not known:
             continue
-        at, stamps = lines[start:end][mine].astype(float), millis[start:end][mine]
-        at, stamps = _with_onset(at, stamps, onset)
-        millis[start:end][~mine] = np.interp(lines[start:end][~mine], at, stamps).astype("int64")
-        dated[start:end] = True
-    placed = pd.Series(millis, index=inside.index, dtype="Int64").where(dated)
-    return _by_bar(inside, placed, onset).reindex(frame.index)
+        running = accumulate((event.time or 0 for event in known), max)
+        stamps = [time // _MILLISECOND for time in running]
+        for event, stamp in zip(known, stamps, strict=True):
+            at[event.index] = stamp
+        if len(known) == len(own):
+            continue
+        lines, stamps = _with_onset([event.line for event in known], stamps, onset)
+        for event in own:
+            if event.time is None:
+                at[event.index] = _between(event.line, lines, stamps)
+        for event, place in _by_bar(own, at, onset):
+            at[event.index] = place
+    return at
 
 
 def _with_onset(
-    lines: np.ndarray, stamps: np.ndarray, onset: int | None
-) -> tuple[np.ndarray, np.ndarray]:
+    lines: list[float], stamps: list[int], onset: int | None
+) -> tuple[list[float], list[int]]:
     """Nothing new is printed while a job stands still: what has no time came before the onset."""
-    if onset is None:
-        return lines, stamps
-    after = int(np.searchsorted(stamps, onset, side="right"))
-    if after in (0, len(stamps)):
+    after = bisect_right(stamps, onset) if onset is not None else 0
+    if onset is None or after in (0, len(stamps)):
         return lines, stamps
     return (
-        np.concatenate([lines[:after], [lines[after] - 0.5], lines[after:]]),
-        np.concatenate([stamps[:after], [onset], stamps[after:]]),
+        [*lines[:after], lines[after] - 0.5, *lines[after:]],
+        [*stamps[:after], onset, *stamps[after:]],
     )
 
 
-def _by_bar(rows: pd.DataFrame, placed: pd.Series, onset: int | None) -> pd.Series:
+def _between(line: int, lines: Sequence[float], stamps: Sequence[int]) -> int:
+    """When a line was printed, if its source went on evenly between those with a time."""
+    after = bisect_right(lines, line)
+    before = max(after - 1, 0)
+    if after in (0, len(lines)) or lines[before] == line:
+        return stamps[before]
+    pace = (stamps[after] - stamps[before]) / (lines[after] - lines[before])
+    return int(pace * (line - lines[before]) + stamps[before])
+
+
+def _by_bar(
+    own: Sequence[Event], at: Sequence[int | None], onset: int | None
+) -> Iterator[tuple[Event, int]]:
     """A progress bar tells how long it has run, and so where its lines without a time belong.
 
     Its first line stands where it was guessed, or so much earlier that the last one comes no later
     than the next time in the source, or the onset.
     """
-    bars = rows["time"].isna() & rows["elapsed_ms"].notna() & (rows["kind"] == "progress")
-    if not bars.any():
-        return placed
-    keys = [rows.loc[bars, name] for name in ("source", "signature")]
-    ran = rows.loc[bars, "elapsed_ms"].astype("Int64")
-    since = ran - ran.groupby(keys, observed=True).transform("first")
-    begin = placed[bars].groupby(keys, observed=True).transform("first")
-    stamps = rows["time"].groupby(rows["source"], observed=True).bfill()[bars]
-    later = stamps.astype("datetime64[ms]").astype("int64").astype("Int64").mask(stamps.isna())
-    if onset is not None:
-        later = later.mask((begin <= onset) & (later.isna() | (later > onset)).fillna(True), onset)
-    guess = begin + since.clip(lower=0)
-    late = (guess - later).fillna(0).clip(lower=0).groupby(keys, observed=True).transform("max")
-    return placed.where(~bars, (guess - late).reindex(placed.index))
+    bars: dict[str | None, list[tuple[Event, int, int | None]]] = defaultdict(list)
+    later: int | None = None
+    for event in reversed(own):
+        if event.time is not None:
+            later = event.time // _MILLISECOND
+        elif event.kind == "progress" and event.elapsed_ms is not None:
+            bars[event.signature].append((event, event.elapsed_ms, later))
+    for found in bars.values():
+        first, ran_before, _ = found[-1]
+        begin = at[first.index] or 0
+        guesses = []
+        late = 0
+        for event, ran, stamp in found:
+            guess = begin + max(0, ran - ran_before)
+            guesses.append((event, guess))
+            limits = [stamp] if stamp is not None else []
+            limits += [onset] if onset is not None and begin <= onset else []
+            late = max(late, guess - min(limits, default=guess))
+        yield from ((event, guess - late) for event, guess in guesses)

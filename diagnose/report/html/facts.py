@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from dataclasses import dataclass
-
-import pandas as pd
+from typing import Any
 
 from diagnose.catalog.schema import Catalog
 from diagnose.diagnosis import JobFacts
@@ -14,10 +12,11 @@ from diagnose.report import words
 from diagnose.report.html.findings import who
 from diagnose.report.html.scrub import Scrub
 from diagnose.text.ranks import ranks_phrase
+from diagnose.timeline.event import Event, Timeline
+from diagnose.timeline.facts import told
 
 MAX_VALUES = 8  # of one fact
 MAX_FACTS = 200
-_CAPTURE = re.compile(r"\{(\w+)\}")
 # These say who a rank is rather than how it is set up.
 _OWN = frozenset({"rank", "local_rank", "pid", "world_size"})
 _GROUPS = {"version": "Version", "setting": "Setting"}
@@ -58,54 +57,43 @@ def overview(job: JobFacts) -> list[tuple[str, str]]:
     return [(label, text) for label, text in rows if text]
 
 
-def job_facts(timeline: pd.DataFrame, catalog: Catalog, scrub: Scrub) -> list[JobFact]:
+def job_facts(timeline: Timeline, catalog: Catalog, scrub: Scrub) -> list[JobFact]:
     """Every fact that a line told, sorted by name, those that differ first."""
-    told = {entry.id: entry.facts for entry in catalog.signatures if entry.facts}
-    rows = timeline[timeline["signature"].isin(set(told))]
-    positions: dict[tuple[str, str], list[int]] = defaultdict(list)
-    pairs = zip(rows["signature"], rows["fields"], strict=True)
-    for position, (id_, fields) in enumerate(pairs):
-        for name, template in told[str(id_)].items():
-            value = _filled(template, fields)
-            if value and name not in _OWN:
-                positions[name, value].append(position)
-    values: dict[str, list[tuple[str, pd.DataFrame]]] = defaultdict(list)
-    for (name, value), where in positions.items():
-        values[name].append((value, rows.iloc[where]))
-    found = [_fact(name, items, scrub) for name, items in sorted(values.items())[:MAX_FACTS]]
-    return sorted(found, key=lambda fact: not fact.differs)
+    said: dict[tuple[str, str], list[Event]] = defaultdict(list)
+    for event, name, value in told(timeline, catalog.by_id):
+        if name not in _OWN:
+            said[name, value].append(event)
+    values: dict[str, list[tuple[str, list[Event]]]] = defaultdict(list)
+    for (name, value), found in said.items():
+        values[name].append((value, found))
+    facts = [_fact(name, items, scrub) for name, items in sorted(values.items())[:MAX_FACTS]]
+    return sorted(facts, key=lambda fact: not fact.differs)
 
 
-def _fact(name: str, items: list[tuple[str, pd.DataFrame]], scrub: Scrub) -> JobFact:
+def _fact(name: str, items: list[tuple[str, list[Event]]], scrub: Scrub) -> JobFact:
     items = sorted(items, key=lambda item: -len(item[1]))
     group, _, rest = name.partition(".")
     shown = f"{_GROUPS[group]} of {rest}" if group == "version" else rest or name
     return JobFact(
         scrub.text(shown.replace("_", " ") if not rest else shown),
-        [Value(scrub.text(value, 200), scrub.text(who(rows))) for value, rows in items][
-            :MAX_VALUES
+        [
+            Value(scrub.text(value, 200), scrub.text(who(events)))
+            for value, events in items[:MAX_VALUES]
         ],
-        _differs([rows for _, rows in items]),
+        _differs([events for _, events in items]),
     )
 
 
-def _differs(groups: list[pd.DataFrame]) -> bool:
+def _differs(groups: list[list[Event]]) -> bool:
     """Whether each rank (or host, where no rank is named) says one value, but not all the same.
 
     A process that reports several values, say of nested settings, disagrees with nobody.
     """
     if len(groups) < 2:
         return False
-    for column in ("rank", "host"):
-        said = [set(rows[column].dropna().unique()) for rows in groups]
+    by_rank: list[set[Any]] = [{e.rank for e in events} - {None} for events in groups]
+    by_host: list[set[Any]] = [{e.host for e in events} - {None} for events in groups]
+    for said in (by_rank, by_host):
         if all(said):
-            return sum(map(len, said)) == len(set.union(*said))
+            return sum(map(len, said)) == len(set().union(*said))
     return False
-
-
-def _filled(template: str, fields: dict[str, str]) -> str:
-    """A fact's value with the captures put in; empty when one is missing."""
-    try:
-        return _CAPTURE.sub(lambda match: fields[match.group(1)], template).strip()
-    except KeyError:
-        return ""

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-
-import numpy as np
-import pandas as pd
 
 from diagnose.catalog.entries import entry_of
 from diagnose.catalog.schema import Catalog
@@ -16,10 +13,11 @@ from diagnose.report.html import clock
 from diagnose.report.html.events import Events
 from diagnose.report.html.scrub import Scrub
 from diagnose.text.ranks import ranks_phrase
+from diagnose.timeline.event import Event
 
 MAX_VARIANTS = 8  # of one finding
 MAX_TEXT = 600  # characters of a quoted line
-# Rows of one finding whose texts are told apart; the rest counts as the last variant.
+# Events of one finding whose texts are told apart; the rest counts as the last variant.
 _COMPARED = 20_000
 # The order of importance, and what readers call it.
 ROLES = {
@@ -33,9 +31,6 @@ ROLES = {
 # Roles whose lines differ from step to step: one of them is enough.
 _ONE = ("phase", "progress")
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]+")
-_DIGITS = str.maketrans("", "", "0123456789")
-# Captured values that make two lines different even if only their digits differ.
-_TELLING = ("op", "seq", "size_in", "group")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,33 +62,30 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """The findings in order of time; `of_row` maps timeline rows to (finding, variant) numbers.
+    """The findings in order of time; `of_event` has an event's (finding, variant) by its index.
 
-    A variant that is not kept has the number -1.
+    A variant that is not kept has the number -1; events that are no finding have None.
     """
 
     items: list[Finding]
-    of_row: pd.DataFrame
+    of_event: list[tuple[int, int] | None]
 
 
 def findings(events: Events, catalog: Catalog, scrub: Scrub) -> Findings:
     """Fold the timeline into findings."""
-    rows = events.frame
-    rows = rows[rows["signature"].notna()]
+    signatures = events.timeline.by_signature
+    begin = _first_time(event for own in signatures.values() for event in own)
     items: list[Finding] = []
-    begin = rows["time"].min()
-    places = pd.DataFrame({"finding": -1, "variant": -1}, index=rows.index)
-    order = rows["signature"].astype(object)
-    for id_, mine in rows.groupby(order, sort=False):
-        entry = entry_of(catalog, str(id_))
-        role = str(mine["role"].iloc[0])
-        codes = np.zeros(len(mine), dtype=np.int64) if role in _ONE else _codes(mine)
-        number = len(items)
-        kept = np.where(codes < MAX_VARIANTS, codes, -1)
-        places.loc[mine.index, "finding"] = number
-        places.loc[mine.index, "variant"] = kept
-        total = int(codes.max()) + 1
-        at = mine["at"].dropna()
+    of_event: list[tuple[int, int] | None] = [None] * len(events.timeline)
+    for number, (id_, own) in enumerate(signatures.items()):
+        variants = [own] if own[0].role in _ONE else _variants(own)
+        for kind, alike in enumerate(variants):
+            place = (number, kind if kind < MAX_VARIANTS else -1)
+            for event in alike:
+                of_event[event.index] = place
+        entry = entry_of(catalog, id_)
+        role = str(own[0].role)
+        placed = (events.at[event.index] for event in own)
         items.append(
             Finding(
                 anchor=f"finding-{number + 1}",
@@ -101,57 +93,53 @@ def findings(events: Events, catalog: Catalog, scrub: Scrub) -> Findings:
                 title=scrub.text(entry.title if entry else id_),
                 role=ROLES.get(role, role),
                 cause=scrub.text(entry.cause) if entry else "",
-                at=None if at.empty else int(at.min()),
-                time=_time(mine, begin),
-                who=scrub.text(who(mine)),
-                count=len(mine),
-                variants=[
-                    _variant(mine[codes == code], scrub) for code in range(min(total, MAX_VARIANTS))
-                ],
-                more=max(0, total - MAX_VARIANTS),
+                at=min((at for at in placed if at is not None), default=None),
+                time=clock.moment(_first_time(own), begin),
+                who=scrub.text(who(own)),
+                count=len(own),
+                variants=[_shown(alike, scrub) for alike in variants[:MAX_VARIANTS]],
+                more=max(0, len(variants) - MAX_VARIANTS),
             )
         )
-    return Findings(items, places)
+    return Findings(items, of_event)
 
 
-def who(rows: pd.DataFrame) -> str:
-    """Who printed rows: ranks, else hosts, else nobody that is named."""
-    ranks = rows["rank"].dropna().unique()
-    if len(ranks):
-        return ranks_phrase([int(rank) for rank in ranks])
-    named = sorted(str(host) for host in rows["host"].dropna().unique())
-    return words.names(named, 4)
+def who(events: Sequence[Event]) -> str:
+    """Who printed them: ranks, else hosts, else nobody that is named."""
+    ranks = {event.rank for event in events if event.rank is not None}
+    if ranks:
+        return ranks_phrase(ranks)
+    return words.names(sorted({event.host for event in events if event.host is not None}), 4)
 
 
-def _codes(rows: pd.DataFrame) -> np.ndarray:
-    """For each row the number of its variant, counted in order of appearance."""
-    texts = rows["text"].astype(object).to_numpy()
-    telling = rows.groupby(list(_TELLING), dropna=False, observed=True, sort=False).ngroup()
-    seen: dict[tuple[str, int], int] = {}
-    codes = np.empty(len(rows), dtype=np.int64)
-    for index, (text, values) in enumerate(zip(texts, telling.tolist(), strict=True)):
-        if index >= _COMPARED:
-            codes[index:] = len(seen) - 1
-            break
-        start = text[:MAX_TEXT]
-        shape = _ADDRESS.sub("", start) if "0x" in start else start
-        codes[index] = seen.setdefault((shape.translate(_DIGITS), values), len(seen))
-    return codes
+def _first_time(events: Iterable[Event]) -> int | None:
+    return min((event.time for event in events if event.time is not None), default=None)
 
 
-def _variant(rows: pd.DataFrame, scrub: Scrub) -> Variant:
-    first = rows.iloc[0]
+def _variants(events: Sequence[Event]) -> list[list[Event]]:
+    """Those that say the same together, in order of appearance."""
+    found: dict[tuple[object, ...], list[Event]] = {}
+    for event in events[:_COMPARED]:
+        start = event.text[:MAX_TEXT]
+        if "0x" in start:
+            start = _ADDRESS.sub("", start)
+        # Bytes lose their digits in a tenth of the time that text takes.
+        shape = start.encode(errors="surrogatepass").translate(None, b"0123456789")
+        key = (shape, event.op, event.seq, event.size_in, event.group)
+        found.setdefault(key, []).append(event)
+    variants = list(found.values())
+    variants[-1].extend(events[_COMPARED:])
+    return variants
+
+
+def _shown(alike: Sequence[Event], scrub: Scrub) -> Variant:
+    first = alike[0]
     return Variant(
-        who=scrub.text(who(rows)),
-        count=len(rows),
-        text=scrub.text(first["text"], MAX_TEXT),
-        place=scrub.text(words.place(str(first["source"]), int(first["line"]))),
+        who=scrub.text(who(alike)),
+        count=len(alike),
+        text=scrub.text(first.text, MAX_TEXT),
+        place=scrub.text(words.place(first.source, first.line)),
     )
-
-
-def _time(rows: pd.DataFrame, begin: pd.Timestamp) -> str:
-    """When it was said first; the date only if it is not that of the job's begin."""
-    return clock.moment(rows["time"].min(), begin)
 
 
 def counts(items: Iterable[Finding]) -> list[tuple[str, int]]:

@@ -30,7 +30,6 @@ from diagnose.report.html import (
 from diagnose.report.html import stacks as places
 from diagnose.report.html.scrub import Scrub, scrubber
 from diagnose.report.html.shell import asset, embedded, policy, template
-from diagnose.timeline.frame import hosts_of_ranks
 
 _SCRIPTS = ("base.js", "table.js", "timeline.js", "pictures.js")
 _LIBRARY = "vendor/echarts/echarts.slim.js"
@@ -60,7 +59,7 @@ def page(job: Job, diagnosis: Diagnosis, *, title: str | None, redact: bool) -> 
         findings=parts.found.items,
         finding_counts=findings.counts(parts.found.items),
         overview=facts.overview(shown.job),
-        job_facts=facts.job_facts(job.timeline, job.catalog, scrub),
+        job_facts=facts.job_facts(job.events, job.catalog, scrub),
         checkpoints=parts.kept,
         sources=parts.read,
         sources_left=parts.unread,
@@ -95,7 +94,7 @@ def _parts(job: Job, raw: Diagnosis, shown: Diagnosis, scrub: Scrub) -> _Parts:
     prepared = events.prepare(job, shown.onset.time if stood else None)
     found = findings.findings(prepared, job.catalog, scrub)
     ranks = states.states(prepared.last_attempt, raw)
-    told = hosts_of_ranks(prepared.last_attempt)
+    told = prepared.last_attempt.hosts_of_ranks
     names = {host: scrub.text(host, 80) for host in set(told.values())}
     hosts = {rank: names[host] for rank, host in told.items()}
     picture = lanes.lanes(prepared, shown, found, ranks, hosts, scrub)

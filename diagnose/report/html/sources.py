@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 
 from diagnose.job.model import Job
@@ -35,12 +36,7 @@ class SourceRow:
 
 def sources(job: Job, scrub: Scrub) -> tuple[list[SourceRow], int]:
     """The sources, those with notes first, and how many were left out of the list."""
-    spans = job.timeline.groupby("source", observed=True)["time"].agg(["min", "max"]).dropna()
-    known = zip(spans.index, spans["min"].tolist(), spans["max"].tolist(), strict=True)
-    clocks = {
-        str(name): f"{clock.moment(first)} – {clock.moment(last, first)}"
-        for name, first, last in known
-    }
+    clocks = _clocks(job)
     scans = {scan.source.name: scan for scan in job.scans}
     rows = []
     for source in job.sources:
@@ -60,3 +56,16 @@ def sources(job: Job, scrub: Scrub) -> tuple[list[SourceRow], int]:
         )
     rows.sort(key=lambda row: not row.notes)
     return rows[:MAX_SOURCES], max(0, len(rows) - MAX_SOURCES)
+
+
+def _clocks(job: Job) -> dict[str, str]:
+    """Source → the span of the times in it, where it has any."""
+    times: dict[str, list[int]] = defaultdict(list)
+    for event in job.events:
+        if event.time is not None:
+            times[event.source].append(event.time)
+    spans = {name: (min(own), max(own)) for name, own in times.items()}
+    return {
+        name: f"{clock.moment(first)} – {clock.moment(last, first)}"
+        for name, (first, last) in spans.items()
+    }

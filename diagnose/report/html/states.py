@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import pandas as pd
-
 from diagnose.diagnosis import Diagnosis
+from diagnose.timeline.event import Timeline
 
 MAX_RANKS = 100_000
 
@@ -24,22 +23,22 @@ STATES = {
 }
 
 
-def states(rows: pd.DataFrame, diagnosis: Diagnosis) -> dict[int, str]:
+def states(timeline: Timeline, diagnosis: Diagnosis) -> dict[int, str]:
     """The state of every rank that exists as far as anybody says, by rank.
 
-    `rows` is the timeline of the attempt that was diagnosed.
+    `timeline` is that of the attempt that was diagnosed.
     """
-    seen = {int(rank) for rank in rows["rank"].dropna().unique()}
-    found = dict.fromkeys(seen | set(diagnosis.job.ranks_seen), "seen")
+    found = dict.fromkeys({*timeline.ranks, *diagnosis.job.ranks_seen}, "seen")
     if found and diagnosis.job.world_size:
         for rank in range(min(diagnosis.job.world_size, MAX_RANKS)):
             found.setdefault(rank, "no log")
-    exits = rows[(rows["kind"] == "exit").fillna(False) & rows["rank"].notna()]
-    for rank, fields in zip(exits["rank"], exits["fields"], strict=True):
-        clean = fields.get("exitcode", "").lstrip("+") == "0" and "signal" not in fields
-        found[int(rank)] = "done" if clean else "ended"
-    waited = rows.loc[(rows["tells"] == "timeout").fillna(False), "rank"]
-    _set(found, (int(rank) for rank in waited.dropna().unique()), "waiting")
+    for event in timeline.kind("exit"):
+        if event.rank is not None:
+            code = event.fields.get("exitcode", "").lstrip("+")
+            clean = code == "0" and "signal" not in event.fields
+            found[event.rank] = "done" if clean else "ended"
+    waited = (event.rank for event in timeline.telling("timeout"))
+    _set(found, (rank for rank in waited if rank is not None), "waiting")
     for place in diagnosis.places:
         if place.waits:
             _set(found, place.ranks, "waiting")

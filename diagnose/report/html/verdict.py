@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-import pandas as pd
-
 from diagnose.cost import Standstill
 from diagnose.diagnosis import Diagnosis
 from diagnose.report import words
@@ -87,10 +85,10 @@ def facts(diagnosis: Diagnosis, still: Standstill | None) -> list[Fact]:
     return found
 
 
-def _whole(time: str | datetime) -> pd.Timestamp | None:
+def _whole(time: str | datetime) -> datetime | None:
     """The second of a time: more would only look exact."""
-    stamp = clock.parse(time) if isinstance(time, str) else pd.Timestamp(time)
-    return None if stamp is None else stamp.floor("s")
+    stamp = clock.parse(time) if isinstance(time, str) else time
+    return None if stamp is None else stamp.replace(microsecond=0)
 
 
 def _sentence(text: str) -> str:

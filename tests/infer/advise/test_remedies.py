@@ -188,3 +188,17 @@ def test_the_first_line_of_the_evidence_counts_most() -> None:
     lines = [{"port": "1"}, {"port": "2", "nic": "mlx5_0"}]
     (only,) = remedies(winner(remedies=[step]), CATALOG, facts(), lines)
     assert only.run == [Run("shell", ["ss | grep 1"])]
+
+
+@pytest.mark.parametrize(
+    ("who", "do"),
+    [
+        ({"ranks": [3]}, "Read its log."),
+        ({"hosts": ["node7"]}, "Read its log."),
+        ({}, "Find the silent rank."),
+    ],
+)
+def test_where_nobody_is_named_nothing_is_told_of_a_culprit(who: dict[str, Any], do: str) -> None:
+    step = Remedy("now", "Read its log.", unnamed="Find the silent rank.")
+    (only,) = remedies(winner(remedies=[step], **who), CATALOG, facts())
+    assert only.do == do

@@ -139,6 +139,14 @@ def test_the_collective_of_the_first_group_that_stopped(make: Any) -> None:
     assert collective_of([]) is None
 
 
+def test_a_guess_at_who_did_not_join_gives_way_to_a_culprit_who_did(make: Any) -> None:
+    found = stalls(make(wait(0, group="dp"), wait(None, group="dp"), wait(2, group="dp")), None)
+    assert collective_of(found, [2]) == Collective("dp", "ALLREDUCE", 7, [0, 2], [])
+    assert collective_of(found, [1]) == Collective("dp", "ALLREDUCE", 7, [0, 2], [1])
+    found[0].proven = True
+    assert collective_of(found, [2]) == Collective("dp", "ALLREDUCE", 7, [0, 2], [1])
+
+
 def test_the_facts_of_a_job() -> None:
     facts = Facts({"framework": ["verl", "torch"], "version.torch": ["2.4.0", "2.3.0"]}, 8)
     assert facts_told(facts, 3) == JobFacts(

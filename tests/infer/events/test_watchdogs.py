@@ -106,6 +106,21 @@ def test_different_numbers_of_the_same_call_are_a_shift(make: Any) -> None:
     assert (stall.shape, stall.odd) == ("shifted", [2])
 
 
+def test_a_line_cut_before_its_sizes_is_no_other_call(make: Any) -> None:
+    cut = {"size_out": None}
+    stall = only(make, 8, *(wait(rank) for rank in range(1, 7)), wait(7, **cut))
+    assert (stall.shape, stall.missing, stall.odd) == ("missing", [0], [])
+    stall = only(make, 4, wait(0), wait(1), wait(2), wait(3, size_in=5, **cut))
+    assert (stall.shape, stall.odd) == ("mismatch", [3]), "what it does say differs"
+
+
+def test_numbers_too_far_apart_are_those_of_several_groups(make: Any) -> None:
+    (near,) = stalls(make(wait(0, 96_117), wait(7, 96_117 - 1_024)), 8)
+    assert (near.shape, near.odd) == ("shifted", [7])
+    (far,) = stalls(make(wait(0, 96_117), wait(7, 96_117 - 1_025)), 8)
+    assert (far.shape, far.odd) == ("unclear", [])
+
+
 def test_the_first_pending_collective_counts(make: Any) -> None:
     rows = [wait(0, seq=9, op="BROADCAST"), wait(0, seq=7), wait(1, seq=7), wait(1, seq=12)]
     stall = only(make, 3, *rows)

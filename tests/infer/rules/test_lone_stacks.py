@@ -29,6 +29,19 @@ def test_what_the_process_is_busy_with_is_a_lead(frame: str, cause: str) -> None
     assert result.culprits.ranks == []
 
 
+def test_who_waits_for_the_process_that_writes_a_checkpoint_saves() -> None:
+    result = told(
+        "    poll (multiprocessing/popen_fork.py:27)",
+        "    wait (multiprocessing/popen_fork.py:43)",
+        "    join (multiprocessing/process.py:149)",
+        "    close (core/dist_checkpointing/strategies/async_utils.py:248)",
+        "    is_current_async_call_done (core/dist_checkpointing/strategies/async_utils.py:236)",
+        "    save (core/dist_checkpointing/serialization.py:396)",
+    )
+    assert (result.verdict, result.root_cause.cause) == ("hung", "slow.checkpoint")
+    assert (result.root_cause.confidence, result.culprits.ranks) == ("low", [])
+
+
 def test_who_only_waits_or_computes_shows_nothing() -> None:
     assert (
         told("    all_reduce (torch/distributed/distributed_c10d.py:2)").root_cause.cause

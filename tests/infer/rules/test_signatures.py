@@ -58,6 +58,7 @@ def test_captured_names_whom_the_line_names(make: Any) -> None:
     row = matched(NAMED, rank=0, fields={"rank": "4", "other_rank": "6", "host": "node2"})
     hypothesis = only(make(row))
     assert (hypothesis.ranks, hypothesis.hosts) == ([4, 6], ["node2"])
+    assert hypothesis.why == "the error names it", "rank 0 printed it"
 
 
 def test_without_a_rule_nobody_is_named(make: Any) -> None:
@@ -185,3 +186,33 @@ def test_a_device_that_met_the_setting_of_its_host_is_no_culprit(
     entry = signature("t.own", cause, culprit="self")
     timeline = make(matched(entry, rank=5, host="a", learned=learned))
     assert culprits_of(entry, timeline.events, 8, {}) == (ranks, ["a"])
+
+
+PAIR = signature("t.pair", "desync.mismatch", tells="mismatch", culprit="none")
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({}, ""),
+        (
+            {"rank": "1", "op": "BROADCAST"},
+            ": rank 1 called BROADCAST, and the line does not show what the other one called",
+        ),
+        (
+            {"rank": "1", "op": "BROADCAST", "other_rank": "0", "other_op": "REDUCE"},
+            ": rank 1 called BROADCAST, and rank 0 called REDUCE",
+        ),
+        (
+            {
+                "rank": "1", "op": "REDUCE", "shape": "3", "seq": "7",
+                "other_rank": "0", "other_op": "REDUCE", "other_shape": "4", "other_seq": "8",
+            },
+            ": rank 1 called REDUCE of shape [3] as number 7, and rank 0 called REDUCE of shape [4]"
+            " as number 8",
+        ),
+    ],
+)  # fmt: skip
+def test_a_mismatch_tells_who_called_what(make: Any, fields: dict[str, str], told: str) -> None:
+    (found,) = propose(context(make(matched(PAIR, fields=fields)), catalog(PAIR), 8))
+    assert found.summary == f"Title of t.pair{told}."

@@ -141,6 +141,26 @@ def test_a_barrier_against_a_large_collective_is_a_branch(make: Any) -> None:
     )
 
 
+def shifted(*steps: int) -> list[dict[str, Any]]:
+    """Ranks whose last steps are these; two of them wait for different calls of one kind."""
+    told = [step(number, rank=rank) for rank, number in enumerate(steps)]
+    return [*told, wait(0, 40, group="3"), wait(1, 42, group="3")]
+
+
+def test_ranks_that_are_steps_apart_had_not_the_same_to_do(make: Any) -> None:
+    hypothesis = only(make(*shifted(16, 26, 35)), 3)
+    assert (hypothesis.cause, hypothesis.ranks, hypothesis.kind) == ("desync.uneven_work", [], None)
+    assert hypothesis.summary == (
+        "Ranks made different numbers of steps (35 on rank 2, 16 on rank 0), and ranks wait for "
+        "different sequence numbers of the same operation."
+    )
+
+
+def test_a_few_steps_between_logs_are_their_delay(make: Any) -> None:
+    hypothesis = only(make(*shifted(31, 35, 35)), 3)
+    assert (hypothesis.cause, hypothesis.ranks) == ("desync.mismatch", [0])
+
+
 # --------------------------------------------------------------------------- stacks
 
 

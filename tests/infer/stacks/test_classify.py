@@ -8,8 +8,8 @@ from typing import get_args
 
 import pytest
 
-from diagnose.infer.stacks.classify import SAYS, Place, places
-from diagnose.infer.stacks.frame_table import RULES, State
+from diagnose.infer.stacks.classify import Place, places
+from diagnose.infer.stacks.frame_table import RULES, SAYS, State
 from diagnose.infer.stacks.groups import PlaceClass, fold, odd
 from diagnose.parse.stacks import Frame, Stack, read_stacks
 
@@ -134,7 +134,10 @@ def test_a_hook_in_autograds_thread_tells_what_the_backward_pass_does() -> None:
 def test_the_global_lock_and_who_holds_it() -> None:
     other = 'Thread 9 (active+gil): "logger"\n    f (train.py:3)\n'
     place = one(text(0, "take_gil (libpython3.11.so)", "step (train.py:4)"), other)
-    assert (place.state, place.detail) == ("gil_wait", "take_gil, held by thread logger")
+    assert (place.state, place.detail) == (
+        "gil_wait",
+        "take_gil, held by thread logger at train.py:3",
+    )
     assert one(text(0, *VAGUE, status="active+gil")).state == "python"
     assert one(text(0, *VAGUE), other).state == "unknown"
 

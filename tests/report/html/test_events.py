@@ -1,7 +1,10 @@
-import pandas as pd
+import random
+
+import numpy as np
 
 import diagnose
-from diagnose.report.html.events import prepare
+from diagnose.report.html.events import _between, prepare
+from diagnose.text.times import moment
 
 from .jobs import fixture, pasted, watchdog
 
@@ -15,9 +18,9 @@ LOG = f"""\
 
 def places(text: str, onset: str | None = None) -> dict[int, str]:
     job = diagnose.load_text(text)
-    rows = prepare(job, onset).frame.dropna(subset=["at"]).drop_duplicates("line")
-    times = pd.to_datetime(rows["at"].astype("int64"), unit="ms").dt.strftime("%H:%M:%S")
-    return dict(zip(rows["line"].tolist(), times, strict=True))
+    events = prepare(job, onset)
+    placed = {event.line: events.at[event.index] for event in events.timeline}
+    return {line: f"{moment(at * 10**6):%H:%M:%S}" for line, at in placed.items() if at is not None}
 
 
 def test_a_line_without_a_time_stands_between_its_neighbours() -> None:
@@ -37,11 +40,11 @@ def test_what_has_no_time_came_before_the_onset() -> None:
 
 def test_a_bar_tells_its_own_time() -> None:
     job, diagnosis = fixture("torchrun-missing-rank")
-    rows = prepare(job, diagnosis.onset.time).frame
-    bars = rows[rows["signature"] == "tqdm.steps"].drop_duplicates("line")
-    first, last = bars["at"].iloc[0], bars["at"].iloc[-1]
+    events = prepare(job, diagnosis.onset.time)
+    bars = events.timeline.by_signature["tqdm.steps"]
+    first, last = (events.at[bars[end].index] or 0 for end in (0, -1))
     assert last - first == 156_000  # 00:12 to 02:48
-    assert bars["guessed"].all()
+    assert {event.time for event in bars} == {None}
     assert last <= 1_780_388_111_184  # the onset
 
 
@@ -62,4 +65,16 @@ def test_a_source_without_a_clock_beside_one_with_a_clock_has_no_place(tmp_path)
 
 def test_only_the_attempt_that_was_diagnosed_is_drawn() -> None:
     job, diagnosis = fixture("lab-restart-other-fault")
-    assert set(prepare(job, diagnosis.onset.time).last_attempt["attempt"].dropna()) == {1}
+    attempts = {event.attempt for event in prepare(job, diagnosis.onset.time).last_attempt}
+    assert attempts - {None} == {1}
+
+
+def test_between_known_times_lines_pass_evenly() -> None:
+    """The same as numpy's linear interpolation, to the last digit."""
+    chance = random.Random(7)
+    for _ in range(200):
+        lines = sorted(chance.choices(range(1, 60), k=chance.randint(1, 12)))
+        stamps = sorted(chance.choices(range(10**12, 10**12 + 10**6), k=len(lines)))
+        asked = range(63)
+        expected = np.interp(asked, np.array(lines, float), stamps).astype(int).tolist()
+        assert [_between(line, lines, stamps) for line in asked] == expected

@@ -6,7 +6,7 @@ from diagnose.report.html.scrub import scrubber
 
 def told(text: str) -> dict[str, tuple[bool, list[tuple[str, str]]]]:
     job = diagnose.load_text(text)
-    found = job_facts(job.timeline, job.catalog, scrubber(redact=True))
+    found = job_facts(job.events, job.catalog, scrubber(redact=True))
     return {fact.name: (fact.differs, [(v.text, v.who) for v in fact.values]) for fact in found}
 
 

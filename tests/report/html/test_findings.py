@@ -39,8 +39,9 @@ def test_many_wordings_are_counted_but_not_all_kept() -> None:
     found = fold(diagnose.load_text(log))
     [error] = [item for item in found.items if item.signature == "python.exception"]
     assert (len(error.variants), error.more, error.count) == (8, 2, 10)
-    places = found.of_row[found.of_row["finding"] == int(error.anchor.split("-")[1]) - 1]
-    assert sorted(places["variant"]) == [-1, -1, 0, 1, 2, 3, 4, 5, 6, 7]
+    number = int(error.anchor.split("-")[1]) - 1
+    variants = [place[1] for place in found.of_event if place and place[0] == number]
+    assert sorted(variants) == [-1, -1, 0, 1, 2, 3, 4, 5, 6, 7]
 
 
 def test_findings_come_in_order_of_time_and_say_when() -> None:

@@ -1,10 +1,13 @@
+from dataclasses import replace
+
 import diagnose
 from diagnose.diagnosis import Diagnosis
 from diagnose.report.html import findings, lanes
 from diagnose.report.html.events import prepare
+from diagnose.report.html.lane import PHASES
+from diagnose.report.html.lane_classes import MAX_CLASSES
 from diagnose.report.html.scrub import scrubber
 from diagnose.report.html.states import states
-from diagnose.timeline.frame import hosts_of_ranks
 
 from .jobs import fixture, pasted, watchdog
 
@@ -12,9 +15,9 @@ from .jobs import fixture, pasted, watchdog
 def draw(job: diagnose.Job, diagnosis: Diagnosis) -> tuple[lanes.Lanes, dict]:
     events, scrub = prepare(job, diagnosis.onset.time), scrubber(redact=True)
     found = findings.findings(events, job.catalog, scrub)
-    rows = events.last_attempt
+    last = events.last_attempt
     picture = lanes.lanes(
-        events, diagnosis, found, states(rows, diagnosis), hosts_of_ranks(rows), scrub
+        events, diagnosis, found, states(last, diagnosis), last.hosts_of_ranks, scrub
     )
     assert picture is not None
     return picture, lanes.to_json(picture, events, diagnosis)
@@ -31,7 +34,7 @@ def test_lanes_of_a_hang() -> None:
     assert picture.lanes[5].state == "culprit"
     assert picture.lanes[5].wait == (onset, message)
     assert picture.lanes[0].wait == (onset, message)
-    assert [bar[2] for bar in picture.lanes[0].bars] == [lanes.PHASES.index("training")]
+    assert [bar[2] for bar in picture.lanes[0].bars] == [PHASES.index("training")]
     assert picture.lanes[0].bars[0][1] <= onset  # it does not go on behind the wait
     assert data["blame"] == "never reached the collective"
     assert data["label"][:2] == [0, 1]
@@ -69,7 +72,7 @@ def test_classes_get_coarser_until_they_are_few() -> None:
     ]
     lines += [watchdog(rank) for rank in range(1, 200)]
     picture, _ = draw(*pasted("\n".join(lines)))
-    assert len(picture.classes) <= lanes.MAX_CLASSES
+    assert len(picture.classes) <= MAX_CLASSES
     assert picture.classes[-1].step == "1–199"
 
 
@@ -101,6 +104,6 @@ def test_logs_without_ranks_have_a_lane_each(tmp_path) -> None:
 def test_nothing_placed_is_no_picture() -> None:
     job, diagnosis = pasted("hello\n")
     events = prepare(job, None)
-    empty = type(events)(events.frame, events.clocked, None, None, [])
+    empty = replace(events, begin=None, end=None)
     found = findings.findings(events, job.catalog, scrubber(redact=True))
     assert lanes.lanes(empty, diagnosis, found, {}, {}, scrubber(redact=True)) is None

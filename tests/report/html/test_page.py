@@ -2,6 +2,8 @@ import base64
 import hashlib
 import json
 import re
+import subprocess
+import sys
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -161,3 +163,17 @@ def test_what_to_run_is_told_apart() -> None:
     assert 'aria-label="Command of step 1">ls\npwd</pre>' in html
     assert 'aria-label="Python of step 1">if x:\n    y()</pre>' in html
     assert "For aws: ask &lt;them&gt;." in html
+
+
+def test_a_page_needs_neither_pandas_nor_numpy() -> None:
+    script = (
+        "import sys, diagnose\n"
+        "from diagnose.report.html import render\n"
+        f"job = diagnose.load_text({watchdog(0)!r})\n"
+        "assert render(job, diagnose.diagnose(job)).startswith('<!doctype')\n"
+        "print({'pandas', 'numpy'} & set(sys.modules))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "set()\n"

@@ -1,0 +1,118 @@
+"""The command `serve`: a page to paste into and an HTTP API."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from diagnose.cli.extras import extra
+from diagnose.cli.options import Patterns, path
+from diagnose.cli.output import clean, say
+from diagnose.cli.tokens import token_of
+
+_MIB = 1 << 20
+
+
+Host = Annotated[
+    str, typer.Option("--host", help="Address to listen on; others than loopback need a token.")
+]
+Port = Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0 takes a free one.")]
+Data = Annotated[
+    Path | None, typer.Option("--data", metavar="DIR", parser=path, help="Folder of the results.")
+]
+TokenFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--token-file", metavar="FILE", parser=path, help="File with the token to ask for."
+    ),
+]
+Workers = Annotated[
+    int, typer.Option("--workers", min=0, help="Worker processes; 0 means one per core.")
+]
+Queue = Annotated[int, typer.Option("--queue", min=1, max=10_000, help="Jobs that may wait.")]
+Seconds = Annotated[float, typer.Option("--max-seconds", min=1, help="Time that one job may take.")]
+Memory = Annotated[
+    int, typer.Option("--max-memory", min=100, metavar="MIB", help="Memory of one job.")
+]
+Upload = Annotated[
+    int, typer.Option("--max-upload", min=1, metavar="MIB", help="Size of one upload.")
+]
+KeepDays = Annotated[
+    float, typer.Option("--keep-days", min=0, help="Delete older results; 0 keeps them.")
+]
+KeepSize = Annotated[
+    int,
+    typer.Option(
+        "--keep-size", min=0, metavar="MIB", help="Delete the oldest beyond this; 0 keeps them."
+    ),
+]
+KeepOriginals = Annotated[
+    bool, typer.Option("--keep-originals", help="Keep what was uploaded, unmasked.")
+]
+NoRedact = Annotated[bool, typer.Option("--no-redact", help="Do not mask secrets and names.")]
+AllowUrl = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow-url", metavar="PREFIX", help="URLs below it may be fetched (repeatable)."
+    ),
+]
+AllowHost = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow-host", metavar="NAME", help="Name that the server is called by (repeatable)."
+    ),
+]
+
+
+def serve(
+    host: Host = "127.0.0.1",
+    port: Port = 8321,
+    data: Data = None,
+    token_file: TokenFile = None,
+    workers: Workers = 0,
+    queue: Queue = 100,
+    seconds: Seconds = 300.0,
+    memory: Memory = 1024,
+    upload: Upload = 1024,
+    keep_days: KeepDays = 30.0,
+    keep_size: KeepSize = 2048,
+    keep_originals: KeepOriginals = False,
+    no_redact: NoRedact = False,
+    allow_url: AllowUrl = None,
+    allow_host: AllowHost = None,
+    patterns: Patterns = None,
+) -> None:
+    """Serve a page to paste logs into, with links to send, and an HTTP API."""
+    with extra("serve"):
+        from diagnose.serve import run
+        from diagnose.serve.fetch import prefix
+        from diagnose.serve.settings import Settings
+    from diagnose.workers import cores
+
+    settings = Settings(
+        data=data or _data_folder(),
+        host=host,
+        port=port,
+        workers=workers or max(2, cores()),
+        queue=queue,
+        seconds=seconds,
+        memory=memory * _MIB,
+        upload=upload * _MIB,
+        keep_days=keep_days,
+        keep_bytes=keep_size * _MIB,
+        redact=not no_redact,
+        originals=keep_originals,
+        token=token_of(token_file) if token_file else None,
+        hosts=tuple(allow_host or ()),
+        urls=tuple(prefix(one) for one in allow_url or ()),
+        patterns=tuple(str(folder.resolve()) for folder in patterns or ()),
+    )
+    run.run(settings, lambda text: say(clean(text)))
+
+
+def _data_folder() -> Path:
+    from platformdirs import user_data_path
+
+    return user_data_path("diagnose") / "serve"

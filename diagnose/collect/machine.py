@@ -1,0 +1,293 @@
+"""The node of a job: limits, pressure, file systems, devices, clock. Everything is only read."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from diagnose.collect import proc, syscalls
+from diagnose.collect.children import Answer, TimedOut, Unavailable, each
+from diagnose.collect.commands import found, output
+from diagnose.collect.model import Process
+from diagnose.collect.sink import Sink
+
+_CGROUP = Path("/sys/fs/cgroup")
+_LIMITS = (
+    "memory.max", "memory.high", "memory.current", "memory.peak", "memory.swap.max",
+    "memory.swap.current", "memory.events", "pids.max", "pids.current", "pids.events", "cpu.max",
+    "cpu.stat", "cgroup.events", "cpuset.cpus.effective",
+    "memory.limit_in_bytes", "memory.usage_in_bytes", "memory.max_usage_in_bytes", "memory.failcnt",
+    "memory.oom_control", "cpu.cfs_quota_us", "cpu.cfs_period_us",
+)  # fmt: skip
+_NO_FILES = frozenset(
+    {"proc", "sysfs", "cgroup", "cgroup2", "devpts", "mqueue", "securityfs", "debugfs", "tracefs",
+     "bpf", "pstore", "configfs", "fusectl", "hugetlbfs", "binfmt_misc", "autofs", "efivarfs",
+     "nsfs", "rpc_pipefs", "squashfs", "devtmpfs"}
+)  # fmt: skip
+_STAT_S = 2.0  # that a file system may take to answer
+_MAX_MOUNTS = 64
+_INFINIBAND = Path("/sys/class/infiniband")
+_STA_UNSYNC = 0x40  # timex(7)
+
+
+def pressure(sink: Sink) -> str | None:
+    """`pressure.json`: for what share of the time tasks waited for CPU, memory, I/O; and memory."""
+    told: dict[str, Any] = {"diagnose": "pressure/1"}
+    for name in ("cpu", "memory", "io"):
+        with suppress(OSError):
+            told[name] = proc.text(f"{proc.PROC}/pressure/{name}", 4096).splitlines()
+    with suppress(OSError):
+        memory = proc.keyed(proc.PROC / "meminfo")
+        names = ("MemTotal", "MemFree", "MemAvailable", "SwapTotal", "SwapFree", "Shmem", "Dirty",
+                 "Writeback", "HugePages_Free")  # fmt: skip
+        told["meminfo"] = {name: memory[name] for name in names if name in memory}
+    with suppress(OSError):
+        told["loadavg"] = proc.text(proc.PROC / "loadavg", 256).strip()
+    told["cpus"] = os.cpu_count()
+    sink.json("pressure.json", told)
+    return None
+
+
+def cgroups(sink: Sink, processes: list[Process]) -> str | None:
+    """`cgroup.json`: limits, usage and events of the groups that the job's processes are in."""
+    groups: dict[str, dict[str, Any]] = {}
+    for one in processes:
+        with suppress(OSError):
+            for line in proc.text(f"{proc.PROC}/{one.pid}/cgroup", 64 << 10).splitlines():
+                _, controllers, path = line.split(":", 2)
+                group = groups.setdefault(f"{controllers}:{path}", {"pids": []})
+                group["pids"].append(one.pid)
+    for key, group in groups.items():
+        controllers, _, path = key.partition(":")
+        for root in _roots(controllers):
+            folder = Path(f"{root}/{path.lstrip('/')}")
+            # In a container the path is the host's, and its own group is the root.
+            for place in (folder, root):
+                told = _limits(place)
+                if told:
+                    group |= {"folder": str(place), **told}
+                    break
+    groups = {key: group for key, group in groups.items() if len(group) > 1}
+    if not groups:
+        raise Unavailable("no limits can be read below /sys/fs/cgroup")
+    sink.json("cgroup.json", {"diagnose": "cgroup/1", "groups": groups})
+    return None
+
+
+def _roots(controllers: str) -> list[Path]:
+    if not controllers:
+        return [_CGROUP, _CGROUP / "unified"]
+    return [_CGROUP / controllers, *(_CGROUP / name for name in controllers.split(","))]
+
+
+def _limits(folder: Path) -> dict[str, str]:
+    told = {}
+    for name in _LIMITS:
+        with suppress(OSError):
+            told[name] = proc.text(folder / name, 4096).strip()
+    return told
+
+
+def filesystems(sink: Sink, processes: list[Process]) -> str | None:
+    """`filesystems.json`: size, free space and inodes of each mount, or that it does not answer.
+
+    Each is asked in a child process of its own, which is given up if it does not answer.
+    """
+    mounted: dict[tuple[str, str], tuple[syscalls.Mount, int]] = {}
+    for one in processes or [Process(os.getpid(), "rank")]:
+        with suppress(OSError):
+            for mount in syscalls.mounts(one.pid):
+                mounted.setdefault((mount.point, mount.source), (mount, one.pid))
+    wanted = [(m, pid) for m, pid in mounted.values() if m.type not in _NO_FILES][:_MAX_MOUNTS]
+    asked: list[tuple[str, Callable[[], Any]]] = [
+        (str(number), partial(_space, mount, pid)) for number, (mount, pid) in enumerate(wanted)
+    ]
+    answers = {int(a.name): a for a in each(asked, _STAT_S, at_once=len(asked) or 1)}
+    told = [_told(mount, answers[number]) for number, (mount, _) in enumerate(wanted)]
+    sink.json("filesystems.json", {"diagnose": "filesystems/1", "mounts": told})
+    silent = [one["point"] for one in told if one.get("answers") is False]
+    return f"no answer in {_STAT_S:.0f} s: {', '.join(silent)}" if silent else None
+
+
+def _space(mount: syscalls.Mount, pid: int) -> dict[str, int]:
+    try:
+        told = os.statvfs(f"{proc.PROC}/{pid}/root{mount.point}")
+    except PermissionError:
+        told = os.statvfs(mount.point)
+    return {
+        "size": told.f_blocks * told.f_frsize, "free": told.f_bavail * told.f_frsize,
+        "inodes": told.f_files, "inodes_free": told.f_favail, "read_only": told.f_flag & 1,
+    }  # fmt: skip
+
+
+def _told(mount: syscalls.Mount, answer: Answer) -> dict[str, Any]:
+    about = {"point": mount.point, "type": mount.type, "source": mount.source}
+    try:
+        return {**about, "answers": True, **answer.result()}
+    except TimedOut:
+        return {**about, "answers": False}
+    except (OSError, Unavailable) as error:
+        return {**about, "error": str(error)}
+
+
+def gpus(sink: Sink, seconds: float) -> str | None:
+    """`gpus.json`: what nvidia-smi or rocm-smi says of each device. Raises Unavailable."""
+    try:
+        program, words = found("nvidia-smi"), _NVIDIA
+    except Unavailable:
+        try:
+            program, words = found("rocm-smi"), _AMD
+        except Unavailable:
+            raise Unavailable("there is no nvidia-smi and no rocm-smi here") from None
+    told: dict[str, Any] = {"diagnose": "gpus/1", "program": Path(program).name, "said": {}}
+    problem = ""
+    for name, options in words.items():
+        try:
+            told["said"][name] = output([program, *options], seconds / len(words))[0].splitlines()
+        except (OSError, TimedOut) as error:
+            problem = problem or str(error)
+    if not told["said"]:
+        raise OSError(problem)
+    sink.json("gpus.json", told)
+    return problem or None
+
+
+_NVIDIA = {
+    "gpus": [
+        "--query-gpu=index,uuid,pci.bus_id,name,driver_version,pstate,temperature.gpu,utilization.gpu,"
+        "memory.used,memory.total,power.draw,clocks_throttle_reasons.active,"
+        "ecc.errors.uncorrected.volatile.total,ecc.errors.uncorrected.aggregate.total,"
+        "retired_pages.pending",
+        "--format=csv",
+    ],
+    "processes": ["--query-compute-apps=gpu_uuid,pid,used_memory", "--format=csv"],
+    "remapped": [
+        "--query-remapped-rows=gpu_uuid,remapped_rows.pending,remapped_rows.failure",
+        "--format=csv",
+    ],
+    "links": ["nvlink", "--errorcounters"],
+}
+_AMD = {"gpus": ["--showuse", "--showmemuse", "--showtemp", "--showrasinfo", "all", "--json"],
+        "processes": ["--showpids", "--json"]}  # fmt: skip
+
+
+def rdma(sink: Sink) -> str | None:
+    """`rdma.json`: state and counters of each port, read twice a second apart, never cleared."""
+    ports = sorted(_INFINIBAND.glob("*/ports/*"))
+    if not ports:
+        raise Unavailable("no RDMA devices below /sys/class/infiniband")
+    first = {str(port): _counters(port) for port in ports}
+    time.sleep(1.0)
+    told = []
+    for port in ports:
+        about: dict[str, Any] = {"device": port.parts[-3], "port": port.name}
+        for name in ("state", "phys_state", "rate", "link_layer", "lid"):
+            with suppress(OSError):
+                about[name] = proc.text(port / name, 256).strip()
+        last = _counters(port)
+        about["counters"] = last
+        about["grew"] = {k: v - first[str(port)].get(k, v) for k, v in last.items()}
+        about["grew"] = {name: by for name, by in about["grew"].items() if by}
+        told.append(about)
+    sink.json("rdma.json", {"diagnose": "rdma/1", "ports": told})
+    return None
+
+
+def _counters(port: Path) -> dict[str, int]:
+    told = {}
+    for folder in ("counters", "hw_counters"):
+        for path in sorted((port / folder).glob("*"))[:256]:
+            with suppress(OSError, ValueError):
+                told[path.name] = int(proc.text(path, 64))
+    return told
+
+
+class _Timex(ctypes.Structure):
+    """The beginning of struct timex, adjtimex(2); the rest is only room."""
+
+    _fields_ = (
+        ("modes", ctypes.c_uint), ("offset", ctypes.c_long), ("freq", ctypes.c_long),
+        ("maxerror", ctypes.c_long), ("esterror", ctypes.c_long), ("status", ctypes.c_int),
+        ("rest", ctypes.c_char * 256),
+    )  # fmt: skip
+
+
+def clock(seconds: float) -> dict[str, Any]:
+    """What the kernel and chrony know of the error of this node's clock, in seconds."""
+    told: dict[str, Any] = {}
+    timex = _Timex()  # modes 0: only read
+    with suppress(OSError, AttributeError):
+        if ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.byref(timex)) >= 0:
+            told["synchronised"] = not timex.status & _STA_UNSYNC
+            told["most_s"] = timex.maxerror / 1e6
+            told["estimated_s"] = timex.esterror / 1e6
+    with suppress(OSError, Unavailable, TimedOut):
+        said, _ = output([found("chronyc"), "-n", "-c", "tracking"], seconds)
+        fields = said.strip().split(",")
+        told["offset_s"] = float(fields[4])  # + is slow of the servers' time
+        told["servers"] = fields[1]
+    return told
+
+
+def sockets(sink: Sink, processes: list[Process]) -> str | None:
+    """`sockets.json`: TCP connections of each process: ends, state, queues, resends."""
+    tables: dict[str, dict[str, dict[str, Any]]] = {}
+    told = []
+    for one in processes:
+        inodes = proc.sockets(one.pid)
+        if not inodes:
+            continue
+        space = ""
+        with suppress(OSError):
+            space = proc.link(f"{proc.PROC}/{one.pid}/ns/net")
+        if space not in tables:
+            tables[space] = _connections(one.pid)
+        mine = [tables[space][inode] for inode in inodes if inode in tables[space]]
+        told.append({"pid": one.pid, "rank": one.rank, "role": one.role, "sockets": mine[:512]})
+    if not told:
+        raise Unavailable("the open files of the processes may not be read")
+    sink.json("sockets.json", {"diagnose": "sockets/1", "processes": told})
+    return None
+
+
+_STATES = {
+    1: "established", 2: "syn-sent", 3: "syn-recv", 4: "fin-wait-1", 5: "fin-wait-2",
+    6: "time-wait", 7: "close", 8: "close-wait", 9: "last-ack", 10: "listen", 11: "closing",
+}  # fmt: skip
+
+
+def _connections(pid: int) -> dict[str, dict[str, Any]]:
+    told: dict[str, dict[str, Any]] = {}
+    for name in ("tcp", "tcp6"):
+        with suppress(OSError):
+            for line in proc.text(f"{proc.PROC}/{pid}/net/{name}", 16 << 20).splitlines()[1:]:
+                words = line.split()
+                with suppress(ValueError, IndexError):
+                    sent, received = words[4].split(":")
+                    told[words[9]] = {
+                        "local": _end(words[1]), "remote": _end(words[2]),
+                        "state": _STATES.get(int(words[3], 16), words[3]),
+                        "unsent": int(sent, 16), "unread": int(received, 16),
+                        "resends": int(words[6], 16),
+                    }  # fmt: skip
+    return told
+
+
+def _end(text: str) -> str:
+    """`0100007F:1F90` is 127.0.0.1:8080: the address is in 32-bit words of this machine's order."""
+    address, port = text.split(":")
+    words = [bytes.fromhex(address[at : at + 8])[::-1] for at in range(0, len(address), 8)]
+    data = b"".join(words)
+    if len(data) == 4:
+        host = ".".join(map(str, data))
+    elif data[:12] == b"\0" * 10 + b"\xff\xff":
+        host = ".".join(map(str, data[12:]))
+    else:
+        host = "[" + ":".join(data[at : at + 2].hex() for at in range(0, 16, 2)) + "]"
+    return f"{host}:{int(port, 16)}"

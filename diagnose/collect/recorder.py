@@ -1,0 +1,186 @@
+"""Flight Recorder dumps of torch: copied, and asked for where torch listens.
+
+A process group of NCCL that was given TORCH_NCCL_DEBUG_INFO_PIPE_FILE opens a named pipe
+(`PREFIX<rank>.pipe`) and writes a dump when anything comes in; to `PREFIX<rank>` of
+TORCH_FR_DUMP_TEMP_FILE or TORCH_NCCL_DEBUG_INFO_TEMP_FILE, else below /tmp or the cache of the
+user (torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp, FlightRecorder.cpp). A rank with a server of
+its own at the local socket TORCH_WORKER_SERVER_SOCKET (torch/distributed/elastic/control_plane.py)
+gives a dump as JSON, of gloo as well.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickletools
+import re
+import socket
+import stat
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+
+from diagnose.collect import proc
+from diagnose.collect.children import Unavailable
+from diagnose.collect.find import Seen
+from diagnose.collect.model import Process
+from diagnose.collect.sink import Sink
+
+_PREFIXES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
+_PIPE = "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"
+_SERVER = "TORCH_WORKER_SERVER_SOCKET"
+_HANDLERS = ("dump_nccl_trace_json", "fr_trace_json")
+_MAX_LIST = 4 << 20
+_STEM = "nccl_trace_rank_"
+_SETTLED_S = 0.3  # a dump that has not grown for so long is written
+_MAX_DUMP = 64 << 20
+_TICKS = os.sysconf("SC_CLK_TCK")
+_PLAIN = re.compile(rb"[ -~]{8,}")
+
+
+def collect(sink: Sink, process: Process, seen: Seen, dump: bool, seconds: float) -> str | None:
+    """The dumps of a rank below `flight_recorder/`. Raises Unavailable where it has none."""
+    if process.rank is None:
+        raise Unavailable("the rank is unknown, and so is the name of its dump")
+    root = f"{proc.PROC}/{process.pid}/root"
+    places = [*dict.fromkeys(_places(seen.environment, process.rank))]
+    given = _served(seen.environment, process.pid, seconds) if dump else None
+    if given is not None and len(given) < sink.left:
+        sink.data(f"{_STEM}{process.rank}.json", masked(given, sink))
+        return None
+    asked = dump and _ask(root, seen.environment, process.rank)
+    if asked:
+        _await(root, places, seconds)
+    began = _boot_time() + seen.started / _TICKS
+    stale = 0
+    for place in places:
+        try:
+            told = Path(root + place).stat()
+            if told.st_mtime < began - 1:
+                stale += 1  # of a job before this one
+                continue
+            data = proc.raw(root + place, _MAX_DUMP + 1)
+        except OSError:
+            continue
+        if len(data) > min(_MAX_DUMP, sink.left):
+            return f"{place}: larger than {min(_MAX_DUMP, sink.left)} bytes, left out"
+        sink.data(f"{_STEM}{process.rank}", masked(data, sink))
+        return None
+    if asked:
+        return "asked for a dump, and none was written"
+    raise Unavailable(
+        "its dump is older than the process: of another job" if stale else "no dump was written"
+    )
+
+
+def masked(data: bytes, sink: Sink) -> bytes:
+    """A dump without secrets, of the same length and still readable: each is overwritten."""
+    if data[:1] in (b"{", b"["):
+        return sink.masked(data.decode("utf-8", "replace")).encode()
+    plain = {found[0].decode("ascii") for found in _PLAIN.finditer(data)}
+    if all(sink.masked(text) == text for text in plain):
+        return data
+    found = bytearray(data)
+    with suppress(Exception):  # a dump cut short
+        for _, argument, at in pickletools.genops(data):
+            if isinstance(argument, str) and at is not None and sink.masked(argument) != argument:
+                text = argument.encode("utf-8", "surrogatepass")
+                begin = data.index(text, at)
+                found[begin : begin + len(text)] = b"*" * len(text)
+    for run in _PLAIN.finditer(bytes(found)):  # what is no whole string, behind a cut
+        if sink.masked(run[0].decode("ascii")) != run[0].decode("ascii"):
+            found[run.start() : run.end()] = b"*" * len(run[0])
+    return bytes(found)
+
+
+def _places(environment: Mapping[str, str], rank: int) -> Iterator[str]:
+    for name in _PREFIXES:
+        if environment.get(name):
+            yield f"{environment[name]}{rank}"
+    yield f"/tmp/{_STEM}{rank}"
+    home = environment.get("HOME", "/root")
+    cache = environment.get("XDG_CACHE_HOME") or f"{home}/.cache"
+    yield f"{cache}/torch/{_STEM}{rank}"
+
+
+def _ask(root: str, environment: Mapping[str, str], rank: int) -> bool:
+    """Write into the pipe by which torch is asked; False where nobody listens."""
+    prefix = environment.get(_PIPE)
+    if not prefix:
+        return False
+    try:
+        # No reader, and the open fails instead of waiting for one.
+        flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+        fd = os.open(f"{root}{prefix}{rank}.pipe", flags)
+    except OSError:
+        return False
+    try:
+        if not stat.S_ISFIFO(os.fstat(fd).st_mode):
+            return False
+        os.write(fd, b"1\n")
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+
+
+def _served(environment: Mapping[str, str], pid: int, seconds: float) -> bytes | None:
+    """A dump from the rank's own server; None where it has none, or it gives no answer."""
+    place = environment.get(_SERVER)
+    if not place or not _listens(pid, place):
+        return None
+    connection = HTTPConnection("localhost", timeout=seconds)
+    try:
+        # None of the two needs Python's lock, which a rank that hangs may hold.
+        connection.sock = socket.socket(socket.AF_UNIX)
+        connection.sock.settimeout(seconds)
+        connection.sock.connect(place)
+        connection.request("GET", "/handler/")
+        handlers = json.loads(connection.getresponse().read(_MAX_LIST))
+        wanted = [name for name in _HANDLERS if name in handlers]
+        if not wanted:
+            return None
+        connection.request("POST", f"/handler/{wanted[0]}")
+        answer = connection.getresponse()
+        return answer.read(_MAX_DUMP) if answer.status == HTTPStatus.OK else None
+    except (OSError, ValueError, HTTPException):
+        return None
+    finally:
+        connection.close()
+
+
+def _listens(pid: int, place: str) -> bool:
+    """Whether it is this very process that listens at a local socket."""
+    inodes = set()
+    with suppress(OSError):
+        for line in proc.text(f"{proc.PROC}/{pid}/net/unix", _MAX_LIST).splitlines()[1:]:
+            words = line.split(maxsplit=7)
+            if len(words) == 8 and words[7] == place:
+                inodes.add(words[6])
+    return bool(inodes & set(proc.sockets(pid)))
+
+
+def _await(root: str, places: list[str], seconds: float) -> None:
+    """Until a dump was written after now and does not grow any more."""
+    asked, ends = time.time() - 0.5, time.monotonic() + seconds
+    sizes: dict[str, tuple[int, float]] = {}
+    while time.monotonic() < ends:
+        for place in places:
+            with suppress(OSError):
+                told = Path(root + place).stat()
+                if told.st_mtime < asked or not told.st_size:
+                    continue
+                size, since = sizes.get(place, (-1, 0.0))
+                if size != told.st_size:
+                    sizes[place] = (told.st_size, time.monotonic())
+                elif time.monotonic() - since > _SETTLED_S:
+                    return
+        time.sleep(0.05)
+
+
+def _boot_time() -> float:
+    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)

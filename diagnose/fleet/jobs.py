@@ -1,0 +1,279 @@
+"""The jobs of a fleet by column, made ready for the questions asked here.
+
+| column | meaning |
+|---|---|
+| job | made longer from `source` where jobs have equal names |
+| troubled | the job hung, failed, or nobody knows; healthy and unreadable ones are neither |
+| unreadable | the scan could not read the job; `error` says why |
+| ending | of jobs without a known cause: the first line of evidence, or what was said instead |
+| time | UTC, when it went wrong or ended |
+| day, week | days since 1970 of that time, and of the Monday before it; NEVER without a time |
+| incident | the same number for retries: same hosts, fingerprint, day |
+
+The others are as `diagnose scan` writes them (`diagnose.batch.parts.SCHEMA`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from diagnose.batch.stored import shown
+from diagnose.diagnosis import WELL
+from diagnose.fleet.columns import Coded, Lists, pair_keys, pairs
+from diagnose.fleet.parts import UNKNOWN, Part, coded
+
+TROUBLED = ("hung", "failed", "unknown")
+MAX_RANKS_A_HOST = 16  # with more of them the list of hosts is not whole
+NEVER = -1_000_000
+_FIRST, _LAST = np.datetime64("1970-01-01", "us"), np.datetime64("2200-01-01", "us")
+_LATE = np.timedelta64(2, "D")  # a log cannot end this long after its archive was written
+_NOT_A_NODE = frozenset({"", "localhost", "127.0.0.1", "::1", "unknown", "none"})
+
+
+@dataclass(frozen=True, slots=True)
+class Jobs:
+    """A row is a job; see the module. `cause` is the column `class`."""
+
+    job: pa.StringArray
+    source: pa.StringArray
+    tag: pa.StringArray
+    labels: Coded[dict[str, str]]
+    versions: Coded[dict[str, str]]
+    verdict: Coded[str]
+    cause: Coded[str]
+    signature: Coded[str]
+    confidence: Coded[str]
+    fingerprint: Coded[str]
+    title: Coded[str]
+    error: Coded[str]
+    ending: Coded[str]
+    hosts: Lists
+    culprit_hosts: Lists
+    frameworks: Lists
+    gpu_hours_lost: np.ndarray
+    duration_hung_s: np.ndarray
+    time: np.ndarray
+    day: np.ndarray
+    week: np.ndarray
+    incident: np.ndarray
+    troubled: np.ndarray
+    unreadable: np.ndarray
+
+    def __len__(self) -> int:
+        """How many jobs."""
+        return len(self.job)
+
+    def in_time(self, rows: np.ndarray) -> np.ndarray:
+        """These rows by their time, then by the name of the job; without a time at the end."""
+        times = self.time[rows]
+        order = np.argsort(times, kind="stable")
+        rows, times = rows[order], times[order]
+        same = np.zeros(len(rows), dtype=bool)
+        same[1:] = (times[1:] == times[:-1]) | (np.isnat(times[1:]) & np.isnat(times[:-1]))
+        same[:-1] |= same[1:]
+        alike = np.flatnonzero(same)
+        if len(alike):
+            keys = {"time": times[alike].astype("int64"), "job": self.job.take(rows[alike])}
+            keys["time"][np.isnat(times[alike])] = np.iinfo(np.int64).max
+            by = [("time", "ascending"), ("job", "ascending")]
+            rows[alike] = rows[alike][pc.sort_indices(pa.table(keys), by)]
+        return rows
+
+    def dearest(self, rows: np.ndarray, count: int, *more: np.ndarray) -> np.ndarray:
+        """The `count` of these rows with most GPU-hours; of equal ones first by `more` columns.
+
+        The last word has the name of the job. Unknown numbers are at the end.
+        """
+        columns = [self.gpu_hours_lost, *more]
+        keys = {str(at): pa.array(one[rows], from_pandas=True) for at, one in enumerate(columns)}
+        by = [(name, "descending") for name in keys] + [("job", "ascending")]
+        table = pa.table(keys | {"job": self.job.take(pa.array(rows))})
+        found: np.ndarray = rows[pc.sort_indices(table, by).to_numpy()[:count]]
+        return found
+
+    def sources(self, names: Sequence[str]) -> dict[str, str]:
+        """The sources of the jobs of these names."""
+        wanted = pa.array(list(names), pa.string())
+        rows = pc.indices_nonzero(pc.is_in(self.job, wanted))
+        return dict(zip(self.names(rows), self.source.take(rows).to_pylist(), strict=True))
+
+    def names(self, rows: np.ndarray) -> list[str]:
+        """What these jobs are called."""
+        found: list[str] = self.job.take(pa.array(rows)).to_pylist()
+        return found
+
+
+def joined(parts: Sequence[Part], endings: Mapping[str, str]) -> Jobs:
+    """The jobs of all parts; `endings` gives the text for `ending` by source.
+
+    Takes the lists and texts out of the parts, to have each of them there only once.
+    """
+    texts = {name: coded([part.texts.pop(name) for part in parts]) for name in [*parts[0].texts]}
+    unique = {
+        name: pa.concat_arrays([part.unique[name] for part in parts]) for name in parts[0].unique
+    }
+    numbers = {
+        name: np.concatenate([part.numbers[name] for part in parts]) for name in parts[0].numbers
+    }
+    verdict, cause = texts["verdict"], texts["class"]
+    source = unique["source"]
+    hosts, culprits = _hosts(parts, numbers["ranks"])
+    time = _times(parts)
+    day = np.where(np.isnat(time), NEVER, time.astype("datetime64[D]").astype(np.int64))
+    troubled = verdict.where(TROUBLED.__contains__)
+    return Jobs(
+        job=_distinct(unique["job"], source),
+        source=source,
+        tag=unique["tag"],
+        labels=_mappings(texts["labels"]),
+        versions=_mappings(texts["versions"]),
+        verdict=verdict,
+        cause=cause,
+        signature=texts["signature"],
+        confidence=texts["confidence"],
+        fingerprint=texts["fingerprint"],
+        title=texts["title"],
+        error=texts["error"],
+        ending=_endings(cause, source, endings, texts["note"], texts["title"]),
+        hosts=hosts,
+        culprit_hosts=culprits,
+        frameworks=_lists(parts, "frameworks"),
+        gpu_hours_lost=numbers["gpu_hours_lost"],
+        duration_hung_s=numbers["duration_hung_s"],
+        time=time,
+        day=day,
+        week=np.where(day == NEVER, NEVER, day - (day + 3) % 7),  # 1970 began on a Thursday
+        incident=_incidents(hosts, culprits, texts["fingerprint"], day, troubled),
+        troubled=troubled,
+        unreadable=~verdict.where((*TROUBLED, *WELL).__contains__),
+    )
+
+
+def _mappings(column: Coded[str]) -> Coded[dict[str, str]]:
+    return Coded(column.codes, [_mapping(text) for text in column.values])
+
+
+def _mapping(value: str) -> dict[str, str]:
+    try:
+        data = json.loads(value)
+    except (ValueError, RecursionError):
+        return {}
+    if not isinstance(data, dict):
+        return {}
+    return {
+        shown(key): shown(str(item))
+        for key, item in data.items()
+        if isinstance(item, str | int | float)
+    }
+
+
+def _endings(
+    cause: Coded[str],
+    source: pa.StringArray,
+    told: Mapping[str, str],
+    notes: Coded[str],
+    titles: Coded[str],
+) -> Coded[str]:
+    """What jobs without a known cause end with; an empty text for the others."""
+    rows = np.flatnonzero(cause.where(lambda name: name == UNKNOWN))
+    sources = source.take(pa.array(rows)).to_pylist()
+    numbers = {"": 0}
+    codes = np.zeros(len(source), dtype=np.int32)
+    codes[rows] = [
+        numbers.setdefault(told.get(name) or note or title or "no text", len(numbers))
+        for name, note, title in zip(sources, notes.of(rows), titles.of(rows), strict=True)
+    ]
+    return Coded(codes, list(numbers))
+
+
+def _distinct(names: pa.StringArray, sources: pa.StringArray) -> pa.StringArray:
+    """Names that no two jobs share: equal ones give way to the end of the job's source."""
+    slashes = pc.max(pc.count_substring(sources, "/")).as_py() or 0
+    for length in range(2, slashes + 2):
+        codes = names.dictionary_encode().indices.to_numpy()
+        again = np.bincount(codes)[codes] > 1
+        if not again.any():
+            break
+        end = rf"(?s)(?P<end>(?:[^/]*/){{0,{length - 1}}}[^/]*)\z"
+        longer = pc.struct_field(pc.extract_regex(sources.filter(again), end), "end")
+        names = pc.replace_with_mask(names, again, longer)
+    return names
+
+
+def _items(parts: Sequence[Part], name: str) -> tuple[np.ndarray, Coded[str]]:
+    """The items of all lists of a column one after another, and the row of each."""
+    lists = [part.lists.pop(name) for part in parts]
+    lengths = np.concatenate([counts for counts, _ in lists])
+    rows = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
+    return rows, coded([items for _, items in lists])
+
+
+def _lists(parts: Sequence[Part], name: str) -> Lists:
+    rows, column = _items(parts, name)
+    size = sum(map(len, parts))
+    return pairs(pair_keys(rows, column.codes, column.values), size, column.values)
+
+
+def _hosts(parts: Sequence[Part], ranks: np.ndarray) -> tuple[Lists, Lists]:
+    """Lists of hosts under one name each: no repeats, no loopback, no domain where some lack it.
+
+    The hosts of the jobs and the culprits, both with the same values, which are in their order.
+    """
+    raw = _items(parts, "hosts"), _items(parts, "culprit_hosts")
+    said = {host for _, column in raw for host in column.values}
+    names = {host: host.split(".")[0] for host in said}
+    names = {host: short if short in said else host for host, short in names.items()}
+    values = sorted({name for name in names.values() if name.lower() not in _NOT_A_NODE})
+    places = {name: place for place, name in enumerate(values)}
+
+    def tidy(rows: np.ndarray, column: Coded[str]) -> Lists:
+        codes = np.array([places.get(names[host], -1) for host in column.values], dtype=np.int32)
+        items = codes[column.codes]
+        keep = items >= 0
+        return pairs(pair_keys(rows[keep], items[keep], values), len(ranks), values)
+
+    hosts, culprits = (tidy(*one) for one in raw)
+    whole = ~(ranks > MAX_RANKS_A_HOST * hosts.lengths())
+    return hosts.only(whole), culprits
+
+
+def _times(parts: Sequence[Part]) -> np.ndarray:
+    """When each job went wrong: onset, else end, begin, or the time of its archive.
+
+    A clock that is ahead of the archive is wrong; logs without a year get the wrong one easily.
+    """
+    told = {
+        name: np.concatenate([part.times[name] for part in parts])
+        for name in ("mtime", "onset", "ended", "started")
+    }
+    written, time = told["mtime"], np.full(len(told["mtime"]), np.datetime64("NaT", "us"))
+    written[~((written > _FIRST) & (written < _LAST))] = np.datetime64("NaT", "us")
+    for name in ("onset", "ended", "started"):
+        one = told[name]
+        right = (one >= _FIRST) & (one <= _LAST) & ~(one > written + _LATE)
+        time = np.where(np.isnat(time) & right, one, time)
+    return np.where(np.isnat(time), written, time)
+
+
+def _incidents(
+    hosts: Lists, culprits: Lists, marks: Coded[str], day: np.ndarray, troubled: np.ndarray
+) -> np.ndarray:
+    """For each job the first row of its incident; only troubled jobs on known hosts are retried."""
+    asked = troubled & marks.where(bool)
+    known = hosts.only(asked).union(culprits.only(asked & (hosts.lengths() == 0)))
+    found = np.arange(hosts.size)
+    rows = np.flatnonzero(known.lengths())
+    if len(rows):
+        keys = np.stack((known.same()[rows], marks.codes[rows], day[rows]))
+        order = np.lexsort(keys)
+        keys = keys[:, order]
+        begins = np.concatenate(([True], np.any(keys[:, 1:] != keys[:, :-1], axis=0)))
+        firsts = rows[order[begins]]  # the sort is stable
+        found[rows[order]] = firsts[np.cumsum(begins) - 1]
+    return found

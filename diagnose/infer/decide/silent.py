@@ -1,0 +1,42 @@
+"""Jobs in which no line shows a failure: whether they hang, or were at work when looked at."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from diagnose.infer import scoring
+from diagnose.infer.events.failures import went_on
+from diagnose.infer.events.phases import find_activity
+from diagnose.infer.events.tracebacks import dumped
+from diagnose.infer.rules import LONE, known_issues, plugged, proposals
+from diagnose.infer.rules.base import Context
+
+
+def hangs(context: Context) -> bool:
+    """A freeze without any failure line.
+
+    A known issue whose every condition the log shows, or stacks that somebody took of a process
+    that did not end. Rules of other packages may know failures in words that nobody else knows.
+    """
+    if any(one.score >= scoring.ISSUE_ALONE for one in plugged.propose(context)):
+        return True
+    if context.stacks:
+        from diagnose.infer.stacks.groups import hang  # noqa: PLC0415  few jobs have stacks
+
+        if hang(context.stacks):
+            return True
+    if went_on(context.timeline, context.life):
+        return False
+    if dumped(context.timeline) or any(proposals(LONE, context)):
+        return True
+    context = replace(context, activity=find_activity(context.timeline, None, set()))
+    return any(h.score >= scoring.ISSUE_ALONE for h in known_issues.propose(context))
+
+
+def seen_at_work(context: Context) -> bool:
+    """Whether every rank made steps between two looks at it."""
+    if not context.stacks:
+        return False
+    from diagnose.infer.stacks.groups import at_work  # noqa: PLC0415  few jobs have stacks
+
+    return at_work(context.stacks)

@@ -1,0 +1,206 @@
+"""What the kernel says of the ranks' processes, where their stacks alone would mislead.
+
+A rank stopped by a signal has the stack of whatever it did before, a read of a mount that does not
+answer that of a read, and who waits for a dead worker that of a wait. Where no stacks could be
+taken, this is all there is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import fields, replace
+
+from diagnose.infer.stacks.classify import Place
+from diagnose.infer.stacks.frame_table import State
+from diagnose.parse.probes import Look, Wait
+from diagnose.parse.stacks import Stack
+
+_FILES = re.compile(
+    r"p?(?:read|write)v?2?(?:64)?|open(?:at2?)?|close|[fl]?stat(?:x|fs)?|newfstatat|getdents(?:64)?"
+    r"|f(?:data)?sync|f?truncate|fallocate|rename(?:at2?)?|mkdir(?:at)?|rmdir|unlink(?:at)?"
+    r"|readlink(?:at)?|f?access(?:at2?)?|copy_file_range|flock|fcntl"
+)
+# File systems whose answer comes from another machine or process.
+_REMOTE = re.compile(
+    r"nfs\d?|fuse(?:\.\S+|blk)?|lustre|ceph|gpfs|mmfs|beegfs\S*|wekafs|cifs|smb3|9p|virtiofs|afs|pvfs2"
+    r"|orangefs|glusterfs|vboxsf|daos\S*"
+)
+# Functions of the kernel in which those wait.
+_STORAGE = re.compile(
+    r"nfs|rpc_|fuse|request_wait_answer|folio_wait|wait_on_page|io_schedule|bit_wait_io|ll_|cl_|ptlrpc"
+    r"|ceph|cxiWait|cifs|jbd2|xfs|ext4|btrfs|d_alloc_parallel|blk_"
+)
+_DRIVER = re.compile(r"nv_|nvidia|uvm_|rm_|os_acquire|amdgpu|kfd|ib_|mlx")
+_PIPES = re.compile(r"pipe|fifo|wait_for_partner")
+# Through what the main process hears of its workers.
+_CHANNELS = re.compile(
+    r"(?:.*/)?(?:multiprocess(?:ing)?/\w+|torch/(?:utils/data|multiprocessing)/.*"
+    r"|concurrent/futures/process)\.py"
+)
+_HELD: frozenset[State] = frozenset({"python", "sleep", "unknown"})
+_AT_WORK: frozenset[State] = frozenset({"python", "preprocessing", "evaluation", "compile"})
+_BUSY = 0.6  # of a CPU
+_IDLE = 0.1
+
+
+def refined(
+    places: Iterable[Place], looks: Iterable[Look], silent_mounts: Collection[str]
+) -> list[Place]:
+    """The places of all ranks, by rank, with what the kernel says of their processes."""
+    known = _merged(looks)
+    if not known:
+        return [*places]
+    by_rank = {place.rank: place for place in places}
+    below: dict[tuple[str | None, int | None], list[Look]] = defaultdict(list)
+    for look in known:
+        below[look.host, look.parent].append(look)
+    for look in known:
+        if look.role == "rank" and look.rank is not None:
+            children = below[look.host, look.pid]
+            by_rank[look.rank] = _seen(by_rank.get(look.rank), look, children, silent_mounts)
+    for rank, look in _absent(known).items():
+        gone = by_rank.get(rank) or _bare(rank, look)
+        by_rank[rank] = replace(
+            gone, state="exited", detail="it has no process on its node", certain=True,
+            key=("exited",), vague=False, call=None, op=None,
+        )  # fmt: skip
+    return [place for _, place in sorted(by_rank.items())]
+
+
+def _merged(looks: Iterable[Look]) -> list[Look]:
+    """One look a process: what several documents say of it."""
+    found: dict[tuple[str | None, int], Look] = {}
+    for look in sorted(looks, key=lambda look: look.source):
+        key = (look.host, look.pid)
+        before = found.get(key)
+        if before is None:
+            found[key] = look
+            continue
+        told = {
+            field.name: value
+            for field in fields(Look)
+            if (value := getattr(look, field.name)) not in (None, "", ())
+            and getattr(before, field.name) in (None, "", ())
+        }
+        # The document that says what it did is the one to look into.
+        source = look.source if look.activity else before.source
+        found[key] = replace(before, **{**told, "source": source})
+    return list(found.values())
+
+
+def _absent(known: Iterable[Look]) -> Mapping[int, Look]:
+    """Ranks that their node should have and has not, with a look at a neighbour of each."""
+    here: dict[str | None, dict[int, Look]] = defaultdict(dict)
+    for look in known:
+        if look.role == "rank" and look.rank is not None and look.local_rank is not None:
+            here[look.host][look.local_rank] = look
+    found = {}
+    for neighbours in here.values():
+        first = min(neighbours)
+        look = neighbours[first]
+        if look.rank is None or look.ranks_here is None or look.ranks_here > 1024:
+            continue
+        if any(one.rank != look.rank + local - first for local, one in neighbours.items()):
+            continue  # ranks do not follow each other on this node
+        for local in range(look.ranks_here):
+            if local not in neighbours:
+                found[look.rank + local - first] = look
+    return found
+
+
+def _bare(rank: int, look: Look) -> Place:
+    """The place of a rank of which there is no stack."""
+    stack = Stack(look.source, 1, rank, look.host, look.pid, "", True, "", False, (), "kernel")
+    wait = _main(look)
+    doing = {"running": "it uses a CPU", "waiting": "it sleeps"}.get(look.activity, "no stack")
+    detail = f"{doing}, in {wait.call}" if wait and wait.call else doing
+    return Place(rank, "unknown", detail, None, None, None, None, (), True, False, stack)
+
+
+def _seen(
+    place: Place | None, look: Look, children: Iterable[Look], silent_mounts: Collection[str]
+) -> Place:
+    """A place with what the kernel says of the rank's process."""
+    assert look.rank is not None
+    place = place or _bare(look.rank, look)
+    place = replace(place, still=_still(look))
+    told = _blocked(place, look, children, silent_mounts)
+    if told is not None:
+        state, detail = told
+        return replace(
+            place, state=state, detail=detail, certain=True, vague=False, call=None, op=None,
+            key=(state, place.site or ""),
+        )  # fmt: skip
+    cpu, wait = look.cpu or 0.0, _main(look)
+    if place.state in _HELD and place.stack.owns_gil and look.activity and cpu < _IDLE:
+        return replace(place, state="gil_held", vague=False)
+    if place.state in _AT_WORK and cpu >= _BUSY:
+        return replace(place, detail=f"{place.detail}, at {cpu:.0%} of a CPU", vague=False)
+    if place.state == "unknown" and place.key and wait is not None:
+        asleep = _asleep(wait)
+        if asleep is not None:
+            return replace(place, state=asleep, vague=False)
+    return place
+
+
+def _blocked(
+    place: Place, look: Look, children: Iterable[Look], silent_mounts: Collection[str]
+) -> tuple[State, str] | None:
+    """What keeps a process from making any step, and the words for it."""
+    if look.activity == "ended":
+        return "exited", "its process has ended"
+    if look.activity == "stopped":
+        return "stopped", "SIGSTOP or SIGTSTP; it goes on with SIGCONT"
+    if _for_workers(place):
+        for child in children:
+            if child.role == "loader" and child.activity in ("ended", "stopped"):
+                what = "has died" if child.activity == "ended" else "is stopped by a signal"
+                return "data_loading", f"its worker process {child.pid} {what}"
+    wait = _main(look)
+    if wait is None or look.activity not in ("waiting", "stuck"):
+        return None
+    call = f"{wait.call or wait.where} of {wait.file}" if wait.file else wait.call or wait.where
+    file = wait.file.startswith("/")
+    if file and _PIPES.search(wait.where):
+        return "pipe", call
+    if (
+        file
+        and _FILES.fullmatch(wait.call)
+        and (wait.mount in silent_mounts or _REMOTE.fullmatch(wait.type))
+    ):
+        silent = ", which gives no answer" if wait.mount in silent_mounts else ""
+        return "file_read", f"{call} on {wait.mount} ({wait.type}){silent}"
+    if look.activity != "stuck":
+        return None
+    if _DRIVER.search(wait.where):
+        return "device_driver", f"{call}, in the kernel's {wait.where} (D state)"
+    if _STORAGE.search(wait.where):
+        where = f" on {wait.mount} ({wait.type})" if wait.mount else ""
+        return "file_read", f"{call}{where}, in the kernel's {wait.where} (D state)"
+    return "kernel_wait", f"{call}, in the kernel's {wait.where}"
+
+
+def _still(look: Look) -> bool | None:
+    """Whether its main thread made no step; None of one that polls, which shows neither."""
+    if look.switches is None or (look.cpu or 0.0) >= _BUSY:
+        return None
+    return look.switches == 0
+
+
+def _for_workers(place: Place) -> bool:
+    """Whether it may wait for its worker processes: by its frames, or none say otherwise."""
+    frames = place.stack.frames
+    return not frames or any(_CHANNELS.fullmatch(frame.file) for frame in frames)
+
+
+def _main(look: Look) -> Wait | None:
+    return next((wait for wait in look.waits if wait.thread == look.pid), None)
+
+
+def _asleep(wait: Wait) -> State | None:
+    """What a system call says of a thread whose frames say nothing."""
+    if wait.call in ("clock_nanosleep", "nanosleep", "pause"):
+        return "sleep"
+    return "lock" if wait.call in ("futex", "wait4", "waitid", "semtimedop") else None

@@ -1,0 +1,113 @@
+"""Which digits of a line matter to the patterns that are looked for in all lines.
+
+Few of the catalog's expressions tell digits apart, and these match only lines that hold certain
+literals. In a shape without them (see `match.digits`) no digit matters; in others those do that
+stand in the words which the expressions know.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from diagnose.catalog import cache
+from diagnose.catalog.schema import Catalog
+from diagnose.catalog.vocabulary import literals
+from diagnose.match.digits import digits_in, shape, told_apart
+from diagnose.match.openings import openings
+from diagnose.match.prefilter import parts
+from diagnose.match.rows import announced, code_form, hyperscan_form, patterns_of
+
+BUILD = 1  # of what is kept: another one when it is made differently
+_GRAM = 3  # characters of a literal by which it is found
+_LEAST = 3  # characters of a literal that says something
+_ANY_DIGIT = frozenset({b"0"})
+_DIGIT = re.compile(r"[0-9]")
+
+
+class Doubt(NamedTuple):
+    """An expression that tells digits apart, all literals in the shape of lines.
+
+    Lines that it matches hold one literal of each of `sets`; it knows the digits in `words`.
+    """
+
+    ignore_case: bool
+    sets: Sequence[Sequence[str]]
+    words: Sequence[str]
+
+
+class Doubts:
+    """All of a catalog."""
+
+    def __init__(self, doubts: Iterable[Doubt]) -> None:
+        self._by_gram: dict[str, list[tuple[str, Doubt]]] = defaultdict(list)
+        for doubt in doubts:
+            for literal in doubt.sets[0]:
+                self._by_gram[literal[:_GRAM].lower()].append((literal, doubt))
+
+    def fixed(self, same: bytes) -> list[tuple[int, int]]:
+        """Where digits matter in lines of this shape, which is of ASCII characters."""
+        text = same.decode("ascii")
+        low = text.lower()
+        words: set[str] = set()
+        for gram in {low[at : at + _GRAM] for at in range(len(low) - _GRAM + 1)}:
+            for literal, doubt in self._by_gram.get(gram, ()):
+                searched = low if doubt.ignore_case else text
+                if literal in searched and all(
+                    any(one in searched for one in literals) for literals in doubt.sets[1:]
+                ):
+                    words.update(doubt.words)
+        return digits_in(same, [word.encode() for word in words])
+
+
+def doubts_of(catalog: Catalog) -> Doubts:
+    """Those of a catalog, from the cache if they are there."""
+    name = f"doubts-{BUILD}-{catalog.revision}.json"
+    with suppress(ValueError, TypeError):  # something else wrote it, or half of it
+        if raw := cache.read(name):
+            return Doubts(Doubt(*row) for row in json.loads(raw))
+    found = list(doubts(catalog))
+    cache.keep(name, json.dumps(found).encode())
+    return Doubts(found)
+
+
+def doubts(catalog: Catalog) -> Iterator[Doubt]:
+    """Those of patterns that are not thin, and of words."""
+    signatures = catalog.signatures
+    for pattern in patterns_of(signatures):
+        told = told_apart(pattern.expression)
+        if told != frozenset() and not signatures[pattern.signature].thin:
+            form = hyperscan_form(pattern.expression).decode()
+            sets = [announced(pattern), *parts(form)]
+            yield _doubt(sets, told or _ANY_DIGIT, ignore_case=pattern.ignore_case)
+    for vocabulary in catalog.vocabularies:
+        words = literals(vocabulary)
+        if vocabulary.pattern:
+            form = code_form(vocabulary).decode()
+            told = told_apart(form)
+            if told != frozenset():
+                yield _doubt([openings(form) or frozenset(words), *parts(form)], told or _ANY_DIGIT)
+            continue
+        for word in words:
+            if _DIGIT.search(word):
+                yield _doubt([{word}], frozenset({shape(word.encode()).lower()}))
+
+
+def _doubt(
+    sets: Sequence[Iterable[str]], told: frozenset[bytes], *, ignore_case: bool = False
+) -> Doubt:
+    shapes = [{shape(one.encode()).decode() for one in literals} for literals in sets]
+    if ignore_case:
+        shapes = [{one.lower() for one in literals} for literals in shapes]
+    good = {frozenset(one) for one in shapes[1:] if min(map(len, one)) >= _LEAST} - {
+        frozenset(shapes[0])
+    }
+    return Doubt(
+        ignore_case,
+        [sorted(shapes[0]), *sorted(map(sorted, good))],
+        sorted(word.decode() for word in told),
+    )

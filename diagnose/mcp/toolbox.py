@@ -1,0 +1,156 @@
+"""The tools as an agent sees them: names, descriptions, arguments. Their answers are elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from threading import BoundedSemaphore
+from typing import Annotated
+
+from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp.types import CallToolResult, TextContent, ToolAnnotations
+from pydantic import Field
+
+from diagnose.catalog.load import load_catalog
+from diagnose.errors import DiagnoseError
+from diagnose.mcp import knowledge
+from diagnose.mcp.answer import Answer, data_of, text_of
+from diagnose.mcp.checkpoint import checkpoint
+from diagnose.mcp.jobs import Jobs
+from diagnose.mcp.lines import lines
+from diagnose.mcp.root import Root
+from diagnose.mcp.timeline import timeline
+from diagnose.mcp.triage import triage
+from diagnose.mcp.waits import waits
+from diagnose.report.html.scrub import scrubber
+from diagnose.report.safe import said
+from diagnose.workers import cores
+
+JobName = Annotated[
+    str,
+    Field(description="The job: its path below the root folder, or the `paste-…` of a triage."),
+]
+_MAX_ERROR = 1000  # characters
+_READS = ToolAnnotations(
+    read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False
+)
+
+
+class Toolbox:
+    """The tools over one root folder. Their docstrings are what the agent reads of them."""
+
+    def __init__(self, root: Root, *, redact: bool, patterns: Sequence[Path]) -> None:
+        self._root = root
+        self._jobs = Jobs(root, redact=redact, patterns=patterns)
+        self._redact = redact
+        self._turns = BoundedSemaphore(max(2, cores()))  # of jobs that are read at once
+
+    def add_to(self, server: MCPServer) -> None:
+        """Offer all of them on a server."""
+        for tool, title in (
+            (self.triage, "Diagnose a hung or failed job"),
+            (self.lines, "Log lines around a line"),
+            (self.timeline, "Timeline of a rank"),
+            (self.waits, "Who waits for whom"),
+            (self.explain, "Explain a cause or setting"),
+            (self.match_line, "Look up a log line"),
+            (self.checkpoint, "Check checkpoints"),
+        ):
+            server.add_tool(tool, title=title, annotations=_READS)
+
+    def triage(
+        self,
+        path: Annotated[
+            str, Field(description="Log file, archive, or folder with all logs and dumps of a job.")
+        ] = "",
+        text: Annotated[
+            str, Field(description="Pasted log text instead of a path, as it was printed.")
+        ] = "",
+    ) -> CallToolResult:
+        """Diagnose why a distributed training job hung or died.
+
+        Give everything there is: the folder with the logs of all ranks, the launcher, the hosts'
+        kernel logs, Flight Recorder dumps, stacks. Answers with verdict, root cause, ranks and
+        hosts to blame, onset, evidence by file and line, remedies, restart advice, and how sure
+        that is. Rather than reading the logs yourself, call this first.
+        """
+
+        def answer() -> Answer:
+            if bool(path) == bool(text):
+                raise DiagnoseError("give either `path` or `text`")
+            return triage(self._jobs.of_path(path) if path else self._jobs.of_text(text))
+
+        return self._result(answer)
+
+    def lines(
+        self,
+        job: JobName,
+        line: Annotated[int, Field(description="Line number, from 1.", ge=1)],
+        source: Annotated[
+            str, Field(description="Log of the job, as evidence and timeline name it.")
+        ] = "",
+        before: Annotated[int, Field(description="Lines before it, up to 100.", ge=0)] = 15,
+        after: Annotated[int, Field(description="Lines after it, up to 100.", ge=0)] = 15,
+    ) -> CallToolResult:
+        """Show the log around a line that triage or timeline named, secrets masked."""
+        return self._result(lambda: lines(self._jobs.get(job), source, line, before, after))
+
+    def timeline(
+        self,
+        job: JobName,
+        rank: Annotated[
+            int | None, Field(description="Global rank; left out: the whole job.")
+        ] = None,
+        offset: Annotated[int, Field(description="First row, to go on behind an answer.")] = 0,
+    ) -> CallToolResult:
+        """Show what one rank, or the whole job, did in time order, as far as the catalog knows it.
+
+        Compare a culprit with a rank that waited: what did it do last before the onset?
+        """
+        return self._result(lambda: timeline(self._jobs.get(job), rank, offset))
+
+    def waits(self, job: JobName) -> CallToolResult:
+        """Show which ranks wait for which, in which collective, and where their stacks are."""
+        return self._result(lambda: waits(self._jobs.get(job)))
+
+    def explain(
+        self,
+        name: Annotated[
+            str,
+            Field(description="Cause class (net.fabric), setting (timeout) or signature id."),
+        ],
+    ) -> CallToolResult:
+        """Explain a cause class, a setting of all frameworks, or an entry of the catalog."""
+        return self._result(lambda: knowledge.explain(load_catalog(self._jobs.patterns), name))
+
+    def match_line(
+        self,
+        text: Annotated[str, Field(description="A line of a log, or up to 20.")],
+    ) -> CallToolResult:
+        """Look up which known failures match a log line, and which only resemble it."""
+        scrub = scrubber(redact=self._redact)
+        return self._result(lambda: knowledge.match_line(self._jobs, text, scrub))
+
+    def checkpoint(
+        self,
+        path: Annotated[str, Field(description="Checkpoint, or folder with checkpoints.")],
+        verify: Annotated[
+            bool, Field(description="Read every byte and verify stored checksums (slow).")
+        ] = False,
+    ) -> CallToolResult:
+        """Check which checkpoints are intact, what is wrong with others, and how to resume."""
+        scrub = scrubber(redact=self._redact)
+        return self._result(lambda: checkpoint(self._root, path, scrub, verify=verify))
+
+    def _result(self, make: Callable[[], Answer]) -> CallToolResult:
+        """What goes to the client; an error that says what to do where there is no answer."""
+        try:
+            with self._turns:
+                answer = make()
+        except DiagnoseError as error:
+            raise ToolError(said(str(error), _MAX_ERROR)) from error
+        return CallToolResult(
+            content=[TextContent(type="text", text=text_of(answer))],
+            structured_content=data_of(answer),
+        )

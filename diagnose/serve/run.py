@@ -1,0 +1,128 @@
+"""One server: its data folder, its socket, and its end."""
+
+from __future__ import annotations
+
+import fcntl
+import ipaddress
+import os
+import secrets
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import uvicorn
+from starlette.applications import Starlette
+
+from diagnose.errors import InputError
+from diagnose.serve import crew
+from diagnose.serve.app import application
+from diagnose.serve.protocol import Deadlines
+from diagnose.serve.settings import HEADER_BYTES, MAX_CONNECTIONS, Settings
+
+_BACKLOG = 512
+_STOP_SECONDS = 5  # that requests have to end when the server does
+
+
+def run(settings: Settings, said: Callable[[str], None]) -> None:
+    """Serve until a signal asks to end. `said` gets the address. Raises InputError."""
+    if settings.token is None and not is_loopback(settings.host):
+        raise InputError(f"{settings.host} can be reached by others: give a --token-file")
+    lock = claim(settings.data)
+    try:
+        with listening(settings.host, settings.port) as listener:
+            made = crew.context()
+            crew.check(made, settings.patterns, settings.data / "spool")
+            app = application(settings, key_of(settings.data), made)
+            said(f"diagnose serve: {url(settings.host, listener.getsockname()[1])}")
+            server_of(app).run(sockets=[listener])
+    finally:
+        os.close(lock)
+
+
+def server_of(app: Starlette) -> uvicorn.Server:
+    """What speaks HTTP for an application, with bounds on connections and headers."""
+    config = uvicorn.Config(
+        app,
+        http=Deadlines,
+        ws="none",
+        loop="asyncio",
+        lifespan="on",
+        log_level="error",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=MAX_CONNECTIONS,
+        h11_max_incomplete_event_size=HEADER_BYTES,
+        timeout_keep_alive=30,
+        timeout_graceful_shutdown=_STOP_SECONDS,
+    )
+    return uvicorn.Server(config)
+
+
+def claim(folder: Path) -> int:
+    """Make a data folder ready, and ours alone as long as what is returned is open.
+
+    Raises InputError where another server has it.
+    """
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (folder / "spool").mkdir(mode=0o700, exist_ok=True)
+        lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise InputError(f"cannot keep results in {folder}: {error.strerror}") from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(lock)
+        raise InputError(f"another server uses {folder}; give this one its own --data") from error
+    return lock
+
+
+def key_of(folder: Path) -> bytes:
+    """The key of the cookies and forms of a data folder, made when it is first asked for."""
+    path = folder / "key"
+    try:
+        if len(found := path.read_bytes()) == 32:
+            return found
+    except FileNotFoundError:
+        pass
+    key = secrets.token_bytes(32)
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(fd, "wb") as stream:
+        stream.write(key)
+    return key
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """The socket of an address. Raises InputError."""
+    try:
+        (family, kind, _, _, address), *_ = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        listener = socket.socket(family, kind)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.listen(_BACKLOG)
+        except BaseException:
+            listener.close()
+            raise
+    except (OSError, UnicodeError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise InputError(f"cannot listen on {host} port {port}: {why}") from error
+    return listener
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches an address; a name counts by all that it stands for."""
+    try:
+        found = {entry[4][0] for entry in socket.getaddrinfo(host, None)}
+    except (OSError, UnicodeError):
+        return False
+    return all(ipaddress.ip_address(str(one).partition("%")[0]).is_loopback for one in found)
+
+
+def url(host: str, port: int) -> str:
+    """The address for a browser."""
+    shown = f"[{host}]" if ":" in host else host
+    return f"http://{shown}:{port}/"

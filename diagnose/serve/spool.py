@@ -1,0 +1,117 @@
+"""Where uploads lie until they are diagnosed: a folder for each, streamed to, bounded.
+
+Names come from strangers. What they say of ranks and hosts is worth keeping, so a path stays a path
+below the folder of the upload, and nothing else: no absolute path, no `..`, no link is followed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
+from typing import BinaryIO
+
+from diagnose.errors import InputError
+from diagnose.serve.settings import MAX_FILES
+
+_NAME_BYTES = 120  # of one part of a path
+_DEPTH = 12
+_KEPT_DOT = frozenset({".metadata", ".zarray"})  # what checkpoints are known by
+_DRIVE = re.compile(r"[A-Za-z]:")
+
+
+class TooLargeError(InputError):
+    """An upload is larger than allowed."""
+
+
+class Upload:
+    """Writes the files of one upload into its folder.
+
+    What goes wrong is an InputError: too many files, or TooLargeError beyond `limit` bytes.
+    """
+
+    def __init__(self, folder: Path, limit: int) -> None:
+        self.folder = folder
+        self.names: list[str] = []
+        self.size = 0
+        self._limit = limit
+        self._file: BinaryIO | None = None
+
+    def begin(self, name: str) -> None:
+        """Begin a file of this name; two of one name stay apart."""
+        if len(self.names) >= MAX_FILES:
+            raise InputError(f"more than {MAX_FILES} files in one upload")
+        path = below(name)
+        for number in range(1, MAX_FILES):
+            twin = f"{path.stem}-{number}{path.suffix}" if number > 1 else path.name
+            target = self.folder / path.parent / twin
+            try:
+                target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                self._file = _created(target)
+            except FileExistsError:  # also where a file has the name of a folder
+                if not target.parent.is_dir():
+                    path = PurePosixPath(path.name)
+                continue
+            except OSError as error:
+                raise InputError(f"cannot keep {name[:80]!r}: {error.strerror}") from error
+            self.names.append(target.relative_to(self.folder).as_posix())
+            return
+        raise InputError("too many files of one name")
+
+    def write(self, data: bytes) -> None:
+        """Append to the file begun last."""
+        self.size += len(data)
+        if self.size > self._limit:
+            raise TooLargeError(f"more than {self._limit >> 20} MiB in one upload")
+        assert self._file is not None
+        try:
+            self._file.write(data)
+        except OSError as error:
+            raise InputError(f"cannot keep the upload: {error.strerror}") from error
+
+    def end(self) -> None:
+        """End the file begun last."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def below(name: str) -> PurePosixPath:
+    """The relative path that stands for a stranger's file name."""
+    parts = [_part(part) for part in re.split(r"[/\\]", _DRIVE.sub("", name, count=1))]
+    kept = [part for part in parts if part]
+    return PurePosixPath(*kept[-_DEPTH:]) if kept else PurePosixPath("log")
+
+
+def _part(text: str) -> str:
+    """One part of a path: printable, no dots alone, not hidden, as long as file systems allow."""
+    text = "".join(char if char.isprintable() else "_" for char in text).strip(" ")
+    text = text if text in _KEPT_DOT else text.lstrip(".")
+    data = text.encode(errors="replace")
+    if len(data) <= _NAME_BYTES:
+        return data.decode()
+    stem, dot, suffix = text.rpartition(".")
+    end = (dot + suffix) if dot and len(suffix) <= 8 else ""
+    room = _NAME_BYTES - len(end.encode(errors="replace"))
+    short = (stem if end else text).encode(errors="replace")[:room]
+    return short.decode(errors="ignore") + end
+
+
+def _created(path: Path) -> BinaryIO:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    return os.fdopen(os.open(path, flags, 0o600), "wb")
+
+
+def folder_of(root: Path, id_: str) -> Path:
+    """A new folder for an upload."""
+    folder = root / id_
+    folder.mkdir(mode=0o700, parents=True)
+    return folder
+
+
+def remove(folder: Path) -> None:
+    """Remove the folder of an upload, if it is there."""
+    with suppress(OSError):
+        shutil.rmtree(folder)

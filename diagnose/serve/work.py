@@ -1,0 +1,153 @@
+"""What a worker does with one job: read it, diagnose it, and write what is kept of it."""
+
+from __future__ import annotations
+
+import os
+import resource
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pandas as pd
+import zstandard
+
+import diagnose
+from diagnose.catalog.load import load_catalog
+from diagnose.diagnosis import Diagnosis
+from diagnose.errors import DiagnoseError
+from diagnose.ingest import find_sources
+from diagnose.ingest.raw import reason
+from diagnose.job.load import load_text, read
+from diagnose.job.model import Job
+from diagnose.report import html, markdown, words
+from diagnose.report.html.context import learn
+from diagnose.report.redact import Redactor, secrets_only
+from diagnose.report.safe import cut, escaped, masked, safe, said
+from diagnose.serve import fetch
+from diagnose.serve.masking import kept_logs, kept_text
+from diagnose.serve.progress import Reading
+from diagnose.serve.saves import uploaded
+from diagnose.serve.task import MASKED, PASTE, Done, Failed, Progress, Summary, Task, decoded, send
+from diagnose.workers import memory_bound
+
+_LEVEL = 3  # of zstd
+_WORDS = 4000  # characters that a search looks in
+_QUOTES = 20  # lines of evidence among them
+_SPOOL = 4 << 30  # bytes of any file that a job writes, such as the members of a packed tar
+
+Tell = Callable[[Progress], None]
+
+
+def serve(connection: Connection) -> None:
+    """Do what comes over a connection until it is closed."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (_SPOOL, _SPOOL))
+    while True:
+        try:
+            task = decoded(connection.recv_bytes())
+        except EOFError:
+            return
+        send(connection, attempt(task, lambda progress: send(connection, progress)))
+
+
+def attempt(task: Task, tell: Tell) -> Done | Failed:
+    """One job within its bound of memory. Never raises: what goes wrong is told in a line."""
+    before = tempfile.tempdir
+    # What is unpacked for a while lies with the upload, and goes with it.
+    tempfile.tempdir = task.folder
+    try:
+        with memory_bound(task.memory), pd.option_context("mode.string_storage", "python"):
+            if task.kind == "check":
+                load_catalog([Path(path) for path in task.patterns])
+                return Failed("")
+            return perform(task, tell)
+    except DiagnoseError as error:
+        problem = str(error)
+    except MemoryError:
+        problem = f"needs more than the {task.memory >> 20} MiB of memory that a job may use"
+    except OSError as error:
+        problem = reason(error)
+    except Exception as error:
+        problem = f"internal error, please report it: {type(error).__name__}: {error}"
+    finally:
+        tempfile.tempdir = before
+    return Failed(said(problem.replace(task.folder, "").replace(os.sep * 2, os.sep), 600))
+
+
+def perform(task: Task, tell: Tell) -> Done:
+    """Diagnose a job and make the outputs that are wanted.
+
+    A paste is masked before anything else is done with it, so that all that is ever made of it can
+    be made of what is kept.
+    """
+    redactor = Redactor() if task.redact else None
+    folder = Path(task.folder)
+    kept = ""
+    if task.kind in ("text", "again"):
+        data = (folder / (PASTE if task.kind == "text" else MASKED)).read_bytes()
+        kept = kept_text(data.decode(errors="replace"), redactor)
+        job = load_text(kept, patterns=task.patterns)
+    else:
+        if task.kind == "urls":
+            fetch.fetch(task.urls, task.allowed, folder, task.upload, tell)
+        job = _read(folder, task, tell)
+    tell(Progress("Diagnosing"))
+    diagnosis = diagnose.diagnose(job)
+    if task.kind in ("files", "urls"):
+        kept = kept_logs(job.sources, redactor)
+        if redactor:
+            learn(job, diagnosis, redactor)
+    elif redactor:
+        redactor = secrets_only()  # of masked text only what two of its lines make together
+    tell(Progress("Writing the report"))
+    shown = masked(diagnosis, redactor) if redactor else replace(diagnosis, places=[])
+    return Done(_summary(job, shown, task.title), _outputs(task, job, diagnosis, shown, kept))
+
+
+def _read(folder: Path, task: Task, tell: Tell) -> Job:
+    reading = Reading(tell)
+    # Each by itself: what was chosen by name is read whatever its suffix.
+    sources = reading.sources(find_sources(sorted(folder.iterdir()), opened=reading.opened))
+    job = read(sources, patterns=task.patterns, heard=reading.logs)
+    reading.end()
+    tell(Progress("Looking for checkpoints"))
+    job.checkpoints, notes = uploaded(folder, sources, task.upload)
+    job.notes += [note for note in notes if note not in job.notes]
+    return job
+
+
+def _outputs(
+    task: Task, job: Job, diagnosis: Diagnosis, shown: Diagnosis, kept: str
+) -> dict[str, bytes]:
+    """The outputs that are wanted; `shown` is the diagnosis masked."""
+    makers: dict[str, Callable[[], str]] = {
+        "json": lambda: escaped(shown.to_json()) + "\n",
+        "input": lambda: kept,
+        "page": lambda: html.render(job, diagnosis, title=task.title or None, redact=task.redact),
+        "markdown": lambda: markdown.render(shown, redact=task.redact),
+    }
+    pack = zstandard.ZstdCompressor(level=_LEVEL)
+    return {name: pack.compress(makers[name]().encode(errors="replace")) for name in task.wanted}
+
+
+def _summary(job: Job, shown: Diagnosis, title: str) -> Summary:
+    shown = safe(shown, None)
+    root, facts = shown.root_cause, shown.job
+    who = words.culprits(shown.culprits)
+    found = [
+        title, shown.verdict, root.cause, root.signature or "", root.title, root.summary, who,
+        shown.phase or "", *shown.culprits.hosts, *facts.frameworks,
+        *(f"{name} {version}" for name, version in facts.versions.items()),
+        *(item.text for item in shown.evidence[:_QUOTES]), *facts.hosts[:50],
+    ]  # fmt: skip
+    return Summary(
+        verdict=shown.verdict,
+        cause=root.cause,
+        confidence=root.confidence,
+        headline=root.title,
+        summary=words.sentence(root.summary) if root.summary else "",
+        who=who,
+        files=len([source for source in job.sources if source.kind != "skipped"]),
+        words=cut(" ".join(found).lower(), _WORDS),
+    )

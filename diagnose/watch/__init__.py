@@ -1,0 +1,1 @@
+"""Following the logs of a running job: its heartbeat, and word of it when progress stops."""

@@ -1,0 +1,246 @@
+"""What new lines of a log say of its job: progress, phases, trouble, the end; and signs of life.
+
+The catalog is searched as `match.scanner` does. Progress in words that no signature knows is seen
+by `match.cadence`, of each line and the last one like it. Of a flood only the newest lines are
+looked at so closely: the last `window` bytes of a block.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, OrderedDict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from operator import itemgetter
+
+from diagnose.catalog.schema import Catalog, Signature
+from diagnose.ingest.source import Chunk
+from diagnose.match.cadence import beats
+from diagnose.match.lines import Raw, segments, text_of
+from diagnose.match.thin import author_of
+from diagnose.parse.path import PathHints
+from diagnose.parse.prefix import Prefix, peel
+from diagnose.parse.who import Stamp
+from diagnose.timeline.captures import integer
+from diagnose.watch.bounded import remember
+from diagnose.watch.patterns import Patterns, wanted
+from diagnose.watch.who import Who, who_of
+
+TEMPLATES, AUTHORS = 256, 256  # kept of a stream
+_LINE = 600  # bytes kept of a line
+_TEXT = 300  # characters of a line that are shown
+OF_KIND = 4  # lines of one pattern and author that are looked at in a block
+_KNOWN = 512  # bytes looked at for other words where a signature sees progress
+_MOST_WORDS = 64  # lines with new words that count, of a block
+_LIVING = frozenset({"phase", "progress"})
+_SHAPE = re.compile(rb"0x[0-9a-fA-F]+|[-+]?\d[\d.,:_]*(?:e[-+]?\d+)?|[#=> .\xe2\x96\x80-\x97-]{3,}")
+
+
+class Says(Enum):
+    """What a notice is about."""
+
+    PROGRESS = "progress"
+    BEGIN = "a phase begins"
+    END = "a phase ends"
+    FINISHED = "the job says that it is done"
+    EXIT = "a process is said to have ended"
+    TROUBLE = "an error"
+    RESTART = "the job starts again"
+    LIFE = "words that were not there before"
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """One thing that a line says.
+
+    `kind` tells counters apart: a signature, with the name of a bar, or a template. `counter` is a
+    step, `done` that the counter reached its total. `stamp` is the time that the line prints,
+    `source` where it stands: what is logged twice is counted twice, and not as twice as fast.
+    """
+
+    says: Says
+    who: Who
+    kind: str = ""
+    phase: str | None = None
+    title: str = ""
+    counter: int | None = None
+    done: bool = False
+    text: str = ""
+    stamp: Stamp | None = None
+    source: str = ""
+
+
+@dataclass(slots=True, eq=False)
+class Memory:
+    """What is remembered of a stream, of bounded size.
+
+    `templates` maps the shape of a line to the last such line, `last` the tag of an author to its
+    last line and when it came.
+    """
+
+    name: str
+    hints: PathHints
+    templates: OrderedDict[int, bytes] = field(default_factory=OrderedDict)
+    last: OrderedDict[bytes, tuple[bytes, float]] = field(default_factory=OrderedDict)
+    known: bool = False  # a signature saw progress here
+
+
+class Reader:
+    """Reads blocks of whole lines by a catalog."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._patterns = Patterns(catalog)
+
+    def read(
+        self, memory: Memory, block: bytes, window: int, now: float, most: int = OF_KIND
+    ) -> Iterator[Notice]:
+        """What a block says, in the order of its lines.
+
+        Of one pattern and author the last `most` lines count.
+        """
+        low = 0
+        if len(block) > window:
+            window = min(window, _KNOWN) if memory.known else window
+            low = block.rfind(b"\n", 0, len(block) - window) + 1
+        found, taken = self._matched(memory, block, now, most)
+        known = [place for place, notice in found if notice.says is Says.PROGRESS]
+        upto = -1 if memory.known else min(known, default=len(block))
+        memory.known = memory.known or bool(known)
+        found += self._others(memory, block, low, taken, upto, now)
+        found.sort(key=itemgetter(0))
+        for _, notice in found:
+            yield notice
+
+    def _matched(
+        self, memory: Memory, block: bytes, now: float, most: int
+    ) -> tuple[list[tuple[int, Notice]], set[int]]:
+        """The notices of lines that the catalog knows, by the place of the line, and all places."""
+        found: list[tuple[int, Notice]] = []
+        taken: set[int] = set()
+        raws = list(segments(Chunk(block, 0, 1), self._patterns.scan(block), 0))
+        kinds = [(raw.patterns[0], author_of(raw.data)) for raw in raws]
+        left = Counter(kinds)
+        for raw, kind in zip(raws, kinds, strict=True):
+            left[kind] -= 1
+            if left[kind] < most:
+                remember(memory.last, kind[1], (_head(raw.data), now), AUTHORS)
+                notices = [(raw.place, notice) for notice in self._confirmed(memory, raw)]
+                found += notices
+                if not notices:
+                    continue  # it only looked like one
+            taken.add(raw.place)
+        return found, taken
+
+    def _confirmed(self, memory: Memory, raw: Raw) -> Iterator[Notice]:
+        text = text_of(raw.data)
+        prefix = peel(text)
+        who = who_of(prefix, memory.hints, memory.name)
+        seen: set[str] = set()
+        for number in raw.patterns:
+            signature = self._patterns.signature(number)
+            if signature.id in seen:
+                continue
+            captures = self._patterns.confirm(number, text, prefix.message)
+            if captures is None:
+                continue
+            seen.add(signature.id)
+            says = _says(signature)
+            if says is not None:
+                yield _notice(says, who, signature, captures, prefix, memory.name)
+
+    def _others(
+        self, memory: Memory, block: bytes, low: int, taken: set[int], upto: int, now: float
+    ) -> Iterator[tuple[int, Notice]]:
+        """New words in the lines behind `low` that the catalog does not know, and progress.
+
+        That only before `upto`: where a signature saw progress, others would be counted twice.
+        """
+        words = 0
+        for place, line in _lines(block, low):
+            author = author_of(line)
+            remember(memory.last, author, (_head(line), now), AUTHORS)
+            if place in taken:
+                continue
+            shape = _SHAPE.sub(b"#", line[len(author) : _LINE])
+            key = hash((author, shape))
+            before = memory.templates.get(key)
+            remember(memory.templates, key, line[:_LINE], TEMPLATES)
+            says, counter = None, None
+            if before is None and words < _MOST_WORDS:
+                words += 1
+                says = Says.LIFE
+            elif before is not None and place < upto:
+                counter = _grown(before, line)
+                says = Says.PROGRESS if counter is not None else None
+            if says is not None:
+                text = text_of(line)
+                prefix = peel(text)
+                who = who_of(prefix, memory.hints, memory.name)
+                yield (
+                    place,
+                    Notice(
+                        says, who, f"line {key}", counter=counter, text=text[:_TEXT],
+                        stamp=prefix.stamp, source=memory.name,
+                    ),
+                )  # fmt: skip
+
+
+def _lines(block: bytes, low: int) -> Iterator[tuple[int, bytes]]:
+    """The lines behind `low` and where they begin; a bar is one for each of its states."""
+    at = low
+    for piece in block[low:].replace(b"\r", b"\n").split(b"\n"):
+        if piece and not piece.isspace():
+            yield at, piece
+        at += len(piece) + 1
+
+
+def _head(line: bytes) -> bytes:
+    """The start of a line, cut between words: half a secret would not be known as one."""
+    return line if len(line) <= _LINE else line[: line.rfind(b" ", 0, _LINE) + 1]
+
+
+def _grown(before: bytes, line: bytes) -> int | None:
+    """The counter of a line, where it grew since the line before it that looks alike."""
+    pair = b"%b\n%b" % (before, line[:_LINE])
+    return next((beat.counter for beat in beats(pair) if beat.start > len(before)), None)
+
+
+def _says(signature: Signature) -> Says | None:
+    """What a line of a signature says, None where that is nothing to a watch."""
+    if signature.tells == "restart":
+        return Says.RESTART
+    if signature.tells == "finished":
+        return Says.FINISHED
+    if signature.role == "progress" or (signature.thin and signature.role in _LIVING):
+        return Says.PROGRESS
+    if signature.role == "phase":
+        return Says.END if signature.ends_phase else Says.BEGIN
+    if signature.tells == "exit":
+        return Says.EXIT
+    return Says.TROUBLE if wanted(signature) else None
+
+
+def _notice(
+    says: Says,
+    who: Who,
+    signature: Signature,
+    captures: Mapping[str, str],
+    prefix: Prefix,
+    source: str,
+) -> Notice:
+    step, total = integer(captures.get("step")), integer(captures.get("total"))
+    percent = integer(captures.get("percent"))
+    done = step >= total if step is not None and total else percent == 100
+    return Notice(
+        says,
+        who,
+        " ".join((signature.id, captures.get("what", "")[:80])).rstrip(),
+        signature.phase,
+        signature.title,
+        percent if step is None else step,
+        bool(done),
+        prefix.message[:_TEXT].strip(),
+        prefix.stamp,
+        source,
+    )

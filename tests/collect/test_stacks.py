@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from diagnose.collect import stacks
+from diagnose.collect.children import Unavailable
+from diagnose.collect.model import Process
+from diagnose.collect.sink import Sink
+from tests.collect.machines import Machine
+
+DUMP = 'Process 20: python train.py\n\nThread 20 (idle): "MainThread"\n    f (/w/train.py:3)'
+
+
+@pytest.fixture
+def pyspy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A program that does as py-spy, by a script that a test writes."""
+    place = tmp_path / "py-spy"
+    monkeypatch.setattr(stacks, "found", lambda _name: str(place))
+
+    def script(text: str) -> None:
+        place.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/calls\n{text}\n')
+        place.chmod(0o700)
+
+    monkeypatch.setattr(stacks, "script", script, raising=False)
+    return tmp_path / "calls"
+
+
+def says(text: str) -> None:
+    stacks.script(text)  # type: ignore[attr-defined]
+
+
+def full(sink: Sink, pause_s: float = 0.8, left: float = 5.0) -> str | None:
+    return stacks.full(sink, Process(20, "rank", rank=0), pause_s, time.monotonic() + left)
+
+
+def test_both_looks_at_a_process(machine: Machine, sink: Sink, pyspy: Path) -> None:
+    machine.process(20)
+    says(f"cat <<'X'\n{DUMP}\nX")
+    assert stacks.quick(sink, Process(20, "rank", rank=0)) is None
+    assert full(sink) is None
+    assert pyspy.read_text().splitlines() == [
+        "dump --nonblocking --full-filenames --pid 20", "dump --native --full-filenames --pid 20",
+    ]  # fmt: skip
+    assert (sink.folder / "stack-1.txt").read_text() == DUMP + "\n"
+    assert (sink.folder / "stack-2.txt").read_text() == DUMP + "\n"
+
+
+@pytest.mark.parametrize(
+    ("state", "pause_s", "left", "told"),
+    [
+        ("T", 0.8, 5, "no native stacks: it is stopped"),
+        ("D", 0.8, 5, "no native stacks: it is stuck"),
+        ("t", 0.8, 5, "no native stacks: another debugger has it"),
+        ("S", 0.8, 0, "no native stacks: no time left"),
+        ("S", 0.0, 5, None),
+    ],
+)
+def test_who_must_not_be_paused_is_not(
+    machine: Machine, sink: Sink, pyspy: Path, state: str, pause_s: float, left: float,
+    told: str | None,
+) -> None:  # fmt: skip
+    machine.process(20, state=state)
+    says("echo Process 20: x")
+    assert full(sink, pause_s, left) == told
+    assert pyspy.read_text() == "dump --nonblocking --full-filenames --pid 20\n"
+
+
+def test_who_waits_for_files_of_others_is_not_paused(
+    machine: Machine, sink: Sink, pyspy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stacks.syscalls, "_NAMES", {0: "read"})
+    machine.process(20, call="0 0x5 0x0 0x0 0x0 0x0 0x0 0x7 0x8\n")
+    machine.open(20, 5, "/data/rows.bin")
+    says("echo Process 20: x")
+    assert full(sink) == "no native stacks: it waits for /data"
+    assert "native" not in pyspy.read_text()
+
+
+def test_a_pause_that_is_too_long_is_ended(machine: Machine, sink: Sink, pyspy: Path) -> None:
+    machine.process(20)
+    stat = machine.root / "20" / "stat"
+    paused = stat.read_text().replace(") S ", ") t ")
+    says(f"case $2 in --native) echo '{paused}' > {stat}; exec sleep 30;; esac\necho Process 20: x")
+    began = time.monotonic()
+    assert full(sink, 0.2) == "no native stacks: the process was paused for 0.2 s, and let go"
+    assert time.monotonic() - began < 5
+    assert (sink.folder / "stack-2.txt").read_text() == "Process 20: x\n"
+
+
+def test_without_the_right_to_look_it_says_so(machine: Machine, sink: Sink, pyspy: Path) -> None:
+    machine.process(20)
+    says("echo 'Permission Denied: Try running again with elevated permissions' >&2; exit 1")
+    with pytest.raises(OSError, match="it needs the capability SYS_PTRACE, or root"):
+        stacks.quick(sink, Process(20, "rank"))
+    assert len(pyspy.read_text().splitlines()) == 1
+    with pytest.raises(OSError, match="SYS_PTRACE"):
+        full(sink)
+
+
+def test_a_process_that_changes_is_looked_at_again(
+    machine: Machine, sink: Sink, pyspy: Path
+) -> None:
+    machine.process(20)
+    says(f"[ $(wc -l < {pyspy}) -ge 3 ] && echo Process 20: x || {{ echo torn >&2; exit 1; }}")
+    assert stacks.quick(sink, Process(20, "rank")) is None
+    says("echo 'Error: Failed to find python version from target process' >&2; exit 1")
+    with pytest.raises(OSError, match="no Python in it that py-spy knows"):
+        stacks.quick(sink, Process(20, "rank"))
+
+
+def test_a_process_that_has_ended(machine: Machine, sink: Sink, pyspy: Path) -> None:
+    says("exit 1")
+    with pytest.raises(Unavailable, match="the process has ended"):
+        stacks.quick(sink, Process(21, "rank"))
+    with pytest.raises(Unavailable, match="the process has ended"):
+        stacks.full(sink, Process(21, "rank"), 0.8, time.monotonic() + 5)
+
+
+def test_where_pyspy_is_not_installed_it_says_what_to_install(
+    machine: Machine, sink: Sink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.process(20)
+
+    def missing(name: str) -> str:
+        raise Unavailable(f"there is no {name} here")
+
+    monkeypatch.setattr(stacks, "found", missing)
+    with pytest.raises(Unavailable, match=r"pip install 'diagnose-hangs\[collect\]'"):
+        stacks.quick(sink, Process(20, "rank"))
+
+
+def test_stacks_of_a_real_process(sink: Sink) -> None:
+    child = subprocess.Popen([sys.executable, "-c", "import time\ntime.sleep(60)"])
+    try:
+        for _ in range(100):
+            if "nanosleep" in Path(f"/proc/{child.pid}/wchan").read_text():
+                break
+            time.sleep(0.05)
+        try:
+            stacks.quick(sink, Process(child.pid, "rank"))
+        except (OSError, Unavailable) as error:
+            pytest.skip(f"not allowed here: {error}")
+        assert "<string>:2" in (sink.folder / "stack-1.txt").read_text()
+        assert os.waitpid(child.pid, os.WNOHANG) == (0, 0)
+    finally:
+        child.kill()
+        child.wait()

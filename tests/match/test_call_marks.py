@@ -1,0 +1,40 @@
+"""What the automaton of the marks tells of NCCL's call lines."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from diagnose.catalog.load import load_catalog
+from diagnose.catalog.schema import Catalog
+from diagnose.match.call_marks import CallMarks, marks_in
+from diagnose.match.compile import compile_matcher, matcher_of
+
+PIECES = (
+    b"- Init ",
+    b"opCount ",
+    b"Send: opCount ",
+    b"Recv: opCount ",
+    b"Send: ",
+    b"x",
+    b"\n",
+    b"- ",
+)
+
+
+def as_found_one_by_one(data: bytes) -> CallMarks:
+    inits = [at + 7 for at in range(len(data)) if data.startswith(b"- Init ", at)]
+    p2p = b"Send: opCount " in data or b"Recv: opCount " in data
+    return CallMarks(inits, b"opCount " in data, p2p)
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=30).map(b"".join))
+def test_call_lines_are_told_as_if_looked_for_one_by_one(data: bytes) -> None:
+    assert compile_matcher(load_catalog()).scan(data).calls == as_found_one_by_one(data)
+    assert marks_in(data) == as_found_one_by_one(data)
+
+
+def test_a_catalog_without_entries_tells_of_them_too() -> None:
+    assert matcher_of(Catalog([], [], {}, "t")).scan(b"a - Init opCount ").calls == CallMarks(
+        [9], True, False
+    )

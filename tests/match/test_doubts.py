@@ -1,0 +1,32 @@
+"""Where digits of a line matter to the patterns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from diagnose.catalog import cache
+from diagnose.catalog.load import load_catalog
+from diagnose.match.doubts import BUILD, Doubt, Doubts, doubts_of
+
+
+def test_digits_matter_in_the_words_that_an_expression_knows() -> None:
+    doubts = Doubts([Doubt(False, [["P0P level"]], ["p0p"])])
+    same = b"0:0 P0P level 0 on 00"
+    assert [same[start:end] for start, end in doubts.fixed(same)] == [b"P0P"]
+    assert doubts.fixed(b"0:0 P0P is 0") == []
+
+
+@pytest.mark.parametrize("kept", [b"", b"[[1", b'{"a": 1}', b"[7]", b"\xff"])
+def test_what_cannot_be_read_is_worked_out_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: bytes
+) -> None:
+    catalog = load_catalog()
+    name = f"doubts-{BUILD}-{catalog.revision}.json"
+    same = b"node0:00:00 [0] NCCL INFO Channel 00/0 : 0[0] -> 0[0] via P0P/IPC"
+    expected = doubts_of(catalog).fixed(same)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    cache.keep(name, kept)
+    assert doubts_of(catalog).fixed(same) == expected
+    assert cache.read(name) not in (kept, None)

@@ -1,0 +1,172 @@
+"""What is remembered of lines by their shape is what a search of each of them gives."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterator
+from itertools import islice
+
+import pytest
+
+from diagnose.catalog.load import load_catalog
+from diagnose.catalog.schema import Catalog, Signature
+from diagnose.ingest.source import Chunk, Source
+from diagnose.match import known, recall, shapes
+from diagnose.match.compile import Matcher, compile_matcher, matcher_of
+from diagnose.match.known import KnownLines
+from diagnose.match.lines import Raw
+from diagnose.match.recall import Recall, Said
+from diagnose.match.scanner import SourceScan, scan_source
+
+PREFIXES = (
+    "", "[default3]:[rank11]:", "[E820 11:47:24.069865760 ProcessGroupNCCL.cpp:607] [Rank 3] ",
+    "2024-05-01 10:00:00,123 INFO ", "node-01:4000:4901 [3] NCCL WARN ", "3: ", "[1,3]<stderr>:",
+    "[12/10 11:59:20] ", "(Worker pid=5, ip=10.0.0.2) ", '{"rank": 3, "log": "x", "message": "',
+)  # fmt: skip
+
+
+def scanned(matcher: Matcher, *lines: str) -> SourceScan:
+    data = "\n".join(lines).encode()
+
+    def read() -> Iterator[Chunk]:
+        yield Chunk(data, 0, 1)
+
+    return scan_source(Source("job.log", "text", len(data), read), matcher)
+
+
+def afresh(matcher: Matcher) -> None:
+    """Let it forget all that it knows."""
+    matcher.recall, matcher.known = Recall(matcher), KnownLines(matcher)
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(known, "PAYS", 0)
+    monkeypatch.setattr(recall, "PAYS", 0)
+
+
+class Forgets(Recall):
+    """Remembers nothing."""
+
+    def said(self, raw: Raw) -> Said | None:
+        return None
+
+
+def alone(matcher: Matcher, *lines: str) -> SourceScan:
+    """The same, each line looked at by itself."""
+    matcher.recall, matcher.known = Forgets(matcher), KnownLines(matcher)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(known, "PAYS", 1 << 60)
+        return scanned(matcher, *lines)
+
+
+def others(line: str, seed: random.Random) -> str:
+    return re.sub("[0-9]", lambda _: seed.choice("0123456789"), line)
+
+
+def examples() -> list[str]:
+    signatures = load_catalog([], examples=True).signatures
+    told = [entry.examples for entry in signatures if entry.examples]
+    lines = [example.line for one in told for example in one.match]
+    lines += [line for one in told for line in one.near_miss]
+    return [row for line in lines for row in line.split("\n")]
+
+
+@pytest.mark.usefixtures("at_once")
+@pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.slow)])
+def test_the_examples_of_the_catalog_with_other_numbers(every: int) -> None:
+    seed = random.Random(14)
+    lines = examples()
+    seed.shuffle(lines)
+    lines = [seed.choice(PREFIXES) + line for line in islice(lines, 0, None, every)]
+    matcher = matcher_of_shipped()
+    for at in range(0, len(lines), 60):
+        some = lines[at : at + 60]
+        jobs = [some, some, *([others(line, seed) for line in some] for _ in range(3))]
+        afresh(matcher)
+        found = [scanned(matcher, *job) for job in jobs]
+        for job, result in zip(jobs, found, strict=True):
+            assert_same(result, alone(matcher, *job))
+
+
+def assert_same(result: SourceScan, expected: SourceScan) -> None:
+    assert result.lines == expected.lines
+    assert result.counts == expected.counts
+
+
+def matcher_of_shipped() -> Matcher:
+    return compile_matcher(load_catalog([]))
+
+
+CODE = Signature("t.code", "", "cause", [r"code [12] of (?P<rank>\d+)"], cause="env.config")
+ANCHORED = Signature("t.anchored", "", "context", [r"^step (?P<step>\d+)$"])
+MATCHER = matcher_of(Catalog([CODE, ANCHORED], [], {}, "t"))
+
+
+@pytest.fixture
+def taught(monkeypatch: pytest.MonkeyPatch) -> Matcher:
+    """A matcher that has seen these two lines, and cannot look at any of their shape."""
+    monkeypatch.setattr(known, "PAYS", 0)
+    monkeypatch.setattr(recall, "PAYS", 0)
+    afresh(MATCHER)
+    for _ in range(2):
+        scanned(
+            MATCHER, "[rank1]: code 1 of 40", "[E820 11:47:24.069860 a.cpp:60] step 7", "", "x1"
+        )
+    return MATCHER
+
+
+def nothing(*_: object) -> None:
+    raise AssertionError("it was searched")
+
+
+def test_a_line_of_a_known_shape_is_not_searched(
+    taught: Matcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(taught, "find", nothing)
+    monkeypatch.setattr(taught, "scan", nothing)
+    result = scanned(
+        taught, "[rank7]: code 1 of 59", "x2", "[E820 12:00:01.069870 a.cpp:61] step 8"
+    )
+    assert [(line.line, line.offset, line.prefix.rank) for line in result.lines] == [
+        (1, 0, 7), (3, 25, None),
+    ]  # fmt: skip
+    assert [line.matches for line in result.lines] == [[(0, {"rank": "59"})], [(1, {"step": "8"})]]
+    assert result.lines[1].prefix.stamp is not None
+    assert result.counts == {0: 1, 1: 1}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[rank7]: code 2 of 59",
+        "[rank7]: code 3 of 59",
+        "[E820 99:47:24.069860 a.cpp:60] step 7",
+        "[E920 11:47:24.069860 a.cpp:60] step 7",
+    ],
+)
+def test_digits_that_matter(taught: Matcher, line: str) -> None:
+    result = scanned(taught, line, line, line)
+    assert_same(result, alone(MATCHER, line, line, line))
+
+
+def test_lines_of_a_paste_keep_their_numbers(taught: Matcher) -> None:
+    chunk = Chunk(b"x3\n[rank7]: code 1 of 59\n", 10, 4, [4, 9], [10, 77])
+    [found] = scan_source(Source("a", "text", 0, lambda: iter([chunk])), taught).lines
+    assert (found.line, found.offset) == (9, 77)
+
+
+def test_a_full_memory_begins_anew(taught: Matcher, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shapes, "MOST", 10_000)
+    lines = [f"{'x' * (number % 90)} code 1 of {'y' * number}" for number in range(90)]
+    for _ in range(3):
+        scanned(taught, *lines)
+    assert len(taught.known._shapes.known) < 40
+
+
+@pytest.mark.parametrize("data", [b"code 1 of 4\rcode 1 of 5\n", b"code 1 of 4" + b" x" * 2500])
+def test_what_is_cut_is_searched_in_any_case(taught: Matcher, data: bytes) -> None:
+    for _ in range(3):
+        found = scan_source(Source("a", "text", 0, lambda: iter([Chunk(data, 0, 1)])), taught)
+        assert len(found.lines) == data.count(b"code")

@@ -1,0 +1,66 @@
+"""Peeling lines that differ from one before in their digits."""
+
+from __future__ import annotations
+
+import random
+import re
+from importlib import import_module
+
+import pytest
+
+from diagnose.match.digits import blind
+from diagnose.parse.again import peel_again, way_of
+from diagnose.parse.prefix import peel
+
+FAMILIES = (
+    "launcher_prefixes", "logging_prefixes", "nccl_prefix", "system_prefixes", "torch_prefixes",
+    "prefix",
+)  # fmt: skip
+LINES = [
+    "[default3]:[rank11]:[E820 11:47:24.069865760 ProcessGroupNCCL.cpp:607] [Rank 3] text",
+    "[default3]:node-01:4000:4901 [3] NCCL INFO Connected all rings",
+    "[rank7]:2024-05-01 10:00:00,123 INFO trainer: step 3",
+    "[2024-05-01 10:00:00,123] [INFO] [a.py:3:run] [Rank 5] text",
+    "E0517 08:24:03.805000 1406 torch/distributed/api.py:826] text",
+    "[1,3]<stderr>:text", " 3: [PG ID 0 PG GUID 0 Rank 8] text", "[12] text", "no prefix 4",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_the_same_as_peeling(line: str) -> None:
+    way, seed = way_of(line), random.Random(3)
+    assert way is not None
+    assert peel_again(line, way) == peel(line)
+    again = 0
+    for _ in range(300):
+        other = re.sub("[0-9]", lambda old: seed.choice("0123456789" + 40 * old[0]), line)
+        peeled = peel_again(other, way)
+        again += peeled is not None
+        assert peeled in (None, peel(other))
+    assert again
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[2024-13-01 10:00:00] text",
+        "12:61:00 INFO text",
+        '{"rank": 3, "msg": "text"}',
+        "[default3]:<34>text",
+        "[default3]:  [1024-05-01 10:00:00] text",
+        "(Worker pid=3) text [repeated 3x across cluster]",
+        "[rank3]: text [repeated 3x across cluster]",
+    ],
+)
+def test_where_other_numbers_may_be_another_prefix(line: str) -> None:
+    assert way_of(line) is None
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_no_family_tells_digits_apart(name: str) -> None:
+    """But RFC 5424's `<34>1 `, in front of which there is no way."""
+    found = vars(import_module(f"diagnose.parse.{name}")).items()
+    told = {
+        key for key, value in found if isinstance(value, re.Pattern) and not blind(value.pattern)
+    }
+    assert told <= {"_RFC5424"}

@@ -1,0 +1,106 @@
+"""The command: addresses, tokens, folders, and a real process from start to end."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from diagnose.cli.main import run as command
+from diagnose.errors import InputError
+from diagnose.serve import run
+from diagnose.serve.settings import Settings
+
+from .running import API, LOG, ROOT
+
+
+@pytest.mark.parametrize(("host", "loopback"), [
+    ("127.0.0.1", True), ("127.9.9.9", True), ("::1", True), ("localhost", True),
+    ("0.0.0.0", False), ("::", False), ("10.0.0.1", False), ("no such host", False), ("", False),
+])  # fmt: skip
+def test_which_addresses_are_loopback(host: str, loopback: bool) -> None:
+    assert run.is_loopback(host) is loopback
+
+
+def test_others_need_a_token(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="can be reached by others: give a --token-file"):
+        run.run(Settings(data=tmp_path, host="0.0.0.0"), lambda _: None)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_has_one_server(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lock = run.claim(tmp_path)
+    assert command(["serve", "--port", "0", "--data", str(tmp_path)]) == 2
+    assert "another server uses" in capsys.readouterr().err
+    import os
+
+    os.close(lock)
+    os.close(run.claim(tmp_path))
+
+
+def test_the_key_stays(tmp_path: Path) -> None:
+    key = run.key_of(tmp_path)
+    assert (len(key), run.key_of(tmp_path)) == (32, key)
+    assert (tmp_path / "key").stat().st_mode & 0o777 == 0o600
+    (tmp_path / "key").write_bytes(b"short")
+    assert run.key_of(tmp_path) != key
+
+
+def test_an_address_that_is_taken(tmp_path: Path) -> None:
+    with run.listening("127.0.0.1", 0) as listener:
+        port = listener.getsockname()[1]
+        with pytest.raises(InputError, match=f"cannot listen on 127.0.0.1 port {port}"):
+            run.listening("127.0.0.1", port)
+    with pytest.raises(InputError, match="cannot listen on"):
+        run.listening("host.invalid", 1)
+    assert run.url("::1", 80) == "http://[::1]:80/"
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="cannot keep results in"):
+        run.claim(tmp_path / "file" / "data")
+
+
+def test_without_the_extra_it_says_what_to_install() -> None:
+    code = (
+        "import sys; sys.modules['uvicorn'] = None; from diagnose.cli.main import run;"
+        " sys.exit(run(['serve']))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False
+    )
+    assert (done.returncode, done.stderr) == (
+        2, "diagnose: serve needs uvicorn: pip install 'diagnose-hangs[serve]'\n",
+    )  # fmt: skip
+
+
+def test_the_command_serves_and_ends_on_a_signal(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "diagnose", "serve", "--port", "0", "--data", tmp_path / "data"],
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+    )
+    assert process.stderr is not None
+    found = re.fullmatch(r"diagnose serve: (http://127\.0\.0\.1:\d+)/\n", process.stderr.readline())
+    assert found is not None
+    asked = urllib.request.Request(
+        f"{found[1]}{API}?wait=60", LOG.encode(), {"Content-Type": "text/plain"}
+    )
+    with urllib.request.urlopen(asked, timeout=60) as reply:
+        assert json.load(reply)["verdict"] == "hung"
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) in (0, -signal.SIGTERM)
+    assert process.stderr.read() == ""
+    process.stderr.close()
+    assert {path.name for path in (tmp_path / "data").iterdir()} == {
+        "diagnoses.sqlite", "key", "lock", "spool",
+    }  # fmt: skip
+    assert list((tmp_path / "data" / "spool").iterdir()) == []

@@ -1,0 +1,154 @@
+"""Inside of somebody else's service: many threads, and nothing of the process is changed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from http.server import ThreadingHTTPServer
+from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+import pytest
+
+import diagnose
+from diagnose.match.rows import DATABASES
+
+ROOT = Path(__file__).parents[1]
+NAMES = sorted(path.parent.name for path in ROOT.glob("fixtures/*/expected.yaml"))
+
+# A process in which the first that anybody asks for is asked for by eight threads at once.
+SERVICE = """
+import gc, json, logging, os, signal, sys, threading, warnings
+from concurrent.futures import ThreadPoolExecutor
+
+def state():
+    return {
+        "signals": {str(n): str(signal.getsignal(n)) for n in signal.valid_signals()},
+        "folder": os.getcwd(),
+        "umask": [os.umask(0o22), os.umask(0o22)][1],
+        "environment": dict(os.environ),
+        "warnings": str(warnings.filters),
+        "garbage": [gc.isenabled(), gc.get_threshold(), gc.get_freeze_count()],
+        "hooks": [sys.excepthook is sys.__excepthook__, str(threading.excepthook)],
+        "streams": [sys.stdout is sys.__stdout__, sys.stderr is sys.__stderr__],
+        "recursion": sys.getrecursionlimit(),
+        "switches": sys.getswitchinterval(),
+        "logging": [logging.root.level, len(logging.root.handlers)],
+    }
+
+import numpy  # adds filters of warnings, as it does for everybody
+os.umask(0o22)
+warnings.simplefilter("error")
+before = state()
+import diagnose
+names = sys.argv[1:]
+together = threading.Barrier(8)
+
+def verdict(name):
+    return diagnose.diagnose(diagnose.load(f"fixtures/{name}")).to_dict()
+
+def at_once(name):
+    if not started.is_set():
+        together.wait()
+        started.set()
+    return verdict(name)
+
+started = threading.Event()
+with ThreadPoolExecutor(8) as threads:
+    parallel = list(threads.map(at_once, names * 2))
+serial = [verdict(name) for name in names]
+after = state()
+answer = {
+    "changed": [name for name in before if before[name] != after[name]],
+    "threads": threading.active_count(),
+    "different": [n for n, a, b in zip(names * 2, serial * 2, parallel) if a != b],
+    "verdicts": {name: one["verdict"] for name, one in zip(names, serial)},
+}
+with open(3, "w", closefd=False) as out:
+    json.dump(answer, out, default=str)
+"""
+
+
+def test_threads_get_what_one_gets_and_the_process_stays_as_it_was(tmp_path: Path) -> None:
+    run_service(tmp_path, NAMES[::3])
+
+
+def run_service(tmp_path: Path, names: list[str]) -> None:
+    file = tmp_path / "answer.json"
+    done = subprocess.run(
+        ["sh", "-c", 'exec "$@" 3> "$0"', str(file), sys.executable, "-c", SERVICE, *names],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    answer = json.loads(file.read_text())
+    assert answer["different"] == []
+    assert answer["changed"] == []
+    assert answer["threads"] == 1
+    assert {"hung", "failed", "healthy"} <= set(answer["verdicts"].values())
+
+
+@pytest.mark.slow
+def test_a_catalog_that_nobody_compiled_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Eight threads begin with an empty cache: the catalog is read and compiled once."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    run_service(tmp_path, NAMES)
+    kept = [path.name.split("-")[0] for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+    databases = [name.split("-")[0] for name in DATABASES]
+    assert sorted(kept) == sorted(["catalog", "doubts", "examples", *databases])
+
+
+def test_the_service_of_the_documentation() -> None:
+    page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    code = page.partition("<!-- service -->\n```python\n")[2].partition("```\n<!-- end -->")[0]
+    names: dict[str, object] = {}
+    exec(code, names)
+    server = names["server"]
+    assert isinstance(server, ThreadingHTTPServer)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        url = f"http://127.0.0.1:{server.server_address[1]}/"
+        log = (ROOT / "fixtures" / "torchrun-missing-rank" / "console.log").read_bytes()
+
+        def ask(_: int) -> dict[str, object]:
+            with urlopen(url, log, timeout=60) as answer:
+                return dict(json.load(answer))
+
+        with ThreadPoolExecutor(4) as clients:
+            answers = list(clients.map(ask, range(8)))
+        with pytest.raises(HTTPError) as empty:
+            urlopen(url, b"", timeout=60)
+        assert (empty.value.code, json.load(empty.value)) == (
+            422,
+            {"error": "no log to read: <paste>: empty"},
+        )
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+    job = diagnose.load_text(log.decode())
+    assert answers == [json.loads(diagnose.render(job, diagnose.diagnose(job), "json"))] * 8
+
+
+def test_forms_to_pass_on() -> None:
+    job = diagnose.load_text("[rank0]: step 1\n[rank1]: ValueError: bad batch of /home/alice/x\n")
+    result = diagnose.diagnose(job)
+    starts = {"markdown": "### Failed: ", "github": "### Failed: ", "slack": '{\n  "text": "FAILED',
+              "json": '{\n  "schema": "diagnose/2"', "terminal": "FAILED  "}  # fmt: skip
+    for form, start in starts.items():
+        assert diagnose.render(job, result, form).startswith(start)
+    assert diagnose.render(job, result) == diagnose.render(job, result, "markdown")
+    assert "alice" not in diagnose.render(job, result)
+    assert "alice" in diagnose.render(job, result, redact=False)
+    with pytest.raises(ValueError, match="no form 'pdf'; there are terminal, json"):
+        diagnose.render(job, result, "pdf")
