@@ -55,13 +55,21 @@ def test_the_environment_is_as_given() -> None:
     assert shell('echo "$A"', environment={"A": "b", "PATH": os.defpath})[1] == b"b\n"
 
 
-def gone(path: Path) -> bool:
-    """Whether the process whose number is in a file has ended; nobody may have looked after it."""
-    try:
-        status = Path(f"/proc/{int(path.read_text())}/status").read_text()
-    except FileNotFoundError:
-        return True
-    return "State:\tZ" in status
+def gone(path: Path, patience: float = 10) -> bool:
+    """Whether the process whose number is in a file ends; nobody may have looked after it.
+
+    It was killed together with its shell, whose end is waited for: its own may be a moment later.
+    """
+    status = Path(f"/proc/{int(path.read_text())}/status")
+    until = time.monotonic() + patience
+    while time.monotonic() < until:
+        try:
+            if "State:\tZ" in status.read_text():
+                return True
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+        time.sleep(0.01)
+    return False
 
 
 def test_one_that_takes_too_long_is_ended_with_all_it_started(tmp_path: Path) -> None:
