@@ -16,6 +16,7 @@ from diagnose.ingest.source import Source
 if TYPE_CHECKING:
     from diagnose.parse.comm_rank import CommRank
     from diagnose.parse.flight_recorder import Dump
+    from diagnose.parse.node_signs import Sign
     from diagnose.parse.probes import Look
     from diagnose.parse.stacks import Stack
 
@@ -38,8 +39,9 @@ class Artifacts:
 
     `dumps` are Flight Recorder dumps, `ras` and `inspector` what these tell of single ranks,
     `stacks` where threads stood, `looks` what processes did when a bundle was collected and
-    `silent_mounts` which of their file systems gave no answer then. `passing`: a difference between
-    ranks may have been in passing, seen in one look at counters of a job that may have moved.
+    `silent_mounts` which of their file systems gave no answer then, `signs` what nodes said of
+    their devices and limits. `passing`: a difference between ranks may have been in passing, seen
+    in one look at counters of a job that may have moved.
     `notes` say what went wrong, `unread` which documents could not be read to their end.
     """
 
@@ -49,6 +51,7 @@ class Artifacts:
     stacks: list[Stack] = field(default_factory=list)
     looks: list[Look] = field(default_factory=list)
     silent_mounts: list[str] = field(default_factory=list)
+    signs: list[Sign] = field(default_factory=list)
     passing: bool = False
     notes: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
@@ -66,6 +69,7 @@ class Artifacts:
         self.stacks += other.stacks
         self.looks += other.looks
         self.silent_mounts += other.silent_mounts
+        self.signs += other.signs
         self.passing |= other.passing
         self.notes += other.notes
         self.unread += other.unread

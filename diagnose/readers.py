@@ -44,7 +44,9 @@ def _stacks(source: Source) -> Artifacts:
 def _probe(source: Source) -> Artifacts:
     told = read_probe(source.content(), source.name)
     notes = [f"collect: {note}" for note in told.notes]
-    return Artifacts(looks=told.looks, silent_mounts=told.silent_mounts, notes=notes)
+    return Artifacts(
+        looks=told.looks, silent_mounts=told.silent_mounts, signs=told.signs, notes=notes
+    )
 
 
 READERS: Mapping[str, Read] = {

@@ -74,6 +74,7 @@ def _diagnose(job: Job) -> Diagnosis:
         alive=bool(job.documents.dumps),
         stacks=job.places,
         lone=job.lone_stacks,
+        signs=job.documents.signs,
         checkpoints=job.checkpoints,
     )
     judged = _judged(job, context)

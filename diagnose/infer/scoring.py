@@ -44,6 +44,7 @@ DUMP_ONE_HOST = 2.0  # an operation that all joined, on one node: not the networ
 DUMP_DOUBT = -0.75
 STACK_OUTLIER, STACKS_DIFFER = 4.0, 3.25
 STACK_AGREES = 0.75  # with what dumps say
+NODE_PROVES, NODE_SUGGESTS = 4.25, 3.25  # what a node says of itself
 DAMAGED_CHECKPOINT = 3.5  # beats an exception without a name, not one that says what it is
 
 # --- known issues

@@ -2,8 +2,8 @@
 
 `node.json` says which processes a node had and what became of its probes, `activity.json` what one
 process did between two samples and where it waits in the kernel, `filesystems.json` which mounts
-gave no answer, `manifest.json` which nodes could not be reached. Other documents of a bundle are
-for people.
+gave no answer, `manifest.json` which nodes could not be reached. What a node says of its devices,
+limits and connections, `parse.node_signs` reads. Other documents of a bundle are for people.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from diagnose.parse.node_signs import Sign, remarks, signs_of
 from diagnose.parse.path import read_path
 
 _MAX_BYTES = 64 << 20
@@ -66,10 +67,11 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """What one document says: of processes, of mounts without an answer, and for people."""
+    """What one document says: of processes, of mounts and their node, and for people."""
 
     looks: list[Look] = field(default_factory=list)
     silent_mounts: list[str] = field(default_factory=list)
+    signs: list[Sign] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
@@ -96,12 +98,12 @@ def read_probe(data: bytes, name: str) -> Probed:
         silent = [
             _text(m.get("point")) for m in _items(told, "mounts") if m.get("answers") is False
         ]
-        return Probed(silent_mounts=silent)
+        return Probed(silent_mounts=silent, notes=remarks(kind, told, host))
     if kind == "diagnose-bundle":
         problems = told.get("problems")
         notes = problems if isinstance(problems, list) else []
         return Probed(notes=[_text(note) for note in notes[:100]])
-    return Probed()
+    return Probed(signs=signs_of(kind, told, name, host), notes=remarks(kind, told, host))
 
 
 def _node(told: dict[str, Any], name: str, host: str | None) -> Probed:

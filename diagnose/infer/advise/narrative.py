@@ -40,6 +40,10 @@ def evidence(winner: Hypothesis, context: Context) -> list[Evidence]:
         from diagnose.infer.rules import stacks  # noqa: PLC0415  few jobs have stack dumps
 
         found += stacks.evidence(context.stacks, winner.ranks)
+    if context.signs:
+        from diagnose.infer.rules import node_signs  # noqa: PLC0415  only bundles have them
+
+        found += node_signs.evidence(context, winner.cause)
     if context.blocked is not None:
         found += collectives.evidence(context.blocked)
     return found

@@ -25,7 +25,12 @@ def hangs(context: Context) -> bool:
 
         if hang(context.stacks):
             return True
-    if went_on(context.timeline, context.life):
+    if context.signs:
+        from diagnose.infer.rules import node_signs  # noqa: PLC0415  only bundles have them
+
+        if node_signs.hang(context.signs, context.stacks):
+            return True
+    if went_on(context.timeline, context.life) or seen_at_work(context):
         return False
     if dumped(context.timeline) or any(proposals(LONE, context)):
         return True

@@ -24,7 +24,9 @@ _WITHIN_TRAINING = ("evaluation", "checkpoint", "inference")
 def inconclusive(failing: Sequence[Event], catalog: Catalog) -> Hypothesis:
     """What is left where no rule proposes anything."""
     summary = "The job failed, but these lines do not show why."
-    if all(event.tells == "stuck" for event in failing):
+    if not failing:
+        summary = "Stacks were taken of a job that had not ended; they do not show why it hangs."
+    elif all(event.tells == "stuck" for event in failing):
         summary = "The user says that the job hangs; these lines do not show why."
     rows = [event.index for event in failing[:_ROWS]]
     title = catalog.classes["unknown"].title

@@ -55,6 +55,7 @@ INFERRED: dict[str, Rule] = {
     "collectives": _when(lambda context: context.blocked, "diagnose.infer.rules.collectives"),
     "stacks": _when(lambda context: context.stacks, "diagnose.infer.rules.stacks"),
     "lone_stacks": _when(lambda context: context.lone, "diagnose.infer.rules.lone_stacks"),
+    "node_signs": _when(lambda context: context.signs, "diagnose.infer.rules.node_signs"),
     "agreeing": stalls.agreeing,
     "checkpoints": _when(lambda context: context.checkpoints, "diagnose.infer.rules.checkpoints"),
     "plugged": plugged.propose,

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from diagnose.infer.collectives.verdict import DumpVerdict
     from diagnose.infer.stacks.classify import Place
     from diagnose.infer.stacks.groups import PlaceClass
+    from diagnose.parse.node_signs import Sign
 
 
 class Lost(Enum):
@@ -78,7 +79,8 @@ class Context:
     process groups that stopped (the first one by the dumps, where there are any), `agreeing` those
     of the logs that say the same as the dumps. `blocked` is what dumps say, `alive` whether who is
     told of there was alive. `stacks` are ranks by their stack dumps, `lone` those of processes of
-    unknown rank. `proposed` are the hypotheses of the stages before.
+    unknown rank, `signs` what nodes say of themselves. `proposed` are the hypotheses of the
+    stages before.
     """
 
     timeline: Timeline
@@ -93,6 +95,7 @@ class Context:
     alive: bool = False
     stacks: Sequence[PlaceClass] = ()
     lone: Sequence[Place] = ()
+    signs: Sequence[Sign] = ()
     checkpoints: Inspection | None = None
     proposed: Sequence[Hypothesis] = ()
 

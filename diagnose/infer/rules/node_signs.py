@@ -1,0 +1,104 @@
+"""What nodes of a hanging job say of themselves: devices, ports, killed processes, dead peers.
+
+Only a GPU that the driver gave up, and the kernel's kill of a process that is missing, explain a
+hang by themselves. A port is worth a word where other nodes have the same one active: many nodes
+have ports that nobody ever connected.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+
+from diagnose.diagnosis import Evidence
+from diagnose.infer import scoring
+from diagnose.infer.rules.base import Context, Hypothesis
+from diagnose.infer.stacks.groups import PlaceClass
+from diagnose.parse.node_signs import Kind, Sign
+
+# Cause class, why its node is blamed, and the score.
+_MEANS: Mapping[Kind, tuple[str, str, float]] = {
+    "gpu_lost": (
+        "hw.gpu", "the driver has given up a GPU of the node", scoring.NODE_PROVES,
+    ),
+    "oom_kill": (
+        "crash.host_oom", "the kernel killed a process of its memory group", scoring.NODE_PROVES,
+    ),
+    "gpu_errors": (
+        "hw.gpu", "a GPU of the node counts uncorrectable memory errors", scoring.NODE_SUGGESTS,
+    ),
+    "port": (
+        "net.fabric", "a port is not active that other nodes have active", scoring.NODE_SUGGESTS,
+    ),
+    "port_errors": (
+        "net.fabric", "a port counts errors while the job stands still", scoring.NODE_SUGGESTS,
+    ),
+    "unanswered": (
+        "net.socket", "a peer acknowledges nothing of what is sent to it", scoring.NODE_SUGGESTS,
+    ),
+}  # fmt: skip
+
+
+def propose(context: Context) -> Iterator[Hypothesis]:
+    """One hypothesis a kind of sign, naming the nodes that have it."""
+    for kind, told in telling(context.signs, context.stacks).items():
+        cause, why, score = _MEANS[kind]
+        found = Hypothesis(
+            cause, score, context.catalog.classes[cause].title, _summary(told), inferred=True
+        )
+        if kind != "unanswered":  # nobody knows which end of a connection is at fault
+            found.hosts = sorted({sign.host for sign in told if sign.host})
+            found.why = why
+        if kind == "oom_kill":
+            found.ranks, found.kind = _missing(context.stacks, found.hosts), "crashed"
+        yield found
+
+
+def hang(signs: Sequence[Sign], classes: Sequence[PlaceClass]) -> bool:
+    """Whether these show that a job hangs whose stacks alone do not.
+
+    A node says what no job survives, or has trouble while no rank made a step between two looks.
+    """
+    told = telling(signs, classes)
+    places = [place for group in classes for place in group.places]
+    if any(_MEANS[kind][2] == scoring.NODE_PROVES for kind in told):
+        return not places or any(place.still is not False for place in places)
+    return bool(told and places) and all(place.still for place in places)
+
+
+def telling(signs: Sequence[Sign], classes: Sequence[PlaceClass]) -> dict[Kind, list[Sign]]:
+    """The signs that say something of the hang, by kind."""
+    active: dict[str, int] = defaultdict(int)
+    for sign in signs:
+        active[sign.what] += sign.kind == "port" and bool(sign.up)
+    lacking = {p.stack.host for g in classes if g.state == "exited" for p in g.places}
+    found: dict[Kind, list[Sign]] = defaultdict(list)
+    for sign in signs:
+        if sign.kind == "port" and (sign.up or active[sign.what] < 2):
+            continue
+        if sign.kind == "oom_kill" and sign.host not in lacking:
+            continue  # who knows when that was, and of what
+        found[sign.kind].append(sign)
+    return dict(sorted(found.items()))
+
+
+def evidence(context: Context, cause: str) -> list[Evidence]:
+    """What the nodes said that speaks for this cause."""
+    return [
+        Evidence(sign.source, 1, f"{sign.host}: {sign.what}: {sign.said}", _MEANS[kind][1])
+        for kind, told in telling(context.signs, context.stacks).items()
+        if _MEANS[kind][0] == cause
+        for sign in told[:3]
+    ]
+
+
+def _missing(classes: Sequence[PlaceClass], hosts: Sequence[str]) -> list[int]:
+    places = [place for group in classes if group.state == "exited" for place in group.places]
+    return sorted(place.rank for place in places if place.stack.host in hosts)
+
+
+def _summary(told: Sequence[Sign]) -> str:
+    first, more = told[0], len(told) - 1
+    return f"{first.host or 'A node'} says of {first.what}: {first.said}" + (
+        f" (and {more} more)." if more else "."
+    )

@@ -1,0 +1,173 @@
+"""What is wrong with a node by its own account: devices, ports, limits, disks, connections.
+
+From the documents that `diagnose collect` writes of a node (`diagnose.collect.machine`):
+`gpus.json` (nvidia-smi's words), `rdma.json` (sysfs), `cgroup.json` (memory.events of cgroup v2,
+memory.oom_control of v1), `sockets.json` (/proc/net/tcp), `filesystems.json` and `pressure.json`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Kind = Literal["gpu_lost", "gpu_errors", "port", "port_errors", "oom_kill", "unanswered"]
+
+_MAX_ITEMS = 20_000
+_TEXT = 200
+# nvidia-smi's words for a device that the driver has given up.
+_LOST = re.compile(
+    r"(?i)GPU is lost|GPU requires reset|unable to determine the device handle|fallen off the bus"
+)
+_UNCORRECTED = re.compile(r"ecc\.errors\.uncorrected\.volatile\.total")
+_OOM_KILLS = re.compile(r"^oom_kill (\d+)$", re.M)
+_AVERAGE = re.compile(r"full avg10=\S+ avg60=(\d+(?:\.\d+)?)")
+# Counters of a port that do not grow while it is well; of mlx5 and of the InfiniBand standard.
+_PORT_ERRORS = (
+    "link_downed", "link_error_recovery", "symbol_error", "port_rcv_errors",
+    "local_link_integrity_errors", "local_ack_timeout_err", "rnr_nak_retry_err",
+)  # fmt: skip
+_RESENDS = 4  # each doubles the wait: some three seconds without an answer
+_OWN = re.compile(r"127\.|\[0000:0000:0000:0000:0000:0000:0000:0001\]|0\.0\.0\.0:")
+_STALLED = 20.0  # % of a minute in which all tasks waited for it
+_MAX_FULL = 3  # mounts told of
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """One thing that a node says of itself.
+
+    `what` is the device, port, group or address, `up` whether a port is active (None of all else),
+    `said` what was read, for people.
+    """
+
+    source: str
+    host: str | None
+    kind: Kind
+    what: str
+    said: str
+    up: bool | None = None
+
+
+def signs_of(kind: str, told: Mapping[str, Any], source: str, host: str | None) -> list[Sign]:
+    """The signs in a document of this kind; of ports also those that are well, to compare with."""
+    find = _FIND.get(kind)
+    return [Sign(source, host, *found) for found in find(told)] if find else []
+
+
+def remarks(kind: str, told: Mapping[str, Any], host: str | None) -> list[str]:
+    """What a document says that may matter and proves nothing, for people."""
+    if kind == "filesystems":
+        return [f"{host}: {line}" for line in _full(told)]
+    if kind == "pressure":
+        return [f"{host}: {line}" for line in _pressed(told)]
+    return []
+
+
+_Found = tuple[Kind, str, str] | tuple[Kind, str, str, bool]
+
+
+def _gpus(told: Mapping[str, Any]) -> Iterator[_Found]:
+    said = told.get("said")
+    lines = [_text(line) for line in _list(said, "gpus")]
+    for line in lines:
+        if _LOST.search(line):
+            yield "gpu_lost", "GPU", line
+    if not lines:
+        return
+    header = [name.strip() for name in lines[0].split(",")]
+    column = next((at for at, name in enumerate(header) if _UNCORRECTED.match(name)), None)
+    for line in lines[1:]:
+        values = [value.strip() for value in line.split(",")]
+        if column is not None and len(values) == len(header) and values[column].isdigit():
+            count = int(values[column])
+            if count:
+                yield "gpu_errors", f"GPU {values[0]}", f"{count} uncorrectable memory errors"
+
+
+def _ports(told: Mapping[str, Any]) -> Iterator[_Found]:
+    for port in _dicts(told, "ports"):
+        name = f"{_text(port.get('device'))}/{_text(port.get('port'))}"
+        state = _text(port.get("state"))
+        if state:
+            yield "port", name, f"state {state.rpartition(': ')[2]}", state.endswith("ACTIVE")
+        grew = port.get("grew")
+        grown = [
+            f"{counter} +{by}"
+            for counter in _PORT_ERRORS
+            if isinstance(grew, dict) and isinstance(by := grew.get(counter), int) and by > 0
+        ]
+        if grown:
+            yield "port_errors", name, f"{', '.join(grown)} within a second"
+
+
+def _groups(told: Mapping[str, Any]) -> Iterator[_Found]:
+    groups = told.get("groups")
+    for name, group in (groups if isinstance(groups, dict) else {}).items():
+        if not isinstance(group, dict):
+            continue
+        for file in ("memory.events", "memory.oom_control"):
+            found = _OOM_KILLS.search(_text(group.get(file)))
+            if found and int(found[1]):
+                yield (
+                    "oom_kill",
+                    f"group {_text(name).rpartition(':')[2]}",
+                    f"{file}: oom_kill {int(found[1])}",
+                )
+
+
+def _unanswered(told: Mapping[str, Any]) -> Iterator[_Found]:
+    for process in _dicts(told, "processes"):
+        for socket in _dicts(process, "sockets"):
+            resends, remote = socket.get("resends"), _text(socket.get("remote"))
+            waits = socket.get("state") in ("established", "syn-sent")
+            if not isinstance(resends, int) or resends < _RESENDS or not waits:
+                continue
+            if remote and not _OWN.match(remote):
+                said = f"{socket.get('state')}, sent again {resends} times without an answer"
+                yield "unanswered", remote, said
+
+
+_FIND: Mapping[str, Callable[[Mapping[str, Any]], Iterator[_Found]]] = {
+    "gpus": _gpus, "rdma": _ports, "cgroup": _groups, "sockets": _unanswered,
+}  # fmt: skip
+
+
+def _full(told: Mapping[str, Any]) -> Iterator[str]:
+    seen: set[tuple[str, str]] = set()
+    for mount in _dicts(told, "mounts"):
+        size, free = mount.get("size"), mount.get("free")
+        key = (_text(mount.get("source")), str(size))
+        if not isinstance(size, int) or not size or mount.get("read_only") or key in seen:
+            continue
+        what = "space" if free == 0 else "inodes" if _no_inodes(mount) else ""
+        if what and len(seen) < _MAX_FULL:
+            seen.add(key)
+            yield f"no {what} left on {_text(mount.get('point'))} ({_text(mount.get('type'))})"
+
+
+def _no_inodes(mount: Mapping[str, Any]) -> bool:
+    return mount.get("inodes_free") == 0 and bool(mount.get("inodes"))
+
+
+def _pressed(told: Mapping[str, Any]) -> Iterator[str]:
+    for name in ("memory", "io"):
+        for line in _list(told, name):
+            found = _AVERAGE.match(_text(line))
+            if found and float(found[1]) >= _STALLED:
+                what = "memory" if name == "memory" else "I/O"
+                yield f"for {float(found[1]):.0f} % of a minute all its tasks waited for {what}"
+
+
+def _dicts(told: object, name: str) -> Iterator[Mapping[str, Any]]:
+    yield from (item for item in _list(told, name) if isinstance(item, dict))
+
+
+def _list(told: object, name: str) -> list[Any]:
+    found = told.get(name) if isinstance(told, dict) else None
+    return found[:_MAX_ITEMS] if isinstance(found, list) else []
+
+
+def _text(value: object) -> str:
+    return value[:_TEXT] if isinstance(value, str) else ""

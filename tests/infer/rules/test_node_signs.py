@@ -1,0 +1,128 @@
+"""What nodes say of themselves, beside stacks in which every rank waits."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import diagnose
+from diagnose.diagnosis import Diagnosis
+
+STEADY = [{"voluntary": 5, "involuntary": 1}] * 2
+MOVING = [{"voluntary": 5, "involuntary": 1}, {"voluntary": 900, "involuntary": 1}]
+STACK = """Process {pid}: python train.py
+Python v3.11.2 (/usr/bin/python3)
+
+Thread {pid} (idle): "MainThread"
+    all_reduce (torch/distributed/distributed_c10d.py:2501)
+    step (train.py:41)
+    <module> (train.py:60)
+"""
+
+
+def bundle(
+    folder: Path,
+    documents: dict[str, dict[str, Any]],
+    *,
+    samples: list[dict[str, int]] = STEADY,
+    absent: tuple[int, ...] = (),
+) -> Diagnosis:
+    """Two nodes of two ranks, all in one collective, and what their documents say."""
+    for node in (0, 1):
+        here = folder / "nodes" / f"gpu{node}"
+        processes = []
+        for local in (0, 1):
+            rank = 2 * node + local
+            if rank in absent:
+                continue
+            pid = 100 + rank
+            told = {"pid": pid, "rank": rank, "role": "rank"}
+            place = here / f"rank-{rank}"
+            place.mkdir(parents=True)
+            processes.append(
+                {**told, "local_rank": local, "world": 4, "local_world": 2, "parent": 1}
+            )
+            write(place / "activity.json", "activity",
+                  {**told, "activity": "waiting", "cpu": 0.0, "samples": samples})  # fmt: skip
+            for number in (1, 2):
+                (place / f"stack-{number}.txt").write_text(STACK.format(pid=pid))
+        write(here / "node.json", "node", {"host": f"gpu{node}", "processes": processes})
+    for name, told in documents.items():
+        write(folder / "nodes" / name, Path(name).stem, told)
+    return diagnose.diagnose(diagnose.load(folder))
+
+
+def write(path: Path, kind: str, told: dict[str, Any]) -> None:
+    path.write_text(json.dumps({"diagnose": f"{kind}/1", **told}))
+
+
+LOST = {"said": {"gpus": ["index, name", "1, [GPU is lost]"]}}
+PORTS = {
+    f"gpu{node}/rdma.json": {
+        "ports": [
+            {"device": "mlx5_0", "port": "1", "state": "4: ACTIVE"},
+            {"device": "mlx5_9", "port": "1", "state": "1: DOWN"},
+        ]
+    }
+    for node in (0, 2, 3)
+}
+DOWN = {"ports": [{"device": "mlx5_0", "port": "1", "state": "1: DOWN"}]}
+KILLED = {"groups": {":/job": {"memory.events": "oom 1\noom_kill 1"}}}
+RESENDS = {
+    "processes": [{"sockets": [{"remote": "10.0.0.7:29500", "state": "established", "resends": 6}]}]
+}
+
+
+@pytest.mark.parametrize(
+    ("documents", "cause", "confidence", "hosts"),
+    [
+        ({"gpu1/gpus.json": LOST}, "hw.gpu", "medium", ["gpu1"]),
+        ({**PORTS, "gpu1/rdma.json": DOWN}, "net.fabric", "low", ["gpu1"]),
+        ({"gpu0/sockets.json": RESENDS}, "net.socket", "low", []),
+    ],
+)
+def test_a_node_in_trouble_while_all_ranks_wait(
+    documents: dict[str, dict[str, Any]],
+    cause: str,
+    confidence: str,
+    hosts: list[str],
+    tmp_path: Path,
+) -> None:
+    for name in documents:
+        (tmp_path / "nodes" / name).parent.mkdir(parents=True, exist_ok=True)
+    told = bundle(tmp_path, documents)
+    assert (told.verdict, told.root_cause.cause, told.root_cause.confidence) == (
+        "hung", cause, confidence,
+    )  # fmt: skip
+    assert (told.culprits.hosts, told.culprits.ranks) == (hosts, [])
+    assert any(line.source.endswith(".json") and line.why for line in told.evidence)
+
+
+def test_a_port_that_no_node_uses_is_nothing(tmp_path: Path) -> None:
+    for name in PORTS:
+        (tmp_path / "nodes" / name).parent.mkdir(parents=True, exist_ok=True)
+    told = bundle(tmp_path, PORTS)
+    assert (told.verdict, told.root_cause.cause) == ("hung", "unknown")
+
+
+@pytest.mark.parametrize("document", [LOST, RESENDS])
+def test_a_job_at_work_has_no_trouble(document: dict[str, Any], tmp_path: Path) -> None:
+    name = "gpu1/gpus.json" if document is LOST else "gpu1/sockets.json"
+    told = bundle(tmp_path, {name: document}, samples=MOVING)
+    assert (told.verdict, told.root_cause.cause) == ("running", "none")
+
+
+def test_a_missing_rank_whose_memory_group_was_killed_in(tmp_path: Path) -> None:
+    told = bundle(tmp_path, {"gpu1/cgroup.json": KILLED}, absent=(3,))
+    assert (told.root_cause.cause, told.root_cause.confidence) == ("crash.host_oom", "medium")
+    assert (told.culprits.ranks, told.culprits.hosts, told.culprits.kind) == (
+        [3], ["gpu1"], "crashed",
+    )  # fmt: skip
+
+
+def test_a_kill_where_nobody_is_missing_is_nothing(tmp_path: Path) -> None:
+    told = bundle(tmp_path, {"gpu0/cgroup.json": KILLED}, absent=(3,))
+    assert (told.root_cause.cause, told.culprits.ranks) == ("desync.missing_rank", [3])
