@@ -20,6 +20,11 @@ _DETECTRON = re.compile(r"\[(\d\d)/(\d\d) (\d\d:\d\d:\d\d)(?: [\w.]{1,80})?\]:? 
 _ISO = re.compile(rf"{ISO_DATE}[ T]{ISO_TIME}{ISO_ZONE}(?![\d])")
 _US = re.compile(rf"(\d\d)/(\d\d)/(\d{{4}}) {ISO_TIME}()(?=[ \t])")
 _TIME = re.compile(rf"{ISO_TIME}(?= (?:\|? *(?:{LEVEL})\b|\[ *(?:{LEVEL})))")
+# What a viewer of logs puts before every line: sure with milliseconds, or before torch's prefixes.
+_CLOCK = re.compile(
+    r"(\d\d:\d\d:\d\d)(?:[.,](\d{3}|\d{6})(?= (?!-->)\S)"
+    r"|(?= (?:\[rank\d|\[default\d|\[[FEWIV]\d{3,4} |[DIWEFV]\d{4} \d\d:)))"
+)
 _CRI = re.compile(r" (stdout|stderr) ([FP])(?: |\Z)")
 
 # Tails after "[date]".
@@ -205,7 +210,7 @@ def bare_date(line: str, at: int, prefix: Prefix) -> int:
 
 
 def _bare_time(line: str, at: int, prefix: Prefix) -> int:
-    found = _TIME.match(line, at)
+    found = _TIME.match(line, at) or _CLOCK.match(line, at)
     if found is None:
         return -1
     printed = stamp(0, found[1], found[2], has_date=False, has_year=False)

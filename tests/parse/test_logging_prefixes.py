@@ -90,6 +90,12 @@ INFO = {"level": "INFO"}
         ("2024-05-01T12:00:00-0730 x", "x",
          {"stamp": stamp(NOON, offset=-27000), "names": ["iso"]}),
         ("12:00:00 INFO x", "x", {"stamp": stamp("12:00:00"), "level": "INFO", "names": ["time"]}),
+        # a viewer's clock before every line; without milliseconds only before torch's prefixes
+        ("12:00:00.123 x", "x", {"stamp": stamp("12:00:00.123", MS), "names": ["time"]}),
+        ("12:00:00 [rank3]: x", "x",
+         {"stamp": stamp("12:00:00"), "rank": 3, "names": ["time", "rank"]}),
+        ("12:00:00 [====> ] 1/9", "12:00:00 [====> ] 1/9", {}),
+        ("00:00:01,000 --> 00:00:04,000", "00:00:01,000 --> 00:00:04,000", {}),
         # level first
         ("WARNING:my.mod-1:x", "x", {"level": "WARNING", "names": ["python"]}),
         ("ERROR: x", "ERROR: x", {"level": "ERROR"}),

@@ -17,6 +17,7 @@ _KINDS = 64  # of calls, each compared with all others; so many are no cut lines
 # The most collectives by which a rank runs ahead of its peers: a GPU's queue of launched kernels
 # holds 1,024, and each waits for the one before it.
 _AHEAD = 1_024
+_OF_ALL = (None, "0", "default_pg")  # the group of all ranks
 _MANY = 7  # times as many ranks wait as are missing: all of a node but one
 
 # Sequence number, operation, elements in and out.
@@ -177,7 +178,9 @@ def _expected(stall: Stall, waiting: set[int], world_size: int | None) -> int | 
     size = _group_size(stall)
     if size is not None and world_size is not None and size != world_size:
         return size if len(waiting) >= size else None  # of a sub-group the log names no members
-    return size or (world_size if stall.group in (None, "0", "default_pg") else None)
+    # No group has more members than the job has ranks.
+    whole = stall.group in _OF_ALL or (world_size is not None and len(waiting) >= world_size)
+    return size or (world_size if whole else None)
 
 
 def _gap(stall: Stall, waiting: set[int], expected: int | None, others: Others) -> None:

@@ -20,6 +20,9 @@ from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.timeline.event import Event
 
 _WORD = re.compile(r"[A-Za-z_][A-Za-z_]{2,40}")
+_MODULES = re.compile(
+    r"\b(?:[a-z_][a-z_0-9]{0,40}\.){2,}"
+)  # where an exception is defined tells nothing
 _FRAME = re.compile(r"\s*(?:\[rank\d+\]:\s*)?(?:File \"|frame #|raise )|.*Traceback \(most")
 _MOST_LINES = 40
 _LEAST_SHARED = 4  # words
@@ -75,7 +78,7 @@ def _alike(
 
 
 def _words(text: str) -> frozenset[str]:
-    return frozenset(word.lower() for word in _WORD.findall(text))
+    return frozenset(word.lower() for word in _WORD.findall(_MODULES.sub("", text)))
 
 
 @lru_cache(maxsize=2)

@@ -73,6 +73,12 @@ def test_all_ranks_waiting_for_the_same_call_have_joined(make: Any) -> None:
     assert (stall.shape, stall.missing) == ("all_joined", [])
 
 
+def test_a_group_in_which_every_rank_of_the_job_waits_is_complete(make: Any) -> None:
+    rows = [wait(rank, group="1") for rank in range(3)]
+    assert only(make, 3, *rows).shape == "all_joined"
+    assert only(make, 4, *rows).shape == "unclear"
+
+
 def test_an_all_gather_tells_its_group_size(make: Any) -> None:
     rows = [wait(r, op="_ALLGATHER_BASE", size=10, size_out=20) for r in (4, 5)]
     assert only(make, 8, *rows).shape == "all_joined"

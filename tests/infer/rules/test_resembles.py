@@ -21,6 +21,14 @@ def test_other_words_for_the_same_are_a_lead_of_low_confidence() -> None:
     assert result.culprits.ranks == []
 
 
+def test_that_a_child_failed_is_like_nothing_but_itself() -> None:
+    result = told(
+        "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:",
+        "  exitcode  : -6 (pid: 592)",
+    )
+    assert result.root_cause.cause == "unknown"
+
+
 def test_what_is_like_nothing_stays_unknown() -> None:
     result = told("step 3 loss 2.0", "ERROR: the quick brown fox jumps over the lazy dog")
     assert result.root_cause.cause == "unknown"
