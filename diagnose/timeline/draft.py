@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from diagnose.catalog.entries import COUNTER
 from diagnose.catalog.schema import Signature
-from diagnose.match.lines import Line
+from diagnose.match.lines import Alike, Line
 from diagnose.match.scanner import SourceScan
 from diagnose.parse.torch_prefixes import behind_text
 from diagnose.timeline.captures import captured_ranks, integer, milliseconds, rank_of
@@ -47,6 +47,8 @@ _SOURCE = re.compile(
 )
 # Numbers beyond these do not fit the columns of the frame.
 _LOCAL, _WORLD, _NUMBER = 2**15, 2**31, 2**63
+
+Author = tuple[int, str | None, int | None]  # rank, host and process
 
 
 @dataclass(slots=True)
@@ -106,20 +108,54 @@ def _in(value: int | None, limit: int) -> int | None:
     return value if value is None or -limit < value < limit else None
 
 
-def drafts(scans: Iterable[SourceScan], signatures: Sequence[Signature]) -> Iterator[Draft]:
+@dataclass(slots=True)
+class Drafted(SourceScan):
+    """A scan of which the drafts were made already, in another process.
+
+    These stand for its lines; `authors` are the ranks, hosts and processes that its lines name.
+    """
+
+    drafts: list[Draft] = field(default_factory=list)
+    authors: list[Author] = field(default_factory=list)
+
+    def told(self) -> bool:
+        """Whether the source holds anything but blanks."""
+        return bool(self.drafts)
+
+
+def drafts(scans: Iterable[SourceScan], signatures: Sequence[Signature]) -> list[Draft]:
     """What the sources of a job tell: of each its matches, then its first and last lines."""
-    tasks_left = _TASKS_LIMIT
-    plans = _Plans(signatures)
+    found: list[Draft] = []
+    plans = Plans(signatures)
     for scan in scans:
-        for line in scan.lines:
-            found = _of_line(scan, line, plans.of(line), tasks_left)
-            if len(found) > 1:
-                tasks_left -= len(found) - len({draft.meaning.signature for draft in found})
-            yield from found
-        for line, counter in scan.beats:
-            yield _draft(scan, line, replace(_BEAT, step=counter))
-        for line in scan.edges:
-            yield _draft(scan, line, _EDGES.get(line.prefix.level or "", _EDGE))
+        found += scan.drafts if isinstance(scan, Drafted) else drafts_of(scan, plans)
+    return _by_task(found)
+
+
+def _by_task(found: list[Draft]) -> list[Draft]:
+    """The drafts, of an exit of many tasks one for each.
+
+    srun tells of many tasks in one line; a task is a rank if it starts one per GPU.
+    """
+    many = [d for d in found if d.meaning.tells == "exit" and "ranks" in d.meaning.fields]
+    if not many:
+        return found
+    left, of_tasks = _TASKS_LIMIT, dict[int, list[Draft]]()
+    for draft in many:
+        tasks = captured_ranks(draft.meaning.fields["ranks"])[:left]
+        left -= max(0, len(tasks) - 1)
+        of_tasks[id(draft)] = [replace(draft, task=task) for task in tasks] or [draft]
+    return [one for draft in found for one in of_tasks.get(id(draft), (draft,))]
+
+
+def drafts_of(scan: SourceScan, plans: Plans) -> Iterator[Draft]:
+    """What one source tells, a line about many tasks as one draft."""
+    for line in scan.lines:
+        yield from _of_line(scan, line, plans.of(line))
+    for line, counter in scan.beats:
+        yield _draft(scan, line, replace(_BEAT, step=counter))
+    for line in scan.edges:
+        yield _draft(scan, line, _EDGES.get(line.prefix.level or "", _EDGE))
 
 
 class _Told(NamedTuple):
@@ -133,27 +169,28 @@ class _Told(NamedTuple):
     meaning: Meaning | None
 
 
-class _Plans:
+class Plans:
     """Which of its matches lines tell, worked out once for those that differ in numbers only."""
 
     def __init__(self, signatures: Sequence[Signature]) -> None:
         self._signatures = signatures
-        self._plans: dict[int, list[_Told]] = {}  # lines hold what they are named after
+        # By what their lines have in common, which is held: another thing could get its number.
+        self._plans: dict[int, tuple[Alike, list[_Told]]] = {}
 
     def of(self, line: Line) -> list[_Told]:
         """What a line tells."""
         if line.alike is None:
             return list(_told(line, self._signatures))
-        plan = self._plans.get(id(line.alike))
-        if plan is None:
-            plan = list(_told(line, self._signatures))
-            plan = [
-                told._replace(meaning=_meaning(told.signature, _captures(line, told.match)))
-                if line.alike.same(told.match)
-                else told
-                for told in plan
-            ]
-            self._plans[id(line.alike)] = plan
+        known = self._plans.get(id(line.alike))
+        if known is not None:
+            return known[1]
+        plan = [
+            told._replace(meaning=_meaning(told.signature, _captures(line, told.match)))
+            if line.alike.same(told.match)
+            else told
+            for told in _told(line, self._signatures)
+        ]
+        self._plans[id(line.alike)] = line.alike, plan
         return plan
 
 
@@ -184,8 +221,7 @@ def _told(line: Line, signatures: Sequence[Signature]) -> Iterator[_Told]:
         yield _Told(signature, match, None)
 
 
-def _of_line(scan: SourceScan, line: Line, plan: Iterable[_Told], tasks_left: int) -> list[Draft]:
-    found: list[Draft] = []
+def _of_line(scan: SourceScan, line: Line, plan: Iterable[_Told]) -> Iterator[Draft]:
     for signature, match, meaning in plan:
         captures = _captures(line, match)
         draft = _draft(scan, line, meaning or _meaning(signature, captures))
@@ -194,10 +230,7 @@ def _of_line(scan: SourceScan, line: Line, plan: Iterable[_Told], tasks_left: in
             draft.learned = Learned.LINE if draft.rank is not None else None
         if captures:
             _name_subject(draft, signature, captures)
-        tasks = captured_ranks(captures.get("ranks")) if signature.tells == "exit" else []
-        # srun tells of many tasks in one line; a task is a rank if it starts one per GPU.
-        found += [replace(draft, task=task) for task in tasks[:tasks_left]] or [draft]
-    return found
+        yield draft
 
 
 def _harmless(signature: Signature) -> bool:
