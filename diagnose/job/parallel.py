@@ -92,8 +92,10 @@ def scan_in(
                 found.source = source
                 scans[number] = found
     finally:
-        for future in (*sent, *of_batches):
+        for future in sent:
             future.cancel()
+        for batch in of_batches:
+            batch.cancel()
     for number, own in pieces.items():
         scans[number] = _joined(sources[number], [own[index] for index in sorted(own)], matcher)
     return [scans[number] for number in range(len(sources))]

@@ -37,6 +37,11 @@ _SUBJECT = frozenset({"exit", "rank_map", "finished", "exception", "teardown", "
 _BEAT = Meaning(
     kind="progress", signature=COUNTER.id, role="progress", severity="info", phase="training"
 )
+# Captures that say something of a collective or of progress; most lines have none of them.
+_NUMBERED = frozenset(
+    {"group", "op", "seq", "numel_in", "numel_out", "timeout_ms", "timeout_s", "elapsed_ms",
+     "elapsed_s", "elapsed", "step"}
+)  # fmt: skip
 # What a process's logger prints; a bar in front of it is another one's.
 _GLUED = ("cause", "effect", "aftermath")
 # A line of a program and not of its log: a call with a format yet to be filled in.
@@ -91,21 +96,20 @@ class Draft:
 
     def event(self, index: int) -> Event:
         """The finished event, at its place in the job."""
-        said = self.meaning  # by name, not as a dict: there are many events
+        said = self.meaning  # field by field and in their order: there are many events
         return Event(
-            index, self.time, self.source, self.line, self.offset, _in(self.attempt, _LOCAL),
-            _in(self.rank, _WORLD), _in(self.local_rank, _LOCAL), _in(self.group_rank, _WORLD),
-            _in(self.task, _WORLD), self.host, _in(self.pid, _NUMBER), self.text, self.repeated,
-            self.learned, kind=said.kind, signature=said.signature, role=said.role,
-            severity=said.severity, cause=said.cause, strength=said.strength, tells=said.tells,
-            phase=said.phase, group=said.group, op=said.op, seq=said.seq, size_in=said.size_in,
-            size_out=said.size_out, timeout_ms=said.timeout_ms, elapsed_ms=said.elapsed_ms,
-            step=said.step, fields=said.fields, ends_phase=said.ends_phase,
+            said.kind, said.signature, said.role, said.severity, said.cause, said.strength,
+            said.tells, said.phase, said.group, said.op, said.seq, said.size_in, said.size_out,
+            said.timeout_ms, said.elapsed_ms, said.step, said.fields, said.ends_phase,
+            index, self.time, self.source, self.line, self.offset,
+            None if (n := self.attempt) is None or not -_LOCAL < n < _LOCAL else n,
+            None if (n := self.rank) is None or not -_WORLD < n < _WORLD else n,
+            None if (n := self.local_rank) is None or not -_LOCAL < n < _LOCAL else n,
+            None if (n := self.group_rank) is None or not -_WORLD < n < _WORLD else n,
+            None if (n := self.task) is None or not -_WORLD < n < _WORLD else n,
+            self.host, None if (n := self.pid) is None or not -_NUMBER < n < _NUMBER else n,
+            self.text, self.repeated, self.learned,
         )  # fmt: skip
-
-
-def _in(value: int | None, limit: int) -> int | None:
-    return value if value is None or -limit < value < limit else None
 
 
 @dataclass(slots=True)
@@ -275,26 +279,27 @@ def _draft(scan: SourceScan, line: Line, meaning: Meaning) -> Draft:
 
 def _meaning(signature: Signature, captures: dict[str, str]) -> Meaning:
     kind = _KIND_OF_TELLS.get(signature.tells or "") or _KIND_OF_ROLE.get(signature.role)
-    return Meaning(
-        kind=kind or ("fact" if signature.facts else "signature"),
-        signature=signature.id,
-        role=signature.role,
-        severity=_SEVERITY.get(signature.role, "info"),
-        cause=signature.cause or None,
-        strength=signature.strength,
-        tells=signature.tells,
-        phase=signature.phase,
-        group=captures.get("group"),
-        op=captures.get("op"),
-        seq=integer(captures.get("seq")),
-        size_in=integer(captures.get("numel_in")),
-        size_out=integer(captures.get("numel_out")),
-        timeout_ms=milliseconds(captures, "timeout"),
-        elapsed_ms=milliseconds(captures, "elapsed"),
-        step=integer(captures.get("step")),
+    meaning = Meaning(
+        kind or ("fact" if signature.facts else "signature"),
+        signature.id,
+        signature.role,
+        _SEVERITY.get(signature.role, "info"),
+        signature.cause or None,
+        signature.strength,
+        signature.tells,
+        signature.phase,
         fields=captures,
         ends_phase=signature.ends_phase,
     )
+    if not _NUMBERED.isdisjoint(captures):
+        meaning.group, meaning.op = captures.get("group"), captures.get("op")
+        meaning.seq = integer(captures.get("seq"))
+        meaning.size_in = integer(captures.get("numel_in"))
+        meaning.size_out = integer(captures.get("numel_out"))
+        meaning.timeout_ms = milliseconds(captures, "timeout")
+        meaning.elapsed_ms = milliseconds(captures, "elapsed")
+        meaning.step = integer(captures.get("step"))
+    return meaning
 
 
 def _name_subject(draft: Draft, signature: Signature, captures: dict[str, str]) -> None:

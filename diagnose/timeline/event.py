@@ -20,7 +20,7 @@ Fields = Mapping[str, str]
 
 # Neither is changed once it is made. Frozen they would take ten times as long to make, and a job of
 # ten thousand ranks has some hundred thousand of them.
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class Meaning:
     """What a line says, apart from who printed it and when; see `timeline.columns`."""
 

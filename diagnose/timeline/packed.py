@@ -50,10 +50,7 @@ def pack(drafts: Sequence[Draft]) -> Packed:
 
 def unpack(packed: Packed) -> list[Draft]:
     """The drafts that were packed."""
-    meanings = [
-        Meaning(**dict(zip(_OF_MEANING, row, strict=True)))
-        for row in _rows(packed.meanings, packed.kinds)
-    ]
+    meanings = [Meaning(*row) for row in _rows(packed.meanings, packed.kinds)]
     columns = packed.drafts.copy()
     at = _OF_DRAFT.index("meaning")
     columns[at] = list(map(meanings.__getitem__, columns[at]))

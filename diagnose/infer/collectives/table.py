@@ -261,6 +261,8 @@ def _columns(
     sites: dict[str, int] = {"": 0}
     parts: dict[str, list[npt.NDArray[Any]]] = defaultdict(list)
     for rank, dump in chosen.items():
+        if not len(dump):
+            continue  # of ten thousand ranks whose logs show no call
         pgs = [keys[rank, name] for name, _ in dump.pgs]
         peers = peer_ranks(dump, [groups[key] for key in pgs])
         columns: _Columns = {
