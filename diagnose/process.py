@@ -33,7 +33,7 @@ def prepare() -> None:
 
 
 def leave(status: int) -> NoReturn:
-    """End a command. What it holds is not taken apart, which takes half a second for a large job."""
+    """End a command without taking apart what it holds: of a large job that takes half a second."""
     if threading.active_count() > 1:
         sys.exit(status)
     for stream in filter(None, (sys.stdout, sys.stderr)):

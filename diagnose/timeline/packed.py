@@ -42,10 +42,9 @@ def pack(drafts: Sequence[Draft]) -> Packed:
         if number == len(meanings):
             meanings.append(draft.meaning)
         column.append(number)
-    given = [
-        column if name == "meaning" else _column(drafts, name) for name in _OF_DRAFT
-    ]
-    return Packed(len(drafts), given, [_column(meanings, name) for name in _OF_MEANING], len(meanings))
+    given = [column if name == "meaning" else _column(drafts, name) for name in _OF_DRAFT]
+    said = [_column(meanings, name) for name in _OF_MEANING]
+    return Packed(len(drafts), given, said, len(meanings))
 
 
 def unpack(packed: Packed) -> list[Draft]:
@@ -58,11 +57,12 @@ def unpack(packed: Packed) -> list[Draft]:
 
 
 def _column(rows: Iterable[object], name: str) -> _Column:
-    """What all rows have under a name; equal texts are one, which is sent once."""
+    """What rows have under a name."""
     values = list(map(attrgetter(name), rows))
     first = values[0] if values else None
     return (first,) if values.count(first) == len(values) else values
 
 
 def _rows(columns: Sequence[_Column], size: int) -> Iterable[tuple[Any, ...]]:
-    return zip(*(repeat(c[0], size) if isinstance(c, tuple) else c for c in columns))
+    each = (repeat(one[0], size) if isinstance(one, tuple) else one for one in columns)
+    return zip(*each, strict=True)

@@ -7,7 +7,16 @@ import pytest
 from diagnose.timeline.event import Event, Timeline
 
 EVENTS = [
-    Event(index=2, kind="phase", role="phase", signature="b", rank=3, host="n1", source="a.log", line=7),
+    Event(
+        index=2,
+        kind="phase",
+        role="phase",
+        signature="b",
+        rank=3,
+        host="n1",
+        source="a.log",
+        line=7,
+    ),
     Event(index=3, kind="progress", role="progress", signature="a", rank=1),
     Event(index=5, kind="phase", tells="finished", role="phase", signature="b", rank=1, host="n2"),
     Event(index=9, tells="timeout", role="effect", rank=3, host="n2"),
