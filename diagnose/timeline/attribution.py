@@ -9,7 +9,7 @@ stands in for the global one only where nothing else names ranks, the CUDA devic
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from operator import attrgetter
 
 from diagnose.timeline.captures import rank_of
@@ -73,6 +73,8 @@ def _by_peers(found: Sequence[Draft]) -> _Namer | None:
     That is the global one where every process has one number there, no two have the same, and no
     other line says otherwise: ranks of smaller groups repeat.
     """
+    if not any(_unnamed(found, "host", "pid")):
+        return None
     told = _numbers(found, *_PROCESS, "peer_rank")
     told = {process: numbers for process, numbers in told.items() if None not in process[1:]}
     for process, numbers in _numbers(found, *_PROCESS, "rank").items() if told else ():
@@ -96,11 +98,19 @@ def _numbers(found: Sequence[Draft], *names: str) -> dict[_Key, set[int]]:
     return numbers
 
 
+def _unnamed(found: Sequence[Draft], *names: str) -> Iterator[bool]:
+    """Whether each draft without a rank has all of these."""
+    values = attrgetter(*names)
+    return (None not in values(draft) for draft in found if draft.rank is None)
+
+
 def _by(*names: str) -> Callable[[Sequence[Draft]], _Namer | None]:
     """Drafts alike in these are of one rank, where those that name one agree."""
     key = attrgetter(*names)
 
     def way(found: Sequence[Draft]) -> _Namer | None:
+        if not any(_unnamed(found, *names)):
+            return None
         certain = {
             of: next(iter(ranks))
             for of, ranks in _numbers(found, *names, "rank").items()

@@ -127,15 +127,17 @@ def _order(found: list[Draft]) -> list[int]:
     found.sort(key=attrgetter("source", "line", "offset"))
     first: dict[str, int] = {}
     for draft in found:
-        if draft.time is not None:
-            first.setdefault(draft.source, draft.time)
+        if draft.time is not None and draft.source not in first:
+            first[draft.source] = draft.time
     running: list[tuple[bool, int, str, int, int]] = []
-    clock: dict[str, int] = {}
+    source, now = None, None
     for position, draft in enumerate(found):
-        now = clock.get(draft.source, first.get(draft.source))
-        if now is not None:
-            now = clock[draft.source] = max(now, now if draft.time is None else draft.time)
-        running.append((now is None, now or 0, draft.source, draft.line, position))
+        if draft.source != source:
+            source, now = draft.source, first.get(draft.source)
+        time = draft.time
+        if now is not None and time is not None and time > now:
+            now = time
+        running.append((now is None, now or 0, source, draft.line, position))
     running.sort()
     return [position for *_, position in running]
 
