@@ -36,12 +36,12 @@ def leave(status: int) -> NoReturn:
     """End a command without taking apart what it holds: of a large job that takes half a second."""
     if threading.active_count() > 1:
         sys.exit(status)
+    atexit._run_exitfuncs()
     for stream in filter(None, (sys.stdout, sys.stderr)):
         try:
             stream.flush()
         except (OSError, ValueError):
             sys.exit(status)  # Python says what it could not write
-    atexit._run_exitfuncs()
     os._exit(status)
 
 
