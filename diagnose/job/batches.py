@@ -15,7 +15,8 @@ from diagnose.ingest.source import Source
 from diagnose.job.identity import authors
 from diagnose.match.compile import Matcher
 from diagnose.match.scanner import SourceScan, scan_source
-from diagnose.timeline.draft import Draft, Drafted, Plans, drafts_of
+from diagnose.timeline.draft import Draft, Drafted, drafts_of
+from diagnose.timeline.meaning import Plans
 from diagnose.timeline.packed import Packed, pack, unpack
 
 SMALL = 1 << 20  # bytes of a file that is scanned with others

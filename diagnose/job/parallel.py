@@ -58,9 +58,10 @@ def scan_in(
     _matchers[key] = matcher
     parts = [_parts(source) if _portable(source) else [] for source in sources]
     few = [n for n, source in enumerate(sources) if len(parts[n]) == 1 and small(source)]
-    batched = set(few)
     together = list(batches([sources[number] for number in few]))
-    if sum(map(len, parts)) - len(few) + len(together) < 2:
+    for number in few:
+        parts[number] = []
+    if sum(map(len, parts)) + len(together) < 2:
         return [scan_source(source, matcher) for source in sources]
     # What large chunks need is loaded once, before processes are forked off.
     import_module("diagnose.ingest.bulk")
@@ -71,7 +72,6 @@ def scan_in(
         executor.submit(scan, source, part if len(own) > 1 else None): (number, index)
         for number, (source, own) in enumerate(zip(sources, parts, strict=True))
         for index, part in enumerate(own)
-        if number not in batched
     }
     of_batches = [executor.submit(_scan_batch, key, batch) for batch in together]
     try:
