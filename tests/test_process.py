@@ -101,3 +101,17 @@ def test_a_command_in_the_background_does_not_hear_ctrl_c() -> None:
     finally:
         signal.signal(signal.SIGINT, before)
     assert (done.returncode, done.stdout) == (0, "went on\n")
+
+
+@pytest.mark.parametrize("streams", ["", ">/dev/full", "2>/dev/full", ">&-"])
+@pytest.mark.parametrize("beside", ["", "threading.Thread(target=time.sleep, args=[0.1]).start();"])
+def test_leaving_looks_like_any_end(streams: str, beside: str) -> None:
+    begin = f"import atexit, threading, time; {beside} atexit.register(print, 'end'); print('x'); "
+    left, ended = (python(begin + end, streams) for end in ("process.leave(3)", "sys.exit(3)"))
+    assert (left.returncode, left.stdout) == (ended.returncode, ended.stdout)
+    assert left.stderr == ended.stderr
+
+
+def test_who_leaves_takes_nothing_apart() -> None:
+    code = "\nclass Large:\n    def __del__(self): print('gone')\nkept = Large(); process.leave(0)"
+    assert python(code).stdout == ""

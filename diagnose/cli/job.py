@@ -14,6 +14,7 @@ from diagnose.cli.fail_on import ANY, Condition, conditions
 from diagnose.cli.output import note as tell
 from diagnose.cli.output import say
 from diagnose.errors import InputError
+from diagnose.process import held
 
 if TYPE_CHECKING:
     from diagnose.diagnosis import Diagnosis
@@ -39,6 +40,7 @@ def diagnosed(
     import diagnose
 
     job = _load(paths or [STDIN], patterns, checkpoints, workers)
+    held[:] = [job]
     return job, diagnose.diagnose(job)
 
 

@@ -85,7 +85,7 @@ def main() -> None:
     # A short-lived process without cycles to speak of: looking for garbage while it imports and
     # makes the events of a large job costs a tenth of its time for nothing.
     gc.set_threshold(500_000, 50, 100)
-    sys.exit(run())
+    process.leave(run())
 
 
 def _fail(message: str, status: int) -> int:

@@ -107,7 +107,7 @@ def read(
         later = [note for note in scan.source.notes if note != scan.source.note]
         notes += [f"{scan.source.name}: {note}" for note in (*later, scan.problem) if note]
     notes += documents.notes
-    if not any(scan.edges for scan in scans) and not documents.useful:
+    if not any(scan.told() for scan in scans) and not documents.useful:
         raise InputError("; ".join(notes) or "the input is empty")
     unread = [f"{source.name}: {why}" for source in sources for why in source.unread]
     return Job(

@@ -14,6 +14,7 @@ from diagnose.ingest.stdin import PASTED
 from diagnose.job.identity import hosts_of_ranks, ranks_of_pids
 from diagnose.match.scanner import SourceScan
 from diagnose.timeline.build import build
+from diagnose.timeline.draft import Drafted
 from diagnose.timeline.event import Timeline
 
 if TYPE_CHECKING:
@@ -79,6 +80,8 @@ class Job:
             yield scan
             scan.lines.clear()
             scan.beats.clear()
+            if isinstance(scan, Drafted):
+                scan.drafts.clear()
 
     @cached_property
     def timeline(self) -> pd.DataFrame:

@@ -15,6 +15,7 @@ from diagnose.catalog.load import load_catalog
 from diagnose.ingest.paste import PASTE_LIMIT
 from diagnose.ingest.read import TextChunks
 from diagnose.ingest.source import TEXT_KINDS, Source
+from diagnose.job.batches import SMALL, Batch, Scanned, batches, collect, scan_batch, small
 from diagnose.match.calls import Noted
 from diagnose.match.compile import Matcher, compile_matcher
 from diagnose.match.gather import Gathered, gather, join, portable
@@ -23,6 +24,7 @@ from diagnose.workers import cores
 
 PART = 32 << 20  # bytes of a source that are scanned at once
 PAYS = 256 << 20  # bytes of a job for which starting processes takes less time than it saves
+_TELLING = 32  # of small files most lines tell something, which costs more than to read them
 _UNPACKED = 8  # what a byte of compressed log stands for, roughly
 
 _Part = tuple[int, int | None]  # start and end in its source
@@ -33,7 +35,7 @@ _matchers: dict[tuple[str, ...], Matcher] = {}  # of the last catalog; processes
 def processes(sources: Sequence[Source]) -> int:
     """How many processes are best for these sources: one for each core, if there is enough work."""
     readable = [source for source in sources if source.kind in TEXT_KINDS]
-    size = sum(source.size * (_UNPACKED if _packed(source) else 1) for source in readable)
+    size = sum(source.size * _cost(source) for source in readable)
     if size < PAYS or cores() < 2:
         return 1
     return min(cores(), sum(len(_parts(source)) for source in readable))
@@ -55,7 +57,11 @@ def scan_in(
     _matchers.clear()
     _matchers[key] = matcher
     parts = [_parts(source) if _portable(source) else [] for source in sources]
-    if sum(map(len, parts)) < 2:
+    few = [n for n, source in enumerate(sources) if len(parts[n]) == 1 and small(source)]
+    together = list(batches([sources[number] for number in few]))
+    for number in few:
+        parts[number] = []
+    if sum(map(len, parts)) + len(together) < 2:
         return [scan_source(source, matcher) for source in sources]
     # What large chunks need is loaded once, before processes are forked off.
     import_module("diagnose.ingest.bulk")
@@ -67,11 +73,13 @@ def scan_in(
         for number, (source, own) in enumerate(zip(sources, parts, strict=True))
         for index, part in enumerate(own)
     }
+    of_batches = [executor.submit(_scan_batch, key, batch) for batch in together]
     try:
         if meanwhile is not None:
             meanwhile()
+        scans.update(zip(few, collect(of_batches, together, matcher), strict=True))
         for number, source in enumerate(sources):
-            if not parts[number]:
+            if not parts[number] and number not in scans:
                 scans[number] = scan_source(source, matcher)
         # As they come: those sent later know what these took of their archive's quota.
         for future in as_completed(sent):
@@ -86,6 +94,8 @@ def scan_in(
     finally:
         for future in sent:
             future.cancel()
+        for batch in of_batches:
+            batch.cancel()
     for number, own in pieces.items():
         scans[number] = _joined(sources[number], [own[index] for index in sorted(own)], matcher)
     return [scans[number] for number in range(len(sources))]
@@ -120,6 +130,11 @@ def _parts(source: Source) -> list[_Part]:
     return list(zip(starts, [*starts[1:], None], strict=True))
 
 
+def _cost(source: Source) -> int:
+    """What a byte of it costs, compared to one of a large log."""
+    return (_UNPACKED if _packed(source) else 1) * (_TELLING if source.size <= SMALL else 1)
+
+
 def _packed(source: Source) -> bool:
     return isinstance(source.chunks, TextChunks) and source.chunks.opened.codec is not None
 
@@ -145,6 +160,10 @@ def _scan_elsewhere(
         return scan_source(source, matcher)
     found = gather(chunks.part(*part), matcher, Noted())
     return _Piece(portable(found), source.notes, source.unread)
+
+
+def _scan_batch(patterns: tuple[str, ...], batch: Batch) -> Scanned:
+    return scan_batch(batch, _matcher(patterns))
 
 
 def _matcher(patterns: tuple[str, ...]) -> Matcher:

@@ -61,6 +61,10 @@ class SourceScan:
     problem: str = ""
     comm_ranks: list[CommRank] = field(default_factory=list)
 
+    def told(self) -> bool:
+        """Whether the source holds anything but blanks."""
+        return bool(self.edges)
+
 
 def scan_source(source: Source, matcher: Matcher) -> SourceScan:
     """Scan one source to its end; what cannot be read becomes `problem`, never an exception."""

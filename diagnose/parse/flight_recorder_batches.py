@@ -27,6 +27,8 @@ def close_batches(dump: Dump) -> None:
 
 def batched(dump: Dump) -> set[str]:
     """Descriptions of the groups that send and receive in batches, as far as one dump tells."""
+    if not dump.p2p.any():
+        return set()
     _, first, number = np.unique(_units(dump), return_index=True, return_counts=True)
     several = dump.pg[first[(number > 1) & dump.p2p[first]]]
     ended = dump.pg[_is_batch(dump) & dump.p2p]

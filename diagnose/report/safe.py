@@ -7,6 +7,7 @@ cut after masking: half a secret may no longer look like one.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar, cast
 
@@ -132,14 +133,22 @@ def _printable(match: re.Match[str]) -> str:
     return char if char.isprintable() else ""
 
 
+def _items(values: Sequence[object], change: Any, name: str) -> list[object]:
+    # Lists of thousands of ranks are numbers, which stay as they are.
+    return [
+        value if isinstance(value, int) else each(value, change, name)
+        for value in values[:MAX_ITEMS]
+    ]
+
+
 def each(value: T, change: Any, name: str = "") -> T:
     """`value` with `change(text, field name)` applied to every string inside."""
     if isinstance(value, str):
         return cast(T, change(value, name))
     if isinstance(value, list):
-        return cast(T, [each(item, change, name) for item in value[:MAX_ITEMS]])
+        return cast(T, _items(value, change, name))
     if isinstance(value, tuple):
-        return cast(T, tuple(each(item, change, name) for item in value[:MAX_ITEMS]))
+        return cast(T, tuple(_items(value, change, name)))
     if isinstance(value, dict):
         return cast(T, {each(k, change): each(v, change) for k, v in value.items()})
     if is_dataclass(value) and not isinstance(value, type):

@@ -9,12 +9,14 @@ stands in for the global one only where nothing else names ranks, the CUDA devic
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from operator import attrgetter
 
 from diagnose.timeline.captures import rank_of
 from diagnose.timeline.draft import Draft
 from diagnose.timeline.learned import Learned
 
+_PROCESS = ("attempt", "host", "pid")
 _NODE = 8  # devices of a node
 # Lines between `rank :` and the last line about it in torch elastic's failure table.
 _TABLE_REACH = 3
@@ -38,10 +40,6 @@ def name_authors(found: Sequence[Draft]) -> None:
         nameless = [draft for draft in nameless if draft.rank is None]
 
 
-def _process(draft: Draft) -> _Key:
-    return draft.attempt, draft.host, draft.pid
-
-
 def _join_tables(found: Sequence[Draft]) -> None:
     """Give exits the rank printed a line or two above them (torch elastic's failure table)."""
     rows = [draft for draft in found if draft.meaning.tells in ("exit", "rank_map")]
@@ -62,7 +60,8 @@ def _in_table(named: Draft, draft: Draft) -> bool:
 
 def _of_the_world(found: Sequence[Draft]) -> _Namer | None:
     """NCCL prints the rank inside a communicator: the global one where that is the world."""
-    world = max((d.mapped_of for d in found if d.mapped_of is not None), default=None)
+    worlds = set(map(attrgetter("mapped_of"), found)) - {None}
+    world = max(worlds, default=None)
     if world is None:
         return None
     return lambda draft: draft.mapped_rank if draft.mapped_of == world else None
@@ -74,31 +73,47 @@ def _by_peers(found: Sequence[Draft]) -> _Namer | None:
     That is the global one where every process has one number there, no two have the same, and no
     other line says otherwise: ranks of smaller groups repeat.
     """
-    told: dict[_Key, set[int]] = defaultdict(set)
-    for draft in found:
-        if draft.peer_rank is not None and draft.host is not None and draft.pid is not None:
-            told[_process(draft)].add(draft.peer_rank)
-    for draft in found if told else ():
-        if draft.rank is not None and (process := _process(draft)) in told:
-            told[process].add(draft.rank)
+    if not any(_unnamed(found, "host", "pid")):
+        return None
+    told = _numbers(found, *_PROCESS, "peer_rank")
+    told = {process: numbers for process, numbers in told.items() if None not in process[1:]}
+    for process, numbers in _numbers(found, *_PROCESS, "rank").items() if told else ():
+        if process in told:
+            told[process] |= numbers
     ranks = {process: min(numbers) for process, numbers in told.items()}
     one_each = all(len(numbers) == 1 for numbers in told.values())
     if not (ranks and one_each and len(set(ranks.values())) == len(ranks)):
         return None
-    return lambda draft: ranks.get(_process(draft))
+    author = attrgetter(*_PROCESS)
+    return lambda draft: ranks.get(author(draft))
 
 
-def _by(key: Callable[[Draft], _Key]) -> Callable[[Sequence[Draft]], _Namer | None]:
-    """Drafts of one key are of one rank, where those that name one agree."""
+def _numbers(found: Sequence[Draft], *names: str) -> dict[_Key, set[int]]:
+    """The numbers of the last name that drafts have beside the same values of the others."""
+    numbers: dict[_Key, set[int]] = defaultdict(set)
+    # Each combination once: ten thousand ranks have a tenth as many as they have drafts.
+    for *key, number in set(map(attrgetter(*names), found)):
+        if number is not None:
+            numbers[tuple(key)].add(number)
+    return numbers
+
+
+def _unnamed(found: Sequence[Draft], *names: str) -> Iterator[bool]:
+    """Whether each draft without a rank has all of these."""
+    values = attrgetter(*names)
+    return (None not in values(draft) for draft in found if draft.rank is None)
+
+
+def _by(*names: str) -> Callable[[Sequence[Draft]], _Namer | None]:
+    """Drafts alike in these are of one rank, where those that name one agree."""
+    key = attrgetter(*names)
 
     def way(found: Sequence[Draft]) -> _Namer | None:
-        known: dict[_Key, set[int]] = defaultdict(set)
-        for draft in found:
-            if draft.rank is not None:
-                known[key(draft)].add(draft.rank)
+        if not any(_unnamed(found, *names)):
+            return None
         certain = {
             of: next(iter(ranks))
-            for of, ranks in known.items()
+            for of, ranks in _numbers(found, *names, "rank").items()
             if len(ranks) == 1 and None not in of
         }
         return (lambda draft: certain.get(key(draft))) if certain else None
@@ -207,10 +222,10 @@ def _of_devices(found: Sequence[Draft]) -> _Namer | None:
 # The surest first; each sees what those before it named.
 _WAYS: tuple[tuple[Callable[[Sequence[Draft]], _Namer | None], Learned], ...] = (
     (_of_the_world, Learned.COMMUNICATOR),
-    (_by(_process), Learned.PROCESS),
+    (_by(*_PROCESS), Learned.PROCESS),
     (_by_peers, Learned.PEERS),
-    (_by(lambda draft: (draft.attempt, draft.pid)), Learned.PROCESS),
-    (_by(lambda draft: (draft.source, draft.local_rank)), Learned.LOCAL_RANK),
+    (_by("attempt", "pid"), Learned.PROCESS),
+    (_by("source", "local_rank"), Learned.LOCAL_RANK),
     (_of_sources, Learned.SOURCE),
     (_of_tasks, Learned.TASK),
     (_of_one_node, Learned.NODE),

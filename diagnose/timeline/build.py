@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
 
 from diagnose.catalog.schema import Signature
 from diagnose.match.scanner import SourceScan
@@ -123,18 +124,20 @@ def _order(found: list[Draft]) -> list[int]:
     happened no earlier than the line before it), then the sources are merged by it. Sorts the
     drafts by source and line.
     """
-    found.sort(key=lambda draft: (draft.source, draft.line, draft.offset))
+    found.sort(key=attrgetter("source", "line", "offset"))
     first: dict[str, int] = {}
     for draft in found:
-        if draft.time is not None:
-            first.setdefault(draft.source, draft.time)
+        if draft.time is not None and draft.source not in first:
+            first[draft.source] = draft.time
     running: list[tuple[bool, int, str, int, int]] = []
-    clock: dict[str, int] = {}
+    source, now = None, None
     for position, draft in enumerate(found):
-        now = clock.get(draft.source, first.get(draft.source))
-        if now is not None:
-            now = clock[draft.source] = max(now, now if draft.time is None else draft.time)
-        running.append((now is None, now or 0, draft.source, draft.line, position))
+        if draft.source != source:
+            source, now = draft.source, first.get(draft.source)
+        time = draft.time
+        if now is not None and time is not None and time > now:
+            now = time
+        running.append((now is None, now or 0, source, draft.line, position))
     running.sort()
     return [position for *_, position in running]
 
@@ -145,13 +148,18 @@ def _count_attempts(found: Sequence[Draft]) -> None:
     Nothing orders a source without any time against the others: it counts its own restarts, and
     where it tells of none its events may be of any attempt (None).
     """
-    timed = {draft.source for draft in found if draft.time is not None}
     restarting = {draft.source for draft in found if draft.meaning.tells == "restart"}
+    if not restarting:
+        for draft in found:
+            if draft.attempt is None:
+                draft.attempt = 0
+        return
+    timed = {draft.source for draft in found if draft.time is not None}
     all_timed = all(draft.source in timed for draft in found)
     seen, own = 0, dict.fromkeys(restarting, 0)
     for draft in found:
         attempt: int | None = seen
-        if restarting and not all_timed and draft.source not in timed:
+        if not all_timed and draft.source not in timed:
             attempt = own.get(draft.source)
         if draft.attempt is None:
             draft.attempt = attempt

@@ -150,11 +150,16 @@ def _last_year(printed: int, near: int | None, limit: int) -> int:
 
 def _in_year(printed: int, year: int) -> int:
     """A time printed without a year, put into this one (Feb 29 becomes Mar 1 where it must)."""
-    day = _date(printed)
-    return _month(year, day.month) + printed - _month(day.year, day.month)
+    return printed + _shift(printed // _DAY, year)
 
 
 @lru_cache(maxsize=1024)
+def _shift(days: int, year: int) -> int:
+    """What brings the times of a day, so many since 1970, into a year."""
+    day = date.fromordinal(_EPOCH + days)
+    return _month(year, day.month) - _month(day.year, day.month)
+
+
 def _month(year: int, month: int) -> int:
     return (date(year, month, 1).toordinal() - _EPOCH) * _DAY
 

@@ -5,29 +5,21 @@ Its time is not yet on the job's clock, and who wrote it may only follow from ot
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import dataclass, field, replace
 
 from diagnose.catalog.entries import COUNTER
 from diagnose.catalog.schema import Signature
 from diagnose.match.lines import Line
 from diagnose.match.scanner import SourceScan
 from diagnose.parse.torch_prefixes import behind_text
-from diagnose.timeline.captures import captured_ranks, integer, milliseconds, rank_of
+from diagnose.timeline.captures import captured_ranks, integer, rank_of
 from diagnose.timeline.event import Event, Meaning
 from diagnose.timeline.learned import Learned
+from diagnose.timeline.meaning import GLUED, Plans, Told, captures_of, meaning_of
 
 _TEXT_LIMIT = 1000
 _TASKS_LIMIT = 20_000  # events that lines about many tasks may become in one job
-_KIND_OF_TELLS = {
-    "timeout": "collective", "frontier": "collective", "notified": "collective",
-    "missing": "collective", "joined": "collective", "mismatch": "collective",
-    "exit": "exit", "exception": "exception", "frame": "frame", "restart": "restart",
-}  # fmt: skip
-_KIND_OF_ROLE = {"phase": "phase", "progress": "progress"}
-_SEVERITY = {"cause": "error", "effect": "error", "aftermath": "warning", "context": "info"}
 # First and last lines, by the level of their logger.
 _EDGE = Meaning(kind="edge")
 _EDGES = dict.fromkeys(("ERROR", "FATAL"), Meaning(kind="edge", severity="error"))
@@ -37,16 +29,10 @@ _SUBJECT = frozenset({"exit", "rank_map", "finished", "exception", "teardown", "
 _BEAT = Meaning(
     kind="progress", signature=COUNTER.id, role="progress", severity="info", phase="training"
 )
-# What a process's logger prints; a bar in front of it is another one's.
-_GLUED = ("cause", "effect", "aftermath")
-# A line of a program and not of its log: a call with a format yet to be filled in.
-_SOURCE = re.compile(
-    r"\b(?:[fs]?n?printf|error|log|logg(?:er|ing)\.\w+|LOG\w*|WARN|warn(?:ing)?|info|debug|fatal"
-    r"|panic|print|(?:throw|raise) [\w.:]+)\(\s*[fru]?[\"'][^\"']{0,300}"
-    r"(?:%[-\d.]*l{0,2}[sduxfpi]|\{\w*\})"
-)
 # Numbers beyond these do not fit the columns of the frame.
 _LOCAL, _WORLD, _NUMBER = 2**15, 2**31, 2**63
+
+Author = tuple[int, str | None, int | None]  # rank, host and process
 
 
 @dataclass(slots=True)
@@ -89,127 +75,82 @@ class Draft:
 
     def event(self, index: int) -> Event:
         """The finished event, at its place in the job."""
-        said = self.meaning  # by name, not as a dict: there are many events
+        said = self.meaning  # field by field and in their order: there are many events
         return Event(
-            index, self.time, self.source, self.line, self.offset, _in(self.attempt, _LOCAL),
-            _in(self.rank, _WORLD), _in(self.local_rank, _LOCAL), _in(self.group_rank, _WORLD),
-            _in(self.task, _WORLD), self.host, _in(self.pid, _NUMBER), self.text, self.repeated,
-            self.learned, kind=said.kind, signature=said.signature, role=said.role,
-            severity=said.severity, cause=said.cause, strength=said.strength, tells=said.tells,
-            phase=said.phase, group=said.group, op=said.op, seq=said.seq, size_in=said.size_in,
-            size_out=said.size_out, timeout_ms=said.timeout_ms, elapsed_ms=said.elapsed_ms,
-            step=said.step, fields=said.fields, ends_phase=said.ends_phase,
+            said.kind, said.signature, said.role, said.severity, said.cause, said.strength,
+            said.tells, said.phase, said.group, said.op, said.seq, said.size_in, said.size_out,
+            said.timeout_ms, said.elapsed_ms, said.step, said.fields, said.ends_phase,
+            index, self.time, self.source, self.line, self.offset,
+            None if (n := self.attempt) is None or not -_LOCAL < n < _LOCAL else n,
+            None if (n := self.rank) is None or not -_WORLD < n < _WORLD else n,
+            None if (n := self.local_rank) is None or not -_LOCAL < n < _LOCAL else n,
+            None if (n := self.group_rank) is None or not -_WORLD < n < _WORLD else n,
+            None if (n := self.task) is None or not -_WORLD < n < _WORLD else n,
+            self.host, None if (n := self.pid) is None or not -_NUMBER < n < _NUMBER else n,
+            self.text, self.repeated, self.learned,
         )  # fmt: skip
 
 
-def _in(value: int | None, limit: int) -> int | None:
-    return value if value is None or -limit < value < limit else None
+@dataclass(slots=True)
+class Drafted(SourceScan):
+    """A scan of which the drafts were made already, in another process.
 
-
-def drafts(scans: Iterable[SourceScan], signatures: Sequence[Signature]) -> Iterator[Draft]:
-    """What the sources of a job tell: of each its matches, then its first and last lines."""
-    tasks_left = _TASKS_LIMIT
-    plans = _Plans(signatures)
-    for scan in scans:
-        for line in scan.lines:
-            found = _of_line(scan, line, plans.of(line), tasks_left)
-            if len(found) > 1:
-                tasks_left -= len(found) - len({draft.meaning.signature for draft in found})
-            yield from found
-        for line, counter in scan.beats:
-            yield _draft(scan, line, replace(_BEAT, step=counter))
-        for line in scan.edges:
-            yield _draft(scan, line, _EDGES.get(line.prefix.level or "", _EDGE))
-
-
-class _Told(NamedTuple):
-    """One thing that a line tells: `match` is which of its matches has the captures, -1 none has.
-
-    `meaning` is there where all lines like this mean the same.
+    These stand for its lines; `authors` are the ranks, hosts and processes that its lines name.
     """
 
-    signature: Signature
-    match: int
-    meaning: Meaning | None
+    drafts: list[Draft] = field(default_factory=list)
+    authors: list[Author] = field(default_factory=list)
+
+    def told(self) -> bool:
+        """Whether the source holds anything but blanks."""
+        return bool(self.drafts)
 
 
-class _Plans:
-    """Which of its matches lines tell, worked out once for those that differ in numbers only."""
-
-    def __init__(self, signatures: Sequence[Signature]) -> None:
-        self._signatures = signatures
-        self._plans: dict[int, list[_Told]] = {}  # lines hold what they are named after
-
-    def of(self, line: Line) -> list[_Told]:
-        """What a line tells."""
-        if line.alike is None:
-            return list(_told(line, self._signatures))
-        plan = self._plans.get(id(line.alike))
-        if plan is None:
-            plan = list(_told(line, self._signatures))
-            plan = [
-                told._replace(meaning=_meaning(told.signature, _captures(line, told.match)))
-                if line.alike.same(told.match)
-                else told
-                for told in plan
-            ]
-            self._plans[id(line.alike)] = plan
-        return plan
-
-
-def _captures(line: Line, match: int) -> dict[str, str]:
-    return line.matches[match][1] if match >= 0 else {}
-
-
-def _told(line: Line, signatures: Sequence[Signature]) -> Iterator[_Told]:
-    """What a line tells by its matches, those left out that others know better."""
-    found = [(signatures[number], match) for match, (number, _) in enumerate(line.matches)]
-    of_program = _SOURCE.search(line.text) is not None
-    if of_program:
-        found = [one for one in found if one[0].role not in _GLUED and not one[0].tells]
-    harmless = any(_harmless(signature) for signature, _ in found)
-    if line.word is not None and not of_program:
-        # It says better what an exception or a line of error level is about.
-        word, match = line.word.entry(), found[0][1] if found else -1
-        better = word.tells != "trouble" and not any(_outweighs(s, word) for s, _ in found)
-        better = better and not (harmless and word.strength == "weak")
-        found = [(word, match)] if better or not found else found
-    specific = any(not s.generic and s.role in _GLUED for s, _ in found)
-    explained = any(s.tells != "trouble" for s, _ in found)
-    for signature, match in found:
-        if (signature.generic and specific) or (signature.tells == "trouble" and explained):
-            continue
-        if harmless and signature.generic and signature.role in _GLUED:
-            continue
-        yield _Told(signature, match, None)
-
-
-def _of_line(scan: SourceScan, line: Line, plan: Iterable[_Told], tasks_left: int) -> list[Draft]:
+def drafts(scans: Iterable[SourceScan], signatures: Sequence[Signature]) -> list[Draft]:
+    """What the sources of a job tell: of each its matches, then its first and last lines."""
     found: list[Draft] = []
+    plans = Plans(signatures)
+    for scan in scans:
+        found += scan.drafts if isinstance(scan, Drafted) else drafts_of(scan, plans)
+    return _by_task(found)
+
+
+def _by_task(found: list[Draft]) -> list[Draft]:
+    """The drafts, of an exit of many tasks one for each.
+
+    srun tells of many tasks in one line; a task is a rank if it starts one per GPU.
+    """
+    many = [d for d in found if d.meaning.tells == "exit" and "ranks" in d.meaning.fields]
+    if not many:
+        return found
+    left, of_tasks = _TASKS_LIMIT, dict[int, list[Draft]]()
+    for draft in many:
+        tasks = captured_ranks(draft.meaning.fields["ranks"])[:left]
+        left -= max(0, len(tasks) - 1)
+        of_tasks[id(draft)] = [replace(draft, task=task) for task in tasks] or [draft]
+    return [one for draft in found for one in of_tasks.get(id(draft), (draft,))]
+
+
+def drafts_of(scan: SourceScan, plans: Plans) -> Iterator[Draft]:
+    """What one source tells, a line about many tasks as one draft."""
+    for line in scan.lines:
+        yield from _of_line(scan, line, plans.of(line))
+    for line, counter in scan.beats:
+        yield _draft(scan, line, replace(_BEAT, step=counter))
+    for line in scan.edges:
+        yield _draft(scan, line, _EDGES.get(line.prefix.level or "", _EDGE))
+
+
+def _of_line(scan: SourceScan, line: Line, plan: Iterable[Told]) -> Iterator[Draft]:
     for signature, match, meaning in plan:
-        captures = _captures(line, match)
-        draft = _draft(scan, line, meaning or _meaning(signature, captures))
-        if draft.rank is None and signature.role in _GLUED:
+        captures = captures_of(line, match)
+        draft = _draft(scan, line, meaning or meaning_of(signature, captures))
+        if draft.rank is None and signature.role in GLUED:
             draft.rank = behind_text(line.text)
             draft.learned = Learned.LINE if draft.rank is not None else None
         if captures:
             _name_subject(draft, signature, captures)
-        tasks = captured_ranks(captures.get("ranks")) if signature.tells == "exit" else []
-        # srun tells of many tasks in one line; a task is a rank if it starts one per GPU.
-        found += [replace(draft, task=task) for task in tasks[:tasks_left]] or [draft]
-    return found
-
-
-def _harmless(signature: Signature) -> bool:
-    """Whether it knows that the message tells of no failure, in spite of its words."""
-    plain = signature.role == "context" and not signature.generic and not signature.facts
-    return plain and signature.tells is None and bool(signature.not_evidence_of)
-
-
-def _outweighs(signature: Signature, word: Signature) -> bool:
-    """Whether it names a cause more surely than the word does; an exception's type names none."""
-    names = signature.role == "cause" and signature.tells != "exception"
-    return names and word.strength == "weak" and signature.strength != "weak"
+        yield draft
 
 
 def _draft(scan: SourceScan, line: Line, meaning: Meaning) -> Draft:
@@ -238,30 +179,6 @@ def _draft(scan: SourceScan, line: Line, meaning: Meaning) -> Draft:
         draft.ns, draft.utc_offset_s, draft.boot = stamp.ns, stamp.utc_offset_s, stamp.boot
         draft.has_date, draft.has_year = stamp.has_date, stamp.has_year
     return draft
-
-
-def _meaning(signature: Signature, captures: dict[str, str]) -> Meaning:
-    kind = _KIND_OF_TELLS.get(signature.tells or "") or _KIND_OF_ROLE.get(signature.role)
-    return Meaning(
-        kind=kind or ("fact" if signature.facts else "signature"),
-        signature=signature.id,
-        role=signature.role,
-        severity=_SEVERITY.get(signature.role, "info"),
-        cause=signature.cause or None,
-        strength=signature.strength,
-        tells=signature.tells,
-        phase=signature.phase,
-        group=captures.get("group"),
-        op=captures.get("op"),
-        seq=integer(captures.get("seq")),
-        size_in=integer(captures.get("numel_in")),
-        size_out=integer(captures.get("numel_out")),
-        timeout_ms=milliseconds(captures, "timeout"),
-        elapsed_ms=milliseconds(captures, "elapsed"),
-        step=integer(captures.get("step")),
-        fields=captures,
-        ends_phase=signature.ends_phase,
-    )
 
 
 def _name_subject(draft: Draft, signature: Signature, captures: dict[str, str]) -> None:

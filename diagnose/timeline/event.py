@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import attrgetter
 
 from diagnose.timeline.learned import Learned
 
@@ -20,7 +21,7 @@ Fields = Mapping[str, str]
 
 # Neither is changed once it is made. Frozen they would take ten times as long to make, and a job of
 # ten thousand ranks has some hundred thousand of them.
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class Meaning:
     """What a line says, apart from who printed it and when; see `timeline.columns`."""
 
@@ -98,6 +99,12 @@ class Timeline:
         kept = [event for event in self.events if keep(event)]
         return self if len(kept) == len(self.events) else Timeline(kept)
 
+    def of_attempt(self, number: int) -> Timeline:
+        """The timeline of an attempt, with the events that may be of any; mostly all of it."""
+        if self.attempts <= {number, None}:
+            return self
+        return self.only(lambda event: event.attempt in (number, None))
+
     def after(self, index: int) -> Sequence[Event]:
         """The events behind this index."""
         return self.events[bisect_left(self.events, index + 1, key=lambda event: event.index) :]
@@ -122,18 +129,24 @@ class Timeline:
             if captures.issuperset(names)
             for event in events
         ]
-        found.sort(key=lambda event: event.index)
+        found.sort(key=attrgetter("index"))
         return found
 
     @cached_property
     def by_signature(self) -> Mapping[str, list[Event]]:
         """Signature id → its events, in the order in which the signatures first appear."""
-        return _grouped(self.events, lambda event: event.signature)
+        return _grouped(self.events, attrgetter("signature"))
+
+    @cached_property
+    def attempts(self) -> set[int | None]:
+        """The attempts that events are of; None is any."""
+        return set(map(attrgetter("attempt"), self.events))
 
     @cached_property
     def ranks(self) -> list[int]:
         """Ranks with an event of their own, sorted."""
-        return sorted({event.rank for event in self.events if event.rank is not None})
+        ranks: set[int | None] = set(map(attrgetter("rank"), self.events))
+        return sorted(rank for rank in ranks if rank is not None)
 
     @cached_property
     def hosts_of_ranks(self) -> Mapping[int, str]:
@@ -146,11 +159,11 @@ class Timeline:
 
     @cached_property
     def _by_kind(self) -> Mapping[str, list[Event]]:
-        return _grouped(self.events, lambda event: event.kind)
+        return _grouped(self.events, attrgetter("kind"))
 
     @cached_property
     def _by_tells(self) -> Mapping[str, list[Event]]:
-        return _grouped(self.events, lambda event: event.tells)
+        return _grouped(self.events, attrgetter("tells"))
 
     @cached_property
     def _by_captures(self) -> Mapping[frozenset[str], list[Event]]:
@@ -165,23 +178,21 @@ class Timeline:
 
     @cached_property
     def _by_role(self) -> Mapping[str, list[Event]]:
-        return _grouped(self.events, lambda event: event.role)
+        return _grouped(self.events, attrgetter("role"))
 
 
 def _grouped(
-    events: Iterable[Event], key: Callable[[Event], str | None]
+    events: Sequence[Event], key: Callable[[Event], str | None]
 ) -> Mapping[str, list[Event]]:
-    found: dict[str, list[Event]] = defaultdict(list)
-    for event in events:
-        name = key(event)
-        if name is not None:
-            found[name].append(event)
-    return dict(found)
+    found: dict[str | None, list[Event]] = defaultdict(list)
+    for name, event in zip(map(key, events), events, strict=True):
+        found[name].append(event)
+    return {name: grouped for name, grouped in found.items() if name is not None}
 
 
 def _together(index: Mapping[str, list[Event]], names: Sequence[str]) -> list[Event]:
     if len(names) == 1:
         return index.get(names[0], [])
     found = [event for name in names for event in index.get(name, ())]
-    found.sort(key=lambda event: event.index)
+    found.sort(key=attrgetter("index"))
     return found

@@ -18,7 +18,7 @@ SECOND = 10**9
 
 def event(index: int, second: int | None, source: str, **more: object) -> Event:
     time = None if second is None else second * SECOND
-    return Event(index, time=time, source=source, **more)  # type: ignore[arg-type]
+    return Event(index=index, time=time, source=source, **more)  # type: ignore[arg-type]
 
 
 def at(second: int) -> datetime:

@@ -8,7 +8,7 @@ from diagnose.timeline.event import Event, Timeline
 
 def timeline(*rows: tuple[str, int | None, str | None]) -> Timeline:
     return Timeline(
-        Event(index, kind=kind, step=step, time=ns(time) if time else None)
+        Event(index=index, kind=kind, step=step, time=ns(time) if time else None)
         for index, (kind, step, time) in enumerate(rows)
     )
 

@@ -149,8 +149,8 @@ import os, sys, time
 def scan_source(source, matcher):
     open({str(tmp_path)!r} + "/up-" + str(os.getpid()), "w").close()
     time.sleep(600)
-import diagnose.job.parallel
-diagnose.job.parallel.scan_source = scan_source
+import diagnose.job.batches
+diagnose.job.batches.scan_source, diagnose.job.batches._BATCH = scan_source, 1
 if __name__ == "__main__":
     from diagnose.cli.main import main
     main()

@@ -16,6 +16,7 @@ from diagnose.job.load import load, read
 from diagnose.job.parallel import scan_in
 from diagnose.match.compile import compile_matcher
 from diagnose.match.scanner import SourceScan, scan_source
+from diagnose.timeline.draft import drafts
 
 
 class Elsewhere(Executor):
@@ -26,7 +27,8 @@ class Elsewhere(Executor):
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **_: Any) -> Future[Any]:
         call, given = pickle.loads(pickle.dumps((fn, args)))
-        self.sent.append(given[0].name)
+        batch = given[-1] if isinstance(given[-1], list) else [given[0]]
+        self.sent += [source.name for source in batch]
         future: Future[Any] = Future()
         future.set_result(pickle.loads(pickle.dumps(call(*given))))
         return future
@@ -39,9 +41,15 @@ def files(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.fixture(autouse=True)
+def one_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("diagnose.job.batches._BATCH", 1)
+
+
 def told(scans: list[SourceScan]) -> list[object]:
     return [
-        (scan.source.name, scan.total_lines, scan.counts, [line.text for line in scan.lines])
+        (scan.source.name, scan.total_lines, scan.counts, drafts([scan], catalog.signatures))
+        for catalog in [load_catalog([])]
         for scan in scans
     ]
 

@@ -7,11 +7,20 @@ import pytest
 from diagnose.timeline.event import Event, Timeline
 
 EVENTS = [
-    Event(2, kind="phase", role="phase", signature="b", rank=3, host="n1", source="a.log", line=7),
-    Event(3, kind="progress", role="progress", signature="a", rank=1),
-    Event(5, kind="phase", tells="finished", role="phase", signature="b", rank=1, host="n2"),
-    Event(9, tells="timeout", role="effect", rank=3, host="n2"),
-    Event(12, kind="exit", tells="exit"),
+    Event(
+        index=2,
+        kind="phase",
+        role="phase",
+        signature="b",
+        rank=3,
+        host="n1",
+        source="a.log",
+        line=7,
+    ),
+    Event(index=3, kind="progress", role="progress", signature="a", rank=1),
+    Event(index=5, kind="phase", tells="finished", role="phase", signature="b", rank=1, host="n2"),
+    Event(index=9, tells="timeout", role="effect", rank=3, host="n2"),
+    Event(index=12, kind="exit", tells="exit"),
 ]
 TIMELINE = Timeline(EVENTS)
 
@@ -70,7 +79,7 @@ def test_signatures_come_in_the_order_in_which_they_first_appear() -> None:
 
 def test_events_by_what_their_lines_told() -> None:
     told = [{"a": "1", "b": "2"}, {}, {"b": "3"}, {"b": "4", "a": "5"}, {"c": "6"}]
-    found = Timeline(Event(index, fields=fields) for index, fields in enumerate(told))
+    found = Timeline(Event(index=index, fields=fields) for index, fields in enumerate(told))
     assert indices(found.capturing("a")) == [0, 3]
     assert indices(found.capturing("b")) == [0, 2, 3]
     assert indices(found.capturing("a", "b")) == [0, 3]

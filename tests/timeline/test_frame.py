@@ -76,7 +76,7 @@ def test_values_and_what_is_not_known() -> None:
 
 def test_the_first_host_of_a_rank_counts() -> None:
     timeline = Timeline(
-        Event(index, rank=rank, host=host)
+        Event(index=index, rank=rank, host=host)
         for index, (rank, host) in enumerate([(1, None), (1, "a"), (1, "b"), (None, "c"), (0, "b")])
     )
     assert timeline.hosts_of_ranks == {1: "a", 0: "b"}

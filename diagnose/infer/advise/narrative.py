@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from diagnose.catalog.entries import entry_of
@@ -70,7 +70,7 @@ def chain(winner: Hypothesis, context: Context, clocks: ClockFit | None = None) 
 
     Where `clocks` cannot tell which of two hosts' lines came first, the later one says so.
     """
-    everyone = _ranks_by_signature(context.timeline)
+    signatures = context.timeline.by_signature
     links: list[ChainLink] = []
     seen: set[str] = set()
     before: Event | None = None
@@ -81,7 +81,7 @@ def chain(winner: Hypothesis, context: Context, clocks: ClockFit | None = None) 
         seen |= {event.signature} if event.signature else set()
         entry = entry_of(context.catalog, event.signature)
         said = entry.title if entry else clean(event.text)[:_EVENT_LIMIT]
-        ranks = everyone.get(event.signature or "", set())
+        ranks = _ranks(signatures.get(event.signature or "", ()))
         several = sorted(ranks) if len(ranks) > 1 else []
         said += _unordered(before, event, clocks)
         before = event
@@ -104,11 +104,8 @@ def _is_told(event: Event) -> bool:
     return (event.role in _CHAIN_ROLES or event.kind == "exit") and event.tells not in _NO_EVENT
 
 
-def _ranks_by_signature(timeline: Timeline) -> dict[str, set[int]]:
-    return {
-        name: {event.rank for event in events if event.rank is not None and _is_told(event)}
-        for name, events in timeline.by_signature.items()
-    }
+def _ranks(events: Iterable[Event]) -> set[int]:
+    return {event.rank for event in events if event.rank is not None and _is_told(event)}
 
 
 def _unordered(before: Event | None, event: Event, clocks: ClockFit | None) -> str:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -217,14 +217,24 @@ def _inits(job: _Job, comm: Members, few: bool, notes: list[str]) -> None:
         )
 
 
+# That of a rank without any entry: ten thousand of them share its arrays.
+_BLANK = Dump(
+    "", None, None, np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0, np.int64),
+    np.zeros(0, bool), np.zeros(0, np.int32), np.zeros(0, np.int8), np.zeros(0, bool),
+    np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0, np.int64), sites=[""],
+    lines=np.zeros(0, np.int64),
+)  # fmt: skip
+
+
 def _dump(job: _Job, rank: int, source: str, config: list[Config], partial: bool) -> Dump:
     """The dump of one rank, its entries in the order of their lines.
 
     It counts as partial if the rank may wait in a communicator that cannot be judged.
     """
-    entries = sorted(job.entries[rank], key=lambda e: (e.source, e.line, e.seq))
-    if entries:
-        source = entries[-1].source
+    entries = sorted(job.entries.get(rank, ()), key=lambda e: (e.source, e.line, e.seq))
+    if not entries:
+        return replace(_BLANK, name=source, rank=rank, config=config, partial=partial)
+    source = entries[-1].source
     pgs: dict[tuple[str, str], int] = {}
     calls: dict[Call, int] = {}
     pg = [pgs.setdefault((e.group, job.groups[e.group][0]), len(pgs)) for e in entries]

@@ -127,7 +127,7 @@ def table(dumps: Iterable[Dump], world: int | None = None) -> Table:
 
 
 def _last(dump: Dump) -> int:
-    return int(dump.created.max(initial=0))
+    return int(dump.created.max(initial=0)) if len(dump) else 0
 
 
 def _one_a_rank(dumps: Iterable[Dump], notes: list[str]) -> dict[int, Dump]:
@@ -161,7 +161,7 @@ def _current(chosen: dict[int, Dump], notes: list[str]) -> dict[int, Dump]:
     )
     if not timed:
         return chosen
-    waits = [int(dump.timeout_ms.max(initial=0)) for dump in chosen.values()]
+    waits = [int(dump.timeout_ms.max(initial=0)) for dump in chosen.values() if len(dump)]
     margin = max(_STALE_NS, max(waits, default=0) * 10**6)
     begin = timed[0][0]
     for position, (last, rank) in enumerate(timed):
@@ -261,6 +261,8 @@ def _columns(
     sites: dict[str, int] = {"": 0}
     parts: dict[str, list[npt.NDArray[Any]]] = defaultdict(list)
     for rank, dump in chosen.items():
+        if not len(dump):
+            continue  # of ten thousand ranks whose logs show no call
         pgs = [keys[rank, name] for name, _ in dump.pgs]
         peers = peer_ranks(dump, [groups[key] for key in pgs])
         columns: _Columns = {

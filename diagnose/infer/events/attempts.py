@@ -15,19 +15,18 @@ _TOLD = 20  # earlier attempts with a note of their own
 
 def last_attempt(timeline: Timeline) -> tuple[Timeline, int]:
     """The last attempt that left anything but facts, and the number of attempts."""
-    numbers = {event.attempt for event in timeline if event.attempt is not None}
+    numbers = {number for number in timeline.attempts if number is not None}
     telling = [event.attempt for event in timeline.role(*_TELLING)]
     if not telling or not numbers:
         return without_teardown_noise(timeline), max(len(numbers), 1)
     known = [number for number in telling if number is not None]
     last = max(numbers) if len(known) < len(telling) else max(known)
-    attempt = timeline.only(lambda event: event.attempt in (last, None))
-    return without_teardown_noise(attempt), len(numbers)
+    return without_teardown_noise(timeline.of_attempt(last)), len(numbers)
 
 
 def earlier_attempts(timeline: Timeline, catalog: Catalog, attempts: int) -> list[str]:
     """One line per earlier attempt: what it died of, as far as a line says so."""
-    numbers = sorted({event.attempt for event in timeline if event.attempt is not None})
+    numbers = sorted(number for number in timeline.attempts if number is not None)
     died: dict[int, Event] = {}
     for event in timeline.role("cause"):
         if event.attempt is None:

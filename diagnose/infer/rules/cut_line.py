@@ -33,8 +33,6 @@ def propose(context: Context) -> Iterator[Hypothesis]:
         return
     for event in _last_lines(context):
         text = event.text.rstrip()
-        if text[-_ANCHOR:] not in _all_examples(context.catalog):
-            continue  # as most last lines of a large job
         told, id_ = _continued(text, _examples(context.catalog))
         if not told or _ambiguous(told, context.catalog):
             continue
@@ -54,15 +52,18 @@ def propose(context: Context) -> Iterator[Hypothesis]:
 
 
 def _last_lines(context: Context) -> Iterator[Event]:
-    """The last line of each source that nothing but its form is known of."""
+    """Last lines of which nothing but their form is known, and whose end some example has."""
+    examples = _all_examples(context.catalog)
     last = {event.source: event for event in context.timeline.kind("edge")}
+    # Of a large job hardly any last line ends as a known message goes on.
+    cut = [line for line in last.values() if line.text.rstrip()[-_ANCHOR:] in examples]
     known = {
         event.place
-        for id_, events in context.timeline.by_signature.items()
+        for id_, events in (context.timeline.by_signature.items() if cut else ())
         if _known(id_, context.catalog)
         for event in events
     }
-    for line in last.values():
+    for line in cut:
         if line.place not in known and not _CODE.search(line.text):
             yield line
 

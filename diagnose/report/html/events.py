@@ -65,8 +65,7 @@ def _last_attempt(timeline: Timeline) -> Timeline:
     told = [e.attempt for e in timeline.role(*_TOLD) if e.attempt is not None]
     if not told:
         return timeline
-    last = max(told)
-    return timeline.only(lambda event: event.attempt is None or event.attempt == last)
+    return timeline.of_attempt(max(told))
 
 
 def _places(timeline: Timeline, onset: int | None) -> list[int | None]:

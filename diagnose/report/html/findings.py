@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
+from operator import attrgetter
 
 from diagnose.catalog.entries import entry_of
 from diagnose.catalog.schema import Catalog
@@ -74,7 +76,7 @@ class Findings:
 def findings(events: Events, catalog: Catalog, scrub: Scrub) -> Findings:
     """Fold the timeline into findings."""
     signatures = events.timeline.by_signature
-    begin = _first_time(event for own in signatures.values() for event in own)
+    begin = _first_time(chain.from_iterable(signatures.values()))
     items: list[Finding] = []
     of_event: list[tuple[int, int] | None] = [None] * len(events.timeline)
     for number, (id_, own) in enumerate(signatures.items()):
@@ -85,6 +87,7 @@ def findings(events: Events, catalog: Catalog, scrub: Scrub) -> Findings:
                 of_event[event.index] = place
         entry = entry_of(catalog, id_)
         role = str(own[0].role)
+        shown = [_shown(alike, scrub) for alike in variants[:MAX_VARIANTS]]
         placed = (events.at[event.index] for event in own)
         items.append(
             Finding(
@@ -95,9 +98,9 @@ def findings(events: Events, catalog: Catalog, scrub: Scrub) -> Findings:
                 cause=scrub.text(entry.cause) if entry else "",
                 at=min((at for at in placed if at is not None), default=None),
                 time=clock.moment(_first_time(own), begin),
-                who=scrub.text(who(own)),
+                who=shown[0].who if len(variants) == 1 else scrub.text(who(own)),
                 count=len(own),
-                variants=[_shown(alike, scrub) for alike in variants[:MAX_VARIANTS]],
+                variants=shown,
                 more=max(0, len(variants) - MAX_VARIANTS),
             )
         )
@@ -106,14 +109,15 @@ def findings(events: Events, catalog: Catalog, scrub: Scrub) -> Findings:
 
 def who(events: Sequence[Event]) -> str:
     """Who printed them: ranks, else hosts, else nobody that is named."""
-    ranks = {event.rank for event in events if event.rank is not None}
+    ranks = set(map(attrgetter("rank"), events)) - {None}
     if ranks:
         return ranks_phrase(ranks)
     return words.names(sorted({event.host for event in events if event.host is not None}), 4)
 
 
 def _first_time(events: Iterable[Event]) -> int | None:
-    return min((event.time for event in events if event.time is not None), default=None)
+    times = map(attrgetter("time"), events)
+    return min((time for time in times if time is not None), default=None)
 
 
 def _variants(events: Sequence[Event]) -> list[list[Event]]:

@@ -1,0 +1,135 @@
+"""What lines mean: which of their matches tell something, and what it says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from diagnose.catalog.schema import Signature
+from diagnose.match.lines import Alike, Line
+from diagnose.timeline.captures import integer, milliseconds
+from diagnose.timeline.event import Meaning
+
+_KIND_OF_TELLS = {
+    "timeout": "collective", "frontier": "collective", "notified": "collective",
+    "missing": "collective", "joined": "collective", "mismatch": "collective",
+    "exit": "exit", "exception": "exception", "frame": "frame", "restart": "restart",
+}  # fmt: skip
+_KIND_OF_ROLE = {"phase": "phase", "progress": "progress"}
+_SEVERITY = {"cause": "error", "effect": "error", "aftermath": "warning", "context": "info"}
+# Captures that say something of a collective or of progress; most lines have none of them.
+_NUMBERED = frozenset(
+    {"group", "op", "seq", "numel_in", "numel_out", "timeout_ms", "timeout_s", "elapsed_ms",
+     "elapsed_s", "elapsed", "step"}
+)  # fmt: skip
+# What a process's logger prints; a bar in front of it is another one's.
+GLUED = ("cause", "effect", "aftermath")
+# A line of a program and not of its log: a call with a format yet to be filled in.
+_SOURCE = re.compile(
+    r"\b(?:[fs]?n?printf|error|log|logg(?:er|ing)\.\w+|LOG\w*|WARN|warn(?:ing)?|info|debug|fatal"
+    r"|panic|print|(?:throw|raise) [\w.:]+)\(\s*[fru]?[\"'][^\"']{0,300}"
+    r"(?:%[-\d.]*l{0,2}[sduxfpi]|\{\w*\})"
+)
+
+
+class Told(NamedTuple):
+    """One thing that a line tells: `match` is which of its matches has the captures, -1 none has.
+
+    `meaning` is there where all lines like this mean the same.
+    """
+
+    signature: Signature
+    match: int
+    meaning: Meaning | None
+
+
+class Plans:
+    """Which of its matches lines tell, worked out once for those that differ in numbers only."""
+
+    def __init__(self, signatures: Sequence[Signature]) -> None:
+        self._signatures = signatures
+        # By what their lines have in common, which is held: another thing could get its number.
+        self._plans: dict[int, tuple[Alike, list[Told]]] = {}
+
+    def of(self, line: Line) -> list[Told]:
+        """What a line tells."""
+        if line.alike is None:
+            return list(_told(line, self._signatures))
+        known = self._plans.get(id(line.alike))
+        if known is not None:
+            return known[1]
+        plan = [
+            told._replace(meaning=meaning_of(told.signature, captures_of(line, told.match)))
+            if line.alike.same(told.match)
+            else told
+            for told in _told(line, self._signatures)
+        ]
+        self._plans[id(line.alike)] = line.alike, plan
+        return plan
+
+
+def captures_of(line: Line, match: int) -> dict[str, str]:
+    """What a match of a line captured; -1 is none."""
+    return line.matches[match][1] if match >= 0 else {}
+
+
+def _told(line: Line, signatures: Sequence[Signature]) -> Iterator[Told]:
+    """What a line tells by its matches, those left out that others know better."""
+    found = [(signatures[number], match) for match, (number, _) in enumerate(line.matches)]
+    of_program = _SOURCE.search(line.text) is not None
+    if of_program:
+        found = [one for one in found if one[0].role not in GLUED and not one[0].tells]
+    harmless = any(_harmless(signature) for signature, _ in found)
+    if line.word is not None and not of_program:
+        # It says better what an exception or a line of error level is about.
+        word, match = line.word.entry(), found[0][1] if found else -1
+        better = word.tells != "trouble" and not any(_outweighs(s, word) for s, _ in found)
+        better = better and not (harmless and word.strength == "weak")
+        found = [(word, match)] if better or not found else found
+    specific = any(not s.generic and s.role in GLUED for s, _ in found)
+    explained = any(s.tells != "trouble" for s, _ in found)
+    for signature, match in found:
+        if (signature.generic and specific) or (signature.tells == "trouble" and explained):
+            continue
+        if harmless and signature.generic and signature.role in GLUED:
+            continue
+        yield Told(signature, match, None)
+
+
+def _harmless(signature: Signature) -> bool:
+    """Whether it knows that the message tells of no failure, in spite of its words."""
+    plain = signature.role == "context" and not signature.generic and not signature.facts
+    return plain and signature.tells is None and bool(signature.not_evidence_of)
+
+
+def _outweighs(signature: Signature, word: Signature) -> bool:
+    """Whether it names a cause more surely than the word does; an exception's type names none."""
+    names = signature.role == "cause" and signature.tells != "exception"
+    return names and word.strength == "weak" and signature.strength != "weak"
+
+
+def meaning_of(signature: Signature, captures: dict[str, str]) -> Meaning:
+    """What a line of a signature says."""
+    kind = _KIND_OF_TELLS.get(signature.tells or "") or _KIND_OF_ROLE.get(signature.role)
+    meaning = Meaning(
+        kind or ("fact" if signature.facts else "signature"),
+        signature.id,
+        signature.role,
+        _SEVERITY.get(signature.role, "info"),
+        signature.cause or None,
+        signature.strength,
+        signature.tells,
+        signature.phase,
+        fields=captures,
+        ends_phase=signature.ends_phase,
+    )
+    if not _NUMBERED.isdisjoint(captures):
+        meaning.group, meaning.op = captures.get("group"), captures.get("op")
+        meaning.seq = integer(captures.get("seq"))
+        meaning.size_in = integer(captures.get("numel_in"))
+        meaning.size_out = integer(captures.get("numel_out"))
+        meaning.timeout_ms = milliseconds(captures, "timeout")
+        meaning.elapsed_ms = milliseconds(captures, "elapsed")
+        meaning.step = integer(captures.get("step"))
+    return meaning

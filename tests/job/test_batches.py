@@ -1,0 +1,126 @@
+"""Many small files scanned in batches: nothing of the diagnosis depends on who scanned which."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import diagnose
+from diagnose.ingest import Source, find_sources
+from diagnose.ingest.quota import Meter, Quota
+from diagnose.job import batches, parallel
+from diagnose.job.identity import hosts_of_ranks, ranks_of_pids
+from diagnose.job.load import load
+from diagnose.report.html import render
+from diagnose.timeline.draft import Drafted
+from diagnose.workers import pool
+from tests.job.test_parallel import Elsewhere
+
+RANKS = 9
+
+
+class Idle(Executor):
+    """Never begins anything."""
+
+    def __init__(self) -> None:
+        self.sent: list[Future[Any]] = []
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **_: Any) -> Future[Any]:
+        self.sent.append(Future())
+        return self.sent[-1]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Logs of a hang, of which each kind of line and of author is told in some."""
+    for rank in range(RANKS):
+        nccl = f"n{rank // 2}:{100 + rank}:{900 + rank} [0] NCCL INFO"
+        lines = [
+            f"{nccl} ncclCommInitRank comm 0x5{rank} rank {rank} nranks {RANKS} cudaDev 0 nvmlDev 0"
+            f" busId 1000 commId 0xabc - Init COMPLETE",
+            f"[rank{rank}]: 2025-11-03 08:00:0{rank},000 INFO step 3 loss 1.{rank}",
+            f"[rank{rank}]: é \x1b[31mValueError: bad {rank}\x1b[0m",
+        ]
+        if rank != 4:
+            lines.append(
+                f"[rank{rank}]:[E1103 08:10:03.905 ProcessGroupNCCL.cpp:632] [Rank {rank}] Watchdog"
+                " caught collective operation timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE,"
+                " NumelIn=8, NumelOut=8, Timeout(ms)=600000) ran for 600377 milliseconds before"
+                " timing out."
+            )
+        (tmp_path / f"rank_{rank}.log").write_text("\n".join(lines * 3) + "\n")
+    (tmp_path / "srun.log").write_text("srun: error: n1: tasks 2-5: Exited with exit code 1\n")
+    (tmp_path / "cut.log.gz").write_bytes(
+        gzip.compress(b"[rank1]: OSError: x\n" * 99, mtime=0)[:-9]
+    )
+    (tmp_path / "empty.log").write_bytes(b" \n")
+    return tmp_path
+
+
+def told(folder: Path, executor: Executor | None) -> list[object]:
+    job = load(folder, executor=executor)
+    names = hosts_of_ranks(job.sources, job.scans), ranks_of_pids(job.scans)
+    scans = [(scan.source.name, scan.counts, scan.total_lines, scan.problem) for scan in job.scans]
+    events = [*job.events]
+    found = diagnose.diagnose(job)
+    page = render(job, found)
+    return [found.to_json(), page, events, names, scans, job.notes, job.unread]
+
+
+@pytest.mark.parametrize("size", [1, 2000, 1 << 20])
+def test_a_diagnosis_is_the_same_whoever_scans(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    monkeypatch.setattr(batches, "_BATCH", size)
+    here = told(folder, None)
+    assert here[-1]
+    assert told(folder, Elsewhere()) == here
+    assert told(folder, Idle()) == here
+    with pool(2, fork=True) as executor:
+        assert told(folder, executor) == here
+
+
+def test_what_nobody_begins_is_scanned_here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches, "_BATCH", 1)
+    idle = Idle()
+    job = load(folder, executor=idle)
+    assert len(idle.sent) == len(job.scans) == RANKS + 3
+    assert all(future.cancelled() for future in idle.sent)
+    assert [type(scan) for scan in job.scans] == [Drafted] * len(job.scans)
+
+
+def test_drafts_are_held_once(folder: Path) -> None:
+    job = load(folder, executor=Elsewhere())
+    assert len(job.events) > RANKS
+    assert not any(scan.drafts for scan in job.scans if isinstance(scan, Drafted))
+
+
+def test_batches_keep_the_order_and_are_about_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches, "_BATCH", 3)
+    sources = [Source("a", "text", size, bytes_of) for size in (1, 1, 1, 5, 1, 0)]
+    found = [[source.size for source in batch] for batch in batches.batches(sources)]
+    assert found == [[1, 1, 1], [5], [1, 0]]
+
+
+def test_what_is_large_or_of_an_archive_is_in_no_batch(folder: Path) -> None:
+    (first,) = find_sources([folder / "rank_0.log"])
+    large = replace(first, size=batches.SMALL + 1)
+    here, member = replace(first, chunks=bytes_of), replace(first, meter=Meter(Quota(9)))
+    assert [*map(batches.small, (first, large, here, member))] == [True, False, False, False]
+
+
+def test_many_small_files_are_worth_several_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parallel, "cores", lambda: 2)
+    few = [Source(f"{n}.log", "text", 30_000, bytes_of) for n in range(1250)]
+    assert (parallel.processes(few), parallel.processes(few[:100])) == (2, 1)
+    assert parallel.processes([Source("a.log", "text", 40 << 20, bytes_of)]) == 1
+
+
+def bytes_of() -> Any:
+    return iter(())
