@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from diagnose.infer import scoring
 from diagnose.infer.rules.base import Context, Hypothesis
@@ -36,6 +37,7 @@ _SIGNAL_WORDS = {
 _OF_VICTIMS = (-signal.SIGTERM, -signal.SIGABRT)
 _MAX_CODE = 2**32  # Windows prints NTSTATUS values
 _ROWS = 4
+_NEXT_LINES = 2  # of a block that names who ended, and then how
 
 
 def propose(context: Context) -> Iterator[Hypothesis]:
@@ -46,7 +48,7 @@ def propose(context: Context) -> Iterator[Hypothesis]:
     """
     by_code: dict[int, list[Event]] = {}
     stopping = _stopping(context.timeline)
-    for event in context.timeline.kind("exit"):
+    for event in _named(context.timeline.kind("exit")):
         code = exit_code(event.fields)
         stopped = code == -signal.SIGKILL and event.line > stopping.get(event.source, event.line)
         if code and event.role != "aftermath" and not stopped:
@@ -57,6 +59,22 @@ def propose(context: Context) -> Iterator[Hypothesis]:
             by_code.pop(code, None)
     for code, group in by_code.items():
         yield _hypothesis(code, group, context)
+
+
+def _named(exits: Sequence[Event]) -> Iterator[Event]:
+    """These ends; one whose line has the code only is that of the rank named on the line above."""
+    before: Event | None = None
+    for event in exits:
+        if event.rank is None and before is not None and _right_above(before, event):
+            event = replace(event, rank=before.rank, host=before.host)  # noqa: PLW2901
+        yield event
+        before = event
+
+
+def _right_above(named: Event, coded: Event) -> bool:
+    """Whether one line names a rank that ended, and the next one how."""
+    apart = coded.line - named.line if coded.source == named.source else 0
+    return 0 < apart <= _NEXT_LINES and named.rank is not None and exit_code(named.fields) is None
 
 
 def _stopping(timeline: Timeline) -> dict[str, int]:

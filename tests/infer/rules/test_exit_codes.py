@@ -98,3 +98,13 @@ def test_a_kill_that_no_launcher_announced_counts(
 ) -> None:
     found = {one.cause: one.ranks for one in propose(context(make(*rows)))}
     assert 3 in found["crash.killed"]
+
+
+def test_a_code_belongs_to_the_rank_named_on_the_line_above(make: Any) -> None:
+    named, far = ended(2) | {"host": "n1"}, {"line": 9}
+    (hypothesis,) = propose(context(make(named, ended(None, exitcode="1"))))
+    assert (hypothesis.ranks, hypothesis.hosts) == ([2], ["n1"])
+    (hypothesis,) = propose(context(make(named, ended(None, exitcode="1") | far)))
+    assert hypothesis.ranks == []
+    both = make(ended(2, exitcode="-9"), ended(None, exitcode="1"))
+    assert [one.ranks for one in propose(context(both))] == [[2], []]
