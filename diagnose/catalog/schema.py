@@ -49,6 +49,7 @@ Tells = Literal[
     "exit",  # a process ended: exitcode or signal, with rank / local_rank / pid / host
     "exception",  # a Python exception's last line: type, message
     "teardown",  # a rank aborts or the launcher stops ranks: everything later is aftermath
+    "stopping",  # the launcher kills what is left; whatever else it prints later keeps its weight
     "restart",  # a new attempt begins after this line
     "rank_map",  # maps pid / local_rank / host to a rank
     "finished",  # this rank reached the end of its script

@@ -168,7 +168,10 @@ def _leads(hypotheses: Sequence[Hypothesis], context: Context) -> list[Hypothesi
     """What is better than nothing where nothing is likely: low confidence, and no culprits."""
     lines = [event for event in context.timeline if event.signature is None or _vague(event)]
     found = list(resembles.propose(context, lines))
-    busy = busy_class(context.activity.phase, context.catalog) if context.activity.moving else None
+    phase = context.activity.phase if context.activity.moving else None
+    if phase == "inference" and all(event.role == "aftermath" for event in context.failing):
+        phase = None  # a server that was stopped kept nobody waiting
+    busy = busy_class(phase, context.catalog) if phase else None
     if busy:
         found.insert(0, unstated(busy, scoring.THRESHOLD, context.catalog, _BUSY))
     return found[:1] or [h for h in hypotheses if h.score > 0 and h.cause != "unknown"]

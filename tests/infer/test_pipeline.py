@@ -104,3 +104,23 @@ def test_the_name_is_given_by_the_stage() -> None:
 def test_no_two_stages_share_a_name() -> None:
     names = [*STATED, *INFERRED, *KNOWN]
     assert len(names) == len(set(names))
+
+
+# --------------------------------------------------------------------------- leads
+
+READY = "INFO:     Application startup complete.\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        (READY + "INFO:     Shutting down\nINFO:     Finished server process [1]\n", "unknown"),
+        (
+            "Map:  46%|####      | 31/67 [29:02<35:12, 58.67s/it]\nsrun: forcing job termination\n",
+            "data.preparation",
+        ),
+    ],
+)
+def test_a_server_that_was_stopped_was_not_too_slow(text: str, cause: str) -> None:
+    found = judged(text)
+    assert (found.verdict, found.root_cause.cause) == ("failed", cause)

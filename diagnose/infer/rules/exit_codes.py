@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from diagnose.infer import scoring
 from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.infer.rules.signatures import who
-from diagnose.timeline.event import Event, Fields
+from diagnose.timeline.event import Event, Fields, Timeline
 
 _BY_SIGNAL: dict[int, tuple[str, float, str]] = {
     signal.SIGKILL: ("crash.killed", 4.0, "was killed by SIGKILL"),
@@ -36,18 +37,21 @@ _SIGNAL_WORDS = {
 _OF_VICTIMS = (-signal.SIGTERM, -signal.SIGABRT)
 _MAX_CODE = 2**32  # Windows prints NTSTATUS values
 _ROWS = 4
+_NEXT_LINES = 2  # of a block that names who ended, and then how
 
 
 def propose(context: Context) -> Iterator[Hypothesis]:
     """What killed the first process that was not a victim.
 
     SIGTERM and SIGABRT count only where no process ended otherwise and nothing in the log sent
-    them.
+    them; SIGKILL not where the launcher had begun to stop the others of one that had ended.
     """
     by_code: dict[int, list[Event]] = {}
-    for event in context.timeline.kind("exit"):
+    stopping = _stopping(context.timeline)
+    for event in _named(context.timeline.kind("exit")):
         code = exit_code(event.fields)
-        if code and event.role != "aftermath":
+        stopped = code == -signal.SIGKILL and event.line > stopping.get(event.source, event.line)
+        if code and event.role != "aftermath" and not stopped:
             by_code.setdefault(code, []).append(event)
     victims = context.timeline.telling("timeout", "teardown")
     if victims or any(code not in _OF_VICTIMS for code in by_code):
@@ -55,6 +59,35 @@ def propose(context: Context) -> Iterator[Hypothesis]:
             by_code.pop(code, None)
     for code, group in by_code.items():
         yield _hypothesis(code, group, context)
+
+
+def _named(exits: Sequence[Event]) -> Iterator[Event]:
+    """These ends; one whose line has the code only is that of the rank named on the line above."""
+    before: Event | None = None
+    for event in exits:
+        if event.rank is None and before is not None and _right_above(before, event):
+            event = replace(event, rank=before.rank, host=before.host)  # noqa: PLW2901
+        yield event
+        before = event
+
+
+def _right_above(named: Event, coded: Event) -> bool:
+    """Whether one line names a rank that ended, and the next one how."""
+    apart = coded.line - named.line if coded.source == named.source else 0
+    return 0 < apart <= _NEXT_LINES and named.rank is not None and exit_code(named.fields) is None
+
+
+def _stopping(timeline: Timeline) -> dict[str, int]:
+    """Source → the line from which a launcher kills the rest, because a process ended by itself."""
+    ended: dict[str, int] = {}
+    for event in timeline.kind("exit"):
+        if event.role != "aftermath" and exit_code(event.fields) not in (0, None, -signal.SIGKILL):
+            ended[event.source] = min(event.line, ended.get(event.source, event.line))
+    lines: dict[str, int] = {}
+    for event in timeline.telling("stopping"):
+        if event.line > ended.get(event.source, event.line):
+            lines[event.source] = min(event.line, lines.get(event.source, event.line))
+    return lines
 
 
 def _hypothesis(code: int, group: list[Event], context: Context) -> Hypothesis:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from diagnose.catalog.schema import Catalog
 from diagnose.diagnosis import CulpritKind
@@ -16,12 +16,14 @@ def propose(context: Context) -> Iterator[Hypothesis]:
     """One hypothesis for all lines that say so."""
     told = context.timeline.telling("host_blocked")
     if told:
-        yield _blocked(told, context.catalog)
+        yield _blocked(told, context.timeline.ranks, context.catalog)
 
 
-def _blocked(told: Sequence[Event], catalog: Catalog) -> Hypothesis:
+def _blocked(told: Sequence[Event], heard: Collection[int], catalog: Catalog) -> Hypothesis:
     ranks = sorted({event.rank for event in told if event.rank is not None})
-    kind: CulpritKind | None = "stuck_host" if len(ranks) == 1 else None
+    # The one rank that is heard of may be the messenger: its peers would say the same.
+    alone = len(ranks) == 1 and len(heard) > 1
+    kind: CulpritKind | None = "stuck_host" if alone else None
     score = scoring.HOST_BLOCKED if kind else scoring.HOSTS_BLOCKED
     summary = (
         "The watchdog made no progress: a host thread is blocked, usually on the GIL or in a CUDA "

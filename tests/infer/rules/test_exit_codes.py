@@ -73,3 +73,38 @@ def test_equal_ends_are_one_hypothesis(make: Any) -> None:
     found = {c.cause: c for c in propose(context(timeline))}
     assert found["crash.killed"].ranks == [1, 2]
     assert found["crash.exception"].ranks == [0]
+
+
+_STOPPING = {"role": "aftermath", "tells": "stopping"}
+
+
+def test_what_a_launcher_kills_after_a_task_ended_is_its_victim(make: Any) -> None:
+    timeline = make(ended(5, exitcode="1"), _STOPPING, ended(3, signal="Killed"))
+    (hypothesis,) = propose(context(timeline))
+    assert (hypothesis.cause, hypothesis.ranks) == ("crash.exception", [5])
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        (ended(5, exitcode="1"), ended(3, signal="Killed"), _STOPPING),  # before it stopped any
+        (_STOPPING, ended(3, signal="Killed"), ended(5, exitcode="1")),  # nobody had ended before
+        (ended(5, exitcode="1"), _STOPPING, ended(3, signal="Killed") | {"source": "n2.log"}),
+        (ended(5, signal="Killed"), _STOPPING, ended(3, signal="Killed")),
+    ],
+)
+def test_a_kill_that_no_launcher_announced_counts(
+    make: Any, rows: tuple[dict[str, Any], ...]
+) -> None:
+    found = {one.cause: one.ranks for one in propose(context(make(*rows)))}
+    assert 3 in found["crash.killed"]
+
+
+def test_a_code_belongs_to_the_rank_named_on_the_line_above(make: Any) -> None:
+    named, far = ended(2) | {"host": "n1"}, {"line": 9}
+    (hypothesis,) = propose(context(make(named, ended(None, exitcode="1"))))
+    assert (hypothesis.ranks, hypothesis.hosts) == ([2], ["n1"])
+    (hypothesis,) = propose(context(make(named, ended(None, exitcode="1") | far)))
+    assert hypothesis.ranks == []
+    both = make(ended(2, exitcode="-9"), ended(None, exitcode="1"))
+    assert [one.ranks for one in propose(context(both))] == [[2], []]

@@ -30,13 +30,18 @@ def only(timeline: Timeline, world: int | None) -> Hypothesis:
 
 
 @pytest.mark.parametrize(
-    ("ranks", "score", "named", "kind"),
-    [([2], 3.5, [2], "stuck_host"), ([1, 2], 2.5, [], None)],
+    ("ranks", "heard", "score", "named", "kind"),
+    [
+        ([2], [0, 2], 3.5, [2], "stuck_host"),
+        ([1, 2], [0, 1, 2], 2.5, [], None),
+        ([2], [2], 2.5, [], None),  # the only log there is: of its peers nothing is known
+    ],
 )
 def test_a_stuck_host_thread(
-    make: Any, ranks: list[int], score: float, named: list[int], kind: str | None
+    make: Any, ranks: list[int], heard: list[int], score: float, named: list[int], kind: str | None
 ) -> None:
-    rows = [{"tells": "host_blocked", "role": "effect", "rank": rank} for rank in ranks]
+    rows = [{"kind": "progress", "rank": rank} for rank in heard]
+    rows += [{"tells": "host_blocked", "role": "effect", "rank": rank} for rank in ranks]
     hypothesis = only(make(*rows), 4)
     assert (hypothesis.cause, hypothesis.score) == ("stall.host", score)
     assert (hypothesis.ranks, hypothesis.kind) == (named, kind)
