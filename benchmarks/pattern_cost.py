@@ -81,9 +81,9 @@ def groups(catalog: Catalog, data: bytes) -> None:
         if own:
             part = Catalog(own, [], {}, "")
             rows = [row for name in ("bulk", "rest", "everywhere") for row in rows_of(part, name)]
-            found.append(
-                (scan_seconds(rows, data[: 4 << 20]), str(path.relative_to(default_dir())), rows)
-            )
+            if rows:  # not where all of it is thin
+                name = str(path.relative_to(default_dir()))
+                found.append((scan_seconds(rows, data[: 4 << 20]), name, rows))
     for _, name, rows in sorted(found, key=lambda one: -one[0])[:25]:
         line(name, rows, data[: 4 << 20])
     print(f"({len(found)} files)")

@@ -12,8 +12,6 @@ import numpy.typing as npt
 
 from diagnose.ingest.escapes import INTERMEDIATES, PARAMETERS, TEXT
 
-_COUNT_STEP = 256 << 10
-
 
 def _table(*spans: bytes) -> npt.NDArray[np.bool_]:
     """Which bytes lie in one of the spans, given by their two ends."""
@@ -30,16 +28,6 @@ _STRING = _table(b"]", b"P", b"X", b"^", b"_")
 _STOP = _table(b"\x07", b"\x1b", b"\r", b"\n")
 
 _Places = npt.NDArray[np.int32]  # in a chunk, which is far smaller
-
-
-def count_newlines(data: bytes, start: int, end: int) -> int:
-    """Count newlines, from `start` to `end`; several times faster than bytes.count."""
-    found = 0
-    # In steps that stay in the processor's cache.
-    for at in range(start, end, _COUNT_STEP):
-        codes = np.frombuffer(data, np.uint8, min(_COUNT_STEP, end - at), at)
-        found += int(np.count_nonzero(codes == 10))
-    return found
 
 
 def newlines(data: bytes, base: int) -> bytes:

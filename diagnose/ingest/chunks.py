@@ -18,7 +18,6 @@ CHUNK_LIMIT = 4 << 20  # bytes
 _PROBE = 32 << 10
 _NEWLINE = re.compile(rb"\n")
 _LARGE = 256 << 10  # pieces for which loading numpy pays
-_STRETCH = 4 << 10  # of a large piece: for which calling it pays
 
 # A sequence which the end of the data may have cut off; see `diagnose.ingest.escapes`.
 _OPEN_ESCAPE = re.compile(
@@ -38,11 +37,11 @@ def plain_chunks(
     offset = data_from(reader, start)
     stop = reader.size if end is None else end
     while offset < stop and (raw := _read_piece(reader, offset, stop, limit)):
-        chunk, newlines = _chunk(raw, offset, line)
+        chunk = _chunk(raw, offset, line)
         if chunk is not None:
             yield chunk
+            line += chunk.newlines()
         offset = data_from(reader, offset + len(raw))
-        line += newlines
 
 
 def cuts(reader: Reader, step: int, limit: int = CHUNK_LIMIT) -> Iterator[int]:
@@ -80,15 +79,15 @@ def stream_chunks(
         done = 0
         while cut := _next_cut(buffer, done, offset, limit):
             window = buffer[done : done + cut]
-            chunk, newlines = _chunk(window, offset, line)
+            chunk = _chunk(window, offset, line)
             if chunk is not None:
                 yield chunk
+                line += chunk.newlines()
             offset += cut
-            line += newlines
             done += cut
         parts = [buffer[done:]]
         have = len(buffer) - done
-    chunk, _ = _chunk(b"".join(parts), offset, line)
+    chunk = _chunk(b"".join(parts), offset, line)
     if chunk is not None and chunk.data:
         yield chunk
 
@@ -96,16 +95,6 @@ def stream_chunks(
 def is_zeros(data: bytes) -> bool:
     """Whether there is nothing but NULs, as in a hole; many times faster than stripping them."""
     return data == bytes(len(data))
-
-
-def count_newlines(data: bytes, start: int = 0, end: int | None = None) -> int:
-    """Count newlines, from `start` to `end`."""
-    end = len(data) if end is None else end
-    if len(data) < _LARGE or end - start < _STRETCH:
-        return data.count(b"\n", start, end)
-    from diagnose.ingest import bulk  # noqa: PLC0415  numpy, for large logs only
-
-    return bulk.count_newlines(data, start, end)
 
 
 def line_starts(data: bytes, base: int = 0) -> array[int]:
@@ -205,18 +194,19 @@ def _character_start(buffer: bytes, end: int) -> int:
     return end
 
 
-def _chunk(raw: bytes, offset: int, line: int) -> tuple[Chunk | None, int]:
-    """The chunk, unless nothing of it is left when it is clean; and the newlines in it."""
+def _chunk(raw: bytes, offset: int, line: int) -> Chunk | None:
+    """The chunk, unless nothing of it is left when it is clean: of which no newline is removed."""
     if raw[:1] == b"\0" and is_zeros(raw):
-        return None, 0
-    newlines = count_newlines(raw)
+        return None
     data = _clean(raw)
     if data is raw:
-        return Chunk(data, offset, line), newlines
+        return Chunk(data, offset, line)
+    if not data:
+        return None
     offsets = line_starts(raw, offset)
-    if len(offsets) > newlines and (not data or data.endswith(b"\n")):
+    if data.endswith(b"\n") and not raw.endswith(b"\n"):
         offsets.pop()  # of an unfinished line that held nothing but escape sequences
-    return (Chunk(data, offset, line, None, offsets) if data else None), newlines
+    return Chunk(data, offset, line, None, offsets)
 
 
 def _without_escapes(data: bytes) -> bytes:

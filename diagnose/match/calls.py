@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from diagnose.automaton import compile_database
-from diagnose.ingest.chunks import count_newlines
 from diagnose.ingest.source import Chunk, Source
 from diagnose.match.call_marks import CallMarks
 from diagnose.match.compile import hits_of
@@ -85,16 +84,14 @@ class Noted:
 def _lines_with_init(chunk: Chunk, ends: Sequence[int]) -> Iterator[tuple[int, bytes]]:
     """Number and text of the lines with `- Init `, of long ones what is around it."""
     data = chunk.data
-    counted, number, reached = 0, chunk.first_line, 0
+    reached = 0
     for at in ends:
         if at <= reached:
             continue
         start = data.rfind(b"\n", max(0, at - _REACH), at) + 1 or max(0, at - _REACH)
         end = data.find(b"\n", at, at + _REACH)
         reached = end if end >= 0 else min(len(data), at + _REACH)
-        number += count_newlines(data, counted, start)
-        counted = start
-        yield number, data[start:reached]
+        yield chunk.first_line + chunk.newlines(start), data[start:reached]
 
 
 def forward_calls(calls: Forward) -> list[CommRank]:

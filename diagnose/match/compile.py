@@ -47,6 +47,8 @@ BUILD = 13  # of what is kept of them: another one when the same catalog is comp
 # Where literals are everywhere (a flood, a paste), a second look at single lines saves nothing.
 _DENSE = 0.5
 
+Span = tuple[int, int]
+
 
 class Scanned(NamedTuple):
     """What is in a block of bytes: patterns that are not thin, what may be words, NCCL's calls.
@@ -88,6 +90,11 @@ class Matcher:
         self._thin_first, self._thin_all = thin
         self.catalog = catalog
 
+    @property
+    def marks_all(self) -> bool:
+        """Whether each line in which there is anything but thin patterns is `marked`."""
+        return self._everywhere is None
+
     @cached_property
     def known(self) -> KnownLines:
         """What was found in lines of small sources so far."""
@@ -104,8 +111,15 @@ class Matcher:
 
     def scan(self, data: bytes) -> Scanned:
         """What is in `data`."""
+        return self.scan_lines(data, *self.marked(data))
+
+    def marked(self, data: bytes) -> tuple[list[Span], CallMarks]:
+        """The lines in which there may be anything but thin patterns; NCCL's calls."""
         marks = hits_of(self._marks, data)
-        spans = lines_with(data, (end for _, end in marks))
+        return lines_with(data, (end for _, end in marks)), call_marks.call_marks(marks)
+
+    def scan_lines(self, data: bytes, spans: Sequence[Span], calls: CallMarks) -> Scanned:
+        """What is in `data`, by what `marked` said of it."""
         found = [
             *hits_of(self._everywhere, data),
             *_in_lines(self._rest, data, spans),
@@ -117,7 +131,7 @@ class Matcher:
         hits = [hit for hit in found if hit[0] < codes]
         hits.sort(key=itemgetter(1))
         words.sort(key=itemgetter(1))
-        return Scanned(hits, words, call_marks.call_marks(marks))
+        return Scanned(hits, words, calls)
 
     def scan_thin(self, data: bytes, *, every: bool = False) -> list[tuple[int, int]]:
         """(pattern number, end offset) of thin patterns: the first of each, or every one."""
@@ -240,11 +254,16 @@ def _loaded(raw: bytes) -> Automaton | None:
     return Automaton(hs.loadb(raw, hs.HS_MODE_BLOCK)) if raw else None
 
 
+def dense(spans: Iterable[Span], data: bytes) -> bool:
+    """Whether these lines are most of the data."""
+    return sum(end - start for start, end in spans) > _DENSE * len(data)
+
+
 def _in_lines(
-    automaton: Automaton | None, data: bytes, spans: Sequence[tuple[int, int]]
+    automaton: Automaton | None, data: bytes, spans: Sequence[Span]
 ) -> Iterator[tuple[int, int]]:
     """The hits in these lines, by their places in `data`."""
-    if sum(end - start for start, end in spans) > _DENSE * len(data):
+    if dense(spans, data):
         yield from hits_of(automaton, data)
     elif spans:
         lines = b"\n".join(data[start:end] for start, end in spans)

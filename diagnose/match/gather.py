@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from diagnose.ingest.chunks import count_newlines
 from diagnose.ingest.source import Chunk
 from diagnose.match.cadence import REACH
 from diagnose.match.call_marks import CallMarks
@@ -110,7 +109,7 @@ def gather(chunks: Iterable[Chunk], matcher: Matcher, calls: Calls) -> Gathered:
         found.last = last_lines(visible)
     if last is not None and not last.lines:
         unfinished = not last.data.endswith(b"\n")
-        found.lines = last.first_line - 1 + count_newlines(last.data) + unfinished
+        found.lines = last.first_line - 1 + last.newlines() + unfinished
     found.last_stride, found.tail = thin.last_stride, thin.tail
     if isinstance(calls, Noted):
         found.calls = calls

@@ -1,7 +1,8 @@
-"""Small sources searched by what is known of their lines: a job of many ranks repeats itself.
+"""Lines searched by what is known of lines like them: a job of many ranks repeats itself.
 
-Only lines of a new shape are searched by the automata; of the others it is known which patterns
-are found in them, see `match.shapes`.
+Of small sources all lines are looked up, of large ones those with a mark. Only lines of a new shape
+are searched by the automata; of the others it is known which patterns are found in them, see
+`match.shapes`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from itertools import chain
 
 from diagnose.ingest.source import Chunk
 from diagnose.match.call_marks import CallMarks, marks_in
-from diagnose.match.compile import Matcher
+from diagnose.match.compile import Matcher, dense
 from diagnose.match.digits import shape
 from diagnose.match.doubts import Doubts, doubts_of
 from diagnose.match.lines import TEXT_LIMIT, Raw, segments
@@ -39,12 +40,40 @@ class KnownLines:
         Beside them what it holds of NCCL's call lines.
         """
         data = chunk.data
-        lines = data.split(b"\n") if len(data) <= SMALL and b"\r" not in data else []
+        if len(data) > SMALL:
+            return self._search_marked(chunk, place)
+        lines = data.split(b"\n")
+        if self._pays(lines, data):
+            return self._remembered(chunk, place, lines), marks_in(data)
+        patterns, words, told = self._matcher.scan(data)
+        return chain(segments(chunk, patterns, place), segments(chunk, words, place)), told
+
+    def _search_marked(self, chunk: Chunk, place: int) -> tuple[Iterator[Raw], CallMarks]:
+        data = chunk.data
+        spans, told = self._matcher.marked(data)
+        lines = [data[start:end] for start, end in spans]
+        if self._matcher.marks_all and not dense(spans, data) and self._pays(lines, data):
+            return self._remembered_marked(chunk, place, lines, spans), told
+        patterns, words, _ = self._matcher.scan_lines(data, spans, told)
+        return chain(segments(chunk, patterns, place), segments(chunk, words, place)), told
+
+    def _pays(self, lines: list[bytes], data: bytes) -> bool:
+        """Whether these lines of `data` are best looked up; those that are cut cannot be."""
         self._lines += len(lines)
-        if self._lines < PAYS or not lines or max(map(len, lines)) > TEXT_LIMIT:
-            patterns, words, told = self._matcher.scan(data)
-            return chain(segments(chunk, patterns, place), segments(chunk, words, place)), told
-        return self._remembered(chunk, place, lines), marks_in(data)
+        if self._lines < PAYS or not lines or b"\r" in data:
+            return False
+        return max(map(len, lines)) <= TEXT_LIMIT
+
+    def _remembered_marked(
+        self, chunk: Chunk, place: int, lines: list[bytes], spans: list[Span]
+    ) -> Iterator[Raw]:
+        found = self._found(lines, shape(b"\n".join(lines)).split(b"\n"))
+        for number in sorted(found):
+            start = spans[number][0]
+            for patterns in found[number]:
+                if patterns:
+                    where = _where(chunk, chunk.newlines(start), start)
+                    yield Raw(place + start, *where, lines[number], patterns)
 
     def _remembered(self, chunk: Chunk, place: int, lines: list[bytes]) -> Iterator[Raw]:
         found = self._found(lines, shape(chunk.data).split(b"\n"))

@@ -9,7 +9,6 @@ from itertools import islice
 from typing import NamedTuple, Protocol
 
 from diagnose.catalog.entries import Meant
-from diagnose.ingest.chunks import count_newlines
 from diagnose.ingest.source import Chunk
 from diagnose.parse.prefix import Prefix, peel
 
@@ -75,7 +74,6 @@ def segments(chunk: Chunk, hits: Iterable[tuple[int, int]], place: int) -> Itera
     `place` is that of the chunk's start.
     """
     data = chunk.data
-    counted_to, newlines = 0, 0
     start = end = first = -1
     patterns: list[int] = []
     for number, to in hits:
@@ -84,15 +82,12 @@ def segments(chunk: Chunk, hits: Iterable[tuple[int, int]], place: int) -> Itera
                 patterns.append(number)
             continue
         if patterns:
-            newlines += count_newlines(data, counted_to, start)
-            counted_to = start
-            yield _made(chunk, start, end, newlines, patterns, first, place)
+            yield _made(chunk, start, end, patterns, first, place)
         start, end = _bounds(data, to)
         first = to
         patterns = [number]
     if patterns:
-        newlines += count_newlines(data, counted_to, start)
-        yield _made(chunk, start, end, newlines, patterns, first, place)
+        yield _made(chunk, start, end, patterns, first, place)
 
 
 def _bounds(data: bytes, to: int) -> tuple[int, int]:
@@ -107,10 +102,9 @@ def _bounds(data: bytes, to: int) -> tuple[int, int]:
     return start, bare if bare >= 0 else end
 
 
-def _made(
-    chunk: Chunk, start: int, end: int, newlines: int, patterns: list[int], to: int, place: int
-) -> Raw:
+def _made(chunk: Chunk, start: int, end: int, patterns: list[int], to: int, place: int) -> Raw:
     """A segment, cut to its start and the surroundings of its first match if it is long."""
+    newlines = chunk.newlines(start)
     if chunk.lines is not None:
         line = chunk.lines[min(newlines, len(chunk.lines) - 1)]
     else:
@@ -159,7 +153,7 @@ def first_lines(chunk: Chunk) -> list[Line]:
     start = max(data.rfind(b"\n", 0, first) + 1, first - _HEAD)
     rows = data[start : start + LINE_WINDOW].split(b"\n")
     pieces = (next(filter(bytes.strip, row.split(b"\r")), b"") for row in rows)
-    rows_at = enumerate(pieces, start=count_newlines(data, 0, start))
+    rows_at = enumerate(pieces, start=chunk.newlines(start))
     return list(islice(edge_lines(chunk, rows_at), _EDGE_LINES))
 
 
@@ -173,7 +167,7 @@ def last_lines(chunk: Chunk) -> list[Line]:
         before = data[low : start - 1].split(b"\n")
         rows = before[1 if low else 0 :] + rows
     pieces = (_ends(row.rstrip().rpartition(b"\r")[2]) for row in rows)
-    first = count_newlines(data) + 1 - len(rows)
+    first = chunk.newlines(len(data)) + 1 - len(rows)
     filled = [(number, piece) for number, piece in enumerate(pieces, start=first) if piece.strip()]
     return list(edge_lines(chunk, filled[-_EDGE_LINES:]))
 

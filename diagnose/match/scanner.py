@@ -122,7 +122,7 @@ def _beats(chunks: Sequence[Chunk]) -> Iterator[tuple[Line, int]]:
     starts = [0, *accumulate(len(chunk.data) for chunk in chunks)]
     for beat in beats(data):
         index = bisect_right(starts, beat.start) - 1
-        number = chunks[index].data.count(b"\n", 0, beat.start - starts[index])
+        number = chunks[index].newlines(beat.start - starts[index])
         row = data[beat.start : beat.end]
         yield next(edge_lines(chunks[index], [(number, row)])), beat.counter
 

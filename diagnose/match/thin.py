@@ -19,8 +19,10 @@ from diagnose.match.compile import Matcher
 FULL = 256 << 10
 STRIDE = 256 << 10
 WINDOW = 16 << 10
-# Of so many bytes the first match of a pattern is kept.
+# Of so many bytes the first match of a pattern is kept. So behind the first window of a block the
+# others are searched a glance at a time, as far as the first match: most patterns are known then.
 BLOCK = 4 << 20
+GLANCE = 4 << 10
 # How far from the end the last line of each author is looked for: a share of the source.
 TAIL_MIN, TAIL_MAX, TAIL_SHARE = 128 << 10, 4 << 20, 256
 _NEWLINE = 10
@@ -64,6 +66,7 @@ class Thin:
     block: int = -1
     found: set[int] = field(default_factory=set)  # patterns found in this block
     last_stride: int = -1  # in which a sample matched
+    last_glance: int = -1  # where in it the bytes begin that were searched at once
     recent: deque[Kept] = field(default_factory=deque)
     tail: list[Kept] = field(default_factory=list)
 
@@ -78,12 +81,17 @@ class Thin:
                 self.block = begin // BLOCK
                 self.found.clear()
             searched = STRIDE if begin < FULL else WINDOW
-            low, high = max(begin - place, 0), min(begin + searched - place, size)
-            for number, to in self._searched(kept, low, high):
-                self.last_stride = stride
-                if number not in self.found:
-                    self.found.add(number)
-                    hits.append((number, to))
+            once = GLANCE if begin >= FULL and begin % BLOCK else searched
+            for glance in range(begin, begin + searched, once):
+                if begin <= self.last_glance < glance:
+                    break
+                low = max(glance - place, 0)
+                high = min(glance + once - place, begin + searched - place, size)
+                for number, to in self._searched(kept, low, high):
+                    self.last_stride, self.last_glance = stride, glance
+                    if number not in self.found:
+                        self.found.add(number)
+                        hits.append((number, to))
         self._remember(kept, matched=self.last_stride != before)
         return hits
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
+
+from diagnose import newlines
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +26,17 @@ class Chunk:
     first_line: int
     lines: Sequence[int] | None = None
     raw_offsets: Sequence[int] | None = None
+    _counted: list[Sequence[int]] = field(
+        default_factory=list, init=False, repr=False, compare=False
+    )
+
+    def newlines(self, place: int | None = None) -> int:
+        """How many newlines stand before a place in `data`, or in all of it."""
+        if not self._counted:
+            self._counted.append(newlines.counted(self.data))
+        return newlines.before(
+            len(self.data) if place is None else place, self.data, self._counted[0]
+        )
 
 
 class Origin(Protocol):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnose.ingest.chunks import count_newlines, cuts, line_starts, plain_chunks, stream_chunks
+from diagnose.ingest.chunks import cuts, line_starts, plain_chunks, stream_chunks
 from diagnose.ingest.raw import BytesStore, FileStore
 from diagnose.ingest.source import Chunk
 
@@ -164,18 +164,6 @@ def test_line_numbers_and_offsets_are_those_of_the_file(rows: list[str], limit: 
             expected[number] = offset
         offset += len(row) + 1
     assert placed(plain(data, limit))[1] == expected
-
-
-@pytest.mark.parametrize("size", [0, 10, 5000, 300_000])
-def test_newlines_are_counted(size: int) -> None:
-    assert count_newlines(b"ab\n" * size) == size
-
-
-@pytest.mark.parametrize("start", [0, 1, 70_001, 899_999])
-@pytest.mark.parametrize("length", [0, 1, 4095, 4096, 300_001, 900_000])
-def test_newlines_of_a_stretch_are_counted(start: int, length: int) -> None:
-    data, end = b"a\n\nbcd\nef" * 100_000, min(start + length, 900_000)
-    assert count_newlines(data, start, end) == data.count(b"\n", start, end)
 
 
 def test_a_growing_file_ends_where_it_ended_when_opened(tmp_path: Path) -> None:

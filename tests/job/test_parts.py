@@ -38,9 +38,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     for where, name, value in (
         (chunks, "_PROBE", 8 << 10), (read, "PASTE_LIMIT", LIMIT), (parallel, "PASTE_LIMIT", LIMIT),
         (parallel, "PART", LIMIT), (thin, "FULL", 16 << 10), (thin, "STRIDE", 16 << 10),
-        (thin, "WINDOW", 1 << 10), (thin, "BLOCK", LIMIT), (thin, "TAIL_MIN", 8 << 10),
-        (thin, "TAIL_MAX", LIMIT), (gather, "TAIL_MAX", LIMIT), (gather, "KEEP_FIRST", 20),
-        (gather, "KEEP_LAST", 10), (nccl_coll, "KEEP_CALLS", 5),
+        (thin, "WINDOW", 1 << 10), (thin, "GLANCE", 256), (thin, "BLOCK", LIMIT),
+        (thin, "TAIL_MIN", 8 << 10), (thin, "TAIL_MAX", LIMIT), (gather, "TAIL_MAX", LIMIT),
+        (gather, "KEEP_FIRST", 20), (gather, "KEEP_LAST", 10), (nccl_coll, "KEEP_CALLS", 5),
     ):  # fmt: skip
         monkeypatch.setattr(where, name, value)
 
@@ -190,8 +190,8 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     for where, name, value in (
         (chunks, "_PROBE", TINY // 2), (read, "PASTE_LIMIT", TINY), (parallel, "PASTE_LIMIT", TINY),
         (parallel, "PART", TINY), (thin, "FULL", TINY // 4), (thin, "STRIDE", TINY // 4),
-        (thin, "WINDOW", 256), (thin, "BLOCK", TINY), (thin, "TAIL_MIN", TINY // 8),
-        (thin, "TAIL_MAX", TINY), (gather, "TAIL_MAX", TINY),
+        (thin, "WINDOW", 256), (thin, "GLANCE", 64), (thin, "BLOCK", TINY),
+        (thin, "TAIL_MIN", TINY // 8), (thin, "TAIL_MAX", TINY), (gather, "TAIL_MAX", TINY),
     ):  # fmt: skip
         monkeypatch.setattr(where, name, value)
 

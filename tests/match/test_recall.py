@@ -73,6 +73,18 @@ def examples() -> list[str]:
     return [row for line in lines for row in line.split("\n")]
 
 
+@pytest.fixture
+def large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only lines with a mark are looked up, as of large sources."""
+    monkeypatch.setattr(known, "SMALL", 0)
+    monkeypatch.setattr(known, "dense", lambda *_: False)
+
+
+@pytest.mark.usefixtures("at_once", "large")
+def test_the_examples_of_the_catalog_as_lines_of_large_sources() -> None:
+    test_the_examples_of_the_catalog_with_other_numbers(8)
+
+
 @pytest.mark.usefixtures("at_once")
 @pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.slow)])
 def test_the_examples_of_the_catalog_with_other_numbers(every: int) -> None:
@@ -157,12 +169,32 @@ def test_lines_of_a_paste_keep_their_numbers(taught: Matcher) -> None:
     assert (found.line, found.offset) == (9, 77)
 
 
+@pytest.mark.usefixtures("large")
+def test_lines_of_large_sources_keep_their_numbers(
+    taught: Matcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scanned(taught, "[rank1]: code 1 of 40", "[rank1]: code 1 of 40")
+    monkeypatch.setattr(taught, "scan", nothing)
+    monkeypatch.setattr(taught, "scan_lines", nothing)
+    chunk = Chunk(b"x\nx\n[rank7]: code 1 of 59\nx", 10, 4)
+    [found] = scan_source(Source("a", "text", 0, lambda: iter([chunk])), taught).lines
+    assert (found.line, found.offset) == (6, 14)
+
+
 def test_a_full_memory_begins_anew(taught: Matcher, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shapes, "MOST", 10_000)
     lines = [f"{'x' * (number % 90)} code 1 of {'y' * number}" for number in range(90)]
     for _ in range(3):
         scanned(taught, *lines)
     assert len(taught.known._shapes.known) < 40
+
+
+@pytest.mark.usefixtures("large")
+def test_what_has_no_mark_is_found_in_large_sources(at_once: None) -> None:
+    short = Signature("t.short", "", "cause", [r"^a\d"], cause="env.config")
+    matcher = matcher_of(Catalog([CODE, short], [], {}, "t"))
+    for _ in range(3):
+        assert scanned(matcher, "a1", "code 1 of 4", "b", "a2").counts == {0: 1, 1: 2}
 
 
 @pytest.mark.parametrize("data", [b"code 1 of 4\rcode 1 of 5\n", b"code 1 of 4" + b" x" * 2500])

@@ -14,7 +14,17 @@ import diagnose
 from diagnose.catalog.schema import Catalog, Signature
 from diagnose.ingest.source import Chunk
 from diagnose.match.compile import matcher_of
-from diagnose.match.thin import BLOCK, FULL, LAST_WORDS, TAIL_MIN, Thin, author_of, authors_in
+from diagnose.match.thin import (
+    BLOCK,
+    FULL,
+    GLANCE,
+    LAST_WORDS,
+    STRIDE,
+    TAIL_MIN,
+    Thin,
+    author_of,
+    authors_in,
+)
 from tests.sizes import few
 
 STEP = Signature("t.step", "A step", "progress", [r"step (?P<step>\d+) loss"], thin=True)
@@ -74,6 +84,21 @@ def test_of_an_author_without_a_tag_the_last_few() -> None:
 
 def test_a_block_gives_one_sample_of_a_pattern() -> None:
     assert len(steps(log(3 * BLOCK - 1000, 1), [1 << 20])[0]) == 3
+
+
+OTHER = Signature("t.other", "Another", "context", [r"other \w+"], thin=True)
+
+
+def test_a_window_is_searched_as_far_as_its_first_glance_with_a_match() -> None:
+    thin = Thin(matcher_of(Catalog([STEP, OTHER], [], {}, "test")))
+    filling = b"x" * 63 + b"\n"
+    first = filling * ((BLOCK + STRIDE) // 64)
+    window = b"step 1 loss 2\n" + filling * (GLANCE // 64) + b"other word\n"
+    late = filling * (STRIDE // 64 - len(window) // 64 + 2 * GLANCE // 64) + b"step 2 loss 2\n"
+    data = first + window + late + filling * (STRIDE // 64)
+    found = [line_at(data, to) for _, to in thin.feed(0, Chunk(data, 0, 1))]
+    assert found == [b"step 1 loss 2"]
+    assert thin.last_stride == BLOCK // STRIDE + 2
 
 
 def test_last_steps_of_all_ranks_are_known_when_a_log_is_a_little_longer_than_a_chunk() -> None:
