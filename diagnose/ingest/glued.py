@@ -37,12 +37,13 @@ _CUT_END, _CUT_START = re.compile(r"[\w(,=]\Z"), re.compile(r"[\w)=,.]")
 
 # What makes a source worth a closer look, on bytes because it is asked of every small source.
 # (Expressions that begin with one certain character are found many times as fast.)
-_TAG_BYTES = re.compile(rb"\[(?<=[\w.)%\"',(=]\[)(?:rank|default)\d{1,5}\]:")
+_TAG_CLUES = {b"[rank", b"[default"}
+_TAG_INSIDE = rb"[\w.)%\"',(=]\[(?:rank|default)\d{1,5}\]:"
 _NCCL_BYTES = re.compile(rb":(?<=[\w.-]:)\d{1,8}:\d{1,8} \[\d{1,3}\] ")
 _NCCL_BEHIND = rb"\] [^\n]*[\w.-]:\d{1,8}:\d{1,8} \[\d{1,3}\] "
 _DEVICE_BYTES = re.compile(rb"\[\d{1,3}\] ")
 _APART = 400  # bytes between two of NCCL's tags
-_CLUES = (b"[rank", b"[default", b" NCCL ", b"%|", _TRACEBACK.encode())
+_CLUES = (*sorted(_TAG_CLUES), b" NCCL ", b"%|", _TRACEBACK.encode())
 _FOLDED_BYTES = re.compile(rb"Traceback \(most recent call last\):[ \t]{0,20}File \"")
 
 _Row = tuple[int, str]
@@ -51,12 +52,7 @@ _Row = tuple[int, str]
 def may_be_glued(data: bytes) -> bool:
     """Whether some line of `data` holds more than one."""
     found = held(data, _CLUES)
-    # Tags at the start of lines are the rule, and counting is far faster than a look at each.
-    inside = any(
-        tag in found and data.count(tag) > data.count(b"\n" + tag) + data.startswith(tag)
-        for tag in (b"[rank", b"[default")
-    )
-    if inside and _TAG_BYTES.search(data) is not None:
+    if found & _TAG_CLUES and finder(_TAG_INSIDE).hits(data):
         return True
     behind = b" NCCL " in found and finder(_NCCL_BEHIND).hits(data)
     if behind and any(map(_behind_device, _NCCL_BYTES.finditer(data))):
