@@ -45,7 +45,7 @@ Hits = list[tuple[int, int]]  # (pattern number, end in the data of the chunk)
 Words = tuple[tuple[int, int, int], ...]  # pattern number, its first and last end in a line
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ThinLines:
     """The thin patterns in the lines of a chunk, where these are known.
 
@@ -57,11 +57,11 @@ class ThinLines:
     starts: Sequence[int]
     alike: Mapping[bytes, Words]
     own: Mapping[int, Words]
+    numbers: list[int] = field(init=False)  # of the lines that hold any, in order
 
-    def numbers(self) -> list[int]:
-        """The lines that hold any, in order."""
+    def __post_init__(self) -> None:
         alike = [number for number, same in enumerate(self.shapes) if same in self.alike]
-        return sorted((*alike, *self.own)) if self.own else alike
+        self.numbers = sorted((*alike, *self.own)) if self.own else alike
 
     def of(self, number: int) -> Words:
         """What a line holds."""
@@ -71,7 +71,7 @@ class ThinLines:
         """The first match of each pattern, in order."""
         found: dict[int, int] = {}
         seen: set[bytes] = set()
-        for number in self.numbers():
+        for number in self.numbers:
             if self.shapes[number] in seen:
                 continue
             if number not in self.own:
@@ -261,7 +261,7 @@ class _LastWords:
         hits: Hits = []
         sizes: dict[bytes, int] = {}  # of authors, by shape: their tags know no digits
         said: set[bytes] = set()  # shapes of lines without author that are no last words
-        for number in reversed(lines.numbers()):
+        for number in reversed(lines.numbers):
             start, same = lines.starts[number], lines.shapes[number]
             if start >= high or same in said:
                 continue
