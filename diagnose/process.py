@@ -1,4 +1,4 @@
-"""The process of a command: its standard streams, their width, and its end by Ctrl-C."""
+"""The process of a command: its standard streams, their width, its cores, its end by Ctrl-C."""
 
 from __future__ import annotations
 
@@ -27,6 +27,11 @@ def prepare() -> None:
     # A command in the background of a script must not hear the script's Ctrl-C.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _end)
+
+
+def cores() -> int:
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def reuse_memory() -> None:
