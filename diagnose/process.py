@@ -1,4 +1,4 @@
-"""The process of a command: its standard streams, their width, and its end by Ctrl-C."""
+"""The process of a command: its standard streams, their width, its cores, its end by Ctrl-C."""
 
 from __future__ import annotations
 
@@ -43,6 +43,11 @@ def leave(status: int) -> NoReturn:
         except (OSError, ValueError):
             sys.exit(status)  # Python says what it could not write
     os._exit(status)
+
+
+def cores() -> int:
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def reuse_memory() -> None:

@@ -22,11 +22,6 @@ from diagnose.process import reuse_memory
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 
 
-def cores() -> int:
-    """Processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def pool(
     workers: int, prepare: Callable[[], None] | None = None, *, fork: bool = False
 ) -> ProcessPoolExecutor:

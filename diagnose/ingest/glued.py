@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterable
 from itertools import pairwise
 
+from diagnose.ingest.literals import finder, held
+
 # `[rank3]: text` of torch's own excepthook, `[default3]:text` of torchrun; two may stand in a row.
 _TAG = r"\[(?:rank|default)\d+\]:"
 # A label or a time may stand before the first: `3: `, `2024-08-08 13:01:55 `.
@@ -35,10 +37,13 @@ _CUT_END, _CUT_START = re.compile(r"[\w(,=]\Z"), re.compile(r"[\w)=,.]")
 
 # What makes a source worth a closer look, on bytes because it is asked of every small source.
 # (Expressions that begin with one certain character are found many times as fast.)
-_TAG_BYTES = re.compile(rb"\[(?<=[\w.)%\"',(=]\[)(?:rank|default)\d{1,5}\]:")
+_TAG_CLUES = {b"[rank", b"[default"}
+_TAG_INSIDE = rb"[\w.)%\"',(=]\[(?:rank|default)\d{1,5}\]:"
 _NCCL_BYTES = re.compile(rb":(?<=[\w.-]:)\d{1,8}:\d{1,8} \[\d{1,3}\] ")
+_NCCL_BEHIND = rb"\] [^\n]*[\w.-]:\d{1,8}:\d{1,8} \[\d{1,3}\] "
 _DEVICE_BYTES = re.compile(rb"\[\d{1,3}\] ")
 _APART = 400  # bytes between two of NCCL's tags
+_CLUES = (*sorted(_TAG_CLUES), b" NCCL ", b"%|", _TRACEBACK.encode())
 _FOLDED_BYTES = re.compile(rb"Traceback \(most recent call last\):[ \t]{0,20}File \"")
 
 _Row = tuple[int, str]
@@ -46,18 +51,15 @@ _Row = tuple[int, str]
 
 def may_be_glued(data: bytes) -> bool:
     """Whether some line of `data` holds more than one."""
-    # Tags at the start of lines are the rule, and counting is far faster than a look at each.
-    inside = any(
-        tag in data and data.count(tag) > data.count(b"\n" + tag) + data.startswith(tag)
-        for tag in (b"[rank", b"[default")
-    )
-    if inside and _TAG_BYTES.search(data) is not None:
+    found = held(data, _CLUES)
+    if found & _TAG_CLUES and finder(_TAG_INSIDE).hits(data):
         return True
-    if b" NCCL " in data and any(map(_behind_device, _NCCL_BYTES.finditer(data))):
+    behind = b" NCCL " in found and finder(_NCCL_BEHIND).hits(data)
+    if behind and any(map(_behind_device, _NCCL_BYTES.finditer(data))):
         return True
-    if b"%|" in data and _BEHIND_BAR_BYTES.search(data) is not None:
+    if b"%|" in found and _BEHIND_BAR_BYTES.search(data) is not None:
         return True
-    return _TRACEBACK.encode() in data and _FOLDED_BYTES.search(data) is not None
+    return _TRACEBACK.encode() in found and _FOLDED_BYTES.search(data) is not None
 
 
 def _behind_device(tag: re.Match[bytes]) -> bool:

@@ -1,6 +1,7 @@
-"""Whether texts hold any of several words, all looked for at once.
+"""Whether texts hold any of several words, all looked for at once, or an expression.
 
-Python's own `in` reads the text once for each word, and words of common letters slow it down.
+Python's own `in` reads the text once for each word, and words of common letters slow it down; `re`
+stops at each place at which an expression might begin.
 """
 
 from __future__ import annotations
@@ -24,3 +25,9 @@ def _compiled(words: tuple[bytes, ...]) -> Automaton:
 def held(data: bytes, words: tuple[bytes, ...]) -> frozenset[bytes]:
     """Those of `words`, which hold no NUL, that are in `data`."""
     return frozenset(words[number] for number, _ in _compiled(words).hits(data))
+
+
+@lru_cache(maxsize=16)
+def finder(expression: bytes) -> Automaton:
+    """Finds where in a text an expression ends; as quick as `held`."""
+    return compile_database([expression], [0], [0])

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from diagnose.ingest.glued import may_be_glued, part
+from diagnose.ingest.literals import held
 from diagnose.ingest.unwrap import join_wrapped, may_be_wrapped
 
 PASTE_LIMIT = 4 << 20  # bytes of a source that may be a paste
@@ -59,6 +60,7 @@ _QUOTE_BYTES = re.compile(rb" {0,3}[>|]")
 _NUMBER_BYTES = re.compile(rb"\s{0,8}\[?\d{1,7}(?:[\]:|\s]|\Z)")
 _ENTITY_BYTES = re.compile(rb"&(?:lt|gt|quot|amp|nbsp|#39|#x27);")
 _ESCAPE_BYTES = re.compile(rb"\\[#_\[*]")
+_MARK_BYTES = (b"```", b"[0m")
 _INDENT_BYTES = re.compile(rb"  |\t")
 _FORMS = (  # and with what a line of each begins
     (b" >|", _QUOTE_BYTES),
@@ -82,8 +84,7 @@ def _suspicious(data: bytes) -> bool:
     quoted, numbered, indented = counts
     return (
         max(quoted, numbered) > 0.3 * len(sample)
-        or b"```" in data
-        or b"[0m" in data
+        or bool(held(data, _MARK_BYTES))
         or (b"&" in data and _ENTITY_BYTES.search(data) is not None)
         or (b"\\" in data and _ESCAPE_BYTES.search(data) is not None)
         or indented >= 0.7 * len(sample)

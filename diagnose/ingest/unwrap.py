@@ -12,6 +12,8 @@ import re
 import unicodedata
 from itertools import product
 
+from diagnose.ingest.literals import finder, held
+
 _WIDTHS = range(40, 401)
 _LOOKED_AT = 200  # ends of full lines, to see whether they cut a word
 _FULL_LINES = 2  # that many lines at least have the width of the wrapping
@@ -52,14 +54,22 @@ _WORDS = frozenset(_LONG_WORDS.split())
 _END_WORD = re.compile(r"[A-Za-z_]+\Z")
 _START_WORD = re.compile(r"[A-Za-z_]+")
 _LETTER = re.compile(rb"\w")
+# The same on bytes, because it is asked of every small source: most hold none of it.
+_DESCRIBES = (b"CollectiveFingerPrint(", b"WorkNCCL(")
+_SEAM = rb"[a-z]\n[a-z]|[A-Z_]\n[A-Z_]"
+_END_BYTES, _START_BYTES = re.compile(rb"[A-Za-z_]+\Z"), re.compile(rb"[A-Za-z_]+")
+_NEAR = 32  # more than any of the words has
 
 _Row = tuple[int, str]
 
 
 def may_be_wrapped(data: bytes) -> bool:
     """A quick look at whether `join_wrapped` could find anything to do."""
-    if b"CollectiveFingerPrint(" in data or _OPEN_WORK.search(data):
+    found = held(data, _DESCRIBES)
+    if b"CollectiveFingerPrint(" in found or (found and _OPEN_WORK.search(data)):
         return True
+    if not found and not _may_cut_word(data):
+        return False
     lines = data.split(b"\n")
     # A wide character is taken as one column here: good enough, as a paste has other lines.
     sizes = map(len, lines if data.isascii() else (line.decode(errors="replace") for line in lines))
@@ -71,6 +81,19 @@ def may_be_wrapped(data: bytes) -> bool:
     cut = [n for n in full if _LETTER.match(lines[n][-1:]) and _LETTER.match(lines[n + 1][:1])]
     # Records of one width end and begin with letters too, but cut no word.
     return any(_cuts_word(_text(lines[n]), _text(lines[n + 1])) for n in cut[:_LOOKED_AT])
+
+
+def _may_cut_word(data: bytes) -> bool:
+    """Whether some line end may cut a long word."""
+    seams = finder(_SEAM).hits(data)
+    if len(seams) > _LOOKED_AT:
+        return True
+    for _, behind in seams:
+        end = _END_BYTES.search(data, max(0, behind - _NEAR), behind - 2)
+        start = _START_BYTES.match(data, behind - 1, behind + _NEAR)
+        if end and start and (end[0] + start[0]).decode() in _WORDS:
+            return True
+    return False
 
 
 def _text(line: bytes) -> str:

@@ -52,10 +52,10 @@ def saved(paths: Iterable[str | Path], checkpoints: Sequence[str | Path] = ()) -
 
     None where there are none. Raises InputError when one of `checkpoints` cannot be read.
     """
-    from diagnose.checkpoint.tree import holds_states  # noqa: PLC0415  seldom needed
-
     folders = [str(path) for path in checkpoints or paths if checkpoints or Path(path).is_dir()]
-    if not checkpoints:
+    if folders and not checkpoints:
+        from diagnose.checkpoint.tree import holds_states  # noqa: PLC0415  as below
+
         folders = [folder for folder in folders if holds_states(folder, MAX_FILES)]
     if not folders:
         return None

@@ -20,7 +20,7 @@ from diagnose.match.calls import Noted
 from diagnose.match.compile import Matcher, compile_matcher
 from diagnose.match.gather import Gathered, gather, join, portable
 from diagnose.match.scanner import SourceScan, finish, scan_source
-from diagnose.workers import cores
+from diagnose.process import cores
 
 PART = 32 << 20  # bytes of a source that are scanned at once
 PAYS = 256 << 20  # bytes of a job for which starting processes takes less time than it saves

@@ -43,7 +43,11 @@ class Forward:
             if not (told.calls or told.inits):
                 return
             self.reader = _reader(self.source)
-        self.reader.feed(chunk)
+        if told.calls or chunk.lines is not None:
+            self.reader.feed(chunk)
+        elif told.inits:
+            lines = _lines_with_init(chunk, told.inits)
+            self.reader.feed(_of_inits([Init(chunk.offset, *line) for line in lines]))
 
 
 @dataclass(slots=True)

@@ -22,7 +22,7 @@ from diagnose.match.openings import openings
 from diagnose.match.prefilter import parts
 from diagnose.match.rows import announced, code_form, hyperscan_form, patterns_of
 
-BUILD = 1  # of what is kept: another one when it is made differently
+BUILD = 2  # of what is kept: another one when it is made differently
 _GRAM = 3  # characters of a literal by which it is found
 _LEAST = 3  # characters of a literal that says something
 _ANY_DIGIT = frozenset({b"0"})
@@ -76,11 +76,10 @@ def doubts_of(catalog: Catalog) -> Doubts:
 
 
 def doubts(catalog: Catalog) -> Iterator[Doubt]:
-    """Those of patterns that are not thin, and of words."""
-    signatures = catalog.signatures
-    for pattern in patterns_of(signatures):
+    """Those of patterns and of words."""
+    for pattern in patterns_of(catalog.signatures):
         told = told_apart(pattern.expression)
-        if told != frozenset() and not signatures[pattern.signature].thin:
+        if told != frozenset():
             form = hyperscan_form(pattern.expression).decode()
             sets = [announced(pattern), *parts(form)]
             yield _doubt(sets, told or _ANY_DIGIT, ignore_case=pattern.ignore_case)

@@ -92,11 +92,11 @@ def gather(chunks: Iterable[Chunk], matcher: Matcher, calls: Calls) -> Gathered:
             visible = chunk
         # Where cleaning removed bytes, the next chunk begins a little behind the last one.
         place = max(found.end, chunk.offset)
-        raws, told = matcher.known.search(chunk, place)
-        for raw in raws:
+        told = matcher.known.search(chunk, place)
+        for raw in told.raws:
             found.take(raw)
-        found.samples += segments(chunk, thin.feed(place, chunk), place)
-        calls.feed(chunk, told)
+        found.samples += segments(chunk, thin.feed(place, chunk, told.thin), place)
+        calls.feed(chunk, told.calls)
         found.starts.append((chunk.offset, chunk.first_line))
         found.end = place + len(chunk.data)
         found.size += len(chunk.data)

@@ -7,8 +7,9 @@ are searched by the automata; of the others it is known which patterns are found
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import chain
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, chain
+from typing import NamedTuple
 
 from diagnose.ingest.source import Chunk
 from diagnose.match.call_marks import CallMarks, marks_in
@@ -17,12 +18,33 @@ from diagnose.match.digits import shape
 from diagnose.match.doubts import Doubts, doubts_of
 from diagnose.match.lines import TEXT_LIMIT, Raw, segments
 from diagnose.match.shapes import Shapes, Span
+from diagnose.match.thin import ThinLines, Words
 
 SMALL = 1 << 20  # bytes of a chunk: of large ones the automata look at many lines at once
 PAYS = 2000  # lines that were searched before: a paste is read once
+_FEW = 1 / 16  # of the lines: of so many unknown ones the thin patterns are looked for one by one
 
-_NOTHING: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
-_Found = tuple[tuple[int, ...], tuple[int, ...]]  # the patterns and the words of a line
+
+class _Found(NamedTuple):
+    """What is in a line: patterns, words, thin patterns."""
+
+    patterns: tuple[int, ...] = ()
+    words: tuple[int, ...] = ()
+    thin: Words = ()
+
+
+_NOTHING = _Found()
+
+
+class Told(NamedTuple):
+    """What a chunk holds: segments in which something is found, NCCL's call lines.
+
+    And, where that is known of all lines, the thin patterns.
+    """
+
+    raws: Iterator[Raw]
+    calls: CallMarks
+    thin: ThinLines | None = None
 
 
 class KnownLines:
@@ -34,87 +56,117 @@ class KnownLines:
         self._doubts: Doubts | None = None
         self._lines = 0
 
-    def search(self, chunk: Chunk, place: int) -> tuple[Iterator[Raw], CallMarks]:
-        """The segments of a chunk that begins at `place` in which something is found.
-
-        Beside them what it holds of NCCL's call lines.
-        """
+    def search(self, chunk: Chunk, place: int) -> Told:
+        """What a chunk that begins at `place` holds."""
         data = chunk.data
         if len(data) > SMALL:
             return self._search_marked(chunk, place)
-        lines = data.split(b"\n")
-        if self._pays(lines, data):
-            return self._remembered(chunk, place, lines), marks_in(data)
-        patterns, words, told = self._matcher.scan(data)
-        return chain(segments(chunk, patterns, place), segments(chunk, words, place)), told
+        shapes = [] if b"\r" in data else shape(data).split(b"\n")
+        if not self._pays(shapes):
+            patterns, words, told = self._matcher.scan(data)
+            raws = chain(segments(chunk, patterns, place), segments(chunk, words, place))
+            return Told(raws, told)
+        starts = _starts(shapes)
+        found, alike = self._found(data, shapes, starts)
+        thin = None
+        if alike is not None:
+            own = {number: one.thin for number, one in found.items() if one.thin}
+            thin = ThinLines(shapes, starts, alike, own)
+        lines = ((n, starts[n], starts[n + 1] - 1, found[n]) for n in sorted(found))
+        return Told(_raws(chunk, place, lines), marks_in(data), thin)
 
-    def _search_marked(self, chunk: Chunk, place: int) -> tuple[Iterator[Raw], CallMarks]:
+    def _search_marked(self, chunk: Chunk, place: int) -> Told:
         data = chunk.data
         spans, told = self._matcher.marked(data)
-        lines = [data[start:end] for start, end in spans]
-        if self._matcher.marks_all and not dense(spans, data) and self._pays(lines, data):
-            return self._remembered_marked(chunk, place, lines, spans), told
-        patterns, words, _ = self._matcher.scan_lines(data, spans, told)
-        return chain(segments(chunk, patterns, place), segments(chunk, words, place)), told
+        marked = b""
+        if self._matcher.marks_all and b"\r" not in data and not dense(spans, data):
+            marked = b"\n".join([data[start:end] for start, end in spans])
+        shapes = shape(marked).split(b"\n") if marked else []
+        if not self._pays(shapes):
+            patterns, words, _ = self._matcher.scan_lines(data, spans, told)
+            raws = chain(segments(chunk, patterns, place), segments(chunk, words, place))
+            return Told(raws, told)
+        found, _ = self._found(marked, shapes, _starts(shapes))
+        lines = ((chunk.newlines(spans[n][0]), *spans[n], found[n]) for n in sorted(found))
+        return Told(_raws(chunk, place, lines), told)
 
-    def _pays(self, lines: list[bytes], data: bytes) -> bool:
-        """Whether these lines of `data` are best looked up; those that are cut cannot be."""
-        self._lines += len(lines)
-        if self._lines < PAYS or not lines or b"\r" in data:
-            return False
-        return max(map(len, lines)) <= TEXT_LIMIT
+    def _pays(self, shapes: Sequence[bytes]) -> bool:
+        """Whether lines of these shapes are best looked up; those that are cut cannot be."""
+        self._lines += len(shapes)
+        return self._lines >= PAYS and bool(shapes) and max(map(len, shapes)) <= TEXT_LIMIT
 
-    def _remembered_marked(
-        self, chunk: Chunk, place: int, lines: list[bytes], spans: list[Span]
-    ) -> Iterator[Raw]:
-        found = self._found(lines, shape(b"\n".join(lines)).split(b"\n"))
-        for number in sorted(found):
-            start = spans[number][0]
-            for patterns in found[number]:
-                if patterns:
-                    where = _where(chunk, chunk.newlines(start), start)
-                    yield Raw(place + start, *where, lines[number], patterns)
+    def _found(
+        self, data: bytes, shapes: Sequence[bytes], starts: Sequence[int]
+    ) -> tuple[dict[int, _Found], dict[bytes, Words] | None]:
+        """What is in lines, by their numbers, but for thin patterns that all of a shape have.
 
-    def _remembered(self, chunk: Chunk, place: int, lines: list[bytes]) -> Iterator[Raw]:
-        found = self._found(lines, shape(chunk.data).split(b"\n"))
-        at = 0
-        for number, line in enumerate(lines):
-            for patterns in found.get(number, ()):
-                if patterns:
-                    yield Raw(place + at, *_where(chunk, number, at), line, patterns)
-            at += len(line) + 1
-
-    def _found(self, lines: list[bytes], shapes: list[bytes]) -> dict[int, _Found]:
-        """What is found in each line, by its number; nothing for those where nothing is."""
+        Those are by shape; None where not all of them are known.
+        """
+        alike: dict[bytes, _Found] = {}
+        thin: dict[bytes, Words] = {}
+        apart: set[bytes] = set()  # shapes whose lines are not alike, or not known to be
+        for same in dict.fromkeys(shapes):
+            known = self._shapes.known.get(same)
+            one = None if known is None or known.fixed else known.values.get(None)
+            if one is None:
+                apart.add(same)
+            elif one.patterns or one.words:
+                alike[same] = one
+            elif one.thin:
+                thin[same] = one.thin
+        looked_at = alike.keys() | apart
         found: dict[int, _Found] = {}
         unknown: list[int] = []
-        for number, known in enumerate(map(self._shapes.known.get, shapes)):
-            one = None if known is None else known.get(lines[number])
-            if one is None:
+        for number in [n for n, same in enumerate(shapes) if same in looked_at]:
+            same = shapes[number]
+            said = alike.get(same)
+            if said is None and (known := self._shapes.known.get(same)) is not None:
+                said = known.get(data[starts[number] : starts[number] + len(same)])
+            if said is None:
                 unknown.append(number)
-            elif one is not _NOTHING:
-                found[number] = one
+            elif said is not _NOTHING:
+                found[number] = said
+        few = len(unknown) <= _FEW * len(shapes)
         if unknown:
-            found |= self._searched(lines, unknown)
-            for number in unknown:
-                line = lines[number]
-                spot = self._shapes.place(shapes[number], line, self._fixed)
-                if spot is not None:
-                    self._shapes.put(spot, line, found.get(number, _NOTHING))
+            lines = {number: data[starts[number] : starts[number + 1] - 1] for number in unknown}
+            found |= self._learned(lines, shapes, few=few)
+        return found, thin if few else None
+
+    def _learned(
+        self, lines: Mapping[int, bytes], shapes: Sequence[bytes], *, few: bool
+    ) -> dict[int, _Found]:
+        """What is in these lines, which are remembered; thin patterns where they are `few`."""
+        found = self._searched(lines)
+        for number, line in lines.items():
+            spot = self._shapes.place(shapes[number], line, self._fixed)
+            if not few and spot is None:
+                continue
+            said = found.get(number, _NOTHING)
+            if thin := self._thin(line):
+                said = found[number] = said._replace(thin=thin)
+            if spot is not None:
+                self._shapes.put(spot, line, said)
         return found
 
-    def _searched(self, lines: list[bytes], numbers: list[int]) -> dict[int, _Found]:
-        """The same of these lines, by the automata."""
-        chunk = Chunk(b"\n".join([lines[number] for number in numbers]), 0, 0, numbers)
+    def _searched(self, lines: Mapping[int, bytes]) -> dict[int, _Found]:
+        """The same but for thin patterns, by the automata."""
+        chunk = Chunk(b"\n".join(lines.values()), 0, 0, list(lines))
         scanned = self._matcher.scan(chunk.data)
         patterns, words = (
             {raw.line: raw.patterns for raw in segments(chunk, hits, 0)}
             for hits in (scanned.patterns, scanned.words)
         )
         return {
-            number: (patterns.get(number, ()), words.get(number, ()))
+            number: _Found(patterns.get(number, ()), words.get(number, ()))
             for number in (*patterns, *words)
         }
+
+    def _thin(self, line: bytes) -> Words:
+        """The thin patterns in a line. By itself: beside others it would depend on these."""
+        ends: dict[int, tuple[int, int]] = {}
+        for number, to in self._matcher.scan_thin(line, every=True):
+            ends[number] = ends.get(number, (to, to))[0], to
+        return tuple((number, first, last) for number, (first, last) in ends.items())
 
     def _fixed(self, same: bytes) -> list[Span] | None:
         """Where in lines of this shape digits matter; None if it is not sure."""
@@ -123,6 +175,24 @@ class KnownLines:
         if self._doubts is None:
             self._doubts = doubts_of(self._matcher.catalog)
         return self._doubts.fixed(same)
+
+
+def _starts(lines: Sequence[bytes]) -> list[int]:
+    """Where each of these lines begins if they follow each other, and one beyond the last end."""
+    before = accumulate(map(len, lines), initial=0)  # bytes, but for the line ends
+    return [size + number for number, size in enumerate(before)]
+
+
+def _raws(chunk: Chunk, place: int, lines: Iterable[tuple[int, int, int, _Found]]) -> Iterator[Raw]:
+    """The segments of the lines in which there is more than thin patterns.
+
+    Of each line its number in the chunk, its start and end, and what is in it.
+    """
+    for number, at, end, (patterns, words, _) in lines:
+        for told in (patterns, words):
+            if told:
+                where = _where(chunk, number, at)
+                yield Raw(place + at, *where, chunk.data[at:end], told)
 
 
 def _where(chunk: Chunk, number: int, at: int) -> tuple[int, int]:

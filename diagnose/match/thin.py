@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter, deque
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 from diagnose.ingest.source import Chunk
 from diagnose.match.compile import Matcher
@@ -43,18 +44,56 @@ _AUTHOR = re.compile(rb"(?:%b){0,16}+" % _TAG)
 _AUTHORS = re.compile(rb"\n((?:%b){1,16}+)" % _TAG)
 
 Hits = list[tuple[int, int]]  # (pattern number, end in the data of the chunk)
+Words = tuple[tuple[int, int, int], ...]  # pattern number, its first and last end in a line
+
+
+@dataclass(slots=True)
+class ThinLines:
+    """The thin patterns in the lines of a chunk, where these are known.
+
+    `starts` are the places of its lines, `alike` what all lines of a shape hold, `own` what others
+    do, by their numbers.
+    """
+
+    shapes: Sequence[bytes]
+    starts: Sequence[int]
+    alike: Mapping[bytes, Words]
+    own: Mapping[int, Words]
+    numbers: list[int] = field(init=False)  # of the lines that hold any, in order
+
+    def __post_init__(self) -> None:
+        alike = [number for number, same in enumerate(self.shapes) if same in self.alike]
+        self.numbers = sorted((*alike, *self.own)) if self.own else alike
+
+    def of(self, number: int) -> Words:
+        """What a line holds."""
+        return self.own.get(number) or self.alike[self.shapes[number]]
+
+    def first(self) -> Hits:
+        """The first match of each pattern, in order."""
+        found: dict[int, int] = {}
+        seen: set[bytes] = set()
+        for number in self.numbers:
+            if self.shapes[number] in seen:
+                continue
+            if number not in self.own:
+                seen.add(self.shapes[number])
+            for pattern, first, _ in self.of(number):
+                found.setdefault(pattern, self.starts[number] + first)
+        return sorted(found.items(), key=itemgetter(1))
 
 
 @dataclass(slots=True)
 class Kept:
     """A chunk that may hold last words; `place` is that of its start.
 
-    `seen`: of pieces of whole lines that were searched, by their ends in the data, where they begin
-    and which patterns are in them.
+    `lines`: what is known of its lines. `seen`: of pieces of whole lines that were searched, by
+    their ends in the data, where they begin and which patterns are in them.
     """
 
     place: int
     chunk: Chunk
+    lines: ThinLines | None = None
     seen: dict[int, tuple[int, frozenset[int]]] = field(default_factory=dict)
 
 
@@ -70,9 +109,12 @@ class Thin:
     recent: deque[Kept] = field(default_factory=deque)
     tail: list[Kept] = field(default_factory=list)
 
-    def feed(self, place: int, chunk: Chunk) -> Hits:
-        """The matches to keep of the next chunk, which begins at `place`, in order."""
-        kept, before = Kept(place, chunk), self.last_stride
+    def feed(self, place: int, chunk: Chunk, lines: ThinLines | None = None) -> Hits:
+        """The matches to keep of the next chunk, which begins at `place`, in order.
+
+        `lines`: what is known of its lines already.
+        """
+        kept, before = Kept(place, chunk, lines), self.last_stride
         size = len(chunk.data)
         hits: Hits = []
         for stride in range(place // STRIDE, (place + size - 1) // STRIDE + 1):
@@ -98,6 +140,9 @@ class Thin:
     def _searched(self, kept: Kept, low: int, high: int) -> Iterator[tuple[int, int]]:
         """What is in the data from `low` to `high`, of each piece the first match of a pattern."""
         data = kept.chunk.data
+        if kept.lines is not None and low == 0 and high == len(data):
+            yield from kept.lines.first()
+            return
         while low < high:
             cut = high if high - low <= _PIECE else data.rfind(b"\n", low, low + _PIECE) + 1 or high
             found = self.matcher.scan_thin(data[low:cut])
@@ -137,6 +182,8 @@ class Thin:
             newline = data.find(b"\n", end - place) if end - place < len(data) else -1
             high = newline if newline >= 0 else len(data)
             hits: Hits = []
+            if kept.lines is not None:
+                hits, high = words.known(kept.lines, data, low, high), low
             while low < high:
                 begin, present = kept.seen.get(high) or self._looked(data, low, high)
                 begin = max(begin, low)
@@ -215,6 +262,28 @@ class _LastWords:
             if not self._known(author, number):
                 self.kept[author, number] += 1
                 hits.append((number, low + to))
+        return hits
+
+    def known(self, lines: ThinLines, data: bytes, low: int, high: int) -> Hits:
+        """The same of lines of which it is known what they hold."""
+        hits: Hits = []
+        sizes: dict[bytes, int] = {}  # of authors, by shape: their tags know no digits
+        said: set[bytes] = set()  # shapes of lines without author that are no last words
+        for number in reversed(lines.numbers):
+            start, same = lines.starts[number], lines.shapes[number]
+            if start >= high or same in said:
+                continue
+            if start < low:
+                break
+            if same not in sizes:
+                sizes[same] = len(author_of(same))
+            author = data[start : start + sizes[same]]
+            words = [(one, to) for one, _, to in lines.of(number) if not self._known(author, one)]
+            for pattern, to in words:
+                self.kept[author, pattern] += 1
+                hits.append((pattern, start + to))
+            if not words and not author and number not in lines.own:
+                said.add(same)
         return hits
 
     def _speak(self, authors: Collection[bytes], block: bytes) -> bool:

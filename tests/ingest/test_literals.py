@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnose.ingest.literals import held
+from diagnose.ingest.literals import finder, held
 
 WORDS = (b"ab", b"b", b"[0m", b"a\\", b"aab")
 
@@ -22,3 +23,10 @@ def test_threads_search_at_once() -> None:
     with ThreadPoolExecutor(4) as threads:
         found = list(threads.map(lambda text: held(text, WORDS), texts))
     assert found == [{word for word in WORDS if word in text} for text in texts]
+
+
+@given(st.text("abA_\n", max_size=40))
+def test_an_expression_ends_where_it_does_by_re(text: str) -> None:
+    data, form = text.encode(), rb"[a-z]\n[a-z]|[A-Z_]\n[A-Z_]"
+    ends = [end for _, end in finder(form).hits(data)]
+    assert ends == [end for end in range(3, len(data) + 1) if re.match(form, data[end - 3 : end])]

@@ -110,3 +110,11 @@ def test_display_width_counts_columns() -> None:
     assert display_width("█▏é") == 3
     assert display_width("训练") == 4
     assert display_width("e\u0301") == 1
+
+
+@pytest.mark.parametrize(("end", "start"), [("Watch", "dog"), ("TCPSto", "re"), ("Watcher", "dog")])
+def test_a_source_is_looked_at_closely_where_a_long_word_is_cut(end: str, start: str) -> None:
+    lines = [f"the following line of the log ends with {end}", start]
+    lines.append("and another one that is as long as it".ljust(len(lines[0]), "."))
+    cut = end + start in ("Watchdog", "TCPStore")
+    assert may_be_wrapped(("\n".join(lines) + "\n").encode()) == cut

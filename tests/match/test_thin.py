@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 import diagnose
 from diagnose.catalog.schema import Catalog, Signature
 from diagnose.ingest.source import Chunk
+from diagnose.match import known
 from diagnose.match.compile import matcher_of
+from diagnose.match.known import KnownLines
 from diagnose.match.thin import (
     BLOCK,
     FULL,
@@ -143,6 +145,27 @@ def test_last_words_are_those_of_a_look_at_every_line(
     lines = [tag + said % next(numbers) for tag, said, times in rows for _ in range(times)]
     data = b"\n".join(lines) + b"\n"
     assert steps(data, [chunk])[1] == last_words(data)
+
+
+@given(st.lists(ROWS, min_size=1, max_size=12), st.integers(0, 3))
+def test_of_known_lines_the_same_is_kept(rows: list[tuple[bytes, bytes, int]], more: int) -> None:
+    numbers = iter(range(100_000, 999_999))
+    lines = [tag + said % next(numbers) for tag, said, times in rows for _ in range(times)]
+    lines += [b"a line that is new: step %d loss 3" % number for number in range(more)]
+    chunk = Chunk(b"\n".join(lines) + b"\n", 0, 1)
+    memory = KnownLines(MATCHER)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(known, "PAYS", 0)
+        for _ in range(2):
+            memory.search(Chunk(b"\n".join(lines[: len(lines) - more]) + b"\n", 0, 1), 0)
+        told = memory.search(chunk, 0).thin
+    assert (told is None) == (16 * more > len(lines) + 1)
+    expected, thin = Thin(MATCHER), Thin(MATCHER)
+    assert thin.feed(0, chunk, told) == expected.feed(0, chunk)
+    size = len(chunk.data)
+    assert [hits for *_, hits in thin.last_words(size)] == [
+        hits for *_, hits in expected.last_words(size)
+    ]
 
 
 def tags_of(line: bytes) -> bytes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import median
 
 from diagnose.diagnosis import Progress
 from diagnose.timeline.event import Event, Timeline
@@ -46,7 +45,11 @@ def _interval(told: Sequence[Event]) -> float | None:
         steps = (event.step or 0) - (before.step or 0)
         if steps > 0 and event.time > before.time:
             found.append((event.time - before.time) / steps / _NS)
-    return round(median(found), 3) if found else None
+    if not found:
+        return None
+    found.sort()
+    half = len(found) // 2
+    return round((found[half] + found[~half]) / 2, 3)
 
 
 def _silence(timeline: Timeline, told: Sequence[Event]) -> float | None:

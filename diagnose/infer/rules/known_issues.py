@@ -130,20 +130,32 @@ def _not(answer: bool | None) -> bool | None:
 
 
 def _true(condition: Condition, situation: Situation) -> bool | None:
+    return _all(_tests(condition, situation))
+
+
+def _tests(condition: Condition, situation: Situation) -> Iterator[bool | None]:
+    """What is asked, each as it is needed: of most conditions the first answer is no."""
     facts = situation.facts
-    tests: list[bool | None] = [
-        not condition.signature or _any_glob(condition.signature, situation.signatures),
-        not condition.framework or _any_glob(condition.framework, facts.get("framework")),
-        not condition.trainer or _any_glob(condition.trainer, facts.get("trainer")),
-        not condition.fact or any(_fact(text, facts) for text in condition.fact),
-        not condition.phase or situation.phase in condition.phase,
-        not condition.op or bool(situation.ops.intersection(condition.op)),
-        not condition.state or bool(situation.states.intersection(condition.state)),
-        not condition.cause or _any_glob(condition.cause, situation.causes),
-        not condition.version or _version(condition.version, facts),
-        not condition.wording or _said(condition, situation) is not None,
-    ]
-    return _all(tests)
+    if condition.signature:
+        yield _any_glob(condition.signature, situation.signatures)
+    if condition.framework:
+        yield _any_glob(condition.framework, facts.get("framework"))
+    if condition.trainer:
+        yield _any_glob(condition.trainer, facts.get("trainer"))
+    if condition.fact:
+        yield any(_fact(text, facts) for text in condition.fact)
+    if condition.phase:
+        yield situation.phase in condition.phase
+    if condition.op:
+        yield bool(situation.ops.intersection(condition.op))
+    if condition.state:
+        yield bool(situation.states.intersection(condition.state))
+    if condition.cause:
+        yield _any_glob(condition.cause, situation.causes)
+    if condition.version:
+        yield _version(condition.version, facts)
+    if condition.wording:
+        yield _said(condition, situation) is not None
 
 
 def _said(condition: Condition, situation: Situation) -> int | None:
