@@ -14,6 +14,8 @@ MIN_WIDTH, MAX_WIDTH = 20, 1000
 
 INTERRUPTED = 128 + signal.SIGINT
 
+_PR_SET_PDEATHSIG = 1  # prctl(2)
+
 # The largest block that glibc may learn to take from its heap.
 _LARGE_BLOCK = 31 << 20
 
@@ -37,6 +39,19 @@ def reuse_memory() -> None:
     that size (this one costs nothing, its pages are never touched). Elsewhere nothing changes.
     """
     bytes(_LARGE_BLOCK)
+
+
+def cores() -> int:
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def die_with_parent() -> None:
+    """Let this process end where its parent was killed, on Linux; also while C code runs."""
+    if sys.platform == "linux":
+        import ctypes  # noqa: PLC0415  for workers only
+
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL))
 
 
 def width() -> int:

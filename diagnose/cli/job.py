@@ -68,19 +68,7 @@ def _read(sources: Sequence[Source], patterns: Sequence[Path], workers: int | No
 
     if workers is None:
         workers = _best(sources)
-    if workers < 2:
-        return read(sources, patterns=patterns)
-    from concurrent.futures import BrokenExecutor
-
-    from diagnose.workers import pool
-
-    try:
-        with pool(workers, fork=True) as executor:
-            return read(sources, patterns=patterns, executor=executor, meanwhile=_load_engine)
-    except BrokenExecutor as error:
-        raise InputError(
-            "a worker process was killed, probably for lack of memory; try fewer --workers"
-        ) from error
+    return read(sources, patterns=patterns, workers=workers, meanwhile=_load_engine)
 
 
 def _load_engine() -> None:

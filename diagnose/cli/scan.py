@@ -115,7 +115,7 @@ def _executor(
 ) -> tuple[Callable[[], Executor], int]:
     """What makes the executor, and how many workers it has."""
     from diagnose.batch import executors
-    from diagnose.workers import cores
+    from diagnose.process import cores
 
     if where is Where.dask:
         return stack.enter_context(executors.dask(scheduler))

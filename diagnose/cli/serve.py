@@ -89,7 +89,7 @@ def serve(
         from diagnose.serve import run
         from diagnose.serve.fetch import prefix
         from diagnose.serve.settings import Settings
-    from diagnose.workers import cores
+    from diagnose.process import cores
 
     settings = Settings(
         data=data or _data_folder(),

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import regex
 
-from diagnose.workers import cores
+from diagnose.process import cores
 
 T = TypeVar("T")
 # A text so short can hardly be made to hurt; a pause of the machine must not change what it says.
