@@ -72,8 +72,9 @@ def _read(sources: Sequence[Source], patterns: Sequence[Path], workers: int | No
 
 
 def _load_engine() -> None:
-    """Load what the diagnosis needs, which takes as long as a worker needs for some parts."""
-    import_module("diagnose.infer.pipeline")
+    """Load what comes after the scan, while other processes are at it already."""
+    for name in ("infer.pipeline", "checkpoint.tree", "report.html.context"):
+        import_module(f"diagnose.{name}")
 
 
 def _best(sources: Sequence[Source]) -> int:

@@ -93,19 +93,19 @@ def read(
     notes += [f"{source.name}: {source.note}" for source in sources if source.note]
     if not readable and not documents.useful:
         raise InputError("; ".join(documents.notes[:3]) or _nothing_to_read(sources))
-    matcher = compile_matcher(catalog)
     if executor is None and workers < 2:
         scans = []
         for number, source in enumerate(readable):
             if heard is not None:
                 heard(number, len(readable))
-            scans.append(scan_source(source, matcher))
+            scans.append(scan_source(source, compile_matcher(catalog)))
     else:
         from diagnose.job.parallel import scan_in  # noqa: PLC0415  large jobs only
 
         scans = scan_in(
-            readable, patterns, matcher, workers=workers, executor=executor, meanwhile=meanwhile
-        )
+            readable, patterns, compile_matcher(catalog),
+            workers=workers, executor=executor, meanwhile=meanwhile,
+        )  # fmt: skip
     for scan in scans:
         later = [note for note in scan.source.notes if note != scan.source.note]
         notes += [f"{scan.source.name}: {note}" for note in (*later, scan.problem) if note]
