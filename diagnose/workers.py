@@ -2,42 +2,30 @@
 
 from __future__ import annotations
 
-import ctypes
 import multiprocessing
 import os
 import signal
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from multiprocessing.connection import wait
-from multiprocessing.context import ForkContext, ForkProcess, SpawnContext, SpawnProcess
-from multiprocessing.process import BaseProcess
+from multiprocessing.context import SpawnContext, SpawnProcess
 from pathlib import Path
 
+from diagnose import process
 from diagnose.errors import InputError
-from diagnose.process import reuse_memory
-
-_PR_SET_PDEATHSIG = 1  # prctl(2)
 
 
-def pool(
-    workers: int, prepare: Callable[[], None] | None = None, *, fork: bool = False
-) -> ProcessPoolExecutor:
+def pool(workers: int, prepare: Callable[[], None] | None = None) -> ProcessPoolExecutor:
     """A pool of up to `workers` processes, each of which calls `prepare` first.
 
-    The thread that hands out work must outlive the pool. With `fork` the processes begin as copies
-    of this one where that is safe: they start in no time, with all that is loaded here, and share
-    its memory. Raises InputError.
+    The thread that hands out work must outlive the pool. Raises InputError.
     """
     set_environment()
     try:
-        # Threads of this process (progress, Arrow) do not survive a fork.
-        alone = sys.platform == "linux" and threading.active_count() == 1
-        context = _ForkContext() if fork and alone else _Context()
         return ProcessPoolExecutor(
-            workers, mp_context=context, initializer=_start, initargs=(prepare,)
+            workers, mp_context=_Context(), initializer=_start, initargs=(prepare,)
         )
     except OSError as error:  # of semaphores, which a small container may not have
         raise InputError(
@@ -87,7 +75,7 @@ def _held() -> tuple[int, int] | None:
     return int(fields[1]) * page, int(fields[5]) * page
 
 
-class _Deaf(BaseProcess):
+class _Process(SpawnProcess):
     """Never sees Ctrl-C, which a terminal sends to it too: its parent ends it."""
 
     def start(self) -> None:
@@ -98,34 +86,21 @@ class _Deaf(BaseProcess):
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-class _Process(_Deaf, SpawnProcess):
-    pass
-
-
 class _Context(SpawnContext):
     Process = _Process
-
-
-class _ForkProcess(_Deaf, ForkProcess):
-    pass
-
-
-class _ForkContext(ForkContext):
-    Process = _ForkProcess
 
 
 def _start(prepare: Callable[[], None] | None) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     end_with_parent()
-    reuse_memory()
+    process.reuse_memory()
     if prepare is not None:
         prepare()
 
 
 def end_with_parent() -> None:
     """Let this process end where its parent was killed, and not wait forever for work."""
-    if sys.platform == "linux":  # also while C code runs, when no thread of Python's does
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL))
+    process.die_with_parent()
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=_end_after, args=(parent.sentinel,), daemon=True).start()

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from diagnose.errors import InputError
-from diagnose.workers import _PR_SET_PDEATHSIG, pool
+from diagnose.process import _PR_SET_PDEATHSIG
+from diagnose.workers import pool
 
 ROOT = Path(__file__).parents[1]
 

@@ -70,24 +70,13 @@ def _read(sources: Sequence[Source], patterns: Sequence[Path], workers: int | No
 
     if workers is None:
         workers = _best(sources)
-    if workers < 2:
-        return read(sources, patterns=patterns)
-    from concurrent.futures import BrokenExecutor
-
-    from diagnose.workers import pool
-
-    try:
-        with pool(workers, fork=True) as executor:
-            return read(sources, patterns=patterns, executor=executor, meanwhile=_load_engine)
-    except BrokenExecutor as error:
-        raise InputError(
-            "a worker process was killed, probably for lack of memory; try fewer --workers"
-        ) from error
+    return read(sources, patterns=patterns, workers=workers, meanwhile=_load_engine)
 
 
 def _load_engine() -> None:
-    """Load what the diagnosis needs, which takes as long as a worker needs for some parts."""
-    import_module("diagnose.infer.pipeline")
+    """Load what comes after the scan, while other processes are at it already."""
+    for name in ("infer.pipeline", "checkpoint.tree", "report.html.context"):
+        import_module(f"diagnose.{name}")
 
 
 def _best(sources: Sequence[Source]) -> int:

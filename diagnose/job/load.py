@@ -74,16 +74,17 @@ def read(
     sources: Sequence[Source],
     *,
     patterns: Sequence[str | Path] = (),
+    workers: int = 1,
     executor: Executor | None = None,
     meanwhile: Callable[[], object] | None = None,
     heard: Callable[[int, int], None] | None = None,
 ) -> Job:
-    """Scan sources into a job.
+    """Scan sources into a job, in several `workers` (processes) or those of an `executor`.
 
-    What `meanwhile` does needs not wait for the `executor`; `heard` gets how many of how many of
-    the job's logs were scanned.
+    What `meanwhile` does needs not wait for them; with one worker `heard` gets how many of how many
+    of the job's logs were scanned.
 
-    Raises InputError when none of them holds anything to read.
+    Raises InputError when none of them holds anything to read, or a worker was killed.
     """
     catalog = load_catalog([Path(path) for path in patterns])
     readable = [source for source in sources if source.kind in TEXT_KINDS]
@@ -92,17 +93,19 @@ def read(
     notes += [f"{source.name}: {source.note}" for source in sources if source.note]
     if not readable and not documents.useful:
         raise InputError("; ".join(documents.notes[:3]) or _nothing_to_read(sources))
-    matcher = compile_matcher(catalog)
-    if executor is None:
+    if executor is None and workers < 2:
         scans = []
         for number, source in enumerate(readable):
             if heard is not None:
                 heard(number, len(readable))
-            scans.append(scan_source(source, matcher))
+            scans.append(scan_source(source, compile_matcher(catalog)))
     else:
         from diagnose.job.parallel import scan_in  # noqa: PLC0415  large jobs only
 
-        scans = scan_in(executor, readable, patterns, matcher, meanwhile)
+        scans = scan_in(
+            readable, patterns, compile_matcher(catalog),
+            workers=workers, executor=executor, meanwhile=meanwhile,
+        )  # fmt: skip
     for scan in scans:
         later = [note for note in scan.source.notes if note != scan.source.note]
         notes += [f"{scan.source.name}: {note}" for note in (*later, scan.problem) if note]

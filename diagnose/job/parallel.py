@@ -4,101 +4,182 @@ from __future__ import annotations
 
 import pickle
 from collections import defaultdict
-from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, as_completed
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Union
 
+from diagnose import copies
 from diagnose.catalog.load import load_catalog
+from diagnose.errors import InputError
 from diagnose.ingest.paste import PASTE_LIMIT
 from diagnose.ingest.read import TextChunks
 from diagnose.ingest.source import TEXT_KINDS, Source
-from diagnose.job.batches import SMALL, Batch, Scanned, batches, collect, scan_batch, small
+from diagnose.job.batches import SMALL, Scans, batches, scan_batch, small
 from diagnose.match.calls import Noted
 from diagnose.match.compile import Matcher, compile_matcher
 from diagnose.match.gather import Gathered, gather, join, portable
 from diagnose.match.scanner import SourceScan, finish, scan_source
 from diagnose.process import cores
 
-PART = 32 << 20  # bytes of a source that are scanned at once
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+PART = 16 << 20  # bytes of a source that are scanned at once
 PAYS = 256 << 20  # bytes of a job for which starting processes takes less time than it saves
 _TELLING = 32  # of small files most lines tell something, which costs more than to read them
 _UNPACKED = 8  # what a byte of compressed log stands for, roughly
 
 _Part = tuple[int, int | None]  # start and end in its source
+_Told = Union[SourceScan, Scans, "_Piece"]
 
-_matchers: dict[tuple[str, ...], Matcher] = {}  # of the last catalog; processes forked off know it
+_matchers: dict[
+    tuple[str, ...], Matcher
+] = {}  # of the last catalog; copies of this process have it
 
 
 def processes(sources: Sequence[Source]) -> int:
     """How many processes are best for these sources: one for each core, if there is enough work."""
     readable = [source for source in sources if source.kind in TEXT_KINDS]
-    size = sum(source.size * _cost(source) for source in readable)
-    if size < PAYS or cores() < 2:
+    if sum(map(_cost, readable)) < PAYS or cores() < 2:
         return 1
     return min(cores(), sum(len(_parts(source)) for source in readable))
 
 
 def scan_in(
-    executor: Executor,
     sources: Sequence[Source],
     patterns: Sequence[str | Path],
     matcher: Matcher,
+    *,
+    workers: int = 1,
+    executor: Executor | None = None,
     meanwhile: Callable[[], object] | None = None,
 ) -> list[SourceScan]:
-    """Scan sources in other processes; those that only exist in this one are scanned here.
+    """Scan sources in several processes; those that only exist in this one are scanned here.
 
-    A large one is scanned in parts. What comes out is the same for any executor, and without any.
-    `meanwhile` is called once they work.
+    In those of an `executor`, else in so many `workers`, of which this process is one if it can be
+    copied. A large source is scanned in parts, small ones in batches. What comes out is the
+    same for any of them. `meanwhile` is called once they work. Raises InputError where a worker was
+    killed.
     """
     key = tuple(str(path) for path in patterns)
     _matchers.clear()
     _matchers[key] = matcher
-    parts = [_parts(source) if _portable(source) else [] for source in sources]
-    few = [n for n, source in enumerate(sources) if len(parts[n]) == 1 and small(source)]
-    together = list(batches([sources[number] for number in few]))
-    for number in few:
-        parts[number] = []
-    if sum(map(len, parts)) + len(together) < 2:
+    plan = _plan(sources)
+    if len(plan.tasks) + len(plan.together) < 2:
         return [scan_source(source, matcher) for source in sources]
-    # What large chunks need is loaded once, before processes are forked off.
-    import_module("diagnose.ingest.bulk")
-    scan = partial(_scan_elsewhere, key)
+    calls: list[Callable[[], _Told]] = [
+        *(partial(_scan_elsewhere, key, sources[task.source], task.part) for task in plan.tasks),
+        *(partial(_scan_batch, key, [sources[n] for n in batch]) for batch in plan.together),
+    ]
     scans: dict[int, SourceScan] = {}
     pieces: dict[int, dict[int, _Piece]] = defaultdict(dict)
-    sent = {
-        executor.submit(scan, source, part if len(own) > 1 else None): (number, index)
-        for number, (source, own) in enumerate(zip(sources, parts, strict=True))
-        for index, part in enumerate(own)
-    }
-    of_batches = [executor.submit(_scan_batch, key, batch) for batch in together]
-    try:
+
+    def here() -> None:
         if meanwhile is not None:
             meanwhile()
-        scans.update(zip(few, collect(of_batches, together, matcher), strict=True))
-        for number, source in enumerate(sources):
-            if not parts[number] and number not in scans:
-                scans[number] = scan_source(source, matcher)
-        # As they come: those sent later know what these took of their archive's quota.
+        scans.update((number, scan_source(sources[number], matcher)) for number in plan.here)
+
+    # As they come: those sent later know what these took of their archive's quota.
+    for n, found in _spread(calls, here, workers, executor):
+        if isinstance(found, _Piece):
+            number, place, _ = plan.tasks[n]
+            pieces[number][place] = found
+            continue
+        if isinstance(found, Scans):
+            told: dict[int, SourceScan] = dict(
+                zip(plan.together[n - len(plan.tasks)], found.scans, strict=True)
+            )
+        else:
+            told = {plan.tasks[n].source: found}
+        for number, scan in told.items():
+            sources[number].take_back(scan.source)
+            scan.source = sources[number]
+        scans |= told
+    for number, gathered in pieces.items():
+        in_order = [gathered[index] for index in sorted(gathered)]
+        scans[number] = _joined(sources[number], in_order, matcher)
+    return [scans[number] for number in range(len(sources))]
+
+
+class _Task(NamedTuple):
+    """A source to scan, by its number, or one of its parts."""
+
+    source: int
+    number: int
+    part: _Part | None
+
+
+class _Plan(NamedTuple):
+    """What is scanned by any process, together in batches, and in this one, by its numbers."""
+
+    tasks: list[_Task]
+    together: list[list[int]]
+    here: list[int]
+
+
+def _plan(sources: Sequence[Source]) -> _Plan:
+    tasks: list[_Task] = []
+    few: list[int] = []
+    here: list[int] = []
+    for number, source in enumerate(sources):
+        own = _parts(source)
+        whole = len(own) == 1
+        if whole and small(source):
+            few.append(number)
+        elif not _portable(source):
+            here.append(number)
+        else:
+            tasks += [_Task(number, n, None if whole else part) for n, part in enumerate(own)]
+    # What takes long comes first, so that all processes are done at about the same time.
+    tasks.sort(key=lambda task: _effort(sources[task.source], task.part), reverse=True)
+    return _Plan(tasks, batches(few, sources), here)
+
+
+def _effort(source: Source, part: _Part | None) -> int:
+    """How long scanning it takes, as bytes of a plain log."""
+    if part is None:
+        return _size(source)
+    start, end = part
+    return 2 * PART if end is None else end - start  # where a log ends is looked at closely
+
+
+def _spread(
+    calls: Sequence[Callable[[], _Told]],
+    here: Callable[[], object],
+    workers: int,
+    executor: Executor | None,
+) -> Iterator[tuple[int, _Told]]:
+    """What each of these calls gives, as it comes; `here` is called once they are under way."""
+    if executor is not None:
+        yield from _sent(calls, here, executor)
+    elif copies.possible():
+        import_module("diagnose.ingest.bulk")  # what large chunks need is loaded once
+        yield from copies.share(calls, workers - 1, here)
+    else:
+        from diagnose.workers import pool  # noqa: PLC0415  seldom needed
+
+        with pool(workers) as own:
+            yield from _sent(calls, here, own)
+
+
+def _sent(
+    calls: Sequence[Callable[[], _Told]], here: Callable[[], object], executor: Executor
+) -> Iterator[tuple[int, _Told]]:
+    from concurrent.futures import BrokenExecutor, as_completed  # noqa: PLC0415  as above
+
+    sent = {executor.submit(call): n for n, call in enumerate(calls)}
+    try:
+        here()
         for future in as_completed(sent):
-            number, index = sent[future]
-            source, found = sources[number], future.result()
-            if isinstance(found, _Piece):
-                pieces[number][index] = found
-            else:
-                source.take_back(found.source)
-                found.source = source
-                scans[number] = found
+            yield sent[future], future.result()
+    except BrokenExecutor as error:
+        raise InputError(copies.KILLED) from error
     finally:
         for future in sent:
             future.cancel()
-        for batch in of_batches:
-            batch.cancel()
-    for number, own in pieces.items():
-        scans[number] = _joined(sources[number], [own[index] for index in sorted(own)], matcher)
-    return [scans[number] for number in range(len(sources))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +198,7 @@ def _joined(source: Source, pieces: Sequence[_Piece], matcher: Matcher) -> Sourc
     for mine, theirs in ((source.notes, "notes"), (source.unread, "unread")):
         told = dict.fromkeys(text for piece in pieces for text in getattr(piece, theirs))
         mine += [text for text in told if text not in mine]
-    found = join([piece.found for piece in pieces], source.chunks.part)
+    found = join([piece.found for piece in pieces], source.chunks.part, matcher)
     return finish(source, found, matcher)
 
 
@@ -131,12 +212,14 @@ def _parts(source: Source) -> list[_Part]:
 
 
 def _cost(source: Source) -> int:
-    """What a byte of it costs, compared to one of a large log."""
-    return (_UNPACKED if _packed(source) else 1) * (_TELLING if source.size <= SMALL else 1)
+    """What scanning it takes, as bytes of a large plain log."""
+    return _size(source) * (_TELLING if source.size <= SMALL else 1)
 
 
-def _packed(source: Source) -> bool:
-    return isinstance(source.chunks, TextChunks) and source.chunks.opened.codec is not None
+def _size(source: Source) -> int:
+    """Bytes of its text, roughly."""
+    packed = isinstance(source.chunks, TextChunks) and source.chunks.opened.codec is not None
+    return source.size * (_UNPACKED if packed else 1)
 
 
 def _portable(source: Source) -> bool:
@@ -158,11 +241,11 @@ def _scan_elsewhere(
     matcher, chunks = _matcher(patterns), source.chunks
     if part is None or not isinstance(chunks, TextChunks):
         return scan_source(source, matcher)
-    found = gather(chunks.part(*part), matcher, Noted())
+    found = gather(chunks.part(*part), matcher, Noted(), to_end=part[1] is None)
     return _Piece(portable(found), source.notes, source.unread)
 
 
-def _scan_batch(patterns: tuple[str, ...], batch: Batch) -> Scanned:
+def _scan_batch(patterns: tuple[str, ...], batch: Sequence[Source]) -> Scans:
     return scan_batch(batch, _matcher(patterns))
 
 

@@ -40,11 +40,11 @@ class Gathered:
     """What was found in a source or a part of it.
 
     `kept` and `flood` (by its first pattern) are matched segments, `seen` counts all of them by
-    that pattern; `samples` are those of thin patterns, `last_stride` tells where these end.
+    that pattern; `samples` are those of thin patterns, `last_stride` tells where these end, and
+    `last_words` are those of the end of the source.
     `first` and `last` are its edges. `end` is the place behind its last byte, `size` how many bytes
     were searched, `lines` the number of its last line, `starts` the offset and first line of every
-    chunk. `tail` and `ends` hold the chunks with the last words of thin patterns and the last REACH
-    bytes, which stay in their process.
+    chunk. `ends` holds the chunks with the last REACH bytes, which stay in their process.
     """
 
     kept: list[Raw] = field(default_factory=list)
@@ -52,6 +52,7 @@ class Gathered:
     seen: Counter[int] = field(default_factory=Counter)
     samples: list[Raw] = field(default_factory=list)
     last_stride: int = -1
+    last_words: list[Raw] = field(default_factory=list)
     first: list[Line] = field(default_factory=list)
     last: list[Line] = field(default_factory=list)
     end: int = 0
@@ -59,7 +60,6 @@ class Gathered:
     lines: int = 0
     starts: list[tuple[int, int]] = field(default_factory=list)
     calls: Noted | None = None
-    tail: list[Kept] = field(default_factory=list)
     ends: deque[Chunk] = field(default_factory=deque)
 
     def take(self, raw: Raw) -> None:
@@ -79,8 +79,13 @@ class Gathered:
         }
 
 
-def gather(chunks: Iterable[Chunk], matcher: Matcher, calls: Calls) -> Gathered:
-    """Search chunks that follow each other; `calls` is fed with those that NCCL wrote into."""
+def gather(
+    chunks: Iterable[Chunk], matcher: Matcher, calls: Calls, *, to_end: bool = True
+) -> Gathered:
+    """Search chunks that follow each other, up to the end of their source or of a part of it.
+
+    `calls` is fed with those that NCCL wrote into.
+    """
     found, thin = Gathered(), Thin(matcher)
     last: Chunk | None = None
     visible: Chunk | None = None  # the last one that holds more than blanks
@@ -110,7 +115,9 @@ def gather(chunks: Iterable[Chunk], matcher: Matcher, calls: Calls) -> Gathered:
     if last is not None and not last.lines:
         unfinished = not last.data.endswith(b"\n")
         found.lines = last.first_line - 1 + last.newlines() + unfinished
-    found.last_stride, found.tail = thin.last_stride, thin.tail
+    found.last_stride = thin.last_stride
+    if to_end:
+        found.last_words = _last_words(thin, found.end)
     if isinstance(calls, Noted):
         found.calls = calls
     return found
@@ -118,10 +125,10 @@ def gather(chunks: Iterable[Chunk], matcher: Matcher, calls: Calls) -> Gathered:
 
 def portable(found: Gathered) -> Gathered:
     """What of it another process is given."""
-    return replace(found, tail=[], ends=deque())
+    return replace(found, ends=deque())
 
 
-def join(parts: Sequence[Gathered], again: ReadAgain) -> Gathered:
+def join(parts: Sequence[Gathered], again: ReadAgain, matcher: Matcher) -> Gathered:
     """What `gather` would have found in the parts, which follow each other, at once.
 
     `again` reads of the source from the start of a chunk to that of another one, or to the end.
@@ -129,12 +136,22 @@ def join(parts: Sequence[Gathered], again: ReadAgain) -> Gathered:
     whole = Gathered(calls=Noted())
     for part in parts:
         _append(whole, part)
-    if whole.last_stride >= 0:
-        end = tail_end(whole.last_stride)
-        chunks = _read(whole, again, min(end, whole.end) - TAIL_MAX, end)
-        whole.tail = [Kept(chunk.offset, chunk) for chunk in chunks]
+    begin = min(tail_end(whole.last_stride), whole.end) - TAIL_MAX
+    alone = parts[-1].last_stride >= 0 and parts[-1].starts[0][0] <= begin
+    if whole.last_stride >= 0 and not alone:
+        chunks = _read(whole, again, begin, tail_end(whole.last_stride))
+        tail = [Kept(chunk.offset, chunk) for chunk in chunks]
+        thin = Thin(matcher, last_stride=whole.last_stride, tail=tail)
+        whole.last_words = _last_words(thin, whole.end)
     whole.ends = deque(_read(whole, again, whole.end - REACH, whole.end))
     return whole
+
+
+def _last_words(thin: Thin, end: int) -> list[Raw]:
+    """The last words in a source with this end."""
+    return [
+        raw for place, chunk, hits in thin.last_words(end) for raw in segments(chunk, hits, place)
+    ]
 
 
 def _append(whole: Gathered, part: Gathered) -> None:
@@ -147,6 +164,7 @@ def _append(whole: Gathered, part: Gathered) -> None:
         for raw in queue:
             whole.take(_moved(raw, before))
     whole.samples += [_moved(raw, before) for raw in part.samples]
+    whole.last_words = [_moved(raw, before) for raw in part.last_words]
     whole.last_stride = max(whole.last_stride, part.last_stride)
     whole.first = whole.first or [_line_moved(line, before) for line in part.first]
     whole.last = [_line_moved(line, before) for line in part.last] or whole.last

@@ -25,10 +25,9 @@ from diagnose.match.cadence import beats
 from diagnose.match.calls import Forward, Noted, forward_calls, last_calls
 from diagnose.match.compile import MATCH_TIMEOUT_S, Found, Matcher
 from diagnose.match.gather import Gathered, gather
-from diagnose.match.lines import Line, Raw, edge_lines, segments, text_of
+from diagnose.match.lines import Line, Raw, edge_lines, text_of
 from diagnose.match.patience import HARMLESS
 from diagnose.match.recall import word_matters
-from diagnose.match.thin import Thin
 from diagnose.parse.prefix import peel
 
 if TYPE_CHECKING:
@@ -95,7 +94,7 @@ def finish(source: Source, found: Gathered, matcher: Matcher) -> SourceScan:
     scan = SourceScan(source, edges=[*found.first, *found.last], total_lines=found.lines)
     if found.calls is not None and isinstance(source.chunks, TextChunks):
         scan.comm_ranks = last_calls(source, found.calls, found.starts, source.chunks.part)
-    scan.lines = list(_confirm(_ordered(found, matcher), matcher, scan.counts))
+    scan.lines = list(_confirm(_ordered(found), matcher, scan.counts))
     if not any(matcher.signatures[number].role == "progress" for number in scan.counts):
         scan.beats = list(_beats(found.ends))
     for number, extra in found.dropped().items():
@@ -104,14 +103,11 @@ def finish(source: Source, found: Gathered, matcher: Matcher) -> SourceScan:
     return scan
 
 
-def _ordered(found: Gathered, matcher: Matcher) -> list[Raw]:
+def _ordered(found: Gathered) -> list[Raw]:
     """All that was kept, in the order of the source; of one place words last, thin behind them."""
     kept = [*found.kept, *(raw for queue in found.flood.values() for raw in queue)]
     kept.sort(key=lambda raw: raw.patterns[0] < 0)
-    kept += found.samples
-    thin = Thin(matcher, last_stride=found.last_stride, tail=found.tail)
-    for place, chunk, hits in thin.last_words(found.end):
-        kept += segments(chunk, hits, place)
+    kept += [*found.samples, *found.last_words]
     kept.sort(key=lambda raw: raw.place)
     return kept
 

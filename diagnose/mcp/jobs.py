@@ -6,7 +6,6 @@ import hashlib
 import os
 from collections import OrderedDict
 from collections.abc import Sequence
-from concurrent.futures import BrokenExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
@@ -14,7 +13,7 @@ from threading import Lock
 from diagnose.diagnosis import Diagnosis
 from diagnose.errors import InputError
 from diagnose.infer.pipeline import diagnose
-from diagnose.ingest import Source, find_sources
+from diagnose.ingest import find_sources
 from diagnose.job.load import load_text, read, saved
 from diagnose.job.model import Job
 from diagnose.job.parallel import processes
@@ -22,7 +21,6 @@ from diagnose.mcp.root import Root
 from diagnose.report.html.context import learn
 from diagnose.report.html.scrub import Scrub
 from diagnose.report.redact import Redactor
-from diagnose.workers import pool
 
 KEPT = 8  # jobs
 MAX_TEXT = 2_000_000  # characters of a paste
@@ -108,7 +106,7 @@ class Jobs:
 
     def _load(self, path: Path) -> Job:
         sources = find_sources([path])  # follows no link out of the folder
-        job = _read(sources, self.patterns)
+        job = read(sources, patterns=self.patterns, workers=processes(sources))
         if not path.is_dir():
             return job
         leaving = self.root.leaving(path)
@@ -120,17 +118,6 @@ class Jobs:
                 "not looked for"
             )
         return job
-
-
-def _read(sources: Sequence[Source], patterns: Sequence[Path]) -> Job:
-    workers = processes(sources)
-    if workers < 2:
-        return read(sources, patterns=patterns)
-    try:
-        with pool(workers) as executor:
-            return read(sources, patterns=patterns, executor=executor)
-    except BrokenExecutor as error:
-        raise InputError("a worker process was killed, probably for lack of memory") from error
 
 
 def _stamp(path: Path) -> _Stamp | None:

@@ -13,8 +13,10 @@ Dumps of other picklers, which fill the memo in every entry, are not thinned.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -32,7 +34,7 @@ _CANDIDATES = 64  # entries looked at for one that repeats
 _HEAD = 64 << 10  # where the first entry ends, with the names of the keys
 
 _INTEGER = rb"(?:K.|M..|J....|\x8a\x08.{8})"
-_WIDEST = 10  # bytes of one
+_WIDEST = 10  # bytes of one; so many are taken, which makes columns of one width
 _REF = rb"(?:h.|j....)"
 _VALUE = (
     rb"(?>h.(?:h.\x86)?|j....(?:j....\x86)?|[N\x88\x89]|" + _INTEGER + rb"|G.{8}"
@@ -42,6 +44,11 @@ _ENTRIES = re.compile(rb"X\x07\0\0\0entries(?:q.|r....)?\]\(\}\(", re.DOTALL)
 _KEY = re.compile(rb"X.\0\0\0([a-z_0-9]{1,40})(?:q(.)|r(....))", re.DOTALL)
 _PAIR = re.compile(rb"(" + _REF + rb")" + _VALUE, re.DOTALL)
 _NEXT = b"u}("
+_LAYOUTS, _TEXTS = 32, 8  # that are remembered, and texts at one place of each
+
+_Keys = tuple[tuple[bytes, str], ...]  # as in the pickle, and by name
+_Texts = tuple[tuple[bytes, ...], ...]  # what stood at each place between numbers
+_met: dict[_Keys, _Texts] = {}  # of dumps of other ranks, which say the same mostly
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +96,10 @@ def whole(rows: list[Any]) -> Entries:
 def thinned(data: bytes) -> Thinned | None:
     """A pickled dump without entries that repeat; None where it has none."""
     begin = _ENTRIES.search(data, 0, _HEAD)
-    layout = begin and _layout(data, begin.end())
-    if not begin or not layout:
+    keys = begin and _keys(data, begin.end())
+    if not begin or not keys:
         return None
-    form, numbers = layout
+    form, numbers = _form(keys, _met.get(keys, ()))
     found = [*form.finditer(data, begin.end())]
     if len(found) < FEW:
         return None
@@ -100,6 +107,7 @@ def thinned(data: bytes) -> Thinned | None:
     ends = np.array([match.end() for match in found])
     columns = [*zip(*[match.groups() for match in found], strict=True)]
     texts = [column for at, column in enumerate(columns) if at not in numbers.values()]
+    _remember(keys, texts)
     index: dict[tuple[bytes, ...], int] = {}
     codes = np.array([index.setdefault(key, len(index)) for key in zip(*texts, strict=True)])
     _, first = np.unique(codes, return_index=True)
@@ -149,8 +157,8 @@ def _ordered(
     return Entries([rows[at] for at in used[order].tolist()], place[code], repeats, numbers)
 
 
-def _layout(data: bytes, begin: int) -> tuple[re.Pattern[bytes], dict[str, int]] | None:
-    """What an entry that repeats looks like in this dump, and which groups are its numbers."""
+def _keys(data: bytes, begin: int) -> _Keys:
+    """The keys of an entry that repeats, in the order of this dump; none where nothing does."""
     names = {
         b"h" + found[2] if found[2] else b"j" + found[3]: found[1].decode()
         for found in _KEY.finditer(data, begin, begin + _HEAD)
@@ -159,38 +167,51 @@ def _layout(data: bytes, begin: int) -> tuple[re.Pattern[bytes], dict[str, int]]
     for _ in range(_CANDIDATES):
         at = data.find(_NEXT, at) + len(_NEXT)
         if at < len(_NEXT):
-            return None
-        pairs, end = [], at
+            return ()
+        keys, end = [], at
         while pair := _PAIR.match(data, end):
-            pairs.append(pair[1])
+            keys.append((pair[1], names.get(pair[1], "")))
             end = pair.end()
-        if pairs and data[end : end + 1] == b"u":
-            return _form(pairs, names)
-    return None
+        if keys and data[end : end + 1] == b"u":
+            return tuple(keys)
+    return ()
 
 
-def _form(
-    keys: Sequence[bytes], names: dict[bytes, str]
-) -> tuple[re.Pattern[bytes], dict[str, int]]:
-    """The expression for entries with these keys."""
-    parts, groups, texts = [rb"\}\("], 0, False
+def _remember(keys: _Keys, texts: Sequence[Sequence[bytes]]) -> None:
+    """Keep what stands between the numbers, for the next dump with these keys."""
+    if keys not in _met:
+        if len(_met) >= _LAYOUTS:
+            _met.clear()
+        counts = (Counter(column[:_CANDIDATES]) for column in texts)
+        _met[keys] = tuple(tuple(text for text, _ in c.most_common(_TEXTS)) for c in counts)
+
+
+@lru_cache(_LAYOUTS)
+def _form(keys: _Keys, texts: _Texts) -> tuple[re.Pattern[bytes], dict[str, int]]:
+    """The expression for entries with these keys, and which of its groups are which numbers.
+
+    What stands between the numbers is mostly one of these `texts`: to compare is three times as
+    fast as to look at each value.
+    """
+    parts, groups, inside = [rb"\}\("], 0, False
+    likely = iter(texts)
     numbers: dict[str, int] = {}
-    for key in keys:
-        name = names.get(key, "")
+    for key, name in keys:
         cut = name in NUMBERS or name in OTHER
-        if texts == cut:  # a group of what is kept as it is begins or ends
-            parts.append(b")" if cut else b"(")
+        if inside == cut:  # a group of what is kept as it is begins or ends
+            said = b"".join(re.escape(text) + b"|" for text in next(likely, ())) if not cut else b""
+            parts.append(b")" if cut else b"(" + said)
             groups += not cut
-            texts = not cut
+            inside = not cut
         value = _VALUE
         if name in NUMBERS:
-            value = b"(" + _INTEGER + b")"
+            value = b"(?=(.{%d}))" % _WIDEST + _INTEGER
             numbers[name] = groups
             groups += 1
         elif cut:
             value = b"(?:N|" + _INTEGER + b"|G.{8})"
         parts.append(re.escape(key) + value)
-    parts.append(b")u" if texts else b"u")
+    parts.append(b")u" if inside else b"u")
     return re.compile(b"".join(parts), re.DOTALL), numbers
 
 
@@ -201,9 +222,8 @@ _CODED = (
 
 
 def integers(pickled: Sequence[bytes]) -> npt.NDArray[np.int64]:
-    """The numbers that these opcodes push."""
-    packed = b"".join([one.ljust(_WIDEST, b"\0") for one in pickled])
-    rows = np.frombuffer(packed, np.uint8).reshape(-1, _WIDEST)
+    """The numbers that these opcodes push, each with what follows it, of _WIDEST bytes."""
+    rows = np.frombuffer(b"".join(pickled), np.uint8).reshape(-1, _WIDEST)
     found = np.zeros(len(rows), np.int64)
     for code, start, form in _CODED:
         these = rows[:, 0] == code

@@ -41,7 +41,7 @@ class Engine:
         self.sources: list[str] = []
         self.patterns: list[str] = []
 
-    def read(self, sources: list[Source], *, patterns: list[Path]) -> "Engine":
+    def read(self, sources: list[Source], *, patterns: list[Path], **_: object) -> "Engine":
         if self.error:
             raise self.error
         self.sources = [source.name for source in sources]

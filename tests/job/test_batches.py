@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Callable
-from concurrent.futures import Executor, Future
+import os
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,24 +16,14 @@ from diagnose.ingest import Source, find_sources
 from diagnose.ingest.quota import Meter, Quota
 from diagnose.job import batches, parallel
 from diagnose.job.identity import hosts_of_ranks, ranks_of_pids
-from diagnose.job.load import load
+from diagnose.job.load import load, read
+from diagnose.job.model import Job
 from diagnose.report.html import render
 from diagnose.timeline.draft import Drafted
 from diagnose.workers import pool
 from tests.job.test_parallel import Elsewhere
 
 RANKS = 9
-
-
-class Idle(Executor):
-    """Never begins anything."""
-
-    def __init__(self) -> None:
-        self.sent: list[Future[Any]] = []
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **_: Any) -> Future[Any]:
-        self.sent.append(Future())
-        return self.sent[-1]
 
 
 @pytest.fixture
@@ -63,8 +53,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def told(folder: Path, executor: Executor | None) -> list[object]:
-    job = load(folder, executor=executor)
+def told(job: Job) -> list[object]:
     names = hosts_of_ranks(job.sources, job.scans), ranks_of_pids(job.scans)
     scans = [(scan.source.name, scan.counts, scan.total_lines, scan.problem) for scan in job.scans]
     events = [*job.events]
@@ -78,21 +67,26 @@ def test_a_diagnosis_is_the_same_whoever_scans(
     folder: Path, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
     monkeypatch.setattr(batches, "_BATCH", size)
-    here = told(folder, None)
+    here = told(load(folder))
     assert here[-1]
-    assert told(folder, Elsewhere()) == here
-    assert told(folder, Idle()) == here
-    with pool(2, fork=True) as executor:
-        assert told(folder, executor) == here
+    assert told(load(folder, executor=Elsewhere())) == here
+    assert told(read(find_sources([folder]), workers=2)) == here
+    with pool(2) as executor:
+        assert told(load(folder, executor=executor)) == here
 
 
-def test_what_nobody_begins_is_scanned_here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_who_scans_here_sends_nothing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, workers: int
+) -> None:
+    """Drafts become columns where they go to another process, and only there."""
     monkeypatch.setattr(batches, "_BATCH", 1)
-    idle = Idle()
-    job = load(folder, executor=idle)
-    assert len(idle.sent) == len(job.scans) == RANKS + 3
-    assert all(future.cancelled() for future in idle.sent)
-    assert [type(scan) for scan in job.scans] == [Drafted] * len(job.scans)
+    packed = Counter[int]()
+    monkeypatch.setattr(batches, "pack", lambda drafts: packed.update([os.getpid()]))
+    monkeypatch.setattr(batches, "unpack", lambda _: iter(()))
+    job = read(find_sources([folder]), workers=workers)
+    assert len(job.scans) == RANKS + 3
+    assert not packed[os.getpid()]
 
 
 def test_drafts_are_held_once(folder: Path) -> None:
@@ -104,8 +98,9 @@ def test_drafts_are_held_once(folder: Path) -> None:
 def test_batches_keep_the_order_and_are_about_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batches, "_BATCH", 3)
     sources = [Source("a", "text", size, bytes_of) for size in (1, 1, 1, 5, 1, 0)]
-    found = [[source.size for source in batch] for batch in batches.batches(sources)]
-    assert found == [[1, 1, 1], [5], [1, 0]]
+    assert batches.batches(range(6), sources) == [[0, 1, 2], [3], [4, 5]]
+    assert batches.batches([1, 3, 5], sources) == [[1, 3], [5]]
+    assert batches.batches([], sources) == []
 
 
 def test_what_is_large_or_of_an_archive_is_in_no_batch(folder: Path) -> None:

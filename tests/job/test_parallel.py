@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
-from concurrent.futures import Executor, Future
+from concurrent.futures import BrokenExecutor, Executor, Future
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from diagnose.catalog.load import load_catalog
+from diagnose.errors import InputError
 from diagnose.ingest import Source, find_sources, text_source
 from diagnose.job.load import load, read
 from diagnose.job.parallel import scan_in
@@ -27,7 +28,8 @@ class Elsewhere(Executor):
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **_: Any) -> Future[Any]:
         call, given = pickle.loads(pickle.dumps((fn, args)))
-        batch = given[-1] if isinstance(given[-1], list) else [given[0]]
+        given_to = call.args[1]
+        batch = given_to if isinstance(given_to, list) else [given_to]
         self.sent += [source.name for source in batch]
         future: Future[Any] = Future()
         future.set_result(pickle.loads(pickle.dumps(call(*given))))
@@ -56,7 +58,7 @@ def told(scans: list[SourceScan]) -> list[object]:
 
 def scanned(sources: list[Source]) -> tuple[Elsewhere, list[SourceScan]]:
     executor = Elsewhere()
-    return executor, scan_in(executor, sources, (), compile_matcher(load_catalog([])))
+    return executor, scan_in(sources, (), compile_matcher(load_catalog([])), executor=executor)
 
 
 def test_scans_come_in_the_order_of_their_sources(files: Path) -> None:
@@ -86,6 +88,7 @@ def test_what_reading_told_elsewhere_is_known_here(files: Path) -> None:
     assert (there.notes, there.unread) == (here.notes, here.unread)
     assert there.unread
     assert [*there.events] == [*here.events]
+    assert [*there.events] == [*here.events]
 
 
 def test_own_entries_are_known_elsewhere(files: Path, tmp_path: Path) -> None:
@@ -99,6 +102,17 @@ def test_own_entries_are_known_elsewhere(files: Path, tmp_path: Path) -> None:
     )
     job = load([*files.glob("*.log")], patterns=[entry], executor=Elsewhere())
     assert [event.rank for event in job.events.by_signature["own.two"]] == [2]
+
+
+def test_a_killed_worker_is_an_error_for_people(files: Path) -> None:
+    class Killed(Elsewhere):
+        def submit(self, fn: Callable[..., Any], /, *_: Any, **__: Any) -> Future[Any]:
+            future: Future[Any] = Future()
+            future.set_exception(BrokenExecutor())
+            return future
+
+    with pytest.raises(InputError, match="a worker process was killed"):
+        load(files, executor=Killed())
 
 
 def test_a_single_source_is_not_sent() -> None:

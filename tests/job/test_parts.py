@@ -27,7 +27,6 @@ from diagnose.job.load import read as read_job
 from diagnose.job.model import Job
 from diagnose.match import gather, thin
 from diagnose.parse import nccl_coll
-from diagnose.workers import pool
 from tests.job.test_parallel import Elsewhere
 
 LIMIT = 64 << 10
@@ -213,8 +212,7 @@ def test_parts_of_a_fixture_change_nothing(path: Path) -> None:
 def test_two_processes_tell_what_one_tells() -> None:
     path = max(LOGS, key=lambda path: path.stat().st_size)
     whole = told(read_job([in_parts(path)]))
-    with pool(2, fork=True) as executor:
-        assert told(read_job([in_parts(path)], executor=executor)) == whole
+    assert told(read_job([in_parts(path)], workers=2)) == whole
 
 
 def test_what_the_parent_does_meanwhile_is_done_once(tmp_path: Path) -> None:
@@ -274,17 +272,16 @@ def test_a_large_source_is_sent_in_parts(tmp_path: Path) -> None:
     assert parallel.processes([opened(path)]) == 1  # so little does not pay
 
 
-def scanned(path: Path, executor: Executor | None) -> list[Any]:
-    return told(read_job([opened(path)], executor=executor))
+def scanned(path: Path, executor: Executor | None, workers: int = 1) -> list[Any]:
+    return told(read_job([opened(path)], executor=executor, workers=workers))
 
 
 def test_the_number_of_workers_changes_nothing(tmp_path: Path) -> None:
     blocks = [("init", 8), ("steps", 3000), ("calls", 900), ("warning", 200), ("watchdog", 3)]
     path = log(tmp_path / "job.log", blocks, 5, p2p=False, ends=True)
     whole = scanned(path, None)
-    for workers in (1, 2, 3):
-        with pool(workers, fork=True) as executor:
-            assert scanned(path, executor) == whole
+    for workers in (2, 3):
+        assert scanned(path, None, workers) == whole
 
 
 def test_what_needs_what_came_before_is_read_as_a_whole(tmp_path: Path) -> None:

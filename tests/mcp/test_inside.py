@@ -30,7 +30,6 @@ from diagnose.mcp.timeline import timeline
 from diagnose.mcp.triage import triage
 from diagnose.mcp.waits import waits
 from diagnose.report.html.scrub import scrubber
-from diagnose.workers import pool
 from tests.checkpoint.make import hf
 from tests.mcp.asking import FIXTURES, asked, data, length, text, toured
 
@@ -236,23 +235,6 @@ def test_a_large_job_is_read_by_several_processes(
     found = Jobs(Root(tmp_path), redact=True).of_path(".")
     assert asked_for == [3]
     assert found.job.events.ranks == load(tmp_path).events.ranks == [0, 1, 2]
-
-
-def test_a_killed_worker_is_an_error_for_people(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from concurrent.futures.process import BrokenProcessPool
-
-    (tmp_path / "a.log").write_text("[rank0]: step 1\n")
-
-    def broken(*_: Any, **__: Any) -> None:
-        raise BrokenProcessPool
-
-    monkeypatch.setattr(loading, "processes", lambda _: 2)
-    monkeypatch.setattr(loading, "pool", lambda n: pool(n, fork=True))
-    monkeypatch.setattr(loading, "read", broken)
-    with pytest.raises(InputError, match="a worker process was killed"):
-        Jobs(Root(tmp_path), redact=True).of_path("a.log")
 
 
 def test_a_folder_with_too_many_files_is_read_each_time(

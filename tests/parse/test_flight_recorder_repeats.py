@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from diagnose.parse import flight_recorder, pickles
+from diagnose.parse import flight_recorder, flight_recorder_repeats, pickles
 from diagnose.parse.flight_recorder import Dump, DumpError, read_dump
 from diagnose.parse.flight_recorder_repeats import integers, spread, thinned, whole
 
@@ -101,6 +101,33 @@ def test_the_same_as_reading_all_of_it(seed: int, monkeypatch: pytest.MonkeyPatc
     same(read_dump(data, "nccl_trace_rank_3"), read_in_full(data, monkeypatch))
 
 
+@pytest.mark.parametrize("other", [content(entries(9)), content(entries(9, 40)[::-1])])
+def test_what_other_ranks_said_changes_nothing(
+    other: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = torch_pickle(content(entries(1)))
+    monkeypatch.setattr(flight_recorder_repeats, "_met", {})
+    alone = thinned(data)
+    flight_recorder_repeats._met.clear()
+    assert thinned(torch_pickle(other)) is not None
+    beside = thinned(data)
+    assert alone is not None
+    assert beside is not None
+    assert [one.tolist() for one in alone.runs] == [one.tolist() for one in beside.runs]
+    assert alone.data == beside.data
+    same(read_dump(data, "nccl_trace_rank_3"), read_in_full(data, monkeypatch))
+
+
+def test_little_is_remembered_of_other_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flight_recorder_repeats, "_met", {})
+    for seed in range(100):
+        odd = {f"key{seed}": "text"}
+        assert thinned(torch_pickle(content([one | odd for one in entries(seed, 60)]))) is not None
+        for texts in flight_recorder_repeats._met.values():
+            assert max(map(len, texts)) <= 8
+    assert 0 < len(flight_recorder_repeats._met) <= 32
+
+
 def test_of_too_many_the_newest_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flight_recorder, "MAX_ENTRIES", 60)
     data = torch_pickle(content(entries(1)))
@@ -159,7 +186,7 @@ def test_integers_of_every_width() -> None:
         b"J\xff\xff\xff\xff",
         b"\x8a\x08" + struct.pack("<q", -(2**62)),
     ]
-    assert integers(pushed).tolist() == [255, 65280, -1, -(2**62)]
+    assert integers([one.ljust(10, b"u") for one in pushed]).tolist() == [255, 65280, -1, -(2**62)]
 
 
 def test_whole_repeats_nothing() -> None:
