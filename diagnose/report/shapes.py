@@ -12,8 +12,6 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import NamedTuple
 
-from diagnose.ingest.literals import held
-
 
 class Span(NamedTuple):
     """Characters `start` to `end` of a text are of this kind (`hf-token`, `password`, …).
@@ -258,8 +256,6 @@ SHAPES: tuple[Shape, ...] = (
     _row("MC4CAQAwBQYDK2Vw", "private-key", r"[A-Za-z0-9+/=\\]", 8),
 )  # fmt: skip
 
-_STARTS = tuple(shape.start.encode() for shape in SHAPES)
-_LONG = 2000  # characters from which all are looked for at once
 _compiled = cache(re.compile)  # when first needed: all of them take longer than a short report
 
 # What a report or a reader of long lines leaves where it cut.
@@ -269,10 +265,7 @@ _CUT_LEAST = 4  # characters after the beginning of a token whose rest was cut o
 
 def possible(text: str) -> tuple[Shape, ...]:
     """The forms that may occur in `text`, of any number of lines, or in a part of it."""
-    if len(text) < _LONG:
-        return tuple([shape for shape in SHAPES if shape.start in text])
-    there = held(text.encode(errors="surrogatepass"), _STARTS)
-    return tuple([shape for shape, start in zip(SHAPES, _STARTS, strict=True) if start in there])
+    return tuple([shape for shape in SHAPES if shape.start in text])
 
 
 def shaped(line: str, forms: Sequence[Shape]) -> Iterator[Span]:

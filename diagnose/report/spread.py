@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from diagnose.ingest.literals import finder
 from diagnose.report.shapes import Span, mixed
 
 # RFC 7468 and its PGP and OpenSSH kin; in JSON the newlines are `\n`.
@@ -132,14 +131,13 @@ _COLUMN = re.compile(
     r"(?:(?<![A-Za-z0-9+/=])|(?<=\\n))"
     r"(?:[A-Za-z0-9+/]{64}|[A-Za-z0-9+/]{70}|[A-Za-z0-9+/]{76})(?=\\n|[\"',}\s]|\Z)"
 )
-_WIDE_WORD = rb"[A-Za-z0-9+/]{64}"
 _REST = re.compile(r"\s(?:[^\n]{0,120}?\s)?([A-Za-z0-9+/]{4,76}={0,2})(?=[ \t]*(?:\n|\Z))")
 _APART = 4  # lines between two of a column, of others
 
 
 def columns(text: str) -> list[Span]:
     """Two or more words of base64 of the same width, mostly a line each, and the short last one."""
-    if len(text) < 129 or not finder(_WIDE_WORD).hits(text.encode(errors="surrogatepass")):
+    if len(text) < 129:
         return []
     found: list[Span] = []
     run: list[Span] = []
