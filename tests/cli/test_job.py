@@ -134,14 +134,14 @@ def test_a_worker_that_is_killed_is_told_on_one_line(tmp_path: Path) -> None:
         (tmp_path / f"rank_{rank}.log").write_text("step 1\n")
     code = """
 import os, signal, time
-import diagnose.job.parallel as parallel
-here, scan = os.getpid(), parallel.scan_source
+import diagnose.job.batches as batches
+here, scan = os.getpid(), batches.scan_source
 def scan_source(source, matcher):
     if os.getpid() != here:
         os.kill(os.getpid(), signal.SIGKILL)
     time.sleep(0.1)
     return scan(source, matcher)
-parallel.scan_source = scan_source
+batches.scan_source, batches._BATCH = scan_source, 1
 from diagnose.cli.main import main
 main()
 """

@@ -31,7 +31,7 @@ _MEANS: Mapping[Kind, tuple[str, str, float]] = {
         "net.fabric", "a port is not active that other nodes have active", scoring.NODE_SUGGESTS,
     ),
     "port_errors": (
-        "net.fabric", "a port counts errors while the job stands still", scoring.NODE_SUGGESTS,
+        "net.fabric", "a port counts errors while the job hangs", scoring.NODE_SUGGESTS,
     ),
     "unanswered": (
         "net.socket", "a peer acknowledges nothing of what is sent to it", scoring.NODE_SUGGESTS,
