@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import gzip
-import os
-from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,8 @@ from diagnose.job.identity import hosts_of_ranks, ranks_of_pids
 from diagnose.job.load import load, read
 from diagnose.job.model import Job
 from diagnose.report.html import render
-from diagnose.timeline.draft import Drafted
+from diagnose.timeline.draft import Draft, Drafted
+from diagnose.timeline.packed import Packed, pack
 from diagnose.workers import pool
 from tests.job.test_parallel import Elsewhere
 
@@ -81,12 +81,16 @@ def test_who_scans_here_sends_nothing(
 ) -> None:
     """Drafts become columns where they go to another process, and only there."""
     monkeypatch.setattr(batches, "_BATCH", 1)
-    packed = Counter[int]()
-    monkeypatch.setattr(batches, "pack", lambda drafts: packed.update([os.getpid()]))
-    monkeypatch.setattr(batches, "unpack", lambda _: iter(()))
+    packed: list[int] = []  # in this process
+
+    def recorded(drafts: Sequence[Draft]) -> Packed:
+        packed.append(len(drafts))
+        return pack(drafts)
+
+    monkeypatch.setattr(batches, "pack", recorded)
     job = read(find_sources([folder]), workers=workers)
-    assert len(job.scans) == RANKS + 3
-    assert not packed[os.getpid()]
+    assert [isinstance(scan, Drafted) for scan in job.scans] == [workers > 1] * (RANKS + 3)
+    assert packed == []
 
 
 def test_drafts_are_held_once(folder: Path) -> None:

@@ -157,11 +157,9 @@ def _dead_peers(standing: Standing, ends: list[int]) -> list[int]:
     one lost rank was in what each of them did last, their connections to it broke. Where more
     are lost than that explains, dumps may be missing for any reason.
     """
-    table = standing.table
-    if len(ends) < 2 or any(call.backend != "gloo" for call in table.calls):
+    if len(ends) < 2 or any(call.backend != "gloo" for call in standing.table.calls):
         return []
-    last = table.rows.sort_values("record").drop_duplicates("rank", keep="last")
-    groups = dict(zip(last["rank"].tolist(), last["group"].astype(str).tolist(), strict=True))
+    groups = standing.last_groups()
     lost = [set(standing.undumped(groups[rank])) for rank in ends if rank in groups]
     died = set.intersection(*lost) if len(lost) == len(ends) else set()
     return sorted(died) if 2 * len(died) <= len(ends) else []

@@ -125,18 +125,18 @@ def align(table: Table, host_of: Mapping[int, str]) -> ClockFit:
 
 def _entries(table: Table, host_of: Mapping[int, str], hosts: list[str]) -> list[Entries]:
     """Per host: the collectives it shares, ascending, and when its last rank entered each."""
-    rows = table.rows
+    columns = table.columns
     numbers = {host: number for number, host in enumerate(hosts)}
-    rank = rows["rank"].to_numpy(np.int64)
+    rank = columns["rank"].astype(np.int64)
     host_of_rank = np.full(int(rank.max(initial=-1)) + 1, -1, np.int64)
     for number, name in host_of.items():
         if 0 <= number < len(host_of_rank):
             host_of_rank[number] = numbers[name]
-    created, host = rows["time_created"].to_numpy(np.int64), host_of_rank[rank]
-    used = (created > 0) & ~rows["p2p"].to_numpy(bool) & (host >= 0)
+    created, host = columns["time_created"].astype(np.int64), host_of_rank[rank]
+    used = (created > 0) & ~columns["p2p"].astype(bool) & (host >= 0)
     created, host = created[used], host[used]
-    seq = rows["seq"].to_numpy(np.int64)[used]
-    group = rows["group"].cat.codes.to_numpy(np.int64)[used]
+    seq = columns["seq"].astype(np.int64)[used]
+    group = columns["group"].astype(np.int64)[used]
     order = np.lexsort((created, host, seq, group))
     group, seq, host, created = group[order], seq[order], host[order], created[order]
     begins = np.ones(len(group), bool)  # of a collective

@@ -49,7 +49,7 @@ def strays(table: Table) -> list[Stray]:
     that never ended. Kinds of groups whose order changes on other ranks as well tell nothing. Only
     dumps are looked at: what logs tell has gaps.
     """
-    if table.rows["line"].any():
+    if table.columns["line"].any():
         return []
     ways = _Ways(table)
     if len(ways.rank) < 2:
@@ -97,21 +97,20 @@ class _Ways:
     """
 
     def __init__(self, table: Table) -> None:
-        rows = table.rows
-        rank = rows["rank"].to_numpy().astype(np.int64)
-        group = rows["group"].cat.codes.to_numpy().astype(np.int64)
+        columns = table.columns
+        rank, group = (columns[name].astype(np.int64) for name in ("rank", "group"))
         pairs, inverse = np.unique(rank * len(table.groups) + group, return_inverse=True)
         known, keys = kinds(table), [*table.groups]
         of_pair = [
             known.get((pair // len(keys), keys[pair % len(keys)]), -1) for pair in pairs.tolist()
         ]
-        kind = np.array(of_pair, np.int64)[inverse] << 1 | rows["p2p"].to_numpy()
-        token = _mixed(kind << 44 | rows["seq"].to_numpy())
+        kind = np.array(of_pair, np.int64)[inverse] << 1 | columns["p2p"].astype(bool)
+        token = _mixed(kind << 44 | columns["seq"])
         first = np.append(True, (token[1:] != token[:-1]) | (rank[1:] != rank[:-1]))
         self.place = np.flatnonzero(first[: len(token)])
         self.rank, self.token, self.kind = rank[self.place], token[self.place], kind[self.place]
-        self.seq = rows["seq"].to_numpy()[self.place]
-        self.open = (rows["state"].cat.codes.to_numpy() < COMPLETED)[self.place]
+        self.seq = columns["seq"][self.place]
+        self.open = (columns["state"] < COMPLETED)[self.place]
 
     def together(self, here: int, there: int) -> bool:
         """Whether two ranks went one way until they parted, as far as both dumps go back.
@@ -162,7 +161,8 @@ def kinds(table: Table) -> dict[tuple[int, str], int]:
     the groups that send and receive: each stage of a pipeline has a program of its own.
     """
     whole = {group.key for group in table.groups.values() if len(group.members) == table.world}
-    sending = set(table.rows.loc[table.rows["p2p"], "group"].unique())
+    keys, columns = [*table.groups], table.columns
+    sending = {keys[code] for code in np.unique(columns["group"][columns["p2p"].astype(bool)])}
     places: dict[int, list[tuple[str, int]]] = defaultdict(list)
     for key in sorted(sending - whole) or sorted(sending):
         for place, rank in enumerate(table.groups[key].members):

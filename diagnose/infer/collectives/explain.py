@@ -110,16 +110,16 @@ def differing(standing: Standing, mismatch: Mismatch) -> DumpVerdict:
 def astray(standing: Standing, graph: Graph, lone: list[Stray]) -> DumpVerdict:
     """Ranks that left the way of the others."""
     found = blamed(standing, graph, "mismatched", [stray.rank for stray in lone])
-    rows, signs = standing.table.rows, []
+    lines, signs = standing.table.columns["line"], []
     for stray in lone[: 2 * SHOWN]:
         before, own, usual = (
-            standing.called(rows.iloc[place]) for place in (stray.before, stray.own, stray.usual)
+            standing.called(place) for place in (stray.before, stray.own, stray.usual)
         )
         text = (
             f"rank {stray.rank} called {own} after {before}, where {stray.votes} other ranks "
             f"called {usual}"
         )
-        line = int(rows["line"].iloc[stray.own])
+        line = int(lines[stray.own])
         signs.append(Sign(standing.table.files[stray.rank], line, stray.rank, text))
     return replace(
         found,

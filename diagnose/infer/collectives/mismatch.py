@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from diagnose.infer.collectives.alignment import WINDOW, Key, align, majority, run_from
 from diagnose.infer.collectives.table import Table, shown
-from diagnose.parse.flight_recorder import Call
+from diagnose.parse.flight_recorder import COMPLETED, Call
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -67,33 +68,43 @@ class Streams:
     """The collectives of every rank by group and sequence number."""
 
     def __init__(self, table: Table) -> None:
-        import pandas as pd  # noqa: PLC0415  only where there are calls
-
-        rows = table.rows
+        columns = table.columns
         index: dict[Key, int] = {}
-        codes = [index.setdefault(comparable(call), len(index)) for call in table.calls]
-        taken = np.flatnonzero(~rows["p2p"].to_numpy())
-        frame = pd.DataFrame(
-            {
-                "group": rows["group"].cat.codes.to_numpy()[taken],
-                "seq": rows["seq"].to_numpy()[taken],
-                "rank": rows["rank"].to_numpy()[taken],
-                "call": rows["call"].to_numpy()[taken],
-                "site": rows["site"].cat.codes.to_numpy()[taken],
-                "open": (rows["state"].cat.codes.to_numpy() < 2)[taken],
-                "created": rows["time_created"].to_numpy()[taken],
-                "line": rows["line"].to_numpy()[taken],
-            }
-        )
-        frame["key"] = np.array(codes, np.int32)[frame["call"].to_numpy()]
-        # A batch has one number for its members and for the batch itself, which comes last.
-        self._frame = frame.drop_duplicates(["group", "seq", "rank"], keep="last")
+        keys = [index.setdefault(comparable(call), len(index)) for call in table.calls]
+        taken = np.flatnonzero(~columns["p2p"].astype(bool))
+        names = ("group", "seq", "rank", "call", "site", "time_created", "line")
+        self._columns = {name: columns[name][taken] for name in names}
+        self._columns["open"] = (columns["state"] < COMPLETED)[taken]
+        self._columns["key"] = np.array(keys, np.int32)[self._columns["call"]]
         self._table = table
-        self._names = list(rows["group"].cat.categories)
-        self._sites = list(rows["site"].cat.categories)
+        self._names = [*table.groups]
+        self._sites = table.sites
+
+    @cached_property
+    def _frame(self) -> pd.DataFrame:
+        """The same as a frame, for the few jobs in which calls differ."""
+        import pandas as pd  # noqa: PLC0415  as above
+
+        frame = pd.DataFrame(self._columns).rename(columns={"time_created": "created"})
+        # A batch has one number for its members and for the batch itself, which comes last.
+        return frame.drop_duplicates(["group", "seq", "rank"], keep="last")
+
+    def _differ(self) -> bool:
+        """Whether a group that did not finish has calls that differ under one number."""
+        stalled = np.isin(self._columns["group"], self._columns["group"][self._columns["open"]])
+        group, seq, key = (
+            self._columns[name][stalled].astype(np.int64) for name in ("group", "seq", "key")
+        )
+        if not len(key):
+            return False
+        call = group * (seq.max() + 1) + seq
+        numbers = np.unique(call * (key.max() + 1) + key) // (key.max() + 1)
+        return bool((numbers[1:] == numbers[:-1]).any())
 
     def mismatches(self) -> list[Mismatch]:
         """Groups that did not finish and disagree in a call, the earliest first."""
+        if not self._differ():
+            return []
         frame = self._frame
         stalled = frame["group"].isin(frame.loc[frame["open"], "group"].unique())
         kinds = frame.loc[stalled, ["group", "seq", "key"]].drop_duplicates()

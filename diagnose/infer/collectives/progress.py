@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from diagnose.infer.collectives.table import Table, shown
 from diagnose.parse.flight_recorder import COMPLETED
-
-if TYPE_CHECKING:
-    import pandas as pd
+from diagnose.parse.flight_recorder_dump import STARTED
 
 _UNSEEN = 4096  # ranks without a dump that one operation waits for
 Unit = tuple[str, bool, int]  # what is waited for as one: group, of sends and receives?, number
@@ -43,29 +42,45 @@ class Op:
         return (self.group, self.p2p, self.seq)
 
 
+_Numbers = npt.NDArray[np.integer[Any]]
+
+
+def _kinds(*columns: _Numbers) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """Of rows with none below 0: where each kind of row comes first, and the kind of each."""
+    code = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        code = code * (int(column.max(initial=0)) + 1) + column
+    _, first, kind = np.unique(code, return_index=True, return_inverse=True)
+    return first, kind
+
+
+def _most(columns: Sequence[_Numbers], values: _Numbers) -> Iterator[tuple[list[int], int]]:
+    """Each kind of row, in the order in which they appear, and the most of its values."""
+    first, kind = _kinds(*columns)
+    most = np.full(len(first), np.iinfo(np.int64).min)
+    np.maximum.at(most, kind, values)
+    order = np.argsort(first)
+    rows = np.stack(columns, axis=1)[first[order]]
+    yield from zip(rows.tolist(), most[order].tolist(), strict=True)
+
+
 class Standing:
     """Frontiers and pending operations of every rank with a dump."""
 
     def __init__(self, table: Table) -> None:
         self.table = table
         self.ranks = sorted(table.files)
-        rows = table.rows
-        self._names = list(rows["group"].cat.categories)
-        state = rows["state"].cat.codes.to_numpy()
-        open_rows = state < COMPLETED
-        rank = rows["rank"].to_numpy()
-        self._whole = set(np.unique(rank[~open_rows]).tolist()) - table.partial
-        self._mixed = set(rows.loc[rows["p2p"], "group"].unique())
+        columns = table.columns
+        self._names = [*table.groups]
+        self._p2p = columns["p2p"].astype(bool)
+        open_rows = columns["state"] < COMPLETED
+        self._whole = set(np.unique(columns["rank"][~open_rows]).tolist()) - table.partial
+        self._mixed = {self._names[code] for code in np.unique(columns["group"][self._p2p])}
         self.unknown: set[tuple[int, str]] = set()
         self.enqueued = self._frontier()
-        self._completed = {
-            (int(row.rank), str(row.group)): int(row.completed)
-            for row in table.frontiers.itertuples()
-        }
-        self._told = {int(rank) for rank in table.frontiers["rank"].unique()}
-        self._busy = {
-            int(row.rank) for row in table.frontiers.itertuples() if row.enqueued > row.completed
-        }
+        self._completed = {(rank, group): last for rank, group, _, _, last in table.statuses}
+        self._told = {rank for rank, *_ in table.statuses}
+        self._busy = {rank for rank, _, sent, _, completed in table.statuses if sent > completed}
         self._sent: dict[tuple[int, str, str, int], int] = {}
         self.pending = self._pending(np.flatnonzero(open_rows), self._nth())
         self.first_open: dict[tuple[int, str], int] = {}
@@ -82,26 +97,22 @@ class Standing:
         lost the last operation of a group. Then the status of the group does; it counts collectives
         and sends alike, so it only helps where a group has one kind. `unknown` has what is left.
         """
-        rows = self.table.rows
-        last = rows.groupby([rows["rank"], rows["group"].cat.codes, rows["p2p"]], sort=False)[
-            "seq"
-        ].max()
+        columns = self.table.columns
+        each = [columns["rank"], columns["group"], self._p2p.astype(np.int8)]
         found = {
-            (int(rank), self._names[code], bool(p2p)): int(seq)
-            for (rank, code, p2p), seq in last.items()
+            (rank, self._names[code], bool(p2p)): last
+            for (rank, code, p2p), last in _most(each, columns["seq"])
         }
         told = set()
-        for row in self.table.frontiers.itertuples():
-            rank, group = int(row.rank), str(row.group)
+        for rank, group, sent, _, _ in self.table.statuses:
             for p2p in (False, True):
                 key = (rank, group, p2p)
                 if p2p != (group in self._mixed) or (rank in self._whole and key in found):
                     continue
                 told.add((rank, group))
                 if not p2p or len(self.table.groups[group].members) == 2:
-                    found[key] = max(found.get(key, -1), int(row.enqueued))
-        first = rows.groupby("rank")["record"].min()
-        cut = {rank for rank, record in first.items() if record > 0}
+                    found[key] = max(found.get(key, -1), sent)
+        cut = {rank for rank, first in self._first_records().items() if first > 0}
         self.unknown = {
             (rank, name)
             for name, group in self.table.groups.items()
@@ -110,24 +121,40 @@ class Standing:
         }
         return found
 
+    def _first_records(self) -> dict[int, int]:
+        """Rank → the first record that its dump still has."""
+        columns = self.table.columns
+        firsts = _most([columns["rank"]], -columns["record"].astype(np.int64))
+        return {rank: -first for (rank,), first in firsts}
+
     def _nth(self) -> npt.NDArray[np.int64]:
         """Per row, which send or receive between two ranks it is, counted from the first.
 
         Both sides count alike, unlike their numbers. Only a dump that goes back to the first record
         tells it, and no log; `_sent` has how many there are.
         """
-        rows = self.table.rows
-        nth = np.full(len(rows), -1, np.int64)
-        first = rows.groupby("rank")[["record", "line"]].agg({"record": "min", "line": "max"})
-        begun = first[(first["record"] == 0) & (first["line"] == 0)]
-        whole = {int(rank) for rank in begun.index} & self._whole
-        taken = rows["p2p"].to_numpy() & (rows["peer"].to_numpy() >= 0)
-        taken &= rows["rank"].isin(whole).to_numpy()
+        columns = self.table.columns
+        nth = np.full(len(self._p2p), -1, np.int64)
+        logged = set(np.unique(columns["rank"][columns["line"] > 0]).tolist())
+        begun = {rank for rank, first in self._first_records().items() if first == 0}
+        whole = (begun - logged) & self._whole
+        taken = self._p2p & (columns["peer"] >= 0) & np.isin(columns["rank"], [*whole])
         if taken.any():
-            channel = ["rank", "group", "op", "peer"]
-            groups = rows.loc[taken, channel].groupby(channel, observed=True, sort=False)
-            nth[taken] = groups.cumcount().to_numpy()
-            self._sent = {key: int(n) for key, n in groups.size().items()}
+            ops = [call.op for call in self.table.calls]
+            names = [*dict.fromkeys(ops)]
+            op = np.array([names.index(op) for op in ops], np.int64)[columns["call"][taken]]
+            rank, group, peer = (columns[name][taken] for name in ("rank", "group", "peer"))
+            first, channel = _kinds(rank, group, op, peer)
+            counts = np.bincount(channel)
+            order = np.argsort(channel, kind="stable")
+            counted = np.empty(len(order), np.int64)
+            counted[order] = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
+            nth[taken] = counted
+            ends = (column[first].tolist() for column in (rank, group, op, peer))
+            self._sent = {
+                (rank, self._names[group], names[op], peer): count
+                for rank, group, op, peer, count in zip(*ends, counts.tolist(), strict=True)
+            }
         self._counted = whole
         return nth
 
@@ -135,24 +162,28 @@ class Standing:
         self, places: npt.NDArray[np.intp], nth: npt.NDArray[np.int64]
     ) -> dict[int, list[Op]]:
         """Pending operations per rank, oldest first; a batch is told by its members."""
-        taken = self.table.rows.iloc[places]
+        table, found = self.table, defaultdict[int, list[Op]](list)
         columns = zip(
             *(
-                taken[name].tolist()
+                table.columns[name][places].tolist()
                 for name in (
-                    "rank", "group", "seq", "p2p", "op", "peer", "record", "state",
-                    "time_created", "call", "site", "line",
+                    "rank", "group", "seq", "p2p", "call", "peer", "record", "state",
+                    "time_created", "site", "line",
                 )
             ),
             nth[places].tolist(),
             strict=True,
         )  # fmt: skip
-        found: dict[int, list[Op]] = defaultdict(list)
-        for rank, group, seq, p2p, op, peer, record, state, *rest in columns:
+        for rank, group, seq, p2p, call, peer, record, state, created, site, *rest in columns:
+            op = table.calls[call].op
             if p2p and op == "coalesced":
                 continue
-            started = state == "started"
-            found[rank].append(Op(rank, group, seq, p2p, op, peer, record, started, *rest))
+            found[rank].append(
+                Op(
+                    rank, self._names[group], seq, bool(p2p), op, peer, record, state == STARTED,
+                    created, call, table.sites[site], *rest,
+                )
+            )  # fmt: skip
         for ops in found.values():
             ops.sort(key=lambda op: op.record)
         return dict(found)
@@ -167,9 +198,17 @@ class Standing:
             return known
         return rank in self._told and rank not in self._busy
 
+    def last_groups(self) -> dict[int, str]:
+        """Rank → the group of the last operation that it recorded."""
+        columns = self.table.columns
+        order = np.argsort(columns["record"], kind="stable")
+        last = zip(columns["rank"][order].tolist(), columns["group"][order].tolist(), strict=True)
+        return {rank: self._names[group] for rank, group in dict(last).items()}
+
     def last_line(self, rank: int) -> int:
         """Line of the last operation a log tells of a rank; 0 for a dump."""
-        lines = self.table.rows["line"].to_numpy()[self.table.rows["rank"].to_numpy() == rank]
+        columns = self.table.columns
+        lines = columns["line"][columns["rank"] == rank]
         return int(lines.max(initial=0))
 
     def other_side(self, op: Op) -> tuple[bool, Op | None] | None:
@@ -229,8 +268,9 @@ class Standing:
 
     def _size(self, group: str) -> int | None:
         """Members of a group by what its gathers make of their input."""
-        rows = self.table.rows
-        for code in rows.loc[rows["group"] == group, "call"].unique().tolist():
+        columns = self.table.columns
+        own = columns["call"][columns["group"] == self._names.index(group)]
+        for code in dict.fromkeys(own.tolist()):
             call = self.table.calls[code]
             if call.op == "all_gather" and len(call.size_out) > 1:
                 return len(call.size_out)
@@ -248,10 +288,11 @@ class Standing:
         what = shown(self.table.calls[op.call])
         return self.table.told(what, op.group, op.seq, op.op, op.peer, op.site)
 
-    def called(self, row: pd.Series) -> str:
+    def called(self, place: int) -> str:
         """The call of a row of the table, for a report."""
-        op = row["op"]
-        return self.table.told(op, row["group"], row["seq"], op, int(row["peer"]), row["site"])
+        row = {name: int(column[place]) for name, column in self.table.columns.items()}
+        op, site = self.table.calls[row["call"]].op, self.table.sites[row["site"]]
+        return self.table.told(op, self._names[row["group"]], row["seq"], op, row["peer"], site)
 
     def brief(self, op: Op) -> str:
         """An operation in few words: for an edge of the graph."""

@@ -9,7 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from diagnose.infer.collectives.table import Table, shown
+from diagnose.parse.flight_recorder import COMPLETED
+from diagnose.parse.flight_recorder_dump import STARTED
 from diagnose.timeline.documents import IDLE, PENDING, document, fields
 from diagnose.timeline.draft import Draft
 from diagnose.timeline.event import Meaning
@@ -24,42 +29,50 @@ def table_rows(table: Table, hosts: Mapping[str, str | None]) -> list[Draft]:
     """
     if table.empty:
         return []
-    frame = table.rows
-    state = frame["state"].cat.codes.to_numpy()
-    batch = frame["p2p"].to_numpy() & (frame["op"] == "coalesced").to_numpy()
-    pending = frame[(state < 2) & ~batch]
-    pending_shown = pending.groupby("rank", sort=False).head(PENDING_SHOWN)
-    idle = frame[~frame["rank"].isin(pending["rank"].unique())]
-    last = idle.groupby("rank", sort=False).tail(1)
+    columns, calls = table.columns, table.calls
+    of_batch = np.array([call.op == "coalesced" for call in calls], bool)[columns["call"]]
+    pending = (columns["state"] < COMPLETED) & ~(columns["p2p"].astype(bool) & of_batch)
+    waiting = np.flatnonzero(pending)
+    idle = np.flatnonzero(~np.isin(columns["rank"], columns["rank"][waiting]))
+    shown = waiting[_ordinal(columns["rank"][waiting]) < PENDING_SHOWN]
+    last = idle[np.append(np.diff(columns["rank"][idle]) != 0, True)[: len(idle)]]
     return [
-        *(_row(table, hosts, row, PENDING) for row in pending_shown.to_dict("records")),
-        *(_row(table, hosts, row, IDLE) for row in last.to_dict("records")),
+        *(_row(table, hosts, place, PENDING) for place in shown.tolist()),
+        *(_row(table, hosts, place, IDLE) for place in last.tolist()),
     ]
 
 
-def _row(table: Table, hosts: Mapping[str, str | None], op: Mapping[Any, Any], tells: str) -> Draft:
-    rank, created = int(op["rank"]), int(op["time_created"])
-    file = table.files[rank]
+def _ordinal(ranks: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
+    """The how manyth of its rank each is; ranks follow each other."""
+    begins = np.flatnonzero(np.append(True, np.diff(ranks) != 0)[: len(ranks)])
+    return np.arange(len(ranks)) - np.repeat(begins, np.diff(np.append(begins, len(ranks))))
+
+
+def _row(table: Table, hosts: Mapping[str, str | None], place: int, tells: str) -> Draft:
+    op = {name: int(column[place]) for name, column in table.columns.items()}
+    rank, created, site = op["rank"], op["time_created"], table.sites[op["site"]]
+    group, file = [*table.groups.values()][op["group"]], table.files[op["rank"]]
     meaning = Meaning(
         kind="collective",
         severity="info",
         tells=tells,
-        group=table.groups[str(op["group"])].label,
-        op=str(op["op"]),
-        seq=int(op["seq"]),
-        timeout_ms=int(op["timeout_ms"]) if op["timeout_ms"] >= 0 else None,
-        fields=fields(str(op["site"])),
+        group=group.label,
+        op=table.calls[op["call"]].op,
+        seq=op["seq"],
+        timeout_ms=op["timeout_ms"] if op["timeout_ms"] >= 0 else None,
+        fields=fields(site),
     )
-    draft = document(file, int(op["line"]), rank, _text(table, op, tells), meaning)
-    draft.offset, draft.host = int(op["record"]), hosts.get(file)
+    draft = document(file, op["line"], rank, _text(table, op, group.key, tells), meaning)
+    draft.offset, draft.host = op["record"], hosts.get(file)
     draft.ns, draft.utc_offset_s = created if created > 0 else None, 0
     return draft
 
 
-def _text(table: Table, op: Mapping[Any, Any], tells: str) -> str:
-    call = shown(table.calls[int(op["call"])])
-    text = table.told(call, op["group"], op["seq"], op["op"], int(op["peer"]), op["site"])
+def _text(table: Table, op: Mapping[str, int], group: str, tells: str) -> str:
+    call = table.calls[op["call"]]
+    site = table.sites[op["site"]]
+    text = table.told(shown(call), group, op["seq"], call.op, op["peer"], site)
     if tells == IDLE:
         return f"idle; the last operation was {text}"
-    begun = "started" if op["state"] == "started" else "enqueued"
+    begun = "started" if op["state"] == STARTED else "enqueued"
     return f"{text}: {begun}, not finished"
