@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -26,6 +27,17 @@ def one_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(home / "cache"))
         yield
+
+
+def pytest_configure() -> None:
+    """Signals as in a terminal: tests started by `nohup`, or by a script with `&`, ignore some.
+
+    So would every command that a test starts and sends one to.
+    """
+    for number in (signal.SIGINT, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            is_interrupt = number == signal.SIGINT
+            signal.signal(number, signal.default_int_handler if is_interrupt else signal.SIG_DFL)
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:

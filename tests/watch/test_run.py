@@ -228,7 +228,10 @@ def test_a_signal_ends_the_command(tmp_path: Path, number: signal.Signals) -> No
         assert "Watching 0 files" in watch.stdout.readline()
         time.sleep(0.2)
         watch.send_signal(number)
-        assert watch.wait(timeout=LIMIT_S) == 130
+        try:
+            assert watch.wait(timeout=LIMIT_S) == 130
+        finally:
+            watch.kill()
         assert watch.stderr.read() == ""
 
 
