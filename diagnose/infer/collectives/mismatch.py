@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from diagnose.infer.collectives.alignment import WINDOW, Key, align, majority, run_from
 from diagnose.infer.collectives.table import Table, shown
@@ -64,6 +65,13 @@ def comparable(call: Call) -> Key:
     return (call.op, call.size_in, call.size_out, call.dtype)
 
 
+def _apart(numbers: npt.NDArray[np.int64], said: npt.NDArray[np.int64]) -> bool:
+    """Whether different things were said under one number."""
+    kinds = int(said.max(initial=0)) + 1
+    told = np.unique(numbers * kinds + said) // kinds
+    return bool((told[1:] == told[:-1]).any())
+
+
 class Streams:
     """The collectives of every rank by group and sequence number."""
 
@@ -95,11 +103,7 @@ class Streams:
         group, seq, key = (
             self._columns[name][stalled].astype(np.int64) for name in ("group", "seq", "key")
         )
-        if not len(key):
-            return False
-        call = group * (seq.max() + 1) + seq
-        numbers = np.unique(call * (key.max() + 1) + key) // (key.max() + 1)
-        return bool((numbers[1:] == numbers[:-1]).any())
+        return _apart(group * (seq.max(initial=0) + 1) + seq, key)
 
     def mismatches(self) -> list[Mismatch]:
         """Groups that did not finish and disagree in a call, the earliest first."""
@@ -220,7 +224,12 @@ class Streams:
 
     def shift(self, group: str, rank: int, others: list[int]) -> str | None:
         """Where `rank` got out of step with `others` by call sites, though all calls look alike."""
-        frame = self._frame[self._frame["group"] == self._names.index(group)]
+        code, columns = self._names.index(group), self._columns
+        theirs = (columns["group"] == code) & np.isin(columns["rank"], [rank, *others])
+        seq, key, site = (columns[name][theirs].astype(np.int64) for name in ("seq", "key", "site"))
+        if not _apart(seq, key * len(self._sites) + site):
+            return None
+        frame = self._frame[self._frame["group"] == code]
         return self._shift(rank, frame[frame["rank"] == rank], frame[frame["rank"].isin(others)])
 
     def _shift(self, rank: int, own: pd.DataFrame, others: pd.DataFrame) -> str | None:
