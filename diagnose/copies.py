@@ -13,6 +13,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
 
@@ -49,7 +50,8 @@ def share(
     helpers: list[_Copy] = []
     try:
         for _ in range(copies):
-            helpers.append(_copy(calls, taken))
+            with suppress(OSError):  # no more processes are allowed: those that are there do it all
+                helpers.append(_copy(calls, taken))
         meanwhile()
         for number in taken:
             yield number, calls[number]()
@@ -113,9 +115,12 @@ def _copy(calls: Sequence[Callable[[], T]], numbers: Iterator[int]) -> _Copy:
         pid = os.fork()
         if pid == 0:
             _work(calls, numbers, sink)
+    except OSError:
+        os.close(results)
+        raise
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    os.close(sink)
+        os.close(sink)
     return _Copy(pid, results)
 
 

@@ -86,6 +86,15 @@ def test_what_goes_wrong_in_a_copy_is_raised_here(what: str, message: str) -> No
     assert done.stderr.splitlines()[-1].endswith(message)
 
 
+def test_where_no_process_can_start_this_one_does_it_all() -> None:
+    code = "def fork():\n    raise BlockingIOError(11, 'too many')\nos.fork = fork\n"
+    code += "before = len(os.listdir('/proc/self/fd'))\n"
+    code += "found = dict(copies.share([os.getpid] * 5, 2, lambda: None))\n"
+    code += "print(found == dict.fromkeys(range(5), os.getpid()))\n"
+    code += "print(len(os.listdir('/proc/self/fd')) == before)"
+    assert python(code).stdout == "True\nTrue\n"
+
+
 def test_copies_end_where_nobody_wants_the_rest() -> None:
     code = ELSEWHERE.format(what="time.sleep(600)")
     code += "next(copies.share(calls, 2, lambda: None))\n"

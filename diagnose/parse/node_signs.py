@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from diagnose.parse.json_values import items, listed, text
+
 Kind = Literal["gpu_lost", "gpu_errors", "port", "port_errors", "oom_kill", "unanswered"]
 
-_MAX_ITEMS = 20_000
 _TEXT = 200
 # nvidia-smi's words for a device that the driver has given up.
 _LOST = re.compile(
@@ -70,7 +71,7 @@ _Found = tuple[Kind, str, str] | tuple[Kind, str, str, bool]
 
 def _gpus(told: Mapping[str, Any]) -> Iterator[_Found]:
     said = told.get("said")
-    lines = [_text(line) for line in _list(said, "gpus")]
+    lines = [_text(line) for line in listed(said, "gpus")]
     for line in lines:
         if _LOST.search(line):
             yield "gpu_lost", "GPU", line
@@ -87,7 +88,7 @@ def _gpus(told: Mapping[str, Any]) -> Iterator[_Found]:
 
 
 def _ports(told: Mapping[str, Any]) -> Iterator[_Found]:
-    for port in _dicts(told, "ports"):
+    for port in items(told, "ports"):
         name = f"{_text(port.get('device'))}/{_text(port.get('port'))}"
         state = _text(port.get("state"))
         if state:
@@ -118,8 +119,8 @@ def _groups(told: Mapping[str, Any]) -> Iterator[_Found]:
 
 
 def _unanswered(told: Mapping[str, Any]) -> Iterator[_Found]:
-    for process in _dicts(told, "processes"):
-        for socket in _dicts(process, "sockets"):
+    for process in items(told, "processes"):
+        for socket in items(process, "sockets"):
             resends, remote = socket.get("resends"), _text(socket.get("remote"))
             waits = socket.get("state") in ("established", "syn-sent")
             if not isinstance(resends, int) or resends < _RESENDS or not waits:
@@ -136,7 +137,7 @@ _FIND: Mapping[str, Callable[[Mapping[str, Any]], Iterator[_Found]]] = {
 
 def _full(told: Mapping[str, Any]) -> Iterator[str]:
     seen: set[tuple[str, str]] = set()
-    for mount in _dicts(told, "mounts"):
+    for mount in items(told, "mounts"):
         size, free = mount.get("size"), mount.get("free")
         key = (_text(mount.get("source")), str(size))
         if not isinstance(size, int) or not size or mount.get("read_only") or key in seen:
@@ -153,21 +154,12 @@ def _no_inodes(mount: Mapping[str, Any]) -> bool:
 
 def _pressed(told: Mapping[str, Any]) -> Iterator[str]:
     for name in ("memory", "io"):
-        for line in _list(told, name):
+        for line in listed(told, name):
             found = _AVERAGE.match(_text(line))
             if found and float(found[1]) >= _STALLED:
                 what = "memory" if name == "memory" else "I/O"
                 yield f"for {float(found[1]):.0f} % of a minute all its tasks waited for {what}"
 
 
-def _dicts(told: object, name: str) -> Iterator[Mapping[str, Any]]:
-    yield from (item for item in _list(told, name) if isinstance(item, dict))
-
-
-def _list(told: object, name: str) -> list[Any]:
-    found = told.get(name) if isinstance(told, dict) else None
-    return found[:_MAX_ITEMS] if isinstance(found, list) else []
-
-
 def _text(value: object) -> str:
-    return value[:_TEXT] if isinstance(value, str) else ""
+    return text(value, _TEXT)

@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from diagnose.parse.json_values import items, text
 from diagnose.parse.node_signs import Sign, remarks, signs_of
 from diagnose.parse.path import read_path
 
 _MAX_BYTES = 64 << 20
-_MAX_ITEMS = 20_000
 _TEXT = 500  # characters of any one
 _OURS = re.compile(rb'\s*\{\s*"(?:diagnose|schema)"\s*:\s*"(?:diagnose-)?[a-z-]{2,20}/1"')
 
@@ -95,9 +94,7 @@ def read_probe(data: bytes, name: str) -> Probed:
     if kind == "activity":
         return Probed(looks=[_activity(told, name, host)])
     if kind == "filesystems":
-        silent = [
-            _text(m.get("point")) for m in _items(told, "mounts") if m.get("answers") is False
-        ]
+        silent = [_text(m.get("point")) for m in items(told, "mounts") if m.get("answers") is False]
         return Probed(silent_mounts=silent, notes=remarks(kind, told, host))
     if kind == "diagnose-bundle":
         problems = told.get("problems")
@@ -115,13 +112,13 @@ def _node(told: dict[str, Any], name: str, host: str | None) -> Probed:
             parent=_number(one.get("parent")), world=_number(one.get("world")),
             ranks_here=_number(one.get("local_world")), command=_text(one.get("command")),
         )
-        for one in _items(told, "processes")
+        for one in items(told, "processes")
         if (pid := _number(one.get("pid"))) is not None
     ]  # fmt: skip
     problems = told.get("problems")
     notes = [_text(problem) for problem in problems[:20]] if isinstance(problems, list) else []
     failed: dict[str, list[str]] = {}
-    for probe in _items(told, "probes"):
+    for probe in items(told, "probes"):
         if probe.get("problem") and probe.get("status") != "not available":
             failed.setdefault(_text(probe.get("problem")), []).append(_text(probe.get("name")))
     notes += [
@@ -137,7 +134,7 @@ def _activity(told: dict[str, Any], name: str, host: str | None) -> Look:
             thread, _text(one.get("state")), _text(one.get("wchan")), _text(one.get("call")),
             _text(one.get("file")), _text(one.get("type")), _text(one.get("mount")),
         )
-        for one in _items(told, "waits")
+        for one in items(told, "waits")
         if (thread := _number(one.get("thread"))) is not None
     )  # fmt: skip
     pid = _number(told.get("pid"))
@@ -153,7 +150,7 @@ def _activity(told: dict[str, Any], name: str, host: str | None) -> Look:
 
 def _switches(told: dict[str, Any]) -> int | None:
     counts = []
-    for sample in _items(told, "samples"):
+    for sample in items(told, "samples"):
         parts = (_number(sample.get("voluntary")), _number(sample.get("involuntary")))
         counts.append(
             sum(part for part in parts if part is not None)
@@ -165,16 +162,10 @@ def _switches(told: dict[str, Any]) -> int | None:
     return max(0, counts[1] - counts[0])
 
 
-def _items(told: dict[str, Any], name: str) -> Iterator[dict[str, Any]]:
-    found = told.get(name)
-    if isinstance(found, list):
-        yield from (item for item in found[:_MAX_ITEMS] if isinstance(item, dict))
-
-
 def _number(value: object) -> int | None:
     whole = isinstance(value, int) and not isinstance(value, bool)
     return value if whole and 0 <= value < 1 << 40 else None  # type: ignore[operator, return-value]
 
 
 def _text(value: object) -> str:
-    return value[:_TEXT] if isinstance(value, str) else ""
+    return text(value, _TEXT)

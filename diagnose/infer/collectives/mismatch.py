@@ -80,8 +80,9 @@ class Streams:
         index: dict[Key, int] = {}
         keys = [index.setdefault(comparable(call), len(index)) for call in table.calls]
         taken = np.flatnonzero(~columns["p2p"].astype(bool))
-        names = ("group", "seq", "rank", "call", "site", "time_created", "line")
+        names = ("group", "seq", "rank", "call", "site", "line")
         self._columns = {name: columns[name][taken] for name in names}
+        self._columns["created"] = columns["time_created"][taken]
         self._columns["open"] = (columns["state"] < COMPLETED)[taken]
         self._columns["key"] = np.array(keys, np.int32)[self._columns["call"]]
         self._table = table
@@ -91,9 +92,9 @@ class Streams:
     @cached_property
     def _frame(self) -> pd.DataFrame:
         """The same as a frame, for the few jobs in which calls differ."""
-        import pandas as pd  # noqa: PLC0415  as above
+        import pandas as pd  # noqa: PLC0415  as it says
 
-        frame = pd.DataFrame(self._columns).rename(columns={"time_created": "created"})
+        frame = pd.DataFrame(self._columns)
         # A batch has one number for its members and for the batch itself, which comes last.
         return frame.drop_duplicates(["group", "seq", "rank"], keep="last")
 

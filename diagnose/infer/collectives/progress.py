@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diagnose.infer.collectives.table import Table, shown
-from diagnose.parse.flight_recorder import COMPLETED
-from diagnose.parse.flight_recorder_dump import STARTED
+from diagnose.parse.flight_recorder import COMPLETED, STARTED
 
 _UNSEEN = 4096  # ranks without a dump that one operation waits for
 Unit = tuple[str, bool, int]  # what is waited for as one: group, of sends and receives?, number

@@ -6,15 +6,15 @@ pending ones (`tells` is `pending`), or, where it has none, the last one it fini
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from diagnose.infer.collectives.table import Table, shown
-from diagnose.parse.flight_recorder import COMPLETED
-from diagnose.parse.flight_recorder_dump import STARTED
+from diagnose.infer.collectives.table_frame import Group
+from diagnose.parse.flight_recorder import COMPLETED, STARTED
 from diagnose.timeline.documents import IDLE, PENDING, document, fields
 from diagnose.timeline.draft import Draft
 from diagnose.timeline.event import Meaning
@@ -29,7 +29,7 @@ def table_rows(table: Table, hosts: Mapping[str, str | None]) -> list[Draft]:
     """
     if table.empty:
         return []
-    columns, calls = table.columns, table.calls
+    columns, calls, groups = table.columns, table.calls, [*table.groups.values()]
     of_batch = np.array([call.op == "coalesced" for call in calls], bool)[columns["call"]]
     pending = (columns["state"] < COMPLETED) & ~(columns["p2p"].astype(bool) & of_batch)
     waiting = np.flatnonzero(pending)
@@ -37,8 +37,8 @@ def table_rows(table: Table, hosts: Mapping[str, str | None]) -> list[Draft]:
     shown = waiting[_ordinal(columns["rank"][waiting]) < PENDING_SHOWN]
     last = idle[np.append(np.diff(columns["rank"][idle]) != 0, True)[: len(idle)]]
     return [
-        *(_row(table, hosts, place, PENDING) for place in shown.tolist()),
-        *(_row(table, hosts, place, IDLE) for place in last.tolist()),
+        *(_row(table, groups, hosts, place, PENDING) for place in shown.tolist()),
+        *(_row(table, groups, hosts, place, IDLE) for place in last.tolist()),
     ]
 
 
@@ -48,10 +48,12 @@ def _ordinal(ranks: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
     return np.arange(len(ranks)) - np.repeat(begins, np.diff(np.append(begins, len(ranks))))
 
 
-def _row(table: Table, hosts: Mapping[str, str | None], place: int, tells: str) -> Draft:
+def _row(
+    table: Table, groups: Sequence[Group], hosts: Mapping[str, str | None], place: int, tells: str
+) -> Draft:
     op = {name: int(column[place]) for name, column in table.columns.items()}
     rank, created, site = op["rank"], op["time_created"], table.sites[op["site"]]
-    group, file = [*table.groups.values()][op["group"]], table.files[op["rank"]]
+    group, file = groups[op["group"]], table.files[rank]
     meaning = Meaning(
         kind="collective",
         severity="info",

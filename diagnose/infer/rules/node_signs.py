@@ -16,33 +16,23 @@ from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.infer.stacks.groups import PlaceClass
 from diagnose.parse.node_signs import Kind, Sign
 
-# Cause class, why its node is blamed, and the score.
-_MEANS: Mapping[Kind, tuple[str, str, float]] = {
-    "gpu_lost": (
-        "hw.gpu", "the driver has given up a GPU of the node", scoring.NODE_PROVES,
-    ),
-    "oom_kill": (
-        "crash.host_oom", "the kernel killed a process of its memory group", scoring.NODE_PROVES,
-    ),
-    "gpu_errors": (
-        "hw.gpu", "a GPU of the node counts uncorrectable memory errors", scoring.NODE_SUGGESTS,
-    ),
-    "port": (
-        "net.fabric", "a port is not active that other nodes have active", scoring.NODE_SUGGESTS,
-    ),
-    "port_errors": (
-        "net.fabric", "a port counts errors while the job hangs", scoring.NODE_SUGGESTS,
-    ),
-    "unanswered": (
-        "net.socket", "a peer acknowledges nothing of what is sent to it", scoring.NODE_SUGGESTS,
-    ),
-}  # fmt: skip
+# Cause class, and why its node is blamed.
+_MEANS: Mapping[Kind, tuple[str, str]] = {
+    "gpu_lost": ("hw.gpu", "the driver has given up a GPU of the node"),
+    "oom_kill": ("crash.host_oom", "the kernel killed a process of its memory group"),
+    "gpu_errors": ("hw.gpu", "a GPU of the node counts uncorrectable memory errors"),
+    "port": ("net.fabric", "a port is not active that other nodes have active"),
+    "port_errors": ("net.fabric", "a port counts errors while the job hangs"),
+    "unanswered": ("net.socket", "a peer acknowledges nothing of what is sent to it"),
+}
+_PROOF: frozenset[Kind] = frozenset({"gpu_lost", "oom_kill"})
 
 
 def propose(context: Context) -> Iterator[Hypothesis]:
     """One hypothesis a kind of sign, naming the nodes that have it."""
     for kind, told in telling(context.signs, context.stacks).items():
-        cause, why, score = _MEANS[kind]
+        cause, why = _MEANS[kind]
+        score = scoring.NODE_PROVES if kind in _PROOF else scoring.NODE_SUGGESTS
         found = Hypothesis(
             cause, score, context.catalog.classes[cause].title, _summary(told), inferred=True
         )
@@ -61,7 +51,7 @@ def hang(signs: Sequence[Sign], classes: Sequence[PlaceClass]) -> bool:
     """
     told = telling(signs, classes)
     places = [place for group in classes for place in group.places]
-    if any(_MEANS[kind][2] == scoring.NODE_PROVES for kind in told):
+    if told.keys() & _PROOF:
         return not places or any(place.still is not False for place in places)
     return bool(told and places) and all(place.still for place in places)
 

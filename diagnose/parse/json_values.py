@@ -1,0 +1,24 @@
+"""Values of JSON documents that may hold anything: what is of another type counts as absent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+_MAX_ITEMS = 20_000
+
+
+def listed(told: object, name: str) -> list[Any]:
+    """The list under a name, so far as anybody needs it."""
+    found = told.get(name) if isinstance(told, dict) else None
+    return found[:_MAX_ITEMS] if isinstance(found, list) else []
+
+
+def items(told: object, name: str) -> Iterator[dict[str, Any]]:
+    """The objects in the list under a name."""
+    yield from (item for item in listed(told, name) if isinstance(item, dict))
+
+
+def text(value: object, most: int) -> str:
+    """A text, so many characters of it."""
+    return value[:most] if isinstance(value, str) else ""
