@@ -58,13 +58,13 @@ def cuts(reader: Reader, step: int, limit: int = CHUNK_LIMIT) -> Iterator[int]:
 
 
 def stream_chunks(
-    blocks: Iterable[bytes], start: int = 0, limit: int = CHUNK_LIMIT
+    blocks: Iterable[bytes], start: int = 0, limit: int = CHUNK_LIMIT, line: int = 1
 ) -> Iterator[Chunk]:
-    """Cut a stream of blocks of any size; `start` is the offset of its first byte.
+    """Cut a stream of blocks of any size; `start` is the offset of its first byte, `line` its line.
 
     The cuts are those of a plain store.
     """
-    offset, line = start, 1
+    offset = start
     parts: list[bytes] = []
     have = 0
     for block in blocks:

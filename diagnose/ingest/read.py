@@ -18,6 +18,7 @@ from diagnose.ingest.chunks import (
     stream_chunks,
 )
 from diagnose.ingest.compress import DEFAULT_LIMITS, Codec, Limits, codec_of, decompress
+from diagnose.ingest.frames import FramedReader, Frames, frames_of
 from diagnose.ingest.partial import LINES_LOOKED_AT, join_partials, partial_form
 from diagnose.ingest.paste import PASTE_LIMIT, normalise
 from diagnose.ingest.quota import Meter
@@ -27,6 +28,7 @@ from diagnose.ingest.source import Chunk, Remarks
 
 DOCUMENT_LIMIT = 64 << 20  # bytes of a dump or another file that is read as a whole
 ZEROS_LIMIT = 256 << 20  # NULs at the start of a log that are read to see what stands behind them
+FRAMES_PAY = 4 << 20  # stored bytes from which on it is worth knowing where frames begin
 _START = 64 << 10  # bytes that mostly hold the lines which tell how a log was written
 
 
@@ -34,7 +36,8 @@ _START = 64 << 10  # bytes that mostly hold the lines which tell how a log was w
 class Opened:
     """What a look at the first bytes of a store told; `size` are its bytes at that time.
 
-    `container`: it may hold logs, but in a form that is not read as text.
+    `container`: it may hold logs, but in a form that is not read as text. `frames`: where a large
+    compressed store can be read from, besides its start.
     """
 
     kind: str
@@ -44,6 +47,7 @@ class Opened:
     bom: int
     size: int = 0
     container: Container | None = None
+    frames: Frames | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,20 +65,28 @@ class TextChunks:
     chunk_limit: int = field(default=CHUNK_LIMIT)
     meter: Meter | None = None
 
+    @property
+    def size(self) -> int:
+        """Bytes of the text, before it is cleaned; of compressed data only known of frames."""
+        return self.opened.frames.size if self.opened.frames else self.opened.size
+
     def seekable(self) -> bool:
         """Whether a part of it can be read by itself: `part` gives chunks of the whole.
 
-        Not where reading needs what came before: of compressed data, of text in another encoding,
-        of lines that a container runtime split, and of a text that may be a paste.
+        Not where reading needs what came before: of compressed data that is not cut into frames,
+        of text in another encoding, of lines that a container runtime split, and of a text that may
+        be a paste.
         """
         opened = self.opened
-        plain = opened.codec is None and opened.encoding == "utf-8" and self.meter is None
-        if not plain or opened.size <= PASTE_LIMIT:
+        anywhere = opened.codec is None or opened.frames is not None
+        if not anywhere or opened.encoding != "utf-8" or self.meter is not None:
+            return False
+        if self.size <= PASTE_LIMIT:
             return False
         try:
             with self.store.open() as reader:
                 for limit in (_START, self.chunk_limit):
-                    first = next(plain_chunks(reader, opened.bom, limit), None)
+                    first = next(self._from(reader, opened.bom, limit), None)
                     if first is None or first.data.count(b"\n") >= LINES_LOOKED_AT:
                         break
         except OSError:
@@ -82,11 +94,12 @@ class TextChunks:
         return first is None or opened.kind != "text" or partial_form(first.data) is None
 
     def starts(self, step: int) -> list[int]:
-        """Where parts of a seekable store begin, about `step` bytes each."""
+        """Where parts of a seekable store begin, about `step` bytes of text each."""
         try:
             with self.store.open() as reader:
                 step += -step % self.chunk_limit
-                return [self.opened.bom, *cuts(reader, step, self.chunk_limit)]
+                text = self._framed(reader) or reader
+                return [self.opened.bom, *cuts(text, step, self.chunk_limit)]
         except OSError:
             return [self.opened.bom]
 
@@ -97,9 +110,24 @@ class TextChunks:
         """
         try:
             with _whole(self.store, self.opened, self.remarks, self.meter) as reader:
-                yield from plain_chunks(reader, start, self.chunk_limit, end, line)
+                yield from self._from(reader, start, self.chunk_limit, end, line)
         except OSError as error:
             self.remarks.cut(f"reading stopped: {reason(error)}")
+
+    def _from(
+        self, reader: Reader, start: int, limit: int, end: int | None = None, line: int = 1
+    ) -> Iterator[Chunk]:
+        """The chunks of a seekable store from `start` on."""
+        framed = self._framed(reader)
+        if framed is None:
+            return plain_chunks(reader, start, limit, end, line)
+        return stream_chunks(framed.blocks(start, end), start, limit, line)
+
+    def _framed(self, reader: Reader) -> FramedReader | None:
+        codec, frames = self.opened.codec, self.opened.frames
+        if codec is None or frames is None:
+            return None
+        return FramedReader(reader, codec, frames, self.remarks.cut, self.limits)
 
     def __call__(self) -> Iterator[Chunk]:
         """The chunks in order, read anew."""
@@ -225,6 +253,7 @@ def look(store: Store, name: str, limits: Limits = DEFAULT_LIMITS) -> Opened:
             kind, what, container = describe(reader.read_at(start, HEAD), name)
             return Opened(kind, what, None, "utf-8", 0, reader.size, container)
         size = reader.size
+        frames = frames_of(reader, codec, limits) if codec and size >= FRAMES_PAY else None
     encoding, bom = encoding_of(head)
     if codec is not None and not head:
         if problems:
@@ -236,7 +265,7 @@ def look(store: Store, name: str, limits: Limits = DEFAULT_LIMITS) -> Opened:
     kind, what, container = describe(head, name)
     if container in (Container.ARCHIVE, Container.OTHER_ARCHIVE):
         what += ": unpack it and give the folder"
-    return Opened(kind, what, codec, encoding, bom, size, container)
+    return Opened(kind, what, codec, encoding, bom, size, container, frames)
 
 
 def _behind_zeros(reader: Reader) -> int:

@@ -195,6 +195,8 @@ def _joined(source: Source, pieces: Sequence[_Piece], matcher: Matcher) -> Sourc
     """What scanning a source at once would give, by its parts in their order."""
     if not isinstance(source.chunks, TextChunks) or sum(p.found.size for p in pieces) < PASTE_LIMIT:
         return scan_source(source, matcher)  # so little text may be a paste
+    if source.chunks.opened.frames is not None and any(piece.unread for piece in pieces):
+        return scan_source(source, matcher)  # reading stops at the damage, but others went on
     for mine, theirs in ((source.notes, "notes"), (source.unread, "unread")):
         told = dict.fromkeys(text for piece in pieces for text in getattr(piece, theirs))
         mine += [text for text in told if text not in mine]
@@ -205,7 +207,7 @@ def _joined(source: Source, pieces: Sequence[_Piece], matcher: Matcher) -> Sourc
 def _parts(source: Source) -> list[_Part]:
     """The parts in which a source is scanned, one if it is read as a whole."""
     chunks = source.chunks
-    if not isinstance(chunks, TextChunks) or source.size <= PART or not chunks.seekable():
+    if not isinstance(chunks, TextChunks) or chunks.size <= PART or not chunks.seekable():
         return [(0, None)]
     starts = chunks.starts(PART)
     return list(zip(starts, [*starts[1:], None], strict=True))
@@ -218,8 +220,11 @@ def _cost(source: Source) -> int:
 
 def _size(source: Source) -> int:
     """Bytes of its text, roughly."""
-    packed = isinstance(source.chunks, TextChunks) and source.chunks.opened.codec is not None
-    return source.size * (_UNPACKED if packed else 1)
+    if not isinstance(source.chunks, TextChunks):
+        return source.size
+    opened = source.chunks.opened
+    packed = opened.codec is not None and opened.frames is None
+    return source.chunks.size * (_UNPACKED if packed else 1)
 
 
 def _portable(source: Source) -> bool:
