@@ -24,6 +24,7 @@ _STRENGTH = {"weak": 0, "medium": 1, "strong": 2}
 # A line of the program, as in a traceback: the exception itself comes below it.
 _CODE = re.compile(
     r"(?:\[[^\]]{1,20}\]:? ?){0,2}\s*(?:(?:raise|except|assert|return|#define) |(?:\} else )?if \()"
+    r"|.{0,300}?\bframe #\d+: "
 )
 # Who says so goes on without it.
 _PASSED = re.compile(
@@ -31,10 +32,10 @@ _PASSED = re.compile(
     r"|\busing (?:the )?(?:internal|default|built-?in)\b|\bno plugin found\b|\brecovered\b"
     r"|\bharmless\b|\bnot fatal\b|\bnon-fatal\b|\boptional\b"
 )
-# Who says so tries again, or only tells of what may be: a word is worth less there.
+# Who says so tries again, or only informs, or tells of what may be: a word is worth less there.
 _HANDLED = re.compile(
     r"(?i)\bretry|\bretri|\brecover|\battempt \d|\bwill try|\btrying again|\breconnect|\bif you\b"
-    r"|\bmay be\b|\bto avoid\b"
+    r"|\bmay be\b|\bto avoid\b|\bNCCL INFO\b"
 )
 
 

@@ -61,9 +61,19 @@ def test_who_goes_on_says_less() -> None:
     assert found("Connection refused, retrying in 5 s") == (
         "word.errno.econnrefused.handled", "net.socket", "weak",
     )  # fmt: skip
+    assert found("gpu1:42:57 [1] NCCL INFO a library's bus error") == (
+        "word.errno.bus-error.handled", "crash.native", "weak",
+    )  # fmt: skip
 
 
-@pytest.mark.parametrize("line", ["    raise ValueError(", "[rank0]:     raise OSError(28)"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "    raise ValueError(",
+        "[rank0]:     raise OSError(28)",
+        "1: frame #0: c10::Error::Error(ESTRANGE) + 0xbc (0x7f00 in libc10.so)",
+    ],
+)
 def test_a_line_of_code_says_nothing(line: str) -> None:
     assert found(line, raised=True) is None
 

@@ -17,6 +17,7 @@ _BLOCK_LINES = 60
 _TRACEBACK = "Traceback (most recent call last)"
 _ENDS_BLOCK = ("ignored", "teardown", "exit")
 _WORK = ("progress", "phase")
+_RAISED = "crash.exception"  # the class of what is only true of an exception that ended a rank
 
 # A source and the rank that wrote there (None: not named).
 _Author = tuple[str, int | None]
@@ -67,7 +68,7 @@ def _belongs(event: Event, block: _Block) -> bool:
         return False  # the code line above an error may quote it
     if event.tells in _ENDS_BLOCK or event.kind in _WORK:
         return False
-    if event.role == "cause" and event.strength != "weak":
+    if event.role == "cause" and event.strength != "weak" and event.cause != _RAISED:
         return False  # what it names is true, wherever it was noticed
     if _TRACEBACK in event.text:
         first, block.begun = not block.begun, True

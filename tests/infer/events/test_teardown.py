@@ -47,6 +47,13 @@ NOISE = {
         "OSError: [Errno 9] Bad file descriptor",
     ],
     "exit handler": ["Error in atexit._run_exitfuncs:", TRACE, "BrokenPipeError: [Errno 32]"],
+    "cache": [
+        "Exception ignored in atexit callback: <function update_autotune_table at 0x7fe5a1907e20>",
+        TRACE,
+        '  File "/opt/triton/matmul_ext.py", line 105, in put',
+        "    os.replace(self.file_path + '.tmp', self.file_path)",
+        "FileNotFoundError: [Errno 2] No such file or directory: '/home/me/.triton/cache/m.tmp'",
+    ],
     "stdout": [
         "Exception ignored in: <_io.TextIOWrapper name='<stdout>' mode='w' encoding='utf-8'>",
         "BrokenPipeError: [Errno 32] Broken pipe",
