@@ -6,7 +6,6 @@ inside the command that needs it, and of the commands only the one that was aske
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 import traceback
@@ -94,9 +93,6 @@ def run(arguments: Sequence[str] | None = None) -> int:
 def main() -> None:
     """The command `diagnose`, once it is imported; `__main__` is where it begins."""
     process.prepare()
-    # A short-lived process without cycles to speak of: looking for garbage while it imports and
-    # makes the events of a large job costs a tenth of its time for nothing.
-    gc.set_threshold(500_000, 50, 100)
     process.leave(run())
 
 
