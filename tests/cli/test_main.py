@@ -29,7 +29,8 @@ def test_without_a_command_it_shows_the_help(capsys: pytest.CaptureFixture[str])
 def test_starting_up_imports_nothing_heavy() -> None:
     code = (
         "import sys, diagnose.cli.main as cli; cli.run(['nothing']); "
-        "print({'diagnose.cli.triage'} - set(sys.modules), {'pandas', 'numpy', 'rich', 'yaml', 'pydantic', 'hyperscan', 'jinja2', 'regex'}"
+        "print({'diagnose.cli.triage'} - set(sys.modules), {'pandas', 'numpy', 'rich',"
+        " 'yaml', 'pydantic', 'hyperscan', 'jinja2', 'regex'}"
         " & set(sys.modules))"
     )
     done = subprocess.run(
