@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import MISSING, Field, fields
 from typing import Any
 
 from diagnose.catalog import cache
@@ -27,7 +27,8 @@ from diagnose.catalog.settings import Place, Setting
 from diagnose.catalog.vocabulary import Near, Vocabulary, Word
 from diagnose.lazy import Lazy, Named
 
-FORMAT = 12  # of what is kept: another one when the fields of an entry change
+FORMAT = 13  # of what is kept: another one when the fields of an entry change
+_WHOLE = ("known_issues", "classes", "vocabularies", "settings")  # which are read at once
 
 
 def _name(revision: str) -> str:
@@ -56,7 +57,8 @@ def sizes(signatures: Sequence[Signature]) -> Sequence[int]:
 
 def write(catalog: Catalog) -> None:
     """Keep a catalog, without its examples."""
-    about = _fields(catalog) | {"signatures": [*catalog.by_id], "sizes": sizes(catalog.signatures)}
+    about = {name: getattr(catalog, name) for name in _WHOLE}
+    about |= {"signatures": [*catalog.by_id], "sizes": sizes(catalog.signatures)}
     rows = [json.dumps(row, default=_fields) for row in (about, *catalog.signatures)]
     data = "\n".join(rows).encode()
     cache.keep(_name(catalog.revision), _checksum(data) + data)
@@ -68,10 +70,16 @@ def _checksum(data: bytes | memoryview) -> bytes:
 
 
 def _fields(entry: Any) -> dict[str, Any]:
-    """The fields of an entry, but for what can be had again."""
-    found = {field.name: getattr(entry, field.name) for field in fields(entry)}
-    found.pop("by_id", None)
-    return found | {"examples": None} if "examples" in found else found
+    """The fields of an entry that are not as they would be anyway, without its examples."""
+    return {
+        field.name: value
+        for field in fields(entry)
+        if field.name != "examples" and (value := getattr(entry, field.name)) != _default(field)
+    }
+
+
+def _default(field: Field[Any]) -> Any:
+    return field.default if field.default_factory is MISSING else field.default_factory()
 
 
 def read(revision: str) -> Catalog | None:
@@ -99,20 +107,22 @@ def read(revision: str) -> Catalog | None:
 
 def _remedies(entry: dict[str, Any]) -> dict[str, Any]:
     steps = [
-        Remedy(**(step | {"run": [Run(**run) for run in step["run"]]}))
-        for step in entry["remedies"]
+        Remedy(**(step | {"run": [Run(**run) for run in step.get("run", ())]}))
+        for step in entry.get("remedies", ())
     ]
     return entry | {"remedies": steps}
 
 
 def _known_issue(entry: dict[str, Any]) -> KnownIssue:
-    conditions = {key: [Condition(**c) for c in entry[key]] for key in ("all", "any", "none")}
+    conditions = {
+        key: [Condition(**c) for c in entry.get(key, ())] for key in ("all", "any", "none")
+    }
     return KnownIssue(**(_remedies(entry) | conditions))
 
 
 def _vocabulary(entry: dict[str, Any]) -> Vocabulary:
     words = [
-        Word(**(word | {"near": [Near(**near) for near in word["near"]]}))
+        Word(**(word | {"near": [Near(**near) for near in word.get("near", ())]}))
         for word in entry["words"]
     ]
     return Vocabulary(**(entry | {"words": words}))
