@@ -142,12 +142,13 @@ def _with(catalog: Catalog, files: Sequence[tuple[Path, bytes]], revision: str) 
     return joined
 
 
+@lru_cache(maxsize=2)
 def examples_of(catalog: Catalog) -> list[tuple[str, str]]:
     """(Id, line) of every example that a signature of this catalog matches.
 
     Read anew, which takes a second or two, where they are not kept.
     """
-    found = example_lines.lines(catalog.signatures) or example_lines.kept(catalog)
+    found = example_lines.kept(catalog) or example_lines.lines(catalog.signatures)
     found = found or example_lines.lines(load_catalog(examples=True).signatures)
     return [(id_, line) for id_, line in found if id_ in catalog.by_id]
 
@@ -208,17 +209,18 @@ def _yaml_files(given: Path) -> list[Path]:
         raise CatalogError(f"{given}: no such file or directory") from error
     except OSError as error:
         raise CatalogError(f"{given}: cannot be read: {error.strerror}") from error
-    return sorted(found)
+    return sorted(found, key=lambda path: path.parts)
 
 
 def _bytes_of(path: Path) -> bytes:
     """The bytes of a regular file; pipes and devices have no end and are not read."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(file, "rb") as opened:
-            if not stat.S_ISREG(os.fstat(file).st_mode):
+        with os.fdopen(file, "rb", buffering=0) as opened:
+            found = os.fstat(file)
+            if not stat.S_ISREG(found.st_mode):
                 raise CatalogError(f"{path}: not a regular file")
-            data = opened.read(_MAX_FILE + 1)
+            data = opened.read(min(found.st_size, _MAX_FILE) + 1)
     except OSError as error:
         raise CatalogError(f"{path}: cannot be read: {error.strerror}") from error
     if len(data) > _MAX_FILE:

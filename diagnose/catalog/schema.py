@@ -7,6 +7,7 @@ holds the rules that go beyond types. CONTRIBUTING.md explains the fields.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -284,14 +285,15 @@ class Catalog:
     `notes` tell of packs of other packages that were left out.
     """
 
-    signatures: list[Signature]
+    signatures: Sequence[Signature]
     known_issues: list[KnownIssue]
     classes: dict[str, CauseClass]
     revision: str
     notes: list[str] = field(default_factory=list)
     vocabularies: list[Vocabulary] = field(default_factory=list)
     settings: dict[str, Setting] = field(default_factory=dict)
-    by_id: dict[str, Signature] = field(init=False, repr=False)  # the signatures
+    by_id: Mapping[str, Signature] = field(default_factory=dict, repr=False)  # the signatures
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "by_id", {entry.id: entry for entry in self.signatures})
+        if not self.by_id:
+            object.__setattr__(self, "by_id", {entry.id: entry for entry in self.signatures})

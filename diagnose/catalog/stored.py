@@ -1,9 +1,16 @@
-"""The catalog as it is kept between runs: as JSON, which needs neither YAML nor pydantic."""
+"""The catalog as it is kept between runs: as JSON, which needs neither YAML nor pydantic.
+
+A line for each signature, which is read when it is asked for: a job has lines of few. What is known
+of all of them stands before these with the other entries, and above that a checksum of the rest, so
+that a damaged file shows at once.
+"""
 
 from __future__ import annotations
 
 import json
-from dataclasses import fields
+import zlib
+from collections.abc import Sequence
+from dataclasses import MISSING, Field, fields
 from typing import Any
 
 from diagnose.catalog import cache
@@ -18,40 +25,81 @@ from diagnose.catalog.schema import (
 )
 from diagnose.catalog.settings import Place, Setting
 from diagnose.catalog.vocabulary import Near, Vocabulary, Word
+from diagnose.lazy import Lazy, Named
 
-FORMAT = 11  # of what is kept: another one when the fields of an entry change
+FORMAT = 13  # of what is kept: another one when the fields of an entry change
+_WHOLE = ("known_issues", "classes", "vocabularies", "settings")  # which are read at once
 
 
 def _name(revision: str) -> str:
     return f"catalog-{revision}.json"
 
 
+class Kept(Lazy[Signature]):
+    """Signatures of which each is a line of JSON; `sizes` are their numbers of expressions."""
+
+    def __init__(self, lines: Sequence[str], sizes: Sequence[int]) -> None:
+        super().__init__(len(lines))
+        self._lines = lines
+        self.sizes = sizes
+
+    def make(self, index: int) -> Signature:
+        """The signature of a line."""
+        return Signature(**_remedies(json.loads(self._lines[index])))
+
+
+def sizes(signatures: Sequence[Signature]) -> Sequence[int]:
+    """How many expressions each has."""
+    if isinstance(signatures, Kept):
+        return signatures.sizes
+    return [len(signature.match) for signature in signatures]
+
+
 def write(catalog: Catalog) -> None:
     """Keep a catalog, without its examples."""
-    cache.keep(_name(catalog.revision), json.dumps(_fields(catalog), default=_fields).encode())
+    about = {name: getattr(catalog, name) for name in _WHOLE}
+    about |= {"signatures": [*catalog.by_id], "sizes": sizes(catalog.signatures)}
+    rows = [json.dumps(row, default=_fields) for row in (about, *catalog.signatures)]
+    data = "\n".join(rows).encode()
+    cache.keep(_name(catalog.revision), _checksum(data) + data)
+
+
+def _checksum(data: bytes | memoryview) -> bytes:
+    """The first line of a file, above this."""
+    return b"%08x\n" % zlib.crc32(data)
 
 
 def _fields(entry: Any) -> dict[str, Any]:
-    """The fields of an entry, but for what can be had again."""
-    found = {field.name: getattr(entry, field.name) for field in fields(entry)}
-    found.pop("by_id", None)
-    return found | {"examples": None} if "examples" in found else found
+    """The fields of an entry that are not as they would be anyway, without its examples."""
+    return {
+        field.name: value
+        for field in fields(entry)
+        if field.name != "examples" and (value := getattr(entry, field.name)) != _default(field)
+    }
+
+
+def _default(field: Field[Any]) -> Any:
+    return field.default if field.default_factory is MISSING else field.default_factory()
 
 
 def read(revision: str) -> Catalog | None:
     """The catalog of a revision, without examples; None if it is not kept."""
     raw = cache.read(_name(revision))
-    if raw is None:
+    head = len(_checksum(b""))
+    if raw is None or raw[:head] != _checksum(memoryview(raw)[head:]):
         return None
     try:
-        data = json.loads(raw)
+        _, about, *lines = raw.decode().split("\n")
+        kept = json.loads(about)
+        signatures = Kept(lines, kept["sizes"])
         return Catalog(
-            signatures=[_signature(entry) for entry in data["signatures"]],
-            known_issues=[_known_issue(entry) for entry in data["known_issues"]],
-            classes={id_: _class(entry) for id_, entry in data["classes"].items()},
+            signatures=signatures,
+            known_issues=[_known_issue(entry) for entry in kept["known_issues"]],
+            classes={id_: _class(entry) for id_, entry in kept["classes"].items()},
             revision=revision,
-            vocabularies=[_vocabulary(entry) for entry in data["vocabularies"]],
-            settings={id_: _setting(entry) for id_, entry in data["settings"].items()},
+            vocabularies=[_vocabulary(entry) for entry in kept["vocabularies"]],
+            settings={id_: _setting(entry) for id_, entry in kept["settings"].items()},
+            by_id=Named(kept["signatures"], signatures),
         )
     except (ValueError, KeyError, TypeError):
         return None
@@ -59,24 +107,22 @@ def read(revision: str) -> Catalog | None:
 
 def _remedies(entry: dict[str, Any]) -> dict[str, Any]:
     steps = [
-        Remedy(**(step | {"run": [Run(**run) for run in step["run"]]}))
-        for step in entry["remedies"]
+        Remedy(**(step | {"run": [Run(**run) for run in step.get("run", ())]}))
+        for step in entry.get("remedies", ())
     ]
     return entry | {"remedies": steps}
 
 
-def _signature(entry: dict[str, Any]) -> Signature:
-    return Signature(**_remedies(entry))
-
-
 def _known_issue(entry: dict[str, Any]) -> KnownIssue:
-    conditions = {key: [Condition(**c) for c in entry[key]] for key in ("all", "any", "none")}
+    conditions = {
+        key: [Condition(**c) for c in entry.get(key, ())] for key in ("all", "any", "none")
+    }
     return KnownIssue(**(_remedies(entry) | conditions))
 
 
 def _vocabulary(entry: dict[str, Any]) -> Vocabulary:
     words = [
-        Word(**(word | {"near": [Near(**near) for near in word["near"]]}))
+        Word(**(word | {"near": [Near(**near) for near in word.get("near", ())]}))
         for word in entry["words"]
     ]
     return Vocabulary(**(entry | {"words": words}))

@@ -1,48 +1,59 @@
 """The command line as a whole: the commands, what every one of them has, and how errors end it.
 
 Start-up is part of the answer's speed: whatever is heavy (pandas, rich, the engine) is imported
-inside the command that needs it.
+inside the command that needs it, and of the commands only the one that was asked for is made.
 """
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from importlib import import_module
 from typing import Annotated
 
 import typer
 
 from diagnose import __version__, process
-from diagnose.cli.catalog import catalog_app, explain
-from diagnose.cli.checkpoint import checkpoint
-from diagnose.cli.collect import collect
-from diagnose.cli.fleet import fleet
-from diagnose.cli.mcp import mcp
 from diagnose.cli.output import clean, reader_is_gone, say, write
-from diagnose.cli.report import report
-from diagnose.cli.scan import scan
-from diagnose.cli.serve import serve
-from diagnose.cli.triage import triage
-from diagnose.cli.watch import watch
 from diagnose.errors import DiagnoseError
 
 EXIT_UNUSABLE = 2
 EXIT_BUG = 70  # EX_SOFTWARE of sysexits.h
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-for command in (
-    triage, report, collect, watch, checkpoint, scan, fleet, serve, mcp, explain,
-):  # fmt: skip
-    app.command()(command)
-app.add_typer(
-    catalog_app, name="catalog", help="List, show or check the catalog of known failures."
-)
+# Where each command is: a function of its name (`catalog` is a group) in a module of this package.
+_COMMANDS: Mapping[str, str] = {
+    "triage": "triage",
+    "report": "report",
+    "collect": "collect",
+    "watch": "watch",
+    "checkpoint": "checkpoint",
+    "scan": "scan",
+    "fleet": "fleet",
+    "serve": "serve",
+    "mcp": "mcp",
+    "explain": "catalog",
+    "catalog": "catalog",
+}
 
 
-@app.callback(invoke_without_command=True)
+def _app(asked: str) -> typer.Typer:
+    """The command line: with the command asked for, or with all where it is none of them."""
+    app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+    app.callback(invoke_without_command=True)(_root)
+    for name in [asked] if asked in _COMMANDS else _COMMANDS:
+        module = import_module(f"diagnose.cli.{_COMMANDS[name]}")
+        if name == "catalog":
+            app.add_typer(
+                module.catalog_app, name=name,
+                help="List, show or check the catalog of known failures.",
+            )  # fmt: skip
+        else:
+            app.command()(getattr(module, name))
+    return app
+
+
 def _root(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
@@ -58,8 +69,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command line (default: this process's) and give its exit status."""
     # The base of every error in the command line itself; typer has moved it between modules.
     usage_error: type[Exception] = typer.BadParameter.__mro__[1]
-    command = typer.main.get_command(app)
     given = list(sys.argv[1:] if arguments is None else arguments)
+    command = typer.main.get_command(_app(given[0] if given else ""))
     try:
         # Not main(), which makes 1, our status of a failed job, of whatever pipe broke.
         with command.make_context("diagnose", list(given)) as context:
@@ -82,9 +93,6 @@ def run(arguments: Sequence[str] | None = None) -> int:
 def main() -> None:
     """The command `diagnose`, once it is imported; `__main__` is where it begins."""
     process.prepare()
-    # A short-lived process without cycles to speak of: looking for garbage while it imports and
-    # makes the events of a large job costs a tenth of its time for nothing.
-    gc.set_threshold(500_000, 50, 100)
     process.leave(run())
 
 

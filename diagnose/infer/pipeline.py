@@ -261,11 +261,12 @@ def _why(winner: Hypothesis, grid: Topology | None, context: Context) -> str:
 
 def _grid(job: Job, facts: Facts) -> Topology | None:
     """The grid that the groups of the job make, if they make one."""
-    if job.collectives is None:
+    groups, world = job.groups
+    if not groups:
         return None
     from diagnose.infer.collectives.parallelism import topology  # noqa: PLC0415
 
-    grid = topology(job.collectives.groups.values(), facts.world_size or job.collectives.world)
+    grid = topology(groups, facts.world_size or world)
     return grid if grid.axes else None
 
 

@@ -22,9 +22,11 @@ if TYPE_CHECKING:
 
     from diagnose.checkpoint.model import Inspection
     from diagnose.infer.collectives.clock_skew import ClockFit
+    from diagnose.infer.collectives.group import Group
     from diagnose.infer.collectives.table import Table
     from diagnose.infer.stacks.classify import Place
     from diagnose.infer.stacks.groups import PlaceClass
+    from diagnose.parse.comm_rank import CommRank
 
 
 # The readers of dumps and stacks, and pandas, are imported by the properties that need them: most
@@ -35,7 +37,8 @@ class Job:
 
     `scans` are what the sources gave, with the lines that matched until `events` are made of these.
     `events` are what the engine works on; `timeline` and `ranks` are the same as DataFrames.
-    `collectives` is the table of all operations that dumps tell of (None without any), `places` the
+    `collectives` is the table of all operations that dumps tell of (None without any), `groups` has
+    the process groups, also those of communicators in which nothing was called yet, `places` the
     ranks that stand alike by their stacks, `checkpoints` what its folders hold of these (None where
     nothing does). `notes` says what was cut or could not be read, for people; `unread` names the
     sources that were not read to their end, as `name: reason`: with any, an end that looks good
@@ -100,10 +103,9 @@ class Job:
     @cached_property
     def collectives(self) -> Table | None:
         """Rank × group × sequence number; see `diagnose.infer.collectives.table`."""
-        called = [rank for scan in self.scans for rank in scan.comm_ranks]
         # One kind of evidence only, the fullest: counts of different ones do not compare.
-        told = called or self.documents.ras or self.documents.inspector
-        if not self.documents.dumps and not told:
+        told = self._communicators or self.documents.ras or self.documents.inspector
+        if not self.documents.dumps and (not told or self._begun):
             return None
         from diagnose.infer.collectives.table import table  # noqa: PLC0415
 
@@ -115,9 +117,30 @@ class Job:
         return table(dumps) if dumps else None
 
     @cached_property
+    def groups(self) -> tuple[list[Group], int]:
+        """The process groups of the job, and how many ranks it has by them; 0 if nothing tells."""
+        if self.collectives is not None:
+            return [*self.collectives.groups.values()], self.collectives.world
+        return self._begun or ([], 0)
+
+    @cached_property
+    def _communicators(self) -> list[CommRank]:
+        """What NCCL's own lines tell of communicators."""
+        return [rank for scan in self.scans for rank in scan.comm_ranks]
+
+    @cached_property
+    def _begun(self) -> tuple[list[Group], int] | None:
+        """The groups where these lines tell of no call, so that there is no table to make."""
+        if self.documents.dumps or not self._communicators:
+            return None
+        from diagnose.infer.collectives.communicators import groups_of  # noqa: PLC0415
+
+        return groups_of(self._communicators)
+
+    @cached_property
     def clocks(self) -> ClockFit | None:
         """How the hosts' clocks differ, by the collectives they share; None where nothing tells."""
-        if self.collectives is None:
+        if not self.groups[1]:
             return None
         host_of = hosts_of_ranks(self.sources, self.scans)
         if len(set(host_of.values())) < 2:

@@ -18,6 +18,7 @@ from diagnose.automaton import compile_database
 from diagnose.ingest.source import Chunk, Source
 from diagnose.match.call_marks import CallMarks
 from diagnose.match.compile import hits_of
+from diagnose.parse.nccl_inits import Inits
 
 if TYPE_CHECKING:
     from diagnose.parse.comm_rank import CommRank
@@ -32,22 +33,23 @@ ReadAgain = Callable[[int, int | None, int], Iterator[Chunk]]
 
 @dataclass(slots=True)
 class Forward:
-    """Reads call lines as they go by, for what cannot be read again."""
+    """Reads call lines as they go by, for what cannot be read again; `reader`: of the calls."""
 
     source: Source
+    inits: Inits = field(default_factory=Inits)
     reader: CollReader | None = None
 
     def feed(self, chunk: Chunk, told: CallMarks) -> None:
         """Read the next chunk, of which the marks told this."""
-        if self.reader is None:
-            if not (told.calls or told.inits):
-                return
-            self.reader = _reader(self.source)
-        if told.calls or chunk.lines is not None:
+        if told.calls:
+            self.reader = self.reader or _reader(self.source, self.inits)
             self.reader.feed(chunk)
-        elif told.inits:
+        elif self.reader is not None and told.inits:
             lines = _lines_with_init(chunk, told.inits)
             self.reader.feed(_of_inits([Init(chunk.offset, *line) for line in lines]))
+        else:
+            for line, text in _lines_with_init(chunk, told.inits):
+                self.inits.read(text, line)
 
 
 @dataclass(slots=True)
@@ -95,20 +97,27 @@ def _lines_with_init(chunk: Chunk, ends: Sequence[int]) -> Iterator[tuple[int, b
         start = data.rfind(b"\n", max(0, at - _REACH), at) + 1 or max(0, at - _REACH)
         end = data.find(b"\n", at, at + _REACH)
         reached = end if end >= 0 else min(len(data), at + _REACH)
-        yield chunk.first_line + chunk.newlines(start), data[start:reached]
+        line = chunk.newlines(start)
+        yield (
+            chunk.first_line + line if chunk.lines is None else chunk.lines[line],
+            (data[start:reached]),
+        )
 
 
 def forward_calls(calls: Forward) -> list[CommRank]:
     """What every rank did last in every communicator, by the lines that went by."""
-    return calls.reader.result() if calls.reader is not None else []
+    return calls.reader.result() if calls.reader else calls.inits.result(calls.source)
 
 
 def last_calls(
     source: Source, noted: Noted, starts: Sequence[tuple[int, int]], again: ReadAgain
 ) -> list[CommRank]:
     """The same by what was noted; `starts` are the offsets and first lines of all chunks."""
-    if not noted.chunks and not noted.inits:
-        return []
+    if not noted.chunks:
+        inits = Inits()
+        for init in noted.inits:
+            inits.read(init.text, init.line)
+        return inits.result(source)
     offsets = [offset for offset, _ in starts]
     ends = dict(zip(offsets, [*offsets[1:], None], strict=True))
     backwards = _Backwards(source, noted, lambda start, line: again(start, ends[start], line))
@@ -191,7 +200,7 @@ def _of_inits(inits: Sequence[Init]) -> Chunk:
     return Chunk(data, inits[0].chunk, lines[0], lines)
 
 
-def _reader(source: Source) -> CollReader:
-    from diagnose.parse.nccl_coll import CollReader  # noqa: PLC0415  few logs hold such lines
+def _reader(source: Source, inits: Inits | None = None) -> CollReader:
+    from diagnose.parse.nccl_coll import CollReader  # noqa: PLC0415  few logs hold call lines
 
-    return CollReader(source)
+    return CollReader(source, inits)

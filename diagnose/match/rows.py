@@ -8,14 +8,18 @@ all that the pattern does: `regex` confirms it.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate
 
 import hyperscan as hs
 
 from diagnose.catalog.schema import Catalog, Signature
+from diagnose.catalog.stored import sizes
 from diagnose.catalog.vocabulary import Vocabulary, literals
+from diagnose.lazy import Lazy
 from diagnose.match import call_marks
 from diagnose.match.openings import openings
 from diagnose.match.phrases import simpler, unbounded
@@ -143,13 +147,23 @@ def _marks_of(catalog: Catalog) -> list[Row]:
     ]
 
 
-def patterns_of(signatures: Sequence[Signature]) -> list[Pattern]:
+class _Patterns(Lazy[Pattern]):
+    def __init__(self, signatures: Sequence[Signature]) -> None:
+        self._signatures = signatures
+        self._starts = [0, *accumulate(sizes(signatures))]
+        super().__init__(self._starts[-1])
+
+    def make(self, index: int) -> Pattern:
+        """The expression of a number."""
+        number = bisect_right(self._starts, index) - 1
+        signature = self._signatures[number]
+        expression = signature.match[index - self._starts[number]]
+        return Pattern(number, expression, expression.startswith("^"), signature.ignore_case)
+
+
+def patterns_of(signatures: Sequence[Signature]) -> Sequence[Pattern]:
     """Every expression of the catalog, in a fixed order; its index is its number."""
-    return [
-        Pattern(index, expression, expression.startswith("^"), signature.ignore_case)
-        for index, signature in enumerate(signatures)
-        for expression in signature.match
-    ]
+    return _Patterns(signatures)
 
 
 def hyperscan_form(expression: str) -> bytes:

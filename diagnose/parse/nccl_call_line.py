@@ -8,6 +8,7 @@ import numpy as np
 
 from diagnose.parse.comm_rank import CollCall
 from diagnose.parse.nccl_calls import SEND
+from diagnose.parse.nccl_inits import PROCESS
 
 _OPS = (
     "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all",
@@ -17,7 +18,6 @@ _DTYPES = (
     "Char", "Byte", "Int", "UInt32", "Long", "UInt64", "Half", "Float", "Double", "BFloat16",
     "Float8_e4m3fn", "Float8_e5m2",
 )  # fmt: skip
-PROCESS = rb"([A-Za-z0-9][\w.\-]{0,127}):(\d{1,7}):\d{1,20} \[(-?\d{1,4})\]"
 CALLER = re.compile(PROCESS + rb"\Z")
 _TEXT = (
     rb"([0-9a-f]{1,15}) sendbuff \S{1,20} recvbuff \S{1,20} count (\d{1,20}) datatype (\d{1,3}) op "

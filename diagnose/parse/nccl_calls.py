@@ -10,7 +10,6 @@ Only lines of a new layout are searched one by one. Words are read eight bytes a
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,12 +17,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from diagnose.parse.nccl_inits import ENDS
+
 Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
 Flags = npt.NDArray[np.bool_]
 
-# What belongs to a call or an init line reaches at most so far before and behind its `at`.
-REACH = 1024
 BEHIND = 120  # bytes from the opCount on that hold the number of elements and the type
 OPS = (
     "AllReduce", "AllGather", "ReduceScatter", "Broadcast", "Reduce", "AlltoAll", "AllToAll",
@@ -36,7 +35,6 @@ _LONG = 164  # bytes from there to ` comm `, at most
 _WHO = 256  # bytes of `host:pid:tid`
 _LAYOUTS = 64  # remembered
 _LEARNED = 8  # layouts learned of one block before the rest is searched one by one
-_INIT = re.compile(rb"- Init (?:START|COMPLETE)")
 
 
 def word(text: bytes) -> int:
@@ -127,7 +125,7 @@ class Finder:
         codes = np.frombuffer(data, np.uint8)
         if _COUNT not in data:  # no calls
             newlines = np.flatnonzero(codes == ord("\n"))
-            ends = [one.end() for one in _INIT.finditer(data)]
+            ends = [one.end() for one in ENDS.finditer(data)]
             return Block(None, [end for end in ends if low <= end < high], newlines)
         marks = self._marks(codes)
         ends = codes[marks] == ord("\n")
@@ -195,7 +193,7 @@ def _inits(data: bytes, line: Ints, newlines: Ints) -> list[int]:
     calls = int(np.count_nonzero(np.diff(line))) + bool(len(line))
     if calls == len(newlines) and data.endswith(b"\n"):
         return []
-    found = np.array([one.end() for one in _INIT.finditer(data)], np.int64)
+    found = np.array([one.end() for one in ENDS.finditer(data)], np.int64)
     there = np.searchsorted(newlines, found)
     place = np.searchsorted(line, there)
     alone = place == np.searchsorted(line, there, side="right")

@@ -21,17 +21,14 @@ import numpy as np
 from diagnose.parse.chunk import Chunk, Origin
 from diagnose.parse.comm_rank import CollCall, CommRank
 from diagnose.parse.nccl_call_line import CALL, CALLER, call_of
-from diagnose.parse.nccl_calls import REACH, SEND, Calls, Finder, Ints, op_counts
-from diagnose.parse.nccl_inits import Inits, Key, key_of
+from diagnose.parse.nccl_calls import SEND, Calls, Finder, Ints, op_counts
+from diagnose.parse.nccl_inits import MAX_COMMS, REACH, Inits, Key, key_of
 from diagnose.parse.nccl_peers import Launches, Peers
 from diagnose.parse.nccl_streams import Index, Last, Piece
-from diagnose.parse.prefix import peel
 
 KEEP_CALLS = 64  # last calls kept of a communicator on a rank
 KEEP_P2P = 8  # of sends to, or receives from, one peer
-MAX_COMMS = 100_000  # processes × communicators
 MAX_STREAMS = 200_000  # pairs of sender and receiver; threads of processes
-INIT = "init"  # the call of a rank that printed Init START and not COMPLETE
 _BLOCK = 1 << 20  # stays in the processor's cache
 _STALE, _NONE = -2, -1  # hashes whose communicator is to be looked up, and that have none
 _P2P = re.compile(r"(?:send|recv)\b")
@@ -51,10 +48,10 @@ class CollReader:
     """Reads the chunks of one text source as they go by; `result` when all have been fed.
 
     Chunks without call and init lines may be left out. Never raises; what passes a bound is
-    dropped, with a note in the source.
+    dropped, with a note in the source. `inits` has what init lines told before the first chunk.
     """
 
-    def __init__(self, source: Origin) -> None:
+    def __init__(self, source: Origin, inits: Inits | None = None) -> None:
         self._source = source
         self._finder = Finder()
         self._hashes = Index(MAX_STREAMS)
@@ -64,10 +61,7 @@ class CollReader:
         self._calls = Last(KEEP_CALLS)
         self._peers = Peers(KEEP_P2P, MAX_STREAMS)
         self._current: dict[Key, int] = {}
-        self._inits = Inits()
-        self._seen: dict[Key, None] = {}  # in order of appearance
-        self._ranks: dict[tuple[str, int], int | None] = {}
-        self._full = False
+        self._inits = inits or Inits()
         self._carry = b""
         self._low = 0
         self._place = 0
@@ -98,7 +92,7 @@ class CollReader:
         piece = Piece(data, self._place - len(self._carry), block.newlines, carried, before, chunk)
         calls, begin = block.calls, 0
         for at in block.inits:
-            found = self._init(piece, at)
+            found = self._inits.find(piece.data, at)
             if found is None:
                 continue
             # A pointer used before is another communicator from here on, so calls go first.
@@ -115,34 +109,12 @@ class CollReader:
         self._low = high - cut if self._carry else 0
         return len(block.newlines) - carried
 
-    def _init(self, piece: Piece, at: int) -> re.Match[bytes] | None:
-        """The init line that ends at `at`, if a communicator begins with it."""
-        found = self._inits.find(piece.data, at)
-        return found if found is not None and self._room(key_of(found)) else None
-
-    def _room(self, key: Key) -> bool:
-        """Whether one more communicator may be taken in, if it is one more."""
-        if key in self._seen or len(self._seen) < MAX_COMMS:
-            return True
-        self._full = True
-        return False
-
     def _begin(self, found: re.Match[bytes], line: int) -> None:
         """A communicator begins with this init line."""
-        key = key_of(found)
-        self._who(*key[:2], found.string)
         self._inits.begin(found, line)
-        self._seen.pop(key, None)
-        self._seen[key] = None
-        code = self._current.pop(key, None)
+        code = self._current.pop(key_of(found), None)
         if code is not None:
             self._code_of[self._code_of == code] = _STALE
-
-    def _who(self, host: str, pid: int, text: bytes) -> None:
-        """Note the rank that the prefixes of a process's first line tell."""
-        if (host, pid) not in self._ranks:
-            prefix = peel(text.decode(errors="replace"))
-            self._ranks[host, pid] = prefix.rank if prefix.rank is not None else prefix.task
 
     def _add(self, calls: Calls, piece: Piece) -> None:
         """Take in the calls of a block, all of them behind those taken in before."""
@@ -194,11 +166,11 @@ class CollReader:
         code = self._current.get(key)
         if code is not None:
             return code
-        if not self._room(key):
+        if not self._inits.room(key):
             return _NONE
-        self._who(*key[:2], before + b" NCCL INFO ")
+        self._inits.who(*key[:2], before + b" NCCL INFO ")
         code = self._current[key] = len(self._comms)
-        self._seen.setdefault(key)
+        self._inits.seen.setdefault(key)
         self._comms.append(_Comm(key, int(caller[3]), int(found[6]), int(found[1], 16) == 0))
         self._launches.begin(code)
         self._calls.known = len(self._comms)
@@ -242,35 +214,26 @@ class CollReader:
             call = call_of(rest, f" {life.rank}{{}}{peer}" if life else "")
             if call is not None:
                 calls.setdefault(code, []).append((place, call))
-        if self._full or self._hashes.full or self._peers.hashes.full:
+        if self._inits.full or self._hashes.full or self._peers.hashes.full:
             self._source.notes.append(
                 f"more than {MAX_COMMS:,} NCCL communicators or {MAX_STREAMS:,} senders and "
                 "receivers: the rest is left out"
             )
-            self._full = self._hashes.full = self._peers.hashes.full = False
-        return [self._told(key, calls) for key in self._seen]
+            self._inits.full = self._hashes.full = self._peers.hashes.full = False
+        return [self._told(key, calls) for key in self._inits.seen]
 
     def _told(self, key: Key, calls: dict[int, list[tuple[int, CollCall]]]) -> CommRank:
-        life, code = self._inits.lives.get(key), self._current.get(key)
-        own = [call for _, call in sorted(calls.get(-1 if code is None else code, []), key=_place)]
-        launched: int | None = max((c.seq for c in own if not _P2P.match(c.op)), default=-1)
-        line = own[-1].line if own else life.line if life else 0
-        if code is not None and self._launches.any(code) and not self._comms[code].whole:
-            own, launched = [], None
-        source = self._source
-        rank = self._ranks.get(key[:2])
-        if rank is None:
-            rank = source.rank if source.rank is not None else source.task
-        told = CommRank(
-            source.name, line, life.name if life else "", life.rank if life else None, None, rank,
-            key[0], key[1], calls=own, launched=launched,
-        )  # fmt: skip
-        if code is not None:
-            told.size, told.device = self._comms[code].size, self._comms[code].device
-        if life is not None:
-            told.size, told.device, told.bus_id = life.size, life.device, life.bus_id
-            if code is None and not life.done:
-                told.calls = [CollCall(-1, INIT, -1, "", life.line)]
+        told, code = self._inits.told(key, self._source), self._current.get(key)
+        if code is None:
+            return told
+        comm = self._comms[code]
+        if key not in self._inits.lives:
+            told.size, told.device = comm.size, comm.device
+        told.calls = [call for _, call in sorted(calls.get(code, []), key=_place)]
+        told.line = told.calls[-1].line if told.calls else told.line
+        told.launched = max((c.seq for c in told.calls if not _P2P.match(c.op)), default=-1)
+        if self._launches.any(code) and not comm.whole:
+            told.calls, told.launched = [], None
         return told
 
 

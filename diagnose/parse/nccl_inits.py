@@ -6,9 +6,17 @@ import re
 from collections import Counter
 from dataclasses import dataclass, field
 
-from diagnose.parse.nccl_call_line import PROCESS
-from diagnose.parse.nccl_calls import REACH
+from diagnose.parse.chunk import Origin
+from diagnose.parse.comm_rank import CollCall, CommRank
+from diagnose.parse.prefix import peel
 
+MAX_COMMS = 100_000  # processes × communicators
+# What belongs to a call or an init line reaches at most so far before and behind what it is known
+# by, the `=` or the end of `- Init START`.
+REACH = 1024
+PROCESS = rb"([A-Za-z0-9][\w.\-]{0,127}):(\d{1,7}):\d{1,20} \[(-?\d{1,4})\]"
+INIT = "init"  # the call of a rank that printed Init START and not COMPLETE
+ENDS = re.compile(rb"- Init (?:START|COMPLETE)")
 _NAME = 512
 _LINE = re.compile(
     PROCESS + rb" NCCL INFO (?:\[Rank \d{1,7}\] )?(?:\w{1,64} )?comm (?P<comm>0x[0-9a-f]{1,16}) "
@@ -39,12 +47,62 @@ class Life:
 
 @dataclass(slots=True)
 class Inits:
-    """The communicators that began, the last one of each pointer."""
+    """The communicators that began, the last one of each pointer.
+
+    `seen` has those of which there are only call lines as well, in the order of their appearance,
+    `ranks` the rank that the prefixes of a process's first line tell. `full`: some were left out.
+    """
 
     lives: dict[Key, Life] = field(default_factory=dict)
+    seen: dict[Key, None] = field(default_factory=dict)
+    ranks: dict[tuple[str, int], int | None] = field(default_factory=dict)
+    full: bool = False
+
+    def read(self, text: bytes, line: int) -> None:
+        """Read a line of a log without call lines."""
+        for end in ENDS.finditer(text):
+            found = self.find(text, end.end())
+            if found is not None:
+                self.begin(found, line)
 
     def find(self, data: bytes, at: int) -> re.Match[bytes] | None:
-        """The init line that ends at `at`, if a communicator begins with it."""
+        """The init line that ends at `at`, if a communicator begins with it, for which is room."""
+        found = self._begins(data, at)
+        return found if found is not None and self.room(key_of(found)) else None
+
+    def room(self, key: Key) -> bool:
+        """Whether one more communicator may be taken in, if it is one more."""
+        if key in self.seen or len(self.seen) < MAX_COMMS:
+            return True
+        self.full = True
+        return False
+
+    def who(self, host: str, pid: int, text: bytes) -> None:
+        """Note the rank that the prefixes of a process's first line tell."""
+        if (host, pid) not in self.ranks:
+            prefix = peel(text.decode(errors="replace"))
+            self.ranks[host, pid] = prefix.rank if prefix.rank is not None else prefix.task
+
+    def told(self, key: Key, source: Origin) -> CommRank:
+        """What the init lines tell of a communicator of a process, as if it had made no call."""
+        life, rank = self.lives.get(key), self.ranks.get(key[:2])
+        if rank is None:
+            rank = source.rank if source.rank is not None else source.task
+        if life is None:
+            return CommRank(source.name, 0, "", None, None, rank, key[0], key[1], launched=-1)
+        return CommRank(
+            source.name, life.line, life.name, life.rank, life.size, rank, key[0], key[1],
+            life.device, life.bus_id, launched=-1,
+            calls=[] if life.done else [CollCall(-1, INIT, -1, "", life.line)],
+        )  # fmt: skip
+
+    def result(self, source: Origin) -> list[CommRank]:
+        """Every communicator of every process of a log without call lines."""
+        if self.full:
+            source.notes.append(f"more than {MAX_COMMS:,} NCCL communicators: the rest is left out")
+        return [self.told(key, source) for key in self.seen]
+
+    def _begins(self, data: bytes, at: int) -> re.Match[bytes] | None:
         text = data[max(0, at - REACH + 64) : at]
         text = text[max(text.rfind(b"\n"), text.rfind(b"\r")) + 1 :]
         found = _LINE.search(text) if b" NCCL INFO " in text else None
@@ -61,6 +119,9 @@ class Inits:
     def begin(self, found: re.Match[bytes], line: int) -> None:
         """A communicator begins with this init line."""
         key = host, pid, _ = key_of(found)
+        self.who(host, pid, found.string)
+        self.seen.pop(key, None)
+        self.seen[key] = None
         self.lives[key] = Life(
             self._name(host, pid, found), int(found["rank"]), int(found["size"]),
             int(found["dev"]), found["bus"].decode() if found["bus"] else None, line,

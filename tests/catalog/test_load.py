@@ -1,5 +1,6 @@
 import os
 import stat
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -67,8 +68,8 @@ def test_the_cached_catalog_equals_the_read_one(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(load, "read_catalog", None)  # a second read would fail
     second = afresh()
     assert second.revision == first.revision
-    assert [s.id for s in second.signatures] == [s.id for s in first.signatures]
-    assert second.signatures[0].match == first.signatures[0].match
+    assert [*second.signatures] == [replace(s, examples=None) for s in first.signatures]
+    assert second.known_issues == [replace(one, examples=None) for one in first.known_issues]
     assert second.classes == first.classes
 
 

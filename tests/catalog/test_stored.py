@@ -40,7 +40,8 @@ def test_all_but_the_examples_comes_back() -> None:
     back = stored.read("0123")
     assert back is not None
     assert back.signatures[0].examples is None
-    assert back.signatures[0].remedies == [STEP]
+    assert back.signatures[0].remedies == back.by_id["a.b"].remedies == [STEP]
+    assert [*stored.sizes(back.signatures)] == stored.sizes(CATALOG.signatures) == [1]
     assert back.known_issues == CATALOG.known_issues
     assert back.classes == CATALOG.classes
     assert back.settings == CATALOG.settings
@@ -49,6 +50,15 @@ def test_all_but_the_examples_comes_back() -> None:
 @pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"signatures": [{"id": 1}]}', b"\xff"])
 def test_what_cannot_be_read_is_read_anew(data: bytes) -> None:
     cache.keep("catalog-0123.json", data)
+    assert stored.read("0123") is None
+
+
+@pytest.mark.parametrize("change", [(b'"a.b", "title"', b'"a.b"; "title"'), (b"shell", b"shall")])
+def test_a_damaged_entry_shows_before_it_is_asked_for(change: tuple[bytes, bytes]) -> None:
+    stored.write(CATALOG)
+    kept = cache.read("catalog-0123.json") or b""
+    assert change[0] in kept
+    cache.keep("catalog-0123.json", kept.replace(*change))
     assert stored.read("0123") is None
 
 

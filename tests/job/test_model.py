@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pandas as pd
@@ -57,6 +59,38 @@ def test_the_verdict_needs_no_frame() -> None:
     diagnose.diagnose(job)
     assert "events" in vars(job)
     assert not {"timeline", "ranks"} & set(vars(job))
+
+
+INIT = (
+    "n1:10{0}:7 [{0}] NCCL INFO ncclCommInitRank comm 0x9{0} rank {0} nranks 2 cudaDev {0} "
+    "nvmlDev {0} busId 1a000 commId 0xee - Init COMPLETE\n"
+)
+CALL = (
+    "n1:10{0}:7 [{0}] NCCL INFO AllReduce: opCount 0 sendbuff 0x7f00 recvbuff 0x7f10 count 9 "
+    "datatype 7 op 0 root 0 comm 0x9{0} [nranks=2] stream 0x5500\n"
+)
+
+
+@pytest.mark.parametrize("calls", ["", CALL.format(0)])
+def test_communicators_make_groups_and_their_calls_a_table(calls: str) -> None:
+    job = diagnose.load_text("starting\n" + INIT.format(0) + INIT.format(1) + calls)
+    groups, world = job.groups
+    assert [group.members for group in groups] == [(0, 1)]
+    assert world == 2
+    assert (job.collectives is not None) == bool(calls)
+    assert job.scans[0].comm_ranks[0].line == (4 if calls else 2)
+
+
+def test_a_paste_in_which_communicators_begin_needs_no_numpy() -> None:
+    code = (
+        "import sys, diagnose; diagnose.diagnose(diagnose.load_text(sys.argv[1])); "
+        "print('numpy' in sys.modules)"
+    )
+    for text, needed in ((LOG + INIT.format(0), "False\n"), (LOG + CALL.format(0), "True\n")):
+        done = subprocess.run(
+            [sys.executable, "-c", code, text], capture_output=True, text=True, check=True
+        )
+        assert done.stdout == needed
 
 
 def test_a_log_alone_tells_of_no_table_no_clocks_and_no_stacks() -> None:

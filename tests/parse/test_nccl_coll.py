@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diagnose.ingest.source import Chunk, Source
-from diagnose.parse import nccl_coll, nccl_streams
+from diagnose.parse import nccl_coll, nccl_inits, nccl_streams
 from diagnose.parse.comm_rank import CollCall, CommRank
 from diagnose.parse.nccl_coll import CollReader
 
@@ -268,7 +268,8 @@ def test_only_the_last_calls_are_kept() -> None:
 
 
 def test_more_communicators_than_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nccl_coll, "MAX_COMMS", 10)
+    for module in (nccl_coll, nccl_inits):
+        monkeypatch.setattr(module, "MAX_COMMS", 10)
     source = Source("job.log", "text", 0, lambda: iter(()))
     found = read("".join(who(pid=n) + call("AllReduce", n) + "\n" for n in range(20)), None, source)
     assert [c.launched for c in found] == list(range(10))
@@ -282,6 +283,19 @@ def test_lines_of_pasted_text_keep_their_numbers() -> None:
     reader = CollReader(Source("<paste>", "text", 0, lambda: iter(())))
     reader.feed(Chunk(data, 0, 1, lines=[4, 7]))
     assert [c.line for c in reader.result()[0].calls] == [4, 7]
+
+
+def test_init_lines_may_be_read_before_the_first_chunk() -> None:
+    lines = [who() + init(A, 9, 16, "commId 0x8d - Init START"), who() + init(A, 9, 16)]
+    lines += [who() + call("AllReduce", 0, size=16)]
+    inits = nccl_inits.Inits()
+    for number, line in enumerate(lines[:2]):
+        inits.read(line.encode(), number + 1)
+    source = Source("job.log", "text", 0, lambda: iter(()))
+    assert inits.result(source) == read("\n".join(lines[:2]) + "\n")
+    reader = CollReader(source, inits)
+    reader.feed(Chunk(lines[2].encode() + b"\n", 0, 3))
+    assert reader.result() == read("\n".join(lines) + "\n")
 
 
 def test_chunks_between_may_be_left_out() -> None:

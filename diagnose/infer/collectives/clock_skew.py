@@ -84,7 +84,7 @@ class ClockFit:
         return notes
 
 
-def align(table: Table, host_of: Mapping[int, str]) -> ClockFit:
+def align(table: Table | None, host_of: Mapping[int, str]) -> ClockFit:
     """Fit the clocks of all hosts of `host_of` (rank → host) by the collectives of `table`.
 
     The reference is the host that shares collectives with most others. Hosts that share none with
@@ -92,7 +92,7 @@ def align(table: Table, host_of: Mapping[int, str]) -> ClockFit:
     """
     hosts = sorted(set(host_of.values()))
     residual: dict[str, int | None] = dict.fromkeys(hosts)
-    if table.empty:
+    if table is None or table.empty:
         return ClockFit(residual=residual)
     entries = _entries(table, host_of, hosts)
     shared = _shared(entries)

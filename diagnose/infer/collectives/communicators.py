@@ -8,11 +8,13 @@ long as every process has one of its own.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, pairwise
 
+from diagnose.infer.collectives.group import Group
 from diagnose.parse.comm_rank import CommRank
+from diagnose.parse.nccl_inits import INIT
 
 MAX_SIZE = 1 << 20  # ranks of a communicator
 _MAX_ATTEMPTS = 64
@@ -55,6 +57,49 @@ class Members:
     told: dict[int, CommRank] = field(default_factory=dict)
     ranks: dict[int, int] = field(default_factory=dict)
     world: bool = False
+
+    @property
+    def desc(self) -> str:
+        """What it is called beside its name."""
+        return "world" if self.world else f"communicator of {self.size}"
+
+    @property
+    def beginning(self) -> dict[int, CommRank]:
+        """Those that began to make it and did not complete."""
+        return {
+            place: one
+            for place, one in self.told.items()
+            if any(call.op == INIT for call in one.calls)
+        }
+
+
+def groups_of(ranks: Sequence[CommRank]) -> tuple[list[Group], int] | None:
+    """The groups of communicators that began, and how many ranks the job has by them.
+
+    None where a rank made a call in one, or others may wait for it to begin.
+    """
+    if any(call.op != INIT for one in ranks for call in one.calls):
+        return None
+    units, comms = members(ranks, [])
+    most = mostly_told(units, comms)
+    if any(comm.beginning and (most(comm) or comm.size <= len(comm.told)) for comm in comms):
+        return None
+    groups = [
+        Group(comm.name, comm.name, comm.desc, tuple(sorted(comm.ranks.values())), told=True)
+        for comm in comms
+        if len(comm.beginning) < len(comm.told)
+    ]
+    known = [unit.rank for unit in units if unit.rank is not None]
+    return groups, max([*known, *(rank for group in groups for rank in group.members), -1]) + 1
+
+
+def mostly_told(units: Iterable[Unit], comms: Iterable[Members]) -> Callable[[Members], bool]:
+    """Whether only few ranks of a communicator left no line at all."""
+    present = {unit.rank for unit in units if unit.rank is not None and not unit.gone}
+    size = max((comm.size for comm in comms if comm.world), default=0)
+    if size:
+        return lambda comm: 2 * len(present) > size
+    return lambda comm: 2 * len(comm.told) > comm.size
 
 
 def members(ranks: Iterable[CommRank], notes: list[str]) -> tuple[list[Unit], list[Members]]:

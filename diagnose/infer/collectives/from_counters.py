@@ -18,11 +18,12 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from diagnose.infer.collectives.communicators import Members, members
+from diagnose.infer.collectives.communicators import Members, members, mostly_told
 from diagnose.infer.collectives.mismatch import comparable
 from diagnose.parse.comm_rank import CollCall, CommRank
 from diagnose.parse.flight_recorder import COMPLETED, ENQUEUED, Call, Config, Dump
-from diagnose.parse.nccl_coll import INIT, KEEP_P2P
+from diagnose.parse.nccl_coll import KEEP_P2P
+from diagnose.parse.nccl_inits import INIT
 
 _P2P = re.compile(r"(send|recv) (\d{1,9})(?:->|<-)(\d{1,9})\Z")
 _UNNAMED = "collective"  # where only the number of a call is told
@@ -59,10 +60,10 @@ def dumps_of(ranks: Iterable[CommRank], notes: list[str] | None = None) -> list[
     units, comms = members(ranks, notes)
     present = {unit.rank for unit in units if unit.rank is not None and not unit.gone}
     gone = {unit.rank for unit in units if unit.rank is not None and unit.gone}
-    size = max((comm.size for comm in comms if comm.world), default=0)
+    most = mostly_told(units, comms)
     job = _Job()
     for comm in comms:
-        few = 2 * len(present) > size if size else 2 * len(comm.told) > comm.size
+        few = most(comm)
         _collectives(job, comm, gone - present, few)
         _p2p(job, comm, notes)
         _inits(job, comm, few, notes)
@@ -79,10 +80,11 @@ def dumps_of(ranks: Iterable[CommRank], notes: list[str] | None = None) -> list[
 
 def _collectives(job: _Job, comm: Members, gone: set[int], few: bool) -> None:
     """Entries of the collectives of one communicator."""
+    beginning = comm.beginning
     alive = {
         place: one
         for place, one in comm.told.items()
-        if comm.ranks[place] not in gone and not _initialising(one)
+        if comm.ranks[place] not in gone and place not in beginning
     }
     by_launches = any(one.launched is not None for one in alive.values())
     stand = {
@@ -117,10 +119,6 @@ def _collectives(job: _Job, comm: Members, gone: set[int], few: bool) -> None:
             job.entries[rank].append(_Entry(name, seq, _call(call), pending, one.source, call.line))
 
 
-def _initialising(one: CommRank) -> bool:
-    return any(call.op == INIT for call in one.calls)
-
-
 def _differ(calls: dict[int, dict[int, CollCall]], seq: int) -> bool:
     """Whether ranks called different things at `seq`."""
     return len({comparable(_call(own[seq])) for own in calls.values() if seq in own}) > 1
@@ -143,9 +141,8 @@ def _call(call: CollCall, peer: int | None = None) -> Call:
 
 def _name(job: _Job, comm: Members, name: str = "", ranks: Iterable[int] = ()) -> str:
     """The name of a group, which is made if need be; by default that of the communicator."""
-    desc = "world" if comm.world else f"communicator of {comm.size}"
     named = name or comm.name
-    job.groups.setdefault(named, (desc, tuple(sorted(ranks or comm.ranks.values()))))
+    job.groups.setdefault(named, (comm.desc, tuple(sorted(ranks or comm.ranks.values()))))
     return named
 
 
@@ -199,7 +196,7 @@ def _counts(one: CommRank | None) -> bool:
 
 def _inits(job: _Job, comm: Members, few: bool, notes: list[str]) -> None:
     """A communicator that some ranks began to make and did not complete."""
-    began = {place: one for place, one in comm.told.items() if _initialising(one)}
+    began = comm.beginning
     if not began:
         return
     if comm.size > len(comm.told) and not few:

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from diagnose.infer.collectives.group import Group
 from diagnose.infer.collectives.table import Table, shown
-from diagnose.infer.collectives.table_frame import Group
 from diagnose.parse.flight_recorder import COMPLETED, STARTED
 from diagnose.timeline.documents import IDLE, PENDING, document, fields
 from diagnose.timeline.draft import Draft

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from diagnose.infer.collectives.table_frame import COLUMNS, DEFAULT_GROUP, Group, frame, peer_ranks
+from diagnose.infer.collectives.group import DEFAULT_GROUP, Group
+from diagnose.infer.collectives.table_frame import COLUMNS, frame, peer_ranks
 from diagnose.parse.flight_recorder import Call, Dump, Sizes, batched, close_lone_members
 
 if TYPE_CHECKING:

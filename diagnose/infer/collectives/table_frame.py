@@ -2,36 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from diagnose.infer.collectives.group import Group
 from diagnose.parse.flight_recorder import STATES, Call, Dump
 
 if TYPE_CHECKING:
     import pandas as pd
-
-DEFAULT_GROUP = "default_pg"
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """A process group; `told` when a dump lists the members (global ranks, in group order)."""
-
-    key: str
-    name: str
-    desc: str
-    members: tuple[int, ...]
-    told: bool
-
-    @property
-    def label(self) -> str:
-        """What a report prints."""
-        described = self.desc not in ("", "undefined")
-        return f"{self.desc} ({self.key})" if described else f"group {self.key}"
-
 
 COLUMNS = (
     "rank", "group", "call", "site", "peer", "seq", "p2p", "state", "retired", "time_created",

@@ -33,7 +33,7 @@ def propose(context: Context) -> Iterator[Hypothesis]:
         return
     for event in _last_lines(context):
         text = event.text.rstrip()
-        told, id_ = _continued(text, _examples(context.catalog))
+        told, id_ = _continued(text, context.catalog)
         if not told or _ambiguous(told, context.catalog):
             continue
         entry = context.catalog.by_id[id_]
@@ -75,17 +75,17 @@ def _known(id_: str, catalog: Catalog) -> bool:
     return entry.role in ("cause", "effect", "context")
 
 
-def _continued(text: str, examples: list[tuple[str, str]]) -> tuple[str, str]:
-    """What the example that shares most with the end of this text has of it, and its entry.
+def _continued(text: str, catalog: Catalog) -> tuple[str, str]:
+    """What the example of a cause that shares most with the end of this text has of it, its entry.
 
     Empty where no example goes on behind it, or not enough is shared.
     """
     anchor = text[-_ANCHOR:]
     best: tuple[int, str] | None = None
-    for id_, example in examples if len(text) >= _LEAST else ():
+    for id_, example in examples_of(catalog) if len(text) >= _LEAST else ():
         at = example.find(anchor)
         end = at + len(anchor)
-        if at < 0 or end >= len(example):
+        if at < 0 or end >= len(example) or not _is_cause(id_, catalog):
             continue
         shared = _shared(text, example[:end])
         if best is None or shared > best[0]:
@@ -109,17 +109,12 @@ def _shared(text: str, example: str) -> int:
     return next((n for n in range(most) if text[-n - 1] != example[-n - 1]), most)
 
 
-@lru_cache(maxsize=2)
-def _examples(catalog: Catalog) -> list[tuple[str, str]]:
-    """Id and line of the examples of all causes that say what they are about."""
-    return [
-        (id_, line)
-        for id_, line in examples_of(catalog)
-        if catalog.by_id[id_].role == "cause" and not catalog.by_id[id_].generic
-    ]
+def _is_cause(id_: str, catalog: Catalog) -> bool:
+    """Whether it is an entry of a cause that says what it is about."""
+    return catalog.by_id[id_].role == "cause" and not catalog.by_id[id_].generic
 
 
 @lru_cache(maxsize=2)
 def _all_examples(catalog: Catalog) -> str:
-    """Their lines in one text, in which a look-up is quick."""
-    return "\n".join(line for _, line in _examples(catalog))
+    """The lines of all examples in one text, in which a look-up is quick."""
+    return "\n".join(line for _, line in examples_of(catalog))

@@ -1,0 +1,55 @@
+"""Things that are made when they are asked for: of a catalog a job needs little."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeVar, overload
+
+T = TypeVar("T")
+
+
+class Lazy(Sequence[T]):
+    """A sequence whose items are made when they are asked for, each once."""
+
+    def __init__(self, size: int) -> None:
+        self._made: list[T | None] = [None] * size
+
+    @abstractmethod
+    def make(self, index: int) -> T:
+        """The item at an index from 0 on."""
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[T]: ...
+    def __getitem__(self, index: int | slice) -> T | list[T]:
+        if isinstance(index, slice):
+            return [self[number] for number in range(len(self))[index]]
+        made = self._made[index]
+        if made is None:
+            made = self._made[index] = self.make(range(len(self))[index])
+        return made
+
+
+class Named(Mapping[str, T]):
+    """The items of a sequence by their names."""
+
+    def __init__(self, names: Sequence[str], items: Sequence[T]) -> None:
+        self._places = {name: place for place, name in enumerate(names)}
+        self._items = items
+
+    def __getitem__(self, name: str) -> T:
+        return self._items[self._places[name]]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._places
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)

@@ -1,0 +1,37 @@
+"""Sequences and mappings whose items are made when they are asked for."""
+
+import pytest
+
+from diagnose.lazy import Lazy, Named
+
+
+class Squares(Lazy[int]):
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self.made: list[int] = []
+
+    def make(self, index: int) -> int:
+        self.made.append(index)
+        return index * index
+
+
+def test_an_item_is_made_once_when_it_is_asked_for() -> None:
+    squares = Squares(100)
+    assert squares[3] == squares[-97] == squares[3] == 9
+    assert squares.made == [3]
+    assert squares[97:] == [97 * 97, 98 * 98, 99 * 99]
+    assert list(squares) == [number * number for number in range(100)]
+    assert len(squares.made) == len(squares) == 100
+    with pytest.raises(IndexError):
+        squares[100]
+
+
+def test_items_by_name() -> None:
+    squares = Squares(3)
+    named = Named(["nought", "one", "two"], squares)
+    assert "two" in named
+    assert list(named) == ["nought", "one", "two"]
+    assert squares.made == []
+    assert named["two"] == 4
+    assert named.get("three") is None
+    assert squares.made == [2]
