@@ -68,8 +68,8 @@ def may_be_wrapped(data: bytes) -> bool:
     found = held(data, _DESCRIBES)
     if b"CollectiveFingerPrint(" in found or (found and _OPEN_WORK.search(data)):
         return True
-    if not found and not _may_cut_word(data):
-        return False
+    if not _may_cut_word(data):
+        return False  # no word is, and a description that is not open goes on nowhere
     lines = data.split(b"\n")
     # A wide character is taken as one column here: good enough, as a paste has other lines.
     sizes = map(len, lines if data.isascii() else (line.decode(errors="replace") for line in lines))

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Set
+
+from diagnose.ingest.literals import held
 
 JUDGED = 128  # characters of a value that are looked at
+
+_LONG = 4096  # characters from which on looking for all words at once pays
 
 _PLACEHOLDER = re.compile(
     r"(?:none|null|nil|nan|true|false|yes|no|on|off|str|int|bool|bytes|string|undefined|unset|empty"
@@ -19,6 +24,14 @@ _VARIABLE = re.compile(r"\$[A-Z_][A-Z0-9_]*\Z")
 def words(text: str) -> frozenset[str]:
     """The words of `text`, as a set to look things up in."""
     return frozenset(text.split())
+
+
+def words_in(text: str, wanted: tuple[str, ...]) -> Set[str]:
+    """Those of `wanted`, which are ASCII, that are in `text`."""
+    if len(text) < _LONG:
+        return {word for word in wanted if word in text}
+    found = held(text.encode(errors="replace"), tuple([word.encode() for word in wanted]))
+    return {word.decode() for word in found}
 
 
 def lowered(text: str) -> str:
