@@ -12,6 +12,7 @@ from collections import Counter
 from dataclasses import dataclass
 from itertools import pairwise
 
+from diagnose.ingest import glued, unwrap
 from diagnose.ingest.glued import may_be_glued, part
 from diagnose.ingest.literals import held
 from diagnose.ingest.unwrap import join_wrapped, may_be_wrapped
@@ -60,6 +61,7 @@ _NUMBER_BYTES = re.compile(rb"\s{0,8}\[?\d{1,7}(?:[\]:|\s]|\Z)")
 _ENTITY_BYTES = re.compile(rb"&(?:lt|gt|quot|amp|nbsp|#39|#x27);")
 _ESCAPE_BYTES = re.compile(rb"\\[#_\[*]")
 _MARK_BYTES = (b"```", b"[0m")
+_CLUES = (*_MARK_BYTES, *unwrap.CLUES, *glued.CLUES)  # looked for at once
 _INDENT_BYTES = re.compile(rb"  |\t")
 _SAME_DIGITS = bytes.maketrans(b"123456789", b"000000000")
 _BEGINNING = 18  # bytes of a line that tell whether one of these three begins it
@@ -75,15 +77,16 @@ def _suspicious(data: bytes) -> bool:
         for form in (_QUOTE_BYTES, _NUMBER_BYTES, _INDENT_BYTES)
     )
     lines = begun.total()
+    if max(quoted, numbered) > 0.3 * lines or indented >= 0.7 * lines:
+        return True
+    found = held(data, _CLUES)
     return (
-        max(quoted, numbered) > 0.3 * lines
-        or bool(held(data, _MARK_BYTES))
+        not found.isdisjoint(_MARK_BYTES)
         or (b"&" in data and _ENTITY_BYTES.search(data) is not None)
         or (b"\\" in data and _ESCAPE_BYTES.search(data) is not None)
-        or indented >= 0.7 * lines
         or (not data.isascii() and any(mark in data for mark in _INVISIBLE_BYTES))
-        or may_be_wrapped(data)
-        or may_be_glued(data)
+        or may_be_wrapped(data, found)
+        or may_be_glued(data, found)
     )
 
 
