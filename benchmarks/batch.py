@@ -63,8 +63,8 @@ def cost(command: Sequence[str | Path]) -> Cost:
 
 def scan(archives: Sequence[Path], out: Path, workers: int) -> Cost:
     shutil.rmtree(out, ignore_errors=True)
-    options = ["-o", out, "--workers", str(workers)]
-    return cost([sys.executable, "-m", "diagnose", "scan", *archives, *options])
+    command: list[str | Path] = [sys.executable, "-m", "diagnose", "scan", *archives, "-o", out]
+    return cost([*command, "--workers", str(workers)])
 
 
 def search(archives: Sequence[Path], expressions: Sequence[str]) -> Cost:
