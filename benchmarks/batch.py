@@ -1,21 +1,23 @@
-"""Scan a fleet of archives and compare: with rg over the same archives, one worker with two.
+"""Scan a fleet of archives with one worker and with two, against `tar | rg` over the same archives.
 
     python benchmarks/batch.py --count 2000                  # makes the fleet of make_archives.py
     python benchmarks/batch.py --fleet /tmp/fleet --jobs 200 # an existing one, its first 200 jobs
 
-rg searches what `tar xzOf` unpacks, once per archive: for the catalog's own patterns (without group
-names, which rg refuses), and for the words of peers.py. rg compiles its patterns anew for each
-archive and takes seconds with the whole catalog, so it runs over a sample (`--sample`), one archive
-at a time as in the shell loop, and its time is multiplied up to the number of jobs.
+Compared is what a user pays: seconds of CPU of the whole command `diagnose scan`, its start and its
+workers included, against those of a shell loop that runs `tar xzOf A | rg -c -f WORDS` once for
+each archive, all of them together. The words are those of peers.py. Each is run in turn, `--rounds`
+times, and the least of each counts: other work on the machine only ever adds.
+
+`--catalog N` also searches N archives for the catalog's own patterns (without group names, which
+rg refuses): rg compiles them anew for each archive, which takes it many seconds.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
-import multiprocessing
+import os
 import re
-import resource
 import shutil
 import subprocess
 import sys
@@ -28,69 +30,55 @@ from pathlib import Path
 import pandas as pd
 from peers import WORDS
 
-from diagnose.batch import executors, run
-from diagnose.batch.jobs import JobRef, find_jobs
-from diagnose.batch.progress import Tally
-from diagnose.batch.results import open_results
-from diagnose.batch.work import Options
 from diagnose.catalog.load import load_catalog
 from diagnose.match.rows import hyperscan_form, patterns_of
 
 HERE = Path(__file__).parent
-
-
-def patterns() -> dict[str, list[str]]:
-    """Lists of expressions for rg by name."""
-    signatures = load_catalog().signatures
-    forms = [hyperscan_form(found.expression).decode() for found in patterns_of(signatures)]
-    words = [re.escape(word).replace("\\ ", " ") for word in WORDS]  # rg takes no escaped blank
-    return {"catalog": list(dict.fromkeys(forms)), f"{len(words)} words": words}
-
-
-def rg_seconds(archives: Sequence[str], expressions: Sequence[str]) -> Cost:
-    """The shell loop for one archive, on average."""
-    with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
-        file.write("\n".join(expressions) + "\n")
-        file.flush()
-        # rg exits with 1 where it finds nothing, with 2 where it searched nothing.
-        loop = (
-            'f=$1; shift; for a in "$@"; do tar xzOf "$a" '
-            '| rg --regex-size-limit 4G -c -f "$f" >/dev/null; '
-            "[ $? -le 1 ] || exit 2; done"
-        )
-        begin, cpu = time.perf_counter(), children()
-        subprocess.run(["sh", "-c", loop, "sh", file.name, *archives], check=True)
-        wall = time.perf_counter() - begin
-        return Cost(wall / len(archives), (children() - cpu) / len(archives))
+# rg exits with 1 where it finds nothing, with 2 where it searched nothing.
+LOOP = (
+    'f=$1; shift; for a in "$@"; do tar xzOf "$a" | rg --regex-size-limit 4G -c -f "$f" >/dev/null;'
+    " [ $? -le 1 ] || exit 2; done"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Seconds by the clock and of CPU; MiB that the largest process held."""
+    """Seconds of CPU and by the clock; MiB that the largest process held."""
 
-    wall: float
     cpu: float
-    peak: float = 0.0
+    wall: float
+    peak: float
 
 
-def children() -> float:
-    """Seconds of CPU of all processes that this one started and that ended."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
-
-
-def scan(refs: Sequence[JobRef], out: Path, workers: int, memory: int) -> Cost:
-    """A whole scan; run it in a process of its own."""
-    shutil.rmtree(out, ignore_errors=True)
+def cost(command: Sequence[str | Path]) -> Cost:
+    """Run a command to its end, with all processes that it starts and waits for."""
     begin = time.perf_counter()
-    with open_results(out, resume=False) as results:
-        run.scan(
-            refs, results, executors.local(workers),
-            workers=workers, options=Options(memory=memory << 20), progress=Tally(),
-        )  # fmt: skip
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
     wall = time.perf_counter() - begin
-    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
-    return Cost(wall, children() + time.process_time(), peak)
+    if os.waitstatus_to_exitcode(status):
+        raise SystemExit(f"{command[0]} failed")
+    return Cost(usage.ru_utime + usage.ru_stime, wall, usage.ru_maxrss / 1024)
+
+
+def scan(archives: Sequence[Path], out: Path, workers: int) -> Cost:
+    shutil.rmtree(out, ignore_errors=True)
+    command: list[str | Path] = [sys.executable, "-m", "diagnose", "scan", *archives, "-o", out]
+    return cost([*command, "--workers", str(workers)])
+
+
+def search(archives: Sequence[Path], expressions: Sequence[str]) -> Cost:
+    """The shell loop."""
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
+        file.write("\n".join(expressions) + "\n")
+        file.flush()
+        return cost(["sh", "-c", LOOP, "sh", file.name, *archives])
+
+
+def least(costs: Sequence[Cost]) -> Cost:
+    """The least of each; of memory the most."""
+    cpu, wall = min(cost.cpu for cost in costs), min(cost.wall for cost in costs)
+    return Cost(cpu, wall, max(cost.peak for cost in costs))
 
 
 def accuracy(out: Path, truth: Path) -> str:
@@ -108,19 +96,10 @@ def accuracy(out: Path, truth: Path) -> str:
     return f"classes {sum(classes) / len(rows):.1%}, hosts {sum(hosts) / len(rows):.1%} right"
 
 
-def _one(refs: Sequence[JobRef], out: Path, workers: int, memory: int, queue: object) -> None:
-    queue.put(scan(refs, out, workers, memory))  # type: ignore[attr-defined]
-
-
-def measured(refs: Sequence[JobRef], out: Path, workers: int, memory: int) -> Cost:
-    """`scan` in a process of its own, so that the peak is that of its workers only."""
-    context = multiprocessing.get_context("spawn")
-    queue = context.Queue()
-    process = context.Process(target=_one, args=(refs, out, workers, memory, queue))
-    process.start()
-    found: Cost = queue.get()
-    process.join()
-    return found
+def catalog_patterns() -> list[str]:
+    """The expressions of the catalog, for rg."""
+    found = patterns_of(load_catalog().signatures)
+    return list(dict.fromkeys(hyperscan_form(one.expression).decode() for one in found))
 
 
 def main() -> None:
@@ -128,37 +107,48 @@ def main() -> None:
     parser.add_argument("--fleet", type=Path, help="what make_archives.py wrote; else made anew")
     parser.add_argument("--count", type=int, default=2000)
     parser.add_argument("--jobs", type=int, help="scan only so many of them")
-    parser.add_argument("--sample", type=int, default=10, help="archives for rg")
-    parser.add_argument("--memory", type=int, default=500, help="MiB that a worker may hold")
+    parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--workers", type=int, nargs="*", default=[1, 2])
+    parser.add_argument("--catalog", type=int, default=0, help="archives for all patterns")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
-        fleet = options.fleet or Path(scratch) / "fleet"
+        fleet = options.fleet or Path(scratch, "fleet")
         if options.fleet is None:
             command = [sys.executable, HERE / "make_archives.py", fleet]
             subprocess.run([*command, "--count", str(options.count)], check=True)
-        begin = time.perf_counter()
-        refs = list(find_jobs([str(fleet)]))[: options.jobs]
-        print(f"{len(refs)} jobs found in {time.perf_counter() - begin:.2f} s")
-        costs = []
-        for workers in options.workers:
-            out = Path(scratch) / "results"
-            cost = measured(refs, out, workers, options.memory)
-            costs.append(cost)
-            print(
-                f"{workers} worker(s): {cost.wall:.1f} s, {cost.cpu:.1f} s CPU, "
-                f"{len(refs) / cost.wall:.1f} jobs/s, {1000 * cost.cpu / len(refs):.0f} ms CPU a "
-                f"job, peak {cost.peak:.0f} MiB a worker; {accuracy(out, fleet / 'truth.csv')}"
-            )
-        for name, expressions in patterns().items():
-            some = refs[:: max(1, len(refs) // options.sample)][: options.sample]
-            each = rg_seconds([ref.source for ref in some], expressions)
-            wall = min(cost.wall for cost in costs) / (each.wall * len(refs))
-            cpu = min(cost.cpu for cost in costs) / (each.cpu * len(refs))
-            print(
-                f"rg, {name}: {1000 * each.wall:.0f} ms an archive, {1000 * each.cpu:.0f} ms CPU, "
-                f"over {len(some)}; scan takes {wall:.2f} times that, of CPU {cpu:.2f}"
-            )
+        archives = sorted(fleet.glob("*.tar.gz"))[: options.jobs]
+        measure(options, archives, fleet / "truth.csv", Path(scratch, "results"))
+
+
+def measure(options: argparse.Namespace, archives: list[Path], truth: Path, out: Path) -> None:
+    """Print what the scans and the searches cost."""
+    words = [re.escape(word).replace("\\ ", " ") for word in WORDS]  # rg takes no escaped blank
+    searches: list[Cost] = []
+    scans: dict[int, list[Cost]] = {workers: [] for workers in options.workers}
+    right = ""
+    for _ in range(options.rounds):
+        searches.append(search(archives, words))
+        for workers, costs in scans.items():
+            costs.append(scan(archives, out, workers))
+            right = accuracy(out, truth)
+    print(f"{len(archives)} archives, the least of {options.rounds} rounds; {right}")
+    loop = least(searches)
+    told(f"tar | rg, {len(words)} words", loop, len(archives), loop)
+    for workers, costs in scans.items():
+        told(f"scan, {workers} worker(s)", least(costs), len(archives), loop)
+    if options.catalog:
+        some = archives[:: max(1, len(archives) // options.catalog)][: options.catalog]
+        each = search(some, catalog_patterns()).cpu / len(some)
+        print(f"tar | rg, the catalog: {each:.1f} s CPU an archive, over {len(some)}")
+
+
+def told(what: str, found: Cost, archives: int, loop: Cost) -> None:
+    """Print a line; `loop` is what it is compared with."""
+    print(
+        f"{what:20} {found.cpu:6.1f} s CPU, {1000 * found.cpu / archives:4.1f} ms an archive, "
+        f"{found.cpu / loop.cpu:.2f} of tar | rg; {found.wall:.1f} s by the clock, "
+        f"largest process {found.peak:.0f} MiB"
+    )
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import importlib
 from collections.abc import Iterator
 from concurrent.futures import Executor
@@ -10,13 +9,14 @@ from contextlib import contextmanager
 from typing import Any
 
 from diagnose.batch.run import MakeExecutor
+from diagnose.batch.work import prepare_worker
 from diagnose.errors import InputError
 from diagnose.workers import pool
 
 
 def local(workers: int) -> MakeExecutor:
     """Pools of `workers` processes on this machine."""
-    return lambda: pool(workers, _prepare_worker)
+    return lambda: pool(workers, prepare_worker)
 
 
 @contextmanager
@@ -41,12 +41,3 @@ def dask(scheduler: str | None) -> Iterator[tuple[MakeExecutor, int]]:
 def _dask_executor(client: Any) -> Executor:
     executor: Executor = client.get_executor(pure=False)
     return executor
-
-
-def _prepare_worker() -> None:
-    """Make a pool's process ready: the engine imported."""
-    import diagnose.batch.work  # noqa: F401, PLC0415
-
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(100_000, 20, 20)

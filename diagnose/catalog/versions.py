@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from operator import eq, ge, gt, le, lt, ne
 
 # "torch >=2.1,<2.3": a package and what its version must be, all of it.
@@ -31,10 +32,11 @@ _ASK = {
 }
 
 
-def parsed(condition: str) -> tuple[str, list[tuple[str, str]]] | None:
+@lru_cache(maxsize=1024)
+def parsed(condition: str) -> tuple[str, tuple[tuple[str, str], ...]] | None:
     """The package and the clauses of a condition; None where it is not of that form."""
     match = _CONDITION.fullmatch(condition)
-    return (match[1], re.findall(_CLAUSE, match[2])) if match else None
+    return (match[1], tuple(re.findall(_CLAUSE, match[2]))) if match else None
 
 
 def meets(versions: Mapping[str, str], condition: str) -> bool | None:
@@ -47,15 +49,20 @@ def meets(versions: Mapping[str, str], condition: str) -> bool | None:
         return False
     package, clauses = found
     have = versions.get(package)
-    if have is None:
-        return None
+    return None if have is None else _all(have, clauses)
+
+
+@lru_cache(
+    maxsize=4096
+)  # jobs of one site run a few versions, and all conditions are asked of each
+def _all(have: str, clauses: tuple[tuple[str, str], ...]) -> bool | None:
     answers = [_clause(have, operator, wanted) for operator, wanted in clauses]
     return None if None in answers and False not in answers else all(answers)
 
 
 def how_to_check(condition: str) -> str:
     """The command that prints the version a condition is about."""
-    package = (parsed(condition) or ("", []))[0]
+    package = (parsed(condition) or ("", ()))[0]
     return _ASK.get(package, f"pip show {package}")
 
 

@@ -8,10 +8,10 @@ one's line, the rest of that line stands in the next row and is put back.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from itertools import pairwise
 
-from diagnose.ingest.literals import finder, held
+from diagnose.ingest.literals import finder
 
 # `[rank3]: text` of torch's own excepthook, `[default3]:text` of torchrun; two may stand in a row.
 _TAG = r"\[(?:rank|default)\d+\]:"
@@ -37,22 +37,21 @@ _CUT_END, _CUT_START = re.compile(r"[\w(,=]\Z"), re.compile(r"[\w)=,.]")
 
 # What makes a source worth a closer look, on bytes because it is asked of every small source.
 # (Expressions that begin with one certain character are found many times as fast.)
-_TAG_CLUES = {b"[rank", b"[default"}
+_TAG_CLUES = (b"[rank", b"[default")
 _TAG_INSIDE = rb"[\w.)%\"',(=]\[(?:rank|default)\d{1,5}\]:"
 _NCCL_BYTES = re.compile(rb":(?<=[\w.-]:)\d{1,8}:\d{1,8} \[\d{1,3}\] ")
 _NCCL_BEHIND = rb"\] [^\n]*[\w.-]:\d{1,8}:\d{1,8} \[\d{1,3}\] "
 _DEVICE_BYTES = re.compile(rb"\[\d{1,3}\] ")
 _APART = 400  # bytes between two of NCCL's tags
-_CLUES = (*sorted(_TAG_CLUES), b" NCCL ", b"%|", _TRACEBACK.encode())
+CLUES = (*_TAG_CLUES, b" NCCL ", b"%|", _TRACEBACK.encode())
 _FOLDED_BYTES = re.compile(rb"Traceback \(most recent call last\):[ \t]{0,20}File \"")
 
 _Row = tuple[int, str]
 
 
-def may_be_glued(data: bytes) -> bool:
-    """Whether some line of `data` holds more than one."""
-    found = held(data, _CLUES)
-    if found & _TAG_CLUES and finder(_TAG_INSIDE).hits(data):
+def may_be_glued(data: bytes, found: Set[bytes]) -> bool:
+    """Whether some line of `data` holds more than one; `found` are the CLUES in it."""
+    if not found.isdisjoint(_TAG_CLUES) and finder(_TAG_INSIDE).hits(data):
         return True
     behind = b" NCCL " in found and finder(_NCCL_BEHIND).hits(data)
     if behind and any(map(_behind_device, _NCCL_BYTES.finditer(data))):

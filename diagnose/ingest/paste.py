@@ -12,6 +12,7 @@ from collections import Counter
 from dataclasses import dataclass
 from itertools import pairwise
 
+from diagnose.ingest import glued, unwrap
 from diagnose.ingest.glued import may_be_glued, part
 from diagnose.ingest.literals import held
 from diagnose.ingest.unwrap import join_wrapped, may_be_wrapped
@@ -55,42 +56,37 @@ def normalise(data: bytes) -> Normal | None:
 
 
 # What makes a source worth a closer look, on bytes because it is asked of every small source.
-_LEADS = b" \t>|[0123456789"  # one of these begins all of the next three
 _QUOTE_BYTES = re.compile(rb" {0,3}[>|]")
 _NUMBER_BYTES = re.compile(rb"\s{0,8}\[?\d{1,7}(?:[\]:|\s]|\Z)")
 _ENTITY_BYTES = re.compile(rb"&(?:lt|gt|quot|amp|nbsp|#39|#x27);")
 _ESCAPE_BYTES = re.compile(rb"\\[#_\[*]")
 _MARK_BYTES = (b"```", b"[0m")
+_CLUES = (*_MARK_BYTES, *unwrap.CLUES, *glued.CLUES)  # looked for at once
 _INDENT_BYTES = re.compile(rb"  |\t")
-_FORMS = (  # and with what a line of each begins
-    (b" >|", _QUOTE_BYTES),
-    (b" \t[0123456789", _NUMBER_BYTES),
-    (b" \t", _INDENT_BYTES),
-)
-_FORMS_OF = {
-    lead: [(at, form) for at, (first, form) in enumerate(_FORMS) if lead in first]
-    for lead in _LEADS
-}
+_SAME_DIGITS = bytes.maketrans(b"123456789", b"000000000")
+_BEGINNING = 18  # bytes of a line that tell whether one of these three begins it
 _INVISIBLE_BYTES = [mark.encode() for mark in "\u200b\ufeff\u2060\u00a0\u202f\u2007"]
 
 
 def _suspicious(data: bytes) -> bool:
-    sample = [line for line in data[: 64 << 10].split(b"\n", _SAMPLE_LINES) if line.strip()]
-    counts = [0] * len(_FORMS)
-    for line in sample:
-        for at, form in _FORMS_OF.get(line[0], ()):
-            if form.match(line):
-                counts[at] += 1
-    quoted, numbered, indented = counts
+    # The lines of a program begin alike, but for digits, so that few of them are looked at.
+    sample = data[: 64 << 10].translate(_SAME_DIGITS).split(b"\n", _SAMPLE_LINES)
+    begun = Counter([line[:_BEGINNING] for line in sample if line and not line.isspace()])
+    quoted, numbered, indented = (
+        sum([count for line, count in begun.items() if form.match(line)])
+        for form in (_QUOTE_BYTES, _NUMBER_BYTES, _INDENT_BYTES)
+    )
+    lines = begun.total()
+    if max(quoted, numbered) > 0.3 * lines or indented >= 0.7 * lines:
+        return True
+    found = held(data, _CLUES)
     return (
-        max(quoted, numbered) > 0.3 * len(sample)
-        or bool(held(data, _MARK_BYTES))
+        not found.isdisjoint(_MARK_BYTES)
         or (b"&" in data and _ENTITY_BYTES.search(data) is not None)
         or (b"\\" in data and _ESCAPE_BYTES.search(data) is not None)
-        or indented >= 0.7 * len(sample)
         or (not data.isascii() and any(mark in data for mark in _INVISIBLE_BYTES))
-        or may_be_wrapped(data)
-        or may_be_glued(data)
+        or may_be_wrapped(data, found)
+        or may_be_glued(data, found)
     )
 
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Set
 from itertools import product
 
-from diagnose.ingest.literals import finder, held
+from diagnose.ingest.literals import finder
 
 _WIDTHS = range(40, 401)
 _LOOKED_AT = 200  # ends of full lines, to see whether they cut a word
@@ -55,7 +56,7 @@ _END_WORD = re.compile(r"[A-Za-z_]+\Z")
 _START_WORD = re.compile(r"[A-Za-z_]+")
 _LETTER = re.compile(rb"\w")
 # The same on bytes, because it is asked of every small source: most hold none of it.
-_DESCRIBES = (b"CollectiveFingerPrint(", b"WorkNCCL(")
+CLUES = (b"CollectiveFingerPrint(", b"WorkNCCL(")
 _SEAM = rb"[a-z]\n[a-z]|[A-Z_]\n[A-Z_]"
 _END_BYTES, _START_BYTES = re.compile(rb"[A-Za-z_]+\Z"), re.compile(rb"[A-Za-z_]+")
 _NEAR = 32  # more than any of the words has
@@ -63,13 +64,14 @@ _NEAR = 32  # more than any of the words has
 _Row = tuple[int, str]
 
 
-def may_be_wrapped(data: bytes) -> bool:
-    """A quick look at whether `join_wrapped` could find anything to do."""
-    found = held(data, _DESCRIBES)
-    if b"CollectiveFingerPrint(" in found or (found and _OPEN_WORK.search(data)):
+def may_be_wrapped(data: bytes, found: Set[bytes]) -> bool:
+    """A quick look at whether `join_wrapped` could find anything to do; `found` are its CLUES."""
+    if b"CollectiveFingerPrint(" in found:
         return True
-    if not found and not _may_cut_word(data):
-        return False
+    if b"WorkNCCL(" in found and _OPEN_WORK.search(data):
+        return True
+    if not _may_cut_word(data):
+        return False  # no word is, and a description that is not open goes on nowhere
     lines = data.split(b"\n")
     # A wide character is taken as one column here: good enough, as a paste has other lines.
     sizes = map(len, lines if data.isascii() else (line.decode(errors="replace") for line in lines))

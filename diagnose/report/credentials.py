@@ -15,7 +15,7 @@ from typing import NamedTuple
 from diagnose.report.names import NAMES, named
 from diagnose.report.rules import RULES, Rule, ruled
 from diagnose.report.shapes import Shape, Span, encoded_keys, possible, shaped
-from diagnose.report.values import lowered
+from diagnose.report.values import lowered, words_in
 
 PEOPLE = frozenset({"user", "email"})  # kinds that are no secrets but stand beside one
 
@@ -34,10 +34,12 @@ def clues(text: str) -> Clues:
     lower = lowered(text)
     if not _SIGN.search(text) and not any(word in lower for word in _SIGNLESS):
         return Clues(forms, (), named=False)
-    rules = tuple([rule for rule in RULES if rule.word in lower])
-    return Clues(forms, rules, any(word in lower for word in NAMES))
+    words = words_in(lower, _WORDS)
+    rules = tuple([rule for rule in RULES if rule.word in words])
+    return Clues(forms, rules, not words.isdisjoint(NAMES))
 
 
+_WORDS = tuple(sorted({word.encode() for word in (*(rule.word for rule in RULES), *NAMES)}))
 # Most texts are prose: what no secret is without, so that little more is looked for in them.
 _SHORT = 6  # characters of the least that is left of a token that was cut
 _LONG = 16  # characters of a word; no form is shorter, unless it was cut

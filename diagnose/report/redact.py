@@ -22,6 +22,7 @@ from diagnose.report.shapes import Span
 from diagnose.report.values import lowered, words
 
 _MASK = re.compile(r"\[(?:masked|[a-z]{2,12}(?:-[a-z]{2,12}){0,2}-\d{1,9})\]")
+_REMEMBERED = 2000  # characters of a text that may come again; of longer ones memory would fill
 _ROUNDS = 4  # a mask may uncover another secret beside it; more than two were never needed
 
 
@@ -45,7 +46,7 @@ class Redactor:
         The number of lines stays, also where a key of many lines was. Masks stay as they are, so
         redacting twice changes nothing.
         """
-        if not self._people and not self._known and _harmless(text):
+        if len(text) <= _REMEMBERED and not self._people and not self._known and _harmless(text):
             return text
         return self._worked(text)
 

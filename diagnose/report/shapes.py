@@ -12,6 +12,8 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import NamedTuple
 
+from diagnose.report.values import words_in
+
 
 class Span(NamedTuple):
     """Characters `start` to `end` of a text are of this kind (`hf-token`, `password`, …).
@@ -256,6 +258,7 @@ SHAPES: tuple[Shape, ...] = (
     _row("MC4CAQAwBQYDK2Vw", "private-key", r"[A-Za-z0-9+/=\\]", 8),
 )  # fmt: skip
 
+_STARTS = tuple(dict.fromkeys(shape.start.encode() for shape in SHAPES))
 _compiled = cache(re.compile)  # when first needed: all of them take longer than a short report
 
 # What a report or a reader of long lines leaves where it cut.
@@ -265,7 +268,8 @@ _CUT_LEAST = 4  # characters after the beginning of a token whose rest was cut o
 
 def possible(text: str) -> tuple[Shape, ...]:
     """The forms that may occur in `text`, of any number of lines, or in a part of it."""
-    return tuple([shape for shape in SHAPES if shape.start in text])
+    starts = words_in(text, _STARTS)
+    return tuple([shape for shape in SHAPES if shape.start in starts])
 
 
 def shaped(line: str, forms: Sequence[Shape]) -> Iterator[Span]:

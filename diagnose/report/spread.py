@@ -132,12 +132,13 @@ _COLUMN = re.compile(
     r"(?:[A-Za-z0-9+/]{64}|[A-Za-z0-9+/]{70}|[A-Za-z0-9+/]{76})(?=\\n|[\"',}\s]|\Z)"
 )
 _REST = re.compile(r"\s(?:[^\n]{0,120}?\s)?([A-Za-z0-9+/]{4,76}={0,2})(?=[ \t]*(?:\n|\Z))")
+_NARROWEST = 64  # characters of a column
 _APART = 4  # lines between two of a column, of others
 
 
 def columns(text: str) -> list[Span]:
     """Two or more words of base64 of the same width, mostly a line each, and the short last one."""
-    if len(text) < 129:
+    if len(text) < 129 or max(map(len, text.split()), default=0) < _NARROWEST:
         return []
     found: list[Span] = []
     run: list[Span] = []

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Set
+
+from diagnose.ingest.literals import held
 
 JUDGED = 128  # characters of a value that are looked at
 
@@ -19,6 +22,11 @@ _VARIABLE = re.compile(r"\$[A-Z_][A-Z0-9_]*\Z")
 def words(text: str) -> frozenset[str]:
     """The words of `text`, as a set to look things up in."""
     return frozenset(text.split())
+
+
+def words_in(text: str, wanted: tuple[bytes, ...]) -> Set[str]:
+    """Those of `wanted`, which are ASCII, that are in `text`: of a hundred words at once."""
+    return {word.decode() for word in held(text.encode(errors="replace"), wanted)}
 
 
 def lowered(text: str) -> str:

@@ -34,6 +34,20 @@ def test_a_result_is_plain_and_has_all_columns(tmp_path: Path) -> None:
     assert "\n" not in result.document
 
 
+def test_a_worker_loads_neither_arrow_nor_pandas(tmp_path: Path) -> None:
+    (tmp_path / "j.zip").write_bytes(PACK["job.zip"](hung(3)))
+    code = """if True:
+        import sys
+        from diagnose.batch.jobs import find_jobs
+        from diagnose.batch.work import Options, diagnose_one, prepare_worker
+        prepare_worker()
+        print(diagnose_one(next(find_jobs(sys.argv[1:])), Options()).row["verdict"])
+        print(sys.modules.keys() & {"pandas", "pyarrow"} or "neither")
+    """
+    told = subprocess.check_output([sys.executable, "-c", code, tmp_path], text=True)
+    assert told.split() == ["hung", "neither"]
+
+
 @pytest.mark.parametrize("remote", [False, True])
 def test_checkpoints_in_the_folder_of_a_job(tmp_path: Path, remote: bool) -> None:
     for name, data in hung(3).items():

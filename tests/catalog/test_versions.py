@@ -8,9 +8,9 @@ from diagnose.catalog.versions import how_to_check, meets, parsed
 @pytest.mark.parametrize(
     ("condition", "found"),
     [
-        ("torch >=2.1,<2.3", ("torch", [(">=", "2.1"), ("<", "2.3")])),
-        ("ms-swift == 3.1.0.post1", ("ms-swift", [("==", "3.1.0.post1")])),
-        ("aws-ofi-nccl<1.7, !=1.6.2", ("aws-ofi-nccl", [("<", "1.7"), ("!=", "1.6.2")])),
+        ("torch >=2.1,<2.3", ("torch", ((">=", "2.1"), ("<", "2.3")))),
+        ("ms-swift == 3.1.0.post1", ("ms-swift", (("==", "3.1.0.post1"),))),
+        ("aws-ofi-nccl<1.7, !=1.6.2", ("aws-ofi-nccl", (("<", "1.7"), ("!=", "1.6.2")))),
         ("torch ~=2.1", None),
         ("torch 2.1", None),
         ("torch >=2.1 <2.3", None),

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 import diagnose
-from diagnose.ingest.glued import may_be_glued, part
+from diagnose.ingest.glued import CLUES, may_be_glued, part
+from diagnose.ingest.literals import held
 
 DEATH = (
     "[rank1]: step 5/12 loss 2.4[rank0]: Traceback (most recent call last):"
@@ -18,12 +19,17 @@ FOLDED = (
 )
 
 
+def closely(data: bytes) -> bool:
+    """Whether a source is looked at closely."""
+    return may_be_glued(data, held(data, CLUES))
+
+
 def texts(line: str) -> list[str]:
     return [text for _, text in part([(7, line)])]
 
 
 def test_lines_of_ranks_are_parted_before_each_tag() -> None:
-    assert may_be_glued(DEATH.encode())
+    assert closely(DEATH.encode())
     assert texts(DEATH) == [
         "[rank1]: step 5/12 loss 2.4",
         "[rank0]: Traceback (most recent call last):",
@@ -39,7 +45,7 @@ def test_the_parts_keep_the_number_of_their_line() -> None:
 
 
 def test_a_traceback_in_one_line_is_parted_at_frames_and_exception() -> None:
-    assert may_be_glued(FOLDED.encode())
+    assert closely(FOLDED.encode())
     assert texts(FOLDED) == [
         "Traceback (most recent call last):",
         'File "/a/train.py", line 3, in <module>     main()',
@@ -58,7 +64,7 @@ def test_a_traceback_in_one_line_is_parted_at_frames_and_exception() -> None:
 )
 def test_what_stands_behind_a_bar_is_a_line(behind: str) -> None:
     bar = "Evaluation:  88%|####8| 383/433 [29:55<03:25, 2.70s/it]"
-    assert may_be_glued((bar + behind).encode())
+    assert closely((bar + behind).encode())
     assert texts(bar + behind) == [bar, behind]
 
 
@@ -66,7 +72,7 @@ def test_lines_of_nccl_are_parted_where_a_known_host_speaks() -> None:
     first = "node-a:11:12 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via"
     second = "node-b:21:22 [1] misc/socket.cc:558 NCCL WARN connect returned Connection refused"
     rows = [(1, "node-b:21:22 [1] NCCL INFO Using network Socket"), (2, first + second)]
-    assert may_be_glued("\n".join(text for _, text in rows).encode())
+    assert closely("\n".join(text for _, text in rows).encode())
     assert part(rows) == [rows[0], (2, first), (2, second)]
 
 

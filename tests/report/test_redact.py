@@ -9,7 +9,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from diagnose.report import redact
 from diagnose.report.redact import Redactor, mask
+from diagnose.report.values import words_in
 from tests.counting import Count
 
 from .corpus import DOUBTFUL, INNOCENT, MASK, SECRETS
@@ -195,3 +197,17 @@ def test_a_line_of_a_megabyte_comes_to_its_end(piece: str) -> None:
 def test_a_line_of_a_megabyte_is_redacted_to_its_end() -> None:
     line = "x" * (1 << 20) + f" password=hunter2 {HF}"
     assert Redactor().text(line) == "x" * (1 << 20) + " password=[password-1] [hf-token-1]"
+
+
+def test_a_process_of_many_jobs_remembers_short_texts_only() -> None:
+    redact._harmless.cache_clear()
+    mask("a text that comes again")
+    mask("the lines around, " * 500)
+    assert redact._harmless.cache_info().currsize == 1
+
+
+@given(st.text("hf_AKIGsk-é\ud800 ", max_size=60))
+def test_words_looked_for_at_once_are_those_found_one_by_one(text: str) -> None:
+    wanted = ("hf_", "AKI", "AKIA", "sk-", "s")
+    found = words_in(text, tuple(word.encode() for word in wanted))
+    assert found == {word for word in wanted if word in text}
