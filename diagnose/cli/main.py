@@ -84,7 +84,7 @@ def main() -> None:
     process.prepare()
     # A short-lived process without cycles to speak of: looking for garbage while it imports and
     # makes the events of a large job costs a tenth of its time for nothing.
-    gc.set_threshold(500_000, 50, 100)
+    gc.set_threshold(5_000_000, 50, 100)
     process.leave(run())
 
 
