@@ -8,7 +8,7 @@ def main() -> None:
     """Run the command of this process's arguments."""
     # A short-lived process without cycles to speak of: looking for garbage while it imports and
     # makes the events of a large job costs a tenth of its time for nothing.
-    gc.set_threshold(500_000, 50, 100)
+    gc.set_threshold(5_000_000, 50, 100)
     try:
         from diagnose import process  # noqa: PLC0415
 

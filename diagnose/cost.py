@@ -55,10 +55,21 @@ def span(timeline: Iterable[Event]) -> tuple[datetime | None, datetime | None]:
 
     A machine's own log, whose lines all tell a host and never a rank, goes on before and after.
     """
-    timed = [(event, event.time) for event in timeline if event.time is not None]
-    of_jobs = {event.source for event, _ in timed if event.host is None or event.rank is not None}
-    own = [time for event, time in timed if event.source in of_jobs] or [t for _, t in timed]
-    return (times.moment(min(own)), times.moment(max(own))) if own else (None, None)
+    spans: dict[str, tuple[int, int]] = {}  # of each source
+    of_jobs: set[str] = set()
+    for event in timeline:
+        time = event.time
+        if time is None:
+            continue
+        first, last = spans.get(event.source, (time, time))
+        if not first < time < last:
+            spans[event.source] = min(first, time), max(last, time)
+        if event.host is None or event.rank is not None:
+            of_jobs.add(event.source)
+    own = [spans[source] for source in of_jobs] or list(spans.values())
+    if not own:
+        return None, None
+    return times.moment(min(own)[0]), times.moment(max(last for _, last in own))
 
 
 def moment(text: str | None) -> datetime | None:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import takewhile
 
 from diagnose.parse.launcher_prefixes import hydra, label, mpi
 from diagnose.parse.logging_prefixes import bare_date, bracket_date
@@ -30,14 +32,27 @@ _NAMES = frozenset(
 _DOUBTFUL = ("<", "{", " [", "  [", "   [", "    [", "     [", "      [")
 
 
+# What these take is known wherever it stands, in lines of any shape: a process prints many.
+_TIMELESS = (rank, role, nccl)
+_HEADS = 1024  # of as many processes; then they are learned anew
+
+_Steps = tuple[tuple[_Family, int], ...]
+_Head = tuple[int | None, int | None, int | None, str | None, int | None, str | None, str | None]
+
+
 @dataclass(frozen=True, slots=True)
 class Way:
     """How the prefixes of a line were peeled: who took which, up to where; then the message.
 
-    `names` are those of the families; `grouped`: the message tells its rank in a group.
+    `head` are the first steps, those that tell no time, which end at `reach`; `known` is what was
+    peeled by these, by its text. `names` are those of the families; `grouped`: the message tells
+    its rank in a group.
     """
 
-    steps: tuple[tuple[_Family, int], ...]
+    head: _Steps
+    rest: _Steps
+    reach: int
+    known: dict[str, _Head]
     message: int
     names: list[str]
     grouped: bool
@@ -56,7 +71,11 @@ def way_of(line: str) -> Way | None:
     steps = _steps(line, at)
     if steps is None:
         return None
-    way = Way(steps, at, peeled.names, peeled.group_rank is not None)
+    head = tuple(takewhile(lambda step: step[0] in _TIMELESS, steps))
+    reach = head[-1][1] if head else 0
+    told = _known(head, tuple(peeled.names[: len(head)]))
+    grouped = peeled.group_rank is not None
+    way = Way(head, steps[len(head) :], reach, told, at, peeled.names, grouped)
     return way if peel_again(line, way) == peeled else None
 
 
@@ -78,13 +97,42 @@ def _steps(line: str, message: int) -> tuple[tuple[_Family, int], ...] | None:
 
 def peel_again(line: str, way: Way) -> Prefix | None:
     """What `peel` gives for a line of the shape of this way; None where its numbers are no time."""
-    prefix = Prefix(line[way.message :])
-    at = 0
-    for family, end in way.steps:
-        if family(line, at, prefix) != end:
+    text, message = line[: way.reach], line[way.message :]
+    told = way.known.get(text)
+    if told is None:
+        prefix = Prefix(message)
+        if not _taken(way.head, line, 0, prefix):
             return None
-        at = end
+        if len(way.known) >= _HEADS:
+            way.known.clear()
+        way.known[text] = (
+            prefix.rank, prefix.local_rank, prefix.dev, prefix.host, prefix.pid, prefix.level,
+            prefix.origin,
+        )  # fmt: skip
+    else:
+        of, local, dev, host, pid, level, origin = told
+        prefix = Prefix(message, None, of, local, None, None, dev, host, pid, level, origin)
+    if not _taken(way.rest, line, way.reach, prefix):
+        return None
     prefix.names = way.names  # one list for all of them
     if way.grouped:
         prefix.group_rank = in_group(prefix.message)
     return prefix
+
+
+def _taken(steps: _Steps, line: str, at: int, prefix: Prefix) -> bool:
+    """Whether the families of these steps take the same of this line."""
+    for family, end in steps:
+        if family(line, at, prefix) != end:
+            return False
+        at = end
+    return True
+
+
+@lru_cache(maxsize=256)
+def _known(_head: _Steps, _names: tuple[str, ...]) -> dict[str, _Head]:
+    """One memory for all ways that begin with the same steps.
+
+    The names are part of it: what stands behind `[rank3]:` tells which rank that is.
+    """
+    return {}

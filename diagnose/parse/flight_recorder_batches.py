@@ -41,8 +41,9 @@ def close_lone_members(dump: Dump, descs: set[str]) -> None:
     A dump of pending operations leaves out batches that completed, but not their members; one that
     was cut off may end inside a batch.
     """
-    listed = (dump.state == COMPLETED).any() and not dump.partial
-    if listed or not dump.p2p.any():
+    if not descs or not dump.p2p.any():
+        return
+    if (dump.state == COMPLETED).any() and not dump.partial:
         return
     keys = _units(dump)
     lone = dump.p2p & ~np.isin(keys, keys[_is_batch(dump)])

@@ -100,7 +100,7 @@ class CollReader:
                 middle = int(np.searchsorted(calls.at, at))
                 self._add(calls.take(slice(begin, middle)), piece)
                 begin = middle
-            self._begin(found, int(piece.lines(np.array([at]))[0]))
+            self._begin(found, piece.line(at))
         if calls is not None:
             self._add(calls.take(slice(begin, None)), piece)
         self._place += len(part)

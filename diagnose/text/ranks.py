@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import pairwise
 
 MAX_RUNS = 16  # in one list
 
 
 def runs(numbers: Iterable[int]) -> list[tuple[int, int]]:
     """The (first, last) of each run of consecutive numbers, sorted, repeats left out."""
-    found: list[tuple[int, int]] = []
-    for number in sorted(set(numbers)):
-        if found and number == found[-1][1] + 1:
-            found[-1] = (found[-1][0], number)
-        else:
-            found.append((number, number))
-    return found
+    ordered = sorted(set(numbers))
+    if not ordered:
+        return []
+    cuts = [at for at, (one, other) in enumerate(pairwise(ordered), 1) if other - one > 1]
+    return [(ordered[a], ordered[b - 1]) for a, b in pairwise([0, *cuts, len(ordered)])]
 
 
 def fold_ranks(ranks: Iterable[int]) -> str:

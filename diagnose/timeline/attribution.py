@@ -89,12 +89,16 @@ def _by_peers(found: Sequence[Draft]) -> _Namer | None:
 
 
 def _numbers(found: Sequence[Draft], *names: str) -> dict[_Key, set[int]]:
-    """The numbers of the last name that drafts have beside the same values of the others."""
+    """The numbers of the last name that drafts have beside the same values of the others.
+
+    Of drafts that have a number and the name before it: the other values may be None.
+    """
     numbers: dict[_Key, set[int]] = defaultdict(set)
+    rare, number_of = attrgetter(names[-2]), attrgetter(names[-1])
+    told = [draft for draft in found if rare(draft) is not None and number_of(draft) is not None]
     # Each combination once: ten thousand ranks have a tenth as many as they have drafts.
-    for *key, number in set(map(attrgetter(*names), found)):
-        if number is not None:
-            numbers[tuple(key)].add(number)
+    for *key, number in set(map(attrgetter(*names), told)):
+        numbers[tuple(key)].add(number)
     return numbers
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 RANK_LIMIT = 1_000_000  # no job has more ranks
 _RANKS_LIMIT = 100_001  # of one captured list
 _MS_LIMIT = 10**12  # thirty years
+_PLAIN = 18  # digits of a number that is surely small enough
 _SCALES = {"k": 1_000, "m": 1_000_000, "g": 1_000_000_000}
 
 
@@ -43,6 +44,8 @@ def integer(text: str | None) -> int | None:
     """A number as logs print it: "1,024", "0x1f", "12k"; None for what is none, or far too big."""
     if text is None:
         return None
+    if len(text) <= _PLAIN and text.isascii() and text.isdigit():
+        return int(text)  # nearly all are: a fifth of the time
     digits = text.strip().replace(",", "").replace("_", "")
     scale = _SCALES.get(digits[-1:].lower())
     try:

@@ -134,23 +134,25 @@ def _by_task(found: list[Draft]) -> list[Draft]:
 def drafts_of(scan: SourceScan, plans: Plans) -> Iterator[Draft]:
     """What one source tells, a line about many tasks as one draft."""
     for line in scan.lines:
-        yield from _of_line(scan, line, plans.of(line))
+        for told in plans.of(line):
+            yield _told(scan, line, told)
     for line, counter in scan.beats:
         yield _draft(scan, line, replace(_BEAT, step=counter))
     for line in scan.edges:
         yield _draft(scan, line, _EDGES.get(line.prefix.level or "", _EDGE))
 
 
-def _of_line(scan: SourceScan, line: Line, plan: Iterable[Told]) -> Iterator[Draft]:
-    for signature, match, meaning in plan:
-        captures = captures_of(line, match)
-        draft = _draft(scan, line, meaning or meaning_of(signature, captures))
-        if draft.rank is None and signature.role in GLUED:
-            draft.rank = behind_text(line.text)
-            draft.learned = Learned.LINE if draft.rank is not None else None
-        if captures:
-            _name_subject(draft, signature, captures)
-        yield draft
+def _told(scan: SourceScan, line: Line, told: Told) -> Draft:
+    """One thing that a line tells."""
+    signature, match, meaning = told
+    captures = captures_of(line, match)
+    draft = _draft(scan, line, meaning or meaning_of(signature, captures))
+    if draft.rank is None and signature.role in GLUED:
+        draft.rank = behind_text(line.text)
+        draft.learned = Learned.LINE if draft.rank is not None else None
+    if captures:
+        _name_subject(draft, signature, captures)
+    return draft
 
 
 def _draft(scan: SourceScan, line: Line, meaning: Meaning) -> Draft:

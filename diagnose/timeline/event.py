@@ -18,6 +18,10 @@ from diagnose.timeline.learned import Learned
 
 Fields = Mapping[str, str]
 
+# Kind, what it tells, role, signature, names of the captures.
+_Alike = tuple[str | None, str | None, str | None, str | None, tuple[str, ...]]
+_KIND, _TELLS, _ROLE, _SIGNATURE = range(4)
+
 
 # Neither is changed once it is made. Frozen they would take ten times as long to make, and a job of
 # ten thousand ranks has some hundred thousand of them.
@@ -80,6 +84,7 @@ class Timeline:
 
     def __init__(self, events: Iterable[Event] = ()) -> None:
         self.events: Sequence[Event] = tuple(events)
+        self._asked: dict[tuple[int, tuple[str, ...]], list[Event]] = {}
 
     def __iter__(self) -> Iterator[Event]:
         return iter(self.events)
@@ -111,31 +116,26 @@ class Timeline:
 
     def kind(self, *kinds: str) -> list[Event]:
         """Events of these kinds, in order."""
-        return _together(self._by_kind, kinds)
+        return self._of(_KIND, kinds)
 
     def telling(self, *tells: str) -> list[Event]:
         """Events that tell one of these, in order."""
-        return _together(self._by_tells, tells)
+        return self._of(_TELLS, tells)
 
     def role(self, *roles: str) -> list[Event]:
         """Events of these roles, in order."""
-        return _together(self._by_role, roles)
+        return self._of(_ROLE, roles)
 
     def capturing(self, *names: str) -> list[Event]:
         """Events whose lines told all of these captures, in order."""
-        found = [
-            event
-            for captures, events in self._by_captures.items()
-            if captures.issuperset(names)
-            for event in events
-        ]
-        found.sort(key=attrgetter("index"))
-        return found
+        alike = self._alike.items()
+        return _merged([events for (*_, told), events in alike if set(told).issuperset(names)])
 
     @cached_property
     def by_signature(self) -> Mapping[str, list[Event]]:
         """Signature id → its events, in the order in which the signatures first appear."""
-        return _grouped(self.events, attrgetter("signature"))
+        names = dict.fromkeys(signature for _, _, _, signature, _ in self._alike)
+        return {name: self._of(_SIGNATURE, (name,)) for name in names if name is not None}
 
     @cached_property
     def attempts(self) -> set[int | None]:
@@ -157,42 +157,27 @@ class Timeline:
                 found.setdefault(event.rank, event.host)
         return found
 
-    @cached_property
-    def _by_kind(self) -> Mapping[str, list[Event]]:
-        return _grouped(self.events, attrgetter("kind"))
+    def _of(self, what: int, names: tuple[str, ...]) -> list[Event]:
+        known = self._asked.get((what, names))
+        if known is None:
+            parts = [events for alike, events in self._alike.items() if alike[what] in names]
+            known = self._asked[what, names] = _merged(parts)
+        return known
 
     @cached_property
-    def _by_tells(self) -> Mapping[str, list[Event]]:
-        return _grouped(self.events, attrgetter("tells"))
-
-    @cached_property
-    def _by_captures(self) -> Mapping[frozenset[str], list[Event]]:
-        found: dict[tuple[str, ...], list[Event]] = defaultdict(list)
+    def _alike(self) -> Mapping[_Alike, list[Event]]:
+        """Events of one kind, signature and so on together; there are few of these in any job."""
+        found: dict[_Alike, list[Event]] = defaultdict(list)
         for event in self.events:
-            if event.fields:
-                found[*event.fields].append(event)
-        grouped: dict[frozenset[str], list[Event]] = defaultdict(list)
-        for names, events in found.items():
-            grouped[frozenset(names)] += events
-        return grouped
-
-    @cached_property
-    def _by_role(self) -> Mapping[str, list[Event]]:
-        return _grouped(self.events, attrgetter("role"))
+            told = (*event.fields,) if event.fields else ()
+            found[event.kind, event.tells, event.role, event.signature, told].append(event)
+        return found
 
 
-def _grouped(
-    events: Sequence[Event], key: Callable[[Event], str | None]
-) -> Mapping[str, list[Event]]:
-    found: dict[str | None, list[Event]] = defaultdict(list)
-    for name, event in zip(map(key, events), events, strict=True):
-        found[name].append(event)
-    return {name: grouped for name, grouped in found.items() if name is not None}
-
-
-def _together(index: Mapping[str, list[Event]], names: Sequence[str]) -> list[Event]:
-    if len(names) == 1:
-        return index.get(names[0], [])
-    found = [event for name in names for event in index.get(name, ())]
+def _merged(parts: Sequence[list[Event]]) -> list[Event]:
+    """Events that are in order in each of these parts."""
+    if len(parts) == 1:
+        return parts[0]
+    found = [event for part in parts for event in part]
     found.sort(key=attrgetter("index"))
     return found

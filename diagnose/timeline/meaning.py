@@ -19,10 +19,8 @@ _KIND_OF_TELLS = {
 _KIND_OF_ROLE = {"phase": "phase", "progress": "progress"}
 _SEVERITY = {"cause": "error", "effect": "error", "aftermath": "warning", "context": "info"}
 # Captures that say something of a collective or of progress; most lines have none of them.
-_NUMBERED = frozenset(
-    {"group", "op", "seq", "numel_in", "numel_out", "timeout_ms", "timeout_s", "elapsed_ms",
-     "elapsed_s", "elapsed", "step"}
-)  # fmt: skip
+_OF_A_CALL = frozenset({"seq", "numel_in", "numel_out", "timeout_ms", "timeout_s"})
+_NUMBERED = _OF_A_CALL | {"group", "op", "elapsed_ms", "elapsed_s", "elapsed", "step"}
 # What a process's logger prints; a bar in front of it is another one's.
 GLUED = ("cause", "effect", "aftermath")
 # A line of a program and not of its log: a call with a format yet to be filled in.
@@ -126,10 +124,11 @@ def meaning_of(signature: Signature, captures: dict[str, str]) -> Meaning:
     )
     if not _NUMBERED.isdisjoint(captures):
         meaning.group, meaning.op = captures.get("group"), captures.get("op")
-        meaning.seq = integer(captures.get("seq"))
-        meaning.size_in = integer(captures.get("numel_in"))
-        meaning.size_out = integer(captures.get("numel_out"))
-        meaning.timeout_ms = milliseconds(captures, "timeout")
-        meaning.elapsed_ms = milliseconds(captures, "elapsed")
         meaning.step = integer(captures.get("step"))
+        meaning.elapsed_ms = milliseconds(captures, "elapsed")
+        if not _OF_A_CALL.isdisjoint(captures):
+            meaning.seq = integer(captures.get("seq"))
+            meaning.size_in = integer(captures.get("numel_in"))
+            meaning.size_out = integer(captures.get("numel_out"))
+            meaning.timeout_ms = milliseconds(captures, "timeout")
     return meaning

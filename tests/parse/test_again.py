@@ -9,6 +9,7 @@ from importlib import import_module
 import pytest
 
 from diagnose.match.digits import blind
+from diagnose.parse import again
 from diagnose.parse.again import peel_again, way_of
 from diagnose.parse.prefix import peel
 
@@ -31,13 +32,32 @@ def test_the_same_as_peeling(line: str) -> None:
     way, seed = way_of(line), random.Random(3)
     assert way is not None
     assert peel_again(line, way) == peel(line)
-    again = 0
+    peeled_again = 0
     for _ in range(300):
         other = re.sub("[0-9]", lambda old: seed.choice("0123456789" + 40 * old[0]), line)
         peeled = peel_again(other, way)
-        again += peeled is not None
+        peeled_again += peeled is not None
         assert peeled in (None, peel(other))
-    assert again
+    assert peeled_again
+
+
+def test_what_stands_behind_the_same_tag_tells_which_rank_it_is() -> None:
+    global_one, local_one = "[default3]:[rank3]:text", "[default3]:[rank3]:2024-05-01 10:00:00 text"
+    first, second = way_of(global_one), way_of(local_one)
+    assert first is not None
+    assert second is not None
+    assert first.head == second.head
+    for line, way in ((global_one, first), (local_one, second)) * 2:
+        assert peel_again(line, way) == peel(line)
+
+
+def test_so_many_processes_are_remembered() -> None:
+    for number in range(1000, 9999, 3):
+        line = f"[default3]:[rank{number}]:text"
+        way = way_of(line)
+        assert way is not None
+        assert peel_again(line, way) == peel(line)
+        assert 0 < len(way.known) <= again._HEADS
 
 
 @pytest.mark.parametrize(

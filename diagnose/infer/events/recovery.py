@@ -33,10 +33,13 @@ class _Latest:
     lines: dict[str, int] = field(default_factory=dict)
     index: int = -1
 
-    def add(self, work: Event) -> None:
-        self.lines[work.source] = max(work.line, self.lines.get(work.source, -1))
-        if work.time is not None:
-            self.index = max(work.index, self.index)
+    def add(self, *works: Event) -> None:
+        lines = self.lines
+        for work in works:
+            if work.line > lines.get(work.source, -1):
+                lines[work.source] = work.line
+            if work.time is not None and work.index > self.index:
+                self.index = work.index
 
     def after(self, failure: Event) -> bool:
         """Whether one of them surely came later than `failure`."""
@@ -70,18 +73,20 @@ class Afterlife:
 def afterlife(timeline: Timeline, classes: Mapping[str, CauseClass]) -> Afterlife:
     """Index the events that tell of work, ends and handlers."""
     found = Afterlife(frozenset(cause.id for cause in classes.values() if cause.final))
-    for event in timeline.kind("progress"):
+    work = timeline.kind("progress")
+    for event in work:
         rank = event.rank
         (found.unnamed[event.source] if rank is None else found.by_rank[rank]).append(event)
-        found.worked.add(event)
+    found.worked.add(*work)
     shutdowns = (event for event in timeline.kind("phase") if event.phase == "shutdown")
     for event in (*timeline.telling("finished"), *shutdowns):
         found.ended[event.rank].add(event)
     for event in timeline.telling("handled"):
         found.handled[event.source].append((event.line, event.rank))
-    for event in (*timeline.kind("exit"), *timeline.telling(*_DEATHS)):
+    deaths = (*timeline.kind("exit"), *timeline.telling(*_DEATHS))
+    for event in deaths:
         found.died[event.rank].add(event)
-        found.deaths.add(event)
+    found.deaths.add(*deaths)
     return found
 
 

@@ -55,8 +55,10 @@ def _last_lines(context: Context) -> Iterator[Event]:
     """Last lines of which nothing but their form is known, and whose end some example has."""
     examples = _all_examples(context.catalog)
     last = {event.source: event for event in context.timeline.kind("edge")}
-    # Of a large job hardly any last line ends as a known message goes on.
-    cut = [line for line in last.values() if line.text.rstrip()[-_ANCHOR:] in examples]
+    # Of a large job hardly any last line ends as a known message goes on, and many end alike.
+    ends = {source: line.text.rstrip()[-_ANCHOR:] for source, line in last.items()}
+    known_ends = {end for end in {*ends.values()} if end in examples}
+    cut = [line for source, line in last.items() if ends[source] in known_ends]
     known = {
         event.place
         for id_, events in (context.timeline.by_signature.items() if cut else ())

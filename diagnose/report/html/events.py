@@ -48,7 +48,7 @@ def prepare(job: Job, onset: str | None) -> Events:
     at = _places(timeline, limit) if clocked else [event.line for event in timeline]
     last = _last_attempt(timeline)
     placed = [place for event in last if (place := at[event.index]) is not None]
-    lost = {event.source for event, place in zip(timeline, at, strict=True) if place is None}
+    lost = {event.source for event in timeline if at[event.index] is None} if None in at else ()
     return Events(
         timeline,
         last,
@@ -85,11 +85,12 @@ def _places(timeline: Timeline, onset: int | None) -> list[int | None]:
         if len(known) == len(own):
             continue
         lines, stamps = _with_onset([event.line for event in known], stamps, onset)
-        for event in own:
-            if event.time is None:
-                at[event.index] = _between(event.line, lines, stamps)
-        for event, place in _by_bar(own, at, onset):
-            at[event.index] = place
+        guessed = [event for event in own if event.time is None]
+        for event in guessed:
+            at[event.index] = _between(event.line, lines, stamps)
+        if any(event.elapsed_ms is not None for event in guessed):
+            for event, place in _by_bar(own, at, onset):
+                at[event.index] = place
     return at
 
 

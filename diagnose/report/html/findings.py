@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from operator import attrgetter
 
 from diagnose.catalog.entries import entry_of
@@ -76,7 +76,8 @@ class Findings:
 def findings(events: Events, catalog: Catalog, scrub: Scrub) -> Findings:
     """Fold the timeline into findings."""
     signatures = events.timeline.by_signature
-    begin = _first_time(chain.from_iterable(signatures.values()))
+    first = {id_: _first_time(own) for id_, own in signatures.items()}
+    begin = min((time for time in first.values() if time is not None), default=None)
     items: list[Finding] = []
     of_event: list[tuple[int, int] | None] = [None] * len(events.timeline)
     for number, (id_, own) in enumerate(signatures.items()):
@@ -88,7 +89,7 @@ def findings(events: Events, catalog: Catalog, scrub: Scrub) -> Findings:
         entry = entry_of(catalog, id_)
         role = str(own[0].role)
         shown = [_shown(alike, scrub) for alike in variants[:MAX_VARIANTS]]
-        placed = (events.at[event.index] for event in own)
+        placed = [events.at[event.index] for event in own]
         items.append(
             Finding(
                 anchor=f"finding-{number + 1}",
@@ -96,8 +97,8 @@ def findings(events: Events, catalog: Catalog, scrub: Scrub) -> Findings:
                 title=scrub.text(entry.title if entry else id_),
                 role=ROLES.get(role, role),
                 cause=scrub.text(entry.cause) if entry else "",
-                at=min((at for at in placed if at is not None), default=None),
-                time=clock.moment(_first_time(own), begin),
+                at=min([at for at in placed if at is not None], default=None),
+                time=clock.moment(first[id_], begin),
                 who=shown[0].who if len(variants) == 1 else scrub.text(who(own)),
                 count=len(own),
                 variants=shown,
@@ -116,24 +117,32 @@ def who(events: Sequence[Event]) -> str:
 
 
 def _first_time(events: Iterable[Event]) -> int | None:
-    times = map(attrgetter("time"), events)
-    return min((time for time in times if time is not None), default=None)
+    return min([time for event in events if (time := event.time) is not None], default=None)
 
 
 def _variants(events: Sequence[Event]) -> list[list[Event]]:
     """Those that say the same together, in order of appearance."""
-    found: dict[tuple[object, ...], list[Event]] = {}
-    for event in events[:_COMPARED]:
-        start = event.text[:MAX_TEXT]
-        if "0x" in start:
-            start = _ADDRESS.sub("", start)
-        # Bytes lose their digits in a tenth of the time that text takes.
-        shape = start.encode(errors="surrogatepass").translate(None, b"0123456789")
-        key = (shape, event.op, event.seq, event.size_in, event.group)
-        found.setdefault(key, []).append(event)
+    compared = events[:_COMPARED]
+    found: dict[tuple[object, ...], list[Event]] = defaultdict(list)
+    said = zip(_shapes([event.text[:MAX_TEXT] for event in compared]), compared, strict=True)
+    for shape, event in said:
+        found[shape, event.op, event.seq, event.size_in, event.group].append(event)
     variants = list(found.values())
     variants[-1].extend(events[_COMPARED:])
     return variants
+
+
+def _shapes(texts: Sequence[str]) -> list[bytes]:
+    """What is left of texts without numbers; of all at once it takes a third of the time."""
+    shapes = _shape("\n".join(texts)).split(b"\n")
+    return shapes if len(shapes) == len(texts) else [*map(_shape, texts)]
+
+
+def _shape(text: str) -> bytes:
+    if "0x" in text:
+        text = _ADDRESS.sub("", text)
+    # Bytes lose their digits in a tenth of the time that text takes.
+    return text.encode(errors="surrogatepass").translate(None, b"0123456789")
 
 
 def _shown(alike: Sequence[Event], scrub: Scrub) -> Variant:

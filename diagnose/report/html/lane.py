@@ -15,7 +15,22 @@ MARKED = ("cause", "effect", "aftermath")
 MAX_BARS = 40  # phases in one lane
 _NUMBER = {phase: number for number, phase in enumerate(PHASES)}
 
+_TOLD = ("cause", "effect")
+
 Placed = tuple[int, Event]
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a lane tells of failures.
+
+    `firsts` are the first events of each finding that is worth a mark, `message` is where it first
+    tells of one from the onset on, `signatures` are the causes and effects that it printed.
+    """
+
+    firsts: list[Placed]
+    message: int | None
+    signatures: frozenset[str]
 
 
 @dataclass(slots=True)
@@ -71,10 +86,24 @@ def _bars(marks: Iterable[Placed], last: int) -> list[tuple[int, int, int]]:
     return bars[:MAX_BARS]
 
 
-def firsts(own: Iterable[Placed]) -> list[Placed]:
-    """The first event of each finding that is worth a mark."""
-    found: dict[str, Placed] = {}
-    for at, event in own:
-        if (event.role in MARKED or event.kind == "exit") and event.signature is not None:
-            found.setdefault(event.signature, (at, event))
-    return list(found.values())
+def failures(own: Iterable[Placed], onset: int | None) -> Told:
+    """What a lane tells of failures; messages count from the onset on."""
+    told = [one for one in own if one[1].role in MARKED or one[1].kind == "exit"]
+    firsts: dict[str, Placed] = {}
+    for one in told:
+        if one[1].signature is not None:
+            firsts.setdefault(one[1].signature, one)
+    # A line is printed at whole seconds, its onset may be known to the millisecond.
+    messages = [
+        at
+        for at, event in told
+        if onset is not None
+        and at >= onset - 1000
+        and event.time is not None
+        and (event.role in _TOLD or event.kind == "exit")
+    ]
+    return Told(
+        list(firsts.values()),
+        min(messages, default=None),
+        frozenset([e.signature for _, e in told if e.role in _TOLD and e.signature]),
+    )

@@ -8,7 +8,7 @@ of the finding it belongs to.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from diagnose.report import words
 from diagnose.report.html import clock
 from diagnose.report.html.events import Events
 from diagnose.report.html.findings import Findings
-from diagnose.report.html.lane import MARKED, PHASES, Lane, Placed, firsts
+from diagnose.report.html.lane import MARKED, PHASES, Lane, Placed, Told, failures
 from diagnose.report.html.lane_classes import LaneClass, alone, by_host, folded
 from diagnose.report.html.scrub import Scrub
 from diagnose.report.html.states import STATES
@@ -26,7 +26,6 @@ FOLD = 64  # more ranks than this are folded into classes
 MAX_OTHERS = 8  # lanes of sources or hosts that are no rank
 MAX_MARKS = 60_000
 BEFORE = 3  # how much of the time before the onset is shown at first, in lengths of the hang
-_TOLD = ("cause", "effect")
 _WAITING = frozenset({"waiting", "culprit", "missing"})
 
 # A rank, or the name of a source whose lines name none.
@@ -63,16 +62,18 @@ def lanes(
     }
     for name in _others(printed):
         made[name] = Lane(scrub.text(name, 120), None, "", "seen")
-    known = {key: own for key, own in printed.items() if key in made}
-    for key, own in known.items():
-        made[key].fill(own)
-    sources = _marks(made, known, found)
     onset = _onset(diagnosis, events.begin) if events.clocked else None
-    first_message = _waits(made, known, onset) if onset is not None else None
+    told: dict[Key, Told] = {}
+    for key, own in printed.items():
+        if key in made:
+            made[key].fill(own)
+            told[key] = failures(own, onset)
+    sources = _marks(made, told, found)
+    first_message = _waits(made, told, onset) if onset is not None else None
     if not any(lane.bars or lane.marks or lane.wait or lane.step for lane in made.values()):
         return None
     ranks = [lane for lane in made.values() if lane.rank is not None]
-    ordered, classes = folded(ranks, _said(known)) if len(ranks) > FOLD else (by_host(ranks), [])
+    ordered, classes = folded(ranks, _said(told)) if len(ranks) > FOLD else (by_host(ranks), [])
     ordered += [lane for lane in made.values() if lane.rank is None]
     return Lanes(
         ordered,
@@ -142,10 +143,10 @@ def _others(printed: Mapping[Key, list[Placed]]) -> list[str]:
 
 
 def _marks(
-    made: Mapping[Key, Lane], known: Mapping[Key, list[Placed]], found: Findings
+    made: Mapping[Key, Lane], told: Mapping[Key, Told], found: Findings
 ) -> list[str]:
     """The first line of each finding in each lane; gives the list of source names used."""
-    marks = {key: marked for key, own in known.items() if (marked := firsts(own))}
+    marks = {key: own.firsts for key, own in told.items() if own.firsts}
     if _many(marks):
         marks = {key: [m for m in own if m[1].role != "aftermath"] for key, own in marks.items()}
     if _many(marks):
@@ -169,13 +170,9 @@ def _many(marks: Mapping[Key, list[Placed]]) -> bool:
     return sum(map(len, marks.values())) > MAX_MARKS
 
 
-def _said(known: Mapping[Key, list[Placed]]) -> dict[int, frozenset[str]]:
+def _said(told: Mapping[Key, Told]) -> dict[int, frozenset[str]]:
     """The causes and effects that each rank printed."""
-    return {
-        rank: frozenset(e.signature for _, e in own if e.role in _TOLD and e.signature)
-        for rank, own in known.items()
-        if isinstance(rank, int)
-    }
+    return {rank: own.signatures for rank, own in told.items() if isinstance(rank, int)}
 
 
 def _onset(diagnosis: Diagnosis, begin: int) -> int | None:
@@ -183,13 +180,9 @@ def _onset(diagnosis: Diagnosis, begin: int) -> int | None:
     return None if stamp is None else clock.milliseconds(stamp) - begin
 
 
-def _waits(made: Mapping[Key, Lane], known: Mapping[Key, list[Placed]], onset: int) -> int | None:
+def _waits(made: Mapping[Key, Lane], told: Mapping[Key, Told], onset: int) -> int | None:
     """Mark who stood still from the onset on; gives the place of the first message after it."""
-    first: dict[Key, int] = {}
-    for key, own in known.items():
-        messages = _messages(own, onset)
-        if messages:
-            first[key] = min(messages)
+    first = {key: own.message for key, own in told.items() if own.message is not None}
     message = min(first.values(), default=None)
     end = max((lane.last for lane in made.values() if lane.last is not None), default=onset)
     for key, lane in made.items():
@@ -201,18 +194,6 @@ def _waits(made: Mapping[Key, Lane], known: Mapping[Key, list[Placed]], onset: i
         if until > onset:
             lane.stop(onset, until)
     return message
-
-
-def _messages(own: Iterable[Placed], onset: int) -> list[int]:
-    """Where a lane tells of a failure, from the onset on."""
-    # A line is printed at whole seconds, its onset may be known to the millisecond.
-    return [
-        at
-        for at, event in own
-        if at >= onset - 1000
-        and event.time is not None
-        and (event.role in _TOLD or event.kind == "exit")
-    ]
 
 
 def table(picture: Lanes) -> list[LaneClass]:
