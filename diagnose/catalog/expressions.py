@@ -10,6 +10,7 @@ import regex
 
 from diagnose.automaton import compile_database
 from diagnose.catalog.schema import Signature
+from diagnose.match.marks import rarest
 from diagnose.match.prefilter import LEAST, begins_with_repeat, parts, positions, required
 from diagnose.match.rows import Pattern, hyperscan_form, pattern_flags, patterns_of, searched
 
@@ -50,7 +51,7 @@ def costly(expression: str, *, ignore_case: bool, ordinary: Sequence[str]) -> st
     """
     pattern = Pattern(0, expression, expression.startswith("^"), ignore_case)
     form = hyperscan_form(expression).decode()
-    literals = required(form) or frozenset()
+    literals = {*map(rarest, required(form) or ())}
     try:
         everywhere = not pattern.anchored and begins_with_repeat(form)
         states = sum(map(positions, searched(pattern, "bulk" if literals else "rest")))

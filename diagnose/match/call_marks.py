@@ -14,18 +14,15 @@ import hyperscan as hs
 
 FIRST = 1 << 24  # number of the first of these literals: behind all other marks
 _INIT, _CALL, _SEND, _RECV = range(FIRST, FIRST + 4)
-_LITERALS = {
-    _INIT: b"- Init ",
-    _CALL: b"opCount ",
-    _SEND: b"Send: opCount ",
-    _RECV: b"Recv: opCount ",
-}
-_ENDS = re.compile(re.escape(_LITERALS[_INIT]))
+# Of START and COMPLETE; not without the letter, see `match.marks`.
+_INITS = (b"- Init S", b"- Init C")
+_LITERALS = {_CALL: b"opCount ", _SEND: b"Send: opCount ", _RECV: b"Recv: opCount "}
+_ENDS = re.compile(rb"- Init [SC]")
 
 
 @dataclass(slots=True)
 class CallMarks:
-    """Of a block of bytes: where `- Init ` ends, whether there are calls, and sends or receives."""
+    """Of a block of bytes: where `- Init S` or `C` ends, whether there are calls, also p2p."""
 
     inits: list[int] = field(default_factory=list)
     calls: bool = False
@@ -35,7 +32,8 @@ class CallMarks:
 def rows() -> list[tuple[bytes, int, int]]:
     """The literals, their numbers and flags. Of calls, of which there are millions, the first."""
     once = int(hs.HS_FLAG_SINGLEMATCH)
-    return [(text, number, 0 if number == _INIT else once) for number, text in _LITERALS.items()]
+    calls = [(text, number, once) for number, text in _LITERALS.items()]
+    return [*((text, _INIT, 0) for text in _INITS), *calls]
 
 
 def call_marks(hits: Iterable[tuple[int, int]]) -> CallMarks:

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 MATCH_TIMEOUT_S = 0.02
 # From what is quickly told to what takes long, so that compiling begins at once.
 _BY_EFFORT = ("thin-first", "bulk", "thin-all", "words", "rest", "everywhere", "marks")
-BUILD = 13  # of what is kept of them: another one when the same catalog is compiled differently
+BUILD = 14  # of what is kept of them: another one when the same catalog is compiled differently
 # Where literals are everywhere (a flood, a paste), a second look at single lines saves nothing.
 _DENSE = 0.5
 

@@ -22,7 +22,7 @@ from diagnose.match.openings import openings
 from diagnose.match.prefilter import parts
 from diagnose.match.rows import announced, code_form, hyperscan_form, patterns_of
 
-BUILD = 2  # of what is kept: another one when it is made differently
+BUILD = 3  # of what is kept: another one when it is made differently
 _GRAM = 3  # characters of a literal by which it is found
 _LEAST = 3  # characters of a literal that says something
 _ANY_DIGIT = frozenset({b"0"})

@@ -7,7 +7,7 @@ have none of the literals, and only those that do are searched for the expressio
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from re import _constants as code  # type: ignore[attr-defined]  # no other parser of these is public
 from re import _parser as parser  # type: ignore[attr-defined]
@@ -16,12 +16,11 @@ from typing import Any
 LEAST = 5  # characters of a literal: shorter ones are everywhere
 _MOST = 64  # literals of one expression
 _LONG = 12  # characters beyond which a literal is no better
-_KEPT = 8  # characters of each: Hyperscan's literal matcher looks at no more at once
 
 _POSIX = re.compile(r"\[:\^?\w+:\]")
 _REPEATS = (code.MAX_REPEAT, code.MIN_REPEAT)
 # Lines of which a log may hold millions: what they say announces nothing.
-_BULK = """
+BULK = """
 host:1:2 [0] NCCL INFO AllReduce: opCount 1f sendbuff 0x7f recvbuff 0x7f count 1 datatype 7 op 0
 root 0 comm 0x55 [nranks=8] stream 0x55 AllGather: ReduceScatter: Broadcast: Reduce: AlltoAll:
 Gather: Scatter: Send: Recv: opCount
@@ -36,38 +35,7 @@ def required(expression: str) -> _Literals | None:
     best = max(parts(expression), key=_worth, default=None)
     if not best or len(best) > _MOST or _length(best) < LEAST or in_bulk(best):
         return None
-    return frozenset(map(_telling, best))
-
-
-def fewest(literals: Collection[tuple[str, bool]]) -> set[tuple[str, bool]]:
-    """Of literals, and whether their case is ignored, those that hold no other: it says enough."""
-    exact = {literal for literal, ignored in literals if not ignored}
-    caseless = {literal.lower() for literal, ignored in literals if ignored}
-    lengths = {len(literal) for literal in exact | caseless}
-
-    def told(literal: str, ignored: bool) -> bool:
-        within = {
-            literal[at : at + size] for size in lengths for at in range(len(literal) - size + 1)
-        }
-        if not ignored and any(part in exact for part in within - {literal}):
-            return True
-        lower = {part.lower() for part in within if part.isascii()}
-        return bool(caseless & (lower - {literal.lower()} if ignored else lower))
-
-    return {(literal, ignored) for literal, ignored in literals if not told(literal, ignored)}
-
-
-@lru_cache(maxsize=8192)
-def _telling(literal: str) -> str:
-    """The rarest few characters of a literal: those with the fewest small letters and blanks."""
-    starts = range(max(1, len(literal) - _KEPT + 1))
-    return max((literal[at : at + _KEPT] for at in starts), key=_rarity)
-
-
-@lru_cache(maxsize=1 << 16)  # parts of paths and names come again
-def _rarity(text: str) -> tuple[bool, int, int]:
-    rare = text.lower() not in _BULK
-    return rare, sum(not (one.islower() or one == " ") for one in text), len(set(text))
+    return best
 
 
 def _best(items: Iterable[Any]) -> _Literals | None:
@@ -81,7 +49,7 @@ def _worth(literals: _Literals) -> tuple[bool, int, int]:
 
 def in_bulk(literals: Iterable[str]) -> bool:
     """Whether there are lines of which a log may hold millions with one of these literals."""
-    return any(literal.lower() in _BULK for literal in literals)
+    return any(literal.lower() in BULK for literal in literals)
 
 
 def _length(literals: _Literals) -> int:

@@ -21,9 +21,10 @@ from diagnose.catalog.stored import sizes
 from diagnose.catalog.vocabulary import Vocabulary, literals
 from diagnose.lazy import Lazy
 from diagnose.match import call_marks
+from diagnose.match.marks import marks_of
 from diagnose.match.openings import openings
 from diagnose.match.phrases import simpler, unbounded
-from diagnose.match.prefilter import fewest, required
+from diagnose.match.prefilter import required
 
 DATABASES = ("marks", "bulk", "rest", "words", "everywhere", "thin-first", "thin-all")
 LITERAL = ("marks", "words")
@@ -141,7 +142,7 @@ def _marks_of(catalog: Catalog) -> list[Row]:
     return [
         *(
             (literal.encode(), number, caseless * ignored)
-            for number, (literal, ignored) in enumerate(sorted(fewest(telling)))
+            for number, (literal, ignored) in enumerate(sorted(marks_of(telling)))
         ),
         *call_marks.rows(),
     ]

@@ -217,7 +217,8 @@ def author_of(line: bytes, begin: int = 0) -> bytes:
 def authors_in(block: bytes) -> set[bytes]:
     """The tags in front of the lines of a block; empty for lines without."""
     tags = _AUTHORS.findall(b"\n" + block)
-    return {*tags} if len(tags) > block.count(b"\n") else {*tags, b""}
+    lines = block.count(b"\n") + (not block.endswith(b"\n"))
+    return {*tags} if len(tags) == lines else {*tags, b""}
 
 
 @dataclass(slots=True)

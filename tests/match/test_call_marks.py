@@ -11,6 +11,8 @@ from diagnose.match.call_marks import CallMarks, marks_in
 from diagnose.match.compile import compile_matcher, matcher_of
 
 PIECES = (
+    b"- Init START",
+    b"- Init COMPLETE",
     b"- Init ",
     b"opCount ",
     b"Send: opCount ",
@@ -23,7 +25,8 @@ PIECES = (
 
 
 def as_found_one_by_one(data: bytes) -> CallMarks:
-    inits = [at + 7 for at in range(len(data)) if data.startswith(b"- Init ", at)]
+    begins = (b"- Init S", b"- Init C")
+    inits = [at + 8 for at in range(len(data)) if data.startswith(begins, at)]
     p2p = b"Send: opCount " in data or b"Recv: opCount " in data
     return CallMarks(inits, b"opCount " in data, p2p)
 
@@ -35,6 +38,6 @@ def test_call_lines_are_told_as_if_looked_for_one_by_one(data: bytes) -> None:
 
 
 def test_a_catalog_without_entries_tells_of_them_too() -> None:
-    assert matcher_of(Catalog([], [], {}, "t")).scan(b"a - Init opCount ").calls == CallMarks(
-        [9], True, False
+    assert matcher_of(Catalog([], [], {}, "t")).scan(b"a - Init START opCount ").calls == CallMarks(
+        [10], True, False
     )

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from diagnose.catalog.load import load_catalog
 from diagnose.match.compile import Matcher, compile_matcher
-from diagnose.match.prefilter import fewest, lines_with, required
+from diagnose.match.prefilter import lines_with, required
 from diagnose.parse.prefix import peel
 
 FILLER = b"[default3]:step 12/99 loss 2.4900 lr 1e-05\n" * 400
@@ -17,60 +15,32 @@ FILLER = b"[default3]:step 12/99 loss 2.4900 lr 1e-05\n" * 400
 @pytest.mark.parametrize(
     ("expression", "literals"),
     [
-        ("Watchdog caught", {"Watchdog"}),
+        ("Watchdog caught", {"Watchdog caught"}),
         (r"error: (?:\d+) lines", {"error: "}),
         (r"\b(?:opened|closed) by", {"opened", "closed"}),
         (r"(?:a|opened)x", None),  # one way has only a short one
         (r"(?:opened)?ab", None),  # may be left out
         (r"(?:opened)+ab", {"opened"}),
         (r"[Cc]onnected", {"onnected"}),
-        (r"failed.*NCCL WARN", {"NCCL WAR"}),  # the longer, of it what is rare
+        (r"failed.*NCCL WARN", {"NCCL WARN"}),  # the longer
         (r"\d+ of \d+", None),
         (r"(?i)was opened", None),  # in any case
         (r"(?i:was opened) by (?:me|you)", {" by me", " by you"}),
         (r"[[:upper:]]+ was opened", None),  # `re` reads it as something else
-        (r"state[:=] \w was opened", {"was open"}),
+        (r"state[:=] \w was opened", {" was opened"}),
         (r"\b(?:a|it) (?:hangs?|\b(?:stops|waits) now)", {" hang", " stops", " waits"}),
         (r"not (?:in|x+|(?i:on)) use", None),  # "not " is what they have
         (r"\p{Lu} was opened", None),  # or not at all
-        (r"NCCL INFO Using network \w+", {"L INFO U"}),  # not what each call line has
+        (
+            r"NCCL INFO Using network \w+",
+            {"NCCL INFO Using network "},
+        ),  # not what each call line has
         (r"(?:AllGather|Broadcast)\w*::\d", None),
         ("|".join(f"{chr(0x4E00 + number)}words" for number in range(65)), None),  # too many
     ],
 )
 def test_every_match_has_one_of_the_literals(expression: str, literals: set[str] | None) -> None:
     assert required(expression) == (None if literals is None else frozenset(literals))
-
-
-@pytest.mark.parametrize(
-    ("literals", "kept"),
-    [
-        ({("failed", False), (" failed", False)}, {("failed", False)}),
-        ({("failed", False), ("Failed", False)}, {("failed", False), ("Failed", False)}),
-        ({("failed", True), ("Failed", False), ("afailed", True)}, {("failed", True)}),
-        ({("failed", False), ("failed t", True)}, {("failed", False), ("failed t", True)}),
-        ({("\xe9chec", True), ("\xc9chec", False)}, {("\xe9chec", True), ("\xc9chec", False)}),
-    ],
-)
-def test_a_literal_in_another_is_enough(
-    literals: set[tuple[str, bool]], kept: set[tuple[str, bool]]
-) -> None:
-    assert fewest(literals) == kept
-
-
-@given(st.sets(st.tuples(st.text("aAbÄ", min_size=1, max_size=5), st.booleans()), max_size=12))
-def test_just_those_are_left_out_that_hold_another(literals: set[tuple[str, bool]]) -> None:
-    def holds(one: tuple[str, bool], other: tuple[str, bool]) -> bool:
-        (literal, ignored), (within, any_case) = one, other
-        if any_case:
-            # a caseless literal is searched for in ASCII alone
-            shorter = len(within) < len(literal) or not ignored
-            return shorter and within.isascii() and within.lower() in literal.lower()
-        return one != other and not ignored and within in literal
-
-    kept = fewest(literals)
-    assert kept <= literals
-    assert kept == {one for one in literals if not any(holds(one, other) for other in literals)}
 
 
 def test_lines_are_those_around_the_offsets() -> None:
