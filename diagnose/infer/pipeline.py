@@ -96,7 +96,7 @@ def _diagnose(job: Job) -> Diagnosis:
     likely = likely or _leads(hypotheses, context)
     ranked = ranking.rank(ranking.merge(likely))
     ranked = ranked or [verdict.inconclusive(context.failing, job.catalog)]
-    name_culprits(ranked, timeline, job.catalog.classes)
+    name_culprits(ranked, timeline, job.catalog.classes, facts.world_size)
     about = verdict.facts_told(facts, attempts)
     told = [*job.notes, *notes, *fusion.overruled(judged, context), *_notes(job, attempts)]
     told += [note for note in plugins.notes() if note not in told]  # of rules that just failed

@@ -79,7 +79,7 @@ def node_like(token: str) -> bool:
     An IPv4 address, `node01`, `worker-0`, `ip-10-0-5-7`, `c000001`, `train-job-worker-2`,
     `gpu12.cluster.example.org`; not `step100`, `cuda-12.1`, `gpu0`, `layer.0.weight`.
     """
-    if _IPV4.match(token):
+    if token == "localhost" or _IPV4.match(token):
         return True
     name, dot, domain = token.partition(".")
     if dot and not _DOMAIN.match(dot + domain):

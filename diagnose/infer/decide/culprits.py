@@ -6,13 +6,15 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from diagnose.catalog.schema import CauseClass
 from diagnose.infer.ranks.story import rank_stories
-from diagnose.infer.rules.base import Hypothesis, explains
+from diagnose.infer.rules.base import Hypothesis, explains, most
 from diagnose.timeline.captures import captured_ranks
 from diagnose.timeline.event import Timeline
 from diagnose.timeline.learned import Learned
 
 # What a process prints about itself; of a connection or a configuration others have their part.
 _OF_ONE_PROCESS = ("crash.", "hw.", "net.shm")
+_SAID_AGAIN = 2  # times that one process prints its exception, as by a logger and the launcher
+_FEW = 2  # ranks, which need not be the whole job
 
 # How a number was found that no line ties to the culprit.
 _TOLD_BY = {
@@ -22,11 +24,17 @@ _TOLD_BY = {
 
 
 def name_culprits(
-    ranked: Sequence[Hypothesis], timeline: Timeline, classes: Mapping[str, CauseClass]
+    ranked: Sequence[Hypothesis],
+    timeline: Timeline,
+    classes: Mapping[str, CauseClass],
+    world: int | None = None,
 ) -> None:
-    """Settle ranks and hosts of the first of `ranked`, the root cause."""
+    """Settle ranks and hosts of the first of `ranked`, the root cause; `world` ranks are known."""
     winner, host_of = ranked[0], timeline.hosts_of_ranks
     borrow_culprits(ranked, timeline, classes)
+    size = world or _size_shown(timeline)
+    if winner.kind == "crashed" and size and most(winner.ranks, size):
+        winner.ranks, winner.hosts, winner.kind, winner.why = [], [], None, ""
     lines = [timeline.at(row) for row in winner.rows]
     ways = {event.learned for event in lines if event.rank in winner.ranks}
     if len(ways) == 1:
@@ -34,6 +42,11 @@ def name_culprits(
         winner.why = "; ".join(part for part in (winner.why, told) if part)
     if winner.ranks and not winner.hosts:
         winner.hosts = sorted({host_of[rank] for rank in winner.ranks if rank in host_of})
+
+
+def _size_shown(timeline: Timeline) -> int | None:
+    """How many ranks the job has at least, where it does not say; None of an excerpt of few."""
+    return timeline.ranks[-1] + 1 if len(timeline.ranks) > _FEW else None
 
 
 def _at_work(winner: Hypothesis, timeline: Timeline, busy: Collection[str]) -> None:
@@ -60,6 +73,16 @@ def _name_if_one(winner: Hypothesis, ranks: Iterable[int | None], why: str) -> b
     winner.ranks = sorted(known)
     winner.kind, winner.why = winner.kind or "crashed", why
     return True
+
+
+def _printed_by_several(winner: Hypothesis, timeline: Timeline) -> bool:
+    """Whether several processes printed the cause: who of them ended first means nothing.
+
+    Of exceptions without a rank a few may be one process's, which says it again.
+    """
+    lines = [event for row in winner.rows if (event := timeline.at(row)).role == "cause"]
+    unsigned = sum(event.rank is None and event.kind == "exception" for event in lines)
+    return unsigned > _SAID_AGAIN or len({event.rank for event in lines} - {None}) > 1
 
 
 def _named_missing(winner: Hypothesis, timeline: Timeline) -> None:
@@ -92,7 +115,7 @@ def borrow_culprits(
         return
     if winner.cause.startswith("rendezvous."):
         _named_missing(winner, timeline)
-    if not classes[winner.cause].strikes_one_process:
+    if not classes[winner.cause].strikes_one_process or _printed_by_several(winner, timeline):
         return
     if winner.cause.startswith(_OF_ONE_PROCESS) and _own_author(winner, timeline):
         return

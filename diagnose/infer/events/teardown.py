@@ -86,13 +86,18 @@ def _ends_of_crashes(timeline: Timeline) -> Iterator[int]:
         author = event.source, event.rank
         if event.kind in _WORK:
             worked[author] = event.index
-        elif event.kind == "exception" and event.role == "cause":
+        elif _raises(event):
             raised[author] = event.index
         elif _implies_end(event):
             authors = (author, (event.source, None))
             last = max(raised.get(one, -1) for one in authors)
             if last > max(worked.get(one, -1) for one in authors):
                 yield event.index
+
+
+def _raises(event: Event) -> bool:
+    """An exception that no entry reads as something else, or the traceback above any."""
+    return _TRACEBACK in event.text or (event.kind == "exception" and event.role == "cause")
 
 
 def _implies_end(event: Event) -> bool:

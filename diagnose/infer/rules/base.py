@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import TYPE_CHECKING
@@ -102,6 +102,11 @@ class Context:
 
 Rule = Callable[[Context], Iterable[Hypothesis]]
 """Proposes root causes from what it sees; it never raises and changes nothing."""
+
+
+def most(ranks: Collection[int], world: int) -> bool:
+    """Whether these are so many of a job that naming them accuses nobody."""
+    return len(ranks) > max(world // 2, 1)
 
 
 def explains(cause: Hypothesis, other: Hypothesis) -> bool:

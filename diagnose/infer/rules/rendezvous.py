@@ -9,7 +9,7 @@ from diagnose.catalog.schema import Catalog
 from diagnose.infer import scoring
 from diagnose.infer.events.failures import unfinished_gathering
 from diagnose.infer.events.phases import Activity
-from diagnose.infer.rules.base import Context, Hypothesis
+from diagnose.infer.rules.base import Context, Hypothesis, most
 from diagnose.infer.rules.busy import MAIN_ONLY, busy_class, doing, unstated
 from diagnose.text.ranks import fold_ranks
 from diagnose.timeline.captures import captured_ranks
@@ -98,8 +98,9 @@ def _twins(timeline: Timeline, world: int) -> list[int]:
 def _absent(timeline: Timeline, joined: int, world: int) -> list[int]:
     """The ranks that do not say that they wait, where as many others do as were counted."""
     came = _counted(timeline, world)
-    missing = set(range(world)) - came if world <= _LISTED else set()
-    return sorted(missing) if joined == len(came) == world - len(missing) else []
+    missing = sorted(set(range(world)) - came) if world <= _LISTED else []
+    known = joined == len(came) == world - len(missing)
+    return missing if known and not most(missing, world) else []
 
 
 def _counted(timeline: Timeline, world: int) -> set[int]:

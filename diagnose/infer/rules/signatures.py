@@ -10,7 +10,7 @@ from diagnose.catalog.schema import CauseClass, CulpritOf, Signature
 from diagnose.infer import scoring
 from diagnose.infer.events.failures import unexplained
 from diagnose.infer.events.recovery import doubtful, survived
-from diagnose.infer.rules.base import Context, Hypothesis
+from diagnose.infer.rules.base import Context, Hypothesis, most
 from diagnose.text.ranks import ranks_phrase
 from diagnose.timeline.event import Event, Fields, Timeline
 from diagnose.timeline.learned import Learned
@@ -177,8 +177,8 @@ def culprits_of(
         # On one node the device a rank uses has the rank's number.
         devices = [event.fields.get("dev", "") for event in group]
         ranks = {int(device) for device in devices if device.isdigit()}
-    if world and len(ranks) > max(world // 2, 1) and signature.culprit == "self":
-        return [], []  # what most ranks say accuses nobody
+    if world and most(ranks, world) and signature.culprit == "self":
+        return [], []
     return sorted(ranks), sorted(hosts)
 
 

@@ -135,6 +135,24 @@ def test_an_end_that_a_crash_brought_is_no_success(make: Any) -> None:
     assert [event.tells for event in worked] == ["exception", None, "finished"]
 
 
+def test_an_end_after_a_traceback_is_no_success_whatever_its_exception_is_read_as(
+    make: Any,
+) -> None:
+    read = matched(signature("t.missing", "env.config"), rank=3)
+    trace = {"text": f"[rank3]: {TRACE}", "rank": 3}
+    crashed = without_teardown_noise(make(trace, read, finished(3), finished(4)))
+    assert [event.tells for event in crashed] == [None, None, None, "finished"]
+
+
+def test_a_cause_that_ended_its_rank_was_not_survived() -> None:
+    path = "/data/index-cache/1f_doc_idx.npy"
+    lines = [TRACE, f"FileNotFoundError: [Errno 2] No such file or directory: '{path}'"]
+    result = judged(*(f"[rank4]: {line}" for line in lines), LEFT.replace("rank0", "rank4"))
+    assert (result.root_cause.cause, result.root_cause.confidence) == ("crash.exception", "medium")
+    assert result.root_cause.signature == "megatron.index-cache-race"
+    assert result.culprits.ranks == [4]
+
+
 def test_without_such_lines_the_timeline_is_the_same(make: Any) -> None:
     timeline = make(step(1), RAISED)
     assert without_teardown_noise(timeline) is timeline
