@@ -78,7 +78,6 @@ class Piece:
             return np.asarray(self.chunk.lines)[np.clip(index, 0, len(self.chunk.lines) - 1)]
         return index + self.chunk.first_line
 
-
     def line(self, at: int) -> int:
         """The line number of one offset; numpy takes ten times as long for one as for the next."""
         index = int(self.newlines.searchsorted(at)) - self.carried + self.before

@@ -142,9 +142,7 @@ def _others(printed: Mapping[Key, list[Placed]]) -> list[str]:
     return sorted(names)[:MAX_OTHERS]
 
 
-def _marks(
-    made: Mapping[Key, Lane], told: Mapping[Key, Told], found: Findings
-) -> list[str]:
+def _marks(made: Mapping[Key, Lane], told: Mapping[Key, Told], found: Findings) -> list[str]:
     """The first line of each finding in each lane; gives the list of source names used."""
     marks = {key: own.firsts for key, own in told.items() if own.firsts}
     if _many(marks):
