@@ -57,8 +57,8 @@ def _last_lines(context: Context) -> Iterator[Event]:
     last = {event.source: event for event in context.timeline.kind("edge")}
     # Of a large job hardly any last line ends as a known message goes on, and many end alike.
     ends = {source: line.text.rstrip()[-_ANCHOR:] for source, line in last.items()}
-    known_ends = {end for end in {*ends.values()} if end in examples}
-    cut = [line for source, line in last.items() if ends[source] in known_ends]
+    going_on = {end for end in {*ends.values()} if end in examples}
+    cut = [line for source, line in last.items() if ends[source] in going_on]
     known = {
         event.place
         for id_, events in (context.timeline.by_signature.items() if cut else ())

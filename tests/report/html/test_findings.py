@@ -1,7 +1,9 @@
+import pytest
+
 import diagnose
 from diagnose.diagnosis import Diagnosis
 from diagnose.report.html.events import prepare
-from diagnose.report.html.findings import Findings, findings
+from diagnose.report.html.findings import Findings, _shapes, findings
 from diagnose.report.html.scrub import scrubber
 
 from .jobs import fixture, watchdog
@@ -42,6 +44,11 @@ def test_many_wordings_are_counted_but_not_all_kept() -> None:
     number = int(error.anchor.split("-")[1]) - 1
     variants = [place[1] for place in found.of_event if place and place[0] == number]
     assert sorted(variants) == [-1, -1, 0, 1, 2, 3, 4, 5, 6, 7]
+
+
+@pytest.mark.parametrize("texts", [["rank 3 at 0x7f", "rank 41 at 0xab"], ["a\n1", "a 1", "a\n2"]])
+def test_texts_are_compared_together_as_each_by_itself(texts: list[str]) -> None:
+    assert _shapes(texts) == [_shapes([text])[0] for text in texts]
 
 
 def test_findings_come_in_order_of_time_and_say_when() -> None:
