@@ -210,6 +210,8 @@ def _parts(source: Source) -> list[_Part]:
     if not isinstance(chunks, TextChunks) or chunks.size <= PART or not chunks.seekable():
         return [(0, None)]
     starts = chunks.starts(PART)
+    if len(starts) > 1 and source.size - starts[-1] < PART // 2:
+        starts.pop()  # the last words are all in the last part, else they are looked for again
     return list(zip(starts, [*starts[1:], None], strict=True))
 
 

@@ -39,7 +39,7 @@ def clues(text: str) -> Clues:
     return Clues(forms, rules, not words.isdisjoint(NAMES))
 
 
-_WORDS = tuple(sorted({word.encode() for word in (*(rule.word for rule in RULES), *NAMES)}))
+_WORDS = tuple(sorted({*(rule.word for rule in RULES), *NAMES}))
 # Most texts are prose: what no secret is without, so that little more is looked for in them.
 _SHORT = 6  # characters of the least that is left of a token that was cut
 _LONG = 16  # characters of a word; no form is shorter, unless it was cut

@@ -258,7 +258,7 @@ SHAPES: tuple[Shape, ...] = (
     _row("MC4CAQAwBQYDK2Vw", "private-key", r"[A-Za-z0-9+/=\\]", 8),
 )  # fmt: skip
 
-_STARTS = tuple(dict.fromkeys(shape.start.encode() for shape in SHAPES))
+_STARTS = tuple(dict.fromkeys(shape.start for shape in SHAPES))
 _compiled = cache(re.compile)  # when first needed: all of them take longer than a short report
 
 # What a report or a reader of long lines leaves where it cut.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Set
+from contextlib import suppress
+from functools import cache
 
-from diagnose.ingest.literals import held
-
+_LONG = 4096  # characters from which on loading an automaton pays
 JUDGED = 128  # characters of a value that are looked at
 
 _PLACEHOLDER = re.compile(
@@ -24,9 +25,22 @@ def words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-def words_in(text: str, wanted: tuple[bytes, ...]) -> Set[str]:
-    """Those of `wanted`, which are ASCII, that are in `text`: of a hundred words at once."""
-    return {word.decode() for word in held(text.encode(errors="replace"), wanted)}
+def words_in(text: str, wanted: tuple[str, ...]) -> Set[str]:
+    """Those of `wanted`, which are ASCII, that are in `text`; in a long one looked for at once.
+
+    On a node whose Python has nothing but the standard library, one by one.
+    """
+    if len(text) >= _LONG:
+        with suppress(ImportError):
+            from diagnose.ingest.literals import held  # noqa: PLC0415  loads Hyperscan
+
+            return {word.decode() for word in held(text.encode(errors="replace"), _coded(wanted))}
+    return {word for word in wanted if word in text}
+
+
+@cache
+def _coded(wanted: tuple[str, ...]) -> tuple[bytes, ...]:
+    return tuple(word.encode() for word in wanted)
 
 
 def lowered(text: str) -> str:

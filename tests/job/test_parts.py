@@ -197,6 +197,18 @@ def test_damage_amid_frames_ends_all_parts(
     ]
 
 
+@pytest.mark.parametrize(("more", "sizes"), [(0.2, [1, 1.2]), (0.8, [1, 1, 0.8])])
+def test_a_small_rest_is_no_part(tmp_path: Path, more: float, sizes: list[float]) -> None:
+    """Last words would be looked for in it, and again in it and the part before."""
+    path = tmp_path / "job.log"
+    path.write_text("loss 2.1\n" * int((2 + more) * LIMIT / 9))
+    source = opened(path)
+    bounds = [end or source.size for _, end in parallel._parts(source)]
+    starts = [start for start, _ in parallel._parts(source)]
+    found = [(end - start) / LIMIT for start, end in zip(starts, bounds, strict=True)]
+    assert found == pytest.approx(sizes, abs=0.01)
+
+
 @given(BLOCKS, st.integers(0, 99), st.booleans())
 @settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
