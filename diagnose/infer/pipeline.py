@@ -172,9 +172,14 @@ def _leads(hypotheses: Sequence[Hypothesis], context: Context) -> list[Hypothesi
     if phase == "inference" and all(event.role == "aftermath" for event in context.failing):
         phase = None  # a server that was stopped kept nobody waiting
     busy = busy_class(phase, context.catalog) if phase else None
-    if busy:
+    if busy and not _peer_went(context.failing):
         found.insert(0, unstated(busy, scoring.THRESHOLD, context.catalog, _BUSY))
     return found[:1] or [h for h in hypotheses if h.score > 0 and h.cause != "unknown"]
+
+
+def _peer_went(failing: Sequence[Event]) -> bool:
+    """Whether the lines say only that a peer went away, whose own log knows why."""
+    return bool(failing) and all(e.role == "effect" and "peer" in e.fields for e in failing)
 
 
 def _vague(event: Event) -> bool:

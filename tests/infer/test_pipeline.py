@@ -111,6 +111,44 @@ def test_no_two_stages_share_a_name() -> None:
 READY = "INFO:     Application startup complete.\n"
 
 
+PEER = "2026-03-19 19:16:21 n1:7:8 [0] misc/socket.cc:72 NCCL WARN socketProgress: "
+INDEX = " > building dataset index ...\n"
+
+
+@pytest.mark.parametrize(
+    ("last", "cause"),
+    [
+        (PEER + "Connection closed by remote peer n2.example.com<46776>", "unknown"),
+        ("srun: forcing job termination", "data.preparation"),
+    ],
+)
+def test_a_peer_that_went_says_nothing_of_the_work_here(last: str, cause: str) -> None:
+    found = judged(INDEX + last + "\n")
+    assert (found.verdict, found.root_cause.cause) == ("failed", cause)
+
+
+USAGE = "ncclInvalidUsage: This usually reflects invalid usage of NCCL library.\nLast error:\n"
+
+
+@pytest.mark.parametrize(
+    ("last", "cause", "confidence"),
+    [
+        ("Failed to initialize any NET plugin", "env.config", "medium"),
+        ("something new", "rendezvous.rank_mapping", "low"),
+    ],
+)
+def test_the_last_error_of_nccl_says_more_than_its_return_code(
+    last: str, cause: str, confidence: str
+) -> None:
+    found = judged(USAGE + last + "\n").root_cause
+    assert (found.cause, found.confidence) == (cause, confidence)
+
+
+def test_a_number_of_the_driver_is_no_rank() -> None:
+    found = judged("[   72.99] habanalabs hl2: Failed to communicate with Device CPU (timeout)\n")
+    assert (found.root_cause.cause, found.culprits.ranks) == ("hw.gpu", [])
+
+
 @pytest.mark.parametrize(
     ("text", "cause"),
     [

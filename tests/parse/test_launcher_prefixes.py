@@ -17,6 +17,7 @@ from .said import MS, NS, said, stamp
         ("worker-0: x: y", "x: y", {"host": "worker-0", "names": ["pdsh"]}),
         ("c000002:   File", "  File", {"host": "c000002", "names": ["pdsh"]}),
         ("10.0.0.7: x", "x", {"host": "10.0.0.7", "names": ["pdsh"]}),
+        ("localhost: [rank0]: x", "x", {"host": "localhost", "rank": 0, "names": ["pdsh", "rank"]}),
         ("node01:", "", {"host": "node01", "names": ["pdsh"]}),
         ("node01: slurmstepd: error: *** STEP 1.0", "slurmstepd: error: *** STEP 1.0",
          {"host": "node01", "names": ["pdsh"]}),

@@ -169,7 +169,9 @@ def _busy(stall: Stall, who: list[int], activity: Activity, catalog: Catalog) ->
     found.rows = [*([activity.row] if activity.row is not None else []), *found.rows]
     found.sure = activity.spans_wait and tiny
     found.ranks, found.kind = who, "slow" if who else None
-    found.why = f"{at_work}; the only rank without a timeout" if who else ""
+    by_role = "the main rank does this work while the others wait"
+    apart = "the only rank without a timeout" if who == stall.accused else by_role
+    found.why = f"{at_work}; {apart}" if who else ""
     return found
 
 

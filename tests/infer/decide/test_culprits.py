@@ -75,6 +75,39 @@ def test_what_names_its_own_or_is_worked_out_borrows_nobody(
     assert config.ranks == more.get("ranks", [])
 
 
+RAISED = {"kind": "exception", "role": "cause", "signature": "t.cause"}
+
+
+@pytest.mark.parametrize(
+    ("authors", "ranks"), [([0, 1], []), ([None] * 3, []), ([None] * 2, [2]), ([2, None], [2])]
+)
+def test_who_ends_first_of_several_that_raised_is_not_to_blame(
+    make: Any, authors: list[int | None], ranks: list[int]
+) -> None:
+    told = one("env.version", 4.0, rows=list(range(len(authors))))
+    first = one("crash.exception", 1.0, ranks=[2], why="exited")
+    borrow_culprits([told, first], make(*(RAISED | {"rank": rank} for rank in authors)), CLASSES)
+    assert told.ranks == ranks
+
+
+@pytest.mark.parametrize(
+    ("seen", "world", "named", "ranks"),
+    [
+        (range(4), 8, range(4), [0, 1, 2, 3]),
+        (range(8), 8, range(5), []),
+        (range(4), None, [0, 2, 3], []),  # the job has four at least
+        ([12, 13, 14], None, [12, 13, 14], [12, 13, 14]),
+        ([0, 1], None, [0, 1], [0, 1]),  # an excerpt may show two of many
+    ],
+)
+def test_nearly_everybody_is_nobody(
+    make: Any, seen: range, world: int | None, named: range, ranks: list[int]
+) -> None:
+    told = one("crash.exception", ranks=list(named), hosts=["a"], kind="crashed", why="printed it")
+    name_culprits([told], make(*(step(1, rank=rank) for rank in seen)), CLASSES, world)
+    assert (told.ranks, told.hosts) == (ranks, ["a"] if ranks else [])
+
+
 def test_an_exit_in_the_aftermath_names_nobody(make: Any) -> None:
     config = one("env.config", 6.0)
     borrow_culprits([config], make(ended(1, exitcode="1") | {"role": "aftermath"}), CLASSES)

@@ -114,6 +114,14 @@ def test_who_does_not_say_that_it_waits_is_absent(
     assert only(make(gathered(3, 4), *rows), 4).ranks == absent
 
 
+@pytest.mark.parametrize(("came", "absent"), [(1, []), (3, []), (4, [4, 5, 6, 7])])
+def test_where_most_of_the_job_is_absent_nobody_is_named(
+    make: Any, came: int, absent: list[int]
+) -> None:
+    rows = [{"fields": gathered(came, 8)["fields"] | {"rank": str(rank)}} for rank in range(came)]
+    assert only(make(gathered(came, 8), *rows), 8).ranks == absent
+
+
 @pytest.mark.parametrize(
     ("ranks", "cause"),
     [

@@ -77,6 +77,7 @@ def test_the_main_rank_is_meant_where_nobody_is_proven_missing(make: Any) -> Non
     timeline = make(marker("checkpoint"), barrier(5), barrier(6))
     hypothesis = only(timeline, None)
     assert (hypothesis.cause, hypothesis.ranks) == ("slow.checkpoint", [0])
+    assert hypothesis.why.endswith("the main rank does this work while the others wait")
 
 
 def test_a_missing_rank_without_a_known_reason(make: Any) -> None:
