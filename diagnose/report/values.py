@@ -6,6 +6,7 @@ import re
 from collections.abc import Set
 from contextlib import suppress
 from functools import cache
+from importlib import import_module
 
 _LONG = 4096  # characters from which on loading an automaton pays
 JUDGED = 128  # characters of a value that are looked at
@@ -28,13 +29,13 @@ def words(text: str) -> frozenset[str]:
 def words_in(text: str, wanted: tuple[str, ...]) -> Set[str]:
     """Those of `wanted`, which are ASCII, that are in `text`; in a long one looked for at once.
 
-    On a node whose Python has nothing but the standard library, one by one.
+    One by one in the program that collects from nodes, which only has the standard library.
     """
     if len(text) >= _LONG:
         with suppress(ImportError):
-            from diagnose.ingest.literals import held  # noqa: PLC0415  loads Hyperscan
-
-            return {word.decode() for word in held(text.encode(errors="replace"), _coded(wanted))}
+            literals = import_module("diagnose.ingest.literals")  # by name: that program lacks it
+            found = literals.held(text.encode(errors="replace"), _coded(wanted))
+            return {word.decode() for word in found}
     return {word for word in wanted if word in text}
 
 
