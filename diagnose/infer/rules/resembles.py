@@ -65,14 +65,17 @@ def propose(context: Context, lines: Sequence[Event]) -> Iterator[Hypothesis]:
 def _alike(
     text: str, known: Sequence[_Known], weights: Mapping[str, float], least: int
 ) -> Iterator[tuple[float, str]]:
-    """How like a line each example is that shares so many words with it: (0 to 1, its id)."""
+    """How like a line each example is that shares so many words with it: (0 to 1, its id).
+
+    Sums are exact (`fsum`): words come in any order, and two lines may be alike to the last digit.
+    """
     words = _words(text)
-    weight = sum(weights.get(word, 0.0) for word in words)
+    weight = math.fsum(weights.get(word, 0.0) for word in words)
     for example in known:
         shared = words & example.words
         if len(shared) < least:
             continue
-        common = sum(weights[word] for word in shared)
+        common = math.fsum(weights[word] for word in shared)
         if common:
             yield common / math.sqrt(weight * example.weight), example.signature
 
@@ -93,7 +96,7 @@ def _index(catalog: Catalog) -> tuple[list[_Known], dict[str, float]]:
     ]
     seen = Counter(word for _, words in found for word in words)
     weights = {word: math.log((1 + len(found)) / count) for word, count in seen.items()}
-    known = [_Known(id_, words, sum(weights[word] for word in words)) for id_, words in found]
+    known = [_Known(id_, words, math.fsum(weights[word] for word in words)) for id_, words in found]
     return [one for one in known if one.weight > 0], weights
 
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 import diagnose
+from diagnose.catalog.load import load_catalog
+from diagnose.infer.rules import resembles
 
 
 def told(*lines: str) -> diagnose.Diagnosis:
@@ -33,3 +37,10 @@ def test_what_is_like_nothing_stays_unknown() -> None:
     result = told("step 3 loss 2.0", "ERROR: the quick brown fox jumps over the lazy dog")
     assert result.root_cause.cause == "unknown"
     assert "resembles" not in result.root_cause.summary
+
+
+def test_weights_do_not_depend_on_the_order_of_words() -> None:
+    """Else which of two lines that are as like an example is told changes with the hash seed."""
+    known, weights = resembles._index(load_catalog())
+    for one in known:
+        assert one.weight == math.fsum(sorted(weights[word] for word in one.words))
