@@ -134,7 +134,9 @@ def test_search_roles_and_sorting_of_findings(show) -> None:
     page = show(page_of("torchrun-missing-rank")).page
     rows = page.locator("#finding-table tbody tr:visible")
     everything = rows.count()
-    assert page.inner_text("#shown") == f"{everything} of 23 findings"
+    held = page.locator("#finding-table tbody tr").count()
+    assert everything < held
+    assert page.inner_text("#shown") == f"{everything} of {held} findings"
     page.fill("#find", "sigterm")
     assert rows.count() == 1
     assert "Sending process 955 closing signal SIGTERM" in rows.inner_text()
@@ -193,7 +195,9 @@ def test_text_is_complete_without_scripts(show) -> None:
     ):  # fmt: skip
         assert wanted in text, wanted
     assert "Zoom in" not in text
-    assert page.locator("#finding-table tbody tr:visible").count() == 23
+    rows = page.locator("#finding-table tbody tr")
+    assert rows.count() > 20
+    assert rows.filter(visible=False).count() == 0
 
 
 def test_print_is_light_and_opens_what_is_folded(show, tmp_path) -> None:
