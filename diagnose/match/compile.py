@@ -36,8 +36,10 @@ from diagnose.match.rows import DATABASES, LITERAL, Row, patterns_of, rows_of
 from diagnose.match.words import Words
 
 if TYPE_CHECKING:
+    from diagnose.match.doubts import Doubts
     from diagnose.match.known import KnownLines
     from diagnose.match.recall import Recall
+    from diagnose.match.thin_shapes import ThinShapes
 
 # A search that takes longer than this on one line is given up: no line may stall the tool.
 MATCH_TIMEOUT_S = 0.02
@@ -108,6 +110,20 @@ class Matcher:
         from diagnose.match.recall import Recall  # noqa: PLC0415  as above
 
         return Recall(self)
+
+    @cached_property
+    def thin_shapes(self) -> ThinShapes:
+        """What lines of steps hold."""
+        from diagnose.match.thin_shapes import ThinShapes  # noqa: PLC0415  as above
+
+        return ThinShapes(self)
+
+    @cached_property
+    def doubts(self) -> Doubts:
+        """Which digits of a line matter."""
+        from diagnose.match.doubts import doubts_of  # noqa: PLC0415  where much repeats itself
+
+        return doubts_of(self.catalog)
 
     def scan(self, data: bytes) -> Scanned:
         """What is in `data`."""

@@ -49,8 +49,10 @@ class Doubts:
             for literal in doubt.sets[0]:
                 self._by_gram[literal[:_GRAM].lower()].append((literal, doubt))
 
-    def fixed(self, same: bytes) -> list[tuple[int, int]]:
-        """Where digits matter in lines of this shape, which is of ASCII characters."""
+    def fixed(self, same: bytes) -> list[tuple[int, int]] | None:
+        """Where digits matter in lines of this shape; None if it is not sure."""
+        if not same.isascii():
+            return None
         text = same.decode("ascii")
         low = text.lower()
         words: set[str] = set()

@@ -15,10 +15,9 @@ from diagnose.ingest.source import Chunk
 from diagnose.match.call_marks import CallMarks, marks_in
 from diagnose.match.compile import Matcher, dense
 from diagnose.match.digits import shape
-from diagnose.match.doubts import Doubts, doubts_of
 from diagnose.match.lines import TEXT_LIMIT, Raw, segments
-from diagnose.match.shapes import Shapes, Span
-from diagnose.match.thin import ThinLines, Words
+from diagnose.match.shapes import Shapes
+from diagnose.match.thin_lines import ThinLines, Words
 
 SMALL = 1 << 20  # bytes of a chunk: of large ones the automata look at many lines at once
 PAYS = 2000  # lines that were searched before: a paste is read once
@@ -53,7 +52,6 @@ class KnownLines:
     def __init__(self, matcher: Matcher) -> None:
         self._matcher = matcher
         self._shapes: Shapes[bytes, _Found] = Shapes()
-        self._doubts: Doubts | None = None
         self._lines = 0
 
     def search(self, chunk: Chunk, place: int) -> Told:
@@ -138,7 +136,7 @@ class KnownLines:
         """What is in these lines, which are remembered; thin patterns where they are `few`."""
         found = self._searched(lines)
         for number, line in lines.items():
-            spot = self._shapes.place(shapes[number], line, self._fixed)
+            spot = self._shapes.place(shapes[number], line, self._matcher.doubts.fixed)
             if not few and spot is None:
                 continue
             said = found.get(number, _NOTHING)
@@ -167,14 +165,6 @@ class KnownLines:
         for number, to in self._matcher.scan_thin(line, every=True):
             ends[number] = ends.get(number, (to, to))[0], to
         return tuple((number, first, last) for number, (first, last) in ends.items())
-
-    def _fixed(self, same: bytes) -> list[Span] | None:
-        """Where in lines of this shape digits matter; None if it is not sure."""
-        if not same.isascii():
-            return None
-        if self._doubts is None:
-            self._doubts = doubts_of(self._matcher.catalog)
-        return self._doubts.fixed(same)
 
 
 def _starts(lines: Sequence[bytes]) -> list[int]:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter, deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
-from operator import itemgetter
 
 from diagnose.ingest.source import Chunk
 from diagnose.match.compile import Matcher
+from diagnose.match.thin_lines import Hits, ThinLines
 
 # The start of a source is searched in full, then one window per stride.
 FULL = 256 << 10
@@ -42,45 +42,6 @@ _TAG = (
 )
 _AUTHOR = re.compile(rb"(?:%b){0,16}+" % _TAG)
 _AUTHORS = re.compile(rb"\n((?:%b){1,16}+)" % _TAG)
-
-Hits = list[tuple[int, int]]  # (pattern number, end in the data of the chunk)
-Words = tuple[tuple[int, int, int], ...]  # pattern number, its first and last end in a line
-
-
-@dataclass(slots=True)
-class ThinLines:
-    """The thin patterns in the lines of a chunk, where these are known.
-
-    `starts` are the places of its lines, `alike` what all lines of a shape hold, `own` what others
-    do, by their numbers.
-    """
-
-    shapes: Sequence[bytes]
-    starts: Sequence[int]
-    alike: Mapping[bytes, Words]
-    own: Mapping[int, Words]
-    numbers: list[int] = field(init=False)  # of the lines that hold any, in order
-
-    def __post_init__(self) -> None:
-        alike = [number for number, same in enumerate(self.shapes) if same in self.alike]
-        self.numbers = sorted((*alike, *self.own)) if self.own else alike
-
-    def of(self, number: int) -> Words:
-        """What a line holds."""
-        return self.own.get(number) or self.alike[self.shapes[number]]
-
-    def first(self) -> Hits:
-        """The first match of each pattern, in order."""
-        found: dict[int, int] = {}
-        seen: set[bytes] = set()
-        for number in self.numbers:
-            if self.shapes[number] in seen:
-                continue
-            if number not in self.own:
-                seen.add(self.shapes[number])
-            for pattern, first, _ in self.of(number):
-                found.setdefault(pattern, self.starts[number] + first)
-        return sorted(found.items(), key=itemgetter(1))
 
 
 @dataclass(slots=True)
@@ -145,9 +106,16 @@ class Thin:
             return
         while low < high:
             cut = high if high - low <= _PIECE else data.rfind(b"\n", low, low + _PIECE) + 1 or high
-            found = self.matcher.scan_thin(data[low:cut])
-            if _at_line(data, low) and _at_line(data, cut):
-                kept.seen[cut] = low, frozenset(number for number, _ in found)
+            piece = data[low:cut]
+            whole = _at_line(data, low) and _at_line(data, cut)
+            present = self.matcher.thin_shapes.present(piece)
+            if present is not None and present <= self.found:
+                found = [(number, 0) for number in present]  # no first ones, wherever they are
+            else:
+                found = self.matcher.scan_thin(piece)
+                present = frozenset(number for number, _ in found)
+            if whole:
+                kept.seen[cut] = low, present
             for number, to in found:
                 yield number, low + to
             low = cut
@@ -195,7 +163,10 @@ class Thin:
     def _looked(self, data: bytes, low: int, high: int) -> tuple[int, frozenset[int]]:
         """Where the last piece of whole lines before `high` begins, and which patterns it holds."""
         cut = data.rfind(b"\n", low, max(low, high - _PIECE)) + 1 or low
-        return cut, frozenset(number for number, _ in self.matcher.scan_thin(data[cut:high]))
+        present = self.matcher.thin_shapes.present(data[cut:high])
+        if present is None:
+            present = frozenset(number for number, _ in self.matcher.scan_thin(data[cut:high]))
+        return cut, present
 
 
 def _at_line(data: bytes, at: int) -> bool:
