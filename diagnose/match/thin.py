@@ -32,6 +32,8 @@ LAST_WORDS = 4
 # What is searched in full is searched in pieces, of which is kept what they hold. The end is then
 # looked at backwards in such pieces, and only those closely that may hold a last word.
 _PIECE = 16 << 10
+# After so many more pieces with new shapes than without, those of a source are no longer looked up.
+_NEW_SHAPES = 16
 
 # What sets the authors of interleaved lines apart, without parsing them: launcher and rank tags.
 # A time of day looks like NCCL's host:pid:tid, but would make every second an author.
@@ -67,6 +69,7 @@ class Thin:
     found: set[int] = field(default_factory=set)  # patterns found in this block
     last_stride: int = -1  # in which a sample matched
     last_glance: int = -1  # where in it the bytes begin that were searched at once
+    new_shapes: int = 0  # pieces with lines of a shape not known, less those without
     recent: deque[Kept] = field(default_factory=deque)
     tail: list[Kept] = field(default_factory=list)
 
@@ -108,7 +111,7 @@ class Thin:
             cut = high if high - low <= _PIECE else data.rfind(b"\n", low, low + _PIECE) + 1 or high
             piece = data[low:cut]
             whole = _at_line(data, low) and _at_line(data, cut)
-            present = self.matcher.thin_shapes.present(piece)
+            present = self._known(piece)
             if present is not None and present <= self.found:
                 found = [(number, 0) for number in present]  # no first ones, wherever they are
             else:
@@ -119,6 +122,14 @@ class Thin:
             for number, to in found:
                 yield number, low + to
             low = cut
+
+    def _known(self, piece: bytes) -> frozenset[int] | None:
+        """The patterns in a piece if its lines are of known shapes, as they are in most sources."""
+        if self.new_shapes >= _NEW_SHAPES:
+            return None
+        present = self.matcher.thin_shapes.present(piece)
+        self.new_shapes += 1 if present is None else -1
+        return present
 
     def _remember(self, kept: Kept, *, matched: bool) -> None:
         """Keep what may hold the last words: from before the last match to a stride behind it."""
@@ -163,7 +174,7 @@ class Thin:
     def _looked(self, data: bytes, low: int, high: int) -> tuple[int, frozenset[int]]:
         """Where the last piece of whole lines before `high` begins, and which patterns it holds."""
         cut = data.rfind(b"\n", low, max(low, high - _PIECE)) + 1 or low
-        present = self.matcher.thin_shapes.present(data[cut:high])
+        present = self._known(data[cut:high])
         if present is None:
             present = frozenset(number for number, _ in self.matcher.scan_thin(data[cut:high]))
         return cut, present
