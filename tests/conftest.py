@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -22,11 +24,24 @@ def one_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     In no folder that outlives the run: what older code compiled would hide a mistake.
     """
     home = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
+    shared = "PYTEST_XDIST_WORKER" in os.environ
+    if shared:
         home = home.parent
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(home / "cache"))
+        if shared:
+            _compile_once(home / "compiling")
         yield
+
+
+def _compile_once(lock: Path) -> None:
+    """Compile the catalog, unless another worker does: all of them begin with that."""
+    from diagnose.catalog.load import load_catalog
+    from diagnose.match.compile import compile_matcher
+
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        compile_matcher(load_catalog())
 
 
 def pytest_configure() -> None:
