@@ -8,10 +8,10 @@ one's line, the rest of that line stands in the next row and is put back.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 
-from diagnose.ingest.literals import finder
+from diagnose.ingest.literals import places
 
 # `[rank3]: text` of torch's own excepthook, `[default3]:text` of torchrun; two may stand in a row.
 _TAG = r"\[(?:rank|default)\d+\]:"
@@ -36,29 +36,31 @@ _BEHIND_BAR_BYTES = re.compile(rb"(?:it/s|s/it|/s)\](?:Traceback \(most|\[[EWIF]
 _CUT_END, _CUT_START = re.compile(r"[\w(,=]\Z"), re.compile(r"[\w)=,.]")
 
 # What makes a source worth a closer look, on bytes because it is asked of every small source.
-# (Expressions that begin with one certain character are found many times as fast.)
-_TAG_CLUES = (b"[rank", b"[default")
-_TAG_INSIDE = rb"[\w.)%\"',(=]\[(?:rank|default)\d{1,5}\]:"
+_TAGS_INSIDE = (rb"[\w.)%\"',(=]\[rank", rb"[\w.)%\"',(=]\[default")
+_REST_OF_TAG = re.compile(rb"\d{1,5}\]:")
 _NCCL_BYTES = re.compile(rb":(?<=[\w.-]:)\d{1,8}:\d{1,8} \[\d{1,3}\] ")
-_NCCL_BEHIND = rb"\] [^\n]*[\w.-]:\d{1,8}:\d{1,8} \[\d{1,3}\] "
+_NCCL, _NCCL_BEHIND = rb" NCCL ", rb" NCCL [^\n]*:\d+ \[\d+\] "
 _DEVICE_BYTES = re.compile(rb"\[\d{1,3}\] ")
 _APART = 400  # bytes between two of NCCL's tags
-CLUES = (*_TAG_CLUES, b" NCCL ", b"%|", _TRACEBACK.encode())
+_BARS = (rb"/s\](?:Traceback|\[)", rb"s/it\](?:Traceback|\[)")
+_FOLDED = rb"call last\):[ \tF]"
 _FOLDED_BYTES = re.compile(rb"Traceback \(most recent call last\):[ \t]{0,20}File \"")
+ONCE, EACH = (*_BARS, _FOLDED, _NCCL), _TAGS_INSIDE  # see `literals.places`
 
 _Row = tuple[int, str]
 
 
-def may_be_glued(data: bytes, found: Set[bytes]) -> bool:
-    """Whether some line of `data` holds more than one; `found` are the CLUES in it."""
-    if not found.isdisjoint(_TAG_CLUES) and finder(_TAG_INSIDE).hits(data):
+def may_be_glued(data: bytes, found: Mapping[bytes, list[int]]) -> bool:
+    """Whether some line of `data` holds more than one; `found`: the `places` of ONCE and EACH."""
+    tags = (place for tag in _TAGS_INSIDE for place in found.get(tag, ()))
+    if any(_REST_OF_TAG.match(data, place) for place in tags):
         return True
-    behind = b" NCCL " in found and finder(_NCCL_BEHIND).hits(data)
+    behind = _NCCL in found and places(data, (_NCCL_BEHIND,))
     if behind and any(map(_behind_device, _NCCL_BYTES.finditer(data))):
         return True
-    if b"%|" in found and _BEHIND_BAR_BYTES.search(data) is not None:
+    if not found.keys().isdisjoint(_BARS) and _BEHIND_BAR_BYTES.search(data):
         return True
-    return _TRACEBACK.encode() in found and _FOLDED_BYTES.search(data) is not None
+    return _FOLDED in found and _FOLDED_BYTES.search(data) is not None
 
 
 def _behind_device(tag: re.Match[bytes]) -> bool:

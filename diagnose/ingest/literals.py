@@ -1,4 +1,4 @@
-"""Whether texts hold any of several words, all looked for at once, or an expression.
+"""Whether and where texts hold any of several words or expressions, all looked for at once.
 
 Python's own `in` reads the text once for each word, and words of common letters slow it down; `re`
 stops at each place at which an expression might begin.
@@ -28,6 +28,21 @@ def held(data: bytes, words: tuple[bytes, ...]) -> frozenset[bytes]:
 
 
 @lru_cache(maxsize=16)
-def finder(expression: bytes) -> Automaton:
-    """Finds where in a text an expression ends; as quick as `held`."""
-    return compile_database([expression], [0], [0])
+def _finder(once: tuple[bytes, ...], each: tuple[bytes, ...]) -> Automaton:
+    flags = [int(hs.HS_FLAG_SINGLEMATCH)] * len(once) + [0] * len(each)
+    return compile_database(once + each, range(len(flags)), flags)
+
+
+def places(
+    data: bytes, once: tuple[bytes, ...], each: tuple[bytes, ...] = ()
+) -> dict[bytes, list[int]]:
+    """The expressions that match in `data`, with where their matches end.
+
+    Of those `once` only where the first one does. Together they cost little more than one alone,
+    but mixed ones take long to compile: best are words, and classes of characters before words.
+    """
+    expressions = once + each
+    found: dict[bytes, list[int]] = {}
+    for number, end in _finder(once, each).hits(data):
+        found.setdefault(expressions[number], []).append(end)
+    return found

@@ -14,7 +14,7 @@ from itertools import pairwise
 
 from diagnose.ingest import glued, unwrap
 from diagnose.ingest.glued import may_be_glued, part
-from diagnose.ingest.literals import held
+from diagnose.ingest.literals import places
 from diagnose.ingest.unwrap import join_wrapped, may_be_wrapped
 
 PASTE_LIMIT = 4 << 20  # bytes of a source that may be a paste
@@ -58,10 +58,9 @@ def normalise(data: bytes) -> Normal | None:
 # What makes a source worth a closer look, on bytes because it is asked of every small source.
 _QUOTE_BYTES = re.compile(rb" {0,3}[>|]")
 _NUMBER_BYTES = re.compile(rb"\s{0,8}\[?\d{1,7}(?:[\]:|\s]|\Z)")
-_ENTITY_BYTES = re.compile(rb"&(?:lt|gt|quot|amp|nbsp|#39|#x27);")
 _ESCAPE_BYTES = re.compile(rb"\\[#_\[*]")
-_MARK_BYTES = (b"```", b"[0m")
-_CLUES = (*_MARK_BYTES, *unwrap.CLUES, *glued.CLUES)  # looked for at once
+_MARKS_BYTES = (rb"```", rb"\[0m", rb"&(?:lt|gt|quot|amp|nbsp|#39|#x27);")
+_ONCE, _EACH = _MARKS_BYTES + unwrap.ONCE + glued.ONCE, unwrap.EACH + glued.EACH
 _INDENT_BYTES = re.compile(rb"  |\t")
 _SAME_DIGITS = bytes.maketrans(b"123456789", b"000000000")
 _BEGINNING = 18  # bytes of a line that tell whether one of these three begins it
@@ -69,25 +68,38 @@ _INVISIBLE_BYTES = [mark.encode() for mark in "\u200b\ufeff\u2060\u00a0\u202f\u2
 
 
 def _suspicious(data: bytes) -> bool:
-    # The lines of a program begin alike, but for digits, so that few of them are looked at.
-    sample = data[: 64 << 10].translate(_SAME_DIGITS).split(b"\n", _SAMPLE_LINES)
-    begun = Counter([line[:_BEGINNING] for line in sample if line and not line.isspace()])
+    begun = _beginnings(data)
     quoted, numbered, indented = (
         sum([count for line, count in begun.items() if form.match(line)])
         for form in (_QUOTE_BYTES, _NUMBER_BYTES, _INDENT_BYTES)
     )
-    lines = begun.total()
+    lines = sum(begun.values())
     if max(quoted, numbered) > 0.3 * lines or indented >= 0.7 * lines:
         return True
-    found = held(data, _CLUES)
+    found = places(data, _ONCE, _EACH)
     return (
-        not found.isdisjoint(_MARK_BYTES)
-        or (b"&" in data and _ENTITY_BYTES.search(data) is not None)
+        not found.keys().isdisjoint(_MARKS_BYTES)
         or (b"\\" in data and _ESCAPE_BYTES.search(data) is not None)
         or (not data.isascii() and any(mark in data for mark in _INVISIBLE_BYTES))
         or may_be_wrapped(data, found)
         or may_be_glued(data, found)
     )
+
+
+def _beginnings(data: bytes) -> dict[bytes, int]:
+    """How the first lines begin that are not empty, and how many like this.
+
+    The lines of a program begin alike, but for digits, so that few of them are to be looked at.
+    """
+    lines = data[: 64 << 10].split(b"\n", _SAMPLE_LINES)
+    starts = b"\n".join([line[:_BEGINNING] for line in lines]).translate(_SAME_DIGITS)
+    begun = Counter(starts.split(b"\n"))
+    # Of a line that begins with so many blanks the rest was not looked at.
+    return {
+        start: count
+        for start, count in begun.items()
+        if len(start) == _BEGINNING or (start and not start.isspace())
+    }
 
 
 # How lines of logs begin; Megatron's own "> initialized …" does not look like this behind its ">".

@@ -8,7 +8,7 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 from diagnose import plugins
-from diagnose.ingest.literals import held
+from diagnose.ingest.literals import held, places
 
 HEAD = 64 << 10  # bytes of a source that sniffing wants to see
 
@@ -59,7 +59,6 @@ _MAGIC: list[tuple[re.Pattern[bytes], Described]] = [
 ]
 _PICKLE = re.compile(rb"\x80[\x02-\x05]")
 _RAS = re.compile(rb"CUDA runtime version \d|PEER_[A-Z]|\"nccl_version\"")
-_INSPECTOR = re.compile(rb"\"inspector_output_format_version\"")
 _STACKS = re.compile(
     rb"Thread (?:0x)?[0-9a-fA-F]+ \(|PID \d+ - process|=== Rank \d+:|\"owns_gil\"|#0  \w"
     rb"|Thread \((?:idle|active)|state:D |\[<0>\] |Traceback \(most recent call first"
@@ -70,6 +69,8 @@ _STACK_WORDS = (
     b"Thread ", b"PID ", b"=== Rank ", b'"owns_gil"', b"#0  ", b"state:D ", b"[<0>] ",
     b"(most recent call first",
 )  # fmt: skip
+_INSPECTOR_WORD = b'"inspector_output_format_version"'
+_WORDS = (*_RAS_WORDS, *_STACK_WORDS, _INSPECTOR_WORD)
 # A JSON document, which a log that begins with `[rank0]:` is not.
 _JSON = re.compile(rb"\s*(?:\{\s*\"|\[\s*\{\s*\")")
 _ERROR_JSON = re.compile(rb"\s*\{\s*\"message\"\s*:\s*(?:\{\s*\"(?:message|extraInfo)\"|\")")
@@ -80,6 +81,7 @@ _LOG_NAME = re.compile(
 _UTF16 = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
 # Control characters that logs do contain: BEL BS TAB LF VT FF CR ESC (and NUL, judged apart).
 _CONTROLS = bytes(set(range(1, 32)) - {7, 8, 9, 10, 11, 12, 13, 27}) + b"\x7f"
+_STRANGE = rb"[\x00-\x06\x0e-\x1a\x1c-\x1f\x7f]"  # one of them, or NUL
 
 
 def is_log_name(name: str) -> bool:
@@ -112,7 +114,7 @@ def describe(head: bytes, name: str) -> Described:
     encoding, bom = encoding_of(head)
     if encoding != "utf-8":
         return Described("text")
-    if _is_binary(head) and not is_log_name(name):
+    if places(head, (_STRANGE,)) and _is_binary(head) and not is_log_name(name):
         return Described("binary", "binary data")
     if _JSON.match(head) and _is_dump(head):
         return Described("fr_dump")
@@ -161,7 +163,7 @@ def _special(head: bytes, name: str) -> str:
 
     The readers themselves decide, but are only imported and asked where a word of theirs stands.
     """
-    words = held(head, _RAS_WORDS + _STACK_WORDS)
+    words = held(head, _WORDS)
     if not words.isdisjoint(_RAS_WORDS) and _RAS.search(head):
         from diagnose.parse.ras import is_ras  # noqa: PLC0415
 
@@ -172,7 +174,7 @@ def _special(head: bytes, name: str) -> str:
 
         if is_probe(head):
             return "probe"
-    if _INSPECTOR.search(head[:4096]):
+    if _INSPECTOR_WORD in words:
         from diagnose.parse.inspector import is_inspector  # noqa: PLC0415
 
         if is_inspector(head):

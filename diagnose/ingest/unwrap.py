@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Set
+from collections.abc import Mapping, Sequence
 from itertools import product
-
-from diagnose.ingest.literals import finder
 
 _WIDTHS = range(40, 401)
 _LOOKED_AT = 200  # ends of full lines, to see whether they cut a word
@@ -31,7 +29,8 @@ _FINGERPRINT = re.compile(
     r"CollectiveFingerPrint\((?:SequenceNumber=\d+(?:, )?)?OpType=\w+"
     r"(?:, TensorShape=\[[\d, ]*\], TensorDtypes=[\w, ]*, TensorDeviceTypes=[\w, =()]*)?\)"
 )
-_OPEN_WORK = re.compile(rb"WorkNCCL\((?![^\n]{0,1024}?Timeout\(ms\)=-?\d+\))")
+# What follows the open parenthesis.
+_OPEN_WORK = re.compile(rb"(?![^\n]{0,1024}?Timeout\(ms\)=-?\d+\))")
 # How a new log line begins; a continuation does not.
 _RECORD = re.compile(
     r"\s*(?:\[|\d{4}-\d\d-\d\d|\d\d:\d\d:\d\d|[EWIF]\d{3,4} "
@@ -56,21 +55,25 @@ _END_WORD = re.compile(r"[A-Za-z_]+\Z")
 _START_WORD = re.compile(r"[A-Za-z_]+")
 _LETTER = re.compile(rb"\w")
 # The same on bytes, because it is asked of every small source: most hold none of it.
-CLUES = (b"CollectiveFingerPrint(", b"WorkNCCL(")
+_PRINT_BYTES, _WORK_BYTES = rb"CollectiveFingerPrint\(", rb"WorkNCCL\("
 _SEAM = rb"[a-z]\n[a-z]|[A-Z_]\n[A-Z_]"
+ONCE, EACH = (_PRINT_BYTES,), (_WORK_BYTES, _SEAM)  # see `literals.places`
 _END_BYTES, _START_BYTES = re.compile(rb"[A-Za-z_]+\Z"), re.compile(rb"[A-Za-z_]+")
 _NEAR = 32  # more than any of the words has
 
 _Row = tuple[int, str]
 
 
-def may_be_wrapped(data: bytes, found: Set[bytes]) -> bool:
-    """A quick look at whether `join_wrapped` could find anything to do; `found` are its CLUES."""
-    if b"CollectiveFingerPrint(" in found:
+def may_be_wrapped(data: bytes, found: Mapping[bytes, list[int]]) -> bool:
+    """A quick look at whether `join_wrapped` could find anything to do.
+
+    `found`: the `places` of ONCE and EACH.
+    """
+    if _PRINT_BYTES in found:
         return True
-    if b"WorkNCCL(" in found and _OPEN_WORK.search(data):
+    if any(_OPEN_WORK.match(data, place) for place in found.get(_WORK_BYTES, ())):
         return True
-    if not _may_cut_word(data):
+    if not _may_cut_word(data, found.get(_SEAM, ())):
         return False  # no word is, and a description that is not open goes on nowhere
     lines = data.split(b"\n")
     # A wide character is taken as one column here: good enough, as a paste has other lines.
@@ -85,12 +88,11 @@ def may_be_wrapped(data: bytes, found: Set[bytes]) -> bool:
     return any(_cuts_word(_text(lines[n]), _text(lines[n + 1])) for n in cut[:_LOOKED_AT])
 
 
-def _may_cut_word(data: bytes) -> bool:
-    """Whether some line end may cut a long word."""
-    seams = finder(_SEAM).hits(data)
+def _may_cut_word(data: bytes, seams: Sequence[int]) -> bool:
+    """Whether some line end may cut a long word; each seam ends with the first letter behind it."""
     if len(seams) > _LOOKED_AT:
         return True
-    for _, behind in seams:
+    for behind in seams:
         end = _END_BYTES.search(data, max(0, behind - _NEAR), behind - 2)
         start = _START_BYTES.match(data, behind - 1, behind + _NEAR)
         if end and start and (end[0] + start[0]).decode() in _WORDS:

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnose.ingest.literals import finder, held
+from diagnose.ingest.literals import held, places
 
 WORDS = (b"ab", b"b", b"[0m", b"a\\", b"aab")
 
@@ -26,7 +26,10 @@ def test_threads_search_at_once() -> None:
 
 
 @given(st.text("abA_\n", max_size=40))
-def test_an_expression_ends_where_it_does_by_re(text: str) -> None:
-    data, form = text.encode(), rb"[a-z]\n[a-z]|[A-Z_]\n[A-Z_]"
-    ends = [end for _, end in finder(form).hits(data)]
-    assert ends == [end for end in range(3, len(data) + 1) if re.match(form, data[end - 3 : end])]
+def test_expressions_end_where_they_do_by_re(text: str) -> None:
+    data, form, word = text.encode(), rb"[a-z]\n[a-z]|[A-Z_]\n[A-Z_]", rb"_a"
+    ends = [end for end in range(3, len(data) + 1) if re.match(form, data[end - 3 : end])]
+    first = [found.end() for found in re.finditer(word, data)][:1]
+    assert places(data, (word,), (form,)) == {
+        expression: places for expression, places in ((word, first), (form, ends)) if places
+    }

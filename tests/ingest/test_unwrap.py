@@ -4,8 +4,8 @@ import textwrap
 
 import pytest
 
-from diagnose.ingest.literals import held
-from diagnose.ingest.unwrap import CLUES, display_width, join_wrapped, may_be_wrapped
+from diagnose.ingest.literals import places
+from diagnose.ingest.unwrap import EACH, ONCE, display_width, join_wrapped, may_be_wrapped
 
 WATCHDOG = (
     "[rank{0}]:[E513 12:53:57.714781669 ProcessGroupNCCL.cpp:616] [Rank {0}] Watchdog caught "
@@ -16,7 +16,7 @@ WATCHDOG = (
 
 def closely(data: bytes) -> bool:
     """Whether a source is looked at closely."""
-    return may_be_wrapped(data, held(data, CLUES))
+    return may_be_wrapped(data, places(data, ONCE, EACH))
 
 
 def wrapped(lines: list[str], width: int) -> list[str]:
