@@ -62,20 +62,40 @@ _ESCAPE_BYTES = re.compile(rb"\\[#_\[*]")
 _MARKS_BYTES = (rb"```", rb"\[0m", rb"&(?:lt|gt|quot|amp|nbsp|#39|#x27);")
 _ONCE, _EACH = _MARKS_BYTES + unwrap.ONCE + glued.ONCE, unwrap.EACH + glued.EACH
 _INDENT_BYTES = re.compile(rb"  |\t")
+_ANY_OF_THREE = rb"\n(?:[ \t\r\v\f>|]|\[?\d+[\]:|\s])"  # looks like it, or is it
+_HEAD = 64 << 10  # bytes that mostly hold the sample
 _SAME_DIGITS = bytes.maketrans(b"123456789", b"000000000")
 _BEGINNING = 18  # bytes of a line that tell whether one of these three begins it
 _INVISIBLE_BYTES = [mark.encode() for mark in "\u200b\ufeff\u2060\u00a0\u202f\u2007"]
 
 
 def _suspicious(data: bytes) -> bool:
-    begun = _beginnings(data)
+    return _set_off(data[:_HEAD]) or _marked(data)
+
+
+def _set_off(head: bytes) -> bool:
+    """Whether quote marks, numbers or blanks stand before so many lines as in a paste."""
+    if not places(b"\n%b\n" % head, (_ANY_OF_THREE,)):
+        return False
+    # The lines of a program begin alike, but for digits, so that few of them are looked at.
+    lines = head.split(b"\n", _SAMPLE_LINES)
+    starts = b"\n".join([line[:_BEGINNING] for line in lines]).translate(_SAME_DIGITS)
+    # Of a line that begins with so many blanks the rest was cut off.
+    begun = {
+        start: count
+        for start, count in Counter(starts.split(b"\n")).items()
+        if len(start) == _BEGINNING or (start and not start.isspace())
+    }
     quoted, numbered, indented = (
         sum([count for line, count in begun.items() if form.match(line)])
         for form in (_QUOTE_BYTES, _NUMBER_BYTES, _INDENT_BYTES)
     )
-    lines = sum(begun.values())
-    if max(quoted, numbered) > 0.3 * lines or indented >= 0.7 * lines:
-        return True
+    filled = sum(begun.values())
+    return max(quoted, numbered) > 0.3 * filled or indented >= 0.7 * filled
+
+
+def _marked(data: bytes) -> bool:
+    """Whether anything in the text may be due to pasting, wrapping or gluing."""
     found = places(data, _ONCE, _EACH)
     return (
         not found.keys().isdisjoint(_MARKS_BYTES)
@@ -84,22 +104,6 @@ def _suspicious(data: bytes) -> bool:
         or may_be_wrapped(data, found)
         or may_be_glued(data, found)
     )
-
-
-def _beginnings(data: bytes) -> dict[bytes, int]:
-    """How the first lines begin that are not empty, and how many like this.
-
-    The lines of a program begin alike, but for digits, so that few of them are to be looked at.
-    """
-    lines = data[: 64 << 10].split(b"\n", _SAMPLE_LINES)
-    starts = b"\n".join([line[:_BEGINNING] for line in lines]).translate(_SAME_DIGITS)
-    begun = Counter(starts.split(b"\n"))
-    # Of a line that begins with so many blanks the rest was not looked at.
-    return {
-        start: count
-        for start, count in begun.items()
-        if len(start) == _BEGINNING or (start and not start.isspace())
-    }
 
 
 # How lines of logs begin; Megatron's own "> initialized …" does not look like this behind its ">".

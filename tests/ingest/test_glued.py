@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import diagnose
-from diagnose.ingest.glued import ONCE, EACH, may_be_glued, part
+from diagnose.ingest.glued import EACH, ONCE, may_be_glued, part
 from diagnose.ingest.literals import places
 
 DEATH = (
