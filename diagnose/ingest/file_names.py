@@ -41,5 +41,7 @@ def is_no_log(name: str) -> bool:
 
 def printable(name: str) -> str:
     """A file name which can be printed: undecodable bytes and control characters replaced."""
+    if name.isprintable():
+        return name
     name = name.encode(errors="replace").decode()
     return "".join(character if character.isprintable() else "?" for character in name)

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from operator import itemgetter
 from pathlib import Path
 
 from diagnose.ingest.compress import DEFAULT_LIMITS, Limits
@@ -54,10 +55,19 @@ def find_sources(
     for path in sorted(given, key=os.path.isdir):  # a file that is named is read in any case
         walk.add(path)
     alone = len(walk.files) == 1 and not os.path.isdir(given[0])  # noqa: PTH112
+    attempt = _attempt(base)
     sources = [
         source
-        for name, path in sorted(walk.files)
-        for source in _file_sources(path, name, limits, opened, alone=alone)
+        for name, path, status in sorted(walk.files, key=itemgetter(0, 1))
+        for source in store_sources(
+            opened(path),
+            name,
+            status.st_size,
+            status.st_mtime,
+            read_path(attempt + name),
+            limits,
+            alone=alone,
+        )
     ]
     sources += walk.others
     return sorted(sources, key=lambda source: source.name)
@@ -74,7 +84,7 @@ class _Walk:
     """Collects the regular files below the given paths by name, and what else is there."""
 
     base: Path
-    files: list[tuple[str, Path]] = field(default_factory=list)
+    files: list[tuple[str, Path, os.stat_result]] = field(default_factory=list)
     others: list[Source] = field(default_factory=list)
     met: int = 0  # entries that are neither folders nor hidden
     full: bool = False
@@ -86,17 +96,17 @@ class _Walk:
     def add(self, path: Path) -> None:
         """Add a given path and all below it."""
         try:
-            mode = path.stat().st_mode
+            status = path.stat()
         except OSError as error:
             self._other(path, "unreadable", reason(error))
             return
-        if not stat.S_ISDIR(mode):
-            self._file(path, mode, asked=True)
+        root = os.path.realpath(path)
+        if not stat.S_ISDIR(status.st_mode):
+            self._file(path, root, status, asked=True)
             return
         self.hidden, self.no_logs = [], []
         before = self.met + len(self.others)
-        self._folder(path, 0)
-        root = os.path.realpath(path)
+        self._folder(path, root, 0)
         # Links last: what they lead to inside the folder mostly has been seen under its own name.
         while self.links:
             self._link(self.links.popleft(), root)
@@ -111,8 +121,7 @@ class _Walk:
             what = one if len(names) == 1 else several
             self._other(path, "skipped", f"{len(names)} {what} left out: {shown}", left_out=True)
 
-    def _folder(self, path: Path, depth: int) -> None:
-        real = os.path.realpath(path)
+    def _folder(self, path: Path, real: str, depth: int) -> None:
         if real in self.seen:
             return
         self.seen.add(real)
@@ -131,7 +140,7 @@ class _Walk:
         for entry in sorted(inside, key=lambda entry: entry.name):
             if self.full:
                 return
-            place = path / entry.name
+            place, real_place = path / entry.name, os.path.join(real, entry.name)  # noqa: PTH118
             if entry.name.startswith("."):
                 self.hidden.append(self._name(place))
                 continue
@@ -139,9 +148,9 @@ class _Walk:
                 if entry.is_symlink():
                     self.links.append(place)
                 elif entry.is_dir():
-                    self._folder(place, depth + 1)
-                elif not self._no_log(place):
-                    self._file(place, entry.stat().st_mode)
+                    self._folder(place, real_place, depth + 1)
+                elif not self._no_log(place, real_place):
+                    self._file(place, real_place, entry.stat())
             except OSError as error:
                 self._other(place, "unreadable", reason(error))
 
@@ -149,7 +158,7 @@ class _Walk:
         self.met += 1
         try:
             real = os.path.realpath(link, strict=True)
-            mode = link.stat().st_mode
+            status = link.stat()
         except OSError as error:
             note = f"symbolic link: {reason(error)}"
             self._other(link, "unreadable", note, unread=is_log_name(link.name))
@@ -157,27 +166,26 @@ class _Walk:
         if os.path.commonpath([real, root]) != root:
             note = "symbolic link that leaves the folder"
             self._other(link, "skipped", note, unread=is_log_name(link.name))
-        elif stat.S_ISDIR(mode):
-            self._folder(link, len(link.parts) - len(self.base.parts))
-        elif not self._no_log(link):
-            self._file(link, mode)
+        elif stat.S_ISDIR(status.st_mode):
+            self._folder(link, real, len(link.parts) - len(self.base.parts))
+        elif not self._no_log(link, real):
+            self._file(link, real, status)
 
-    def _no_log(self, path: Path) -> bool:
+    def _no_log(self, path: Path, real: str) -> bool:
         """Whether a file inside a given folder is no log by its name; counted then."""
         if not is_no_log(path.name):
             return False
-        if os.path.realpath(path) not in self.seen:
+        if real not in self.seen:
             self.no_logs.append(self._name(path))
         return True
 
-    def _file(self, path: Path, mode: int, *, asked: bool = False) -> None:
+    def _file(self, path: Path, real: str, status: os.stat_result, *, asked: bool = False) -> None:
         """Take in a file; one that was asked for is missed where it cannot be read."""
         self.met += 1
         for is_special, note in _SPECIAL:
-            if is_special(mode):
+            if is_special(status.st_mode):
                 self._other(path, "skipped", note, unread=asked)
                 return
-        real = os.path.realpath(path)
         if real in self.seen or self.full:
             return
         if len(self.files) >= MAX_FILES:
@@ -186,7 +194,7 @@ class _Walk:
             self._other(self.base, "skipped", note, unread=True)
             return
         self.seen.add(real)
-        self.files.append((self._name(path), path))
+        self.files.append((self._name(path), path, status))
 
     def _other(
         self,
@@ -203,20 +211,6 @@ class _Walk:
     def _name(self, path: Path) -> str:
         name = path.relative_to(self.base).as_posix()
         return printable((path.name or "/") if name == "." else name)
-
-
-def _file_sources(
-    path: Path, name: str, limits: Limits, opened: Callable[[Path], Store], *, alone: bool
-) -> list[Source]:
-    """The source of a file, or those of an archive."""
-    try:
-        status = path.stat()
-    except OSError as error:
-        return [nothing(name, "unreadable", reason(error))]
-    hints = _hints(path, name)
-    return store_sources(
-        opened(path), name, status.st_size, status.st_mtime, hints, limits, alone=alone
-    )
 
 
 def store_sources(
@@ -254,9 +248,8 @@ def store_sources(
     ]
 
 
-def _hints(path: Path, name: str) -> PathHints:
-    parts = path.parts
-    # A given folder may lie inside torchrun's attempt_<n>: the name alone would lose it.
-    above = len(parts) - len(Path(name).parts)
-    attempts = [index for index in range(above) if _ATTEMPT.fullmatch(parts[index])]
-    return read_path("/".join(parts[attempts[-1] :]) if attempts else name)
+def _attempt(base: Path) -> str:
+    """What names lose where the folder of the job lies inside torchrun's attempt_<n>."""
+    parts = base.parts
+    attempts = [index for index, part in enumerate(parts) if _ATTEMPT.fullmatch(part)]
+    return "".join(f"{part}/" for part in parts[attempts[-1] :]) if attempts else ""
