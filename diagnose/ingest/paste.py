@@ -17,7 +17,6 @@ from diagnose.ingest.glued import may_be_glued, part
 from diagnose.ingest.literals import places
 from diagnose.ingest.unwrap import join_wrapped, may_be_wrapped
 
-PASTE_LIMIT = 4 << 20  # bytes of a source that may be a paste
 _SAMPLE_LINES = 300
 _MOST = 0.6  # of the non-empty lines: people write a sentence above what they paste
 _RISING = 0.8  # of the line numbers

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
+from typing import TYPE_CHECKING
 
 from diagnose.ingest.chunks import (
     CHUNK_LIMIT,
@@ -18,16 +19,18 @@ from diagnose.ingest.chunks import (
     stream_chunks,
 )
 from diagnose.ingest.compress import DEFAULT_LIMITS, Codec, Limits, codec_of, decompress
-from diagnose.ingest.frames import FramedReader, Frames, frames_of
 from diagnose.ingest.partial import LINES_LOOKED_AT, join_partials, partial_form
-from diagnose.ingest.paste import PASTE_LIMIT, normalise
 from diagnose.ingest.quota import Meter
 from diagnose.ingest.raw import Reader, Store, data_from, reason
 from diagnose.ingest.sniff import HEAD, Container, describe, encoding_of
 from diagnose.ingest.source import Chunk, Remarks
 
+if TYPE_CHECKING:
+    from diagnose.ingest.frames import FramedReader, Frames
+
 DOCUMENT_LIMIT = 64 << 20  # bytes of a dump or another file that is read as a whole
 ZEROS_LIMIT = 256 << 20  # NULs at the start of a log that are read to see what stands behind them
+PASTE_LIMIT = 4 << 20  # bytes of a source that may be a paste
 FRAMES_PAY = 4 << 20  # stored bytes from which on it is worth knowing where frames begin
 _START = 64 << 10  # bytes that mostly hold the lines which tell how a log was written
 
@@ -127,6 +130,8 @@ class TextChunks:
         codec, frames = self.opened.codec, self.opened.frames
         if codec is None or frames is None:
             return None
+        from diagnose.ingest.frames import FramedReader  # noqa: PLC0415  large compressed logs only
+
         return FramedReader(reader, codec, frames, self.remarks.cut, self.limits)
 
     def __call__(self) -> Iterator[Chunk]:
@@ -252,8 +257,11 @@ def look(store: Store, name: str, limits: Limits = DEFAULT_LIMITS) -> Opened:
                 return Opened("binary", "nothing but NUL bytes", None, "utf-8", 0)
             kind, what, container = describe(reader.read_at(start, HEAD), name)
             return Opened(kind, what, None, "utf-8", 0, reader.size, container)
-        size = reader.size
-        frames = frames_of(reader, codec, limits) if codec and size >= FRAMES_PAY else None
+        size, frames = reader.size, None
+        if codec and size >= FRAMES_PAY:
+            from diagnose.ingest.frames import frames_of  # noqa: PLC0415
+
+            frames = frames_of(reader, codec, limits)
     encoding, bom = encoding_of(head)
     if codec is not None and not head:
         if problems:
@@ -340,6 +348,8 @@ def _refined(chunks: Iterator[Chunk]) -> Iterator[Chunk]:
 
 def _unpasted(chunks: list[Chunk]) -> Iterator[Chunk]:
     """The chunks of a whole small source, as one normalised chunk if it looks pasted."""
+    from diagnose.ingest.paste import normalise  # noqa: PLC0415  small sources only
+
     data = chunks[0].data if len(chunks) == 1 else b"".join(chunk.data for chunk in chunks)
     normal = normalise(data)
     if normal is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 from typing import IO, BinaryIO
 
 from diagnose.ingest.chunks import is_zeros
@@ -23,6 +22,8 @@ def stdin_source(stream: BinaryIO, limits: Limits = DEFAULT_LIMITS) -> Source:
 
     What an error or a bound cuts off is named in the note. The temporary file goes with the source.
     """
+    import tempfile  # noqa: PLC0415  not for files
+
     spool = tempfile.SpooledTemporaryFile(max_size=STDIN_MEMORY)  # noqa: SIM115
     try:
         cut = _spool(stream, spool)
@@ -46,6 +47,8 @@ def _spool(stream: BinaryIO, spool: IO[bytes]) -> str:
     What is no log is left where that is seen, and long runs of NULs are not kept. A temporary file
     takes half of the room that there is at most.
     """
+    import tempfile  # noqa: PLC0415
+
     size = zeros = 0
     most, spilled, packed = STDIN_LIMIT, False, False
     while block := stream.read(_BLOCK):

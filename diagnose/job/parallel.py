@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, Union
 from diagnose import copies
 from diagnose.catalog.load import load_catalog
 from diagnose.errors import InputError
-from diagnose.ingest.paste import PASTE_LIMIT
-from diagnose.ingest.read import TextChunks
+from diagnose.ingest.read import PASTE_LIMIT, TextChunks
 from diagnose.ingest.source import TEXT_KINDS, Source
 from diagnose.job.batches import SMALL, Scans, batches, scan_batch, small
 from diagnose.match.calls import Noted
