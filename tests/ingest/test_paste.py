@@ -6,6 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from diagnose.ingest import paste
+from diagnose.ingest.literals import places
 from diagnose.ingest.paste import normalise
 
 LOG = """[rank0]:[E220 10:40:35.441597707 ProcessGroupNCCL.cpp:629] [Rank 0] Watchdog caught it
@@ -188,3 +190,11 @@ def test_logs_of_the_healthy_fixtures_come_through(folder: str) -> None:
     for path in (FIXTURES / folder).rglob("*.log"):
         data = path.read_bytes()
         assert b"\x1b" in data or normalise(data) is None, path
+
+
+@given(st.text(" \t>|[]17:a\r\n", max_size=60))
+def test_the_quick_look_misses_no_line_that_is_set_off(text: str) -> None:
+    forms = (paste._QUOTE_BYTES, paste._NUMBER_BYTES, paste._INDENT_BYTES)
+    lines = [line for line in text.encode().split(b"\n") if line.strip()]
+    if any(form.match(line) for line in lines for form in forms):
+        assert places(b"\n%b\n" % text.encode(), (paste._ANY_OF_THREE,))
