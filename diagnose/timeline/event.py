@@ -13,14 +13,22 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import attrgetter
+from typing import NamedTuple
 
 from diagnose.timeline.learned import Learned
 
 Fields = Mapping[str, str]
 
-# Kind, what it tells, role, signature, names of the captures.
-_Alike = tuple[str | None, str | None, str | None, str | None, tuple[str, ...]]
-_KIND, _TELLS, _ROLE, _SIGNATURE = range(4)
+
+class Alike(NamedTuple):
+    """What many events have in common; `captures` are the names of what was captured."""
+
+    kind: str | None
+    tells: str | None
+    role: str | None
+    signature: str | None
+    strength: str | None
+    captures: tuple[str, ...]
 
 
 # Neither is changed once it is made. Frozen they would take ten times as long to make, and a job of
@@ -84,7 +92,7 @@ class Timeline:
 
     def __init__(self, events: Iterable[Event] = ()) -> None:
         self.events: Sequence[Event] = tuple(events)
-        self._asked: dict[tuple[int, tuple[str, ...]], list[Event]] = {}
+        self._asked: dict[tuple[str, tuple[str, ...]], list[Event]] = {}
 
     def __iter__(self) -> Iterator[Event]:
         return iter(self.events)
@@ -116,26 +124,29 @@ class Timeline:
 
     def kind(self, *kinds: str) -> list[Event]:
         """Events of these kinds, in order."""
-        return self._of(_KIND, kinds)
+        return self._of("kind", kinds)
 
     def telling(self, *tells: str) -> list[Event]:
         """Events that tell one of these, in order."""
-        return self._of(_TELLS, tells)
+        return self._of("tells", tells)
 
     def role(self, *roles: str) -> list[Event]:
         """Events of these roles, in order."""
-        return self._of(_ROLE, roles)
+        return self._of("role", roles)
 
     def capturing(self, *names: str) -> list[Event]:
         """Events whose lines told all of these captures, in order."""
-        alike = self._alike.items()
-        return _merged([events for (*_, told), events in alike if set(told).issuperset(names)])
+        return self.where(lambda alike: set(names) <= {*alike.captures})
+
+    def where(self, holds: Callable[[Alike], object]) -> list[Event]:
+        """Events for which this holds, in order; it is asked once of all that are alike."""
+        return _merged([events for alike, events in self._alike.items() if holds(alike)])
 
     @cached_property
     def by_signature(self) -> Mapping[str, list[Event]]:
         """Signature id → its events, in the order in which the signatures first appear."""
-        names = dict.fromkeys(signature for _, _, _, signature, _ in self._alike)
-        return {name: self._of(_SIGNATURE, (name,)) for name in names if name is not None}
+        names = [name for what, name in self._parts if what == "signature" and name is not None]
+        return {name: self._of("signature", (name,)) for name in names}
 
     @cached_property
     def attempts(self) -> set[int | None]:
@@ -153,25 +164,36 @@ class Timeline:
         """The host of every rank whose host is known, as its first event with a host says."""
         found: dict[int, str] = {}
         for event in self.events:
-            if event.rank is not None and event.host is not None:
-                found.setdefault(event.rank, event.host)
+            rank = event.rank
+            if rank is not None and rank not in found and event.host is not None:
+                found[rank] = event.host
         return found
 
-    def _of(self, what: int, names: tuple[str, ...]) -> list[Event]:
+    def _of(self, what: str, names: tuple[str, ...]) -> list[Event]:
         known = self._asked.get((what, names))
         if known is None:
-            parts = [events for alike, events in self._alike.items() if alike[what] in names]
+            parts = [part for name in names for part in self._parts.get((what, name), ())]
             known = self._asked[what, names] = _merged(parts)
         return known
 
     @cached_property
-    def _alike(self) -> Mapping[_Alike, list[Event]]:
-        """Events of one kind, signature and so on together; there are few of these in any job."""
-        found: dict[_Alike, list[Event]] = defaultdict(list)
-        for event in self.events:
-            told = (*event.fields,) if event.fields else ()
-            found[event.kind, event.tells, event.role, event.signature, told].append(event)
+    def _parts(self) -> Mapping[tuple[str, str | None], list[list[Event]]]:
+        """Kinds, what is told, roles and signatures, each with the events that are alike in it."""
+        found: dict[tuple[str, str | None], list[list[Event]]] = defaultdict(list)
+        for alike, events in self._alike.items():
+            for what in ("kind", "tells", "role", "signature"):
+                found[what, getattr(alike, what)].append(events)
         return found
+
+    @cached_property
+    def _alike(self) -> Mapping[Alike, list[Event]]:
+        """Events that are alike together; there are few of these in any job."""
+        shared = attrgetter("kind", "tells", "role", "signature", "strength")
+        captures = map(tuple, map(attrgetter("fields"), self.events))
+        found: dict[tuple[tuple[str | None, ...], tuple[str, ...]], list[Event]] = defaultdict(list)
+        for key, told, event in zip(map(shared, self.events), captures, self.events, strict=True):
+            found[key, told].append(event)
+        return {Alike._make((*key, told)): events for (key, told), events in found.items()}
 
 
 def _merged(parts: Sequence[list[Event]]) -> list[Event]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
 
 from diagnose.catalog.schema import Signature
 from diagnose.timeline.event import Event, Fields, Timeline
@@ -13,18 +15,29 @@ _CAPTURE = re.compile(r"\{(\w+)\}")
 
 def told(
     timeline: Timeline, signatures: Mapping[str, Signature]
-) -> Iterator[tuple[Event, str, str]]:
-    """Each event that tells a fact, with the fact's name and value, in order of time."""
-    templates = {
-        id_: [*signatures[id_].facts.items()] for id_ in timeline.by_signature if id_ in signatures
-    }
-    events = [event for id_ in templates if templates[id_] for event in timeline.by_signature[id_]]
-    events.sort(key=lambda event: event.index)
+) -> Iterable[tuple[str, str, Sequence[Event]]]:
+    """Each fact, its value and the events of one signature that tell it, by the first of these."""
+    found = []
+    for id_, events in timeline.by_signature.items():
+        facts = signatures[id_].facts if id_ in signatures else {}
+        for place, (name, template) in enumerate(facts.items()):
+            for same in _saying_the_same(template, events):
+                value = _filled(template, same[0].fields)
+                if value:
+                    found.append((same[0].index, place, name, value, same))
+    found.sort(key=itemgetter(0, 1))
+    return ((name, value, same) for _, _, name, value, same in found)
+
+
+def _saying_the_same(template: str, events: Sequence[Event]) -> Iterable[Sequence[Event]]:
+    """The events of each value that the captures of a template have."""
+    captures = _CAPTURE.findall(template)
+    if not captures:
+        return [events]
+    found: dict[tuple[str | None, ...], list[Event]] = defaultdict(list)
     for event in events:
-        for name, template in templates[event.signature or ""]:
-            value = _filled(template, event.fields)
-            if value:
-                yield event, name, value
+        found[tuple(map(event.fields.get, captures))].append(event)
+    return found.values()
 
 
 def _filled(template: str, fields: Fields) -> str:

@@ -16,9 +16,11 @@ _TOLD = 20  # earlier attempts with a note of their own
 def last_attempt(timeline: Timeline) -> tuple[Timeline, int]:
     """The last attempt that left anything but facts, and the number of attempts."""
     numbers = {number for number in timeline.attempts if number is not None}
+    if len(numbers) < 2:
+        return without_teardown_noise(timeline), 1
     telling = [event.attempt for event in timeline.role(*_TELLING)]
-    if not telling or not numbers:
-        return without_teardown_noise(timeline), max(len(numbers), 1)
+    if not telling:
+        return without_teardown_noise(timeline), len(numbers)
     known = [number for number in telling if number is not None]
     last = max(numbers) if len(known) < len(telling) else max(known)
     return without_teardown_noise(timeline.of_attempt(last)), len(numbers)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from diagnose.catalog.schema import Signature
 from diagnose.timeline.captures import RANK_LIMIT, highest_rank
@@ -47,13 +48,13 @@ class Facts:
 def gather(timeline: Timeline, signatures: Mapping[str, Signature]) -> Facts:
     """All facts of a timeline."""
     counted: dict[str, Counter[str]] = defaultdict(Counter)
-    for _, name, value in told(timeline, signatures):
-        counted[name][value] += 1
+    for name, value, events in told(timeline, signatures):
+        counted[name][value] += len(events)
     return Facts(
         values={name: [v for v, _ in counter.most_common(8)] for name, counter in counted.items()},
         world_size=_world_size(timeline, counted.get("world_size", Counter())),
         ranks_seen=timeline.ranks,
-        hosts=sorted({event.host for event in timeline if event.host is not None}),
+        hosts=sorted(set(map(attrgetter("host"), timeline)) - {None}),
     )
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from bisect import insort
+from collections.abc import Sequence
+from operator import attrgetter
 
 from diagnose.catalog.entries import is_word
-from diagnose.infer.events.recovery import Afterlife, left, survived
-from diagnose.timeline.event import Event, Timeline
+from diagnose.infer.events.recovery import Afterlife, endings, is_end, left, survived
+from diagnose.timeline.event import Alike, Event, Timeline
 
 _LAST_LINES, _CAUGHT_LINES = 25, 150
 _SHORT, _PASTE = 200, 400  # lines
@@ -18,12 +19,14 @@ _EFFECTS = ("timeout", "notified", "missing", "mismatch", "store_wait", "teardow
 
 def failures(timeline: Timeline, life: Afterlife) -> list[Event]:
     """Events that show a failure: causes, effects, exits with a code, waits."""
+    serious = [
+        event
+        for event in timeline.where(_serious)
+        if event.kind != "exit" or (_failed(event) and not _of_another_run(life, event))
+    ]
     gathering = unfinished_gathering(timeline)
-    serious = [event for event in timeline if _serious(event) or event is gathering]
-    works: dict[int | None, list[Event]] = defaultdict(list)
-    for event in timeline.kind("phase", "progress"):
-        works[event.rank].append(event)
-    serious = [event for event in serious if not _of_another_run(works, life, event)]
+    if gathering is not None and not any(event is gathering for event in serious):
+        insort(serious, gathering, key=attrgetter("index"))
     if all(is_word(event.signature) for event in serious):
         serious = serious if any(_last_said(timeline, serious)) else []
     elif all(event.kind == "exception" for event in serious):
@@ -34,23 +37,19 @@ def failures(timeline: Timeline, life: Afterlife) -> list[Event]:
     if serious or went_on(timeline, life):
         return serious
     # A weak hint, or what follows an abort, counts only in a log that ends with it.
-    hints = [event for event in timeline if _weak(event) or event.role == "aftermath"]
+    hints = timeline.where(lambda alike: _weak(alike) or alike.role == "aftermath")
     if all(is_word(event.signature) for event in hints):
         hints = _last_said(timeline, hints)
     return timeline.telling("complaint") or (hints if _ends_with(timeline, hints) else [])
 
 
-def _of_another_run(
-    works: Mapping[int | None, Sequence[Event]], life: Afterlife, event: Event
-) -> bool:
+def _of_another_run(life: Afterlife, event: Event) -> bool:
     """Whether a process that ended is not the rank of this job: that one works below its line."""
-    if event.kind != "exit":
-        return False
     if not left(life, [event]):
         return True
     own = [
         later
-        for later in (works.get(event.rank, ()) if event.rank is not None else ())
+        for later in (life.works.get(event.rank, ()) if event.rank is not None else ())
         if later.source == event.source and later.line > event.line
     ]
     return len(own) >= _CAME_BACK
@@ -59,7 +58,7 @@ def _of_another_run(
 def _stuck_at_the_end(timeline: Timeline) -> list[Event]:
     """Lines that say that a process is stuck, after everything that the job did or said."""
     stuck = timeline.telling("host_blocked")
-    work = [*timeline.kind("progress"), *_ends(timeline)]
+    work = [*timeline.kind("progress"), *endings(timeline)]
     last = max((event.index for event in work), default=-1)
     return [event for event in stuck if event.index > last]
 
@@ -89,9 +88,8 @@ def _steps(steps: Sequence[Event], event: Event, *, above: bool) -> bool:
 def _of_a_job(timeline: Timeline) -> bool:
     """Whether it is the log of a job, not of some machine, or short enough for someone's choice."""
     told = ("phase", "progress", "frame", "exit", "collective", "fact", "exception", "restart")
-    return any(event.kind in told and not is_word(event.signature) for event in timeline) or all(
-        event.line <= _SHORT for event in timeline
-    )
+    of_job = timeline.where(lambda a: a.kind in told and not is_word(a.signature))
+    return bool(of_job) or all(event.line <= _SHORT for event in timeline)
 
 
 def _ends_with(timeline: Timeline, events: Sequence[Event]) -> bool:
@@ -102,10 +100,7 @@ def _ends_with(timeline: Timeline, events: Sequence[Event]) -> bool:
 
 def _ends_of_sources(timeline: Timeline) -> dict[str, int]:
     """Source → its last line."""
-    ends: dict[str, int] = {}
-    for event in timeline:
-        ends[event.source] = max(event.line, ends.get(event.source, 0))
-    return ends
+    return dict(map(attrgetter("source", "line"), timeline))
 
 
 def _last_said(timeline: Timeline, events: Sequence[Event]) -> list[Event]:
@@ -116,22 +111,25 @@ def _last_said(timeline: Timeline, events: Sequence[Event]) -> list[Event]:
     return [event for event in events if event.line > ends[event.source] - _LAST_LINES]
 
 
-def _weak(event: Event) -> bool:
-    return event.role == "cause" and event.strength == "weak"
+def _weak(alike: Alike) -> bool:
+    return alike.role == "cause" and alike.strength == "weak"
 
 
-def _serious(event: Event) -> bool:
-    if event.kind == "exit":
-        return event.fields.get("exitcode") not in ("0", "+0") or "signal" in event.fields
-    told = event.role in ("cause", "effect") and not _weak(event)
-    return told or event.tells in _EFFECTS
+def _serious(alike: Alike) -> bool:
+    """Whether such events show a failure; an exit may."""
+    told = alike.role in ("cause", "effect") and not _weak(alike)
+    return told or alike.tells in _EFFECTS or alike.kind == "exit"
+
+
+def _failed(end: Event) -> bool:
+    return end.fields.get("exitcode") not in ("0", "+0") or "signal" in end.fields
 
 
 def _only_after_the_end(timeline: Timeline, events: Sequence[Event]) -> bool:
     """Symptoms alone, all after the job said that it was done: sockets that close at exit."""
     if any(e.role == "cause" or e.kind == "exit" or e.tells in WAITED for e in events):
         return False
-    ends = _ends(timeline)
+    ends = endings(timeline)
     return bool(ends) and ends[0].index < events[0].index
 
 
@@ -152,11 +150,13 @@ def unexplained(timeline: Timeline, life: Afterlife) -> list[Event]:
     found.sort(key=lambda event: event.index)
     if not found:
         return []
-    known = {e.place for e in timeline if _explains(e)}
+    lines = {event.line for event in found}
+    known = {event.place for event in timeline.where(_explains) if event.line in lines}
     found = [event for event in found if event.place not in known]
     grave = [event for event in found if event.strength == "strong"]
     lasting = {event.index for event in left(life, grave)}
-    worked = {e.source: e.line for e in timeline if e.kind == "progress" or _is_end(e)}
+    working = timeline.where(lambda a: a.kind in ("progress", "phase") or a.tells == "finished")
+    worked = {e.source: e.line for e in working if e.kind == "progress" or is_end(e)}
     first: dict[tuple[str, int], Event] = {}
     for event in found:
         unanswered = event.strength != "strong" and worked.get(event.source, -1) <= event.line
@@ -165,10 +165,10 @@ def unexplained(timeline: Timeline, life: Afterlife) -> list[Event]:
     return list(first.values())
 
 
-def _explains(event: Event) -> bool:
-    """Whether an entry knows what a line is about, apart from that it tells of trouble."""
-    named = event.signature is not None and event.tells != "trouble"
-    return named and not (is_word(event.signature) and event.role == "cause")
+def _explains(alike: Alike) -> bool:
+    """Whether an entry knows what lines are about, apart from that they tell of trouble."""
+    named = alike.signature is not None and alike.tells != "trouble"
+    return named and not (is_word(alike.signature) and alike.role == "cause")
 
 
 def went_on(timeline: Timeline, life: Afterlife) -> bool:
@@ -179,7 +179,7 @@ def went_on(timeline: Timeline, life: Afterlife) -> bool:
     said = timeline.telling("complaint")
     if said:
         return any(
-            _is_end(event) or (event.kind == "progress" and event.phase != "inference")
+            is_end(event) or (event.kind == "progress" and event.phase != "inference")
             for event in _after_line(timeline, said[-1])
         )
     if done(timeline):
@@ -200,7 +200,7 @@ def done(timeline: Timeline) -> bool:
 
     A rank speaks for itself: the others that tell of their own steps have to finish as well.
     """
-    ends = _ends(timeline)
+    ends = endings(timeline)
     if not ends:
         return False
     raised = [event for event in timeline.kind("exception") if event.role == "cause"]
@@ -226,13 +226,3 @@ def unfinished_gathering(timeline: Timeline) -> Event | None:
 def _after_line(timeline: Timeline, event: Event) -> list[Event]:
     """The events after it, without others of its own line (a bar glued to an error)."""
     return [later for later in timeline.after(event.index) if later.place != event.place]
-
-
-def _ends(timeline: Timeline) -> list[Event]:
-    said = [*timeline.telling("finished"), *filter(_is_end, timeline.kind("phase"))]
-    return sorted({event.index: event for event in said}.values(), key=lambda event: event.index)
-
-
-def _is_end(event: Event) -> bool:
-    """Whether it says that the job finished."""
-    return event.tells == "finished" or (event.kind == "phase" and event.phase == "shutdown")

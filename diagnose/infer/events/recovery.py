@@ -9,8 +9,10 @@ must be seen to go on.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
+from operator import attrgetter
+from typing import Any
 
 from diagnose.catalog.schema import CauseClass
 from diagnose.timeline.event import Event, Timeline
@@ -26,68 +28,107 @@ _DEATHS = ("timeout", "teardown", "exception")
 _DOUBTFUL = 10
 
 
-@dataclass(slots=True)
 class _Latest:
-    """The last lines of one kind: in each source, and by the clock."""
+    """The last of some events, given in order: in each source, and by the clock."""
 
-    lines: dict[str, int] = field(default_factory=dict)
-    index: int = -1
-
-    def add(self, *works: Event) -> None:
-        lines = self.lines
-        for work in works:
-            if work.line > lines.get(work.source, -1):
-                lines[work.source] = work.line
-            if work.time is not None and work.index > self.index:
-                self.index = work.index
+    def __init__(self, events: Sequence[Event]) -> None:
+        self._lines: dict[str, int] = {}
+        for event in events:
+            if event.line > self._lines.get(event.source, -1):
+                self._lines[event.source] = event.line
+        timed = (event.index for event in reversed(events) if event.time is not None)
+        self._index = next(timed, -1)
 
     def after(self, failure: Event) -> bool:
         """Whether one of them surely came later than `failure`."""
-        if self.lines.get(failure.source, -1) > failure.line:
+        if self._lines.get(failure.source, -1) > failure.line:
             return True
-        return failure.time is not None and self.index > failure.index
+        return failure.time is not None and self._index > failure.index
 
 
-@dataclass(slots=True)
 class Afterlife:
-    """Who did what, for questions about the time after a line; built once for a timeline.
+    """Who did what, for questions about the time after a line; of a timeline, as it is asked for.
 
-    Keys are ranks; None holds what no rank signed. `unnamed` is progress of no rank by source,
-    `handled` the lines of handlers by source, `deaths` those of all ranks. `final` are the cause
-    classes after which whatever is printed comes from processes about to end.
+    `final` are the cause classes after which whatever is printed comes from processes about to end.
     """
 
-    final: frozenset[str] = frozenset()
+    def __init__(self, timeline: Timeline, final: frozenset[str] = frozenset()) -> None:
+        self.final = final
+        self._timeline = timeline
+        self._progress = timeline.kind("progress")
 
-    by_rank: dict[int, list[Event]] = field(default_factory=lambda: defaultdict(list))
-    unnamed: dict[str, list[Event]] = field(default_factory=lambda: defaultdict(list))
-    ended: dict[int | None, _Latest] = field(default_factory=lambda: defaultdict(_Latest))
-    died: dict[int | None, _Latest] = field(default_factory=lambda: defaultdict(_Latest))
-    deaths: _Latest = field(default_factory=_Latest)
-    handled: dict[str, list[tuple[int, int | None]]] = field(
-        default_factory=lambda: defaultdict(list)
-    )
-    worked: _Latest = field(default_factory=_Latest)
+    @cached_property
+    def by_rank(self) -> Mapping[int | None, Sequence[Event]]:
+        """The progress of each rank; that of none by `unnamed`."""
+        signed = [event for event in self._progress if event.rank is not None]
+        return _grouped(signed, attrgetter("rank"))
+
+    @cached_property
+    def unnamed(self) -> Mapping[str, Sequence[Event]]:
+        """The progress of no rank, by source."""
+        unsigned = [event for event in self._progress if event.rank is None]
+        return _grouped(unsigned, attrgetter("source"))
+
+    @cached_property
+    def works(self) -> Mapping[int | None, Sequence[Event]]:
+        """Progress and phases of each rank."""
+        return _grouped(self._timeline.kind("phase", "progress"), attrgetter("rank"))
+
+    @cached_property
+    def worked(self) -> _Latest:
+        """All progress."""
+        return _Latest(self._progress)
+
+    @cached_property
+    def ended(self) -> Mapping[int | None, _Latest]:
+        """Words that the work is complete, of each rank; None holds what no rank signed."""
+        return _latest_of_ranks(endings(self._timeline))
+
+    @cached_property
+    def died(self) -> Mapping[int | None, _Latest]:
+        """The deaths of each rank; None holds what no rank signed."""
+        return _latest_of_ranks(self._deaths)
+
+    @cached_property
+    def deaths(self) -> _Latest:
+        """The deaths of all ranks."""
+        return _Latest(self._deaths)
+
+    @cached_property
+    def _deaths(self) -> Sequence[Event]:
+        return self._timeline.where(lambda a: a.kind == "exit" or a.tells in _DEATHS)
+
+    @cached_property
+    def handled(self) -> Mapping[str, Sequence[Event]]:
+        """The words of handlers, by source."""
+        return _grouped(self._timeline.telling("handled"), attrgetter("source"))
 
 
 def afterlife(timeline: Timeline, classes: Mapping[str, CauseClass]) -> Afterlife:
-    """Index the events that tell of work, ends and handlers."""
-    found = Afterlife(frozenset(cause.id for cause in classes.values() if cause.final))
-    work = timeline.kind("progress")
-    for event in work:
-        rank = event.rank
-        (found.unnamed[event.source] if rank is None else found.by_rank[rank]).append(event)
-    found.worked.add(*work)
-    shutdowns = (event for event in timeline.kind("phase") if event.phase == "shutdown")
-    for event in (*timeline.telling("finished"), *shutdowns):
-        found.ended[event.rank].add(event)
-    for event in timeline.telling("handled"):
-        found.handled[event.source].append((event.line, event.rank))
-    deaths = (*timeline.kind("exit"), *timeline.telling(*_DEATHS))
-    for event in deaths:
-        found.died[event.rank].add(event)
-    found.deaths.add(*deaths)
+    """The afterlife by these cause classes."""
+    return Afterlife(timeline, frozenset(cause.id for cause in classes.values() if cause.final))
+
+
+def endings(timeline: Timeline) -> list[Event]:
+    """The lines that say that the job, or a rank, finished."""
+    said = timeline.where(lambda alike: alike.kind == "phase" or alike.tells == "finished")
+    return [event for event in said if is_end(event)]
+
+
+def is_end(event: Event) -> bool:
+    """Whether it says that the job finished."""
+    return event.tells == "finished" or (event.kind == "phase" and event.phase == "shutdown")
+
+
+def _grouped(events: Iterable[Event], key: Callable[[Event], Any]) -> dict[Any, list[Event]]:
+    found: dict[Any, list[Event]] = defaultdict(list)
+    for event in events:
+        found[key(event)].append(event)
     return found
+
+
+def _latest_of_ranks(events: Iterable[Event]) -> dict[int | None, _Latest]:
+    return {rank: _Latest(own) for rank, own in _grouped(events, attrgetter("rank")).items()}
 
 
 def survived(life: Afterlife, failing: Sequence[Event]) -> bool:
@@ -164,8 +205,8 @@ def _job_completed(life: Afterlife, failure: Event) -> bool:
 def _was_handled(life: Afterlife, failure: Event) -> bool:
     """A handler took it up, and the job went on."""
     return life.worked.after(failure) and any(
-        0 <= line - failure.line <= _HANDLED_REACH and rank in (None, failure.rank)
-        for line, rank in life.handled.get(failure.source, ())
+        0 <= word.line - failure.line <= _HANDLED_REACH and word.rank in (None, failure.rank)
+        for word in life.handled.get(failure.source, ())
     )
 
 
@@ -208,7 +249,7 @@ def _everybody_went_on(life: Afterlife, failure: Event) -> bool:
     return len({work.text for work in after}) >= _FURTHER and not _died_after(life, failure)
 
 
-def _reaches(works: list[Event], failure: Event) -> bool:
+def _reaches(works: Iterable[Event], failure: Event) -> bool:
     """Whether this author writes where the failure stands, or its order to it is known."""
     return any(
         work.source == failure.source or (work.time is not None and failure.time is not None)

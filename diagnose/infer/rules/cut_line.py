@@ -53,21 +53,22 @@ def propose(context: Context) -> Iterator[Hypothesis]:
 
 def _last_lines(context: Context) -> Iterator[Event]:
     """Last lines of which nothing but their form is known, and whose end some example has."""
-    examples = _all_examples(context.catalog)
-    last = {event.source: event for event in context.timeline.kind("edge")}
-    # Of a large job hardly any last line ends as a known message goes on, and many end alike.
-    ends = {source: line.text.rstrip()[-_ANCHOR:] for source, line in last.items()}
-    going_on = {end for end in {*ends.values()} if end in examples}
-    cut = [line for source, line in last.items() if ends[source] in going_on]
+    last = {event.source: event for event in context.timeline.kind("edge")}.values()
+    numbers = {event.line for event in last}
     known = {
         event.place
-        for id_, events in (context.timeline.by_signature.items() if cut else ())
+        for id_, events in context.timeline.by_signature.items()
         if _known(id_, context.catalog)
         for event in events
+        if event.line in numbers
     }
-    for line in cut:
-        if line.place not in known and not _CODE.search(line.text):
-            yield line
+    # Of a large job hardly any last line ends as a known message goes on, and many end alike.
+    ends = [(event.text.rstrip()[-_ANCHOR:], event) for event in last if event.place not in known]
+    examples = _all_examples(context.catalog) if ends else ""
+    going_on = {end for end in {end for end, _ in ends} if end in examples}
+    for end, event in ends:
+        if end in going_on and not _CODE.search(event.text):
+            yield event
 
 
 def _known(id_: str, catalog: Catalog) -> bool:

@@ -12,6 +12,7 @@ from diagnose.infer import scoring
 from diagnose.infer.events.facts import Facts
 from diagnose.infer.events.stalled import Stall
 from diagnose.infer.rules.base import Context, Hypothesis
+from diagnose.infer.rules.issue_index import possible
 from diagnose.infer.rules.wording import Lines, lines_of
 
 _ROWS_OF_STALL, _ROWS = 4, 8
@@ -46,7 +47,8 @@ def known(catalog: Catalog, situation: Situation) -> list[Hypothesis]:
     """The same, of a situation; those that depend on versions unknown to the log come last."""
     sure: list[Hypothesis] = []
     unchecked: list[Hypothesis] = []
-    for issue in catalog.known_issues:
+    seen, text = situation.signatures, situation.lines.text
+    for issue in possible(catalog, situation.facts, seen, text):
         answer = holds(issue, situation)
         if answer:
             sure.append(_hypothesis(issue, situation))

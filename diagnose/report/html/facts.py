@@ -60,9 +60,9 @@ def overview(job: JobFacts) -> list[tuple[str, str]]:
 def job_facts(timeline: Timeline, catalog: Catalog, scrub: Scrub) -> list[JobFact]:
     """Every fact that a line told, sorted by name, those that differ first."""
     said: dict[tuple[str, str], list[Event]] = defaultdict(list)
-    for event, name, value in told(timeline, catalog.by_id):
+    for name, value, events in told(timeline, catalog.by_id):
         if name not in _OWN:
-            said[name, value].append(event)
+            said[name, value] += events
     values: dict[str, list[tuple[str, list[Event]]]] = defaultdict(list)
     for (name, value), found in said.items():
         values[name].append((value, found))
