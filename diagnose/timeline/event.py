@@ -140,7 +140,7 @@ class Timeline:
 
     def where(self, holds: Callable[[Alike], object]) -> list[Event]:
         """Events for which this holds, in order; it is asked once of all that are alike."""
-        return _merged([events for alike, events in self._alike.items() if holds(alike)])
+        return _merged([events for alike, events in self.alike.items() if holds(alike)])
 
     @cached_property
     def by_signature(self) -> Mapping[str, list[Event]]:
@@ -180,14 +180,14 @@ class Timeline:
     def _parts(self) -> Mapping[tuple[str, str | None], list[list[Event]]]:
         """Kinds, what is told, roles and signatures, each with the events that are alike in it."""
         found: dict[tuple[str, str | None], list[list[Event]]] = defaultdict(list)
-        for alike, events in self._alike.items():
+        for alike, events in self.alike.items():
             for what in ("kind", "tells", "role", "signature"):
                 found[what, getattr(alike, what)].append(events)
         return found
 
     @cached_property
-    def _alike(self) -> Mapping[Alike, list[Event]]:
-        """Events that are alike together; there are few of these in any job."""
+    def alike(self) -> Mapping[Alike, list[Event]]:
+        """Events that are alike together, by the first of them; there are few such in any job."""
         shared = attrgetter("kind", "tells", "role", "signature", "strength")
         captures = map(tuple, map(attrgetter("fields"), self.events))
         found: dict[tuple[tuple[str | None, ...], tuple[str, ...]], list[Event]] = defaultdict(list)

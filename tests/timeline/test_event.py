@@ -86,6 +86,16 @@ def test_events_by_what_their_lines_told() -> None:
     assert found.capturing("a", "c") == []
 
 
+def test_events_by_what_they_have_in_common() -> None:
+    assert indices(TIMELINE.where(lambda alike: alike.role is not None)) == indices(
+        event for event in TIMELINE if event.role is not None
+    )
+    asked: list[tuple[str | None, ...]] = []
+    same = Timeline(Event(index=index, kind="exit", rank=index) for index in range(3))
+    assert same.where(lambda alike: asked.append(alike[:3]) or alike.kind == "exit") == [*same]
+    assert asked == [("exit", None, None)]  # once for all
+
+
 def test_a_part_that_is_all_is_the_timeline_itself() -> None:
     assert TIMELINE.only(lambda event: event.index > 0) is TIMELINE
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from diagnose.catalog.entries import entry_of
@@ -70,18 +72,18 @@ def chain(winner: Hypothesis, context: Context, clocks: ClockFit | None = None) 
 
     Where `clocks` cannot tell which of two hosts' lines came first, the later one says so.
     """
-    signatures = context.timeline.by_signature
+    told = _told(context.timeline)
     links: list[ChainLink] = []
     seen: set[str] = set()
     before: Event | None = None
-    for index in _to_tell(winner, context.timeline, context.activity):
+    for index in _to_tell(winner, told.values(), context.activity):
         event = context.timeline.at(index)
         if event.signature in seen:
             continue
         seen |= {event.signature} if event.signature else set()
         entry = entry_of(context.catalog, event.signature)
         said = entry.title if entry else clean(event.text)[:_EVENT_LIMIT]
-        ranks = _ranks(signatures.get(event.signature or "", ()))
+        ranks = set(map(attrgetter("rank"), told.get(event.signature or "", ()))) - {None}
         several = sorted(ranks) if len(ranks) > 1 else []
         said += _unordered(before, event, clocks)
         before = event
@@ -89,23 +91,21 @@ def chain(winner: Hypothesis, context: Context, clocks: ClockFit | None = None) 
     return links[:_CHAIN_LIMIT]
 
 
-def _to_tell(winner: Hypothesis, timeline: Timeline, activity: Activity) -> list[int]:
+def _told(timeline: Timeline) -> dict[str, list[Event]]:
+    """Signature → its events that count; the first of them comes first."""
+    found: dict[str, list[Event]] = defaultdict(list)
+    for alike, events in timeline.alike.items():
+        counts = alike.role in _CHAIN_ROLES or alike.kind == "exit"
+        if alike.signature is not None and counts and alike.tells not in _NO_EVENT:
+            found[alike.signature] += events
+    return found
+
+
+def _to_tell(winner: Hypothesis, told: Iterable[Sequence[Event]], activity: Activity) -> list[int]:
     """The first event of each signature that counts, and what shows the cause."""
-    first = [
-        next((event.index for event in events if _is_told(event)), None)
-        for events in timeline.by_signature.values()
-    ]
-    told = sorted(index for index in first if index is not None)
-    keep = {*told[:_CHAIN_LIMIT], *winner.rows[:2]}
+    first = sorted(events[0].index for events in told)
+    keep = {*first[:_CHAIN_LIMIT], *winner.rows[:2]}
     return sorted(keep if activity.row is None else {*keep, activity.row})
-
-
-def _is_told(event: Event) -> bool:
-    return (event.role in _CHAIN_ROLES or event.kind == "exit") and event.tells not in _NO_EVENT
-
-
-def _ranks(events: Iterable[Event]) -> set[int]:
-    return {event.rank for event in events if event.rank is not None and _is_told(event)}
 
 
 def _unordered(before: Event | None, event: Event, clocks: ClockFit | None) -> str:

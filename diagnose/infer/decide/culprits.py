@@ -30,7 +30,7 @@ def name_culprits(
     world: int | None = None,
 ) -> None:
     """Settle ranks and hosts of the first of `ranked`, the root cause; `world` ranks are known."""
-    winner, host_of = ranked[0], timeline.hosts_of_ranks
+    winner = ranked[0]
     borrow_culprits(ranked, timeline, classes)
     size = world or _size_shown(timeline)
     if winner.kind == "crashed" and size and most(winner.ranks, size):
@@ -41,6 +41,7 @@ def name_culprits(
         told = _TOLD_BY.get(ways.pop() or Learned.LINE)
         winner.why = "; ".join(part for part in (winner.why, told) if part)
     if winner.ranks and not winner.hosts:
+        host_of = timeline.hosts_of_ranks
         winner.hosts = sorted({host_of[rank] for rank in winner.ranks if rank in host_of})
 
 

@@ -7,6 +7,7 @@ its onset, not at the crash at its end.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import itemgetter
 
 from diagnose.timeline.event import Event, Timeline
 
@@ -27,7 +28,7 @@ def find_onset(timeline: Timeline, first_failure: Event | None) -> Start:
     waits = [(w, w.elapsed_ms) for w in timeline.telling("timeout") if w.elapsed_ms is not None]
     dated = [(w.time - ms * _MS, w, ms) for w, ms in waits if w.time is not None]
     if dated:
-        begun, wait, elapsed = min(dated, key=lambda item: item[0])
+        begun, wait, elapsed = min(dated, key=itemgetter(0))
         failed = first_failure.time if first_failure is not None else None
         if first_failure is not None and failed is not None and failed < begun:
             return Start(failed, first_failure.index, "the first failure, before the wait")

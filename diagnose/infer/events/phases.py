@@ -41,10 +41,10 @@ def find_activity(timeline: Timeline, end: Event | None, waiting: set[int]) -> A
     that very line counts. Frames of tracebacks come after the failure and speak of it all the same.
     """
     marks = _latest_bars(_before(timeline, end))
-    wait_ms = max((e.elapsed_ms or 0 for e in timeline.telling("timeout")), default=0)
-    timed_out = any(e.elapsed_ms is not None for e in timeline.telling("timeout"))
-    if timed_out:
-        long = [bar for bar in _unfinished(marks) if _spans(bar, wait_ms) and bar.phase in _BUSY]
+    waited = [ms for event in timeline.telling("timeout") if (ms := event.elapsed_ms) is not None]
+    if waited:
+        most = max(waited)
+        long = [bar for bar in _unfinished(marks) if _spans(bar, most) and bar.phase in _BUSY]
         if long:
             return _not_loading(_activity(long[-1], moving=True, spans_wait=True), marks)
     last = _last_marker([mark for mark in marks if mark.rank not in waiting] or marks)
@@ -83,12 +83,12 @@ def _before(timeline: Timeline, end: Event | None) -> list[Event]:
     marks = timeline.kind("phase", "progress")
     if end is None:
         return marks
+    late = [mark for mark in marks if mark.index > end.index and mark.place != end.place]
+    if not late:
+        return marks
     timed = {event.source for event in timeline if event.time is not None} | {end.source}
-    return [
-        mark
-        for mark in marks
-        if mark.index <= end.index or mark.place == end.place or mark.source not in timed
-    ]
+    dropped = {mark.index for mark in late if mark.source in timed}
+    return [mark for mark in marks if mark.index not in dropped]
 
 
 def _latest_bars(marks: Sequence[Event]) -> list[Event]:

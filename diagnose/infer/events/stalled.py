@@ -13,8 +13,7 @@ _SEVERAL = 3  # ranks that wait, so that the gap below them tells something
 Shape = Literal["mismatch", "conditional", "shifted", "missing", "all_joined", "unclear"]
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(NamedTuple):
     """A rank waits for a collective: its first pending one in this group."""
 
     rank: int

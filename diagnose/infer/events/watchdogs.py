@@ -8,6 +8,7 @@ process group; the result does not depend on the order of the lines.
 from __future__ import annotations
 
 from collections import defaultdict
+from operator import attrgetter
 
 from diagnose.infer.events.came import not_come
 from diagnose.infer.events.disagreement import Others, folded_by_ray, judge, waits_nowhere
@@ -66,7 +67,7 @@ def stalls(
         groups += not_come(timeline, world_size)
     if named and not any(stall.shape == "missing" for stall in groups):
         groups.append(_from_names(named))
-    if any(event.repeated > 1 for event in timeline):
+    if max(map(attrgetter("repeated"), timeline), default=1) > 1:
         folded_by_ray(groups)
     elif (len(groups) > 1 or paired) and all(
         stall.shape in ("unclear", "all_joined") for stall in groups
@@ -87,22 +88,18 @@ def _waits(timeline: Timeline) -> dict[Calls, dict[int, Wait]]:
         rank = event.rank
         if rank is None:
             rank, anonymous = anonymous, anonymous - 1
-        wait = Wait(
-            rank, event.seq, event.op, event.size_in, event.size_out, event.timeout_ms,
-            event.elapsed_ms, event.index,
-        )  # fmt: skip
         group = event.group or groups_of.get((rank, event.seq))
-        waits = found[Calls(group, wait.op in P2P_OPS)]
-        known = waits.get(rank)
-        if known is None or _earlier(wait, known):
-            waits[rank] = wait
+        waits = found[Calls(group, event.op in P2P_OPS)]
+        if rank not in waits or _earlier(event.seq, waits[rank].seq):
+            waits[rank] = Wait(
+                rank, event.seq, event.op, event.size_in, event.size_out, event.timeout_ms,
+                event.elapsed_ms, event.index,
+            )  # fmt: skip
     return _fold_unnamed(found)
 
 
-def _earlier(wait: Wait, known: Wait) -> bool:
-    if wait.seq is not None and known.seq is not None:
-        return wait.seq < known.seq
-    return known.seq is None and wait.seq is not None
+def _earlier(seq: int | None, known: int | None) -> bool:
+    return seq is not None and (known is None or seq < known)
 
 
 def _of_stacks(stood: dict[int, Wait]) -> dict[Calls, dict[int, Wait]]:

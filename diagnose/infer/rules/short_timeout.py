@@ -15,7 +15,7 @@ _ROWS = 4
 
 def propose(context: Context) -> Iterator[Hypothesis]:
     """The timeout itself, where every wait that ended had one of a few seconds at most."""
-    waited = [e for e in context.timeline.telling("timeout") if e.timeout_ms is not None]
+    waited = context.timeline.telling("timeout")
     limits = {event.timeout_ms for event in waited if event.timeout_ms is not None}
     if not limits or max(limits) > _NO_JOB_KEEPS_MS:
         return
@@ -24,7 +24,7 @@ def propose(context: Context) -> Iterator[Hypothesis]:
         "it may be given in the wrong unit."
     )
     found = unstated("env.config", scoring.SHORT_TIMEOUT, context.catalog, summary)
-    found.rows = [event.index for event in waited[:_ROWS]]
+    found.rows = [event.index for event in waited if event.timeout_ms is not None][:_ROWS]
     found.longer_timeout = "yes"
     found.explains = ["desync.*", "unknown", "slow.*"]
     yield found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 
@@ -33,8 +34,6 @@ _WHY: Mapping[CulpritOf, str] = {
     "complement": "its peers printed the error, it did not",
     "none": "",
 }
-# (host, PCI bus number) → rank
-_Gpus = Mapping[tuple[str | None, int], int]
 
 
 def propose(context: Context) -> Iterator[Hypothesis]:
@@ -42,12 +41,11 @@ def propose(context: Context) -> Iterator[Hypothesis]:
     timeline, catalog = context.timeline, context.catalog
     first_wait = next(iter(timeline.telling("timeout")), None)
     first_effect = next(iter(timeline.telling("timeout", "teardown")), None)
-    gpus = gpu_ranks(timeline)
     trouble = cache(lambda: unexplained(timeline, context.life))  # few jobs need it
-    for id_, events in timeline.by_signature.items():
-        group = [event for event in events if event.role == "cause"]
-        if not group:
-            continue
+    causes: dict[str | None, list[Event]] = defaultdict(list)
+    for event in timeline.role("cause"):
+        causes[event.signature].append(event)
+    for id_, group in causes.items():
         signature = entry_of(catalog, id_)
         if signature is None:
             continue
@@ -55,7 +53,7 @@ def propose(context: Context) -> Iterator[Hypothesis]:
         of_class = catalog.classes[signature.cause]
         limit = first_wait if of_class.ending else first_effect
         late = limit is not None and _after(group[0], limit)
-        ranks, hosts = culprits_of(signature, group, context.facts.world_size, gpus)
+        ranks, hosts = culprits_of(signature, group, context.facts.world_size, timeline)
         score = _score(signature, of_class, group, late, context)
         if signature.cause == _BY_HAND and _in_trouble(group[0], trouble(), timeline):
             score += scoring.IN_TROUBLE
@@ -150,7 +148,7 @@ def pci_bus(text: str | None) -> int | None:
 
 
 def culprits_of(
-    signature: Signature, group: Sequence[Event], world: int | None, gpus: _Gpus
+    signature: Signature, group: Sequence[Event], world: int | None, timeline: Timeline
 ) -> tuple[list[int], list[str]]:
     """Ranks and hosts a signature's matches name, by its `culprit` rule.
 
@@ -172,7 +170,7 @@ def culprits_of(
         ranks = {int(f[key]) for f in fields for key in ("rank", "other_rank") if key in f}
         hosts = {f["host"] for f in fields if "host" in f}
     if not ranks and signature.culprit != "none":
-        ranks = _by_bus(group, gpus)
+        ranks = _by_bus(group, timeline)
     if not ranks and signature.culprit == "self" and len(hosts) <= 1 and (world or 8) <= 8:
         # On one node the device a rank uses has the rank's number.
         devices = [event.fields.get("dev", "") for event in group]
@@ -182,9 +180,11 @@ def culprits_of(
     return sorted(ranks), sorted(hosts)
 
 
-def _by_bus(group: Sequence[Event], gpus: _Gpus) -> set[int]:
+def _by_bus(group: Sequence[Event], timeline: Timeline) -> set[int]:
     ranks: set[int] = set()
-    for host, bus in {(event.host, pci_bus(event.fields.get("busid"))) for event in group}:
+    named = {(event.host, pci_bus(event.fields.get("busid"))) for event in group}
+    gpus = gpu_ranks(timeline) if any(bus is not None for _, bus in named) else {}
+    for host, bus in named:
         here = [r for (at, known), r in gpus.items() if known == bus and host in (at, None)]
         ranks.update(here if len(here) == 1 else [])
     return ranks

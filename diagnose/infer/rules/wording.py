@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from diagnose.timeline.event import Event, Timeline
+from diagnose.timeline.event import Alike, Timeline
 
 _ROLES = ("cause", "effect", "aftermath")
 _TELLS = ("exception", "trouble", "handled")
@@ -48,14 +48,14 @@ def lines_of(timeline: Timeline) -> Lines:
 
 def _different(timeline: Timeline) -> Iterator[tuple[str, int]]:
     seen = set()
-    for event in timeline:
-        if _tells(event) and event.text not in seen:
+    for event in timeline.where(_tells):
+        if event.text not in seen:
             seen.add(event.text)
             yield " ".join(event.text.split()) + "\n", event.index
 
 
-def _tells(event: Event) -> bool:
-    return event.role in _ROLES or event.tells in _TELLS
+def _tells(alike: Alike) -> bool:
+    return alike.role in _ROLES or alike.tells in _TELLS
 
 
 def _in_order(parts: list[str], text: str, start: int, end: int) -> bool:

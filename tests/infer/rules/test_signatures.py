@@ -81,11 +81,10 @@ def test_a_bus_number_leads_to_the_rank_on_that_gpu_of_that_host(make: Any) -> N
         for rank, host, busid in [(0, "a", "18000"), (1, "a", "9b000"), (2, "b", "9b000")]
     ]
     timeline = make(*maps, matched(xid, host="b", fields={"busid": "0000:9b:00.0"}))
-    gpus = gpu_ranks(timeline)
-    assert gpus == {("a", 0x18): 0, ("a", 0x9B): 1, ("b", 0x9B): 2}
-    assert culprits_of(xid, [timeline.at(3)], 3, gpus) == ([2], ["b"])
+    assert gpu_ranks(timeline) == {("a", 0x18): 0, ("a", 0x9B): 1, ("b", 0x9B): 2}
+    assert culprits_of(xid, [timeline.at(3)], 3, timeline) == ([2], ["b"])
     unplaced = make(*maps, matched(xid, fields={"busid": "0000:9b:00.0"}))
-    assert culprits_of(xid, [unplaced.at(3)], 8, gpus) == ([], [])  # two hosts have such a bus
+    assert culprits_of(xid, [unplaced.at(3)], 8, unplaced) == ([], [])  # two hosts have such a bus
 
 
 @pytest.mark.parametrize(
