@@ -8,7 +8,7 @@ ISO 8601 strings in the job's own clock. `schemas/diagnosis-2.json` is made from
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from diagnose.catalog.schema import Needs, Risk, Run
@@ -231,7 +231,7 @@ class Diagnosis:
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON form as a dict."""
-        data: dict[str, Any] = _plain(asdict(replace(self, places=[]), dict_factory=_named))
+        data: dict[str, Any] = _plain(replace(self, places=[]))
         for name in LEFT_OUT:
             del data[name]
         return {"schema": SCHEMA, **data}
@@ -241,14 +241,15 @@ class Diagnosis:
         return json.dumps(self.to_dict(), ensure_ascii=False, indent=2)
 
 
-def _named(fields: list[tuple[str, Any]]) -> dict[str, Any]:
-    return {RENAMED.get(name, name): value for name, value in fields}
-
-
 def _plain(value: Any) -> Any:
-    """As it comes back from JSON: lists, and keys that are texts."""
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
+    """As it comes back from JSON: objects, lists, and keys that are texts."""
+    if isinstance(value, str | int | None):
+        return value
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if is_dataclass(value):
+        names = [field.name for field in fields(value)]
+        return {RENAMED.get(name, name): _plain(getattr(value, name)) for name in names}
     return value

@@ -35,7 +35,7 @@ from diagnose.job.model import Job
 from diagnose.parse.path import read_path
 from diagnose.report.html.context import learn
 from diagnose.report.redact import secrets_only
-from diagnose.report.safe import escaped, masked
+from diagnose.report.safe import escaped, masked_strings
 from diagnose.workers import memory_bound
 
 
@@ -157,7 +157,7 @@ def _checkpoints(ref: JobRef) -> Inspection | None:
 
 def _json(job: Job, diagnosis: Diagnosis) -> str:
     known = learn(job, diagnosis, secrets_only())
-    data = masked(diagnosis, known).to_dict()
+    data = masked_strings(diagnosis.to_dict(), known)
     return escaped(json.dumps(data, ensure_ascii=False, separators=(",", ":")))
 
 

@@ -14,33 +14,53 @@ from typing import NamedTuple
 
 from diagnose.report.names import NAMES, named
 from diagnose.report.rules import RULES, Rule, ruled
-from diagnose.report.shapes import Shape, Span, encoded_keys, possible, shaped
+from diagnose.report.shapes import KEY_STARTS, Shape, Span, encoded_keys, possible, shaped
 from diagnose.report.values import lowered, words_in
 
 PEOPLE = frozenset({"user", "email"})  # kinds that are no secrets but stand beside one
 
 
 class Clues(NamedTuple):
-    """What may occur in a text, so that its lines are searched for nothing else."""
+    """What may occur in a text, so that its lines are searched for nothing else.
+
+    A line that has none of `starts` (of forms), of `keys` (in base64) nor, in lower case, of
+    `words` (of rules and names) holds none of it.
+    """
 
     forms: tuple[Shape, ...]
     rules: tuple[Rule, ...]
-    named: bool
+    names: tuple[str, ...]
+    starts: tuple[str, ...]
+    keys: tuple[str, ...]
+    words: tuple[str, ...]
 
 
 def clues(text: str) -> Clues:
     """Of a text of any number of lines."""
     forms = possible(text) if _drawn(text) else ()
+    starts = tuple({form.start for form in forms})
+    keys = tuple([start for start in KEY_STARTS if start in text])
     lower = lowered(text)
-    if not _SIGN.search(text) and not any(word in lower for word in _SIGNLESS):
-        return Clues(forms, (), named=False)
-    words = words_in(lower, _WORDS)
+    if not _SIGN.search(text) and not any(map(lower.__contains__, _SIGNLESS)):
+        return Clues(forms, (), (), starts, keys, ())
+    # How many tokens a second, the keys of a state dict: no name of a secret.
+    plural = {one for one in _COUNTED if lower.count(one) == lower.count(f"{one}s")}
+    words = words_in(lower, _WORDS) - plural
     rules = tuple([rule for rule in RULES if rule.word in words])
-    return Clues(forms, rules, not words.isdisjoint(NAMES))
+    names = tuple([name for name in NAMES if name in words])
+    return Clues(forms, rules, names, starts, keys, tuple(words))
+
+
+def may_hold(line: str, clues: Clues) -> bool:
+    """Whether a line holds anything of its text's `clues`."""
+    if any(map(line.__contains__, clues.starts)) or any(map(line.__contains__, clues.keys)):
+        return True
+    return bool(clues.words) and any(map(lowered(line).__contains__, clues.words))
 
 
 _WORDS = tuple(sorted({*(rule.word for rule in RULES), *NAMES}))
 # Most texts are prose: what no secret is without, so that little more is looked for in them.
+_COUNTED = ("token", "key")  # of names
 _SHORT = 6  # characters of the least that is left of a token that was cut
 _LONG = 16  # characters of a word; no form is shorter, unless it was cut
 _SIGN = re.compile(r"[=:@|\"'(%]")
@@ -69,19 +89,19 @@ def find(line: str, clues: Clues) -> Iterator[Span]:
     """
     sure = [*shaped(line, clues.forms), *encoded_keys(line)]
     yield from sure
-    if not (clues.rules or clues.named):
+    if not (clues.rules or clues.names):
         return
     lower = lowered(line)
     by_rule = list(ruled(line, lower, clues.rules))
     yield from by_rule
-    if clues.named and any(word in lower for word in NAMES):
+    if any(map(lower.__contains__, clues.names)):
         starts = {span.start for span in (*sure, *by_rule) if span.kind != "user"}
         yield from (span for span in named(line, lower) if span.start not in starts)
 
 
 def suspect(tail: str, clues: Clues) -> bool:
-    """Whether a secret may begin in `tail` and go on after it."""
-    if any(form.start in tail for form in clues.forms) or "://" in tail or "LS0tLS1C" in tail:
+    """Whether a secret may begin in `tail`, the end of a line, and go on after it."""
+    last = tail[max(tail.rfind(" "), tail.rfind("\t")) + 1 :]  # no form has a blank in it
+    if any(map(last.__contains__, clues.starts)) or "://" in tail or "LS0tLS1C" in tail:
         return True
-    lower = lowered(tail) if clues.named else ""
-    return any(name in lower for name in NAMES if clues.named)
+    return bool(clues.names) and any(map(lowered(tail).__contains__, clues.names))

@@ -46,12 +46,16 @@ class Redactor:
         The number of lines stays, also where a key of many lines was. Masks stay as they are, so
         redacting twice changes nothing.
         """
-        if len(text) <= _REMEMBERED and not self._people and not self._known and _harmless(text):
+        fresh = not self._users and not self._known
+        if fresh and len(text) <= _REMEMBERED and _harmless(text, self._people):
             return text
         return self._worked(text)
 
     def _worked(self, text: str) -> str:
         clues = credentials.clues(text)
+        if self._people:
+            words = [word for word in _PEOPLE if word in lowered(text)]
+            clues = clues._replace(words=(*clues.words, *words))
         quiet: set[str] = set()
         for _ in range(_ROUNDS):
             before, users = text, len(self._users)
@@ -93,6 +97,8 @@ class Redactor:
         return found
 
     def _settle(self, line: str, clues: Clues) -> str:
+        if not credentials.may_hold(line, clues) and not any(map(line.__contains__, self._users)):
+            return line
         for _ in range(_ROUNDS):
             before, line = line, self._replace(line, self._find(line, clues))
             if line == before:
@@ -137,9 +143,10 @@ class Redactor:
 
 
 @lru_cache(maxsize=4096)
-def _harmless(text: str) -> bool:
-    """Whether a text holds no secret by itself: asked again and again of what the catalog says."""
-    return secrets_only()._worked(text) == text
+def _harmless(text: str, people: bool) -> bool:
+    """Whether a text holds nothing by itself: asked again and again of what the catalog says."""
+    alone = Redactor(people=people, numbers=False)
+    return alone._worked(text) == text and not alone._users and not alone._known
 
 
 def secrets_only() -> Redactor:
@@ -263,6 +270,8 @@ _USER_SAID = re.compile(
 )
 _UID = re.compile(r"\(\d+\)")  # Slurm: UserId=alice(1001)
 _SAID = ("logged in", "--user", "sudo", "accepted", "failed", "for user", "id=")
+# In lower case a line with a person's name has one of these, or the name is known.
+_PEOPLE = ("@", "%40", "/home", "user", "logname", "inductor_", "hsperfdata_", *_SAID)
 _USER_KNOWN = re.compile(rf"\buser:? ({_NAME})|({_NAME})@\w")
 # Source lines of tracebacks: user=self.user, username=get_user()
 _VALUE_IN_CODE = re.compile(r"(?:.*[._])?(?:user|username|name)\Z|(?:self|args|cfg|config|os)\.")

@@ -7,7 +7,7 @@ cut after masking: half a secret may no longer look like one.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar, cast
 
@@ -28,6 +28,7 @@ _ESCAPES = re.compile(
     r"|\x1b[ -/]*[0-~]?"
 )
 _UNPRINTABLE = re.compile(r"[^ -~]")
+_INVISIBLE = re.compile(r"[^ -~\n]")
 
 
 def clean(text: str, *, limit: int = MAX_TEXT, lines: bool = False) -> str:
@@ -36,7 +37,11 @@ def clean(text: str, *, limit: int = MAX_TEXT, lines: bool = False) -> str:
     Any white space becomes a space; with `lines` newlines stay. What is longer than `limit`
     characters ends in "…".
     """
-    text = _ESCAPES.sub("", text[: 8 * limit])
+    text = text[: 8 * limit]
+    if text.isprintable():  # as most are: one line with nothing in it to take out
+        text = cut(text.rstrip(), limit)
+        return text if lines else text.lstrip()
+    text = _ESCAPES.sub("", text)
     if lines:
         return "\n".join(_one_line(line, limit) for line in text.splitlines())[: limit + 1]
     return _one_line(text, limit).lstrip()
@@ -75,28 +80,43 @@ def masked(diagnosis: Diagnosis, redactor: Redactor | None = None) -> Diagnosis:
 def masked_strings(value: T, redactor: Redactor | None = None) -> T:
     """Like `masked`, for any value; the default `redactor` leaves people."""
     redactor = redactor or secrets_only()
-    learn(value, redactor)
-
-    def one(text: str, _name: str) -> str:
-        hidden = redactor.text(text)
-        if text.isprintable():
-            return hidden
-        # What an escape code or an invisible character cuts in two is found without it.
-        bare = clean(text, limit=MAX_RAW, lines=True)
-        found = redactor.text(bare)
-        return hidden if found == bare else found
-
-    return each(value, one)
+    hidden = {text: _masked(text, redactor) for text in learn(value, redactor)}
+    return each(value, lambda text, _name: hidden[text])
 
 
-def learn(value: object, redactor: Redactor) -> None:
-    """Let a redactor know all secrets in the strings of a value, so that their order is alike."""
+def _masked(text: str, redactor: Redactor) -> str:
+    hidden = redactor.text(text)
+    if text.isprintable():
+        return hidden
+    # What an escape code or an invisible character cuts in two is found without it.
+    bare = clean(text, limit=MAX_RAW, lines=True)
+    found = redactor.text(bare)
+    return hidden if found == bare else found
 
-    def heard(text: str, _name: str) -> str:
+
+def learn(value: object, redactor: Redactor) -> Iterable[str]:
+    """Let a redactor know all secrets in the strings of a value; gives these, each once."""
+    texts: dict[str, None] = {}
+    _collect(value, texts)
+    for text in texts:
         redactor.learn(clean(text, limit=MAX_RAW, lines=True))
-        return text
+    return texts
 
-    each(value, heard)
+
+def _collect(value: object, texts: dict[str, None]) -> None:
+    if isinstance(value, str):
+        texts[value] = None
+    elif isinstance(value, list | tuple):
+        for item in value[:MAX_ITEMS]:
+            if not isinstance(item, int):
+                _collect(item, texts)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            _collect(key, texts)
+            _collect(item, texts)
+    elif is_dataclass(value):
+        for field in fields(value):
+            _collect(getattr(value, field.name), texts)
 
 
 def said(text: str, limit: int) -> str:
@@ -111,12 +131,12 @@ def cut(text: str, limit: int) -> str:
 
 def escaped(document: str) -> str:
     """A JSON document in which every invisible character is written as its code."""
-    return _UNPRINTABLE.sub(_code, document)
+    return document if document.isprintable() else _INVISIBLE.sub(_code, document)
 
 
 def _code(match: re.Match[str]) -> str:
     char = match.group()
-    if char.isprintable() or char == "\n":
+    if char.isprintable():
         return char
     units = char.encode("utf-16-be", "surrogatepass").hex()
     return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
@@ -145,6 +165,8 @@ def each(value: T, change: Any, name: str = "") -> T:
     """`value` with `change(text, field name)` applied to every string inside."""
     if isinstance(value, str):
         return cast(T, change(value, name))
+    if value is None or isinstance(value, int):
+        return value
     if isinstance(value, list):
         return cast(T, _items(value, change, name))
     if isinstance(value, tuple):

@@ -269,7 +269,7 @@ _CUT_LEAST = 4  # characters after the beginning of a token whose rest was cut o
 def possible(text: str) -> tuple[Shape, ...]:
     """The forms that may occur in `text`, of any number of lines, or in a part of it."""
     starts = words_in(text, _STARTS)
-    return tuple([shape for shape in SHAPES if shape.start in starts])
+    return tuple([shape for shape in SHAPES if shape.start in starts]) if starts else ()
 
 
 def shaped(line: str, forms: Sequence[Shape]) -> Iterator[Span]:
@@ -333,13 +333,14 @@ def _plausible(start: str, found: str) -> bool:
 # "PRIVATE KEY" in base64, by its place in the three bytes that make four characters.
 _ENCODED = ("UFJJVkFURSBLRV", "BSSVZBVEUgS0VZ", "QUklWQVRFIEtFW")
 _BEGIN = "LS0tLS1CRUdJTi"  # -----BEGIN
+KEY_STARTS = (_BEGIN, *_ENCODED)  # a line with such a key has one of these
 _PUBLIC = ("BDRVJUSUZJQ0FURS", "BQVUJMSUMgS0VZ", "BSU0EgUFVCTElD")  # CERTIFICATE, PUBLIC KEY …
 _RUN = re.compile(r"[A-Za-z0-9+/_-](?:[A-Za-z0-9+/_-]|\\n(?=[A-Za-z0-9+/]))*+={0,2}")
 
 
 def encoded_keys(line: str) -> Iterator[Span]:
     """Private keys in base64, as in the secrets of Kubernetes; certificates are none."""
-    if _BEGIN not in line and not any(part in line for part in _ENCODED):
+    if not any(map(line.__contains__, KEY_STARTS)):
         return
     for match in _RUN.finditer(line):
         found = match.group()

@@ -172,7 +172,7 @@ def _key_like(text: str) -> bool:
 # --- tokens wrapped by a terminal -----------------------------------------------------------------
 
 _RUN = r"[A-Za-z0-9_+/=.~%:@?&$!-]"
-_OPEN = re.compile(rf"{_RUN}{{1,512}}+\Z")
+_OPEN = re.compile(rf"{_RUN}\Z")
 _HEAD = re.compile(rf"{_RUN}{{1,512}}+")
 _INDENT = re.compile(r"[ \t]{0,40}(?:[|│>] ?)?")
 _PREFIX = re.compile(r"(?:\[[^\]\n]{1,60}\]:? ?|\S{1,60}[:|>] )+")
@@ -207,10 +207,8 @@ def wrapped(
     while number + 1 < len(lines):
         line = lines[number]
         number += 1
-        if len(line.text) < _MIN_WIDTH or not _OPEN.search(line.text[-1:]):
-            continue
         tail = line.text[-_TAIL:]
-        if not suspect(tail):
+        if len(line.text) < _MIN_WIDTH or not _OPEN.match(tail[-1]) or not suspect(tail):
             continue
         joined, pieces, used = _joined(lines, number, tail)
         if not pieces:

@@ -74,17 +74,15 @@ def _from_whole(source: Source, lines: set[int], show: Show) -> Rows:
     read = 0
     for chunk in source.chunks():
         read += len(chunk.data)
-        for index, data in enumerate(chunk.data.split(b"\n")):
-            if chunk.lines is not None:
-                if index >= len(chunk.lines):
-                    break
-                number = chunk.lines[index]
-            else:
-                number = chunk.first_line + index
-            if number in numbers and number not in rows:
+        pieces = chunk.data.split(b"\n")
+        if chunk.lines is None:
+            first, end = chunk.first_line, chunk.first_line + len(pieces)
+            given = [(near, pieces[near - first]) for near in numbers if first <= near < end]
+        else:
+            given = [pair for pair in zip(chunk.lines, pieces, strict=False) if pair[0] in numbers]
+        for number, data in given:
+            if not rows.get(number):  # the last of a chunk may be where the next one begins
                 rows[number] = _text(data)
-            if number > last:
-                break
         if read > READ_LIMIT or chunk.first_line > last:
             break
     found: Rows = {}
