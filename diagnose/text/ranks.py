@@ -10,9 +10,13 @@ MAX_RUNS = 16  # in one list
 
 def runs(numbers: Iterable[int]) -> list[tuple[int, int]]:
     """The (first, last) of each run of consecutive numbers, sorted, repeats left out."""
-    ordered = sorted(set(numbers))
-    if not ordered:
+    distinct = numbers if isinstance(numbers, set) else set(numbers)
+    if not distinct:
         return []
+    low, high = min(distinct), max(distinct)
+    if high - low < len(distinct):  # without a gap, as most
+        return [(low, high)]
+    ordered = sorted(distinct)
     cuts = [at for at, (one, other) in enumerate(pairwise(ordered), 1) if other - one > 1]
     return [(ordered[a], ordered[b - 1]) for a, b in pairwise([0, *cuts, len(ordered)])]
 

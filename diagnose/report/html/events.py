@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from operator import attrgetter
 
 from diagnose.job.model import Job
 from diagnose.report.html import clock
@@ -14,6 +15,7 @@ from diagnose.timeline.event import Event, Timeline
 
 _TOLD = ("cause", "effect", "progress", "phase")
 _MILLISECOND = 1_000_000  # in the unit of Event.time
+_INDEX, _TIME, _LINE = map(attrgetter, ("index", "time", "line"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +44,12 @@ def prepare(job: Job, onset: str | None) -> Events:
     `onset` is that of the diagnosis if the job then stood still: it bounds guesses.
     """
     timeline = job.events
-    clocked = any(event.time is not None for event in timeline)
+    clocked = any(time is not None for time in map(_TIME, timeline))
     stamp = clock.parse(onset)
     limit = None if stamp is None else clock.milliseconds(stamp)
-    at = _places(timeline, limit) if clocked else [event.line for event in timeline]
+    at = _places(timeline, limit) if clocked else [*map(_LINE, timeline)]
     last = _last_attempt(timeline)
-    placed = [place for event in last if (place := at[event.index]) is not None]
+    placed = [place for place in map(at.__getitem__, map(_INDEX, last)) if place is not None]
     lost = {event.source for event in timeline if at[event.index] is None} if None in at else ()
     return Events(
         timeline,
@@ -78,16 +80,16 @@ def _places(timeline: Timeline, onset: int | None) -> list[int | None]:
         known = [event for event in own if event.time is not None]
         if not known:
             continue
-        running = accumulate((event.time or 0 for event in known), max)
+        running = accumulate(map(_TIME, known), max)
         stamps = [time // _MILLISECOND for time in running]
-        for event, stamp in zip(known, stamps, strict=True):
-            at[event.index] = stamp
+        for index, stamp in zip(map(_INDEX, known), stamps, strict=True):
+            at[index] = stamp
         if len(known) == len(own):
             continue
-        lines, stamps = _with_onset([event.line for event in known], stamps, onset)
         guessed = [event for event in own if event.time is None]
-        for event in guessed:
-            at[event.index] = _between(event.line, lines, stamps)
+        places = _between(map(_LINE, guessed), *_with_onset([*map(_LINE, known)], stamps, onset))
+        for index, stamp in zip(map(_INDEX, guessed), places, strict=True):
+            at[index] = stamp
         if any(event.elapsed_ms is not None for event in guessed):
             for event, place in _by_bar(own, at, onset):
                 at[event.index] = place
@@ -107,14 +109,19 @@ def _with_onset(
     )
 
 
-def _between(line: int, lines: Sequence[float], stamps: Sequence[int]) -> int:
-    """When a line was printed, if its source went on evenly between those with a time."""
-    after = bisect_right(lines, line)
-    before = max(after - 1, 0)
-    if after in (0, len(lines)) or lines[before] == line:
-        return stamps[before]
-    pace = (stamps[after] - stamps[before]) / (lines[after] - lines[before])
-    return int(pace * (line - lines[before]) + stamps[before])
+def _between(
+    guessed: Iterable[int], lines: Sequence[float], stamps: Sequence[int]
+) -> Iterator[int]:
+    """When each line was printed, if its source went on evenly between those with a time."""
+    end = len(lines)
+    for line in guessed:
+        after = bisect_right(lines, line)
+        before = after - 1 if after else 0
+        stamp, known = stamps[before], lines[before]
+        if 0 < after < end and known != line:
+            pace = (stamps[after] - stamp) / (lines[after] - known)
+            stamp = int(pace * (line - known) + stamp)
+        yield stamp
 
 
 def _by_bar(

@@ -6,6 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import cycle
 from operator import attrgetter
 
 from diagnose.catalog.entries import entry_of
@@ -33,6 +34,8 @@ ROLES = {
 # Roles whose lines differ from step to step: one of them is enough.
 _ONE = ("phase", "progress")
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]+")
+_INDEX, _TIME, _RANK, _TEXT = map(attrgetter, ("index", "time", "rank", "text"))
+_OPERATION = attrgetter("op", "seq", "size_in", "group")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,32 +67,40 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """The findings in order of time; `of_event` has an event's (finding, variant) by its index.
+    """The findings in order of time.
 
-    A variant that is not kept has the number -1; events that are no finding have None.
+    `numbers` has the place of a signature in them, `kinds` the variant of an event by its index
+    where it is not the first one.
     """
 
     items: list[Finding]
-    of_event: list[tuple[int, int] | None]
+    numbers: dict[str, int]
+    kinds: dict[int, int]
+
+    def of_event(self, event: Event) -> tuple[int, int]:
+        """Finding and variant of an event; -1 for what is none, and for a variant not kept."""
+        number = self.numbers.get(event.signature or "", -1)
+        return number, self.kinds.get(event.index, 0) if number >= 0 else -1
 
 
 def findings(events: Events, catalog: Catalog, scrub: Scrub) -> Findings:
     """Fold the timeline into findings."""
     signatures = events.timeline.by_signature
-    first = {id_: _first_time(own) for id_, own in signatures.items()}
+    first = {
+        id_: min([time for time in map(_TIME, own) if time is not None], default=None)
+        for id_, own in signatures.items()
+    }
     begin = min((time for time in first.values() if time is not None), default=None)
     items: list[Finding] = []
-    of_event: list[tuple[int, int] | None] = [None] * len(events.timeline)
+    kinds: dict[int, int] = {}
     for number, (id_, own) in enumerate(signatures.items()):
         variants = [own] if own[0].role in _ONE else _variants(own)
-        for kind, alike in enumerate(variants):
-            place = (number, kind if kind < MAX_VARIANTS else -1)
-            for event in alike:
-                of_event[event.index] = place
+        for kind, alike in enumerate(variants[1:], start=1):
+            kinds |= dict.fromkeys(map(_INDEX, alike), kind if kind < MAX_VARIANTS else -1)
         entry = entry_of(catalog, id_)
         role = str(own[0].role)
         shown = [_shown(alike, scrub) for alike in variants[:MAX_VARIANTS]]
-        placed = [events.at[event.index] for event in own]
+        placed = map(events.at.__getitem__, map(_INDEX, own))
         items.append(
             Finding(
                 anchor=f"finding-{number + 1}",
@@ -105,36 +116,43 @@ def findings(events: Events, catalog: Catalog, scrub: Scrub) -> Findings:
                 more=max(0, len(variants) - MAX_VARIANTS),
             )
         )
-    return Findings(items, of_event)
+    return Findings(items, {id_: number for number, id_ in enumerate(signatures)}, kinds)
 
 
 def who(events: Sequence[Event]) -> str:
     """Who printed them: ranks, else hosts, else nobody that is named."""
-    ranks = set(map(attrgetter("rank"), events)) - {None}
+    ranks = set(map(_RANK, events))
+    ranks.discard(None)
     if ranks:
         return ranks_phrase(ranks)
     return words.names(sorted({event.host for event in events if event.host is not None}), 4)
 
 
-def _first_time(events: Iterable[Event]) -> int | None:
-    return min([time for event in events if (time := event.time) is not None], default=None)
-
-
-def _variants(events: Sequence[Event]) -> list[list[Event]]:
+def _variants(events: list[Event]) -> list[list[Event]]:
     """Those that say the same together, in order of appearance."""
     compared = events[:_COMPARED]
+    shapes = _shapes([text[:MAX_TEXT] for text in map(_TEXT, compared)])
+    operations = [*map(_OPERATION, compared)]
+    if len(shapes) == 1 and operations.count(operations[0]) == len(operations):  # as mostly
+        return [events]
     found: dict[tuple[object, ...], list[Event]] = defaultdict(list)
-    said = zip(_shapes([event.text[:MAX_TEXT] for event in compared]), compared, strict=True)
-    for shape, event in said:
-        found[shape, event.op, event.seq, event.size_in, event.group].append(event)
+    for shape, operation, event in zip(cycle(shapes), operations, compared, strict=False):
+        found[shape, operation].append(event)
     variants = list(found.values())
     variants[-1].extend(events[_COMPARED:])
     return variants
 
 
 def _shapes(texts: Sequence[str]) -> list[bytes]:
-    """What is left of texts without numbers; of all at once it takes a third of the time."""
-    shapes = _shape("\n".join(texts)).split(b"\n")
+    """What is left of texts without numbers, one for all where all are alike.
+
+    Of all texts at once it takes a third of the time.
+    """
+    left = _shape("\n".join(texts))
+    first = left.partition(b"\n")[0]
+    if left == b"\n".join([first] * len(texts)):
+        return [first]
+    shapes = left.split(b"\n")
     return shapes if len(shapes) == len(texts) else [*map(_shape, texts)]
 
 

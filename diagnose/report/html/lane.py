@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from diagnose.timeline.event import Event
@@ -16,8 +16,38 @@ MAX_BARS = 40  # phases in one lane
 _NUMBER = {phase: number for number, phase in enumerate(PHASES)}
 
 _TOLD = ("cause", "effect")
+_TELLING = (*MARKED, "phase", "progress")
 
 Placed = tuple[int, Event]
+
+
+@dataclass(slots=True)
+class Printed:
+    """What one rank or source printed: its first and last place, and in the order of time the
+    events that tell of phases and steps (`marks`) and of failures (`told`).
+
+    `telling`: some line of it is of a role that a reader looks for.
+    """
+
+    first: int
+    last: int
+    telling: bool = False
+    marks: list[Placed] = field(default_factory=list)
+    told: list[Placed] = field(default_factory=list)
+
+    def add(self, at: int, event: Event) -> None:
+        """The next event, at this place."""
+        if at > self.last:
+            self.last = at
+        elif at < self.first:
+            self.first = at
+        kind, role = event.kind, event.role
+        if role in _TELLING:
+            self.telling = True
+        if kind in ("phase", "progress"):
+            self.marks.append((at, event))
+        if role in MARKED or kind == "exit":
+            self.told.append((at, event))
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +82,12 @@ class Lane:
     marks: list[tuple[int, int, int, int, int]] = field(default_factory=list)
     wait: tuple[int, int] | None = None
 
-    def fill(self, own: Sequence[Placed]) -> None:
-        """Its extent, step and phases, by its events in the order of time."""
-        places = [at for at, _ in own]
-        self.first, self.last = min(places), max(places)
-        marks = [(at, event) for at, event in own if event.kind in ("phase", "progress")]
-        steps = (event.step for _, event in reversed(marks) if event.kind == "progress")
+    def fill(self, own: Printed) -> None:
+        """Its extent, step and phases, by what it printed."""
+        self.first, self.last = own.first, own.last
+        steps = (event.step for _, event in reversed(own.marks) if event.kind == "progress")
         self.step = next((step for step in steps if step is not None), None)
-        self.bars = _bars(marks, self.last)
+        self.bars = _bars(own.marks, own.last)
 
     def stop(self, onset: int, until: int) -> None:
         """Let it wait from the onset on; a phase that was cut short does not go on behind it."""
@@ -86,24 +114,21 @@ def _bars(marks: Iterable[Placed], last: int) -> list[tuple[int, int, int]]:
     return bars[:MAX_BARS]
 
 
-def failures(own: Iterable[Placed], onset: int | None) -> Told:
+def failures(told: Iterable[Placed], onset: int | None) -> Told:
     """What a lane tells of failures; messages count from the onset on."""
-    told = [one for one in own if one[1].role in MARKED or one[1].kind == "exit"]
     firsts: dict[str, Placed] = {}
-    for one in told:
-        if one[1].signature is not None:
-            firsts.setdefault(one[1].signature, one)
+    signatures: set[str] = set()
+    messages: list[int] = []
     # A line is printed at whole seconds, its onset may be known to the millisecond.
-    messages = [
-        at
-        for at, event in told
-        if onset is not None
-        and at >= onset - 1000
-        and event.time is not None
-        and (event.role in _TOLD or event.kind == "exit")
-    ]
-    return Told(
-        list(firsts.values()),
-        min(messages, default=None),
-        frozenset([e.signature for _, e in told if e.role in _TOLD and e.signature]),
-    )
+    begin = None if onset is None else onset - 1000
+    for one in told:
+        at, event = one
+        signature, telling = event.signature, event.role in _TOLD
+        if signature is not None:
+            firsts.setdefault(signature, one)
+            if telling:
+                signatures.add(signature)
+        counts = begin is not None and at >= begin and event.time is not None
+        if counts and (telling or event.kind == "exit"):
+            messages.append(at)
+    return Told([*firsts.values()], min(messages, default=None), frozenset(signatures))

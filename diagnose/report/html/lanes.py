@@ -7,7 +7,6 @@ of the finding it belongs to.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +16,7 @@ from diagnose.report import words
 from diagnose.report.html import clock
 from diagnose.report.html.events import Events
 from diagnose.report.html.findings import Findings
-from diagnose.report.html.lane import MARKED, PHASES, Lane, Placed, Told, failures
+from diagnose.report.html.lane import PHASES, Lane, Placed, Printed, Told, failures
 from diagnose.report.html.lane_classes import LaneClass, alone, by_host, folded
 from diagnose.report.html.scrub import Scrub
 from diagnose.report.html.states import STATES
@@ -67,7 +66,7 @@ def lanes(
     for key, own in printed.items():
         if key in made:
             made[key].fill(own)
-            told[key] = failures(own, onset)
+            told[key] = failures(own.told, onset)
     sources = _marks(made, told, found)
     first_message = _waits(made, told, onset) if onset is not None else None
     if not any(lane.bars or lane.marks or lane.wait or lane.step for lane in made.values()):
@@ -121,22 +120,24 @@ def to_json(picture: Lanes, events: Events, diagnosis: Diagnosis) -> dict[str, A
     }
 
 
-def _by_lane(events: Events, begin: int) -> dict[Key, list[Placed]]:
-    """The events that have a place, by who printed them, in the order of time."""
-    printed: dict[Key, list[Placed]] = defaultdict(list)
+def _by_lane(events: Events, begin: int) -> dict[Key, Printed]:
+    """What the events that have a place tell, by who printed them."""
+    printed: dict[Key, Printed] = {}
     for event in events.last_attempt:
         at = events.at[event.index]
         if at is not None:
             key = event.source if event.rank is None else event.rank
-            printed[key].append((at - begin, event))
+            own = printed.get(key)
+            if own is None:
+                own = printed[key] = Printed(at - begin, at - begin)
+            own.add(at - begin, event)
     return printed
 
 
-def _others(printed: Mapping[Key, list[Placed]]) -> list[str]:
+def _others(printed: Mapping[Key, Printed]) -> list[str]:
     """Sources whose lines name no rank, those with something to tell."""
     rankless = {key: own for key, own in printed.items() if isinstance(key, str)}
-    telling = (*MARKED, "phase", "progress")
-    names = [key for key, own in rankless.items() if any(e.role in telling for _, e in own)]
+    names = [key for key, own in rankless.items() if own.telling]
     if not names and len(rankless) == len(printed):
         names = list(rankless)
     return sorted(names)[:MAX_OTHERS]
@@ -158,8 +159,7 @@ def _marks(made: Mapping[Key, Lane], told: Mapping[Key, Told], found: Findings) 
     number = {name: index for index, name in enumerate(names)}
     for key, own in marks.items():
         made[key].marks = [
-            (at, *(found.of_event[event.index] or (-1, -1)), number[event.source], event.line)
-            for at, event in own
+            (at, *found.of_event(event), number[event.source], event.line) for at, event in own
         ]
     return names
 

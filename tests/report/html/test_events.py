@@ -77,4 +77,4 @@ def test_between_known_times_lines_pass_evenly() -> None:
         stamps = sorted(chance.choices(range(10**12, 10**12 + 10**6), k=len(lines)))
         asked = range(63)
         expected = np.interp(asked, np.array(lines, float), stamps).astype(int).tolist()
-        assert [_between(line, lines, stamps) for line in asked] == expected
+        assert [*_between(asked, lines, stamps)] == expected

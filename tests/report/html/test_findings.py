@@ -38,17 +38,20 @@ def test_only_digits_that_tell_something_keep_lines_apart() -> None:
 def test_many_wordings_are_counted_but_not_all_kept() -> None:
     words = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa"]
     log = "\n".join(f"[rank0]: ValueError: {word} is wrong" for word in words)
-    found = fold(diagnose.load_text(log))
+    job = diagnose.load_text(log)
+    found = fold(job)
     [error] = [item for item in found.items if item.signature == "python.exception"]
     assert (len(error.variants), error.more, error.count) == (8, 2, 10)
     number = int(error.anchor.split("-")[1]) - 1
-    variants = [place[1] for place in found.of_event if place and place[0] == number]
+    places = [found.of_event(event) for event in job.events]
+    variants = [variant for finding, variant in places if finding == number]
     assert sorted(variants) == [-1, -1, 0, 1, 2, 3, 4, 5, 6, 7]
 
 
 @pytest.mark.parametrize("texts", [["rank 3 at 0x7f", "rank 41 at 0xab"], ["a\n1", "a 1", "a\n2"]])
 def test_texts_are_compared_together_as_each_by_itself(texts: list[str]) -> None:
-    assert _shapes(texts) == [_shapes([text])[0] for text in texts]
+    each = [_shapes([text])[0] for text in texts]
+    assert _shapes(texts) == (each if len(set(each)) > 1 else each[:1])
 
 
 def test_findings_come_in_order_of_time_and_say_when() -> None:
