@@ -211,3 +211,17 @@ def test_words_looked_for_at_once_are_those_found_one_by_one(text: str, more: in
     wanted = ("hf_", "AKI", "AKIA", "sk-", "s")
     text += "." * more  # from a length on they are looked for at once
     assert words_in(text, wanted) == {word for word in wanted if word in text}
+
+
+def test_counts_of_tokens_hide_no_token_beside_them() -> None:
+    rate = "step 7 loss 2.1 tokens/s 17204 keys matched"
+    assert mask(rate) == rate
+    text = f"{rate}\naccess token: s3cr3tQ7x9Zk2\n{rate}, api key=Zk2s3cr3tQ7x9"
+    assert mask(text) == f"{rate}\naccess token: [masked]\n{rate}, api key=[masked]"
+
+
+def test_lines_without_a_clue_stay_between_those_with_one() -> None:
+    plain = ["step 7 done", "step 8 done"]
+    text = "\n".join([plain[0], "password=Zk2s3cr3tQ7x9", plain[1], "saved to /home/alice/run"])
+    hidden = Redactor().text(text).split("\n")
+    assert hidden == [plain[0], "password=[password-1]", plain[1], "saved to /home/[user-1]/run"]

@@ -134,3 +134,13 @@ def test_only_so_many_lines_and_characters_are_looked_at(tmp_path) -> None:
     rows = around(diagnose.load(tmp_path), [evidence(501)], show)
     assert len(rows["job.log", 501]) == 2 * context.AROUND + 1
     assert seen[0] <= 2 * context.WINDOW
+
+
+def test_a_line_where_a_chunk_begins_is_shown(tmp_path) -> None:
+    lines = [f"line {number} {'x' * 100}" for number in range(1, 60_001)]
+    with gzip.open(tmp_path / "job.log.gz", "wt") as file:
+        file.write("\n".join(lines))
+    job = diagnose.load(tmp_path)
+    border = [*job.sources[0].chunks()][1].first_line
+    rows = around(job, [evidence(border, "job.log.gz")])["job.log.gz", border]
+    assert [row.text for row in rows] == lines[border - 6 : border + 5]
