@@ -30,7 +30,6 @@ from diagnose.catalog.schema import Catalog
 from diagnose.errors import CatalogError
 from diagnose.match import call_marks, patience
 from diagnose.match.call_marks import CallMarks
-from diagnose.match.digits import told_apart
 from diagnose.match.prefilter import lines_with
 from diagnose.match.rows import DATABASES, LITERAL, Row, patterns_of, rows_of
 from diagnose.match.words import Words
@@ -184,17 +183,6 @@ class Matcher:
             _compiled(found.expression, found.ignore_case)
             for expression in signature.unless:
                 _compiled(expression, signature.ignore_case)
-
-    def told_apart(self, pattern: int) -> frozenset[bytes] | None:
-        """The words with digits that `find` of a pattern tells from others, see `match.digits`."""
-        found = self.patterns[pattern]
-        told: frozenset[bytes] = frozenset()
-        for expression in (found.expression, *self.signatures[found.signature].unless):
-            words = told_apart(expression)
-            if words is None:
-                return None
-            told |= words
-        return told
 
 
 _compiling = Lock()  # of threads that ask at once, one compiles

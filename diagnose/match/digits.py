@@ -13,13 +13,22 @@ from functools import lru_cache
 from re import _constants as code  # type: ignore[attr-defined]  # no other parser of these is public
 from typing import Any
 
+import regex
+
+from diagnose.match import patience
 from diagnose.match.prefilter import parsed_form
 
 _SAME = bytes.maketrans(b"123456789", b"000000000")
 _COUNTS = re.compile(r"(?<!\\)\{\d*,?\d*\}")
 # What may tell digits apart: digits, what depends on what was captured, what `re` does not know.
 _SPECIAL = re.compile(r"[0-9]|\(\?P=|\(\?\(|\[:|\\[aceg-mopquxyzCE-RT-VXY]")
+_DIGIT = re.compile("[0-9]")
 _DIGITS = frozenset(map(ord, "0123456789"))
+ANYWHERE = b"0"  # of `told_apart`: a digit with no word around it
+# A digit of an expression, or what has some that mean something else.
+_TOKEN = re.compile(r"\\.|\{\d*,?\d*\}|(?P<other>\[\^(?:\\.|[^]\\])+\])|[1-9]")
+_CODED = re.compile(r"\\[xuUN0-9]")
+_PATIENCE_S = 0.02
 _INSIDE: dict[Any, Any] = {
     code.SUBPATTERN: lambda argument: [argument[-1]],
     code.BRANCH: lambda argument: argument[1],
@@ -59,6 +68,35 @@ def told_apart(expression: str) -> frozenset[bytes] | None:
         return frozenset(_words(parsed_form(expression)))
     except re.error:  # what `regex` knows more than `re`, and what depends on what was captured
         return None
+
+
+def blurred(expression: str) -> str:
+    """What finds something in the shape of each line in which an expression does.
+
+    Empty, so it finds something everywhere, if that is not sure.
+    """
+    if told_apart(expression) is None or _CODED.search(expression):
+        return ""
+    return _TOKEN.sub(_blurred, expression)
+
+
+def _blurred(token: re.Match[str]) -> str:
+    if token["other"] and _DIGIT.search(token["other"]):
+        return r"[\s\S]"
+    return token.group() if len(token.group()) > 1 else "0"
+
+
+def may_match(form: str, same: str, *, ignore_case: bool) -> bool:
+    """Whether an expression that was `blurred` may match lines of this shape."""
+    try:
+        return patience.search(_compiled(form, ignore_case), same, _PATIENCE_S) is not None
+    except TimeoutError:
+        return True
+
+
+@lru_cache(maxsize=512)
+def _compiled(form: str, ignore_case: bool) -> regex.Pattern[str]:
+    return regex.compile(form, regex.IGNORECASE if ignore_case else 0)
 
 
 def blind(expression: str) -> bool:

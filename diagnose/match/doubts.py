@@ -17,27 +17,34 @@ from typing import NamedTuple
 from diagnose.catalog import cache
 from diagnose.catalog.schema import Catalog
 from diagnose.catalog.vocabulary import literals
-from diagnose.match.digits import digits_in, shape, told_apart
+from diagnose.match.digits import ANYWHERE, blurred, digits_in, may_match, shape, told_apart
 from diagnose.match.openings import openings
 from diagnose.match.prefilter import parts
 from diagnose.match.rows import announced, code_form, hyperscan_form, patterns_of
 
-BUILD = 3  # of what is kept: another one when it is made differently
+BUILD = 4  # of what is kept: another one when it is made differently
 _GRAM = 3  # characters of a literal by which it is found
 _LEAST = 3  # characters of a literal that says something
-_ANY_DIGIT = frozenset({b"0"})
+_ANY_DIGIT = frozenset({ANYWHERE})
 _DIGIT = re.compile(r"[0-9]")
 
 
 class Doubt(NamedTuple):
     """An expression that tells digits apart, all literals in the shape of lines.
 
-    Lines that it matches hold one literal of each of `sets`; it knows the digits in `words`.
+    Lines that it matches hold one literal of each of `sets`, and their shape has `form`, which is
+    there where it counts; it knows the digits in `words`.
     """
 
     ignore_case: bool
     sets: Sequence[Sequence[str]]
     words: Sequence[str]
+    form: str = ""
+
+    def concerns(self, same: str) -> bool:
+        """Whether it may match lines of a shape that holds a literal of the first set."""
+        held = all(any(one in same for one in literals) for literals in self.sets[1:])
+        return held and may_match(self.form, same, ignore_case=self.ignore_case)
 
 
 class Doubts:
@@ -59,9 +66,7 @@ class Doubts:
         for gram in {low[at : at + _GRAM] for at in range(len(low) - _GRAM + 1)}:
             for literal, doubt in self._by_gram.get(gram, ()):
                 searched = low if doubt.ignore_case else text
-                if literal in searched and all(
-                    any(one in searched for one in literals) for literals in doubt.sets[1:]
-                ):
+                if literal in searched and doubt.concerns(searched):
                     words.update(doubt.words)
         return digits_in(same, [word.encode() for word in words])
 
@@ -83,24 +88,29 @@ def doubts(catalog: Catalog) -> Iterator[Doubt]:
         told = told_apart(pattern.expression)
         if told != frozenset():
             form = hyperscan_form(pattern.expression).decode()
-            sets = [announced(pattern), *parts(form)]
-            yield _doubt(sets, told or _ANY_DIGIT, ignore_case=pattern.ignore_case)
+            yield _doubt(announced(pattern), form, told, ignore_case=pattern.ignore_case)
     for vocabulary in catalog.vocabularies:
         words = literals(vocabulary)
         if vocabulary.pattern:
             form = code_form(vocabulary).decode()
             told = told_apart(form)
             if told != frozenset():
-                yield _doubt([openings(form) or frozenset(words), *parts(form)], told or _ANY_DIGIT)
+                yield _doubt(openings(form) or words, form, told)
             continue
-        for word in words:
-            if _DIGIT.search(word):
-                yield _doubt([{word}], frozenset({shape(word.encode()).lower()}))
+        for word in filter(_DIGIT.search, words):
+            same = shape(word.encode()).decode()
+            yield Doubt(ignore_case=False, sets=[[same]], words=[same.lower()])
 
 
 def _doubt(
-    sets: Sequence[Iterable[str]], told: frozenset[bytes], *, ignore_case: bool = False
+    announcing: Iterable[str],
+    form: str,
+    told: frozenset[bytes] | None,
+    *,
+    ignore_case: bool = False,
 ) -> Doubt:
+    told = told or _ANY_DIGIT
+    sets = [announcing, *parts(form)]
     shapes = [{shape(one.encode()).decode() for one in literals} for literals in sets]
     if ignore_case:
         shapes = [{one.lower() for one in literals} for literals in shapes]
@@ -111,4 +121,5 @@ def _doubt(
         ignore_case,
         [sorted(shapes[0]), *sorted(map(sorted, good))],
         sorted(word.decode() for word in told),
+        blurred(form) if ANYWHERE in told else "",
     )

@@ -6,14 +6,15 @@ other lines of the shape say the same, and what they capture stands at the same 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from diagnose.catalog.entries import Meant
 from diagnose.match.compile import Found, Matcher
-from diagnose.match.digits import digits_in, shape
+from diagnose.match.digits import ANYWHERE, blurred, digits_in, may_match, shape, told_apart
 from diagnose.match.lines import Line, Raw
 from diagnose.match.patience import HARMLESS
+from diagnose.match.rows import hyperscan_form
 from diagnose.match.shapes import Shapes, Span
 from diagnose.parse.again import Way, peel_again, way_of
 
@@ -99,10 +100,10 @@ class Recall:
             return None
         words: set[bytes] = set()
         for number in patterns:
-            told = self._matcher.told_apart(number) if number >= 0 else frozenset[bytes]()
-            if told is None:
-                return None
-            words |= told
+            for told in _told_apart(number, same.decode(), self._matcher) if number >= 0 else ():
+                if told is None:
+                    return None
+                words |= told
         return digits_in(same, words)
 
     def _common(
@@ -133,6 +134,18 @@ def word_matters(found: Iterable[int], patterns: Iterable[int], matcher: Matcher
     """Whether a word may say more of a line than the signatures that were found."""
     known = [matcher.signatures[number] for number in found]
     return all(signature.generic for signature in known) and bool(known or min(patterns) < 0)
+
+
+def _told_apart(number: int, same: str, matcher: Matcher) -> Iterator[frozenset[bytes] | None]:
+    """The digits that the expressions of a pattern tell from others in lines of a shape."""
+    pattern = matcher.patterns[number]
+    for expression in (pattern.expression, *matcher.signatures[pattern.signature].unless):
+        words = told_apart(expression)
+        if words and ANYWHERE in words:
+            form = blurred(hyperscan_form(expression).decode())
+            if not may_match(form, same, ignore_case=pattern.ignore_case):
+                continue
+        yield words
 
 
 def _numbered(text: str) -> bool:

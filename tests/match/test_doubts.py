@@ -18,6 +18,12 @@ def test_digits_matter_in_the_words_that_an_expression_knows() -> None:
     assert doubts.fixed(b"0:0 P0P is 0") == []
 
 
+def test_an_expression_that_cannot_match_a_shape_knows_none_of_its_digits() -> None:
+    doubts = Doubts([Doubt(False, [["finis"]], ["0"], r"finished[ :=]+0")])
+    assert doubts.fixed(b"00 finished successfully") == []
+    assert doubts.fixed(b"0 finished: 0") == [(0, 1), (12, 13)]
+
+
 @pytest.mark.parametrize("kept", [b"", b"[[1", b'{"a": 1}', b"[7]", b"\xff"])
 def test_what_cannot_be_read_is_worked_out_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: bytes
