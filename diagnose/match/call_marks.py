@@ -17,6 +17,7 @@ _INIT, _CALL, _SEND, _RECV = range(FIRST, FIRST + 4)
 # Of START and COMPLETE; not without the letter, see `match.marks`.
 _INITS = (b"- Init S", b"- Init C")
 _LITERALS = {_CALL: b"opCount ", _SEND: b"Send: opCount ", _RECV: b"Recv: opCount "}
+_INIT_TEXT = b"- Init "
 _ENDS = re.compile(rb"- Init [SC]")
 
 
@@ -50,9 +51,10 @@ def call_marks(hits: Iterable[tuple[int, int]]) -> CallMarks:
     return told
 
 
-def marks_in(data: bytes) -> CallMarks:
-    """The same of a small block that no automaton reads."""
-    first = data.find(_LITERALS[_CALL])
-    p2p = first >= 0 and any(_LITERALS[number] in data for number in (_SEND, _RECV))
-    inits = [found.end() for found in _ENDS.finditer(data)]
-    return CallMarks(inits, first >= 0, p2p)
+def marks_in(data: bytes, kinds: Iterable[bytes]) -> CallMarks:
+    """The same of a small block that no automaton reads, by the shapes of its lines."""
+    held = b"\n".join(kinds)  # the literals have no digits
+    calls = _LITERALS[_CALL] in held
+    p2p = calls and any(_LITERALS[number] in held for number in (_SEND, _RECV))
+    inits = [found.end() for found in _ENDS.finditer(data)] if _INIT_TEXT in held else []
+    return CallMarks(inits, calls, p2p)

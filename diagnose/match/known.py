@@ -7,7 +7,7 @@ are searched by the automata; of the others it is known which patterns are found
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, chain
 from typing import NamedTuple
 
@@ -60,18 +60,20 @@ class KnownLines:
         if len(data) > SMALL:
             return self._search_marked(chunk, place)
         shapes = [] if b"\r" in data else shape(data).split(b"\n")
-        if not self._pays(shapes):
+        kinds = dict.fromkeys(shapes)
+        if not self._pays(len(shapes), kinds):
             patterns, words, told = self._matcher.scan(data)
             raws = chain(segments(chunk, patterns, place), segments(chunk, words, place))
             return Told(raws, told)
         starts = _starts(shapes)
-        found, alike = self._found(data, shapes, starts)
+        chunk.lines_begin(starts)
+        found, alike = self._found(data, shapes, kinds, starts)
         thin = None
         if alike is not None:
             own = {number: one.thin for number, one in found.items() if one.thin}
             thin = ThinLines(shapes, starts, alike, own)
         lines = ((n, starts[n], starts[n + 1] - 1, found[n]) for n in sorted(found))
-        return Told(_raws(chunk, place, lines), marks_in(data), thin)
+        return Told(_raws(chunk, place, lines), marks_in(data, kinds), thin)
 
     def _search_marked(self, chunk: Chunk, place: int) -> Told:
         data = chunk.data
@@ -80,30 +82,36 @@ class KnownLines:
         if self._matcher.marks_all and b"\r" not in data and not dense(spans, data):
             marked = b"\n".join([data[start:end] for start, end in spans])
         shapes = shape(marked).split(b"\n") if marked else []
-        if not self._pays(shapes):
+        kinds = dict.fromkeys(shapes)
+        if not self._pays(len(shapes), kinds):
             patterns, words, _ = self._matcher.scan_lines(data, spans, told)
             raws = chain(segments(chunk, patterns, place), segments(chunk, words, place))
             return Told(raws, told)
-        found, _ = self._found(marked, shapes, _starts(shapes))
+        found, _ = self._found(marked, shapes, kinds, _starts(shapes))
         lines = ((chunk.newlines(spans[n][0]), *spans[n], found[n]) for n in sorted(found))
         return Told(_raws(chunk, place, lines), told)
 
-    def _pays(self, shapes: Sequence[bytes]) -> bool:
-        """Whether lines of these shapes are best looked up; those that are cut cannot be."""
-        self._lines += len(shapes)
-        return self._lines >= PAYS and bool(shapes) and max(map(len, shapes)) <= TEXT_LIMIT
+    def _pays(self, lines: int, kinds: Collection[bytes]) -> bool:
+        """Whether lines of these kinds are best looked up; those that are cut cannot be."""
+        self._lines += lines
+        return self._lines >= PAYS and bool(kinds) and max(map(len, kinds)) <= TEXT_LIMIT
 
     def _found(
-        self, data: bytes, shapes: Sequence[bytes], starts: Sequence[int]
+        self,
+        data: bytes,
+        shapes: Sequence[bytes],
+        kinds: Iterable[bytes],
+        starts: Sequence[int],
     ) -> tuple[dict[int, _Found], dict[bytes, Words] | None]:
         """What is in lines, by their numbers, but for thin patterns that all of a shape have.
 
-        Those are by shape; None where not all of them are known.
+        Those are by shape, in the order of `kinds`, which are the shapes that there are; None where
+        not all of them are known.
         """
         alike: dict[bytes, _Found] = {}
         thin: dict[bytes, Words] = {}
         apart: set[bytes] = set()  # shapes whose lines are not alike, or not known to be
-        for same in dict.fromkeys(shapes):
+        for same in kinds:
             known = self._shapes.known.get(same)
             one = None if known is None or known.fixed else known.values.get(None)
             if one is None:

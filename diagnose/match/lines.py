@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import count, islice
 from typing import NamedTuple, Protocol
 
 from diagnose.catalog.entries import Meant
@@ -166,10 +166,10 @@ def last_lines(chunk: Chunk) -> list[Line]:
         low = max(0, start - LINE_WINDOW)
         before = data[low : start - 1].split(b"\n")
         rows = before[1 if low else 0 :] + rows
-    pieces = (_ends(row.rstrip().rpartition(b"\r")[2]) for row in rows)
-    first = chunk.newlines(len(data)) + 1 - len(rows)
-    filled = [(number, piece) for number, piece in enumerate(pieces, start=first) if piece.strip()]
-    return list(edge_lines(chunk, filled[-_EDGE_LINES:]))
+    numbers = count(chunk.newlines(len(data)), -1)
+    pieces = (_ends(row.rstrip().rpartition(b"\r")[2]) for row in reversed(rows))
+    filled = ((number, piece) for number, piece in zip(numbers, pieces, strict=False) if piece)
+    return list(edge_lines(chunk, reversed([*islice(filled, _EDGE_LINES)])))
 
 
 def _ends(row: bytes) -> bytes:

@@ -8,6 +8,7 @@ the source, or of the part where such lines end, the last line of each author.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
@@ -250,23 +251,37 @@ class _LastWords:
     def known(self, lines: ThinLines, data: bytes, low: int, high: int) -> Hits:
         """The same of lines of which it is known what they hold."""
         hits: Hits = []
-        sizes: dict[bytes, int] = {}  # of authors, by shape: their tags know no digits
-        said: set[bytes] = set()  # shapes of lines without author that are no last words
-        for number in reversed(lines.numbers):
-            start, same = lines.starts[number], lines.shapes[number]
-            if start >= high or same in said:
+        sizes = {same: len(author_of(same)) for same in lines.alike}  # tags know no digits
+        left = {*sizes}  # shapes that may still have last words
+        done: set[tuple[bytes, bytes]] = set()  # of authors with a tag, which have not
+        for number in range(bisect_left(lines.starts, high) - 1, -1, -1):
+            same, start = lines.shapes[number], lines.starts[number]
+            if same in left:
+                words, author = lines.alike[same], data[start : start + sizes[same]]
+            elif number in lines.own:
+                words, author = lines.own[number], author_of(data, start)
+            else:
                 continue
             if start < low:
                 break
-            if same not in sizes:
-                sizes[same] = len(author_of(same))
-            author = data[start : start + sizes[same]]
-            words = [(one, to) for one, _, to in lines.of(number) if not self._known(author, one)]
-            for pattern, to in words:
+            if (author, same) in done:
+                continue
+            new = [(one, to) for one, _, to in words if not self._known(author, one)]
+            for pattern, to in new:
                 self.kept[author, pattern] += 1
                 hits.append((pattern, start + to))
-            if not words and not author and number not in lines.own:
-                said.add(same)
+            if new or same not in left:
+                continue
+            if author:
+                done.add((author, same))
+                continue
+            left = {
+                same
+                for same in left
+                if sizes[same] or not all(self._known(b"", one) for one, _, _ in lines.alike[same])
+            }
+            if not left and not lines.own:
+                break
         return hits
 
     def _speak(self, authors: Collection[bytes], block: bytes) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -29,14 +30,20 @@ class Chunk:
     _counted: list[Sequence[int]] = field(
         default_factory=list, init=False, repr=False, compare=False
     )
+    _starts: list[int] = field(default_factory=list, init=False, repr=False, compare=False)
+
+    def lines_begin(self, starts: Iterable[int]) -> None:
+        """Take where its lines begin, and what lies behind its end: newlines need no counting."""
+        self._starts[:] = starts
 
     def newlines(self, place: int | None = None) -> int:
         """How many newlines stand before a place in `data`, or in all of it."""
+        place = len(self.data) if place is None else place
+        if self._starts:
+            return bisect_right(self._starts, place) - 1
         if not self._counted:
             self._counted.append(newlines.counted(self.data))
-        return newlines.before(
-            len(self.data) if place is None else place, self.data, self._counted[0]
-        )
+        return newlines.before(place, self.data, self._counted[0])
 
 
 class Origin(Protocol):
