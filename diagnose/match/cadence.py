@@ -11,7 +11,9 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
+from diagnose.match.digits import shape
 from diagnose.match.thin import author_of
 
 REACH = 24 << 10  # bytes of the end of a source that are looked at
@@ -58,7 +60,7 @@ def beats(data: bytes) -> list[Beat]:
     groups: dict[tuple[bytes, bytes], list[tuple[int, int, list[bytes]]]] = defaultdict(list)
     for start, end in _lines(data):
         line = data[start:end]
-        if not _WORK.search(line) or _NO_WORK.search(line):
+        if not _works(shape(line)):
             continue
         author = author_of(line)
         text = _BAR.sub(b"|", _TIMES.sub(b"@", line[len(author) :]))
@@ -75,6 +77,12 @@ def beats(data: bytes) -> list[Beat]:
             ]
             found.update((told[0], *told[-_TOLD:]))
     return sorted(found, key=lambda beat: beat.start)
+
+
+@lru_cache(maxsize=4096)
+def _works(line: bytes) -> bool:
+    """Whether lines of a shape speak of work: these come again and again, in many sources."""
+    return _WORK.search(line) is not None and _NO_WORK.search(line) is None
 
 
 def _lines(data: bytes) -> Iterator[tuple[int, int]]:
