@@ -18,7 +18,7 @@ from diagnose.match.cadence import REACH
 from diagnose.match.call_marks import CallMarks
 from diagnose.match.calls import Noted
 from diagnose.match.compile import Matcher
-from diagnose.match.lines import VISIBLE, Line, Raw, first_lines, last_lines, segments
+from diagnose.match.lines import VISIBLE, Raw, first_lines, last_lines, segments
 from diagnose.match.thin import TAIL_MAX, Kept, Thin, tail_end
 
 # Lines kept of one pattern in one source: this many from its start and from its end.
@@ -53,8 +53,8 @@ class Gathered:
     samples: list[Raw] = field(default_factory=list)
     last_stride: int = -1
     last_words: list[Raw] = field(default_factory=list)
-    first: list[Line] = field(default_factory=list)
-    last: list[Line] = field(default_factory=list)
+    first: list[Raw] = field(default_factory=list)
+    last: list[Raw] = field(default_factory=list)
     end: int = 0
     size: int = 0
     lines: int = 0
@@ -166,8 +166,8 @@ def _append(whole: Gathered, part: Gathered) -> None:
     whole.samples += [_moved(raw, before) for raw in part.samples]
     whole.last_words = [_moved(raw, before) for raw in part.last_words]
     whole.last_stride = max(whole.last_stride, part.last_stride)
-    whole.first = whole.first or [_line_moved(line, before) for line in part.first]
-    whole.last = [_line_moved(line, before) for line in part.last] or whole.last
+    whole.first = whole.first or [_moved(raw, before) for raw in part.first]
+    whole.last = [_moved(raw, before) for raw in part.last] or whole.last
     whole.end = max(whole.end, part.end)
     whole.size += part.size
     whole.lines += part.lines
@@ -178,10 +178,6 @@ def _append(whole: Gathered, part: Gathered) -> None:
 
 def _moved(raw: Raw, lines: int) -> Raw:
     return raw._replace(line=raw.line + lines) if lines else raw
-
-
-def _line_moved(line: Line, lines: int) -> Line:
-    return replace(line, line=line.line + lines)
 
 
 def _read(whole: Gathered, again: ReadAgain, low: int, high: int) -> Iterator[Chunk]:

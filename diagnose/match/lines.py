@@ -145,8 +145,8 @@ def text_of(data: bytes) -> str:
     return data[: TEXT_LIMIT + 8].decode(errors="replace")
 
 
-def first_lines(chunk: Chunk) -> list[Line]:
-    """The first few non-empty lines of a chunk that has some, with what their prefixes say."""
+def first_lines(chunk: Chunk) -> list[Raw]:
+    """The first few non-empty lines of a chunk that has some."""
     data = chunk.data
     visible = VISIBLE.search(data)
     first = visible.start() if visible else 0
@@ -154,10 +154,10 @@ def first_lines(chunk: Chunk) -> list[Line]:
     rows = data[start : start + LINE_WINDOW].split(b"\n")
     pieces = (next(filter(bytes.strip, row.split(b"\r")), b"") for row in rows)
     rows_at = enumerate(pieces, start=chunk.newlines(start))
-    return list(islice(edge_lines(chunk, rows_at), _EDGE_LINES))
+    return list(islice(filled_lines(chunk, rows_at), _EDGE_LINES))
 
 
-def last_lines(chunk: Chunk) -> list[Line]:
+def last_lines(chunk: Chunk) -> list[Raw]:
     """The last few non-empty lines of a chunk that has some; of a long one its start and end."""
     data = chunk.data.rstrip()
     start = data.rfind(b"\n") + 1
@@ -168,8 +168,8 @@ def last_lines(chunk: Chunk) -> list[Line]:
         rows = before[1 if low else 0 :] + rows
     numbers = count(chunk.newlines(len(data)), -1)
     pieces = (_ends(row.rstrip().rpartition(b"\r")[2]) for row in reversed(rows))
-    filled = ((number, piece) for number, piece in zip(numbers, pieces, strict=False) if piece)
-    return list(edge_lines(chunk, reversed([*islice(filled, _EDGE_LINES)])))
+    found = list(islice(filled_lines(chunk, zip(numbers, pieces, strict=False)), _EDGE_LINES))
+    return found[::-1]
 
 
 def _ends(row: bytes) -> bytes:
@@ -179,14 +179,22 @@ def _ends(row: bytes) -> bytes:
     return row[:_HEAD] + b" ... " + row[_HEAD - TEXT_LIMIT :]
 
 
-def edge_lines(chunk: Chunk, rows: Iterable[tuple[int, bytes]]) -> Iterator[Line]:
+def filled_lines(chunk: Chunk, rows: Iterable[tuple[int, bytes]]) -> Iterator[Raw]:
     """The lines that are not empty, by their 0-based number in the chunk."""
     for number, row in rows:
         if not row.strip():
             continue
-        text = text_of(row)
         if chunk.lines:
             line = chunk.lines[min(number, len(chunk.lines) - 1)]
         else:
             line = chunk.first_line + number
-        yield Line(line, chunk.offset, text, peel(text))
+        yield Raw(chunk.offset, line, chunk.offset, row, ())
+
+
+def plain_lines(raws: Iterable[Raw], matched: Iterable[Line] = ()) -> Iterator[Line]:
+    """Lines with what their prefixes say, and without matches, though they may be `matched`."""
+    peeled = {line.line: line for line in matched}
+    for raw in raws:
+        text, same = text_of(raw.data), peeled.get(raw.line)
+        prefix = same.prefix if same is not None and same.text == text else peel(text)
+        yield Line(raw.line, raw.offset, text, prefix)

@@ -25,7 +25,7 @@ from diagnose.match.cadence import beats
 from diagnose.match.calls import Forward, Noted, forward_calls, last_calls
 from diagnose.match.compile import MATCH_TIMEOUT_S, Found, Matcher
 from diagnose.match.gather import Gathered, gather
-from diagnose.match.lines import Line, Raw, edge_lines, text_of
+from diagnose.match.lines import Line, Raw, filled_lines, plain_lines, text_of
 from diagnose.match.patience import HARMLESS
 from diagnose.match.recall import word_matters
 from diagnose.parse.prefix import peel
@@ -91,10 +91,11 @@ def _chunks(source: Source, problem: list[str]) -> Iterator[Chunk]:
 
 def finish(source: Source, found: Gathered, matcher: Matcher) -> SourceScan:
     """Confirm what was gathered of a whole source."""
-    scan = SourceScan(source, edges=[*found.first, *found.last], total_lines=found.lines)
+    scan = SourceScan(source, total_lines=found.lines)
     if found.calls is not None and isinstance(source.chunks, TextChunks):
         scan.comm_ranks = last_calls(source, found.calls, found.starts, source.chunks.part)
     scan.lines = list(_confirm(_ordered(found), matcher, scan.counts))
+    scan.edges = list(plain_lines([*found.first, *found.last], scan.lines))
     if not any(matcher.signatures[number].role == "progress" for number in scan.counts):
         scan.beats = list(_beats(found.ends))
     for number, extra in found.dropped().items():
@@ -120,7 +121,7 @@ def _beats(chunks: Sequence[Chunk]) -> Iterator[tuple[Line, int]]:
         index = bisect_right(starts, beat.start) - 1
         number = chunks[index].newlines(beat.start - starts[index])
         row = data[beat.start : beat.end]
-        yield next(edge_lines(chunks[index], [(number, row)])), beat.counter
+        yield next(plain_lines(filled_lines(chunks[index], [(number, row)]))), beat.counter
 
 
 def _confirm(kept: list[Raw], matcher: Matcher, counts: Counter[int]) -> Iterator[Line]:

@@ -12,6 +12,7 @@ from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from diagnose.ingest.source import Chunk
 from diagnose.match.compile import Matcher
@@ -197,6 +198,12 @@ def author_of(line: bytes, begin: int = 0) -> bytes:
     return tags.group() if tags else b""
 
 
+@lru_cache(maxsize=1024)
+def _tags_in(same: bytes) -> int:
+    """How long the tags are in front of lines of a shape: they know no digits."""
+    return len(author_of(same))
+
+
 def authors_in(block: bytes) -> set[bytes]:
     """The tags in front of the lines of a block; empty for lines without."""
     tags = _AUTHORS.findall(b"\n" + block)
@@ -251,21 +258,18 @@ class _LastWords:
     def known(self, lines: ThinLines, data: bytes, low: int, high: int) -> Hits:
         """The same of lines of which it is known what they hold."""
         hits: Hits = []
-        sizes = {same: len(author_of(same)) for same in lines.alike}  # tags know no digits
-        left = {*sizes}  # shapes that may still have last words
+        left = {*lines.alike}  # shapes that may still have last words
         done: set[tuple[bytes, bytes]] = set()  # of authors with a tag, which have not
         for number in range(bisect_left(lines.starts, high) - 1, -1, -1):
             same, start = lines.shapes[number], lines.starts[number]
-            if same in left:
-                words, author = lines.alike[same], data[start : start + sizes[same]]
-            elif number in lines.own:
-                words, author = lines.own[number], author_of(data, start)
-            else:
+            if same not in left and number not in lines.own:
                 continue
             if start < low:
                 break
+            author = data[start : start + _tags_in(same)]
             if (author, same) in done:
                 continue
+            words = lines.of(number)
             new = [(one, to) for one, _, to in words if not self._known(author, one)]
             for pattern, to in new:
                 self.kept[author, pattern] += 1
@@ -278,7 +282,8 @@ class _LastWords:
             left = {
                 same
                 for same in left
-                if sizes[same] or not all(self._known(b"", one) for one, _, _ in lines.alike[same])
+                if _tags_in(same)
+                or not all(self._known(b"", one) for one, _, _ in lines.alike[same])
             }
             if not left and not lines.own:
                 break

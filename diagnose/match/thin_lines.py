@@ -23,6 +23,10 @@ class ThinLines:
     alike: Mapping[bytes, Words]
     own: Mapping[int, Words]
 
+    def of(self, number: int) -> Words:
+        """What a line holds that holds any."""
+        return self.own.get(number) or self.alike[self.shapes[number]]
+
     def first(self) -> Hits:
         """The first match of each pattern, in order."""
         found: dict[int, int] = {}
