@@ -111,6 +111,24 @@ def matcher_of_shipped() -> Matcher:
     return compile_matcher(load_catalog([]))
 
 
+ENDED = Signature("t.ended", "", "effect", [r"ended,? .*status [1-9]\b"])
+OTHER = Signature("t.other", "", "context", [r"work (?P<n>\d+)"])
+
+
+def test_lines_that_only_look_like_one_with_digits_are_not_searched(
+    at_once: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    matcher = matcher_of(Catalog([ENDED, OTHER], [], {}, "t"))
+    line = "23:59:59.{0} status last ended: work {0}"
+    for number in range(1001, 1004):
+        scanned(matcher, line.format(number))
+    monkeypatch.setattr(matcher, "find", nothing)
+    monkeypatch.setattr(matcher, "scan", nothing)
+    assert [one.matches for one in scanned(matcher, line.format(2007)).lines] == [
+        [(1, {"n": "2007"})]
+    ]
+
+
 CODE = Signature("t.code", "", "cause", [r"code [12] of (?P<rank>\d+)"], cause="env.config")
 ANCHORED = Signature("t.anchored", "", "context", [r"^step (?P<step>\d+)$"])
 MATCHER = matcher_of(Catalog([CODE, ANCHORED], [], {}, "t"))
@@ -167,6 +185,21 @@ def test_lines_of_a_paste_keep_their_numbers(taught: Matcher) -> None:
     chunk = Chunk(b"x3\n[rank7]: code 1 of 59\n", 10, 4, [4, 9], [10, 77])
     [found] = scan_source(Source("a", "text", 0, lambda: iter([chunk])), taught).lines
     assert (found.line, found.offset) == (9, 77)
+
+
+def test_lines_that_matched_are_peeled_once(taught: Matcher) -> None:
+    lines = ["none", "[rank7]: code 1 of 59", "[rank7]: code 1 of 6\rnone"]
+    result = scanned(taught, *lines)
+    assert [line.text for line in result.edges] == [
+        *lines[:2],
+        "[rank7]: code 1 of 6",
+        *lines[:2],
+        "none",
+    ]
+    by_text = {line.text: line.prefix for line in result.lines}
+    assert [line.prefix is by_text.get(line.text) for line in result.edges] == [
+        False, True, True, False, True, False,
+    ]  # fmt: skip
 
 
 @pytest.mark.usefixtures("large")
