@@ -7,7 +7,7 @@ and a fifth of that of a log full of them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import hyperscan as hs
@@ -51,10 +51,14 @@ def call_marks(hits: Iterable[tuple[int, int]]) -> CallMarks:
     return told
 
 
-def marks_in(data: bytes, kinds: Iterable[bytes]) -> CallMarks:
-    """The same of a small block that no automaton reads, by the shapes of its lines."""
+def marks_in(shapes: Sequence[bytes], kinds: Collection[bytes], starts: Sequence[int]) -> CallMarks:
+    """The same by the shapes of lines, the `kinds` of these, and where the lines begin."""
     held = b"\n".join(kinds)  # the literals have no digits
     calls = _LITERALS[_CALL] in held
     p2p = calls and any(_LITERALS[number] in held for number in (_SEND, _RECV))
-    inits = [found.end() for found in _ENDS.finditer(data)] if _INIT_TEXT in held else []
+    inits: list[int] = []
+    if _INIT_TEXT in held:
+        begun = {same for same in kinds if _INIT_TEXT in same}
+        for number in [number for number, same in enumerate(shapes) if same in begun]:
+            inits += [starts[number] + found.end() for found in _ENDS.finditer(shapes[number])]
     return CallMarks(inits, calls, p2p)

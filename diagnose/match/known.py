@@ -73,7 +73,7 @@ class KnownLines:
             own = {number: one.thin for number, one in found.items() if one.thin}
             thin = ThinLines(shapes, starts, alike, own)
         lines = ((n, starts[n], starts[n + 1] - 1, found[n]) for n in sorted(found))
-        return Told(_raws(chunk, place, lines), marks_in(data, kinds), thin)
+        return Told(_raws(chunk, place, lines), marks_in(shapes, kinds, starts), thin)
 
     def _search_marked(self, chunk: Chunk, place: int) -> Told:
         data = chunk.data

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -30,17 +30,19 @@ class Chunk:
     _counted: list[Sequence[int]] = field(
         default_factory=list, init=False, repr=False, compare=False
     )
-    _starts: list[int] = field(default_factory=list, init=False, repr=False, compare=False)
+    _starts: list[Sequence[int]] = field(
+        default_factory=list, init=False, repr=False, compare=False
+    )
 
-    def lines_begin(self, starts: Iterable[int]) -> None:
+    def lines_begin(self, starts: Sequence[int]) -> None:
         """Take where its lines begin, and what lies behind its end: newlines need no counting."""
-        self._starts[:] = starts
+        self._starts.append(starts)
 
     def newlines(self, place: int | None = None) -> int:
         """How many newlines stand before a place in `data`, or in all of it."""
         place = len(self.data) if place is None else place
         if self._starts:
-            return bisect_right(self._starts, place) - 1
+            return bisect_right(self._starts[0], place) - 1
         if not self._counted:
             self._counted.append(newlines.counted(self.data))
         return newlines.before(place, self.data, self._counted[0])

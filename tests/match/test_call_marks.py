@@ -34,7 +34,9 @@ def as_found_one_by_one(data: bytes) -> CallMarks:
 @given(st.lists(st.sampled_from(PIECES), max_size=30).map(b"".join))
 def test_call_lines_are_told_as_if_looked_for_one_by_one(data: bytes) -> None:
     assert compile_matcher(load_catalog()).scan(data).calls == as_found_one_by_one(data)
-    assert marks_in(data, data.split(b"\n")) == as_found_one_by_one(data)
+    lines = data.split(b"\n")
+    starts = [0, *(at + 1 for at, char in enumerate(data) if char == ord("\n"))]
+    assert marks_in(lines, {*lines}, starts) == as_found_one_by_one(data)
 
 
 def test_a_catalog_without_entries_tells_of_them_too() -> None:
