@@ -43,7 +43,7 @@ class Line:
 
     `matches` holds (signature number, captures), `word` what a vocabulary knows of a line that
     no signature knows better. `text` is bounded by TEXT_LIMIT. Lines with the same `alike` differ
-    in numbers only.
+    in numbers only; they share prefixes, which leave out the message.
     """
 
     line: int

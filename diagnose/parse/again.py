@@ -8,17 +8,17 @@ line of the shape passes, which is looked at again, or there is no way.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import takewhile
 
 from diagnose.parse.launcher_prefixes import hydra, label, mpi
 from diagnose.parse.logging_prefixes import bare_date, bracket_date
-from diagnose.parse.nccl_prefix import nccl
+from diagnose.parse.nccl_prefix import nccl, thread
 from diagnose.parse.prefix import Prefix, peel
 from diagnose.parse.stamps import refusals
-from diagnose.parse.torch_prefixes import c10, glog, in_group, rank, role
+from diagnose.parse.torch_prefixes import c10, glog, monotonic, place_in_group, rank, role
 
 _Family = Callable[[str, int, Prefix], int]
 _FAMILIES: tuple[_Family, ...] = (
@@ -32,30 +32,42 @@ _NAMES = frozenset(
 _DOUBTFUL = ("<", "{", " [", "  [", "   [", "    [", "     [", "      [")
 
 
-# What these take is known wherever it stands, in lines of any shape: a process prints many.
+# What these take tells no time: a process prints it in front of lines of any shape.
 _TIMELESS = (rank, role, nccl)
-_HEADS = 1024  # of as many processes; then they are learned anew
+# Where digits are in these that tell nothing: other ones in each line, or in each thread's.
+_UNREAD: dict[_Family, Callable[[str, int], tuple[int, int]]] = {c10: monotonic, nccl: thread}
+_REMEMBERED = 1024  # texts of a part; then they are learned anew
 
 _Steps = tuple[tuple[_Family, int], ...]
-_Head = tuple[int | None, int | None, int | None, str | None, int | None, str | None, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Some of the prefixes of a line: who took which, up to where, from `start` to `end`.
+
+    `known` is what they tell by their text, of which that from `skip` to `resume` tells nothing.
+    """
+
+    steps: _Steps
+    start: int
+    skip: int
+    resume: int
+    end: int
+    known: dict[str, Prefix]
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """How the prefixes of a line were peeled: who took which, up to where; then the message.
+    """How the prefixes of a line were peeled: in one part, or those that tell no time in the first.
 
-    `head` are the first steps, those that tell no time, which end at `reach`; `known` is what was
-    peeled by these, by its text. `names` are those of the families; `grouped`: the message tells
-    its rank in a group.
+    `names` are those of the families; `group` is where the message tells its rank in a group.
     """
 
-    head: _Steps
-    rest: _Steps
-    reach: int
-    known: dict[str, _Head]
-    message: int
+    first: Part
+    second: Part | None
     names: list[str]
-    grouped: bool
+    message: int
+    group: tuple[int, int] | None
 
 
 def way_of(line: str) -> Way | None:
@@ -71,12 +83,14 @@ def way_of(line: str) -> Way | None:
     steps = _steps(line, at)
     if steps is None:
         return None
-    head = tuple(takewhile(lambda step: step[0] in _TIMELESS, steps))
-    reach = head[-1][1] if head else 0
-    told = _known(head, tuple(peeled.names[: len(head)]))
-    grouped = peeled.group_rank is not None
-    way = Way(head, steps[len(head) :], reach, told, at, peeled.names, grouped)
-    return way if peel_again(line, way) == peeled else None
+    timeless = len(tuple(takewhile(lambda step: step[0] in _TIMELESS, steps)))
+    cut = timeless if 0 < timeless < len(steps) else len(steps)
+    reach = steps[cut - 1][1] if cut else 0
+    first = _part(line, 0, steps[:cut], peeled.names[:cut])
+    second = _part(line, reach, steps[cut:], peeled.names[cut:]) if steps[cut:] else None
+    group = place_in_group(peeled.message)
+    way = Way(first, second, peeled.names, at, (at + group[0], at + group[1]) if group else None)
+    return way if peel_again(line, way) == replace(peeled, message="") else None
 
 
 def _steps(line: str, message: int) -> tuple[tuple[_Family, int], ...] | None:
@@ -95,44 +109,54 @@ def _steps(line: str, message: int) -> tuple[tuple[_Family, int], ...] | None:
     return tuple(steps)
 
 
-def peel_again(line: str, way: Way) -> Prefix | None:
-    """What `peel` gives for a line of the shape of this way; None where its numbers are no time."""
-    text, message = line[: way.reach], line[way.message :]
-    told = way.known.get(text)
-    if told is None:
-        prefix = Prefix(message)
-        if not _taken(way.head, line, 0, prefix):
-            return None
-        if len(way.known) >= _HEADS:
-            way.known.clear()
-        way.known[text] = (
-            prefix.rank, prefix.local_rank, prefix.dev, prefix.host, prefix.pid, prefix.level,
-            prefix.origin,
-        )  # fmt: skip
-    else:
-        of, local, dev, host, pid, level, origin = told
-        prefix = Prefix(message, None, of, local, None, None, dev, host, pid, level, origin)
-    if not _taken(way.rest, line, way.reach, prefix):
-        return None
-    prefix.names = way.names  # one list for all of them
-    if way.grouped:
-        prefix.group_rank = in_group(prefix.message)
-    return prefix
-
-
-def _taken(steps: _Steps, line: str, at: int, prefix: Prefix) -> bool:
-    """Whether the families of these steps take the same of this line."""
-    for family, end in steps:
-        if family(line, at, prefix) != end:
-            return False
-        at = end
-    return True
+def _part(line: str, start: int, steps: _Steps, names: Sequence[str]) -> Part:
+    last = [start, *(end for _, end in steps)][-2:]
+    unread = _UNREAD.get(steps[-1][0]) if steps else None
+    skip, resume = unread(line, last[0]) if unread else (last[-1], last[-1])
+    return Part(steps, start, skip, resume, last[-1], _known(start, steps, tuple(names)))
 
 
 @lru_cache(maxsize=256)
-def _known(_head: _Steps, _names: tuple[str, ...]) -> dict[str, _Head]:
-    """One memory for all ways that begin with the same steps.
+def _known(_start: int, _steps: _Steps, _names: tuple[str, ...]) -> dict[str, Prefix]:
+    """One memory for the same steps in all ways.
 
     The names are part of it: what stands behind `[rank3]:` tells which rank that is.
     """
     return {}
+
+
+def peel_again(line: str, way: Way) -> Prefix | None:
+    """What `peel` gives for a line of the shape of this way, but the message: of many lines one.
+
+    None where its numbers are no time.
+    """
+    first = _told(line, way.first)
+    told = first if way.second is None else _told(line, way.second)
+    if first is None or told is None or (told is first and way.group is None):
+        return told
+    # Only tags of a rank have another prefix behind them: NCCL's is the last one.
+    return Prefix(
+        "",
+        told.stamp,
+        first.rank if told.rank is None else told.rank,
+        first.local_rank if told.local_rank is None else told.local_rank,
+        int(line[way.group[0] : way.group[1]]) if way.group is not None else None,
+        told.task, told.dev, told.host, told.pid, told.level, told.origin,
+        None, 1, None, way.names,  # one list for all of them
+    )  # fmt: skip
+
+
+def _told(line: str, part: Part) -> Prefix | None:
+    """What a part of a line tells; None where its numbers are no time."""
+    text = line[part.start : part.skip] + line[part.resume : part.end]
+    told = part.known.get(text)
+    if told is None:
+        told, at = Prefix(""), part.start
+        for family, end in part.steps:
+            if family(line, at, told) != end:
+                return None
+            at = end
+        if len(part.known) >= _REMEMBERED:
+            part.known.clear()
+        part.known[text] = told
+    return told

@@ -9,7 +9,7 @@ from diagnose.parse.who import Prefix
 _REACH = 500  # characters within which " NCCL " must follow; build paths can be long
 # [dev] is missing on CALL lines; WARN has file:line, from 2.30 on also (function).
 _NCCL = re.compile(
-    r"(?:([A-Za-z0-9][\w.\-]{0,127}):(\d{1,7}):(\d{1,20}) (?:\[(-?\d{1,4})\] )?)?"
+    r"(?:([A-Za-z0-9][\w.\-]{0,127}):(\d{1,7}):(?P<thread>\d{1,20}) (?:\[(-?\d{1,4})\] )?)?"
     r"(?:(\S{1,400}:\d{1,7}) (?:\([\w:~<>]{1,120}\) )?)?"
     r"NCCL (INFO|WARN|TRACE|CALL|ABORT|VERSION|ATTN)(?: |\Z)"
 )
@@ -39,3 +39,9 @@ def nccl(line: str, at: int, prefix: Prefix) -> int:
     prefix.level = _LEVELS.get(kind, "INFO")
     prefix.names.append("nccl")
     return found.end()
+
+
+def thread(line: str, at: int) -> tuple[int, int]:
+    """Where in such a prefix the number of the thread is, of which nothing is told."""
+    found = _NCCL.match(line, at)
+    return found.span("thread") if found and found["thread"] else (at, at)

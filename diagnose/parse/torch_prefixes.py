@@ -14,7 +14,7 @@ from diagnose.parse.who import Prefix
 
 # The 9 digits after the seconds are CLOCK_MONOTONIC, not a fraction of the second: dropped.
 _C10 = re.compile(
-    r"\[([FEWIV])(?:(\d{3,4}) (\d\d:\d\d:\d\d)\.\d{6,9})? (?:\d{1,20} )?"
+    r"\[([FEWIV])(?:(\d{3,4}) (\d\d:\d\d:\d\d)\.(?P<monotonic>\d{6,9}))? (?:\d{1,20} )?"
     r"([\w.\-/]{1,300}\.(?:cpp|hpp|h|cuh?|cc|py):\d{1,7})\](?: |\Z)"
 )
 _GLOG = re.compile(
@@ -40,7 +40,7 @@ def c10(line: str, at: int, prefix: Prefix) -> int:
     found = _C10.match(line, at)
     if found is None:
         return -1
-    severity, month_day, time, origin = found.groups()
+    severity, month_day, time, _, origin = found.groups()
     if month_day is not None:
         number = int(month_day)  # month*100+day, not padded
         printed = stamp(day(NO_YEAR, number // 100, number % 100), time, has_year=False)
@@ -51,6 +51,12 @@ def c10(line: str, at: int, prefix: Prefix) -> int:
     prefix.origin = origin
     prefix.names.append("c10")
     return found.end()
+
+
+def monotonic(line: str, at: int) -> tuple[int, int]:
+    """Where in such a prefix the digits are that tell no time; at its start if there are none."""
+    found = _C10.match(line, at)
+    return found.span("monotonic") if found and found["monotonic"] else (at, at)
 
 
 def glog(line: str, at: int, prefix: Prefix) -> int:
@@ -135,6 +141,12 @@ def in_group(message: str) -> int | None:
     """
     found = _IN_GROUP.match(message)
     return int(found[1]) if found else None
+
+
+def place_in_group(message: str) -> tuple[int, int] | None:
+    """Where such a message tells this rank."""
+    found = _IN_GROUP.match(message)
+    return found.span(1) if found else None
 
 
 def behind_text(line: str) -> int | None:

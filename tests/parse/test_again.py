@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from dataclasses import replace
 from importlib import import_module
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from diagnose.match.digits import blind
 from diagnose.parse import again
 from diagnose.parse.again import peel_again, way_of
-from diagnose.parse.prefix import peel
+from diagnose.parse.prefix import Prefix, peel
 
 FAMILIES = (
     "launcher_prefixes", "logging_prefixes", "nccl_prefix", "system_prefixes", "torch_prefixes",
@@ -27,17 +28,22 @@ LINES = [
 ]  # fmt: skip
 
 
+def _prefixes(line: str) -> Prefix:
+    """What peeling gives, but the message."""
+    return replace(peel(line), message="")
+
+
 @pytest.mark.parametrize("line", LINES)
 def test_the_same_as_peeling(line: str) -> None:
     way, seed = way_of(line), random.Random(3)
     assert way is not None
-    assert peel_again(line, way) == peel(line)
+    assert peel_again(line, way) == _prefixes(line)
     peeled_again = 0
     for _ in range(300):
         other = re.sub("[0-9]", lambda old: seed.choice("0123456789" + 40 * old[0]), line)
         peeled = peel_again(other, way)
         peeled_again += peeled is not None
-        assert peeled in (None, peel(other))
+        assert peeled in (None, _prefixes(other))
     assert peeled_again
 
 
@@ -46,9 +52,22 @@ def test_what_stands_behind_the_same_tag_tells_which_rank_it_is() -> None:
     first, second = way_of(global_one), way_of(local_one)
     assert first is not None
     assert second is not None
-    assert first.head == second.head
+    assert first.first.steps == second.first.steps
     for line, way in ((global_one, first), (local_one, second)) * 2:
-        assert peel_again(line, way) == peel(line)
+        assert peel_again(line, way) == _prefixes(line)
+
+
+@pytest.mark.parametrize(
+    ("line", "other"),
+    [
+        ("[E820 11:47:24.069865760 a.cpp:6] text", "[E820 11:47:24.111111111 a.cpp:6] other"),
+        ("node-01:4000:4901 [3] NCCL INFO text", "node-01:4000:4902 [3] NCCL INFO text"),
+    ],
+)
+def test_lines_whose_prefixes_tell_the_same_share_them(line: str, other: str) -> None:
+    way = way_of(line)
+    assert way is not None
+    assert peel_again(line, way) is peel_again(other, way)
 
 
 def test_so_many_processes_are_remembered() -> None:
@@ -56,8 +75,8 @@ def test_so_many_processes_are_remembered() -> None:
         line = f"[default3]:[rank{number}]:text"
         way = way_of(line)
         assert way is not None
-        assert peel_again(line, way) == peel(line)
-        assert 0 < len(way.known) <= again._HEADS
+        assert peel_again(line, way) == _prefixes(line)
+        assert 0 < len(way.first.known) <= again._REMEMBERED
 
 
 @pytest.mark.parametrize(
