@@ -168,7 +168,7 @@ class CollReader:
             return code
         if not self._inits.room(key):
             return _NONE
-        self._inits.who(*key[:2], before + b" NCCL INFO ")
+        self._inits.who(*key[:2], before[: caller.start()])
         code = self._current[key] = len(self._comms)
         self._inits.seen.setdefault(key)
         self._comms.append(_Comm(key, int(caller[3]), int(found[6]), int(found[1], 16) == 0))

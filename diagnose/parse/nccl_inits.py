@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from diagnose.parse.chunk import Origin
 from diagnose.parse.comm_rank import CollCall, CommRank
@@ -17,6 +18,7 @@ REACH = 1024
 PROCESS = rb"([A-Za-z0-9][\w.\-]{0,127}):(\d{1,7}):\d{1,20} \[(-?\d{1,4})\]"
 INIT = "init"  # the call of a rank that printed Init START and not COMPLETE
 ENDS = re.compile(rb"- Init (?:START|COMPLETE)")
+_ANY_PROCESS = "node-01:1:1 [0] NCCL INFO "
 _NAME = 512
 _LINE = re.compile(
     PROCESS + rb" NCCL INFO (?:\[Rank \d{1,7}\] )?(?:\w{1,64} )?comm (?P<comm>0x[0-9a-f]{1,16}) "
@@ -77,11 +79,10 @@ class Inits:
         self.full = True
         return False
 
-    def who(self, host: str, pid: int, text: bytes) -> None:
-        """Note the rank that the prefixes of a process's first line tell."""
+    def who(self, host: str, pid: int, ahead: bytes) -> None:
+        """Note the rank told by what is ahead of NCCL's prefix in a process's first line."""
         if (host, pid) not in self.ranks:
-            prefix = peel(text.decode(errors="replace"))
-            self.ranks[host, pid] = prefix.rank if prefix.rank is not None else prefix.task
+            self.ranks[host, pid] = _rank_of(ahead)
 
     def told(self, key: Key, source: Origin) -> CommRank:
         """What the init lines tell of a communicator of a process, as if it had made no call."""
@@ -119,7 +120,7 @@ class Inits:
     def begin(self, found: re.Match[bytes], line: int) -> None:
         """A communicator begins with this init line."""
         key = host, pid, _ = key_of(found)
-        self.who(host, pid, found.string)
+        self.who(host, pid, found.string[: found.start()])
         self.seen.pop(key, None)
         self.seen[key] = None
         self.lives[key] = Life(
@@ -144,6 +145,13 @@ class Inits:
         number = found["split"].decode() if found["split"] else f"n{parent.splits[color]}"
         name = f"{parent.name}/{number}.{color}"
         return name if len(name) <= _NAME else ""
+
+
+@lru_cache(maxsize=1024)
+def _rank_of(ahead: bytes) -> int | None:
+    """The rank told by prefixes in front of NCCL's, which are the same on many nodes."""
+    prefix = peel(ahead.decode(errors="replace") + _ANY_PROCESS)
+    return prefix.rank if prefix.rank is not None else prefix.task
 
 
 def key_of(init: re.Match[bytes]) -> Key:

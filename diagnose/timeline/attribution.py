@@ -9,7 +9,7 @@ stands in for the global one only where nothing else names ranks, the CUDA devic
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from operator import attrgetter
 
 from diagnose.timeline.captures import rank_of
@@ -42,8 +42,11 @@ def name_authors(found: Sequence[Draft]) -> None:
 
 def _join_tables(found: Sequence[Draft]) -> None:
     """Give exits the rank printed a line or two above them (torch elastic's failure table)."""
-    rows = [draft for draft in found if draft.meaning.tells in ("exit", "rank_map")]
-    rows.sort(key=lambda draft: (draft.source, draft.line))
+    sources = {d.source for d in found if d.meaning.tells == "exit" and d.rank is None}
+    if not sources:
+        return
+    rows = [d for d in found if d.meaning.tells in ("exit", "rank_map") and d.source in sources]
+    rows.sort(key=attrgetter("source", "line"))
     named: Draft | None = None
     for draft in rows:
         if draft.meaning.tells == "rank_map":
@@ -73,7 +76,7 @@ def _by_peers(found: Sequence[Draft]) -> _Namer | None:
     That is the global one where every process has one number there, no two have the same, and no
     other line says otherwise: ranks of smaller groups repeat.
     """
-    if not any(_unnamed(found, "host", "pid")):
+    if not _unnamed(found, "host", "pid"):
         return None
     told = _numbers(found, *_PROCESS, "peer_rank")
     told = {process: numbers for process, numbers in told.items() if None not in process[1:]}
@@ -102,18 +105,12 @@ def _numbers(found: Sequence[Draft], *names: str) -> dict[_Key, set[int]]:
     return numbers
 
 
-def _unnamed(found: Sequence[Draft], *names: str) -> Iterator[bool]:
-    """Whether each draft without a rank has all of these."""
-    values = attrgetter(*names)
-    return (None not in values(draft) for draft in found if draft.rank is None)
-
-
 def _by(*names: str) -> Callable[[Sequence[Draft]], _Namer | None]:
     """Drafts alike in these are of one rank, where those that name one agree."""
     key = attrgetter(*names)
 
     def way(found: Sequence[Draft]) -> _Namer | None:
-        if not any(_unnamed(found, *names)):
+        if not _unnamed(found, *names):
             return None
         certain = {
             of: next(iter(ranks))
@@ -123,6 +120,12 @@ def _by(*names: str) -> Callable[[Sequence[Draft]], _Namer | None]:
         return (lambda draft: certain.get(key(draft))) if certain else None
 
     return way
+
+
+def _unnamed(found: Sequence[Draft], *names: str) -> bool:
+    """Whether a draft without a rank has all of these."""
+    values = attrgetter(*names)
+    return any(None not in values(draft) for draft in found if draft.rank is None)
 
 
 def _of_sources(found: Sequence[Draft]) -> _Namer | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate, groupby
 from operator import attrgetter
 
 from diagnose.catalog.schema import Signature
@@ -16,6 +17,7 @@ from diagnose.timeline.event import Event, Timeline
 # Times of dumps are believed without proof where they lie about the printed ones.
 _NEAR = 2 * 3600 * 1_000_000_000
 _NONE = Event()
+_NEVER = 1 << 80  # of sources without any time, behind all others
 
 
 def build(
@@ -125,21 +127,13 @@ def _order(found: list[Draft]) -> list[int]:
     drafts by source and line.
     """
     found.sort(key=attrgetter("source", "line", "offset"))
-    first: dict[str, int] = {}
-    for draft in found:
-        if draft.time is not None and draft.source not in first:
-            first[draft.source] = draft.time
-    running: list[tuple[bool, int, str, int, int]] = []
-    source, now = None, None
-    for position, draft in enumerate(found):
-        if draft.source != source:
-            source, now = draft.source, first.get(draft.source)
-        time = draft.time
-        if now is not None and time is not None and time > now:
-            now = time
-        running.append((now is None, now or 0, source, draft.line, position))
-    running.sort()
-    return [position for *_, position in running]
+    running: list[int] = []
+    for _, drafts_of_one in groupby(found, attrgetter("source")):
+        times = [draft.time for draft in drafts_of_one]
+        first = next((time for time in times if time is not None), _NEVER)
+        running += accumulate([first if time is None else time for time in times], max)
+    # They are in the order of their sources and lines already, and stay so where times are equal.
+    return sorted(range(len(found)), key=running.__getitem__)
 
 
 def _count_attempts(found: Sequence[Draft]) -> None:
