@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
+from diagnose.catalog.schema import Signature
 from diagnose.ingest.read import TextChunks
 from diagnose.ingest.source import Source
 from diagnose.job.identity import authors
 from diagnose.match.compile import Matcher
 from diagnose.match.scanner import SourceScan, scan_source
 from diagnose.timeline.draft import Drafted, drafts_of
-from diagnose.timeline.meaning import Plans
 from diagnose.timeline.packed import Packed, pack, unpack
 
 SMALL = 1 << 20  # bytes of a file that is scanned with others
@@ -63,12 +63,11 @@ def _unpacked(scans: list[Drafted], sizes: Sequence[int], packed: Packed) -> Sca
 
 def scan_batch(batch: Iterable[Source], matcher: Matcher) -> Scans:
     """Scan sources, as far as their drafts."""
-    plans = Plans(matcher.signatures)
-    return Scans([_drafted(scan_source(source, matcher), plans) for source in batch])
+    return Scans([_drafted(scan_source(source, matcher), matcher.signatures) for source in batch])
 
 
-def _drafted(scan: SourceScan, plans: Plans) -> Drafted:
+def _drafted(scan: SourceScan, signatures: Sequence[Signature]) -> Drafted:
     return Drafted(
         scan.source, counts=scan.counts, total_lines=scan.total_lines, problem=scan.problem,
-        comm_ranks=scan.comm_ranks, drafts=list(drafts_of(scan, plans)), authors=authors(scan),
+        comm_ranks=scan.comm_ranks, drafts=list(drafts_of(scan, signatures)), authors=authors(scan),
     )  # fmt: skip

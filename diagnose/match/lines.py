@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import count, islice
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from diagnose.catalog.entries import Meant
 from diagnose.ingest.source import Chunk
@@ -32,6 +32,10 @@ VISIBLE = re.compile(rb"\S")
 
 class Alike(Protocol):
     """What lines that differ in numbers only have in common."""
+
+    @property
+    def kept(self) -> list[Any]:
+        """What was worked out for all of them, once."""
 
     def same(self, match: int) -> bool:
         """Whether in all of them a match, by its index in `matches`, captures the same."""

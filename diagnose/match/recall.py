@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from diagnose.catalog.entries import Meant
 from diagnose.match.compile import Found, Matcher
@@ -29,7 +30,8 @@ class Said:
     """What lines of one shape, with the same digits where these matter, say.
 
     `matches` are those of each such line, but that captures with numbers, which stand at `places`,
-    are its own. `tells`: there is more than patterns that do not match.
+    are its own. `tells`: there is more than patterns that do not match. `kept` is for whoever
+    works something out for all of them.
     """
 
     tells: bool = False
@@ -37,6 +39,7 @@ class Said:
     matches: list[tuple[int, dict[str, str]]] = field(default_factory=list)
     places: tuple[tuple[int, _Places], ...] = ()  # by their index in `matches`
     word: Meant | None = None
+    kept: list[Any] = field(default_factory=list, compare=False)
 
     def line(self, raw: Raw) -> Line | None:
         """A line like this; None where it tells nothing, or the numbers of a time are none."""

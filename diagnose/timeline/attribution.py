@@ -52,7 +52,7 @@ def _join_tables(found: Sequence[Draft]) -> None:
         if draft.meaning.tells == "rank_map":
             named = draft
         elif named is not None and draft.rank is None and _in_table(named, draft):
-            draft.rank = rank_of(named.meaning.fields.get("rank"))
+            draft.rank = rank_of(named.fields.get("rank"))
             draft.learned = Learned.TABLE
             draft.local_rank = named.local_rank
 
@@ -177,9 +177,9 @@ def _devices_are_ranks(found: Sequence[Draft]) -> bool:
         return False
     ranks = {draft.rank for draft in found} - {None}
     told = {(draft.rank, draft.device) for draft in found if None not in (draft.rank, draft.device)}
-    worlds = [rank_of(draft.meaning.fields.get("world_size")) or 0 for draft in found]
+    worlds = [rank_of(draft.fields.get("world_size")) or 0 for draft in found]
     most = max([*worlds, *(rank + 1 for rank in ranks if rank is not None)], default=0)
-    nodes = max((rank_of(draft.meaning.fields.get("nodes")) or 1 for draft in found), default=1)
+    nodes = max((rank_of(draft.fields.get("nodes")) or 1 for draft in found), default=1)
     shared = max(_processes(found).values(), default=0) > 1  # each sees its own one as number 0
     fits = all(rank == device for rank, device in told)
     return most <= _NODE and nodes == 1 and fits and not shared

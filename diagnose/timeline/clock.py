@@ -16,6 +16,8 @@ from datetime import UTC, date, datetime
 from functools import lru_cache
 from typing import Protocol
 
+from diagnose.parse.who import Stamp
+
 _SECOND = 1_000_000_000
 _HOUR = 3600 * _SECOND
 _DAY = 24 * _HOUR
@@ -27,21 +29,18 @@ _SANE_MTIME = 946_684_800.0  # 2000-01-01; archives without times give 1970 or 1
 # Interleaved writers print times up to this much older than the line before.
 _BACKWARDS = _HOUR
 _QUARTER_HOUR = 900 * _SECOND
+_UNTIMED = Stamp(0)  # of lines without a time, whose time is None
 
 
 class Printed(Protocol):
-    """A line's place and the fields of its Stamp (`ns` None where the line has no time).
+    """A line's place, and the time that it tells.
 
     `mtime` is that of its source, in seconds since 1970, None where unknown.
     """
 
     source: str
     line: int
-    ns: int | None
-    has_date: bool
-    has_year: bool
-    utc_offset_s: int | None
-    boot: bool
+    stamp: Stamp | None
     mtime: float | None
 
 
@@ -56,12 +55,15 @@ def resolve(lines: Sequence[Printed], now: datetime | None = None) -> list[int |
       line, else to the newest mtime, else 1970-01-01, so that durations hold.
     - Since boot: unknown.
     """
-    times: list[int | None] = [None if line.boot else line.ns for line in lines]
+    stamps = [line.stamp or _UNTIMED for line in lines]
+    times: list[int | None] = [
+        None if stamp is _UNTIMED or stamp.boot else stamp.ns for stamp in stamps
+    ]
     parts = _parts(lines, times)
     newest = _newest({line.mtime for line in lines})
-    _fill_years(lines, times, parts, newest, now or datetime.now(UTC))
-    _one_zone(lines, times)
-    _fill_dates(lines, times, parts, newest)
+    _fill_years(stamps, times, parts, newest, now or datetime.now(UTC))
+    _one_zone(stamps, times)
+    _fill_dates(stamps, times, parts, newest)
     return times
 
 
@@ -106,20 +108,20 @@ def _newest(mtimes: Iterable[float | None]) -> int | None:
 
 
 def _fill_years(
-    lines: Sequence[Printed],
+    stamps: Sequence[Stamp],
     times: list[int | None],
     parts: Sequence[Sequence[int]],
     newest: int | None,
     now: datetime,
 ) -> None:
-    if all(line.has_year or not line.has_date for line in lines):
+    if all(stamp.has_year or not stamp.has_date for stamp in stamps):
         return
     limit = int(now.timestamp()) * _SECOND if newest is None else newest
-    full = [[t for i in part if (t := _full(lines[i], times[i])) is not None] for part in parts]
+    full = [[t for i in part if (t := _full(stamps[i], times[i])) is not None] for part in parts]
     everywhere = [time for own in full for time in own]
     job = _median(everywhere) if everywhere else None
     for part, own in zip(parts, full, strict=True):
-        yearless = [i for i in part if lines[i].has_date and not lines[i].has_year]
+        yearless = [i for i in part if stamps[i].has_date and not stamps[i].has_year]
         if not yearless:
             continue
         printed = [times[i] or 0 for i in yearless]
@@ -132,8 +134,8 @@ def _fill_years(
             times[i] = _in_year(time, year + turn - wrap)
 
 
-def _full(line: Printed, time: int | None) -> int | None:
-    return time if line.has_date and line.has_year else None
+def _full(stamp: Stamp, time: int | None) -> int | None:
+    return time if stamp.has_date and stamp.has_year else None
 
 
 def _last_year(printed: int, near: int | None, limit: int) -> int:
@@ -168,11 +170,11 @@ def _date(time: int) -> date:
     return date.fromordinal(_EPOCH + time // _DAY)
 
 
-def _one_zone(lines: Sequence[Printed], times: list[int | None]) -> None:
+def _one_zone(stamps: Sequence[Stamp], times: list[int | None]) -> None:
     explicit = [
-        (position, line.utc_offset_s)
-        for position, line in enumerate(lines)
-        if line.utc_offset_s is not None and line.has_date and times[position] is not None
+        (position, stamp.utc_offset_s)
+        for position, stamp in enumerate(stamps)
+        if stamp.utc_offset_s is not None and stamp.has_date and times[position] is not None
     ]
     counts = Counter(offset for _, offset in explicit if offset)
     zone = max(counts, key=lambda offset: (counts[offset], -offset), default=0)
@@ -181,22 +183,22 @@ def _one_zone(lines: Sequence[Printed], times: list[int | None]) -> None:
 
 
 def _fill_dates(
-    lines: Sequence[Printed],
+    stamps: Sequence[Stamp],
     times: list[int | None],
     parts: Sequence[Sequence[int]],
     newest: int | None,
 ) -> None:
-    if all(line.has_date for line in lines):
+    if all(stamp.has_date for stamp in stamps):
         return
-    dated = [t for line, t in zip(lines, times, strict=True) if t is not None and line.has_date]
+    dated = [t for stamp, t in zip(stamps, times, strict=True) if t is not None and stamp.has_date]
     job = max(dated) if dated else newest
     for part in parts:
-        if any(not lines[position].has_date for position in part):
-            _count_on(lines, times, part, job)
+        if any(not stamps[position].has_date for position in part):
+            _count_on(stamps, times, part, job)
 
 
 def _count_on(
-    lines: Sequence[Printed], times: list[int | None], part: Sequence[int], job: int | None
+    stamps: Sequence[Stamp], times: list[int | None], part: Sequence[int], job: int | None
 ) -> None:
     """Dates of one source, counted from its dated lines; `job` is when the whole job ended."""
     printed = [times[position] or 0 for position in part]
@@ -206,7 +208,7 @@ def _count_on(
         far += (time % _DAY - before + _BACKWARDS) % _DAY - _BACKWARDS
         before = time % _DAY
         walked.append(far)
-    anchors = [number for number, position in enumerate(part) if lines[position].has_date]
+    anchors = [number for number, position in enumerate(part) if stamps[position].has_date]
     if not anchors:
         first = printed[0] % _DAY
         if job is not None:

@@ -11,11 +11,11 @@ PENDING, IDLE, STANDS = "pending", "idle", "stands"
 DOCUMENT_TELLS = (PENDING, IDLE, STANDS)
 
 
-def document(source: str, line: int, rank: int, text: str, meaning: Meaning) -> Draft:
-    """The draft of such an event; its rank is the document's own."""
-    return Draft(source, line, 0, text, meaning, rank=rank, learned=Learned.LINE, document=True)
-
-
-def fields(site: str | None) -> dict[str, str]:
-    """The captures of such an event: where in the user's code it is."""
-    return {"site": site} if site else {}
+def document(
+    source: str, line: int, rank: int, text: str, meaning: Meaning, site: str | None = None
+) -> Draft:
+    """The draft of such an event: its rank is the document's own, `site` a place in user code."""
+    fields = {"site": site} if site else {}
+    return Draft(
+        source, line, 0, text, meaning, fields, rank=rank, learned=Learned.LINE, document=True
+    )

@@ -13,10 +13,11 @@ from diagnose.catalog.schema import Signature
 from diagnose.match.lines import Line
 from diagnose.match.scanner import SourceScan
 from diagnose.parse.torch_prefixes import behind_text
+from diagnose.parse.who import Stamp
 from diagnose.timeline.captures import captured_ranks, integer, rank_of
-from diagnose.timeline.event import Event, Meaning
+from diagnose.timeline.event import Event, Fields, Meaning
 from diagnose.timeline.learned import Learned
-from diagnose.timeline.meaning import GLUED, Plans, Told, captures_of, meaning_of
+from diagnose.timeline.meaning import GLUED, Told, captures_of, meaning_of, told_by
 
 _TEXT_LIMIT = 1000
 _TASKS_LIMIT = 20_000  # events that lines about many tasks may become in one job
@@ -39,8 +40,9 @@ Author = tuple[int, str | None, int | None]  # rank, host and process
 class Draft:
     """One event before it has its place in the job.
 
-    `ns` to `mtime` are as in `timeline.clock.Printed`. `mapped_rank` of `mapped_of` is a rank
-    inside of a communicator of that size, `peer_rank` one of a communicator of unknown size.
+    `fields` are its captures, `stamp` and `mtime` as in `timeline.clock.Printed`. `mapped_rank` of
+    `mapped_of` is a rank inside of a communicator of that size, `peer_rank` one of a communicator
+    of unknown size.
     `device` is the CUDA device of the thread that printed it, `learned` how `rank` became known.
     `document`: no line of a log tells it, but a dump or a stack that knows its own rank.
     """
@@ -50,6 +52,8 @@ class Draft:
     offset: int
     text: str
     meaning: Meaning
+    fields: Fields
+    stamp: Stamp | None = None
     attempt: int | None = None
     rank: int | None = None
     local_rank: int | None = None
@@ -65,11 +69,6 @@ class Draft:
     device: int | None = None
     learned: Learned | None = None
     document: bool = False
-    ns: int | None = None
-    has_date: bool = True
-    has_year: bool = True
-    utc_offset_s: int | None = None
-    boot: bool = False
     mtime: float | None = None
     time: int | None = None
 
@@ -79,7 +78,7 @@ class Draft:
         return Event(
             said.kind, said.signature, said.role, said.severity, said.cause, said.strength,
             said.tells, said.phase, said.group, said.op, said.seq, said.size_in, said.size_out,
-            said.timeout_ms, said.elapsed_ms, said.step, said.fields, said.ends_phase,
+            said.timeout_ms, said.elapsed_ms, said.step, said.ends_phase,
             index, self.time, self.source, self.line, self.offset,
             None if (n := self.attempt) is None or not -_LOCAL < n < _LOCAL else n,
             None if (n := self.rank) is None or not -_WORLD < n < _WORLD else n,
@@ -87,7 +86,7 @@ class Draft:
             None if (n := self.group_rank) is None or not -_WORLD < n < _WORLD else n,
             None if (n := self.task) is None or not -_WORLD < n < _WORLD else n,
             self.host, None if (n := self.pid) is None or not -_NUMBER < n < _NUMBER else n,
-            self.text, self.repeated, self.learned,
+            self.text, self.repeated, self.learned, self.fields,
         )  # fmt: skip
 
 
@@ -109,9 +108,8 @@ class Drafted(SourceScan):
 def drafts(scans: Iterable[SourceScan], signatures: Sequence[Signature]) -> list[Draft]:
     """What the sources of a job tell: of each its matches, then its first and last lines."""
     found: list[Draft] = []
-    plans = Plans(signatures)
     for scan in scans:
-        found += scan.drafts if isinstance(scan, Drafted) else drafts_of(scan, plans)
+        found += scan.drafts if isinstance(scan, Drafted) else drafts_of(scan, signatures)
     return _by_task(found)
 
 
@@ -120,33 +118,33 @@ def _by_task(found: list[Draft]) -> list[Draft]:
 
     srun tells of many tasks in one line; a task is a rank if it starts one per GPU.
     """
-    many = [d for d in found if d.meaning.tells == "exit" and "ranks" in d.meaning.fields]
+    many = [d for d in found if d.meaning.tells == "exit" and "ranks" in d.fields]
     if not many:
         return found
     left, of_tasks = _TASKS_LIMIT, dict[int, list[Draft]]()
     for draft in many:
-        tasks = captured_ranks(draft.meaning.fields["ranks"])[:left]
+        tasks = captured_ranks(draft.fields["ranks"])[:left]
         left -= max(0, len(tasks) - 1)
         of_tasks[id(draft)] = [replace(draft, task=task) for task in tasks] or [draft]
     return [one for draft in found for one in of_tasks.get(id(draft), (draft,))]
 
 
-def drafts_of(scan: SourceScan, plans: Plans) -> Iterator[Draft]:
+def drafts_of(scan: SourceScan, signatures: Sequence[Signature]) -> Iterator[Draft]:
     """What one source tells, a line about many tasks as one draft."""
     for line in scan.lines:
-        for told in plans.of(line):
+        for told in told_by(line, signatures):
             yield _told(scan, line, told)
     for line, counter in scan.beats:
-        yield _draft(scan, line, replace(_BEAT, step=counter))
+        yield _draft(scan, line, replace(_BEAT, step=counter), {})
     for line in scan.edges:
-        yield _draft(scan, line, _EDGES.get(line.prefix.level or "", _EDGE))
+        yield _draft(scan, line, _EDGES.get(line.prefix.level or "", _EDGE), {})
 
 
 def _told(scan: SourceScan, line: Line, told: Told) -> Draft:
     """One thing that a line tells."""
     signature, match, meaning = told
     captures = captures_of(line, match)
-    draft = _draft(scan, line, meaning or meaning_of(signature, captures))
+    draft = _draft(scan, line, meaning or meaning_of(signature, captures), captures)
     if draft.rank is None and signature.role in GLUED:
         draft.rank = behind_text(line.text)
         draft.learned = Learned.LINE if draft.rank is not None else None
@@ -155,16 +153,23 @@ def _told(scan: SourceScan, line: Line, told: Told) -> Draft:
     return draft
 
 
-def _draft(scan: SourceScan, line: Line, meaning: Meaning) -> Draft:
-    prefix, source, stamp = line.prefix, scan.source, line.prefix.stamp
-    draft = Draft(
+def _draft(scan: SourceScan, line: Line, meaning: Meaning, captures: Fields) -> Draft:
+    prefix, source = line.prefix, scan.source
+    rank, learned = prefix.rank, None
+    if rank is not None:
+        learned = Learned.LINE
+    elif source.rank is not None:
+        rank, learned = source.rank, Learned.FILE
+    return Draft(
         source.name,
         line.line,
         line.offset,
         line.text[:_TEXT_LIMIT],
         meaning,
+        captures,
+        prefix.stamp,
         source.attempt,
-        prefix.rank if prefix.rank is not None else source.rank,
+        rank,
         prefix.local_rank if prefix.local_rank is not None else source.local_rank,
         prefix.group_rank,
         prefix.task if prefix.task is not None else source.task,
@@ -173,14 +178,9 @@ def _draft(scan: SourceScan, line: Line, meaning: Meaning) -> Draft:
         prefix.pid,
         prefix.repeated or 1,
         device=prefix.dev,
+        learned=learned,
         mtime=source.mtime,
     )
-    if draft.rank is not None:
-        draft.learned = Learned.LINE if prefix.rank is not None else Learned.FILE
-    if stamp:
-        draft.ns, draft.utc_offset_s, draft.boot = stamp.ns, stamp.utc_offset_s, stamp.boot
-        draft.has_date, draft.has_year = stamp.has_date, stamp.has_year
-    return draft
 
 
 def _name_subject(draft: Draft, signature: Signature, captures: dict[str, str]) -> None:

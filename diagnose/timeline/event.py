@@ -35,7 +35,10 @@ class Alike(NamedTuple):
 # ten thousand ranks has some hundred thousand of them.
 @dataclass(slots=True)
 class Meaning:
-    """What a line says, apart from who printed it and when; see `timeline.columns`."""
+    """What lines say, apart from who printed them, when, and other captures than these.
+
+    See `timeline.columns`.
+    """
 
     kind: str | None = None
     signature: str | None = None
@@ -53,7 +56,6 @@ class Meaning:
     timeout_ms: int | None = None
     elapsed_ms: int | None = None
     step: int | None = None
-    fields: Fields = field(default_factory=dict)
     ends_phase: bool = False
 
 
@@ -80,6 +82,7 @@ class Event(Meaning):
     text: str = ""
     repeated: int = 1
     learned: Learned | None = None
+    fields: Fields = field(default_factory=dict)
 
     @property
     def place(self) -> tuple[str, int]:

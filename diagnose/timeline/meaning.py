@@ -42,29 +42,23 @@ class Told(NamedTuple):
     meaning: Meaning | None
 
 
-class Plans:
-    """Which of its matches lines tell, worked out once for those that differ in numbers only."""
+def told_by(line: Line, signatures: Sequence[Signature]) -> list[Told]:
+    """What a line tells, worked out once for those that differ in numbers only."""
+    alike = line.alike
+    if alike is None:
+        return list(_told(line, signatures))
+    if not alike.kept:
+        alike.kept.append([_common(line, alike, told) for told in _told(line, signatures)])
+    plan: list[Told] = alike.kept[0]
+    return plan
 
-    def __init__(self, signatures: Sequence[Signature]) -> None:
-        self._signatures = signatures
-        # By what their lines have in common, which is held: another thing could get its number.
-        self._plans: dict[int, tuple[Alike, list[Told]]] = {}
 
-    def of(self, line: Line) -> list[Told]:
-        """What a line tells."""
-        if line.alike is None:
-            return list(_told(line, self._signatures))
-        known = self._plans.get(id(line.alike))
-        if known is not None:
-            return known[1]
-        plan = [
-            told._replace(meaning=meaning_of(told.signature, captures_of(line, told.match)))
-            if line.alike.same(told.match)
-            else told
-            for told in _told(line, self._signatures)
-        ]
-        self._plans[id(line.alike)] = line.alike, plan
-        return plan
+def _common(line: Line, alike: Alike, told: Told) -> Told:
+    """The same with its meaning, if that is the same for all lines like this."""
+    captures = captures_of(line, told.match)
+    if alike.same(told.match) or _NUMBERED.isdisjoint(captures):
+        return told._replace(meaning=meaning_of(told.signature, captures))
+    return told
 
 
 def captures_of(line: Line, match: int) -> dict[str, str]:
@@ -119,7 +113,6 @@ def meaning_of(signature: Signature, captures: dict[str, str]) -> Meaning:
         signature.strength,
         signature.tells,
         signature.phase,
-        fields=captures,
         ends_phase=signature.ends_phase,
     )
     if not _NUMBERED.isdisjoint(captures):

@@ -8,61 +8,72 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
-from itertools import repeat
+from itertools import repeat, starmap
 from operator import attrgetter
 from typing import Any
 
+from diagnose.parse.who import Stamp
 from diagnose.timeline.draft import Draft
 from diagnose.timeline.event import Meaning
 
 # One value for all rows, or that of each row.
 _Column = tuple[Any] | list[Any]
 
+# What drafts share or do without, by the name under which they have it.
+_SHARED: dict[str, type[Any]] = {"meaning": Meaning, "stamp": Stamp}
 _OF_DRAFT = [field.name for field in fields(Draft)]
-_OF_MEANING = [field.name for field in fields(Meaning)]
+_OF_SHARED = {name: [field.name for field in fields(kind)] for name, kind in _SHARED.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """So many drafts; where their `meaning` would be, its number in the columns of `meanings`."""
+    """So many drafts; of what they share there is its number among the columns of `shared`."""
 
     size: int
-    drafts: list[_Column]
-    meanings: list[_Column]
-    kinds: int  # how many meanings there are
+    drafts: dict[str, _Column]
+    shared: dict[str, tuple[int, list[_Column]]]
 
 
 def pack(drafts: Sequence[Draft]) -> Packed:
     """Drafts as columns."""
-    numbers: dict[int, int] = {}
-    meanings: list[Meaning] = []
-    column = []
-    for draft in drafts:
-        number = numbers.setdefault(id(draft.meaning), len(meanings))
-        if number == len(meanings):
-            meanings.append(draft.meaning)
-        column.append(number)
-    given = [column if name == "meaning" else _column(drafts, name) for name in _OF_DRAFT]
-    said = [_column(meanings, name) for name in _OF_MEANING]
-    return Packed(len(drafts), given, said, len(meanings))
+    columns, shared = {}, {}
+    for name in _OF_DRAFT:
+        values = list(map(attrgetter(name), drafts))
+        if name in _SHARED:
+            different = {id(value): value for value in values if value is not None}
+            numbers = {of: number for number, of in enumerate(different)}
+            values = [numbers.get(id(value)) for value in values]
+            shared[name] = (
+                len(different),
+                [
+                    _column(list(map(attrgetter(inside), different.values())))
+                    for inside in _OF_SHARED[name]
+                ],
+            )
+        columns[name] = _column(values)
+    return Packed(len(drafts), columns, shared)
 
 
 def unpack(packed: Packed) -> list[Draft]:
     """The drafts that were packed."""
-    meanings = [Meaning(*row) for row in _rows(packed.meanings, packed.kinds)]
-    columns = packed.drafts.copy()
-    at = _OF_DRAFT.index("meaning")
-    columns[at] = list(map(meanings.__getitem__, columns[at]))
-    return [Draft(*row) for row in _rows(columns, packed.size)]
+    given = {name: _values(column, packed.size) for name, column in packed.drafts.items()}
+    for name, (size, inside) in packed.shared.items():
+        found: dict[int | None, object] = dict(
+            enumerate(starmap(_SHARED[name], _rows(inside, size)))
+        )
+        given[name] = map(found.get, given[name])
+    return list(starmap(Draft, zip(*given.values(), strict=True)))
 
 
-def _column(rows: Iterable[object], name: str) -> _Column:
-    """What rows have under a name."""
-    values = list(map(attrgetter(name), rows))
+def _column(values: list[Any]) -> _Column:
+    """One value where all are the same."""
     first = values[0] if values else None
     return (first,) if values.count(first) == len(values) else values
 
 
+def _values(column: _Column, size: int) -> Iterable[Any]:
+    return repeat(column[0], size) if isinstance(column, tuple) else column
+
+
 def _rows(columns: Sequence[_Column], size: int) -> Iterable[tuple[Any, ...]]:
-    each = (repeat(one[0], size) if isinstance(one, tuple) else one for one in columns)
-    return zip(*each, strict=True)
+    return zip(*(_values(column, size) for column in columns), strict=True)

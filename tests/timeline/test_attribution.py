@@ -214,7 +214,14 @@ srun: error: node1: task 1: Exited with exit code 1
 
 def ranks(*rows: dict[str, Any]) -> list[int | None]:
     """The ranks of drafts made of these, one line apart."""
-    given = {"source": "a", "offset": 0, "text": "", "meaning": Meaning(), "attempt": 0}
+    given = {
+        "source": "a",
+        "offset": 0,
+        "text": "",
+        "meaning": Meaning(),
+        "fields": {},
+        "attempt": 0,
+    }
     found = [Draft(**(given | {"line": line} | row)) for line, row in enumerate(rows, 1)]
     name_authors(found)
     return [draft.rank for draft in found]
@@ -239,7 +246,7 @@ def test_a_file_is_that_of_the_only_rank_it_names_if_every_file_names_another() 
 
 @pytest.mark.parametrize(("distance", "rank"), [(1, 5), (3, 5), (4, None), (0, None)])
 def test_a_table_names_the_rank_a_few_lines_above(distance: int, rank: int | None) -> None:
-    named = {"meaning": Meaning(tells="rank_map", fields={"rank": "5"}), "line": 10}
+    named = {"meaning": Meaning(tells="rank_map"), "fields": {"rank": "5"}, "line": 10}
     exit_ = {"meaning": Meaning(tells="exit"), "line": 10 + distance}
     assert ranks(named, exit_)[1] == rank
     assert ranks(named, exit_ | {"source": "b"})[1] is None

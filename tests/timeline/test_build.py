@@ -7,6 +7,7 @@ from dataclasses import replace
 import diagnose
 from diagnose.ingest import text_source
 from diagnose.job.load import read
+from diagnose.parse.who import Stamp
 from diagnose.timeline.build import build
 from diagnose.timeline.documents import PENDING, document
 from diagnose.timeline.draft import Draft
@@ -95,7 +96,8 @@ def dumped(rank: int, seq: int, ns: int | None, **more: object) -> Draft:
     """A pending operation of a dump."""
     meaning = Meaning(kind="collective", tells=PENDING, seq=seq)
     draft = document(f"fr_{rank}", 0, rank, "", meaning)
-    draft.ns, draft.utc_offset_s, draft.host = ns, 0, "node"
+    draft.stamp = Stamp(ns, utc_offset_s=0) if ns is not None else None
+    draft.host = "node"
     return replace(draft, **more)
 
 

@@ -21,25 +21,15 @@ NEW_YEAR = "[E101 00:00:01.000000001 a.cpp:1] x"
 class Line:
     source: str
     line: int
-    ns: int | None
-    has_date: bool
-    has_year: bool
-    utc_offset_s: int | None
-    boot: bool
+    stamp: Stamp | None
     mtime: float | None
 
 
 def lines(printed: list[Printed]) -> list[Line]:
     found = []
     for number, (source, text, mtime) in enumerate(printed, 1):
-        stamp = peel(text).stamp or Stamp(None)  # type: ignore[arg-type]
         newest = datetime.fromisoformat(mtime).replace(tzinfo=UTC).timestamp() if mtime else None
-        found.append(
-            Line(
-                source, number, stamp.ns, stamp.has_date, stamp.has_year, stamp.utc_offset_s,
-                stamp.boot, newest,
-            )
-        )  # fmt: skip
+        found.append(Line(source, number, peel(text).stamp, newest))
     return found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from diagnose.timeline.documents import document, fields
+from diagnose.timeline.documents import document
 from diagnose.timeline.event import Meaning
 
 
@@ -19,4 +19,4 @@ def test_a_document_knows_its_own_rank() -> None:
     ("site", "told"), [("train.py:9", {"site": "train.py:9"}), ("", {}), (None, {})]
 )
 def test_where_in_the_code_it_is(site: str | None, told: dict[str, str]) -> None:
-    assert fields(site) == told
+    assert document("fr_3", 4, 3, "waits", Meaning(), site).fields == told

@@ -124,7 +124,7 @@ def test_a_long_line_is_cut() -> None:
 )
 def test_numbers_that_no_column_holds_are_not_told(field: str, largest: int) -> None:
     def told(number: int) -> Any:
-        return getattr(Draft("a", 1, 0, "", Meaning(), **{field: number}).event(0), field)
+        return getattr(Draft("a", 1, 0, "", Meaning(), {}, **{field: number}).event(0), field)
 
     assert (told(largest), told(largest + 1)) == (largest, None)
 
@@ -134,9 +134,12 @@ def test_a_draft_becomes_the_event_of_its_fields() -> None:
         kind="collective", signature="t.watchdog", role="effect", severity="error",
         cause="net.p2p", strength="strong", tells="timeout", phase="training", group="dp",
         op="ALLREDUCE", seq=7, size_in=8, size_out=9, timeout_ms=10, elapsed_ms=11, step=12,
-        fields={"seq": "7"}, ends_phase=True,
+        ends_phase=True,
     )  # fmt: skip
-    draft = Draft("a.log", 1, 2, "text", meaning, 3, 4, 5, 6, 7, 8, "node", 9, 10, time=11)
+    fields = {"seq": "7"}
+    draft = Draft(
+        "a.log", 1, 2, "text", meaning, fields, None, 3, 4, 5, 6, 7, 8, "node", 9, 10, time=11
+    )
     assert draft.event(12) == Event(
         index=12,
         time=11,
@@ -152,6 +155,7 @@ def test_a_draft_becomes_the_event_of_its_fields() -> None:
         pid=9,
         text="text",
         repeated=10,
+        fields=fields,
         **{name: getattr(meaning, name) for name in Meaning.__slots__},
     )
 

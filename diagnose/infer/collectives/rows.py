@@ -15,7 +15,8 @@ import numpy.typing as npt
 from diagnose.infer.collectives.group import Group
 from diagnose.infer.collectives.table import Table, shown
 from diagnose.parse.flight_recorder import COMPLETED, STARTED
-from diagnose.timeline.documents import IDLE, PENDING, document, fields
+from diagnose.parse.who import Stamp
+from diagnose.timeline.documents import IDLE, PENDING, document
 from diagnose.timeline.draft import Draft
 from diagnose.timeline.event import Meaning
 
@@ -62,11 +63,10 @@ def _row(
         op=table.calls[op["call"]].op,
         seq=op["seq"],
         timeout_ms=op["timeout_ms"] if op["timeout_ms"] >= 0 else None,
-        fields=fields(site),
     )
-    draft = document(file, op["line"], rank, _text(table, op, group.key, tells), meaning)
+    draft = document(file, op["line"], rank, _text(table, op, group.key, tells), meaning, site)
     draft.offset, draft.host = op["record"], hosts.get(file)
-    draft.ns, draft.utc_offset_s = created if created > 0 else None, 0
+    draft.stamp = Stamp(created, utc_offset_s=0) if created > 0 else None
     return draft
 
 

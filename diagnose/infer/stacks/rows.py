@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from diagnose.infer.stacks.classify import Place
 from diagnose.infer.stacks.frame_table import SAYS
 from diagnose.infer.stacks.groups import PlaceClass
-from diagnose.timeline.documents import STANDS, document, fields
+from diagnose.timeline.documents import STANDS, document
 from diagnose.timeline.draft import Draft
 from diagnose.timeline.event import Meaning
 
@@ -24,10 +24,9 @@ def _row(place: Place) -> Draft:
         tells=STANDS,
         phase=place.phase,
         op=place.op,
-        fields=fields(place.site),
     )
     stack = place.stack
-    draft = document(stack.source, stack.line, place.rank, told(place), meaning)
+    draft = document(stack.source, stack.line, place.rank, told(place), meaning, place.site)
     draft.host, draft.pid = stack.host, stack.pid
     return draft
 
