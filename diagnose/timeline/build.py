@@ -45,12 +45,12 @@ def build(
 def _complete(ordered: Sequence[Draft]) -> None:
     """Say of drafts in time order of which attempt and whose they are."""
     _count_attempts(ordered)
-    logs = [draft for draft in ordered if not draft.document]
+    documents = [draft for draft in ordered if draft.document]
+    logs = [draft for draft in ordered if not draft.document] if documents else ordered
     # A second dump overwrites the first, so what is there is of the last attempt.
-    last = max((draft.attempt for draft in logs if draft.attempt is not None), default=0)
-    for draft in ordered:
-        if draft.document:
-            draft.attempt = last
+    last = max((d.attempt for d in logs if d.attempt is not None), default=0) if documents else 0
+    for draft in documents:
+        draft.attempt = last
     name_authors(logs)
 
 

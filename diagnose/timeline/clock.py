@@ -117,7 +117,9 @@ def _fill_years(
     if all(stamp.has_year or not stamp.has_date for stamp in stamps):
         return
     limit = int(now.timestamp()) * _SECOND if newest is None else newest
-    full = [[t for i in part if (t := _full(stamps[i], times[i])) is not None] for part in parts]
+    full = [
+        [times[i] or 0 for i in part if stamps[i].has_year and stamps[i].has_date] for part in parts
+    ]
     everywhere = [time for own in full for time in own]
     job = _median(everywhere) if everywhere else None
     for part, own in zip(parts, full, strict=True):
@@ -132,10 +134,6 @@ def _fill_years(
         year = _last_year(printed[-1], _median(own) if own else job, limit)
         for i, time, turn in zip(yearless, printed, wraps, strict=True):
             times[i] = _in_year(time, year + turn - wrap)
-
-
-def _full(stamp: Stamp, time: int | None) -> int | None:
-    return time if stamp.has_date and stamp.has_year else None
 
 
 def _last_year(printed: int, near: int | None, limit: int) -> int:
