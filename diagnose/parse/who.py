@@ -30,8 +30,9 @@ class Prefix:
 
     `rank` is global. `local_rank`, `group_rank` (inside a process group), `task` (launcher task
     id, e.g. srun --label), `dev` (CUDA device) are what their names say and never mixed.
-    `message` is the rest of the line. `level` is one of FATAL ERROR WARNING INFO DEBUG.
-    `repeated` is Ray's "[repeated Nx across cluster]" count (1 = none).
+    `message` is the rest of the line, left out where lines share what was peeled. `level` is one
+    of FATAL ERROR WARNING INFO DEBUG. `repeated` is Ray's "[repeated Nx across cluster]" count
+    (1 = none).
     """
 
     message: str

@@ -55,10 +55,12 @@ def opened(path: Path) -> Source:
 def told(job: Job) -> list[Any]:
     """All that a job says."""
     scan = job.scans[0]
+    # The message is left out where lines share their prefixes; it is in the text.
+    edges = [replace(line, prefix=replace(line.prefix, message="")) for line in scan.edges]
     return [
         diagnose.diagnose(job).to_json(),
         [*job.events],
-        scan.counts, scan.total_lines, scan.beats, scan.edges,
+        scan.counts, scan.total_lines, scan.beats, edges,
         [asdict(rank) for rank in scan.comm_ranks],
         job.notes, job.unread,
     ]  # fmt: skip
