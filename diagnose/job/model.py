@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from diagnose.checkpoint.model import Inspection
-    from diagnose.infer.collectives.clock_skew import ClockFit
+    from diagnose.infer.collectives.clock_fit import ClockFit
     from diagnose.infer.collectives.group import Group
     from diagnose.infer.collectives.table import Table
     from diagnose.infer.stacks.classify import Place
@@ -143,8 +143,13 @@ class Job:
         if not self.groups[1]:
             return None
         host_of = hosts_of_ranks(self.sources, self.scans)
-        if len(set(host_of.values())) < 2:
+        hosts = sorted(set(host_of.values()))
+        if len(hosts) < 2:
             return None
+        if self.collectives is None:
+            from diagnose.infer.collectives.clock_fit import ClockFit  # noqa: PLC0415
+
+            return ClockFit(residual=dict.fromkeys(hosts))
         from diagnose.infer.collectives.clock_skew import align  # noqa: PLC0415
 
         return align(self.collectives, host_of)

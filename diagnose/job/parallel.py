@@ -73,6 +73,8 @@ def scan_in(
         *(partial(_scan_elsewhere, key, sources[task.source], task.part) for task in plan.tasks),
         *(partial(_scan_batch, key, [sources[n] for n in batch]) for batch in plan.together),
     ]
+    if plan.tasks:
+        import_module("diagnose.ingest.bulk")  # what large chunks need, once for all copies
     scans: dict[int, SourceScan] = {}
     pieces: dict[int, dict[int, _Piece]] = defaultdict(dict)
 
@@ -155,7 +157,6 @@ def _spread(
     if executor is not None:
         yield from _sent(calls, here, executor)
     elif copies.possible():
-        import_module("diagnose.ingest.bulk")  # what large chunks need is loaded once
         yield from copies.share(calls, workers - 1, here)
     else:
         from diagnose.workers import pool  # noqa: PLC0415  seldom needed

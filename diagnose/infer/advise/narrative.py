@@ -18,7 +18,7 @@ from diagnose.timeline.documents import DOCUMENT_TELLS
 from diagnose.timeline.event import Event, Timeline
 
 if TYPE_CHECKING:
-    from diagnose.infer.collectives.clock_skew import ClockFit
+    from diagnose.infer.collectives.clock_fit import ClockFit
 
 _CHAIN_LIMIT, _EVIDENCE_LIMIT, _ALTERNATIVES = 10, 6, 4
 _TEXT_LIMIT, _EVENT_LIMIT = 400, 120

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from diagnose.infer.advise import narrative
-from diagnose.infer.collectives.clock_skew import ClockFit
+from diagnose.infer.collectives.clock_fit import ClockFit
 from diagnose.infer.events.phases import Activity
 from diagnose.infer.events.stalled import Stall
 from diagnose.infer.rules.base import Hypothesis, Lost

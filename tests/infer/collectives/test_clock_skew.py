@@ -6,7 +6,8 @@ from random import Random
 
 import pytest
 
-from diagnose.infer.collectives.clock_skew import MIN_MATCHED, ClockFit, align
+from diagnose.infer.collectives.clock_fit import ClockFit
+from diagnose.infer.collectives.clock_skew import MIN_MATCHED, align
 from diagnose.infer.collectives.table import Table, table
 from diagnose.parse.flight_recorder import read_dump
 
