@@ -13,6 +13,7 @@ from diagnose.infer.events.failures import unexplained
 from diagnose.infer.events.recovery import doubtful, survived
 from diagnose.infer.rules.base import Context, Hypothesis, most
 from diagnose.text.ranks import ranks_phrase
+from diagnose.timeline.captures import rank_of
 from diagnose.timeline.event import Event, Fields, Timeline
 from diagnose.timeline.learned import Learned
 
@@ -164,11 +165,10 @@ def culprits_of(
             if event.rank is not None and not (shared and event.learned is Learned.DEVICE)
         }
         hosts = {event.host for event in group if event.host is not None}
-        ranks |= {int(event.fields["rank"]) for event in group if "rank" in event.fields}
+        ranks |= _captured(group, "rank")
     elif signature.culprit == "captured":
-        fields = [event.fields for event in group]
-        ranks = {int(f[key]) for f in fields for key in ("rank", "other_rank") if key in f}
-        hosts = {f["host"] for f in fields if "host" in f}
+        ranks = _captured(group, "rank", "other_rank")
+        hosts = {event.fields["host"] for event in group if "host" in event.fields}
     if not ranks and signature.culprit != "none":
         ranks = _by_bus(group, timeline)
     if not ranks and signature.culprit == "self" and len(hosts) <= 1 and (world or 8) <= 8:
@@ -178,6 +178,12 @@ def culprits_of(
     if world and most(ranks, world) and signature.culprit == "self":
         return [], []
     return sorted(ranks), sorted(hosts)
+
+
+def _captured(group: Sequence[Event], *names: str) -> set[int]:
+    """Ranks under these names; what stands for "none of them" (HCCL's 4294967295) is no rank."""
+    told = (rank_of(event.fields.get(name)) for event in group for name in names)
+    return {rank for rank in told if rank is not None}
 
 
 def _by_bus(group: Sequence[Event], timeline: Timeline) -> set[int]:
