@@ -61,6 +61,12 @@ def test_captured_names_whom_the_line_names(make: Any) -> None:
     assert hypothesis.why == "the error names it", "rank 0 printed it"
 
 
+def test_a_number_that_stands_for_no_rank_names_nobody(make: Any) -> None:
+    numbers = ("4294967295", "6")
+    rows = [matched(NAMED, rank=1, fields={"other_rank": number}) for number in numbers]
+    assert only(make(*rows)).ranks == [6]
+
+
 def test_without_a_rule_nobody_is_named(make: Any) -> None:
     hypothesis = only(make(matched(LIMIT, rank=2, host="a", fields={"rank": "5", "host": "b"})))
     assert (hypothesis.ranks, hypothesis.hosts) == ([], [])
