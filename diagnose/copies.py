@@ -6,6 +6,7 @@ all of them end at about the same time. Only results go from one process to anot
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pickle
 import select
@@ -26,6 +27,7 @@ T = TypeVar("T")
 _NUMBER = 4  # bytes of a ticket
 _TICKETS = (4 << 10) // _NUMBER  # that a pipe holds even where its user has many (pipe(7))
 _LENGTH = 8  # bytes in front of a result
+_ROOM = 1 << 20  # bytes of results that wait for being taken: what any user may have (pipe(7))
 
 
 def possible() -> bool:
@@ -109,6 +111,8 @@ class _Copy:
 def _copy(calls: Sequence[Callable[[], T]], numbers: Iterator[int]) -> _Copy:
     """Start a copy that makes the calls of the numbers that nobody else takes."""
     results, sink = os.pipe()
+    with suppress(OSError):  # so that a copy can go on before its result is taken
+        fcntl.fcntl(sink, fcntl.F_SETPIPE_SZ, _ROOM)
     # Never sees Ctrl-C, which a terminal sends to it too: this process ends it.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:

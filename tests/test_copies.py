@@ -54,6 +54,19 @@ def test_large_results_come_whole() -> None:
     assert python(code).stdout == "{3000000}\n"
 
 
+def test_a_copy_goes_on_before_its_result_is_taken() -> None:
+    """This process takes none before the copy has begun its third call."""
+    code = """
+begun, desk = os.pipe()
+def call():
+    os.write(desk, b"x")
+    return bytes(400_000)
+found = list(copies.share([call] * 3, 1, lambda: [os.read(begun, 1) for _ in range(3)]))
+print(len(found))
+"""
+    assert python(code).stdout == "3\n"
+
+
 def test_meanwhile_is_done_once_and_here() -> None:
     code = "calls = [time.time] * 4\ndone = []\n"
     code += "list(copies.share(calls, 2, lambda: done.append(os.getpid())))\n"

@@ -20,7 +20,7 @@ from diagnose.timeline.draft import Drafted, drafts_of
 from diagnose.timeline.packed import Packed, pack, unpack
 
 SMALL = 1 << 20  # bytes of a file that is scanned with others
-_BATCH = 1 << 20  # bytes that are scanned at once
+_BATCH = 512 << 10  # bytes that are scanned at once
 
 
 def small(source: Source) -> bool:
