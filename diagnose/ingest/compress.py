@@ -12,6 +12,7 @@ from typing import Literal, Protocol
 
 import zstandard
 
+from diagnose.ingest.inflate import MOST, inflated
 from diagnose.ingest.raw import Reader
 
 Codec = Literal["gzip", "bzip2", "xz", "zstd"]
@@ -62,16 +63,22 @@ def decompress(
     cut: Callable[[str], None],
     limits: Limits = DEFAULT_LIMITS,
     *,
-    step: int = _OUT,
+    step: int | None = None,
 ) -> Iterator[bytes]:
     """Decompress all members of a store in blocks of about `step` bytes (zstd: up to 32 times).
 
+    Without a `step` of the caller's a small gzip file is one block.
     Truncated or damaged data gives what could be decoded; `cut` is told why not all was, also of
     bounds reached and of bytes behind the end that belong to nothing. Raises OSError from reading
     only.
     """
+    if codec == "gzip" and step is None and min(limits.max_out, limits.ratio_floor) >= MOST:
+        whole = inflated(reader)
+        if whole:
+            yield whole
+            return
     given = 0
-    for block, taken in _decoded(reader, codec, cut, step):
+    for block, taken in _decoded(reader, codec, cut, step or _OUT):
         left = limits.max_out - given
         if len(block) > left:
             cut(f"decompressed data cut at {limits.max_out} bytes")
