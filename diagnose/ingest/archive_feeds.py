@@ -63,9 +63,10 @@ class StreamFeed:
     def peek(self, length: int) -> bytes:
         """The next bytes without taking them."""
         data = self.take(length)
-        self._block = data + self._block[self._at :]
-        self._at = 0
         self.position -= len(data)
+        self._at -= len(data)
+        if self._at < 0:  # some of it was of the block before
+            self._block, self._at = data + self._block[self._at + len(data) :], 0
         return data
 
     def pieces(self, length: int) -> Iterator[bytes]:

@@ -40,8 +40,10 @@ def plain_chunks(
         chunk = _chunk(raw, offset, line)
         if chunk is not None:
             yield chunk
-            line += chunk.newlines()
-        offset = data_from(reader, offset + len(raw))
+        offset += len(raw)
+        if offset < stop:  # nobody asks on which line a source ends
+            line += chunk.newlines() if chunk is not None else 0
+            offset = data_from(reader, offset)
 
 
 def cuts(reader: Reader, step: int, limit: int = CHUNK_LIMIT) -> Iterator[int]:
