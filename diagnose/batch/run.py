@@ -12,17 +12,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import (
-    FIRST_COMPLETED,
-    BrokenExecutor,
-    CancelledError,
-    Executor,
-    Future,
-    wait,
-)
-from contextlib import contextmanager
+from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from types import FrameType
 from typing import Any
 
@@ -108,6 +102,7 @@ class _Scan:
     ahead: int
     todo: deque[JobRef] = field(default_factory=deque)
     out: dict[Future[Result], JobRef] = field(default_factory=dict)
+    done: SimpleQueue[Future[Result]] = field(default_factory=SimpleQueue)
     suspects: deque[JobRef] = field(default_factory=deque)  # were out when a worker died
     kills: dict[str, int] = field(default_factory=dict)
     ready: list[Result] = field(default_factory=list)
@@ -205,14 +200,14 @@ def _with_executor(run: _Scan, make_executor: MakeExecutor) -> None:
     executor = make_executor()
     clean = False
     try:
+        run.done = SimpleQueue()  # none of an executor that broke
         _check(executor)
         stuck = 2 * run.options.seconds + 60
         moved = time.monotonic()
         while run.left():
             _hand_out(run, executor)
-            finished, _ = wait(run.out, timeout=POLL_SECONDS, return_when=FIRST_COMPLETED)
-            for future in finished:
-                _collect(run, future)
+            with suppress(Empty):
+                _collect(run, run.done.get(timeout=POLL_SECONDS))
                 moved = time.monotonic()
             if time.monotonic() - moved > stuck:
                 # A worker keeps to its time by itself, but not inside of C code that loops.
@@ -251,10 +246,12 @@ def _hand_out(run: _Scan, executor: Executor) -> None:
 
 def _submit(run: _Scan, ref: JobRef, executor: Executor) -> None:
     try:
-        run.out[executor.submit(diagnose_one, ref, run.options)] = ref
+        future = executor.submit(diagnose_one, ref, run.options)
     except BrokenExecutor:
         run.todo.appendleft(ref)  # it was not out yet
         raise
+    run.out[future] = ref
+    future.add_done_callback(run.done.put)
 
 
 def _collect(run: _Scan, future: Future[Result]) -> None:
