@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import sys
 import zlib
 from unittest import mock
 
@@ -55,6 +56,14 @@ def test_of_anything_else_nothing_is_told() -> None:
     packed = gzip.compress(LOG)
     for other in (packed + b"x", packed + packed, packed[:-1], packed[:-5] + b"\0" * 5, b"", LOG):
         assert whole(other) is None
+
+
+def test_without_the_library_zlib_reads_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    packed = gzip.compress(LOG)
+    monkeypatch.setitem(sys.modules, "isal", None)
+    monkeypatch.setattr(inflate, "_library", inflate._library.__wrapped__)
+    assert whole(packed) is None
+    assert unpacked(packed) == (LOG, [])
 
 
 def test_what_is_large_or_shrinks_a_lot_is_left() -> None:
