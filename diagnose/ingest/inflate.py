@@ -21,14 +21,14 @@ _HEADERS = (b"\x1f\x8b\x08\0", b"\x1f\x8b\x08\x08")
 
 
 def inflated(reader: Reader) -> bytes | None:
-    """What one small gzip member holds that is whole and all there is; None of anything else.
-
-    Raises OSError.
-    """
+    """What one small gzip member holds that is whole and all there is; None of anything else."""
     library = _library()
     if library is None or reader.size > _PACKED:
         return None
-    data = reader.read_at(0, _PACKED)
+    try:
+        data = reader.read_at(0, _PACKED)
+    except OSError:
+        return None  # what comes before can be read
     if not data.startswith(_HEADERS):
         return None
     decoder: Any = library.decompressobj(wbits=31)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import gzip
 import io
 import sys
@@ -77,6 +78,24 @@ def test_headers_that_zlib_refuses_are_left_to_it() -> None:
         packed = bytearray(gzip.compress(LOG))
         packed[3] = flags
         assert whole(bytes(packed)) is None
+
+
+def test_what_comes_before_an_error_of_the_disk_is_read() -> None:
+    packed = gzip.compress(bytes(i * i * i >> 7 & 255 for i in range(100_000)), 0)
+
+    class Failing:
+        size = len(packed)
+
+        def read_at(self, offset: int, length: int) -> bytes:
+            if offset + length > 70_000:
+                raise OSError(errno.EIO, "input/output error")
+            return packed[offset : offset + length]
+
+    blocks = decompress(Failing(), "gzip", pytest.fail)
+    assert len(next(blocks)) > 30_000
+    assert len(next(blocks)) > 30_000
+    with pytest.raises(OSError, match="input/output"):
+        next(blocks)
 
 
 def test_no_more_is_given_than_is_allowed() -> None:
