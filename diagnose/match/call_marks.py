@@ -7,7 +7,7 @@ and a fifth of that of a log full of them.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 import hyperscan as hs
@@ -51,14 +51,15 @@ def call_marks(hits: Iterable[tuple[int, int]]) -> CallMarks:
     return told
 
 
-def marks_in(shapes: Sequence[bytes], kinds: Collection[bytes], starts: Sequence[int]) -> CallMarks:
-    """The same by the shapes of lines, the `kinds` of these, and where the lines begin."""
+def with_init(kinds: Collection[bytes]) -> set[bytes]:
+    """The shapes of lines by which communicators may begin or be ready."""
+    return {same for same in kinds if _INIT_TEXT in same}
+
+
+def marks_in(kinds: Collection[bytes], inits: Iterable[tuple[int, bytes]]) -> CallMarks:
+    """The same by the shapes of lines, and the place and shape of each that is `with_init`."""
     held = b"\n".join(kinds)  # the literals have no digits
     calls = _LITERALS[_CALL] in held
     p2p = calls and any(_LITERALS[number] in held for number in (_SEND, _RECV))
-    inits: list[int] = []
-    if _INIT_TEXT in held:
-        begun = {same for same in kinds if _INIT_TEXT in same}
-        for number in [number for number, same in enumerate(shapes) if same in begun]:
-            inits += [starts[number] + found.end() for found in _ENDS.finditer(shapes[number])]
-    return CallMarks(inits, calls, p2p)
+    ends = [at + found.end() for at, same in inits for found in _ENDS.finditer(same)]
+    return CallMarks(ends, calls, p2p)

@@ -23,7 +23,7 @@ from diagnose.match.prefilter import parts
 from diagnose.match.rows import announced, code_form, hyperscan_form, patterns_of
 
 BUILD = 4  # of what is kept: another one when it is made differently
-_GRAM = 3  # characters of a literal by which it is found
+_GRAM = 4  # characters of a literal by which it is found; shorter ones are looked for each time
 _LEAST = 3  # characters of a literal that says something
 _ANY_DIGIT = frozenset({ANYWHERE})
 _DIGIT = re.compile(r"[0-9]")
@@ -54,7 +54,8 @@ class Doubts:
         self._by_gram: dict[str, list[tuple[str, Doubt]]] = defaultdict(list)
         for doubt in doubts:
             for literal in doubt.sets[0]:
-                self._by_gram[literal[:_GRAM].lower()].append((literal, doubt))
+                gram = literal[:_GRAM].lower() if len(literal) >= _GRAM else ""
+                self._by_gram[gram].append((literal, doubt))
 
     def fixed(self, same: bytes) -> list[tuple[int, int]] | None:
         """Where digits matter in lines of this shape; None if it is not sure."""
@@ -63,7 +64,8 @@ class Doubts:
         text = same.decode("ascii")
         low = text.lower()
         words: set[str] = set()
-        for gram in {low[at : at + _GRAM] for at in range(len(low) - _GRAM + 1)}:
+        grams = {low[at : at + _GRAM] for at in range(len(low) - _GRAM + 1)}
+        for gram in ("", *(grams & self._by_gram.keys())):
             for literal, doubt in self._by_gram.get(gram, ()):
                 searched = low if doubt.ignore_case else text
                 if literal in searched and doubt.concerns(searched):

@@ -7,12 +7,12 @@ are searched by the automata; of the others it is known which patterns are found
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate, chain
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from itertools import accumulate, chain, compress
 from typing import NamedTuple
 
 from diagnose.ingest.source import Chunk
-from diagnose.match.call_marks import CallMarks, marks_in
+from diagnose.match.call_marks import CallMarks, marks_in, with_init
 from diagnose.match.compile import Matcher, dense
 from diagnose.match.digits import shape
 from diagnose.match.lines import TEXT_LIMIT, Raw, segments
@@ -21,7 +21,7 @@ from diagnose.match.thin_lines import ThinLines, Words
 
 SMALL = 1 << 20  # bytes of a chunk: of large ones the automata look at many lines at once
 PAYS = 2000  # lines that were searched before: a paste is read once
-_FEW = 1 / 16  # of the lines: of so many unknown ones the thin patterns are looked for one by one
+_FEW = 1 / 4  # of the lines: of so many unknown ones the thin patterns are looked for one by one
 
 
 class _Found(NamedTuple):
@@ -67,13 +67,15 @@ class KnownLines:
             return Told(raws, told)
         starts = _starts(shapes)
         chunk.lines_begin(starts)
-        found, alike = self._found(data, shapes, kinds, starts)
+        begun = with_init(kinds)
+        numbers, found, alike = self._found(data, shapes, kinds, starts, begun)
         thin = None
         if alike is not None:
             own = {number: one.thin for number, one in found.items() if one.thin}
             thin = ThinLines(shapes, starts, alike, own)
         lines = ((n, starts[n], starts[n + 1] - 1, found[n]) for n in sorted(found))
-        return Told(_raws(chunk, place, lines), marks_in(shapes, kinds, starts), thin)
+        inits = [(starts[n], shapes[n]) for n in numbers if shapes[n] in begun] if begun else []
+        return Told(_raws(chunk, place, lines), marks_in(kinds, inits), thin)
 
     def _search_marked(self, chunk: Chunk, place: int) -> Told:
         data = chunk.data
@@ -87,7 +89,7 @@ class KnownLines:
             patterns, words, _ = self._matcher.scan_lines(data, spans, told)
             raws = chain(segments(chunk, patterns, place), segments(chunk, words, place))
             return Told(raws, told)
-        found, _ = self._found(marked, shapes, kinds, _starts(shapes))
+        _, found, _ = self._found(marked, shapes, kinds, _starts(shapes))
         lines = ((chunk.newlines(spans[n][0]), *spans[n], found[n]) for n in sorted(found))
         return Told(_raws(chunk, place, lines), told)
 
@@ -102,11 +104,13 @@ class KnownLines:
         shapes: Sequence[bytes],
         kinds: Iterable[bytes],
         starts: Sequence[int],
-    ) -> tuple[dict[int, _Found], dict[bytes, Words] | None]:
+        asked: Set[bytes] = frozenset(),
+    ) -> tuple[list[int], dict[int, _Found], dict[bytes, Words] | None]:
         """What is in lines, by their numbers, but for thin patterns that all of a shape have.
 
         Those are by shape, in the order of `kinds`, which are the shapes that there are; None where
-        not all of them are known.
+        not all of them are known. Before both the numbers of all lines that were looked at one by
+        one, those of the `asked` shapes among them.
         """
         alike: dict[bytes, _Found] = {}
         thin: dict[bytes, Words] = {}
@@ -120,10 +124,11 @@ class KnownLines:
                 alike[same] = one
             elif one.thin:
                 thin[same] = one.thin
-        looked_at = alike.keys() | apart
+        looked_at = alike.keys() | apart | asked
+        numbers = [*compress(range(len(shapes)), map(looked_at.__contains__, shapes))]
         found: dict[int, _Found] = {}
         unknown: list[int] = []
-        for number in [n for n, same in enumerate(shapes) if same in looked_at]:
+        for number in numbers:
             same = shapes[number]
             said = alike.get(same)
             if said is None and (known := self._shapes.known.get(same)) is not None:
@@ -136,7 +141,7 @@ class KnownLines:
         if unknown:
             lines = {number: data[starts[number] : starts[number + 1] - 1] for number in unknown}
             found |= self._learned(lines, shapes, few=few)
-        return found, thin if few else None
+        return numbers, found, thin if few else None
 
     def _learned(
         self, lines: Mapping[int, bytes], shapes: Sequence[bytes], *, few: bool
@@ -187,10 +192,13 @@ def _raws(chunk: Chunk, place: int, lines: Iterable[tuple[int, int, int, _Found]
     Of each line its number in the chunk, its start and end, and what is in it.
     """
     for number, at, end, (patterns, words, _) in lines:
-        for told in (patterns, words):
-            if told:
-                where = _where(chunk, number, at)
-                yield Raw(place + at, *where, chunk.data[at:end], told)
+        if patterns or words:
+            line, offset = _where(chunk, number, at)
+            data = chunk.data[at:end]
+            if patterns:
+                yield Raw(place + at, line, offset, data, patterns)
+            if words:
+                yield Raw(place + at, line, offset, data, words)
 
 
 def _where(chunk: Chunk, number: int, at: int) -> tuple[int, int]:

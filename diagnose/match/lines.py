@@ -77,24 +77,24 @@ def segments(chunk: Chunk, hits: Iterable[tuple[int, int]], place: int) -> Itera
 
     `place` is that of the chunk's start.
     """
-    data = chunk.data
-    start = end = first = -1
+    number = start = end = first = -1
     patterns: list[int] = []
-    for number, to in hits:
+    for pattern, to in hits:
         if to <= end:
-            if number not in patterns:
-                patterns.append(number)
+            if pattern not in patterns:
+                patterns.append(pattern)
             continue
         if patterns:
-            yield _made(chunk, start, end, patterns, first, place)
-        start, end = _bounds(data, to)
+            yield _made(chunk, number, start, end, patterns, first, place)
+        number, start, end = chunk.line_at(to) or _bounds(chunk, to)
         first = to
-        patterns = [number]
+        patterns = [pattern]
     if patterns:
-        yield _made(chunk, start, end, patterns, first, place)
+        yield _made(chunk, number, start, end, patterns, first, place)
 
 
-def _bounds(data: bytes, to: int) -> tuple[int, int]:
+def _bounds(chunk: Chunk, to: int) -> tuple[int, int, int]:
+    data = chunk.data
     low = max(0, to - LINE_WINDOW)
     newline = data.rfind(b"\n", low, to)
     start = newline + 1 if newline >= 0 else low
@@ -103,12 +103,13 @@ def _bounds(data: bytes, to: int) -> tuple[int, int]:
     newline = data.find(b"\n", to, high)
     end = newline if newline >= 0 else high
     bare = data.find(b"\r", to, end)
-    return start, bare if bare >= 0 else end
+    return chunk.newlines(start), start, bare if bare >= 0 else end
 
 
-def _made(chunk: Chunk, start: int, end: int, patterns: list[int], to: int, place: int) -> Raw:
+def _made(
+    chunk: Chunk, newlines: int, start: int, end: int, patterns: list[int], to: int, place: int
+) -> Raw:
     """A segment, cut to its start and the surroundings of its first match if it is long."""
-    newlines = chunk.newlines(start)
     if chunk.lines is not None:
         line = chunk.lines[min(newlines, len(chunk.lines) - 1)]
     else:

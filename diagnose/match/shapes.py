@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Generic, TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
@@ -20,11 +21,23 @@ class Known(Generic[Value]):
     """What is known of the lines of a shape, by their bytes in the places where digits matter."""
 
     fixed: Sequence[Span]
-    values: dict[object, Value]
+    values: dict[object, Value] = field(default_factory=dict)
+    _told: Callable[[bytes], object] = field(init=False)  # the bytes in those places
+
+    def __post_init__(self) -> None:
+        self._told = itemgetter(*(slice(*span) for span in self.fixed)) if self.fixed else _nothing
 
     def get(self, data: bytes) -> Value | None:
         """What is known of a line of this shape."""
-        return self.values.get(_bytes_in(data, self.fixed) if self.fixed else None)
+        return self.values.get(self._told(data))
+
+    def put(self, data: bytes, value: Value) -> None:
+        """Remember what is known of a line."""
+        self.values[self._told(data)] = value
+
+
+def _nothing(_: bytes) -> None:
+    """Where no digit matters, all lines are one."""
 
 
 class Shapes(Generic[Key, Value]):
@@ -32,8 +45,8 @@ class Shapes(Generic[Key, Value]):
 
     def __init__(self) -> None:
         self.known: dict[Key, Known[Value]] = {}
-        self._once: Known[Value] = Known((), {})
-        self._never: Known[Value] = Known((), {})
+        self._once: Known[Value] = Known(())
+        self._never: Known[Value] = Known(())
         self._size = 0
 
     def get(self, key: Key, data: bytes) -> Value | None:
@@ -57,12 +70,12 @@ class Shapes(Generic[Key, Value]):
         if known is self._once:
             spans = fixed(key)
             unsure = spans is None or len(spans) > _FIXED
-            known = self.known[key] = self._never if unsure else Known(spans or (), {})
+            known = self.known[key] = self._never if unsure else Known(spans or ())
         return None if known is self._never else known
 
     def put(self, place: Known[Value], data: bytes, value: Value) -> None:
         """Remember what is known of a line."""
-        place.values[_bytes_in(data, place.fixed) if place.fixed else None] = value
+        place.put(data, value)
         self._grow(0)
 
     def never(self, key: Key) -> None:
@@ -74,7 +87,3 @@ class Shapes(Generic[Key, Value]):
         if self._size > MOST:
             self.known.clear()
             self._size = 0
-
-
-def _bytes_in(data: bytes, spans: Sequence[Span]) -> object:
-    return tuple([data[start:end] for start, end in spans])

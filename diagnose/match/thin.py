@@ -16,7 +16,7 @@ from functools import lru_cache
 
 from diagnose.ingest.source import Chunk
 from diagnose.match.compile import Matcher
-from diagnose.match.thin_lines import Hits, ThinLines
+from diagnose.match.thin_lines import Hits, ThinLines, Words
 
 # The start of a source is searched in full, then one window per stride.
 FULL = 256 << 10
@@ -258,35 +258,23 @@ class _LastWords:
     def known(self, lines: ThinLines, data: bytes, low: int, high: int) -> Hits:
         """The same of lines of which it is known what they hold."""
         hits: Hits = []
-        left = {*lines.alike}  # shapes that may still have last words
-        done: set[tuple[bytes, bytes]] = set()  # of authors with a tag, which have not
-        for number in range(bisect_left(lines.starts, high) - 1, -1, -1):
+        left = lines.kinds()
+        done: set[tuple[bytes, Words]] = set()  # what authors with these tags need not say again
+        for number in lines.backwards(bisect_left(lines.starts, high), left):
             same, start = lines.shapes[number], lines.starts[number]
-            if same not in left and number not in lines.own:
-                continue
             if start < low:
                 break
-            author = data[start : start + _tags_in(same)]
-            if (author, same) in done:
-                continue
-            words = lines.of(number)
-            new = [(one, to) for one, _, to in words if not self._known(author, one)]
-            for pattern, to in new:
-                self.kept[author, pattern] += 1
-                hits.append((pattern, start + to))
-            if new or same not in left:
-                continue
-            if author:
-                done.add((author, same))
-                continue
-            left = {
-                same
-                for same in left
-                if _tags_in(same)
-                or not all(self._known(b"", one) for one, _, _ in lines.alike[same])
-            }
-            if not left and not lines.own:
-                break
+            author, words = data[start : start + _tags_in(same)], lines.of(number)
+            if (author, words) not in done:
+                new = [(one, to) for one, _, to in words if not self._known(author, one)]
+                for pattern, to in new:
+                    self.kept[author, pattern] += 1
+                    hits.append((pattern, start + to))
+                if new and not author:
+                    continue
+                done.add((author, words))
+            if same in lines.alike and b"0" not in same[: len(author)]:
+                left.discard(same)
         return hits
 
     def _speak(self, authors: Collection[bytes], block: bytes) -> bool:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress, islice
 from operator import itemgetter
 
 Hits = list[tuple[int, int]]  # (pattern number, end in the data of the chunk)
@@ -24,8 +25,20 @@ class ThinLines:
     own: Mapping[int, Words]
 
     def of(self, number: int) -> Words:
-        """What a line holds that holds any."""
-        return self.own.get(number) or self.alike[self.shapes[number]]
+        """What a line holds."""
+        return self.own.get(number) or self.alike.get(self.shapes[number], ())
+
+    def kinds(self) -> set[bytes]:
+        """The shapes of lines that may hold any."""
+        return {*self.alike, *map(self.shapes.__getitem__, self.own)}
+
+    def backwards(self, end: int, kinds: Container[bytes]) -> Iterator[int]:
+        """The numbers of the lines of these kinds before a line, the last one first.
+
+        What is removed from the kinds meanwhile is passed over from there on.
+        """
+        lines = islice(reversed(self.shapes), len(self.shapes) - end, None)
+        return compress(range(end - 1, -1, -1), map(kinds.__contains__, lines))
 
     def first(self) -> Hits:
         """The first match of each pattern, in order."""

@@ -38,6 +38,14 @@ class Chunk:
         """Take where its lines begin, and what lies behind its end: newlines need no counting."""
         self._starts.append(starts)
 
+    def line_at(self, place: int) -> tuple[int, int, int] | None:
+        """Number, start and end of the line at a place, if it was told where lines begin."""
+        if not self._starts:
+            return None
+        starts = self._starts[0]
+        number = bisect_right(starts, place) - 1
+        return number, starts[number], starts[number + 1] - 1
+
     def newlines(self, place: int | None = None) -> int:
         """How many newlines stand before a place in `data`, or in all of it."""
         place = len(self.data) if place is None else place

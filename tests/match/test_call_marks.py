@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from diagnose.catalog.load import load_catalog
 from diagnose.catalog.schema import Catalog
-from diagnose.match.call_marks import CallMarks, marks_in
+from diagnose.match.call_marks import CallMarks, marks_in, with_init
 from diagnose.match.compile import compile_matcher, matcher_of
 
 PIECES = (
@@ -36,7 +36,9 @@ def test_call_lines_are_told_as_if_looked_for_one_by_one(data: bytes) -> None:
     assert compile_matcher(load_catalog()).scan(data).calls == as_found_one_by_one(data)
     lines = data.split(b"\n")
     starts = [0, *(at + 1 for at, char in enumerate(data) if char == ord("\n"))]
-    assert marks_in(lines, {*lines}, starts) == as_found_one_by_one(data)
+    begun = with_init({*lines})
+    inits = [(at, line) for at, line in zip(starts, lines, strict=True) if line in begun]
+    assert marks_in({*lines}, inits) == as_found_one_by_one(data)
 
 
 def test_a_catalog_without_entries_tells_of_them_too() -> None:

@@ -18,6 +18,11 @@ def test_digits_matter_in_the_words_that_an_expression_knows() -> None:
     assert doubts.fixed(b"0:0 P0P is 0") == []
 
 
+@pytest.mark.parametrize("literal", ["P0", "P0P", "P0P l", "P0P level"])
+def test_literals_of_any_length_are_found(literal: str) -> None:
+    assert Doubts([Doubt(False, [[literal]], ["p0"])]).fixed(b"00 P0P level") == [(3, 5)]
+
+
 def test_an_expression_that_cannot_match_a_shape_knows_none_of_its_digits() -> None:
     doubts = Doubts([Doubt(False, [["finis"]], ["0"], r"finished[ :=]+0")])
     assert doubts.fixed(b"00 finished successfully") == []
