@@ -88,6 +88,8 @@ def _blurred(token: re.Match[str]) -> str:
 
 def may_match(form: str, same: str, *, ignore_case: bool) -> bool:
     """Whether an expression that was `blurred` may match lines of this shape."""
+    if not form:
+        return True
     try:
         return patience.search(_compiled(form, ignore_case), same, _PATIENCE_S) is not None
     except TimeoutError:

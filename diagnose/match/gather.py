@@ -62,14 +62,16 @@ class Gathered:
     calls: Noted | None = None
     ends: deque[Chunk] = field(default_factory=deque)
 
-    def take(self, raw: Raw) -> None:
-        """Keep a segment, unless there are too many of its kind."""
-        first = raw.patterns[0]
-        self.seen[first] += 1
-        if self.seen[first] <= KEEP_FIRST:
-            self.kept.append(raw)
-        else:
-            self.flood.setdefault(first, deque(maxlen=KEEP_LAST)).append(raw)
+    def take(self, raws: Iterable[Raw]) -> None:
+        """Keep segments, unless there are too many of a kind."""
+        seen = self.seen
+        for raw in raws:
+            first = raw.patterns[0]
+            seen[first] = times = seen[first] + 1
+            if times <= KEEP_FIRST:
+                self.kept.append(raw)
+            else:
+                self.flood.setdefault(first, deque(maxlen=KEEP_LAST)).append(raw)
 
     def dropped(self) -> dict[int, int]:
         """Lines of each flooding pattern that were not kept, by pattern number."""
@@ -98,8 +100,7 @@ def gather(
         # Where cleaning removed bytes, the next chunk begins a little behind the last one.
         place = max(found.end, chunk.offset)
         told = matcher.known.search(chunk, place)
-        for raw in told.raws:
-            found.take(raw)
+        found.take(told.raws)
         found.samples += segments(chunk, thin.feed(place, chunk, told.thin), place)
         calls.feed(chunk, told.calls)
         found.starts.append((chunk.offset, chunk.first_line))
@@ -156,13 +157,11 @@ def _last_words(thin: Thin, end: int) -> list[Raw]:
 
 def _append(whole: Gathered, part: Gathered) -> None:
     before = whole.lines
-    for raw in part.kept:
-        whole.take(_moved(raw, before))
+    whole.take(_moved(raw, before) for raw in part.kept)
     for number, extra in part.dropped().items():
         whole.seen[number] += extra
     for queue in part.flood.values():
-        for raw in queue:
-            whole.take(_moved(raw, before))
+        whole.take(_moved(raw, before) for raw in queue)
     whole.samples += [_moved(raw, before) for raw in part.samples]
     whole.last_words = [_moved(raw, before) for raw in part.last_words]
     whole.last_stride = max(whole.last_stride, part.last_stride)

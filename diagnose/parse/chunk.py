@@ -49,6 +49,8 @@ class Chunk:
     def newlines(self, place: int | None = None) -> int:
         """How many newlines stand before a place in `data`, or in all of it."""
         place = len(self.data) if place is None else place
+        if not place:
+            return 0
         if self._starts:
             return bisect_right(self._starts[0], place) - 1
         if not self._counted:
