@@ -9,7 +9,7 @@ take a run of characters as a whole before judging it: no line costs more than l
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from diagnose.report.names import NAMES, named
@@ -51,11 +51,14 @@ def clues(text: str) -> Clues:
     return Clues(forms, rules, names, starts, keys, tuple(words))
 
 
-def may_hold(line: str, clues: Clues) -> bool:
-    """Whether a line holds anything of its text's `clues`."""
-    if any(map(line.__contains__, clues.starts)) or any(map(line.__contains__, clues.keys)):
-        return True
-    return bool(clues.words) and any(map(lowered(line).__contains__, clues.words))
+def holding(lines: Sequence[str], clues: Clues) -> set[int]:
+    """Which of its lines hold anything of a text's `clues`, by their places."""
+    found = _with(lines, (*clues.starts, *clues.keys))
+    return found | _with([*map(lowered, lines)], clues.words) if clues.words else found
+
+
+def _with(lines: Sequence[str], words: Iterable[str]) -> set[int]:
+    return {at for word in words for at, line in enumerate(lines) if word in line}
 
 
 _WORDS = tuple(sorted({*(rule.word for rule in RULES), *NAMES}))
@@ -63,6 +66,7 @@ _WORDS = tuple(sorted({*(rule.word for rule in RULES), *NAMES}))
 _COUNTED = ("token", "key")  # of names
 _SHORT = 6  # characters of the least that is left of a token that was cut
 _LONG = 16  # characters of a word; no form is shorter, unless it was cut
+_ENCODED = "LS0tLS1C"  # ----- and a letter in base64
 _SIGN = re.compile(r"[=:@|\"'(%]")
 _SIGNLESS = (
     "login", "sshpass", "mysql", "redis", "mongo", "sqlcmd", "ldap", "bearer", "basic", "configure",
@@ -99,9 +103,14 @@ def find(line: str, clues: Clues) -> Iterator[Span]:
         yield from (span for span in named(line, lower) if span.start not in starts)
 
 
-def suspect(tail: str, clues: Clues) -> bool:
-    """Whether a secret may begin in `tail`, the end of a line, and go on after it."""
+def unfinished(tails: Sequence[str], clues: Clues) -> list[int]:
+    """In which ends of lines a secret may begin that goes on after them, by their places."""
+    found = holding(tails, clues) | _with(tails, (_ENCODED,))
+    return [at for at in sorted(found) if _unfinished(tails[at], clues)]
+
+
+def _unfinished(tail: str, clues: Clues) -> bool:
     last = tail[max(tail.rfind(" "), tail.rfind("\t")) + 1 :]  # no form has a blank in it
-    if any(map(last.__contains__, clues.starts)) or "://" in tail or "LS0tLS1C" in tail:
+    if any(map(last.__contains__, clues.starts)) or "://" in tail or _ENCODED in tail:
         return True
     return bool(clues.names) and any(map(lowered(tail).__contains__, clues.names))

@@ -74,7 +74,10 @@ class Redactor:
         """One round; `quiet` are lines that hold nothing by themselves."""
         text = self._replace(text, self._spread(text, clues))
         lines = text.split("\n")
+        held = credentials.holding(lines, clues)
         for number, line in enumerate(lines):
+            if number not in held and not any(map(line.__contains__, self._users)):
+                continue
             if line not in quiet:
                 lines[number] = self._settle(line, clues)
                 if lines[number] == line:
@@ -92,13 +95,11 @@ class Redactor:
         # A line may hold others, their ends written out.
         for lines in {text, text.replace("\\n", "\n ")}:
             found += spread.key_files(lines)
-            found += spread.wrapped(lines, find, lambda tail: credentials.suspect(tail, clues))
+            found += spread.wrapped(lines, find, lambda tails: credentials.unfinished(tails, clues))
             found += spread.columns(lines)
         return found
 
     def _settle(self, line: str, clues: Clues) -> str:
-        if not credentials.may_hold(line, clues) and not any(map(line.__contains__, self._users)):
-            return line
         for _ in range(_ROUNDS):
             before, line = line, self._replace(line, self._find(line, clues))
             if line == before:

@@ -12,6 +12,8 @@ from diagnose.report.values import JUDGED, placeholder
 
 _RUN = r"[a-z0-9._~+/=%:-]"
 _WORD = r"[^\s\"']"
+_QUERY = r"[^\s&\"'<>#;,)\]}\\]{8,}+"  # a value in the query of an address …
+_DRAWN = r"(?=\d{0,64}[a-z])(?=[a-z]{0,64}\d)(?![a-z]+[-_])"  # … that is no word
 _AWS_PAIR = r"\ba[ks]ia[a-z0-9]{16}[\s:,|\"'/=]{1,8}([a-z0-9/+]{40})(?![\w/+])"
 
 _compiled = cache(re.compile)
@@ -72,11 +74,13 @@ _ROWS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("sig", ("signature",), rf"(?<![a-z])sig(?:nature)?=(?=[^\s&]{{0,40}}\d)({_RUN}{{20,}}+)"),
     ("-signature=", ("signature",), rf"-signature=({_RUN}{{20,}}+)"),
     ("-security-token=", ("aws-session-token",), rf"-security-token=({_RUN}{{20,}}+)"),
+    ("key=", ("token",), rf"[?&](?:x-api-|api)?key={_DRAWN}({_QUERY})"),
+    ("auth=", ("token",), rf"[?&]auth={_DRAWN}({_QUERY})"),
+    ("sas=", ("token",), rf"[?&]sas={_DRAWN}({_QUERY})"),
     (
-        "=",
+        "code=",
         ("token",),
-        r"[?&](?:(?:key|auth|apikey|x-api-key|sas)=(?=[\d]{0,64}[a-z])(?=[a-z]{0,64}\d)(?![a-z]+[-_])"
-        r"|code=(?=[\d_-]{0,64}[a-z])(?=[a-z_-]{0,64}\d)(?=.{12}))([^\s&\"'<>#;,)\]}\\]{8,}+)",
+        rf"[?&]code=(?=[\d_-]{{0,64}}[a-z])(?=[a-z_-]{{0,64}}\d)(?=.{{12}})({_QUERY})",
     ),
     # Kaggle's file of credentials
     (

@@ -7,7 +7,8 @@ only what belongs to the secret is taken, and all of it has one value, so one ma
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from string import ascii_letters, digits
 from typing import NamedTuple
 
 from diagnose.report.shapes import Span, mixed
@@ -132,13 +133,15 @@ _COLUMN = re.compile(
     r"(?:[A-Za-z0-9+/]{64}|[A-Za-z0-9+/]{70}|[A-Za-z0-9+/]{76})(?=\\n|[\"',}\s]|\Z)"
 )
 _REST = re.compile(r"\s(?:[^\n]{0,120}?\s)?([A-Za-z0-9+/]{4,76}={0,2})(?=[ \t]*(?:\n|\Z))")
-_NARROWEST = 64  # characters of a column
+# Characters of a column, all made one: a search for the narrowest costs less than for any word.
+_IN_COLUMN = bytes(65 * (chr(code) in ascii_letters + digits + "+/") for code in range(256))
+_NARROWEST = b"A" * 64
 _APART = 4  # lines between two of a column, of others
 
 
 def columns(text: str) -> list[Span]:
     """Two or more words of base64 of the same width, mostly a line each, and the short last one."""
-    if len(text) < 129 or max(map(len, text.split()), default=0) < _NARROWEST:
+    if len(text) < 129 or _NARROWEST not in text.encode("ascii", "replace").translate(_IN_COLUMN):
         return []
     found: list[Span] = []
     run: list[Span] = []
@@ -171,8 +174,9 @@ def _key_like(text: str) -> bool:
 
 # --- tokens wrapped by a terminal -----------------------------------------------------------------
 
-_RUN = r"[A-Za-z0-9_+/=.~%:@?&$!-]"
-_OPEN = re.compile(rf"{_RUN}\Z")
+_SIGNS = "_+/=.~%:@?&$!-"
+_OPEN = frozenset(ascii_letters + digits + _SIGNS)
+_RUN = f"[A-Za-z0-9{_SIGNS}]"
 _HEAD = re.compile(rf"{_RUN}{{1,512}}+")
 _INDENT = re.compile(r"[ \t]{0,40}(?:[|│>] ?)?")
 _PREFIX = re.compile(r"(?:\[[^\]\n]{1,60}\]:? ?|\S{1,60}[:|>] )+")
@@ -193,23 +197,26 @@ class _Piece(NamedTuple):
 
 
 def wrapped(
-    text: str, find: Callable[[str], Iterable[Span]], suspect: Callable[[str], bool]
+    text: str,
+    find: Callable[[str], Iterable[Span]],
+    unfinished: Callable[[Sequence[str]], Iterable[int]],
 ) -> list[Span]:
     """Secrets that begin at the end of a line and go on in the next ones.
 
-    `find` gives the secrets of one line; only ends of lines that `suspect` are joined.
+    `find` gives the secrets of one line; only ends of lines are joined that may be `unfinished`.
     """
-    if "\n" not in text:
-        return []
-    lines = list(_lines(text, 0, len(text)))
+    rows = text.split("\n")
+    begun = unfinished([row[-_TAIL:] for row in rows[:-1]])
+    begun = [at for at in begun if len(rows[at]) >= _MIN_WIDTH and rows[at][-1] in _OPEN]
+    lines = list(_lines(text, 0, len(text))) if begun else []
     found: list[Span] = []
     number = 0
-    while number + 1 < len(lines):
-        line = lines[number]
-        number += 1
-        tail = line.text[-_TAIL:]
-        if len(line.text) < _MIN_WIDTH or not _OPEN.match(tail[-1]) or not suspect(tail):
+    for at in begun:
+        if at < number:
             continue
+        line = lines[at]
+        number = at + 1
+        tail = line.text[-_TAIL:]
         joined, pieces, used = _joined(lines, number, tail)
         if not pieces:
             continue
