@@ -58,7 +58,8 @@ class TextChunks:
     """The `chunks` of a text source: call it to read the store from its start.
 
     `remarks` are those of the Source itself. Reading never raises: an error ends the chunks and
-    is told there.
+    is told there. `whole` is not empty once a reading gave all bytes as they are stored, in one
+    chunk: lines stand where they were found.
     """
 
     store: Store
@@ -67,6 +68,7 @@ class TextChunks:
     limits: Limits = DEFAULT_LIMITS
     chunk_limit: int = field(default=CHUNK_LIMIT)
     meter: Meter | None = None
+    whole: list[bool] = field(default_factory=list, compare=False, repr=False)
 
     @property
     def size(self) -> int:
@@ -139,9 +141,18 @@ class TextChunks:
         try:
             with _whole(self.store, self.opened, self.remarks, self.meter) as reader:
                 chunks = self._cut(reader)
-                yield from _refined(chunks) if self.opened.kind == "text" else chunks
+                for chunk in _refined(chunks) if self.opened.kind == "text" else chunks:
+                    self._note(chunk)
+                    yield chunk
         except OSError as error:
             self.remarks.cut(f"reading stopped: {reason(error)}")
+
+    def _note(self, chunk: Chunk) -> None:
+        opened = self.opened
+        cleaned = chunk.lines is not None or chunk.raw_offsets is not None
+        stored = opened.codec is None and opened.encoding == "utf-8" and not cleaned
+        if stored and not self.whole and len(chunk.data) == opened.size - opened.bom:
+            self.whole.append(True)
 
     def _cut(self, reader: Reader) -> Iterator[Chunk]:
         opened = self.opened

@@ -3,9 +3,9 @@
 More of them are read than shown, and given to `show` together: whether a line is a piece of a
 secret may stand far above or below it.
 
-A large plain log is read at the known offset only; small sources are read whole, because their
-lines may have been joined or renumbered (pastes, container logs). Anything else has no context:
-a second pass over a large compressed log would cost more than the report.
+A log whose text is what is stored is read at the known offset; other small sources are read whole,
+because their lines may have been joined or renumbered (pastes, container logs). Anything else has
+no context: a second pass over a large compressed log would cost more than the report.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress
+from operator import attrgetter
 
 from diagnose.diagnosis import Diagnosis, Evidence
 from diagnose.ingest.read import TextChunks
@@ -54,16 +56,16 @@ def around(job: Job, evidence: Iterable[Evidence], show: Show = list) -> Rows:
     found: Rows = {}
     sources = {source.name: source for source in job.sources if source.name in wanted}
     plain = {name: reader for name, source in sources.items() if (reader := _plain(source))}
-    large = {name: lines for name, lines in wanted.items() if name in plain}
-    offsets = _offsets(job, large) if large else {}
+    offsets = _offsets(job, {name: lines for name, lines in wanted.items() if name in plain})
     for name, lines in wanted.items():
-        if name in plain:
-            for line, offset in offsets[name].items():
-                rows = _shown(_from_window(plain[name], line, offset), line, show)
-                if rows:
-                    found[name, line] = rows
-        elif name in sources and sources[name].size <= SMALL:
-            found |= _from_whole(sources[name], lines, show)
+        at = offsets.get(name, {})
+        for line, offset in at.items():
+            window = WINDOW if sources[name].size > SMALL else SMALL
+            rows = _shown(_from_window(plain[name], line, offset, window), line, show)
+            if rows:
+                found[name, line] = rows
+        if name in sources and sources[name].size <= SMALL and lines - at.keys():
+            found |= _from_whole(sources[name], lines - at.keys(), show)
     return found
 
 
@@ -130,40 +132,41 @@ def _trimmed(rows: list[Row], line: int) -> list[Row]:
 
 
 def _plain(source: Source) -> TextChunks | None:
-    """How to read a large source at an offset, if its bytes are stored as they were scanned."""
+    """How to read a source at an offset, if its bytes are stored as they were scanned."""
     chunks = source.chunks
-    if source.size > SMALL and isinstance(chunks, TextChunks) and chunks.opened.codec is None:
-        return chunks if chunks.opened.encoding == "utf-8" else None
-    return None
+    if not isinstance(chunks, TextChunks) or not (source.size > SMALL or chunks.whole):
+        return None
+    return chunks if chunks.opened.codec is None and chunks.opened.encoding == "utf-8" else None
 
 
 def _offsets(job: Job, wanted: Mapping[str, set[int]]) -> dict[str, dict[int, int]]:
     """The bytes at which the wanted lines of sources begin."""
-    found: dict[str, dict[int, int]] = {name: {} for name in wanted}
-    for event in job.events:
+    found: dict[str, dict[int, int]] = {}
+    sources = map(attrgetter("source"), job.events)
+    for event in compress(job.events, map(wanted.__contains__, sources)) if wanted else ():
         # Edges carry the offset of their chunk.
-        if event.source in wanted and event.kind != "edge" and event.line in wanted[event.source]:
-            found[event.source][event.line] = event.offset
+        if event.kind != "edge" and event.line in wanted[event.source]:
+            found.setdefault(event.source, {})[event.line] = event.offset
     return found
 
 
-def _from_window(chunks: TextChunks, line: int, offset: int) -> list[Row]:
-    start = max(0, offset - WINDOW)
+def _from_window(chunks: TextChunks, line: int, offset: int, window: int) -> list[Row]:
+    start = max(0, offset - window)
     try:
         with chunks.store.open() as reader:
-            data = reader.read_at(start, offset - start + WINDOW)
+            data = reader.read_at(start, offset - start + window)
     except OSError:
         return []
     before, after = data[: offset - start], data[offset - start :]
     # The offset may be that of a segment behind a carriage return: its line began before it.
     begin = before.rfind(b"\n") + 1
     after = before[begin:] + after
-    above = before[:begin].split(b"\n")[:-1]
+    above = before[:begin].rsplit(b"\n", REACH + 1)[:-1]
     if start > 0:
         above = above[1:]  # cut by the window
     above = above[-REACH:]
     rows = [Row(line - len(above) + index, _text(data)) for index, data in enumerate(above)]
-    below = after.split(b"\n")[: REACH + 1]
+    below = after.split(b"\n", REACH + 1)[: REACH + 1]
     return rows + [Row(line + index, _text(data)) for index, data in enumerate(below)]
 
 

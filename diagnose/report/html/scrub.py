@@ -30,8 +30,7 @@ class Scrub:
     def row(self, text: object, limit: int = MAX_TEXT) -> str:
         """One line of a log that keeps its indentation."""
         raw = str(text)
-        indent = len(raw) - len(raw.lstrip(" "))
-        return " " * min(indent, 40) + self.text(raw, limit)
+        return _indented(raw, self.text(raw, limit))
 
     def lines(self, text: str, limit: int = MAX_TEXT) -> str:
         """Like `text`, but indentation stays: for what is copied."""
@@ -39,10 +38,12 @@ class Scrub:
 
     def block(self, lines: Sequence[str]) -> list[str]:
         """Lines that follow each other, looked at together: a secret may lie over several."""
-        kept = []
-        for line in lines:
-            indent = len(line) - len(line.lstrip(" "))
-            kept.append(" " * min(indent, 40) + clean(line, limit=MAX_RAW))
+        together = "".join(lines)
+        bare = len(together) <= MAX_RAW and together.isprintable()  # nothing is to be taken out
+        kept = [
+            line.rstrip() if bare and line[:1] > " " else _indented(line, clean(line, limit=MAX_RAW))
+            for line in lines
+        ]
         return self.redactor.text("\n".join(kept)).split("\n") if self.redactor else kept
 
     def diagnosis(self, diagnosis: Diagnosis) -> Diagnosis:
@@ -54,6 +55,11 @@ class Scrub:
         if self.redactor:
             learn(plain, self.redactor)
         return each(plain, lambda text, name: (self.lines if name == "lines" else self.text)(text))
+
+
+def _indented(raw: str, text: str) -> str:
+    indent = len(raw) - len(raw.lstrip(" "))
+    return " " * min(indent, 40) + text
 
 
 def scrubber(*, redact: bool) -> Scrub:
