@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field, fields, is_dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from diagnose.catalog.schema import Needs, Risk, Run
@@ -243,13 +244,21 @@ class Diagnosis:
 
 def _plain(value: Any) -> Any:
     """As it comes back from JSON: objects, lists, and keys that are texts."""
-    if isinstance(value, str | int | None):
+    if isinstance(value, _SCALAR):
         return value
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
     if is_dataclass(value):
-        names = [field.name for field in fields(value)]
-        return {RENAMED.get(name, name): _plain(getattr(value, name)) for name in names}
+        return {key: _plain(getattr(value, name)) for name, key in _keys(type(value))}
     return value
+
+
+_SCALAR = (str, int, type(None))
+
+
+@cache
+def _keys(kind: Any) -> list[tuple[str, str]]:
+    """The fields of a class and their keys."""
+    return [(field.name, RENAMED.get(field.name, field.name)) for field in fields(kind)]

@@ -259,7 +259,6 @@ SHAPES: tuple[Shape, ...] = (
 )  # fmt: skip
 
 _STARTS = tuple(dict.fromkeys(shape.start for shape in SHAPES))
-_compiled = cache(re.compile)  # when first needed: all of them take longer than a short report
 
 # What a report or a reader of long lines leaves where it cut.
 _CUT = r"(?= ?(?:…|\.{3})|\Z)"
@@ -277,16 +276,25 @@ def shaped(line: str, forms: Sequence[Shape]) -> Iterator[Span]:
     for form in forms:
         if form.start not in line:
             continue
-        pattern = form.head + (f"{form.body}{{{form.least},}}+{form.after}" if form.body else "")
-        for match in _compiled(pattern).finditer(line):
+        whole, cut = _patterns(form)
+        for match in whole.finditer(line):
             found = match.group()
             if _begins(line, match.start(), found) and _plausible(form.start, found):
                 yield Span(*match.span(match.lastindex or 0), form.kind)
-        if form.body and form.least > _CUT_LEAST:
-            cut = f"{form.head}{form.body}{{{_CUT_LEAST},}}+{_CUT}"
-            for match in _compiled(cut).finditer(line):
-                if _begins(line, match.start(), "") and _random(match.group()[len(form.start) :]):
-                    yield Span(*match.span(), form.kind)
+        for match in cut.finditer(line) if cut else ():
+            if _begins(line, match.start(), "") and _random(match.group()[len(form.start) :]):
+                yield Span(*match.span(), form.kind)
+
+
+@cache  # when first needed: all of them take longer than a short report
+def _patterns(form: Shape) -> tuple[re.Pattern[str], re.Pattern[str] | None]:
+    """What a form looks like, and where its end was cut off."""
+    if not form.body:
+        return re.compile(form.head), None
+    whole = re.compile(f"{form.head}{form.body}{{{form.least},}}+{form.after}")
+    if form.least <= _CUT_LEAST:
+        return whole, None
+    return whole, re.compile(f"{form.head}{form.body}{{{_CUT_LEAST},}}+{_CUT}")
 
 
 def mixed(text: str) -> bool:

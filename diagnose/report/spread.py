@@ -205,6 +205,8 @@ def wrapped(
 
     `find` gives the secrets of one line; only ends of lines are joined that may be `unfinished`.
     """
+    if "\n" not in text:
+        return []
     rows = text.split("\n")
     begun = unfinished([row[-_TAIL:] for row in rows[:-1]])
     begun = [at for at in begun if len(rows[at]) >= _MIN_WIDTH and rows[at][-1] in _OPEN]

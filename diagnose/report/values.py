@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Set
 from contextlib import suppress
-from functools import cache
 from importlib import import_module
 
-_LONG = 4096  # characters from which on loading an automaton pays
+_LONG = 4096  # characters from which on making an automaton pays
 JUDGED = 128  # characters of a value that are looked at
 
 _PLACEHOLDER = re.compile(
@@ -27,21 +26,21 @@ def words(text: str) -> frozenset[str]:
 
 
 def words_in(text: str, wanted: tuple[str, ...]) -> Set[str]:
-    """Those of `wanted`, which are ASCII, that are in `text`; in a long one looked for at once.
+    """Those of `wanted`, which are ASCII, that are in `text`; from a long one on looked for at once.
 
     One by one in the program that collects from nodes, which only has the standard library.
     """
-    if len(text) >= _LONG:
+    if len(text) >= _LONG or wanted in _AT_ONCE:
         with suppress(ImportError):
             literals = import_module("diagnose.ingest.literals")  # by name: that program lacks it
-            found = literals.held(text.encode(errors="replace"), _coded(wanted))
+            if wanted not in _AT_ONCE:
+                _AT_ONCE[wanted] = tuple(word.encode() for word in wanted)
+            found = literals.held(text.encode(errors="replace"), _AT_ONCE[wanted])
             return {word.decode() for word in found}
     return {word for word in wanted if word in text}
 
 
-@cache
-def _coded(wanted: tuple[str, ...]) -> tuple[bytes, ...]:
-    return tuple(word.encode() for word in wanted)
+_AT_ONCE: dict[tuple[str, ...], tuple[bytes, ...]] = {}  # words that there is an automaton for
 
 
 def lowered(text: str) -> str:
