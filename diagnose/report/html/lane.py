@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from math import inf
 
+from diagnose.report.html.events import Events
 from diagnose.timeline.event import Event
 
 PHASES = (
@@ -18,49 +21,37 @@ _NUMBER = {phase: number for number, phase in enumerate(PHASES)}
 _TOLD = ("cause", "effect")
 _TELLING = (*MARKED, "phase", "progress")
 
+# A rank, or the name of a source whose lines name none.
+Key = int | str
 Placed = tuple[int, Event]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Printed:
-    """What one rank or source printed: its first and last place, and in the order of time the
-    events that tell of phases and steps (`marks`) and of failures (`told`).
+    """What the lanes printed: where each begins and ends (`first`, `last`), and in the order of
+    time the events that tell of phases and steps (`moves`) and of failures (`told`).
 
-    `telling`: some line of it is of a role that a reader looks for.
+    `telling` are the sources without a rank of which a line is of a role that a reader looks for.
     """
 
-    first: int
-    last: int
-    telling: bool = False
-    marks: list[Placed] = field(default_factory=list)
-    told: list[Placed] = field(default_factory=list)
-
-    def add(self, at: int, event: Event) -> None:
-        """The next event, at this place."""
-        if at > self.last:
-            self.last = at
-        elif at < self.first:
-            self.first = at
-        kind, role = event.kind, event.role
-        if role in _TELLING:
-            self.telling = True
-        if kind in ("phase", "progress"):
-            self.marks.append((at, event))
-        if role in MARKED or kind == "exit":
-            self.told.append((at, event))
+    first: Mapping[Key, int]
+    last: Mapping[Key, int]
+    moves: Mapping[Key, list[Placed]]
+    told: Sequence[tuple[Key, int, Event]]
+    telling: Set[str]
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a lane tells of failures.
+    """What lanes tell of failures, in the order of time.
 
-    `firsts` are the first events of each finding that is worth a mark, `message` is where it first
-    tells of one from the onset on, `signatures` are the causes and effects that it printed.
+    `firsts` are the first events of each finding in each lane that are worth a mark, `message` is
+    where a lane first tells of one from the onset on, `signatures` the causes and effects in it.
     """
 
-    firsts: list[Placed]
-    message: int | None
-    signatures: frozenset[str]
+    firsts: list[tuple[Key, int, Event]]
+    message: Mapping[Key, int]
+    signatures: Mapping[Key, Set[str]]
 
 
 @dataclass(slots=True)
@@ -82,12 +73,14 @@ class Lane:
     marks: list[tuple[int, int, int, int, int]] = field(default_factory=list)
     wait: tuple[int, int] | None = None
 
-    def fill(self, own: Printed) -> None:
+    def fill(self, first: int, last: int, moves: Sequence[Placed]) -> None:
         """Its extent, step and phases, by what it printed."""
-        self.first, self.last = own.first, own.last
-        steps = (event.step for _, event in reversed(own.marks) if event.kind == "progress")
-        self.step = next((step for step in steps if step is not None), None)
-        self.bars = _bars(own.marks, own.last)
+        self.first, self.last = first, last
+        for _, event in reversed(moves):
+            if event.kind == "progress" and event.step is not None:
+                self.step = event.step
+                break
+        self.bars = _bars(moves, last)
 
     def stop(self, onset: int, until: int) -> None:
         """Let it wait from the onset on; a phase that was cut short does not go on behind it."""
@@ -114,21 +107,45 @@ def _bars(marks: Iterable[Placed], last: int) -> list[tuple[int, int, int]]:
     return bars[:MAX_BARS]
 
 
-def failures(told: Iterable[Placed], onset: int | None) -> Told:
-    """What a lane tells of failures; messages count from the onset on."""
-    firsts: dict[str, Placed] = {}
-    signatures: set[str] = set()
-    messages: list[int] = []
+def printed(events: Events, begin: int) -> Printed:
+    """What the events that have a place tell, by who printed them; places from `begin` on."""
+    timeline, at = events.last_attempt, events.at
+
+    def placed(some: Iterable[Event]) -> Iterator[tuple[Key, int, Event]]:
+        for event in some:
+            place, rank = at[event.index], event.rank
+            if place is not None:
+                yield event.source if rank is None else rank, place - begin, event
+
+    first: dict[Key, int] = {}
+    last: dict[Key, int] = {}
+    for key, place, _ in placed(timeline):
+        if place > last.setdefault(key, place):
+            last[key] = place
+        if place < first.setdefault(key, place):
+            first[key] = place
+    moves: dict[Key, list[Placed]] = defaultdict(list)
+    for key, place, event in placed(timeline.kind("phase", "progress")):
+        moves[key].append((place, event))
+    told = timeline.where(lambda alike: alike.role in MARKED or alike.kind == "exit")
+    telling = {key for key, _, _ in placed(timeline.role(*_TELLING)) if isinstance(key, str)}
+    return Printed(first, last, moves, [*placed(told)], telling)
+
+
+def failures(told: Iterable[tuple[Key, int, Event]], onset: int | None) -> Told:
+    """What lanes tell of failures; messages count from the onset on."""
+    firsts: dict[tuple[Key, str], tuple[Key, int, Event]] = {}
+    signatures: dict[Key, set[str]] = defaultdict(set)
+    message: dict[Key, int] = {}
     # A line is printed at whole seconds, its onset may be known to the millisecond.
-    begin = None if onset is None else onset - 1000
+    begin = inf if onset is None else onset - 1000
     for one in told:
-        at, event = one
+        key, at, event = one
         signature, telling = event.signature, event.role in _TOLD
         if signature is not None:
-            firsts.setdefault(signature, one)
+            firsts.setdefault((key, signature), one)
             if telling:
-                signatures.add(signature)
-        counts = begin is not None and at >= begin and event.time is not None
-        if counts and (telling or event.kind == "exit"):
-            messages.append(at)
-    return Told([*firsts.values()], min(messages, default=None), frozenset(signatures))
+                signatures[key].add(signature)
+        if at >= begin and event.time is not None and (telling or event.kind == "exit"):
+            message[key] = min(at, message.get(key, at))
+    return Told([*firsts.values()], message, signatures)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
 from diagnose.report import words
-from diagnose.report.html.lane import PHASES, Lane
+from diagnose.report.html.lane import PHASES, Key, Lane
 from diagnose.report.html.states import STATES
 from diagnose.text.ranks import ranks_phrase
 
@@ -28,14 +28,13 @@ class LaneClass:
 
 
 def folded(
-    lanes: list[Lane], said: Mapping[int, frozenset[str]]
+    lanes: list[Lane], said: Mapping[Key, Set[str]]
 ) -> tuple[list[Lane], list[LaneClass]]:
     """Lanes of ranks sorted into classes of those that look alike, the odd ones first.
 
     `said` are the causes and effects that each rank printed, by their signatures.
     """
-    told = {signatures: tuple(sorted(signatures)) for signatures in {*said.values(), frozenset()}}
-    keys = [_keys(lane, told[said.get(lane.rank or 0, frozenset())]) for lane in lanes]
+    keys = [_keys(lane, tuple(sorted(said.get(lane.rank or 0, ())))) for lane in lanes]
     groups: dict[Any, list[Lane]] = {}
     for level in range(4):
         groups = {}

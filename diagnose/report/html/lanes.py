@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from diagnose.diagnosis import Diagnosis
@@ -16,7 +17,7 @@ from diagnose.report import words
 from diagnose.report.html import clock
 from diagnose.report.html.events import Events
 from diagnose.report.html.findings import Findings
-from diagnose.report.html.lane import PHASES, Lane, Placed, Printed, Told, failures
+from diagnose.report.html.lane import PHASES, Key, Lane, Printed, Told, failures, printed
 from diagnose.report.html.lane_classes import LaneClass, alone, by_host, folded
 from diagnose.report.html.scrub import Scrub
 from diagnose.report.html.states import STATES
@@ -26,9 +27,6 @@ MAX_OTHERS = 8  # lanes of sources or hosts that are no rank
 MAX_MARKS = 60_000
 BEFORE = 3  # how much of the time before the onset is shown at first, in lengths of the hang
 _WAITING = frozenset({"waiting", "culprit", "missing"})
-
-# A rank, or the name of a source whose lines name none.
-Key = int | str
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,25 +52,23 @@ def lanes(
     """Lay out the picture; None when no event has a place, or none has anything to show."""
     if events.begin is None or events.end is None:
         return None
-    printed = _by_lane(events, events.begin)
+    own = printed(events, events.begin)
     made: dict[Key, Lane] = {
         rank: Lane(f"rank {rank}", rank, hosts.get(rank, ""), state)
         for rank, state in states.items()
     }
-    for name in _others(printed):
+    for name in _others(own):
         made[name] = Lane(scrub.text(name, 120), None, "", "seen")
     onset = _onset(diagnosis, events.begin) if events.clocked else None
-    told: dict[Key, Told] = {}
-    for key, own in printed.items():
-        if key in made:
-            made[key].fill(own)
-            told[key] = failures(own.told, onset)
+    for key in made.keys() & own.first.keys():
+        made[key].fill(own.first[key], own.last[key], own.moves.get(key, ()))
+    told = failures((one for one in own.told if one[0] in made), onset)
     sources = _marks(made, told, found)
-    first_message = _waits(made, told, onset) if onset is not None else None
+    first_message = _waits(made, told.message, onset) if onset is not None else None
     if not any(lane.bars or lane.marks or lane.wait or lane.step for lane in made.values()):
         return None
     ranks = [lane for lane in made.values() if lane.rank is not None]
-    ordered, classes = folded(ranks, _said(told)) if len(ranks) > FOLD else (by_host(ranks), [])
+    ordered, classes = folded(ranks, told.signatures) if len(ranks) > FOLD else (by_host(ranks), [])
     ordered += [lane for lane in made.values() if lane.rank is None]
     return Lanes(
         ordered,
@@ -105,9 +101,9 @@ def to_json(picture: Lanes, events: Events, diagnosis: Diagnosis) -> dict[str, A
         "state": [names.index(lane.state) for lane in picture.lanes],
         "span": [[lane.first, lane.last] for lane in picture.lanes],
         "step": [lane.step for lane in picture.lanes],
-        "bars": [[place for bar in lane.bars for place in bar] for lane in picture.lanes],
+        "bars": [[*chain.from_iterable(lane.bars)] for lane in picture.lanes],
         "wait": [lane.wait for lane in picture.lanes],
-        "marks": [[place for mark in lane.marks for place in mark] for lane in picture.lanes],
+        "marks": [[*chain.from_iterable(lane.marks)] for lane in picture.lanes],
         "classes": [
             {
                 "label": kind.label,
@@ -120,57 +116,27 @@ def to_json(picture: Lanes, events: Events, diagnosis: Diagnosis) -> dict[str, A
     }
 
 
-def _by_lane(events: Events, begin: int) -> dict[Key, Printed]:
-    """What the events that have a place tell, by who printed them."""
-    printed: dict[Key, Printed] = {}
-    for event in events.last_attempt:
-        at = events.at[event.index]
-        if at is not None:
-            key = event.source if event.rank is None else event.rank
-            own = printed.get(key)
-            if own is None:
-                own = printed[key] = Printed(at - begin, at - begin)
-            own.add(at - begin, event)
-    return printed
-
-
-def _others(printed: Mapping[Key, Printed]) -> list[str]:
+def _others(own: Printed) -> list[str]:
     """Sources whose lines name no rank, those with something to tell."""
-    rankless = {key: own for key, own in printed.items() if isinstance(key, str)}
-    names = [key for key, own in rankless.items() if own.telling]
-    if not names and len(rankless) == len(printed):
-        names = list(rankless)
+    names = own.telling
+    if not names and not any(isinstance(key, int) for key in own.first):
+        names = {str(key) for key in own.first}
     return sorted(names)[:MAX_OTHERS]
 
 
-def _marks(made: Mapping[Key, Lane], told: Mapping[Key, Told], found: Findings) -> list[str]:
+def _marks(made: Mapping[Key, Lane], told: Told, found: Findings) -> list[str]:
     """The first line of each finding in each lane; gives the list of source names used."""
-    marks = {key: own.firsts for key, own in told.items() if own.firsts}
-    if _many(marks):
-        marks = {key: [m for m in own if m[1].role != "aftermath"] for key, own in marks.items()}
-    if _many(marks):
-        each = max(1, MAX_MARKS // sum(map(bool, marks.values())))
-        marks = {key: own[:each] for key, own in marks.items()}
-    first: dict[str, int] = {}
-    for own in marks.values():
-        for _, event in own:
-            first[event.source] = min(event.index, first.get(event.source, event.index))
-    names = sorted(first, key=lambda name: first[name])
-    number = {name: index for index, name in enumerate(names)}
-    for key, own in marks.items():
-        made[key].marks = [
-            (at, *found.of_event(event), number[event.source], event.line) for at, event in own
-        ]
-    return names
-
-
-def _many(marks: Mapping[Key, list[Placed]]) -> bool:
-    return sum(map(len, marks.values())) > MAX_MARKS
-
-
-def _said(told: Mapping[Key, Told]) -> dict[int, frozenset[str]]:
-    """The causes and effects that each rank printed."""
-    return {rank: own.signatures for rank, own in told.items() if isinstance(rank, int)}
+    marks = told.firsts
+    if len(marks) > MAX_MARKS:
+        marks = [one for one in marks if one[2].role != "aftermath"]
+    most = max(1, MAX_MARKS // len({key for key, _, _ in marks})) if marks else 0
+    number: dict[str, int] = {}
+    for key, at, event in marks:
+        drawn = made[key].marks
+        if len(marks) <= MAX_MARKS or len(drawn) < most:
+            source = number.setdefault(event.source, len(number))
+            drawn.append((at, *found.of_event(event), source, event.line))
+    return [*number]
 
 
 def _onset(diagnosis: Diagnosis, begin: int) -> int | None:
@@ -178,9 +144,11 @@ def _onset(diagnosis: Diagnosis, begin: int) -> int | None:
     return None if stamp is None else clock.milliseconds(stamp) - begin
 
 
-def _waits(made: Mapping[Key, Lane], told: Mapping[Key, Told], onset: int) -> int | None:
-    """Mark who stood still from the onset on; gives the place of the first message after it."""
-    first = {key: own.message for key, own in told.items() if own.message is not None}
+def _waits(made: Mapping[Key, Lane], first: Mapping[Key, int], onset: int) -> int | None:
+    """Mark who stood still from the onset on; gives the place of the first message after it.
+
+    `first` is that of each lane.
+    """
     message = min(first.values(), default=None)
     end = max((lane.last for lane in made.values() if lane.last is not None), default=onset)
     for key, lane in made.items():
