@@ -26,7 +26,7 @@ def words(text: str) -> frozenset[str]:
 
 
 def words_in(text: str, wanted: tuple[str, ...]) -> Set[str]:
-    """Those of `wanted`, which are ASCII, that are in `text`; from a long one on looked for at once.
+    """Those of `wanted`, which are ASCII, that are in `text`; after a long one looked for at once.
 
     One by one in the program that collects from nodes, which only has the standard library.
     """

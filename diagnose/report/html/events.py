@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from operator import attrgetter
@@ -15,7 +15,7 @@ from diagnose.timeline.event import Event, Timeline
 
 _TOLD = ("cause", "effect", "progress", "phase")
 _MILLISECOND = 1_000_000  # in the unit of Event.time
-_INDEX, _TIME, _LINE = map(attrgetter, ("index", "time", "line"))
+_INDEX = attrgetter("index")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +26,18 @@ class Events:
     all (`clocked` is False), the number of the line. An event without a time of its own stands
     between its neighbours in the source; those of a source without any time have no place (None).
     `last_attempt` is what was diagnosed; `begin` and `end` are its first and last place, None if
-    nothing has one. `unplaced` names the sources without a place.
+    nothing has one. `unplaced` names the sources without a place, `spans` has the first and the
+    last time of each source with any. `times`, `ranks` and `sources` are those of all events, by
+    their indexes: to ask each event again would take longer than all that is made of them.
     """
 
     timeline: Timeline
     last_attempt: Timeline
+    times: Sequence[int | None]
+    ranks: Sequence[int | None]
+    sources: Sequence[str]
     at: Sequence[int | None]
+    spans: Mapping[str, tuple[int, int]]
     clocked: bool
     begin: int | None
     end: int | None
@@ -44,17 +50,27 @@ def prepare(job: Job, onset: str | None) -> Events:
     `onset` is that of the diagnosis if the job then stood still: it bounds guesses.
     """
     timeline = job.events
-    clocked = any(time is not None for time in map(_TIME, timeline))
+    times, ranks = [event.time for event in timeline], [event.rank for event in timeline]
+    sources, lines = [event.source for event in timeline], [event.line for event in timeline]
+    clocked = times.count(None) < len(times)
     stamp = clock.parse(onset)
     limit = None if stamp is None else clock.milliseconds(stamp)
-    at = _places(timeline, limit) if clocked else [*map(_LINE, timeline)]
+    at: Sequence[int | None] = lines
+    spans: dict[str, tuple[int, int]] = {}
+    if clocked:
+        at, spans = _places(timeline, times, sources, lines, limit)
     last = _last_attempt(timeline)
-    placed = [place for place in map(at.__getitem__, map(_INDEX, last)) if place is not None]
-    lost = {event.source for event in timeline if at[event.index] is None} if None in at else ()
+    there = at if last is timeline else map(at.__getitem__, map(_INDEX, last))
+    placed = [place for place in there if place is not None]
+    lost = {source for source, place in zip(sources, at, strict=True) if place is None}
     return Events(
         timeline,
         last,
+        times,
+        ranks,
+        sources,
         at,
+        spans,
         clocked,
         begin=min(placed, default=None),
         end=max(placed, default=None),
@@ -70,30 +86,44 @@ def _last_attempt(timeline: Timeline) -> Timeline:
     return timeline.of_attempt(max(told))
 
 
-def _places(timeline: Timeline, onset: int | None) -> list[int | None]:
-    """Milliseconds of each event: its time, made to run forward inside a source, or a guess."""
-    sources: dict[str, list[Event]] = defaultdict(list)
-    for event in timeline:  # of each source in the order of its lines
-        sources[event.source].append(event)
+def _places(
+    timeline: Timeline,
+    times: Sequence[int | None],
+    sources: Sequence[str],
+    lines: Sequence[int],
+    onset: int | None,
+) -> tuple[list[int | None], dict[str, tuple[int, int]]]:
+    """Milliseconds of each event: its time, made to run forward inside a source, or a guess.
+
+    Also the first and the last time of each source.
+    """
+    indexes: dict[str, list[int]] = defaultdict(list)
+    for index, source in enumerate(sources):  # of each source in the order of its lines
+        indexes[source].append(index)
+    bars = {event.source for event in timeline.kind("progress") if _of_bar(event)}
     at: list[int | None] = [None] * len(timeline)
-    for own in sources.values():
-        known = [event for event in own if event.time is not None]
+    spans: dict[str, tuple[int, int]] = {}
+    for source, own in indexes.items():
+        known = [index for index in own if times[index] is not None]
         if not known:
             continue
-        running = accumulate(map(_TIME, known), max)
-        stamps = [time // _MILLISECOND for time in running]
-        for index, stamp in zip(map(_INDEX, known), stamps, strict=True):
+        printed = [time for time in map(times.__getitem__, known) if time is not None]
+        spans[source] = min(printed), max(printed)
+        stamps = [time // _MILLISECOND for time in accumulate(printed, max)]
+        for index, stamp in zip(known, stamps, strict=True):
             at[index] = stamp
         if len(known) == len(own):
             continue
-        guessed = [event for event in own if event.time is None]
-        places = _between(map(_LINE, guessed), *_with_onset([*map(_LINE, known)], stamps, onset))
-        for index, stamp in zip(map(_INDEX, guessed), places, strict=True):
+        guessed = [index for index in own if times[index] is None]
+        between = _with_onset([*map(lines.__getitem__, known)], stamps, onset)
+        places = _between(map(lines.__getitem__, guessed), *between)
+        for index, stamp in zip(guessed, places, strict=True):
             at[index] = stamp
-        if any(event.elapsed_ms is not None for event in guessed):
-            for event, place in _by_bar(own, at, onset):
+        if source in bars:
+            events = [*map(timeline.events.__getitem__, own)]
+            for event, place in _by_bar(events, at, onset):
                 at[event.index] = place
-    return at
+    return at, spans
 
 
 def _with_onset(
@@ -113,8 +143,11 @@ def _between(
     guessed: Iterable[int], lines: Sequence[float], stamps: Sequence[int]
 ) -> Iterator[int]:
     """When each line was printed, if its source went on evenly between those with a time."""
-    end = len(lines)
+    first, end = lines[0], len(lines)
     for line in guessed:
+        if line < first:  # as most
+            yield stamps[0]
+            continue
         after = bisect_right(lines, line)
         before = after - 1 if after else 0
         stamp, known = stamps[before], lines[before]
@@ -122,6 +155,10 @@ def _between(
             pace = (stamps[after] - stamp) / (lines[after] - known)
             stamp = int(pace * (line - known) + stamp)
         yield stamp
+
+
+def _of_bar(event: Event) -> bool:
+    return event.elapsed_ms is not None and event.time is None
 
 
 def _by_bar(

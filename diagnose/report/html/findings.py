@@ -34,8 +34,9 @@ ROLES = {
 # Roles whose lines differ from step to step: one of them is enough.
 _ONE = ("phase", "progress")
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]+")
-_INDEX, _TIME, _RANK, _TEXT = map(attrgetter, ("index", "time", "rank", "text"))
+_INDEX, _RANK, _TEXT = map(attrgetter, ("index", "rank", "text"))
 _OPERATION = attrgetter("op", "seq", "size_in", "group")
+_OF_OPERATIONS = frozenset({"op", "seq", "numel_in", "group"})  # the captures that tell these
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,21 +87,23 @@ class Findings:
 def findings(events: Events, catalog: Catalog, scrub: Scrub) -> Findings:
     """Fold the timeline into findings."""
     signatures = events.timeline.by_signature
-    first = {
-        id_: min([time for time in map(_TIME, own) if time is not None], default=None)
-        for id_, own in signatures.items()
+    indexes = {id_: [*map(_INDEX, own)] for id_, own in signatures.items()}
+    first = {id_: _least(map(events.times.__getitem__, own)) for id_, own in indexes.items()}
+    begin = _least(first.values())
+    calls = {
+        alike.signature for alike in events.timeline.alike if _OF_OPERATIONS & {*alike.captures}
     }
-    begin = min((time for time in first.values() if time is not None), default=None)
     items: list[Finding] = []
     kinds: dict[int, int] = {}
     for number, (id_, own) in enumerate(signatures.items()):
-        variants = [own] if own[0].role in _ONE else _variants(own)
+        variants = [indexes[id_]]
+        if own[0].role not in _ONE:
+            variants = _variants(own, indexes[id_], of_calls=id_ in calls)
         for kind, alike in enumerate(variants[1:], start=1):
-            kinds |= dict.fromkeys(map(_INDEX, alike), kind if kind < MAX_VARIANTS else -1)
+            kinds |= dict.fromkeys(alike, kind if kind < MAX_VARIANTS else -1)
         entry = entry_of(catalog, id_)
         role = str(own[0].role)
-        shown = [_shown(alike, scrub) for alike in variants[:MAX_VARIANTS]]
-        placed = map(events.at.__getitem__, map(_INDEX, own))
+        shown = [_shown(alike, events, scrub) for alike in variants[:MAX_VARIANTS]]
         items.append(
             Finding(
                 anchor=f"finding-{number + 1}",
@@ -108,9 +111,9 @@ def findings(events: Events, catalog: Catalog, scrub: Scrub) -> Findings:
                 title=scrub.text(entry.title if entry else id_),
                 role=ROLES.get(role, role),
                 cause=scrub.text(entry.cause) if entry else "",
-                at=min([at for at in placed if at is not None], default=None),
+                at=_least(map(events.at.__getitem__, indexes[id_])),
                 time=clock.moment(first[id_], begin),
-                who=shown[0].who if len(variants) == 1 else scrub.text(who(own)),
+                who=shown[0].who if len(variants) == 1 else scrub.text(_who(indexes[id_], events)),
                 count=len(own),
                 variants=shown,
                 more=max(0, len(variants) - MAX_VARIANTS),
@@ -121,25 +124,43 @@ def findings(events: Events, catalog: Catalog, scrub: Scrub) -> Findings:
 
 def who(events: Sequence[Event]) -> str:
     """Who printed them: ranks, else hosts, else nobody that is named."""
-    ranks = set(map(_RANK, events))
+    return _named(map(_RANK, events), events)
+
+
+def _who(indexes: Iterable[int], events: Events) -> str:
+    """The same of events of a timeline."""
+    own = map(events.timeline.events.__getitem__, indexes)
+    return _named(map(events.ranks.__getitem__, indexes), own)
+
+
+def _named(printed_by: Iterable[int | None], events: Iterable[Event]) -> str:
+    ranks = set(printed_by)
     ranks.discard(None)
     if ranks:
         return ranks_phrase(ranks)
     return words.names(sorted({event.host for event in events if event.host is not None}), 4)
 
 
-def _variants(events: list[Event]) -> list[list[Event]]:
-    """Those that say the same together, in order of appearance."""
+def _least(values: Iterable[int | None]) -> int | None:
+    return min([value for value in values if value is not None], default=None)
+
+
+def _variants(events: list[Event], indexes: list[int], *, of_calls: bool) -> list[list[int]]:
+    """The indexes of those that say the same together, in order of appearance.
+
+    `of_calls`: they may tell of different collectives.
+    """
     compared = events[:_COMPARED]
     shapes = _shapes([text[:MAX_TEXT] for text in map(_TEXT, compared)])
-    operations = [*map(_OPERATION, compared)]
+    operations = [*map(_OPERATION, compared)] if of_calls else [None]
     if len(shapes) == 1 and operations.count(operations[0]) == len(operations):  # as mostly
-        return [events]
-    found: dict[tuple[object, ...], list[Event]] = defaultdict(list)
-    for shape, operation, event in zip(cycle(shapes), operations, compared, strict=False):
-        found[shape, operation].append(event)
+        return [indexes]
+    found: dict[tuple[object, ...], list[int]] = defaultdict(list)
+    told = zip(cycle(shapes), cycle(operations), indexes[:_COMPARED], strict=False)
+    for shape, operation, index in told:
+        found[shape, operation].append(index)
     variants = list(found.values())
-    variants[-1].extend(events[_COMPARED:])
+    variants[-1].extend(indexes[_COMPARED:])
     return variants
 
 
@@ -163,10 +184,10 @@ def _shape(text: str) -> bytes:
     return text.encode(errors="surrogatepass").translate(None, b"0123456789")
 
 
-def _shown(alike: Sequence[Event], scrub: Scrub) -> Variant:
-    first = alike[0]
+def _shown(alike: Sequence[int], events: Events, scrub: Scrub) -> Variant:
+    first = events.timeline.events[alike[0]]
     return Variant(
-        who=scrub.text(who(alike)),
+        who=scrub.text(_who(alike, events)),
         count=len(alike),
         text=scrub.text(first.text, MAX_TEXT),
         place=scrub.text(words.place(first.source, first.line)),

@@ -109,26 +109,38 @@ def _bars(marks: Iterable[Placed], last: int) -> list[tuple[int, int, int]]:
 
 def printed(events: Events, begin: int) -> Printed:
     """What the events that have a place tell, by who printed them; places from `begin` on."""
-    timeline, at = events.last_attempt, events.at
+    timeline = events.last_attempt
+    keys = [
+        source if rank is None else rank
+        for rank, source in zip(events.ranks, events.sources, strict=True)
+    ]
+    at = [None if place is None else place - begin for place in events.at]
 
     def placed(some: Iterable[Event]) -> Iterator[tuple[Key, int, Event]]:
         for event in some:
-            place, rank = at[event.index], event.rank
+            index = event.index
+            place = at[index]
             if place is not None:
-                yield event.source if rank is None else rank, place - begin, event
+                yield keys[index], place, event
 
     first: dict[Key, int] = {}
     last: dict[Key, int] = {}
-    for key, place, _ in placed(timeline):
-        if place > last.setdefault(key, place):
-            last[key] = place
-        if place < first.setdefault(key, place):
-            first[key] = place
+    whole = timeline is events.timeline
+    indexes: Iterable[int] = range(len(at)) if whole else [event.index for event in timeline]
+    for index in indexes:
+        key, place = keys[index], at[index]
+        if place is not None:
+            if place > last.setdefault(key, place):
+                last[key] = place
+            if place < first.setdefault(key, place):
+                first[key] = place
     moves: dict[Key, list[Placed]] = defaultdict(list)
     for key, place, event in placed(timeline.kind("phase", "progress")):
         moves[key].append((place, event))
     told = timeline.where(lambda alike: alike.role in MARKED or alike.kind == "exit")
-    telling = {key for key, _, _ in placed(timeline.role(*_TELLING)) if isinstance(key, str)}
+    telling: set[str] = set()
+    if any(isinstance(key, str) for key in first):
+        telling = {key for key, _, _ in placed(timeline.role(*_TELLING)) if isinstance(key, str)}
     return Printed(first, last, moves, [*placed(told)], telling)
 
 

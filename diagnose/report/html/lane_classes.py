@@ -27,9 +27,7 @@ class LaneClass:
     phase: str
 
 
-def folded(
-    lanes: list[Lane], said: Mapping[Key, Set[str]]
-) -> tuple[list[Lane], list[LaneClass]]:
+def folded(lanes: list[Lane], said: Mapping[Key, Set[str]]) -> tuple[list[Lane], list[LaneClass]]:
     """Lanes of ranks sorted into classes of those that look alike, the odd ones first.
 
     `said` are the causes and effects that each rank printed, by their signatures.

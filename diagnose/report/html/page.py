@@ -101,7 +101,7 @@ def _parts(job: Job, raw: Diagnosis, shown: Diagnosis, scrub: Scrub) -> _Parts:
     counted = progress.counters(prepared, job.catalog, shown.culprits.ranks, scrub)
     waits = waiting.waiting(raw, ranks, scrub)
     cells = grid.grid(raw.topology, ranks, hosts, scrub)
-    read, unread = sources.sources(job, scrub)
+    read, unread = sources.sources(job, prepared.spans, scrub)
     kept = checkpoints.checkpoints(job.checkpoints, scrub)
     return _Parts(prepared, found, ranks, hosts, picture, counted, waits, cells, read, unread, kept)
 

@@ -41,7 +41,9 @@ class Scrub:
         together = "".join(lines)
         bare = len(together) <= MAX_RAW and together.isprintable()  # nothing is to be taken out
         kept = [
-            line.rstrip() if bare and line[:1] > " " else _indented(line, clean(line, limit=MAX_RAW))
+            line.rstrip()
+            if bare and line[:1] > " "
+            else _indented(line, clean(line, limit=MAX_RAW))
             for line in lines
         ]
         return self.redactor.text("\n".join(kept)).split("\n") if self.redactor else kept

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from diagnose.job.model import Job
@@ -34,9 +34,13 @@ class SourceRow:
     notes: str
 
 
-def sources(job: Job, scrub: Scrub) -> tuple[list[SourceRow], int]:
-    """The sources, those with notes first, and how many were left out of the list."""
-    clocks = _clocks(job)
+def sources(
+    job: Job, spans: Mapping[str, tuple[int, int]], scrub: Scrub
+) -> tuple[list[SourceRow], int]:
+    """The sources, those with notes first, and how many were left out of the list.
+
+    `spans` has the first and the last time in each source that has any.
+    """
     scans = {scan.source.name: scan for scan in job.scans}
     rows = []
     for source in job.sources:
@@ -50,7 +54,7 @@ def sources(job: Job, scrub: Scrub) -> tuple[list[SourceRow], int]:
                 KINDS.get(source.kind, source.kind.replace("_", " ")),
                 words.size(source.size),
                 f"{scan.total_lines:,}" if scan is not None else "",
-                clocks.get(source.name, "no times") if scan is not None else "",
+                _clock(spans.get(source.name)) if scan is not None else "",
                 scrub.text("; ".join(notes), 400),
             )
         )
@@ -58,14 +62,8 @@ def sources(job: Job, scrub: Scrub) -> tuple[list[SourceRow], int]:
     return rows[:MAX_SOURCES], max(0, len(rows) - MAX_SOURCES)
 
 
-def _clocks(job: Job) -> dict[str, str]:
-    """Source → the span of the times in it, where it has any."""
-    times: dict[str, list[int]] = defaultdict(list)
-    for event in job.events:
-        if event.time is not None:
-            times[event.source].append(event.time)
-    spans = {name: (min(own), max(own)) for name, own in times.items()}
-    return {
-        name: f"{clock.moment(first)} – {clock.moment(last, first)}"
-        for name, (first, last) in spans.items()
-    }
+def _clock(span: tuple[int, int] | None) -> str:
+    if span is None:
+        return "no times"
+    first, last = span
+    return f"{clock.moment(first)} – {clock.moment(last, first)}"
