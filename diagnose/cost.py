@@ -6,13 +6,12 @@ here, so they cannot disagree about one job.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
 from diagnose.diagnosis import WELL, Diagnosis, JobFacts
 from diagnose.text import times
-from diagnose.timeline.event import Event
+from diagnose.timeline.event import Timeline
 
 _YEAR_S = 365 * 86_400.0  # longer than any job: the clocks are wrong
 
@@ -50,26 +49,15 @@ def standstill(diagnosis: Diagnosis, end: datetime | None) -> Standstill | None:
     return Standstill(seconds, end, ranks_of(diagnosis.job)) if seconds < _YEAR_S else None
 
 
-def span(timeline: Iterable[Event]) -> tuple[datetime | None, datetime | None]:
+def span(timeline: Timeline) -> tuple[datetime | None, datetime | None]:
     """First and last time of a job's own logs, by the job's clock.
 
     A machine's own log, whose lines all tell a host and never a rank, goes on before and after.
     """
-    spans: dict[str, tuple[int, int]] = {}  # of each source
-    of_jobs: set[str] = set()
-    for event in timeline:
-        time = event.time
-        if time is None:
-            continue
-        first, last = spans.get(event.source, (time, time))
-        if not first < time < last:
-            spans[event.source] = min(first, time), max(last, time)
-        if event.host is None or event.rank is not None:
-            of_jobs.add(event.source)
-    own = [spans[source] for source in of_jobs] or list(spans.values())
-    if not own:
-        return None, None
-    return times.moment(min(own)[0]), times.moment(max(last for _, last in own))
+    timed = [event for event in timeline if event.time is not None]
+    of_jobs = {event.source for event in timed if event.host is None or event.rank is not None}
+    own = [event.time or 0 for event in timed if event.source in of_jobs or not of_jobs]
+    return (times.moment(min(own)), times.moment(max(own))) if own else (None, None)
 
 
 def moment(text: str | None) -> datetime | None:

@@ -247,7 +247,8 @@ def _plain(value: Any) -> Any:
     if isinstance(value, _SCALAR):
         return value
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        numbers = {*map(type, value)} == {int}  # as thousands of ranks are
+        return [*value] if numbers else [_plain(item) for item in value]
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
     if is_dataclass(value):

@@ -107,9 +107,8 @@ def _collect(value: object, texts: dict[str, None]) -> None:
     if isinstance(value, str):
         texts[value] = None
     elif isinstance(value, list | tuple):
-        for item in value[:MAX_ITEMS]:
-            if not isinstance(item, int):
-                _collect(item, texts)
+        for item in () if _numbers(value) else value[:MAX_ITEMS]:
+            _collect(item, texts)
     elif isinstance(value, dict):
         for key, item in value.items():
             _collect(key, texts)
@@ -153,12 +152,14 @@ def _printable(match: re.Match[str]) -> str:
     return char if char.isprintable() else ""
 
 
+def _numbers(values: Sequence[object]) -> bool:
+    """Whether they are but numbers, as in lists of thousands of ranks: these stay as they are."""
+    return {*map(type, values)} == {int}
+
+
 def _items(values: Sequence[object], change: Any, name: str) -> list[object]:
-    # Lists of thousands of ranks are numbers, which stay as they are.
-    return [
-        value if isinstance(value, int) else each(value, change, name)
-        for value in values[:MAX_ITEMS]
-    ]
+    kept = values[:MAX_ITEMS]
+    return [*kept] if _numbers(kept) else [each(value, change, name) for value in kept]
 
 
 def each(value: T, change: Any, name: str = "") -> T:

@@ -34,7 +34,7 @@ ROLES = {
 # Roles whose lines differ from step to step: one of them is enough.
 _ONE = ("phase", "progress")
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]+")
-_INDEX, _RANK, _TEXT = map(attrgetter, ("index", "rank", "text"))
+_INDEX, _RANK = map(attrgetter, ("index", "rank"))
 _OPERATION = attrgetter("op", "seq", "size_in", "group")
 _OF_OPERATIONS = frozenset({"op", "seq", "numel_in", "group"})  # the captures that tell these
 
@@ -151,7 +151,10 @@ def _variants(events: list[Event], indexes: list[int], *, of_calls: bool) -> lis
     `of_calls`: they may tell of different collectives.
     """
     compared = events[:_COMPARED]
-    shapes = _shapes([text[:MAX_TEXT] for text in map(_TEXT, compared)])
+    texts = [event.text for event in compared]
+    if max(map(len, texts)) > MAX_TEXT:
+        texts = [text[:MAX_TEXT] for text in texts]
+    shapes = _shapes(texts)
     operations = [*map(_OPERATION, compared)] if of_calls else [None]
     if len(shapes) == 1 and operations.count(operations[0]) == len(operations):  # as mostly
         return [indexes]

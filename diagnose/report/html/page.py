@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
@@ -13,7 +13,6 @@ from diagnose.diagnosis import Diagnosis
 from diagnose.job.model import Job
 from diagnose.report import words
 from diagnose.report.html import (
-    checkpoints,
     context,
     events,
     facts,
@@ -30,6 +29,9 @@ from diagnose.report.html import (
 from diagnose.report.html import stacks as places
 from diagnose.report.html.scrub import Scrub, scrubber
 from diagnose.report.html.shell import asset, embedded, policy, template
+
+if TYPE_CHECKING:
+    from diagnose.report.html.checkpoints import CheckpointRow
 
 _SCRIPTS = ("base.js", "table.js", "timeline.js", "pictures.js")
 _LIBRARY = "vendor/echarts/echarts.slim.js"
@@ -84,7 +86,7 @@ class _Parts:
     cells: grid.Grid | None
     read: list[sources.SourceRow]
     unread: int
-    kept: list[checkpoints.CheckpointRow]
+    kept: list[CheckpointRow]
 
 
 def _parts(job: Job, raw: Diagnosis, shown: Diagnosis, scrub: Scrub) -> _Parts:
@@ -102,8 +104,16 @@ def _parts(job: Job, raw: Diagnosis, shown: Diagnosis, scrub: Scrub) -> _Parts:
     waits = waiting.waiting(raw, ranks, scrub)
     cells = grid.grid(raw.topology, ranks, hosts, scrub)
     read, unread = sources.sources(job, prepared.spans, scrub)
-    kept = checkpoints.checkpoints(job.checkpoints, scrub)
+    kept = _checkpoints(job, scrub)
     return _Parts(prepared, found, ranks, hosts, picture, counted, waits, cells, read, unread, kept)
+
+
+def _checkpoints(job: Job, scrub: Scrub) -> list[CheckpointRow]:
+    if job.checkpoints is None:
+        return []
+    from diagnose.report.html.checkpoints import checkpoints  # noqa: PLC0415  (slow to import)
+
+    return checkpoints(job.checkpoints, scrub)
 
 
 def _scripts(parts: _Parts, shown: Diagnosis) -> dict[str, Any]:

@@ -99,18 +99,18 @@ def _edges(diagnosis: Diagnosis, scrub: Scrub) -> list[Edge]:
 def _fold(edges: list[Edge], states: dict[int, str]) -> tuple[list[Node], list[Edge]]:
     """Ranks of the same state that wait alike, in alike operations for the same node, are one."""
     waits: dict[int, set[tuple[int, str]]] = defaultdict(set)
+    alike = {operation: _DIGITS.sub("#", operation) for _, _, operation in edges}
     for a, b, operation in edges:
-        waits[a].add((b, _DIGITS.sub("#", operation)))
+        waits[a].add((b, alike[operation]))
         waits[b] |= set()
+    targets = {rank: frozenset(found) for rank, found in waits.items()}
     home = {rank: rank for rank in waits}
     for _ in range(_ROUNDS):
-        keys = {
-            rank: (
-                states.get(rank, "seen"),
-                frozenset((home[b], operation) for b, operation in targets),
-            )
-            for rank, targets in waits.items()
+        homes = {
+            some: frozenset((home[b], operation) for b, operation in some)
+            for some in {*targets.values()}
         }
+        keys = {rank: (states.get(rank, "seen"), homes[some]) for rank, some in targets.items()}
         found = _numbered(keys)
         if len(set(found.values())) == len(set(home.values())):
             break
@@ -118,8 +118,8 @@ def _fold(edges: list[Edge], states: dict[int, str]) -> tuple[list[Node], list[E
     if len(set(home.values())) > MAX_NODES:  # what they wait in counts, not for whom
         home = _numbered(
             {
-                rank: (states.get(rank, "seen"), frozenset(operation for _, operation in targets))
-                for rank, targets in waits.items()
+                rank: (states.get(rank, "seen"), frozenset(operation for _, operation in some))
+                for rank, some in targets.items()
             }
         )
     return _nodes(edges, states, home)
