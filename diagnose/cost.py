@@ -6,12 +6,13 @@ here, so they cannot disagree about one job.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from diagnose.diagnosis import WELL, Diagnosis, JobFacts
 from diagnose.text import times
-from diagnose.timeline.event import Timeline
+from diagnose.timeline.event import Event, Timeline
 
 _YEAR_S = 365 * 86_400.0  # longer than any job: the clocks are wrong
 
@@ -49,7 +50,7 @@ def standstill(diagnosis: Diagnosis, end: datetime | None) -> Standstill | None:
     return Standstill(seconds, end, ranks_of(diagnosis.job)) if seconds < _YEAR_S else None
 
 
-def span(timeline: Timeline) -> tuple[datetime | None, datetime | None]:
+def span(timeline: Timeline | Sequence[Event]) -> tuple[datetime | None, datetime | None]:
     """First and last time of a job's own logs, by the job's clock.
 
     A machine's own log, whose lines all tell a host and never a rank, goes on before and after.

@@ -252,7 +252,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
     if is_dataclass(value):
-        return {key: _plain(getattr(value, name)) for name, key in _keys(type(value))}
+        return {key: _plain(getattr(value, name)) for name, key in _keys(value.__class__)}
     return value
 
 

@@ -189,3 +189,23 @@ def test_text_between_holes_is_found(zeros: int, monkeypatch: pytest.MonkeyPatch
     # So many that they are not looked through: reading will tell.
     monkeypatch.setattr(read, "ZEROS_LIMIT", 1 << 20)
     assert look(BytesStore(bytes(3 << 20)), "x").kind == "text"
+
+
+@pytest.mark.parametrize(
+    ("data", "whole"),
+    [
+        (TEXT.encode(), True),
+        (b"\xef\xbb\xbf" + TEXT.encode(), True),
+        (TEXT.replace("\n", "\r\n").encode(), False),
+        (TEXT.replace("step", "\x1b[1mstep\x1b[0m").encode(), False),
+        ("".join(f"> {line}\n" for line in TEXT.splitlines()).encode(), False),
+        (gzip.compress(TEXT.encode()), False),
+        (TEXT.encode("utf-16"), False),
+    ],
+    ids=["plain", "bom", "crlf", "escapes", "paste", "gzip", "utf16"],
+)
+def test_a_reading_tells_whether_the_text_is_what_is_stored(data: bytes, whole: bool) -> None:
+    source = TextChunks(BytesStore(data), look(BytesStore(data), "x"), Remarks())
+    for _ in range(2):
+        list(source())
+    assert source.whole == [True] * whole

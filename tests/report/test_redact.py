@@ -10,8 +10,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from diagnose.report import redact
+from diagnose.report.credentials import clues, holding
 from diagnose.report.redact import Redactor, mask
-from diagnose.report.values import words_in
+from diagnose.report.values import lowered, words_in
 from tests.counting import Count
 
 from .corpus import DOUBTFUL, INNOCENT, MASK, SECRETS
@@ -225,3 +226,21 @@ def test_lines_without_a_clue_stay_between_those_with_one() -> None:
     text = "\n".join([plain[0], "password=Zk2s3cr3tQ7x9", plain[1], "saved to /home/alice/run"])
     hidden = Redactor().text(text).split("\n")
     assert hidden == [plain[0], "password=[password-1]", plain[1], "saved to /home/[user-1]/run"]
+
+
+@given(st.lists(st.text("aKkey=:.do gh_\u212a\u0130", max_size=12), max_size=6))
+@example(["İ", "to\u212aen=1", "token=2"])
+def test_lines_with_a_clue_are_those_that_hold_one_by_themselves(lines: list[str]) -> None:
+    found = clues("\n".join([*lines, "the key=", "gho_", "do"]))
+    assert holding(lines, found) == {
+        at
+        for at, line in enumerate(lines)
+        if any(map(line.__contains__, (*found.starts, *found.keys)))
+        or any(map(lowered(line).__contains__, found.words))
+    }
+
+
+@pytest.mark.parametrize("name", ["key", "apikey", "x-api-key", "auth", "sas", "code"])
+def test_a_value_in_the_query_of_an_address_is_hidden(name: str) -> None:
+    line = f"GET https://host/path?a=1&{name}=a1b2c3d4e5f6g7&b=2"
+    assert mask(line) == f"GET https://host/path?a=1&{name}=[masked]&b=2"

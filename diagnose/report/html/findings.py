@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle
 from operator import attrgetter
+from typing import Any
 
 from diagnose.catalog.entries import entry_of
 from diagnose.catalog.schema import Catalog
@@ -134,7 +135,7 @@ def _who(indexes: Iterable[int], events: Events) -> str:
 
 
 def _named(printed_by: Iterable[int | None], events: Iterable[Event]) -> str:
-    ranks = set(printed_by)
+    ranks: set[Any] = set(printed_by)
     ranks.discard(None)
     if ranks:
         return ranks_phrase(ranks)
@@ -155,7 +156,7 @@ def _variants(events: list[Event], indexes: list[int], *, of_calls: bool) -> lis
     if max(map(len, texts)) > MAX_TEXT:
         texts = [text[:MAX_TEXT] for text in texts]
     shapes = _shapes(texts)
-    operations = [*map(_OPERATION, compared)] if of_calls else [None]
+    operations: list[Any] = [*map(_OPERATION, compared)] if of_calls else [None]
     if len(shapes) == 1 and operations.count(operations[0]) == len(operations):  # as mostly
         return [indexes]
     found: dict[tuple[object, ...], list[int]] = defaultdict(list)

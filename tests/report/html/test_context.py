@@ -144,3 +144,29 @@ def test_a_line_where_a_chunk_begins_is_shown(tmp_path) -> None:
     border = [*job.sources[0].chunks()][1].first_line
     rows = around(job, [evidence(border, "job.log.gz")])["job.log.gz", border]
     assert [row.text for row in rows] == lines[border - 6 : border + 5]
+
+
+def _lines(count: int) -> list[str]:
+    odd = ["", "  indented", "a\rb\rc", "größer " * 3, "x" * 9000]
+    return [odd[n % 5] if n % 7 == 0 else f"line {n}" for n in range(1, count + 1)]
+
+
+@pytest.mark.parametrize("line", [1, 40, 120, 199, 200])
+def test_where_it_is_stored_or_read_again_from_its_start_the_rows_are_the_same(
+    tmp_path, monkeypatch, line
+) -> None:
+    lines = _lines(200)
+    lines[line - 1] = watchdog(3)
+    (tmp_path / "job.log").write_text("\n".join(lines) + "\n", newline="")
+    job = diagnose.load(tmp_path)
+    [source] = job.sources
+    whole = context._from_whole(source, {line}, list)
+    monkeypatch.setattr(context, "_from_whole", None)
+    assert around(job, [evidence(line)]) == whole
+
+
+def test_lines_of_a_paste_are_those_that_were_scanned(tmp_path) -> None:
+    text = "".join(f"> {line}\n" for line in [*["step 1"] * 20, watchdog(3), watchdog(4), "end"])
+    (tmp_path / "job.log").write_text(text)
+    rows = around(diagnose.load(tmp_path), [evidence(21)])["job.log", 21]
+    assert [row.text for row in rows[4:7]] == ["step 1", watchdog(3), watchdog(4)]
