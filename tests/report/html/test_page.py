@@ -165,13 +165,13 @@ def test_what_to_run_is_told_apart() -> None:
     assert "For aws: ask &lt;them&gt;." in html
 
 
-def test_a_page_needs_neither_pandas_nor_numpy() -> None:
+def test_a_page_needs_neither_pandas_nor_numpy_nor_rich() -> None:
     script = (
         "import sys, diagnose\n"
         "from diagnose.report.html import render\n"
         f"job = diagnose.load_text({watchdog(0)!r})\n"
         "assert render(job, diagnose.diagnose(job)).startswith('<!doctype')\n"
-        "print({'pandas', 'numpy'} & set(sys.modules))\n"
+        "print({'pandas', 'numpy', 'rich'} & set(sys.modules))\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
