@@ -12,11 +12,10 @@ from diagnose.timeline.attribution import name_authors
 from diagnose.timeline.clock import offset_between, resolve
 from diagnose.timeline.documents import PENDING
 from diagnose.timeline.draft import Draft, drafts
-from diagnose.timeline.event import Event, Timeline
+from diagnose.timeline.event import Timeline
 
 # Times of dumps are believed without proof where they lie about the printed ones.
 _NEAR = 2 * 3600 * 1_000_000_000
-_NONE = Event()
 _NEVER = 1 << 80  # of sources without any time, behind all others
 
 
@@ -33,13 +32,13 @@ def build(
     """
     found = [*documents, *drafts(scans, signatures)]
     for draft, time in zip(found, resolve(found), strict=True):
-        draft.time = time
+        draft.time, draft.stamp = time, None  # there are as many as lines
     _shift_documents(found)
     if clocks:
         _on_one_clock(found, clocks)
-    order = _order(found)
-    _complete([found[position] for position in order])
-    return Timeline(_events(found, order))
+    ordered = _ordered(found)
+    _complete(ordered)
+    return Timeline(ordered)
 
 
 def _complete(ordered: Sequence[Draft]) -> None:
@@ -52,20 +51,6 @@ def _complete(ordered: Sequence[Draft]) -> None:
     for draft in documents:
         draft.attempt = last
     name_authors(logs)
-
-
-def _events(found: list[Draft], order: Sequence[int]) -> list[Event]:
-    """The events of drafts in time order; takes the drafts out of the list.
-
-    Each event is made where drafts before it were in memory: a job never needs room for both.
-    """
-    events: list[Event] = [_NONE] * len(found)
-    index = [0] * len(found)
-    for number, position in enumerate(order):
-        index[position] = number
-    for number in reversed(index):
-        events[number] = found.pop().event(number)
-    return events
 
 
 def _shift_documents(found: Sequence[Draft]) -> None:
@@ -95,15 +80,15 @@ def _pairs(found: Sequence[Draft]) -> list[tuple[int, int]]:
     told: dict[tuple[int | None, int | None], int] = {}
     for draft in found:
         if draft.document and draft.meaning.tells == PENDING and draft.time is not None:
-            told.setdefault((draft.rank, draft.meaning.seq), draft.time)
+            told.setdefault((draft.rank, draft.work.seq), draft.time)
     pairs = []
     for draft in found:
-        what = draft.meaning
-        if draft.document or what.tells != "timeout" or what.elapsed_ms is None:
+        if draft.document or draft.meaning.tells != "timeout" or draft.work.elapsed_ms is None:
             continue
-        enqueued = told.get((draft.rank, what.seq)) if None not in (draft.rank, what.seq) else None
+        call = draft.rank, draft.work.seq
+        enqueued = told.get(call) if None not in call else None
         if draft.time is not None and enqueued is not None:
-            pairs.append((enqueued, draft.time - what.elapsed_ms * 1_000_000))
+            pairs.append((enqueued, draft.time - draft.work.elapsed_ms * 1_000_000))
     return pairs
 
 
@@ -119,8 +104,8 @@ def _on_one_clock(found: Sequence[Draft], clocks: Mapping[str, int]) -> None:
             draft.time -= clocks.get(next(iter(here)), 0)
 
 
-def _order(found: list[Draft]) -> list[int]:
-    """Positions of the drafts in time order; inside a source the order of its lines always holds.
+def _ordered(found: list[Draft]) -> list[Draft]:
+    """The drafts in time order; inside a source the order of its lines always holds.
 
     The clock of a source is made to run forward (a line printed with an older time, or with none,
     happened no earlier than the line before it), then the sources are merged by it. Sorts the
@@ -133,7 +118,10 @@ def _order(found: list[Draft]) -> list[int]:
         first = next((time for time in times if time is not None), _NEVER)
         running += accumulate([first if time is None else time for time in times], max)
     # They are in the order of their sources and lines already, and stay so where times are equal.
-    return sorted(range(len(found)), key=running.__getitem__)
+    ordered = [found[at] for at in sorted(range(len(found)), key=running.__getitem__)]
+    for index, draft in enumerate(ordered):
+        draft.index = index
+    return ordered
 
 
 def _count_attempts(found: Sequence[Draft]) -> None:

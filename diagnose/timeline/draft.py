@@ -10,14 +10,15 @@ from dataclasses import dataclass, field, replace
 
 from diagnose.catalog.entries import COUNTER
 from diagnose.catalog.schema import Signature
+from diagnose.ingest.source import Source
 from diagnose.match.lines import Line
 from diagnose.match.scanner import SourceScan
 from diagnose.parse.torch_prefixes import behind_text
 from diagnose.parse.who import Stamp
 from diagnose.timeline.captures import captured_ranks, integer, rank_of
-from diagnose.timeline.event import Event, Fields, Meaning
+from diagnose.timeline.event import NO_WORK, Event, Fields, Meaning, Work
 from diagnose.timeline.learned import Learned
-from diagnose.timeline.meaning import GLUED, Told, captures_of, meaning_of, told_by
+from diagnose.timeline.meaning import GLUED, captures_of, told_by, work_of
 
 _TEXT_LIMIT = 1000
 _TASKS_LIMIT = 20_000  # events that lines about many tasks may become in one job
@@ -30,64 +31,28 @@ _SUBJECT = frozenset({"exit", "rank_map", "finished", "exception", "teardown", "
 _BEAT = Meaning(
     kind="progress", signature=COUNTER.id, role="progress", severity="info", phase="training"
 )
-# Numbers beyond these do not fit the columns of the frame.
-_LOCAL, _WORLD, _NUMBER = 2**15, 2**31, 2**63
 
 Author = tuple[int, str | None, int | None]  # rank, host and process
 
 
 @dataclass(slots=True)
-class Draft:
-    """One event before it has its place in the job.
+class Draft(Event):
+    """An event that has no place in its job yet, and what gives it one; it becomes the event.
 
-    `fields` are its captures, `stamp` and `mtime` as in `timeline.clock.Printed`. `mapped_rank` of
-    `mapped_of` is a rank inside of a communicator of that size, `peer_rank` one of a communicator
-    of unknown size.
-    `device` is the CUDA device of the thread that printed it, `learned` how `rank` became known.
+    `stamp` and `mtime` are as in `timeline.clock.Printed`. `mapped_rank` of `mapped_of` is a rank
+    inside of a communicator of that size, `peer_rank` one of a communicator of unknown size.
+    `device` is the CUDA device of the thread that printed it.
     `document`: no line of a log tells it, but a dump or a stack that knows its own rank.
     """
 
-    source: str
-    line: int
-    offset: int
-    text: str
-    meaning: Meaning
-    fields: Fields
     stamp: Stamp | None = None
-    attempt: int | None = None
-    rank: int | None = None
-    local_rank: int | None = None
-    group_rank: int | None = None
-    task: int | None = None
+    mtime: float | None = None
     node: int | None = None
-    host: str | None = None
-    pid: int | None = None
-    repeated: int = 1
+    device: int | None = None
     mapped_rank: int | None = None
     mapped_of: int | None = None
     peer_rank: int | None = None
-    device: int | None = None
-    learned: Learned | None = None
     document: bool = False
-    mtime: float | None = None
-    time: int | None = None
-
-    def event(self, index: int) -> Event:
-        """The finished event, at its place in the job."""
-        said = self.meaning  # field by field and in their order: there are many events
-        return Event(
-            said.kind, said.signature, said.role, said.severity, said.cause, said.strength,
-            said.tells, said.phase, said.group, said.op, said.seq, said.size_in, said.size_out,
-            said.timeout_ms, said.elapsed_ms, said.step, said.ends_phase,
-            index, self.time, self.source, self.line, self.offset,
-            None if (n := self.attempt) is None or not -_LOCAL < n < _LOCAL else n,
-            None if (n := self.rank) is None or not -_WORLD < n < _WORLD else n,
-            None if (n := self.local_rank) is None or not -_LOCAL < n < _LOCAL else n,
-            None if (n := self.group_rank) is None or not -_WORLD < n < _WORLD else n,
-            None if (n := self.task) is None or not -_WORLD < n < _WORLD else n,
-            self.host, None if (n := self.pid) is None or not -_NUMBER < n < _NUMBER else n,
-            self.text, self.repeated, self.learned, self.fields,
-        )  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -132,30 +97,26 @@ def _by_task(found: list[Draft]) -> list[Draft]:
 def drafts_of(scan: SourceScan, signatures: Sequence[Signature]) -> Iterator[Draft]:
     """What one source tells, a line about many tasks as one draft."""
     for line in scan.lines:
-        for told in told_by(line, signatures):
-            yield _told(scan, line, told)
+        for signature, match, meaning, work in told_by(line, signatures):
+            captures = captures_of(line, match)
+            draft = _draft(scan.source, line, meaning, work or work_of(captures), captures)
+            if draft.rank is None and signature.role in GLUED:
+                draft.rank = behind_text(line.text)
+                draft.learned = Learned.LINE if draft.rank is not None else None
+            if captures:
+                _name_subject(draft, signature, captures)
+            yield draft
     for line, counter in scan.beats:
-        yield _draft(scan, line, replace(_BEAT, step=counter), {})
+        yield _draft(scan.source, line, _BEAT, Work(step=counter), {})
     for line in scan.edges:
-        yield _draft(scan, line, _EDGES.get(line.prefix.level or "", _EDGE), {})
+        meaning = _EDGES.get(line.prefix.level or "", _EDGE)
+        yield _draft(scan.source, line, meaning, NO_WORK, {})
 
 
-def _told(scan: SourceScan, line: Line, told: Told) -> Draft:
-    """One thing that a line tells."""
-    signature, match, meaning = told
-    captures = captures_of(line, match)
-    draft = _draft(scan, line, meaning or meaning_of(signature, captures), captures)
-    if draft.rank is None and signature.role in GLUED:
-        draft.rank = behind_text(line.text)
-        draft.learned = Learned.LINE if draft.rank is not None else None
-    if captures:
-        _name_subject(draft, signature, captures)
-    return draft
-
-
-def _draft(scan: SourceScan, line: Line, meaning: Meaning, captures: Fields) -> Draft:
-    prefix, source = line.prefix, scan.source
-    rank, learned = prefix.rank, None
+def _draft(source: Source, line: Line, meaning: Meaning, work: Work, captures: Fields) -> Draft:
+    prefix = line.prefix
+    rank, local_rank, task, host = prefix.rank, prefix.local_rank, prefix.task, prefix.host
+    learned = None
     if rank is not None:
         learned = Learned.LINE
     elif source.rank is not None:
@@ -166,20 +127,23 @@ def _draft(scan: SourceScan, line: Line, meaning: Meaning, captures: Fields) -> 
         line.offset,
         line.text[:_TEXT_LIMIT],
         meaning,
+        work,
         captures,
-        prefix.stamp,
         source.attempt,
         rank,
-        prefix.local_rank if prefix.local_rank is not None else source.local_rank,
+        source.local_rank if local_rank is None else local_rank,
         prefix.group_rank,
-        prefix.task if prefix.task is not None else source.task,
-        source.node,
-        prefix.host or source.host,
+        source.task if task is None else task,
+        host or source.host,
         prefix.pid,
         prefix.repeated or 1,
-        device=prefix.dev,
-        learned=learned,
-        mtime=source.mtime,
+        learned,
+        None,
+        0,
+        prefix.stamp,
+        source.mtime,
+        source.node,
+        prefix.dev,
     )
 
 

@@ -12,6 +12,9 @@ from diagnose.timeline.event import Timeline
 if TYPE_CHECKING:
     import pandas as pd
 
+# Numbers from here on do not fit a column: they are not known.
+_LIMITS = {"Int16": 2**15, "Int32": 2**31, "Int64": 2**63}
+
 
 def frame_of(timeline: Timeline) -> pd.DataFrame:
     """One row an event, in time order; the columns are those of `timeline.columns.COLUMNS`."""
@@ -31,6 +34,9 @@ def frame_of(timeline: Timeline) -> pd.DataFrame:
         elif column.dtype == "object":
             columns[column.name] = pd.Series(given, index=index, dtype=object)
         else:
+            limit = _LIMITS.get(column.dtype)
+            if limit is not None:
+                given = [None if n is None or not -limit < n < limit else n for n in given]
             columns[column.name] = pd.array(given, dtype=column.dtype)
     return pd.DataFrame(columns, index=index)
 

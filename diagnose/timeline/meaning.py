@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from diagnose.catalog.schema import Signature
 from diagnose.match.lines import Alike, Line
 from diagnose.timeline.captures import integer, milliseconds
-from diagnose.timeline.event import Meaning
+from diagnose.timeline.event import NO_WORK, Meaning, Work
 
 _KIND_OF_TELLS = {
     "timeout": "collective", "frontier": "collective", "notified": "collective",
@@ -34,12 +34,13 @@ _SOURCE = re.compile(
 class Told(NamedTuple):
     """One thing that a line tells: `match` is which of its matches has the captures, -1 none has.
 
-    `meaning` is there where all lines like this mean the same.
+    `work` is there where all lines like this speak of the same.
     """
 
     signature: Signature
     match: int
-    meaning: Meaning | None
+    meaning: Meaning
+    work: Work | None
 
 
 def told_by(line: Line, signatures: Sequence[Signature]) -> list[Told]:
@@ -54,10 +55,10 @@ def told_by(line: Line, signatures: Sequence[Signature]) -> list[Told]:
 
 
 def _common(line: Line, alike: Alike, told: Told) -> Told:
-    """The same with its meaning, if that is the same for all lines like this."""
+    """The same with its work, if that is the same for all lines like this."""
     captures = captures_of(line, told.match)
     if alike.same(told.match) or _NUMBERED.isdisjoint(captures):
-        return told._replace(meaning=meaning_of(told.signature, captures))
+        return told._replace(work=work_of(captures))
     return told
 
 
@@ -86,7 +87,7 @@ def _told(line: Line, signatures: Sequence[Signature]) -> Iterator[Told]:
             continue
         if harmless and signature.generic and signature.role in GLUED:
             continue
-        yield Told(signature, match, None)
+        yield Told(signature, match, meaning_of(signature), None)
 
 
 def _harmless(signature: Signature) -> bool:
@@ -101,10 +102,10 @@ def _outweighs(signature: Signature, word: Signature) -> bool:
     return names and word.strength == "weak" and signature.strength != "weak"
 
 
-def meaning_of(signature: Signature, captures: dict[str, str]) -> Meaning:
-    """What a line of a signature says."""
+def meaning_of(signature: Signature) -> Meaning:
+    """What lines of a signature say, whatever they capture."""
     kind = _KIND_OF_TELLS.get(signature.tells or "") or _KIND_OF_ROLE.get(signature.role)
-    meaning = Meaning(
+    return Meaning(
         kind or ("fact" if signature.facts else "signature"),
         signature.id,
         signature.role,
@@ -113,15 +114,20 @@ def meaning_of(signature: Signature, captures: dict[str, str]) -> Meaning:
         signature.strength,
         signature.tells,
         signature.phase,
-        ends_phase=signature.ends_phase,
+        signature.ends_phase,
     )
-    if not _NUMBERED.isdisjoint(captures):
-        meaning.group, meaning.op = captures.get("group"), captures.get("op")
-        meaning.step = integer(captures.get("step"))
-        meaning.elapsed_ms = milliseconds(captures, "elapsed")
-        if not _OF_A_CALL.isdisjoint(captures):
-            meaning.seq = integer(captures.get("seq"))
-            meaning.size_in = integer(captures.get("numel_in"))
-            meaning.size_out = integer(captures.get("numel_out"))
-            meaning.timeout_ms = milliseconds(captures, "timeout")
-    return meaning
+
+
+def work_of(captures: Mapping[str, str]) -> Work:
+    """The call, or the progress, of which a line with these captures speaks."""
+    if _NUMBERED.isdisjoint(captures):
+        return NO_WORK
+    get = captures.get
+    group, op, step = get("group"), get("op"), integer(get("step"))
+    elapsed = milliseconds(captures, "elapsed")
+    if _OF_A_CALL.isdisjoint(captures):
+        return Work(group, op, step=step, elapsed_ms=elapsed)
+    return Work(
+        group, op, integer(get("seq")), integer(get("numel_in")), integer(get("numel_out")),
+        milliseconds(captures, "timeout"), elapsed, step,
+    )  # fmt: skip

@@ -14,13 +14,13 @@ from typing import Any
 
 from diagnose.parse.who import Stamp
 from diagnose.timeline.draft import Draft
-from diagnose.timeline.event import Meaning
+from diagnose.timeline.event import Meaning, Work
 
 # One value for all rows, or that of each row.
 _Column = tuple[Any] | list[Any]
 
 # What drafts share or do without, by the name under which they have it.
-_SHARED: dict[str, type[Any]] = {"meaning": Meaning, "stamp": Stamp}
+_SHARED: dict[str, type[Any]] = {"meaning": Meaning, "work": Work, "stamp": Stamp}
 _OF_DRAFT = [field.name for field in fields(Draft)]
 _OF_SHARED = {name: [field.name for field in fields(kind)] for name, kind in _SHARED.items()}
 

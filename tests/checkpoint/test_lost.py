@@ -3,12 +3,13 @@ from datetime import UTC, datetime
 import pytest
 
 from diagnose.checkpoint.lost import Lost, lost
-from diagnose.timeline.event import Event, Timeline
+from diagnose.timeline.event import Timeline
+from tests.timeline.told import event
 
 
 def timeline(*rows: tuple[str, int | None, str | None]) -> Timeline:
     return Timeline(
-        Event(index=index, kind=kind, step=step, time=ns(time) if time else None)
+        event(index=index, kind=kind, step=step, time=ns(time) if time else None)
         for index, (kind, step, time) in enumerate(rows)
     )
 

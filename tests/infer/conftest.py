@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from diagnose.timeline.event import Event, Timeline
+from diagnose.timeline.event import Timeline
+from tests.timeline.told import event
 
 Make = Callable[..., Timeline]
 
@@ -22,7 +23,7 @@ def make() -> Make:
             "role": "context",
         }  # fmt: skip
         return Timeline(
-            Event(**(defaults | {"index": i, "line": i + 1, "offset": i * 100} | row))
+            event(**(defaults | {"index": i, "line": i + 1, "offset": i * 100} | row))
             for i, row in enumerate(rows)
         )
 

@@ -216,10 +216,6 @@ def ranks(*rows: dict[str, Any]) -> list[int | None]:
     """The ranks of drafts made of these, one line apart."""
     given = {
         "source": "a",
-        "offset": 0,
-        "text": "",
-        "meaning": Meaning(),
-        "fields": {},
         "attempt": 0,
     }
     found = [Draft(**(given | {"line": line} | row)) for line, row in enumerate(rows, 1)]

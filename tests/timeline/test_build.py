@@ -11,7 +11,7 @@ from diagnose.parse.who import Stamp
 from diagnose.timeline.build import build
 from diagnose.timeline.documents import PENDING, document
 from diagnose.timeline.draft import Draft
-from diagnose.timeline.event import Event, Meaning
+from diagnose.timeline.event import Event, Meaning, Work
 
 from .told import ERROR, RESTART, matches, of, timeline
 
@@ -94,8 +94,8 @@ def test_folders_name_the_attempt() -> None:
 
 def dumped(rank: int, seq: int, ns: int | None, **more: object) -> Draft:
     """A pending operation of a dump."""
-    meaning = Meaning(kind="collective", tells=PENDING, seq=seq)
-    draft = document(f"fr_{rank}", 0, rank, "", meaning)
+    meaning = Meaning(kind="collective", tells=PENDING)
+    draft = document(f"fr_{rank}", 0, rank, "", meaning, Work(seq=seq))
     draft.stamp = Stamp(ns, utc_offset_s=0) if ns is not None else None
     draft.host = "node"
     return replace(draft, **more)

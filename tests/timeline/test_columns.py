@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import fields
 
 from diagnose.timeline.columns import COLUMNS, RANK_COLUMNS
-from diagnose.timeline.event import Event
+from diagnose.timeline.event import Event, Meaning, Work
 
 
 def test_every_field_of_an_event_but_its_index_is_a_column() -> None:
     names = ["index", *(column.name for column in COLUMNS)]
-    assert sorted(names) == sorted(field.name for field in fields(Event))
+    told = [one.name for kind in (Event, Meaning, Work) for one in fields(kind)]
+    assert sorted([*names, "meaning", "work"]) == sorted(told)
 
 
 def test_every_column_says_what_it_means() -> None:

@@ -11,12 +11,11 @@ from diagnose.timeline.event import Meaning
 def test_a_document_knows_its_own_rank() -> None:
     draft = document("fr_3", 4, 3, "waits", Meaning(kind="collective", tells="pending"))
     assert (draft.document, draft.rank) == (True, 3)
-    event = draft.event(0)
-    assert (event.source, event.line, event.text, event.tells) == ("fr_3", 4, "waits", "pending")
+    assert (draft.source, draft.line, draft.text, draft.tells) == ("fr_3", 4, "waits", "pending")
 
 
 @pytest.mark.parametrize(
     ("site", "told"), [("train.py:9", {"site": "train.py:9"}), ("", {}), (None, {})]
 )
 def test_where_in_the_code_it_is(site: str | None, told: dict[str, str]) -> None:
-    assert document("fr_3", 4, 3, "waits", Meaning(), site).fields == told
+    assert document("fr_3", 4, 3, "waits", Meaning(), site=site).fields == told

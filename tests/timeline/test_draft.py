@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 import diagnose
@@ -11,8 +9,7 @@ from diagnose.ingest import text_source
 from diagnose.job.load import read
 from diagnose.parse.torch_prefixes import behind_text
 from diagnose.text.times import moment
-from diagnose.timeline.draft import Draft, drafts
-from diagnose.timeline.event import Event, Meaning
+from diagnose.timeline.draft import drafts
 
 from .told import ERROR, WATCHDOG, matches, of, timeline
 
@@ -109,55 +106,6 @@ def test_first_and_last_lines_carry_the_level_of_their_logger() -> None:
 def test_a_long_line_is_cut() -> None:
     event = of(diagnose.load_text(f"{ERROR} {'x' * 5000}\n").events, ERROR)
     assert len(event.text) == 1000
-
-
-@pytest.mark.parametrize(
-    ("field", "largest"),
-    [
-        ("attempt", 2**15 - 1),
-        ("rank", 2**31 - 1),
-        ("local_rank", 2**15 - 1),
-        ("group_rank", 2**31 - 1),
-        ("task", 2**31 - 1),
-        ("pid", 2**63 - 1),
-    ],
-)
-def test_numbers_that_no_column_holds_are_not_told(field: str, largest: int) -> None:
-    def told(number: int) -> Any:
-        return getattr(Draft("a", 1, 0, "", Meaning(), {}, **{field: number}).event(0), field)
-
-    assert (told(largest), told(largest + 1)) == (largest, None)
-
-
-def test_a_draft_becomes_the_event_of_its_fields() -> None:
-    meaning = Meaning(
-        kind="collective", signature="t.watchdog", role="effect", severity="error",
-        cause="net.p2p", strength="strong", tells="timeout", phase="training", group="dp",
-        op="ALLREDUCE", seq=7, size_in=8, size_out=9, timeout_ms=10, elapsed_ms=11, step=12,
-        ends_phase=True,
-    )  # fmt: skip
-    fields = {"seq": "7"}
-    draft = Draft(
-        "a.log", 1, 2, "text", meaning, fields, None, 3, 4, 5, 6, 7, 8, "node", 9, 10, time=11
-    )
-    assert draft.event(12) == Event(
-        index=12,
-        time=11,
-        source="a.log",
-        line=1,
-        offset=2,
-        attempt=3,
-        rank=4,
-        local_rank=5,
-        group_rank=6,
-        task=7,
-        host="node",
-        pid=9,
-        text="text",
-        repeated=10,
-        fields=fields,
-        **{name: getattr(meaning, name) for name in Meaning.__slots__},
-    )
 
 
 def test_a_tag_behind_a_bar_names_who_printed_the_error_but_not_the_bar() -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import pytest
 
-from diagnose.timeline.event import Event, Timeline
+from diagnose.timeline.event import Event, Meaning, Timeline, Work
+
+from .told import event
 
 EVENTS = [
-    Event(
+    event(
         index=2,
         kind="phase",
         role="phase",
@@ -17,10 +21,10 @@ EVENTS = [
         source="a.log",
         line=7,
     ),
-    Event(index=3, kind="progress", role="progress", signature="a", rank=1),
-    Event(index=5, kind="phase", tells="finished", role="phase", signature="b", rank=1, host="n2"),
-    Event(index=9, tells="timeout", role="effect", rank=3, host="n2"),
-    Event(index=12, kind="exit", tells="exit"),
+    event(index=3, kind="progress", role="progress", signature="a", rank=1),
+    event(index=5, kind="phase", tells="finished", role="phase", signature="b", rank=1, host="n2"),
+    event(index=9, tells="timeout", role="effect", rank=3, host="n2"),
+    event(index=12, kind="exit", tells="exit"),
 ]
 TIMELINE = Timeline(EVENTS)
 
@@ -79,7 +83,7 @@ def test_signatures_come_in_the_order_in_which_they_first_appear() -> None:
 
 def test_events_by_what_their_lines_told() -> None:
     told = [{"a": "1", "b": "2"}, {}, {"b": "3"}, {"b": "4", "a": "5"}, {"c": "6"}]
-    found = Timeline(Event(index=index, fields=fields) for index, fields in enumerate(told))
+    found = Timeline(event(index=index, fields=fields) for index, fields in enumerate(told))
     assert indices(found.capturing("a")) == [0, 3]
     assert indices(found.capturing("b")) == [0, 2, 3]
     assert indices(found.capturing("a", "b")) == [0, 3]
@@ -91,7 +95,7 @@ def test_events_by_what_they_have_in_common() -> None:
         event for event in TIMELINE if event.role is not None
     )
     asked: list[tuple[str | None, ...]] = []
-    same = Timeline(Event(index=index, kind="exit", rank=index) for index in range(3))
+    same = Timeline(event(index=index, kind="exit", rank=index) for index in range(3))
     assert same.where(lambda alike: asked.append(alike[:3]) or alike.kind == "exit") == [*same]
     assert asked == [("exit", None, None)]  # once for all
 
@@ -103,3 +107,15 @@ def test_a_part_that_is_all_is_the_timeline_itself() -> None:
 def test_ranks_and_their_hosts() -> None:
     assert TIMELINE.ranks == [1, 3]
     assert TIMELINE.hosts_of_ranks == {3: "n1", 1: "n2"}
+
+
+def test_an_event_says_what_its_meaning_and_its_work_say() -> None:
+    for kind, name in ((Meaning, "meaning"), (Work, "work")):
+        names = [one.name for one in fields(kind)]
+        said = kind(*names)  # type: ignore[arg-type]
+        assert [getattr(Event(**{name: said}), one) for one in names] == names
+
+
+def test_events_that_mean_the_same_are_alike_though_each_has_its_own_meaning() -> None:
+    found = Timeline(event(index=index, kind="exit", phase=f"{index}") for index in range(3))
+    assert [*found.alike.values()] == [[*found]]

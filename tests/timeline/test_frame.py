@@ -7,10 +7,10 @@ import pytest
 
 import diagnose
 from diagnose.timeline.columns import COLUMNS, RANK_COLUMNS
-from diagnose.timeline.event import Event, Timeline
+from diagnose.timeline.event import Timeline
 from diagnose.timeline.frame import frame_of, rank_table
 
-from .told import WATCHDOG
+from .told import WATCHDOG, event
 
 DTYPES = {
     "time": "datetime64[ns]", "source": "category", "line": "int64", "offset": "int64",
@@ -57,11 +57,11 @@ def test_the_index_is_that_of_the_events() -> None:
 TIME = pd.Timestamp("2026-06-02 08:00:00.123456789")
 EVENTS = Timeline(
     [
-        Event(
+        event(
             index=0, time=TIME.value, source="a.log", line=7, offset=2**40, rank=3, host="node1",
             pid=2**62, kind="exit", fields={"exitcode": "-9"}, step=5, repeated=4,
         ),
-        Event(index=1, source="b.log", ends_phase=True),
+        event(index=1, source="b.log", ends_phase=True),
     ]
 )  # fmt: skip
 
@@ -74,9 +74,27 @@ def test_values_and_what_is_not_known() -> None:
     assert (bare["fields"], bare["text"], bare["ends_phase"]) == ({}, "", True)
 
 
+@pytest.mark.parametrize(
+    ("field", "largest"),
+    [
+        ("attempt", 2**15 - 1),
+        ("rank", 2**31 - 1),
+        ("local_rank", 2**15 - 1),
+        ("group_rank", 2**31 - 1),
+        ("task", 2**31 - 1),
+        ("pid", 2**63 - 1),
+    ],
+)
+def test_numbers_that_no_column_holds_are_not_told(field: str, largest: int) -> None:
+    numbers = [largest, largest + 1, -largest, -largest - 1]
+    column = frame_of(Timeline(event(**{field: number}) for number in numbers))[field]
+    assert column.isna().tolist() == [False, True, False, True]
+    assert column.dropna().tolist() == [largest, -largest]
+
+
 def test_the_first_host_of_a_rank_counts() -> None:
     timeline = Timeline(
-        Event(index=index, rank=rank, host=host)
+        event(index=index, rank=rank, host=host)
         for index, (rank, host) in enumerate([(1, None), (1, "a"), (1, "b"), (None, "c"), (0, "b")])
     )
     assert timeline.hosts_of_ranks == {1: "a", 0: "b"}

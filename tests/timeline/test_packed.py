@@ -7,18 +7,18 @@ from dataclasses import replace
 
 from diagnose.parse.who import Stamp
 from diagnose.timeline.draft import Draft
-from diagnose.timeline.event import Meaning
+from diagnose.timeline.event import Meaning, Work
 from diagnose.timeline.learned import Learned
 from diagnose.timeline.packed import pack, unpack
 
 PLAIN = Meaning("signature", "a.b", "cause", "error")
-STEP = Meaning("progress", step=7, ends_phase=True)
+PROGRESS, STEP = Meaning("progress", ends_phase=True), Work(step=7)
 STAMP = Stamp(5, has_year=False, boot=True)
-FIRST = Draft("a.log", 1, 0, "text é \udcff", PLAIN, {}, STAMP, 0, 3, host="n1", pid=12)
+FIRST = Draft("a.log", 1, 0, "text é \udcff", PLAIN, rank=3, host="n1", pid=12, stamp=STAMP)
 DRAFTS = [
     FIRST,
     replace(FIRST, line=2, offset=9, rank=0, learned=Learned.LINE),
-    Draft("b.log", 1, 0, "", STEP, {"step": "7"}, document=True, mtime=1.5),
+    Draft("b.log", 1, 0, "", PROGRESS, STEP, {"step": "7"}, document=True, mtime=1.5),
 ]
 
 
@@ -31,6 +31,7 @@ def test_what_is_sent_comes_back() -> None:
 def test_lines_that_mean_the_same_share_what_they_mean() -> None:
     first, second, _ = unpack(pack(DRAFTS))
     assert first.meaning is second.meaning
+    assert first.work is second.work
     assert first.stamp is second.stamp
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+from typing import Any
+
 from diagnose.ingest import text_source
 from diagnose.job.load import read
-from diagnose.timeline.event import Event, Timeline
+from diagnose.timeline.event import Event, Meaning, Timeline, Work
 
 WATCHDOG = (
     "Watchdog caught collective operation timeout: WorkNCCL(SeqNum={seq}, OpType=ALLREDUCE, "
@@ -16,6 +19,15 @@ RESTART = (
     "W0602 08:30:00.331000 911 torch/distributed/elastic/agent/server/api.py:900] [default] Worker "
     "group FAILED. 3/3 attempts left; will restart worker group\n"
 )
+
+
+def event(**known: Any) -> Event:
+    """An event of which this is known, by the names of columns."""
+    said = {
+        name: kind(**{one.name: known.pop(one.name) for one in fields(kind) if one.name in known})
+        for name, kind in (("meaning", Meaning), ("work", Work))
+    }
+    return Event(**known, **said)
 
 
 def timeline(**files: str) -> Timeline:

@@ -18,9 +18,12 @@ from diagnose.parse.flight_recorder import COMPLETED, STARTED
 from diagnose.parse.who import Stamp
 from diagnose.timeline.documents import IDLE, PENDING, document
 from diagnose.timeline.draft import Draft
-from diagnose.timeline.event import Meaning
+from diagnose.timeline.event import Meaning, Work
 
 PENDING_SHOWN = 4  # pending operations of one rank
+_SAYS = {
+    tells: Meaning(kind="collective", severity="info", tells=tells) for tells in (PENDING, IDLE)
+}
 
 
 def table_rows(table: Table, hosts: Mapping[str, str | None]) -> list[Draft]:
@@ -55,16 +58,14 @@ def _row(
     op = {name: int(column[place]) for name, column in table.columns.items()}
     rank, created, site = op["rank"], op["time_created"], table.sites[op["site"]]
     group, file = groups[op["group"]], table.files[rank]
-    meaning = Meaning(
-        kind="collective",
-        severity="info",
-        tells=tells,
+    work = Work(
         group=group.label,
         op=table.calls[op["call"]].op,
         seq=op["seq"],
         timeout_ms=op["timeout_ms"] if op["timeout_ms"] >= 0 else None,
     )
-    draft = document(file, op["line"], rank, _text(table, op, group.key, tells), meaning, site)
+    text = _text(table, op, group.key, tells)
+    draft = document(file, op["line"], rank, text, _SAYS[tells], work, site)
     draft.offset, draft.host = op["record"], hosts.get(file)
     draft.stamp = Stamp(created, utc_offset_s=0) if created > 0 else None
     return draft

@@ -31,7 +31,10 @@ def without_teardown_noise(timeline: Timeline) -> Timeline:
     left = set(_ends_of_crashes(timeline)) if timeline.telling("finished") else set()
     if left:
         timeline = Timeline(
-            replace(event, tells=None) if event.index in left else event for event in timeline
+            replace(event, meaning=replace(event.meaning, tells=None))
+            if event.index in left
+            else event
+            for event in timeline
         )
     return timeline
 

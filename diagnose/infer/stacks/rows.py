@@ -9,7 +9,7 @@ from diagnose.infer.stacks.frame_table import SAYS
 from diagnose.infer.stacks.groups import PlaceClass
 from diagnose.timeline.documents import STANDS, document
 from diagnose.timeline.draft import Draft
-from diagnose.timeline.event import Meaning
+from diagnose.timeline.event import Meaning, Work
 
 
 def place_rows(classes: Sequence[PlaceClass]) -> list[Draft]:
@@ -23,10 +23,10 @@ def _row(place: Place) -> Draft:
         severity="info",
         tells=STANDS,
         phase=place.phase,
-        op=place.op,
     )
+    work = Work(op=place.op)
     stack = place.stack
-    draft = document(stack.source, stack.line, place.rank, told(place), meaning, place.site)
+    draft = document(stack.source, stack.line, place.rank, told(place), meaning, work, place.site)
     draft.host, draft.pid = stack.host, stack.pid
     return draft
 

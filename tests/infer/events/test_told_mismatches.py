@@ -6,6 +6,7 @@ import pytest
 
 from diagnose.infer.events.told_mismatches import told_mismatches
 from diagnose.timeline.event import Event
+from tests.timeline.told import event
 
 
 def line(mine: int, call: str, other: int, other_call: str) -> Event:
@@ -15,7 +16,7 @@ def line(mine: int, call: str, other: int, other_call: str) -> Event:
         fields |= dict(
             zip((f"{prefix}seq", f"{prefix}op", f"{prefix}shape"), said.split(), strict=False)
         )
-    return Event(tells="mismatch", fields=fields)
+    return event(tells="mismatch", fields=fields)
 
 
 GRADIENT, OBJECT, SMALL = "7 ALLREDUCE 1000", "7 BROADCAST 1", "7 ALLREDUCE 900"
