@@ -9,7 +9,7 @@ stands in for the global one only where nothing else names ranks, the CUDA devic
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from operator import attrgetter
 
 from diagnose.timeline.captures import rank_of
@@ -24,6 +24,8 @@ _TABLE_REACH = 3
 _Key = tuple[Hashable | None, ...]
 # What gives a draft without a rank the one that it must be of.
 _Namer = Callable[[Draft], int | None]
+# Such a namer, where all drafts of a job and those without a rank tell that it can be believed.
+_Way = Callable[[Sequence[Draft], Sequence[Draft]], _Namer | None]
 
 
 def name_authors(found: Sequence[Draft]) -> None:
@@ -31,7 +33,7 @@ def name_authors(found: Sequence[Draft]) -> None:
     _join_tables(found)
     nameless = [draft for draft in found if draft.rank is None]
     for way, learned in _WAYS:
-        namer = way(found) if nameless else None
+        namer = way(found, nameless) if nameless else None
         if namer is None:
             continue
         for draft in nameless:
@@ -61,7 +63,7 @@ def _in_table(named: Draft, draft: Draft) -> bool:
     return named.source == draft.source and 0 < draft.line - named.line <= _TABLE_REACH
 
 
-def _of_the_world(found: Sequence[Draft]) -> _Namer | None:
+def _of_the_world(found: Sequence[Draft], _: Sequence[Draft]) -> _Namer | None:
     """NCCL prints the rank inside a communicator: the global one where that is the world."""
     worlds = set(map(attrgetter("mapped_of"), found)) - {None}
     world = max(worlds, default=None)
@@ -70,17 +72,18 @@ def _of_the_world(found: Sequence[Draft]) -> _Namer | None:
     return lambda draft: draft.mapped_rank if draft.mapped_of == world else None
 
 
-def _by_peers(found: Sequence[Draft]) -> _Namer | None:
+def _by_peers(found: Sequence[Draft], nameless: Sequence[Draft]) -> _Namer | None:
     """Name processes by NCCL's lines about channels, which tell the rank in some communicator.
 
     That is the global one where every process has one number there, no two have the same, and no
     other line says otherwise: ranks of smaller groups repeat.
     """
-    if not _unnamed(found, "host", "pid"):
+    if not _have(nameless, "host", "pid"):
         return None
-    told = _numbers(found, *_PROCESS, "peer_rank")
+    peers = [draft for draft in found if draft.peer_rank is not None]
+    told = _numbers(peers, *_PROCESS, "peer_rank")
     told = {process: numbers for process, numbers in told.items() if None not in process[1:]}
-    for process, numbers in _numbers(found, *_PROCESS, "rank").items() if told else ():
+    for process, numbers in _numbers(_named(found), *_PROCESS, "rank").items() if told else ():
         if process in told:
             told[process] |= numbers
     ranks = {process: min(numbers) for process, numbers in told.items()}
@@ -91,30 +94,29 @@ def _by_peers(found: Sequence[Draft]) -> _Namer | None:
     return lambda draft: ranks.get(author(draft))
 
 
-def _numbers(found: Sequence[Draft], *names: str) -> dict[_Key, set[int]]:
-    """The numbers of the last name that drafts have beside the same values of the others.
-
-    Of drafts that have a number and the name before it: the other values may be None.
-    """
+def _numbers(drafts: Iterable[Draft], *names: str) -> dict[_Key, set[int]]:
+    """The numbers of the last name that drafts, which all have one, have beside the same others."""
     numbers: dict[_Key, set[int]] = defaultdict(set)
-    rare, number_of = attrgetter(names[-2]), attrgetter(names[-1])
-    told = [draft for draft in found if rare(draft) is not None and number_of(draft) is not None]
     # Each combination once: ten thousand ranks have a tenth as many as they have drafts.
-    for *key, number in set(map(attrgetter(*names), told)):
+    for *key, number in set(map(attrgetter(*names), drafts)):
         numbers[tuple(key)].add(number)
     return numbers
 
 
-def _by(*names: str) -> Callable[[Sequence[Draft]], _Namer | None]:
+def _named(found: Sequence[Draft]) -> list[Draft]:
+    return [draft for draft in found if draft.rank is not None]
+
+
+def _by(*names: str) -> _Way:
     """Drafts alike in these are of one rank, where those that name one agree."""
     key = attrgetter(*names)
 
-    def way(found: Sequence[Draft]) -> _Namer | None:
-        if not _unnamed(found, *names):
+    def way(found: Sequence[Draft], nameless: Sequence[Draft]) -> _Namer | None:
+        if not _have(nameless, *names):
             return None
         certain = {
             of: next(iter(ranks))
-            for of, ranks in _numbers(found, *names, "rank").items()
+            for of, ranks in _numbers(_named(found), *names, "rank").items()
             if len(ranks) == 1 and None not in of
         }
         return (lambda draft: certain.get(key(draft))) if certain else None
@@ -122,13 +124,12 @@ def _by(*names: str) -> Callable[[Sequence[Draft]], _Namer | None]:
     return way
 
 
-def _unnamed(found: Sequence[Draft], *names: str) -> bool:
-    """Whether a draft without a rank has all of these."""
-    values = attrgetter(*names)
-    return any(None not in values(draft) for draft in found if draft.rank is None)
+def _have(drafts: Iterable[Draft], *names: str) -> bool:
+    """Whether a draft has all of these."""
+    return any(None not in values for values in map(attrgetter(*names), drafts))
 
 
-def _of_sources(found: Sequence[Draft]) -> _Namer | None:
+def _of_sources(found: Sequence[Draft], _: Sequence[Draft]) -> _Namer | None:
     """All lines of a source are of the one rank it names, where each source names another."""
     named: dict[str, set[int]] = defaultdict(set)
     for draft in found:
@@ -191,7 +192,7 @@ def _processes(found: Sequence[Draft]) -> Mapping[int, int]:
     return Counter(device for device, _ in users)
 
 
-def _the_only_one(found: Sequence[Draft]) -> _Namer | None:
+def _the_only_one(found: Sequence[Draft], nameless: Sequence[Draft]) -> _Namer | None:
     """The one process of a log is the one rank that it names, where their numbers fit.
 
     A rank of another node than the first uses a device of a number that repeats on every node.
@@ -208,26 +209,26 @@ def _the_only_one(found: Sequence[Draft]) -> _Namer | None:
     return lambda draft: rank if draft.pid is not None else None
 
 
-def _of_tasks(found: Sequence[Draft]) -> _Namer | None:
+def _of_tasks(found: Sequence[Draft], _: Sequence[Draft]) -> _Namer | None:
     return (lambda draft: draft.task) if _tasks_are_ranks(found) else None
 
 
-def _of_one_node(found: Sequence[Draft]) -> _Namer | None:
+def _of_one_node(found: Sequence[Draft], _: Sequence[Draft]) -> _Namer | None:
     return (lambda draft: draft.local_rank) if _single_node(found) else None
 
 
-def _of_groups(found: Sequence[Draft]) -> _Namer | None:
+def _of_groups(found: Sequence[Draft], _: Sequence[Draft]) -> _Namer | None:
     if any(draft.rank is not None for draft in found if draft.group_rank is not None):
         return None
     return lambda draft: draft.group_rank
 
 
-def _of_devices(found: Sequence[Draft]) -> _Namer | None:
+def _of_devices(found: Sequence[Draft], _: Sequence[Draft]) -> _Namer | None:
     return (lambda draft: draft.device) if _devices_are_ranks(found) else None
 
 
 # The surest first; each sees what those before it named.
-_WAYS: tuple[tuple[Callable[[Sequence[Draft]], _Namer | None], Learned], ...] = (
+_WAYS: tuple[tuple[_Way, Learned], ...] = (
     (_of_the_world, Learned.COMMUNICATOR),
     (_by(*_PROCESS), Learned.PROCESS),
     (_by_peers, Learned.PEERS),

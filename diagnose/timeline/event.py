@@ -13,29 +13,21 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 from diagnose.timeline.learned import Learned
 
 Fields = Mapping[str, str]
 
 
-class Alike(NamedTuple):
-    """What many events have in common; `captures` are the names of what was captured."""
-
-    kind: str | None
-    tells: str | None
-    role: str | None
-    signature: str | None
-    strength: str | None
-    captures: tuple[str, ...]
-
-
 # Neither of these is changed once it is made. Frozen they would take ten times as long to make, and
 # a job of ten thousand ranks has tens of thousands of them.
 @dataclass(slots=True, unsafe_hash=True)
 class Meaning:
-    """What lines of one entry of the catalog, or of one kind, say; see `timeline.columns`."""
+    """What lines of one entry of the catalog, or of one kind, say; see `timeline.columns`.
+
+    `captures` are the names of what was captured.
+    """
 
     kind: str | None = None
     signature: str | None = None
@@ -46,6 +38,7 @@ class Meaning:
     tells: str | None = None
     phase: str | None = None
     ends_phase: bool = False
+    captures: tuple[str, ...] = ()
 
 
 @dataclass(slots=True, unsafe_hash=True)
@@ -178,11 +171,11 @@ class Timeline:
 
     def capturing(self, *names: str) -> list[Event]:
         """Events whose lines told all of these captures, in order."""
-        return self.where(lambda alike: set(names) <= {*alike.captures})
+        return self.where(lambda meaning: set(names) <= {*meaning.captures})
 
-    def where(self, holds: Callable[[Alike], object]) -> list[Event]:
-        """Events for which this holds, in order; it is asked once of all that are alike."""
-        return _merged([events for alike, events in self.alike.items() if holds(alike)])
+    def where(self, holds: Callable[[Meaning], object]) -> list[Event]:
+        """Events for whose meaning this holds, in order; it is asked once for each meaning."""
+        return _merged([events for meaning, events in self.alike.items() if holds(meaning)])
 
     @cached_property
     def by_signature(self) -> Mapping[str, list[Event]]:
@@ -222,30 +215,26 @@ class Timeline:
     def _parts(self) -> Mapping[tuple[str, str | None], list[list[Event]]]:
         """Kinds, what is told, roles and signatures, each with the events that are alike in it."""
         found: dict[tuple[str, str | None], list[list[Event]]] = defaultdict(list)
-        for alike, events in self.alike.items():
+        for meaning, events in self.alike.items():
             for what in ("kind", "tells", "role", "signature"):
-                found[what, getattr(alike, what)].append(events)
+                found[what, getattr(meaning, what)].append(events)
         return found
 
     @cached_property
-    def alike(self) -> Mapping[Alike, list[Event]]:
-        """Events that are alike together, by the first of them; there are few such in any job."""
-        found: dict[Alike, list[Event]] = {}
-        known: dict[tuple[int, tuple[str, ...]], list[Event]] = {}  # by the same meaning
+    def alike(self) -> Mapping[Meaning, list[Event]]:
+        """Events that mean the same together, by the first of them; there are few such in any job.
+
+        Most of them share the object, which is sooner told than that two objects are equal.
+        """
+        found: dict[Meaning, list[Event]] = {}
+        known: dict[int, list[Event]] = {}
         for event in self.events:
-            key = id(event.meaning), tuple(event.fields)
-            events = known.get(key)
+            meaning = event.meaning
+            events = known.get(id(meaning))
             if events is None:
-                events = known[key] = found.setdefault(_alike(event), [])
+                events = known[id(meaning)] = found.setdefault(meaning, [])
             events.append(event)
         return found
-
-
-def _alike(event: Event) -> Alike:
-    said = event.meaning
-    return Alike(
-        said.kind, said.tells, said.role, said.signature, said.strength, tuple(event.fields)
-    )
 
 
 def _merged(parts: Sequence[list[Event]]) -> list[Event]:

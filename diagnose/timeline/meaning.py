@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from diagnose.catalog.schema import Signature
@@ -87,7 +87,7 @@ def _told(line: Line, signatures: Sequence[Signature]) -> Iterator[Told]:
             continue
         if harmless and signature.generic and signature.role in GLUED:
             continue
-        yield Told(signature, match, meaning_of(signature), None)
+        yield Told(signature, match, meaning_of(signature, captures_of(line, match)), None)
 
 
 def _harmless(signature: Signature) -> bool:
@@ -102,8 +102,8 @@ def _outweighs(signature: Signature, word: Signature) -> bool:
     return names and word.strength == "weak" and signature.strength != "weak"
 
 
-def meaning_of(signature: Signature) -> Meaning:
-    """What lines of a signature say, whatever they capture."""
+def meaning_of(signature: Signature, captures: Iterable[str]) -> Meaning:
+    """What lines of a signature say that have captures of these names."""
     kind = _KIND_OF_TELLS.get(signature.tells or "") or _KIND_OF_ROLE.get(signature.role)
     return Meaning(
         kind or ("fact" if signature.facts else "signature"),
@@ -115,6 +115,7 @@ def meaning_of(signature: Signature) -> Meaning:
         signature.tells,
         signature.phase,
         signature.ends_phase,
+        tuple(captures),
     )
 
 

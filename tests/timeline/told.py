@@ -23,6 +23,7 @@ RESTART = (
 
 def event(**known: Any) -> Event:
     """An event of which this is known, by the names of columns."""
+    known.setdefault("captures", tuple(known.get("fields", ())))
     said = {
         name: kind(**{one.name: known.pop(one.name) for one in fields(kind) if one.name in known})
         for name, kind in (("meaning", Meaning), ("work", Work))

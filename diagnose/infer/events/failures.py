@@ -8,7 +8,7 @@ from operator import attrgetter
 
 from diagnose.catalog.entries import is_word
 from diagnose.infer.events.recovery import Afterlife, endings, is_end, left, survived
-from diagnose.timeline.event import Alike, Event, Timeline
+from diagnose.timeline.event import Event, Meaning, Timeline
 
 _LAST_LINES, _CAUGHT_LINES = 25, 150
 _SHORT, _PASTE = 200, 400  # lines
@@ -37,7 +37,7 @@ def failures(timeline: Timeline, life: Afterlife) -> list[Event]:
     if serious or went_on(timeline, life):
         return serious
     # A weak hint, or what follows an abort, counts only in a log that ends with it.
-    hints = timeline.where(lambda alike: _weak(alike) or alike.role == "aftermath")
+    hints = timeline.where(lambda meaning: _weak(meaning) or meaning.role == "aftermath")
     if all(is_word(event.signature) for event in hints):
         hints = _last_said(timeline, hints)
     return timeline.telling("complaint") or (hints if _ends_with(timeline, hints) else [])
@@ -111,14 +111,14 @@ def _last_said(timeline: Timeline, events: Sequence[Event]) -> list[Event]:
     return [event for event in events if event.line > ends[event.source] - _LAST_LINES]
 
 
-def _weak(alike: Alike) -> bool:
-    return alike.role == "cause" and alike.strength == "weak"
+def _weak(meaning: Meaning) -> bool:
+    return meaning.role == "cause" and meaning.strength == "weak"
 
 
-def _serious(alike: Alike) -> bool:
+def _serious(meaning: Meaning) -> bool:
     """Whether such events show a failure; an exit may."""
-    told = alike.role in ("cause", "effect") and not _weak(alike)
-    return told or alike.tells in _EFFECTS or alike.kind == "exit"
+    told = meaning.role in ("cause", "effect") and not _weak(meaning)
+    return told or meaning.tells in _EFFECTS or meaning.kind == "exit"
 
 
 def _failed(end: Event) -> bool:
@@ -165,10 +165,10 @@ def unexplained(timeline: Timeline, life: Afterlife) -> list[Event]:
     return list(first.values())
 
 
-def _explains(alike: Alike) -> bool:
+def _explains(meaning: Meaning) -> bool:
     """Whether an entry knows what lines are about, apart from that they tell of trouble."""
-    named = alike.signature is not None and alike.tells != "trouble"
-    return named and not (is_word(alike.signature) and alike.role == "cause")
+    named = meaning.signature is not None and meaning.tells != "trouble"
+    return named and not (is_word(meaning.signature) and meaning.role == "cause")
 
 
 def went_on(timeline: Timeline, life: Afterlife) -> bool:

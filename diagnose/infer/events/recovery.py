@@ -111,7 +111,7 @@ def afterlife(timeline: Timeline, classes: Mapping[str, CauseClass]) -> Afterlif
 
 def endings(timeline: Timeline) -> list[Event]:
     """The lines that say that the job, or a rank, finished."""
-    said = timeline.where(lambda alike: alike.kind == "phase" or alike.tells == "finished")
+    said = timeline.where(lambda meaning: meaning.kind == "phase" or meaning.tells == "finished")
     return [event for event in said if is_end(event)]
 
 

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from diagnose.timeline.event import Alike, Timeline
+from diagnose.timeline.event import Meaning, Timeline
 
 _ROLES = ("cause", "effect", "aftermath")
 _TELLS = ("exception", "trouble", "handled")
@@ -54,8 +54,8 @@ def _different(timeline: Timeline) -> Iterator[tuple[str, int]]:
             yield " ".join(event.text.split()) + "\n", event.index
 
 
-def _tells(alike: Alike) -> bool:
-    return alike.role in _ROLES or alike.tells in _TELLS
+def _tells(meaning: Meaning) -> bool:
+    return meaning.role in _ROLES or meaning.tells in _TELLS
 
 
 def _in_order(parts: list[str], text: str, start: int, end: int) -> bool:
