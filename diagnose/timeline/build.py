@@ -37,20 +37,16 @@ def build(
     if clocks:
         _on_one_clock(found, clocks)
     ordered = _ordered(found)
-    _complete(ordered)
-    return Timeline(ordered)
-
-
-def _complete(ordered: Sequence[Draft]) -> None:
-    """Say of drafts in time order of which attempt and whose they are."""
-    _count_attempts(ordered)
-    documents = [draft for draft in ordered if draft.document]
-    logs = [draft for draft in ordered if not draft.document] if documents else ordered
+    # In the order of their sources they lie beside each other in memory.
+    _count_attempts(found, ordered)
+    documents = [draft for draft in found if draft.document]
+    logs = [draft for draft in found if not draft.document] if documents else found
     # A second dump overwrites the first, so what is there is of the last attempt.
     last = max((d.attempt for d in logs if d.attempt is not None), default=0) if documents else 0
     for draft in documents:
         draft.attempt = last
     name_authors(logs)
+    return Timeline(ordered)
 
 
 def _shift_documents(found: Sequence[Draft]) -> None:
@@ -124,7 +120,7 @@ def _ordered(found: list[Draft]) -> list[Draft]:
     return ordered
 
 
-def _count_attempts(found: Sequence[Draft]) -> None:
+def _count_attempts(found: Sequence[Draft], ordered: Sequence[Draft]) -> None:
     """The attempt of each draft: from the folder, else the number of restarts seen before it.
 
     Nothing orders a source without any time against the others: it counts its own restarts, and
@@ -139,7 +135,7 @@ def _count_attempts(found: Sequence[Draft]) -> None:
     timed = {draft.source for draft in found if draft.time is not None}
     all_timed = all(draft.source in timed for draft in found)
     seen, own = 0, dict.fromkeys(restarting, 0)
-    for draft in found:
+    for draft in ordered:
         attempt: int | None = seen
         if not all_timed and draft.source not in timed:
             attempt = own.get(draft.source)
