@@ -18,15 +18,13 @@ from diagnose.parse.who import Stamp
 from diagnose.timeline.captures import captured_ranks, integer, rank_of
 from diagnose.timeline.event import NO_WORK, Event, Fields, Meaning, Work
 from diagnose.timeline.learned import Learned
-from diagnose.timeline.meaning import GLUED, captures_of, told_by, work_of
+from diagnose.timeline.meaning import GLUED, SUBJECT, told_by, work_of
 
 _TEXT_LIMIT = 1000
 _TASKS_LIMIT = 20_000  # events that lines about many tasks may become in one job
 # First and last lines, by the level of their logger.
 _EDGE = Meaning(kind="edge")
 _EDGES = dict.fromkeys(("ERROR", "FATAL"), Meaning(kind="edge", severity="error"))
-# A captured rank is the subject of these lines; elsewhere it may be somebody else's.
-_SUBJECT = frozenset({"exit", "rank_map", "finished", "exception", "teardown", "frontier"})
 # A line of progress that no signature knows.
 _BEAT = Meaning(
     kind="progress", signature=COUNTER.id, role="progress", severity="info", phase="training"
@@ -97,14 +95,14 @@ def _by_task(found: list[Draft]) -> list[Draft]:
 def drafts_of(scan: SourceScan, signatures: Sequence[Signature]) -> Iterator[Draft]:
     """What one source tells, a line about many tasks as one draft."""
     for line in scan.lines:
-        for signature, match, meaning, work in told_by(line, signatures):
-            captures = captures_of(line, match)
+        for match, meaning, work, of_whom in told_by(line, signatures):
+            captures = line.matches[match][1] if match >= 0 else {}
             draft = _draft(scan.source, line, meaning, work or work_of(captures), captures)
-            if draft.rank is None and signature.role in GLUED:
+            if draft.rank is None and meaning.role in GLUED:
                 draft.rank = behind_text(line.text)
                 draft.learned = Learned.LINE if draft.rank is not None else None
-            if captures:
-                _name_subject(draft, signature, captures)
+            if of_whom:
+                _name_subject(draft, captures)
             yield draft
     for line, counter in scan.beats:
         yield _draft(scan.source, line, _BEAT, Work(step=counter), {})
@@ -147,10 +145,10 @@ def _draft(source: Source, line: Line, meaning: Meaning, work: Work, captures: F
     )
 
 
-def _name_subject(draft: Draft, signature: Signature, captures: dict[str, str]) -> None:
+def _name_subject(draft: Draft, captures: dict[str, str]) -> None:
     """Give the event to whom its line speaks of, where that is not who printed it."""
-    tells = signature.tells
-    if tells in _SUBJECT or signature.role in ("phase", "progress"):
+    tells = draft.meaning.tells
+    if tells in SUBJECT or draft.meaning.role in ("phase", "progress"):
         in_communicator = tells == "rank_map" and "world_size" in captures
         if in_communicator:
             draft.mapped_rank = rank_of(captures.get("rank"))
@@ -164,7 +162,7 @@ def _name_subject(draft: Draft, signature: Signature, captures: dict[str, str]) 
             draft.local_rank = rank_of(captures["local_rank"])
         if "pid" in captures:
             draft.pid = integer(captures["pid"])
-        if "host" in captures and tells in _SUBJECT:
+        if "host" in captures and tells in SUBJECT:
             draft.host = captures["host"]
     if "group_rank" in captures and tells == "rank_map":
         draft.peer_rank = rank_of(captures["group_rank"])

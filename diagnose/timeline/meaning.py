@@ -21,6 +21,9 @@ _SEVERITY = {"cause": "error", "effect": "error", "aftermath": "warning", "conte
 # Captures that say something of a collective or of progress; most lines have none of them.
 _OF_A_CALL = frozenset({"seq", "numel_in", "numel_out", "timeout_ms", "timeout_s"})
 _NUMBERED = _OF_A_CALL | {"group", "op", "elapsed_ms", "elapsed_s", "elapsed", "step"}
+# A captured rank is the subject of these lines; elsewhere it may be somebody else's.
+SUBJECT = frozenset({"exit", "rank_map", "finished", "exception", "teardown", "frontier"})
+_NAMES = frozenset({"rank", "dev", "local_rank", "pid", "host", "group_rank"})
 # What a process's logger prints; a bar in front of it is another one's.
 GLUED = ("cause", "effect", "aftermath")
 # A line of a program and not of its log: a call with a format yet to be filled in.
@@ -34,13 +37,13 @@ _SOURCE = re.compile(
 class Told(NamedTuple):
     """One thing that a line tells: `match` is which of its matches has the captures, -1 none has.
 
-    `work` is there where all lines like this speak of the same.
+    `work` is None where each line like this speaks of another. `of_whom`: captures name somebody.
     """
 
-    signature: Signature
     match: int
     meaning: Meaning
     work: Work | None
+    of_whom: bool
 
 
 def told_by(line: Line, signatures: Sequence[Signature]) -> list[Told]:
@@ -49,20 +52,18 @@ def told_by(line: Line, signatures: Sequence[Signature]) -> list[Told]:
     if alike is None:
         return list(_told(line, signatures))
     if not alike.kept:
-        alike.kept.append([_common(line, alike, told) for told in _told(line, signatures)])
+        alike.kept.append([_common(alike, told) for told in _told(line, signatures)])
     plan: list[Told] = alike.kept[0]
     return plan
 
 
-def _common(line: Line, alike: Alike, told: Told) -> Told:
-    """The same with its work, if that is the same for all lines like this."""
-    captures = captures_of(line, told.match)
-    if alike.same(told.match) or _NUMBERED.isdisjoint(captures):
-        return told._replace(work=work_of(captures))
-    return told
+def _common(alike: Alike, told: Told) -> Told:
+    """The same without its work, if that is not the same for all lines like this."""
+    own = told.work is not NO_WORK and not alike.same(told.match)
+    return told._replace(work=None) if own else told
 
 
-def captures_of(line: Line, match: int) -> dict[str, str]:
+def _captures_of(line: Line, match: int) -> dict[str, str]:
     """What a match of a line captured; -1 is none."""
     return line.matches[match][1] if match >= 0 else {}
 
@@ -87,7 +88,9 @@ def _told(line: Line, signatures: Sequence[Signature]) -> Iterator[Told]:
             continue
         if harmless and signature.generic and signature.role in GLUED:
             continue
-        yield Told(signature, match, meaning_of(signature, captures_of(line, match)), None)
+        captures = _captures_of(line, match)
+        meaning = meaning_of(signature, captures)
+        yield Told(match, meaning, work_of(captures), _of_whom(meaning))
 
 
 def _harmless(signature: Signature) -> bool:
@@ -100,6 +103,13 @@ def _outweighs(signature: Signature, word: Signature) -> bool:
     """Whether it names a cause more surely than the word does; an exception's type names none."""
     names = signature.role == "cause" and signature.tells != "exception"
     return names and word.strength == "weak" and signature.strength != "weak"
+
+
+def _of_whom(meaning: Meaning) -> bool:
+    """Whether captures say of whom a line speaks, or who printed it."""
+    if meaning.tells in SUBJECT or meaning.role in ("phase", "progress"):
+        return not _NAMES.isdisjoint(meaning.captures)
+    return "group_rank" in meaning.captures
 
 
 def meaning_of(signature: Signature, captures: Iterable[str]) -> Meaning:
