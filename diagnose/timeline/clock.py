@@ -127,11 +127,17 @@ def _fill_years(
         if not yearless:
             continue
         printed = [times[i] or 0 for i in yearless]
+        year = _last_year(printed[-1], _median(own) if own else job, limit)
+        day = min(printed) // _DAY
+        if day == max(printed) // _DAY:  # as in most sources
+            shift = _shift(day, year)
+            for i, time in zip(yearless, printed, strict=True):
+                times[i] = time + shift
+            continue
         wraps, wrap = [], 0
         for before, time in zip([printed[0], *printed], printed, strict=False):
             wrap += (time - before < -_HALF_YEAR) - (time - before > _HALF_YEAR)
             wraps.append(wrap)
-        year = _last_year(printed[-1], _median(own) if own else job, limit)
         for i, time, turn in zip(yearless, printed, wraps, strict=True):
             times[i] = _in_year(time, year + turn - wrap)
 
