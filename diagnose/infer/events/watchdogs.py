@@ -88,12 +88,13 @@ def _waits(timeline: Timeline) -> dict[Calls, dict[int, Wait]]:
         rank = event.rank
         if rank is None:
             rank, anonymous = anonymous, anonymous - 1
-        group = event.group or groups_of.get((rank, event.seq))
-        waits = found[Calls(group, event.op in P2P_OPS)]
-        if rank not in waits or _earlier(event.seq, waits[rank].seq):
+        call = event.work
+        group = call.group or groups_of.get((rank, call.seq))
+        waits = found[Calls(group, call.op in P2P_OPS)]
+        if rank not in waits or _earlier(call.seq, waits[rank].seq):
             waits[rank] = Wait(
-                rank, event.seq, event.op, event.size_in, event.size_out, event.timeout_ms,
-                event.elapsed_ms, event.index,
+                rank, call.seq, call.op, call.size_in, call.size_out, call.timeout_ms,
+                call.elapsed_ms, event.index,
             )  # fmt: skip
     return _fold_unnamed(found)
 
