@@ -16,11 +16,15 @@ import yaml
 
 MAX_DEPTH = 32
 MAX_NODES = 100_000  # of one file, aliases written out
+_NESTED = f"nested more than {MAX_DEPTH} deep"
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _RESOLVER: Any = yaml.resolver.Resolver()
 _STR, _BOOL, _NULL = (f"tag:yaml.org,2002:{name}" for name in ("str", "bool", "null"))
 _TRUE = ("yes", "true", "on")
+# How libyaml from 0.2.6 on refuses what nests deeper than its own bound, far above ours, before
+# it hands over the first event.
+_TOO_DEEP = "exceeded maximum nesting depth"
 
 
 class DocumentError(Exception):
@@ -70,8 +74,11 @@ def read(data: bytes) -> Node | None:
             composer.take(event)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
+        line = mark.line + 1 if mark else 1
         problem = getattr(error, "problem", None) or str(error).splitlines()[0]
-        raise DocumentError(mark.line + 1 if mark else 1, f"not valid YAML: {problem}") from error
+        if problem == _TOO_DEEP:
+            raise DocumentError(line, _NESTED) from error
+        raise DocumentError(line, f"not valid YAML: {problem}") from error
     return composer.root
 
 
@@ -152,7 +159,7 @@ class _Composer:
         if self._wants_key():
             raise DocumentError(line, "a key must be a text")
         if len(self.stack) >= MAX_DEPTH:
-            raise DocumentError(line, f"nested more than {MAX_DEPTH} deep")
+            raise DocumentError(line, _NESTED)
         self._count(1, line)
         node = Node(line, {} if isinstance(event, yaml.MappingStartEvent) else [])
         self.stack.append(_Open(node, event.anchor))
