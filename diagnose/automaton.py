@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import hyperscan as hs
 
 Hits = list[tuple[int, int]]  # (number of an expression, end offset)
+Each = Callable[[int, int, int, int, object], None]  # number, start, end offset, flags, context
 
 
 class Automaton:
@@ -28,10 +29,11 @@ class Automaton:
         """(number, end offset) of everything in `data` that it finds, ordered by offset."""
         found: Hits = []
         append = found.append
-        self._search(data, lambda number, _from, to, _flags, _context: append((number, to)))
+        self.search(data, lambda number, _from, to, _flags, _context: append((number, to)))
         return found
 
-    def _search(self, data: bytes, each: Callable[[int, int, int, int, object], None]) -> None:
+    def search(self, data: bytes, each: Each) -> None:
+        """Call `each` for everything in `data` that it finds, ordered by offset."""
         try:
             scratch = self._free.pop()
         except IndexError:

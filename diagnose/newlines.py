@@ -1,39 +1,56 @@
-"""How many newlines stand before a place, known after one look at the bytes."""
+"""How many newlines stand before a place: counted between the places that are asked for."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import accumulate
+from bisect import bisect_left
 
-BLOCK = 255 * 8  # bytes that are counted at once: see `_in_blocks`
-_LARGE = 256 << 10  # pieces for which loading numpy pays
-
-
-def counted(data: bytes) -> Sequence[int]:
-    """How many newlines stand before each block of `data`, and before its end."""
-    if len(data) < _LARGE:
-        ends = range(BLOCK, len(data) + BLOCK, BLOCK)
-        return [*accumulate((data.count(b"\n", end - BLOCK, end) for end in ends), initial=0)]
-    return _in_blocks(data)
+_SHORT = 16 << 10  # bytes of which bytes.count is done before numpy begins
+_PAYS = 64 << 20  # longer pieces of so many bytes were counted: loading numpy takes less time now
 
 
-def before(place: int, data: bytes, counts: Sequence[int]) -> int:
-    """The newlines before a place in `data`, by what was `counted`."""
-    block = place // BLOCK
-    return int(counts[block]) + data.count(b"\n", block * BLOCK, place)
+class Newlines:
+    """The newlines before places in a piece of bytes, each counted from the nearest one known."""
+
+    __slots__ = ("_counts", "_data", "_places")
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._places = [0]
+        self._counts = [0]
+
+    def before(self, place: int) -> int:
+        """How many stand before a place."""
+        places, counts = self._places, self._counts
+        index = bisect_left(places, place)
+        behind = index < len(places)
+        if behind and places[index] == place:
+            return counts[index]
+        if behind and places[index] - place < place - places[index - 1]:
+            count = counts[index] - between(self._data, place, places[index])
+        else:
+            count = counts[index - 1] + between(self._data, places[index - 1], place)
+        places.insert(index, place)
+        counts.insert(index, count)
+        return count
 
 
-def _in_blocks(data: bytes) -> Sequence[int]:
-    """The same in numpy, several times faster than bytes.count.
+class _Counter:
+    """Counts newlines in numpy, several times faster than bytes.count, once loading it pays."""
 
-    Of each eight bytes it is told which are newlines, and these are added as one number: a byte of
-    the sum holds up to 255.
-    """
-    import numpy as np  # noqa: PLC0415  for large logs only
+    def __init__(self) -> None:
+        self._counted = 0
 
-    whole = len(data) // BLOCK
-    found = (np.frombuffer(data, np.uint8, whole * BLOCK) == ord("\n")).view(np.uint64)
-    sums = found.reshape(whole, -1).sum(axis=1).view(np.uint8).reshape(whole, -1).sum(axis=1)
-    ends = np.cumsum(sums)
-    last = int(ends[-1]) + data.count(b"\n", whole * BLOCK)
-    return [0, *ends.tolist(), last]
+    def between(self, data: bytes, start: int, end: int) -> int:
+        """How many newlines stand between two places."""
+        size = end - start
+        if size < _SHORT:
+            return data.count(b"\n", start, end)
+        if self._counted < _PAYS:
+            self._counted += size
+            return data.count(b"\n", start, end)
+        import numpy as np  # noqa: PLC0415  for large logs only
+
+        return int(np.count_nonzero(np.frombuffer(data, np.uint8, size, start) == ord("\n")))
+
+
+between = _Counter().between

@@ -14,7 +14,7 @@ from diagnose.ingest.escapes import LONGEST, without_escapes
 from diagnose.ingest.raw import Reader, data_from
 from diagnose.ingest.source import Chunk
 
-CHUNK_LIMIT = 4 << 20  # bytes
+CHUNK_LIMIT = 2 << 20  # bytes: what is read several times should stay in the processor's cache
 _PROBE = 32 << 10
 _NEWLINE = re.compile(rb"\n")
 _LARGE = 256 << 10  # pieces for which loading numpy pays

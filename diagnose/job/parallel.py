@@ -7,7 +7,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Union
 
@@ -73,8 +72,6 @@ def scan_in(
         *(partial(_scan_elsewhere, key, sources[task.source], task.part) for task in plan.tasks),
         *(partial(_scan_batch, key, [sources[n] for n in batch]) for batch in plan.together),
     ]
-    if plan.tasks:
-        import_module("diagnose.ingest.bulk")  # what large chunks need, once for all copies
     scans: dict[int, SourceScan] = {}
     pieces: dict[int, dict[int, _Piece]] = defaultdict(dict)
 

@@ -29,26 +29,20 @@ class CallMarks:
     calls: bool = False
     p2p: bool = False
 
+    def add(self, number: int, end: int) -> None:
+        """Take what one of these literals tells, by its number and where it ends."""
+        if number == _INIT:
+            self.inits.append(end)
+        else:
+            self.calls = True
+            self.p2p = self.p2p or number != _CALL
+
 
 def rows() -> list[tuple[bytes, int, int]]:
     """The literals, their numbers and flags. Of calls, of which there are millions, the first."""
     once = int(hs.HS_FLAG_SINGLEMATCH)
     calls = [(text, number, once) for number, text in _LITERALS.items()]
     return [*((text, _INIT, 0) for text in _INITS), *calls]
-
-
-def call_marks(hits: Iterable[tuple[int, int]]) -> CallMarks:
-    """What the marks found, as (number, end offset) in the order of the offsets, tell of calls."""
-    told = CallMarks()
-    for number, end in hits:
-        if number < FIRST:
-            continue
-        if number == _INIT:
-            told.inits.append(end)
-        else:
-            told.calls = True
-            told.p2p = told.p2p or number != _CALL
-    return told
 
 
 def with_init(kinds: Collection[bytes]) -> set[bytes]:

@@ -28,9 +28,9 @@ from diagnose.automaton import Automaton, Hits, compile_database
 from diagnose.catalog import cache
 from diagnose.catalog.schema import Catalog
 from diagnose.errors import CatalogError
-from diagnose.match import call_marks, patience
+from diagnose.match import patience
 from diagnose.match.call_marks import CallMarks
-from diagnose.match.prefilter import lines_with
+from diagnose.match.marked import Span, marked_lines
 from diagnose.match.rows import DATABASES, LITERAL, Row, patterns_of, rows_of
 from diagnose.match.words import Words
 
@@ -47,8 +47,6 @@ _BY_EFFORT = ("thin-first", "bulk", "thin-all", "words", "rest", "everywhere", "
 BUILD = 14  # of what is kept of them: another one when the same catalog is compiled differently
 # Where literals are everywhere (a flood, a paste), a second look at single lines saves nothing.
 _DENSE = 0.5
-
-Span = tuple[int, int]
 
 
 class Scanned(NamedTuple):
@@ -130,8 +128,7 @@ class Matcher:
 
     def marked(self, data: bytes) -> tuple[list[Span], CallMarks]:
         """The lines in which there may be anything but thin patterns; NCCL's calls."""
-        marks = hits_of(self._marks, data)
-        return lines_with(data, (end for _, end in marks)), call_marks.call_marks(marks)
+        return ([], CallMarks()) if self._marks is None else marked_lines(self._marks, data)
 
     def scan_lines(self, data: bytes, spans: Sequence[Span], calls: CallMarks) -> Scanned:
         """What is in `data`, by what `marked` said of it."""

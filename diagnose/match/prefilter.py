@@ -151,17 +151,3 @@ def _of_part(operation: Any, argument: Any) -> Iterator[_Literals]:
             yield frozenset().union(*(one for one in alternatives if one))
     elif operation in _REPEATS and argument[0] >= 1:
         yield from _sets(argument[2])
-
-
-def lines_with(data: bytes, ends: Iterable[int]) -> list[tuple[int, int]]:
-    """Start and end of each line that holds one of these offsets, which rise."""
-    found: list[tuple[int, int]] = []
-    reached = -1
-    for end in ends:
-        if end <= reached:
-            continue
-        start = data.rfind(b"\n", 0, end) + 1
-        reached = data.find(b"\n", end)
-        reached = len(data) if reached < 0 else reached
-        found.append((start, reached))
-    return found

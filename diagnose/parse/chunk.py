@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from diagnose import newlines
+from diagnose.newlines import Newlines
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +27,7 @@ class Chunk:
     first_line: int
     lines: Sequence[int] | None = None
     raw_offsets: Sequence[int] | None = None
-    _counted: list[Sequence[int]] = field(
-        default_factory=list, init=False, repr=False, compare=False
-    )
+    _newlines: list[Newlines] = field(default_factory=list, init=False, repr=False, compare=False)
     _starts: list[Sequence[int]] = field(
         default_factory=list, init=False, repr=False, compare=False
     )
@@ -53,9 +51,9 @@ class Chunk:
             return 0
         if self._starts:
             return bisect_right(self._starts[0], place) - 1
-        if not self._counted:
-            self._counted.append(newlines.counted(self.data))
-        return newlines.before(place, self.data, self._counted[0])
+        if not self._newlines:
+            self._newlines.append(Newlines(self.data))
+        return self._newlines[0].before(place)
 
 
 class Origin(Protocol):

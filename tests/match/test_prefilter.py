@@ -6,7 +6,7 @@ import pytest
 
 from diagnose.catalog.load import load_catalog
 from diagnose.match.compile import Matcher, compile_matcher
-from diagnose.match.prefilter import lines_with, required
+from diagnose.match.prefilter import required
 from diagnose.parse.prefix import peel
 
 FILLER = b"[default3]:step 12/99 loss 2.4900 lr 1e-05\n" * 400
@@ -41,12 +41,6 @@ FILLER = b"[default3]:step 12/99 loss 2.4900 lr 1e-05\n" * 400
 )
 def test_every_match_has_one_of_the_literals(expression: str, literals: set[str] | None) -> None:
     assert required(expression) == (None if literals is None else frozenset(literals))
-
-
-def test_lines_are_those_around_the_offsets() -> None:
-    data = b"one\ntwo two\n\nfour"
-    assert lines_with(data, [1, 3, 5, 9, 14, 17]) == [(0, 3), (4, 11), (13, 17)]
-    assert lines_with(data, []) == []
 
 
 @pytest.fixture(scope="module")
