@@ -7,6 +7,7 @@ import random
 import pytest
 
 from diagnose import newlines
+from diagnose.match.runs import runs
 from diagnose.newlines import Newlines
 from diagnose.parse.chunk import Chunk
 
@@ -41,8 +42,8 @@ def test_a_place_costs_no_more_than_the_way_to_the_nearest_known_one(
 
 
 @pytest.mark.parametrize("data", [b"", b"\n", b"ab\n\nc\n", b"ab\n\nc"])
-def test_where_lines_begin_tells_their_number(data: bytes) -> None:
+def test_lines_that_are_known_tell_their_number(data: bytes) -> None:
     known, counting = Chunk(data, 0, 1), Chunk(data, 0, 1)
-    known.lines_begin([0, *(at + 1 for at, char in enumerate(data) if char == 10), len(data) + 1])
+    known.lines_are(runs(data))
     places = [*range(len(data) + 1), None]
     assert [known.newlines(at) for at in places] == [counting.newlines(at) for at in places]

@@ -7,15 +7,15 @@ are searched by the automata; of the others it is known which patterns are found
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
-from itertools import accumulate, chain, compress
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import NamedTuple
 
 from diagnose.ingest.source import Chunk
 from diagnose.match.call_marks import CallMarks, marks_in, with_init
 from diagnose.match.compile import Matcher, dense
-from diagnose.match.digits import shape
 from diagnose.match.lines import TEXT_LIMIT, Raw, segments
+from diagnose.match.runs import Runs, runs
 from diagnose.match.shapes import Shapes
 from diagnose.match.thin_lines import ThinLines, Words
 
@@ -59,22 +59,21 @@ class KnownLines:
         data = chunk.data
         if len(data) > SMALL:
             return self._search_marked(chunk, place)
-        shapes = [] if b"\r" in data else shape(data).split(b"\n")
-        kinds = dict.fromkeys(shapes)
-        if not self._pays(len(shapes), kinds):
-            patterns, words, told = self._matcher.scan(data)
+        told = self._lines_in(data)
+        if told is None:
+            patterns, words, calls = self._matcher.scan(data)
             raws = chain(segments(chunk, patterns, place), segments(chunk, words, place))
-            return Told(raws, told)
-        starts = _starts(shapes)
-        chunk.lines_begin(starts)
-        begun = with_init(kinds)
-        numbers, found, alike = self._found(data, shapes, kinds, starts, begun)
+            return Told(raws, calls)
+        chunk.lines_are(told)
+        kinds = dict.fromkeys(told.kinds)
+        found, alike = self._found(data, told, kinds)
         thin = None
         if alike is not None:
             own = {number: one.thin for number, one in found.items() if one.thin}
-            thin = ThinLines(shapes, starts, alike, own)
-        lines = ((n, starts[n], starts[n + 1] - 1, found[n]) for n in sorted(found))
-        inits = [(starts[n], shapes[n]) for n in numbers if shapes[n] in begun] if begun else []
+            thin = ThinLines(told, alike, own)
+        lines = ((n, *told.span(n), found[n]) for n in sorted(found))
+        begun = told.lines_of(with_init(kinds))
+        inits = [(told.span(n)[0], same) for same, numbers in begun for n in numbers]
         return Told(_raws(chunk, place, lines), marks_in(kinds, inits), thin)
 
     def _search_marked(self, chunk: Chunk, place: int) -> Told:
@@ -83,34 +82,30 @@ class KnownLines:
         marked = b""
         if self._matcher.marks_all and b"\r" not in data and not dense(spans, data):
             marked = b"\n".join([data[start:end] for start, end in spans])
-        shapes = shape(marked).split(b"\n") if marked else []
-        kinds = dict.fromkeys(shapes)
-        if not self._pays(len(shapes), kinds):
+        lines = self._lines_in(marked)
+        if lines is None:
             patterns, words, _ = self._matcher.scan_lines(data, spans, told)
             raws = chain(segments(chunk, patterns, place), segments(chunk, words, place))
             return Told(raws, told)
-        _, found, _ = self._found(marked, shapes, kinds, _starts(shapes))
-        lines = ((chunk.newlines(spans[n][0]), *spans[n], found[n]) for n in sorted(found))
-        return Told(_raws(chunk, place, lines), told)
+        found, _ = self._found(marked, lines, dict.fromkeys(lines.kinds))
+        known = ((chunk.newlines(spans[n][0]), *spans[n], found[n]) for n in sorted(found))
+        return Told(_raws(chunk, place, known), told)
 
-    def _pays(self, lines: int, kinds: Collection[bytes]) -> bool:
-        """Whether lines of these kinds are best looked up; those that are cut cannot be."""
-        self._lines += lines
-        return self._lines >= PAYS and bool(kinds) and max(map(len, kinds)) <= TEXT_LIMIT
+    def _lines_in(self, data: bytes) -> Runs | None:
+        """The lines of a text where they are best looked up; those that are cut cannot be."""
+        if not data or b"\r" in data:
+            return None
+        self._lines += data.count(b"\n") + 1
+        told = runs(data) if self._lines >= PAYS else None
+        return told if told and max(map(len, told.kinds)) <= TEXT_LIMIT + 1 else None
 
     def _found(
-        self,
-        data: bytes,
-        shapes: Sequence[bytes],
-        kinds: Iterable[bytes],
-        starts: Sequence[int],
-        asked: Set[bytes] = frozenset(),
-    ) -> tuple[list[int], dict[int, _Found], dict[bytes, Words] | None]:
+        self, data: bytes, told: Runs, kinds: Iterable[bytes]
+    ) -> tuple[dict[int, _Found], dict[bytes, Words] | None]:
         """What is in lines, by their numbers, but for thin patterns that all of a shape have.
 
         Those are by shape, in the order of `kinds`, which are the shapes that there are; None where
-        not all of them are known. Before both the numbers of all lines that were looked at one by
-        one, those of the `asked` shapes among them.
+        not all of them are known.
         """
         alike: dict[bytes, _Found] = {}
         thin: dict[bytes, Words] = {}
@@ -124,32 +119,29 @@ class KnownLines:
                 alike[same] = one
             elif one.thin:
                 thin[same] = one.thin
-        looked_at = alike.keys() | apart | asked
-        numbers = [*compress(range(len(shapes)), map(looked_at.__contains__, shapes))]
         found: dict[int, _Found] = {}
-        unknown: list[int] = []
-        for number in numbers:
-            same = shapes[number]
-            said = alike.get(same)
-            if said is None and (known := self._shapes.known.get(same)) is not None:
-                said = known.get(data[starts[number] : starts[number] + len(same)])
-            if said is None:
-                unknown.append(number)
-            elif said is not _NOTHING:
-                found[number] = said
-        few = len(unknown) <= _FEW * len(shapes)
+        for same, numbers in told.lines_of(alike):
+            found |= dict.fromkeys(numbers, alike[same])
+        unknown: dict[int, bytes] = {}
+        for same, numbers in told.lines_of(apart):
+            known = self._shapes.known.get(same)
+            for number in numbers:
+                start, end = told.span(number)
+                said = None if known is None else known.get(data[start:end])
+                if said is None:
+                    unknown[number] = data[start:end]
+                elif said is not _NOTHING:
+                    found[number] = said
+        few = len(unknown) <= _FEW * len(told)
         if unknown:
-            lines = {number: data[starts[number] : starts[number + 1] - 1] for number in unknown}
-            found |= self._learned(lines, shapes, few=few)
-        return numbers, found, thin if few else None
+            found |= self._learned(unknown, told, few=few)
+        return found, thin if few else None
 
-    def _learned(
-        self, lines: Mapping[int, bytes], shapes: Sequence[bytes], *, few: bool
-    ) -> dict[int, _Found]:
+    def _learned(self, lines: Mapping[int, bytes], told: Runs, *, few: bool) -> dict[int, _Found]:
         """What is in these lines, which are remembered; thin patterns where they are `few`."""
         found = self._searched(lines)
         for number, line in lines.items():
-            spot = self._shapes.place(shapes[number], line, self._matcher.doubts.fixed)
+            spot = self._shapes.place(told.kind(number), line, self._matcher.doubts.fixed)
             if not few and spot is None:
                 continue
             said = found.get(number, _NOTHING)
@@ -178,12 +170,6 @@ class KnownLines:
         for number, to in self._matcher.scan_thin(line, every=True):
             ends[number] = ends.get(number, (to, to))[0], to
         return tuple((number, first, last) for number, (first, last) in ends.items())
-
-
-def _starts(lines: Sequence[bytes]) -> list[int]:
-    """Where each of these lines begins if they follow each other, and one beyond the last end."""
-    before = accumulate(map(len, lines), initial=0)  # bytes, but for the line ends
-    return [size + number for number, size in enumerate(before)]
 
 
 def _raws(chunk: Chunk, place: int, lines: Iterable[tuple[int, int, int, _Found]]) -> Iterator[Raw]:

@@ -8,7 +8,6 @@ the source, or of the part where such lines end, the last line of each author.
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
@@ -260,11 +259,10 @@ class _LastWords:
         hits: Hits = []
         left = lines.kinds()
         done: set[tuple[bytes, Words]] = set()  # what authors with these tags need not say again
-        for number in lines.backwards(bisect_left(lines.starts, high), left):
-            same, start = lines.shapes[number], lines.starts[number]
+        for number, start, same in lines.runs.backwards(left, high):
             if start < low:
                 break
-            author, words = data[start : start + _tags_in(same)], lines.of(number)
+            author, words = data[start : start + _tags_in(same)], lines.of(number, same)
             if (author, words) not in done:
                 new = [(one, to) for one, _, to in words if not self._known(author, one)]
                 for pattern, to in new:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import compress, islice
 from operator import itemgetter
+
+from diagnose.match.runs import Runs
 
 Hits = list[tuple[int, int]]  # (pattern number, end in the data of the chunk)
 Words = tuple[tuple[int, int, int], ...]  # pattern number, its first and last end in a line
@@ -15,30 +16,21 @@ Words = tuple[tuple[int, int, int], ...]  # pattern number, its first and last e
 class ThinLines:
     """The thin patterns in the lines of a chunk, where these are known.
 
-    `starts` are the places of its lines, `alike` what all lines of a shape hold, in the order of
-    the first line of each, `own` what others do, by their numbers.
+    `alike` is what all lines of a shape hold, in the order of the first line of each, `own` what
+    others do, by their numbers.
     """
 
-    shapes: Sequence[bytes]
-    starts: Sequence[int]
+    runs: Runs
     alike: Mapping[bytes, Words]
     own: Mapping[int, Words]
 
-    def of(self, number: int) -> Words:
-        """What a line holds."""
-        return self.own.get(number) or self.alike.get(self.shapes[number], ())
+    def of(self, number: int, same: bytes) -> Words:
+        """What a line of this shape holds."""
+        return self.own.get(number) or self.alike.get(same, ())
 
     def kinds(self) -> set[bytes]:
         """The shapes of lines that may hold any."""
-        return {*self.alike, *map(self.shapes.__getitem__, self.own)}
-
-    def backwards(self, end: int, kinds: Container[bytes]) -> Iterator[int]:
-        """The numbers of the lines of these kinds before a line, the last one first.
-
-        What is removed from the kinds meanwhile is passed over from there on.
-        """
-        lines = islice(reversed(self.shapes), len(self.shapes) - end, None)
-        return compress(range(end - 1, -1, -1), map(kinds.__contains__, lines))
+        return {*self.alike, *map(self.runs.kind, self.own)}
 
     def first(self) -> Hits:
         """The first match of each pattern, in order."""
@@ -46,9 +38,9 @@ class ThinLines:
         for same, words in self.alike.items():
             for pattern, first, _ in words:
                 if pattern not in found:
-                    found[pattern] = self.starts[self.shapes.index(same)] + first
+                    found[pattern] = self.runs.starts[self.runs.kinds.index(same)] + first
         for number, words in self.own.items():
             for pattern, first, _ in words:
-                to = self.starts[number] + first
+                to = self.runs.span(number)[0] + first
                 found[pattern] = min(to, found.get(pattern, to))
         return sorted(found.items(), key=itemgetter(1))

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from diagnose.newlines import Newlines
+
+
+class Lines(Protocol):
+    """What knows where the lines of a text are."""
+
+    def at(self, place: int) -> tuple[int, int, int]:
+        """Number, start and end of the line that a place is in, or the end of which it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,29 +34,23 @@ class Chunk:
     lines: Sequence[int] | None = None
     raw_offsets: Sequence[int] | None = None
     _newlines: list[Newlines] = field(default_factory=list, init=False, repr=False, compare=False)
-    _starts: list[Sequence[int]] = field(
-        default_factory=list, init=False, repr=False, compare=False
-    )
+    _known: list[Lines] = field(default_factory=list, init=False, repr=False, compare=False)
 
-    def lines_begin(self, starts: Sequence[int]) -> None:
-        """Take where its lines begin, and what lies behind its end: newlines need no counting."""
-        self._starts.append(starts)
+    def lines_are(self, known: Lines) -> None:
+        """Take what knows where its lines are: newlines need no counting."""
+        self._known.append(known)
 
     def line_at(self, place: int) -> tuple[int, int, int] | None:
-        """Number, start and end of the line at a place, if it was told where lines begin."""
-        if not self._starts:
-            return None
-        starts = self._starts[0]
-        number = bisect_right(starts, place) - 1
-        return number, starts[number], starts[number + 1] - 1
+        """Number, start and end of the line at a place, if it was told where lines are."""
+        return self._known[0].at(place) if self._known else None
 
     def newlines(self, place: int | None = None) -> int:
         """How many newlines stand before a place in `data`, or in all of it."""
         place = len(self.data) if place is None else place
         if not place:
             return 0
-        if self._starts:
-            return bisect_right(self._starts[0], place) - 1
+        if self._known:
+            return self._known[0].at(place)[0]
         if not self._newlines:
             self._newlines.append(Newlines(self.data))
         return self._newlines[0].before(place)
