@@ -6,13 +6,12 @@ here, so they cannot disagree about one job.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from diagnose.diagnosis import WELL, Diagnosis, JobFacts
 from diagnose.text import times
-from diagnose.timeline.event import Event, Timeline
+from diagnose.timeline.event import Timeline
 
 _YEAR_S = 365 * 86_400.0  # longer than any job: the clocks are wrong
 
@@ -50,14 +49,23 @@ def standstill(diagnosis: Diagnosis, end: datetime | None) -> Standstill | None:
     return Standstill(seconds, end, ranks_of(diagnosis.job)) if seconds < _YEAR_S else None
 
 
-def span(timeline: Timeline | Sequence[Event]) -> tuple[datetime | None, datetime | None]:
+def span(timeline: Timeline) -> tuple[datetime | None, datetime | None]:
     """First and last time of a job's own logs, by the job's clock.
 
     A machine's own log, whose lines all tell a host and never a rank, goes on before and after.
     """
-    timed = [event for event in timeline if event.time is not None]
-    of_jobs = {event.source for event in timed if event.host is None or event.rank is not None}
-    own = [event.time or 0 for event in timed if event.source in of_jobs or not of_jobs]
+    names = ("time", "source", "host", "rank")
+    times_of, sources, hosts, ranks = (timeline.column(name) for name in names)
+    of_jobs = {
+        source
+        for time, source, host, rank in zip(times_of, sources, hosts, ranks, strict=True)
+        if time is not None and (host is None or rank is not None)
+    }
+    own = [
+        time
+        for time, source in zip(times_of, sources, strict=True)
+        if time is not None and (source in of_jobs or not of_jobs)
+    ]
     return (times.moment(min(own)), times.moment(max(own))) if own else (None, None)
 
 

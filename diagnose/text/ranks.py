@@ -32,7 +32,7 @@ def fold_ranks(ranks: Iterable[int]) -> str:
 
 def ranks_phrase(ranks: Iterable[int]) -> str:
     """`rank 3`, `ranks 0-6, 8`; `no rank` of none."""
-    numbers = set(ranks)
+    numbers = ranks if isinstance(ranks, set) else set(ranks)
     if not numbers:
         return "no rank"
     return f"{plural(len(numbers), 'rank')} {fold_ranks(numbers)}"

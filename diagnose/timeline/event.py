@@ -12,12 +12,14 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from operator import attrgetter
-from typing import Any
+from itertools import chain
+from operator import attrgetter, itemgetter
+from typing import Any, TypeVar
 
 from diagnose.timeline.learned import Learned
 
 Fields = Mapping[str, str]
+Item = TypeVar("Item")
 
 
 # Neither of these is changed once it is made. Frozen they would take ten times as long to make, and
@@ -26,7 +28,8 @@ Fields = Mapping[str, str]
 class Meaning:
     """What lines of one entry of the catalog, or of one kind, say; see `timeline.columns`.
 
-    `captures` are the names of what was captured.
+    `captures` are the names of what was captured. `alike`: the lines of events that share this
+    very object differ in their numbers only.
     """
 
     kind: str | None = None
@@ -39,6 +42,7 @@ class Meaning:
     phase: str | None = None
     ends_phase: bool = False
     captures: tuple[str, ...] = ()
+    alike: bool = field(default=False, compare=False, repr=False)
 
 
 @dataclass(slots=True, unsafe_hash=True)
@@ -123,11 +127,16 @@ class Event(_Said):
 
 
 class Timeline:
-    """Events in the order of their `index`, which has gaps where only some of a job are in it."""
+    """Events in the order of their `index`, which has gaps where only some of a job are in it.
+
+    What goes through all of them asks for columns, and what is asked of some is asked by their
+    positions in these: each look at an object costs ten times as much as one into a list.
+    """
 
     def __init__(self, events: Iterable[Event] = ()) -> None:
         self.events: Sequence[Event] = tuple(events)
         self._asked: dict[tuple[str, tuple[str, ...]], list[Event]] = {}
+        self._columns: dict[str, list[Any]] = {}
 
     def __iter__(self) -> Iterator[Event]:
         return iter(self.events)
@@ -141,6 +150,13 @@ class Timeline:
         if position == len(self.events) or self.events[position].index != index:
             raise KeyError(index)
         return self.events[position]
+
+    def column(self, name: str) -> list[Any]:
+        """What all events have in this field, in their order."""
+        found = self._columns.get(name)
+        if found is None:
+            found = self._columns[name] = [*map(attrgetter(name), self.events)]
+        return found
 
     def only(self, keep: Callable[[Event], bool]) -> Timeline:
         """The timeline of the events for which `keep` holds; this one where it holds for all."""
@@ -175,72 +191,93 @@ class Timeline:
 
     def where(self, holds: Callable[[Meaning], object]) -> list[Event]:
         """Events for whose meaning this holds, in order; it is asked once for each meaning."""
-        return _merged([events for meaning, events in self.alike.items() if holds(meaning)])
+        return self._at([own for meaning, own in self.positions.items() if holds(meaning)])
 
     @cached_property
     def by_signature(self) -> Mapping[str, list[Event]]:
         """Signature id → its events, in the order in which the signatures first appear."""
-        names = [name for what, name in self._parts if what == "signature" and name is not None]
-        return {name: self._of("signature", (name,)) for name in names}
+        return {name: self._of("signature", (name,)) for name in self.of_signatures}
+
+    @cached_property
+    def of_signatures(self) -> Mapping[str, list[int]]:
+        """Signature id → the positions of its events, in the same order."""
+        parts = self._parts.items()
+        return {
+            name: merged(own)
+            for (what, name), own in parts
+            if what == "signature" and name is not None
+        }
 
     @cached_property
     def attempts(self) -> set[int | None]:
         """The attempts that events are of; None is any."""
-        return set(map(attrgetter("attempt"), self.events))
+        return set(self.column("attempt"))
 
     @cached_property
     def ranks(self) -> list[int]:
         """Ranks with an event of their own, sorted."""
-        ranks: set[int | None] = set(map(attrgetter("rank"), self.events))
-        return sorted(rank for rank in ranks if rank is not None)
+        return sorted(set(self.column("rank")) - {None})
 
     @cached_property
     def hosts_of_ranks(self) -> Mapping[int, str]:
         """The host of every rank whose host is known, as its first event with a host says."""
         found: dict[int, str] = {}
-        for event in self.events:
-            rank = event.rank
-            if rank is not None and rank not in found and event.host is not None:
-                found[rank] = event.host
+        told = zip(self.column("rank"), self.column("host"), strict=True)
+        for rank, host in dict.fromkeys(told):  # each pair once, by the first of it
+            if rank is not None and host is not None:
+                found.setdefault(rank, host)
         return found
 
     def _of(self, what: str, names: tuple[str, ...]) -> list[Event]:
         known = self._asked.get((what, names))
         if known is None:
             parts = [part for name in names for part in self._parts.get((what, name), ())]
-            known = self._asked[what, names] = _merged(parts)
+            known = self._asked[what, names] = self._at(parts)
         return known
 
+    def _at(self, parts: Sequence[list[int]]) -> list[Event]:
+        """The events at these positions, in order."""
+        return taken(self.events, merged(parts))
+
     @cached_property
-    def _parts(self) -> Mapping[tuple[str, str | None], list[list[Event]]]:
-        """Kinds, what is told, roles and signatures, each with the events that are alike in it."""
-        found: dict[tuple[str, str | None], list[list[Event]]] = defaultdict(list)
-        for meaning, events in self.alike.items():
+    def _parts(self) -> Mapping[tuple[str, str | None], list[list[int]]]:
+        """Kinds, what is told, roles and signatures, each with the positions of what is alike."""
+        found: dict[tuple[str, str | None], list[list[int]]] = defaultdict(list)
+        for meaning, own in self.positions.items():
             for what in ("kind", "tells", "role", "signature"):
-                found[what, getattr(meaning, what)].append(events)
+                found[what, getattr(meaning, what)].append(own)
+        return found
+
+    @cached_property
+    def positions(self) -> Mapping[Meaning, list[int]]:
+        """The positions of events that mean the same, by the first; few differ in any job.
+
+        Most of them share the object, which is sooner told than that two objects are equal.
+        """
+        found: dict[Meaning, list[int]] = {}
+        known: dict[int, list[int]] = {}
+        for position, meaning in enumerate(self.column("meaning")):
+            own = known.get(id(meaning))
+            if own is None:
+                own = known[id(meaning)] = found.setdefault(meaning, [])
+            own.append(position)
         return found
 
     @cached_property
     def alike(self) -> Mapping[Meaning, list[Event]]:
-        """Events that mean the same together, by the first of them; there are few such in any job.
-
-        Most of them share the object, which is sooner told than that two objects are equal.
-        """
-        found: dict[Meaning, list[Event]] = {}
-        known: dict[int, list[Event]] = {}
-        for event in self.events:
-            meaning = event.meaning
-            events = known.get(id(meaning))
-            if events is None:
-                events = known[id(meaning)] = found.setdefault(meaning, [])
-            events.append(event)
-        return found
+        """Events that mean the same together, by the first of them."""
+        return {meaning: taken(self.events, own) for meaning, own in self.positions.items()}
 
 
-def _merged(parts: Sequence[list[Event]]) -> list[Event]:
-    """Events that are in order in each of these parts."""
+def merged(parts: Sequence[list[int]]) -> list[int]:
+    """Positions that are in order in each of these parts."""
     if len(parts) == 1:
         return parts[0]
-    found = [event for part in parts for event in part]
-    found.sort(key=attrgetter("index"))
-    return found
+    return sorted(chain.from_iterable(parts))
+
+
+def taken(column: Sequence[Item], positions: Sequence[int]) -> list[Item]:
+    """What a column has at these positions."""
+    if len(positions) < 2:
+        return [column[position] for position in positions]
+    return [*itemgetter(*positions)(column)]

@@ -58,7 +58,8 @@ def told_by(line: Line, signatures: Sequence[Signature]) -> list[Told]:
 
 
 def _common(alike: Alike, told: Told) -> Told:
-    """The same without its work, if that is not the same for all lines like this."""
+    """The same for all lines like this: without its work, if that is not the same for all."""
+    told.meaning.alike = True
     own = told.work is not NO_WORK and not alike.same(told.match)
     return told._replace(work=None) if own else told
 

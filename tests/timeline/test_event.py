@@ -104,6 +104,13 @@ def test_a_part_that_is_all_is_the_timeline_itself() -> None:
     assert TIMELINE.only(lambda event: event.index > 0) is TIMELINE
 
 
+def test_columns_and_positions() -> None:
+    some = Timeline(event(index=index * 2, signature=id_) for index, id_ in enumerate("abacb"))
+    assert some.column("index") == [0, 2, 4, 6, 8]
+    assert some.of_signatures == {"a": [0, 2], "b": [1, 4], "c": [3]}
+    assert [*some.positions.values()] == [[0, 2], [1, 4], [3]]
+
+
 def test_ranks_and_their_hosts() -> None:
     assert TIMELINE.ranks == [1, 3]
     assert TIMELINE.hosts_of_ranks == {3: "n1", 1: "n2"}
@@ -111,7 +118,7 @@ def test_ranks_and_their_hosts() -> None:
 
 def test_an_event_says_what_its_meaning_and_its_work_say() -> None:
     for kind, name in ((Meaning, "meaning"), (Work, "work")):
-        names = [one.name for one in fields(kind) if one.name != "captures"]
+        names = [one.name for one in fields(kind) if one.repr and one.name != "captures"]
         said = kind(*names)  # type: ignore[arg-type]
         assert [getattr(Event(**{name: said}), one) for one in names] == names
 

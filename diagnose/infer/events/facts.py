@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from operator import attrgetter
 
 from diagnose.catalog.schema import Signature
 from diagnose.timeline.captures import RANK_LIMIT, highest_rank
@@ -54,7 +53,7 @@ def gather(timeline: Timeline, signatures: Mapping[str, Signature]) -> Facts:
         values={name: [v for v, _ in counter.most_common(8)] for name, counter in counted.items()},
         world_size=_world_size(timeline, counted.get("world_size", Counter())),
         ranks_seen=timeline.ranks,
-        hosts=sorted(set(map(attrgetter("host"), timeline)) - {None}),
+        hosts=sorted(set(timeline.column("host")) - {None}),
     )
 
 

@@ -100,7 +100,7 @@ def _ends_with(timeline: Timeline, events: Sequence[Event]) -> bool:
 
 def _ends_of_sources(timeline: Timeline) -> dict[str, int]:
     """Source → its last line."""
-    return dict(map(attrgetter("source", "line"), timeline))
+    return dict(zip(timeline.column("source"), timeline.column("line"), strict=True))
 
 
 def _last_said(timeline: Timeline, events: Sequence[Event]) -> list[Event]:

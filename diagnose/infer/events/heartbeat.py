@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import attrgetter
 
 from diagnose.diagnosis import Progress
 from diagnose.timeline.event import Event, Timeline
@@ -56,5 +55,5 @@ def _interval(told: Sequence[Event]) -> float | None:
 def _silence(timeline: Timeline, told: Sequence[Event]) -> float | None:
     """Seconds from the last step to the last line of the job."""
     steps = [event.time for event in told if event.time is not None]
-    ends = (time for time in map(attrgetter("time"), timeline) if time is not None)
+    ends = [time for time in timeline.column("time") if time is not None]
     return round((max(ends) - max(steps)) / _NS, 3) if steps else None

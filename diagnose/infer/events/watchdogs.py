@@ -8,7 +8,6 @@ process group; the result does not depend on the order of the lines.
 from __future__ import annotations
 
 from collections import defaultdict
-from operator import attrgetter
 
 from diagnose.infer.events.came import not_come
 from diagnose.infer.events.disagreement import Others, folded_by_ray, judge, waits_nowhere
@@ -67,7 +66,7 @@ def stalls(
         groups += not_come(timeline, world_size)
     if named and not any(stall.shape == "missing" for stall in groups):
         groups.append(_from_names(named))
-    if max(map(attrgetter("repeated"), timeline), default=1) > 1:
+    if max(timeline.column("repeated"), default=1) > 1:
         folded_by_ray(groups)
     elif (len(groups) > 1 or paired) and all(
         stall.shape in ("unclear", "all_joined") for stall in groups

@@ -14,7 +14,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
-from operator import attrgetter
 
 from diagnose.diagnosis import Diagnosis, Evidence
 from diagnose.ingest.read import TextChunks
@@ -142,8 +141,8 @@ def _plain(source: Source) -> TextChunks | None:
 def _offsets(job: Job, wanted: Mapping[str, set[int]]) -> dict[str, dict[int, int]]:
     """The bytes at which the wanted lines of sources begin."""
     found: dict[str, dict[int, int]] = {}
-    sources = map(attrgetter("source"), job.events)
-    for event in compress(job.events, map(wanted.__contains__, sources)) if wanted else ():
+    sources = job.events.column("source") if wanted else ()
+    for event in compress(job.events, map(wanted.__contains__, sources)):
         # Edges carry the offset of their chunk.
         if event.kind != "edge" and event.line in wanted[event.source]:
             found.setdefault(event.source, {})[event.line] = event.offset

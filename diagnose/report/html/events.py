@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from operator import attrgetter
 
 from diagnose.job.model import Job
 from diagnose.report.html import clock
-from diagnose.timeline.event import Event, Timeline
+from diagnose.timeline.event import Event, Timeline, taken
 
 _TOLD = ("cause", "effect", "progress", "phase")
 _MILLISECOND = 1_000_000  # in the unit of Event.time
-_INDEX = attrgetter("index")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +48,8 @@ def prepare(job: Job, onset: str | None) -> Events:
     `onset` is that of the diagnosis if the job then stood still: it bounds guesses.
     """
     timeline = job.events
-    times, ranks = [event.time for event in timeline], [event.rank for event in timeline]
-    sources, lines = [event.source for event in timeline], [event.line for event in timeline]
+    names = ("time", "rank", "source", "line")
+    times, ranks, sources, lines = (timeline.column(name) for name in names)
     clocked = times.count(None) < len(times)
     stamp = clock.parse(onset)
     limit = None if stamp is None else clock.milliseconds(stamp)
@@ -60,9 +58,11 @@ def prepare(job: Job, onset: str | None) -> Events:
     if clocked:
         at, spans = _places(timeline, times, sources, lines, limit)
     last = _last_attempt(timeline)
-    there = at if last is timeline else map(at.__getitem__, map(_INDEX, last))
+    there = at if last is timeline else taken(at, last.column("index"))
     placed = [place for place in there if place is not None]
-    lost = {source for source, place in zip(sources, at, strict=True) if place is None}
+    lost: set[str] = set()
+    if None in at:
+        lost = {source for source, place in zip(sources, at, strict=True) if place is None}
     return Events(
         timeline,
         last,
@@ -114,11 +114,16 @@ def _places(
             at[index] = stamp
         if len(known) == len(own):
             continue
-        guessed = [index for index in own if times[index] is None]
-        between = _with_onset([*map(lines.__getitem__, known)], stamps, onset)
-        places = _between(map(lines.__getitem__, guessed), *between)
-        for index, stamp in zip(guessed, places, strict=True):
-            at[index] = stamp
+        # Most lines without a time come before all that have one.
+        before = bisect_left(own, lines[known[0]], key=lines.__getitem__)
+        for index in own[:before]:
+            at[index] = stamps[0]
+        guessed = [index for index in own[before:] if times[index] is None]
+        if guessed:
+            between = _with_onset([*map(lines.__getitem__, known)], stamps, onset)
+            places = _between(map(lines.__getitem__, guessed), *between)
+            for index, stamp in zip(guessed, places, strict=True):
+                at[index] = stamp
         if source in bars:
             events = [*map(timeline.events.__getitem__, own)]
             for event, place in _by_bar(events, at, onset):
@@ -143,11 +148,8 @@ def _between(
     guessed: Iterable[int], lines: Sequence[float], stamps: Sequence[int]
 ) -> Iterator[int]:
     """When each line was printed, if its source went on evenly between those with a time."""
-    first, end = lines[0], len(lines)
+    end = len(lines)
     for line in guessed:
-        if line < first:  # as most
-            yield stamps[0]
-            continue
         after = bisect_right(lines, line)
         before = after - 1 if after else 0
         stamp, known = stamps[before], lines[before]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle
 from operator import attrgetter
@@ -17,7 +17,7 @@ from diagnose.report.html import clock
 from diagnose.report.html.events import Events
 from diagnose.report.html.scrub import Scrub
 from diagnose.text.ranks import ranks_phrase
-from diagnose.timeline.event import Event
+from diagnose.timeline.event import Event, Timeline, taken
 
 MAX_VARIANTS = 8  # of one finding
 MAX_TEXT = 600  # characters of a quoted line
@@ -35,8 +35,7 @@ ROLES = {
 # Roles whose lines differ from step to step: one of them is enough.
 _ONE = ("phase", "progress")
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]+")
-_INDEX, _RANK = map(attrgetter, ("index", "rank"))
-_OPERATION = attrgetter("op", "seq", "size_in", "group")
+_OPERATION = attrgetter("work.op", "work.seq", "work.size_in", "work.group")
 _OF_OPERATIONS = frozenset({"op", "seq", "numel_in", "group"})  # the captures that tell these
 
 
@@ -79,31 +78,29 @@ class Findings:
     numbers: dict[str, int]
     kinds: dict[int, int]
 
-    def of_event(self, event: Event) -> tuple[int, int]:
+    def of(self, signature: str, index: int) -> tuple[int, int]:
         """Finding and variant of an event; -1 for what is none, and for a variant not kept."""
-        number = self.numbers.get(event.signature or "", -1)
-        return number, self.kinds.get(event.index, 0) if number >= 0 else -1
+        number = self.numbers.get(signature, -1)
+        return number, self.kinds.get(index, 0) if number >= 0 else -1
 
 
 def findings(events: Events, catalog: Catalog, scrub: Scrub) -> Findings:
     """Fold the timeline into findings."""
-    signatures = events.timeline.by_signature
-    indexes = {id_: [*map(_INDEX, own)] for id_, own in signatures.items()}
-    first = {id_: _least(map(events.times.__getitem__, own)) for id_, own in indexes.items()}
+    timeline = events.timeline
+    indexes = timeline.of_signatures
+    first = {id_: _least(taken(events.times, own)) for id_, own in indexes.items()}
     begin = _least(first.values())
-    calls = {
-        alike.signature for alike in events.timeline.alike if _OF_OPERATIONS & {*alike.captures}
-    }
+    calls = {alike.signature for alike in timeline.positions if _OF_OPERATIONS & {*alike.captures}}
     items: list[Finding] = []
     kinds: dict[int, int] = {}
-    for number, (id_, own) in enumerate(signatures.items()):
-        variants = [indexes[id_]]
-        if own[0].role not in _ONE:
-            variants = _variants(own, indexes[id_], of_calls=id_ in calls)
+    for number, (id_, own) in enumerate(indexes.items()):
+        role = str(timeline.events[own[0]].role)
+        variants = [own]
+        if role not in _ONE:
+            variants = _variants(own, timeline, of_calls=id_ in calls)
         for kind, alike in enumerate(variants[1:], start=1):
             kinds |= dict.fromkeys(alike, kind if kind < MAX_VARIANTS else -1)
         entry = entry_of(catalog, id_)
-        role = str(own[0].role)
         shown = [_shown(alike, events, scrub) for alike in variants[:MAX_VARIANTS]]
         items.append(
             Finding(
@@ -112,56 +109,60 @@ def findings(events: Events, catalog: Catalog, scrub: Scrub) -> Findings:
                 title=scrub.text(entry.title if entry else id_),
                 role=ROLES.get(role, role),
                 cause=scrub.text(entry.cause) if entry else "",
-                at=_least(map(events.at.__getitem__, indexes[id_])),
+                at=_least(taken(events.at, own)),
                 time=clock.moment(first[id_], begin),
-                who=shown[0].who if len(variants) == 1 else scrub.text(_who(indexes[id_], events)),
+                who=shown[0].who if len(variants) == 1 else scrub.text(_who(own, events)),
                 count=len(own),
                 variants=shown,
                 more=max(0, len(variants) - MAX_VARIANTS),
             )
         )
-    return Findings(items, {id_: number for number, id_ in enumerate(signatures)}, kinds)
+    return Findings(items, {id_: number for number, id_ in enumerate(indexes)}, kinds)
 
 
 def who(events: Sequence[Event]) -> str:
     """Who printed them: ranks, else hosts, else nobody that is named."""
-    return _named(map(_RANK, events), events)
+    return _named({event.rank for event in events}, events)
 
 
-def _who(indexes: Iterable[int], events: Events) -> str:
+def _who(indexes: Sequence[int], events: Events) -> str:
     """The same of events of a timeline."""
     own = map(events.timeline.events.__getitem__, indexes)
-    return _named(map(events.ranks.__getitem__, indexes), own)
+    return _named({*taken(events.ranks, indexes)}, own)
 
 
-def _named(printed_by: Iterable[int | None], events: Iterable[Event]) -> str:
-    ranks: set[Any] = set(printed_by)
+def _named(ranks: set[Any], events: Iterable[Event]) -> str:
     ranks.discard(None)
     if ranks:
         return ranks_phrase(ranks)
     return words.names(sorted({event.host for event in events if event.host is not None}), 4)
 
 
-def _least(values: Iterable[int | None]) -> int | None:
+def _least(values: Collection[int | None]) -> int | None:
     return min([value for value in values if value is not None], default=None)
 
 
-def _variants(events: list[Event], indexes: list[int], *, of_calls: bool) -> list[list[int]]:
+def _variants(indexes: list[int], timeline: Timeline, *, of_calls: bool) -> list[list[int]]:
     """The indexes of those that say the same together, in order of appearance.
 
     `of_calls`: they may tell of different collectives.
     """
-    compared = events[:_COMPARED]
-    texts = [event.text for event in compared]
-    if max(map(len, texts)) > MAX_TEXT:
-        texts = [text[:MAX_TEXT] for text in texts]
+    compared = indexes[:_COMPARED]
+    meanings = taken(timeline.column("meaning"), compared)
+    # Whose lines are alike by the object that they share, others by themselves.
+    told = zip(meanings, compared, strict=True)
+    lines = [id(meaning) if meaning.alike else -index for meaning, index in told]
+    first = dict(zip(lines[::-1], compared[::-1], strict=True))
+    texts = [event.text[:MAX_TEXT] for event in taken(timeline.events, [*first.values()])]
     shapes = _shapes(texts)
-    operations: list[Any] = [*map(_OPERATION, compared)] if of_calls else [None]
+    calls = map(_OPERATION, taken(timeline.events, compared)) if of_calls else ()
+    operations: list[Any] = [*calls] or [None]
     if len(shapes) == 1 and operations.count(operations[0]) == len(operations):  # as mostly
         return [indexes]
+    shape_of = dict(zip(first, cycle(shapes), strict=False))
     found: dict[tuple[object, ...], list[int]] = defaultdict(list)
-    told = zip(cycle(shapes), cycle(operations), indexes[:_COMPARED], strict=False)
-    for shape, operation, index in told:
+    pairs = zip(map(shape_of.get, lines), cycle(operations), compared, strict=False)
+    for shape, operation, index in pairs:
         found[shape, operation].append(index)
     variants = list(found.values())
     variants[-1].extend(indexes[_COMPARED:])

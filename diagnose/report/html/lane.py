@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from math import inf
 
 from diagnose.report.html.events import Events
-from diagnose.timeline.event import Event
+from diagnose.timeline.event import Event, Meaning, Timeline, merged, taken
 
 PHASES = (
     "init", "preprocessing", "model_load", "training", "evaluation", "checkpoint", "inference",
@@ -29,27 +29,31 @@ Placed = tuple[int, Event]
 @dataclass(frozen=True, slots=True)
 class Printed:
     """What the lanes printed: where each begins and ends (`first`, `last`), and in the order of
-    time the events that tell of phases and steps (`moves`) and of failures (`told`).
+    time the events that tell of phases and steps (`moves`).
 
-    `telling` are the sources without a rank of which a line is of a role that a reader looks for.
+    `keys` and `at` have by the index of an event whose it is and its place, counted from the
+    picture's begin (None: it has none). `telling` are the sources without a rank of which a line is
+    of a role that a reader looks for.
     """
 
+    keys: Sequence[Key]
+    at: Sequence[int | None]
     first: Mapping[Key, int]
     last: Mapping[Key, int]
     moves: Mapping[Key, list[Placed]]
-    told: Sequence[tuple[Key, int, Event]]
     telling: Set[str]
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What lanes tell of failures, in the order of time.
+    """What lanes tell of failures.
 
-    `firsts` are the first events of each finding in each lane that are worth a mark, `message` is
-    where a lane first tells of one from the onset on, `signatures` the causes and effects in it.
+    `firsts` are the first events of each signature in each lane that are worth a mark, by their
+    indexes and in the order of these; `message` is where a lane first tells of one from the onset
+    on, `signatures` the causes and effects in it.
     """
 
-    firsts: list[tuple[Key, int, Event]]
+    firsts: Mapping[int, str]
     message: Mapping[Key, int]
     signatures: Mapping[Key, Set[str]]
 
@@ -115,49 +119,59 @@ def printed(events: Events, begin: int) -> Printed:
         for rank, source in zip(events.ranks, events.sources, strict=True)
     ]
     at = [None if place is None else place - begin for place in events.at]
-
-    def placed(some: Iterable[Event]) -> Iterator[tuple[Key, int, Event]]:
-        for event in some:
-            index = event.index
-            place = at[index]
-            if place is not None:
-                yield keys[index], place, event
-
     first: dict[Key, int] = {}
     last: dict[Key, int] = {}
-    whole = timeline is events.timeline
-    indexes: Iterable[int] = range(len(at)) if whole else [event.index for event in timeline]
-    for index in indexes:
-        key, place = keys[index], at[index]
-        if place is not None:
-            if place > last.setdefault(key, place):
-                last[key] = place
-            if place < first.setdefault(key, place):
-                first[key] = place
+    indexes = timeline.column("index")
+    for key, place in zip(taken(keys, indexes), taken(at, indexes), strict=True):
+        if place is None:
+            continue
+        if key not in first:
+            first[key] = last[key] = place
+        elif place > last[key]:
+            last[key] = place
+        elif place < first[key]:
+            first[key] = place
     moves: dict[Key, list[Placed]] = defaultdict(list)
-    for key, place, event in placed(timeline.kind("phase", "progress")):
-        moves[key].append((place, event))
-    told = timeline.where(lambda alike: alike.role in MARKED or alike.kind == "exit")
+    for event in timeline.kind("phase", "progress"):
+        if (place := at[event.index]) is not None:
+            moves[keys[event.index]].append((place, event))
     telling: set[str] = set()
     if any(isinstance(key, str) for key in first):
-        telling = {key for key, _, _ in placed(timeline.role(*_TELLING)) if isinstance(key, str)}
-    return Printed(first, last, moves, [*placed(told)], telling)
+        said = [e.index for e in timeline.role(*_TELLING) if at[e.index] is not None]
+        telling = {key for key in taken(keys, said) if isinstance(key, str)}
+    return Printed(keys, at, first, last, moves, telling)
 
 
-def failures(told: Iterable[tuple[Key, int, Event]], onset: int | None) -> Told:
-    """What lanes tell of failures; messages count from the onset on."""
-    firsts: dict[tuple[Key, str], tuple[Key, int, Event]] = {}
+def failures(events: Events, own: Printed, known: Container[Key], onset: int | None) -> Told:
+    """What the `known` lanes tell of failures; messages count from the onset on."""
+    keys, at = own.keys, own.at
+    marked: dict[str, list[list[int]]] = defaultdict(list)
     signatures: dict[Key, set[str]] = defaultdict(set)
     message: dict[Key, int] = {}
     # A line is printed at whole seconds, its onset may be known to the millisecond.
-    begin = inf if onset is None else onset - 1000
-    for one in told:
-        key, at, event = one
-        signature, telling = event.signature, event.role in _TOLD
+    begin = -inf if onset is None else onset - 1000
+    for meaning, of_all in _indexes(events.last_attempt):
+        signature, telling = meaning.signature, meaning.role in _TOLD
+        if meaning.role not in MARKED and meaning.kind != "exit":
+            continue
+        indexes = [index for index in of_all if at[index] is not None and keys[index] in known]
         if signature is not None:
-            firsts.setdefault((key, signature), one)
-            if telling:
+            marked[signature].append(indexes)
+            for key in {*taken(keys, indexes)} if telling else ():
                 signatures[key].add(signature)
-        if at >= begin and event.time is not None and (telling or event.kind == "exit"):
-            message[key] = min(at, message.get(key, at))
-    return Told([*firsts.values()], message, signatures)
+        for index in indexes if telling or meaning.kind == "exit" else ():
+            place, key = at[index], keys[index]
+            if place is not None and place >= begin and events.times[index] is not None:
+                message[key] = min(place, message.get(key, place))
+    firsts: dict[int, str] = {}
+    for signature, parts in marked.items():
+        indexes = merged(parts)[::-1]
+        of_lanes = dict(zip(taken(keys, indexes), indexes, strict=True))
+        firsts |= dict.fromkeys(of_lanes.values(), signature)
+    return Told({index: firsts[index] for index in sorted(firsts)}, message, signatures)
+
+
+def _indexes(timeline: Timeline) -> Iterator[tuple[Meaning, list[int]]]:
+    """What events mean, and the indexes of these."""
+    column = timeline.column("index")
+    return ((meaning, taken(column, own)) for meaning, own in timeline.positions.items())

@@ -17,10 +17,11 @@ from diagnose.report import words
 from diagnose.report.html import clock
 from diagnose.report.html.events import Events
 from diagnose.report.html.findings import Findings
-from diagnose.report.html.lane import PHASES, Key, Lane, Printed, Told, failures, printed
+from diagnose.report.html.lane import PHASES, Key, Lane, Printed, failures, printed
 from diagnose.report.html.lane_classes import LaneClass, alone, by_host, folded
 from diagnose.report.html.scrub import Scrub
 from diagnose.report.html.states import STATES
+from diagnose.timeline.event import Timeline, taken
 
 FOLD = 64  # more ranks than this are folded into classes
 MAX_OTHERS = 8  # lanes of sources or hosts that are no rank
@@ -62,8 +63,8 @@ def lanes(
     onset = _onset(diagnosis, events.begin) if events.clocked else None
     for key in made.keys() & own.first.keys():
         made[key].fill(own.first[key], own.last[key], own.moves.get(key, ()))
-    told = failures((one for one in own.told if one[0] in made), onset)
-    sources = _marks(made, told, found)
+    told = failures(events, own, made, onset)
+    sources = _marks(made, told.firsts, own, events.timeline, found)
     first_message = _waits(made, told.message, onset) if onset is not None else None
     if not any(lane.bars or lane.marks or lane.wait or lane.step for lane in made.values()):
         return None
@@ -124,18 +125,26 @@ def _others(own: Printed) -> list[str]:
     return sorted(names)[:MAX_OTHERS]
 
 
-def _marks(made: Mapping[Key, Lane], told: Told, found: Findings) -> list[str]:
-    """The first line of each finding in each lane; gives the list of source names used."""
-    marks = told.firsts
+def _marks(
+    made: Mapping[Key, Lane],
+    marks: Mapping[int, str],
+    own: Printed,
+    timeline: Timeline,
+    found: Findings,
+) -> list[str]:
+    """The first line of each signature in each lane; gives the list of source names used."""
     if len(marks) > MAX_MARKS:
-        marks = [one for one in marks if one[2].role != "aftermath"]
-    most = max(1, MAX_MARKS // len({key for key, _, _ in marks})) if marks else 0
+        role = {index: timeline.events[index].role for index in marks}
+        marks = {index: id_ for index, id_ in marks.items() if role[index] != "aftermath"}
+    most = max(1, MAX_MARKS // len({*taken(own.keys, [*marks])})) if marks else 0
+    sources, lines = timeline.column("source"), timeline.column("line")
     number: dict[str, int] = {}
-    for key, at, event in marks:
-        drawn = made[key].marks
+    for index, signature in marks.items():
+        drawn = made[own.keys[index]].marks
         if len(marks) <= MAX_MARKS or len(drawn) < most:
-            source = number.setdefault(event.source, len(number))
-            drawn.append((at, *found.of_event(event), source, event.line))
+            source = number.setdefault(sources[index], len(number))
+            at = own.at[index] or 0
+            drawn.append((at, *found.of(signature, index), source, lines[index]))
     return [*number]
 
 

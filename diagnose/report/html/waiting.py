@@ -99,7 +99,7 @@ def _edges(diagnosis: Diagnosis, scrub: Scrub) -> list[Edge]:
 def _fold(edges: list[Edge], states: dict[int, str]) -> tuple[list[Node], list[Edge]]:
     """Ranks of the same state that wait alike, in alike operations for the same node, are one."""
     waits: dict[int, set[tuple[int, str]]] = defaultdict(set)
-    alike = {operation: _DIGITS.sub("#", operation) for _, _, operation in edges}
+    alike = {text: _DIGITS.sub("#", text) for text in {operation for _, _, operation in edges}}
     for a, b, operation in edges:
         waits[a].add((b, alike[operation]))
         waits[b] |= set()

@@ -3,8 +3,9 @@ import pytest
 import diagnose
 from diagnose.diagnosis import Diagnosis
 from diagnose.report.html.events import prepare
-from diagnose.report.html.findings import Findings, _shapes, findings
+from diagnose.report.html.findings import Findings, _shapes, _variants, findings
 from diagnose.report.html.scrub import scrubber
+from diagnose.timeline.event import Event, Meaning, Timeline
 
 from .jobs import fixture, watchdog
 
@@ -43,9 +44,26 @@ def test_many_wordings_are_counted_but_not_all_kept() -> None:
     [error] = [item for item in found.items if item.signature == "python.exception"]
     assert (len(error.variants), error.more, error.count) == (8, 2, 10)
     number = int(error.anchor.split("-")[1]) - 1
-    places = [found.of_event(event) for event in job.events]
+    places = [found.of(event.signature or "", event.index) for event in job.events]
     variants = [variant for finding, variant in places if finding == number]
     assert sorted(variants) == [-1, -1, 0, 1, 2, 3, 4, 5, 6, 7]
+
+
+def test_lines_that_are_alike_by_their_meaning_are_told_apart_from_others() -> None:
+    said = [Meaning(signature="acme", alike=True) for _ in range(3)]
+    told = [
+        (said[0], "a 1"),
+        (said[1], "b 1"),
+        (said[0], "a 2"),
+        (said[2], "a 3"),
+        (said[1], "b 2"),
+    ]
+    told += [(Meaning(signature="acme"), text) for text in ("b 4", "c 1")]
+    timeline = Timeline(
+        Event(index=index, meaning=meaning, text=text) for index, (meaning, text) in enumerate(told)
+    )
+    assert _variants([*range(7)], timeline, of_calls=False) == [[0, 2, 3], [1, 4, 5], [6]]
+    assert _variants([0, 2, 3], timeline, of_calls=False) == [[0, 2, 3]]
 
 
 @pytest.mark.parametrize("texts", [["rank 3 at 0x7f", "rank 41 at 0xab"], ["a\n1", "a 1", "a\n2"]])

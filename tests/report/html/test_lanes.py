@@ -101,6 +101,14 @@ def test_logs_without_ranks_have_a_lane_each(tmp_path) -> None:
     assert [lane.label for lane in picture.lanes] == ["a.log"]
 
 
+def test_a_log_without_any_time_has_no_lane_beside_the_ranks() -> None:
+    job, diagnosis = fixture("k8s-memcg-oom")
+    picture, _ = draw(job, diagnosis)
+    others = [lane.label for lane in picture.lanes if lane.rank is None]
+    assert "dmesg-worker-1-node.txt" in {event.source for event in job.events}
+    assert others == ["llm-pretrain-worker-0/0.log", "llm-pretrain-worker-1/0.log"]
+
+
 def test_nothing_placed_is_no_picture() -> None:
     job, diagnosis = pasted("hello\n")
     events = prepare(job, None)
