@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,13 +34,17 @@ def diagnosed(
     patterns: Sequence[Path],
     checkpoints: Sequence[str],
     workers: int | None,
+    later: str = "report.html.context",
 ) -> tuple[Job, Diagnosis]:
-    """The job of these paths, or of a paste, and its diagnosis."""
+    """The job of these paths, or of a paste, and its diagnosis.
+
+    `later` is a module that the command needs then: it is loaded while others scan.
+    """
     if not paths and sys.stdin is not None and sys.stdin.isatty():
         say("Paste the log here, then press Enter and Ctrl-D (Ctrl-C cancels).")
     import diagnose
 
-    job = _load(paths or [STDIN], patterns, checkpoints, workers)
+    job = _load(paths or [STDIN], patterns, checkpoints, workers, later)
     held[:] = [job]
     return job, diagnose.diagnose(job)
 
@@ -49,6 +54,7 @@ def _load(
     patterns: Sequence[Path],
     checkpoints: Sequence[str],
     workers: int | None,
+    later: str,
 ) -> Job:
     from diagnose.ingest import find_sources, stdin_source
     from diagnose.job.load import saved
@@ -60,22 +66,24 @@ def _load(
         if sys.stdin is None:
             raise InputError("standard input is closed")
         sources.insert(0, stdin_source(sys.stdin.buffer))
-    job = _read(sources, patterns, workers)
+    job = _read(sources, patterns, workers, later)
     job.checkpoints = saved([path for path in paths if path != STDIN], checkpoints)
     return job
 
 
-def _read(sources: Sequence[Source], patterns: Sequence[Path], workers: int | None) -> Job:
+def _read(
+    sources: Sequence[Source], patterns: Sequence[Path], workers: int | None, later: str
+) -> Job:
     from diagnose.job.load import read
 
     if workers is None:
         workers = _best(sources)
-    return read(sources, patterns=patterns, workers=workers, meanwhile=_load_engine)
+    return read(sources, patterns=patterns, workers=workers, meanwhile=partial(_load_engine, later))
 
 
-def _load_engine() -> None:
+def _load_engine(later: str) -> None:
     """Load what comes after the scan, while other processes are at it already."""
-    for name in ("infer.pipeline", "checkpoint.tree", "report.html.context"):
+    for name in ("infer.pipeline", "checkpoint.tree", later):
         import_module(f"diagnose.{name}")
 
 

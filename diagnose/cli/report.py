@@ -39,7 +39,8 @@ def report(
 ) -> None:
     """Write a post-mortem of one job as a single-file HTML page."""
     fails = failing(fail_on, patterns, exit_code=exit_code)
-    job, diagnosis = diagnosed(paths, patterns or (), checkpoints or (), workers)
+    needed = "report.html.page"
+    job, diagnosis = diagnosed(paths, patterns or (), checkpoints or (), workers, later=needed)
     from diagnose.report import html
 
     page = html.render(job, diagnosis, title=title, redact=not no_redact)

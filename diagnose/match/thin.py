@@ -15,7 +15,7 @@ from functools import lru_cache
 
 from diagnose.ingest.source import Chunk
 from diagnose.match.compile import Matcher
-from diagnose.match.thin_lines import Hits, ThinLines, Words
+from diagnose.match.thin_lines import Hits, ThinLines
 
 # The start of a source is searched in full, then one window per stride.
 FULL = 256 << 10
@@ -258,20 +258,23 @@ class _LastWords:
         """The same of lines of which it is known what they hold."""
         hits: Hits = []
         left = lines.kinds()
-        done: set[tuple[bytes, Words]] = set()  # what authors with these tags need not say again
+        tags = {same: _tags_in(same) for same in left}
+        # Without a number in its tags, a shape that is alike is of one author.
+        alone = {same for same in left & lines.alike.keys() if b"0" not in same[: tags[same]]}
+        done: set[tuple[bytes, int]] = set()  # what authors with these tags need not say again
         for number, start, same in lines.runs.backwards(left, high):
             if start < low:
                 break
-            author, words = data[start : start + _tags_in(same)], lines.of(number, same)
-            if (author, words) not in done:
+            author, words = data[start : start + tags[same]], lines.of(number, same)
+            if (author, id(words)) not in done:
                 new = [(one, to) for one, _, to in words if not self._known(author, one)]
                 for pattern, to in new:
                     self.kept[author, pattern] += 1
                     hits.append((pattern, start + to))
                 if new and not author:
                     continue
-                done.add((author, words))
-            if same in lines.alike and b"0" not in same[: len(author)]:
+                done.add((author, id(words)))
+            if same in alone:
                 left.discard(same)
         return hits
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from functools import partial
 from operator import attrgetter
 
 from diagnose.timeline.captures import rank_of
@@ -22,8 +23,8 @@ _NODE = 8  # devices of a node
 _TABLE_REACH = 3
 
 _Key = tuple[Hashable | None, ...]
-# What gives a draft without a rank the one that it must be of.
-_Namer = Callable[[Draft], int | None]
+# What gives drafts without a rank the one that each must be of.
+_Namer = Callable[[Sequence[Draft]], Iterable[int | None]]
 # Such a namer, where all drafts of a job and those without a rank tell that it can be believed.
 _Way = Callable[[Sequence[Draft], Sequence[Draft]], _Namer | None]
 
@@ -36,10 +37,14 @@ def name_authors(found: Sequence[Draft]) -> None:
         namer = way(found, nameless) if nameless else None
         if namer is None:
             continue
-        for draft in nameless:
-            draft.rank = namer(draft)
-            draft.learned = learned if draft.rank is not None else None
-        nameless = [draft for draft in nameless if draft.rank is None]
+        left = []
+        for draft, rank in zip(nameless, namer(nameless), strict=True):
+            if rank is None:
+                draft.learned = None
+                left.append(draft)
+            else:
+                draft.rank, draft.learned = rank, learned
+        nameless = left
 
 
 def _join_tables(found: Sequence[Draft]) -> None:
@@ -69,7 +74,7 @@ def _of_the_world(found: Sequence[Draft], _: Sequence[Draft]) -> _Namer | None:
     world = max(worlds, default=None)
     if world is None:
         return None
-    return lambda draft: draft.mapped_rank if draft.mapped_of == world else None
+    return lambda drafts: (d.mapped_rank if d.mapped_of == world else None for d in drafts)
 
 
 def _by_peers(found: Sequence[Draft], nameless: Sequence[Draft]) -> _Namer | None:
@@ -90,8 +95,7 @@ def _by_peers(found: Sequence[Draft], nameless: Sequence[Draft]) -> _Namer | Non
     one_each = all(len(numbers) == 1 for numbers in told.values())
     if not (ranks and one_each and len(set(ranks.values())) == len(ranks)):
         return None
-    author = attrgetter(*_PROCESS)
-    return lambda draft: ranks.get(author(draft))
+    return lambda drafts: map(ranks.get, map(attrgetter(*_PROCESS), drafts))
 
 
 def _numbers(drafts: Iterable[Draft], *names: str) -> dict[_Key, set[int]]:
@@ -109,17 +113,18 @@ def _named(found: Sequence[Draft]) -> list[Draft]:
 
 def _by(*names: str) -> _Way:
     """Drafts alike in these are of one rank, where those that name one agree."""
-    key = attrgetter(*names)
+    key, last = attrgetter(*names), attrgetter(names[-1])
 
     def way(found: Sequence[Draft], nameless: Sequence[Draft]) -> _Namer | None:
         if not _have(nameless, *names):
             return None
+        telling = [draft for draft in _named(found) if last(draft) is not None]
         certain = {
             of: next(iter(ranks))
-            for of, ranks in _numbers(_named(found), *names, "rank").items()
+            for of, ranks in _numbers(telling, *names, "rank").items()
             if len(ranks) == 1 and None not in of
         }
-        return (lambda draft: certain.get(key(draft))) if certain else None
+        return (lambda drafts: map(certain.get, map(key, drafts))) if certain else None
 
     return way
 
@@ -137,7 +142,7 @@ def _of_sources(found: Sequence[Draft], _: Sequence[Draft]) -> _Namer | None:
             named[draft.source].add(draft.rank)
     single = {source: next(iter(ranks)) for source, ranks in named.items() if len(ranks) == 1}
     if len(single) > 1 and len(single) == len(named) == len(set(single.values())):
-        return lambda draft: single.get(draft.source)
+        return lambda drafts: (single.get(draft.source) for draft in drafts)
     return None
 
 
@@ -206,25 +211,25 @@ def _the_only_one(found: Sequence[Draft], nameless: Sequence[Draft]) -> _Namer |
     rank, device = ranks.pop(), devices.pop()
     if rank is None or rank % _NODE != device:
         return None
-    return lambda draft: rank if draft.pid is not None else None
+    return lambda drafts: (rank if draft.pid is not None else None for draft in drafts)
 
 
 def _of_tasks(found: Sequence[Draft], _: Sequence[Draft]) -> _Namer | None:
-    return (lambda draft: draft.task) if _tasks_are_ranks(found) else None
+    return partial(map, attrgetter("task")) if _tasks_are_ranks(found) else None
 
 
 def _of_one_node(found: Sequence[Draft], _: Sequence[Draft]) -> _Namer | None:
-    return (lambda draft: draft.local_rank) if _single_node(found) else None
+    return partial(map, attrgetter("local_rank")) if _single_node(found) else None
 
 
 def _of_groups(found: Sequence[Draft], _: Sequence[Draft]) -> _Namer | None:
     if any(draft.rank is not None for draft in found if draft.group_rank is not None):
         return None
-    return lambda draft: draft.group_rank
+    return partial(map, attrgetter("group_rank"))
 
 
 def _of_devices(found: Sequence[Draft], _: Sequence[Draft]) -> _Namer | None:
-    return (lambda draft: draft.device) if _devices_are_ranks(found) else None
+    return partial(map, attrgetter("device")) if _devices_are_ranks(found) else None
 
 
 # The surest first; each sees what those before it named.

@@ -69,7 +69,7 @@ class Members:
         return {
             place: one
             for place, one in self.told.items()
-            if any(call.op == INIT for call in one.calls)
+            if one.calls and any(call.op == INIT for call in one.calls)
         }
 
 
