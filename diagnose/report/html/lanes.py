@@ -20,6 +20,7 @@ from diagnose.report.html.findings import Findings
 from diagnose.report.html.lane import PHASES, Key, Lane, Printed, failures, printed
 from diagnose.report.html.lane_classes import LaneClass, alone, by_host, folded
 from diagnose.report.html.scrub import Scrub
+from diagnose.report.html.shell import Numbers
 from diagnose.report.html.states import STATES
 from diagnose.timeline.event import Timeline, taken
 
@@ -98,13 +99,13 @@ def to_json(picture: Lanes, events: Events, diagnosis: Diagnosis) -> dict[str, A
         "hosts": hosts,
         "sources": picture.sources,
         "label": [lane.label if lane.rank is None else lane.rank for lane in picture.lanes],
-        "host": [number[lane.host] for lane in picture.lanes],
-        "state": [names.index(lane.state) for lane in picture.lanes],
-        "span": [[lane.first, lane.last] for lane in picture.lanes],
-        "step": [lane.step for lane in picture.lanes],
-        "bars": [[*chain.from_iterable(lane.bars)] for lane in picture.lanes],
-        "wait": [lane.wait for lane in picture.lanes],
-        "marks": [[*chain.from_iterable(lane.marks)] for lane in picture.lanes],
+        "host": Numbers(number[lane.host] for lane in picture.lanes),
+        "state": Numbers(names.index(lane.state) for lane in picture.lanes),
+        "span": Numbers([lane.first, lane.last] for lane in picture.lanes),
+        "step": Numbers(lane.step for lane in picture.lanes),
+        "bars": Numbers([*chain.from_iterable(lane.bars)] for lane in picture.lanes),
+        "wait": Numbers(lane.wait and [*lane.wait] for lane in picture.lanes),
+        "marks": Numbers([*chain.from_iterable(lane.marks)] for lane in picture.lanes),
         "classes": [
             {
                 "label": kind.label,
