@@ -54,6 +54,7 @@ Tells = Literal[
     "restart",  # a new attempt begins after this line
     "rank_map",  # maps pid / local_rank / host to a rank
     "finished",  # this rank reached the end of its script
+    "chained",  # the traceback below is of the same exception as the one above
     "ignored",  # the exception whose traceback follows ended nothing
     "handled",  # a handler copes with the error above and goes on
     "trouble",  # an error in words that no other entry knows; never a cause

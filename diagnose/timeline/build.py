@@ -8,6 +8,7 @@ from operator import attrgetter
 
 from diagnose.catalog.schema import Signature
 from diagnose.match.scanner import SourceScan
+from diagnose.timeline import runs
 from diagnose.timeline.attribution import name_authors
 from diagnose.timeline.clock import offset_between, resolve
 from diagnose.timeline.documents import PENDING
@@ -123,10 +124,16 @@ def _ordered(found: list[Draft]) -> list[Draft]:
 def _count_attempts(found: Sequence[Draft], ordered: Sequence[Draft]) -> None:
     """The attempt of each draft: from the folder, else the number of restarts seen before it.
 
+    Where nobody tells of a restart, files may still hold several runs (`timeline.runs`).
+
     Nothing orders a source without any time against the others: it counts its own restarts, and
     where it tells of none its events may be of any attempt (None).
     """
     restarting = {draft.source for draft in found if draft.meaning.tells == "restart"}
+    appended = {} if restarting else runs.begun(found)
+    if appended:
+        runs.numbered(found, appended)
+        return
     if not restarting:
         for draft in found:
             if draft.attempt is None:

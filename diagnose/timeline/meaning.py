@@ -26,11 +26,13 @@ SUBJECT = frozenset({"exit", "rank_map", "finished", "exception", "teardown", "f
 _NAMES = frozenset({"rank", "dev", "local_rank", "pid", "host", "group_rank"})
 # What a process's logger prints; a bar in front of it is another one's.
 GLUED = ("cause", "effect", "aftermath")
-# A line of a program and not of its log: a call with a format yet to be filled in.
+# A line of a program and not of its log: a call, or a string, with a format yet to be filled in.
+_QUOTED = r"(?:\"[^\"]{0,300}?|'[^']{0,300}?)"
 _SOURCE = re.compile(
     r"\b(?:[fs]?n?printf|error|log|logg(?:er|ing)\.\w+|LOG\w*|WARN|warn(?:ing)?|info|debug|fatal"
-    r"|panic|print|(?:throw|raise) [\w.:]+)\(\s*[fru]?[\"'][^\"']{0,300}"
-    r"(?:%[-\d.]*l{0,2}[sduxfpi]|\{\w*\})"
+    r"|panic|print|(?:throw|raise) [\w.:]+)\(\s*"
+    rf"(?:[fru]{{0,2}}{_QUOTED}(?:%[-\d.]*l{{0,2}}[sduxfpi]|\{{\w*\}})|r?f{_QUOTED}\{{[^{{])"
+    rf"|^[-+ \t]*r?f{_QUOTED}\{{[^{{]"
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from diagnose.catalog.entries import entry_of
 from diagnose.catalog.schema import Catalog
+from diagnose.infer.events.own_end import without_own_end
 from diagnose.infer.events.teardown import without_teardown_noise
 from diagnose.text.ranks import ranks_phrase
 from diagnose.timeline.event import Event, Timeline
@@ -17,13 +18,18 @@ def last_attempt(timeline: Timeline) -> tuple[Timeline, int]:
     """The last attempt that left anything but facts, and the number of attempts."""
     numbers = {number for number in timeline.attempts if number is not None}
     if len(numbers) < 2:
-        return without_teardown_noise(timeline), 1
+        return _cleared(timeline), 1
     telling = [event.attempt for event in timeline.role(*_TELLING)]
     if not telling:
-        return without_teardown_noise(timeline), len(numbers)
+        return _cleared(timeline), len(numbers)
     known = [number for number in telling if number is not None]
     last = max(numbers) if len(known) < len(telling) else max(known)
-    return without_teardown_noise(timeline.of_attempt(last)), len(numbers)
+    return _cleared(timeline.of_attempt(last)), len(numbers)
+
+
+def _cleared(timeline: Timeline) -> Timeline:
+    """The timeline without what interpreters say while they end."""
+    return without_own_end(without_teardown_noise(timeline))
 
 
 def earlier_attempts(timeline: Timeline, catalog: Catalog, attempts: int) -> list[str]:

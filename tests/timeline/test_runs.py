@@ -1,0 +1,114 @@
+"""Runs that were appended to one file."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import diagnose
+from diagnose.ingest import text_source
+from diagnose.job.load import read
+from diagnose.timeline.event import Timeline
+
+from .told import RESTART, timeline
+
+DIED = 'Traceback (most recent call last):\n  File "train.py", line 9, in <module>\n{}: {}\n'
+KEY, VALUE = DIED.format("KeyError", "'lr'"), DIED.format("ValueError", "bad batch")
+STEPS = "".join(f"step {n} loss 2.0\n" for n in range(10, 60, 10))
+
+
+def opened(device: int = 1, minute: int = 0, *, stamped: bool = True) -> str:
+    """What Paddle prints when a process opens its device."""
+    stamp = f"W0304 13:{minute:02}:27.446852 389 device_context.cc:362] " if stamped else ""
+    return f"{stamp}Please NOTE: device: {device}, GPU Compute Capability: 7.0, Driver API\n"
+
+
+def attempts(found: Timeline) -> list[int | None]:
+    """The attempts of the exceptions of a job, in order."""
+    return [event.attempt for event in found.kind("exception")]
+
+
+def of_ranks(**files: str) -> diagnose.Job:
+    """A job of files that are named for ranks: r0, r1 …"""
+    return read(
+        [
+            replace(text_source(text, name), rank=int(name.removeprefix("r")))
+            for name, text in files.items()
+        ]
+    )
+
+
+def test_who_starts_after_a_death_on_the_same_device_is_another_run() -> None:
+    text = opened(stamped=False)
+    assert attempts(timeline(job=f"{text}{KEY}{text}{VALUE}")) == [0, 1]
+
+
+def test_processes_of_several_devices_in_one_file_are_no_runs() -> None:
+    text = f"{opened(0)}{opened(1)}{KEY}{opened(0)}{VALUE}"
+    assert attempts(timeline(job=text)) == [0, 0]
+
+
+def test_who_starts_for_the_first_time_did_not_die_above() -> None:
+    assert attempts(timeline(job=f"{KEY}{opened()}{VALUE}")) == [0, 0]
+
+
+def test_a_caught_exception_begins_no_run() -> None:
+    caught = KEY.replace("<module>", "load")
+    assert attempts(timeline(job=f"{opened()}{caught}{opened()}{VALUE}")) == [0, 0]
+
+
+def test_a_start_that_names_nobody_needs_time_between() -> None:
+    start = "W0304 13:{}:27.446852 389 x.cc:9] Retry to connect to 10.0.0.1:53 while the server is not yet listening\n"  # noqa: E501
+    soon = timeline(job=f"{start.format('01')}{KEY}{start.format('01')}{VALUE}")
+    late = timeline(job=f"{start.format('01')}{KEY}{start.format('09')}{VALUE}")
+    assert (attempts(soon), attempts(late)) == ([0, 0], [0, 1])
+
+
+def test_in_the_file_of_a_rank_two_deaths_are_of_two_processes() -> None:
+    job = of_ranks(r0=f"{KEY}{VALUE}")
+    assert attempts(job.events) == [0, 1]
+    same = of_ranks(r0=f"{KEY}{KEY}")
+    assert attempts(same.events) == [0, 0], "a logger and the interpreter may both print it"
+
+
+def test_in_the_file_of_a_rank_steps_begin_again() -> None:
+    job = of_ranks(r0=f"{STEPS}{KEY}{STEPS}{VALUE}")
+    assert attempts(job.events) == [0, 1]
+
+
+def test_the_last_words_of_a_process_are_of_its_own_run() -> None:
+    crash = "terminate called without an active exception\nAborted\n"
+    found = timeline(job=f"{opened()}{KEY}{crash}{opened()}{VALUE}")
+    (event,) = found.by_signature["native.terminate"]
+    assert event.attempt == 0
+
+
+def test_files_end_together() -> None:
+    job = of_ranks(r0=f"{KEY}{VALUE}", r1=f"{STEPS}{VALUE}")
+    by_rank = {(e.rank, e.text): e.attempt for e in job.events.kind("exception")}
+    assert by_rank == {
+        (0, "KeyError: 'lr'"): 0, (0, "ValueError: bad batch"): 1, (1, "ValueError: bad batch"): 1,
+    }  # fmt: skip
+
+
+def test_what_another_file_said_before_the_last_run_is_of_an_earlier_one() -> None:
+    worker = f"{opened(minute=1)}{KEY}{opened(minute=30)}{VALUE}"
+    launcher = "W0304 13:{}:00.000000 7 x.cc:9] RuntimeError: {}\n"
+    found = timeline(
+        worker=worker, launcher=launcher.format("02", "early") + launcher.format("31", "late")
+    )
+    told = {e.text[-5:]: e.attempt for e in found.kind("exception") if e.source == "launcher"}
+    assert told == {"early": 0, " late": 1}
+
+
+def test_a_job_that_tells_of_restarts_counts_them_alone() -> None:
+    found = timeline(job=f"{opened()}{KEY}{RESTART}{opened()}{VALUE}")
+    assert attempts(found) == [0, 1]
+
+
+def test_the_last_run_is_the_one_that_is_diagnosed() -> None:
+    job = of_ranks(
+        r0=f"{opened()}torch.OutOfMemoryError: CUDA out of memory.\n{KEY}{opened()}{VALUE}"
+    )
+    result = diagnose.diagnose(job)
+    assert (result.root_cause.cause, result.job.attempts) == ("crash.exception", 2)
+    assert any("attempt 0 ended with" in note for note in result.notes)
