@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from operator import attrgetter
 
 from diagnose.catalog.entries import is_word
-from diagnose.infer.events.recovery import Afterlife, endings, is_end, left, survived
+from diagnose.infer.events.recovery import Afterlife, endings, is_end, lasted, left, survived
 from diagnose.timeline.event import Event, Meaning, Timeline
 
 _LAST_LINES, _CAUGHT_LINES = 25, 150
@@ -134,8 +134,15 @@ def _only_after_the_end(timeline: Timeline, events: Sequence[Event]) -> bool:
 
 
 def _survived(life: Afterlife, events: Sequence[Event]) -> bool:
-    """Errors that every rank which printed one caught and went on from, to the end of the log."""
-    return all(event.role == "cause" for event in events) and survived(life, events)
+    """Errors that every rank which printed one caught and went on from, to the end of the log.
+
+    Symptoms pass like errors, but for exits and waits; as they may tell of others, whose death the
+    work of this one outlives for a while, more has to follow.
+    """
+    if any(event.kind == "exit" or event.tells in WAITED for event in events):
+        return False
+    symptoms = any(event.role != "cause" for event in events)
+    return survived(life, events) and (not symptoms or lasted(life, events))
 
 
 def unexplained(timeline: Timeline, life: Afterlife) -> list[Event]:

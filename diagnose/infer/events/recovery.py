@@ -147,8 +147,24 @@ def left(life: Afterlife, failing: Iterable[Event]) -> list[Event]:
 
 def doubtful(life: Afterlife, failing: Sequence[Event]) -> bool:
     """Whether other ranks worked on for long after it: a death would have stopped them."""
-    if _final(life, failing):
-        return False
+    return not _final(life, failing) and _long_after(life, failing)
+
+
+def lasted(life: Afterlife, failing: Sequence[Event]) -> bool:
+    """Whether the job finished after these events, worked on for long, or its server answered."""
+    last = max(failing, key=lambda failure: failure.index)
+    if any(ends.after(last) for ends in life.ended.values()) or _long_after(life, failing):
+        return True
+    served = {
+        work.text
+        for works in (*life.by_rank.values(), *life.unnamed.values())
+        for work in works
+        if work.phase == "inference" and _after(work, last)
+    }
+    return len(served) >= _FURTHER
+
+
+def _long_after(life: Afterlife, failing: Sequence[Event]) -> bool:
     last = max(_last_of_each(failing), key=lambda failure: failure.index)
     steps = {
         work.step

@@ -24,6 +24,12 @@ _MODULES = re.compile(
     r"\b(?:[a-z_][a-z_0-9]{0,40}\.){2,}"
 )  # where an exception is defined tells nothing
 _FRAME = re.compile(r"\s*(?:\[rank\d+\]:\s*)?(?:File \"|frame #|raise )|.*Traceback \(most")
+# What went well is like no cause, however many words it shares with one.
+_WELL = re.compile(
+    r"(?i)(?<!not )\b(?:success(?:ful(?:ly)?)?|succeeded|completed?|finished|passed)\b"
+    r"|\b(?:code|status|rc|returncode)[ :=]+0\b"
+)
+_ILL = re.compile(r"(?i)fail|error|exception|abort|not? (?:\w+ )?success|\bdied|killed")
 _MOST_LINES = 40
 _LEAST_SHARED = 4  # words
 _LEAST_ALIKE = 0.55  # of what the words of both weigh
@@ -42,7 +48,7 @@ def propose(context: Context, lines: Sequence[Event]) -> Iterator[Hypothesis]:
     """The cause whose example is most like one of these lines, if any is."""
     known, weights = _index(context.catalog)
     best: tuple[float, int, str] | None = None
-    for event in [line for line in lines if not _FRAME.match(line.text)][-_MOST_LINES:]:
+    for event in [line for line in lines if _may_tell(line.text)][-_MOST_LINES:]:
         for alike, id_ in _alike(event.text, known, weights, _LEAST_SHARED):
             if alike >= _LEAST_ALIKE and (best is None or (alike, event.index) > best[:2]):
                 best = alike, event.index, id_
@@ -60,6 +66,11 @@ def propose(context: Context, lines: Sequence[Event]) -> Iterator[Hypothesis]:
         remedies=list(entry.remedies),
         restart=entry.restart,
     )
+
+
+def _may_tell(text: str) -> bool:
+    """Whether a line is no stack frame, and none that says that something went well."""
+    return not _FRAME.match(text) and (not _WELL.search(text) or _ILL.search(text) is not None)
 
 
 def _alike(

@@ -91,6 +91,8 @@ def test_what_was_not_read_to_its_end_is_not_healthy() -> None:
 
 
 ERROR = signature("t.error")
+SYMPTOM = matched(signature("t.symptom", "", role="effect"))
+SERVED = [{"kind": "progress", "phase": "inference", "text": f"answer {n}"} for n in range(3)]
 HINT = signature("t.hint", strength="weak")
 AFTER = matched(signature("t.after", "", role="aftermath"))
 
@@ -102,6 +104,15 @@ AFTER = matched(signature("t.after", "", role="aftermath"))
         ([ended(0, exitcode="0"), ended(1, exitcode="1")], [1]),
         ([ended(0, exitcode="0", signal="SIGKILL")], [0]),
         ([step(1), matched(ERROR), step(2), step(3), step(4)], []),  # survived
+        # A symptom passes where the job ends well, works on for long or answers; not what waited.
+        ([step(1), SYMPTOM, step(2), step(3), step(4)], [1]),
+        ([step(1), SYMPTOM, *(step(n) for n in range(2, 13))], []),
+        ([step(1), SYMPTOM, {"tells": "finished"}], []),
+        ([step(1), matched(ERROR), SYMPTOM, *(step(n) for n in range(2, 13))], []),
+        ([*SERVED, SYMPTOM, *SERVED], []),
+        ([*SERVED, SYMPTOM, *SERVED[:2]], [3]),
+        ([step(1), wait(0), *(step(n) for n in range(2, 13))], [1]),
+        ([step(1), ended(0, exitcode="1"), *(step(n) for n in range(2, 13))], [1]),
         # Hints, and what follows an abort, count only where nothing better does.
         ([matched(HINT), AFTER], [0, 1]),
         ([matched(HINT), matched(ERROR)], [1]),

@@ -39,6 +39,16 @@ def test_what_is_like_nothing_stays_unknown() -> None:
     assert "resembles" not in result.root_cause.summary
 
 
+def test_what_went_well_is_like_no_failure() -> None:
+    words = "[INFO] [launch.py:340:sigterm_handler] Main process received the result, exits"
+    like = [resembles._may_tell(f"{words} {how}") for how in ("successfully.", "unsuccessfully.")]
+    assert like == [False, True]
+    assert [resembles._may_tell(f"job ended, exit code{c}") for c in (" 0", "=0", ": 1")] == [
+        False, False, True,
+    ]  # fmt: skip
+    assert resembles._may_tell("checkpoint completed, but an error was raised by the writer")
+
+
 def test_weights_do_not_depend_on_the_order_of_words() -> None:
     """Else which of two lines that are as like an example is told changes with the hash seed."""
     known, weights = resembles._index(load_catalog())
