@@ -55,6 +55,7 @@ Tells = Literal[
     "rank_map",  # maps pid / local_rank / host to a rank
     "finished",  # this rank reached the end of its script
     "chained",  # the traceback below is of the same exception as the one above
+    "closed",  # a server finished shutting down in order, at somebody's word
     "ignored",  # the exception whose traceback follows ended nothing
     "handled",  # a handler copes with the error above and goes on
     "trouble",  # an error in words that no other entry knows; never a cause

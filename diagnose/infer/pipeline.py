@@ -23,7 +23,7 @@ from diagnose.infer.decide import fusion, ranking, silent, verdict
 from diagnose.infer.decide.culprits import name_culprits
 from diagnose.infer.events.attempts import earlier_attempts, last_attempt
 from diagnose.infer.events.facts import Facts, gather
-from diagnose.infer.events.failures import done, failures, unexplained, went_on
+from diagnose.infer.events.failures import closed, done, failures, unexplained, went_on
 from diagnose.infer.events.heartbeat import progress_of
 from diagnose.infer.events.onset import Start, find_onset
 from diagnose.infer.events.phases import find_activity, last_phase
@@ -203,17 +203,13 @@ def _quiet(context: Context, about: JobFacts, job: Job) -> Diagnosis:
         verdict.at_work(context) or went_on(timeline, context.life) or silent.seen_at_work(context)
     )
     trouble = unexplained(timeline, context.life)
-    ended = done(timeline)
+    ended, said = _calm(context)
     quiet = Diagnosis(
         verdict="healthy" if ended else "running",
         root_cause=RootCause(
             "none",
             catalog.classes["none"].title,
-            "The job says that it ended well, and no failure was found."
-            if ended
-            else "All ranks were at work when they were looked at; no failure was found."
-            if silent.seen_at_work(context)
-            else "The job was at work where the log ends; no failure was found.",
+            said,
             "low" if job.pasted and not ended else "medium",
         ),
         phase=last_phase(timeline.kind("phase", "progress")),
@@ -247,6 +243,17 @@ def _quiet(context: Context, about: JobFacts, job: Job) -> Diagnosis:
         remedies=remedies.remedies(unknown, catalog, facts),
         missing_evidence=capture.capture_next(unknown, "low", catalog, facts, waits=False),
     )
+
+
+def _calm(context: Context) -> tuple[bool, str]:
+    """Whether a job without a failure has ended, and how it is told."""
+    if done(context.timeline):
+        return True, "The job says that it ended well, and no failure was found."
+    if closed(context.timeline):
+        return True, "The server shut down in order, and no failure was found."
+    if silent.seen_at_work(context):
+        return False, "All ranks were at work when they were looked at; no failure was found."
+    return False, "The job was at work where the log ends; no failure was found."
 
 
 def _captured(context: Context, winner: Hypothesis) -> list[Fields]:

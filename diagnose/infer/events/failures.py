@@ -40,6 +40,8 @@ def failures(timeline: Timeline, life: Afterlife) -> list[Event]:
     hints = timeline.where(lambda meaning: _weak(meaning) or meaning.role == "aftermath")
     if all(is_word(event.signature) for event in hints):
         hints = _last_said(timeline, hints)
+    if closed(timeline):
+        hints = [event for event in hints if event.phase != "shutdown"]
     return timeline.telling("complaint") or (hints if _ends_with(timeline, hints) else [])
 
 
@@ -216,6 +218,13 @@ def done(timeline: Timeline) -> bool:
     finished = {event.rank for event in ends}
     at_work = {event.rank for event in timeline.kind("progress")} - {None}
     return None in finished or at_work <= finished
+
+
+def closed(timeline: Timeline) -> bool:
+    """Whether it is a server that served, and then shut down in order."""
+    said = timeline.telling("closed")
+    served = [e.index for e in timeline.kind("progress") if e.phase == "inference"]
+    return bool(said and served) and served[0] < said[-1].index > served[-1]
 
 
 def unfinished_gathering(timeline: Timeline) -> Event | None:

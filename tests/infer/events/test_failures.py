@@ -76,6 +76,35 @@ def test_a_line_that_another_entry_knows_is_no_trouble() -> None:
     assert verdict(*STEPS, known, *FURTHER).verdict == "running"
 
 
+SERVER = (
+    "INFO:     Application startup complete.",
+    'INFO:     10.0.0.1:5000 - "POST /v1/completions HTTP/1.1" 200 OK',
+    "INFO:     Shutting down",
+    "INFO:     Waiting for application shutdown.",
+    "INFO:     Application shutdown complete.",
+    "INFO:     Finished server process [7]",
+)
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (SERVER, "healthy"),
+        (SERVER[:2], "running"),
+        (SERVER[:3], "failed"),  # it did not get to the end of shutting down
+        (SERVER[2:], "failed"),  # it never served
+        (
+            (*SERVER[:2], "vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an "
+             "issue. See stack trace (above) for the root cause.", *SERVER[2:]),
+            "failed",
+        ),
+        ((*SERVER[:2], "FATAL: no way on", *SERVER[2:]), "unknown"),
+    ],
+)  # fmt: skip
+def test_a_server_that_shuts_down_in_order_did_not_fail(lines: list[str], said: str) -> None:
+    assert verdict(*lines).verdict == said
+
+
 def test_what_was_not_read_to_its_end_is_not_healthy() -> None:
     job = diagnose.load_text("\n".join(STEPS))
     assert diagnose.diagnose(job).verdict == "running"
