@@ -81,17 +81,19 @@ def masked(data: bytes, sink: Sink) -> bytes:
     if data[:1] in (b"{", b"["):
         return sink.masked(data.decode("utf-8", "replace")).encode()
     plain = {found[0].decode("ascii") for found in _PLAIN.finditer(data)}
-    if all(sink.masked(text) == text for text in plain):
+    if not any(sink.secret(text) for text in plain):
         return data
-    found = bytearray(data)
+    found, read = bytearray(data), 0
     with suppress(Exception):  # a dump cut short
         for _, argument, at in pickletools.genops(data):
-            if isinstance(argument, str) and at is not None and sink.masked(argument) != argument:
+            read = at or 0
+            if isinstance(argument, str) and sink.secret(argument):
                 text = argument.encode("utf-8", "surrogatepass")
-                begin = data.index(text, at)
+                begin = data.index(text, read)
                 found[begin : begin + len(text)] = b"*" * len(text)
-    for run in _PLAIN.finditer(bytes(found)):  # what is no whole string, behind a cut
-        if sink.masked(run[0].decode("ascii")) != run[0].decode("ascii"):
+        read += 1  # what stands before is no text: numbers may look like any
+    for run in _PLAIN.finditer(bytes(found), read):  # what is no whole string, behind a cut
+        if sink.secret(run[0].decode("ascii")):
             found[run.start() : run.end()] = b"*" * len(run[0])
     return bytes(found)
 

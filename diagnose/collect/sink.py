@@ -33,7 +33,15 @@ class Sink:
 
     def masked(self, text: str) -> str:
         """`text`, of any number of lines, without secrets."""
-        return self._redactor.text(clean(text, limit=max(_LINE, self.left), lines=True))
+        return self._redactor.text(self._cleaned(text))
+
+    def secret(self, text: str) -> bool:
+        """Whether anything of `text` would be masked."""
+        cleaned = self._cleaned(text)
+        return self._redactor.text(cleaned) != cleaned
+
+    def _cleaned(self, text: str) -> str:
+        return clean(text, limit=max(_LINE, self.left), lines=True)
 
     def one_line(self, text: str, limit: int = 300) -> str:
         """A masked text for a message."""
