@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, groupby
 from operator import attrgetter
@@ -17,6 +18,7 @@ from diagnose.timeline.event import Timeline
 
 # Times of dumps are believed without proof where they lie about the printed ones.
 _NEAR = 2 * 3600 * 1_000_000_000
+_LINE, _OFFSET = attrgetter("line"), attrgetter("offset")
 _NEVER = 1 << 80  # of sources without any time, behind all others
 
 
@@ -31,7 +33,7 @@ def build(
     `documents` are events that no line tells; `clocks` says by how many ns the clock of a host is
     ahead.
     """
-    found = [*documents, *drafts(scans, signatures)]
+    found = _by_source([*documents, *drafts(scans, signatures)])
     for draft, time in zip(found, resolve(found), strict=True):
         draft.time, draft.stamp = time, None  # there are as many as lines
     _shift_documents(found)
@@ -58,8 +60,10 @@ def _shift_documents(found: Sequence[Draft]) -> None:
     out: nothing can be put in order by them.
     """
     documents = [draft for draft in found if draft.document and draft.time is not None]
+    if not documents:
+        return
     printed = [d.time for d in found if not d.document and d.time is not None]
-    if not documents or not printed:
+    if not printed:
         return
     shift = offset_between(_pairs(found))
     low, high = min(printed) - _NEAR, max(printed) + _NEAR
@@ -101,14 +105,24 @@ def _on_one_clock(found: Sequence[Draft], clocks: Mapping[str, int]) -> None:
             draft.time -= clocks.get(next(iter(here)), 0)
 
 
-def _ordered(found: list[Draft]) -> list[Draft]:
-    """The drafts in time order; inside a source the order of its lines always holds.
+def _by_source(found: Iterable[Draft]) -> list[Draft]:
+    """The drafts sorted by source, line and offset; those of a source nearly are."""
+    sources: dict[str, list[Draft]] = defaultdict(list)
+    for draft in found:
+        sources[draft.source].append(draft)
+    for own in sources.values():
+        own.sort(key=_OFFSET)
+        own.sort(key=_LINE)
+    return [draft for source in sorted(sources) for draft in sources[source]]
 
-    The clock of a source is made to run forward (a line printed with an older time, or with none,
-    happened no earlier than the line before it), then the sources are merged by it. Sorts the
-    drafts by source and line.
+
+def _ordered(found: list[Draft]) -> list[Draft]:
+    """The drafts, which are sorted by source and line, in time order.
+
+    Inside a source the order of its lines always holds: its clock is made to run forward (a line
+    printed with an older time, or with none, happened no earlier than the line before it), then
+    the sources are merged by it.
     """
-    found.sort(key=attrgetter("source", "line", "offset"))
     running: list[int] = []
     for _, drafts_of_one in groupby(found, attrgetter("source")):
         times = [draft.time for draft in drafts_of_one]

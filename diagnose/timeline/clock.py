@@ -10,10 +10,11 @@ All times are nanoseconds since 1970.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime
 from functools import lru_cache
+from operator import attrgetter
 from typing import Protocol
 
 from diagnose.parse.who import Stamp
@@ -60,10 +61,14 @@ def resolve(lines: Sequence[Printed], now: datetime | None = None) -> list[int |
         None if stamp is _UNTIMED or stamp.boot else stamp.ns for stamp in stamps
     ]
     parts = _parts(lines, times)
-    newest = _newest({line.mtime for line in lines})
-    _fill_years(stamps, times, parts, newest, now or datetime.now(UTC))
-    _one_zone(stamps, times)
-    _fill_dates(stamps, times, parts, newest)
+    newest = _newest(set(map(attrgetter("mtime"), lines)))
+    printed = {id(stamp): stamp for stamp in stamps}.values()  # many lines share theirs
+    if any(stamp.has_date and not stamp.has_year for stamp in printed):
+        _fill_years(stamps, times, parts, newest, now or datetime.now(UTC))
+    if any(stamp.utc_offset_s is not None for stamp in printed):
+        _one_zone(stamps, times)
+    if not all(stamp.has_date for stamp in printed):
+        _fill_dates(stamps, times, parts, newest)
     return times
 
 
@@ -92,12 +97,13 @@ def _median(values: Sequence[int]) -> int:
 
 def _parts(lines: Sequence[Printed], times: Sequence[int | None]) -> list[list[int]]:
     """The positions of the lines with a time, by source and in its order."""
-    found: dict[str, list[int]] = {}
-    for position, line in enumerate(lines):
-        if times[position] is not None:
-            found.setdefault(line.source, []).append(position)
+    found: dict[str, list[int]] = defaultdict(list)
+    sources, numbers = map(attrgetter("source"), lines), [*map(attrgetter("line"), lines)]
+    for position, (source, time) in enumerate(zip(sources, times, strict=True)):
+        if time is not None:
+            found[source].append(position)
     for part in found.values():
-        part.sort(key=lambda position: lines[position].line)
+        part.sort(key=numbers.__getitem__)
     return list(found.values())
 
 
@@ -114,8 +120,6 @@ def _fill_years(
     newest: int | None,
     now: datetime,
 ) -> None:
-    if all(stamp.has_year or not stamp.has_date for stamp in stamps):
-        return
     limit = int(now.timestamp()) * _SECOND if newest is None else newest
     full = [
         [times[i] or 0 for i in part if stamps[i].has_year and stamps[i].has_date] for part in parts
@@ -192,8 +196,6 @@ def _fill_dates(
     parts: Sequence[Sequence[int]],
     newest: int | None,
 ) -> None:
-    if all(stamp.has_date for stamp in stamps):
-        return
     dated = [t for stamp, t in zip(stamps, times, strict=True) if t is not None and stamp.has_date]
     job = max(dated) if dated else newest
     for part in parts:
