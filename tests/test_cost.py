@@ -13,7 +13,7 @@ from diagnose.batch.row import row_of
 from diagnose.cost import gpu_hours, moment, ranks_of, span, standstill
 from diagnose.diagnosis import Diagnosis, JobFacts, Onset, RootCause
 from diagnose.report.html import verdict
-from diagnose.timeline.event import Event
+from diagnose.timeline.event import Event, Timeline
 
 START = datetime(2026, 6, 2, 8)
 HUNG = Diagnosis(
@@ -71,9 +71,9 @@ def test_no_standstill_where_nothing_is_known(diagnosis: Diagnosis, end: datetim
 def test_a_machines_own_log_is_not_the_jobs() -> None:
     job = [line(0, "rank0.log"), line(9, "rank0.log", "gpu07"), line(3, "rank1.log")]
     machine = [line(-90, "kern.log", "gpu07"), line(90, "kern.log", "gpu07")]
-    assert span([*machine, *job, Event(source="rank2.log")]) == (at(0), at(9))
-    assert span(machine) == (at(-90), at(90))
-    assert span([]) == (None, None)
+    assert span(Timeline([*machine, *job, Event(source="rank2.log")])) == (at(0), at(9))
+    assert span(Timeline(machine)) == (at(-90), at(90))
+    assert span(Timeline()) == (None, None)
 
 
 @pytest.mark.parametrize("text", [None, "", "yesterday"])

@@ -191,7 +191,7 @@ class Timeline:
 
     def where(self, holds: Callable[[Meaning], object]) -> list[Event]:
         """Events for whose meaning this holds, in order; it is asked once for each meaning."""
-        return self._at([own for meaning, own in self.positions.items() if holds(meaning)])
+        return self._meaning([meaning for meaning in self.positions if holds(meaning)])
 
     @cached_property
     def by_signature(self) -> Mapping[str, list[Event]]:
@@ -201,12 +201,11 @@ class Timeline:
     @cached_property
     def of_signatures(self) -> Mapping[str, list[int]]:
         """Signature id → the positions of its events, in the same order."""
-        parts = self._parts.items()
-        return {
-            name: merged(own)
-            for (what, name), own in parts
-            if what == "signature" and name is not None
-        }
+        found: dict[str, list[list[int]]] = defaultdict(list)
+        for meaning, own in self.positions.items():
+            if meaning.signature is not None:
+                found[meaning.signature].append(own)
+        return {name: merged(parts) for name, parts in found.items()}
 
     @cached_property
     def attempts(self) -> set[int | None]:
@@ -231,21 +230,23 @@ class Timeline:
     def _of(self, what: str, names: tuple[str, ...]) -> list[Event]:
         known = self._asked.get((what, names))
         if known is None:
-            parts = [part for name in names for part in self._parts.get((what, name), ())]
-            known = self._asked[what, names] = self._at(parts)
+            alike = [one for name in names for one in self._groups.get((what, name), ())]
+            known = self._asked[what, names] = self._meaning(alike)
         return known
 
-    def _at(self, parts: Sequence[list[int]]) -> list[Event]:
-        """The events at these positions, in order."""
-        return taken(self.events, merged(parts))
+    def _meaning(self, alike: Sequence[Meaning]) -> list[Event]:
+        """The events that mean one of these, in order."""
+        if len(alike) == 1:
+            return self.alike[alike[0]]
+        return taken(self.events, merged([self.positions[one] for one in alike]))
 
     @cached_property
-    def _parts(self) -> Mapping[tuple[str, str | None], list[list[int]]]:
-        """Kinds, what is told, roles and signatures, each with the positions of what is alike."""
-        found: dict[tuple[str, str | None], list[list[int]]] = defaultdict(list)
-        for meaning, own in self.positions.items():
+    def _groups(self) -> Mapping[tuple[str, str | None], list[Meaning]]:
+        """Kinds, what is told, roles and signatures, each with the meanings that have it."""
+        found: dict[tuple[str, str | None], list[Meaning]] = defaultdict(list)
+        for meaning in self.positions:
             for what in ("kind", "tells", "role", "signature"):
-                found[what, getattr(meaning, what)].append(own)
+                found[what, getattr(meaning, what)].append(meaning)
         return found
 
     @cached_property

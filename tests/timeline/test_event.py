@@ -109,6 +109,10 @@ def test_columns_and_positions() -> None:
     assert some.column("index") == [0, 2, 4, 6, 8]
     assert some.of_signatures == {"a": [0, 2], "b": [1, 4], "c": [3]}
     assert [*some.positions.values()] == [[0, 2], [1, 4], [3]]
+    assert [*some.by_signature["a"]] == [some.events[0], some.events[2]]
+    assert some.where(lambda meaning: meaning.signature != "c") == [
+        event for event in some if event.signature != "c"
+    ]
 
 
 def test_ranks_and_their_hosts() -> None:
