@@ -10,6 +10,7 @@ import json
 import os
 import re
 import stat
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -100,6 +101,35 @@ def read_table(folder: Path, number: int, columns: Sequence[str] | None = None) 
     if not fits:
         raise DamagedError("its columns are not the ones this version writes")
     return table
+
+
+def table_of(rows: list[dict[str, Any]]) -> pa.Table:
+    """The table of rows, whose names are those of the columns."""
+    with _without_pandas():
+        return pa.Table.from_pylist(rows, schema=SCHEMA)
+
+
+class _NoPandas:
+    """Finds that there is no pandas."""
+
+    @staticmethod
+    def find_spec(module: str, *_: object) -> None:
+        """See importlib.abc.MetaPathFinder."""
+        if module == "pandas":
+            raise ImportError
+
+
+@contextmanager
+def _without_pandas() -> Iterator[None]:
+    """Keep Arrow from loading pandas, only to ask it whether a list is one of its own.
+
+    That would be a third of the memory of a scan, and a quarter of a second.
+    """
+    sys.meta_path.insert(0, _NoPandas)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(_NoPandas)
 
 
 def write_table(table: pa.Table) -> bytes:

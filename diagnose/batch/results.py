@@ -96,7 +96,7 @@ class Results:
             for row, result in zip(rows, results, strict=True)
             if result.document
         ]
-        _write_part(self.folder, self.part, pa.Table.from_pylist(rows, schema=SCHEMA), lines)
+        _write_part(self.folder, self.part, parts.table_of(rows), lines)
         self.part += 1
         for row in rows:
             self.known[row["source"]] = ()

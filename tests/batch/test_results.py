@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -304,3 +306,19 @@ def test_a_part_damaged_while_the_scan_runs_is_told(folder: Path) -> None:
         cut(5)(table_of(folder))
         with pytest.raises(InputError, match=r"part-00001\.parquet was damaged just now"):
             results.forget({"/a/j2"})
+
+
+def test_a_table_is_made_without_pandas_which_reads_it_afterwards(tmp_path: Path) -> None:
+    code = """if True:
+        import sys
+        from pathlib import Path
+        from diagnose.batch import parts
+        table = parts.table_of([dict.fromkeys(parts.SCHEMA.names) | {"job": "j", "hosts": ["a"]}])
+        print("pandas" in sys.modules)
+        Path(sys.argv[1], "t.parquet").write_bytes(parts.write_table(table))
+        import pandas
+        row = pandas.read_parquet(sys.argv[1]).iloc[0]
+        print(row["job"], *row["hosts"], table.to_pandas()["job"][0])
+    """
+    told = subprocess.check_output([sys.executable, "-c", code, tmp_path], text=True)
+    assert told == "False\nj a j\n"
