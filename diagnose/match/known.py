@@ -95,7 +95,8 @@ class KnownLines:
         """The lines of a text where they are best looked up; those that are cut cannot be."""
         if not data or b"\r" in data:
             return None
-        self._lines += data.count(b"\n") + 1
+        if self._lines < PAYS:
+            self._lines += data.count(b"\n") + 1
         told = runs(data) if self._lines >= PAYS else None
         return told if told and max(map(len, told.kinds)) <= TEXT_LIMIT + 1 else None
 
