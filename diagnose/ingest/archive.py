@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from diagnose.ingest.archive_feeds import ReaderFeed, StreamFeed
 from diagnose.ingest.archive_form import archive_form, form_of
@@ -28,10 +27,9 @@ from diagnose.ingest.read import look
 from diagnose.ingest.recognise import HOLD_MEMBERS, may_be_archive, nothing, source_of
 from diagnose.ingest.sniff import HEAD
 from diagnose.ingest.source import TEXT_KINDS, Source, is_document
-from diagnose.parse.path import read_path
+from diagnose.parse.path import PathHints, read_path
 
 _READ_WHOLE = 1 << 20  # members up to this size are read before they are looked at
-_HINTS = ("rank", "local_rank", "task", "node", "host", "attempt", "pid")
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,9 +178,9 @@ class _Archive:
                 continue
             place, codec, limits = zipped.store, zipped.codec, zipped.limits
             meter = Meter(level.quota)
-            source = source_of(place, level.inside + member, zipped.entry.size, limits, meter=meter)
+            source = _member(level, member, zipped.entry, place, limits, meter=meter)
             if codec is None or not may_be_archive(source):
-                self._put(level, member, zipped.entry, place, source)
+                _put(level, member, place, source)
                 continue
             # Packed twice, or an archive: it has to be read at places, or by another codec.
             cuts: list[str] = []
@@ -194,21 +192,31 @@ class _Archive:
                 self._add(level, member, zipped.entry, kept, "; ".join(cuts))
 
     def _add(self, level: Level, member: str, entry: Entry, place: Store, cut: str) -> None:
-        name, meter = level.inside + member, Meter(level.quota)
-        source = source_of(place, name, entry.size, DEFAULT_LIMITS, cut, meter)
-        self._put(level, member, entry, place, source)
+        meter = Meter(level.quota)
+        _put(level, member, place, _member(level, member, entry, place, DEFAULT_LIMITS, cut, meter))
 
-    def _put(self, level: Level, member: str, entry: Entry, place: Store, source: Source) -> None:
-        """Take in the source of a member, or put the member aside if it is an archive."""
-        if may_be_archive(source) and archive_form(place, member) is not None:
-            level.put(member, place)
-            return
-        hints = _hints(level.inside, member)
-        level.put(member, replace(source, mtime=entry.mtime, **hints))
+
+def _member(
+    level: Level,
+    member: str,
+    entry: Entry,
+    place: Store,
+    limits: Limits,
+    cut: str = "",
+    meter: Meter | None = None,
+) -> Source:
+    name, hints = level.inside + member, _hints(level.inside, member)
+    return source_of(place, name, entry.size, limits, cut, meter, entry.mtime, hints)
+
+
+def _put(level: Level, member: str, place: Store, source: Source) -> None:
+    """Take in the source of a member, or put the member aside if it is an archive."""
+    nested = may_be_archive(source) and archive_form(place, member) is not None
+    level.put(member, place if nested else source)
 
 
 def _as_it_is(store: Store, name: str, *, nested: bool) -> Source:
-    source = source_of(store, name, 0, DEFAULT_LIMITS)
+    source = source_of(store, name, 0, DEFAULT_LIMITS, hints=_hints("", name))
     try:
         with store.open() as reader:
             source = replace(source, size=reader.size)
@@ -219,14 +227,13 @@ def _as_it_is(store: Store, name: str, *, nested: bool) -> Source:
         source = replace(source, note="; ".join(part for part in (source.note, note) if part))
     elif ARCHIVE_NAME.search(name) and source.kind == "binary" and not source.unread:
         source.unread.append(source.note)  # an archive, so damaged that nothing tells its form
-    return replace(source, **_hints("", name))
+    return source
 
 
-def _hints(inside: str, member: str) -> dict[str, Any]:
+def _hints(inside: str, member: str) -> PathHints:
     """What the path tells; an archive inside another counts as a folder of its name."""
     outer = "".join(ARCHIVE_NAME.sub("", part) + "/" for part in inside.split("!")[:-1])
-    hints = read_path(outer + member)
-    return {name: getattr(hints, name) for name in _HINTS}
+    return read_path(outer + member)
 
 
 def _unpacked(

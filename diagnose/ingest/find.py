@@ -227,25 +227,15 @@ def store_sources(
 
     `alone`: the archive is all there is, so that its members need no `archive!` in their names.
     """
-    source = None if ARCHIVE_NAME.search(name) else source_of(store, name, size, limits)
+    source = None
+    if not ARCHIVE_NAME.search(name):
+        source = source_of(store, name, size, limits, mtime=mtime, hints=hints)
     if source is None or may_be_archive(source):
         from diagnose.ingest.archive import archive_sources  # noqa: PLC0415  archives are seldom
 
         members = archive_sources(store, name, inside="" if alone else f"{name}!")
         return [replace(m, mtime=mtime) if m.mtime is None else m for m in members]
-    return [
-        replace(
-            source,
-            mtime=mtime,
-            rank=hints.rank,
-            local_rank=hints.local_rank,
-            task=hints.task,
-            node=hints.node,
-            host=hints.host,
-            attempt=hints.attempt,
-            pid=hints.pid,
-        )
-    ]
+    return [source]
 
 
 def _attempt(base: Path) -> str:

@@ -8,7 +8,9 @@ from diagnose.ingest.raw import Store, reason
 from diagnose.ingest.read import Content, Opened, TextChunks, look, no_chunks
 from diagnose.ingest.sniff import Container
 from diagnose.ingest.source import TEXT_KINDS, Remarks, Source, is_document
+from diagnose.parse.path import PathHints
 
+_NO_HINTS = PathHints()
 HOLD_MEMBERS = frozenset({Container.ARCHIVE, Container.TWICE})  # perhaps: a tar, compressed
 
 
@@ -19,10 +21,13 @@ def source_of(
     limits: Limits,
     cut: str = "",
     meter: Meter | None = None,
+    mtime: float | None = None,
+    hints: PathHints = _NO_HINTS,
 ) -> Source:
     """A source of stored bytes, told by their start; what cannot be read is `unreadable`.
 
-    `cut` says why these are not all bytes that there should be, `meter` counts those read.
+    `cut` says why these are not all bytes that there should be, `meter` counts those read, `hints`
+    are what the path tells.
     """
     try:
         opened = look(store, name, limits)
@@ -37,6 +42,14 @@ def source_of(
         size=size,
         chunks=TextChunks(store, opened, remarks, limits, meter=meter) if as_text else no_chunks,
         content=Content(store, opened, remarks, limits, meter) if whole else bytes,
+        rank=hints.rank,
+        local_rank=hints.local_rank,
+        task=hints.task,
+        node=hints.node,
+        host=hints.host,
+        attempt=hints.attempt,
+        pid=hints.pid,
+        mtime=mtime,
         note="; ".join(part for part in (opened.note, cut) if part),
         notes=remarks.notes,
         unread=remarks.unread,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 
 from diagnose.parse.launcher_prefixes import node_like
@@ -60,13 +61,14 @@ class PathHints:
     pid: int | None = None
 
 
+@lru_cache(maxsize=4096)  # the jobs of a fleet name their files alike
 def read_path(path: str) -> PathHints:
     """What `path` of a file says; slashes of either kind, or `!` behind an archive, divide it.
 
     torchrun's `attempt_0/3/stderr.log` (3 is a LOCAL rank), `rank_3.log`, `log_rank_12.out`,
     `global_rank_3`, `local_rank_1`, `node_rank_2`, `job.node01.3.log` (host, task), `node01.log`,
     `train-worker-2.log`, Ray's `worker-<id>-<job>-<pid>.out`, Open MPI's `1/rank.3/stdout`,
-    kubelet's folders. The innermost part that says something wins.
+    kubelet's folders. The innermost part that says something wins. What is given is shared.
     """
     parts = [part for part in re.split(r"[/\\\\!]", path[-_LENGTH:]) if part not in ("", ".")]
     hints = PathHints()
