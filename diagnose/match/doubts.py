@@ -44,7 +44,10 @@ class Doubt(NamedTuple):
     def concerns(self, same: str) -> bool:
         """Whether it may match lines of a shape that holds a literal of the first set."""
         held = all(any(one in same for one in literals) for literals in self.sets[1:])
-        return held and may_match(self.form, same, ignore_case=self.ignore_case)
+        # Other characters are several bytes, which is what expressions count.
+        return held and (
+            not same.isascii() or may_match(self.form, same, ignore_case=self.ignore_case)
+        )
 
 
 class Doubts:
@@ -57,11 +60,9 @@ class Doubts:
                 gram = literal[:_GRAM].lower() if len(literal) >= _GRAM else ""
                 self._by_gram[gram].append((literal, doubt))
 
-    def fixed(self, same: bytes) -> list[tuple[int, int]] | None:
-        """Where digits matter in lines of this shape; None if it is not sure."""
-        if not same.isascii():
-            return None
-        text = same.decode("ascii")
+    def fixed(self, same: bytes) -> list[tuple[int, int]]:
+        """Where digits matter in lines of this shape."""
+        text = same.decode(errors="replace")
         low = text.lower()
         words: set[str] = set()
         grams = {low[at : at + _GRAM] for at in range(len(low) - _GRAM + 1)}

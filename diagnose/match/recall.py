@@ -99,11 +99,12 @@ class Recall:
     def _fixed(self, key: _Key) -> list[Span] | None:
         """Where in lines of a shape digits matter to the patterns; None if it is not sure."""
         same, patterns = key
-        if len(same) > HARMLESS or not same.isascii():
+        if len(same) > HARMLESS:
             return None
         words: set[bytes] = set()
+        text = same.decode(errors="replace")
         for number in patterns:
-            for told in _told_apart(number, same.decode(), self._matcher) if number >= 0 else ():
+            for told in _told_apart(number, text, self._matcher) if number >= 0 else ():
                 if told is None:
                     return None
                 words |= told

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import islice
 
@@ -28,7 +28,7 @@ PREFIXES = (
 
 
 def scanned(matcher: Matcher, *lines: str) -> SourceScan:
-    data = "\n".join(lines).encode()
+    data = "\n".join(lines).encode(errors="surrogateescape")
 
     def read() -> Iterator[Chunk]:
         yield Chunk(data, 0, 1)
@@ -89,8 +89,25 @@ def test_the_examples_of_the_catalog_as_lines_of_large_sources() -> None:
 @pytest.mark.usefixtures("at_once")
 @pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.slow)])
 def test_the_examples_of_the_catalog_with_other_numbers(every: int) -> None:
+    check(every, str)
+
+
+@pytest.mark.usefixtures("at_once")
+@pytest.mark.parametrize("every", [9, pytest.param(1, marks=pytest.mark.slow)])
+def test_the_examples_of_the_catalog_among_characters_that_are_no_ascii(every: int) -> None:
+    seed = random.Random(15)
+    strange = ("█", "▊ ", "完成", "é", "\u00a0", "\udcff", "\udce2\udc96", "İ", "٣")
+
+    def among(line: str) -> str:
+        at = seed.randrange(len(line) + 1)
+        return line[:at] + seed.choice(strange) + line[at:] + seed.choice(strange)
+
+    check(every, among)
+
+
+def check(every: int, change: Callable[[str], str]) -> None:
     seed = random.Random(14)
-    lines = examples()
+    lines = [change(line) for line in examples()]
     seed.shuffle(lines)
     lines = [seed.choice(PREFIXES) + line for line in islice(lines, 0, None, every)]
     matcher = matcher_of_shipped()
