@@ -27,11 +27,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import pandas as pd
 from peers import WORDS
-
-from diagnose.catalog.load import load_catalog
-from diagnose.match.rows import hyperscan_form, patterns_of
 
 HERE = Path(__file__).parent
 # rg exits with 1 where it finds nothing, with 2 where it searched nothing.
@@ -51,7 +47,11 @@ class Cost:
 
 
 def cost(command: Sequence[str | Path]) -> Cost:
-    """Run a command to its end, with all processes that it starts and waits for."""
+    """Run a command to its end, with all processes that it starts and waits for.
+
+    Linux counts what this process holds in the peak of those it starts, so it loads nothing large
+    before the last one has ended.
+    """
     begin = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
@@ -83,6 +83,8 @@ def least(costs: Sequence[Cost]) -> Cost:
 
 def accuracy(out: Path, truth: Path) -> str:
     """Shares of jobs with the right class and hosts."""
+    import pandas as pd  # noqa: PLC0415  see `cost`
+
     told = {row["archive"]: row for row in csv.DictReader(truth.open())}
     rows = pd.read_parquet(out / "jobs.parquet")
     wanted = [told[source.rpartition("/")[2]] for source in rows["source"]]
@@ -98,6 +100,9 @@ def accuracy(out: Path, truth: Path) -> str:
 
 def catalog_patterns() -> list[str]:
     """The expressions of the catalog, for rg."""
+    from diagnose.catalog.load import load_catalog  # noqa: PLC0415  see `cost`
+    from diagnose.match.rows import hyperscan_form, patterns_of  # noqa: PLC0415
+
     found = patterns_of(load_catalog().signatures)
     return list(dict.fromkeys(hyperscan_form(one.expression).decode() for one in found))
 
@@ -125,12 +130,11 @@ def measure(options: argparse.Namespace, archives: list[Path], truth: Path, out:
     words = [re.escape(word).replace("\\ ", " ") for word in WORDS]  # rg takes no escaped blank
     searches: list[Cost] = []
     scans: dict[int, list[Cost]] = {workers: [] for workers in options.workers}
-    right = ""
     for _ in range(options.rounds):
         searches.append(search(archives, words))
         for workers, costs in scans.items():
             costs.append(scan(archives, out, workers))
-            right = accuracy(out, truth)
+    right = accuracy(out, truth)
     print(f"{len(archives)} archives, the least of {options.rounds} rounds; {right}")
     loop = least(searches)
     told(f"tar | rg, {len(words)} words", loop, len(archives), loop)
