@@ -27,6 +27,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from as_used import keep_byte_code
 from peers import WORDS
 
 HERE = Path(__file__).parent
@@ -108,6 +109,7 @@ def catalog_patterns() -> list[str]:
 
 
 def main() -> None:
+    keep_byte_code()
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--fleet", type=Path, help="what make_archives.py wrote; else made anew")
     parser.add_argument("--count", type=int, default=2000)

@@ -21,6 +21,8 @@ import zlib
 from collections.abc import Callable
 from pathlib import Path
 
+from as_used import keep_byte_code
+
 from diagnose.checkpoint.find import inspect
 
 SIZE = 5_000_000_000
@@ -181,6 +183,7 @@ def measured(path: Path) -> tuple[float, float, str]:
 
 def main() -> None:
     """Measure and print."""
+    keep_byte_code()
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--shards", type=int, default=2000)
     given = parser.parse_args()

@@ -16,6 +16,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from as_used import keep_byte_code
+
 TARGET = 150  # MB/s of one core
 HERE = Path(__file__).parent
 
@@ -76,6 +78,7 @@ def read(path: Path, alone: bool) -> None:
 
 
 def main() -> None:
+    keep_byte_code()
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--size", default="1GiB")
     parser.add_argument("--rounds", type=int, default=1)

@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from as_used import keep_byte_code
 from make_dumps import FAULTS, Plan, write
 
 DIAGNOSE = [sys.executable, "-m", "diagnose"]
@@ -74,6 +75,7 @@ def timed(command: Sequence[str], *, quiet: bool = True) -> float:
 
 
 def main() -> None:
+    keep_byte_code()
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--ranks", type=int, default=256)
     parser.add_argument("--entries", type=int, default=2000)

@@ -26,6 +26,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from as_used import keep_byte_code
+
 HERE = Path(__file__).parent
 DIAGNOSE = [sys.executable, "-m", "diagnose"]
 ARCHIVES = 50
@@ -52,6 +54,7 @@ class Series:
 
 
 def main() -> None:
+    keep_byte_code()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("series", nargs="*", default=[*SERIES], help=", ".join(SERIES))
     parser.add_argument("--most", type=int, help="the largest size, instead of the default one")

@@ -26,6 +26,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from as_used import keep_byte_code
+
 HERE = Path(__file__).parent
 NVRX = "nvidia_resiliency_ext.attribution"
 NVRX_NEEDS = ("httpx", "numpy", "packaging", "psutil", "pydantic", "pydantic-settings", "pyyaml")
@@ -66,6 +68,7 @@ class Peer:
 
 
 def main() -> None:
+    keep_byte_code()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--size", default="64MiB", help="of the log")
     parser.add_argument("--ranks", type=int, default=64, help="with a dump each")

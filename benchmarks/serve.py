@@ -28,6 +28,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from as_used import keep_byte_code
+
 ROOT = Path(__file__).parents[1]
 LOG = ROOT / "fixtures" / "torchrun-missing-rank" / "console.log"
 API = "/api/v1/diagnoses"
@@ -480,6 +482,7 @@ BENCHMARKS = {"paste": paste, "clients": clients, "upload": upload, "kill": kill
 
 def main() -> None:
     """Run one of them."""
+    keep_byte_code()
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=BENCHMARKS)
     parser.add_argument("--clients", type=int, default=50)

@@ -23,6 +23,7 @@ from collections.abc import Set
 from dataclasses import dataclass
 from pathlib import Path
 
+from as_used import keep_byte_code
 from make_log import PER_HOST, host_of
 
 from diagnose.catalog.load import load_catalog
@@ -99,6 +100,7 @@ COMMAND = [sys.executable, "-m", "diagnose", "triage", "--format", "json"]
 
 
 def main() -> None:
+    keep_byte_code()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--size", default="1GiB")
     parser.add_argument("--work", type=Path, default=None, help="keep the generated logs here")
