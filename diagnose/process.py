@@ -52,6 +52,15 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def one_thread() -> None:
+    """Let numerical libraries that are loaded later, here or in a child, start no threads.
+
+    None of them helps with logs, and OpenBLAS's wait for work with their core busy.
+    """
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "ARROW_NUM_THREADS"):
+        os.environ.setdefault(name, "1")
+
+
 def reuse_memory() -> None:
     """Let blocks of some MiB be used again, where the system would be given back each of them.
 

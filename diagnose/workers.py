@@ -35,9 +35,8 @@ def pool(workers: int, prepare: Callable[[], None] | None = None) -> ProcessPool
 
 def set_environment() -> None:
     """Say what processes that begin later are to know."""
-    # Each worker is to use one core, and Arrow to reserve no memory ahead.
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "ARROW_NUM_THREADS"):
-        os.environ.setdefault(name, "1")
+    process.one_thread()  # each worker is to use one core
+    # Arrow is to reserve no memory ahead.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     # Where this process was killed, Python tidies up after it, with a warning nobody needs.
     os.environ.setdefault("PYTHONWARNINGS", "ignore:resource_tracker:UserWarning")

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from diagnose.process import one_thread
+
 ROOT = Path(__file__).parents[1]
 START = "import os, sys; from diagnose import process; process.prepare(); "
 
@@ -115,3 +117,13 @@ def test_leaving_looks_like_any_end(streams: str, beside: str) -> None:
 def test_who_leaves_takes_nothing_apart() -> None:
     code = "\nclass Large:\n    def __del__(self): print('gone')\nkept = Large(); process.leave(0)"
     assert python(code).stdout == ""
+
+
+def test_libraries_start_no_threads_unless_the_user_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    one_thread()
+    assert os.environ["OPENBLAS_NUM_THREADS"] == "1"
+    assert os.environ["OMP_NUM_THREADS"] == "3"

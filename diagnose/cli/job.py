@@ -15,7 +15,7 @@ from diagnose.cli.fail_on import ANY, Condition, conditions
 from diagnose.cli.output import note as tell
 from diagnose.cli.output import say
 from diagnose.errors import InputError
-from diagnose.process import held
+from diagnose.process import held, one_thread
 
 if TYPE_CHECKING:
     from diagnose.diagnosis import Diagnosis
@@ -42,6 +42,7 @@ def diagnosed(
     """
     if not paths and sys.stdin is not None and sys.stdin.isatty():
         say("Paste the log here, then press Enter and Ctrl-D (Ctrl-C cancels).")
+    one_thread()
     import diagnose
 
     job = _load(paths or [STDIN], patterns, checkpoints, workers, later)
