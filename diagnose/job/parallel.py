@@ -31,7 +31,7 @@ _TELLING = 32  # of small files most lines tell something, which costs more than
 _UNPACKED = 8  # what a byte of compressed log stands for, roughly
 
 _Part = tuple[int, int | None]  # start and end in its source
-_Told = Union[SourceScan, Scans, "_Piece"]
+_Told = Union[Scans, "_Piece"]
 
 _matchers: dict[
     tuple[str, ...], Matcher
@@ -86,16 +86,12 @@ def scan_in(
             number, place, _ = plan.tasks[n]
             pieces[number][place] = found
             continue
-        if isinstance(found, Scans):
-            told: dict[int, SourceScan] = dict(
-                zip(plan.together[n - len(plan.tasks)], found.scans, strict=True)
-            )
-        else:
-            told = {plan.tasks[n].source: found}
-        for number, scan in told.items():
+        whole = n < len(plan.tasks)
+        numbers = [plan.tasks[n].source] if whole else plan.together[n - len(plan.tasks)]
+        for number, scan in zip(numbers, found.scans, strict=True):
             sources[number].take_back(scan.source)
             scan.source = sources[number]
-        scans |= told
+            scans[number] = scan
     for number, gathered in pieces.items():
         in_order = [gathered[index] for index in sorted(gathered)]
         scans[number] = _joined(sources[number], in_order, matcher)
@@ -235,16 +231,14 @@ def _portable(source: Source) -> bool:
     return True
 
 
-def _scan_elsewhere(
-    patterns: tuple[str, ...], source: Source, part: _Part | None
-) -> SourceScan | _Piece:
+def _scan_elsewhere(patterns: tuple[str, ...], source: Source, part: _Part | None) -> _Told:
     """Scan one source in another process, whose matcher is compiled or cached there.
 
     Of a part of it what another process joins with the others.
     """
     matcher, chunks = _matcher(patterns), source.chunks
     if part is None or not isinstance(chunks, TextChunks):
-        return scan_source(source, matcher)
+        return scan_batch([source], matcher)
     found = gather(chunks.part(*part), matcher, Noted(), to_end=part[1] is None)
     return _Piece(portable(found), source.notes, source.unread)
 
