@@ -1,10 +1,11 @@
-"""Things that are made when they are asked for: of a catalog a job needs little."""
+"""Things that are made when they are asked for: a job needs little of the catalog and the code."""
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TypeVar, overload
+from typing import Any, AnyStr, TypeVar, cast, overload
 
 T = TypeVar("T")
 
@@ -53,3 +54,26 @@ class Named(Mapping[str, T]):
 
     def __len__(self) -> int:
         return len(self._places)
+
+
+def expression(pattern: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
+    """What `re.compile` gives, compiled when it is first used: that takes longer than most uses.
+
+    The `re` of a match is another object.
+    """
+    return cast("re.Pattern[AnyStr]", _Expression(pattern, flags))
+
+
+class _Expression:
+    """An expression whose methods become its own once they are asked for."""
+
+    def __init__(self, pattern: str | bytes, flags: int) -> None:
+        self.pattern = pattern
+        self._given = flags
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        found = getattr(re.compile(self.pattern, self._given), name)
+        setattr(self, name, found)
+        return found

@@ -1,8 +1,11 @@
 """Sequences and mappings whose items are made when they are asked for."""
 
+import copy
+import re
+
 import pytest
 
-from diagnose.lazy import Lazy, Named
+from diagnose.lazy import Lazy, Named, expression
 
 
 class Squares(Lazy[int]):
@@ -35,3 +38,19 @@ def test_items_by_name() -> None:
     assert named["two"] == 4
     assert named.get("three") is None
     assert squares.made == [2]
+
+
+def test_an_expression_is_compiled_when_it_is_first_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[object] = []
+    compile_ = re.compile
+    monkeypatch.setattr(re, "compile", lambda *given: compiled.append(given) or compile_(*given))
+    word = expression(rb"(?P<one>[a-z])\Z", re.IGNORECASE)
+    assert word.pattern == rb"(?P<one>[a-z])\Z"
+    assert compiled == []
+    found = word.search(b"1X")
+    assert found is not None
+    assert found["one"] == b"X"
+    assert word.search(b"x1") is word.match(b"1") is None
+    assert word.groups == 1
+    assert compiled == [(rb"(?P<one>[a-z])\Z", re.IGNORECASE)] * 3  # once a method
+    assert copy.copy(word).pattern == word.pattern

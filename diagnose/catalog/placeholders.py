@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
+from diagnose.lazy import expression
+
 # What each stands for. Those of the first group are filled in where the diagnosis knows them.
 PLACEHOLDERS: dict[str, str] = {
     "node": "the host to blame",
@@ -62,9 +64,9 @@ PLACEHOLDERS: dict[str, str] = {
     "version": "a version",
 }
 
-_NAME = re.compile(r"<([A-Za-z][^<>|\n]*)>")
+_NAME = expression(r"<([A-Za-z][^<>|\n]*)>")
 # Values come from logs: only what means the same inside and outside of quotes is filled in.
-_PLAIN = re.compile(r"[A-Za-z0-9/][A-Za-z0-9._:/,+-]{0,200}")
+_PLAIN = expression(r"[A-Za-z0-9/][A-Za-z0-9._:/,+-]{0,200}")
 
 
 def names(text: str) -> list[str]:

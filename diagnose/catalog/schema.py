@@ -288,11 +288,11 @@ class Catalog:
     """
 
     signatures: Sequence[Signature]
-    known_issues: list[KnownIssue]
+    known_issues: Sequence[KnownIssue]
     classes: dict[str, CauseClass]
     revision: str
     notes: list[str] = field(default_factory=list)
-    vocabularies: list[Vocabulary] = field(default_factory=list)
+    vocabularies: Sequence[Vocabulary] = field(default_factory=list)
     settings: dict[str, Setting] = field(default_factory=dict)
     by_id: Mapping[str, Signature] = field(default_factory=dict, repr=False)  # the signatures
 

@@ -6,15 +6,15 @@ job is shown the place of its own framework.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Set
 from dataclasses import dataclass
 
 from diagnose.catalog.schema import Run
+from diagnose.lazy import expression
 
 _STRICT = {"extra": "forbid"}
-_ID = re.compile(r"[a-z]+(?:-[a-z]+)*\Z")
-_REFERENCE = re.compile(r"https?://\S+\Z")
+_ID = expression(r"[a-z]+(?:-[a-z]+)*\Z")
+_REFERENCE = expression(r"https?://\S+\Z")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """The catalog as it is kept between runs: as JSON, which needs neither YAML nor pydantic.
 
-A line for each signature, which is read when it is asked for: a job has lines of few. What is known
+Entries of which a job needs few have a line each, which is read when it is asked for. What is known
 of all of them stands before these with the other entries, and above that a checksum of the rest, so
 that a damaged file shows at once.
 """
@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, Field, fields
-from typing import Any
+from itertools import chain, islice
+from typing import Any, TypeVar
 
 from diagnose.catalog import cache
 from diagnose.catalog.schema import (
@@ -27,25 +28,33 @@ from diagnose.catalog.settings import Place, Setting
 from diagnose.catalog.vocabulary import Near, Vocabulary, Word
 from diagnose.lazy import Lazy, Named
 
-FORMAT = 13  # of what is kept: another one when the fields of an entry change
-_WHOLE = ("known_issues", "classes", "vocabularies", "settings")  # which are read at once
+FORMAT = 14  # of what is kept: another one when the fields of an entry change
+_WHOLE = ("classes", "settings")  # which are read at once
+_LINES = ("known_issues", "vocabularies", "signatures")  # of which each entry has a line
+Entry = TypeVar("Entry")
 
 
 def _name(revision: str) -> str:
     return f"catalog-{revision}.json"
 
 
-class Kept(Lazy[Signature]):
-    """Signatures of which each is a line of JSON; `sizes` are their numbers of expressions."""
+class Kept(Lazy[Entry]):
+    """Entries of which each is a line of JSON; `sizes` are numbers of expressions."""
 
-    def __init__(self, lines: Sequence[str], sizes: Sequence[int]) -> None:
+    def __init__(
+        self,
+        lines: Sequence[bytes],
+        entry: Callable[[dict[str, Any]], Entry],
+        sizes: Sequence[int] = (),
+    ) -> None:
         super().__init__(len(lines))
         self._lines = lines
+        self._entry = entry
         self.sizes = sizes
 
-    def make(self, index: int) -> Signature:
-        """The signature of a line."""
-        return Signature(**_remedies(json.loads(self._lines[index])))
+    def make(self, index: int) -> Entry:
+        """The entry of a line."""
+        return self._entry(json.loads(self._lines[index]))
 
 
 def sizes(signatures: Sequence[Signature]) -> Sequence[int]:
@@ -58,8 +67,10 @@ def sizes(signatures: Sequence[Signature]) -> Sequence[int]:
 def write(catalog: Catalog) -> None:
     """Keep a catalog, without its examples."""
     about = {name: getattr(catalog, name) for name in _WHOLE}
-    about |= {"signatures": [*catalog.by_id], "sizes": sizes(catalog.signatures)}
-    rows = [json.dumps(row, default=_fields) for row in (about, *catalog.signatures)]
+    about |= {"ids": [*catalog.by_id], "sizes": sizes(catalog.signatures)}
+    kept = [getattr(catalog, name) for name in _LINES]
+    about["lines"] = [*map(len, kept)]
+    rows = [json.dumps(row, default=_fields) for row in (about, *chain(*kept))]
     data = "\n".join(rows).encode()
     cache.keep(_name(catalog.revision), _checksum(data) + data)
 
@@ -89,17 +100,20 @@ def read(revision: str) -> Catalog | None:
     if raw is None or raw[:head] != _checksum(memoryview(raw)[head:]):
         return None
     try:
-        _, about, *lines = raw.decode().split("\n")
+        _, about, *lines = raw.split(b"\n")
         kept = json.loads(about)
-        signatures = Kept(lines, kept["sizes"])
+        issues, vocabularies, entries = (
+            [*islice(rest, count)] for rest in [iter(lines)] for count in kept["lines"]
+        )
+        signatures = Kept(entries, _signature, kept["sizes"])
         return Catalog(
             signatures=signatures,
-            known_issues=[_known_issue(entry) for entry in kept["known_issues"]],
+            known_issues=Kept(issues, _known_issue),
             classes={id_: _class(entry) for id_, entry in kept["classes"].items()},
             revision=revision,
-            vocabularies=[_vocabulary(entry) for entry in kept["vocabularies"]],
+            vocabularies=Kept(vocabularies, _vocabulary),
             settings={id_: _setting(entry) for id_, entry in kept["settings"].items()},
-            by_id=Named(kept["signatures"], signatures),
+            by_id=Named(kept["ids"], signatures),
         )
     except (ValueError, KeyError, TypeError):
         return None
@@ -111,6 +125,10 @@ def _remedies(entry: dict[str, Any]) -> dict[str, Any]:
         for step in entry.get("remedies", ())
     ]
     return entry | {"remedies": steps}
+
+
+def _signature(entry: dict[str, Any]) -> Signature:
+    return Signature(**_remedies(entry))
 
 
 def _known_issue(entry: dict[str, Any]) -> KnownIssue:

@@ -7,12 +7,14 @@ from collections.abc import Mapping
 from functools import lru_cache
 from operator import eq, ge, gt, le, lt, ne
 
+from diagnose.lazy import expression
+
 # "torch >=2.1,<2.3": a package and what its version must be, all of it.
 _CLAUSE = r"(<=|>=|==|!=|<|>)\s*([\w.]+)"
-_CONDITION = re.compile(rf"\s*([\w.-]+?)\s*({_CLAUSE}(?:\s*,\s*{_CLAUSE})*)\s*")
+_CONDITION = expression(rf"\s*([\w.-]+?)\s*({_CLAUSE}(?:\s*,\s*{_CLAUSE})*)\s*")
 _COMPARE = {"<": lt, "<=": le, "==": eq, "!=": ne, ">=": ge, ">": gt}
-_EARLY = re.compile(r"\d\.?-?(?:dev|alpha|beta|rc|a|b|c|pre)", re.IGNORECASE)
-_POST = re.compile(r"\.?-?post\.?(\d+)", re.IGNORECASE)
+_EARLY = expression(r"\d\.?-?(?:dev|alpha|beta|rc|a|b|c|pre)", re.IGNORECASE)
+_POST = expression(r"\.?-?post\.?(\d+)", re.IGNORECASE)
 _NUMBERS = 4
 
 # How to read the version of what `pip show` does not know.

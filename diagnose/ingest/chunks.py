@@ -6,21 +6,21 @@ line number and offset, are the same for any chunk limit. Cleaning never adds or
 
 from __future__ import annotations
 
-import re
 from array import array
 from collections.abc import Iterable, Iterator
 
 from diagnose.ingest.escapes import LONGEST, without_escapes
 from diagnose.ingest.raw import Reader, data_from
 from diagnose.ingest.source import Chunk
+from diagnose.lazy import expression
 
 CHUNK_LIMIT = 2 << 20  # bytes: what is read several times should stay in the processor's cache
 _PROBE = 32 << 10
-_NEWLINE = re.compile(rb"\n")
+_NEWLINE = expression(rb"\n")
 _LARGE = 256 << 10  # pieces for which loading numpy pays
 
 # A sequence which the end of the data may have cut off; see `diagnose.ingest.escapes`.
-_OPEN_ESCAPE = re.compile(
+_OPEN_ESCAPE = expression(
     rb"\x1b(?:\[[0-?]{0,64}[ -/]{0,8}|[\]PX^_][^\x07\x1b\r\n]{0,2048}\x1b?|[ -/]{0,8})\Z"
 )
 _LONGEST_ESCAPE = LONGEST

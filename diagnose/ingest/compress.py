@@ -14,6 +14,7 @@ import zstandard
 
 from diagnose.ingest.inflate import MOST, inflated
 from diagnose.ingest.raw import Reader
+from diagnose.lazy import expression
 
 Codec = Literal["gzip", "bzip2", "xz", "zstd"]
 
@@ -25,10 +26,10 @@ _MEMORY = 256 << 20
 _ZSTD_WINDOW = 1 << 27
 
 _MAGIC: list[tuple[re.Pattern[bytes], Codec]] = [
-    (re.compile(rb"\x1f\x8b\x08"), "gzip"),
-    (re.compile(rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)"), "bzip2"),
-    (re.compile(rb"\xfd7zXZ\0"), "xz"),
-    (re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"), "zstd"),
+    (expression(rb"\x1f\x8b\x08"), "gzip"),
+    (expression(rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)"), "bzip2"),
+    (expression(rb"\xfd7zXZ\0"), "xz"),
+    (expression(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"), "zstd"),
 ]
 _ERRORS = (zlib.error, lzma.LZMAError, zstandard.ZstdError, OSError, EOFError, ValueError)
 

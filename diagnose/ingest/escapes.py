@@ -7,12 +7,12 @@ only the ESC goes.
 
 from __future__ import annotations
 
-import re
+from diagnose.lazy import expression
 
 PARAMETERS, INTERMEDIATES, TEXT = 64, 8, 2048
 LONGEST = TEXT + 4  # bytes of a sequence
 
-_ESCAPE = re.compile(
+_ESCAPE = expression(
     rb"\x1b(?:\[[0-?]{0,64}[ -/]{0,8}[@-~]"
     rb"|[\]PX^_][^\x07\x1b\r\n]{0,2048}(?:\x07|\x1b\\)"
     rb"|[ -/]{1,8}[0-~]"

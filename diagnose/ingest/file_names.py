@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 
+from diagnose.lazy import expression
+
 MAX_DEPTH = 32  # folders inside each other
 # Suffixes of what lies beside logs in a job's folder: code, settings, documents, pictures, weights,
 # data. A folder's other files are read, whatever their suffix: logs are called `job.o123`, `log.1`.
@@ -26,7 +28,7 @@ _NO_LOG_NAMES = """
 """
 NO_LOGS = frozenset(f"{_NO_LOG_SUFFIXES} {_NO_LOG_NAMES}".split())
 PACKED = (".gz", ".xz", ".bz2", ".zst")
-ARCHIVE_NAME = re.compile(
+ARCHIVE_NAME = expression(
     r"\.(?:(?:tar|cpio)(?:\.\w{1,4})?|tgz|taz|tbz2?|tb2|txz|tlz|tzst|zip|7z|rar)\Z", re.IGNORECASE
 )
 

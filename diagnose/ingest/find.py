@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import stat
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -19,10 +18,11 @@ from diagnose.ingest.raw import FileStore, Store, reason
 from diagnose.ingest.recognise import may_be_archive, nothing, source_of
 from diagnose.ingest.sniff import is_log_name
 from diagnose.ingest.source import Source
+from diagnose.lazy import expression
 from diagnose.parse.path import PathHints, read_path
 
 MAX_FILES = 50_000  # of one job
-_ATTEMPT = re.compile(r"attempt_\d+")
+_ATTEMPT = expression(r"attempt_\d+")
 _SPECIAL = [
     (stat.S_ISFIFO, "named pipe: not read; give it as standard input"),
     (stat.S_ISSOCK, "socket: not read"),

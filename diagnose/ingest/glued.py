@@ -12,39 +12,40 @@ from collections.abc import Iterable, Mapping
 from itertools import pairwise
 
 from diagnose.ingest.literals import places
+from diagnose.lazy import expression
 
 # `[rank3]: text` of torch's own excepthook, `[default3]:text` of torchrun; two may stand in a row.
 _TAG = r"\[(?:rank|default)\d+\]:"
 # A label or a time may stand before the first: `3: `, `2024-08-08 13:01:55 `.
-_BEFORE_TAG = re.compile(r"(?:\S{0,39}\d\S{0,39}\s){0,3}")
-_TAGS = re.compile(rf"(?:{_TAG} ?)+")
+_BEFORE_TAG = expression(r"(?:\S{0,39}\d\S{0,39}\s){0,3}")
+_TAGS = expression(rf"(?:{_TAG} ?)+")
 # `node7:123:456 [0] ` of NCCL.
 _NCCL_TAG = r":\d{1,8}:\d{1,8} \[\d{1,3}\] (?:NCCL |[\w/.-]{1,80}\.(?:cc|cu|h):\d{1,6} )"
-_NCCL_LINE = re.compile(rf"([A-Za-z0-9][\w.-]{{0,80}}){_NCCL_TAG}")
+_NCCL_LINE = expression(rf"([A-Za-z0-9][\w.-]{{0,80}}){_NCCL_TAG}")
 _TRACEBACK = "Traceback (most recent call last):"
-_BEFORE_FRAME = re.compile(r"\s{0,20}(?=\bFile \"[^\"\n]{1,500}\", line \d+, in )")
-_BEFORE_EXCEPTION = re.compile(
+_BEFORE_FRAME = expression(r"\s{0,20}(?=\bFile \"[^\"\n]{1,500}\", line \d+, in )")
+_BEFORE_EXCEPTION = expression(
     r"(?<=[\s)\]}\"'^~])(?=(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): )"
 )
 # What a logger or Python prints right behind a progress bar, which ends without a line end.
-_BEHIND_BAR = re.compile(
+_BEHIND_BAR = expression(
     r"(?<=\d(?:it/s|s/it)\])(?=Traceback \(most recent|\[[EWIF] ?\w|\[rank\d)"
     r"|(?<=/s\])(?=Traceback \(most recent)"
 )
-_BEHIND_BAR_BYTES = re.compile(rb"(?:it/s|s/it|/s)\](?:Traceback \(most|\[[EWIF] ?\w|\[rank\d)")
+_BEHIND_BAR_BYTES = expression(rb"(?:it/s|s/it|/s)\](?:Traceback \(most|\[[EWIF] ?\w|\[rank\d)")
 # The end and the start of what was cut inside a word, a number or a list.
-_CUT_END, _CUT_START = re.compile(r"[\w(,=]\Z"), re.compile(r"[\w)=,.]")
+_CUT_END, _CUT_START = expression(r"[\w(,=]\Z"), expression(r"[\w)=,.]")
 
 # What makes a source worth a closer look, on bytes because it is asked of every small source.
 _TAGS_INSIDE = (rb"[\w.)%\"',(=]\[rank", rb"[\w.)%\"',(=]\[default")
-_REST_OF_TAG = re.compile(rb"\d{1,5}\]:")
-_NCCL_BYTES = re.compile(rb":(?<=[\w.-]:)\d{1,8}:\d{1,8} \[\d{1,3}\] ")
+_REST_OF_TAG = expression(rb"\d{1,5}\]:")
+_NCCL_BYTES = expression(rb":(?<=[\w.-]:)\d{1,8}:\d{1,8} \[\d{1,3}\] ")
 _NCCL, _NCCL_BEHIND = rb" NCCL ", rb" NCCL [^\n]*:\d+ \[\d+\] "
-_DEVICE_BYTES = re.compile(rb"\[\d{1,3}\] ")
+_DEVICE_BYTES = expression(rb"\[\d{1,3}\] ")
 _APART = 400  # bytes between two of NCCL's tags
 _BARS = (rb"/s\](?:Traceback|\[)", rb"s/it\](?:Traceback|\[)")
 _FOLDED = rb"call last\):[ \tF]"
-_FOLDED_BYTES = re.compile(rb"Traceback \(most recent call last\):[ \t]{0,20}File \"")
+_FOLDED_BYTES = expression(rb"Traceback \(most recent call last\):[ \t]{0,20}File \"")
 ONCE, EACH = (*_BARS, _FOLDED, _NCCL), _TAGS_INSIDE  # see `literals.places`
 
 _Row = tuple[int, str]

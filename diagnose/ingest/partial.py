@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from diagnose.ingest.chunks import line_starts
 from diagnose.ingest.source import Chunk
+from diagnose.lazy import expression
 
 JOINED_LIMIT = 1 << 20  # bytes of one joined line
 LINES_LOOKED_AT = 10
@@ -33,20 +34,20 @@ class Form:
 
 _FORMS = (
     Form(
-        line=re.compile(
+        line=expression(
             rb"(?P<head>\d{4}-\d\d-\d\dT\S+ (?P<stream>stdout|stderr) )"
             rb"(?:(?P<more>P)|F)(?::\S*)? (?P<text>[^\n]*)(?P<tail>)"
         ),
-        partial=re.compile(rb" std(?:out|err) P[ :]"),
+        partial=expression(rb" std(?:out|err) P[ :]"),
         marks=(b"F ", b""),
     ),
     Form(
-        line=re.compile(
+        line=expression(
             rb'(?P<head>\{"log":")(?P<text>(?:[^"\\\n]|\\.)*?)(?:\\n|(?P<more>))'
             rb'(?P<tail>","stream":"(?P<stream>\w+)"[^\n]*\})'
         ),
         # Not behind an escaped newline; an escaped backslash and an n look like one.
-        partial=re.compile(rb'(?:[^n]|[^\\]n|\\\\n)","stream":"'),
+        partial=expression(rb'(?:[^n]|[^\\]n|\\\\n)","stream":"'),
         marks=(b"", b"\\n"),
     ),
 )

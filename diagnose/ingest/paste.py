@@ -16,6 +16,7 @@ from diagnose.ingest import glued, unwrap
 from diagnose.ingest.glued import may_be_glued, part
 from diagnose.ingest.literals import places
 from diagnose.ingest.unwrap import join_wrapped, may_be_wrapped
+from diagnose.lazy import expression
 
 _SAMPLE_LINES = 300
 _MOST = 0.6  # of the non-empty lines: people write a sentence above what they paste
@@ -55,12 +56,12 @@ def normalise(data: bytes) -> Normal | None:
 
 
 # What makes a source worth a closer look, on bytes because it is asked of every small source.
-_QUOTE_BYTES = re.compile(rb" {0,3}[>|]")
-_NUMBER_BYTES = re.compile(rb"\s{0,8}\[?\d{1,7}(?:[\]:|\s]|\Z)")
-_ESCAPE_BYTES = re.compile(rb"\\[#_\[*]")
+_QUOTE_BYTES = expression(rb" {0,3}[>|]")
+_NUMBER_BYTES = expression(rb"\s{0,8}\[?\d{1,7}(?:[\]:|\s]|\Z)")
+_ESCAPE_BYTES = expression(rb"\\[#_\[*]")
 _MARKS_BYTES = (rb"```", rb"\[0m", rb"&(?:lt|gt|quot|amp|nbsp|#39|#x27);")
 _ONCE, _EACH = _MARKS_BYTES + unwrap.ONCE + glued.ONCE, unwrap.EACH + glued.EACH
-_INDENT_BYTES = re.compile(rb"  |\t")
+_INDENT_BYTES = expression(rb"  |\t")
 _ANY_OF_THREE = rb"\n(?:[ \t\r\v\f>|]|\[?\d+[\]:|\s])"  # looks like it, or is it
 _HEAD = 64 << 10  # bytes that mostly hold the sample
 _SAME_DIGITS = bytes.maketrans(b"123456789", b"000000000")
@@ -106,7 +107,7 @@ def _marked(data: bytes) -> bool:
 
 
 # How lines of logs begin; Megatron's own "> initialized …" does not look like this behind its ">".
-_LOGGISH = re.compile(
+_LOGGISH = expression(
     r"\s*(?:\[|\(\w+ pid=|\d{2,4}[-:]\d\d|[EWIF]\d{3,4} "
     r"|(?:DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL)[: |]"
     r"|Traceback \(|File \""
@@ -114,7 +115,7 @@ _LOGGISH = re.compile(
     r"|\d{1,5}: |[\w.-]*\d: )"
 )
 # The same below another mark: quoted, numbered.
-_PASTED = re.compile(rf"(?:> ?){{0,4}}(?:{_LOGGISH.pattern}|\s{{0,8}}\d{{1,7}}(?:[ :\t|]|\Z))")
+_PASTED = expression(rf"(?:> ?){{0,4}}(?:{_LOGGISH.pattern}|\s{{0,8}}\d{{1,7}}(?:[ :\t|]|\Z))")
 
 
 def _filled(texts: list[str]) -> list[str]:
@@ -131,7 +132,7 @@ def _visible(texts: list[str]) -> list[str]:
     return [text if text.isascii() else text.translate(_INVISIBLE) for text in texts]
 
 
-_COLOUR = re.compile(r"(?:\^\[)?\[(?:\d{1,3}(?:;\d{1,3}){0,4})?m")
+_COLOUR = expression(r"(?:\^\[)?\[(?:\d{1,3}(?:;\d{1,3}){0,4})?m")
 
 
 def _without_colours(texts: list[str]) -> list[str]:
@@ -143,8 +144,8 @@ def _without_colours(texts: list[str]) -> list[str]:
 
 
 _MARKS = {
-    ">": (re.compile(r" {0,3}((?:> ?)+)"), "> ?"),
-    "|": (re.compile(r" {0,3}((?:\|(?: |$))+)"), r"\|(?: |$)"),
+    ">": (expression(r" {0,3}((?:> ?)+)"), "> ?"),
+    "|": (expression(r" {0,3}((?:\|(?: |$))+)"), r"\|(?: |$)"),
 }
 
 
@@ -180,7 +181,7 @@ def _behind(start: re.Pattern[str], text: str) -> str:
     return text if match is None else text[match.end() :]
 
 
-_FENCE = re.compile(r"\s{0,3}`{3,}[\w+-]{0,20}\s*")
+_FENCE = expression(r"\s{0,3}`{3,}[\w+-]{0,20}\s*")
 
 
 def _unfenced(texts: list[str]) -> list[tuple[int, str]]:
@@ -200,12 +201,12 @@ def _unfenced(texts: list[str]) -> list[tuple[int, str]]:
 
 
 _NUMBERS = (
-    re.compile(r"\s{0,8}\[(\d{1,7})\](?: |$)"),
-    re.compile(r"\s{0,8}(\d{1,7}):(?: |$)"),
-    re.compile(r"(\d{1,7}):"),
-    re.compile(r"\s{0,8}(\d{1,7}) ?\| ?"),
-    re.compile(r"\s{0,8}(\d{1,7})(?:\t|  |\s*$)"),
-    re.compile(r"\s{0,8}(\d{1,7})(?: |$)"),
+    expression(r"\s{0,8}\[(\d{1,7})\](?: |$)"),
+    expression(r"\s{0,8}(\d{1,7}):(?: |$)"),
+    expression(r"(\d{1,7}):"),
+    expression(r"\s{0,8}(\d{1,7}) ?\| ?"),
+    expression(r"\s{0,8}(\d{1,7})(?:\t|  |\s*$)"),
+    expression(r"\s{0,8}(\d{1,7})(?: |$)"),
 )
 
 
@@ -226,8 +227,8 @@ def _unnumbered(texts: list[str]) -> list[str]:
     return texts
 
 
-_DIGITS = re.compile(r"\d+")
-_RANK = re.compile(r"\[rank(\d+)\]|\[Rank (\d+)\]")
+_DIGITS = expression(r"\d+")
+_RANK = expression(r"\[rank(\d+)\]|\[Rank (\d+)\]")
 
 
 def _are_line_numbers(numbers: list[int], texts: list[str]) -> bool:
@@ -262,7 +263,7 @@ def _are_line_numbers(numbers: list[int], texts: list[str]) -> bool:
     return len(shapes) >= 0.5 * len(texts)
 
 
-_ENTITY = re.compile(r"&(?:lt|gt|quot|amp|nbsp|#39|#x27);")
+_ENTITY = expression(r"&(?:lt|gt|quot|amp|nbsp|#39|#x27);")
 _CHARACTERS = {
     "&lt;": "<",
     "&gt;": ">",
@@ -283,7 +284,7 @@ def _unescaped_html(texts: list[str]) -> list[str]:
     return [_ENTITY.sub(lambda entity: _CHARACTERS[entity[0]], text) for text in texts]
 
 
-_FRAME = re.compile(r"(?<=\bframe )\\(?=#\d)")
+_FRAME = expression(r"(?<=\bframe )\\(?=#\d)")
 
 
 def _unescaped_markdown(texts: list[str]) -> list[str]:
@@ -306,7 +307,7 @@ def _unescaped_markdown(texts: list[str]) -> list[str]:
     return [_FRAME.sub("", text) if "\\" in text else text for text in texts]
 
 
-_INDENT = re.compile(r" {2,}|\t[ \t]*")
+_INDENT = expression(r" {2,}|\t[ \t]*")
 
 
 def _unindented(texts: list[str]) -> list[str]:

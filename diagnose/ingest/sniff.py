@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from diagnose import plugins
 from diagnose.ingest.literals import held, places
+from diagnose.lazy import expression
 
 HEAD = 64 << 10  # bytes of a source that sniffing wants to see
 
@@ -33,37 +34,37 @@ class Described(NamedTuple):
 # Enough of the common ones to name what lies about in a job's folder; the rest is told by its
 # bytes.
 _MAGIC: list[tuple[re.Pattern[bytes], Described]] = [
-    (re.compile(rb"\x7fELF"), Described("binary", "ELF program, library or core dump")),
+    (expression(rb"\x7fELF"), Described("binary", "ELF program, library or core dump")),
     (
-        re.compile(rb"PK\x03\x04[\s\S]{26}[^\0]{0,256}?/(?:data\.pkl|\.format_version)"),
+        expression(rb"PK\x03\x04[\s\S]{26}[^\0]{0,256}?/(?:data\.pkl|\.format_version)"),
         Described("binary", "torch.save file"),
     ),
-    (re.compile(rb"PK\x03\x04|PK\x05\x06"), Described("binary", "zip archive", Container.ARCHIVE)),
+    (expression(rb"PK\x03\x04|PK\x05\x06"), Described("binary", "zip archive", Container.ARCHIVE)),
     (
-        re.compile(rb"7z\xbc\xaf\x27\x1c"),
+        expression(rb"7z\xbc\xaf\x27\x1c"),
         Described("binary", "7z archive", Container.OTHER_ARCHIVE),
     ),
-    (re.compile(rb"Rar!\x1a\x07"), Described("binary", "rar archive", Container.OTHER_ARCHIVE)),
-    (re.compile(rb"\x89PNG\r\n\x1a\n|\xff\xd8\xff|GIF8[79]a"), Described("binary", "image")),
-    (re.compile(rb"%PDF-"), Described("binary", "PDF")),
-    (re.compile(rb"SQLite format 3\0"), Described("binary", "SQLite database")),
-    (re.compile(rb"\x89HDF\r\n\x1a\n"), Described("binary", "HDF5 file")),
-    (re.compile(rb"PAR1|ARROW1"), Described("binary", "Parquet or Arrow data")),
-    (re.compile(rb"\x93NUMPY"), Described("binary", "NumPy array")),
+    (expression(rb"Rar!\x1a\x07"), Described("binary", "rar archive", Container.OTHER_ARCHIVE)),
+    (expression(rb"\x89PNG\r\n\x1a\n|\xff\xd8\xff|GIF8[79]a"), Described("binary", "image")),
+    (expression(rb"%PDF-"), Described("binary", "PDF")),
+    (expression(rb"SQLite format 3\0"), Described("binary", "SQLite database")),
+    (expression(rb"\x89HDF\r\n\x1a\n"), Described("binary", "HDF5 file")),
+    (expression(rb"PAR1|ARROW1"), Described("binary", "Parquet or Arrow data")),
+    (expression(rb"\x93NUMPY"), Described("binary", "NumPy array")),
     (
-        re.compile(rb'[\s\S]{4}\0{4}\{\s*"(?:__metadata__"|[^"]{1,512}"\s*:\s*\{\s*"dtype")'),
+        expression(rb'[\s\S]{4}\0{4}\{\s*"(?:__metadata__"|[^"]{1,512}"\s*:\s*\{\s*"dtype")'),
         Described("binary", "safetensors"),
     ),
-    (re.compile(rb"\x04\x22\x4d\x18"), Described("binary", "lz4 data", Container.OTHER_CODEC)),
-    (re.compile(rb"[\s\S]{257}ustar"), Described("binary", "tar archive", Container.ARCHIVE)),
+    (expression(rb"\x04\x22\x4d\x18"), Described("binary", "lz4 data", Container.OTHER_CODEC)),
+    (expression(rb"[\s\S]{257}ustar"), Described("binary", "tar archive", Container.ARCHIVE)),
 ]
-_PICKLE = re.compile(rb"\x80[\x02-\x05]")
-_RAS = re.compile(rb"CUDA runtime version \d|PEER_[A-Z]|\"nccl_version\"")
-_STACKS = re.compile(
+_PICKLE = expression(rb"\x80[\x02-\x05]")
+_RAS = expression(rb"CUDA runtime version \d|PEER_[A-Z]|\"nccl_version\"")
+_STACKS = expression(
     rb"Thread (?:0x)?[0-9a-fA-F]+ \(|PID \d+ - process|=== Rank \d+:|\"owns_gil\"|#0  \w"
     rb"|Thread \((?:idle|active)|state:D |\[<0>\] |Traceback \(most recent call first"
 )
-_PROBE = re.compile(rb'\s*\{\s*"(?:diagnose|schema)"')
+_PROBE = expression(rb'\s*\{\s*"(?:diagnose|schema)"')
 _RAS_WORDS = (b"CUDA runtime version ", b"PEER_", b'"nccl_version"')
 _STACK_WORDS = (
     b"Thread ", b"PID ", b"=== Rank ", b'"owns_gil"', b"#0  ", b"state:D ", b"[<0>] ",
@@ -72,10 +73,10 @@ _STACK_WORDS = (
 _INSPECTOR_WORD = b'"inspector_output_format_version"'
 _WORDS = (*_RAS_WORDS, *_STACK_WORDS, _INSPECTOR_WORD)
 # A JSON document, which a log that begins with `[rank0]:` is not.
-_JSON = re.compile(rb"\s*(?:\{\s*\"|\[\s*\{\s*\")")
-_ERROR_JSON = re.compile(rb"\s*\{\s*\"message\"\s*:\s*(?:\{\s*\"(?:message|extraInfo)\"|\")")
+_JSON = expression(rb"\s*(?:\{\s*\"|\[\s*\{\s*\")")
+_ERROR_JSON = expression(rb"\s*\{\s*\"message\"\s*:\s*(?:\{\s*\"(?:message|extraInfo)\"|\")")
 # A log stays one when a program has written bytes into it.
-_LOG_NAME = re.compile(
+_LOG_NAME = expression(
     r"\.(?:log|out|err)(?:[.-]\d{1,8})?(?:\.(?:gz|xz|bz2|zst))?\Z", re.IGNORECASE
 )
 _UTF16 = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}

@@ -8,10 +8,11 @@ then all lines of that width are joined to what follows.
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from itertools import product
+
+from diagnose.lazy import expression
 
 _WIDTHS = range(40, 401)
 _LOOKED_AT = 200  # ends of full lines, to see whether they cut a word
@@ -21,18 +22,18 @@ _MAX_CONTINUED = 3  # lines continue an open parenthesis at most
 
 _LONGEST = 4096  # characters of a description
 # How all releases describe a collective.
-_WORK = re.compile(
+_WORK = expression(
     r"WorkNCCL\((?:SeqNum=\d+, )?OpType=\w+(?:, TensorShape=\[[\d, ]*\])?"
     r"(?:, NumelIn=\d+, NumelOut=\d+)?, Timeout\(ms\)=-?\d+\)"
 )
-_FINGERPRINT = re.compile(
+_FINGERPRINT = expression(
     r"CollectiveFingerPrint\((?:SequenceNumber=\d+(?:, )?)?OpType=\w+"
     r"(?:, TensorShape=\[[\d, ]*\], TensorDtypes=[\w, ]*, TensorDeviceTypes=[\w, =()]*)?\)"
 )
 # What follows the open parenthesis.
-_OPEN_WORK = re.compile(rb"(?![^\n]{0,1024}?Timeout\(ms\)=-?\d+\))")
+_OPEN_WORK = expression(rb"(?![^\n]{0,1024}?Timeout\(ms\)=-?\d+\))")
 # How a new log line begins; a continuation does not.
-_RECORD = re.compile(
+_RECORD = expression(
     r"\s*(?:\[|\d{4}-\d\d-\d\d|\d\d:\d\d:\d\d|[EWIF]\d{3,4} "
     r"|(?:DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL)[: |]"
     r"|Traceback \(|File \""
@@ -51,14 +52,14 @@ _LONG_WORDS = """
     Received received
 """
 _WORDS = frozenset(_LONG_WORDS.split())
-_END_WORD = re.compile(r"[A-Za-z_]+\Z")
-_START_WORD = re.compile(r"[A-Za-z_]+")
-_LETTER = re.compile(rb"\w")
+_END_WORD = expression(r"[A-Za-z_]+\Z")
+_START_WORD = expression(r"[A-Za-z_]+")
+_LETTER = expression(rb"\w")
 # The same on bytes, because it is asked of every small source: most hold none of it.
 _PRINT_BYTES, _WORK_BYTES = rb"CollectiveFingerPrint\(", rb"WorkNCCL\("
 _SEAM = rb"[a-z]\n[a-z]|[A-Z_]\n[A-Z_]"
 ONCE, EACH = (_PRINT_BYTES,), (_WORK_BYTES, _SEAM)  # see `literals.places`
-_END_BYTES, _START_BYTES = re.compile(rb"[A-Za-z_]+\Z"), re.compile(rb"[A-Za-z_]+")
+_END_BYTES, _START_BYTES = expression(rb"[A-Za-z_]+\Z"), expression(rb"[A-Za-z_]+")
 _NEAR = 32  # more than any of the words has
 
 _Row = tuple[int, str]

@@ -7,12 +7,12 @@ framework. Only the end of a source is looked at, and only where no signature sa
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from diagnose.lazy import expression
 from diagnose.match.digits import shape
 from diagnose.match.thin import author_of
 
@@ -22,23 +22,23 @@ _TOLD = 4  # last lines of a template that become events, besides its first
 _LINE = 600  # bytes of a line that are looked at
 _MOST_NUMBERS = 40
 
-_TIMES = re.compile(
+_TIMES = expression(
     rb"\d{4}[-/.]\d\d?[-/.]\d\d?(?:[T ]\d\d?:\d\d:\d\d)?[.,]?\d*Z?|\b\d\d?:\d\d:\d\d(?:[.,]\d+)?"
     rb"|\b[EWIF]\d{4} |\b1[5-9]\d{8}(?:\.\d+|\d{3})?\b|0x[0-9a-fA-F]+|\b[0-9a-f]{12,}\b|\d+:\d\d\b"
     rb"|\x1b\[[0-9;]*m|\b\d+(?:\.\d+){3}(?::\d+)?"
 )
 # The fill of a bar, as tqdm, rich and Keras draw it.
-_BAR = re.compile(rb"(?<=%)\|[^|\n]*\|(?= *\d)|\[[=>.# -]{5,}\]|(?:\xe2[\x94-\x97][\x80-\xbf]){5,}")
-_NUMBER = re.compile(rb"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
+_BAR = expression(rb"(?<=%)\|[^|\n]*\|(?= *\d)|\[[=>.# -]{5,}\]|(?:\xe2[\x94-\x97][\x80-\xbf]){5,}")
+_NUMBER = expression(rb"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 # What only work says, and what waiting, trying again and listing say.
-_WORK = re.compile(
+_WORK = expression(
     rb"(?i)\b(?:global_?)?(?:step|iter|epoch|batch|update|episode|round|minibatch|timestep)s?\b"
     rb"|loss|\bppl\b|perplexity|accuracy|\bacc\b|reward|throughput|\blr\b|grad_?norm|\bETA\b"
     rb"|(?:samples|images|imgs?|tokens|examples|iters?|steps|it)\s?/\s?s"
     rb"|per[ _]sec|s/it\b|(?<![\w./-])\d+\s?/\s?\d+(?![\w./-])|\d%|tok/s|tflop|num_updates|wps\b"
     rb"|elbo|fid\b"
 )
-_NO_WORK = re.compile(
+_NO_WORK = expression(
     rb"(?i)wait|retry|retri|attempt|time[d]?[ -]?out|stuck|heart ?beat|not responding|pending|sleep"
     rb"|fail|error|exception|refused|stall|hang|frame #|^\s*#\d+ .* \(|\.so\b|\(\+0x|\bthread\b"
     rb"|queued|listening|backoff|unreachable|missing|watchdog|keep-?alive|NCCL|in queue|slowest"

@@ -6,11 +6,12 @@ and a fifth of that of a log full of them.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 import hyperscan as hs
+
+from diagnose.lazy import expression
 
 FIRST = 1 << 24  # number of the first of these literals: behind all other marks
 _INIT, _CALL, _SEND, _RECV = range(FIRST, FIRST + 4)
@@ -18,7 +19,7 @@ _INIT, _CALL, _SEND, _RECV = range(FIRST, FIRST + 4)
 _INITS = (b"- Init S", b"- Init C")
 _LITERALS = {_CALL: b"opCount ", _SEND: b"Send: opCount ", _RECV: b"Recv: opCount "}
 _INIT_TEXT = b"- Init "
-_ENDS = re.compile(rb"- Init [SC]")
+_ENDS = expression(rb"- Init [SC]")
 
 
 @dataclass(slots=True)

@@ -15,19 +15,20 @@ from typing import Any
 
 import regex
 
+from diagnose.lazy import expression
 from diagnose.match import patience
 from diagnose.match.prefilter import parsed_form
 
 _SAME = bytes.maketrans(b"123456789", b"000000000")
-_COUNTS = re.compile(r"(?<!\\)\{\d*,?\d*\}")
+_COUNTS = expression(r"(?<!\\)\{\d*,?\d*\}")
 # What may tell digits apart: digits, what depends on what was captured, what `re` does not know.
-_SPECIAL = re.compile(r"[0-9]|\(\?P=|\(\?\(|\[:|\\[aceg-mopquxyzCE-RT-VXY]")
-_DIGIT = re.compile("[0-9]")
+_SPECIAL = expression(r"[0-9]|\(\?P=|\(\?\(|\[:|\\[aceg-mopquxyzCE-RT-VXY]")
+_DIGIT = expression("[0-9]")
 _DIGITS = frozenset(map(ord, "0123456789"))
 ANYWHERE = b"0"  # of `told_apart`: a digit with no word around it
 # A digit of an expression, or what has some that mean something else.
-_TOKEN = re.compile(r"\\.|\{\d*,?\d*\}|(?P<other>\[\^(?:\\.|[^]\\])+\])|[1-9]")
-_CODED = re.compile(r"\\[xuUN0-9]")
+_TOKEN = expression(r"\\.|\{\d*,?\d*\}|(?P<other>\[\^(?:\\.|[^]\\])+\])|[1-9]")
+_CODED = expression(r"\\[xuUN0-9]")
 _PATIENCE_S = 0.02
 _INSIDE: dict[Any, Any] = {
     code.SUBPATTERN: lambda argument: [argument[-1]],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import count, islice
@@ -10,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 from diagnose.catalog.entries import Meant
 from diagnose.ingest.source import Chunk
+from diagnose.lazy import expression
 from diagnose.parse.prefix import Prefix, peel
 
 # How far a line's start and end are looked for around a match, and how much of it is kept.
@@ -23,11 +23,11 @@ _KEPT = 512
 _BREAKS = b"\r\n"
 _ENDS = b"\r\n \t\"',;"
 _ENDS_LIST = tuple(bytes((char,)) for char in _ENDS)
-_WORDS = re.compile(rb"[^ \t\r\n]{0,1024}(?:[ \t]+[^ \t\r\n]{1,1024}){0,3}[ \t]+")
-_ITEMS = re.compile(rb"(?:[^\"',;&\s]{0,256}[\"',;&]){1,8}")  # of JSON without blanks
+_WORDS = expression(rb"[^ \t\r\n]{0,1024}(?:[ \t]+[^ \t\r\n]{1,1024}){0,3}[ \t]+")
+_ITEMS = expression(rb"(?:[^\"',;&\s]{0,256}[\"',;&]){1,8}")  # of JSON without blanks
 # First and last lines kept of a source.
 _EDGE_LINES = 4
-VISIBLE = re.compile(rb"\S")
+VISIBLE = expression(rb"\S")
 
 
 class Alike(Protocol):

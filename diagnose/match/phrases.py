@@ -6,16 +6,16 @@ all that the expression does and now and then more, which the confirmation refus
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
+from diagnose.lazy import expression
 from diagnose.match.prefilter import parts
 
 _LEAST = 12  # characters of words that hardly another message has
 _MOST = 64  # phrases of one expression
-_SPECIAL = re.compile(r"[^\w\s]")  # may mean something in an expression
-_BOUNDS = re.compile(r"(?<!\\)\{(?P<least>\d*),\d+\}")
-_CLASS = re.compile(r"\[\^?\]?(?:\\.|[^]\\])*\]")
+_SPECIAL = expression(r"[^\w\s]")  # may mean something in an expression
+_BOUNDS = expression(r"(?<!\\)\{(?P<least>\d*),\d+\}")
+_CLASS = expression(r"\[\^?\]?(?:\\.|[^]\\])*\]")
 _QUANTIFIERS = "?*+{"
 
 

@@ -13,11 +13,13 @@ from re import _constants as code  # type: ignore[attr-defined]  # no other pars
 from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any
 
+from diagnose.lazy import expression
+
 LEAST = 5  # characters of a literal: shorter ones are everywhere
 _MOST = 64  # literals of one expression
 _LONG = 12  # characters beyond which a literal is no better
 
-_POSIX = re.compile(r"\[:\^?\w+:\]")
+_POSIX = expression(r"\[:\^?\w+:\]")
 _REPEATS = (code.MAX_REPEAT, code.MIN_REPEAT)
 # Lines of which a log may hold millions: what they say announces nothing.
 BULK = """

@@ -7,7 +7,6 @@ all that the pattern does: `regex` confirms it.
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ import hyperscan as hs
 from diagnose.catalog.schema import Catalog, Signature
 from diagnose.catalog.stored import sizes
 from diagnose.catalog.vocabulary import Vocabulary, literals
-from diagnose.lazy import Lazy
+from diagnose.lazy import Lazy, expression
 from diagnose.match import call_marks
 from diagnose.match.marks import marks_of
 from diagnose.match.openings import openings
@@ -29,10 +28,10 @@ from diagnose.match.prefilter import required
 DATABASES = ("marks", "bulk", "rest", "words", "everywhere", "thin-first", "thin-all")
 LITERAL = ("marks", "words")
 
-_GROUP_NAME = re.compile(r"\(\?P<\w+>")
-_LOOK = re.compile(r"\(\?<?[!=](?:\\.|[^()\\])*\)")
+_GROUP_NAME = expression(r"\(\?P<\w+>")
+_LOOK = expression(r"\(\?<?[!=](?:\\.|[^()\\])*\)")
 Row = tuple[bytes, int, int]  # what Hyperscan searches, its number, its flags
-_GREEDY_TAIL = re.compile(
+_GREEDY_TAIL = expression(
     r"(?<!\\)(?P<open>\(\?:)?(?P<atom>\.|\\[SwdD]|\[\^?(?:\\.|[^]\\])+\])(?P<times>[*+])(?(open)\))\Z"
 )
 

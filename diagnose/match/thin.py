@@ -7,13 +7,13 @@ the source, or of the part where such lines end, the last line of each author.
 
 from __future__ import annotations
 
-import re
 from collections import Counter, deque
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 
 from diagnose.ingest.source import Chunk
+from diagnose.lazy import expression
 from diagnose.match.compile import Matcher
 from diagnose.match.thin_lines import Hits, ThinLines
 
@@ -43,8 +43,8 @@ _TAG = (
     rb"(?![\w.-]++ )(?:\[\d++,\d++\]<\w++>:|\[[A-Za-z_]*+\d++\]:?+(?:<\w++>:)?+| *+\d++: "
     rb"|\([\w ]*pid=[^)]*+\)|(?!\d\d?:)[\w.-]++:\d++:\d++ |[\w-]++: (?=\[))"
 )
-_AUTHOR = re.compile(rb"(?:%b){0,16}+" % _TAG)
-_AUTHORS = re.compile(rb"\n((?:%b){1,16}+)" % _TAG)
+_AUTHOR = expression(rb"(?:%b){0,16}+" % _TAG)
+_AUTHORS = expression(rb"\n((?:%b){1,16}+)" % _TAG)
 
 
 @dataclass(slots=True)

@@ -11,29 +11,30 @@ import regex
 
 from diagnose.catalog.entries import Meant
 from diagnose.catalog.vocabulary import HARMLESS, Vocabulary, Word
+from diagnose.lazy import expression
 from diagnose.match import patience
 from diagnose.match.digits import blind
 
 _EXCEPTION = "crash.exception"
-_TOKEN = re.compile(r"\w+")
-_DIGIT = re.compile("[0-9]")
+_TOKEN = expression(r"\w+")
+_DIGIT = expression("[0-9]")
 _SAME = str.maketrans("123456789", "000000000")
 _LONGEST = 2000  # characters of a line that are looked through
 _PATIENCE_S = 0.02
 _STRENGTH = {"weak": 0, "medium": 1, "strong": 2}
 # A line of the program, as in a traceback: the exception itself comes below it.
-_CODE = re.compile(
+_CODE = expression(
     r"(?:\[[^\]]{1,20}\]:? ?){0,2}\s*(?:(?:raise|except|assert|return|#define) |(?:\} else )?if \()"
     r"|.{0,300}?\bframe #\d+: "
 )
 # Who says so goes on without it.
-_PASSED = re.compile(
+_PASSED = expression(
     r"(?i)\bignor(?:ed|ing)\b|\bfall(?:ing|s)? ?back|\bfallback|\bskip(?:ped|ping|s)?\b|\bhandled\b"
     r"|\busing (?:the )?(?:internal|default|built-?in)\b|\bno plugin found\b|\brecovered\b"
     r"|\bharmless\b|\bnot fatal\b|\bnon-fatal\b|\boptional\b"
 )
 # Who says so tries again, or only informs, or tells of what may be: a word is worth less there.
-_HANDLED = re.compile(
+_HANDLED = expression(
     r"(?i)\bretry|\bretri|\brecover|\battempt \d|\bwill try|\btrying again|\breconnect|\bif you\b"
     r"|\bmay be\b|\bto avoid\b|\bNCCL INFO\b"
 )

@@ -6,9 +6,9 @@ Docker's json-file, JSON loggers, `journalctl -o json` and stern's `-o json`.
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
 
+from diagnose.lazy import expression
 from diagnose.parse.levels import SYSLOG_LEVELS, level
 from diagnose.parse.stamps import ISO_DATE, ISO_TIME, ISO_ZONE, iso_day, keep, stamp
 from diagnose.parse.who import Prefix, Stamp
@@ -21,7 +21,7 @@ _RANK = ("rank", "RANK", "global_rank", "process_index")
 _LOCAL_RANK = ("local_rank", "LOCAL_RANK")
 _HOST = ("host", "hostname", "node", "_HOSTNAME", "podName")
 _PID = ("pid", "process", "_PID")
-_ISO = re.compile(rf"{ISO_DATE}[ T]{ISO_TIME}{ISO_ZONE}\Z")
+_ISO = expression(rf"{ISO_DATE}[ T]{ISO_TIME}{ISO_ZONE}\Z")
 _STREAMS = frozenset({"stdout", "stderr"})
 _RANK_LIMIT = 10_000_000
 

@@ -9,6 +9,7 @@ import re
 from collections.abc import Collection
 from functools import lru_cache
 
+from diagnose.lazy import expression
 from diagnose.parse.who import Prefix
 
 # Families that may stand left of a launcher's own label; anything else means we are inside.
@@ -16,56 +17,56 @@ OUTER = frozenset(
     {"cri", "docker", "json", "iso", "kubectl", "stern", "compose", "pdsh", "journal", "syslog"}
 )
 
-_LABEL = re.compile(r"(?:P(\d{1,4}) +| {0,6})(\d{1,6}):(?: |\Z)")
+_LABEL = expression(r"(?:P(\d{1,4}) +| {0,6})(\d{1,6}):(?: |\Z)")
 # Horovod's stall report lists tensors per rank, "6: [horovod_allreduce.0, ...]"; also "0: [1, 2]".
-_TENSORS = re.compile(r"\[[\w/:.\-]{1,300}(?:, |\]?\Z)")
-_MPI = re.compile(
+_TENSORS = expression(r"\[[\w/:.\-]{1,300}(?:, |\]?\Z)")
+_MPI = expression(
     r"\[(?:([^\[\],<>]{1,160}),)?(?:mpirank:)?(\d{1,7})(?:,([\w.\-]{1,80}))?\]"
     r"(?:\[([\w.\-]{1,128}):(\d{1,7})\])?<(stdout|stderr|stddiag)>:"
 )
-_MPI_TIME = re.compile(r"<(stdout|stderr|stddiag)>: ?")
-_MPI_XML = re.compile(r'<(stdout|stderr|stddiag)(?: rank="(\d{1,7})")?>')
-_HYDRA = re.compile(r"\[(\d{1,6})\] (?!finished |joined |started )")
-_HOST_PID = re.compile(
+_MPI_TIME = expression(r"<(stdout|stderr|stddiag)>: ?")
+_MPI_XML = expression(r'<(stdout|stderr|stddiag)(?: rank="(\d{1,7})")?>')
+_HYDRA = expression(r"\[(\d{1,6})\] (?!finished |joined |started )")
+_HOST_PID = expression(
     r"\[([A-Za-z][\w.\-]{0,127}):(\d{1,7})(?: *:\d{1,7}:\d{1,7}| *:\d{1,7})?\](?: |\Z)"
 )
-_POD = re.compile(r"\[pod/([a-z0-9][a-z0-9.\-]{0,252})/[\w.\-]{1,80}\](?: |\Z)")
-_STERN = re.compile(
+_POD = expression(r"\[pod/([a-z0-9][a-z0-9.\-]{0,252})/[\w.\-]{1,80}\](?: |\Z)")
+_STERN = expression(
     r"([a-z0-9][a-z0-9.\-]{0,200}-(?:(?:worker|master|launcher|chief|ps|head|node|rank)-\d{1,5}"
     r"|\d{1,5}-[a-z0-9]{5}|[a-f0-9]{8,10}-[a-z0-9]{5}))"
     r" (?:(?:pytorch|tensorflow|mpi|main|trainer|training|train|worker|master|launcher|ray-worker"
     r"|ray-head|app|node) (?! )|[a-z0-9][a-z0-9\-]{0,62} (?=\[|\d{4}-\d\d-\d\dT))"
 )
-_COMPOSE = re.compile(r"([a-z0-9][\w.\-]{0,62}[-_]\d{1,4}) {2,64}\| ")
-_RAY = re.compile(
+_COMPOSE = expression(r"([a-z0-9][\w.\-]{0,62}[-_]\d{1,4}) {2,64}\| ")
+_RAY = expression(
     r"\(([^()\n]{0,120}(?:\([^()\n]{0,80}\)[^()\n]{0,40})?)\bpid=(\w{1,40})"
     r"(?:, ip=([\w.:\-]{1,64}))?\)(?: |\Z)"
 )
-_RAYLET = re.compile(
+_RAYLET = expression(
     r"\((raylet|gcs_server|autoscaler)(?: \+[\dhms]{1,12})?(?:, ip=([\w.:\-]{1,64}))?\)(?: |\Z)"
 )
-_WORKER_RANK = re.compile(r"(.*\S) rank=(\d{1,7})\Z")
-_REPEATED = re.compile(
+_WORKER_RANK = expression(r"(.*\S) rank=(\d{1,7})\Z")
+_REPEATED = expression(
     r" \[repeated (\d{1,9})x across (?:cluster|all nodes)\](?: \(Ray [^\n]{0,400})?\s{0,8}\Z"
 )
 
-_IPV4 = re.compile(r"(?:\d{1,3}\.){3}\d{1,3}\Z")
+_IPV4 = expression(r"(?:\d{1,3}\.){3}\d{1,3}\Z")
 _STEM = (
     "node|host|worker|wrk|master|gpu|dgx|hgx|compute|comp|server|srv|launcher|nid|cn|gn|gcn|ip|trn|"
     "algo|machine"
 )
-_NODE = re.compile(rf"(?:{_STEM})[a-z]{{0,2}}(?:-?\d{{1,6}}[a-z]?)(?:-\d{{1,6}})*\Z", re.IGNORECASE)
+_NODE = expression(rf"(?:{_STEM})[a-z]{{0,2}}(?:-?\d{{1,6}}[a-z]?)(?:-\d{{1,6}})*\Z", re.IGNORECASE)
 # `train-job-worker-2`, `mycluster-gpu-12`: a part such as `worker` directly before the number.
-_POD_NAME = re.compile(rf"[a-z0-9][a-z0-9\-]{{0,200}}-(?:{_STEM})s?-?\d{{1,6}}\Z", re.IGNORECASE)
-_SHORT_GPU = re.compile(r"(?:gpu|server|ip)-?\d\Z", re.IGNORECASE)
-_NUMBERED = re.compile(r"(?:([a-z]{2,5})\d{3,8}|[a-z]\d{4,8})\Z")
+_POD_NAME = expression(rf"[a-z0-9][a-z0-9\-]{{0,200}}-(?:{_STEM})s?-?\d{{1,6}}\Z", re.IGNORECASE)
+_SHORT_GPU = expression(r"(?:gpu|server|ip)-?\d\Z", re.IGNORECASE)
+_NUMBERED = expression(r"(?:([a-z]{2,5})\d{3,8}|[a-z]\d{4,8})\Z")
 _NOT_NUMBERED = frozenset(
     {"cu", "cuda", "py", "sm", "rtx", "gtx", "iter", "step", "seed", "epoch", "top", "batch", "fp",
      "int", "uint", "rank", "eth", "err", "error", "code", "layer", "task", "line", "page", "port",
      "size", "len", "acc", "loss", "exp", "run", "test", "val", "utf", "sha", "md", "http", "job",
      "jid", "trial", "case", "issue", "ckpt"}
 )  # fmt: skip
-_DOMAIN = re.compile(
+_DOMAIN = expression(
     r"(?:\.[a-z0-9\-]{1,63}){0,6}\.(?:com|org|net|edu|gov|local|internal|cluster|lan|localdomain|"
     r"hpc|ai|io|de|ch|fr|uk|jp|cn|nl|fi|eu|us)\Z",
     re.IGNORECASE,

@@ -8,81 +8,82 @@ from __future__ import annotations
 
 import re
 
+from diagnose.lazy import expression
 from diagnose.parse.launcher_prefixes import mpi_time
 from diagnose.parse.levels import LEVEL, NAMES, level
 from diagnose.parse.stamps import ISO_DATE, ISO_TIME, ISO_ZONE, NO_YEAR, day, iso_day, keep, stamp
 from diagnose.parse.system_prefixes import SYSLOG, syslog_tail
 from diagnose.parse.who import Prefix, Stamp
 
-_BRACKET_DATE = re.compile(rf"\[{ISO_DATE}[ T]{ISO_TIME}{ISO_ZONE}(?=[\]: ])")
-_BRACKET_TIME = re.compile(rf"\[{ISO_TIME}\](?: |\Z)")
-_DETECTRON = re.compile(r"\[(\d\d)/(\d\d) (\d\d:\d\d:\d\d)(?: [\w.]{1,80})?\]:? ?")
-_ISO = re.compile(rf"{ISO_DATE}[ T]{ISO_TIME}{ISO_ZONE}(?![\d])")
-_US = re.compile(rf"(\d\d)/(\d\d)/(\d{{4}}) {ISO_TIME}()(?=[ \t])")
-_TIME = re.compile(rf"{ISO_TIME}(?= (?:\|? *(?:{LEVEL})\b|\[ *(?:{LEVEL})))")
+_BRACKET_DATE = expression(rf"\[{ISO_DATE}[ T]{ISO_TIME}{ISO_ZONE}(?=[\]: ])")
+_BRACKET_TIME = expression(rf"\[{ISO_TIME}\](?: |\Z)")
+_DETECTRON = expression(r"\[(\d\d)/(\d\d) (\d\d:\d\d:\d\d)(?: [\w.]{1,80})?\]:? ?")
+_ISO = expression(rf"{ISO_DATE}[ T]{ISO_TIME}{ISO_ZONE}(?![\d])")
+_US = expression(rf"(\d\d)/(\d\d)/(\d{{4}}) {ISO_TIME}()(?=[ \t])")
+_TIME = expression(rf"{ISO_TIME}(?= (?:\|? *(?:{LEVEL})\b|\[ *(?:{LEVEL})))")
 # What a viewer of logs puts before every line: sure with milliseconds, or before torch's prefixes.
-_CLOCK = re.compile(
+_CLOCK = expression(
     r"(\d\d:\d\d:\d\d)(?:[.,](\d{3}|\d{6})(?= (?!-->)\S)"
     r"|(?= (?:\[rank\d|\[default\d|\[[FEWIV]\d{3,4} |[DIWEFV]\d{4} \d\d:)))"
 )
-_CRI = re.compile(r" (stdout|stderr) ([FP])(?: |\Z)")
+_CRI = expression(r" (stdout|stderr) ([FP])(?: |\Z)")
 
 # Tails after "[date]".
-_DEEPSPEED = re.compile(
+_DEEPSPEED = expression(
     rf" ?\[ *({LEVEL}) *\]:?(?: -)?(?: |\Z)"
     r"(?:\[([^\[\]\s]{1,200}:\d{1,7})(?::[\w<>.]{1,100})?\] ?)?"
     r"(?:\[PID:(\d{1,7})\] ?)?(?:\[RANK:(\d{1,7})\] ?)?(?:\[Rank (\d{1,7})\] ?)?"
 )
-_TORCH_21 = re.compile(rf" ([\w.]{{1,120}}): \[({LEVEL})\](?: |\Z)")
-_COLORLOG = re.compile(rf"\[[\w.\-]{{1,120}}\]\[({LEVEL})\] - ")
-_HOROVOD = re.compile(r": ([A-Z]) (\S{1,400}:\d{1,7})\](?: |\Z)")
-_SGLANG = re.compile(r"((?: (?:DP|TP|PP|EP|CP)\d{1,4}){1,6})\](?: |\Z)")
-_RAY_CORE = re.compile(
+_TORCH_21 = expression(rf" ([\w.]{{1,120}}): \[({LEVEL})\](?: |\Z)")
+_COLORLOG = expression(rf"\[[\w.\-]{{1,120}}\]\[({LEVEL})\] - ")
+_HOROVOD = expression(r": ([A-Z]) (\S{1,400}:\d{1,7})\](?: |\Z)")
+_SGLANG = expression(r"((?: (?:DP|TP|PP|EP|CP)\d{1,4}){1,6})\](?: |\Z)")
+_RAY_CORE = expression(
     r" ([A-Z]) (\d{1,7}) \d{1,7}\] (?:\([\w ]{1,60}\) )?(?:([\w./\-]{1,200}:\d{1,7}): )?"
 )
 
 # Tails after a bare date.
-_LOGURU = re.compile(rf" \| ({LEVEL}) {{0,8}}\| ([^|\s]{{1,200}}) -(?: |\Z)")
-_DASHES = re.compile(
+_LOGURU = expression(rf" \| ({LEVEL}) {{0,8}}\| ([^|\s]{{1,200}}) -(?: |\Z)")
+_DASHES = expression(
     rf" - (?:[\w.\-/:]{{1,120}} - )?\[?({LEVEL})\]?(?: -|:)(?: |\Z)(?:[\w.\-/]{{1,120}} - )?"
 )
-_WORD = re.compile(
+_WORD = expression(
     rf"[ \t](?:\[ ?({LEVEL}) {{0,4}}\]|\| ?({LEVEL}) {{0,4}}\||({LEVEL})\b)"
     r":?(?: -)?(?:[ \t]{1,4}|\Z)"
     r"(?:\[?([\w./\-]{1,200}\.(?:py|cc|cpp|cu):\d{1,7})\]?(?: --| -|:|\])?(?: |\Z))?"
     r"(?:W-\d{1,6}-\S{1,120} [\w.$]{1,120} - )?"  # the worker and logger of TorchServe
 )
-_PLAIN = re.compile(r"(?:: | - |[ \t]|\Z)")
+_PLAIN = expression(r"(?:: | - |[ \t]|\Z)")
 
 # Level first.
-_LEVEL_COLON = re.compile(rf"({LEVEL}):")
-_VERL = re.compile(rf"{ISO_DATE}[ T]{ISO_TIME}:")
-_LOGGER = re.compile(r"[A-Za-z_][\w.\-]{0,120}:(?! )")
-_VLLM = re.compile(rf"({LEVEL}) (\d\d)-(\d\d) {ISO_TIME} \[?([^\]\s]{{1,200}}:\d{{1,7}})\](?: |\Z)")
-_BRACKET_LEVEL = re.compile(rf"\[ *({LEVEL}) *(?=[\]|:])")
-_TRANSFORMERS = re.compile(
+_LEVEL_COLON = expression(rf"({LEVEL}):")
+_VERL = expression(rf"{ISO_DATE}[ T]{ISO_TIME}:")
+_LOGGER = expression(r"[A-Za-z_][\w.\-]{0,120}:(?! )")
+_VLLM = expression(rf"({LEVEL}) (\d\d)-(\d\d) {ISO_TIME} \[?([^\]\s]{{1,200}}:\d{{1,7}})\](?: |\Z)")
+_BRACKET_LEVEL = expression(rf"\[ *({LEVEL}) *(?=[\]|:])")
+_TRANSFORMERS = expression(
     rf"\|([^\]|\s]{{1,200}}:\d{{1,7}})\](?: |\Z)(?:{ISO_DATE} {ISO_TIME} >>(?: |\Z))?"
 )
-_LLAMA_FACTORY = re.compile(rf"\|{ISO_DATE} {ISO_TIME}\] (?:(\S{{1,200}}:\d{{1,7}}) >>(?: |\Z))?")
-_ASCEND = re.compile(
+_LLAMA_FACTORY = expression(rf"\|{ISO_DATE} {ISO_TIME}\] (?:(\S{{1,200}}:\d{{1,7}}) >>(?: |\Z))?")
+_ASCEND = expression(
     rf"\] {ISO_DATE}-{ISO_TIME}{ISO_ZONE} \(PID:(\d{{1,9}}), Device:(-?\d{{1,5}}), "
     r"RankID:(-?\d{1,7})\) "
 )
-_SWIFT = re.compile(r":([A-Za-z_][\w.\-]{0,80})\](?: |\Z)")
-_NEMO = re.compile(
+_SWIFT = expression(r":([A-Za-z_][\w.\-]{0,80})\](?: |\Z)")
+_NEMO = expression(
     rf"\[NeMo ([DIWEC]) {ISO_DATE} {ISO_TIME} (?:rank:(\d{{1,7}}) )?"
     r"([\w./\-]{1,120}:\d{1,7})(?: rank:(\d{1,7}))?\](?: |\Z)"
 )
-_DETERMINED = re.compile(
+_DETERMINED = expression(
     rf"<[a-z]{{0,8}}> {{1,9}}\[{ISO_DATE}[ T]{ISO_TIME}{ISO_ZONE}\](?: [0-9a-f]{{8}})?"
     r"(?: \[rank=(\d{1,7})\])? \|\| ?"
 )
-_HUGECTR = re.compile(
+_HUGECTR = expression(
     rf"\[HCTR\]\[{ISO_TIME}\]\[({LEVEL})\](?:\[RK(\d{{1,7}})\])?(?:\[[\w #]{{1,40}}\])?: ?"
 )
-_ACCELERATE = re.compile(r"\[RANK (\d{1,7})\](?: |\Z)")
+_ACCELERATE = expression(r"\[RANK (\d{1,7})\](?: |\Z)")
 
-_TP = re.compile(r"TP(\d{1,4})")
+_TP = expression(r"TP(\d{1,4})")
 
 
 def bracket_date(line: str, at: int, prefix: Prefix) -> int:
@@ -139,11 +140,11 @@ def _after_bracket(line: str, at: int, prefix: Prefix) -> int:
         family = "axolotl" if pid or local else "deepspeed" if origin else "date"
         prefix.names.append(family)
         return tail.end()
-    tail = _TORCH_21.match(line, at) or _COLORLOG.match(line, at)
-    if tail:
-        prefix.level = NAMES[tail[tail.re.groups]]
-        prefix.names.append("torch-logger" if tail.re is _TORCH_21 else "colorlog")
-        return tail.end()
+    for family, form in (("torch-logger", _TORCH_21), ("colorlog", _COLORLOG)):
+        if tail := form.match(line, at):
+            prefix.level = NAMES[tail[tail.re.groups]]
+            prefix.names.append(family)
+            return tail.end()
     end = mpi_time(line, at, prefix)
     if end >= 0:
         return end

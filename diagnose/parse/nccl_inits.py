@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from diagnose.lazy import expression
 from diagnose.parse.chunk import Origin
 from diagnose.parse.comm_rank import CollCall, CommRank
 from diagnose.parse.prefix import peel
@@ -17,10 +18,10 @@ MAX_COMMS = 100_000  # processes × communicators
 REACH = 1024
 PROCESS = rb"([A-Za-z0-9][\w.\-]{0,127}):(\d{1,7}):\d{1,20} \[(-?\d{1,4})\]"
 INIT = "init"  # the call of a rank that printed Init START and not COMPLETE
-ENDS = re.compile(rb"- Init (?:START|COMPLETE)")
+ENDS = expression(rb"- Init (?:START|COMPLETE)")
 _ANY_PROCESS = "node-01:1:1 [0] NCCL INFO "
 _NAME = 512
-_LINE = re.compile(
+_LINE = expression(
     PROCESS + rb" NCCL INFO (?:\[Rank \d{1,7}\] )?(?:\w{1,64} )?comm (?P<comm>0x[0-9a-f]{1,16}) "
     rb"rank (?P<rank>\d{1,6}) nranks (?P<size>\d{1,6}) cudaDev (?P<dev>-?\d{1,4})"
     rb"(?: nvmlDev -?\d{1,4})?(?: busId (?P<bus>[0-9a-f]{1,12}))?"

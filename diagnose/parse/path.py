@@ -7,35 +7,36 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 
+from diagnose.lazy import expression
 from diagnose.parse.launcher_prefixes import node_like
 
 _LENGTH = 4096
-_EXTENSIONS = re.compile(
+_EXTENSIONS = expression(
     r"(?i)(?:\.(?:log|txt|out|err|json|jsonl|gz|zst|xz|bz2|pickle|pkl|stdout|stderr))+(?:\.\d{1,3})?\Z"
 )
-_NUMBER = re.compile(r"\d{1,7}\Z")
-_ATTEMPT = re.compile(r"(?i)(?:^|.*[_.\-])(?:attempt|restart)[_\-]?(\d{1,4})\Z")
-_PACKED = re.compile(r"(?<=[^.])\.(?:gz|xz|bz2|zst)\Z", re.IGNORECASE)
+_NUMBER = expression(r"\d{1,7}\Z")
+_ATTEMPT = expression(r"(?i)(?:^|.*[_.\-])(?:attempt|restart)[_\-]?(\d{1,4})\Z")
+_PACKED = expression(r"(?<=[^.])\.(?:gz|xz|bz2|zst)\Z", re.IGNORECASE)
 _TORCHRUN = frozenset({"stdout.log", "stderr.log", "error.json"})
-_MPI_RANK = re.compile(r"(?i)rank\.(\d{1,7})\Z")
-_RANKS = re.compile(
+_MPI_RANK = expression(r"(?i)rank\.(\d{1,7})\Z")
+_RANKS = expression(
     r"(?i)(?:^|[^a-z0-9])(?:(?P<of>[a-z]{1,10})[_\-]|(?P<glued>local|global|node))?"
     r"rank[_.\-=]?(?P<number>\d{1,7})(?!\d)"
 )
-_TASK = re.compile(
+_TASK = expression(
     r"(?i)(?:^|[_.\-])(?:task|process|proc)[_.\-]?(\d{1,7})(?![\da-z])|^worker_(\d{1,7})\Z"
 )
-_NODE = re.compile(r"(?i)(?:^|[_.\-])(?:node|machine)_(\d{1,6})(?![\da-z])")
-_PID = re.compile(r"(?i)(?:^|[_.\-])pid[_.\-]?(\d{1,7})(?!\d)")
-_RAY = re.compile(
+_NODE = expression(r"(?i)(?:^|[_.\-])(?:node|machine)_(\d{1,6})(?![\da-z])")
+_PID = expression(r"(?i)(?:^|[_.\-])pid[_.\-]?(\d{1,7})(?!\d)")
+_RAY = expression(
     r"(?i)(?:worker|python-core-(?:worker|driver))-[0-9a-f]{16,64}-[0-9a-f]{4,16}-(\d{1,7})\Z"
 )
 _UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
-_POD_FOLDER = re.compile(rf"(?i)[^_]{{1,63}}_([a-z0-9][a-z0-9.\-]{{0,252}})_{_UUID}\Z")
-_CONTAINER_FILE = re.compile(
+_POD_FOLDER = expression(rf"(?i)[^_]{{1,63}}_([a-z0-9][a-z0-9.\-]{{0,252}})_{_UUID}\Z")
+_CONTAINER_FILE = expression(
     r"(?i)([a-z0-9][a-z0-9.\-]{0,252})_[a-z0-9\-]{1,63}_[\w.\-]{1,80}-[0-9a-f]{64}\Z"
 )
-_HOST_FOLDER = re.compile(
+_HOST_FOLDER = expression(
     r"(?i)(?:node|host|dgx|hgx|nid|cn|gn|compute|worker|master|gpu)-?\d{1,6}\Z"
 )
 # Ranks of something smaller than the job; any other word before "rank" belongs to a longer name.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 
+from diagnose.lazy import expression
 from diagnose.parse.launcher_prefixes import mpi, mpi_time, node_like
 from diagnose.parse.levels import LEVEL, NAMES, SYSLOG_LEVELS
 from diagnose.parse.stamps import (
@@ -25,30 +26,30 @@ from diagnose.parse.stamps import (
 from diagnose.parse.who import Prefix
 
 # Host, process and pid behind a time.
-SYSLOG = re.compile(r" ([\w.\-]{1,128}) ([\w./\-()@]{1,80})(?:\[(\d{1,7})\])?:(?: |\Z)")
-_HOST = re.compile(r" ([\w.\-]{1,128}) ")
+SYSLOG = expression(r" ([\w.\-]{1,128}) ([\w./\-()@]{1,80})(?:\[(\d{1,7})\])?:(?: |\Z)")
+_HOST = expression(r" ([\w.\-]{1,128}) ")
 # Daemons whose name is part of the messages the catalog knows: it stays in the message.
 _DAEMONS = ("slurm", "srun", "systemd", "earlyoom", "kubelet", "sshd", "containerd", "dockerd")
 
-_RFC3164 = re.compile(
+_RFC3164 = expression(
     r"([A-Z][a-z]{2}) +(\d{1,2}) (?:(\d{4}) )?(\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?"
     r"(Z|[+-]\d\d:?\d\d|)(?= |\Z)"
 )
-_RFC5424 = re.compile(
+_RFC5424 = expression(
     rf"<\d{{1,3}}>1 {ISO_DATE}T{ISO_TIME}{ISO_ZONE} "
     r"(\S{1,255}) (\S{1,48}) (\S{1,128}) \S{1,32} (?:-|(?:\[[^\]\n]{0,512}\]){1,8})(?: |\Z)"
 )
-_PRIORITY = re.compile(r"<(\d{1,3})>")
-_CTIME = re.compile(
+_PRIORITY = expression(r"<(\d{1,3})>")
+_CTIME = expression(
     r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) ([A-Z][a-z]{2}) +(\d{1,2}) (\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?"
     r"(?: (UTC|GMT|[A-Z]{3,4}))? (\d{4})(?!\d)"
 )
-_BOOT = re.compile(
+_BOOT = expression(
     r"\[ {0,8}(\d{1,10})\.(\d{6}|\d{3}(?=\](?:  | ?\w)))\](?:\[ *[TC]\d{1,7}\])?(?: |\Z)"
 )
-_DELTA = re.compile(r"\[ {1,8}[+-]\d{1,6}\.\d{6}\](?: |\Z)")
-_DMESG_H = re.compile(r"\[([A-Z][a-z]{2}) ?(\d{1,2}) (\d\d:\d\d)\](?: |\Z)")
-_FACILITY = re.compile(r"[a-z]{2,8} {0,6}:(emerg|alert|crit|err|warn|notice|info|debug) {0,6}: ")
+_DELTA = expression(r"\[ {1,8}[+-]\d{1,6}\.\d{6}\](?: |\Z)")
+_DMESG_H = expression(r"\[([A-Z][a-z]{2}) ?(\d{1,2}) (\d\d:\d\d)\](?: |\Z)")
+_FACILITY = expression(r"[a-z]{2,8} {0,6}:(emerg|alert|crit|err|warn|notice|info|debug) {0,6}: ")
 _FACILITY_LEVELS = dict(
     zip(
         ("emerg", "alert", "crit", "err", "warn", "notice", "info", "debug"),
@@ -56,9 +57,9 @@ _FACILITY_LEVELS = dict(
         strict=True,
     )
 )
-_KMSG = re.compile(r"(\d{1,3}),\d{1,20},(\d{1,16}),[^;,\s]{1,32}(?:,[^;\n]{1,64})?;")
-_UNIX = re.compile(r"(\d{9,10})\.(\d{6})(?= )")
-_FABRIC = re.compile(
+_KMSG = expression(r"(\d{1,3}),\d{1,20},(\d{1,16}),[^;,\s]{1,32}(?:,[^;\n]{1,64})?;")
+_UNIX = expression(r"(\d{9,10})\.(\d{6})(?= )")
+_FABRIC = expression(
     r"\[([A-Z][a-z]{2}) +(\d{1,2}) (\d{4}) (\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?\]"
     rf"(?: \[({LEVEL})\](?: \[tid \d{{1,9}}\])?)?(?: |\Z)"
 )

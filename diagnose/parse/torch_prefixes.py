@@ -6,27 +6,26 @@ gives the position after the prefix, or -1 (Prefix untouched) if it is not there
 
 from __future__ import annotations
 
-import re
-
+from diagnose.lazy import expression
 from diagnose.parse.levels import NAMES
 from diagnose.parse.stamps import NO_YEAR, day, keep, stamp
 from diagnose.parse.who import Prefix
 
 # The 9 digits after the seconds are CLOCK_MONOTONIC, not a fraction of the second: dropped.
-_C10 = re.compile(
+_C10 = expression(
     r"\[([FEWIV])(?:(\d{3,4}) (\d\d:\d\d:\d\d)\.(?P<monotonic>\d{6,9}))? (?:\d{1,20} )?"
     r"([\w.\-/]{1,300}\.(?:cpp|hpp|h|cuh?|cc|py):\d{1,7})\](?: |\Z)"
 )
-_GLOG = re.compile(
+_GLOG = expression(
     r"([DIWEFV])(\d{4}|\d{8}) (\d\d:\d\d:\d\d)\.(\d{6}) +(\d{1,20}) ([^\s\]]{1,300})\](?: |\Z)"
 )
-_RANK = re.compile(r"\[rank(?:(\d{1,7})\]:|[:= ]{1,2}(\d{1,7})\]:?)")
-_ROLE = re.compile(r"\[([A-Za-z_]\w{0,63}?)(\d{1,6})\](?:<(\d{1,6})>: ?|:)")
-_TITAN = re.compile(r"\[titan\] |(?=\d{4}-\d\d-\d\d[ T])")
-_IN_GROUP = re.compile(r"\[(?:Rank|PG [^\[\]\n]{1,256}? Rank) (\d{1,7})\]")
+_RANK = expression(r"\[rank(?:(\d{1,7})\]:|[:= ]{1,2}(\d{1,7})\]:?)")
+_ROLE = expression(r"\[([A-Za-z_]\w{0,63}?)(\d{1,6})\](?:<(\d{1,6})>: ?|:)")
+_TITAN = expression(r"\[titan\] |(?=\d{4}-\d\d-\d\d[ T])")
+_IN_GROUP = expression(r"\[(?:Rank|PG [^\[\]\n]{1,256}? Rank) (\d{1,7})\]")
 
 # A tag in front of a logger's line that another process's bar stands before.
-_BEHIND = re.compile(r"[^\s:]\[rank(\d{1,7})\]:(?=\[[FEWIV][ \d])")
+_BEHIND = expression(r"[^\s:]\[rank(\d{1,7})\]:(?=\[[FEWIV][ \d])")
 
 # Words with a number in brackets and a colon that are no torchrun role.
 _NO_ROLE = frozenset(

@@ -8,10 +8,10 @@ take a run of characters as a whole before judging it: no line costs more than l
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from diagnose.lazy import expression
 from diagnose.report.names import NAMES, named
 from diagnose.report.rules import RULES, Rule, ruled
 from diagnose.report.shapes import KEY_STARTS, Shape, Span, encoded_keys, possible, shaped
@@ -67,7 +67,7 @@ _COUNTED = ("token", "key")  # of names
 _SHORT = 6  # characters of the least that is left of a token that was cut
 _LONG = 16  # characters of a word; no form is shorter, unless it was cut
 _ENCODED = "LS0tLS1C"  # ----- and a letter in base64
-_SIGN = re.compile(r"[=:@|\"'(%]")
+_SIGN = expression(r"[=:@|\"'(%]")
 _SIGNLESS = (
     "login", "sshpass", "mysql", "redis", "mongo", "sqlcmd", "ldap", "bearer", "basic", "configure",
     *NAMES,

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from diagnose.lazy import expression
 from diagnose.report.shapes import Span, mixed
 from diagnose.report.values import JUDGED, placeholder, words
 
@@ -13,7 +14,7 @@ NAMES = ("token", "key", "secret", "pass", "pwd", "auth", "credential")
 
 # On lower-case text. After the name: its end (quotes, escaped or not) and `=`, `:`, `=>`; or the
 # next item of a printed list or pair; or loosely "is", a blank, an arrow, the bar of a table.
-_HEAD = re.compile(
+_HEAD = expression(
     r"(token|key|secret(?:string)?|passw(?:or)?d|passphrase|passcode|pass|pwd|auth|credentials?)"
     r"(?:_?\d{1,2})?"
     r"(?:\\{0,8}[\"']?\]?\s{0,4}(?:=>|:=|={1,2}|:(?!:)|%3d)(?P<gap>\s{0,4})"
@@ -21,8 +22,8 @@ _HEAD = re.compile(
     r"(?=\\{0,8}[\"'])"
     r"|(?P<loose> is:? |[ \t]{1,8}(?![-=:|])|\s?(?:->|\|)\s?))"
 )
-_QUOTE = re.compile(r"[bru]{0,2}(\\{0,8}[\"'])")
-_BARE = re.compile(
+_QUOTE = expression(r"[bru]{0,2}(\\{0,8}[\"'])")
+_BARE = expression(
     r"(?:[^\s\"',;)}\]&\\]"
     # these end a value only when something else begins after them
     r"|[,;)}\]&](?![\s\"')}\],;&]|\Z|[\w.%-]{1,64}[\"']?\s?[=:])"
@@ -68,13 +69,13 @@ _TEXT_TOKENS = words(
     " target word sub time soft virtual think decoder im assistant eot eom fim boi eoi current each"
     " unexpected invalid placeholder ignore default continuous"
 )
-_OPTION = re.compile(r"--[a-z0-9_.-]{0,40}\Z")
-_OWNER = re.compile(r"[a-z0-9_.-]*[a-z0-9_. -]\Z")
-_OPAQUE = re.compile(r"[A-Za-z0-9_.~+/=%:-]+\Z")
-_LOWER_WORDS = re.compile(r"[a-z]+(?:[-_./][a-z0-9]+)*\Z")
-_PATH = re.compile(r"[/~.]|[A-Za-z]:[\\/]|\w{1,12}://")
+_OPTION = expression(r"--[a-z0-9_.-]{0,40}\Z")
+_OWNER = expression(r"[a-z0-9_.-]*[a-z0-9_. -]\Z")
+_OPAQUE = expression(r"[A-Za-z0-9_.~+/=%:-]+\Z")
+_LOWER_WORDS = expression(r"[a-z]+(?:[-_./][a-z0-9]+)*\Z")
+_PATH = expression(r"[/~.]|[A-Za-z]:[\\/]|\w{1,12}://")
 # Source lines of tracebacks: password=self.password, token=os.environ["T"], api_key: Optional[str]
-_CODE = re.compile(
+_CODE = expression(
     r"(?:self|cls|args?|cfg|config|conf|opts?|options|params|kwargs|hparams|settings|os|environ"
     r"|request|ctx|flags|FLAGS)(?:[.\[]|\Z)"
     r"|[A-Za-z_]\w{0,40}(?:\.[A-Za-z_]\w{0,40}){1,4}[(\[]"
@@ -82,7 +83,7 @@ _CODE = re.compile(
     r"|(?:[A-Za-z]\w{0,40}_)?(?:token|key|password|passwd|secret)\Z"
 )
 # A sentence, a type, a call: "Invalid password: authentication failed", `password: Hidden | None`
-_MORE = re.compile(
+_MORE = expression(
     r"[A-Za-z]+ [a-z]+(?: |\Z|[.,](?: |\Z))|[A-Za-z_][\w.]{0,40} \| \w|[a-z_][a-z_.]{0,40}\("
 )
 

@@ -15,13 +15,14 @@ import re
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
+from diagnose.lazy import expression
 from diagnose.report import credentials, spread
 from diagnose.report.credentials import PEOPLE, Clues
 from diagnose.report.known import Known
 from diagnose.report.shapes import Span
 from diagnose.report.values import lowered, words
 
-_MASK = re.compile(r"\[(?:masked|[a-z]{2,12}(?:-[a-z]{2,12}){0,2}-\d{1,9})\]")
+_MASK = expression(r"\[(?:masked|[a-z]{2,12}(?:-[a-z]{2,12}){0,2}-\d{1,9})\]")
 _REMEMBERED = 2000  # characters of a text that may come again; of longer ones memory would fill
 _ROUNDS = 4  # a mask may uncover another secret beside it; more than two were never needed
 
@@ -218,37 +219,37 @@ _NOBODY = words(
 _NAME = r"\w[\w.+-]{0,63}"
 
 # Behind these a user's folder stands; /home/a/alice is filed by first letter.
-_HOME = re.compile(
+_HOME = expression(
     r"/(home/jusers|home\d{0,2}|homes|Users|users|user)/(?:([A-Za-z])/(?=\2))?"
     rf"({_NAME}(?:@[\w.-]{{1,80}})?)(?!\w|/\[user-)(/?)"
 )
-_NO_PATH = re.compile(r"[^\w.+/-]")
-_METHOD = re.compile(r"\b(?:GET|HEAD|POST|PUT|PATCH|DELETE) \Z")
+_NO_PATH = expression(r"[^\w.+/-]")
+_METHOD = expression(r"\b(?:GET|HEAD|POST|PUT|PATCH|DELETE) \Z")
 # Storage mounted for all, where homes are kept: the whole path before /home.
-_MOUNT = re.compile(
+_MOUNT = expression(
     r"/(?:mnt|data|nfs|gpfs|lustre|fsx|exports?|scratch|work|storage|ceph|beegfs|global|net|var|usr"
     r"|vol|volume|cluster|shared?|p|fs|efs|c|d|private|System|afs)\w{0,16}(?:/[\w.+-]{1,40}){0,4}"
 )
-_BUCKET = re.compile(r"\b(?:s3a?|gs|hdfs|viewfs|dbfs|oss|abfss?|wasbs?):(?://)?[^\s/]{0,100}\Z")
-_WINDOWS = re.compile(
+_BUCKET = expression(r"\b(?:s3a?|gs|hdfs|viewfs|dbfs|oss|abfss?|wasbs?):(?://)?[^\s/]{0,100}\Z")
+_WINDOWS = expression(
     r"[A-Za-z]:(?:\\{1,2}|/)Users(?:\\{1,2}|/)"
     r"([\w.+-]{1,64}(?: [\w.+-]{1,32})?(?=\\)|[\w.+-]{1,64})"
 )
 # Users keep folders under these, and so do others: only names known from elsewhere count.
-_SHARED = re.compile(
+_SHARED = expression(
     r"/(?:scratch|work|checkpoints?|fsx|lustre|data|u|nfs|mnt|gpfs|projects?)\w{0,8}"
     r"((?:/[\w.+-]{1,64}){1,6})"
 )
 _MAX_KNOWN = 64  # user names looked for there
-_FOLDER = re.compile(rf"/(?:torchinductor|hsperfdata)_({_NAME})")
-_FILE = re.compile(r".*\.(?:py|sh|log|txt|json|ya?ml|out|err|cpp|cu|so|md|zip|tar|gz)", re.S)
+_FOLDER = expression(rf"/(?:torchinductor|hsperfdata)_({_NAME})")
+_FILE = expression(r".*\.(?:py|sh|log|txt|json|ya?ml|out|err|cpp|cu|so|md|zip|tar|gz)", re.S)
 
-_ADDRESS = re.compile(
+_ADDRESS = expression(
     r"(?<![\w.%+/-])(?:(?<=\\)[nrt])?"  # a written-out \n before it is not part of it
     r"([\w.%+-]{1,64}?)(?:@|%40)([A-Za-z0-9](?:[A-Za-z0-9.-]{0,250}[A-Za-z0-9])?)"
 )
-_REMOTE = re.compile(r"\b(?:ssh|scp|rsync|sftp|mosh|sshfs)\b")
-_PROMPT = re.compile(r":[~/]|\s[^\s\]]{1,60}\][$#]")
+_REMOTE = expression(r"\b(?:ssh|scp|rsync|sftp|mosh|sshfs)\b")
+_PROMPT = expression(r":[~/]|\s[^\s\]]{1,60}\][$#]")
 _TOP_LEVEL = words(
     "com org net edu gov mil int info biz name pro dev app xyz tech cloud online site email systems"
     " computer science academy institute university company global group team work works"
@@ -258,24 +259,24 @@ _INTERNAL = words("local localdomain internal intern lan cluster corp home priva
 _NO_COUNTRY = words("py so cc sh md rs gz xz bz cu hh ts js db h5 ai2")
 
 # On lower-case text: the names of fields and variables, then sentences and commands.
-_USER_FIELD = re.compile(
+_USER_FIELD = expression(
     r"(?:user|logname)([_-]?name|[_-]?id)?\\{0,3}[\"']?\s{0,2}([=:])\s{0,2}\\{0,3}([\"']?)"
     rf"({_NAME})(?=[\s\"',;()&|\]}}\\]|\Z)"
 )
-_USER_SAID = re.compile(
+_USER_SAID = expression(
     r"(?:logged in as:? |--user[_-]?name |\bsudo -u "
     r"|\b(?:accepted|failed) \w{1,24} for (?:invalid user )?)[\"']?"
     rf"({_NAME})"
     rf"|\bfor user (?:[\"']({_NAME})[\"']|({_NAME})(?:\(uid| from | by ))"
     rf"|\b[ug]id=\d{{1,10}}\(({_NAME})\)|\buid=({_NAME});"
 )
-_UID = re.compile(r"\(\d+\)")  # Slurm: UserId=alice(1001)
+_UID = expression(r"\(\d+\)")  # Slurm: UserId=alice(1001)
 _SAID = ("logged in", "--user", "sudo", "accepted", "failed", "for user", "id=")
 # In lower case a line with a person's name has one of these, or the name is known.
 _PEOPLE = ("@", "%40", "/home", "user", "logname", "inductor_", "hsperfdata_", *_SAID)
-_USER_KNOWN = re.compile(rf"\buser:? ({_NAME})|({_NAME})@\w")
+_USER_KNOWN = expression(rf"\buser:? ({_NAME})|({_NAME})@\w")
 # Source lines of tracebacks: user=self.user, username=get_user()
-_VALUE_IN_CODE = re.compile(r"(?:.*[._])?(?:user|username|name)\Z|(?:self|args|cfg|config|os)\.")
+_VALUE_IN_CODE = expression(r"(?:.*[._])?(?:user|username|name)\Z|(?:self|args|cfg|config|os)\.")
 
 
 def _people(line: str, known: set[str]) -> Iterator[Span]:

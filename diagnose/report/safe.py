@@ -12,6 +12,7 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar, cast
 
 from diagnose.diagnosis import Diagnosis
+from diagnose.lazy import expression
 from diagnose.report.redact import Redactor, secrets_only
 
 MAX_TEXT = 2000  # characters of any one string
@@ -22,13 +23,13 @@ T = TypeVar("T")
 
 # CSI, OSC/DCS/PM/APC strings with their end, two-character escapes; ECMA-48. The string form is
 # bounded so that an unfinished one does not swallow the rest of a long text.
-_ESCAPES = re.compile(
+_ESCAPES = expression(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?"
     r"|(?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c]{0,4096}(?:\x07|\x1b\\|\x9c)?"
     r"|\x1b[ -/]*[0-~]?"
 )
-_UNPRINTABLE = re.compile(r"[^ -~]")
-_INVISIBLE = re.compile(r"[^ -~\n]")
+_UNPRINTABLE = expression(r"[^ -~]")
+_INVISIBLE = expression(r"[^ -~\n]")
 
 
 def clean(text: str, *, limit: int = MAX_TEXT, lines: bool = False) -> str:

@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from string import ascii_letters, digits
 from typing import NamedTuple
 
+from diagnose.lazy import expression
 from diagnose.report.shapes import Span, mixed
 
 # RFC 7468 and its PGP and OpenSSH kin; in JSON the newlines are `\n`.
-_MARK = re.compile(
+_MARK = expression(
     r"-----(BEGIN|END) (?:[A-Z0-9]{1,12} ){0,3}PRIVATE KEY(?: BLOCK)?-----"
     r"|-----(BEGIN|END) SSH2 ENCRYPTED PRIVATE KEY-----"
 )
@@ -22,13 +23,13 @@ _KEY_MAX = 16_384  # characters from the first line of a key to its last
 _KEY_GAP = 8  # lines of others inside a key whose end is not there
 _LONG = 40  # characters of a line of a key after such lines
 _WIDE = 60  # … and from which on no word is so long
-_INLINE = re.compile(r"(?:(?:[ \t]|\\[nr])*+[A-Za-z0-9+/=]{16,}+)*+")
+_INLINE = expression(r"(?:(?:[ \t]|\\[nr])*+[A-Za-z0-9+/=]{16,}+)*+")
 # The last word of a line, or of the text in a line of JSON.
-_BODY = re.compile(
+_BODY = expression(
     r"(?:(?<![^\s\"'|>])|(?<=\\n))[A-Za-z0-9+/]{16,}+={0,2}(?=(?:\\n)?(?:\"[^\n]*|['},]{0,3})\s*\Z)"
 )
-_LAST = re.compile(r"(?<!\S)[A-Za-z0-9+/=]+(?=(?:\\n)?[\"',}]{0,3}\s*\Z)")
-_FIRST = re.compile(r"[A-Za-z0-9+/=]+(?=\\n|\"|\s*\Z)")
+_LAST = expression(r"(?<!\S)[A-Za-z0-9+/=]+(?=(?:\\n)?[\"',}]{0,3}\s*\Z)")
+_FIRST = expression(r"[A-Za-z0-9+/=]+(?=\\n|\"|\s*\Z)")
 
 
 class _Line(NamedTuple):
@@ -128,11 +129,11 @@ def _as_one(text: str, spans: Iterable[Span], kind: str) -> list[Span]:
 
 # --- columns of base64: the middle of a key file --------------------------------------------------
 
-_COLUMN = re.compile(
+_COLUMN = expression(
     r"(?:(?<![A-Za-z0-9+/=])|(?<=\\n))"
     r"(?:[A-Za-z0-9+/]{64}|[A-Za-z0-9+/]{70}|[A-Za-z0-9+/]{76})(?=\\n|[\"',}\s]|\Z)"
 )
-_REST = re.compile(r"\s(?:[^\n]{0,120}?\s)?([A-Za-z0-9+/]{4,76}={0,2})(?=[ \t]*(?:\n|\Z))")
+_REST = expression(r"\s(?:[^\n]{0,120}?\s)?([A-Za-z0-9+/]{4,76}={0,2})(?=[ \t]*(?:\n|\Z))")
 # Characters of a column, all made one: a search for the narrowest costs less than for any word.
 _IN_COLUMN = bytes(65 * (chr(code) in ascii_letters + digits + "+/") for code in range(256))
 _NARROWEST = b"A" * 64
@@ -177,10 +178,10 @@ def _key_like(text: str) -> bool:
 _SIGNS = "_+/=.~%:@?&$!-"
 _OPEN = frozenset(ascii_letters + digits + _SIGNS)
 _RUN = f"[A-Za-z0-9{_SIGNS}]"
-_HEAD = re.compile(rf"{_RUN}{{1,512}}+")
-_INDENT = re.compile(r"[ \t]{0,40}(?:[|│>] ?)?")
-_PREFIX = re.compile(r"(?:\[[^\]\n]{1,60}\]:? ?|\S{1,60}[:|>] )+")
-_STAMP = re.compile(r"\d{1,4}[-/:.]\d\d|\d+\.\d+\b|\d+\b")
+_HEAD = expression(rf"{_RUN}{{1,512}}+")
+_INDENT = expression(r"[ \t]{0,40}(?:[|│>] ?)?")
+_PREFIX = expression(r"(?:\[[^\]\n]{1,60}\]:? ?|\S{1,60}[:|>] )+")
+_STAMP = expression(r"\d{1,4}[-/:.]\d\d|\d+\.\d+\b|\d+\b")
 _TAIL = 256  # characters of a line that a token's beginning is looked for in
 _LONGEST = 8192  # characters of one wrapped token
 _MIN_WIDTH = 40  # of a terminal

@@ -7,17 +7,19 @@ from collections.abc import Set
 from contextlib import suppress
 from importlib import import_module
 
+from diagnose.lazy import expression
+
 _LONG = 4096  # characters from which on making an automaton pays
 JUDGED = 128  # characters of a value that are looked at
 
-_PLACEHOLDER = re.compile(
+_PLACEHOLDER = expression(
     r"(?:none|null|nil|nan|true|false|yes|no|on|off|str|int|bool|bytes|string|undefined|unset|empty"
     r"|missing|required|redacted|hidden|masked|default|unknown|invalid|failed|expired|not[ _-]set"
     r"|\W*|%[sdr])\Z"
     r"|<[^<>]{0,64}>|\*{2}|\.{3}|…|%\(|\{[\w.]{0,64}(?:![rsa])?\}|\{\{|\[|\$[{(]|x{4}",
     re.IGNORECASE,
 )
-_VARIABLE = re.compile(r"\$[A-Z_][A-Z0-9_]*\Z")
+_VARIABLE = expression(r"\$[A-Z_][A-Z0-9_]*\Z")
 
 
 def words(text: str) -> frozenset[str]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
 
 from diagnose.catalog.schema import Signature
+from diagnose.lazy import expression
 from diagnose.timeline.event import Event, Fields, Timeline
 
-_CAPTURE = re.compile(r"\{(\w+)\}")
+_CAPTURE = expression(r"\{(\w+)\}")
 
 
 def told(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from diagnose.catalog.schema import Signature
+from diagnose.lazy import expression
 from diagnose.match.lines import Alike, Line
 from diagnose.timeline.captures import integer, milliseconds
 from diagnose.timeline.event import NO_WORK, Meaning, Work
@@ -28,7 +28,7 @@ _NAMES = frozenset({"rank", "dev", "local_rank", "pid", "host", "group_rank"})
 GLUED = ("cause", "effect", "aftermath")
 # A line of a program and not of its log: a call, or a string, with a format yet to be filled in.
 _QUOTED = r"(?:\"[^\"]{0,300}?|'[^']{0,300}?)"
-_SOURCE = re.compile(
+_SOURCE = expression(
     r"\b(?:[fs]?n?printf|error|log|logg(?:er|ing)\.\w+|LOG\w*|WARN|warn(?:ing)?|info|debug|fatal"
     r"|panic|print|(?:throw|raise) [\w.:]+)\(\s*"
     rf"(?:[fru]{{0,2}}{_QUOTED}(?:%[-\d.]*l{{0,2}}[sduxfpi]|\{{\w*\}})|r?f{_QUOTED}\{{[^{{])"

@@ -69,7 +69,7 @@ def test_the_cached_catalog_equals_the_read_one(monkeypatch: pytest.MonkeyPatch)
     second = afresh()
     assert second.revision == first.revision
     assert [*second.signatures] == [replace(s, examples=None) for s in first.signatures]
-    assert second.known_issues == [replace(one, examples=None) for one in first.known_issues]
+    assert [*second.known_issues] == [replace(one, examples=None) for one in first.known_issues]
     assert second.classes == first.classes
 
 

@@ -17,6 +17,7 @@ from diagnose.catalog.schema import (
     Signature,
 )
 from diagnose.catalog.settings import Place, Setting
+from diagnose.catalog.vocabulary import Near, Vocabulary, Word
 
 RUN = Run("shell", ["a", "b"], "slurm", "f")
 STEP = Remedy("now", "do", "why", [RUN], "destructive", "admin", "timeout")
@@ -27,6 +28,10 @@ CATALOG = Catalog(
     {"env.config": CauseClass("env.config", "t", "e", [STEP], "retry", "w", busy=["checkpoint"])},
     "0123",
     settings={"timeout": Setting("timeout", "t", "a", [Place(RUN, "https://a", "jax")])},
+    vocabularies=[
+        Vocabulary("w", "a", ["https://b"], [Word(["x"], "none", "weak", near=[Near("n", "c.d")])]),
+        Vocabulary("v", "a", [], [], "(?P<word>x)", ["x"], "code"),
+    ],
 )
 
 
@@ -42,7 +47,8 @@ def test_all_but_the_examples_comes_back() -> None:
     assert back.signatures[0].examples is None
     assert back.signatures[0].remedies == back.by_id["a.b"].remedies == [STEP]
     assert [*stored.sizes(back.signatures)] == stored.sizes(CATALOG.signatures) == [1]
-    assert back.known_issues == CATALOG.known_issues
+    assert [*back.known_issues] == CATALOG.known_issues
+    assert [*back.vocabularies] == CATALOG.vocabularies
     assert back.classes == CATALOG.classes
     assert back.settings == CATALOG.settings
 

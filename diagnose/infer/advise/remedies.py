@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -14,12 +13,13 @@ from diagnose.infer.advise.layers import layers
 from diagnose.infer.events.facts import Facts
 from diagnose.infer.events.phases import Activity
 from diagnose.infer.rules.base import Hypothesis
+from diagnose.lazy import expression
 
 _ORDER = {"now": 0, "fix": 1, "prevent": 2}
 # More hosts than this are no culprits to act on one by one.
 _MAX_HOSTS = 8
-_PEER = re.compile(r"(?:\w+://)?(?P<host>[A-Za-z0-9][A-Za-z0-9.-]*)(?:[<:|](?P<port>\d{1,5})>?)?")
-_BUS_ID = re.compile(
+_PEER = expression(r"(?:\w+://)?(?P<host>[A-Za-z0-9][A-Za-z0-9.-]*)(?:[<:|](?P<port>\d{1,5})>?)?")
+_BUS_ID = expression(
     r"(?:[0-9a-fA-F]{4}|[0-9a-fA-F]{8}):[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?P<function>\.\d)?"
 )
 

@@ -6,9 +6,9 @@ does (gloo, blocking waits). Ranks that are in different calls disagree.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
+from diagnose.lazy import expression
 from diagnose.timeline.event import Event, Fields, Timeline
 
 # Python entry points of torch.distributed and the operation they issue.
@@ -29,7 +29,7 @@ OP_OF_CALL = {
 
 
 _GAP_LINES = 40
-_DUMP_FRAME = re.compile(r'", line \d+ in |\.py:\d+\)\s*$')
+_DUMP_FRAME = expression(r'", line \d+ in |\.py:\d+\)\s*$')
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ says as much as the whole, if it is long and rare enough.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from functools import lru_cache
 
@@ -14,16 +13,17 @@ from diagnose.catalog.load import examples_of
 from diagnose.catalog.schema import Catalog
 from diagnose.infer import scoring
 from diagnose.infer.rules.base import Context, Hypothesis
+from diagnose.lazy import expression
 from diagnose.timeline.event import Event
 
 _LEAST = 18  # characters that the line shares with an example, up to the cut
 _ANCHOR = 8  # of them are looked up first
 _WORDS = 3  # among them, the last of which may be cut
-_WORD = re.compile(r"[A-Za-z_]{2,}")
+_WORD = expression(r"[A-Za-z_]{2,}")
 # Frames and code say where, and not what.
-_CODE = re.compile(r"File \"|\braise \w|^\s*(?:frame #|at |in )|\S/\S+/\S")
+_CODE = expression(r"File \"|\braise \w|^\s*(?:frame #|at |in )|\S/\S+/\S")
 # What an exception is called says nothing of the message that follows.
-_TYPE = re.compile(r"[\w.]*(?:Error|Exception|Failure|Interrupt|Exit): ?")
+_TYPE = expression(r"[\w.]*(?:Error|Exception|Failure|Interrupt|Exit): ?")
 
 
 def propose(context: Context) -> Iterator[Hypothesis]:

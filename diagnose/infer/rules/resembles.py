@@ -7,7 +7,6 @@ cause is a lead of low confidence, and never more.
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,19 +16,20 @@ from diagnose.catalog.load import examples_of
 from diagnose.catalog.schema import Catalog
 from diagnose.infer import scoring
 from diagnose.infer.rules.base import Context, Hypothesis
+from diagnose.lazy import expression
 from diagnose.timeline.event import Event
 
-_WORD = re.compile(r"[A-Za-z_][A-Za-z_]{2,40}")
-_MODULES = re.compile(
+_WORD = expression(r"[A-Za-z_][A-Za-z_]{2,40}")
+_MODULES = expression(
     r"\b(?:[a-z_][a-z_0-9]{0,40}\.){2,}"
 )  # where an exception is defined tells nothing
-_FRAME = re.compile(r"\s*(?:\[rank\d+\]:\s*)?(?:File \"|frame #|raise )|.*Traceback \(most")
+_FRAME = expression(r"\s*(?:\[rank\d+\]:\s*)?(?:File \"|frame #|raise )|.*Traceback \(most")
 # What went well is like no cause, however many words it shares with one.
-_WELL = re.compile(
+_WELL = expression(
     r"(?i)(?<!not )\b(?:success(?:ful(?:ly)?)?|succeeded|completed?|finished|passed)\b"
     r"|\b(?:code|status|rc|returncode)[ :=]+0\b"
 )
-_ILL = re.compile(r"(?i)fail|error|exception|abort|not? (?:\w+ )?success|\bdied|killed")
+_ILL = expression(r"(?i)fail|error|exception|abort|not? (?:\w+ )?success|\bdied|killed")
 _MOST_LINES = 40
 _LEAST_SHARED = 4  # words
 _LEAST_ALIKE = 0.55  # of what the words of both weigh
