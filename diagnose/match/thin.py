@@ -24,7 +24,7 @@ WINDOW = 16 << 10
 # Of so many bytes the first match of a pattern is kept. So behind the first window of a block the
 # others are searched a glance at a time, as far as the first match: most patterns are known then.
 BLOCK = 4 << 20
-GLANCE = 4 << 10
+GLANCE = 1 << 10
 # How far from the end the last line of each author is looked for: a share of the source.
 TAIL_MIN, TAIL_MAX, TAIL_SHARE = 128 << 10, 4 << 20, 256
 _NEWLINE = 10
