@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from diagnose.parse.flight_recorder import Dump
     from diagnose.parse.node_signs import Sign
     from diagnose.parse.probes import Look
+    from diagnose.parse.ras import RasReport
     from diagnose.parse.stacks import Stack
 
 
@@ -40,19 +41,23 @@ class Artifacts:
     `dumps` are Flight Recorder dumps, `ras` and `inspector` what these tell of single ranks,
     `stacks` where threads stood, `looks` what processes did when a bundle was collected and
     `silent_mounts` which of their file systems gave no answer then, `signs` what nodes said of
-    their devices and limits. `passing`: a difference between ranks may have been in passing, seen
-    in one look at counters of a job that may have moved.
+    their devices and limits. `reports` are RAS reports by file, until `collect` has weighed them
+    together. `passing`: a difference between ranks may have been in passing, seen
+    in one look at counters of a job that may have moved; `stood`: no counter moved between two
+    looks.
     `notes` say what went wrong, `unread` which documents could not be read to their end.
     """
 
     dumps: list[Dump] = field(default_factory=list)
     ras: list[CommRank] = field(default_factory=list)
+    reports: list[tuple[str, RasReport]] = field(default_factory=list)
     inspector: list[CommRank] = field(default_factory=list)
     stacks: list[Stack] = field(default_factory=list)
     looks: list[Look] = field(default_factory=list)
     silent_mounts: list[str] = field(default_factory=list)
     signs: list[Sign] = field(default_factory=list)
     passing: bool = False
+    stood: bool = False
     notes: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
 
@@ -65,12 +70,14 @@ class Artifacts:
         """Take over what another document holds."""
         self.dumps += other.dumps
         self.ras += other.ras
+        self.reports += other.reports
         self.inspector += other.inspector
         self.stacks += other.stacks
         self.looks += other.looks
         self.silent_mounts += other.silent_mounts
         self.signs += other.signs
         self.passing |= other.passing
+        self.stood |= other.stood
         self.notes += other.notes
         self.unread += other.unread
 
@@ -93,4 +100,7 @@ def collect(sources: Iterable[Source]) -> Artifacts:
         except Exception as error:  # a document that its reader has no words for ends no triage
             found.missed(f"{source.name}: not read: {type(error).__name__}: {str(error)[:120]}")
         found.notes += [f"{source.name}: {note}" for note in source.notes if note != source.note]
+    if found.reports:
+        found.add(import_module("diagnose.readers").weighed(found.reports))
+        found.reports.clear()
     return found

@@ -6,7 +6,7 @@ packages add theirs by entry points of the group `diagnose.readers`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from diagnose import plugins
 from diagnose.artifacts import Artifacts
@@ -14,7 +14,9 @@ from diagnose.ingest.source import Source
 from diagnose.parse.flight_recorder import read_dump
 from diagnose.parse.inspector import read_inspector
 from diagnose.parse.probes import read_probe
-from diagnose.parse.ras import read_ras
+from diagnose.parse.ras import RasReport, read_ras
+from diagnose.parse.ras_errors import signs_of_errors
+from diagnose.parse.ras_several import joined
 from diagnose.parse.stacks import read_stacks
 
 Read = Callable[[Source], Artifacts]
@@ -27,9 +29,19 @@ def _flight_recorder(source: Source) -> Artifacts:
 
 
 def _ras(source: Source) -> Artifacts:
-    report = read_ras(source.content(), source.name)
-    notes = [f"{source.name}: {note}" for note in report.notes]
-    return Artifacts(ras=report.ranks, passing=report.moving is None, notes=notes)
+    return Artifacts(reports=[(source.name, read_ras(source.content(), source.name))])
+
+
+def weighed(reports: Iterable[tuple[str, RasReport]]) -> Artifacts:
+    """What RAS reports come to, those of one job together."""
+    found = Artifacts()
+    for name, report in joined(reports):
+        found.ras += report.ranks
+        found.passing |= report.moving is None
+        found.stood |= report.moving is False
+        found.signs += signs_of_errors(report, name)
+        found.notes += [f"{name}: {note}" for note in report.notes]
+    return found
 
 
 def _inspector(source: Source) -> Artifacts:

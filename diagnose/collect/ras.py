@@ -7,8 +7,10 @@ Lines over TCP (nccl: src/ras/client.cc, client_support.cc): both sides name the
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 
 from diagnose.collect.children import Unavailable
 from diagnose.collect.sink import Sink
@@ -17,9 +19,30 @@ PORT = 28028
 _PROTOCOL = 2
 _LEG_S = 3  # for which NCCL waits for the other nodes
 _MAX_REPORT = 32 << 20
+_NAME = "ncclras"
+APART_S = 5.5  # what is behind after so long did not fall behind in passing
 
 
-def ask(sink: Sink, environments: list[Mapping[str, str]], seconds: float) -> str | None:
+def answered(sink: Sink) -> bool:
+    """Whether there is a first report."""
+    return _first(sink) is not None
+
+
+def again(sink: Sink, environments: list[Mapping[str, str]], seconds: float) -> str | None:
+    """A second report, long enough after the first. Raises Unavailable, OSError."""
+    first = _first(sink)
+    since = first.stat().st_mtime if first else 0.0
+    time.sleep(max(0.0, min(APART_S, since + APART_S - time.time())))
+    return ask(sink, environments, seconds, f"{_NAME}-2")
+
+
+def _first(sink: Sink) -> Path | None:
+    return next(sink.folder.glob(f"{_NAME}.*"), None)
+
+
+def ask(
+    sink: Sink, environments: list[Mapping[str, str]], seconds: float, name: str = _NAME
+) -> str | None:
     """`ncclras.json`, or `ncclras.txt` of older versions. Raises Unavailable, OSError."""
     told = {one.get("NCCL_RAS_ADDR", "") for one in environments}
     refused = ""
@@ -32,7 +55,7 @@ def ask(sink: Sink, environments: list[Mapping[str, str]], seconds: float) -> st
                 refused = f"nobody listens at {host}:{port}"
                 break
             if report:
-                sink.text(f"ncclras.{'json' if form == 'json' else 'txt'}", report)
+                sink.text(f"{name}.{'json' if form == 'json' else 'txt'}", report)
                 return None
     raise Unavailable(refused or "no report")
 

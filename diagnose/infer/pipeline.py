@@ -78,7 +78,8 @@ def _diagnose(job: Job) -> Diagnosis:
         checkpoints=job.checkpoints,
     )
     judged = _judged(job, context)
-    blocked = fusion.believed(judged, context, passing=job.documents.passing)
+    read = job.documents
+    blocked = fusion.believed(judged, context, passing=read.passing, stood=read.stood)
     if not context.failing and blocked is None and not silent.hangs(context):
         return _quiet(context, verdict.facts_told(facts, attempts), job)
     context, notes = _with_stalls(replace(context, blocked=blocked))

@@ -14,7 +14,9 @@ from typing import Any, Literal
 
 from diagnose.parse.json_values import items, listed, text
 
-Kind = Literal["gpu_lost", "gpu_errors", "port", "port_errors", "oom_kill", "unanswered"]
+Kind = Literal[
+    "gpu_lost", "gpu_errors", "port", "port_errors", "oom_kill", "unanswered", "nccl_error"
+]  # fmt: skip
 
 _TEXT = 200
 # nvidia-smi's words for a device that the driver has given up.
@@ -40,7 +42,7 @@ class Sign:
     """One thing that a node says of itself.
 
     `what` is the device, port, group or address, `up` whether a port is active (None of all else),
-    `said` what was read, for people.
+    `said` what was read, for people; `rank` whom it is about, where that is no node.
     """
 
     source: str
@@ -49,6 +51,8 @@ class Sign:
     what: str
     said: str
     up: bool | None = None
+    rank: int | None = None
+    line: int = 1
 
 
 def signs_of(kind: str, told: Mapping[str, Any], source: str, host: str | None) -> list[Sign]:

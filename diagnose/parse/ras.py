@@ -20,7 +20,7 @@ keeps its place.
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -30,7 +30,16 @@ from diagnose.parse.ras_json import JSON_BEGIN, read_json
 from diagnose.parse.ras_snapshot import Comm, Found, Rank, RasComm, RasError, RasProcess, Snapshot
 from diagnose.parse.ras_text import BEGIN, CTIME, ISO, read_text, spread
 
-__all__ = ["RasComm", "RasError", "RasProcess", "RasReport", "is_ras", "read_ras"]
+__all__ = [
+    "RasComm",
+    "RasError",
+    "RasProcess",
+    "RasReport",
+    "is_ras",
+    "read_ras",
+    "report_of",
+    "seconds_of",
+]
 
 MAX_BYTES = 64 << 20
 MIN_SECONDS = 5
@@ -67,7 +76,7 @@ class RasReport:
     every rank of the communicators told, those without data with `launched` None and `gone` where
     they do not answer; a dead process of no known rank is there with `comm` "". `errors`: (1-based
     line, text). `moving`: whether any rank moved between two reports; None if there is only one,
-    or nothing to compare.
+    or nothing to compare. `found`: what all that was made of, for a comparison with other files.
     """
 
     nccl_version: str = ""
@@ -81,6 +90,7 @@ class RasReport:
     missing: list[RasProcess] = field(default_factory=list)
     errors: list[tuple[int, str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    found: Found = field(default_factory=Found, compare=False, repr=False)
 
 
 def is_ras(head: bytes) -> bool:
@@ -101,10 +111,11 @@ def read_ras(data: bytes, name: str) -> RasReport:
     found = read_json(text, name) if as_json else read_text(text)
     if not found.snapshots and not found.events:
         raise RasError(f"{name}: no RAS report in it, or not a whole part of one")
-    return _report(found, name, as_json)
+    return report_of(found, name, as_json)
 
 
-def _report(found: Found, name: str, as_json: bool) -> RasReport:
+def report_of(found: Found, name: str, as_json: bool) -> RasReport:
+    """What the reports of a file come to, or those of several files that tell of one job."""
     whole = [one for one in found.snapshots if not one.cut] or [*found.snapshots]
     last = whole[-1] if whole else Snapshot(0)
     notes: list[str] = []
@@ -114,7 +125,12 @@ def _report(found: Found, name: str, as_json: bool) -> RasReport:
     for snapshot in (last, before):
         if snapshot is not None and not as_json:
             spread(snapshot)
-    report = RasReport(last.version, last.stamp, as_json, len(found.snapshots), notes=notes)
+    kept = Found(
+        deque([before, last] if before else [last]), found.dead, found.events, found.errors
+    )
+    report = RasReport(
+        last.version, last.stamp, as_json, len(found.snapshots), notes=notes, found=kept
+    )
     notes += last.notes
     if last.cut:
         notes.append("the report is cut off: its last ranks are missing")
@@ -133,6 +149,12 @@ def _report(found: Found, name: str, as_json: bool) -> RasReport:
     report.dead = [*dict.fromkeys([*last.dead, *found.dead])]
     report.missing = [one for one in dict.fromkeys(last.missing) if one not in report.dead]
     report.errors = [*last.errors, *found.errors]
+    if last.line and not report.communicators:
+        notes.append("RAS knows of no communicator: no rank is through with NCCL's initialization")
+    if report.moving is False and len({rank.launched for rank in report.ranks}) == 1:
+        notes.append(
+            "all ranks have launched as many collectives, and none launched any between two reports"
+        )
     if before is None and any(rank.launched is not None for rank in report.ranks):
         notes.append(
             "only one RAS report: a difference of one may be in passing; take another one "
@@ -174,9 +196,9 @@ def _before(whole: Sequence[Snapshot], notes: list[str]) -> Snapshot | None:
     """The report to compare the last one to."""
     if len(whole) < 2:
         return None
-    end = _seconds(whole[-1].stamp)
+    end = seconds_of(whole[-1].stamp)
     for one in reversed(whole[:-1]):
-        begin = _seconds(one.stamp)
+        begin = seconds_of(one.stamp)
         if begin is None or end is None or end - begin >= MIN_SECONDS:
             return one
     notes.append(
@@ -185,7 +207,8 @@ def _before(whole: Sequence[Snapshot], notes: list[str]) -> Snapshot | None:
     return whole[0]
 
 
-def _seconds(stamp: str | None) -> float | None:
+def seconds_of(stamp: str | None) -> float | None:
+    """When a report was made; None where it does not say."""
     found = ISO.search(stamp or "")
     try:
         if found:
@@ -222,6 +245,8 @@ def _ranks(
         if rank.process is not None:
             _place(one, rank.process)
         one.launched = stand.get(number)
+        if one.launched == 0:
+            one.launched = -1  # the first call is number 1: it has made none
         if one.launched is not None:
             one.calls = [
                 CollCall(seq, _OPS.get(op, op.lower()), -1, "", rank.line)
@@ -234,7 +259,7 @@ def _ranks(
 
 def _moved(rank: Rank, before: Rank | None) -> bool:
     old = (before.counts if before else None) or {}
-    return any(old.get(op, count) < count for op, count in (rank.counts or {}).items())
+    return any(old.get(op, count) != count for op, count in (rank.counts or {}).items())
 
 
 def _calls(

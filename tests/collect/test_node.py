@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from diagnose.collect import machine, node, stacks
+from diagnose.collect import machine, node, ras, stacks
 from diagnose.collect.model import NodeOptions
 from diagnose.collect.node import collect_node
 from diagnose.collect.sink import Sink
@@ -72,6 +72,18 @@ def test_a_node_is_collected(job: subprocess.Popen[bytes], tmp_path: Path) -> No
     assert SECRET[6:] not in everything(tmp_path)
     assert all("\n" not in probe.problem for probe in found.probes)
     assert job.poll() is None
+
+
+def test_a_second_report_of_ras_is_asked_for_where_there_was_a_first(
+    job: subprocess.Popen[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ask(sink: Sink, _: object, __: float, name: str = "ncclras") -> None:
+        sink.text(f"{name}.txt", "a report")
+
+    monkeypatch.setattr(ras, "ask", ask)
+    monkeypatch.setattr(ras, "APART_S", 0.01)
+    told = {one.name for one in collect_node(tmp_path, NodeOptions(job=JOB, **QUICK)).probes}  # type: ignore[arg-type]
+    assert {"ncclras", "ncclras-2"} <= told
 
 
 def test_a_probe_that_hangs_and_one_that_breaks_cost_a_line_each(

@@ -65,6 +65,18 @@ def test_a_report_in_json(sink: Sink) -> None:
     assert (sink.folder / "ncclras.json").read_text() == '{"nccl_version": "2.29.1"}\n'
 
 
+def test_a_second_report_comes_later(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not ras.answered(sink)
+    slept: list[float] = []
+    monkeypatch.setattr("diagnose.collect.ras.time.sleep", slept.append)
+    with server(new) as (environment, _):
+        ras.ask(sink, [environment], 5)
+        assert ras.answered(sink)
+        assert ras.again(sink, [environment], 5) is None
+    assert (sink.folder / "ncclras-2.json").read_text() == '{"nccl_version": "2.29.1"}\n'
+    assert 4 < slept[-1] <= ras.APART_S
+
+
 def test_a_report_of_an_nccl_that_knows_no_json(sink: Sink) -> None:
     with server(old) as (environment, heard):
         assert ras.ask(sink, [environment], 5) is None

@@ -152,7 +152,7 @@ def test_two_ranks_are_told_alone() -> None:
   Rank 1 has not launched any operations -- GPUs 1,2 (NVML 5,6) managed by process 8 on node b
 """
     report = read(text(body, 2))
-    assert launched(report) == {0: 1, 1: 0}
+    assert launched(report) == {0: 1, 1: -1}
     assert report.ranks[1].device is None  # of several
     assert (report.ranks[1].host, report.ranks[1].pid) == ("b", 8)
 

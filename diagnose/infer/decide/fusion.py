@@ -40,14 +40,17 @@ def _outdone(hypothesis: Hypothesis, by_stacks: Sequence[Hypothesis]) -> bool:
     )
 
 
-def believed(verdict: DumpVerdict | None, context: Context, *, passing: bool) -> DumpVerdict | None:
+def believed(
+    verdict: DumpVerdict | None, context: Context, *, passing: bool, stood: bool = False
+) -> DumpVerdict | None:
     """What dumps say, None where the logs show that the job went on.
 
     A dump taken on demand of a job at work lists operations in flight as well, and in the last
     lines of a log ranks are never quite at the same call: those count only in a job that failed,
     or that shows no step; and where all members are in the same call, a log that is cut there looks
-    no other. `passing`: counters were read in passing. Where there are only counters, watchdogs of
-    more ranks than have them know better who is missing.
+    no other. `passing`: counters were read in passing; `stood`: no rank moved between two looks at
+    them. Where there are only counters, watchdogs of more ranks than have them know better who is
+    missing.
     """
     if verdict is None:
         return None
@@ -55,7 +58,7 @@ def believed(verdict: DumpVerdict | None, context: Context, *, passing: bool) ->
         return None
     if not context.alive and (_cut_amid(verdict, context) or _outvoting(verdict, context)):
         return None
-    doubtful = not context.alive and (passing or not context.failing)
+    doubtful = not context.alive and (passing or not (context.failing or stood))
     return replace(verdict, sure=False) if doubtful else verdict
 
 

@@ -24,6 +24,7 @@ _MEANS: Mapping[Kind, tuple[str, str]] = {
     "port": ("net.fabric", "a port is not active that other nodes have active"),
     "port_errors": ("net.fabric", "a port counts errors while the job hangs"),
     "unanswered": ("net.socket", "a peer acknowledges nothing of what is sent to it"),
+    "nccl_error": ("desync.mismatch", "NCCL got a message of another size than it had posted"),
 }
 _PROOF: frozenset[Kind] = frozenset({"gpu_lost", "oom_kill"})
 
@@ -36,7 +37,10 @@ def propose(context: Context) -> Iterator[Hypothesis]:
         found = Hypothesis(
             cause, score, context.catalog.classes[cause].title, _summary(told), inferred=True
         )
-        if kind != "unanswered":  # nobody knows which end of a connection is at fault
+        if kind == "nccl_error":
+            found.ranks = sorted({sign.rank for sign in told if sign.rank is not None})
+            found.kind, found.why = "mismatched" if found.ranks else None, why
+        elif kind != "unanswered":  # nobody knows which end of a connection is at fault
             found.hosts = sorted({sign.host for sign in told if sign.host})
             found.why = why
         if kind == "oom_kill":
@@ -53,6 +57,8 @@ def hang(signs: Sequence[Sign], classes: Sequence[PlaceClass]) -> bool:
     places = [place for group in classes for place in group.places]
     if told.keys() & _PROOF:
         return not places or any(place.still is not False for place in places)
+    if "nccl_error" in told and not places:
+        return True
     return bool(told and places) and all(place.still for place in places)
 
 
@@ -75,11 +81,15 @@ def telling(signs: Sequence[Sign], classes: Sequence[PlaceClass]) -> dict[Kind, 
 def evidence(context: Context, cause: str) -> list[Evidence]:
     """What the nodes said that speaks for this cause."""
     return [
-        Evidence(sign.source, 1, f"{sign.host}: {sign.what}: {sign.said}", _MEANS[kind][1])
+        Evidence(sign.source, sign.line, _quoted(sign), _MEANS[kind][1])
         for kind, told in telling(context.signs, context.stacks).items()
         if _MEANS[kind][0] == cause
         for sign in told[:3]
     ]
+
+
+def _quoted(sign: Sign) -> str:
+    return ": ".join(part for part in (sign.host, sign.what, sign.said) if part)
 
 
 def _missing(classes: Sequence[PlaceClass], hosts: Sequence[str]) -> list[int]:
@@ -89,6 +99,7 @@ def _missing(classes: Sequence[PlaceClass], hosts: Sequence[str]) -> list[int]:
 
 def _summary(told: Sequence[Sign]) -> str:
     first, more = told[0], len(told) - 1
-    return f"{first.host or 'A node'} says of {first.what}: {first.said}" + (
-        f" (and {more} more)." if more else "."
-    )
+    rest = f" (and {more} more)." if more else "."
+    if first.kind == "nccl_error":
+        return f"NCCL's RAS report says of {first.what}: {first.said}{rest}"
+    return f"{first.host or 'A node'} says of {first.what}: {first.said}{rest}"

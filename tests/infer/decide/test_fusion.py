@@ -82,6 +82,14 @@ def test_dumps_of_a_job_at_work_show_what_is_in_flight(
     assert (found.sure if found else None) is sure
 
 
+def test_counters_that_did_not_move_between_two_looks_are_sure(make: Any) -> None:
+    seen = context(make(pending("08:00:00"), wait(0)), failing=[], alive=False)
+    for stood in (True, False):
+        found = believed(VERDICT, seen, passing=False, stood=stood)
+        assert found
+        assert found.sure is stood
+
+
 def test_no_dump_says_nothing(make: Any) -> None:
     assert believed(None, context(make()), passing=False) is None
 

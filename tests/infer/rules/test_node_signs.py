@@ -10,6 +10,8 @@ import pytest
 
 import diagnose
 from diagnose.diagnosis import Diagnosis
+from diagnose.infer.rules import node_signs
+from diagnose.parse.node_signs import Sign
 
 STEADY = [{"voluntary": 5, "involuntary": 1}] * 2
 MOVING = [{"voluntary": 5, "involuntary": 1}, {"voluntary": 900, "involuntary": 1}]
@@ -126,3 +128,8 @@ def test_a_missing_rank_whose_memory_group_was_killed_in(tmp_path: Path) -> None
 def test_a_kill_where_nobody_is_missing_is_nothing(tmp_path: Path) -> None:
     told = bundle(tmp_path, {"gpu0/cgroup.json": KILLED}, absent=(3,))
     assert (told.root_cause.cause, told.culprits.ranks) == ("desync.missing_rank", [3])
+
+
+def test_a_rank_whose_nccl_reports_invalid_usage_called_something_else() -> None:
+    sign = Sign("ras.json", None, "nccl_error", "rank 1", "Invalid usage", rank=1, line=36)
+    assert node_signs.hang([sign], [])
