@@ -105,6 +105,16 @@ def test_the_table_is_of_one_kind_of_evidence(tmp_path: Path) -> None:
     assert diagnose.diagnose(job).culprits.ranks == [3]
 
 
+def test_a_single_dump_gives_way_to_counters_of_all_ranks(tmp_path: Path) -> None:
+    (tmp_path / "ras.txt").write_text(RAS)
+    (tmp_path / "fr").mkdir()
+    shutil.copy(STUCK / "nccl_trace_rank_0", tmp_path / "fr")
+    job = diagnose.load(tmp_path)
+    assert job.collectives is not None
+    assert set(job.collectives.files.values()) == {"ras.txt"}
+    assert diagnose.diagnose(job).culprits.ranks == [2]
+
+
 def test_dumps_and_stacks_that_agree_are_surer(tmp_path: Path) -> None:
     shutil.copytree(STUCK, tmp_path / "fr")
     waits = "    all_reduce (torch/distributed/distributed_c10d.py:2501)\n    step (train.py:9)\n"

@@ -28,6 +28,7 @@ AHEAD = 4.75  # its stack is beyond the training loop
 BUSY_SPANS_WAIT, BUSY_MOVING, BUSY_SEEN = 5.0, 4.0, 3.0  # what the late rank was doing
 NOT_A_BARRIER = -1.0  # … while the others wait in something larger than a barrier
 LEFT_ALONE = 2.5  # rank 0 waits where the job had ended
+SILENT = 2.5  # for long before somebody sent SIGTERM
 EARLY_BARRIER = 2.5  # of the kind put around data preparation
 APART_IN_STEPS = 2.25  # by bars; accumulation of gradients lets ranks be apart for a while
 NEVER_JOINED, PERHAPS_NEVER_JOINED, NOBODY_NAMED = 4.0, 2.5, 1.5

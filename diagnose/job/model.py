@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -109,12 +110,22 @@ class Job:
             return None
         from diagnose.infer.collectives.table import table  # noqa: PLC0415
 
-        if self.documents.dumps:
+        if self.documents.dumps and not self._few_dumps:
             return table(self.documents.dumps)
         from diagnose.infer.collectives.from_counters import dumps_of  # noqa: PLC0415
 
         dumps = dumps_of(told)
         return table(dumps) if dumps else None
+
+    @cached_property
+    def _few_dumps(self) -> bool:
+        """Whether RAS reports tell of more than twice the ranks that left a dump."""
+        dumped = {dump.rank for dump in self.documents.dumps}
+        counted = {
+            (rank.comm, rank.comm_rank) for rank in self.documents.ras if rank.launched is not None
+        }
+        most = max(Counter(comm for comm, _ in counted).values(), default=0)
+        return most > 2 * len(dumped)
 
     @cached_property
     def groups(self) -> tuple[list[Group], int]:

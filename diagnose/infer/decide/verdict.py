@@ -39,6 +39,7 @@ def verdict_of(winner: Hypothesis, context: Context, *, silent: bool) -> Verdict
     `silent`: no line shows a failure, or dumps or stacks show that it stood still.
     """
     hang = context.catalog.classes[winner.cause].hang
+    silent |= winner.rule == "silence"
     if silent and winner.inferred and hang != "fails":
         return "hung"
     waited = silent or context.timeline.telling(*WAITED) or said_to_hang(context.timeline)

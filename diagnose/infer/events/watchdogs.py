@@ -95,7 +95,22 @@ def _waits(timeline: Timeline) -> dict[Calls, dict[int, Wait]]:
                 rank, call.seq, call.op, call.size_in, call.size_out, call.timeout_ms,
                 call.elapsed_ms, event.index,
             )  # fmt: skip
-    return _fold_unnamed(found)
+    found = _fold_unnamed(found)
+    _add_failed(found, timeline)
+    return found
+
+
+def _add_failed(found: dict[Calls, dict[int, Wait]], timeline: Timeline) -> None:
+    """Whom a call that the others wait in ended with an error has made it like them."""
+    for event in timeline.capturing("op", "seq", "timeout_ms"):
+        call, rank = event.work, event.rank
+        if rank is None or call.seq is None or event.role != "effect" or event.tells is not None:
+            continue
+        for waits in found.values():
+            same = any((w.seq, w.op) == (call.seq, call.op) for w in waits.values())
+            if same and not any(rank in others for others in found.values()):
+                of = next(w for w in waits.values() if (w.seq, w.op) == (call.seq, call.op))
+                waits[rank] = of._replace(rank=rank, elapsed_ms=None, row=event.index)
 
 
 def _earlier(seq: int | None, known: int | None) -> bool:

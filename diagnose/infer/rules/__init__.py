@@ -22,6 +22,7 @@ from diagnose.infer.rules import (
     rendezvous,
     short_timeout,
     signatures,
+    silence,
     stalls,
 )
 from diagnose.infer.rules.base import Context, Hypothesis, Rule
@@ -51,6 +52,7 @@ INFERRED: dict[str, Rule] = {
     "short_timeout": short_timeout.propose,
     "host_blocked": host_blocked.propose,
     "killed": killed.propose,
+    "silence": silence.propose,
     "cut_line": cut_line.propose,
     "collectives": _when(lambda context: context.blocked, "diagnose.infer.rules.collectives"),
     "stacks": _when(lambda context: context.stacks, "diagnose.infer.rules.stacks"),

@@ -44,13 +44,15 @@ def propose(context: Context) -> Iterator[Hypothesis]:
     """What killed the first process that was not a victim.
 
     SIGTERM and SIGABRT count only where no process ended otherwise and nothing in the log sent
-    them; SIGKILL not where the launcher had begun to stop the others of one that had ended.
+    them; SIGKILL not where the launcher had begun to stop the others of one that had ended, and
+    not of a process that the launcher says it killed.
     """
     by_code: dict[int, list[Event]] = {}
-    stopping = _stopping(context.timeline)
+    stopping, killed = _stopping(context.timeline), _killed_by_launcher(context.timeline)
     for event in _named(context.timeline.kind("exit")):
         code = exit_code(event.fields)
         stopped = code == -signal.SIGKILL and event.line > stopping.get(event.source, event.line)
+        stopped |= code == -signal.SIGKILL and event.fields.get("pid") in killed
         if code and event.role != "aftermath" and not stopped:
             by_code.setdefault(code, []).append(event)
     victims = context.timeline.telling("timeout", "teardown")
@@ -88,6 +90,15 @@ def _stopping(timeline: Timeline) -> dict[str, int]:
         if event.line > ended.get(event.source, event.line):
             lines[event.source] = min(event.line, lines.get(event.source, event.line))
     return lines
+
+
+def _killed_by_launcher(timeline: Timeline) -> set[str]:
+    """The processes which a launcher says that it killed, as they did not end when told to."""
+    return {
+        event.fields["pid"]
+        for event in timeline.telling("teardown")
+        if "pid" in event.fields and exit_code(event.fields) == -signal.SIGKILL
+    }
 
 
 def _hypothesis(code: int, group: list[Event], context: Context) -> Hypothesis:

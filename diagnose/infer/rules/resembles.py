@@ -23,7 +23,9 @@ _WORD = expression(r"[A-Za-z_][A-Za-z_]{2,40}")
 _MODULES = expression(
     r"\b(?:[a-z_][a-z_0-9]{0,40}\.){2,}"
 )  # where an exception is defined tells nothing
-_FRAME = expression(r"\s*(?:\[rank\d+\]:\s*)?(?:File \"|frame #|raise )|.*Traceback \(most")
+_FRAME = expression(
+    r"\s*(?:\[rank\d+\]:\s*)?(?:File \"|frame #|raise |0x[0-9a-f]{4,16} \()|.*Traceback \(most"
+)
 # What went well is like no cause, however many words it shares with one.
 _WELL = expression(
     r"(?i)(?<!not )\b(?:success(?:ful(?:ly)?)?|succeeded|completed?|finished|passed)\b"

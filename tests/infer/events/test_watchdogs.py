@@ -311,3 +311,14 @@ def test_of_three_kinds_the_most_frequent_is_no_measure_without_a_majority(make:
     assert (stall.shape, stall.odd) == ("mismatch", [])
     more = only(make, None, *(wait(r, size=s) for r, s in {**sizes, 0: 56}.items()))
     assert more.odd == [6, 7]
+
+
+def test_whose_call_ended_with_an_error_had_joined_it(make: Any) -> None:
+    fields = {"op": "ALLREDUCE", "seq": "7", "timeout_ms": "600000", "reason": "NCCL error"}
+    error = wait(0, tells=None, fields=fields, elapsed_ms=None)
+    (stall,) = stalls(make(wait(1), wait(2), step(1, rank=0), error), None)
+    assert stall.missing == []
+    assert stall.joined == [0, 1, 2]
+    # In another call it may have been anywhere.
+    (stall,) = stalls(make(wait(1), wait(2), error | {"seq": 6}), None)
+    assert 0 not in stall.joined

@@ -108,3 +108,19 @@ def test_a_code_belongs_to_the_rank_named_on_the_line_above(make: Any) -> None:
     assert hypothesis.ranks == []
     both = make(ended(2, exitcode="-9"), ended(None, exitcode="1"))
     assert [one.ranks for one in propose(context(both))] == [[2], []]
+
+
+def test_a_process_that_the_agent_killed_itself_is_no_cause(make: Any) -> None:
+    killed = {"tells": "teardown", "role": "aftermath", "line": 5}
+    killed |= {"fields": {"pid": "4547", "signal": "9"}}
+    ends = [
+        ended(0, exitcode="-9", pid="4547"),
+        ended(1, exitcode="1", pid="4548"),
+    ]
+    (hypothesis,) = propose(context(make(killed, *ends)))
+    assert (hypothesis.cause, hypothesis.ranks) == ("crash.exception", [1])
+    other = killed | {"fields": {"pid": "4549", "signal": "9"}}
+    assert {h.cause for h in propose(context(make(other, *ends)))} == {
+        "crash.killed",
+        "crash.exception",
+    }

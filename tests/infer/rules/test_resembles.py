@@ -54,3 +54,9 @@ def test_weights_do_not_depend_on_the_order_of_words() -> None:
     known, weights = resembles._index(load_catalog())
     for one in known:
         assert one.weight == math.fsum(sorted(weights[word] for word in one.words))
+
+
+def test_a_native_frame_is_like_nothing() -> None:
+    line = "    0x7f1e692ecdb4 (/usr/lib/x86_64-linux-gnu/libstdc++.so.6.0.33)"
+    assert resembles._FRAME.match(line)
+    assert not resembles._FRAME.match("0x7f1e692ecdb4 is no address of libstdc++.so.6")
