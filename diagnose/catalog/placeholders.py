@@ -34,6 +34,7 @@ PLACEHOLDERS: dict[str, str] = {
     "half": "half the number used now",
     "head": "the host of rank 0 or of the head node",
     "host": "a host",
+    "image": "a container image",
     "interface": "a network interface, such as eth0",
     "job": "the id of the job",
     "larger": "more than now",

@@ -180,7 +180,12 @@ def _leads(hypotheses: Sequence[Hypothesis], context: Context) -> list[Hypothesi
 
 def _peer_went(failing: Sequence[Event]) -> bool:
     """Whether the lines say only that a peer went away, whose own log knows why."""
-    return bool(failing) and all(e.role == "effect" and "peer" in e.fields for e in failing)
+    told = [event.role == "effect" and _of_a_peer(event) for event in failing]
+    return bool(told) and all(told)
+
+
+def _of_a_peer(event: Event) -> bool:
+    return event.tells == "peer_gone" or "peer" in event.fields
 
 
 def _vague(event: Event) -> bool:

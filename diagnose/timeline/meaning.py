@@ -36,6 +36,14 @@ _SOURCE = expression(
 )
 
 
+# Who says so goes on without what failed.
+_COPES = re.compile(
+    r"^\W*(?:\w+\W+){0,3}?(?:[Ii]gnor(?:e|ed|es|ing)|[Ss]kip(?:ped|ping|s)?)\b"
+    r"|\b(?:[Pp]roceed|[Cc]ontinu|[Gg]o)ing (?:on )?(?:without|anyway|regardless)\b"
+    r"|\b(?:will be|is|was|are|were) (?:ignored|skipped)\b|\b[Ff]alling back (?:to|on)\b"
+)
+
+
 class Told(NamedTuple):
     """One thing that a line tells: `match` is which of its matches has the captures, -1 none has.
 
@@ -77,6 +85,8 @@ def _told(line: Line, signatures: Sequence[Signature]) -> Iterator[Told]:
     of_program = _SOURCE.search(line.text) is not None
     if of_program:
         found = [one for one in found if one[0].role not in GLUED and not one[0].tells]
+    if any(_passes(signature) for signature, _ in found) and _COPES.search(line.text):
+        found = [one for one in found if not _passes(one[0])]
     harmless = any(_harmless(signature) for signature, _ in found)
     if line.word is not None and not of_program:
         # It says better what an exception or a line of error level is about.
@@ -94,6 +104,11 @@ def _told(line: Line, signatures: Sequence[Signature]) -> Iterator[Told]:
         captures = _captures_of(line, match)
         meaning = meaning_of(signature, captures)
         yield Told(match, meaning, work_of(captures), _of_whom(meaning))
+
+
+def _passes(signature: Signature) -> bool:
+    """Whether it is the cause of a failure only where nobody goes on without what failed."""
+    return signature.role == "cause" and signature.strength != "decisive"
 
 
 def _harmless(signature: Signature) -> bool:

@@ -119,6 +119,7 @@ INDEX = " > building dataset index ...\n"
     ("last", "cause"),
     [
         (PEER + "Connection closed by remote peer n2.example.com<46776>", "unknown"),
+        (PEER + "Connection closed by remote peer", "unknown"),
         ("srun: forcing job termination", "data.preparation"),
     ],
 )

@@ -141,6 +141,7 @@ def _only_rank(winner: Hypothesis, timeline: Timeline) -> None:
     raised = {event.rank for event in timeline.telling("trouble") if event.role == "aftermath"}
     if _name_if_one(winner, raised, "the only rank with a traceback"):
         return
-    told = [event.fields for event in timeline.role("effect") if event.tells is None]
+    effects = timeline.role("effect")
+    told = [event.fields for event in effects if event.tells in (None, "peer_gone")]
     named = {rank for fields in told for rank in captured_ranks(fields.get("rank"))}
     _name_if_one(winner, named, "the only rank that its last lines name")

@@ -10,6 +10,7 @@ from diagnose.catalog.schema import Catalog, Condition, KnownIssue
 from diagnose.catalog.versions import how_to_check, meets
 from diagnose.infer import scoring
 from diagnose.infer.events.facts import Facts
+from diagnose.infer.events.failures import WAITED
 from diagnose.infer.events.stalled import Stall
 from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.infer.rules.issue_index import possible
@@ -24,7 +25,7 @@ class Situation:
     """What conditions of known issues may ask about.
 
     `signatures` maps the ids seen to the index of their first event, `rows` are indices of events
-    that show the hang itself.
+    that show the hang itself. `ended`: a process failed, and nobody was seen to wait.
     """
 
     facts: Facts
@@ -34,6 +35,7 @@ class Situation:
     states: frozenset[str]
     causes: frozenset[str]
     stall: Stall | None = None
+    ended: bool = False
     rows: list[int] = field(default_factory=list)
     lines: Lines = field(default_factory=Lines)
 
@@ -49,12 +51,22 @@ def known(catalog: Catalog, situation: Situation) -> list[Hypothesis]:
     unchecked: list[Hypothesis] = []
     seen, text = situation.signatures, situation.lines.text
     for issue in possible(catalog, situation.facts, seen, text):
+        if situation.ended and _of_waiting(issue, catalog):
+            continue
         answer = holds(issue, situation)
         if answer:
             sure.append(_hypothesis(issue, situation))
         elif answer is None and len(unchecked) < _UNCHECKED and _specific(issue):
             unchecked.append(_to_check(issue, situation))
     return [*sure, *unchecked]
+
+
+def _of_waiting(issue: KnownIssue, catalog: Catalog) -> bool:
+    """Whether it is that ranks wait for each other, by what it asks for: no line of its own."""
+    asked = (*issue.all, *issue.any)
+    states = {state for condition in asked for state in condition.state}
+    own = any(condition.wording or condition.cause for condition in asked)
+    return bool(states & _WAITS) and not own and catalog.classes[issue.cause].hang == "hangs"
 
 
 def situation(context: Context) -> Situation:
@@ -67,6 +79,8 @@ def situation(context: Context) -> Situation:
     states |= {"step_0"} if steps and max(steps) == 0 else set()
     crashed = any(one.cause.startswith("crash.") for one in context.proposed)
     states |= {"crashed"} if crashed else set()
+    waits = found or context.blocked or timeline.telling(*WAITED, "stuck", "complaint")
+    failed = any(event.kind in ("exception", "exit") for event in context.failing)
     rows = [row for stall in found[:1] for row in stall.rows[:_ROWS_OF_STALL]]
     if context.activity.row is not None:
         rows.insert(0, context.activity.row)
@@ -79,11 +93,14 @@ def situation(context: Context) -> Situation:
         states=frozenset(states),
         causes=frozenset(c.cause for c in context.proposed if c.score >= scoring.STRONG),
         stall=found[0] if found else None,
+        ended=failed and not waits,
         rows=rows,
         lines=lines_of(timeline),
     )
 
 
+# States of who waits, or of a job that may: a process that failed had no need to.
+_WAITS = frozenset({"timeout", "mismatch", "behind", "no_progress"})
 _STATE_OF_SHAPE = {
     "mismatch": "mismatch", "conditional": "mismatch", "shifted": "behind",
     "missing": "missing_ranks", "all_joined": "all_joined",

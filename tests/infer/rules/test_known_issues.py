@@ -265,3 +265,25 @@ def test_issues_are_proposed_for_a_job(make: Any) -> None:
     assert [(one.signature, one.rows, one.ranks) for one in propose(seen)] == [
         ("t.issue", [0, 1, 2], [2])
     ]
+
+
+RAISED = {"kind": "exception", "role": "cause", "tells": "exception", "signature": "t.raised"}
+
+
+@pytest.mark.parametrize(
+    ("asked", "rows", "holds"),
+    [
+        ({"state": ["timeout", "no_progress"]}, [RAISED], False),
+        ({"state": ["timeout", "no_progress"]}, [RAISED, wait(0), wait(1)], True),
+        ({"state": ["timeout", "no_progress"]}, [], True),
+        ({"state": ["no_progress"], "wording": ["bad batch"]}, [RAISED], True),
+        ({"signature": ["t.raised"]}, [RAISED], True),
+    ],
+)
+def test_who_failed_while_nobody_waited_hangs_in_nothing(
+    make: Any, asked: dict[str, list[str]], rows: list[Row], holds: bool
+) -> None:
+    entries = catalog(issues=(issue(all=[Condition(**asked)]),))  # type: ignore[arg-type]
+    timeline = make(*({**row, "text": "ValueError: bad batch"} for row in rows))
+    seen = context(timeline, entries, stalls=stalls(timeline, 3), failing=list(timeline))
+    assert bool(propose(seen)) is holds
