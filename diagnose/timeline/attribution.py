@@ -147,9 +147,18 @@ def _of_sources(found: Sequence[Draft], _: Sequence[Draft]) -> _Namer | None:
 
 
 def _tasks_are_ranks(found: Sequence[Draft]) -> bool:
-    """One task a rank: no task prints several local ranks or is on another host than its rank."""
+    """One task a rank: no task prints several local ranks or is on another host than its rank.
+
+    One that is on several hosts is of several steps, each with tasks of its own.
+    """
     host_of: dict[int, str] = {}
     local_ranks: dict[int, set[int]] = defaultdict(set)
+    places = _numbers(
+        [draft for draft in found if None not in (draft.task, draft.host)],
+        *("attempt", "task", "host"),
+    )
+    if any(len(hosts) > 1 for hosts in places.values()):
+        return False
     for draft in found:
         if draft.rank is not None and draft.host is not None:
             host_of.setdefault(draft.rank, draft.host)

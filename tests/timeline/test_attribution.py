@@ -259,3 +259,10 @@ def test_ranks_of_a_smaller_communicator_are_not_global() -> None:
 )
 def test_local_ranks_are_global_on_a_single_node(apart: dict[str, Any], rank: int | None) -> None:
     assert ranks({"host": "a", "node": 0, "local_rank": 2}, apart)[0] == rank
+
+
+def test_a_task_number_on_several_hosts_is_of_several_steps() -> None:
+    text = "srun: error: n1: task 0: Out Of Memory\n{}srun: error: {}: task 0: Out Of Memory\n"
+    same, other = (timeline(job=text.format("", host)) for host in ("n1", "n2"))
+    assert [event.rank for event in same.kind("exit")] == [0, 0]
+    assert [event.rank for event in other.kind("exit")] == [None, None]

@@ -13,6 +13,7 @@ from diagnose.timeline.learned import Learned
 
 # What a process prints about itself; of a connection or a configuration others have their part.
 _OF_ONE_PROCESS = ("crash.", "hw.", "net.shm")
+_OF_ALL = ("env.",)  # settings are those of the job, where all that is seen of it has the trouble
 _SAID_AGAIN = 2  # times that one process prints its exception, as by a logger and the launcher
 _FEW = 2  # ranks, which need not be the whole job
 
@@ -33,7 +34,7 @@ def name_culprits(
     winner = ranked[0]
     borrow_culprits(ranked, timeline, classes)
     size = world or _size_shown(timeline)
-    if winner.kind == "crashed" and size and most(winner.ranks, size):
+    if winner.kind == "crashed" and _nobody(winner, timeline, size):
         winner.ranks, winner.hosts, winner.kind, winner.why = [], [], None, ""
     lines = [timeline.at(row) for row in winner.rows]
     ways = {event.learned for event in lines if event.rank in winner.ranks}
@@ -43,6 +44,23 @@ def name_culprits(
     if winner.ranks and not winner.hosts:
         host_of = timeline.hosts_of_ranks
         winner.hosts = sorted({host_of[rank] for rank in winner.ranks if rank in host_of})
+
+
+def _nobody(winner: Hypothesis, timeline: Timeline, size: int | None) -> bool:
+    """Whether these are so many of the job that naming them accuses nobody."""
+    if winner.cause.startswith(_OF_ALL) and len(winner.ranks) > 1:
+        return len(winner.ranks) >= len(timeline.ranks)
+    if not size:
+        return False
+    if _listed(winner, timeline).issuperset(winner.ranks):
+        return len(winner.ranks) >= size
+    return most(winner.ranks, size)
+
+
+def _listed(winner: Hypothesis, timeline: Timeline) -> set[int]:
+    """The ranks whose ends tell of the cause: a scheduler lists those that it means."""
+    ends = [event for event in map(timeline.at, winner.rows) if event.kind == "exit"]
+    return {event.rank for event in ends if event.role == "cause" and event.rank is not None}
 
 
 def _size_shown(timeline: Timeline) -> int | None:
@@ -107,6 +125,11 @@ def borrow_culprits(
     if winner.inferred and not winner.ranks:
         _at_work(winner, timeline, classes[winner.cause].busy)
     if winner.ranks or winner.inferred:
+        return
+    listed = _listed(winner, timeline)
+    if listed:
+        winner.ranks, winner.kind = sorted(listed), "crashed"
+        winner.why = "its end is listed with this reason"
         return
     if winner.cause.startswith("slow."):
         waited_for = next((c for c in ranked[1:] if c.ranks and c.kind == "slow"), None)

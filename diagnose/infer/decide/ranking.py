@@ -30,6 +30,7 @@ def merge(hypotheses: list[Hypothesis]) -> list[Hypothesis]:
         behind = known.score - one.score
         known.score += scoring.CORROBORATED if behind < scoring.APART else 0.0
         known.late = known.late and one.late
+        known.behind &= one.behind
         known.explains = list(dict.fromkeys([*known.explains, *one.explains]))
         if not known.ranks or (same_voice and known.kind == one.kind):
             known.ranks = sorted({*known.ranks, *one.ranks})
@@ -62,6 +63,8 @@ def _accounts_for(other: Hypothesis, one: Hypothesis) -> bool:
     """Whether `one` is but a consequence of `other`, which still stands."""
     if other is one or other.lost or other.score < scoring.CAN_EXPLAIN:
         return False
+    if one.cause in other.behind and one.score >= scoring.STRONG:
+        return False  # a process that states both stated this one first
     margin = scoring.MARGIN if other.score >= scoring.STRONG else 0.0
     if not explains(other, one) or other.score < one.score - margin:
         return False

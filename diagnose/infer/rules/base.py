@@ -44,6 +44,7 @@ class Hypothesis:
     itself; `late` one seen only after the first failure. `explains` are ids, classes and globs
     of what it accounts for. `rule` is who proposed it. `lost` says why
     it is not the root cause, once that is known, `lost_to` the title of what accounts for it.
+    `behind` are classes that the very processes of its lines had told of before.
     `hint` tells of a known issue of some versions, where it is not the verdict. `longer_timeout`:
     whether one would help, where that does not follow from the class.
     """
@@ -68,6 +69,7 @@ class Hypothesis:
     lost: Lost | None = None
     lost_to: str = ""
     hint: str = ""
+    behind: frozenset[str] = frozenset()
     longer_timeout: Answer | None = None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
+from operator import attrgetter
 
 from diagnose.catalog.entries import entry_of
 from diagnose.catalog.schema import CauseClass, CulpritOf, Signature
@@ -17,6 +18,7 @@ from diagnose.timeline.captures import rank_of
 from diagnose.timeline.event import Event, Fields, Timeline
 from diagnose.timeline.learned import Learned
 
+_Process = tuple[str, str | None, int | None, int | None]
 # Clocks of two hosts are not trusted to agree better than this.
 _CLOCK_SLACK = 2_000_000_000
 _ROWS = 8
@@ -46,6 +48,7 @@ def propose(context: Context) -> Iterator[Hypothesis]:
     causes: dict[str | None, list[Event]] = defaultdict(list)
     for event in timeline.role("cause"):
         causes[event.signature].append(event)
+    told_first = _told_first(causes)
     for id_, group in causes.items():
         signature = entry_of(catalog, id_)
         if signature is None:
@@ -76,7 +79,37 @@ def propose(context: Context) -> Iterator[Hypothesis]:
             explains=list(signature.explains),
             remedies=list(signature.remedies),
             restart=signature.restart,
+            behind=_behind(group, told_first),
         )
+
+
+def _told_first(causes: Mapping[str | None, Sequence[Event]]) -> Mapping[_Process, Event]:
+    """The first surely stated cause of each process that names itself."""
+    found: dict[_Process, Event] = {}
+    for event in (event for group in causes.values() for event in group):
+        process = _process(event)
+        if process is not None and event.strength != "weak":
+            known = found.setdefault(process, event)
+            found[process] = min(known, event, key=attrgetter("line"))
+    return found
+
+
+def _process(event: Event) -> _Process | None:
+    """Who printed a line, where that is told by the line and not by where it is."""
+    author = event.source, event.host, event.pid, event.rank
+    return author if event.pid is not None and event.host is not None else None
+
+
+def _behind(group: Sequence[Event], told_first: Mapping[_Process, Event]) -> frozenset[str]:
+    """The classes that those processes which state this cause had stated before, each of them."""
+    firsts = [told_first.get(process) if (process := _process(e)) else None for e in group]
+    before = {
+        first.cause
+        for first, event in zip(firsts, group, strict=True)
+        if first is not None and first.line < event.line and first.cause
+    }
+    known = all(first is not None and first.cause in before for first in firsts)
+    return frozenset(before) if known else frozenset()
 
 
 def _score(

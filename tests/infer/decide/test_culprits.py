@@ -196,3 +196,23 @@ def test_a_number_that_no_line_ties_to_the_culprit_is_told_as_such(
     told = one("crash.gpu_oom", 6.0, ranks=[3], rows=[0], why="it printed the error")
     name_culprits([told], make(said(3) | {"learned": learned}), CLASSES)
     assert told.why == why
+
+
+@pytest.mark.parametrize(("killed", "ranks"), [((1, 2, 3), [1, 2, 3]), ((0, 1, 2, 3), [])])
+def test_who_is_listed_with_the_reason_is_meant(
+    make: Any, killed: tuple[int, ...], ranks: list[int]
+) -> None:
+    ends = [ended(rank, signal="Out Of Memory") | {"role": "cause"} for rank in killed]
+    oom = one("crash.host_oom", 6.0, rows=list(range(len(ends))))
+    name_culprits([oom], make(*ends), CLASSES)
+    assert oom.ranks == ranks
+
+
+def test_settings_that_all_ranks_have_accuse_nobody(make: Any) -> None:
+    rows = [step(1, rank=rank) for rank in (0, 1)]
+    config = one("env.config", 6.0, ranks=[0, 1], kind="crashed")
+    name_culprits([config], make(*rows), CLASSES)
+    assert config.ranks == []
+    config = one("env.config", 6.0, ranks=[0, 1], kind="crashed")
+    name_culprits([config], make(*rows, step(1, rank=2)), CLASSES, 8)
+    assert config.ranks == [0, 1], "another one has no trouble"

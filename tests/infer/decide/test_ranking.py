@@ -157,3 +157,13 @@ def test_merging_leaves_the_hypotheses_as_they_were() -> None:
     (merged,) = merge(pair)
     assert merged.rows == [4, 2]
     assert [(given.score, given.rows) for given in pair] == [(6.0, [4]), (4.0, [2])]
+
+
+def test_what_a_process_states_first_does_not_follow_from_what_it_states_later() -> None:
+    cuda = one("crash.cuda_error", 4.0, explains=["net.*"], rows=[9])
+    fabric = one("net.fabric", 4.0, rows=[0])
+    assert order(cuda, fabric)[0] == "crash.cuda_error"
+    cuda.behind = frozenset({"net.fabric"})
+    assert order(cuda, fabric)[0] == "net.fabric"
+    fabric.score = 3.0  # hardly a cause
+    assert order(cuda, fabric)[0] == "crash.cuda_error"

@@ -221,3 +221,28 @@ PAIR = signature("t.pair", "desync.mismatch", tells="mismatch", culprit="none")
 def test_a_mismatch_tells_who_called_what(make: Any, fields: dict[str, str], told: str) -> None:
     (found,) = propose(context(make(matched(PAIR, fields=fields)), catalog(PAIR), 8))
     assert found.summary == f"Title of t.pair{told}."
+
+
+# --------------------------------------------------------------------------- order
+
+FABRIC = signature("t.fabric", "net.fabric")
+PROCESS = {"host": "n1", "pid": 7}
+
+
+@pytest.mark.parametrize(
+    ("rows", "behind"),
+    [
+        ([matched(FABRIC, **PROCESS), matched(OOM, **PROCESS)], {"net.fabric"}),
+        ([matched(OOM, **PROCESS), matched(FABRIC, **PROCESS)], set()),
+        ([matched(FABRIC, host="n2", pid=7), matched(OOM, **PROCESS)], set()),
+        ([matched(FABRIC), matched(OOM)], set()),  # whoever that was
+        (
+            [matched(FABRIC, **PROCESS), matched(OOM, **PROCESS), matched(OOM, host="n2", pid=9)],
+            set(),
+        ),
+    ],
+)
+def test_what_its_own_processes_stated_before(make: Any, rows: list[Any], behind: set[str]) -> None:
+    numbered = [{**row, "line": number, "source": "a"} for number, row in enumerate(rows, 1)]
+    found = propose(context(make(*numbered), catalog(OOM, FABRIC)))
+    assert {one.cause: one.behind for one in found}["crash.gpu_oom"] == behind
