@@ -49,6 +49,7 @@ Tells = Literal[
     "store_wait",  # waited on a key-value store (another rank, usually rank 0, did not come)
     "exit",  # a process ended: exitcode or signal, with rank / local_rank / pid / host
     "exception",  # a Python exception's last line: type, message
+    "quits",  # the process that prints it refuses to start, and ends
     "peer_gone",  # a peer closed the connection; only its own log knows why
     "teardown",  # a rank aborts or the launcher stops ranks: everything later is aftermath
     "stopping",  # the launcher kills what is left; whatever else it prints later keeps its weight

@@ -46,7 +46,7 @@ def begun(found: Sequence[Draft]) -> Mapping[str, Sequence[int]]:
 
     The drafts are in the order of their sources and lines.
     """
-    ending = {draft.source for draft in found if outermost(draft) or _by_signal(draft)}
+    ending = {draft.source for draft in found if outermost(draft) or _ends(draft)}
     lines: dict[str, list[int]] = {}
     for source, group in groupby(found, attrgetter("source")) if ending else ():
         if source in ending and (starts := [*_starts([*group])]):
@@ -54,17 +54,19 @@ def begun(found: Sequence[Draft]) -> Mapping[str, Sequence[int]]:
     return lines
 
 
-def _by_signal(draft: Draft) -> bool:
-    """Whether it is a process's own word that a signal ends it."""
-    own = draft.meaning.tells == "exit" and draft.pid is not None
-    return own and "signal" in draft.fields
+def _ends(draft: Draft) -> bool:
+    """Whether it is a process's own word that it ends, by a signal or because it cannot start."""
+    if draft.meaning.tells == "quits":
+        return True
+    told = draft.meaning.tells in ("exit", "teardown") and draft.pid is not None
+    return told and "signal" in draft.fields and "pid" in draft.fields
 
 
 def _starts(drafts: Sequence[Draft]) -> Iterator[int]:
     if any(draft.attempt is not None for draft in drafts):
         return
     died = {id(death.said): death for death in deaths(drafts)}
-    died |= {id(draft): Death(draft.line, draft) for draft in drafts if _by_signal(draft)}
+    died |= {id(draft): Death(draft.line, draft) for draft in drafts if _ends(draft)}
     reader = _Reader(_of_one_rank(drafts), _names_one(drafts))
     for draft in drafts:
         if draft.meaning.kind == "edge":
@@ -127,7 +129,7 @@ def _again(reader: _Reader, draft: Draft, death: Death | None) -> int | None:
     if said_again or (reader.sole and _counts_again(reader, draft)):
         return draft.line if reader.follows is None else reader.follows
     # No process ends in two ways, save that a signal may end it amid its last words.
-    other = reader.sole and death is not None and not _by_signal(draft)
+    other = reader.sole and death is not None and not _ends(draft)
     return death.begins if death and other and draft.text != known.said.text else None
 
 

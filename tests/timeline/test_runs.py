@@ -112,3 +112,16 @@ def test_the_last_run_is_the_one_that_is_diagnosed() -> None:
     result = diagnose.diagnose(job)
     assert (result.root_cause.cause, result.job.attempts) == ("crash.exception", 2)
     assert any("attempt 0 ended with" in note for note in result.notes)
+
+
+USAGE = "train.py: error: argument --resume: expected one argument\n"
+STOPPED = (
+    "  [SignalInfo: *** SIGTERM (@0x3ff5) received by PID 164 (TID 0x7fa9) from PID 160 ***]\n"
+)
+
+
+def test_who_is_stopped_or_refuses_to_start_has_ended() -> None:
+    for end in (STOPPED, USAGE):
+        text = f"{opened(stamped=False)}{KEY}{end}{opened(stamped=False)}{VALUE}"
+        caught = text.replace("<module>", "load")
+        assert attempts(timeline(job=caught)) == [0, 1], end
