@@ -47,6 +47,7 @@ Tells = Literal[
     "mismatch",  # rank / op / seq / shape against other_rank / other_op / other_seq / other_shape
     "host_blocked",  # a host thread is stuck: watchdog stuck, GIL
     "store_wait",  # waited on a key-value store (another rank, usually rank 0, did not come)
+    "waiting",  # waits, and says so again and again while it does: only as the last word
     "exit",  # a process ended: exitcode or signal, with rank / local_rank / pid / host
     "exception",  # a Python exception's last line: type, message
     "quits",  # the process that prints it refuses to start, and ends

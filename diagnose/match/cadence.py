@@ -36,7 +36,7 @@ _WORK = expression(
     rb"|loss|\bppl\b|perplexity|accuracy|\bacc\b|reward|throughput|\blr\b|grad_?norm|\bETA\b"
     rb"|(?:samples|images|imgs?|tokens|examples|iters?|steps|it)\s?/\s?s"
     rb"|per[ _]sec|s/it\b|(?<![\w./-])\d+\s?/\s?\d+(?![\w./-])|\d%|tok/s|tflop|num_updates|wps\b"
-    rb"|elbo|fid\b"
+    rb"|elbo|fid\b|\bin stage \d+\.\d+ \(TID \d"
 )
 _NO_WORK = expression(
     rb"(?i)wait|retry|retri|attempt|time[d]?[ -]?out|stuck|heart ?beat|not responding|pending|sleep"

@@ -20,6 +20,8 @@ _BRACKET_TIME = expression(rf"\[{ISO_TIME}\](?: |\Z)")
 _DETECTRON = expression(r"\[(\d\d)/(\d\d) (\d\d:\d\d:\d\d)(?: [\w.]{1,80})?\]:? ?")
 _ISO = expression(rf"{ISO_DATE}[ T]{ISO_TIME}{ISO_ZONE}(?![\d])")
 _US = expression(rf"(\d\d)/(\d\d)/(\d{{4}}) {ISO_TIME}()(?=[ \t])")
+# Spark's log4j: year, month and day in two digits each.
+_LOG4J = expression(rf"(\d\d)/(\d\d)/(\d\d) {ISO_TIME}()(?= (?:{LEVEL}) [\w.$]{{1,120}}: )")
 _TIME = expression(rf"{ISO_TIME}(?= (?:\|? *(?:{LEVEL})\b|\[ *(?:{LEVEL})))")
 # What a viewer of logs puts before every line: sure with milliseconds, or before torch's prefixes.
 _CLOCK = expression(
@@ -53,6 +55,8 @@ _WORD = expression(
     r"(?:\[?([\w./\-]{1,200}\.(?:py|cc|cpp|cu):\d{1,7})\]?(?: --| -|:|\])?(?: |\Z))?"
     r"(?:W-\d{1,6}-\S{1,120} [\w.$]{1,120} - )?"  # the worker and logger of TorchServe
 )
+# Mask R-CNN, `logging` with its name in front of the level.
+_NAMED = expression(rf" ([A-Za-z_][\w.\-/]{{0,120}}):? {{1,4}}({LEVEL}):(?: |\Z)")
 _PLAIN = expression(r"(?:: | - |[ \t]|\Z)")
 
 # Level first.
@@ -181,13 +185,10 @@ def bare_date(line: str, at: int, prefix: Prefix) -> int:
     if found:
         midnight, time, fraction, offset = iso_day(found[1]), found[2], found[3], found[4]
     else:
-        found = _US.match(line, at)
+        found = _US.match(line, at) or _LOG4J.match(line, at)
         if found is None:
             return _bare_time(line, at, prefix)
-        month, day_of_month = int(found[1]), int(found[2])
-        if month > 12:
-            month, day_of_month = day_of_month, month
-        midnight = day(int(found[3]), month, day_of_month)
+        midnight = _day_of(found)
         time, fraction, offset = found[4], found[5], ""
     printed = stamp(midnight, time, fraction, offset)
     if printed is None:
@@ -208,6 +209,14 @@ def bare_date(line: str, at: int, prefix: Prefix) -> int:
     keep(prefix, printed)
     prefix.names.append("iso")
     return _tail(line, end, prefix)
+
+
+def _day_of(found: re.Match[str]) -> int | None:
+    """Midnight of a day with slashes: the year last, or first in two digits."""
+    first, second, third = int(found[1]), int(found[2]), int(found[3])
+    if found.re is _LOG4J:
+        return day(2000 + first, second, third)
+    return day(third, second, first) if first > 12 else day(third, first, second)
 
 
 def _bare_time(line: str, at: int, prefix: Prefix) -> int:
@@ -237,6 +246,10 @@ def _tail(line: str, at: int, prefix: Prefix) -> int:
     if tail:
         prefix.level = NAMES[tail[1] or tail[2] or tail[3]]
         prefix.origin = tail[4] or prefix.origin
+        return tail.end()
+    tail = _NAMED.match(line, at)
+    if tail:
+        prefix.level, prefix.origin = NAMES[tail[2]], tail[1]
         return tail.end()
     tail = _PLAIN.match(line, at)
     return tail.end() if tail else at

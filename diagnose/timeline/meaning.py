@@ -37,7 +37,7 @@ _SOURCE = expression(
 
 
 # Who says so goes on without what failed.
-_COPES = re.compile(
+_COPES = expression(
     r"^\W*(?:\w+\W+){0,3}?(?:[Ii]gnor(?:e|ed|es|ing)|[Ss]kip(?:ped|ping|s)?)\b"
     r"|\b(?:[Pp]roceed|[Cc]ontinu|[Gg]o)ing (?:on )?(?:without|anyway|regardless)\b"
     r"|\b(?:will be|is|was|are|were) (?:ignored|skipped)\b|\b[Ff]alling back (?:to|on)\b"

@@ -33,6 +33,12 @@ def test_a_growing_counter_beside_words_of_work_is_progress() -> None:
     assert counters("done 10/300 in 3 s", "done 20/300 in 4 s") == [10, 20]
 
 
+def test_tasks_that_a_spark_executor_finishes_are_progress() -> None:
+    said = "INFO executor.Executor: Finished task {}.0 in stage 29.0 (TID {}). 2128 bytes sent"
+    assert counters(*(said.format(n, 1340 + n) for n in range(3))) == [1340, 1341, 1342]
+    assert counters(*(f"[INFO] [tid {n}] message received" for n in range(3))) == []
+
+
 def test_the_fill_of_a_bar_is_no_part_of_its_template() -> None:
     bars = ("loss: 0.6: 90%|████▉ | 115/128 [08:40<]", "loss: 0.6: 91%|█████ | 116/128 [08:45<]")
     assert counters(*bars) == [90, 91]

@@ -12,6 +12,7 @@ from diagnose.timeline.event import Event, Meaning, Timeline
 
 _LAST_LINES, _CAUGHT_LINES = 25, 150
 _SHORT, _PASTE = 200, 400  # lines
+_AGAIN = 3  # lines below which a wait that is told again and again has ended
 _CAME_BACK = 3  # events of a rank below the line that says it ended
 WAITED = ("timeout", "store_wait", "missing", "host_blocked")
 _EFFECTS = ("timeout", "notified", "missing", "mismatch", "store_wait", "teardown", "joined")
@@ -24,6 +25,7 @@ def failures(timeline: Timeline, life: Afterlife) -> list[Event]:
         for event in timeline.where(_serious)
         if event.kind != "exit" or (_failed(event) and not _of_another_run(life, event))
     ]
+    serious = _waits_at_the_end(timeline, serious)
     gathering = unfinished_gathering(timeline)
     if gathering is not None and not any(event is gathering for event in serious):
         insort(serious, gathering, key=attrgetter("index"))
@@ -43,6 +45,14 @@ def failures(timeline: Timeline, life: Afterlife) -> list[Event]:
     if closed(timeline):
         hints = [event for event in hints if event.phase != "shutdown"]
     return timeline.telling("complaint") or (hints if _ends_with(timeline, hints) else [])
+
+
+def _waits_at_the_end(timeline: Timeline, events: list[Event]) -> list[Event]:
+    """Without waits that ended: whoever waits would say so again, and not something else."""
+    if not timeline.telling("waiting"):
+        return events
+    ends = _ends_of_sources(timeline)
+    return [e for e in events if e.tells != "waiting" or e.line > ends[e.source] - _AGAIN]
 
 
 def _of_another_run(life: Afterlife, event: Event) -> bool:

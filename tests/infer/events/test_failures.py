@@ -76,6 +76,16 @@ def test_a_line_that_another_entry_knows_is_no_trouble() -> None:
     assert verdict(*STEPS, known, *FURTHER).verdict == "running"
 
 
+WAITING = ("server not ready, wait 3 sec to retry...", "not ready endpoints:['10.0.0.3:6171']")
+
+
+def test_a_wait_that_is_told_again_and_again_counts_as_the_last_word() -> None:
+    assert verdict(*WAITING, *WAITING).root_cause.cause == "rendezvous.timeout"
+    assert verdict(*WAITING, *STEPS).verdict == "running"
+    calm = verdict(*WAITING, "reading parameters", "two subgraphs", "the table is ready")
+    assert (calm.verdict, calm.root_cause.cause) == ("unknown", "unknown")
+
+
 SERVER = (
     "INFO:     Application startup complete.",
     'INFO:     10.0.0.1:5000 - "POST /v1/completions HTTP/1.1" 200 OK',

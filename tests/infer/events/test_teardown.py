@@ -54,6 +54,19 @@ NOISE = {
         "    os.replace(self.file_path + '.tmp', self.file_path)",
         "FileNotFoundError: [Errno 2] No such file or directory: '/home/me/.triton/cache/m.tmp'",
     ],
+    "chain": [
+        "2026-06-02 08:16:09,100 WARNING MsgRouterThr:7 [router.py:message_loop():77] "
+        "message_loop has been closed",
+        TRACE,
+        "    raise SockClientClosedError",
+        "wandb.sdk.lib.sock_client.SockClientClosedError",
+        "",
+        "The above exception was the direct cause of the following exception:",
+        "",
+        TRACE,
+        "    raise MessageRouterClosedError from e",
+        "wandb.sdk.interface.router.MessageRouterClosedError",
+    ],
     "stdout": [
         "Exception ignored in: <_io.TextIOWrapper name='<stdout>' mode='w' encoding='utf-8'>",
         "BrokenPipeError: [Errno 32] Broken pipe",
