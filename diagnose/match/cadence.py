@@ -42,7 +42,7 @@ _NO_WORK = expression(
     rb"(?i)wait|retry|retri|attempt|time[d]?[ -]?out|stuck|heart ?beat|not responding|pending|sleep"
     rb"|fail|error|exception|refused|stall|hang|frame #|^\s*#\d+ .* \(|\.so\b|\(\+0x|\bthread\b"
     rb"|queued|listening|backoff|unreachable|missing|watchdog|keep-?alive|NCCL|in queue|slowest"
-    rb"|straggl|-bound|\|\s*$"
+    rb"|straggl|-bound|\|\s*$|File \"[^\"]*\", line \d"
 )
 
 

@@ -36,6 +36,7 @@ def test_a_growing_counter_beside_words_of_work_is_progress() -> None:
 def test_tasks_that_a_spark_executor_finishes_are_progress() -> None:
     said = "INFO executor.Executor: Finished task {}.0 in stage 29.0 (TID {}). 2128 bytes sent"
     assert counters(*(said.format(n, 1340 + n) for n in range(3))) == [1340, 1341, 1342]
+    assert counters(*(f'  File "/home/me/reward/a.py", line {n}, in f' for n in range(3))) == []
     assert counters(*(f"[INFO] [tid {n}] message received" for n in range(3))) == []
 
 
