@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from operator import attrgetter
 
 from diagnose.catalog.entries import is_word
-from diagnose.infer.events.habits import without_habits
+from diagnose.infer.events.habits import without_habits, without_warnings
 from diagnose.infer.events.recovery import Afterlife, endings, is_end, lasted, left, survived
 from diagnose.timeline.event import Event, Meaning, Timeline
 
@@ -26,7 +26,7 @@ def failures(timeline: Timeline, life: Afterlife) -> list[Event]:
         for event in timeline.where(_serious)
         if event.kind != "exit" or (_failed(event) and not _of_another_run(life, event))
     ]
-    serious = _waits_at_the_end(timeline, serious)
+    serious = without_warnings(timeline, _waits_at_the_end(timeline, serious))
     gathering = unfinished_gathering(timeline)
     if gathering is not None and not any(event is gathering for event in serious):
         insort(serious, gathering, key=attrgetter("index"))
@@ -43,7 +43,7 @@ def failures(timeline: Timeline, life: Afterlife) -> list[Event]:
     hints = timeline.where(lambda meaning: _weak(meaning) or meaning.role == "aftermath")
     if all(is_word(event.signature) for event in hints):
         hints = _last_said(timeline, hints)
-    hints = without_habits(timeline, hints)
+    hints = without_habits(timeline, without_warnings(timeline, hints))
     if closed(timeline):
         hints = [event for event in hints if event.phase != "shutdown"]
     return timeline.telling("complaint") or (hints if _ends_with(timeline, hints) else [])
@@ -174,7 +174,7 @@ def unexplained(timeline: Timeline, life: Afterlife) -> list[Event]:
     lines = {event.line for event in found}
     known = {event.place for event in timeline.where(_explains) if event.line in lines}
     found = [event for event in found if event.place not in known]
-    found = without_habits(timeline, found)
+    found = without_habits(timeline, without_warnings(timeline, found))
     grave = [event for event in found if event.strength == "strong"]
     lasting = {event.index for event in left(life, grave)}
     working = timeline.where(lambda a: a.kind in ("progress", "phase") or a.tells == "finished")

@@ -11,7 +11,7 @@ import re
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Sequence
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 
 from diagnose.catalog.entries import COUNTER
 from diagnose.parse.prefix import peel
@@ -20,6 +20,9 @@ from diagnose.timeline.event import Event, Timeline
 _OFTEN = 5  # times before the last progress
 _BETWEEN = 2  # stretches of work in which it occurred, each with progress behind it
 _FURTHER = 3  # or steps that were counted on since it first occurred (not all lines are kept)
+_OPTIONAL = (None, "crash.exception", "env.version")  # what a program can do without
+_TRACEBACK = "Traceback (most recent call last)"
+_CALM = ("WARNING", "INFO", "DEBUG")  # levels at which nobody reports a death
 _NUMBER = re.compile(r"\d+")
 _ALIKE = 40  # characters in which messages of one kind agree
 
@@ -55,6 +58,23 @@ def _worked_on(marks: Sequence[tuple[int, int | None]], stretches: Sequence[int]
         return True
     first, last = marks[max(stretches[0] - 1, 0)][1], marks[-1][1]
     return first is not None and last is not None and last - first >= _FURTHER
+
+
+def without_warnings(timeline: Timeline, events: Sequence[Event]) -> list[Event]:
+    """Those that are no exception which its author logged as less than an error, and went on."""
+    raised = [event for event in events if _as_warning(event)]
+    if not raised:
+        return list(events)
+    works = timeline.kind("progress", "phase")
+    last = {work.source: work.line for work in sorted(works, key=attrgetter("line"))}
+    calm = {event.index for event in raised if last.get(event.source, -1) > event.line}
+    return [event for event in events if event.index not in calm]
+
+
+def _as_warning(event: Event) -> bool:
+    raised = event.kind == "exception" or (event.tells == "trouble" and _TRACEBACK in event.text)
+    optional = event.cause in _OPTIONAL and event.strength != "decisive"
+    return raised and optional and peel(event.text).level in _CALM
 
 
 def _mild(event: Event) -> bool:

@@ -155,11 +155,16 @@ def lasted(life: Afterlife, failing: Sequence[Event]) -> bool:
     last = max(failing, key=lambda failure: failure.index)
     if any(ends.after(last) for ends in life.ended.values()) or _long_after(life, failing):
         return True
+    return _answered(life, last)
+
+
+def _answered(life: Afterlife, failure: Event) -> bool:
+    """Whether a server served requests below this line."""
     served = {
         work.text
         for works in (*life.by_rank.values(), *life.unnamed.values())
         for work in works
-        if work.phase == "inference" and _after(work, last)
+        if work.phase == "inference" and _after(work, failure)
     }
     return len(served) >= _FURTHER
 
@@ -189,6 +194,8 @@ def _after(work: Event, failure: Event) -> bool:
 
 def _passed(life: Afterlife, failure: Event) -> bool:
     if _completed(life, failure) or _was_handled(life, failure):
+        return True
+    if failure.role == "effect" and failure.phase == "inference" and _answered(life, failure):
         return True
     own = life.by_rank.get(failure.rank, []) if failure.rank is not None else None
     if own is None:

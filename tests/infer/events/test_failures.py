@@ -115,6 +115,16 @@ def test_a_server_that_shuts_down_in_order_did_not_fail(lines: list[str], said: 
     assert verdict(*lines).verdict == said
 
 
+def test_a_server_that_was_not_ready_yet_is_no_failure() -> None:
+    busy = 'INFO:     10.0.0.1:5000 - "GET /health HTTP/1.1" 503 Service Unavailable'
+    work = [
+        f"[2026-01-04 04:42:5{n} TP{n}] Decode batch, #running-req: 1, #token: 7{n}"
+        for n in range(3)
+    ]
+    assert verdict(SERVER[0], busy, *work).verdict == "running"
+    assert verdict(SERVER[0], *work, busy).verdict == "failed"
+
+
 def test_what_was_not_read_to_its_end_is_not_healthy() -> None:
     job = diagnose.load_text("\n".join(STEPS))
     assert diagnose.diagnose(job).verdict == "running"

@@ -61,3 +61,26 @@ def test_a_rollout_whose_answers_are_often_bad_is_running() -> None:
         diagnose.diagnose(diagnose.load_text("\n".join(text) + "\n")).verdict
         for text in (lines, rare)
     ] == ["running", "failed"]
+
+
+@pytest.mark.parametrize(
+    ("level", "below", "verdict"),
+    [
+        ("WARNING", "step 4 loss 1.0", "running"),
+        ("WARNING", "bye", "failed"),  # nothing was seen to go on
+        ("ERROR", "bye", "failed"),
+        ("ERROR", "step 4 loss 1.0", "failed"),
+    ],
+)
+def test_an_import_that_fails_as_a_warning_is_optional(
+    level: str, below: str, verdict: str
+) -> None:
+    lines = [
+        "step 3 loss 1.1",
+        f"{level} 06-25 16:32:09 [imports.py:408] Traceback (most recent call last):",
+        f"{level} 06-25 16:32:09 [imports.py:408] ImportError: libx.so.13: cannot open shared "
+        "object file: No such file or directory",
+        below,
+    ]
+    text = "\n".join(lines) + "\n"
+    assert diagnose.diagnose(diagnose.load_text(text)).verdict == verdict
