@@ -89,9 +89,13 @@ def stream_chunks(
             done += cut
         parts = [buffer[done:]]
         have = len(buffer) - done
-    chunk = _chunk(b"".join(parts), offset, line)
-    if chunk is not None and chunk.data:
-        yield chunk
+    rest = b"".join(parts)
+    near = rest.rfind(b"\n", 0, _near(offset, limit)) + 1
+    for piece, start in ((rest[:near], offset), (rest[near:], offset + near)):
+        chunk = _chunk(piece, start, line)
+        if chunk is not None and chunk.data:
+            yield chunk
+            line += chunk.newlines()
 
 
 def is_zeros(data: bytes) -> bool:
@@ -122,6 +126,15 @@ def _room(offset: int, limit: int) -> int:
     return limit - (offset + _probe(limit)) % limit + _probe(limit)
 
 
+def _near(offset: int, limit: int) -> int:
+    """How far it is to the next multiple of the limit, if that is near; else 0.
+
+    A line ends before it only where a chunk begins behind a hole: others begin behind that end.
+    """
+    left = -offset % limit
+    return left if left <= _probe(limit) else 0
+
+
 def _probe(limit: int) -> int:
     """How far before a multiple of the limit the end of a line is looked for."""
     return min(_PROBE, limit // 2)
@@ -137,8 +150,9 @@ def _next_cut(buffer: bytes, done: int, offset: int, limit: int) -> int:
     room, have = _room(offset, limit), len(buffer) - done
     if have < room:
         return 0
-    if newline := buffer.rfind(b"\n", done, done + room) + 1:
-        return newline - done
+    for reach in (_near(offset, limit), room):
+        if newline := buffer.rfind(b"\n", done, done + reach) + 1:
+            return newline - done
     want = _long_room(room, limit)
     while have >= want:
         # Without the bound a block larger than the limit would become one huge chunk.
@@ -151,6 +165,8 @@ def _next_cut(buffer: bytes, done: int, offset: int, limit: int) -> int:
 def _read_piece(reader: Reader, offset: int, stop: int, limit: int) -> bytes:
     """The next piece from `offset` on, read without a copy where a line ends near its end."""
     room = _room(offset, limit)
+    if near := reader.read_at(offset, min(_near(offset, limit), stop - offset)).rfind(b"\n") + 1:
+        return reader.read_at(offset, near)
     if stop - offset <= room:
         return reader.read_at(offset, stop - offset)
     span = _probe(limit)

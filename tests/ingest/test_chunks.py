@@ -45,7 +45,8 @@ def test_chunks_are_cut_at_the_last_newline_before_multiples_of_the_limit() -> N
 
 @given(
     st.lists(
-        st.sampled_from([b"a\n", b"bcd e\n", b"\n", b"x" * 30 + b"\n", b"y" * 9]), max_size=80
+        st.sampled_from([b"a\n", b"bcd e\n", b"\n", b"x" * 30 + b"\n", b"y" * 9, bytes(37)]),
+        max_size=80,
     ),
     st.integers(4, 40),
     st.integers(1, 3),

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import diagnose
@@ -147,6 +147,8 @@ BLOCKS = st.lists(
     min_size=1,
     max_size=12,
 )
+# A hole that ends a little before the place of a cut.
+HOLE = [("nuls", 272), ("restart", 149), ("stack", 257), ("init", 139), ("windows", 412)]
 
 
 @given(BLOCKS, st.integers(0, 99), st.booleans(), st.booleans())
@@ -166,6 +168,7 @@ def test_parts_change_nothing(
 
 @pytest.mark.parametrize("form", PACKED)
 @given(BLOCKS, st.integers(0, 99), st.booleans())
+@example(HOLE, 2, True)
 @settings(
     max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
