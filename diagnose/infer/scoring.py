@@ -29,6 +29,7 @@ BUSY_SPANS_WAIT, BUSY_MOVING, BUSY_SEEN = 5.0, 4.0, 3.0  # what the late rank wa
 NOT_A_BARRIER = -1.0  # … while the others wait in something larger than a barrier
 LEFT_ALONE = 2.5  # rank 0 waits where the job had ended
 SILENT = 2.5  # for long before somebody sent SIGTERM
+LEFT_SILENTLY = 2.5  # every other rank lost a peer
 EARLY_BARRIER = 2.5  # of the kind put around data preparation
 APART_IN_STEPS = 2.25  # by bars; accumulation of gradients lets ranks be apart for a while
 NEVER_JOINED, PERHAPS_NEVER_JOINED, NOBODY_NAMED = 4.0, 2.5, 1.5
@@ -46,6 +47,7 @@ DUMP_DOUBT = -0.75
 STACK_OUTLIER, STACKS_DIFFER = 4.0, 3.25
 STACK_AGREES = 0.75  # with what dumps say
 NODE_PROVES, NODE_SUGGESTS = 4.25, 3.25  # what a node says of itself
+NODE_CUT_OFF = 4.75  # by the connections of several nodes
 DAMAGED_CHECKPOINT = 3.5  # beats an exception without a name, not one that says what it is
 
 # --- known issues

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Literal
 
 from diagnose.parse.json_values import items, listed, text
@@ -42,7 +43,8 @@ class Sign:
     """One thing that a node says of itself.
 
     `what` is the device, port, group or address, `up` whether a port is active (None of all else),
-    `said` what was read, for people; `rank` whom it is about, where that is no node.
+    `said` what was read, for people; `rank` whom it is about, where that is no node; `local` the
+    node's own end of a connection to the address.
     """
 
     source: str
@@ -53,10 +55,17 @@ class Sign:
     up: bool | None = None
     rank: int | None = None
     line: int = 1
+    local: str = ""
 
 
 def signs_of(kind: str, told: Mapping[str, Any], source: str, host: str | None) -> list[Sign]:
     """The signs in a document of this kind; of ports also those that are well, to compare with."""
+    if kind == "sockets":
+        found = islice(_unanswered(told), _MAX_SOCKETS)
+        return [
+            Sign(source, host, "unanswered", remote, said, local=local)
+            for remote, said, local in found
+        ]
     find = _FIND.get(kind)
     return [Sign(source, host, *found) for found in find(told)] if find else []
 
@@ -71,6 +80,7 @@ def remarks(kind: str, told: Mapping[str, Any], host: str | None) -> list[str]:
 
 
 _Found = tuple[Kind, str, str] | tuple[Kind, str, str, bool]
+_MAX_SOCKETS = 10_000  # of a node that wait for an answer
 
 
 def _gpus(told: Mapping[str, Any]) -> Iterator[_Found]:
@@ -122,7 +132,8 @@ def _groups(told: Mapping[str, Any]) -> Iterator[_Found]:
                 )
 
 
-def _unanswered(told: Mapping[str, Any]) -> Iterator[_Found]:
+def _unanswered(told: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """The other end, what is said of it, and the node's own end."""
     for process in items(told, "processes"):
         for socket in items(process, "sockets"):
             resends, remote = socket.get("resends"), _text(socket.get("remote"))
@@ -131,11 +142,11 @@ def _unanswered(told: Mapping[str, Any]) -> Iterator[_Found]:
                 continue
             if remote and not _OWN.match(remote):
                 said = f"{socket.get('state')}, sent again {resends} times without an answer"
-                yield "unanswered", remote, said
+                yield remote, said, _text(socket.get("local"))
 
 
 _FIND: Mapping[str, Callable[[Mapping[str, Any]], Iterator[_Found]]] = {
-    "gpus": _gpus, "rdma": _ports, "cgroup": _groups, "sockets": _unanswered,
+    "gpus": _gpus, "rdma": _ports, "cgroup": _groups,
 }  # fmt: skip
 
 

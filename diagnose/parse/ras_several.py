@@ -12,8 +12,10 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from diagnose.parse.ras import RasReport, report_of, seconds_of
+from diagnose.parse.ras import MIN_SECONDS, RasReport, report_of, seconds_of
 from diagnose.parse.ras_snapshot import Found, Snapshot
+
+_Told = tuple[str, Snapshot]
 
 _DIGITS = re.compile(r"(\d+)")
 
@@ -60,7 +62,7 @@ def _one(files: list[tuple[str, RasReport]]) -> tuple[str, RasReport]:
         return files[0]
     as_json = any(report.json and report.found.snapshots for _, report in files)
     whole = Found()
-    told: list[tuple[str, Snapshot]] = []
+    told: list[_Told] = []
     for name, report in files:
         whole.dead |= report.found.dead
         whole.events += report.found.events
@@ -70,12 +72,26 @@ def _one(files: list[tuple[str, RasReport]]) -> tuple[str, RasReport]:
     times = [seconds_of(one.stamp) for _, one in told]
     if None not in times:
         order = sorted(range(len(told)), key=lambda n: (times[n] or 0.0, n))
-        told = [told[n] for n in order]
+        told = _fullest_last([told[n] for n in order], [times[n] or 0.0 for n in order])
     whole.snapshots = deque(one for _, one in told)
     name = told[-1][0] if told else files[-1][0]
     report = report_of(whole, name, as_json)
     report.notes = [*dict.fromkeys(report.notes)]
     return name, report
+
+
+def _fullest_last(told: list[_Told], times: Sequence[float]) -> list[_Told]:
+    """Of the last reports, asked for at about the same time, only the one of the most ranks.
+
+    A node that the others cannot reach sees only itself.
+    """
+    since = next(n for n, time in enumerate(times) if times[-1] - time < MIN_SECONDS)
+    return [*told[:since], max(told[since:], key=lambda one: _counted(one[1]))]
+
+
+def _counted(snapshot: Snapshot) -> int:
+    ranks = (rank for comm in snapshot.comms.values() for rank in comm.ranks.values())
+    return sum(rank.counts is not None for rank in ranks)
 
 
 def _natural(name: str) -> list[str | int]:

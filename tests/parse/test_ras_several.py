@@ -133,6 +133,21 @@ def test_other_communicators_are_another_job() -> None:
     assert all(report.moving is None for _, report in found)
 
 
+def test_of_reports_at_one_time_the_fullest_counts() -> None:
+    """A node that the others cannot reach has data of itself only."""
+    alone = json.loads(as_json(18, [17, 17, 15, 17]))
+    comm = alone["communicators"][0]
+    comm["missing_ranks"] = [
+        {**rank, "status": {"unresponsive": True, "considered_dead": True}}
+        for rank in comm["ranks"]
+        if rank["rank"] != 3
+    ]
+    comm["ranks"] = comm["ranks"][3:]
+    ((name, report),) = read(a=as_json(17, [17, 17, 15, 17]), b=json.dumps(alone, indent=2))
+    assert name == "a"
+    assert launched(report) == [22, 22, 20, 22]
+
+
 def test_all_alike_and_nothing_moves_is_told() -> None:
     ((_, report),) = read(a=as_json(17, [17] * 4), b=as_json(27, [17] * 4))
     assert any("none launched any between two reports" in note for note in report.notes)

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from diagnose.diagnosis import Evidence
 from diagnose.infer import scoring
 from diagnose.infer.rules.base import Context, Hypothesis
+from diagnose.infer.rules.cut_off import cut_off
 from diagnose.infer.stacks.groups import PlaceClass
 from diagnose.parse.node_signs import Kind, Sign
 
@@ -40,12 +41,30 @@ def propose(context: Context) -> Iterator[Hypothesis]:
         if kind == "nccl_error":
             found.ranks = sorted({sign.rank for sign in told if sign.rank is not None})
             found.kind, found.why = "mismatched" if found.ranks else None, why
-        elif kind != "unanswered":  # nobody knows which end of a connection is at fault
+        elif kind == "unanswered":  # which end of a connection is at fault, one alone never says
+            _name_cut_off(found, told, context.stacks)
+        else:
             found.hosts = sorted({sign.host for sign in told if sign.host})
             found.why = why
         if kind == "oom_kill":
             found.ranks, found.kind = _missing(context.stacks, found.hosts), "crashed"
         yield found
+
+
+def _name_cut_off(found: Hypothesis, told: Sequence[Sign], classes: Sequence[PlaceClass]) -> None:
+    """Blame the node that all connections without an answer begin or end at, if there is one."""
+    node = cut_off(told)
+    if node is None:
+        return
+    found.score = scoring.NODE_CUT_OFF
+    found.summary = (
+        f"No packet gets through from or to {node.host or node.address}. {found.summary}"
+    )
+    found.why = "all connections without an answer begin or end at it"
+    if node.host:
+        places = [place for group in classes for place in group.places]
+        found.hosts = [node.host]
+        found.ranks = sorted(place.rank for place in places if place.stack.host == node.host)
 
 
 def hang(signs: Sequence[Sign], classes: Sequence[PlaceClass]) -> bool:

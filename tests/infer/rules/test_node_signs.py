@@ -11,6 +11,7 @@ import pytest
 import diagnose
 from diagnose.diagnosis import Diagnosis
 from diagnose.infer.rules import node_signs
+from diagnose.infer.rules.cut_off import cut_off
 from diagnose.parse.node_signs import Sign
 
 STEADY = [{"voluntary": 5, "involuntary": 1}] * 2
@@ -101,6 +102,45 @@ def test_a_node_in_trouble_while_all_ranks_wait(
     )  # fmt: skip
     assert (told.culprits.hosts, told.culprits.ranks) == (hosts, [])
     assert any(line.source.endswith(".json") and line.why for line in told.evidence)
+
+
+def waiting(local: str, *remotes: str) -> dict[str, Any]:
+    ends = [{"local": f"{local}:400{n}", "remote": f"{r}:42"} for n, r in enumerate(remotes)]
+    sockets = [{**end, "state": "established", "resends": 5} for end in ends]
+    return {"processes": [{"sockets": sockets}]}
+
+
+def test_the_node_that_all_connections_without_an_answer_share_is_cut_off(tmp_path: Path) -> None:
+    for node in (0, 1):
+        (tmp_path / "nodes" / f"gpu{node}").mkdir(parents=True)
+    told = bundle(
+        tmp_path,
+        {
+            "gpu0/sockets.json": waiting("10.0.0.1", "10.0.0.2"),
+            "gpu1/sockets.json": waiting("10.0.0.2", "10.0.0.1", "10.0.0.3"),
+        },
+    )
+    assert (told.root_cause.cause, told.root_cause.confidence) == ("net.socket", "medium")
+    assert (told.culprits.hosts, told.culprits.ranks) == (["gpu1"], [2, 3])
+    assert "No packet gets through from or to gpu1." in told.root_cause.summary
+
+
+@pytest.mark.parametrize(
+    ("pairs", "address"),
+    [
+        ([("10.0.0.1", "10.0.0.2"), ("10.0.0.3", "10.0.0.2")], "10.0.0.2"),  # it left no bundle
+        ([("10.0.0.1", "10.0.0.2"), ("10.0.0.2", "10.0.0.1")], None),  # either of the two
+        ([("10.0.0.1", "10.0.0.2"), ("10.0.0.3", "10.0.0.4")], None),
+        ([("10.0.0.1", "10.0.0.2"), ("", "10.0.0.2")], None),
+    ],
+)
+def test_which_address_they_share(pairs: list[tuple[str, str]], address: str | None) -> None:
+    signs = [
+        Sign("s", "n", "unanswered", f"{remote}:1", "", local=f"{local}:2" if local else "")
+        for local, remote in pairs
+    ]
+    found = cut_off(signs)
+    assert (found.address if found else None) == address
 
 
 def test_a_port_that_no_node_uses_is_nothing(tmp_path: Path) -> None:

@@ -1,0 +1,57 @@
+"""A rank that printed nothing while all others lost a peer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from diagnose.infer.rules.base import Hypothesis
+from diagnose.infer.rules.left_silently import propose
+
+from ..rows import context, step
+
+
+def lost(rank: int) -> dict[str, Any]:
+    return {"role": "effect", "kind": "signature", "rank": rank, "fields": {"peer": "node<1>"}}
+
+
+def notified(rank: int) -> dict[str, Any]:
+    return {"role": "effect", "kind": "signature", "tells": "notified", "rank": rank}
+
+
+def signal(score: float) -> Hypothesis:
+    return Hypothesis("scheduler.preempted", score, "", "")
+
+
+def test_it_ended_while_the_others_were_in_a_collective(make: Any) -> None:
+    rows = [step(1, rank=0), lost(1), lost(2), notified(3)]
+    (found,) = propose(context(make(*rows), proposed=[signal(2.0)]))
+    assert (found.cause, found.ranks) == ("desync.missing_rank", [0])
+    assert found.summary.startswith("Ranks 1-3 lost a peer, and rank 0 printed no error")
+    assert found.rows == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("rows", "more"),
+    [
+        ([step(1, rank=0), lost(1)], {}),  # one alone says nothing
+        ([step(1, rank=0), step(1, rank=3), lost(1), lost(2)], {}),  # two are quiet
+        ([lost(0), lost(1), lost(2)], {}),
+        ([step(1, rank=0), lost(1), lost(2)], {"world": 4}),  # of rank 3 nothing is known
+        ([step(1, rank=0), notified(1), notified(2)], {}),  # nobody lost a connection
+        ([step(1, rank=0), lost(1), lost(2)], {"proposed": [signal(4.0)]}),
+        (
+            [step(1, rank=0), lost(1), lost(2)],
+            {"proposed": [Hypothesis("crash.exception", 1.0, "", "")]},
+        ),
+        (
+            [lost(1), lost(2), {"role": "cause", "kind": "signature", "rank": 0}],
+            {},
+        ),
+    ],
+)
+def test_otherwise_nobody_is_named(
+    make: Any, rows: list[dict[str, Any]], more: dict[str, Any]
+) -> None:
+    assert not [*propose(context(make(*rows), **more))]
