@@ -75,6 +75,7 @@ def _diagnose(job: Job) -> Diagnosis:
         stacks=job.places,
         lone=job.lone_stacks,
         signs=job.documents.signs,
+        stood=job.documents.stood,
         checkpoints=job.checkpoints,
     )
     judged = _judged(job, context)

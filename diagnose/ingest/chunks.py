@@ -91,8 +91,9 @@ def stream_chunks(
         have = len(buffer) - done
     rest = b"".join(parts)
     near = rest.rfind(b"\n", 0, _near(offset, limit)) + 1
-    for piece, start in ((rest[:near], offset), (rest[near:], offset + near)):
-        chunk = _chunk(piece, start, line)
+    for piece in (rest[:near], rest[near:]):
+        chunk = _chunk(piece, offset, line)
+        offset += len(piece)
         if chunk is not None and chunk.data:
             yield chunk
             line += chunk.newlines()

@@ -40,8 +40,8 @@ def hangs(context: Context) -> bool:
 
 def seen_at_work(context: Context) -> bool:
     """Whether every rank made steps between two looks at it."""
-    if not context.stacks:
-        return False
+    if not context.stacks or context.stood:
+        return False  # a process that waits for its GPU is as busy as one at work
     from diagnose.infer.stacks.groups import at_work  # noqa: PLC0415  few jobs have stacks
 
     return at_work(context.stacks)

@@ -81,8 +81,8 @@ class Context:
     process groups that stopped (the first one by the dumps, where there are any), `agreeing` those
     of the logs that say the same as the dumps. `blocked` is what dumps say, `alive` whether who is
     told of there was alive. `stacks` are ranks by their stack dumps, `lone` those of processes of
-    unknown rank, `signs` what nodes say of themselves. `proposed` are the hypotheses of the
-    stages before.
+    unknown rank, `signs` what nodes say of themselves, `stood` whether no counter of NCCL moved
+    between two looks. `proposed` are the hypotheses of the stages before.
     """
 
     timeline: Timeline
@@ -98,6 +98,7 @@ class Context:
     stacks: Sequence[PlaceClass] = ()
     lone: Sequence[Place] = ()
     signs: Sequence[Sign] = ()
+    stood: bool = False
     checkpoints: Inspection | None = None
     proposed: Sequence[Hypothesis] = ()
 

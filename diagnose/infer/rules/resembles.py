@@ -24,7 +24,8 @@ _MODULES = expression(
     r"\b(?:[a-z_][a-z_0-9]{0,40}\.){2,}"
 )  # where an exception is defined tells nothing
 _FRAME = expression(
-    r"\s*(?:\[rank\d+\]:\s*)?(?:File \"|frame #|raise |0x[0-9a-f]{4,16} \()|.*Traceback \(most"
+    r"\s*(?:\[rank\d+\]:\s*)?"
+    r"(?:File \"|frame #|raise |0x[0-9a-f]{4,16} \(|\S{1,80} \(\S+:\d+\)$)|.*Traceback \(most"
 )
 # What went well is like no cause, however many words it shares with one.
 _WELL = expression(

@@ -36,6 +36,7 @@ _PHASE_CAUSES = {
     "preprocessing": "data.preparation",
 }  # fmt: skip
 # What holds a rank up whatever it was about.
+_NOWHERE: frozenset[State] = frozenset({"python", "unknown"})
 _IN_ANY_PHASE: frozenset[State] = frozenset({"stopped", "pipe", "kernel_wait"})
 
 
@@ -52,7 +53,13 @@ def cause_of(state: State, phase: str | None) -> str:
 def propose(context: Context) -> list[Hypothesis]:
     """What the stacks of a job show, seen together with its dumps."""
     held = context.blocked.ranks if context.blocked else ()
-    return placed(context.stacks, context.timeline, context.catalog, held)
+    found = placed(context.stacks, context.timeline, context.catalog, held)
+    if context.blocked is None or context.blocked.kind != "mismatched":
+        return found
+    # That the rank which called something else stands somewhere in Python is no other cause.
+    vague = {rank for g in context.stacks if g.state in _NOWHERE for rank in g.ranks}
+    known = vague & set(held)
+    return [one for one in found if one.cause != "stall.host" or not set(one.ranks) <= known]
 
 
 def placed(

@@ -60,6 +60,8 @@ def odd(classes: Sequence[PlaceClass]) -> list[int]:
     waiting when the majority is after one. A rank that gave no stacks counts nowhere.
     """
     seen = [group for group in classes if group.key or group.state == "exited"]
+    if all(group.state == "exited" for group in seen):
+        return []  # the job ended while it was looked at
     certain = [p.rank for group in seen for p in group.places if p.certain]
     if certain:
         return sorted(certain)

@@ -59,4 +59,5 @@ def test_weights_do_not_depend_on_the_order_of_words() -> None:
 def test_a_native_frame_is_like_nothing() -> None:
     line = "    0x7f1e692ecdb4 (/usr/lib/x86_64-linux-gnu/libstdc++.so.6.0.33)"
     assert resembles._FRAME.match(line)
+    assert resembles._FRAME.match("    <module> (/opt/venv/lib/torch/distributed/run.py:994)")
     assert not resembles._FRAME.match("0x7f1e692ecdb4 is no address of libstdc++.so.6")

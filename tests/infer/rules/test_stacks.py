@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from diagnose.diagnosis import Evidence
+from diagnose.infer.collectives.verdict import DumpVerdict, Kind
 from diagnose.infer.rules.base import Hypothesis
 from diagnose.infer.rules.stacks import evidence, placed, propose
 from diagnose.infer.stacks.classify import places
@@ -119,3 +120,16 @@ def test_evidence_has_the_frames_and_says_who_is_odd() -> None:
     )
     assert rest.text.startswith("ranks 0, 2: waiting in a collective (all_reduce)")
     assert rest.why == ""
+
+
+def test_where_a_rank_that_called_something_else_stands_is_no_other_cause() -> None:
+    """Its stack, in no call that is known, says less than the counters do."""
+    found = classes(WAIT, ("hook (train.py:153)", MAIN), WAIT, WAIT)
+
+    def told(kind: Kind, ranks: tuple[int, ...]) -> list[str]:
+        blocked = DumpVerdict(kind, ranks, "dp", "all_reduce", 7, (0, 2), (), "why", (), ())
+        seen = context(of(found), stacks=found, blocked=blocked)
+        return [one.cause for one in propose(seen)]
+
+    assert told("mismatched", (1,)) == []
+    assert told("stuck_host", (1,)) == ["stall.host"]

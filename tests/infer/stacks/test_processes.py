@@ -171,6 +171,13 @@ def test_a_rank_that_has_ended_is_missed_only_by_those_who_wait() -> None:
     assert not hang(fold([*(place(rank, still=False) for rank in (0, 1, 3)), gone]))
 
 
+def test_where_all_have_ended_nobody_is_missed() -> None:
+    gone = [replace(place(rank, "exited"), certain=True) for rank in range(4)]
+    assert not hang(fold(gone))
+    assert odd(fold(gone)) == []
+    assert odd(fold([*gone[1:], place(0, still=True)])) == [1, 2, 3]
+
+
 def test_ranks_that_all_make_steps_are_at_work() -> None:
     assert at_work(fold([place(rank, "python", still=False) for rank in range(4)]))
     assert not at_work(fold([place(0, "python", still=False), place(1, "python", still=True)]))
