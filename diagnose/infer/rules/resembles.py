@@ -23,7 +23,7 @@ _WORD = expression(r"[A-Za-z_][A-Za-z_]{2,40}")
 _MODULES = expression(
     r"\b(?:[a-z_][a-z_0-9]{0,40}\.){2,}"
 )  # where an exception is defined tells nothing
-_FRAME = expression(
+_FRAME = expression(  # of Python, of C++, and of py-spy with and without symbols
     r"\s*(?:\[rank\d+\]:\s*)?"
     r"(?:File \"|frame #|raise |0x[0-9a-f]{4,16} \(|\S{1,80} \(\S+:\d+\)$)|.*Traceback \(most"
 )

@@ -9,7 +9,6 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from itertools import pairwise
-from statistics import median
 
 from diagnose.infer import scoring
 from diagnose.infer.rules.base import Context, Hypothesis
@@ -60,7 +59,8 @@ def _silent(timeline: Timeline) -> tuple[Event, float] | None:
     if last is None or last.time is None or len(timed) < _STEPS:
         return None
     silent = (ended.time - last.time) / _NS
-    usual = median(b - a for a, b in pairwise(sorted(timed)[-_LAST:])) / _NS
+    gaps = sorted(b - a for a, b in pairwise(sorted(timed)[-_LAST:]))
+    usual = gaps[len(gaps) // 2] / _NS
     near = ended.line - last.line <= _NEXT_LINES
     return (last, silent) if near and silent >= max(_LEAST_S, _BEATS * usual) else None
 
