@@ -15,8 +15,6 @@ from diagnose.timeline.event import Event, Timeline
 # The traceback below "Exception ignored in" is short; further on it is another one.
 _BLOCK_LINES = 60
 _TRACEBACK = "Traceback (most recent call last)"
-# Between an exception and the traceback of the one that it led to Python writes a sentence.
-_CHAINED = 4  # lines
 _ENDS_BLOCK = ("ignored", "teardown", "exit")
 _WORK = ("progress", "phase")
 _RAISED = "crash.exception"  # the class of what is only true of an exception that ended a rank
@@ -69,8 +67,8 @@ def _ignored(timeline: Timeline) -> Iterator[int]:
 def _belongs(event: Event, block: _Block) -> bool:
     if event.line > block.line + _BLOCK_LINES:
         return False
-    if block.end is not None and event.line == block.end + _CHAINED and _TRACEBACK in event.text:
-        block.end = None
+    if event.tells == "chained":
+        block.end, block.begun = None, False
         return True
     if block.end is not None and event.line > block.end + 1:
         return False  # the code line above an error may quote it
