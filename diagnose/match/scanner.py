@@ -105,10 +105,17 @@ def finish(source: Source, found: Gathered, matcher: Matcher) -> SourceScan:
 
 
 def _ordered(found: Gathered) -> list[Raw]:
-    """All that was kept, in the order of the source; of one place words last, thin behind them."""
+    """All that was kept, in the order of the source; of one place words last, thin behind them.
+
+    Of thin ones the catalog's first comes first, in whichever way they were found.
+    """
     kept = [*found.kept, *(raw for queue in found.flood.values() for raw in queue)]
     kept.sort(key=lambda raw: raw.patterns[0] < 0)
-    kept += [*found.samples, *found.last_words]
+    thin = (
+        raw._replace(patterns=tuple(sorted(raw.patterns)))
+        for raw in (*found.samples, *found.last_words)
+    )
+    kept += sorted(thin, key=lambda raw: raw.patterns)
     kept.sort(key=lambda raw: raw.place)
     return kept
 

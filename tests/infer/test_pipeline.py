@@ -153,7 +153,10 @@ def test_a_number_of_the_driver_is_no_rank() -> None:
 @pytest.mark.parametrize(
     ("text", "cause"),
     [
-        (READY + "INFO:     Shutting down\nINFO:     Finished server process [1]\n", "unknown"),
+        (
+            READY + "INFO:     Shutting down\nINFO:     Waiting for tasks to end.\n",
+            "unknown",
+        ),
         (
             "Map:  46%|####      | 31/67 [29:02<35:12, 58.67s/it]\nsrun: forcing job termination\n",
             "data.preparation",
