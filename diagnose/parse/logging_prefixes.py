@@ -214,7 +214,7 @@ def bare_date(line: str, at: int, prefix: Prefix) -> int:
 def _day_of(found: re.Match[str]) -> int | None:
     """Midnight of a day with slashes: the year last, or first in two digits."""
     first, second, third = int(found[1]), int(found[2]), int(found[3])
-    if found.re is _LOG4J:
+    if len(found[3]) == 2:
         return day(2000 + first, second, third)
     return day(third, second, first) if first > 12 else day(third, first, second)
 
