@@ -12,7 +12,7 @@ fourfold.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -76,6 +76,14 @@ class Found:
     def captures(self) -> dict[str, str]:
         """What it captured, by name."""
         return {name: text for name, text in self.match.groupdict().items() if text is not None}
+
+
+def in_text(found: Mapping[int, Found]) -> list[tuple[int, Found]]:
+    """The matches of signatures in the order of the text, which tells what came last in a line.
+
+    Where two begin at one place the catalog's first is first, however the line was found.
+    """
+    return sorted(found.items(), key=lambda item: (item[1].start, item[0]))
 
 
 class Matcher:

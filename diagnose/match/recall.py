@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from diagnose.catalog.entries import Meant
-from diagnose.match.compile import Found, Matcher
+from diagnose.match.compile import Found, Matcher, in_text
 from diagnose.match.digits import ANYWHERE, blurred, digits_in, may_match, shape, told_apart
 from diagnose.match.lines import Line, Raw
 from diagnose.match.patience import HARMLESS
@@ -124,11 +124,11 @@ class Recall:
             return None
         if not found and word is None:
             return _NOTHING
-        in_text = sorted(found.items(), key=lambda item: item[1].start)
-        matches = [(number, match.captures()) for number, match in in_text]
+        ordered = in_text(found)
+        matches = [(number, match.captures()) for number, match in ordered]
         places = tuple(
             (index, tuple(_captured(match)))
-            for index, (_, match) in enumerate(in_text)
+            for index, (_, match) in enumerate(ordered)
             if any(map(_numbered, matches[index][1].values()))
         )
         return Said(True, way, matches, places, word)

@@ -23,7 +23,7 @@ from diagnose.ingest.read import TextChunks
 from diagnose.ingest.source import Chunk, Source
 from diagnose.match.cadence import beats
 from diagnose.match.calls import Forward, Noted, forward_calls, last_calls
-from diagnose.match.compile import MATCH_TIMEOUT_S, Found, Matcher
+from diagnose.match.compile import MATCH_TIMEOUT_S, Found, Matcher, in_text
 from diagnose.match.gather import Gathered, gather
 from diagnose.match.lines import Line, Raw, filled_lines, plain_lines, text_of
 from diagnose.match.patience import HARMLESS
@@ -160,15 +160,9 @@ def _confirm(kept: list[Raw], matcher: Matcher, counts: Counter[int]) -> Iterato
         if said is None and sure:
             recall.learn(raw, text, message, found, word)
         if found or word:
-            # In the order of the text: a bar and the marker glued to it tell which came last.
-            in_text = sorted(found.items(), key=_start)
-            matches = [(signature, match.captures()) for signature, match in in_text]
+            matches = [(signature, match.captures()) for signature, match in in_text(found)]
             counts.update(found.keys())
             yield Line(raw.line, raw.offset, text, prefix or peel(text), matches, word)
-
-
-def _start(match: tuple[int, Found]) -> int:
-    return match[1].start
 
 
 def _merged(kept: Iterable[Raw]) -> Iterator[Raw]:
