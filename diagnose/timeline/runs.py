@@ -1,10 +1,10 @@
-"""Runs that were appended to one file: where a process ended, and another one began below it.
+"""Runs that were appended to one file: where one ended, and another one began below it.
 
-An uncaught exception of its main thread ends a process, and so does a fatal signal. What a log of
-one process says after that in the words of a start is said by the next one. A file is of one
-process where its name says so, or where all its lines that name a rank, or a device, name the same.
-Elsewhere the ranks of a console may die one after the other while others still start, so that the
-clock has to tell that time passed between death and start.
+What a log says after an end (`timeline.deaths`) in the words of a start is said by the next run. A
+file of one process, by its name or since all its lines that name a rank, or a device, name the
+same, needs no more. Elsewhere the ranks of a console may die one after the other while others still
+start. There the clock has to tell that time passed between, or what begins below has to be a whole
+run (`timeline.again`).
 """
 
 from __future__ import annotations
@@ -15,16 +15,14 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from operator import attrgetter
 
-from diagnose.timeline.deaths import TRACEBACK, Death, deaths, outermost
+from diagnose.timeline.again import Again
+from diagnose.timeline.deaths import TRACEBACK, Death, all_deaths, may_end, outermost
 from diagnose.timeline.draft import Draft
+from diagnose.timeline.starts import Key, start
 
 _AGAIN = 60_000_000_000  # ns that lie between a death and a start by hand
-_STARTS = ("init", "preprocessing", "model_load")
 _AFTER = ("effect", "aftermath")  # roles of what a dying process goes on to say
 _BLOCK = 60  # lines that belong to a death, such as a native stack
-
-# What is said once in each run: the entry, and the rank or device that it names.
-_Key = tuple[str | None, int | None]
 
 
 @dataclass(slots=True)
@@ -33,7 +31,8 @@ class _Reader:
 
     sole: bool  # its name says that it is the log of one rank
     named: bool  # so do the ranks that its lines name
-    started: set[_Key] = field(default_factory=set)
+    again: Again | None  # of a console
+    started: set[Key] = field(default_factory=set)
     steps: tuple[int, int] = (-1, -1)  # the highest and the last one of this run
     death: Death | None = None
     before: int | None = None  # the last time printed before it
@@ -46,36 +45,32 @@ def begun(found: Sequence[Draft]) -> Mapping[str, Sequence[int]]:
 
     The drafts are in the order of their sources and lines.
     """
-    ending = {draft.source for draft in found if outermost(draft) or _ends(draft)}
+    ending = {draft.source for draft in found if may_end(draft.meaning) or outermost(draft)}
     lines: dict[str, list[int]] = {}
+    alone = bool(found) and found[0].source == found[-1].source
     for source, group in groupby(found, attrgetter("source")) if ending else ():
-        if source in ending and (starts := [*_starts([*group])]):
+        if source in ending and (starts := [*_starts([*group], alone=alone)]):
             lines[source] = starts
     return lines
 
 
-def _ends(draft: Draft) -> bool:
-    """Whether it is a process's own word that it ends, by a signal or because it cannot start."""
-    if draft.meaning.tells == "quits":
-        return True
-    told = draft.meaning.tells in ("exit", "teardown") and draft.pid is not None
-    return told and "signal" in draft.fields and "pid" in draft.fields
-
-
-def _starts(drafts: Sequence[Draft]) -> Iterator[int]:
+def _starts(drafts: Sequence[Draft], *, alone: bool) -> Iterator[int]:
     if any(draft.attempt is not None for draft in drafts):
         return
-    died = {id(death.said): death for death in deaths(drafts)}
-    died |= {id(draft): Death(draft.line, draft) for draft in drafts if _ends(draft)}
-    reader = _Reader(_of_one_rank(drafts), _names_one(drafts))
-    for draft in drafts:
-        if draft.meaning.kind == "edge":
-            continue
+    drafts = [draft for draft in drafts if draft.meaning.kind != "edge"]
+    died = all_deaths(drafts)
+    sole, named = _of_one_rank(drafts), _names_one(drafts)
+    reader = _Reader(sole, named, Again(drafts, died) if alone and not sole else None)
+    for index, draft in enumerate(drafts):
         death = died.get(id(draft))
         line = _again(reader, draft, death)
+        if line is None and reader.again is not None and reader.again.begins(index):
+            line = draft.line
         if line is not None:
             yield line
             reader.steps, reader.death = (-1, -1), None
+            if reader.again is not None:
+                reader.again.begun(index)
         _note(reader, draft, death)
 
 
@@ -90,17 +85,8 @@ def _names_one(drafts: Sequence[Draft]) -> bool:
     several = False
     for name in ("rank", "local_rank", "mapped_rank", "device", "task", "host"):
         several |= len({getattr(draft, name) for draft in drafts} - {None}) > 1
-    named = any((key := _start(draft)) and key[1] is not None for draft in drafts)
+    named = any((key := start(draft)) and key[1] is not None for draft in drafts)
     return named and not several
-
-
-def _start(draft: Draft) -> _Key | None:
-    """What it is the start of, where it is a line of a start."""
-    meaning = draft.meaning
-    if meaning.tells != "rank_map" and not (meaning.kind == "phase" and meaning.phase in _STARTS):
-        return None
-    numbers = (draft.device, draft.mapped_rank, draft.rank, draft.local_rank)
-    return meaning.signature, next((number for number in numbers if number is not None), None)
 
 
 def _note(reader: _Reader, draft: Draft, death: Death | None) -> None:
@@ -109,11 +95,11 @@ def _note(reader: _Reader, draft: Draft, death: Death | None) -> None:
     step = draft.work.step
     if draft.meaning.kind == "progress" and step is not None:
         reader.steps = max(step, reader.steps[0]), step
-    key = _start(draft)
+    key = start(draft)
     if key is not None:
         reader.started.add(key)
         reader.death = None  # who starts for the first time did not die above
-    if death is not None and reader.death is None:
+    if death is not None and death.whose != "done" and reader.death is None:
         reader.death, reader.before, reader.follows = death, reader.now, None
 
 
@@ -124,12 +110,12 @@ def _again(reader: _Reader, draft: Draft, death: Death | None) -> int | None:
         return None
     if reader.follows is None and not _belongs(draft, known):
         reader.follows = draft.line
-    key = _start(draft)
+    key = start(draft)
     said_again = key is not None and key in reader.started and _trusted(reader, draft, key)
     if said_again or (reader.sole and _counts_again(reader, draft)):
         return draft.line if reader.follows is None else reader.follows
     # No process ends in two ways, save that a signal may end it amid its last words.
-    other = reader.sole and death is not None and not _ends(draft)
+    other = reader.sole and death is not None and death.raised
     return death.begins if death and other and draft.text != known.said.text else None
 
 
@@ -141,7 +127,7 @@ def _belongs(draft: Draft, death: Death) -> bool:
     return meaning.role in _AFTER or meaning.kind in ("exit", "frame", "fact")
 
 
-def _trusted(reader: _Reader, draft: Draft, key: _Key) -> bool:
+def _trusted(reader: _Reader, draft: Draft, key: Key) -> bool:
     """Whether only another run can say this again."""
     if reader.sole or (reader.named and key[1] is not None):
         return True

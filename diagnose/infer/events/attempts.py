@@ -5,7 +5,6 @@ from __future__ import annotations
 from diagnose.catalog.entries import entry_of
 from diagnose.catalog.schema import Catalog
 from diagnose.infer.events.own_end import without_own_end
-from diagnose.infer.events.runs import last_run
 from diagnose.infer.events.teardown import without_teardown_noise
 from diagnose.text.ranks import ranks_phrase
 from diagnose.timeline.event import Event, Timeline
@@ -19,8 +18,7 @@ def last_attempt(timeline: Timeline) -> tuple[Timeline, int]:
     """The last attempt that left anything but facts, and the number of attempts."""
     numbers = {number for number in timeline.attempts if number is not None}
     if len(numbers) < 2:
-        last_of_one = last_run(timeline)
-        return _cleared(last_of_one), 1 if last_of_one is timeline else 2
+        return _cleared(timeline), 1
     telling = [event.attempt for event in timeline.role(*_TELLING)]
     if not telling:
         return _cleared(timeline), len(numbers)

@@ -1,0 +1,118 @@
+"""Whether what begins below an end in a console is a run of its own, not a rank of the same run.
+
+The launchers and ranks of one run say the same, each for itself and in any order, and some may end
+before others begin. So the run above must have been at work, or have ended as a whole. And what
+begins below must be as whole as that was, or must be at work for long itself. Where the scripts
+that died are different ones it is another program, a later step of the same job.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from diagnose.timeline.deaths import Death, outermost
+from diagnose.timeline.draft import Draft
+from diagnose.timeline.meaning import GLUED
+from diagnose.timeline.starts import opens, says_start
+
+# How much of a run must be seen: lines below the end with work on them, or steps.
+_FAR, _STEPS = 150, 10
+
+
+class Again:
+    """The drafts of one source, asked in their order where a run begins."""
+
+    def __init__(self, drafts: Sequence[Draft], died: Mapping[int, Death]) -> None:
+        self._drafts = drafts
+        self._first = 0  # of this run
+        self._said: dict[str, list[int]] = defaultdict(list)
+        self._deaths: list[tuple[int, Death]] = []
+        self._works: list[int] = []
+        self._joined: list[int] = []  # lines of communicators, for which all ranks have to be there
+        self._refused: set[str] = set()
+        self._passed = 0  # deaths that lie above what was asked last
+        self._sizes: dict[str, int] = {}  # how often the last run said what it began with
+        # A message of an error may state versions, too.
+        errors = {draft.line for draft in drafts if draft.meaning.role in GLUED}
+        self._names = [None if one.line in errors else says_start(one) for one in drafts]
+        for index, (draft, name) in enumerate(zip(drafts, self._names, strict=True)):
+            if name is not None:
+                self._said[name].append(index)
+            if draft.meaning.kind == "progress":
+                self._works.append(index)
+            if draft.mapped_of is not None:
+                self._joined.append(index)
+            if (death := died.get(id(draft))) is not None:
+                self._deaths.append((index, death))
+
+    def begun(self, index: int) -> None:
+        """Another run begins here."""
+        self._sizes = {name: self._count(name, self._first, index) for name in self._said}
+        self._first = index
+
+    def begins(self, index: int) -> bool:
+        """Whether another run begins with this one."""
+        name = self._names[index]
+        while self._passed < len(self._deaths) and self._deaths[self._passed][0] < index:
+            self._passed += 1
+            self._refused.clear()
+        if name is None or name in self._refused or not self._passed:
+            return False
+        at, death = self._deaths[self._passed - 1]
+        if at < self._first or not self._count(name, self._first, at):
+            return False
+        if self._begins(name, index, death):
+            return True
+        self._refused.add(name)
+        return False
+
+    def _begins(self, name: str, index: int, death: Death) -> bool:
+        next_one = self._passed < len(self._deaths)
+        end = self._deaths[self._passed][0] if next_one else len(self._drafts)
+        above, below = self._count(name, self._first, index), self._count(name, index, end)
+        if self._other_program(index):
+            return False
+        if below == above and opens(self._drafts[index]) and self._ended(name, above, death):
+            return True
+        return death.whose != "done" and below >= above and self._works_long(index, end, death)
+
+    def _ended(self, name: str, times: int, death: Death) -> bool:
+        """Whether the run above ended as a whole, or all of it had begun."""
+        until = self._deaths[self._passed - 1][0]
+        worked = _between(self._works, self._first, until)
+        if death.whose == "done":
+            return worked > 0 and ".launcher." in name
+        joined = _between(self._joined, self._first, until)
+        return worked + joined > 0 or death.whose == "job" or self._sizes.get(name) == times
+
+    def _works_long(self, index: int, end: int, death: Death) -> bool:
+        """Whether the run below did more than start: it ended well, or made steps for long."""
+        if end < len(self._drafts) and _well(self._deaths[self._passed][1]):
+            return True
+        own = self._works[bisect_left(self._works, index) : bisect_left(self._works, end)]
+        works = [self._drafts[at] for at in own]
+        steps = {work.work.step for work in works} - {None}
+        return len(steps) >= _STEPS or any(work.line > death.said.line + _FAR for work in works)
+
+    def _other_program(self, index: int) -> bool:
+        """Whether other scripts died below than above."""
+        above, below = self._scripts(self._first, index), self._scripts(index, len(self._drafts))
+        return bool(above and below) and above.isdisjoint(below)
+
+    def _scripts(self, begin: int, end: int) -> set[str]:
+        found = (draft for draft in self._drafts[begin:end] if outermost(draft))
+        return {draft.fields["file"] for draft in found if "file" in draft.fields}
+
+    def _count(self, name: str, begin: int, end: int) -> int:
+        return _between(self._said[name], begin, end)
+
+
+def _between(positions: Sequence[int], begin: int, end: int) -> int:
+    return bisect_left(positions, end) - bisect_left(positions, begin)
+
+
+def _well(death: Death) -> bool:
+    """Whether it is an end of which the program itself says that it is a good one."""
+    return death.whose == "done" and death.said.kind == "phase"
