@@ -70,9 +70,6 @@ def stream_chunks(
     parts: list[bytes] = []
     have = 0
     for block in blocks:
-        if not have and block[:1] == b"\0" and is_zeros(block):
-            offset += len(block)
-            continue
         parts.append(block)
         have += len(block)
         if have < _room(offset, limit):
@@ -89,14 +86,9 @@ def stream_chunks(
             done += cut
         parts = [buffer[done:]]
         have = len(buffer) - done
-    rest = b"".join(parts)
-    near = rest.rfind(b"\n", 0, _near(offset, limit)) + 1
-    for piece in (rest[:near], rest[near:]):
-        chunk = _chunk(piece, offset, line)
-        offset += len(piece)
-        if chunk is not None and chunk.data:
-            yield chunk
-            line += chunk.newlines()
+    chunk = _chunk(b"".join(parts), offset, line)
+    if chunk is not None and chunk.data:
+        yield chunk
 
 
 def is_zeros(data: bytes) -> bool:
@@ -151,9 +143,8 @@ def _next_cut(buffer: bytes, done: int, offset: int, limit: int) -> int:
     room, have = _room(offset, limit), len(buffer) - done
     if have < room:
         return 0
-    for reach in (_near(offset, limit), room):
-        if newline := buffer.rfind(b"\n", done, done + reach) + 1:
-            return newline - done
+    if newline := buffer.rfind(b"\n", done, done + room) + 1:
+        return newline - done
     want = _long_room(room, limit)
     while have >= want:
         # Without the bound a block larger than the limit would become one huge chunk.
