@@ -10,6 +10,7 @@ from diagnose.infer import scoring
 from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.infer.rules.signatures import who
 from diagnose.timeline.event import Event, Fields, Timeline
+from diagnose.timeline.learned import Learned
 
 _BY_SIGNAL: dict[int, tuple[str, float, str]] = {
     signal.SIGKILL: ("crash.killed", 4.0, "was killed by SIGKILL"),
@@ -61,6 +62,27 @@ def propose(context: Context) -> Iterator[Hypothesis]:
             by_code.pop(code, None)
     for code, group in by_code.items():
         yield _hypothesis(code, group, context)
+    if not by_code and not victims and (unsaid := _unsaid(context.timeline)):
+        yield _of_unsaid(unsaid, context)
+
+
+def _unsaid(timeline: Timeline) -> list[Event]:
+    """The ends of ranks of which nobody says how they ended, if no end says more."""
+    ends = [event for event in timeline.kind("exit") if event.role != "aftermath"]
+    if any(exit_code(event.fields) is not None for event in ends):
+        return []
+    return [event for event in ends if event.rank is not None and event.learned is Learned.LINE]
+
+
+def _of_unsaid(group: Sequence[Event], context: Context) -> Hypothesis:
+    """Who raises says so; who ends without a word was killed, or crashed in native code."""
+    named = who(sorted({event.rank for event in group if event.rank is not None}), [])
+    return replace(
+        _hypothesis(-signal.SIGKILL, [*group], context),
+        score=scoring.THRESHOLD,
+        summary=f"{named[:1].upper()}{named[1:]} ended without a word; nothing says what ended it.",
+        why="ended without a word",
+    )
 
 
 def _named(exits: Sequence[Event]) -> Iterator[Event]:

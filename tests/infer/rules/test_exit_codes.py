@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from diagnose.infer.rules.exit_codes import exit_code, propose
+from diagnose.timeline.learned import Learned
 
 from ..rows import context, ended, wait
 
@@ -124,3 +125,16 @@ def test_a_process_that_the_agent_killed_itself_is_no_cause(make: Any) -> None:
         "crash.killed",
         "crash.exception",
     }
+
+
+def test_who_ended_without_a_word_was_ended(make: Any) -> None:
+    dead = ended(1) | {"learned": Learned.LINE}
+    (hypothesis,) = propose(context(make(dead)))
+    assert (hypothesis.cause, hypothesis.score, hypothesis.ranks) == ("crash.killed", 1.0, [1])
+    assert hypothesis.summary == "Rank 1 ended without a word; nothing says what ended it."
+    # Another end says how, the rank is a guess, or it was a victim.
+    (other,) = propose(context(make(dead, ended(2, exitcode="3"))))
+    assert (other.cause, other.ranks) == ("crash.exception", [2])
+    assert not [*propose(context(make(dead, ended(2, exitcode="0"))))]
+    assert not [*propose(context(make(ended(1) | {"learned": Learned.ALONE})))]
+    assert not [*propose(context(make(wait(0), dead)))]
