@@ -18,6 +18,7 @@ from diagnose.match.cadence import REACH
 from diagnose.match.call_marks import CallMarks
 from diagnose.match.calls import Noted
 from diagnose.match.compile import Matcher
+from diagnose.match.first_words import LIMIT, Again, said_again
 from diagnose.match.lines import VISIBLE, Raw, first_lines, last_lines, segments
 from diagnose.match.thin import TAIL_MAX, Kept, Thin, tail_end
 
@@ -44,7 +45,8 @@ class Gathered:
     `last_words` are those of the end of the source.
     `first` and `last` are its edges. `end` is the place behind its last byte, `size` how many bytes
     were searched, `lines` the number of its last line, `starts` the offset and first line of every
-    chunk. `ends` holds the chunks with the last REACH bytes, which stay in their process.
+    chunk. `again` is where it says its first words again. `ends` holds the chunks with the last
+    REACH bytes, which stay in their process.
     """
 
     kept: list[Raw] = field(default_factory=list)
@@ -61,6 +63,7 @@ class Gathered:
     starts: list[tuple[int, int]] = field(default_factory=list)
     calls: Noted | None = None
     ends: deque[Chunk] = field(default_factory=deque)
+    again: list[Again] = field(default_factory=list)
 
     def take(self, raws: Iterable[Raw]) -> None:
         """Keep segments, unless there are too many of a kind."""
@@ -91,6 +94,7 @@ def gather(
     found, thin = Gathered(), Thin(matcher)
     last: Chunk | None = None
     visible: Chunk | None = None  # the last one that holds more than blanks
+    small: list[Chunk] = []  # all, as long as they are few
     for chunk in chunks:
         last = chunk
         if VISIBLE.search(chunk.data):
@@ -109,6 +113,8 @@ def gather(
         if chunk.lines:
             found.lines = max(found.lines, *chunk.lines)
         found.ends.append(chunk)
+        if found.size <= LIMIT:
+            small.append(chunk)
         while sum(len(one.data) for one in found.ends) - len(found.ends[0].data) >= REACH:
             found.ends.popleft()
     if visible is not None:
@@ -119,6 +125,8 @@ def gather(
     found.last_stride = thin.last_stride
     if to_end:
         found.last_words = _last_words(thin, found.end)
+    if found.size <= LIMIT:
+        found.again = said_again(small, found.first)
     if isinstance(calls, Noted):
         found.calls = calls
     return found
@@ -126,7 +134,7 @@ def gather(
 
 def portable(found: Gathered) -> Gathered:
     """What of it another process is given."""
-    return replace(found, ends=deque())
+    return replace(found, ends=deque(), again=[])
 
 
 def join(parts: Sequence[Gathered], again: ReadAgain, matcher: Matcher) -> Gathered:
@@ -145,6 +153,8 @@ def join(parts: Sequence[Gathered], again: ReadAgain, matcher: Matcher) -> Gathe
         thin = Thin(matcher, last_stride=whole.last_stride, tail=tail)
         whole.last_words = _last_words(thin, whole.end)
     whole.ends = deque(_read(whole, again, whole.end - REACH, whole.end))
+    if whole.size <= LIMIT:
+        whole.again = said_again([*_read(whole, again, 0, whole.end)], whole.first)
     return whole
 
 

@@ -47,13 +47,15 @@ class SourceScan:
 
     `counts` maps signature numbers to the number of lines they matched (of thin signatures: of
     lines kept). `edges` holds the first and the last few non-empty lines, matched or not.
-    `beats` are lines of progress that no signature knows, with their counters. `comm_ranks` is what
-    NCCL's call lines tell of each rank in each communicator.
+    `again` are the lines with its first words, each with the line before it, where it says them
+    again. `beats` are lines of progress that no signature knows, with their counters. `comm_ranks`
+    is what NCCL's call lines tell of each rank in each communicator.
     """
 
     source: Source
     lines: list[Line] = field(default_factory=list)
     edges: list[Line] = field(default_factory=list)
+    again: list[tuple[Line, Line]] = field(default_factory=list)
     beats: list[tuple[Line, int]] = field(default_factory=list)
     counts: Counter[int] = field(default_factory=Counter)
     total_lines: int = 0
@@ -96,6 +98,9 @@ def finish(source: Source, found: Gathered, matcher: Matcher) -> SourceScan:
         scan.comm_ranks = last_calls(source, found.calls, found.starts, source.chunks.part)
     scan.lines = list(_confirm(_ordered(found), matcher, scan.counts))
     scan.edges = list(plain_lines([*found.first, *found.last], scan.lines))
+    for two in found.again:
+        before, line = plain_lines(two, scan.lines)
+        scan.again.append((before, line))
     if not any(matcher.signatures[number].role == "progress" for number in scan.counts):
         scan.beats = list(_beats(found.ends))
     for number, extra in found.dropped().items():

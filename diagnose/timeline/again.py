@@ -10,22 +10,29 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
+from itertools import pairwise
 
 from diagnose.timeline.deaths import Death, outermost
-from diagnose.timeline.draft import Draft
+from diagnose.timeline.draft import BEGINS, Draft
 from diagnose.timeline.meaning import GLUED
 from diagnose.timeline.starts import opens, says_start
 
 # How much of a run must be seen: lines below the end with work on them, or steps.
 _FAR, _STEPS = 150, 10
+# ns without a line between two runs of which nothing says that the first one ended; and lines.
+_PAUSE, _SHORT_PAUSE = 600_000_000_000, 10_000_000_000
+_LAST_WORDS = 3
 
 
 class Again:
     """The drafts of one source, asked in their order where a run begins."""
 
-    def __init__(self, drafts: Sequence[Draft], died: Mapping[int, Death]) -> None:
+    def __init__(
+        self, drafts: Sequence[Draft], died: Mapping[int, Death], paused: Container[int] = ()
+    ) -> None:
         self._drafts = drafts
+        self._paused = paused  # lines with the first words of the source, after a pause
         self._first = 0  # of this run
         self._said: dict[str, list[int]] = defaultdict(list)
         self._deaths: list[tuple[int, Death]] = []
@@ -54,7 +61,9 @@ class Again:
 
     def begins(self, index: int) -> bool:
         """Whether another run begins with this one."""
-        name = self._names[index]
+        name, draft = self._names[index], self._drafts[index]
+        if draft.meaning.tells == BEGINS and draft.line in self._paused:
+            return True
         while self._passed < len(self._deaths) and self._deaths[self._passed][0] < index:
             self._passed += 1
             self._refused.clear()
@@ -107,6 +116,27 @@ class Again:
 
     def _count(self, name: str, begin: int, end: int) -> int:
         return _between(self._said[name], begin, end)
+
+
+def begins_after_pause(drafts: Sequence[Draft]) -> set[int]:
+    """The lines on which a log of one process says its first words again, after it was silent.
+
+    If its last words before were those of an error a short pause is enough.
+    """
+    found: set[int] = set()
+    if any(draft.rank is not None or draft.device is not None for draft in drafts):
+        return found
+    edges = {draft.line: draft for draft in drafts if draft.meaning.kind == "edge"}
+    begins = {draft.line for draft in drafts if draft.meaning.tells == BEGINS}
+    wrong = {draft.line for draft in drafts if draft.meaning.severity == "error"}
+    for before, draft in pairwise(edges.values()):
+        if draft.line not in begins or None in (before.time, draft.time):
+            continue
+        pause = (draft.time or 0) - (before.time or 0)
+        failed = any(draft.line - back in wrong for back in range(1, _LAST_WORDS + 1))
+        if pause >= (_SHORT_PAUSE if failed else _PAUSE):
+            found.add(draft.line)
+    return found
 
 
 def _between(positions: Sequence[int], begin: int, end: int) -> int:

@@ -25,6 +25,9 @@ _TASKS_LIMIT = 20_000  # events that lines about many tasks may become in one jo
 # First and last lines, by the level of their logger.
 _EDGE = Meaning(kind="edge")
 _EDGES = dict.fromkeys(("ERROR", "FATAL"), Meaning(kind="edge", severity="error"))
+# The first words of a source, in each of the runs that it holds.
+BEGINS = "begins"
+_BEGINS = Meaning(kind="edge", tells=BEGINS)
 # A line of progress that no signature knows.
 _BEAT = Meaning(
     kind="progress", signature=COUNTER.id, role="progress", severity="info", phase="training"
@@ -107,8 +110,15 @@ def drafts_of(scan: SourceScan, signatures: Sequence[Signature]) -> Iterator[Dra
     for line, counter in scan.beats:
         yield _draft(scan.source, line, _BEAT, Work(step=counter), {})
     for line in scan.edges:
-        meaning = _EDGES.get(line.prefix.level or "", _EDGE)
-        yield _draft(scan.source, line, meaning, NO_WORK, {})
+        yield _edge(scan.source, line)
+    for before, line in scan.again:
+        if before.line < line.line:
+            yield _edge(scan.source, before)
+        yield _draft(scan.source, line, _BEGINS, NO_WORK, {})
+
+
+def _edge(source: Source, line: Line) -> Draft:
+    return _draft(source, line, _EDGES.get(line.prefix.level or "", _EDGE), NO_WORK, {})
 
 
 def _draft(source: Source, line: Line, meaning: Meaning, work: Work, captures: Fields) -> Draft:

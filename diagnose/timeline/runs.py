@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from operator import attrgetter
 
-from diagnose.timeline.again import Again
+from diagnose.timeline.again import Again, begins_after_pause
 from diagnose.timeline.deaths import TRACEBACK, Death, all_deaths, may_end, outermost
-from diagnose.timeline.draft import Draft
+from diagnose.timeline.draft import BEGINS, Draft
+from diagnose.timeline.event import Meaning
 from diagnose.timeline.starts import Key, start
 
 _AGAIN = 60_000_000_000  # ns that lie between a death and a start by hand
@@ -45,7 +46,7 @@ def begun(found: Sequence[Draft]) -> Mapping[str, Sequence[int]]:
 
     The drafts are in the order of their sources and lines.
     """
-    ending = {draft.source for draft in found if may_end(draft.meaning) or outermost(draft)}
+    ending = {d.source for d in found if _tells_of_runs(d.meaning) or outermost(d)}
     lines: dict[str, list[int]] = {}
     alone = bool(found) and found[0].source == found[-1].source
     for source, group in groupby(found, attrgetter("source")) if ending else ():
@@ -54,13 +55,18 @@ def begun(found: Sequence[Draft]) -> Mapping[str, Sequence[int]]:
     return lines
 
 
+def _tells_of_runs(meaning: Meaning) -> bool:
+    return meaning.tells == BEGINS or may_end(meaning)
+
+
 def _starts(drafts: Sequence[Draft], *, alone: bool) -> Iterator[int]:
     if any(draft.attempt is not None for draft in drafts):
         return
-    drafts = [draft for draft in drafts if draft.meaning.kind != "edge"]
+    paused = begins_after_pause(drafts)
+    drafts = [d for d in drafts if d.meaning.kind != "edge" or d.meaning.tells == BEGINS]
     died = all_deaths(drafts)
     sole, named = _of_one_rank(drafts), _names_one(drafts)
-    reader = _Reader(sole, named, Again(drafts, died) if alone and not sole else None)
+    reader = _Reader(sole, named, Again(drafts, died, paused) if alone and not sole else None)
     for index, draft in enumerate(drafts):
         death = died.get(id(draft))
         line = _again(reader, draft, death)
@@ -98,7 +104,8 @@ def _note(reader: _Reader, draft: Draft, death: Death | None) -> None:
     key = start(draft)
     if key is not None:
         reader.started.add(key)
-        reader.death = None  # who starts for the first time did not die above
+        if key[0] != BEGINS:
+            reader.death = None  # who starts for the first time did not die above
     if death is not None and death.whose != "done" and reader.death is None:
         reader.death, reader.before, reader.follows = death, reader.now, None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from diagnose.timeline.draft import Draft
+from diagnose.timeline.draft import BEGINS, Draft
 
 _PHASES = ("init", "preprocessing", "model_load")
 # Of facts those that only a start tells: which launcher, which versions, the table of devices.
@@ -15,6 +15,8 @@ Key = tuple[str | None, int | None]
 def start(draft: Draft) -> Key | None:
     """What it is the start of, where it is a line of a start."""
     meaning = draft.meaning
+    if meaning.tells == BEGINS:
+        return BEGINS, draft.rank
     if meaning.tells == "rank_map":
         if meaning.role == "effect":  # the table of those that failed
             return None
@@ -27,6 +29,8 @@ def start(draft: Draft) -> Key | None:
 def says_start(draft: Draft) -> str | None:
     """The entry of a line that a program, its launcher or a library says as it starts."""
     meaning = draft.meaning
+    if meaning.tells == BEGINS:
+        return BEGINS
     if meaning.kind == "phase":
         return meaning.signature if meaning.phase in _PHASES and not meaning.ends_phase else None
     return meaning.signature if opens(draft) else None
@@ -35,6 +39,8 @@ def says_start(draft: Draft) -> str | None:
 def opens(draft: Draft) -> bool:
     """Whether a process says it as it starts, and at no other time."""
     meaning = draft.meaning
+    if meaning.tells == BEGINS:
+        return True
     if meaning.kind == "phase":
         return meaning.phase == "init" and not meaning.ends_phase
     name = meaning.signature or ""

@@ -157,3 +157,44 @@ def test_healthy_after_two_failures() -> None:
 )
 def test_where_a_run_begins(text: str, runs: int) -> None:
     assert judged(text)[0] == runs
+
+
+FIRST = "2026-01-04 {},389 - INFO - Iniciando processo de ajuste fino\n"
+WRONG = "2026-01-04 {},389 - ERROR - Error loading model: You are trying to access a gated repo.\n"
+DATA = "2026-01-04 {},389 - INFO - Carregando dados\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "runs"),
+    [
+        # The last words were those of an error, or the log was silent for long.
+        (FIRST.format("10:00:00") + WRONG.format("10:00:09") + FIRST.format("10:00:40"), 2),
+        (FIRST.format("10:00:00") + DATA.format("10:00:09") + FIRST.format("10:30:00"), 2),
+        # Others may start as soon as that, or at that time, if ranks are named.
+        (FIRST.format("10:00:00") + WRONG.format("10:00:09") + FIRST.format("10:00:12"), 1),
+        (FIRST.format("10:00:00") + DATA.format("10:00:09") + FIRST.format("10:01:00"), 1),
+        (
+            FIRST.format("10:00:00") + DATA.format("10:00:09") + FIRST.format("10:30:00")
+            + "[rank1]: step 3 loss 2.0\n",
+            1,
+        ),
+    ],
+)  # fmt: skip
+def test_a_program_in_words_of_its_own_begins_again(text: str, runs: int) -> None:
+    assert len(diagnose.load_text(text).events.attempts) == runs
+
+
+def test_a_long_last_run_counts_though_no_entry_knows_its_words() -> None:
+    above = FIRST.format("10:00:00") + WRONG.format("10:00:09")
+    short = FIRST.format("11:00:00") + DATA.format("11:00:05") * 20
+    long = FIRST.format("11:00:00") + DATA.format("11:00:05") * 300
+    assert judged(above + short)[1:] == ("failed", "env.config")
+    assert judged(above + long)[1] != "failed"
+
+
+def test_first_words_open_a_run_below_an_end() -> None:
+    begin = "Meu programa de treino\n"
+    text = begin + steps() + raised(OOM) + begin + raised(KEY)
+    assert judged(text) == (2, "failed", "crash.exception")
+    # Two processes began above, and one of them below.
+    assert judged(begin + text)[::2] == (1, "crash.gpu_oom")

@@ -11,11 +11,12 @@ from diagnose.timeline.event import Event, Timeline
 
 _TELLING = ("cause", "effect", "progress", "phase")
 _STRONG = ("decisive", "strong")
+_LINES = 200  # of a run that went on
 _TOLD = 20  # earlier attempts with a note of their own
 
 
 def last_attempt(timeline: Timeline) -> tuple[Timeline, int]:
-    """The last attempt that left anything but facts, and the number of attempts."""
+    """The last attempt that left anything but facts, or much of it, and the number of attempts."""
     numbers = {number for number in timeline.attempts if number is not None}
     if len(numbers) < 2:
         return _cleared(timeline), 1
@@ -23,8 +24,16 @@ def last_attempt(timeline: Timeline) -> tuple[Timeline, int]:
     if not telling:
         return _cleared(timeline), len(numbers)
     known = [number for number in telling if number is not None]
-    last = max(numbers) if len(known) < len(telling) else max(known)
+    last = max(numbers)
+    if len(known) == len(telling) and not _long(timeline.of_attempt(last)):
+        last = max(known)
     return _cleared(timeline.of_attempt(last)), len(numbers)
+
+
+def _long(run: Timeline) -> bool:
+    """Whether it went on for many lines, though in words that no entry knows."""
+    first: dict[str, int] = {}
+    return any(event.line - first.setdefault(event.source, event.line) > _LINES for event in run)
 
 
 def _cleared(timeline: Timeline) -> Timeline:
