@@ -8,24 +8,28 @@ must be seen to go on.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
+from itertools import chain
 from operator import attrgetter
 from typing import Any
 
+from diagnose.catalog.entries import COUNTER
 from diagnose.catalog.schema import CauseClass
+from diagnose.infer.events.counting import (
+    FURTHER,
+    LONG,
+    all_counted_on,
+    bar_moved,
+    counted_for_long,
+    went_on,
+)
 from diagnose.timeline.event import Event, Timeline
 
 # A handler's words belong to an error at most this many lines above them.
 _HANDLED_REACH = 40
-# Steps that a stream whose writers are not told apart must count on: the others of a job in which
-# one died are stopped by its next collective. (Of a flood of step lines only some are kept, so the
-# numbers count and not the lines.)
-_FURTHER = 3
 _DEATHS = ("timeout", "teardown", "exception")
-# Others that went on for so many steps make a death doubtful, though they never disprove it.
-_DOUBTFUL = 10
 
 
 class _Latest:
@@ -166,18 +170,14 @@ def _answered(life: Afterlife, failure: Event) -> bool:
         for work in works
         if work.phase == "inference" and _after(work, failure)
     }
-    return len(served) >= _FURTHER
+    return len(served) >= FURTHER
 
 
 def _long_after(life: Afterlife, failing: Sequence[Event]) -> bool:
     last = max(_last_of_each(failing), key=lambda failure: failure.index)
-    steps = {
-        work.step
-        for works in (*life.by_rank.values(), *life.unnamed.values())
-        for work in works
-        if _after(work, last) and work.step is not None
-    }
-    return len(steps) >= _DOUBTFUL
+    works = chain.from_iterable((*life.by_rank.values(), *life.unnamed.values()))
+    steps = {work.step for work in works if _after(work, last) and work.step is not None}
+    return len(steps) >= LONG
 
 
 def _last_of_each(failing: Iterable[Event]) -> list[Event]:
@@ -197,9 +197,11 @@ def _passed(life: Afterlife, failure: Event) -> bool:
         return True
     if failure.role == "effect" and failure.phase == "inference" and _answered(life, failure):
         return True
-    own = life.by_rank.get(failure.rank, []) if failure.rank is not None else None
-    if own is None:
+    if failure.rank is None:
         return _everybody_went_on(life, failure)
+    own = life.by_rank.get(failure.rank)
+    if own is None:
+        return _job_counted_on(life, failure)
     return _went_on(own, failure, ended=_died_after(life, failure))
 
 
@@ -242,16 +244,8 @@ def _died_after(life: Afterlife, failure: Event) -> bool:
 
 
 def _went_on(works: Iterable[Event], failure: Event, *, ended: bool) -> bool:
-    """Whether one author counted on, or (if it did not end) printed more than it had before."""
     before, after = _split(works, failure)
-    steps = [work.step for work in after if work.step is not None]
-    if len(set(steps)) >= _FURTHER and steps[-1] > steps[0]:
-        return True
-    if ended:
-        return False
-    known = [work.step for work in before if work.step is not None]
-    further = bool(steps and known and steps[-1] > max(known))
-    return further or len({work.text for work in after}) >= 2
+    return went_on(before, after, ended=ended)
 
 
 def _everybody_went_on(life: Afterlife, failure: Event) -> bool:
@@ -262,14 +256,30 @@ def _everybody_went_on(life: Afterlife, failure: Event) -> bool:
         ended = _died_after(life, failure)
         named = [works for works in life.by_rank.values() if _reaches(works, failure)]
         return bool(named) and all(_went_on(works, failure, ended=ended) for works in named)
-    # Each step is printed by so many writers; a stream of fewer has lost one.
-    writers = _writers(before)
-    steps = Counter(work.step for work in after if work.step is not None)
-    if steps:
-        whole = [step for step, count in steps.items() if count >= writers]
-        counted = whole[-1] - whole[0] if whole else 0
-        return counted >= _FURTHER or (counted > 0 and len(whole) >= _FURTHER)
-    return len({work.text for work in after}) >= _FURTHER and not _died_after(life, failure)
+    if any(work.step is not None for work in after):
+        moved = bar_moved(before, after, failure.line) and not _died_after(life, failure)
+        return moved or all_counted_on(before, after)
+    return len({work.text for work in after}) >= FURTHER and not _died_after(life, failure)
+
+
+def _job_counted_on(life: Afterlife, failure: Event) -> bool:
+    """Whether steps that could not be made without a rank, which signs none, were made for long.
+
+    Those that nobody signs are most often of rank 0. Of another rank only those of a training
+    prove anything: in an evaluation each one works by itself.
+    """
+    if failure.kind == "exit" or _died_after(life, failure):
+        return False
+    unsigned = life.unnamed.get(failure.source, []) if failure.rank == 0 else []
+    everywhere = (*life.by_rank.values(), *life.unnamed.values())
+    training = [
+        work
+        for work in chain.from_iterable(everywhere)
+        if work.phase == "training" and work.signature != COUNTER.id
+    ]
+    return any(
+        counted_for_long(_split(works, failure)[1], failure) for works in (unsigned, training)
+    )
 
 
 def _reaches(works: Iterable[Event], failure: Event) -> bool:
@@ -278,12 +288,6 @@ def _reaches(works: Iterable[Event], failure: Event) -> bool:
         work.source == failure.source or (work.time is not None and failure.time is not None)
         for work in works
     )
-
-
-def _writers(before: Iterable[Event]) -> int:
-    """How many lines tell of one step, in most cases."""
-    counts = Counter(Counter(work.step for work in before if work.step is not None).values())
-    return max(counts, key=lambda size: (counts[size], size), default=1)
 
 
 def _split(works: Iterable[Event], failure: Event) -> tuple[list[Event], list[Event]]:

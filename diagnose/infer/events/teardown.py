@@ -3,14 +3,17 @@
 Python reports what fails in a finaliser, an exit handler or a helper thread and goes on ("Exception
 ignored in: …"). The traceback below such a line is nobody's death. The other way round a rank that
 died of an exception leaves its script, too, and its libraries say so in the words of a clean end.
+NCCL up to 2.20 aborts the communicators of ranks that finish: that they close follows from an end,
+of whatever kind, and shows none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from diagnose.timeline.event import Event, Timeline
+from diagnose.timeline.event import Event, Meaning, Timeline
 
 # The traceback below "Exception ignored in" is short; further on it is another one.
 _BLOCK_LINES = 60
@@ -18,6 +21,13 @@ _TRACEBACK = "Traceback (most recent call last)"
 _ENDS_BLOCK = ("ignored", "teardown", "exit")
 _WORK = ("progress", "phase")
 _RAISED = "crash.exception"  # the class of what is only true of an exception that ended a rank
+
+_NEARLY = 0.9  # of its steps a job that finishes has made, of those that are kept
+_ABORTS = "nccl.init.comm-abort"
+# The proxy of a rank says that the rank itself left; of another one it is a sign of its death.
+_LEAVES = re.compile(
+    r"\[(\d+)\] NCCL INFO \[(?:Proxy )?Service thread\] \w+ closed by localRank \1\b"
+)
 
 # A source and the rank that wrote there (None: not named).
 _Author = tuple[str, int | None]
@@ -28,15 +38,23 @@ def without_teardown_noise(timeline: Timeline) -> Timeline:
     dropped = set(_ignored(timeline)) if timeline.telling("ignored") else set()
     if dropped:
         timeline = timeline.only(lambda event: event.index not in dropped)
-    left = set(_ends_of_crashes(timeline)) if timeline.telling("finished") else set()
-    if left:
-        timeline = Timeline(
-            replace(event, meaning=replace(event.meaning, tells=None))
-            if event.index in left
-            else event
-            for event in timeline
-        )
+    if timeline.telling("finished"):
+        left = set(_ends_of_crashes(timeline))
+        timeline = _with(timeline, left, lambda meaning: replace(meaning, tells=None))
+    if timeline.telling("peer_gone", "teardown"):
+        closed = set(_closings(timeline))
+        timeline = _with(timeline, closed, lambda one: replace(one, role="context", tells=None))
     return timeline
+
+
+def _with(timeline: Timeline, chosen: set[int], changed: Callable[[Meaning], Meaning]) -> Timeline:
+    """The timeline in which the events of these indices mean something else."""
+    if not chosen:
+        return timeline
+    return Timeline(
+        replace(event, meaning=changed(event.meaning)) if event.index in chosen else event
+        for event in timeline
+    )
 
 
 @dataclass(slots=True)
@@ -109,3 +127,32 @@ def _raises(event: Event) -> bool:
 def _implies_end(event: Event) -> bool:
     """A rank's own words at exit which do not claim success (those are markers of a phase)."""
     return event.tells == "finished" and event.role == "context" and event.rank is not None
+
+
+def _closings(timeline: Timeline) -> Iterator[int]:
+    """Communicators that ranks closed behind their last work, where no line shows any trouble."""
+    told = timeline.where(lambda meaning: meaning.tells in ("peer_gone", "teardown"))
+    closings = [event for event in told if event.signature == _ABORTS or _LEAVES.search(event.text)]
+    works = timeline.kind("progress")
+    if not closings or not works or works[0].index > closings[0].index:
+        return
+    last = max(work.index for work in works if work.index < closings[0].index)
+    latest = [work for work in works if work.place == timeline.at(last).place]
+    if not timeline.telling("finished") and any(_amid(work) for work in latest):
+        return
+    own = {event.index for event in closings}
+    if not any(_of_trouble(e) for e in timeline.after(last) if e.index not in own):
+        yield from own
+
+
+def _amid(work: Event) -> bool:
+    """Whether much of the work was still to be done."""
+    total = work.fields.get("total", "")
+    return work.step is not None and total.isdigit() and work.step < _NEARLY * int(total)
+
+
+def _of_trouble(event: Event) -> bool:
+    """Whether it is, or follows from, anything but an end in order."""
+    if event.kind == "exit":
+        return event.fields.get("exitcode") not in ("0", "+0")
+    return event.role in ("cause", "effect", "aftermath") or event.tells == "trouble"

@@ -61,7 +61,8 @@ def propose(context: Context) -> Iterator[Hypothesis]:
         score = _score(signature, of_class, group, late, context)
         if signature.cause == _BY_HAND and _in_trouble(group[0], trouble(), timeline):
             score += scoring.IN_TROUBLE
-        if signature.tells == "exception" and not late and len(ranks) <= 1:
+        own = signature.tells == "exception" and not late and len(ranks) <= 1
+        if own and not survived(context.life, group):
             score = max(score, scoring.OWN_EXCEPTION)
         yield Hypothesis(
             cause=signature.cause,

@@ -1,0 +1,164 @@
+"""What a job outlived is no failure of it; a crash that others outlive for a moment is one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+import diagnose
+from diagnose.diagnosis import WELL, Diagnosis
+
+OOM = (
+    "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 34.00 MiB "
+    "(GPU 0; 39.42 GiB total capacity; 34.82 GiB already allocated; 15.00 MiB free)"
+)
+CRASH = [
+    "Traceback (most recent call last):",
+    '  File "/home/me/eval.py", line 9, in <module>',
+    OOM,
+]
+EXITS = (
+    "E0101 12:00:00.000 torch/distributed/elastic/multiprocessing/api.py:833] failed "
+    "(exitcode: 1) local_rank: 3 (pid: 12) of binary: /usr/bin/python"
+)
+NVML = (
+    "node1:500:512 [0] misc/nvmlwrap.cc:100 NCCL WARN nvmlInit_v2() failed: "
+    "Driver/library version mismatch"
+)
+INIT = (
+    "node1:{pid}:{pid} [{rank}] NCCL INFO comm 0x5581 rank {rank} nranks {size} cudaDev {rank} "
+    "busId {rank}b000 commId 0x77 - Init COMPLETE"
+)
+
+
+def bar(step: int, clock: str, total: int = 5153) -> str:
+    """A state of a bar without a name."""
+    return f" {100 * step // total}%|###   | {step}/{total} [{clock}<3:26:07,  4.38s/it]"
+
+
+def steps(numbers: Iterable[int], rank: int | None = None) -> list[str]:
+    """Lines of a training, of a rank or signed by nobody."""
+    whose = "" if rank is None else f"[rank{rank}]: "
+    return [f"{whose}iteration {number}/ 500 | loss: 1.0" for number in numbers]
+
+
+def told(*lines: str) -> Diagnosis:
+    return diagnose.diagnose(diagnose.load_text("\n".join(lines) + "\n"))
+
+
+def verdict(*lines: str) -> str:
+    return told(*lines).verdict
+
+
+CAUGHT = [bar(2000, "2:30:00"), *CRASH, bar(2184, "2:45:27"), *CRASH]
+
+
+def test_a_bar_that_moved_on_for_long_survived_what_it_was_drawn_over() -> None:
+    assert verdict(*CAUGHT, bar(2332, "2:56:01")) == "running"
+
+
+@pytest.mark.parametrize(
+    ("step", "clock"),
+    [(2184, "2:45:30"), (2186, "2:45:30"), (2186, "2:55:30"), (2332, "2:45:37"), (2332, "2:46:37")],
+)
+def test_a_bar_that_is_closed_below_a_crash_did_not_move_on(step: int, clock: str) -> None:
+    result = told(*CAUGHT, bar(step, clock))
+    assert (result.verdict, result.root_cause.cause) == ("failed", "crash.gpu_oom")
+
+
+def test_two_bars_that_are_closed_below_a_crash_count_nothing() -> None:
+    before = [bar(2, "2:40:00", total=10), bar(2180, "2:45:26")]
+    for closed in (
+        [bar(2, "2:45:30", total=10), bar(2184, "2:45:30")],
+        [bar(2184, "2:45:30"), bar(2, "2:45:30", total=10)],
+    ):
+        assert verdict(*before, *CRASH, *closed) == "failed"
+
+
+def test_an_error_in_the_last_step_ends_the_job() -> None:
+    assert verdict(*steps(range(1, 501)), *CRASH) == "failed"
+
+
+def test_a_few_steps_of_others_behind_a_crash_are_no_survival() -> None:
+    before = [line for n in range(1, 30) for rank in range(4) for line in steps([n], rank)]
+    died = [f"[rank3]: {line}" for line in CRASH]
+    after = [line for n in range(30, 33) for rank in range(3) for line in steps([n], rank)]
+    result = told(*before, *died, *after)
+    assert (result.verdict, result.root_cause.cause) == ("failed", "crash.gpu_oom")
+
+
+def test_a_rank_that_signs_no_steps_lives_while_the_training_goes_on() -> None:
+    joined = [INIT.format(pid=500 + rank, rank=rank, size=4) for rank in range(4)]
+    died = [f"[rank3]: {line}" for line in CRASH]
+    before = steps(range(1, 30))
+    assert verdict(*joined, *before, *died, *steps(range(30, 60))) == "running"
+    assert verdict(*joined, *before, *died, *steps(range(30, 150, 10))) == "running"
+    assert verdict(*joined, *before, *died, *steps(range(30, 33))) == "failed"
+    assert verdict(*joined, *before, *died, *steps(range(30, 60)), EXITS) == "failed"
+
+
+def test_an_error_of_rank_0_at_its_start_is_survived_by_the_steps_that_nobody_signs() -> None:
+    joined = INIT.format(pid=500, rank=0, size=1)
+    assert verdict(NVML, joined, *steps(range(1, 60))) == "running"
+    assert verdict(NVML, joined) == "failed"
+    assert verdict(*steps(range(1, 60)), NVML) == "failed"
+
+
+def test_a_crash_behind_a_restart_is_no_survival() -> None:
+    again = [*steps(range(1, 200)), *CRASH]
+    assert verdict(*again, *again) == "failed"
+    assert verdict(*again, EXITS, *again, EXITS) == "failed"
+
+
+def test_the_exit_report_of_the_launcher_outweighs_steps() -> None:
+    assert verdict(*CRASH, *steps(range(1, 200)), EXITS) == "failed"
+
+
+def test_a_hang_behind_a_survived_error_is_a_hang() -> None:
+    watchdog = (
+        "[rank1]:[E602 08:25:11.1234567 ProcessGroupNCCL.cpp:632] [Rank 1] Watchdog caught "
+        "collective operation timeout: WorkNCCL(SeqNum=77, OpType=ALLREDUCE, NumelIn=1000, "
+        "NumelOut=1000, Timeout(ms)=600000) ran for 601000 milliseconds before timing out."
+    )
+    result = told(*CRASH, *steps(range(1, 200)), watchdog)
+    assert result.verdict not in WELL
+
+
+def test_a_dead_actor_of_ray_is_not_outlived_by_the_others() -> None:
+    died = "ray.exceptions.RayActorError: The actor died unexpectedly before finishing this task."
+    others = [f"(Worker pid=7{n % 3}) iteration {n}/ 500 | loss: 1.0" for n in range(30, 33)]
+    assert verdict(*steps(range(1, 30)), "Traceback (most recent call last):", died) == "failed"
+    assert verdict(*others, died) == "failed"
+
+
+CLOSES = "node1:50{0}:53{0} [{0}] NCCL INFO [Service thread] Connection closed by localRank {1}"
+ABORTS = (
+    "node1:50{0}:54{0} [0] NCCL INFO comm 0x5581 rank {0} nranks 4 cudaDev {0} - Abort COMPLETE"
+)
+LEAVING = [form.format(rank, rank) for rank in range(4) for form in (CLOSES, ABORTS)]
+
+
+def test_communicators_that_close_behind_the_last_step_are_no_failure() -> None:
+    assert verdict(*steps(range(1, 500)), *LEAVING) == "running"
+    assert verdict(*steps(range(1, 500)), "Training completed.", *LEAVING) == "healthy"
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [*steps(range(1, 100)), *LEAVING],  # amid the work
+        [*steps(range(1, 500)), *[CLOSES.format(rank, 3) for rank in range(3)]],  # another's
+        [*steps(range(1, 500)), *CRASH, *LEAVING],
+        [*steps(range(1, 500)), *LEAVING, EXITS],
+    ],
+)
+def test_communicators_that_close_otherwise_are_no_end_in_order(lines: list[str]) -> None:
+    assert verdict(*lines) not in WELL
+
+
+def test_an_exception_that_was_survived_loses_to_who_cancelled_the_job() -> None:
+    raised = ["Traceback (most recent call last):", "ValueError: no statistics were found"]
+    cancelled = "slurmstepd: error: *** JOB 334949 ON node1 CANCELLED AT 2026-01-06T04:52:18 ***"
+    assert told(*raised, *steps(range(1, 400)), cancelled).root_cause.cause == "user.interrupt"
+    assert told(*steps(range(1, 400)), *raised, cancelled).root_cause.cause == "crash.exception"
