@@ -19,6 +19,7 @@ FURTHER = 3
 # Others that went on for so many steps make a death doubtful.
 LONG = 10
 _LONG_PAST = 25  # lines below an error in which it would have stopped the others
+_SERVED_LINES = 150  # below the error that a server survived
 # A bar that is drawn over and over is one line, and the last state of it is kept. Whoever dies of
 # an error leaves one more state below it, with the steps since the one before: few of them, soon.
 _DRAWN_STEPS, _DRAWN_MS, _NEAR_LINES = 50, 120_000, 200
@@ -73,6 +74,14 @@ def counted_for_long(after: Sequence[Event], failure: Event) -> bool:
     counted = max((steps[-1] - steps[0] for steps in steps_of(after).values()), default=0)
     apart = min((w.line - failure.line for w in after if w.source == failure.source), default=0)
     return counted >= LONG or (counted >= FURTHER and apart >= _LONG_PAST)
+
+
+def serves_on(works: Iterable[Event], failure: Event) -> bool:
+    """Whether a server is at work far below a line that ends one at once if it ends it at all."""
+    if failure.kind == "exit" or failure.strength == "decisive":
+        return False
+    served = (w.line for w in works if w.phase == "inference" and w.source == failure.source)
+    return max(served, default=0) > failure.line + _SERVED_LINES
 
 
 def bar_moved(before: Sequence[Event], after: Sequence[Event], line: int) -> bool:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
-from itertools import chain
 from operator import attrgetter
 from typing import Any
 
@@ -23,6 +22,7 @@ from diagnose.infer.events.counting import (
     all_counted_on,
     bar_moved,
     counted_for_long,
+    serves_on,
     went_on,
 )
 from diagnose.timeline.event import Event, Timeline
@@ -59,18 +59,18 @@ class Afterlife:
     def __init__(self, timeline: Timeline, final: frozenset[str] = frozenset()) -> None:
         self.final = final
         self._timeline = timeline
-        self._progress = timeline.kind("progress")
+        self.progress = timeline.kind("progress")
 
     @cached_property
     def by_rank(self) -> Mapping[int | None, Sequence[Event]]:
         """The progress of each rank; that of none by `unnamed`."""
-        signed = [event for event in self._progress if event.rank is not None]
+        signed = [event for event in self.progress if event.rank is not None]
         return _grouped(signed, attrgetter("rank"))
 
     @cached_property
     def unnamed(self) -> Mapping[str, Sequence[Event]]:
         """The progress of no rank, by source."""
-        unsigned = [event for event in self._progress if event.rank is None]
+        unsigned = [event for event in self.progress if event.rank is None]
         return _grouped(unsigned, attrgetter("source"))
 
     @cached_property
@@ -81,7 +81,7 @@ class Afterlife:
     @cached_property
     def worked(self) -> _Latest:
         """All progress."""
-        return _Latest(self._progress)
+        return _Latest(self.progress)
 
     @cached_property
     def ended(self) -> Mapping[int | None, _Latest]:
@@ -175,8 +175,7 @@ def _answered(life: Afterlife, failure: Event) -> bool:
 
 def _long_after(life: Afterlife, failing: Sequence[Event]) -> bool:
     last = max(_last_of_each(failing), key=lambda failure: failure.index)
-    works = chain.from_iterable((*life.by_rank.values(), *life.unnamed.values()))
-    steps = {work.step for work in works if _after(work, last) and work.step is not None}
+    steps = {work.step for work in life.progress if _after(work, last) and work.step is not None}
     return len(steps) >= LONG
 
 
@@ -197,9 +196,11 @@ def _passed(life: Afterlife, failure: Event) -> bool:
         return True
     if failure.role == "effect" and failure.phase == "inference" and _answered(life, failure):
         return True
+    own = life.by_rank.get(failure.rank)
+    if serves_on([*(own or ()), *life.unnamed.get(failure.source, ())], failure):
+        return True
     if failure.rank is None:
         return _everybody_went_on(life, failure)
-    own = life.by_rank.get(failure.rank)
     if own is None:
         return _job_counted_on(life, failure)
     return _went_on(own, failure, ended=_died_after(life, failure))
@@ -271,11 +272,8 @@ def _job_counted_on(life: Afterlife, failure: Event) -> bool:
     if failure.kind == "exit" or _died_after(life, failure):
         return False
     unsigned = life.unnamed.get(failure.source, []) if failure.rank == 0 else []
-    everywhere = (*life.by_rank.values(), *life.unnamed.values())
     training = [
-        work
-        for work in chain.from_iterable(everywhere)
-        if work.phase == "training" and work.signature != COUNTER.id
+        work for work in life.progress if work.phase == "training" and work.signature != COUNTER.id
     ]
     return any(
         counted_for_long(_split(works, failure)[1], failure) for works in (unsigned, training)

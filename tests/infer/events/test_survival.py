@@ -162,3 +162,24 @@ def test_an_exception_that_was_survived_loses_to_who_cancelled_the_job() -> None
     cancelled = "slurmstepd: error: *** JOB 334949 ON node1 CANCELLED AT 2026-01-06T04:52:18 ***"
     assert told(*raised, *steps(range(1, 400)), cancelled).root_cause.cause == "user.interrupt"
     assert told(*steps(range(1, 400)), *raised, cancelled).root_cause.cause == "crash.exception"
+
+
+SERVED = 'INFO:     127.0.0.1:4{} - "POST /v1/chat/completions HTTP/1.1" 200 OK'
+RAISED = [
+    "ERROR 06-16 14:16:20 [serving_chat.py:251] Traceback (most recent call last):",
+    "ERROR 06-16 14:16:20 [serving_chat.py:251]     raise ValueError(",
+]
+REFUSED = (
+    "ERROR 06-16 14:16:20 [serving_chat.py:251] ValueError: This model's maximum context length "
+    "is 6144 tokens. However, your request has 6290 input tokens."
+)
+
+
+def test_the_code_that_refused_a_request_is_no_error_of_the_server() -> None:
+    served = [f"(APIServer pid=7) {SERVED.format(n)}" for n in range(100, 180)]
+    refused = [f"(APIServer pid=7) {line}" for line in (*RAISED, REFUSED)]
+    assert verdict(*served, *refused, *served * 2) == "running"
+    assert verdict(*served, *refused[:-1], *served * 2) == "running"
+    assert verdict(*served, *refused[:-1], *served[:40]) != "running"
+    other = [f"(APIServer pid=7) {line}" for line in (*RAISED, "RuntimeError: nobody knows this")]
+    assert verdict(*served, *other) != "running"
