@@ -1,7 +1,7 @@
 """Did a failure pass? Only what its own author did afterwards can say so.
 
-A rank that died is silent; that others went on proves nothing of it. So recovery is: further work
-of the rank that failed, its own word that it completed, or a handler that says it goes on. Of a
+A rank that died is silent; that others went on for a moment proves nothing of it (many steps of a
+training do, where it signs none of its own). So recovery is: further work of the rank that failed, its own word that it completed, or a handler that says it goes on. Of a
 line that names no rank the author is one of those who write in its source: then every one of them
 must be seen to go on.
 """
@@ -84,6 +84,11 @@ class Afterlife:
         return _Latest(self.progress)
 
     @cached_property
+    def busied(self) -> _Latest:
+        """All progress and phases."""
+        return _Latest(self._timeline.kind("phase", "progress"))
+
+    @cached_property
     def ended(self) -> Mapping[int | None, _Latest]:
         """Words that the work is complete, of each rank; None holds what no rank signed."""
         return _latest_of_ranks(endings(self._timeline))
@@ -164,12 +169,8 @@ def lasted(life: Afterlife, failing: Sequence[Event]) -> bool:
 
 def _answered(life: Afterlife, failure: Event) -> bool:
     """Whether a server served requests below this line."""
-    served = {
-        work.text
-        for works in (*life.by_rank.values(), *life.unnamed.values())
-        for work in works
-        if work.phase == "inference" and _after(work, failure)
-    }
+    work = (w for w in life.progress if w.phase == "inference" and _after(w, failure))
+    served = {answer.text for answer in work}
     return len(served) >= FURTHER
 
 
@@ -229,11 +230,11 @@ def _job_completed(life: Afterlife, failure: Event) -> bool:
 
 
 def _was_handled(life: Afterlife, failure: Event) -> bool:
-    """A handler took it up, and the job went on."""
-    return life.worked.after(failure) and any(
-        0 <= word.line - failure.line <= _HANDLED_REACH and word.rank in (None, failure.rank)
-        for word in life.handled.get(failure.source, ())
-    )
+    """A handler took it up, and the job went on; on the same line, if only to its next phase."""
+    words = [w for w in life.handled.get(failure.source, ()) if w.rank in (None, failure.rank)]
+    if life.worked.after(failure):
+        return any(0 <= word.line - failure.line <= _HANDLED_REACH for word in words)
+    return life.busied.after(failure) and any(word.place == failure.place for word in words)
 
 
 def _died_after(life: Afterlife, failure: Event) -> bool:

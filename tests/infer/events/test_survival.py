@@ -183,3 +183,15 @@ def test_the_code_that_refused_a_request_is_no_error_of_the_server() -> None:
     assert verdict(*served, *refused[:-1], *served[:40]) != "running"
     other = [f"(APIServer pid=7) {line}" for line in (*RAISED, "RuntimeError: nobody knows this")]
     assert verdict(*served, *other) != "running"
+
+
+def test_what_is_skipped_on_the_line_that_reports_it_is_survived_by_the_next_phase() -> None:
+    ordinal = (
+        "Failed to load b.ckpt: Attempting to deserialize object on CUDA device 7 "
+        "but torch.cuda.device_count() is 6."
+    )
+    saved = "Saved summary results to: out/summary.csv"
+    before = steps(range(1, 30))
+    assert verdict(*before, f"[skip] {ordinal}", saved) == "running"
+    assert verdict(*before, ordinal, saved) == "failed"
+    assert verdict(*before, saved, f"[skip] {ordinal}") == "failed"
