@@ -1,9 +1,9 @@
 """Did a failure pass? Only what its own author did afterwards can say so.
 
 A rank that died is silent; that others went on for a moment proves nothing of it (many steps of a
-training do, where it signs none of its own). So recovery is: further work of the rank that failed, its own word that it completed, or a handler that says it goes on. Of a
-line that names no rank the author is one of those who write in its source: then every one of them
-must be seen to go on.
+training do, where it signs none of its own). So recovery is: further work of the rank that failed,
+its own word that it completed, or a handler that says it goes on. Of a line that names no rank the
+author is one of those who write in its source: then every one of them must be seen to go on.
 """
 
 from __future__ import annotations
