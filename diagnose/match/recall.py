@@ -17,7 +17,7 @@ from diagnose.match.lines import Line, Raw
 from diagnose.match.patience import HARMLESS
 from diagnose.match.rows import hyperscan_form
 from diagnose.match.shapes import Shapes, Span
-from diagnose.parse.again import Way, peel_again, way_of
+from diagnose.parse.again import Way, peel_again, tells_time, way_of
 
 PAYS = 200  # lines that were searched before: of a paste nothing is remembered
 
@@ -30,11 +30,10 @@ class Said:
     """What lines of one shape, with the same digits where these matter, say.
 
     `matches` are those of each such line, but that captures with numbers, which stand at `places`,
-    are its own. `tells`: there is more than patterns that do not match. `kept` is for whoever
+    are its own. Without a `way` they say nothing, whatever their numbers. `kept` is for whoever
     works something out for all of them.
     """
 
-    tells: bool = False
     way: Way | None = None
     matches: list[tuple[int, dict[str, str]]] = field(default_factory=list)
     places: tuple[tuple[int, _Places], ...] = ()  # by their index in `matches`
@@ -42,9 +41,8 @@ class Said:
     kept: list[Any] = field(default_factory=list, compare=False)
 
     def line(self, raw: Raw) -> Line | None:
-        """A line like this; None where it tells nothing, or the numbers of a time are none."""
-        if self.way is None:
-            return None
+        """A line like this; None where the numbers of a time are none. There is a way."""
+        assert self.way is not None
         text = raw.data.decode(errors="replace")
         prefix = peel_again(text, self.way)
         if prefix is None:
@@ -123,7 +121,8 @@ class Recall:
         if way is None or (message and not _in_place(text, message, way.message)):
             return None
         if not found and word is None:
-            return _NOTHING
+            # Where the numbers are no time, the expressions look at more than the message.
+            return Said(way) if tells_time(way) else _NOTHING
         ordered = in_text(found)
         matches = [(number, match.captures()) for number, match in ordered]
         places = tuple(
@@ -131,7 +130,7 @@ class Recall:
             for index, (_, match) in enumerate(ordered)
             if any(map(_numbered, matches[index][1].values()))
         )
-        return Said(True, way, matches, places, word)
+        return Said(way, matches, places, word)
 
 
 def word_matters(found: Iterable[int], patterns: Iterable[int], matcher: Matcher) -> bool:

@@ -142,12 +142,14 @@ def _confirm(kept: list[Raw], matcher: Matcher, counts: Counter[int]) -> Iterato
     for raw in _merged(kept):
         said = recall.said(raw)
         if said is not None:
+            if said.way is None:
+                continue
             line = said.line(raw)
             if line is not None:
                 for signature, _ in line.matches:
                     counts[signature] += 1
-                yield line
-            if line is not None or not said.tells:
+                if line.matches or line.word:
+                    yield line
                 continue
         text = text_of(raw.data)
         # Most of what is kept is refused: the prefixes are looked at where they matter.

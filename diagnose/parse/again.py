@@ -93,6 +93,11 @@ def way_of(line: str) -> Way | None:
     return way if peel_again(line, way) == replace(peeled, message="") else None
 
 
+def tells_time(way: Way) -> bool:
+    """Whether prefixes that were peeled so may be refused for their numbers."""
+    return way.second is not None or any(step not in _TIMELESS for step, _ in way.first.steps)
+
+
 def _steps(line: str, message: int) -> tuple[tuple[_Family, int], ...] | None:
     """Which families take what is before the message; None if it is none of ours."""
     steps: list[tuple[_Family, int]] = []

@@ -201,6 +201,17 @@ def test_digits_that_matter(taught: Matcher, line: str) -> None:
     assert_same(result, alone(MATCHER, line, line, line))
 
 
+def test_a_line_that_says_nothing_behind_a_time_teaches_nothing_of_numbers_that_are_none(
+    taught: Matcher,
+) -> None:
+    told, other = (f"[E820 {hour}:47:24.069860 a.cpp:60] step 7" + " of 9" for hour in (11, 99))
+    hours = Signature("t.hours", "", "context", [r"^\[E820 .* step \d+"])
+    matcher = matcher_of(Catalog([hours], [], {}, "t"))
+    assert not scanned(matcher, told, told, told).lines
+    assert_same(scanned(matcher, other), alone(matcher, other))
+    assert scanned(matcher, other).counts == {0: 1}
+
+
 def test_lines_of_a_paste_keep_their_numbers(taught: Matcher) -> None:
     chunk = Chunk(b"x3\n[rank7]: code 1 of 59\n", 10, 4, [4, 9], [10, 77])
     [found] = scan_source(Source("a", "text", 0, lambda: iter([chunk])), taught).lines
