@@ -211,7 +211,10 @@ def _completed(life: Afterlife, failure: Event) -> bool:
     """Its rank said afterwards that the work is complete; of an unsigned line, nobody else did.
 
     Of an error that is decisive by itself the word is not enough: its author must have worked, too.
+    A rank that exited says no more; whoever speaks as it is of another run.
     """
+    if failure.kind == "exit" and failure.rank is not None:
+        return False
     if failure.rank not in life.ended or not life.ended[failure.rank].after(failure):
         return _job_completed(life, failure)
     if failure.strength != "decisive":
