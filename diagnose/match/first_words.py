@@ -12,13 +12,16 @@ from typing import NamedTuple
 
 from diagnose.ingest.source import Chunk
 from diagnose.lazy import expression
+from diagnose.match.digits import shape
 from diagnose.match.lines import LINE_WINDOW, Raw, filled_lines, text_of
+from diagnose.match.thin import author_of
 from diagnose.parse.prefix import peel
 
 LIMIT = 4 << 20  # bytes of the sources that are looked at
 _MOST = 64  # times that first words are said
 _LEAST = 12  # characters
 _LETTERS = expression(r"[^\W\d_]{3,}\W+[^\W\d_]{2,}")  # two words
+_PROCESS = expression(rb":\d++:\d++ ")  # of another run another one
 
 
 class Again(NamedTuple):
@@ -33,15 +36,25 @@ def said_again(chunks: Sequence[Chunk], first: Sequence[Raw]) -> list[Again]:
     if sum(len(chunk.data) for chunk in chunks) > LIMIT:
         return []
     words = _words(first)
-    found: list[Again] = []
+    known: dict[bytes, bool] = {}
+    found: list[tuple[Chunk, int, int]] = []
+    authors: set[bytes] = set()
     for chunk in chunks if words else ():
         at = chunk.data.find(words)
         while at >= 0:
-            found += _at(chunk, at, words)
-            if len(found) > _MOST:
-                return []
+            start, end = _line_at(chunk.data, at)
+            row = chunk.data[start:end]
+            same = shape(row)
+            if same not in known:
+                known[same] = _message(row).encode() == words
+            if known[same]:
+                found.append((chunk, start, end))
+                authors.add(_PROCESS.sub(b"", author_of(row)))
+                if len(found) > _MOST:
+                    return []
             at = chunk.data.find(words, at + len(words))
-    return found if len(found) > 1 else []
+    # Said once by each of its ranks they begin one run.
+    return [_again(*one) for one in found] if len(found) > len(authors) else []
 
 
 def _words(first: Iterable[Raw]) -> bytes:
@@ -58,16 +71,17 @@ def _message(data: bytes) -> str:
     return (peel(text).message or text).strip()
 
 
-def _at(chunk: Chunk, at: int, words: bytes) -> Iterable[Again]:
-    """The line there, if it says these words and nothing else."""
-    data = chunk.data
+def _line_at(data: bytes, at: int) -> tuple[int, int]:
+    """Start and end of the line there, as far as it is looked at."""
     start = data.rfind(b"\n", max(0, at - LINE_WINDOW), at) + 1
     end = data.find(b"\n", at, at + LINE_WINDOW)
-    row = data[start : end if end >= 0 else len(data)]
-    if _message(row).encode() != words:
-        return
-    number = chunk.newlines(start)
-    (line,) = filled_lines(chunk, [(number, row)])
+    return start, end if end >= 0 else len(data)
+
+
+def _again(chunk: Chunk, start: int, end: int) -> Again:
+    """The line between these places, and the one before it."""
+    data, number = chunk.data, chunk.newlines(start)
+    (line,) = filled_lines(chunk, [(number, data[start:end])])
     low = data.rfind(b"\n", max(0, start - LINE_WINDOW), max(0, start - 1)) + 1
     rows = [(number - 1, data[low : start - 1])] if start else []
-    yield Again(next(filled_lines(chunk, rows), line), line)
+    return Again(next(filled_lines(chunk, rows), line), line)

@@ -13,7 +13,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, chain
 from math import inf
 from time import thread_time
 from typing import TYPE_CHECKING
@@ -98,9 +98,8 @@ def finish(source: Source, found: Gathered, matcher: Matcher) -> SourceScan:
         scan.comm_ranks = last_calls(source, found.calls, found.starts, source.chunks.part)
     scan.lines = list(_confirm(_ordered(found), matcher, scan.counts))
     scan.edges = list(plain_lines([*found.first, *found.last], scan.lines))
-    for two in found.again:
-        before, line = plain_lines(two, scan.lines)
-        scan.again.append((before, line))
+    again = plain_lines(chain.from_iterable(found.again), scan.lines)
+    scan.again = list(zip(again, again, strict=True))  # two of each
     if not any(matcher.signatures[number].role == "progress" for number in scan.counts):
         scan.beats = list(_beats(found.ends))
     for number, extra in found.dropped().items():

@@ -10,16 +10,17 @@ run (`timeline.again`).
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import groupby, islice
 from operator import attrgetter
+from typing import NamedTuple
 
 from diagnose.timeline.again import Again, begins_after_pause
-from diagnose.timeline.deaths import TRACEBACK, Death, all_deaths, may_end, outermost
+from diagnose.timeline.deaths import TRACEBACK, Death, all_deaths, may_end
 from diagnose.timeline.draft import BEGINS, Draft
 from diagnose.timeline.event import Meaning
-from diagnose.timeline.starts import Key, start
+from diagnose.timeline.starts import Key, may_start, start
 
 _AGAIN = 60_000_000_000  # ns that lie between a death and a start by hand
 _AFTER = ("effect", "aftermath")  # roles of what a dying process goes on to say
@@ -46,17 +47,47 @@ def begun(found: Sequence[Draft]) -> Mapping[str, Sequence[int]]:
 
     The drafts are in the order of their sources and lines.
     """
-    ending = {d.source for d in found if _tells_of_runs(d.meaning) or outermost(d)}
-    lines: dict[str, list[int]] = {}
     alone = bool(found) and found[0].source == found[-1].source
-    for source, group in groupby(found, attrgetter("source")) if ending else ():
-        if source in ending and (starts := [*_starts([*group], alone=alone)]):
+    signs = _Signs.of(found)
+    lines: dict[str, list[int]] = {}
+    several = signs.ends or (alone and any(draft.meaning.tells == BEGINS for draft in found))
+    for source, group in groupby(found, attrgetter("source")) if several else ():
+        drafts = [*group]
+        if (alone or signs.possible(drafts)) and (starts := [*_starts(drafts, alone=alone)]):
             lines[source] = starts
     return lines
 
 
-def _tells_of_runs(meaning: Meaning) -> bool:
-    return meaning.tells == BEGINS or may_end(meaning)
+class _Signs(NamedTuple):
+    """Which meanings, by their identity, may tell of an end and which of a start.
+
+    Most sources hold one run, and few meanings stand for all of their lines.
+    """
+
+    ends: frozenset[int]
+    starts: frozenset[int]
+
+    @classmethod
+    def of(cls, found: Iterable[Draft]) -> _Signs:
+        """Those of some drafts."""
+        told = {id(draft.meaning): draft.meaning for draft in found}
+        return cls(
+            frozenset(key for key, meaning in told.items() if _may_be_death(meaning)),
+            frozenset(key for key, meaning in told.items() if may_start(meaning)),
+        )
+
+    def possible(self, drafts: Sequence[Draft]) -> bool:
+        """Whether something starts below what may be an end, or one rank goes on below it."""
+        ends = (n for n, draft in enumerate(drafts) if id(draft.meaning) in self.ends)
+        first = next(ends, len(drafts))
+        below = islice(drafts, first + 1, None)
+        if any(id(draft.meaning) in self.starts for draft in below):
+            return True
+        return first + 1 < len(drafts) and _of_one_rank(drafts)
+
+
+def _may_be_death(meaning: Meaning) -> bool:
+    return meaning.tells == "frame" or may_end(meaning)
 
 
 def _starts(drafts: Sequence[Draft], *, alone: bool) -> Iterator[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from diagnose.timeline.draft import BEGINS, Draft
+from diagnose.timeline.event import Meaning
 
 _PHASES = ("init", "preprocessing", "model_load")
 # Of facts those that only a start tells: which launcher, which versions, the table of devices.
@@ -15,15 +16,19 @@ Key = tuple[str | None, int | None]
 def start(draft: Draft) -> Key | None:
     """What it is the start of, where it is a line of a start."""
     meaning = draft.meaning
+    if not may_start(meaning):
+        return None
     if meaning.tells == BEGINS:
         return BEGINS, draft.rank
-    if meaning.tells == "rank_map":
-        if meaning.role == "effect":  # the table of those that failed
-            return None
-    elif meaning.kind != "phase" or meaning.phase not in _PHASES:
-        return None
     numbers = (draft.device, draft.mapped_rank, draft.rank, draft.local_rank)
     return meaning.signature, next((number for number in numbers if number is not None), None)
+
+
+def may_start(meaning: Meaning) -> bool:
+    """Whether a line that means this is one of a start."""
+    if meaning.tells == "rank_map":
+        return meaning.role != "effect"  # the table of those that failed
+    return meaning.tells == BEGINS or (meaning.kind == "phase" and meaning.phase in _PHASES)
 
 
 def says_start(draft: Draft) -> str | None:

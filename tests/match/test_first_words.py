@@ -32,12 +32,20 @@ def test_a_program_of_any_language_begins_again() -> None:
     assert found(first, other, other) == [(1, 1), (4, 4), (6, 6)]
 
 
+def test_the_same_rank_begins_again_as_another_process() -> None:
+    line = "[rank{0}]: n1:{1}:{1} [{0}] NCCL INFO Bootstrap : Using eth0\n"
+    runs = [line.format(rank, pid + rank) for pid in (40, 90) for rank in range(2)]
+    assert [line for _, line in found("".join(runs))] == [1, 2, 3, 4]
+
+
 @pytest.mark.parametrize(
     "text",
     [
         run(4, "carregando dados"),
         # A rule or a number is no beginning.
         "==========================\n1\n==========================\n1\n",
+        # Each rank says them once.
+        "".join(f"[rank{rank}]: carregando dados agora\n" for rank in range(4)),
         # The words are part of another line.
         run(4, "x: Iniciando processo de ajuste", "Iniciando processo de ajuste fino"),
         # What is said often is no beginning.
