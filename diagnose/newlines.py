@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 
 _SHORT = 16 << 10  # bytes of which bytes.count is done before numpy begins
+_BLOCK = 256 << 10  # bytes that numpy looks at at once: what it makes of them stays in the cache
 _PAYS = 64 << 20  # longer pieces of so many bytes were counted: loading numpy takes less time now
 
 
@@ -50,7 +51,14 @@ class _Counter:
             return data.count(b"\n", start, end)
         import numpy as np  # noqa: PLC0415  for large logs only
 
-        return int(np.count_nonzero(np.frombuffer(data, np.uint8, size, start) == ord("\n")))
+        text = np.frombuffer(data, np.uint8, size, start)
+        found = np.empty(min(size, _BLOCK), bool)
+        count = 0
+        for at in range(0, size, _BLOCK):
+            block = text[at : at + _BLOCK]
+            is_end = np.equal(block, ord("\n"), out=found[: len(block)])
+            count += int(np.count_nonzero(is_end))
+        return count
 
 
 between = _Counter().between
