@@ -62,6 +62,7 @@ def used(installed: Path, *folders: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
+@pytest.mark.slow
 def test_the_example_is_used(installed: Path, tmp_path: Path) -> None:
     texts = {
         "pattern/a.log": STEPS + "[rank3]: acme token store a not mounted\n",

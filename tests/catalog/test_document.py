@@ -64,7 +64,12 @@ def test_encodings(encoding: str) -> None:
     ("data", "line", "problem"),
     [
         (LAUGHS, 5, "more than 100,000 entries"),
-        ("a:\n" + "- x\n" * 100_000, 100_000, "more than 100,000 entries"),
+        pytest.param(
+            "a:\n" + "- x\n" * 100_000,
+            100_000,
+            "more than 100,000 entries",
+            marks=pytest.mark.slow,
+        ),
         ("a: &a\n- *a\n", 2, "no &a before this *a"),
         ("a: *b\n", 1, "no &b before this *b"),
         ("a:\n  &k b: c\n  *k : d\n", 3, "a key must be a text"),

@@ -91,6 +91,7 @@ def test_what_reading_told_elsewhere_is_known_here(files: Path) -> None:
     assert [*there.events] == [*here.events]
 
 
+@pytest.mark.slow
 def test_own_entries_are_known_elsewhere(files: Path, tmp_path: Path) -> None:
     entry = tmp_path / "own.yaml"
     entry.write_text(

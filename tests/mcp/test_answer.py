@@ -63,7 +63,9 @@ def anything(chance: random.Random, depth: int) -> Any:
     return 'é\x1b"x' * chance.randrange(400) if kind == "s" else chance.randrange(10**9)
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize(
+    "seed", [*range(6), *(pytest.param(n, marks=pytest.mark.slow) for n in range(6, 30))]
+)
 def test_any_data_is_bounded(seed: int) -> None:
     chance = random.Random(seed)
     data = {f"key{number}": anything(chance, 4) for number in range(20)}

@@ -183,6 +183,7 @@ def test_the_bytes_of_one_large_log_are_told(
     assert reading[-1] == size
 
 
+@pytest.mark.slow
 def test_the_bytes_of_packed_logs_are_those_on_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
