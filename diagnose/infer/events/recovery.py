@@ -25,6 +25,7 @@ from diagnose.infer.events.counting import (
     serves_on,
     went_on,
 )
+from diagnose.timeline.draft import BEGINS
 from diagnose.timeline.event import Event, Timeline
 
 # A handler's words belong to an error at most this many lines above them.
@@ -77,6 +78,11 @@ class Afterlife:
     def works(self) -> Mapping[int | None, Sequence[Event]]:
         """Progress and phases of each rank."""
         return _grouped(self._timeline.kind("phase", "progress"), attrgetter("rank"))
+
+    @cached_property
+    def begun(self) -> Sequence[Event]:
+        """Where the first words of a source stand."""
+        return self._timeline.telling(BEGINS)
 
     @cached_property
     def worked(self) -> _Latest:
@@ -155,8 +161,20 @@ def left(life: Afterlife, failing: Iterable[Event]) -> list[Event]:
 
 
 def doubtful(life: Afterlife, failing: Sequence[Event]) -> bool:
-    """Whether other ranks worked on for long after it: a death would have stopped them."""
-    return not _final(life, failing) and _long_after(life, failing)
+    """Whether others worked on for long after it, or a run began and worked.
+
+    A death would have stopped other ranks; and a later run need not have failed.
+    """
+    if _final(life, failing):
+        return False
+    return _long_after(life, failing) or _began_again(life, failing)
+
+
+def _began_again(life: Afterlife, failing: Sequence[Event]) -> bool:
+    """Whether the first words of a source stand below all of these in it, and work below them."""
+    last = max(_last_of_each(failing), key=lambda failure: failure.index)
+    again = next((event for event in life.begun if _after(event, last)), None)
+    return again is not None and life.busied.after(again)
 
 
 def lasted(life: Afterlife, failing: Sequence[Event]) -> bool:

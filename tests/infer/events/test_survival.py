@@ -195,3 +195,29 @@ def test_what_is_skipped_on_the_line_that_reports_it_is_survived_by_the_next_pha
     assert verdict(*before, f"[skip] {ordinal}", saved) == "running"
     assert verdict(*before, ordinal, saved) == "failed"
     assert verdict(*before, saved, f"[skip] {ordinal}") == "failed"
+
+
+RUN = ["params: test", "Loading checkpoint shards: 100%|####| 4/4 [00:09<00:00,  2.4s/it]"]
+ANSWERS = "Running loglikelihood requests: 100%|####| 300/300 [16:30<00:00,  3.3s/it]"
+
+
+def test_a_crash_is_not_sure_where_a_run_begins_below_it_and_works() -> None:
+    # Two runs write into one file at the same time, then a third one.
+    both = [*RUN, *RUN, *CRASH]
+    assert told(*both).root_cause.confidence == "high"
+    assert told(*both, *RUN[:1]).root_cause.confidence == "high"
+    assert told(*both, *RUN, ANSWERS).root_cause.confidence == "medium"
+
+
+DEAD = [
+    "[rank0]: Segmentation fault (core dumped)",
+    EXITS.replace("local_rank: 3", "local_rank: 0").replace("exitcode: 1", "exitcode: -11"),
+]
+LEFT = (
+    "[rank0]:[W304 09:31:44.077 ProcessGroupNCCL.cpp:1496] Warning: WARNING: "
+    "destroy_process_group() was not called before program exit, which can leak resources."
+)
+
+
+def test_a_rank_that_exited_does_not_end_well_later() -> None:
+    assert verdict(*steps(range(9)), *DEAD, *steps(range(9, 40)), LEFT) == "failed"
