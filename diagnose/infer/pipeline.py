@@ -21,13 +21,13 @@ from diagnose.infer import scoring
 from diagnose.infer.advise import capture, narrative, remedies
 from diagnose.infer.decide import fusion, ranking, silent, verdict
 from diagnose.infer.decide.culprits import name_culprits
+from diagnose.infer.events.afterlife import afterlife
 from diagnose.infer.events.attempts import earlier_attempts, last_attempt
 from diagnose.infer.events.facts import Facts, gather
 from diagnose.infer.events.failures import closed, done, failures, unexplained, went_on
 from diagnose.infer.events.heartbeat import progress_of
 from diagnose.infer.events.onset import Start, find_onset
 from diagnose.infer.events.phases import find_activity, last_phase
-from diagnose.infer.events.recovery import afterlife
 from diagnose.infer.events.watchdogs import stalled_groups
 from diagnose.infer.rules import (
     INFERRED,

@@ -8,9 +8,9 @@ from typing import Any
 
 from diagnose.catalog.load import load_catalog
 from diagnose.catalog.schema import Catalog, CauseClass, KnownIssue, Remedy, Signature
+from diagnose.infer.events.afterlife import Afterlife, afterlife
 from diagnose.infer.events.facts import Facts
 from diagnose.infer.events.failures import failures
-from diagnose.infer.events.recovery import Afterlife, afterlife
 from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.timeline.event import Timeline
 

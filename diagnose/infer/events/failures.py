@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from operator import attrgetter
 
 from diagnose.catalog.entries import is_word
+from diagnose.infer.events.afterlife import Afterlife, endings, is_end
 from diagnose.infer.events.habits import without_habits, without_warnings
-from diagnose.infer.events.recovery import Afterlife, endings, is_end, lasted, left, survived
+from diagnose.infer.events.recovery import lasted, left, survived
 from diagnose.timeline.event import Event, Meaning, Timeline
 
 _LAST_LINES, _CAUGHT_LINES = 25, 150

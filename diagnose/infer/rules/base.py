@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from diagnose.catalog.schema import Catalog, Remedy
 from diagnose.diagnosis import Answer, CulpritKind
+from diagnose.infer.events.afterlife import Afterlife
 from diagnose.infer.events.facts import Facts
 from diagnose.infer.events.phases import Activity
-from diagnose.infer.events.recovery import Afterlife
 from diagnose.infer.events.stalled import Stall
 from diagnose.timeline.event import Event, Timeline
 
