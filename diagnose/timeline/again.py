@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Container, Mapping, Sequence
 from itertools import pairwise
 
-from diagnose.timeline.deaths import Death, outermost
+from diagnose.timeline.deaths import Death, outermost, stopped_by_others
 from diagnose.timeline.draft import BEGINS, Draft
 from diagnose.timeline.meaning import GLUED
 from diagnose.timeline.starts import opens, says_start
@@ -72,7 +72,8 @@ class Again:
         at, death = self._deaths[self._passed - 1]
         if at < self._first or not self._count(name, self._first, at):
             return False
-        if self._begins(name, index, death):
+        # Who ends a job ends all of its ranks, so that none of them is late.
+        if (stopped_by_others(death.said) and opens(draft)) or self._begins(name, index, death):
             return True
         self._refused.add(name)
         return False

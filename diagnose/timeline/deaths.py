@@ -72,6 +72,11 @@ def _whose(of_one: bool) -> Whose:
     return "process" if of_one else "job"
 
 
+def stopped_by_others(event: Event) -> bool:
+    """Whether the whole job was ended from outside, by its scheduler or its owner."""
+    return event.kind != "exception" and event.rank is None and _stops_job(event.meaning)
+
+
 def _stops_job(meaning: Meaning) -> bool:
     return meaning.role == "cause" and meaning.cause in _STOPPED
 

@@ -102,6 +102,14 @@ def test_the_next_program_of_a_script_is_no_second_run() -> None:
     assert judged(text)[::2] == (1, "crash.gpu_oom")
 
 
+def test_below_the_end_of_a_slurm_job_stands_another_one_however_it_began() -> None:
+    first = BANNER * 4 + NCCL + steps() + CANCELLED
+    assert judged(first + BANNER + NCCL + steps() + DONE) == (2, "healthy", "none")
+    assert judged(first + NCCL + "Killed\n") == (2, "failed", "crash.killed")
+    # The ranks that it ended have a last word.
+    assert judged(first + raised(KEY))[::2] == (1, "scheduler.preempted")
+
+
 def test_deepspeed_reports_and_starts_again() -> None:
     launch = "[2026-03-01 10:00:00,123] [INFO] [launch.py:163:main] dist_world_size=2\n"
     killed = (
