@@ -20,7 +20,7 @@ from diagnose.parse.prefix import peel
 LIMIT = 4 << 20  # bytes of the sources that are looked at
 _MOST = 64  # times that first words are said
 _LEAST = 12  # characters
-_LETTERS = expression(r"[^\W\d_]{3,}\W+[^\W\d_]{2,}")  # two words
+_LETTERS = expression(r"[^\W\d_]{3,}\W+[^\W\d_]{2,}|[^\W\d_]{8,}")  # two words, or a long one
 _PROCESS = expression(rb":\d++:\d++ ")  # of another run another one
 
 

@@ -18,6 +18,7 @@ _NUMBER = expression(r"\d{1,7}\Z")
 _ATTEMPT = expression(r"(?i)(?:^|.*[_.\-])(?:attempt|restart)[_\-]?(\d{1,4})\Z")
 _PACKED = expression(r"(?<=[^.])\.(?:gz|xz|bz2|zst)\Z", re.IGNORECASE)
 _TORCHRUN = frozenset({"stdout.log", "stderr.log", "error.json"})
+_PADDLE = expression(r"workerlog\.(\d{1,5})\Z")
 _MPI_RANK = expression(r"(?i)rank\.(\d{1,7})\Z")
 _RANKS = expression(
     r"(?i)(?:^|[^a-z0-9])(?:(?P<of>[a-z]{1,10})[_\-]|(?P<glued>local|global|node))?"
@@ -68,7 +69,8 @@ def read_path(path: str) -> PathHints:
 
     torchrun's `attempt_0/3/stderr.log` (3 is a LOCAL rank), `rank_3.log`, `log_rank_12.out`,
     `global_rank_3`, `local_rank_1`, `node_rank_2`, `job.node01.3.log` (host, task), `node01.log`,
-    `train-worker-2.log`, Ray's `worker-<id>-<job>-<pid>.out`, Open MPI's `1/rank.3/stdout`,
+    `train-worker-2.log`, Paddle's
+    `workerlog.3` (a local rank), Ray's `worker-<id>-<job>-<pid>.out`, Open MPI's `1/rank.3/stdout`,
     kubelet's folders. The innermost part that says something wins. What is given is shared.
     """
     parts = [part for part in re.split(r"[/\\\\!]", path[-_LENGTH:]) if part not in ("", ".")]
@@ -92,6 +94,9 @@ def _layouts(folders: list[str], name: str, hints: PathHints) -> None:
     parent = folders[-1] if folders else ""
     if name.lower() in _TORCHRUN and _NUMBER.match(parent):
         hints.local_rank = int(parent)
+    paddle = _PADDLE.match(name)
+    if paddle:
+        hints.local_rank = int(paddle[1])
     mpi = _MPI_RANK.match(parent)
     if mpi and name in ("stdout", "stderr"):
         hints.task = int(mpi[1])

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from diagnose.timeline.deaths import Death, outermost, stopped_by_others
@@ -23,16 +23,14 @@ _FAR, _STEPS = 150, 10
 # ns without a line between two runs of which nothing says that the first one ended; and lines.
 _PAUSE, _SHORT_PAUSE = 600_000_000_000, 10_000_000_000
 _LAST_WORDS = 3
+_TOGETHER = 60_000_000_000  # ns within which the processes of one run begin
 
 
 class Again:
     """The drafts of one source, asked in their order where a run begins."""
 
-    def __init__(
-        self, drafts: Sequence[Draft], died: Mapping[int, Death], paused: Container[int] = ()
-    ) -> None:
+    def __init__(self, drafts: Sequence[Draft], died: Mapping[int, Death]) -> None:
         self._drafts = drafts
-        self._paused = paused  # lines with the first words of the source, after a pause
         self._first = 0  # of this run
         self._said: dict[str, list[int]] = defaultdict(list)
         self._deaths: list[tuple[int, Death]] = []
@@ -62,8 +60,6 @@ class Again:
     def begins(self, index: int) -> bool:
         """Whether another run begins with this one."""
         name, draft = self._names[index], self._drafts[index]
-        if draft.meaning.tells == BEGINS and draft.line in self._paused:
-            return True
         while self._passed < len(self._deaths) and self._deaths[self._passed][0] < index:
             self._passed += 1
             self._refused.clear()
@@ -122,20 +118,26 @@ class Again:
 def begins_after_pause(drafts: Sequence[Draft]) -> set[int]:
     """The lines on which a log of one process says its first words again, after it was silent.
 
-    If its last words before were those of an error a short pause is enough.
+    If its last words before were those of an error a short pause is enough, and where these have no
+    time it counts that processes of one run begin together.
     """
     found: set[int] = set()
-    if any(draft.rank is not None or draft.device is not None for draft in drafts):
+    if any({draft.rank, draft.device} - {None, 0} for draft in drafts):
         return found
     edges = {draft.line: draft for draft in drafts if draft.meaning.kind == "edge"}
-    begins = {draft.line for draft in drafts if draft.meaning.tells == BEGINS}
+    begins = {draft.line: draft.time for draft in drafts if draft.meaning.tells == BEGINS}
     wrong = {draft.line for draft in drafts if draft.meaning.severity == "error"}
+    begun: int | None = None
     for before, draft in pairwise(edges.values()):
-        if draft.line not in begins or None in (before.time, draft.time):
+        begun = begins.get(before.line) or begun
+        if draft.line not in begins or draft.time is None:
             continue
-        pause = (draft.time or 0) - (before.time or 0)
         failed = any(draft.line - back in wrong for back in range(1, _LAST_WORDS + 1))
-        if pause >= (_SHORT_PAUSE if failed else _PAUSE):
+        if before.time is not None:
+            again = draft.time - before.time >= (_SHORT_PAUSE if failed else _PAUSE)
+        else:
+            again = failed and begun is not None and draft.time - begun >= _TOGETHER
+        if again:
             found.add(draft.line)
     return found
 

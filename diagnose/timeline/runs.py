@@ -93,14 +93,16 @@ def _may_be_death(meaning: Meaning) -> bool:
 def _starts(drafts: Sequence[Draft], *, alone: bool) -> Iterator[int]:
     if any(draft.attempt is not None for draft in drafts):
         return
-    paused = begins_after_pause(drafts)
+    paused = begins_after_pause(drafts) if alone else set()
     drafts = [d for d in drafts if d.meaning.kind != "edge" or d.meaning.tells == BEGINS]
     died = all_deaths(drafts)
     sole, named = _of_one_rank(drafts), _names_one(drafts)
-    reader = _Reader(sole, named, Again(drafts, died, paused) if alone and not sole else None)
+    reader = _Reader(sole, named, Again(drafts, died) if alone and not sole else None)
     for index, draft in enumerate(drafts):
         death = died.get(id(draft))
         line = _again(reader, draft, death)
+        if line is None and draft.line in paused and draft.meaning.tells == BEGINS:
+            line = draft.line
         if line is None and reader.again is not None and reader.again.begins(index):
             line = draft.line
         if line is not None:
@@ -113,8 +115,11 @@ def _starts(drafts: Sequence[Draft], *, alone: bool) -> Iterator[int]:
 
 def _of_one_rank(drafts: Sequence[Draft]) -> bool:
     """Whether the file is one rank's by its name."""
-    names = {draft.rank for draft in drafts} - {None}
-    return len(names) == 1 and all(draft.rank is not None for draft in drafts)
+    for name in ("rank", "local_rank", "task"):
+        told = {getattr(draft, name) for draft in drafts}
+        if len(told) == 1 and None not in told:
+            return True
+    return False
 
 
 def _names_one(drafts: Sequence[Draft]) -> bool:

@@ -51,6 +51,9 @@ UUID = "01234567-89ab-cdef-0123-456789abcdef"
         ("task_3.log", {"task": 3}),
         ("worker_3.log", {"task": 3}),
         # tools
+        ("log/workerlog.3", {"local_rank": 3}),
+        ("node01/log/workerlog.3.gz", {"host": "node01", "local_rank": 3}),
+        ("old_workerlog.3x", {}),
         ("nccl.node1.4242.log", {"host": "node1", "pid": 4242}),
         (RAY_WORKER + ".out", {"pid": 4242}),
         ("py-spy-rank3-pid99.txt", {"rank": 3, "pid": 99}),

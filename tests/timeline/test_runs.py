@@ -42,6 +42,26 @@ def test_who_starts_after_a_death_on_the_same_device_is_another_run() -> None:
     assert attempts(timeline(job=f"{text}{KEY}{text}{VALUE}")) == [0, 1]
 
 
+def test_files_of_a_local_rank_or_a_task_are_of_one_process_too() -> None:
+    # Nothing but the name of the file tells that the second exception is of another run.
+    for one in ({"local_rank": 0}, {"task": 0}):
+        job = read([replace(text_source(KEY + STEPS + VALUE, "workerlog.0"), **one)])
+        assert attempts(job.events) == [0, 1]
+    assert attempts(timeline(job=KEY + STEPS + VALUE)) == [0, 0]
+
+
+def test_a_file_of_one_rank_begins_again_after_a_pause() -> None:
+    begins = "[2023/08/27 10:{}:00] ppocr INFO: Architecture : \n"
+    error = (
+        "RecursionError: maximum recursion depth exceeded\neval:   0%|     | 0/9 [00:01<?, ?it/s]\n"
+    )
+    found = of_ranks(r0=begins.format("04") + error + begins.format("07") + error)
+    assert found.events.attempts == {0, 1}
+    # Processes of one run begin together.
+    text = begins.format("04") + error + begins.format("04") + error
+    assert of_ranks(r0=text).events.attempts == {0}
+
+
 def test_processes_of_several_devices_in_one_file_are_no_runs() -> None:
     text = f"{opened(0)}{opened(1)}{KEY}{opened(0)}{VALUE}"
     assert attempts(timeline(job=text)) == [0, 0]

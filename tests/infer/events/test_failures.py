@@ -240,3 +240,8 @@ def test_amid_the_steps_or_in_a_long_log_nobody_says_that_it_hangs() -> None:
     for lines in (amid, long):
         text = "\n".join(lines) + "\n"
         assert diagnose.diagnose(diagnose.load_text(text)).verdict == "running"
+
+
+def test_a_server_that_shut_down_in_order_need_not_have_failed() -> None:
+    text = "[2025-05-01 10:00:00 +0000] [17] [INFO] Shutting down: Master\n"
+    assert diagnose.diagnose(diagnose.load_text(text)).verdict == "unknown"
