@@ -35,6 +35,7 @@ class Again:
         self._said: dict[str, list[int]] = defaultdict(list)
         self._deaths: list[tuple[int, Death]] = []
         self._works: list[int] = []
+        self._phases: list[int] = []  # at work, or in a phase that comes after the start
         self._joined: list[int] = []  # lines of communicators, for which all ranks have to be there
         self._refused: set[str] = set()
         self._passed = 0  # deaths that lie above what was asked last
@@ -47,6 +48,8 @@ class Again:
                 self._said[name].append(index)
             if draft.meaning.kind == "progress":
                 self._works.append(index)
+            if draft.meaning.kind in ("phase", "progress") and draft.meaning.phase != "init":
+                self._phases.append(index)
             if draft.mapped_of is not None:
                 self._joined.append(index)
             if (death := died.get(id(draft))) is not None:
@@ -80,9 +83,20 @@ class Again:
         above, below = self._count(name, self._first, index), self._count(name, index, end)
         if self._other_program(index):
             return False
+        if name == BEGINS and death.raised and self._both_worked(index, end):
+            return True
         if below == above and opens(self._drafts[index]) and self._ended(name, above, death):
             return True
         return death.whose != "done" and below >= above and self._works_long(index, end, death)
+
+    def _both_worked(self, index: int, end: int) -> bool:
+        """Whether the dead process was past its start, and somebody gets as far below.
+
+        Ranks of one run say their first words before any of them is that far.
+        """
+        until = self._deaths[self._passed - 1][0]
+        above = _between(self._phases, self._first, until)
+        return above > 0 and _between(self._phases, index, end) > 0
 
     def _ended(self, name: str, times: int, death: Death) -> bool:
         """Whether the run above ended as a whole, or all of it had begun."""

@@ -155,6 +155,8 @@ def _again(reader: _Reader, draft: Draft, death: Death | None) -> int | None:
         reader.follows = draft.line
     key = start(draft)
     said_again = key is not None and key in reader.started and _trusted(reader, draft, key)
+    if said_again and draft.meaning.tells == BEGINS:
+        return draft.line  # what stands above the first words is not of this run
     if said_again or (reader.sole and _counts_again(reader, draft)):
         return draft.line if reader.follows is None else reader.follows
     # No process ends in two ways, save that a signal may end it amid its last words.

@@ -200,6 +200,18 @@ def test_a_long_last_run_counts_though_no_entry_knows_its_words() -> None:
     assert judged(above + long)[1] != "failed"
 
 
+def test_first_words_open_a_run_if_both_get_past_the_start() -> None:
+    begin, load = (
+        "Meu programa de treino\n",
+        "Loading checkpoint shards: 100%|####| 4/4 [00:09<00:00]\n",
+    )
+    # However many wrote into the file above.
+    above = (begin + load) * 2 + raised(OOM)
+    assert judged(above + begin + load + raised(KEY)) == (2, "failed", "crash.exception")
+    assert judged(above + begin + raised(KEY))[::2] == (1, "crash.gpu_oom")
+    assert judged(begin * 2 + raised(OOM) + begin + load + raised(KEY))[::2] == (1, "crash.gpu_oom")
+
+
 def test_first_words_open_a_run_below_an_end() -> None:
     begin = "Meu programa de treino\n"
     text = begin + steps() + raised(OOM) + begin + raised(KEY)

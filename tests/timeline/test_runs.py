@@ -62,6 +62,16 @@ def test_a_file_of_one_rank_begins_again_after_a_pause() -> None:
     assert of_ranks(r0=text).events.attempts == {0}
 
 
+def test_a_run_begins_with_its_first_words_and_not_before() -> None:
+    begin, summary = (
+        "Meu programa de treino\n",
+        "ResourceExhaustedError: Out of memory error on GPU 1\n",
+    )
+    found = of_ranks(r0=begin + KEY + summary + begin + STEPS)
+    told = {event.line: event.attempt for event in found.events.role("cause")}
+    assert told == {4: 0, 5: 0}
+
+
 def test_processes_of_several_devices_in_one_file_are_no_runs() -> None:
     text = f"{opened(0)}{opened(1)}{KEY}{opened(0)}{VALUE}"
     assert attempts(timeline(job=text)) == [0, 0]
