@@ -71,9 +71,9 @@ class KnownLines:
         if alike is not None:
             own = {number: one.thin for number, one in found.items() if one.thin}
             thin = ThinLines(told, alike, own)
-        lines = ((n, *told.span(n), found[n]) for n in sorted(found))
+        lines = ((n, at, end, found[n]) for n, at, end in told.spans(sorted(found)))
         begun = told.lines_of(with_init(kinds))
-        inits = [(told.span(n)[0], same) for same, numbers in begun for n in numbers]
+        inits = [(start, same) for same, _, starts in begun for start in starts]
         return Told(_raws(chunk, place, lines), marks_in(kinds, inits), thin)
 
     def _search_marked(self, chunk: Chunk, place: int) -> Told:
@@ -121,16 +121,16 @@ class KnownLines:
             elif one.thin:
                 thin[same] = one.thin
         found: dict[int, _Found] = {}
-        for same, numbers in told.lines_of(alike):
+        for same, numbers, _ in told.lines_of(alike):
             found |= dict.fromkeys(numbers, alike[same])
         unknown: dict[int, bytes] = {}
-        for same, numbers in told.lines_of(apart):
+        for same, numbers, starts in told.lines_of(apart):
             known = self._shapes.known.get(same)
-            for number in numbers:
-                start, end = told.span(number)
-                said = None if known is None else known.get(data[start:end])
+            for number, start in zip(numbers, starts, strict=True):
+                line = data[start : start + len(same) - 1]
+                said = None if known is None else known.get(line)
                 if said is None:
-                    unknown[number] = data[start:end]
+                    unknown[number] = line
                 elif said is not _NOTHING:
                     found[number] = said
         few = len(unknown) <= _FEW * len(told)

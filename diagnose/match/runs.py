@@ -6,7 +6,7 @@ A run of them is found by comparing bytes, at a tenth of what looking at each li
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Container, Iterator, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, compress
 
@@ -44,6 +44,18 @@ class Runs:
         start = self.starts[run] + (number - self.firsts[run]) * size
         return start, start + size - 1
 
+    def spans(self, numbers: Iterable[int]) -> Iterator[tuple[int, int, int]]:
+        """Number, start and end of lines, which are in order."""
+        run, behind = -1, 0
+        size = start = 0
+        for number in numbers:
+            while number >= behind:
+                run += 1
+                behind = self.firsts[run + 1]
+                size = len(self.kinds[run])
+                start = self.starts[run] - self.firsts[run] * size
+            yield number, start + number * size, start + number * size + size - 1
+
     def at(self, place: int) -> tuple[int, int, int]:
         """Number, start and end of the line that a place is in, or the end of which it is."""
         run = bisect_right(self.starts, place) - 1
@@ -52,12 +64,14 @@ class Runs:
         start = begin + before * size
         return self.firsts[run] + before, start, start + size - 1
 
-    def lines_of(self, kinds: Collection[bytes]) -> Iterator[tuple[bytes, range]]:
-        """The runs of some shapes: each shape with the numbers of its lines."""
+    def lines_of(self, kinds: Collection[bytes]) -> Iterator[tuple[bytes, range, range]]:
+        """The runs of some shapes: each shape with the numbers of its lines and their starts."""
         if not kinds:
             return
         for run in compress(range(len(self.kinds)), map(kinds.__contains__, self.kinds)):
-            yield self.kinds[run], range(self.firsts[run], self.firsts[run + 1])
+            same = self.kinds[run]
+            starts = range(self.starts[run], self.starts[run + 1], len(same))
+            yield same, range(self.firsts[run], self.firsts[run + 1]), starts
 
     def backwards(self, kinds: Container[bytes], high: int) -> Iterator[tuple[int, int, bytes]]:
         """Number, start and shape of the lines of some shapes that begin before `high`.

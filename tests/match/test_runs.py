@@ -39,6 +39,9 @@ def test_lines_are_those_of_splitting(data: bytes) -> None:
     assert [told.kind(number) for number in range(len(told))] == shapes
     spans = [told.span(number) for number in range(len(told))]
     assert [data[start:end] for start, end in spans] == data.split(b"\n")
+    for step in (1, 3):
+        some = range(0, len(told), step)
+        assert [*told.spans(some)] == [(number, *spans[number]) for number in some]
     for place in range(len(data) + 1):
         number = data.count(b"\n", 0, place)
         assert told.at(place) == (number, *spans[number])
@@ -69,4 +72,5 @@ def test_a_kind_that_was_removed_is_passed_over() -> None:
 def test_neighbours_are_one_run() -> None:
     told = runs(b"a 1\na 2\na 3\nb\na 4\n")
     assert told.kinds == [b"a 0\n", b"b\n", b"a 0\n", b"\n"]
-    assert [[*numbers] for _, numbers in told.lines_of({b"a 0\n"})] == [[0, 1, 2], [4]]
+    found = [([*numbers], [*starts]) for _, numbers, starts in told.lines_of({b"a 0\n"})]
+    assert found == [([0, 1, 2], [told.span(n)[0] for n in range(3)]), ([4], [told.span(4)[0]])]
