@@ -53,11 +53,21 @@ def failures(timeline: Timeline, life: Afterlife) -> list[Event]:
 
 
 def _waits_at_the_end(timeline: Timeline, events: list[Event]) -> list[Event]:
-    """Without waits that ended: whoever waits would say so again, and not something else."""
+    """Without waits that ended: whoever waits would say so again, and not something else.
+
+    A rank that signs its steps, and made none below, waits whatever the others say.
+    """
     if not timeline.telling("waiting"):
         return events
     ends = _ends_of_sources(timeline)
-    return [e for e in events if e.tells != "waiting" or e.line > ends[e.source] - _AGAIN]
+    steps = {step.rank: step.index for step in timeline.kind("progress") if step.rank is not None}
+    return [
+        event
+        for event in events
+        if event.tells != "waiting"
+        or event.line > ends[event.source] - _AGAIN
+        or (event.rank is not None and steps.get(event.rank, event.index) < event.index)
+    ]
 
 
 def _of_another_run(life: Afterlife, event: Event) -> bool:

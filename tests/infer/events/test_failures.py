@@ -245,3 +245,12 @@ def test_amid_the_steps_or_in_a_long_log_nobody_says_that_it_hangs() -> None:
 def test_a_server_that_shut_down_in_order_need_not_have_failed() -> None:
     text = "[2025-05-01 10:00:00 +0000] [17] [INFO] Shutting down: Master\n"
     assert diagnose.diagnose(diagnose.load_text(text)).verdict == "unknown"
+
+
+def test_a_rank_that_made_steps_and_then_waits_has_not_gone_on() -> None:
+    steps = [f"[rank{rank}]: iteration {n}/ 90 | loss: 1.0" for n in range(4) for rank in (0, 1)]
+    waits = "[rank1]: not ready endpoints:['10.0.0.1:6070']"
+    others = [f"[rank0]: iteration {n}/ 90 | loss: 1.0" for n in range(4, 9)]
+    for before, verdicts in ((steps, {"hung", "failed"}), ([], {"running"})):
+        text = "\n".join([*before, waits, *others])
+        assert diagnose.diagnose(diagnose.load_text(text)).verdict in verdicts
