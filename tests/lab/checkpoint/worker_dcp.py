@@ -141,6 +141,7 @@ def main() -> None:
             dcp.save(state(step), checkpoint_id=folder)
     dist.barrier()
     dist.destroy_process_group()
+    os._exit(0)  # threads of torch may still run, and then ending in order may abort
 
 
 if __name__ == "__main__":
