@@ -27,7 +27,7 @@ def failures(timeline: Timeline, life: Afterlife) -> list[Event]:
         for event in timeline.where(_serious)
         if event.kind != "exit" or (_failed(event) and not _of_another_run(life, event))
     ]
-    serious = without_warnings(timeline, _waits_at_the_end(timeline, serious))
+    serious = without_warnings(timeline, _waits_at_the_end(timeline, life, serious))
     gathering = unfinished_gathering(timeline)
     if gathering is not None and not any(event is gathering for event in serious):
         insort(serious, gathering, key=attrgetter("index"))
@@ -52,7 +52,7 @@ def failures(timeline: Timeline, life: Afterlife) -> list[Event]:
     return timeline.telling("complaint") or (hints if _ends_with(timeline, hints) else [])
 
 
-def _waits_at_the_end(timeline: Timeline, events: list[Event]) -> list[Event]:
+def _waits_at_the_end(timeline: Timeline, life: Afterlife, events: list[Event]) -> list[Event]:
     """Without waits that ended: whoever waits would say so again, and not something else.
 
     A rank that signs its steps, and made none below, waits whatever the others say.
@@ -60,13 +60,12 @@ def _waits_at_the_end(timeline: Timeline, events: list[Event]) -> list[Event]:
     if not timeline.telling("waiting"):
         return events
     ends = _ends_of_sources(timeline)
-    steps = {step.rank: step.index for step in timeline.kind("progress") if step.rank is not None}
     return [
         event
         for event in events
         if event.tells != "waiting"
         or event.line > ends[event.source] - _AGAIN
-        or (event.rank is not None and steps.get(event.rank, event.index) < event.index)
+        or ((own := life.by_rank.get(event.rank)) and own[-1].index < event.index)
     ]
 
 
