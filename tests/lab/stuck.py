@@ -12,6 +12,7 @@ import datetime
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -163,6 +164,8 @@ def main() -> None:
     with control_plane():
         train(options)
     dist.destroy_process_group()
+    sys.stdout.flush()
+    os._exit(0)  # threads of torch may still run, and then ending in order may abort
 
 
 if __name__ == "__main__":

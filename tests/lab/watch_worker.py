@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.nn.parallel import DistributedDataParallel
-from worker import LONG, Job, bar
+from worker import LONG, Job, bar, leave
 
 
 class LongJob(Job):
@@ -138,6 +138,7 @@ def options() -> argparse.Namespace:
 def main() -> None:
     given = options()
     LongJob(given).run()
+    leave()
 
 
 if __name__ == "__main__":

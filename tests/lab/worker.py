@@ -14,6 +14,7 @@ import signal
 import sys
 import time
 from pathlib import Path
+from typing import NoReturn
 
 import torch
 import torch.distributed as dist
@@ -71,6 +72,13 @@ def bar(what: str, total: int, seconds: float, unit: str = "examples") -> None:
         sys.stderr.flush()
         time.sleep(seconds / shown)
     sys.stderr.write("\n")
+
+
+def leave() -> NoReturn:
+    """End well: threads of torch may still run, and then ending in order may abort."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 class Job:
@@ -197,6 +205,7 @@ def main() -> None:
     parser.add_argument("--timeout", type=float, default=6.0)
     parser.add_argument("--out", default="out")
     Job(parser.parse_args()).run()
+    leave()
 
 
 if __name__ == "__main__":

