@@ -31,12 +31,13 @@ _CODE = expression(
 _PASSED = expression(
     r"(?i)\bignor(?:ed|ing)\b|\bfall(?:ing|s)? ?back|\bfallback|\bskip(?:ped|ping|s)?\b|\bhandled\b"
     r"|\busing (?:the )?(?:internal|default|built-?in)\b|\bno plugin found\b|\brecovered\b"
+    r"|\bplugin load returned\b"
     r"|\bharmless\b|\bnot fatal\b|\bnon-fatal\b|\boptional\b"
 )
-# Who says so tries again, or only informs, or tells of what may be: a word is worth less there.
+# Who says so tries again, only informs or warns, or tells of what may be: a word is worth less.
 _HANDLED = expression(
     r"(?i)\bretry|\bretri|\brecover|\battempt \d|\bwill try|\btrying again|\breconnect|\bif you\b"
-    r"|\bmay be\b|\bto avoid\b|\bNCCL INFO\b"
+    r"|\bmay be\b|\bto avoid\b|\bNCCL INFO\b|(?-i:\b[A-Z][A-Za-z]*Warning: )"
 )
 
 

@@ -64,6 +64,13 @@ def test_who_goes_on_says_less() -> None:
     assert found("gpu1:42:57 [1] NCCL INFO a library's bus error") == (
         "word.errno.bus-error.handled", "crash.native", "weak",
     )  # fmt: skip
+    assert found("io/image.py:13: UserWarning: no image extension: ESTRANGE") == (
+        "word.errno.estrange.handled", "unknown", "weak",
+    )  # fmt: skip
+    warned = found("WARNING: ESTRANGE")  # a level says less about what comes of it
+    assert warned == ("word.errno.estrange", "unknown", "medium")
+    told = "TUNER/Plugin: Plugin load returned 2 : libx.so: ESTRANGE : when loading libx.so"
+    assert found(told) is None
 
 
 @pytest.mark.parametrize(
