@@ -109,14 +109,11 @@ def _spelled(items: _Items) -> _Texts:
 
 def _shortest(texts: set[str]) -> _Texts:
     """The texts that begin with no other one."""
-    lengths = sorted(set(map(len, texts)))
-    if len(lengths) < 2:
-        return frozenset(texts)
-    return frozenset(
-        text
-        for text in texts
-        if not any(text[:size] in texts for size in lengths if size < len(text))
-    )
+    found: list[str] = []
+    for text in sorted(texts):  # in this order those that begin with one stand behind it
+        if not found or not text.startswith(found[-1]):
+            found.append(text)
+    return frozenset(found)
 
 
 class _Spelling:
@@ -162,12 +159,10 @@ class _Spelling:
         if not chars or len(texts) * len(chars) > _MOST:
             self.done |= texts
             return set()
-        longer, ended = set[str](), set[str]()
-        for text in texts:
-            more = ended if len(text) + 1 >= self._length else longer
-            more.update([text + char for char in chars])
+        longer = {text + char for text in texts for char in chars}
+        ended = {text for text in longer if len(text) >= self._length}
         self.done |= ended
-        return longer
+        return longer - ended
 
 
 def _characters(operation: Any, argument: Any, *, cased: bool) -> str:

@@ -60,7 +60,7 @@ def rows_of(catalog: Catalog, name: str) -> list[Row]:
     rows = [
         (form.encode(), number, pattern_flags(pattern, first=name == "thin-first"))
         for number, pattern in enumerate(patterns)
-        if name in _databases_of(pattern, thin=catalog.signatures[pattern.signature].thin)
+        if _holds(name, pattern, thin=catalog.signatures[pattern.signature].thin)
         for form in searched(pattern, name)
     ]
     if name == "bulk":
@@ -83,8 +83,13 @@ def database_of(pattern: Pattern) -> str:
     return "rest" if announced(pattern) else "everywhere"
 
 
-def _databases_of(pattern: Pattern, *, thin: bool) -> Sequence[str]:
-    return ("thin-first", "thin-all") if thin else (database_of(pattern),)
+def _holds(name: str, pattern: Pattern, *, thin: bool) -> bool:
+    """Whether one of DATABASES searches for a pattern."""
+    if thin or name.startswith("thin"):
+        return thin and name.startswith("thin")
+    if name == "bulk":  # the largest one, which need not wait until all short literals are known
+        return bool(required(hyperscan_form(pattern.expression).decode()))
+    return database_of(pattern) == name
 
 
 def searched(pattern: Pattern, name: str) -> list[str]:
