@@ -49,6 +49,12 @@ def read(name: str) -> bytes | None:
         return None
 
 
+def has(name: str) -> bool:
+    """Whether something was kept under this name."""
+    inside = folder()
+    return inside is not None and (inside / name).exists()
+
+
 def keep(name: str, data: bytes) -> None:
     """Keep something for later runs of this user; failure is not an error.
 

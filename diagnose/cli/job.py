@@ -77,9 +77,20 @@ def _read(
 ) -> Job:
     from diagnose.job.load import read
 
+    if sys.stderr.isatty():
+        _tell_compiling(patterns)
     if workers is None:
         workers = _best(sources)
     return read(sources, patterns=patterns, workers=workers, meanwhile=partial(_load_engine, later))
+
+
+def _tell_compiling(patterns: Sequence[Path]) -> None:
+    """Say why the first answer on a machine takes longer than the others."""
+    from diagnose.catalog.load import load_catalog
+    from diagnose.match.compile import compiled_before
+
+    if not compiled_before(load_catalog(patterns)):
+        say("Compiling the catalog of signatures, once; later answers come at once.")
 
 
 def _load_engine(later: str) -> None:

@@ -203,10 +203,20 @@ def compile_matcher(catalog: Catalog) -> Matcher:
         return _matcher(catalog)
 
 
+def compiled_before(catalog: Catalog) -> bool:
+    """Whether the cache has the matcher of this revision; to compile one takes seconds."""
+    return all(map(cache.has, _files(catalog).values()))
+
+
+def _files(catalog: Catalog) -> dict[str, str]:
+    """What its databases are called in the cache."""
+    version = hs.__version__  # type: ignore[attr-defined]
+    return {name: f"{name}-{BUILD}-{catalog.revision}-{version}.hs" for name in DATABASES}
+
+
 @lru_cache(maxsize=2)
 def _matcher(catalog: Catalog) -> Matcher:
-    version = hs.__version__  # type: ignore[attr-defined]
-    kept = {name: f"{name}-{BUILD}-{catalog.revision}-{version}.hs" for name in DATABASES}
+    kept = _files(catalog)
     found: dict[str, Automaton | None] = {}
     for name, file in kept.items():
         with suppress(hs.error):  # another CPU or library version wrote it

@@ -7,7 +7,7 @@ from typing import Any
 import hyperscan
 import pytest
 
-from diagnose.catalog import load
+from diagnose.catalog import cache, load
 from diagnose.catalog.load import catalog_files, load_catalog, read_catalog
 from diagnose.catalog.schema import Catalog
 from diagnose.errors import CatalogError
@@ -207,6 +207,15 @@ def test_patterns_that_are_too_much_together_are_no_bug(monkeypatch: pytest.Monk
     monkeypatch.setattr("diagnose.match.compile.compile_database", too_much)
     with pytest.raises(CatalogError, match="do not compile together: too large"):
         compile_matcher(catalog)
+
+
+@pytest.mark.usefixtures("own_cache")
+def test_a_catalog_was_compiled_before_if_all_of_it_is_kept() -> None:
+    catalog = load_catalog()
+    for name in compiled._files(catalog).values():
+        assert not compiled.compiled_before(catalog)
+        cache.keep(name, b"")
+    assert compiled.compiled_before(catalog)
 
 
 def test_the_same_files_give_the_same_catalog_again(tmp_path: Path) -> None:

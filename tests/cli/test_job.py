@@ -14,6 +14,7 @@ import pytest
 
 from diagnose.cli import main as cli
 from diagnose.cli.job import MAX_NOTES
+from diagnose.match import compile  # noqa: A004
 from tests.cli.running import ROOT, TRACEBACK, Engine, answer, triage
 from tests.test_workers import left
 
@@ -65,6 +66,23 @@ def test_a_pipe_is_read_without_a_word(
         cli.run(arguments)
         assert engine.sources == sources
         assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_who_waits_at_a_terminal_for_the_first_answer_is_told_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, terminal: bool
+) -> None:
+    (tmp_path / "a.log").write_bytes(TRACEBACK)
+    said = io.StringIO()
+    said.isatty = lambda: terminal  # type: ignore[method-assign]
+    monkeypatch.setattr(sys, "stderr", said)
+    monkeypatch.setattr(compile, "compiled_before", lambda _: False)
+    told = "Compiling the catalog of signatures, once; later answers come at once.\n"
+    assert cli.run(["triage", str(tmp_path / "a.log")]) == 0
+    assert said.getvalue() == told * terminal
+    monkeypatch.setattr(compile, "compiled_before", lambda _: True)
+    assert cli.run(["triage", str(tmp_path / "a.log")]) == 0
+    assert said.getvalue() == told * terminal
 
 
 @pytest.mark.parametrize(
