@@ -58,6 +58,11 @@ _STEM = (
 _NODE = expression(rf"(?:{_STEM})[a-z]{{0,2}}(?:-?\d{{1,6}}[a-z]?)(?:-\d{{1,6}})*\Z", re.IGNORECASE)
 # `train-job-worker-2`, `mycluster-gpu-12`: a part such as `worker` directly before the number.
 _POD_NAME = expression(rf"[a-z0-9][a-z0-9\-]{{0,200}}-(?:{_STEM})s?-?\d{{1,6}}\Z", re.IGNORECASE)
+# `v100x16-2`, `a100-01`, `h100-sxm-3`: a model of GPUs and a number.
+_MODEL = expression(
+    r"(?:dgx|hgx)?[abhlpv]\d{2,3}(?:x\d{1,2})?(?:-sxm\d?)?-\d{1,4}\Z", re.IGNORECASE
+)
+_RANK_BEHIND = expression(r": \[rank\d{1,7}\]:")
 _SHORT_GPU = expression(r"(?:gpu|server|ip)-?\d\Z", re.IGNORECASE)
 _NUMBERED = expression(r"(?:([a-z]{2,5})\d{3,8}|[a-z]\d{4,8})\Z")
 _NOT_NUMBERED = frozenset(
@@ -87,7 +92,7 @@ def node_like(token: str) -> bool:
         return False
     if _SHORT_GPU.match(name) or not name.isascii():
         return False
-    if _NODE.match(name):
+    if _NODE.match(name) or _MODEL.match(name):
         return True
     numbered = _NUMBERED.match(name)
     if numbered:
@@ -96,18 +101,28 @@ def node_like(token: str) -> bool:
 
 
 def pdsh(line: str, at: int, prefix: Prefix, hosts: Collection[str] = ()) -> int:
-    """`worker-0: ` of pdsh, clush, dsh and the like: a machine-like word, or one of `hosts`."""
+    """`worker-0: ` of pdsh, clush, dsh and the like: a machine-like word, or one of `hosts`.
+
+    In front of the tag of a rank any word with a digit is one.
+    """
     colon = line.find(":", at, at + 130)
     if colon <= at or not (line.startswith(" ", colon + 1) or colon + 1 == len(line)):
         return -1
     token = line[at:colon]
-    if " " in token or not (token in hosts or node_like(token)):
+    if " " in token or not (
+        token in hosts or node_like(token) or (_RANK_BEHIND.match(line, colon) and _coded(token))
+    ):
         return -1
     if any(name not in OUTER for name in prefix.names):
         return -1
     prefix.host = token
     prefix.names.append("pdsh")
     return min(colon + 2, len(line))
+
+
+def _coded(token: str) -> bool:
+    """Whether a word begins like a name and holds a digit."""
+    return token[:1].isalpha() and any(map(str.isdigit, token)) and token.isascii()
 
 
 def label(line: str, at: int, prefix: Prefix) -> int:

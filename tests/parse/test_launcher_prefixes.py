@@ -19,6 +19,7 @@ from .said import MS, NS, said, stamp
         ("10.0.0.7: x", "x", {"host": "10.0.0.7", "names": ["pdsh"]}),
         ("localhost: [rank0]: x", "x", {"host": "localhost", "rank": 0, "names": ["pdsh", "rank"]}),
         ("node01:", "", {"host": "node01", "names": ["pdsh"]}),
+        ("hal9k: [rank3]: x", "x", {"host": "hal9k", "rank": 3, "names": ["pdsh", "rank"]}),
         ("node01: slurmstepd: error: *** STEP 1.0", "slurmstepd: error: *** STEP 1.0",
          {"host": "node01", "names": ["pdsh"]}),
         # srun --label
@@ -147,7 +148,7 @@ def test_hosts_of_the_job_are_recognised_whatever_their_names() -> None:
     "token",
     ["node01", "worker-0", "ip-10-0-5-7", "c000001", "trn123", "dgx39", "192.168.0.1", "host2",
      "compute-0-1", "train-job-worker-2", "mycluster-gpu-12", "nid001234", "gpu12.example.org",
-     "ip-10-0-5-7.ec2.internal", "algo-1"],
+     "ip-10-0-5-7.ec2.internal", "algo-1", "v100x16-2", "a100-01", "h100-sxm-3"],
 )  # fmt: skip
 def test_node_like(token: str) -> None:
     assert node_like(token)
@@ -157,7 +158,7 @@ def test_node_like(token: str) -> None:
     "token",
     ["gpu0", "step-100", "checkpoint-500", "cu118", "torch-2.1", "libnccl.so.2", "python3.10",
      "layer.0.weight", "fp16", "H100", "bert-base-12", "md0", "nvme0n1", "mlx5_0", "Error", "",
-     "node", "seed1234", "llama-3"],
+     "node", "seed1234", "llama-3", "a100-40gb"],
 )  # fmt: skip
 def test_not_node_like(token: str) -> None:
     assert not node_like(token)

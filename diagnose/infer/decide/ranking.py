@@ -65,6 +65,8 @@ def _accounts_for(other: Hypothesis, one: Hypothesis) -> bool:
         return False
     if one.cause in other.behind and one.score >= scoring.STRONG:
         return False  # a process that states both stated this one first
+    if _died_first(one, other):
+        return False
     margin = scoring.MARGIN if other.score >= scoring.STRONG else 0.0
     if not explains(other, one) or other.score < one.score - margin:
         return False
@@ -73,7 +75,13 @@ def _accounts_for(other: Hypothesis, one: Hypothesis) -> bool:
     # A known bug reads the same line more closely; it is no consequence of what the line says.
     if one.rule == "known_issues" and other.score < one.score and set(other.rows) & set(one.rows):
         return False
-    return not explains(one, other) or one.score <= other.score
+    return not explains(one, other) or one.score <= other.score or _died_first(other, one)
+
+
+def _died_first(stated: Hypothesis, stall: Hypothesis) -> bool:
+    """Whether known ranks stated a cause before any wait had ended: they waited for nobody."""
+    in_time = not stated.late and stated.score >= scoring.STRONG
+    return stall.rule == "stalls" and not stated.inferred and bool(stated.ranks) and in_time
 
 
 def _why_behind(winner: Hypothesis, other: Hypothesis) -> Lost:

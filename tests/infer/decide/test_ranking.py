@@ -70,6 +70,15 @@ def test_of_two_that_explain_each_other_the_stronger_wins() -> None:
     assert order(*pair)[0] == "data.loader"
 
 
+def test_who_died_before_any_wait_ended_is_not_explained_by_the_wait() -> None:
+    stall = one("data.preparation", 4.5, explains=["crash.exception"], rule="stalls", inferred=True)
+    died = one("crash.exception", 4.0, explains=["data.preparation"], ranks=[8])
+    assert order(stall, died)[0] == "crash.exception"
+    for unsure in ({"late": True}, {"ranks": []}, {"inferred": True}, {"score": 3.4}):
+        other = Hypothesis(**{**fields(died), **unsure})
+        assert order(stall, other)[0] == "data.preparation"
+
+
 @pytest.mark.parametrize(
     ("winner", "loser", "why"),
     [
