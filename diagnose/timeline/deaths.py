@@ -46,7 +46,7 @@ def outermost(event: Event) -> bool:
 
 def may_end(meaning: Meaning) -> bool:
     """Whether a line that means this may tell of an end."""
-    return meaning.tells in _MAY_END or meaning.kind == "exit" or _stops_job(meaning)
+    return meaning.tells in _MAY_END or meaning.kind == "exit" or stops_job(meaning)
 
 
 def ends(event: Event) -> Whose | None:
@@ -61,7 +61,7 @@ def ends(event: Event) -> Whose | None:
     of_one = event.rank is not None or event.task is not None or event.local_rank is not None
     if event.meaning.kind == "exit":
         return _whose(of_one) if _failed(event) else None
-    if _stops_job(event.meaning):
+    if stops_job(event.meaning):
         return "job"
     if event.meaning.role == "aftermath" and tells in _STOPS:
         return _whose(of_one or "pid" in event.fields)
@@ -74,10 +74,11 @@ def _whose(of_one: bool) -> Whose:
 
 def stopped_by_others(event: Event) -> bool:
     """Whether the whole job was ended from outside, by its scheduler or its owner."""
-    return event.kind != "exception" and event.rank is None and _stops_job(event.meaning)
+    return event.kind != "exception" and event.rank is None and stops_job(event.meaning)
 
 
-def _stops_job(meaning: Meaning) -> bool:
+def stops_job(meaning: Meaning) -> bool:
+    """Whether a line that means this tells that the whole job was ended from outside."""
     return meaning.role == "cause" and meaning.cause in _STOPPED
 
 

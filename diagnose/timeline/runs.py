@@ -17,7 +17,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from diagnose.timeline.again import Again, begins_after_pause
-from diagnose.timeline.deaths import TRACEBACK, Death, all_deaths, may_end
+from diagnose.timeline.deaths import TRACEBACK, Death, all_deaths, may_end, stops_job
 from diagnose.timeline.draft import BEGINS, Draft
 from diagnose.timeline.event import Meaning
 from diagnose.timeline.starts import Key, may_start, start
@@ -37,6 +37,7 @@ class _Reader:
     started: set[Key] = field(default_factory=set)
     steps: tuple[int, int] = (-1, -1)  # the highest and the last one of this run
     death: Death | None = None
+    stopped: bool = False  # by its owner or a scheduler, all of it
     before: int | None = None  # the last time printed before it
     now: int | None = None
     follows: int | None = None  # the first line that is not part of the death
@@ -107,7 +108,7 @@ def _starts(drafts: Sequence[Draft], *, alone: bool) -> Iterator[int]:
             line = draft.line
         if line is not None:
             yield line
-            reader.steps, reader.death = (-1, -1), None
+            reader.steps, reader.death, reader.stopped = (-1, -1), None, False
             if reader.again is not None:
                 reader.again.begun(index)
         _note(reader, draft, death)
@@ -142,6 +143,7 @@ def _note(reader: _Reader, draft: Draft, death: Death | None) -> None:
         reader.started.add(key)
         if key[0] != BEGINS:
             reader.death = None  # who starts for the first time did not die above
+    reader.stopped |= death is not None and stops_job(death.said.meaning)
     if death is not None and death.whose != "done" and reader.death is None:
         reader.death, reader.before, reader.follows = death, reader.now, None
 
@@ -153,6 +155,8 @@ def _again(reader: _Reader, draft: Draft, death: Death | None) -> int | None:
         return None
     if reader.follows is None and not _belongs(draft, known):
         reader.follows = draft.line
+    if reader.stopped and draft.meaning.role == "cause" and draft.meaning.phase == "init":
+        return death.begins if death else draft.line  # what was stopped does not fail to start
     key = start(draft)
     said_again = key is not None and key in reader.started and _trusted(reader, draft, key)
     if said_again and draft.meaning.tells == BEGINS:

@@ -150,6 +150,15 @@ STOPPED = (
 )
 
 
+def test_what_was_stopped_does_not_fail_to_start() -> None:
+    stopped = "Traceback (most recent call last):\nKeyboardInterrupt\n"
+    refusal = "Cannot find primary config 'a.out'. Check that it's in your config search path.\n"
+    found = timeline(job=KEY + stopped + "a warning of another start\n" + refusal)
+    assert found.attempts == {0, 1}
+    assert {event.line for event in found if event.attempt == 1} == {7}
+    assert timeline(job=KEY + "a warning\n" + refusal).attempts == {0}
+
+
 def test_who_is_stopped_or_refuses_to_start_has_ended() -> None:
     for end in (STOPPED, USAGE):
         text = f"{opened(stamped=False)}{KEY}{end}{opened(stamped=False)}{VALUE}"

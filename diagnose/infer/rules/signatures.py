@@ -24,6 +24,13 @@ _CLOCK_SLACK = 2_000_000_000
 _ROWS = 8
 # An exception after the first wait is most often that wait's own.
 _BARE = "crash.exception"
+# What is wrong with a program or its data and not with a peer: all ranks may raise it.
+_OF_THE_PROGRAM = frozenset(
+    {"AssertionError", "AttributeError", "FileNotFoundError", "ImportError", "IndentationError",
+     "IndexError", "JSONDecodeError", "KeyError", "ModuleNotFoundError", "NameError",
+     "NotImplementedError", "RecursionError", "SyntaxError", "TypeError", "UnboundLocalError",
+     "UnicodeDecodeError", "ValueError", "ZeroDivisionError"}
+)  # fmt: skip
 # Who ends a job by hand has a reason, which may stand above.
 _BY_HAND = "user.interrupt"
 
@@ -61,8 +68,8 @@ def propose(context: Context) -> Iterator[Hypothesis]:
         score = _score(signature, of_class, group, late, context)
         if signature.cause == _BY_HAND and _in_trouble(group[0], trouble(), timeline):
             score += scoring.IN_TROUBLE
-        own = signature.tells == "exception" and not late and len(ranks) <= 1
-        if own and not survived(context.life, group):
+        own = signature.tells == "exception" and (len(ranks) <= 1 or _of_the_program(group))
+        if own and not late and not survived(context.life, group):
             score = max(score, scoring.OWN_EXCEPTION)
         yield Hypothesis(
             cause=signature.cause,
@@ -82,6 +89,11 @@ def propose(context: Context) -> Iterator[Hypothesis]:
             restart=signature.restart,
             behind=_behind(group, told_first),
         )
+
+
+def _of_the_program(exceptions: Sequence[Event]) -> bool:
+    types = {event.fields.get("type", "").rpartition(".")[2] for event in exceptions}
+    return types <= _OF_THE_PROGRAM
 
 
 def _told_first(causes: Mapping[str | None, Sequence[Event]]) -> Mapping[_Process, Event]:

@@ -176,6 +176,13 @@ def test_the_own_exception_of_one_rank_counts_more(make: Any) -> None:
     assert only(make(wait(0), one)).score == -2.0
 
 
+def test_what_is_wrong_with_the_program_many_ranks_raise(make: Any) -> None:
+    for type_, score in (("KeyError", 3.6), ("json.JSONDecodeError", 3.6), ("RuntimeError", 1.5)):
+        one = matched(EXCEPTION, rank=3, fields={"type": type_, "message": "'labels'"})
+        assert only(make(one, one | {"rank": 4})).score == score
+        assert only(make(wait(0), one, one | {"rank": 4})).score == -2.0
+
+
 @pytest.mark.parametrize(
     ("cause", "learned", "ranks"),
     [
