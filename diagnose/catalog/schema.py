@@ -141,8 +141,8 @@ class Signature:
     lines. `^` means the start of the message, after the prefixes.
 
     `generic` marks catch-alls ("some Python exception"): they yield to any other cause or effect
-    on the same line. `thin` marks what matches on every step: only the first match in a block of
-    input and the last ones per rank are kept.
+    on the same line, those of progress to any other progress or phase. `thin` marks what matches
+    on every step: only the first match in a block of input and the last ones per rank are kept.
 
     `facts` maps fact names to values; "{name}" in a value stands for a capture. Fact names:
     `framework`, `trainer`, `model`, `version.<package>`, `setting.<name>`, `launcher`, `backend`.

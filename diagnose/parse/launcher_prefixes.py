@@ -14,7 +14,20 @@ from diagnose.parse.who import Prefix
 
 # Families that may stand left of a launcher's own label; anything else means we are inside.
 OUTER = frozenset(
-    {"cri", "docker", "json", "iso", "kubectl", "stern", "compose", "pdsh", "journal", "syslog"}
+    {
+        "cri",
+        "docker",
+        "elapsed",
+        "json",
+        "iso",
+        "kaggle",
+        "kubectl",
+        "stern",
+        "compose",
+        "pdsh",
+        "journal",
+        "syslog",
+    }
 )
 
 _LABEL = expression(r"(?:P(\d{1,4}) +| {0,6})(\d{1,6}):(?: |\Z)")

@@ -39,7 +39,9 @@ from diagnose.parse.stamps import MONTHS, WEEKDAYS
 from diagnose.parse.system_prefixes import (
     bracket_boot,
     bracket_named,
+    elapsed,
     facility,
+    kaggle,
     kmsg,
     month_first,
     priority,
@@ -61,6 +63,7 @@ _INNERMOST = frozenset({"c10", "glog", "nccl", "dmesg", "kmsg"})
 _BRACKETS: dict[str, tuple[_Family, ...]] = {
     **dict.fromkeys("0123456789", (bracket_date, mpi, hydra, bracket_boot, bracket_time)),
     " ": (bracket_boot, bracket_level),
+    "+": (elapsed,),
     "r": (rank, role, host_pid),
     "R": (accelerate, role),
     "p": (kubectl, mpi, role, host_pid),
@@ -72,7 +75,7 @@ _BRACKETS: dict[str, tuple[_Family, ...]] = {
     "H": (hugectr, role, mpi, host_pid),
 }
 _OTHER_BRACKETS: tuple[_Family, ...] = (role, mpi, host_pid)
-_NUMBERS: tuple[_Family, ...] = (bare_date, label, unix_time, kmsg, nccl)
+_NUMBERS: tuple[_Family, ...] = (bare_date, label, unix_time, kmsg, kaggle, nccl)
 _LEVEL_INITIALS = frozenset("DIWECFNTS")
 _GLOG_INITIALS = frozenset("DIWEFV")
 

@@ -48,6 +48,9 @@ _BOOT = expression(
     r"\[ {0,8}(\d{1,10})\.(\d{6}|\d{3}(?=\](?:  | ?\w)))\](?:\[ *[TC]\d{1,7}\])?(?: |\Z)"
 )
 _DELTA = expression(r"\[ {1,8}[+-]\d{1,6}\.\d{6}\](?: |\Z)")
+# The seconds since a start, as wrappers of a command print them, and as Kaggle's logs have them.
+_ELAPSED = expression(r"\[\+ {0,8}\d{1,7}\.\d{1,6}\](?: |\Z)")
+_KAGGLE = expression(r"\d{1,7}(?:\.\d{1,3})?s\t\d{1,7}\t")
 _DMESG_H = expression(r"\[([A-Z][a-z]{2}) ?(\d{1,2}) (\d\d:\d\d)\](?: |\Z)")
 _FACILITY = expression(r"[a-z]{2,8} {0,6}:(emerg|alert|crit|err|warn|notice|info|debug) {0,6}: ")
 _FACILITY_LEVELS = dict(
@@ -213,6 +216,23 @@ def kmsg(line: str, at: int, prefix: Prefix) -> int:
     keep(prefix, printed)
     prefix.level = SYSLOG_LEVELS[int(found[1]) & 7]
     prefix.names.append("kmsg")
+    return found.end()
+
+
+def elapsed(line: str, at: int, prefix: Prefix) -> int:
+    """`[+  473.320] `: the time since something that nobody knows tells no time."""
+    return _since(_ELAPSED.match(line, at), prefix, "elapsed")
+
+
+def kaggle(line: str, at: int, prefix: Prefix) -> int:
+    """`704.7s<tab>1339<tab>` of a downloaded log of a Kaggle notebook."""
+    return _since(_KAGGLE.match(line, at), prefix, "kaggle")
+
+
+def _since(found: re.Match[str] | None, prefix: Prefix, family: str) -> int:
+    if found is None:
+        return -1
+    prefix.names.append(family)
     return found.end()
 
 

@@ -36,6 +36,7 @@ _SOURCE = expression(
 )
 
 
+_AT_WORK = ("phase", "progress")
 # Who says so goes on without what failed.
 _COPES = expression(
     r"^\W*(?:\w+\W+){0,3}?(?:[Ii]gnor(?:e|ed|es|ing)|[Ss]kip(?:ped|ping|s)?)\b"
@@ -95,11 +96,14 @@ def _told(line: Line, signatures: Sequence[Signature]) -> Iterator[Told]:
         better = better and not (harmless and word.strength == "weak")
         found = [(word, match)] if better or not found else found
     specific = any(not s.generic and s.role in GLUED for s, _ in found)
+    named = any(not s.generic and s.role in _AT_WORK for s, _ in found)
     explained = any(s.tells != "trouble" for s, _ in found)
     for signature, match in found:
         if (signature.generic and specific) or (signature.tells == "trouble" and explained):
             continue
         if harmless and signature.generic and signature.role in GLUED:
+            continue
+        if named and signature.generic and signature.role in _AT_WORK:
             continue
         captures = _captures_of(line, match)
         meaning = meaning_of(signature, captures)
@@ -125,7 +129,7 @@ def _outweighs(signature: Signature, word: Signature) -> bool:
 
 def _of_whom(meaning: Meaning) -> bool:
     """Whether captures say of whom a line speaks, or who printed it."""
-    if meaning.tells in SUBJECT or meaning.role in ("phase", "progress"):
+    if meaning.tells in SUBJECT or meaning.role in _AT_WORK:
         return not _NAMES.isdisjoint(meaning.captures)
     return "group_rank" in meaning.captures
 

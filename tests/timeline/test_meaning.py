@@ -57,3 +57,12 @@ def test_what_is_said_of_something_else_or_is_beyond_doubt_counts(line: str) -> 
 )
 def test_lines_of_a_program_tell_nothing(line: str) -> None:
     assert told(line) == set()
+
+
+@pytest.mark.parametrize(
+    ("name", "ids"),
+    [("Counting tokens", {"tqdm.other"}), ("Map (num_proc=8)", {"tqdm.preparation"})],
+)
+def test_a_bar_of_a_name_that_is_known_is_no_other_bar(name: str, ids: set[str]) -> None:
+    bar = f"{name}:  45%|████▌     | 4500/10000 [01:23<01:41, 54.2 examples/s]"
+    assert {event.signature for event in matches(timeline(job=bar))} == ids

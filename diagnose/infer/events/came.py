@@ -9,6 +9,8 @@ from diagnose.text.ranks import ranks_phrase
 from diagnose.timeline.captures import captured_ranks, highest_rank
 from diagnose.timeline.event import Event, Timeline
 
+# Lines between a list of tasks and the line that says what became of them.
+_LISTED = 12
 # So many came for each one that is missing: a list with larger gaps is of a group with gaps.
 _CAME = 3
 _RANKS_LIMIT = 100_000
@@ -18,6 +20,17 @@ def not_come(timeline: Timeline, world_size: int | None) -> list[Stall]:
     """The stall that lists of those that came tell of, none where they tell of no gap."""
     told = timeline.telling("joined")
     return _unanswered(told) or _unready(told, world_size)
+
+
+def listed_gone(timeline: Timeline) -> list[Event]:
+    """The items of a list of ranks that went away, as a line around it says."""
+    lost = [event for event in timeline.telling("peer_gone") if event.role == "effect"]
+    return [
+        item
+        for item in timeline.telling("missing")
+        if item.role == "context"
+        and any(e.source == item.source and abs(e.line - item.line) <= _LISTED for e in lost)
+    ]
 
 
 def _unanswered(told: Iterable[Event]) -> list[Stall]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from diagnose.infer.events.came import not_come
+from diagnose.infer.events.came import listed_gone, not_come
 from diagnose.infer.events.disagreement import Others, folded_by_ray, judge, waits_nowhere
 from diagnose.infer.events.stalled import P2P_OPS, Calls, Named, Stall, Wait
 from diagnose.infer.events.told_mismatches import told_mismatches
@@ -166,7 +166,10 @@ def _named_missing(timeline: Timeline) -> Named | None:
     """Ranks that desync reports, monitored barriers, stall lists or elastic barriers name."""
     named, left = Named(), _NAMED_LIMIT
     naming: dict[tuple[str | None, ...], bool] = {}  # what lines say, and whether it names ranks
+    gone = {event.index for event in listed_gone(timeline)}
     for event in timeline.telling("missing"):
+        if event.index in gone:
+            continue
         op = event.op
         said = (*(event.fields.get(key) for key in ("missing", "ranks", "rank")), op)
         if said not in naming and left > 0:

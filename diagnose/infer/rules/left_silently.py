@@ -1,17 +1,20 @@
 """A rank that went away without a word while its peers lost their connections to it.
 
 It printed no error and no exit code is known: it ended well too early, or was killed where no
-launcher says so. Only where every other rank complains, and nothing else says what happened.
+launcher says so. Only where every other rank complains, or who keeps the list of all lists it, and
+nothing else says what happened.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from diagnose.infer import scoring
+from diagnose.infer.events.came import listed_gone
 from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.infer.rules.busy import unstated
 from diagnose.text.ranks import ranks_phrase
+from diagnose.timeline.captures import captured_ranks
 from diagnose.timeline.event import Event
 
 _LEAST = 2  # ranks that complain
@@ -19,10 +22,13 @@ _ROWS = 4
 
 
 def propose(context: Context) -> Iterator[Hypothesis]:
-    """The one rank that printed no error when all others lost a peer."""
+    """The ranks that are listed as gone, or the one that printed no error when all others did."""
     if context.stalls or context.blocked or not all(_of_signal(h) for h in context.proposed):
         return
     timeline = context.timeline
+    if listed := listed_gone(timeline):
+        yield _listed(listed, context)
+        return
     lost = [event for event in timeline if _lost_a_peer(event)]
     said = {event.rank for event in [*lost, *timeline.telling("notified")]} - {None}
     seen = set(timeline.ranks)
@@ -43,6 +49,16 @@ def propose(context: Context) -> Iterator[Hypothesis]:
     found.ranks, found.kind = [rank], "missing"
     found.why = "it alone printed no error when its peers lost a connection"
     yield found
+
+
+def _listed(items: Sequence[Event], context: Context) -> Hypothesis:
+    ranks = sorted({rank for item in items for rank in captured_ranks(item.fields.get("missing"))})
+    summary = f"{ranks_phrase(ranks).capitalize()} stopped answering or crashed. Nothing says why."
+    found = unstated("hw.node", scoring.LEFT_SILENTLY, context.catalog, summary)
+    found.rows = [item.index for item in items[:_ROWS]]
+    found.ranks, found.kind = ranks, "crashed"
+    found.why = "listed as gone"
+    return found
 
 
 def _of_signal(one: Hypothesis) -> bool:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+import diagnose
 from diagnose.infer.rules.base import Hypothesis
 from diagnose.infer.rules.left_silently import propose
 
@@ -30,6 +31,23 @@ def test_it_ended_while_the_others_were_in_a_collective(make: Any) -> None:
     assert (found.cause, found.ranks) == ("desync.missing_rank", [0])
     assert found.summary.startswith("Ranks 1-3 lost a peer, and rank 0 printed no error")
     assert found.rows == [1, 2]
+
+
+CRASHED = "The tasks have crashed. Check the task logs for an earlier error\n"
+LATE = "DEADLINE_EXCEEDED: Barrier timed out. Id: sync_global_devices_1::0.\n"
+LIST = "/job:jax_worker/replica:0/task:3\n/job:jax_worker/replica:0/task:5\n"
+
+
+def test_who_is_listed_as_gone_is_not_waited_for() -> None:
+    gone = diagnose.diagnose(diagnose.load_text(LIST + CRASHED))
+    assert (gone.verdict, gone.root_cause.cause, gone.root_cause.confidence) == (
+        "failed", "hw.node", "low",
+    )  # fmt: skip
+    assert gone.root_cause.summary == "Ranks 3, 5 stopped answering or crashed. Nothing says why."
+    assert (gone.culprits.ranks, gone.culprits.kind) == ([3, 5], "crashed")
+    late = diagnose.diagnose(diagnose.load_text(LATE + LIST))
+    assert (late.verdict, late.root_cause.cause) == ("hung", "desync.missing_rank")
+    assert (late.culprits.ranks, late.culprits.kind) == ([3, 5], "missing")
 
 
 @pytest.mark.parametrize(
