@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+from diagnose.catalog.entries import is_word
 from diagnose.timeline.event import Event, Meaning, Timeline
 
 # The traceback below "Exception ignored in" is short; further on it is another one.
@@ -92,7 +93,7 @@ def _belongs(event: Event, block: _Block) -> bool:
         return False  # the code line above an error may quote it
     if event.tells in _ENDS_BLOCK or event.kind in _WORK:
         return False
-    if event.role == "cause" and event.strength != "weak" and event.cause != _RAISED:
+    if event.role == "cause" and _sure(event) and event.cause != _RAISED:
         return False  # what it names is true, wherever it was noticed
     if _TRACEBACK in event.text:
         first, block.begun = not block.begun, True
@@ -100,6 +101,13 @@ def _belongs(event: Event, block: _Block) -> bool:
     if event.role in ("cause", "effect", "aftermath"):
         block.end = event.line
     return True
+
+
+def _sure(event: Event) -> bool:
+    """Whether it names a cause by more than a word that tells what an exception is about."""
+    return event.strength == "decisive" or (
+        event.strength == "strong" and not is_word(event.signature)
+    )
 
 
 def _ends_of_crashes(timeline: Timeline) -> Iterator[int]:

@@ -41,6 +41,13 @@ NOISE = {
         TRACE,
         "OSError: [Errno 9] Bad file descriptor",
     ],
+    "library": [
+        "Exception ignored in: <function MjRenderContext.__del__ at 0x7fc4013dec10>",
+        TRACE,
+        '  File "/opt/robosuite/renderers/context/egl_context.py", line 150, in free',
+        "OpenGL.raw.EGL._errors.EGLError: libGLU.so.0: cannot open shared object file: "
+        "No such file or directory",
+    ],
     "thread": [
         "Exception in thread QueueFeederThread:",
         TRACE,
