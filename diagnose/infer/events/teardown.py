@@ -38,7 +38,12 @@ def without_teardown_noise(timeline: Timeline) -> Timeline:
     """The timeline without exceptions that Python ignored, and without ends after a crash."""
     dropped = set(_ignored(timeline)) if timeline.telling("ignored") else set()
     if dropped:
-        timeline = timeline.only(lambda event: event.index not in dropped)
+        lines = {timeline.at(index).place for index in dropped}
+        timeline = timeline.only(
+            lambda event: (
+                event.index not in dropped and not (event.kind == "edge" and event.place in lines)
+            )
+        )
     if timeline.telling("finished"):
         left = set(_ends_of_crashes(timeline))
         timeline = _with(timeline, left, lambda meaning: replace(meaning, tells=None))
