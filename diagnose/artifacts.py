@@ -97,6 +97,8 @@ def collect(sources: Iterable[Source]) -> Artifacts:
             found.add(readers.reader_of(source.kind)(source))
         except ValueError as error:
             found.missed(str(error))
+        except MemoryError:
+            found.missed(f"{source.name}: not read: it needs more memory than there is")
         except Exception as error:  # a document that its reader has no words for ends no triage
             found.missed(f"{source.name}: not read: {type(error).__name__}: {str(error)[:120]}")
         found.notes += [f"{source.name}: {note}" for note in source.notes if note != source.note]

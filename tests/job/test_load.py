@@ -182,16 +182,23 @@ def test_one_absurd_dump_does_not_end_the_triage(absurd: int, tmp_path: Path) ->
     assert (found.verdict, found.root_cause.cause) == ("hung", "desync.mismatch")
 
 
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (IndexError("no such column"), "IndexError: no such column"),
+        (MemoryError(), "it needs more memory than there is"),
+    ],
+)
 def test_a_document_that_breaks_its_reader_is_a_note(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, told: str
 ) -> None:
     def broken(_data: bytes, _name: str) -> None:
-        raise IndexError("no such column")
+        raise error
 
     monkeypatch.setattr("diagnose.readers.read_dump", broken)
     (folder / "nccl_trace_rank_0.json").write_text('{"pg_config": {}}')
     job = diagnose.load(folder)
-    assert job.unread == ["nccl_trace_rank_0.json: not read: IndexError: no such column"]
+    assert job.unread == [f"nccl_trace_rank_0.json: not read: {told}"]
     assert job.notes == job.unread
     assert diagnose.diagnose(job).culprits.ranks == [1]
 
