@@ -33,13 +33,25 @@ class Automaton:
         return found
 
     def search(self, data: bytes, each: Each) -> None:
-        """Call `each` for everything in `data` that it finds, ordered by offset."""
+        """Call `each` for everything in `data` that it finds, ordered by offset.
+
+        Raises MemoryError where a process may have no more of it.
+        """
         try:
             scratch = self._free.pop()
         except IndexError:
-            scratch = hs.Scratch(self.database)
-        self.database.scan(data, match_event_handler=each, scratch=scratch)
+            scratch = self._another()
+        try:
+            self.database.scan(data, match_event_handler=each, scratch=scratch)
+        except hs.NoMemoryError as error:
+            raise MemoryError(str(error)) from error
         self._free.append(scratch)
+
+    def _another(self) -> hs.Scratch:
+        try:
+            return hs.Scratch(self.database)
+        except hs.NoMemoryError as error:
+            raise MemoryError(str(error)) from error
 
 
 def compile_database(

@@ -5,6 +5,9 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
+import hyperscan as hs
+import pytest
+
 from diagnose.automaton import compile_database
 
 THREADS = 8
@@ -31,3 +34,16 @@ def test_a_search_leaves_its_memory_to_the_next() -> None:
     for _ in range(3):
         assert automaton.hits(b"a bar") == [(2, 5)]
     assert len(automaton._free) == 1
+
+
+def test_too_little_memory_for_a_search_is_an_error_like_any_other() -> None:
+    class Full:
+        scratch = None
+
+        def scan(self, *_: object, **__: object) -> None:
+            raise hs.NoMemoryError("Unable to allocate memory.")
+
+    automaton = compile_database([b"a"], [0], [0])
+    automaton.database = Full()
+    with pytest.raises(MemoryError, match="Unable to allocate"):
+        automaton.hits(b"a")

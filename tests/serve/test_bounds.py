@@ -29,18 +29,18 @@ def archive(ranks: int) -> bytes:
 
 
 def test_a_job_beyond_its_memory_is_told_as_such_and_others_go_on(tmp_path: Path) -> None:
-    # A worker has memory left over from the jobs before, tens of MiB: this one needs far more.
-    with running(tmp_path, workers=1, memory=8 * MIB) as server:
+    # Of the bound a worker itself takes some 150 MiB. This job needs 450 more, the next one few.
+    with running(tmp_path, workers=1, memory=224 * MIB) as server:
         reply = server.http.post(
             API,
-            content=archive(1500),
+            content=archive(4000),
             headers={"content-type": "application/octet-stream"},
             params={"name": "logs.tar.gz"},
         )
         told = server.until(reply.json()["id"], "failed", seconds=BUSY_S)
-        assert told["error"] == "needs more than the 8 MiB of memory that a job may use"
+        assert told["error"] == "needs more than the 224 MiB of memory that a job may use"
         page = server.http.get(f"/d/{told['id']}").text
-        assert "eeds more than the 8 MiB of memory that a job may use." in page
+        assert "eeds more than the 224 MiB of memory that a job may use." in page
         after = server.until(server.post(LOG)["id"], "done", seconds=BUSY_S)
         assert after["verdict"] == "hung"
         assert list((tmp_path / "spool").iterdir()) == []
