@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
 
 from diagnose.infer.events.stalled import Stall, Wait
 from diagnose.text.ranks import ranks_phrase
@@ -24,13 +26,20 @@ def not_come(timeline: Timeline, world_size: int | None) -> list[Stall]:
 
 def listed_gone(timeline: Timeline) -> list[Event]:
     """The items of a list of ranks that went away, as a line around it says."""
-    lost = [event for event in timeline.telling("peer_gone") if event.role == "effect"]
-    return [
-        item
-        for item in timeline.telling("missing")
-        if item.role == "context"
-        and any(e.source == item.source and abs(e.line - item.line) <= _LISTED for e in lost)
-    ]
+    lost: dict[str, list[int]] = defaultdict(list)
+    for event in timeline.telling("peer_gone"):
+        if event.role == "effect":
+            lost[event.source].append(event.line)
+    for lines in lost.values():
+        lines.sort()
+    items = (event for event in timeline.telling("missing") if event.role == "context")
+    return [item for item in items if _near(item.line, lost.get(item.source, ()))]
+
+
+def _near(line: int, others: Sequence[int]) -> bool:
+    """Whether one of these lines, which are in order, is as near as a list is long."""
+    first = bisect_left(others, line - _LISTED)
+    return first < len(others) and others[first] <= line + _LISTED
 
 
 def _unanswered(told: Iterable[Event]) -> list[Stall]:
