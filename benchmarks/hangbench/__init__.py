@@ -1,0 +1,7 @@
+"""HangBench: jobs that hung or died, whose truth is known because they were made here.
+
+`python -m benchmarks.hangbench make | run | score | table`; docs/hangbench.md says what it measures.
+Nothing in this package imports `diagnose`: a tool is run as a command, by its adapter in `tools/`.
+"""
+
+VERSION = "1"
