@@ -158,8 +158,9 @@ class Line:
     rank: whose process prints it; None for a launcher or scheduler on `node` (None: of the job).
     text: without the prefix of a launcher, with those of torch and Python (`[rank3]:[E…`); several
     lines are separated by line feeds. shows: see `Shows`. subject: the rank that it is about,
-    where that is not `rank`. names_rank: whether the text itself states the global rank of its
-    subject. names_group: whether it states the group of `work`.
+    where that is not `rank`; subjects: all of them, where it is about several (the tasks of a
+    node). names_rank: whether the text itself states the global rank of its subject. names_group:
+    whether it states the group of `work`.
     """
 
     time: float
@@ -172,3 +173,4 @@ class Line:
     work: Work | None = None
     names_rank: bool = False
     names_group: bool = False
+    subjects: tuple[int, ...] = ()

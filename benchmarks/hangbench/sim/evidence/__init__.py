@@ -1,0 +1,1 @@
+"""What a simulated job leaves behind, in the forms of real tools."""
