@@ -1,0 +1,406 @@
+"""Track silent: jobs that fall silent, all ranks or one first, and how they were ended.
+
+Controls worked until they were ended, were cut off at work, or paused for a while and said so.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+from benchmarks.hangbench.case import Case, Files, Truth, is_sealed
+from benchmarks.hangbench.words import endings, layouts, programs
+from benchmarks.hangbench.words.endings import ENDINGS, Ending
+from benchmarks.hangbench.words.job import Job, Line, make_job
+from benchmarks.hangbench.words.layouts import Layout
+from benchmarks.hangbench.words.programs import PROGRAMS, Program
+
+MOST_LINES = 1_200  # of progress in one case
+SHORTEST_SILENCE_S = 1_200.0
+INTERVALS_OF_SILENCE = 25
+LATER_WITHOUT_TIMES = 6  # steps of the others that show without any time that one rank stands
+
+# What a program says before a pause of 5 to 20 intervals, and after it.
+PAUSES: dict[str, tuple[tuple[str, str], ...]] = {
+    "checkpoint": (
+        ("saving checkpoint to {folder}/out/step_{step}", "checkpoint saved in {took:.1f} s"),
+        ("Saving model checkpoint to {folder}/out/checkpoint-{step}",
+         "Model weights saved in {folder}/out/checkpoint-{step}/model.safetensors"),
+        ("saving checkpoint at iteration {step:7d} to {folder}/ckpt in torch_dist format",
+         "successfully saved checkpoint from iteration {step:7d} to {folder}/ckpt [ t 1/1 ]"),
+        ("[Torch] Checkpoint global_step{step} is about to be saved!",
+         "[Torch] Checkpoint global_step{step} is ready now!"),
+    ),
+    "evaluation": (
+        ("***** Running Evaluation *****", "{{'eval_loss': 2.3106, 'eval_runtime': {took:.4f}}}"),
+        ("running validation on 2,000 batches", "validation loss 2.3106, took {took:.1f} s"),
+        ("Evaluating on 51200 samples",
+         "validation loss at iteration {step} | lm loss value: 2.310600E+00"),
+    ),
+    "compilation": (
+        ("compiling the model with torch.compile, the next step will be slow",
+         "compilation finished after {took:.1f} s"),
+        ("sequence length changes to 8192, kernels are tuned and compiled first",
+         "autotuning done in {took:.1f} s"),
+    ),
+    "data": (
+        ("building dataset index for the next epoch, this takes a while",
+         "dataset index built in {took:.1f} s"),
+        ("downloading shards of {data} for the next epoch ...", "all shards of {data} are there"),
+        ("shuffling and tokenizing the next part of {data}", "tokenized, {took:.0f} s"),
+    ),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a case is to show. silent: `all`, `one`, or `nobody` in a control; control: its kind."""
+
+    silent: str
+    control: str
+    ending: Ending | None
+    later: int | None  # steps of the others after the silent rank's last; None: to the end
+
+
+def make(seed: int) -> tuple[Case, Files] | None:
+    """The case of a seed, or None where what it drew would not let anybody tell what happened."""
+    rng = random.Random(f"silent {seed}")
+    layout = layouts.draw(rng)
+    silent = rng.choices(("all", "one", "nobody"), (36, 26, 38))[0]
+    program = rng.choice(
+        [
+            one
+            for one in PROGRAMS
+            if one.family in layout.families and (silent != "one" or one.every_rank)
+        ]
+    )
+    plan = _plan(rng, layout, program, silent)
+    if not _can_tell(layout, program, plan):
+        return None
+    story = _begin(rng, layout, program, plan)
+    truth = _tell(story)
+    labels = {
+        "ending": plan.ending.name if plan.ending else story.witness,
+        "who": plan.silent,
+        "control": plan.control,
+        "style": program.name,
+        "layout": layout.name,
+        "stamps": "full" if layout.stamps else program.stamps,
+        "later_steps": "to the end" if plan.later is None else str(plan.later),
+        "stacks": story.stacks,
+    }
+    case = Case(
+        id=f"silent-{seed:07d}",
+        track="silent",
+        seed=seed,
+        sealed=is_sealed(seed),
+        form=layout.form,
+        world=story.job.world,
+        truth=truth,
+        labels=labels,
+    )
+    return case, layouts.write(story.job, layout, story.lines)
+
+
+def _plan(rng: random.Random, layout: Layout, program: Program, silent: str) -> Plan:
+    possible = [
+        one
+        for one in ENDINGS
+        if layout.launcher in one.launchers and (one.name != "Ctrl-C" or program.family != "mpi")
+    ]
+    ending = rng.choice(possible) if possible else None
+    if silent == "all":
+        return Plan("all", "no", None if rng.random() < 0.15 else ending, 0)
+    if silent == "one":
+        if rng.random() < 0.25:
+            return Plan("one", "no", None if rng.random() < 0.4 else ending, None)
+        if not _shows_time(layout, program):
+            return Plan("one", "no", ending, rng.randrange(LATER_WITHOUT_TIMES, 40))
+        return Plan("one", "no", ending, rng.choice((1, 1, 1, 2, 3, 6)))
+    control = rng.choices(("worked", "cut", "pause", "pause cut"), (10, 2, 4, 3))[0]
+    return Plan("nobody", control, ending if control == "worked" else None, 0)
+
+
+def _shows_time(layout: Layout, program: Program) -> bool:
+    return layout.stamps or program.stamps != "none" or _shows_elapsed(layout, program)
+
+
+def _shows_elapsed(layout: Layout, program: Program) -> bool:
+    """A bar tells how long it ran; a line of the batch script tells when the job began."""
+    return program.bar and layout.files is None and layout.launcher in ("torchrun", "slurm")
+
+
+def _can_tell(layout: Layout, program: Program, plan: Plan) -> bool:
+    """Whether an engineer who reads the files can know the truth."""
+    if plan.silent == "one":
+        authored = layout.author != "none" or program.names_rank
+        return authored and not program.bar and program.family != "keras"
+    if plan.silent == "all" or plan.control == "worked":
+        return _shows_time(layout, program)
+    return True
+
+
+@dataclass(slots=True)
+class Story:
+    """One case while it is made.
+
+    who: ranks that print progress. members: each rank told its number at the start. loop: seconds
+    after the start when the training loop began. witness: what shows, where nothing ended the job,
+    that time went on. stacks: whose stacks Ctrl-C shows (`no`, `same`, `one differs`).
+    """
+
+    job: Job
+    layout: Layout
+    program: Program
+    plan: Plan
+    who: tuple[int, ...]
+    members: bool
+    lines: list[Line] = field(default_factory=list)
+    loop: float = 0.0
+    witness: str = "nothing"
+    stacks: str = "no"
+
+
+def _begin(rng: random.Random, layout: Layout, program: Program, plan: Plan) -> Story:
+    """The job and its lines before the first step."""
+    world = rng.choice((2, 4, 8)) if layout.one_host else None
+    lone = plan.silent == "one" and layout.author == "host" and not program.names_rank
+    job = make_job(rng, world=world, per_host=world or (1 if lone else None))
+    every_rank = plan.silent == "one" or (program.every_rank and rng.random() < 0.6)
+    who = programs.printers(job, program, every_rank=every_rank)
+    members = rng.random() < 0.35 or (layout.files is not None and not every_rank)
+    story = Story(job, layout, program, plan, who, members)
+    job.total = 10 * job.every  # shown before the number of steps is drawn
+    if _shows_elapsed(layout, program):
+        begun = f"Job {job.number} started on {job.hosts[0]} at {job.started:%a %b %d %H:%M:%S %Y}"
+        story.lines.append(Line(0, None, begun, "start"))
+    if layout.launcher == "ray":
+        story.lines += programs.ray_workers(job, [layouts.ray_ip(job, r) for r in range(job.world)])
+    return story
+
+
+def _tell(story: Story) -> Truth:
+    """Write the rest of the lines and say what is true of them."""
+    if story.plan.silent == "nobody":
+        return _control(story)
+    if story.plan.silent == "one":
+        return _one_first(story)
+    return _all_at_once(story)
+
+
+def _work(story: Story, rest: float) -> tuple[list[int], list[float]]:
+    """Print the opening; the steps of the run and when they were.
+
+    rest: how many times the steps shown the whole run has, 1 if it came to its end.
+    """
+    job = story.job
+    least = 30 if story.plan.later is None or story.plan.later > 6 else 10
+    most = max(least + 2, min(150, MOST_LINES // len(story.who)))
+    count = job.rng.randrange(least, most)
+    if story.plan.later:
+        count += story.plan.later
+    steps = [job.first + job.every * (place + 1) for place in range(count)]
+    job.total = job.every * int(steps[-1] * rest / job.every)
+    opening, at = programs.opening(job, story.program, story.who, members=story.members)
+    story.lines += opening
+    story.loop = at
+    return steps, programs.times(job, at, count)
+
+
+def _steps(story: Story, rank: int, steps: list[int], at: list[float]) -> None:
+    """Print the progress of a rank; ranks are a little apart."""
+    apart = min(0.4, 0.05 * story.job.interval)
+    for step, when in zip(steps, at, strict=True):
+        late = story.job.rng.uniform(0, apart)
+        story.lines += programs.progress(
+            story.job, story.program, rank, step, when + late, story.loop
+        )
+
+
+def _silence(job: Job) -> float:
+    """Seconds that the job stood still before it was ended."""
+    least = max(SHORTEST_SILENCE_S, INTERVALS_OF_SILENCE * job.interval)
+    return least * job.rng.uniform(1.1, 4)
+
+
+def _onset(story: Story, rank: int | None) -> str | None:
+    """When the last progress line of `rank`, or of any, was printed; None where none says."""
+    if story.program.stamps != "full" and not story.layout.stamps:
+        return None
+    last = max(line.at for line in story.lines if line.mark == "step" and rank in (None, line.rank))
+    return story.job.clock(last).isoformat(timespec="seconds")
+
+
+# ---------------------------------------------------------------- jobs that fell silent
+
+
+def _all_at_once(story: Story) -> Truth:
+    job = story.job
+    steps, at = _work(story, job.rng.uniform(1.3, 5))
+    for rank in story.who:
+        _steps(story, rank, steps, at)
+    onset = _onset(story, None)
+    culprit = _stop(story, at[-1], at[-1] + _silence(job), None)
+    verdicts = ("hung", "unknown") if story.witness == "monitor" else ("hung",)
+    tolerance = round(1.2 * job.interval + 1, 1)
+    if culprit is None:
+        return Truth(verdicts, determines="none", onset=onset, onset_tolerance_s=tolerance)
+    return _blaming(story, culprit, verdicts, onset, tolerance, signed=True)
+
+
+def _one_first(story: Story) -> Truth:
+    job, later = story.job, story.plan.later
+    culprit = job.rng.randrange(job.world)
+    ended_well = later is None and story.plan.ending is None and job.rng.random() < 0.5
+    steps, at = _work(story, 1 if ended_well else job.rng.uniform(1.3, 5))
+    stop = len(steps) - later if later else job.rng.randrange(8, len(steps) // 2)
+    for rank in story.who:
+        if rank == culprit:
+            _steps(story, rank, steps[:stop], at[:stop])
+        else:
+            _steps(story, rank, steps, at)
+    onset = _onset(story, culprit)
+    verdicts: tuple[str, ...] = ("hung",)
+    if later is None:
+        # the others did not need it, so its output alone may have stopped
+        verdicts = ("hung", "unknown")
+        if ended_well:
+            story.witness = "completion"
+            speaker = 0 if culprit else 1
+            story.lines += programs.closing(job, story.program, speaker, at[-1] + 1)
+        elif story.plan.ending:
+            _stop(story, at[-1], at[-1] + 0.6 * job.interval, culprit)
+    else:
+        if not _shows_time(story.layout, story.program):
+            verdicts = ("hung", "unknown")
+        _stop(story, at[-1], at[-1] + _silence(job), culprit)
+    tolerance = round(1.2 * job.interval + 1, 1)
+    return _blaming(story, culprit, verdicts, onset, tolerance)
+
+
+def _blaming(
+    story: Story,
+    culprit: int,
+    verdicts: tuple[str, ...],
+    onset: str | None,
+    tolerance: float,
+    *,
+    signed: bool = False,
+) -> Truth:
+    known = signed or story.program.names_rank or (story.members and story.layout.author == "pod")
+    determines, suspects, hosts = layouts.blame(story.job, story.layout, culprit, rank_known=known)
+    return Truth(
+        verdicts,
+        culprits=(culprit,),
+        suspects=suspects,
+        determines=determines,
+        hosts=hosts,
+        onset=onset,
+        onset_tolerance_s=tolerance,
+    )
+
+
+def _stop(story: Story, last: float, at: float, culprit: int | None) -> int | None:
+    """Print what ended the job at `at`, or who saw that it stood; the rank that stacks blame."""
+    job, ending = story.job, story.plan.ending
+    if ending is None:
+        _witness(story, last, at)
+        return culprit
+    if ending.name != "Ctrl-C":
+        story.lines += ending.print(job, story.layout, at)
+        return culprit
+    if culprit is None and story.program.family == "torch" and job.rng.random() < 0.5:
+        culprit = job.rng.randrange(job.world)
+    story.stacks = "same" if culprit is None else "one differs"
+    places = [job.rng.choice(endings.at_work(story.program.family))] * job.world
+    if culprit is not None:
+        places[culprit] = job.rng.choice(endings.HELD_UP)
+    signed = story.program.family == "torch" and (
+        story.layout.author in ("none", "pod", "host") or job.rng.random() < 0.5
+    )
+    story.lines += endings.interrupted(job, at, tuple(places), signed=signed)
+    story.lines += endings.launcher_interrupted(job, story.layout, at)
+    return culprit
+
+
+def _witness(story: Story, last: float, end: float) -> None:
+    """Lines of somebody else that show how long no progress was made."""
+    job = story.job
+    kinds = ["monitor", "watcher", "heartbeat"]
+    if story.layout.launcher == "kubernetes":
+        kinds = ["probe", "heartbeat"]
+    story.witness = job.rng.choice(kinds)
+    period = job.rng.choice((60, 120, 300))
+    if story.witness == "heartbeat":
+        form = job.rng.choice(
+            ("heartbeat: process is alive, last step {step} was {ago} s ago",
+             "alive; no step since {ago} s (last {step})")
+        )  # fmt: skip
+        done = [line for line in story.lines if line.step is not None]
+        step = max(line.step or 0 for line in done)
+        rank = story.who[0]
+        at = last + period
+        while at < end:
+            text = form.format(step=step, ago=int(at - last))
+            story.lines.append(programs.message(job, story.program, rank, at, text, "note"))
+            at += period
+        return
+    at = float(period)
+    while at < end:
+        now = job.clock(at)
+        if story.witness == "monitor":
+            text = (
+                f"{now:%Y-%m-%d %H:%M:%S} gpu-monitor {job.hosts[0]} gpu0 util "
+                f"{job.rng.randrange(96, 101)}% mem {71_200 + at % 7:.0f}MiB power "
+                f"{job.rng.randrange(180, 460)}W"
+            )
+            story.lines.append(Line(at, None, text, "note"))
+        elif at > last + 600:
+            ago = int(at - last)
+            text = (
+                f"{now:%Y-%m-%d %H:%M:%S} logwatch: no new output of job {job.number} for {ago} s"
+                if story.witness == "watcher"
+                else f"{now:%Y-%m-%dT%H:%M:%S}Z   Warning  Unhealthy   "
+                f"pod/{layouts.pod(job, 0)}   Liveness probe failed: no step for {ago} s"
+            )
+            story.lines.append(Line(at, None, text, "end"))
+        at += period
+
+
+# ---------------------------------------------------------------- controls
+
+
+def _control(story: Story) -> Truth:
+    job, kind = story.job, story.plan.control
+    completes = kind == "pause"
+    steps, at = _work(story, 1 if completes else job.rng.uniform(1.3, 5))
+    if kind.startswith("pause"):
+        at = _pause(story, steps, at)
+    for rank in story.who:
+        _steps(story, rank, steps, at)
+    if kind == "worked":
+        assert story.plan.ending is not None
+        end = at[-1] + job.interval * job.rng.uniform(0.3, 0.8)
+        story.lines += story.plan.ending.print(job, story.layout, end)
+        return Truth(("failed",), classes=story.plan.ending.right, determines="none")
+    if completes:
+        story.lines += programs.closing(job, story.program, story.who[0], at[-1] + 1)
+        return Truth(("healthy",), determines="none")
+    return Truth(("running",), determines="none")
+
+
+def _pause(story: Story, steps: list[int], at: list[float]) -> list[float]:
+    """Print a pause of 5 to 20 intervals; the times of the steps with it."""
+    job = story.job
+    kind = job.rng.choice(list(PAUSES))
+    begin, end = job.rng.choice(PAUSES[kind])
+    story.witness = kind
+    place = job.rng.randrange(1, len(at) - 8)
+    took = job.interval * job.rng.uniform(5, 20)
+    facts = {"folder": job.folder, "step": steps[place - 1], "took": took, "data": job.data}
+    started = at[place - 1] + 0.3
+    for when, text in ((started, begin), (started + took, end)):
+        story.lines.append(
+            programs.message(job, story.program, story.who[0], when, text.format(**facts), "note")
+        )
+    return at[:place] + [when + took for when in at[place:]]
