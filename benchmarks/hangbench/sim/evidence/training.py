@@ -66,7 +66,8 @@ class Printing:
 
 def printing(rng: random.Random, trainer: Trainer | None, every_rank: bool | None) -> Printing:
     """A style; what is not given is drawn. Only `plain` and `json` may leave out the rank."""
-    kind = trainer or rng.choice(TRAINERS)
+    drawn: Trainer = rng.choice(TRAINERS)
+    kind = drawn if trainer is None else trainer
     every = rng.random() < 0.5 if every_rank is None else every_rank
     named = kind in ("deepspeed", "json") or (kind == "plain" and rng.random() < 0.6)
     stamped = kind in ("megatron", "deepspeed", "json") or rng.random() < 0.7
