@@ -23,7 +23,7 @@ End = Literal["waiting", "stuck", "slow", "raised", "killed", "left", "lost"]
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A process group. `name` is its GUID (`0` for the default group), `desc` as torch prints it."""
+    """A process group. name: its GUID (`0`: the default group); desc: as torch prints it."""
 
     name: str
     desc: str
@@ -75,8 +75,8 @@ class Rank:
 
     place: the stack of its main thread now (outermost frame first), within the user's program;
     where `end` is `waiting` it ends in the call that waits, where `stuck` in what holds it up.
-    stuck_in: for `stuck` and `slow`, what the host is doing: `loader`, `lock`, `file`, `preparation`,
-    `save`, `evaluation`, `compile`, `sleep`; for `raised` the exception as Python prints it
+    stuck_in: for `stuck` and `slow`, what the host is doing: `loader`, `lock`, `file`,
+    `preparation`, `save`, `evaluation`, `compile`, `sleep`; for `raised` the exception as Python prints it
     (`KeyError: 'labels'`); for `killed` the signal's number.
     ended: when it died or left; None if it has not.
     """
@@ -140,6 +140,7 @@ class Outcome:
 #   step     that `rank` made a step
 #   busy     what a slow or stuck rank is at
 #   waits    that `rank` waits in `work` (a watchdog's timeout line)
+#   call     that `rank` enqueued `work` (NCCL's lines of calls)
 #   status   how far `rank` has enqueued and finished (torch's status lines, dump signals)
 #   raised   the exception that ended `rank`
 #   exit     how `rank` ended, by its launcher, scheduler or node
@@ -147,7 +148,7 @@ class Outcome:
 #   link     that the link of `rank` failed (NCCL's own warning)
 #   noise    nothing of the fault: start-up, teardown, aborts of victims
 Shows = Literal[
-    "world", "step", "busy", "waits", "status", "raised", "exit", "left", "link", "noise"
+    "world", "step", "busy", "waits", "call", "status", "raised", "exit", "left", "link", "noise"
 ]
 
 
