@@ -1,0 +1,235 @@
+"""A seed's case: a job, its fault, the evidence that is left of it, and the truth."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from benchmarks.hangbench.case import Case, Files, Truth, is_sealed
+from benchmarks.hangbench.sim import oracle
+from benchmarks.hangbench.sim.damage import GARBLINGS, damage, garble
+from benchmarks.hangbench.sim.damage import Kind as Damage
+from benchmarks.hangbench.sim.evidence import c10d, flight_recorder, layouts
+from benchmarks.hangbench.sim.evidence.endings import Teardown
+from benchmarks.hangbench.sim.evidence.launchers import Launcher
+from benchmarks.hangbench.sim.evidence.names import names, wall
+from benchmarks.hangbench.sim.evidence.releases import RELEASES
+from benchmarks.hangbench.sim.faults import FAULTS
+from benchmarks.hangbench.sim.outcome import Outcome
+from benchmarks.hangbench.sim.programs import NAMES, draw
+from benchmarks.hangbench.sim.simulate import simulate
+
+_WORLDS = (
+    ((2, 4, 4, 8, 8, 16), 40),
+    ((24, 32, 64), 32),
+    ((128, 256), 22),
+    ((512, 1024), 5),
+    ((2048, 4096), 1),
+)
+_LARGE = 512  # from here on programs are cut to what still fits into seconds
+_TORCH = ("1.13", "2.1", "2.4", "2.7", "2.13")
+# Faults with others of their kind beside them are drawn less often.
+_WEIGHTS = {"stuck": 4, "slow": 2, "killed": 2, "raised": 2, "left": 2, "device": 2}
+
+
+@dataclass(slots=True)
+class _Evidence:
+    """What is left of a job: files, what can be seen in them, and whether they show the time."""
+
+    files: Files = field(default_factory=dict)
+    sights: list[oracle.Sight] = field(default_factory=list)
+    timed: bool = False
+    labels: dict[str, str] = field(default_factory=dict)
+
+
+def make(seed: int) -> tuple[Case, Files] | None:
+    """The case of a seed; None where its fault has no place in its job or does no harm."""
+    rng = random.Random(f"sim {seed}")
+    sizes, _ = rng.choices(_WORLDS, [weight for _, weight in _WORLDS])[0]
+    world = rng.choice(sizes)
+    program = rng.choice(NAMES if world < _LARGE else ("ddp", "fsdp", "hsdp"))
+    layout = draw(rng, program, world, rng.randint(3, 5) if world < _LARGE else 2)
+    fault = rng.choices(FAULTS, [_WEIGHTS.get(name, 1) for name in FAULTS])[0]
+    per_node = rng.choice((8, 8, 8, 4)) if world > 8 else rng.choice((8, world, 2))
+    outcome = simulate(rng, layout, fault, per_node, timing=rng.random() < 0.3)
+    if outcome is None:
+        return None
+    torch = rng.choice(_TORCH)
+    form = rng.choice([*_FORMS])
+    evidence = _FORMS[form](rng, outcome, torch)
+    if evidence is None:
+        return None
+    truth = _truth(outcome, evidence, layout.step_s)
+    labels = {
+        "program": outcome.program, "grid": layout.grid, "fault": fault, "torch": torch,
+        **evidence.labels,
+    }  # fmt: skip
+    case = Case(f"sim-{seed:07d}", "sim", seed, is_sealed(seed), form, outcome.world, truth, labels)
+    return case, evidence.files
+
+
+Form = Callable[[random.Random, Outcome, str], _Evidence | None]
+
+
+def _printed(kind: layouts.Kind, harm: Sequence[Damage] = (), *, full: bool = False) -> Form:
+    """Lines in one of the layouts. harm: the damage that suits it; `full`: there is none."""
+
+    def print_job(rng: random.Random, outcome: Outcome, torch: str) -> _Evidence | None:
+        launcher, teardowns = _LAUNCHERS.get(kind) or rng.choice(_BY_HAND)
+        statuses = rng.random() < 0.6
+        lines = c10d.lines(
+            outcome, torch, rng, statuses=statuses, launcher=launcher,
+            teardown=rng.choice(teardowns), stack_traces=rng.random() < 0.3,
+        )  # fmt: skip
+        done, missing = "none", frozenset[int]()
+        if not full and rng.random() < 0.4:
+            done = rng.choice((*_ANYWHERE, *harm))
+            damaged = damage(lines, outcome, rng, done)
+            lines, missing = damaged.lines, damaged.missing
+        printed = layouts.layout(lines, outcome, kind, rng, missing=missing)
+        files = printed.files
+        if not any(files.values()):
+            return None
+        if done == "none" and not full and rng.random() < 0.1:
+            done = rng.choice(GARBLINGS)
+            files = garble(files, rng, done)
+        sight = oracle.of_lines(outcome, lines, _AUTHORS[printed.authors], world=printed.world)
+        dated = kind == "cri" or (RELEASES[torch].clock and done != "undated")
+        timed = dated and any(line.shows == "waits" for line in lines)
+        labels = {"damage": done, "statuses": "yes" if statuses else "no"}
+        return _Evidence(files, [sight], timed, labels)
+
+    return print_job
+
+
+def _dumped(rng: random.Random, outcome: Outcome, torch: str) -> _Evidence | None:
+    """Flight Recorder dumps, in a third of all cases not of every rank."""
+    if torch not in flight_recorder.VERSIONS:
+        return None
+    alive = [rank.rank for rank in outcome.ranks if rank.ended is None]
+    done = "none"
+    if rng.random() < 0.35:
+        done = "ranks"
+        alive = sorted(rng.sample(alive, max(len(alive) * rng.randint(4, 9) // 10, 1)))
+    container = rng.choice(("pickle", "pickle", "json")) if torch in _JSON else "pickle"
+    files = flight_recorder.dumps(
+        outcome, torch, rng, container=container, ring=rng.choice((None, None, 20, 8)),
+        only_pending=rng.random() < 0.15, frames=rng.random() < 0.7, ranks=alive,
+    )  # fmt: skip
+    labels = {"damage": done, "container": container}
+    return _Evidence(files, [oracle.of_dumps(outcome, alive)], True, labels) if files else None
+
+
+def _both(one: Form, other: Form) -> Form:
+    """Two kinds of evidence beside each other."""
+
+    def join(rng: random.Random, outcome: Outcome, torch: str) -> _Evidence | None:
+        found, more = one(rng, outcome, torch), other(rng, outcome, torch)
+        if found is None or more is None:
+            return None
+        return _Evidence(
+            found.files | more.files, found.sights + more.sights, found.timed or more.timed,
+            more.labels | found.labels,
+        )  # fmt: skip
+
+    return join
+
+
+_JSON = ("2.7", "2.13")
+_AUTHORS: dict[str, oracle.Authors] = {
+    "global": "global", "local": "local", "node": "node", "process": "none", "none": "none",
+}  # fmt: skip
+# By layout the launcher, and who ends the other processes (evidence/endings.py).
+_LAUNCHERS: dict[str, tuple[Launcher, tuple[Teardown, ...]]] = {
+    "tee": ("torchrun", ("abort", "abort", "node")),
+    "torchrun_dir": ("torchrun", ("abort", "abort", "node")),
+    "srun": ("srun", ("job", "abort", "none")),
+    "slurm": ("srun", ("job", "abort", "none")),
+    "kubectl": ("kubernetes", ("abort", "node")),
+    "cri": ("kubernetes", ("abort", "node")),
+    "mpirun": ("mpirun", ("job", "abort")),
+}
+_BY_HAND: tuple[tuple[Launcher, tuple[Teardown, ...]], ...] = (
+    ("torchrun", ("abort", "abort", "node")), ("none", ("none", "abort")),
+)  # fmt: skip
+_ANYWHERE: tuple[Damage, ...] = ("start", "end", "undated", "lost")
+_CONSOLE: tuple[Damage, ...] = ("tail", "rank_0")
+_FILES: tuple[Damage, ...] = ("ranks", "ranks", "nodes")
+_FORMS: dict[str, Form] = {
+    "console": _printed("console", _CONSOLE),
+    "tee": _printed("tee", _CONSOLE),
+    "torchrun-dir": _printed("torchrun_dir", _FILES),
+    "rank-files": _printed("rank_files", _FILES),
+    "node-files": _printed("node_files", ("nodes",)),
+    "srun": _printed("srun", _CONSOLE),
+    "slurm": _printed("slurm", _CONSOLE),
+    "kubectl": _printed("kubectl", ("nodes", "tail")),
+    "cri": _printed("cri", ("nodes",)),
+    "ray": _printed("ray", _CONSOLE),
+    "mpirun": _printed("mpirun", _CONSOLE),
+    "dumps": _dumped,
+    "console+dumps": _both(_printed("console", full=True), _dumped),
+    "rank-files+dumps": _both(_printed("rank_files", full=True), _dumped),
+}
+
+
+def _truth(outcome: Outcome, evidence: _Evidence, step_s: float) -> Truth:
+    found = oracle.conclude(outcome, evidence.sights)
+    verdicts, classes = _ANSWERS[outcome.fault]
+    held = (
+        _CLASS_OF_HOLD.get(outcome.ranks[outcome.culprits[0]].stuck_in)
+        if outcome.culprits
+        else None
+    )
+    unclear = ("unknown",) if found.determines == "nothing" else ()
+    known, nodes = names(outcome), {outcome.ranks[rank].node for rank in outcome.culprits}
+    nodes |= {*(outcome.link or ())}
+    hosts = [known.hosts[node] for node in sorted(nodes)]
+    text = b"\n".join(evidence.files.values())
+    began = [time for time in (outcome.fault_at, outcome.onset) if time is not None]
+    onset = wall(outcome, min(began)).replace(microsecond=0) if began and evidence.timed else None
+    return Truth(
+        verdicts,
+        (*classes, *([held] if held else []), *unclear),
+        outcome.culprits,
+        found.accepted,
+        found.suspects,
+        found.determines,
+        tuple(host for host in hosts if host.encode() in text),
+        onset.isoformat() if onset else None,
+        10.0 + 3 * step_s,
+    )
+
+
+_HUNG, _DIED = ("hung",), ("hung", "failed")
+_DESYNC = ("desync.mismatch", "desync.conditional", "desync.missing_rank")
+_KILLED = ("crash.killed", "crash.native", "crash.host_oom", "net.shm")
+_RAISED = (
+    "crash.exception", "crash.gpu_oom", "crash.cuda_error", "data.loader", "slow.storage",
+    "env.config",
+)  # fmt: skip
+_ANSWERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "stuck": (_HUNG, ("desync.missing_rank", "stall.host")),
+    "slow": (_HUNG, ("desync.missing_rank", "slow.straggler")),
+    "device": (_HUNG, ("hw.gpu", "net.fabric", "stall.host", "desync.missing_rank", "unknown")),
+    "killed": (_DIED, (*_KILLED, "desync.missing_rank")),
+    "raised": (_DIED, (*_RAISED, "desync.missing_rank")),
+    "left": (_DIED, ("desync.uneven_work", "desync.missing_rank", "desync.conditional")),
+    "skip": (_HUNG, (*_DESYNC, "desync.uneven_work")),
+    "extra": (_HUNG, _DESYNC),
+    "other_op": (_HUNG, _DESYNC),
+    "other_size": (_HUNG, (*_DESYNC, "desync.uneven_work")),
+    "other_dtype": (_HUNG, _DESYNC),
+    "uneven": (_DIED, (*_DESYNC, "desync.uneven_work")),
+    "swapped": (_HUNG, _DESYNC),
+    "created": (_HUNG, _DESYNC),
+    "node": (_DIED, ("hw.node", "crash.killed", "desync.missing_rank", "net.fabric")),
+    "link": (_DIED, ("net.fabric", "net.socket", "hw.node", "unknown")),
+    "rail": (_DIED, ("net.fabric", "net.socket", "hw.node", "unknown")),
+}  # fmt: skip
+_CLASS_OF_HOLD = {
+    "loader": "data.loader", "file": "slow.storage", "lock": "stall.host",
+    "compile": "slow.compile", "evaluation": "slow.evaluation",
+    "preparation": "data.preparation", "save": "slow.checkpoint",
+}  # fmt: skip
