@@ -81,6 +81,8 @@ def parser() -> argparse.ArgumentParser:
         "tools", help="install the other tools in an environment of their own"
     )
     one.add_argument("environment", type=Path, nargs="?", default=ENVIRONMENT, metavar="DIR")
+    one.add_argument("--wheel", type=Path, action="append", default=[], metavar="FILE",
+                     help="a tool that no package index has, such as ascend-fd")  # fmt: skip
     one.set_defaults(function=_tools)
     return top
 
@@ -154,7 +156,7 @@ def _table(options: argparse.Namespace) -> None:
 
 
 def _tools(options: argparse.Namespace) -> None:
-    install(options.environment)
+    install(options.environment, options.wheel)
     for tool in TOOLS:
         version = adapter(tool).version(options.environment)
         print(f"{tool:14}{version or 'not installed'}")

@@ -11,7 +11,8 @@ from typing import Any
 
 from benchmarks.hangbench import VERSION
 from benchmarks.hangbench.case import TRACKS, Answer, Case, Track, read_answers, read_cases
-from benchmarks.hangbench.score import LEVELS, RATES, Figures, Rate, distinct, figures
+from benchmarks.hangbench.score import LEVELS, RATES, Figures, Rate, distinct, figures, gives
+from benchmarks.hangbench.tools import TOOLS, adapter
 
 SCHEMA = "hangbench/1"
 HALVES = {"open": False, "sealed": True}
@@ -35,11 +36,12 @@ TITLES = {
     "answered": "answered",
 }
 # The columns of the published table, by track.
+_BLAME = ("exact", "withheld", "innocent", "innocent_high")
 COLUMNS: Mapping[Track, Sequence[str]] = {
-    "sim": ("verdict", "cause", "exact", "withheld", "innocent", "innocent_high", "onset"),
-    "silent": ("silent", "control", "verdict", "cause", "exact", "innocent", "innocent_high"),
-    "calm": ("verdict", "missed", "alarm", "cause", "exact", "innocent", "innocent_high"),
-    "real": ("verdict", "cause", "exact", "withheld", "innocent", "innocent_high", "onset"),
+    "sim": ("verdict", "cause", *_BLAME, "onset", "answered"),
+    "silent": ("silent", "control", "verdict", "cause", *_BLAME, "answered"),
+    "calm": ("verdict", "missed", "alarm", "cause", *_BLAME, "answered"),
+    "real": ("verdict", "cause", *_BLAME, "onset", "answered"),
 }
 
 
@@ -122,6 +124,7 @@ def _half(
     track: Track, name: str, tool: str, cases: Sequence[Case], given: Mapping[str, Answer],
     labels: Sequence[str],
 ) -> Half:  # fmt: skip
+    can = adapter(tool).GIVES if tool in TOOLS else gives(given.values())
     slices: dict[str, dict[str, Figures]] = {}
     for label in labels:
         parts: dict[str, list[Case]] = {}
@@ -129,11 +132,12 @@ def _half(
             value = case.form if label == "form" else case.labels.get(label, "-")
             parts.setdefault(value, []).append(case)
         slices[label] = {
-            value: figures(parts[value], given, tool) for value in sorted(parts, key=_by_number)
+            value: figures(parts[value], given, tool, can)
+            for value in sorted(parts, key=_by_number)
         }
     versions = {given[case.id].version for case in cases if case.id in given}
     version = ", ".join(sorted(versions))
-    return Half(track, name, tool, version, figures(cases, given, tool), slices)
+    return Half(track, name, tool, version, figures(cases, given, tool, can), slices)
 
 
 def _by_number(value: str) -> list[tuple[bool, int, str]]:

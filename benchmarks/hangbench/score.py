@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from statistics import median
@@ -39,8 +39,8 @@ class Marks:
     its onset. control: the verdict is right of a job that did not hang.
     level: see `Level`. onset_error_s: how far off the onset is.
     answered: a verdict or a rank is named. claims: a cause is named, or of a tool that knows none a
-    verdict; else it abstains. right: nothing that the answer says is wrong, though it may say less
-    than the evidence allows: verdict, class where it names one, and no innocent.
+    verdict or a rank; else it abstains. right: nothing that the answer says is wrong, though it may
+    say less than the evidence allows: verdict, class where it names one, and no innocent.
     """
 
     verdict: bool | None
@@ -63,11 +63,25 @@ class Marks:
     confidence: str | None
 
 
-# The marks that are counted, in the order in which they are shown.
-RATES = (
-    "right", "verdict", "missed", "alarm", "silent", "control", "cause", "cause_named", "exact",
-    "withheld", "innocent", "innocent_high", "onset", "answered",
-)  # fmt: skip
+# The marks that are counted, in the order in which they are shown, and what a tool must be able to
+# say to be counted.
+NEEDS: Mapping[str, frozenset[str]] = {
+    "right": frozenset(),
+    "verdict": frozenset({"verdict"}),
+    "missed": frozenset({"verdict"}),
+    "alarm": frozenset({"verdict"}),
+    "silent": frozenset({"verdict", "onset"}),
+    "control": frozenset({"verdict"}),
+    "cause": frozenset({"class"}),
+    "cause_named": frozenset({"class"}),
+    "exact": frozenset({"ranks"}),
+    "withheld": frozenset({"ranks"}),
+    "innocent": frozenset({"ranks"}),
+    "innocent_high": frozenset({"ranks", "confidence"}),
+    "onset": frozenset({"onset"}),
+    "answered": frozenset(),
+}
+RATES = tuple(NEEDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +128,7 @@ class Figures:
 
     level: cases by `Level`. ece: expected calibration error against `CLAIMS`; None without
     confidences. curve: from high alone to all confidences. onset_error_s: median.
-    cpu_s, peak_mib: median and largest of a case; None where not measured.
+    cpu_s, peak_mib: median and largest of a case that the tool ran on; None where not measured.
     """
 
     cases: int
@@ -162,8 +176,10 @@ def marks(case: Case, answer: Answer) -> Marks:
     exact = is_exact(truth, answer)
     innocent = bool(innocents(truth, answer))
     verdict = answer.verdict in truth.verdicts
-    named = answer.cause is not None and is_class(answer.cause)
     cause = (answer.cause in truth.classes) if truth.classes else None
+    named = answer.cause not in (None, "unknown") and is_class(answer.cause or "")
+    cause_named = cause if named else None
+    claim = answer.cause or answer.verdict or ("ranks" if answer.ranks else "unknown")
     error_s = onset_error_s(truth, answer)
     onset = (
         None if truth.onset is None else error_s is not None and error_s <= truth.onset_tolerance_s
@@ -175,7 +191,7 @@ def marks(case: Case, answer: Answer) -> Marks:
     return Marks(
         verdict=verdict,
         cause=cause,
-        cause_named=cause if named and answer.cause != "unknown" else None,
+        cause_named=cause_named,
         exact=exact if truth.determines == "rank" else None,
         innocent=innocent,
         innocent_high=innocent and answer.confidence == "high",
@@ -188,8 +204,8 @@ def marks(case: Case, answer: Answer) -> Marks:
         answered=answer.verdict not in (None, "unknown") or bool(answer.ranks),
         level=level(truth, answer) if truth.determines == "rank" else None,
         onset_error_s=error_s,
-        claims=(answer.verdict if answer.cause is None else answer.cause) not in (None, "unknown"),
-        right=verdict and not innocent and (not named or cause is not False),
+        claims=claim != "unknown",
+        right=(verdict or answer.verdict is None) and cause_named is not False and not innocent,
         confidence=answer.confidence,
     )
 
@@ -240,15 +256,19 @@ def onset_error_s(truth: Truth, answer: Answer) -> float | None:
     return abs((told - datetime.fromisoformat(truth.onset).replace(tzinfo=None)).total_seconds())
 
 
-def figures(cases: Sequence[Case], answers: Mapping[str, Answer], tool: str) -> Figures:
-    """The figures of a tool over `cases`; where it has no answer it says nothing."""
+def figures(
+    cases: Sequence[Case], answers: Mapping[str, Answer], tool: str, can: frozenset[str]
+) -> Figures:
+    """The figures of a tool over `cases`; where it has no answer it says nothing.
+
+    can: what the tool can say (`GIVES` of its adapter); no figure is made of what it cannot.
+    """
     given = [answers.get(case.id) or Answer(case.id, tool) for case in cases]
     all_marks = [marks(case, answer) for case, answer in zip(cases, given, strict=True)]
-    speaks = _speaks(answers.values())
     rates = {
         name: rate
         for name in RATES
-        if speaks(name) and (rate := _rate(getattr(one, name) for one in all_marks)).of
+        if NEEDS[name] <= can and (rate := _rate(getattr(one, name) for one in all_marks)).of
     }
     errors_s = [one.onset_error_s for one in all_marks if one.onset_error_s is not None]
     levels = Counter(one.level for one in all_marks if one.level)
@@ -256,12 +276,12 @@ def figures(cases: Sequence[Case], answers: Mapping[str, Answer], tool: str) -> 
         cases=len(cases),
         errors=sum(answer.error is not None for answer in given),
         rates=rates,
-        level={name: levels[name] for name in LEVELS} if speaks("level") and levels else {},
+        level={name: levels[name] for name in LEVELS} if "ranks" in can and levels else {},
         onset_error_s=median(errors_s) if errors_s else None,
         ece=calibration_error(all_marks),
         curve=abstention(all_marks),
-        cpu_s=_middle_and_most(answer.cpu_s for answer in given),
-        peak_mib=_middle_and_most(answer.peak_mib for answer in given),
+        cpu_s=_middle_and_most(answer.cpu_s for answer in given if answer.peak_mib),
+        peak_mib=_middle_and_most(answer.peak_mib for answer in given if answer.peak_mib),
     )
 
 
@@ -292,20 +312,17 @@ def abstention(all_marks: Sequence[Marks]) -> tuple[Point, ...]:
     return tuple(points) if points[-1].coverage.right else ()
 
 
-def _speaks(answers: Iterable[Answer]) -> Callable[[str], bool]:
-    """Whether a tool ever says what a mark is about: no figure for what it cannot do."""
+def gives(answers: Iterable[Answer]) -> frozenset[str]:
+    """What a tool without an adapter can say: all that any of its answers says."""
     known = list(answers)
-    ranks = any(answer.ranks or answer.hosts for answer in known)
-    verdict = any(answer.verdict for answer in known)
-    cause = any(answer.cause and is_class(answer.cause) for answer in known)
-    onset = any(answer.onset for answer in known)
-    sure = any(answer.confidence for answer in known)
-    needs = {
-        "cause": cause, "cause_named": cause, "onset": onset, "silent": verdict and onset,
-        "exact": ranks, "innocent": ranks, "withheld": ranks, "level": ranks,
-        "innocent_high": ranks and sure, "answered": True,
-    }  # fmt: skip
-    return lambda name: needs.get(name, verdict)
+    said = {
+        "verdict": any(answer.verdict for answer in known),
+        "class": any(answer.cause and is_class(answer.cause) for answer in known),
+        "confidence": any(answer.confidence for answer in known),
+        "ranks": any(answer.ranks for answer in known),
+        "onset": any(answer.onset for answer in known),
+    }
+    return frozenset(word for word, ever in said.items() if ever)
 
 
 def _rate(values: Iterable[bool | None]) -> Rate:

@@ -1,6 +1,8 @@
 """The tools that HangBench asks, an adapter each: a module of at most 50 lines.
 
-An adapter has `version(environment)`, the version of the tool or None where it is not there, and
+An adapter has `GIVES`, what the tool can say: of `verdict`, `class` (a word of ours, or one that a
+small table maps to ours), `confidence`, `ranks`, `onset`; no figure is made of the rest. It has
+`version(environment)`, the version of the tool or None where it is not there, and
 `answer(case, commands)`, which runs the tool as a command over the folder of one case and gives
 what it found. It may have `batch()`, a command that reads folders from its standard input, a line
 each, and prints a line for each, and `parse(line)`, which says what such a line tells.
@@ -10,6 +12,8 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import importlib.util
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +38,8 @@ class Found:
 
 class Adapter(Protocol):
     """What a module in this folder offers."""
+
+    GIVES: frozenset[str]
 
     def version(self, environment: Path) -> str | None:
         """Version of the tool, None where it is not installed."""
@@ -65,13 +71,22 @@ def installed(environment: Path, package: str) -> str | None:
     return None
 
 
-def digest_of(folders: Sequence[Path]) -> str:
-    """A digest of Python and YAML files below folders: which code gave an answer."""
+def source_version(package: str) -> str | None:
+    """Version of a package of this interpreter with a digest of its sources and its `patterns`.
+
+    So that what other code has answered is asked for anew.
+    """
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:
+        return None
+    start = Path(spec.origin)
+    number = re.findall(r'__version__ = "(.+)"', start.read_text(encoding="utf-8"))
     digest = hashlib.sha256()
-    for path in sorted(path for folder in folders for path in folder.rglob("*")):
-        if path.suffix in (".py", ".yaml"):
-            digest.update(path.read_bytes())
-    return digest.hexdigest()[:8]
+    for folder in (start.parent, start.parents[1] / "patterns"):
+        for path in sorted(folder.rglob("*")):
+            if path.suffix in (".py", ".yaml"):
+                digest.update(path.read_bytes())
+    return f"{number[0] if number else '?'}+{digest.hexdigest()[:8]}"
 
 
 def dumps(case: Path) -> list[Path]:

@@ -15,6 +15,8 @@ RANK = re.compile(rb"\[(?:default)?(?:rank ?|Rank )(\d+)\]|\brank[ =:_](\d+)\b")
 WORLD = re.compile(rb"\bworld[ _]?size\W{1,3}(\d+)", re.IGNORECASE)
 FEW = 8  # ranks: more than a node without a line are not blamed
 
+GIVES = frozenset({"verdict", "ranks"})
+
 
 def blame(case: Path) -> tuple[bool, list[int]]:
     """Whether a rank prints a timeout; the ranks that print none, if others do and they are few."""

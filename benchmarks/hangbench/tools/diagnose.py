@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import re
 import sys
 from pathlib import Path
 
 from benchmarks.hangbench.commands import CommandError, Commands
-from benchmarks.hangbench.tools import Found, digest_of
+from benchmarks.hangbench.tools import Found, source_version
 
 # The same JSON by the Python API, a line for each folder that standard input names.
 BATCH = """
@@ -22,19 +20,16 @@ for folder in sys.stdin:
     print(json.dumps(found), flush=True)
 """
 
+GIVES = frozenset({"verdict", "class", "confidence", "ranks", "onset"})
+
 
 def version(environment: Path) -> str | None:
-    spec = importlib.util.find_spec("diagnose")
-    if spec is None or spec.origin is None:
-        return None
-    start = Path(spec.origin)
-    number = re.findall(r'__version__ = "(.+)"', start.read_text(encoding="utf-8"))
-    return f"{number[0]}+{digest_of([start.parent, start.parents[1] / 'patterns'])}"
+    return source_version("diagnose")
 
 
 def answer(case: Path, commands: Commands) -> Found:
-    output = commands.run([sys.executable, "-m", "diagnose", "triage", "--format", "json", case])
-    if output.status:
+    command = [sys.executable, "-m", "diagnose", "triage", "--format", "json"]
+    if (output := commands.run([*command, case])).status:
         raise CommandError(output.errors.strip().rpartition("\n")[2])
     return parse(output.text)
 
@@ -47,6 +42,6 @@ def parse(line: str) -> Found:
     found = json.loads(line)
     if error := found.get("error"):
         raise CommandError(error)
-    cause, blamed, onset = found["root_cause"], found["culprits"], found["onset"]["time"]
-    named = tuple(blamed["ranks"]), tuple(blamed["hosts"])
-    return Found(found["verdict"], cause["class"], cause["confidence"], *named, onset)
+    cause, whom, onset = found["root_cause"], found["culprits"], found["onset"]["time"]
+    ranks, hosts = tuple(whom["ranks"]), tuple(whom["hosts"])
+    return Found(found["verdict"], cause["class"], cause["confidence"], ranks, hosts, onset)

@@ -28,6 +28,8 @@ CLASSES = {
     "Missing Python module": "env.version",
 }
 
+GIVES = frozenset({"verdict", "class", "confidence"})
+
 
 def version(environment: Path) -> str | None:
     return installed(environment, "gpualert")

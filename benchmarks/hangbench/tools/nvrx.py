@@ -20,6 +20,8 @@ AGENT = "nvidia_resiliency_ext.attribution.restart_agent.cli"
 CLASSES = {"cuda_oom": "crash.gpu_oom", "observed_exception": "crash.exception"}
 HANGS = ("observed_distributed_operation_timeout",)
 
+GIVES = frozenset({"verdict", "class", "ranks"})
+
 
 def version(environment: Path) -> str | None:
     for folder in environment.glob("nvrx/nvidia_resiliency_ext-*.dist-info"):

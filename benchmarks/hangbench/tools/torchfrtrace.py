@@ -1,7 +1,8 @@
 """Adapter of torch's Flight Recorder analyzer (`torchfrtrace`): dumps only.
 
 It prints a block for each collective that did not match, with `missing ranks: {…}` or
-`Culprit rank N`. Whom any block names is taken as blamed; it names no cause.
+`Culprit rank N`. Whom any block names is taken as blamed; it gives no verdict
+and no cause.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from benchmarks.hangbench.tools import Found, dumps, installed
 MODULE = "torch.distributed.flight_recorder.fr_trace"
 PREFIX = "nccl_trace_rank_"
 NAMED = re.compile(r"missing ranks: \{([\d, ]+)\}|Culprit rank (\d+)")
+
+GIVES = frozenset({"ranks"})
 
 
 def version(environment: Path) -> str | None:
@@ -36,4 +39,4 @@ def answer(case: Path, commands: Commands) -> Found:
         raise CommandError(output.errors.strip().rpartition("\n")[2])
     blamed = ",".join(a or b for a, b in NAMED.findall(output.text + output.errors))
     ranks = tuple(sorted({int(rank) for rank in re.findall(r"\d+", blamed)}))
-    return Found(verdict="hung" if ranks else "unknown", ranks=ranks)
+    return Found(ranks=ranks)
