@@ -6,14 +6,15 @@ Controls worked until they were ended, were cut off at work, or paused for a whi
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from benchmarks.hangbench.case import Case, Files, Truth, is_sealed
 from benchmarks.hangbench.words import endings, layouts, programs
 from benchmarks.hangbench.words.endings import ENDINGS, Ending
-from benchmarks.hangbench.words.job import Job, Line, make_job
+from benchmarks.hangbench.words.job import Job, Line
 from benchmarks.hangbench.words.layouts import Layout
 from benchmarks.hangbench.words.programs import PROGRAMS, Program
+from benchmarks.hangbench.words.story import Story, begin
 
 MOST_LINES = 1_200  # of progress in one case
 SHORTEST_SILENCE_S = 1_200.0
@@ -77,18 +78,25 @@ def make(seed: int) -> tuple[Case, Files] | None:
     plan = _plan(rng, layout, program, silent)
     if not _can_tell(layout, program, plan):
         return None
-    story = _begin(rng, layout, program, plan)
-    truth = _tell(story)
-    labels = {
-        "ending": plan.ending.name if plan.ending else story.witness,
-        "who": plan.silent,
+    lone = silent == "one" and layout.author == "host" and not program.names_rank
+    story = begin(
+        rng,
+        layout,
+        program,
+        every_rank=silent == "one" or (program.every_rank and rng.random() < 0.6),
+        per_host=1 if lone else None,
+    )
+    story.labels = {
+        "ending": plan.ending.name if plan.ending else "nothing",
+        "who": silent,
         "control": plan.control,
         "style": program.name,
         "layout": layout.name,
         "stamps": "full" if layout.stamps else program.stamps,
         "later_steps": "to the end" if plan.later is None else str(plan.later),
-        "stacks": story.stacks,
+        "stacks": "no",
     }
+    truth = _tell(story, plan)
     case = Case(
         id=f"silent-{seed:07d}",
         track="silent",
@@ -97,7 +105,7 @@ def make(seed: int) -> tuple[Case, Files] | None:
         form=layout.form,
         world=story.job.world,
         truth=truth,
-        labels=labels,
+        labels=story.labels,
     )
     return case, layouts.write(story.job, layout, story.lines)
 
@@ -140,81 +148,20 @@ def _can_tell(layout: Layout, program: Program, plan: Plan) -> bool:
     return True
 
 
-@dataclass(slots=True)
-class Story:
-    """One case while it is made.
-
-    who: ranks that print progress. members: each rank told its number at the start. loop: seconds
-    after the start when the training loop began. witness: what shows, where nothing ended the job,
-    that time went on. stacks: whose stacks Ctrl-C shows (`no`, `same`, `one differs`).
-    """
-
-    job: Job
-    layout: Layout
-    program: Program
-    plan: Plan
-    who: tuple[int, ...]
-    members: bool
-    lines: list[Line] = field(default_factory=list)
-    loop: float = 0.0
-    witness: str = "nothing"
-    stacks: str = "no"
-
-
-def _begin(rng: random.Random, layout: Layout, program: Program, plan: Plan) -> Story:
-    """The job and its lines before the first step."""
-    world = rng.choice((2, 4, 8)) if layout.one_host else None
-    lone = plan.silent == "one" and layout.author == "host" and not program.names_rank
-    job = make_job(rng, world=world, per_host=world or (1 if lone else None))
-    every_rank = plan.silent == "one" or (program.every_rank and rng.random() < 0.6)
-    who = programs.printers(job, program, every_rank=every_rank)
-    members = rng.random() < 0.35 or (layout.files is not None and not every_rank)
-    story = Story(job, layout, program, plan, who, members)
-    job.total = 10 * job.every  # shown before the number of steps is drawn
-    if _shows_elapsed(layout, program):
+def _tell(story: Story, plan: Plan) -> Truth:
+    """Write the lines of the case and say what is true of them."""
+    job = story.job
+    if _shows_elapsed(story.layout, story.program):
         begun = f"Job {job.number} started on {job.hosts[0]} at {job.started:%a %b %d %H:%M:%S %Y}"
         story.lines.append(Line(0, None, begun, "start"))
-    if layout.launcher == "ray":
-        story.lines += programs.ray_workers(job, [layouts.ray_ip(job, r) for r in range(job.world)])
-    return story
-
-
-def _tell(story: Story) -> Truth:
-    """Write the rest of the lines and say what is true of them."""
-    if story.plan.silent == "nobody":
-        return _control(story)
-    if story.plan.silent == "one":
-        return _one_first(story)
-    return _all_at_once(story)
-
-
-def _work(story: Story, rest: float) -> tuple[list[int], list[float]]:
-    """Print the opening; the steps of the run and when they were.
-
-    rest: how many times the steps shown the whole run has, 1 if it came to its end.
-    """
-    job = story.job
-    least = 30 if story.plan.later is None or story.plan.later > 6 else 10
+    least = 30 if plan.later is None or plan.later > 6 else 10
     most = max(least + 2, min(150, MOST_LINES // len(story.who)))
-    count = job.rng.randrange(least, most)
-    if story.plan.later:
-        count += story.plan.later
-    steps = [job.first + job.every * (place + 1) for place in range(count)]
-    job.total = job.every * int(steps[-1] * rest / job.every)
-    opening, at = programs.opening(job, story.program, story.who, members=story.members)
-    story.lines += opening
-    story.loop = at
-    return steps, programs.times(job, at, count)
-
-
-def _steps(story: Story, rank: int, steps: list[int], at: list[float]) -> None:
-    """Print the progress of a rank; ranks are a little apart."""
-    apart = min(0.4, 0.05 * story.job.interval)
-    for step, when in zip(steps, at, strict=True):
-        late = story.job.rng.uniform(0, apart)
-        story.lines += programs.progress(
-            story.job, story.program, rank, step, when + late, story.loop
-        )
+    count = job.rng.randrange(least, most) + (plan.later or 0)
+    if plan.silent == "nobody":
+        return _control(story, plan, count)
+    if plan.silent == "one":
+        return _one_first(story, plan, count)
+    return _all_at_once(story, plan, count)
 
 
 def _silence(job: Job) -> float:
@@ -234,46 +181,46 @@ def _onset(story: Story, rank: int | None) -> str | None:
 # ---------------------------------------------------------------- jobs that fell silent
 
 
-def _all_at_once(story: Story) -> Truth:
+def _all_at_once(story: Story, plan: Plan, count: int) -> Truth:
     job = story.job
-    steps, at = _work(story, job.rng.uniform(1.3, 5))
+    steps, at = story.work(count, job.rng.uniform(1.3, 5))
     for rank in story.who:
-        _steps(story, rank, steps, at)
+        story.progress(rank, steps, at)
     onset = _onset(story, None)
-    culprit = _stop(story, at[-1], at[-1] + _silence(job), None)
-    verdicts = ("hung", "unknown") if story.witness == "monitor" else ("hung",)
+    culprit = _stop(story, plan.ending, at[-1], at[-1] + _silence(job), None)
+    verdicts = ("hung", "unknown") if story.labels["ending"] == "monitor" else ("hung",)
     tolerance = round(1.2 * job.interval + 1, 1)
     if culprit is None:
         return Truth(verdicts, determines="none", onset=onset, onset_tolerance_s=tolerance)
     return _blaming(story, culprit, verdicts, onset, tolerance, signed=True)
 
 
-def _one_first(story: Story) -> Truth:
-    job, later = story.job, story.plan.later
+def _one_first(story: Story, plan: Plan, count: int) -> Truth:
+    job, later = story.job, plan.later
     culprit = job.rng.randrange(job.world)
-    ended_well = later is None and story.plan.ending is None and job.rng.random() < 0.5
-    steps, at = _work(story, 1 if ended_well else job.rng.uniform(1.3, 5))
+    ended_well = later is None and plan.ending is None and job.rng.random() < 0.5
+    steps, at = story.work(count, 1 if ended_well else job.rng.uniform(1.3, 5))
     stop = len(steps) - later if later else job.rng.randrange(8, len(steps) // 2)
     for rank in story.who:
         if rank == culprit:
-            _steps(story, rank, steps[:stop], at[:stop])
+            story.progress(rank, steps[:stop], at[:stop])
         else:
-            _steps(story, rank, steps, at)
+            story.progress(rank, steps, at)
     onset = _onset(story, culprit)
     verdicts: tuple[str, ...] = ("hung",)
     if later is None:
         # the others did not need it, so its output alone may have stopped
         verdicts = ("hung", "unknown")
         if ended_well:
-            story.witness = "completion"
+            story.labels["ending"] = "completion"
             speaker = 0 if culprit else 1
             story.lines += programs.closing(job, story.program, speaker, at[-1] + 1)
-        elif story.plan.ending:
-            _stop(story, at[-1], at[-1] + 0.6 * job.interval, culprit)
+        elif plan.ending:
+            _stop(story, plan.ending, at[-1], at[-1] + 0.6 * job.interval, culprit)
     else:
         if not _shows_time(story.layout, story.program):
             verdicts = ("hung", "unknown")
-        _stop(story, at[-1], at[-1] + _silence(job), culprit)
+        _stop(story, plan.ending, at[-1], at[-1] + _silence(job), culprit)
     tolerance = round(1.2 * job.interval + 1, 1)
     return _blaming(story, culprit, verdicts, onset, tolerance)
 
@@ -300,9 +247,11 @@ def _blaming(
     )
 
 
-def _stop(story: Story, last: float, at: float, culprit: int | None) -> int | None:
+def _stop(
+    story: Story, ending: Ending | None, last: float, at: float, culprit: int | None
+) -> int | None:
     """Print what ended the job at `at`, or who saw that it stood; the rank that stacks blame."""
-    job, ending = story.job, story.plan.ending
+    job = story.job
     if ending is None:
         _witness(story, last, at)
         return culprit
@@ -311,7 +260,7 @@ def _stop(story: Story, last: float, at: float, culprit: int | None) -> int | No
         return culprit
     if culprit is None and story.program.family == "torch" and job.rng.random() < 0.5:
         culprit = job.rng.randrange(job.world)
-    story.stacks = "same" if culprit is None else "one differs"
+    story.labels["stacks"] = "same" if culprit is None else "one differs"
     places = [job.rng.choice(endings.at_work(story.program.family))] * job.world
     if culprit is not None:
         places[culprit] = job.rng.choice(endings.HELD_UP)
@@ -329,9 +278,9 @@ def _witness(story: Story, last: float, end: float) -> None:
     kinds = ["monitor", "watcher", "heartbeat"]
     if story.layout.launcher == "kubernetes":
         kinds = ["probe", "heartbeat"]
-    story.witness = job.rng.choice(kinds)
+    witness = story.labels["ending"] = job.rng.choice(kinds)
     period = job.rng.choice((60, 120, 300))
-    if story.witness == "heartbeat":
+    if witness == "heartbeat":
         form = job.rng.choice(
             ("heartbeat: process is alive, last step {step} was {ago} s ago",
              "alive; no step since {ago} s (last {step})")
@@ -348,7 +297,7 @@ def _witness(story: Story, last: float, end: float) -> None:
     at = float(period)
     while at < end:
         now = job.clock(at)
-        if story.witness == "monitor":
+        if witness == "monitor":
             text = (
                 f"{now:%Y-%m-%d %H:%M:%S} gpu-monitor {job.hosts[0]} gpu0 util "
                 f"{job.rng.randrange(96, 101)}% mem {71_200 + at % 7:.0f}MiB power "
@@ -359,7 +308,7 @@ def _witness(story: Story, last: float, end: float) -> None:
             ago = int(at - last)
             text = (
                 f"{now:%Y-%m-%d %H:%M:%S} logwatch: no new output of job {job.number} for {ago} s"
-                if story.witness == "watcher"
+                if witness == "watcher"
                 else f"{now:%Y-%m-%dT%H:%M:%S}Z   Warning  Unhealthy   "
                 f"pod/{layouts.pod(job, 0)}   Liveness probe failed: no step for {ago} s"
             )
@@ -370,22 +319,22 @@ def _witness(story: Story, last: float, end: float) -> None:
 # ---------------------------------------------------------------- controls
 
 
-def _control(story: Story) -> Truth:
-    job, kind = story.job, story.plan.control
+def _control(story: Story, plan: Plan, count: int) -> Truth:
+    job, kind = story.job, plan.control
     completes = kind == "pause"
-    steps, at = _work(story, 1 if completes else job.rng.uniform(1.3, 5))
+    steps, at = story.work(count, 1 if completes else job.rng.uniform(1.3, 5))
     if kind.startswith("pause"):
         at = _pause(story, steps, at)
     for rank in story.who:
-        _steps(story, rank, steps, at)
+        story.progress(rank, steps, at)
     if kind == "worked":
-        assert story.plan.ending is not None
+        assert plan.ending is not None
         end = at[-1] + job.interval * job.rng.uniform(0.3, 0.8)
-        story.lines += story.plan.ending.print(job, story.layout, end)
-        return Truth(("failed",), classes=story.plan.ending.right, determines="none")
+        story.lines += plan.ending.print(job, story.layout, end)
+        return Truth(("failed",), classes=plan.ending.right, determines="none")
     if completes:
         story.lines += programs.closing(job, story.program, story.who[0], at[-1] + 1)
-        return Truth(("healthy",), determines="none")
+        return Truth(("healthy", "running"), determines="none")
     return Truth(("running",), determines="none")
 
 
@@ -394,7 +343,7 @@ def _pause(story: Story, steps: list[int], at: list[float]) -> list[float]:
     job = story.job
     kind = job.rng.choice(list(PAUSES))
     begin, end = job.rng.choice(PAUSES[kind])
-    story.witness = kind
+    story.labels["ending"] = kind
     place = job.rng.randrange(1, len(at) - 8)
     took = job.interval * job.rng.uniform(5, 20)
     facts = {"folder": job.folder, "step": steps[place - 1], "took": took, "data": job.data}
