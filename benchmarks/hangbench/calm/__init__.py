@@ -79,6 +79,8 @@ def _can(program: Program, layout: Layout, order: Order) -> bool:
 
     A buffer needs standard output in the same file as the traceback, a redraw needs a bar.
     """
+    if order != "direct" and program.name == "openfoam":  # it raises no exception of Python
+        return False
     if order == "redraw":
         return program.bar
     if order == "buffered":
@@ -100,7 +102,7 @@ def _death(story: Story, order: Order) -> Truth | None:
     last_step = steps[before - 1]
     uncaught = order != "direct"
     death = fatal.draw(job, story.layout, story.program, dead, died, last_step, uncaught=uncaught)
-    if death.form == "launcher" and story.layout.launcher in ("torchrun", "mpirun"):
+    if death.form == "launcher" and story.layout.launcher in ("torchrun", "mpirun", "ray"):
         # these launchers end the others as soon as they see it
         steps, at, later = steps[:before], at[:before], 0
     after = _after(story, death, order, dead, later)
@@ -132,12 +134,14 @@ def _later(story: Story, order: Order) -> int:
     most = 100 if len(story.who) <= 4 else max(2, min(100, MOST_LINES // 2 // len(story.who)))
     if order == "redraw" or story.layout.name in ("tee", "elastic-files"):
         most = 2
+    if story.layout.launcher == "mpirun":
+        most = 1  # it ends the job when a process dies
     return min(most, rng.choice((0, 0, 0, 1, 1, 2, 3, 5, 10, 30, 100)))
 
 
 def _after(story: Story, death: Fatal, order: Order, dead: int, later: int) -> After:
-    if death.form == "launcher" and story.layout.launcher == "torchrun":
-        return "nothing"  # the text is the agent's own
+    if death.form == "launcher" and story.layout.launcher in ("torchrun", "mpirun", "ray"):
+        return "nothing"
     options: list[After] = ["nothing", "nothing", "nothing"]
     if story.layout.launcher == "torchrun" and not death.outside and later < ABSOLVING:
         options += ["agent", "agent"]
@@ -154,7 +158,7 @@ def _flush(story: Story, dead: int, died: float, after: After) -> bool:
     The others exit at the end; a process that SIGTERM ended never writes what it holds.
     False: the dead rank printed more than one buffer, so that a part came earlier.
     """
-    end = max(line.at for line in story.lines) + 5
+    end = max(died, *(line.at for line in story.lines)) + 5
     kept, size = [], 0
     for line in story.lines:
         if line.err or line.rank is None:
@@ -211,7 +215,7 @@ def _truth_of_death(
         )
     )
     named = told or (layout.author != "none" and not death.outside)
-    ended = death.proves or after == "agent"
+    ended = after == "agent" or (death.proves and (named or death.form not in ("logged", "json")))
     fell_silent = named and dead in story.who and order == "direct"
     doubt = (
         not ended
@@ -223,7 +227,8 @@ def _truth_of_death(
     verdicts = ["failed"]
     if after == "silence" or (after == "nothing" and 0 < later < ABSOLVING):
         verdicts.append("hung")
-    if doubt or death.form == "kernel":
+    weak = death.form == "kernel" or (death.form == "bare" and later < ABSOLVING)
+    if doubt or weak:
         verdicts.append("unknown")
     if death.outside and not told and layout.author != "pod":
         return Truth(

@@ -9,7 +9,7 @@ from typing import Literal
 
 from benchmarks.hangbench.words.endings import SITE, agent_line, excepthook
 from benchmarks.hangbench.words.job import Job
-from benchmarks.hangbench.words.layouts import Layout, container, pod
+from benchmarks.hangbench.words.layouts import Layout, container, pod, ray_ip
 from benchmarks.hangbench.words.programs import Family, Program
 
 # How the death is told:
@@ -348,28 +348,34 @@ def _by_launcher(rng: random.Random, job: Job, layout: Layout, rank: int, at: fl
     elif layout.launcher == "mpirun":
         text = _mpi_exit(rng, job, rank, code)
     elif layout.launcher == "kubernetes":
-        when = f"{job.clock(at):%Y-%m-%dT%H:%M:%S}Z"
-        reason = "OOMKilled" if code == -9 else "Error"
-        classes = ("crash.host_oom",) if code == -9 else classes
         names_rank = False
-        text = (
-            f"{when}   Warning  Failed   pod/{pod(job, rank)}   container pytorch terminated: "
-            f"reason {reason}, exit code {status}"
-        )
+        classes = ("crash.host_oom",) if code == -9 else ()
+        text = _pods(job, rank, "OOMKilled" if code == -9 else "Error", int(at // 60))
     elif layout.launcher == "compose":
         names_rank = False
         text = f"{container(rank)} exited with code {status}"
     elif layout.launcher == "ray":
-        names_rank = False
         classes = ()
         text = (
-            "(raylet) A worker died or was killed while executing a task by an unexpected system "
-            f"error. To troubleshoot the problem, check the logs for the dead worker. Worker ID: "
-            f"{job.number:024x} Worker PID: {pid} Node IP: 10.0.{job.number % 200}.20"
+            "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this "
+            f"task.\n\tclass_name: RayTrainWorker\n\tactor_id: {job.number:032x}\n\tpid: {pid}\n"
+            f"\tip: {ray_ip(job, rank)}\nThe actor is dead because its worker process has died. "
+            "Worker exit type: SYSTEM_ERROR Worker exit detail: Worker unexpectedly exits with a "
+            "connection error code 2. End of file."
         )
     else:
         text = agent_failed(job, rank, at, code)
     return Fatal("launcher", words, text, classes, outside=True, names_rank=names_rank)
+
+
+def _pods(job: Job, dead: int, status: str, minutes: int) -> str:
+    """What `kubectl get pods` shows after one pod ended."""
+    wide = len(pod(job, job.world - 1)) + 3
+    rows = [f"{'NAME':<{wide}}READY   STATUS      RESTARTS   AGE"]
+    for rank in range(job.world):
+        ready, state = ("0/1", status) if rank == dead else ("1/1", "Running")
+        rows.append(f"{pod(job, rank):<{wide}}{ready:<8}{state:<12}0          {minutes}m")
+    return "\n".join(rows)
 
 
 def _mpi_exit(rng: random.Random, job: Job, rank: int, code: int) -> str:

@@ -275,8 +275,8 @@ HARMLESS: tuple[Harmless, ...] = (
          "`torch.amp.autocast('cuda', args...)` instead. This will raise an error in a future "
          "release."),
     _raw("deprecation", "/usr/local/lib/python3.11/site-packages/torch/distributed/"
-         "distributed_c10d.py:2829: FutureWarning: `torch.distributed._all_gather_base` is a private function and "
-         "will be deprecated; it will raise an error"),
+         "distributed_c10d.py:2829: FutureWarning: `torch.distributed._all_gather_base` is a "
+         "private function and will be deprecated; it will raise an error"),
     _raw("tokens", "Token indices sequence length is longer than the specified maximum sequence "
          "length for this model ({number}4 > 1024). Running this sequence through the model will "
          "result in indexing errors"),

@@ -213,7 +213,7 @@ def write(job: Job, layout: Layout, lines: Iterable[Line]) -> Files:
         inside = [line for line in ordered if line.rank is not None]
         files = {loose: _stream(job, inside, layout.prefix)}
         if outside:
-            files["events.txt"] = _stream(job, outside, _nothing)
+            files["kubectl.txt"] = _stream(job, outside, _nothing)
         return files
     if layout.prefix is not None:
         return {loose: _stream(job, ordered, layout.prefix)}

@@ -199,9 +199,9 @@ def _left(job: Job, step: int) -> float:
 
 
 def _epoch_step(job: Job, step: int) -> str:
-    size = max(job.every, job.total // 3)
-    epoch, inner = divmod(step, size)
-    return f"Epoch [{epoch + 1}/3], Step [{inner}/{size}], Loss: {job.loss(step):.4f}"
+    size = -(-job.total // 3)
+    epoch, inner = divmod(step - 1, size)
+    return f"Epoch [{epoch + 1}/3], Step [{inner + 1}/{size}], Loss: {job.loss(step):.4f}"
 
 
 def _nanogpt(job: Job, step: int) -> str:
@@ -315,7 +315,7 @@ def _residual(job: Job, step: int) -> str:
 
 def _openfoam(job: Job, step: int) -> str:
     value = 10 ** (-2 - 4 * step / job.total)
-    clock = int(step / job.every * job.interval)
+    clock = int((step - job.first) / job.every * job.interval)
     return (
         f"Time = {step / 1000:g}\n\nsmoothSolver:  Solving for Ux, Initial residual = "
         f"{value:.6g}, Final residual = {value / 30:.6g}, No Iterations 4\nExecutionTime = "
