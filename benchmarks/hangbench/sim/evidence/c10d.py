@@ -419,7 +419,7 @@ class _Process:
 
 
 def statuses_of(outcome: Outcome, rank: Rank) -> dict[str, Status]:
-    """The status of each group on one rank, at the end."""
+    """The status of the default group, and of each that the rank used, at the end."""
     enqueued: dict[str, Work] = {}
     started: dict[str, int] = {}
     completed: dict[str, int] = {}
@@ -433,7 +433,7 @@ def statuses_of(outcome: Outcome, rank: Rank) -> dict[str, Status]:
         elif work.group not in pending:
             pending[work.group] = work
     found = {}
-    for name in outcome.groups:
+    for name in {"0": None, **enqueued}:
         last = enqueued.get(name)
         found[name] = Status(
             last.seq if last else -1,

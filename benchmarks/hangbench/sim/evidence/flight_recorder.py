@@ -58,6 +58,10 @@ _CALLED: Mapping[str, tuple[str, int]] = {  # the function of torch that the pro
 }
 
 
+# What several dumps share: frames, stacks, functions of torch and lists of members.
+_Cache = dict[Frame | tuple[Frame, ...] | str, Any]
+
+
 def dumps(
     outcome: Outcome,
     torch: str,
@@ -79,7 +83,7 @@ def dumps(
     if torch not in VERSIONS or (container == "json" and _older(torch, 5)):
         raise ValueError(f"torch {torch} writes no {container} dump")
     style = rng.choice(_styles(torch))
-    cache: dict[Frame | tuple[Frame, ...] | str, Any] = {}
+    cache: _Cache = {}
     files: Files = {}
     for rank in outcome.ranks:
         if rank.ended is not None or (ranks is not None and rank.rank not in ranks):
@@ -87,7 +91,7 @@ def dumps(
         entries = _entries(outcome, rank, torch, frames and container == "pickle", ring, cache)
         if only_pending:
             entries = [entry for entry in entries if entry["state"] != "completed"]
-        content = _content(outcome, rank, torch, entries)
+        content = _content(outcome, rank, torch, entries, cache)
         name = style.format(rank.rank)
         if container == "json":
             files[f"{name}.json"] = _json(content)
@@ -107,7 +111,11 @@ def _styles(torch: str) -> tuple[str, ...]:
 
 
 def _content(
-    outcome: Outcome, rank: Rank, torch: str, entries: list[dict[str, Any]]
+    outcome: Outcome,
+    rank: Rank,
+    torch: str,
+    entries: list[dict[str, Any]],
+    cache: _Cache,
 ) -> dict[str, Any] | list[dict[str, Any]]:
     """What the file holds, in the order of torch's keys."""
     if torch == "2.2":
@@ -117,7 +125,7 @@ def _content(
         name: {
             "name": name,
             "desc": outcome.groups[name].desc,
-            "ranks": str(list(outcome.groups[name].members)),
+            "ranks": _members(cache, outcome, name),
         }
         for name in used  # torch fills it when a group's communicator is created
     }
@@ -138,6 +146,13 @@ def _content(
         }
     content["entries"] = entries
     return content
+
+
+def _members(cache: _Cache, outcome: Outcome, group: str) -> str:
+    key = f"members {group}"
+    if key not in cache:
+        cache[key] = str(list(outcome.groups[group].members))
+    return str(cache[key])
 
 
 def _json(content: dict[str, Any] | list[dict[str, Any]]) -> bytes:
@@ -163,7 +178,7 @@ def _entries(
     torch: str,
     frames: bool,
     ring: int | None,
-    cache: dict[Frame | tuple[Frame, ...] | str, Any],
+    cache: _Cache,
 ) -> list[dict[str, Any]]:
     """The ring of one rank. A batch has an entry for each part and one for its end."""
     own = sorted(rank.works, key=lambda work: work.created)
@@ -177,6 +192,7 @@ def _entries(
     thread = str(139_000_000_000_000 + rank.rank * 4096)
     entries: list[dict[str, Any]] = []
     record = before
+    ids = {group: group_id(outcome, rank.rank, group) for group, _ in firsts}
     for work in own:
         seqs[work.group, work.p2p] = work.seq
         collective = seqs.get((work.group, False), 0)
@@ -189,7 +205,7 @@ def _entries(
             name = _profiling_name(outcome, rank.rank, work, op, peer)
             entry = {
                 "record_id": record,
-                "pg_id": group_id(outcome, rank.rank, work.group),
+                "pg_id": ids[work.group],
                 "process_group": (work.group, outcome.groups[work.group].desc),
                 "thread_name": "pt_main_thread",
                 "thread_id": thread,
@@ -257,7 +273,7 @@ def _times(outcome: Outcome, work: Work, epoch_ns: int, *, last: bool) -> dict[s
     return times
 
 
-def _frames(work: Work, cache: dict[Frame | tuple[Frame, ...] | str, Any]) -> list[dict[str, Any]]:
+def _frames(work: Work, cache: _Cache) -> list[dict[str, Any]]:
     """The stack of the call, innermost frame first; equal frames are one object, as torch's are."""
     called, line = _CALLED.get(work.op, (work.op, 2806))
     if called not in cache:

@@ -43,10 +43,15 @@ _Key = tuple[str, int, int]
 
 @dataclass(slots=True)
 class _Communicator:
-    """members: by their number in it; ready: when all had called its creation, None if not."""
+    """members: by their number in it; places: their numbers; whole: it is that of the whole job.
+
+    ready: when all had called its creation, None if some never did.
+    """
 
     number: int
     members: tuple[int, ...]
+    places: dict[int, int]
+    whole: bool
     ready: float | None
 
 
@@ -133,11 +138,13 @@ def _communicators(outcome: Outcome) -> dict[_Key, _Communicator]:
             first = _INIT_S if work.seq > 1 else work.created
             called.setdefault(_key(work), {}).setdefault(rank.rank, first)
     found = {}
+    everyone = tuple(range(outcome.world))
     for number, (key, times) in enumerate(called.items()):
         group: Group = outcome.groups[key[0]]
         members = group.members if key[1] < 0 else key[1:]
         ready = max(times.values()) + 0.3 if len(times) == len(members) else None
-        found[key] = _Communicator(number, members, ready)
+        places = {member: place for place, member in enumerate(members)}
+        found[key] = _Communicator(number, members, places, members == everyone, ready)
     return found
 
 
@@ -152,11 +159,10 @@ def _of_rank(
     calls: bool,
 ) -> Iterator[Line]:
     prefix = f"{_process(known, rank, 0)} NCCL INFO "
-    everyone = tuple(range(outcome.world))
     created: dict[_Key, str] = {}
     counts: dict[_Key, int] = {}
     named = init and any(
-        communicators[key].members == everyone and communicators[key].ready is not None
+        communicators[key].whole and communicators[key].ready is not None
         for key in dict.fromkeys(map(_key, rank.works))
     )
     stream = 0x55D1_0000_0000 + rank.rank * 0x1_0000
@@ -177,7 +183,7 @@ def _of_rank(
     for work in rank.works:
         key = _key(work)
         one = communicators[key]
-        place = one.members.index(rank.rank)
+        place = one.places[rank.rank]
         size = len(one.members)
         if key not in created:
             pointer = f"{0x5600_0000_0000 + (rank.rank * 64 + one.number) * 0x3_5000:#x}"
@@ -186,7 +192,7 @@ def _of_rank(
             counts[key] = work.seq - 1
             begin = _INIT_S if work.seq > 1 else work.created
             start, complete = _init_texts(release, pointer, place, size, rank, ids[one.number])
-            world = one.members == everyone
+            world = one.whole
             if init and start:
                 yield line(begin, start, "noise", None, world)
             if init and one.ready is not None:
@@ -194,7 +200,7 @@ def _of_rank(
                     max(one.ready, begin), complete, "world" if world else "noise", None, world
                 )
         if calls and one.ready is not None:
-            for text in _call_texts(work, one.members, counts[key], created[key], stream):
+            for text in _call_texts(work, one.places, counts[key], created[key], stream):
                 yield line(max(work.created, one.ready), text, "call", work, named)
         counts[key] += 1
 
@@ -216,15 +222,15 @@ def _init_texts(
 
 
 def _call_texts(
-    work: Work, members: tuple[int, ...], count: int, pointer: str, stream: int
+    work: Work, places: dict[int, int], count: int, pointer: str, stream: int
 ) -> Iterator[str]:
     """The line of each call of NCCL that makes up a work."""
-    size, data = len(members), _TYPES.get(work.dtype, 7)
+    size, data = len(places), _TYPES.get(work.dtype, 7)
     buffer = 0x7F10_0000_0000 + work.seq % 64 * 0x200_0000
     end = f"comm {pointer} [nranks={size}] stream {stream:#x}"
     parts: list[tuple[str, int, int]] = []  # name, elements, number of the peer
     if work.peers:
-        parts = [(op.capitalize(), work.numel_in, members.index(peer)) for op, peer in work.peers]
+        parts = [(op.capitalize(), work.numel_in, places[peer]) for op, peer in work.peers]
     elif work.op == "all_to_all":
         part = work.numel_in // size
         parts = [(name, part, peer) for peer in range(size) for name in ("Send", "Recv")]
