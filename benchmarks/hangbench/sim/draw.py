@@ -10,7 +10,7 @@ from benchmarks.hangbench.case import Case, Files, Truth, is_sealed
 from benchmarks.hangbench.sim import oracle
 from benchmarks.hangbench.sim.damage import GARBLINGS, damage, garble
 from benchmarks.hangbench.sim.damage import Kind as Damage
-from benchmarks.hangbench.sim.evidence import c10d, flight_recorder, layouts
+from benchmarks.hangbench.sim.evidence import c10d, flight_recorder, layouts, nccl, ras, stacks
 from benchmarks.hangbench.sim.evidence.endings import Teardown
 from benchmarks.hangbench.sim.evidence.launchers import Launcher
 from benchmarks.hangbench.sim.evidence.names import names, wall
@@ -77,7 +77,7 @@ def _printed(kind: layouts.Kind, harm: Sequence[Damage] = (), *, full: bool = Fa
 
     def print_job(rng: random.Random, outcome: Outcome, torch: str) -> _Evidence | None:
         launcher, teardowns = _LAUNCHERS.get(kind) or rng.choice(_BY_HAND)
-        statuses = rng.random() < 0.6
+        statuses = rng.random() < 0.75  # else somebody has searched the log for the timeouts
         lines = c10d.lines(
             outcome, torch, rng, statuses=statuses, launcher=launcher,
             teardown=rng.choice(teardowns), stack_traces=rng.random() < 0.3,
@@ -118,7 +118,56 @@ def _dumped(rng: random.Random, outcome: Outcome, torch: str) -> _Evidence | Non
         only_pending=rng.random() < 0.15, frames=rng.random() < 0.7, ranks=alive,
     )  # fmt: skip
     labels = {"damage": done, "container": container}
+    files = {name.replace(".cache/torch/", "dumps/"): data for name, data in files.items()}
     return _Evidence(files, [oracle.of_dumps(outcome, alive)], True, labels) if files else None
+
+
+def _called(rng: random.Random, outcome: Outcome, torch: str) -> _Evidence | None:
+    """A job that ran with NCCL_DEBUG=INFO: a line for each call beside all others."""
+    launcher, teardowns = rng.choice(_BY_HAND)
+    lines = c10d.lines(
+        outcome, torch, rng, statuses=True, launcher=launcher, teardown=rng.choice(teardowns)
+    )
+    lines += nccl.info_lines(outcome, torch, rng) + nccl.link_lines(outcome, torch, rng)
+    lines.sort(key=lambda line: line.time)
+    printed = layouts.layout(lines, outcome, rng.choice(("console", "rank_files")), rng)
+    sights = [
+        oracle.of_lines(outcome, lines, _AUTHORS[printed.authors], world=True),
+        oracle.of_counts(outcome, range(outcome.world)),
+    ]
+    return _Evidence(printed.files, sights, RELEASES[torch].clock, {"damage": "none"})
+
+
+def _reported(rng: random.Random, outcome: Outcome, torch: str) -> _Evidence | None:
+    """What `ncclras` says while the job hangs."""
+    data = rng.random() < 0.5
+    files = ras.reports(outcome, rng, text=not data or rng.random() < 0.5, data=data)
+    there = [rank.rank for rank in outcome.ranks if rank.ended is None]
+    sight = oracle.of_counts(outcome, there)
+    return _Evidence(files, [sight], False, {"damage": "none"}) if files else None
+
+
+def _stacked(rng: random.Random, outcome: Outcome, torch: str) -> _Evidence | None:
+    """Stacks that somebody took of the processes that are there, of some ranks or all."""
+    there = [rank.rank for rank in outcome.ranks if rank.ended is None]
+    done = "none"
+    if rng.random() < 0.25:
+        done = "ranks"
+        there = sorted(rng.sample(there, max(len(there) * rng.randint(5, 9) // 10, 1)))
+    form = rng.choice(("py-spy", "py-spy", "faulthandler"))
+    files = stacks.stacks(outcome, torch, rng, form=form, ranks=there)
+    return _Evidence(files, [oracle.of_stacks(outcome, there)], False, {"damage": done})
+
+
+def _before_timeouts(rng: random.Random, outcome: Outcome, torch: str) -> _Evidence | None:
+    """The console of a job that still hangs when somebody looks at it."""
+    launcher, _ = rng.choice(_BY_HAND)
+    lines = c10d.lines(outcome, torch, rng, statuses=False, launcher=launcher, teardown="none")
+    seen = (outcome.onset or 0.0) + 0.6 * outcome.timeout_s
+    lines = [line for line in lines if line.time < seen]
+    printed = layouts.layout(lines, outcome, rng.choice(("console", "rank_files")), rng)
+    sight = oracle.of_lines(outcome, lines, _AUTHORS[printed.authors], world=printed.world)
+    return _Evidence(printed.files, [sight], False, {"damage": "none"})
 
 
 def _both(one: Form, other: Form) -> Form:
@@ -128,6 +177,8 @@ def _both(one: Form, other: Form) -> Form:
         found, more = one(rng, outcome, torch), other(rng, outcome, torch)
         if found is None or more is None:
             return None
+        for sight in more.sights:
+            sight.world |= any(known.world for known in found.sights)
         return _Evidence(
             found.files | more.files, found.sights + more.sights, found.timed or more.timed,
             more.labels | found.labels,
@@ -171,6 +222,11 @@ _FORMS: dict[str, Form] = {
     "dumps": _dumped,
     "console+dumps": _both(_printed("console", full=True), _dumped),
     "rank-files+dumps": _both(_printed("rank_files", full=True), _dumped),
+    "calls": _called,
+    "ras": _reported,
+    "ras+console": _both(_before_timeouts, _reported),
+    "stacks": _stacked,
+    "stacks+console": _both(_before_timeouts, _stacked),
 }
 
 

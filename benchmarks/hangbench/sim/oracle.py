@@ -23,7 +23,12 @@ from benchmarks.hangbench.sim.outcome import Line, Outcome, Rank, Work
 
 Authors = Literal["global", "local", "node", "none"]  # what a layout shows of who wrote a line
 
-_STATES = ("raised", "exit", "left")  # lines that say by themselves what happened to a rank
+# Lines that say by themselves what happened to a rank, and how it has ended then. Victims have exit
+# statuses too: they say nothing of a rank that waited, or was held up.
+_STATES = {
+    "raised": ("raised",), "left": ("left",), "busy": ("slow",),
+    "exit": ("raised", "killed", "left", "lost"),
+}  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -62,7 +67,7 @@ def of_lines(outcome: Outcome, lines: Iterable[Line], authors: Authors, *, world
     one_node = outcome.nodes == 1
     by_file = authors == "global" or (authors == "local" and one_node)
     sight = Sight(world=world)
-    named: list[bool] = []
+    named: set[Work] = set()  # works of which some line states the group
     seen: dict[int, list[Work]] = {}
     for line in lines:
         subject = line.rank if line.subject is None else line.subject
@@ -70,19 +75,19 @@ def of_lines(outcome: Outcome, lines: Iterable[Line], authors: Authors, *, world
         if subject is None:
             continue
         known = line.names_rank or (by_file and subject == line.rank)
-        if line.shows in _STATES or line.shows == "busy":
-            if known:
-                sight.stated.add(subject)
+        if known and line.work is not None and line.names_group and not line.work.p2p:
+            named.add(line.work)
+        if known and outcome.ranks[subject].end in _STATES.get(line.shows, ()):
+            sight.stated.add(subject)
         elif line.shows == "waits" and line.work is not None:
             if not known:
                 sight.anonymous = True
                 continue
             seen.setdefault(subject, []).append(line.work)
-            named.append(line.names_group and not line.work.p2p)
     single = len({work.group for rank in outcome.ranks for work in rank.works}) == 1
-    sight.groups = single or (bool(named) and all(named))
     for rank, works in seen.items():
         sight.heads[rank] = min(works, key=lambda work: work.created)
+    sight.groups = single or named.issuperset(filter(None, sight.heads.values()))
     sight.stated &= {*outcome.culprits}
     return sight
 
@@ -101,7 +106,7 @@ def of_counts(outcome: Outcome, ranks: Collection[int]) -> Sight:
 
 def of_stacks(outcome: Outcome, ranks: Collection[int]) -> Sight:
     """What stacks show: who is in a collective, not in which one with whom."""
-    sight = Sight({rank: _head(outcome.ranks[rank]) for rank in ranks})
+    sight = Sight({rank: _head(outcome.ranks[rank]) for rank in ranks}, world=False)
     sites = Counter(outcome.ranks[rank].place for rank in ranks)
     few = [rank for rank in ranks if sites[outcome.ranks[rank].place] == 1]
     if len(ranks) == outcome.world > 2 and len(sites) == 2 and len(few) == 1:
@@ -196,6 +201,8 @@ class _Waits:
         theirs = self._joined[work.group, work.seq].get(member)
         if theirs is None or _kind(self._sight, work) != _kind(self._sight, theirs):
             return False
+        if not self._sight.kinds:
+            return True  # numbers of calls say nothing of what the devices wait for
         if theirs.started is not None or work.started is None:
             return True
         # Enqueued, but its device waits in something else before, or is known to be elsewhere.
