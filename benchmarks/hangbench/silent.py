@@ -16,7 +16,7 @@ from benchmarks.hangbench.words.layouts import Layout
 from benchmarks.hangbench.words.programs import PROGRAMS, Program
 from benchmarks.hangbench.words.story import Story, begin
 
-MOST_LINES = 1_200  # of progress in one case
+MOST_LINES = 800  # of progress in one case
 SHORTEST_SILENCE_S = 1_200.0
 INTERVALS_OF_SILENCE = 25
 LATER_WITHOUT_TIMES = 6  # steps of the others that show without any time that one rank stands
@@ -93,7 +93,7 @@ def make(seed: int) -> tuple[Case, Files] | None:
         "style": program.name,
         "layout": layout.name,
         "stamps": "full" if layout.stamps else program.stamps,
-        "later_steps": "to the end" if plan.later is None else str(plan.later),
+        "later_steps": _bucket(plan.later),
         "stacks": "no",
     }
     truth = _tell(story, plan)
@@ -110,15 +110,22 @@ def make(seed: int) -> tuple[Case, Files] | None:
     return case, layouts.write(story.job, layout, story.lines)
 
 
+def _bucket(later: int | None) -> str:
+    if later is None:
+        return "to the end"
+    return str(later) if later < 2 else "2-6" if later <= 6 else "7-39"
+
+
 def _plan(rng: random.Random, layout: Layout, program: Program, silent: str) -> Plan:
     possible = [
         one
         for one in ENDINGS
-        if layout.launcher in one.launchers and (one.name != "Ctrl-C" or program.family != "mpi")
+        if layout.launcher in one.launchers
+        and (one.name != "Ctrl-C" or _shows_interrupt(layout, program))
     ]
     ending = rng.choice(possible) if possible else None
     if silent == "all":
-        return Plan("all", "no", None if rng.random() < 0.15 else ending, 0)
+        return Plan("all", "no", None if rng.random() < 0.22 else ending, 0)
     if silent == "one":
         if rng.random() < 0.25:
             return Plan("one", "no", None if rng.random() < 0.4 else ending, None)
@@ -127,6 +134,11 @@ def _plan(rng: random.Random, layout: Layout, program: Program, silent: str) -> 
         return Plan("one", "no", ending, rng.choice((1, 1, 1, 2, 3, 6)))
     control = rng.choices(("worked", "cut", "pause", "pause cut"), (10, 2, 4, 3))[0]
     return Plan("nobody", control, ending if control == "worked" else None, 0)
+
+
+def _shows_interrupt(layout: Layout, program: Program) -> bool:
+    """Whether Ctrl-C leaves stacks of Python and a time; compose prints none of itself."""
+    return program.family != "mpi" and (layout.launcher != "compose" or layout.stamps)
 
 
 def _shows_time(layout: Layout, program: Program) -> bool:
@@ -155,7 +167,7 @@ def _tell(story: Story, plan: Plan) -> Truth:
         begun = f"Job {job.number} started on {job.hosts[0]} at {job.started:%a %b %d %H:%M:%S %Y}"
         story.lines.append(Line(0, None, begun, "start"))
     least = 30 if plan.later is None or plan.later > 6 else 10
-    most = max(least + 2, min(150, MOST_LINES // len(story.who)))
+    most = max(least + 2, min(120, MOST_LINES // len(story.who)))
     count = job.rng.randrange(least, most) + (plan.later or 0)
     if plan.silent == "nobody":
         return _control(story, plan, count)

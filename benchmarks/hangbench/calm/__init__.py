@@ -120,7 +120,7 @@ def _death(story: Story, order: Order) -> Truth | None:
         "control": "no",
         "text": f"{death.form}: {death.words}",
         "fatal": death.form,
-        "later_steps": str(later),
+        "later_steps": str(later) if later < ABSOLVING else "3-10" if later <= 10 else "28-100",
         "after": after,
         "who": "prints steps" if dead in story.who else "prints none",
         "lines": "1",

@@ -549,6 +549,27 @@ def fill(job: Job, text: str, now: datetime) -> str:
 NCCL_VERSIONS = ("2.18.5+cuda12.1", "2.20.5+cuda12.4", "2.21.5+cuda12.4", "2.26.2+cuda12.2")
 
 
+# What the first rank of a torch program prints besides, before it trains.
+EXTRAS = (
+    "NCCL version {nccl}",
+    "{host}:{pid}:{pid} [0] NCCL INFO Bootstrap : Using eth0:10.1.4.7<0>",
+    "{host}:{pid}:{pid} [0] NCCL INFO cudaDriverVersion 12040\n"
+    "{host}:{pid}:{pid} [0] NCCL INFO NCCL version {nccl}",
+    "wandb: Currently logged in as: research. Use `wandb login --relogin` to force relogin",
+    "wandb: Tracking run with wandb version 0.19.1\nwandb: Syncing run {data}-{number}",
+    "Using bfloat16 Automatic Mixed Precision (AMP)",
+    "PyTorch 2.6.0+cu124, CUDA 12.4, cuDNN 9.1.0, Python 3.11.9",
+    "loading tokenizer of {model}",
+    "trainable params: 41,943,040 || all params: 8,072,204,288 || trainable%: 0.5196",
+    "Loading checkpoint shards: 100%|██████████| 4/4 [00:06<00:00,  1.52s/it]",
+    "Map (num_proc=16): 100%|██████████| {number}/{number} [00:41<00:00, 3588.12 examples/s]",
+    "FSDP: wrapped 32 blocks, sharding strategy FULL_SHARD",
+    "gradient checkpointing enabled",
+    "arguments: batch_size=8 accumulate=4 lr=0.0002 warmup=500 seq_len=4096 seed=1234",
+    "resolved config written to out/{data}-{number}/config.yaml",
+)
+
+
 def printers(job: Job, program: Program, *, every_rank: bool) -> tuple[int, ...]:
     """The ranks that print progress."""
     if every_rank:
@@ -565,8 +586,10 @@ def opening(
     """
     at = job.rng.uniform(2, 20)
     lines: list[Line] = []
-    if program.family == "torch" and job.rng.random() < 0.5:
-        lines.append(Line(at, 0, f"NCCL version {job.rng.choice(NCCL_VERSIONS)}", "start"))
+    extras = job.rng.sample(EXTRAS, job.rng.choice((0, 1, 2, 4)))
+    for text in extras if program.family == "torch" else ():
+        lines.append(Line(at, 0, _extra(job, text), "start"))
+        at += job.rng.uniform(0.2, 8)
     if members or program.name == "lightning":
         lines += _members(job, program, at)
     for text in program.opening:
@@ -576,6 +599,17 @@ def opening(
         shown = content if program.last else program.write(job, first, job.clock(at), content)
         lines.append(Line(at, first, shown, "start", err=program.err))
     return lines, at
+
+
+def _extra(job: Job, text: str) -> str:
+    return text.format(
+        host=job.hosts[0],
+        pid=job.pids[0],
+        nccl=NCCL_VERSIONS[job.number % len(NCCL_VERSIONS)],
+        model=job.model,
+        data=job.data,
+        number=job.number,
+    )
 
 
 def ray_workers(job: Job, ips: list[str]) -> list[Line]:
