@@ -263,6 +263,48 @@ def test_ranks_answer_the_signal_to_dump_with_their_own_status() -> None:
     assert not [one for one in printed(job, "2.1") if "dump" in one.text]
 
 
+def test_a_rank_answers_a_signal_once() -> None:
+    job = ddp()
+    job.ranks[6].works[2].created += 5.0
+    job.ranks[6].works[3].created += 5.0
+    for torch in ("2.4", "2.7", "2.13"):
+        answers = [one for one in printed(job, torch) if "Last enqueued NCCL" in one.text]
+        assert Counter(one.rank for one in answers) == Counter(range(8))
+
+
+def test_nccl_reports_lost_peers_before_any_timeout() -> None:
+    job = ddp("killed", "9", world=8, per_node=4)
+    for torch, text in (
+        ("1.13", "found async exception when checking for NCCL errors: NCCL error: remote process"),
+        ("2.4", "found async exception when checking for NCCL errors: NCCL error: remote process"),
+        (
+            "2.7",
+            "Collective WorkNCCL(SeqNum=3, OpType=ALLREDUCE, NumelIn=1000, NumelOut=1000, "
+            "Timeout(ms)=600000) raised the following async exception: NCCL error: remote process",
+        ),
+    ):
+        found = printed(job, torch, network_errors=True)
+        errors = [one for one in found if text in one.text]
+        assert errors
+        assert 26.0 < errors[0].time < 36.0
+        assert not [one for one in found if "milliseconds before timing out" in one.text]
+        assert {one.shows for one in errors} == {"waits" if torch == "2.7" else "noise"}
+    host = names(job).hosts[0]
+    assert f"Connection closed by remote peer {host}<" in errors[0].text
+
+
+def test_ranks_behind_a_dead_link_report_it() -> None:
+    job = ddp("waiting", "", world=8, per_node=4)
+    job.link, job.culprits = (0, 1), ()
+    for rank in job.ranks[3:4]:
+        rank.works += [Work(3, "0", n, "all_reduce", 1000, 1000, "Float", 10.0 * n) for n in (3, 4)]
+    found = printed(job, "2.13", network_errors=True)
+    linked = [one for one in found if one.shows == "link"]
+    assert len({one.rank for one in linked}) == 8
+    assert "Got completion from peer 10.4." in linked[0].text
+    assert 25.0 + 32.0 < linked[0].time < 25.0 + 40.0
+
+
 def test_ranks_in_brackets_are_those_in_the_group() -> None:
     job = grid()
     old = [one for one in printed(job, "2.1") if one.shows == "waits" and one.rank == 2]

@@ -6,6 +6,7 @@ release: which one a release has, with which prefix, and which numbers it states
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,7 +19,8 @@ from benchmarks.hangbench.sim.evidence.endings import (
     endings,
 )
 from benchmarks.hangbench.sim.evidence.launchers import Launcher, launcher_lines
-from benchmarks.hangbench.sim.evidence.names import wall
+from benchmarks.hangbench.sim.evidence.names import names, wall
+from benchmarks.hangbench.sim.evidence.nccl import completion_text
 from benchmarks.hangbench.sim.evidence.releases import OP_TYPES, RELEASES, Clock, Release
 from benchmarks.hangbench.sim.evidence.training import (
     Printing,
@@ -30,7 +32,7 @@ from benchmarks.hangbench.sim.evidence.training import (
     step_lines,
     traceback_line,
 )
-from benchmarks.hangbench.sim.outcome import Group, Line, Outcome, Rank, Work
+from benchmarks.hangbench.sim.outcome import Group, Line, Outcome, Rank, Shows, Work
 
 _NO_NUMEL = 2**64 - 1  # torch prints -1 as an unsigned number for a batch of sends and receives
 _ADVICE = (
@@ -76,6 +78,7 @@ def lines(
     launcher: Launcher = "torchrun",
     teardown: Teardown = "abort",
     grace_s: float = GRACE_S,
+    network_errors: bool = False,
 ) -> list[Line]:
     """All that the job prints, in order of time.
 
@@ -83,13 +86,22 @@ def lines(
     dump_signals: the signal to dump and its answers (2.4 on); None: as `statuses`. stack_traces:
     the recorder is on, so that the watchdog prints where the program called (2.7 on). trainer,
     every_rank: the style of the program's own lines, drawn where None. start, steps, busy: which
-    of these it prints. launcher: whose messages end the job; teardown, grace_s: see endings.py.
+    of these it prints. launcher: whose messages end the job; teardown, grace_s,
+    network_errors: see endings.py.
     """
     release = RELEASES[torch]
     signals = statuses if dump_signals is None else dump_signals
     signals = signals and "local" in release.source
     style = printing(rng, trainer, every_rank)
-    ends = endings(outcome, release, rng, teardown, grace_s, handling_s=2.5 if signals else 0.2)
+    ends = endings(
+        outcome,
+        release,
+        rng,
+        teardown,
+        grace_s,
+        handling_s=2.5 if signals else 0.2,
+        network_errors=network_errors,
+    )
     found: list[Line] = []
     if start:
         found += start_lines(outcome, style, release)
@@ -122,7 +134,7 @@ def _processes(
     """What torch prints in each process."""
     offsets = [rng.randrange(1_000_000_000) for _ in range(outcome.nodes)]
     global_ranks = in_group_is_global(outcome)
-    told = sorted((one.time, rank) for rank, ones in ends.expiries.items() for one in ones[:1])
+    signalled = sorted((one.time, rank) for rank, ones in ends.expiries.items() for one in ones[:1])
     for rank in outcome.ranks:
         clock = Clock(release, rank.rank, offsets[rank.node])
         if rank.end == "raised" and rank.ended is not None:
@@ -132,23 +144,21 @@ def _processes(
         process = _Process(outcome, release, rank, clock, global_ranks)
         tick = rng.random()  # when its monitor thread looks, within each second
         expiries = ends.expiries.get(rank.rank, [])
-        if expiries:
-            end = ends.ends.get(rank.rank)
-            aborts = end is not None and end.cause == "abort"
-            for number, expiry in enumerate(expiries):
-                yield from process.timeout(
-                    expiry, expiries[0].work, statuses, signals and number == 0, stack_traces
-                )
-            if signals and told:
-                at = min(_tick(expiries[0].time, tick), expiries[0].time + 1.2)
-                yield from process.dump(at, None)
-            if aborts and end is not None:
-                yield from process.abort(expiries[0], end.time, statuses)
-        if signals and told:
-            at = _tick(told[0][0] + 0.02, tick)
-            if not expiries or at < expiries[0].time:
-                source = max((one for one in told if one[0] < at), default=told[0])[1]
-                yield from process.dump(at, source)
+        own = expiries[0].time if expiries else math.inf
+        for number, expiry in enumerate(expiries):
+            yield from process.timeout(
+                expiry, expiries[0].work, statuses, signals and number == 0, stack_traces
+            )
+        end = ends.ends.get(rank.rank)
+        if expiries and end is not None and end.cause == "abort":
+            yield from process.abort(expiries[0], end.time, statuses)
+        if signals and signalled:
+            seen = _tick(signalled[0][0] + 0.02, tick)
+            if seen < own:  # it answers once, whoever signals first
+                before = [one for one in signalled if one[0] < seen]
+                yield from process.dump(seen, before[-1][1])
+            else:
+                yield from process.dump(_tick(own, tick), None)
 
 
 def _tick(time: float, phase: float) -> float:
@@ -202,16 +212,29 @@ class _Process:
         # From 2.4 the prefix is one for the process: of the work that was first to log.
         shown = first if release.rank_prefix else work
         name = f"[Rank {self._place(self._outcome.groups[shown.group])}] "
-        timeout_ms = round(self._outcome.timeout_s * 1000)
-        ran_ms = int((time - work.created) * 1000)
-        what = (
-            f"{name}Watchdog caught collective operation timeout: "
-            f"{work_text(work, timeout_ms, release)} ran for {ran_ms} milliseconds before timing "
-            "out."
-        )
+        text = work_text(work, round(self._outcome.timeout_s * 1000), release)
+        shows: Shows = "waits"
+        if expiry.peer is None:
+            ran_ms = int((time - work.created) * 1000)
+            what = line = (
+                f"{name}Watchdog caught collective operation timeout: {text} ran for {ran_ms} "
+                "milliseconds before timing out."
+            )
+        else:
+            what = self._network_error(expiry.peer)
+            names_work = release.torch not in ("1.13", "2.1", "2.4")
+            line = (
+                f"{name}Collective {text} raised the following async exception: {what}"
+                if names_work
+                else f"{name}found async exception when checking for NCCL errors: {what}"
+            )
+            if self._outcome.link is not None:
+                shows = "link"
+            elif not names_work:
+                shows = "noise"
         if not self._what:
             self._what = what
-        yield self._line(time, "E", "caught", what, "waits", work)
+        yield self._line(time, "E", "caught", line, shows, None if shows == "noise" else work)
         if statuses and "detected" in release.source:
             prefix, numbers = self._prefix(work.group), self._numbers(work.group)
             text = (
@@ -237,6 +260,23 @@ class _Process:
                 else "First PG on this rank to signal dumping."
             )
             yield self._line(time + 0.001, "E", "first", text, "noise")
+
+    def _network_error(self, peer: int) -> str:
+        """What NCCL reports when it has lost a peer."""
+        release, known = self._release, names(self._outcome)
+        node = self._outcome.ranks[peer].node
+        port = 33_000 + (peer * 977 + self._rank.rank * 131) % 27_000
+        if self._outcome.link is not None:
+            address = f"{known.ips[node]}<{port}>"
+            last = completion_text(release, address, self._rank.local_rank)
+        else:
+            where = "Net :" if release.torch == "1.13" else "socketProgress:"
+            last = f"{where} Connection closed by remote peer {known.hosts[node]}<{port}>"
+        return (
+            "NCCL error: remote process exited or there was a network error, NCCL version "
+            f"{release.nccl}\nncclRemoteError: A call failed possibly due to a network error or a "
+            f"remote process exiting prematurely.\nLast error:\n{last}"
+        )
 
     def dump(self, time: float, source: int | None) -> Iterator[Line]:
         """Answer a signal to dump, of this process (`source` None) or of another rank."""
@@ -300,6 +340,7 @@ class _Process:
         name = f"[Rank {self._place(self._outcome.groups[work.group])}] "
         name = name if release.rank_prefix else ""
         prefix = self._prefix(work.group)
+        shows: Shows = "waits" if expiry.peer is None else "noise"
         if statuses and "timeout_at" in release.source:
             text = f"{prefix}Timeout at NCCL work: {work.seq}, {self._numbers(work.group)}."
             yield self._line(end - 0.03, "E", "timeout_at", text, "status", work, True)
@@ -308,7 +349,7 @@ class _Process:
         if release.torch == "1.13":
             text = "terminate called after throwing an instance of 'std::runtime_error'\n"
             text += f"  what():  {self._what}"
-            yield self._bare(end - 0.01, text, work, False)
+            yield self._bare(end - 0.01, text, shows, work, False)
             return
         thread = "NCCL" if release.torch == "2.1" else "Process group"
         prefix = (
@@ -316,11 +357,21 @@ class _Process:
             if (release.torch == "2.1")
             else prefix
         )
-        raised = self._raised("WorkNCCL::checkTimeout", "checkTimeout", "check")
+        raised = (
+            self._raised("WorkNCCL::checkTimeout", "checkTimeout", "check")
+            if expiry.peer is None
+            else self._raised("checkForNCCLErrorsInternal", "checkForNCCLErrorsInternal", "check")
+        )
         text = f"{prefix}{thread} watchdog thread terminated with exception: {self._what}"
         named_group = release.group_prefix != "none"
         yield self._line(
-            end - 0.0297, "E", "ended", f"{text}\n{raised}", "waits", work, named_group
+            end - 0.0297,
+            "E",
+            "ended",
+            f"{text}\n{raised}",
+            shows,
+            None if shows == "noise" else work,
+            named_group,
         )
         error = "std::runtime_error" if release.torch == "2.1" else "c10::DistBackendError"
         again = self._raised("ncclCommWatchdog", "ncclCommWatchdog", "loop")
@@ -328,7 +379,7 @@ class _Process:
             f"terminate called after throwing an instance of '{error}'\n  what():  {text}\n"
             f"{raised}\n{again}"
         )
-        yield self._bare(end - 0.01, text, work, named_group)
+        yield self._bare(end - 0.01, text, shows, work, named_group)
 
     def _raised(self, function: str, short: str, key: str) -> str:
         """A C++ trace of the watchdog's thread."""
@@ -389,7 +440,7 @@ class _Process:
         severity: str,
         key: str,
         text: str,
-        shows: str,
+        shows: Shows,
         work: Work | None = None,
         names_group: bool = False,
     ) -> Line:
@@ -398,21 +449,21 @@ class _Process:
             self._rank.rank,
             self._rank.node,
             self._begin(time, severity, key) + text,
-            shows=shows,  # type: ignore[arg-type]
+            shows=shows,
             work=work,
             names_rank=self._named,
             names_group=names_group,
         )
 
-    def _bare(self, time: float, text: str, work: Work, names_group: bool) -> Line:
+    def _bare(self, time: float, text: str, shows: Shows, work: Work, names_group: bool) -> Line:
         """A line of the C++ runtime, which has no prefix."""
         return Line(
             time,
             self._rank.rank,
             self._rank.node,
             text,
-            shows="waits",
-            work=work,
+            shows=shows,
+            work=None if shows == "noise" else work,
             names_rank=self._global_ranks,
             names_group=names_group,
         )

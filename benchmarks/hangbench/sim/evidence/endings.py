@@ -20,14 +20,19 @@ Teardown = Literal["job", "node", "abort", "none"]
 
 SIGABRT, SIGKILL, SIGTERM = 6, 9, 15
 GRACE_S = 10.0
+LINK_S = 32.0  # what an adapter tries before it gives a link up: 7 times 4.3 s and some
 
 
 @dataclass(frozen=True, slots=True)
 class Expiry:
-    """A watchdog's finding that `work` has been pending for longer than its timeout."""
+    """A watchdog's finding that `work` has been pending for longer than its timeout.
+
+    peer: where NCCL reported an error of the network instead, the rank at whose end it was.
+    """
 
     time: float
     work: Work
+    peer: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +75,15 @@ def endings(
     teardown: Teardown,
     grace_s: float = GRACE_S,
     handling_s: float = 0.2,
+    network_errors: bool = False,
 ) -> Endings:
     """Compute who aborts, and whom a launcher stops before its own deadline.
 
     handling_s: from a timeout to the abort of its process (longer where dumps are written).
-    grace_s: from the first bad end to SIGTERM for all others.
+    grace_s: from the first bad end to SIGTERM for all others. network_errors: NCCL notices that
+    processes are gone and links dead, so that those who wait for them need no timeout.
     """
+    gone = _unreachable(outcome) if network_errors else []
     look = 1.0 if release.torch == "1.13" else 0.1
     own: dict[int, Ending] = {}
     expiries: dict[int, list[Expiry]] = {}
@@ -88,6 +96,8 @@ def endings(
             Expiry(work.created + outcome.timeout_s + rng.random() * look + 0.002, work)
             for work in _oldest(rank, release)
         ]
+        if gone:
+            found += _network_errors(outcome, rank, release, rng, gone)
         found = sorted(
             (one for one in found if end is None or one.time < end.time), key=lambda one: one.time
         )
@@ -130,6 +140,49 @@ def _oldest(rank: Rank, release: Release) -> list[Work]:
             if held is None or work.created < held.created:
                 oldest[work.group] = work
     return list(oldest.values())
+
+
+@dataclass(frozen=True, slots=True)
+class _Unreachable:
+    """Ranks that cannot be reached since `time`, by those on `nodes` (None: by nobody)."""
+
+    time: float
+    ranks: frozenset[int]
+    nodes: frozenset[int] | None = None
+
+
+def _unreachable(outcome: Outcome) -> list[_Unreachable]:
+    """Processes that have died, and the other ends of a dead link."""
+    found = [
+        _Unreachable(rank.ended, frozenset((rank.rank,)))
+        for rank in outcome.ranks
+        if rank.ended is not None and rank.end in ("killed", "raised", "lost")
+    ]
+    if outcome.link is not None and outcome.fault_at is not None:
+        for near, far in (outcome.link, outcome.link[::-1]):
+            ranks = frozenset(rank.rank for rank in outcome.ranks if rank.node == far)
+            found.append(_Unreachable(outcome.fault_at + LINK_S, ranks, frozenset((near,))))
+    return found
+
+
+def _network_errors(
+    outcome: Outcome,
+    rank: Rank,
+    release: Release,
+    rng: random.Random,
+    gone: list[_Unreachable],
+) -> list[Expiry]:
+    """The first error of each group in which a rank waits for one that cannot be reached."""
+    found = []
+    for work in _oldest(rank, release):
+        peers = [peer for _, peer in work.peers] or outcome.groups[work.group].members
+        for one in gone:
+            lost = one.ranks.intersection(peers) - {rank.rank}
+            if lost and (one.nodes is None or rank.node in one.nodes):
+                time = max(one.time, work.created) + rng.uniform(0.5, 4.0)
+                found.append(Expiry(time, work, min(lost)))
+                break
+    return found
 
 
 def _stops(

@@ -11,6 +11,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from benchmarks.hangbench.sim.evidence.endings import LINK_S
 from benchmarks.hangbench.sim.evidence.names import Names, names, wall
 from benchmarks.hangbench.sim.evidence.releases import RELEASES, Release
 from benchmarks.hangbench.sim.outcome import Group, Line, Outcome, Rank, Shows, Work
@@ -34,7 +35,6 @@ _CALLS = {
     "reduce_scatter": "ReduceScatter",
     "_reduce_scatter_base": "ReduceScatter",
 }
-_SILENCE_S = 32.0  # what an adapter tries before it gives a link up: 7 times 4.3 s and some
 _INIT_S = 1.6  # after the start of the job, for communicators that are older than what is simulated
 
 # A communicator: that of a group, or of the two ranks of single sends and receives in it.
@@ -84,7 +84,7 @@ def link_lines(outcome: Outcome, torch: str, rng: random.Random) -> list[Line]:
         if rank.node not in outcome.link or rank.ended is not None or not rank.pending:
             continue
         peer = outcome.link[1] if rank.node == outcome.link[0] else outcome.link[0]
-        time = outcome.fault_at + _SILENCE_S + rng.uniform(0.0, 4.0)
+        time = outcome.fault_at + LINK_S + rng.uniform(0.0, 0.4)
         address = f"{known.ips[peer]}<{rng.randint(32000, 60000)}>"
         found.append(_link_line(outcome, release, known, rank, time, address))
     found.sort(key=lambda one: one.time)
@@ -94,27 +94,33 @@ def link_lines(outcome: Outcome, torch: str, rng: random.Random) -> list[Line]:
 def _link_line(
     outcome: Outcome, release: Release, known: Names, rank: Rank, time: float, address: str
 ) -> Line:
-    minor, device = int(release.nccl.split(".")[1]), f"mlx5_{rank.local_rank}"
-    if minor < 18:
-        text = f"NET/IB : Got completion from peer {address} with error 12, opcode 0, len 0, "
-        text += "vendor err 129"
-    elif minor < 20:
-        text = f"NET/IB : Got completion from peer {address} with error 12, opcode 0, len 0, "
-        text += "vendor err 129 (Send)"
-    elif minor < 23:
-        text = f"NET/IB : Got completion from peer {address} with status=12 opcode=0 len=0 "
-        text += "vendor err 129 (Send)"
-    elif minor < 29:
-        text = f"NET/IB: Got completion from peer {address} with status=12 opcode=0 len=0 "
-        text += f"vendor err 129 (Send) hca {device}"
-    else:
-        text = f"NET/IB: Got completion from peer {address} with "
-        text += "status=IBV_WC_RETRY_EXC_ERR(12) opcode=IBV_WC_SEND(0) vendor_err=129 "
-        text += f"hca {device}"
+    minor = int(release.nccl.split(".")[1])
+    text = completion_text(release, address, rank.local_rank)
     source = "transport/net_ib.cc:1295" if minor < 29 else "transport/net_ib/p2p.cc:631"
     stamp = f"[{wall(outcome, time):%Y-%m-%d %H:%M:%S}] " if minor >= 26 else ""
     begin = f"\n{stamp}{_process(known, rank, 2)} {source} NCCL WARN "
     return Line(time, rank.rank, rank.node, begin + text, "stdout", "link")
+
+
+def completion_text(release: Release, address: str, device: int) -> str:
+    """NCCL's words for status 12, transport retries exceeded, on a connection to `address`."""
+    minor = int(release.nccl.split(".")[1])
+    if minor < 20:
+        sent = "" if minor < 18 else " (Send)"
+        return (
+            f"NET/IB : Got completion from peer {address} with error 12, opcode 0, len 0, "
+            f"vendor err 129{sent}"
+        )
+    if minor < 29:
+        begin, hca = ("NET/IB :", "") if minor < 23 else ("NET/IB:", f" hca mlx5_{device}")
+        return (
+            f"{begin} Got completion from peer {address} with status=12 opcode=0 len=0 "
+            f"vendor err 129 (Send){hca}"
+        )
+    return (
+        f"NET/IB: Got completion from peer {address} with status=IBV_WC_RETRY_EXC_ERR(12) "
+        f"opcode=IBV_WC_SEND(0) vendor_err=129 hca mlx5_{device}"
+    )
 
 
 def _process(known: Names, rank: Rank, thread: int) -> str:

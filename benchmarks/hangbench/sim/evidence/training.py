@@ -68,7 +68,8 @@ def printing(rng: random.Random, trainer: Trainer | None, every_rank: bool | Non
     """A style; what is not given is drawn. Only `plain` and `json` may leave out the rank."""
     drawn: Trainer = rng.choice(TRAINERS)
     kind = drawn if trainer is None else trainer
-    every = rng.random() < 0.5 if every_rank is None else every_rank
+    share = 0.6 if kind in ("plain", "json") else 0.25  # the others print on one rank by default
+    every = rng.random() < share if every_rank is None else every_rank
     named = kind in ("deepspeed", "json") or (kind == "plain" and rng.random() < 0.6)
     stamped = kind in ("megatron", "deepspeed", "json") or rng.random() < 0.7
     return Printing(kind, every, named, stamped)
@@ -80,8 +81,7 @@ def start_lines(outcome: Outcome, style: Printing, release: Release) -> Iterator
     stamp = f"{wall(outcome, time):%Y-%m-%d %H:%M:%S},{int(time * 1000) % 1000:03d}"
     banner = {
         "plain": f"initialized process group: backend=nccl world_size={world}",
-        "megatron": f"using world size: {world}, data-parallel size: {world}, "
-        "tensor-model-parallel size: 1, pipeline-model-parallel size: 1 ",
+        "megatron": f"using world size: {world}, {_sizes(outcome)} ",
         "deepspeed": f"[{stamp}] [INFO] [config.py:1003:print]   world_size ................... "
         f"{world}",
         "json": json.dumps(
@@ -98,6 +98,24 @@ def start_lines(outcome: Outcome, style: Printing, release: Release) -> Iterator
             )
     version = f"NCCL version {release.nccl}+cuda{release.cuda}"
     yield _of(0, time + 1.1, version, "noise")
+
+
+def _sizes(outcome: Outcome) -> str:
+    """How the job is split, as Megatron says it."""
+    groups = outcome.groups.values()
+    tensor, pipeline, context = (
+        max((len(one.members) for one in groups if one.desc == desc), default=1)
+        for desc in (
+            "TENSOR_MODEL_PARALLEL_GROUP",
+            "PIPELINE_MODEL_PARALLEL_GROUP",
+            "CONTEXT_PARALLEL_GROUP",
+        )
+    )
+    data = outcome.world // (tensor * pipeline * context)
+    return (
+        f"data-parallel size: {data}, context-parallel size: {context}, "
+        f"tensor-model-parallel size: {tensor}, pipeline-model-parallel size: {pipeline}"
+    )
 
 
 def step_lines(outcome: Outcome, style: Printing, rng: random.Random) -> Iterator[Line]:
