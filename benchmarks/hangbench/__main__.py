@@ -11,7 +11,7 @@ from pathlib import Path
 
 from benchmarks.hangbench.case import TRACKS, Case, read_cases
 from benchmarks.hangbench.make import MakeError, make
-from benchmarks.hangbench.report import as_table, as_text, refresh, report
+from benchmarks.hangbench.report import SLICES, as_table, as_text, refresh, report
 from benchmarks.hangbench.run import ENVIRONMENT, LIMIT_S, RunError, Settings, run
 from benchmarks.hangbench.score import distinct
 from benchmarks.hangbench.tools import TOOLS, adapter
@@ -145,7 +145,8 @@ def _table(options: argparse.Namespace) -> None:
     ]
     if not tools:
         raise UsageError("no tool was asked about these cases; `run` asks them")
-    table = as_table(report(options.folders, tools), options.date)
+    labels = sorted({label for label, _ in SLICES.values() if label != "form"})
+    table = as_table(report(options.folders, tools, labels), options.date)
     if options.out is None:
         print(table, end="")
         return

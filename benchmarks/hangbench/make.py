@@ -6,17 +6,22 @@ import importlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 
 from benchmarks.hangbench.case import Case, Files, Track, is_sealed, read_cases, seeds, write_case
 from benchmarks.hangbench.shape import shape_of
 
 WORKERS = 2
+FEW = 8  # cases that are made sooner than workers start
 _CHUNK = 4  # seeds that a worker is given at a time
 
-Generator = Callable[[int], tuple[Case, Files] | None]
+Made = tuple[Case, Files] | None
+Generator = Callable[[int], Made]
+Map = Callable[[Callable[[int], Made], Iterable[int]], Iterator[Made]]
 
 
 class MakeError(Exception):
@@ -60,33 +65,42 @@ def make(
         folder.mkdir(parents=True, exist_ok=True)
         present = set()
     made: dict[Track, int] = {}
-    with ProcessPoolExecutor(WORKERS) as pool:
+    with _mapping(cases) as apply:
         for track, function in generators.items():
             made[track] = 0
-            for case, files in itertools.islice(
-                _cases(pool, function, seeds(first, sealed=sealed), cases), cases
-            ):
+            found = _cases(apply, function, seeds(first, sealed=sealed), cases)
+            for case, files in itertools.islice(found, cases):
                 if case.id not in present:
                     write_case(folder, case, files)
                     made[track] += 1
     return made
 
 
+@contextmanager
+def _mapping(cases: int) -> Iterator[Map]:
+    """How a generator is applied to seeds: in this process for a few cases, else in workers."""
+    if cases <= FEW:
+        yield map
+        return
+    # Spawned, not forked: a fork inherits whatever threads its starter runs.
+    with ProcessPoolExecutor(WORKERS, mp_context=get_context("spawn")) as pool:
+        yield partial(pool.map, chunksize=_CHUNK)
+
+
 def _cases(
-    pool: ProcessPoolExecutor, function: Generator, numbers: Iterator[int], wanted: int
+    apply: Map, function: Generator, numbers: Iterator[int], wanted: int
 ) -> Iterator[tuple[Case, Files]]:
     """Cases in the order of their seeds; ends where a generator has no more to give."""
     one = partial(_one, function)
     barren = 0
     while barren < 100:  # seeds in a row without a case: a tape that is at its end
-        batch = list(itertools.islice(numbers, max(_CHUNK * WORKERS, min(wanted, 64))))
-        for found in pool.map(one, batch, chunksize=_CHUNK):
+        for found in apply(one, list(itertools.islice(numbers, min(wanted, 64)))):
             barren = barren + 1 if found is None else 0
             if found is not None:
                 yield found
 
 
-def _one(function: Generator, seed: int) -> tuple[Case, Files] | None:
+def _one(function: Generator, seed: int) -> Made:
     found = function(seed)
     if found is None:
         return None

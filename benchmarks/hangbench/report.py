@@ -45,6 +45,15 @@ COLUMNS: Mapping[Track, Sequence[str]] = {
 }
 
 
+# By what label the published table shows which figures once more.
+SLICES: Mapping[Track, tuple[str, Sequence[str]]] = {
+    "sim": ("form", ("exact", "innocent")),
+    "silent": ("ending", ("silent", "control")),
+    "calm": ("lines", ("missed", "alarm")),
+    "real": ("form", ("exact", "innocent")),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Half:
     """The figures of one tool in the open or the sealed cases of a track, and its slices.
@@ -168,10 +177,10 @@ def _text(found: Report) -> Iterator[str]:
             yield from _rest(one.all)
             for label, values in one.slices.items():
                 names = [name for name in COLUMNS[track] if name in one.all.rates]
-                yield f"    by {label}: " + ", ".join(TITLES[name] for name in names)
+                yield f"    {'by ' + label:24}" + "".join(f"{name:>14}" for name in names)
                 for value, figure in values.items():
                     cells = "".join(f"{_short(figure.rates.get(name)):>14}" for name in names)
-                    yield f"      {value:26}{cells}"
+                    yield f"      {value:22}{cells}"
 
 
 def _rest(found: Figures) -> Iterator[str]:
@@ -234,7 +243,7 @@ def _table(found: Report, day: date) -> Iterator[str]:
         yield from _rows(
             [*head, *_LAST], ([*_first(one), *_middle(one, names), *_end(one.all)] for one in rows)
         )
-        yield from _by_form(track, rows)
+        yield from _slices(track, rows)
 
 
 _LAST = ("level: " + " / ".join(LEVELS), "onset off, s", "ECE", "CPU s", "MiB")
@@ -258,22 +267,24 @@ def _end(found: Figures) -> list[str]:
     ]
 
 
-def _by_form(track: Track, rows: Sequence[Half]) -> Iterator[str]:
-    """Culprit exact and innocents named by form, of tools that name ranks."""
-    naming = [one for one in rows if "exact" in one.all.rates]
-    forms = sorted({form for one in naming for form in one.slices["form"]})
-    if len(forms) < 2:
+def _slices(track: Track, rows: Sequence[Half]) -> Iterator[str]:
+    """A second table of a track: figures of each value of the label that matters most there."""
+    label, names = SLICES[track]
+    able = [one for one in rows if any(name in one.all.rates for name in names)]
+    values = sorted({value for one in able for value in one.slices[label]}, key=_by_number)
+    if len(values) < 2:
         return
-    yield "\nCulprit exact · innocents named, by form:\n"
-    head = ["form", *(f"{one.tool}, {one.half}" for one in naming)]
-    yield from _rows(head, ([form, *(_pair(one, form) for one in naming)] for form in forms))
+    yield f"\nBy {label}: {' · '.join(TITLES[name] for name in names)}\n"
+    head = [label, *(f"{one.tool}, {one.half}" for one in able)]
+    yield from _rows(
+        head, ([value, *(_pair(one, track, value) for one in able)] for value in values)
+    )
 
 
-def _pair(one: Half, form: str) -> str:
-    figure = one.slices["form"].get(form)
-    if figure is None:
-        return "–"
-    return f"{_short(figure.rates.get('exact'))} · {_short(figure.rates.get('innocent'))}"
+def _pair(one: Half, track: Track, value: str) -> str:
+    label, names = SLICES[track]
+    figure = one.slices[label].get(value)
+    return " · ".join(_short(figure.rates.get(name) if figure else None) for name in names)
 
 
 def _rows(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:

@@ -1,0 +1,1 @@
+"""HangBench: `python -m benchmarks.hangbench`; see docs/hangbench.md."""
