@@ -68,12 +68,13 @@ def make(seed: int) -> tuple[Case, Files] | None:
     rng = random.Random(f"silent {seed}")
     layout = layouts.draw(rng)
     silent = rng.choices(("all", "one", "nobody"), (36, 26, 38))[0]
-    program = rng.choice(
+    program = programs.draw(
+        rng,
         [
             one
             for one in PROGRAMS
             if one.family in layout.families and (silent != "one" or one.every_rank)
-        ]
+        ],
     )
     plan = _plan(rng, layout, program, silent)
     if not _can_tell(layout, program, plan):

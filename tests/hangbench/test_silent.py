@@ -32,7 +32,7 @@ def cases() -> list[tuple[Case, Files]]:
 
 @cache
 def many_labels() -> list[dict[str, str]]:
-    more = [made[0].labels for seed in range(180, 420) if (made := silent.make(seed))]
+    more = [made[0].labels for seed in range(180, 460) if (made := silent.make(seed))]
     return [case.labels for case, _ in cases()] + more
 
 

@@ -49,7 +49,7 @@ def make(seed: int) -> tuple[Case, Files] | None:
         able = [one for one in able if one.name != "openfoam"]  # the harmless texts are Python's
     if not able:
         return None
-    program = rng.choice(able)
+    program = programs.draw(rng, able)
     every_rank = program.every_rank and rng.random() < 0.65
     story = begin(rng, layout, program, every_rank=every_rank)
     story.labels = {
@@ -77,14 +77,15 @@ def make(seed: int) -> tuple[Case, Files] | None:
 def _can(program: Program, layout: Layout, order: Order) -> bool:
     """Whether the output of a program can come in an order.
 
-    A buffer needs standard output in the same file as the traceback, a redraw needs a bar.
+    A buffer needs standard output in the same file as the traceback, and no Ray, whose workers
+    flush each line; a redraw needs a bar.
     """
     if order != "direct" and program.name == "openfoam":  # it raises no exception of Python
         return False
     if order == "redraw":
         return program.bar
     if order == "buffered":
-        return not (program.err or program.bar or layout.name == "elastic-files")
+        return not (program.err or program.bar or layout.name in ("elastic-files", "ray"))
     return True
 
 
@@ -109,7 +110,7 @@ def _death(story: Story, order: Order) -> Truth | None:
     for rank in story.who:
         kept = before if rank == dead else len(steps)
         story.progress(rank, steps[:kept], at[:kept])
-    _print_after(story, after, dead, died, at[-1])
+    _print_after(story, death, after, dead, died, at[-1])
     if order == "buffered" and not _flush(story, dead, died, after):
         return None
     author = None if death.outside else dead
@@ -182,11 +183,13 @@ def _redraw(story: Story, dead: int, died: float, step: int) -> None:
         )
 
 
-def _print_after(story: Story, after: After, dead: int, died: float, last: float) -> None:
+def _print_after(
+    story: Story, death: Fatal, after: After, dead: int, died: float, last: float
+) -> None:
     job = story.job
     end = max(died, last)
     if after == "agent":
-        text = fatal.agent_failed(job, dead, died + 1.5, 1)
+        text = fatal.agent_failed(job, dead, died + 1.5, death.code)
         story.lines.append(Line(max(died + 1.5, last + 0.5), None, text, "end"))
     elif after == "complete":
         story.lines += programs.closing(job, story.program, 0, end + 6)

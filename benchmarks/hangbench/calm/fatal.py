@@ -30,6 +30,7 @@ class Fatal:
 
     words: what figures are sliced by. classes: those that name it, empty where the text does not
     decide. outside: a launcher or the kernel prints it. names_rank: the text holds the global rank.
+    code: exit status, a signal is negative.
     """
 
     form: Form
@@ -38,6 +39,7 @@ class Fatal:
     classes: tuple[str, ...]
     outside: bool = False
     names_rank: bool = False
+    code: int = 1
 
     @property
     def proves(self) -> bool:
@@ -229,7 +231,14 @@ LAST_WORDS = (
     "uncaught exception in main()",
 )
 SIGNALS = {-11: "Segmentation fault", -9: "Killed", -7: "Bus error", -6: "Aborted"}
-SIGNAL_NAMES = {-11: "SIGSEGV", -9: "SIGKILL", -7: "SIGBUS", -6: "SIGABRT"}
+SIGNAL_NAMES = {
+    -11: "SIGSEGV",
+    -9: "SIGKILL",
+    -7: "SIGBUS",
+    -6: "SIGABRT",
+    -8: "SIGFPE",
+    -4: "SIGILL",
+}
 
 
 def draw(
@@ -253,7 +262,7 @@ def draw(
     facts = _facts(job, rank, step)
     if form == "native":
         words, text, classes = rng.choice(DIED)
-        return Fatal(form, words, text.format(**facts), classes)
+        return Fatal(form, words, text.format(**facts), classes, code=_status(words, text))
     if form == "launcher":
         return _by_launcher(rng, job, layout, rank, at)
     if form == "kernel":
@@ -277,6 +286,16 @@ def _forms(layout: Layout, program: Program, *, uncaught: bool) -> list[Form]:
     if layout.launcher in ("slurm", "kubernetes", "shell", "torchrun") and layout.files is None:
         forms.append("kernel")
     return forms
+
+
+def _status(words: str, text: str) -> int:
+    """The exit status of a native death. Where a shell told of the signal, the shell's own."""
+    if words in ("FATAL", "CRITICAL"):
+        return 3
+    known = (("Killed", 9), ("Segmentation", 11), ("Bus", 7), ("Floating", 8), ("Illegal", 4))
+    signal = next((number for word, number in known if word in text), 6)
+    by_shell = "core dumped" in text or "Killed" in text
+    return 128 + signal if by_shell else -signal
 
 
 def _facts(job: Job, rank: int, step: int) -> dict[str, object]:
@@ -363,6 +382,8 @@ def _by_launcher(rng: random.Random, job: Job, layout: Layout, rank: int, at: fl
             "Worker exit type: SYSTEM_ERROR Worker exit detail: Worker unexpectedly exits with a "
             "connection error code 2. End of file."
         )
+    elif layout.launcher == "shell":
+        text = f"launch.py: rank {rank} (pid {pid}) exited with status {status}"
     else:
         text = agent_failed(job, rank, at, code)
     return Fatal("launcher", words, text, classes, outside=True, names_rank=names_rank)

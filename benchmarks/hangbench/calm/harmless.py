@@ -288,9 +288,8 @@ HARMLESS: tuple[Harmless, ...] = (
          "(ignored)"),
     # ------------------------------------------------ checkpoints
     _log("checkpoint", "no checkpoint in {folder}/out (FileNotFoundError), starting from scratch"),
-    _log("checkpoint", "checkpoint step_{step} is incomplete (killed while writing), resumed from "
-         "the "
-         "one before"),
+    _log("checkpoint", "checkpoint step_{step} is incomplete (still being written), the evaluator "
+         "took the one before"),
     _log("checkpoint", "could not delete {folder}/out/step_{step}: [Errno 39] Directory not empty; "
          "will be deleted later"),
     # ------------------------------------------------ stragglers, slow steps

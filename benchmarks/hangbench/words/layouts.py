@@ -209,11 +209,15 @@ def write(job: Job, layout: Layout, lines: Iterable[Line]) -> Files:
     loose = layout.loose.format(job=job.number)
     if layout.launcher == "kubernetes":
         assert layout.prefix is not None
-        outside = [line for line in ordered if line.rank is None]
-        inside = [line for line in ordered if line.rank is not None]
-        files = {loose: _stream(job, inside, layout.prefix)}
-        if outside:
-            files["kubectl.txt"] = _stream(job, outside, _nothing)
+        files = {}
+        for name, prefix in (
+            (loose, layout.prefix),
+            ("kubectl.txt", _nothing),
+            ("dmesg.txt", _nothing),
+        ):
+            part = [line for line in ordered if _kubernetes_file(line, loose) == name]
+            if part:
+                files[name] = _stream(job, part, prefix)
         return files
     if layout.prefix is not None:
         return {loose: _stream(job, ordered, layout.prefix)}
@@ -234,6 +238,13 @@ def write(job: Job, layout: Layout, lines: Iterable[Line]) -> Files:
     # as `tail -n +1 rank_*.log` prints them
     heads = (b"==> %s <==\n%s" % (name.encode(), text) for name, text in sorted(texts.items()))
     return {loose: b"\n".join(heads) + tail}
+
+
+def _kubernetes_file(line: Line, pods: str) -> str:
+    """The logs of the pods hold no lines of the cluster or of a node's kernel."""
+    if line.rank is not None:
+        return pods
+    return "dmesg.txt" if line.text.startswith("[") else "kubectl.txt"
 
 
 def _stream(job: Job, lines: list[Line], prefix: Prefix) -> bytes:

@@ -7,6 +7,7 @@ numbers are made. `Program.write` gives a message the look of its logger.
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -525,6 +526,12 @@ PROGRAMS: tuple[Program, ...] = (
     Program("ray-log", "ray", "full", _logging, _loss_of_total, TORCH_OPENING,
             ("training finished",), every_rank=True, err=True),
 )  # fmt: skip
+
+
+def draw(rng: random.Random, able: list[Program]) -> Program:
+    """One of some programs, the families with few of them more often."""
+    weights = {"ray": 5, "keras": 4}
+    return rng.choices(able, [weights.get(one.family, 1) for one in able])[0]
 
 
 def fill(job: Job, text: str, now: datetime) -> str:
