@@ -58,8 +58,8 @@ _CALLED: Mapping[str, tuple[str, int]] = {  # the function of torch that the pro
 }
 
 
-# What several dumps share: frames, stacks, functions of torch and lists of members.
-_Cache = dict[Frame | tuple[Frame, ...] | str, Any]
+# What several dumps share: frames, stacks (by operation and site) and lists of members.
+_Cache = dict[Frame | tuple[str, int] | str, Any]
 
 
 def dumps(
@@ -191,38 +191,42 @@ def _entries(
     epoch_ns = round(outcome.start.replace(tzinfo=UTC).timestamp() * 1e9)
     thread = str(139_000_000_000_000 + rank.rank * 4096)
     entries: list[dict[str, Any]] = []
-    record = before
-    ids = {group: group_id(outcome, rank.rank, group) for group, _ in firsts}
+    slots: list[tuple[Work, str, int | None, int, int]] = []
     for work in own:
         seqs[work.group, work.p2p] = work.seq
-        collective = seqs.get((work.group, False), 0)
-        p2p = seqs.get((work.group, True), 0)
-        single = len(work.peers) == 1 and work.op != "coalesced"
-        parts: list[tuple[str, int | None]] = [*work.peers] if work.peers else []
-        if not single:
-            parts.append((work.op, None))
-        for op, peer in parts:
-            name = _profiling_name(outcome, rank.rank, work, op, peer)
-            entry = {
-                "record_id": record,
-                "pg_id": ids[work.group],
-                "process_group": (work.group, outcome.groups[work.group].desc),
-                "thread_name": "pt_main_thread",
-                "thread_id": thread,
-                "collective_seq_id": collective,
-                "p2p_seq_id": p2p,
-                "op_id": record + 1,
-                "profiling_name": name,
-                **_tensors(work, op, peer is not None or op != "coalesced"),
-                **_times(outcome, work, epoch_ns, last=peer is None or single),
-                "timeout_ms": round(outcome.timeout_s * 1000),
-                "is_p2p": work.p2p,
-            }
-            if frames:
-                entry["frames"] = _frames(work, cache)
-            entries.append(_of_version(entry, torch, work.seq))
-            record += 1
-    return entries[-ring:] if ring else entries
+        numbers = seqs.get((work.group, False), 0), seqs.get((work.group, True), 0)
+        slots += [(work, op, peer, *numbers) for op, peer in work.peers]
+        if len(work.peers) != 1 or work.op == "coalesced":
+            slots.append((work, work.op, None, *numbers))
+    first = max(len(slots) - ring, 0) if ring else 0
+    dropped, old = _dropped(torch), _older(torch, 4)
+    ids = {group: group_id(outcome, rank.rank, group) for group, _ in firsts}
+    for record, (work, op, peer, collective, p2p) in enumerate(slots[first:], before + first):
+        entry = {
+            "record_id": record,
+            "pg_id": ids[work.group],
+            "process_group": (work.group, outcome.groups[work.group].desc),
+            "thread_name": "pt_main_thread",
+            "thread_id": thread,
+            "collective_seq_id": collective,
+            "p2p_seq_id": p2p,
+            "op_id": record + 1,
+            "profiling_name": _profiling_name(outcome, rank.rank, work, op, peer),
+            **_tensors(work, op, peer is not None or op != "coalesced"),
+            **_times(outcome, work, epoch_ns, last=op == work.op),
+            "timeout_ms": round(outcome.timeout_s * 1000),
+            "is_p2p": work.p2p,
+        }
+        if frames:
+            entry["frames"] = _frames(work, cache)
+        if old:
+            entry["seq_id"] = work.seq
+        if torch == "2.2":
+            entry["time_created_us"] = entry["time_created_ns"] // 1000
+        for key in dropped:
+            entry.pop(key, None)
+        entries.append(entry)
+    return entries
 
 
 def _profiling_name(outcome: Outcome, rank: int, work: Work, op: str, peer: int | None) -> str:
@@ -275,56 +279,32 @@ def _times(outcome: Outcome, work: Work, epoch_ns: int, *, last: bool) -> dict[s
 
 def _frames(work: Work, cache: _Cache) -> list[dict[str, Any]]:
     """The stack of the call, innermost frame first; equal frames are one object, as torch's are."""
-    called, line = _CALLED.get(work.op, (work.op, 2806))
-    if called not in cache:
-        cache[called] = {
-            "name": called,
-            "filename": f"{_LIBRARY}/distributed_c10d.py",
-            "line": line,
-        }
-    if work.site not in cache:
-        found = []
-        for frame in reversed(work.site):
-            if frame not in cache:
-                cache[frame] = {
-                    "name": frame.function,
-                    "filename": frame.file,
-                    "line": frame.line,
-                }
-            found.append(cache[frame])
-        cache[work.site] = found
-    return [cache[called], *cache[work.site]]
+    key = (work.op, id(work.site))  # looked up for each entry, and a site is one object
+    stack: list[dict[str, Any]] | None = cache.get(key)
+    if stack is None:
+        name, line = _CALLED.get(work.op, (work.op, 2806))
+        called = {"name": name, "filename": f"{_LIBRARY}/distributed_c10d.py", "line": line}
+        frames = [
+            cache.setdefault(
+                frame, {"name": frame.function, "filename": frame.file, "line": frame.line}
+            )
+            for frame in reversed(work.site)
+        ]
+        stack = cache[key] = [called, *frames]
+    return stack
 
 
-def _of_version(entry: dict[str, Any], torch: str, seq: int) -> dict[str, Any]:
-    """The entry with the keys of a version only."""
+def _dropped(torch: str) -> tuple[str, ...]:
+    """Keys of the newest entries that a release does not have yet."""
+    keys: tuple[str, ...] = ()
     if _older(torch, 8):
-        del entry["thread_name"], entry["thread_id"]
+        keys += ("thread_name", "thread_id")
     if _older(torch, 5):
-        del entry["timeout_ms"]
+        keys += ("timeout_ms",)
     if _older(torch, 4):
-        for key in (
-            "collective_seq_id",
-            "p2p_seq_id",
-            "is_p2p",
-            "process_group",
-            "input_dtypes",
-            "output_dtypes",
-        ):
-            del entry[key]
-        entry["seq_id"] = seq
+        keys += ("collective_seq_id", "p2p_seq_id", "is_p2p", "process_group")
+        keys += ("input_dtypes", "output_dtypes")
     if torch == "2.2":
-        entry["time_created_us"] = entry["time_created_ns"] // 1000
-        kept = (
-            "pg_id",
-            "seq_id",
-            "profiling_name",
-            "time_created_us",
-            "input_sizes",
-            "output_sizes",
-            "state",
-            "retired",
-            "frames",
-        )
-        return {key: entry[key] for key in kept if key in entry}
-    return entry
+        keys += ("record_id", "op_id", "time_created_ns", "duration_ms")
+        keys += ("time_discovered_started_ns", "time_discovered_completed_ns")
+    return keys

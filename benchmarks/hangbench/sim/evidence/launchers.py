@@ -77,12 +77,12 @@ def _agent(
             yield from _told_to_stop(outcome, release, known, node, stop, died)
         return
     noticed = failed[0][0].time + release.poll_s * rng.uniform(0.3, 1.0)
-    begin = max(noticed, stop) if stop < math.inf else noticed
     running = [
-        rank for rank in ranks if rank.rank not in ends.ends or ends.ends[rank.rank].time > begin
+        rank for rank in ranks if rank.rank not in ends.ends or ends.ends[rank.rank].time > noticed
     ]
-    if stop == math.inf and running:
+    if running and stop == math.inf:
         return  # nobody has ended the others, so the agent has not come to a table
+    begin = stop if running else noticed
     time = begin
     for end, rank in died:
         if end.cause == "stopped":
