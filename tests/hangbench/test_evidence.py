@@ -450,6 +450,21 @@ def test_a_layout_has_every_line_once(kind: str) -> None:
     assert shown == expected
 
 
+def test_the_same_seed_gives_the_same_bytes() -> None:
+    for kind in KINDS:
+        first, second = (
+            layout(printed(ddp(), "2.7"), ddp(), kind, random.Random(3)).files for _ in range(2)
+        )
+        assert first == second
+    for write in (
+        lambda rng: flight_recorder.dumps(grid(), "2.7", rng),
+        lambda rng: ras.reports(grid(), rng),
+        lambda rng: stacks.stacks(grid(), "2.7", rng),
+        lambda rng: [one.text for one in nccl.info_lines(grid(), "2.7", rng)],
+    ):
+        assert write(random.Random(3)) == write(random.Random(3))
+
+
 def test_layouts_say_which_authors_are_visible() -> None:
     job, whole = ddp(world=8, per_node=4), ddp()
     rng = random.Random(3)

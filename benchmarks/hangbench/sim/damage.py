@@ -10,7 +10,7 @@ import random
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, get_args
 
 from benchmarks.hangbench.case import Files
 from benchmarks.hangbench.sim.outcome import Line, Outcome
@@ -24,21 +24,12 @@ from benchmarks.hangbench.sim.outcome import Line, Outcome
 # rank_0     only what rank 0 printed, and the launcher of its node
 # tail       only the last 200 lines
 Kind = Literal["ranks", "nodes", "start", "end", "undated", "lost", "rank_0", "tail"]
-KINDS: tuple[Kind, ...] = (
-    "ranks",
-    "nodes",
-    "start",
-    "end",
-    "undated",
-    "lost",
-    "rank_0",
-    "tail",
-)
+KINDS: tuple[Kind, ...] = get_args(Kind)
 
 # doubled    some lines stand twice
 # glued      some ends of lines are missing, so that two lines of one file stand in one
 Garbling = Literal["doubled", "glued"]
-GARBLINGS: tuple[Garbling, ...] = ("doubled", "glued")
+GARBLINGS: tuple[Garbling, ...] = get_args(Garbling)
 
 _TAIL = 200  # lines
 

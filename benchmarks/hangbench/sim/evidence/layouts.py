@@ -7,7 +7,7 @@ import string
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
+from typing import Literal, get_args
 
 from benchmarks.hangbench.case import Files
 from benchmarks.hangbench.sim.evidence.names import Names, names, wall
@@ -37,19 +37,7 @@ Kind = Literal[
     "ray",
     "mpirun",
 ]
-KINDS: tuple[Kind, ...] = (
-    "console",
-    "tee",
-    "torchrun_dir",
-    "rank_files",
-    "node_files",
-    "srun",
-    "slurm",
-    "kubectl",
-    "cri",
-    "ray",
-    "mpirun",
-)
+KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 _NO_NODE = "launcher.log"  # what the launcher of the whole job prints

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
+from typing import Literal, get_args
 
 Torch = Literal["1.13", "2.1", "2.4", "2.7", "2.13"]
-TORCHES: tuple[Torch, ...] = ("1.13", "2.1", "2.4", "2.7", "2.13")
+TORCHES: tuple[Torch, ...] = get_args(Torch)
 
 _FILE = "ProcessGroupNCCL.cpp"
 

@@ -6,14 +6,14 @@ import json
 import random
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from benchmarks.hangbench.sim.evidence.names import wall
 from benchmarks.hangbench.sim.evidence.releases import Clock, Release
 from benchmarks.hangbench.sim.outcome import Line, Outcome, Rank
 
 Trainer = Literal["plain", "megatron", "deepspeed", "hf", "json"]
-TRAINERS: tuple[Trainer, ...] = ("plain", "megatron", "deepspeed", "hf", "json")
+TRAINERS: tuple[Trainer, ...] = get_args(Trainer)
 
 _TOTAL = 100_000  # steps that the job was to make
 
