@@ -16,7 +16,7 @@ from benchmarks.hangbench.words.layouts import Layout
 from benchmarks.hangbench.words.programs import PROGRAMS, Program
 from benchmarks.hangbench.words.story import Story, begin
 
-MOST_LINES = 800  # of progress in one case
+MOST_LINES = 600  # of progress in one case
 SHORTEST_SILENCE_S = 1_200.0
 INTERVALS_OF_SILENCE = 25
 LATER_WITHOUT_TIMES = 6  # steps of the others that show without any time that one rank stands
@@ -73,7 +73,7 @@ def make(seed: int) -> tuple[Case, Files] | None:
         [
             one
             for one in PROGRAMS
-            if one.family in layout.families and (silent != "one" or one.every_rank)
+            if layouts.shows(layout, one) and (silent != "one" or one.every_rank)
         ],
     )
     plan = _plan(rng, layout, program, silent)
@@ -168,7 +168,7 @@ def _tell(story: Story, plan: Plan) -> Truth:
         begun = f"Job {job.number} started on {job.hosts[0]} at {job.started:%a %b %d %H:%M:%S %Y}"
         story.lines.append(Line(0, None, begun, "start"))
     least = 30 if plan.later is None or plan.later > 6 else 10
-    most = max(least + 2, min(120, MOST_LINES // len(story.who)))
+    most = max(least + 2, min(100, MOST_LINES // len(story.who)))
     count = job.rng.randrange(least, most) + (plan.later or 0)
     if plan.silent == "nobody":
         return _control(story, plan, count)

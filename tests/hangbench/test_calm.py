@@ -19,7 +19,7 @@ def cases() -> list[tuple[Case, Files]]:
 
 @cache
 def many() -> list[tuple[Case, Files]]:
-    return cases() + [made for seed in range(300, 750) if (made := calm.make(seed))]
+    return cases() + [made for seed in range(300, 660) if (made := calm.make(seed))]
 
 
 def deaths() -> list[tuple[Case, Files]]:
@@ -121,7 +121,8 @@ def test_buffered_output_of_a_rank_comes_whole_after_its_traceback():
             for name, content in files.items()
             if re.search(rf"(?:\D|^)0*{rank}(\.\w+|/\w+)$", name)
         )
-        assert re.match(r"(\[rank\d+\]: )?Traceback", own), case
+        head = own[: own.index("Traceback (most recent")]
+        assert not re.search(r"(step|iter)\D+\d|'loss'|Epoch \[|Train Epoch", head), case
         assert len(own.encode()) < 12_000
         checked += 1
     assert checked >= 2

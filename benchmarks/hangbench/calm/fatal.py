@@ -44,9 +44,7 @@ class Fatal:
     @property
     def proves(self) -> bool:
         """Whether the text itself shows that the process ended."""
-        if self.form in ("signed", "logged", "json", "launcher"):
-            return True
-        return self.form == "native" and self.words != "FATAL"
+        return self.form in ("signed", "logged", "json", "launcher")
 
 
 @dataclass(frozen=True, slots=True)

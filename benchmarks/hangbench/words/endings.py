@@ -114,11 +114,12 @@ def _slurm_preempted(job: Job, layout: Layout, at: float) -> list[Line]:
 def _scancel(job: Job, layout: Layout, at: float) -> list[Line]:
     when = _iso(job.clock(at))
     tail = job.rng.choice((" ***", " ***", " DUE to SIGNAL Terminated ***"))
+    tasks = f"tasks 0-{job.per_host - 1}" if job.per_host > 1 else "task 0"
     return _end(
         at,
         f"slurmstepd: error: *** STEP {job.number}.0 ON {job.hosts[0]} CANCELLED AT {when}{tail}",
         "srun: Job step aborted: Waiting up to 32 seconds for job step to finish.",
-        f"srun: error: {job.hosts[0]}: task 0: Terminated",
+        f"srun: error: {job.hosts[0]}: {tasks}: Terminated",
     )
 
 
@@ -272,14 +273,14 @@ def _timeout_command(job: Job, layout: Layout, at: float) -> list[Line]:
 def _ci_deadline(job: Job, layout: Layout, at: float) -> list[Line]:
     now = job.clock(at)
     minutes = int(at // 60)
+    hours = f"{minutes // 60}h" if minutes >= 60 else ""
     return _end(
         at,
         job.rng.choice(
             (
                 f"{_iso(now)}.1834510Z ##[error]The job running on runner gpu-runner-3 has "
                 f"exceeded the maximum execution time of {minutes} minutes.",
-                f"ERROR: Job failed: execution took longer than {minutes // 60}h{minutes % 60}m0s "
-                "seconds",
+                f"ERROR: Job failed: execution took longer than {hours}{minutes % 60}m0s seconds",
                 f"[{now:%Y-%m-%d, %H:%M:%S} UTC] {{timeout.py:68}} ERROR - Process timed out, PID: "
                 f"{job.pids[0] - 9}\n[{now:%Y-%m-%d, %H:%M:%S} UTC] {{taskinstance.py:2698}} ERROR "
                 "- Task failed with exception\nairflow.exceptions.AirflowTaskTimeout: Timeout, "

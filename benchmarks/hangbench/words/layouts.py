@@ -9,7 +9,7 @@ from typing import Literal
 
 from benchmarks.hangbench.case import Determines, Files
 from benchmarks.hangbench.words.job import Job, Line
-from benchmarks.hangbench.words.programs import Family
+from benchmarks.hangbench.words.programs import Family, Program
 
 # What the layout tells of the author of a line: its rank, its pod or container (whose number need
 # not be the rank), its host, or nothing.
@@ -50,6 +50,16 @@ def draw(rng: random.Random) -> Layout:
     """A layout; Slurm and torchrun are the most frequent launchers."""
     launcher = rng.choices(list(_LAUNCHERS), list(_LAUNCHERS.values()))[0]
     return rng.choice([one for one in LAYOUTS if one.launcher == launcher])
+
+
+def shows(layout: Layout, program: Program) -> bool:
+    """Whether a program can be run and seen this way.
+
+    A bar redrawn in place is one line to whoever puts a prefix before lines, and comes at its end;
+    only torchrun takes a carriage return for the end of a line.
+    """
+    whole = layout.prefix in (None, _nothing, _template, _tee)
+    return program.family in layout.families and (whole or not program.bar)
 
 
 def blame(

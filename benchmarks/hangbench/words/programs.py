@@ -30,7 +30,8 @@ class Program:
     progress line. every_rank: usual programs of this kind let each rank print (else the first, or
     the last one where `last` is set). names_rank: its lines hold the global rank.
     bar: its progress is a bar redrawn in place, whose elapsed time is `mm:ss`.
-    err: its log goes to standard error.
+    err: its log goes to standard error. prints: it calls `print` without a flush, so that its
+    output is held back in blocks where standard output is no terminal; a logger writes each line.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Program:
     names_rank: bool = False
     bar: bool = False
     err: bool = False
+    prints: bool = False
 
 
 # ---------------------------------------------------------------- loggers
@@ -419,41 +421,42 @@ MPI_OPENING = (
 
 PROGRAMS: tuple[Program, ...] = (
     Program("loss", "torch", "none", _plain, _loss_line, TORCH_OPENING, ("Training complete.",),
-            every_rank=True),
+            every_rank=True, prints=True),
     Program("loss-log", "torch", "full", _logging, _loss_line, TORCH_OPENING,
             ("training finished, saving final model", "done"), every_rank=True, err=True),
     Program("loss-named", "torch", "full", _logging_named, _loss_of_total, TORCH_OPENING,
             ("Training complete.",), err=True),
     Program("ranked", "torch", "full", _ranked, _loss_of_total, TORCH_OPENING,
-            ("finished {total} steps", "Training complete."), every_rank=True, names_rank=True),
+            ("finished {total} steps", "Training complete."), every_rank=True, names_rank=True,
+            prints=True),
     Program("ranked-bare", "torch", "none", _ranked_bare, _loss_line, TORCH_OPENING,
-            ("Training complete.",), every_rank=True, names_rank=True),
+            ("Training complete.",), every_rank=True, names_rank=True, prints=True),
     Program("iso", "torch", "full", _iso, _loss_of_total, TORCH_OPENING,
             ("training finished after {total} steps",), every_rank=True, names_rank=True),
     Program("loguru", "torch", "full", _loguru, _epoch_step, TORCH_OPENING,
             ("Training finished. Best checkpoint: {folder}/out/best.pt",), err=True),
     Program("epochs", "torch", "none", _plain, _epoch_step, TORCH_OPENING,
-            ("Finished Training",), every_rank=True),
+            ("Finished Training",), every_rank=True, prints=True),
     Program("nanogpt", "torch", "none", _plain, _nanogpt,
             ("tokens per iteration will be: 491,520", "number of parameters: {params}.34M",
              "using fused AdamW: True", "compiling the model... (takes a ~minute)"),
             ("step {total}: train loss 3.1121, val loss 3.1247",
              "saving checkpoint to {folder}/out",
-             "Training complete.")),
+             "Training complete."), prints=True),
     Program("pipes", "torch", "none", _plain, _pipes,
             ("total desired batch size: 524288", "=> calculated gradient accumulation steps: 4",
              "found 99 shards for split train", "using fused AdamW: True"),
-            ("Training complete.",)),
+            ("Training complete.",), prints=True),
     Program("mnist", "torch", "none", _plain, _mnist, TORCH_OPENING,
             ("\nTest set: Average loss: 0.0274, Accuracy: 9912/10000 (99%)\n",
              "Training complete."),
-            every_rank=True),
+            every_rank=True, prints=True),
     Program("json", "torch", "full", _json, _loss_of_total, TORCH_OPENING,
             ("training complete",), every_rank=True, names_rank=True),
     Program("json-ecs", "torch", "full", _json_ecs, _loss_line, TORCH_OPENING,
             ("run finished, final checkpoint saved",), every_rank=True, names_rank=True),
-    Program("trainer", "torch", "none", _plain, _trainer, HF_OPENING, HF_CLOSING),
-    Program("trainer5", "torch", "none", _plain, _trainer5, HF_OPENING, HF_CLOSING),
+    Program("trainer", "torch", "none", _plain, _trainer, HF_OPENING, HF_CLOSING, prints=True),
+    Program("trainer5", "torch", "none", _plain, _trainer5, HF_OPENING, HF_CLOSING, prints=True),
     Program("trainer-bar", "torch", "none", _plain, _trainer, HF_OPENING, HF_CLOSING, bar=True),
     Program("lightning", "torch", "none", _plain, _loss_line,
             ("GPU available: True (cuda), used: True",
@@ -469,7 +472,7 @@ PROGRAMS: tuple[Program, ...] = (
     Program("deepspeed", "torch", "full", _deepspeed, _deepspeed_step, DEEPSPEED_OPENING,
             ("Training complete.",), names_rank=True),
     Program("deepspeed-pipe", "torch", "none", _plain, _pipeline_step, DEEPSPEED_OPENING,
-            ("Training complete.",)),
+            ("Training complete.",), prints=True),
     Program("titan", "torch", "full", _titan, _titan_step,
             ("Starting job: {model}", "Building 1-D device mesh with ['dp_shard'], [{world}]",
              "Training starts at step 1, with local batch size 8"),
@@ -515,9 +518,9 @@ PROGRAMS: tuple[Program, ...] = (
             ("restoring or initializing model...", "initialized model."),
             ("saved checkpoint to {folder}/ckpt-{total}.", "training complete")),
     Program("solver", "mpi", "none", _plain, _residual, MPI_OPENING,
-            ("converged, wall time {seconds} s",)),
+            ("converged, wall time {seconds} s",), prints=True),
     Program("solver-log", "mpi", "full", _ranked, _residual, MPI_OPENING,
-            ("converged", "finalizing MPI"), every_rank=True, names_rank=True),
+            ("converged", "finalizing MPI"), every_rank=True, names_rank=True, prints=True),
     Program("openfoam", "mpi", "none", _plain, _openfoam,
             ("nProcs : {world}", "Create time", "Starting time loop"),
             ("End", "Finalising parallel run")),
@@ -595,7 +598,9 @@ def opening(
     lines: list[Line] = []
     extras = job.rng.sample(EXTRAS, job.rng.choice((0, 1, 2, 4)))
     for text in extras if program.family == "torch" else ():
-        lines.append(Line(at, 0, _extra(job, text), "start"))
+        # bars and wandb write to standard error, NCCL writes each line at once
+        held = not any(word in text for word in ("%|", "wandb", "NCCL"))
+        lines.append(Line(at, 0, _extra(job, text), "start", err=not held))
         at += job.rng.uniform(0.2, 8)
     if members or program.name == "lightning":
         lines += _members(job, program, at)
