@@ -10,7 +10,7 @@ from datetime import date
 from pathlib import Path
 
 from benchmarks.hangbench.case import TRACKS, Case, read_cases
-from benchmarks.hangbench.make import MakeError, make
+from benchmarks.hangbench.make import MakeError, Wanted, make
 from benchmarks.hangbench.report import SLICES, as_table, as_text, refresh, report
 from benchmarks.hangbench.run import ENVIRONMENT, LIMIT_S, RunError, Settings, run
 from benchmarks.hangbench.score import distinct
@@ -46,6 +46,7 @@ def parser() -> argparse.ArgumentParser:
     one.add_argument("--track", action="append", choices=TRACKS, help="repeatable; default: sim")
     one.add_argument("--cases", type=int, required=True, metavar="N", help="of each track")
     one.add_argument("--seed", type=int, default=0, metavar="S", help="the first seed (default 0)")
+    one.add_argument("--ranks", type=int, metavar="N", help="only jobs of up to so many ranks")
     one.add_argument("--sealed", action="store_true", help="draw from the sealed half of the seeds")
     one.add_argument("--add", action="store_true", help="add to the cases that the folder holds")
     one.set_defaults(function=_make)
@@ -97,9 +98,8 @@ def _running(one: argparse.ArgumentParser) -> None:
 
 def _make(options: argparse.Namespace) -> None:
     tracks = options.track or ["sim"]
-    made = make(
-        options.folder, tracks, options.cases, options.seed, sealed=options.sealed, add=options.add
-    )
+    wanted = Wanted(options.cases, options.seed, options.sealed, options.ranks)
+    made = make(options.folder, tracks, wanted, add=options.add)
     kept, _ = distinct(read_cases(options.folder))
     for track, count in made.items():
         if count < options.cases and not options.add:

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -17,6 +17,7 @@ from benchmarks.hangbench.shape import shape_of
 
 WORKERS = 2
 FEW = 8  # cases that are made sooner than workers start
+BARREN = 200  # seeds in a row without a case: a generator that has no more
 _CHUNK = 4  # seeds that a worker is given at a time
 
 Made = tuple[Case, Files] | None
@@ -46,10 +47,24 @@ def generator(track: Track) -> Generator:
         raise MakeError(f"{name} has no function make(seed)") from error
 
 
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which cases of a track are made.
+
+    cases: how many; first: the seed from which on; sealed: of which half of the seeds; ranks: of
+    jobs with no more ranks than this, None: of any job.
+    """
+
+    cases: int
+    first: int = 0
+    sealed: bool = False
+    ranks: int | None = None
+
+
 def make(
-    folder: Path, tracks: Iterable[Track], cases: int, first: int, *, sealed: bool, add: bool
+    folder: Path, tracks: Iterable[Track], wanted: Wanted, *, add: bool = False
 ) -> dict[Track, int]:
-    """Write `cases` cases of each track from seed `first` on; how many of them are new.
+    """Write the cases of each track; how many of them are new.
 
     The same arguments write the same bytes. With `add` a folder may hold cases already; those of
     the same id are left as they are.
@@ -65,11 +80,10 @@ def make(
         folder.mkdir(parents=True, exist_ok=True)
         present = set()
     made: dict[Track, int] = {}
-    with _mapping(cases) as apply:
+    with _mapping(wanted.cases) as apply:
         for track, function in generators.items():
             made[track] = 0
-            found = _cases(apply, function, seeds(first, sealed=sealed), cases)
-            for case, files in itertools.islice(found, cases):
+            for case, files in itertools.islice(_cases(apply, function, wanted), wanted.cases):
                 if case.id not in present:
                     write_case(folder, case, files)
                     made[track] += 1
@@ -87,22 +101,22 @@ def _mapping(cases: int) -> Iterator[Map]:
         yield partial(pool.map, chunksize=_CHUNK)
 
 
-def _cases(
-    apply: Map, function: Generator, numbers: Iterator[int], wanted: int
-) -> Iterator[tuple[Case, Files]]:
+def _cases(apply: Map, function: Generator, wanted: Wanted) -> Iterator[tuple[Case, Files]]:
     """Cases in the order of their seeds; ends where a generator has no more to give."""
-    one = partial(_one, function)
+    numbers = seeds(wanted.first, sealed=wanted.sealed)
+    one = partial(_one, function, wanted.ranks)
     barren = 0
-    while barren < 100:  # seeds in a row without a case: a tape that is at its end
-        for found in apply(one, list(itertools.islice(numbers, min(wanted, 64)))):
+    while barren < BARREN:
+        for found in apply(one, list(itertools.islice(numbers, min(wanted.cases, 64)))):
             barren = barren + 1 if found is None else 0
             if found is not None:
                 yield found
 
 
-def _one(function: Generator, seed: int) -> Made:
+def _one(function: Generator, ranks: int | None, seed: int) -> Made:
+    """The case of a seed with its half and its shape; None where there is none that is wanted."""
     found = function(seed)
-    if found is None:
+    if found is None or (ranks is not None and found[0].world > ranks):
         return None
     case, files = found
     return replace(case, sealed=is_sealed(seed), shape=shape_of(files)), files

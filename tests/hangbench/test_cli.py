@@ -94,6 +94,19 @@ def test_making_twice_gives_the_same_bytes_and_add_only_adds(made: Path, tmp_pat
     assert [case.sealed for case in read_cases(folder)] == [False] * 6 + [True] * 2
 
 
+def test_jobs_of_up_to_so_many_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["benchmarks.hangbench.real"], "make", make_of_its_seed)
+    assert make(tmp_path / "small", "--cases", "3", "--seed", "7", "--ranks", "64") == 0
+    assert [case.world for case in read_cases(tmp_path / "small")] == [11, 16, 19]
+
+
+def make_of_its_seed(seed: int) -> tuple[Case, Files]:
+    """As many ranks as its seed, but for two of them."""
+    world = seed * (100 if seed in (8, 13) else 1)
+    case = Case(f"real-{seed}", "real", seed, False, "console", world, Truth(("hung",)))
+    return case, {"job.log": b"step 1\n"}
+
+
 def test_errors_of_make_say_what_to_do(
     made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
