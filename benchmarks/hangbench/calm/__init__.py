@@ -43,7 +43,7 @@ def make(seed: int) -> tuple[Case, Files] | None:
     rng = random.Random(f"calm {seed}")
     layout = layouts.draw(rng)
     dies = rng.random() < 0.56
-    order: Order = rng.choices(ORDERS, (72, 20, 8))[0] if dies else "direct"
+    order: Order = rng.choices(ORDERS, (62, 25, 13))[0] if dies else "direct"
     able = [one for one in PROGRAMS if layouts.shows(layout, one) and _can(one, layout, order)]
     if not dies:
         able = [one for one in able if one.name != "openfoam"]  # the harmless texts are Python's
@@ -119,7 +119,7 @@ def _death(story: Story, order: Order) -> Truth | None:
         "control": "no",
         "text": f"{death.form}: {death.words}",
         "fatal": death.form,
-        "later_steps": str(later) if later < ABSOLVING else "3-10" if later <= 10 else "28-100",
+        "later_steps": str(later) if later < ABSOLVING else "3-10" if later <= 10 else "11-100",
         "after": after,
         "who": "prints steps" if dead in story.who else "prints none",
         "lines": "1",

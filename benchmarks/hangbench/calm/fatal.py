@@ -181,13 +181,12 @@ RAISED: tuple[Raised, ...] = (
 DIED: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("segfault", "Segmentation fault (core dumped)", NATIVE),
     ("faulthandler", "Fatal Python error: Segmentation fault\n\nCurrent thread "
-         "0x00007f0c{number}700 "
+     "0x00007f0c{number}700 "
      "(most recent call first):\n  File \"{folder}/{script}\", line 140 in train\n  File "
      "\"{folder}/{script}\", line 190 in main\n  File \"{folder}/{script}\", line 203 in <module>",
      NATIVE),
     ("faulthandler bus", "Fatal Python error: Bus error\n\nThread 0x00007f0c{number}700 (most "
-         "recent "
-     "call first):\n  File \"{folder}/data.py\", line 88 in __getitem__",
+     "recent call first):\n  File \"{folder}/data.py\", line 88 in __getitem__",
      ("crash.native", "net.shm")),
     ("bus error", "Bus error (core dumped)", ("crash.native", "net.shm")),
     ("double free", "double free or corruption (!prev)\nAborted (core dumped)", NATIVE),
@@ -207,12 +206,17 @@ DIED: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("shell killed", "{folder}/run.sh: line 14: {pid} Killed                  python {script}",
      KILLED),
     ("shell segfault", "{folder}/run.sh: line 14: {pid} Segmentation fault      (core dumped) "
-         "python "
-     "{script}", NATIVE),
+     "python {script}", NATIVE),
     ("FATAL", "FATAL: cannot allocate optimizer state", ()),
     ("CRITICAL", "CRITICAL: unrecoverable error in the data pipeline, exiting with status 3", ()),
 )  # fmt: skip
 
+# Those that a program of a family cannot print.
+NOT_OF: dict[Family, tuple[str, ...]] = {
+    "jax": ("c10 error",),
+    "keras": ("c10 error",),
+    "mpi": ("c10 error", "FATAL", "CRITICAL"),
+}
 # Words of a launcher, `{how}` after the signal or status that the rank ended by.
 EXITS: tuple[tuple[str, int, str, tuple[str, ...]], ...] = (
     ("status 1", 1, "Exited with exit code 1", ()),
@@ -259,7 +263,8 @@ def draw(
         form = "json"
     facts = _facts(job, rank, step)
     if form == "native":
-        words, text, classes = rng.choice(DIED)
+        strange = NOT_OF.get(program.family, ())
+        words, text, classes = rng.choice([one for one in DIED if one[0] not in strange])
         return Fatal(form, words, text.format(**facts), classes, code=_status(words, text))
     if form == "launcher":
         return _by_launcher(rng, job, layout, rank, at)
@@ -282,7 +287,7 @@ def _forms(layout: Layout, program: Program, *, uncaught: bool) -> list[Form]:
     if program.family != "mpi":
         forms += ["logged"] * (6 if program.name.startswith("json") else 2)
     if layout.launcher in ("slurm", "kubernetes", "shell", "torchrun") and layout.files is None:
-        forms.append("kernel")
+        forms += ["kernel", "kernel"]
     return forms
 
 

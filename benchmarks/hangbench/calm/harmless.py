@@ -80,11 +80,9 @@ HARMLESS: tuple[Harmless, ...] = (
          "processed)"),
     # ------------------------------------------------ retries
     _log("retry", "read of shard {number} failed: ConnectionResetError: [Errno 104] Connection "
-         "reset "
-         "by peer; retrying in 2 s (1/5)", "shard {number} read at the second attempt"),
+         "reset by peer; retrying in 2 s (1/5)", "shard {number} read at the second attempt"),
     _log("retry", "TimeoutError: upload of metrics timed out, attempt 1 of 3", "upload succeeded "
-         "at "
-         "attempt 2"),
+         "at attempt 2"),
     _raw("retry", "WARNING:urllib3.connectionpool:Retrying (Retry(total=4, connect=None, "
          "read=None, "
          "redirect=None, status=None)) after connection broken by 'RemoteDisconnected('Remote end "
@@ -121,15 +119,12 @@ HARMLESS: tuple[Harmless, ...] = (
          "[Errno 111] Connection refused (ignored)", families=ANY),
     # ------------------------------------------------ memory that was enough in the end
     _log("OOM caught", "CUDA out of memory with batch size {batch}, auto_find_batch_size: "
-         "decreasing "
-         "batch size to {half}.", families=TORCH),
+         "decreasing batch size to {half}.", families=TORCH),
     _log("OOM caught", "torch.OutOfMemoryError caught while probing batch size {batch}; falling "
-         "back "
-         "to {half}", families=TORCH),
+         "back to {half}", families=TORCH),
     _raw("OOM caught", "Batch size {batch} failed, trying batch size {half}"),
     _log("OOM caught", "estimate: batch size {batch} would run out of memory (needs 91.2 GiB), "
-         "using "
-         "{half}"),
+         "using {half}"),
     _raw("allocator", "2 pytorch allocator cache flushes since last step. this happens when there "
          "is high memory pressure and is detrimental to performance. if this is happening "
          "frequently consider adjusting settings to reduce memory consumption."),
@@ -147,26 +142,22 @@ HARMLESS: tuple[Harmless, ...] = (
          "registered", families=("jax", "keras")),
     # ------------------------------------------------ kernels that are missing or too large
     _raw("triton", "triton.runtime.errors.OutOfResources: out of resource: shared memory, "
-         "Required: "
-         "180224, Hardware limit: 101376. Reducing block sizes or `num_stages` may help. "
+         "Required: 180224, Hardware limit: 101376. Reducing block sizes or `num_stages` may help. "
          "(autotuning: configuration skipped)"),
     _raw("triton", "AUTOTUNE mm(4096x4096, 4096x11008)\n  triton_mm_12 0.2140 ms 100.0%\n  "
          "triton_mm_9 0.2212 ms 96.7%\nRuntime error during autotuning: \nNo valid triton configs. "
          "OutOfResources: out of resource: shared memory. \nIgnoring this choice."),
     _raw("missing kernel", "flash_attn not found (ImportError: No module named 'flash_attn'), "
-         "using "
-         "sdpa"),
+         "using sdpa"),
     _raw("missing kernel", "bitsandbytes was compiled without GPU support. 8-bit optimizers, 8-bit "
          "multiplication, and GPU quantization are unavailable."),
     _raw("missing kernel", "FusedLayerNorm not available (apex is missing), falling back to "
          "torch.nn.LayerNorm"),
     _raw("missing kernel", "xFormers can't load C++/CUDA extensions. xFormers was built for: "
-         "PyTorch "
-         "2.4.1 with CUDA 1201 (you have 2.6.0)\n    Memory-efficient attention won't be "
+         "PyTorch 2.4.1 with CUDA 1201 (you have 2.6.0)\n    Memory-efficient attention won't be "
          "available."),
     _raw("compile", "[rank{rank}]:W{md} {hms}.{number}000 {pid} "
-         "torch/_dynamo/convert_frame.py:906] "
-         "[2/8] torch._dynamo hit config.recompile_limit (8)"),
+         "torch/_dynamo/convert_frame.py:906] [2/8] torch._dynamo hit config.recompile_limit (8)"),
     _raw("compile", "W{md} {hms}.{number}000 {pid} torch/_inductor/utils.py:1137] [0/0] Not enough "
          "SMs to use max_autotune_gemm mode"),
     _raw("compile", "torch._dynamo WARNING: graph break from `Tensor.item()`, consider setting "
@@ -181,8 +172,7 @@ HARMLESS: tuple[Harmless, ...] = (
     _raw("loader", "huggingface/tokenizers: The current process just got forked, after parallelism "
          "has already been used. Disabling parallelism to avoid deadlocks..."),
     _log("loader", "worker 3 of the loader was restarted after it died (exit code 1); no sample "
-         "was "
-         "lost"),
+         "was lost"),
     _raw("loader", "Exception ignored in: <function _MultiProcessingDataLoaderIter.__del__ at "
          "0x7f2c{number}5e0>\nTraceback (most recent call last):\n  File "
          "\"/usr/local/lib/python3.11/"
@@ -196,8 +186,7 @@ HARMLESS: tuple[Harmless, ...] = (
     _raw("NCCL", "\n{host}:{pid}:{pid} [{local}] /tmp/rccl/src/init.cc:1934 NCCL WARN Missing "
          "\"iommu=pt\" from kernel command line which can lead to system instablity or hang!"),
     _raw("NCCL", "{host}:{pid}:{pid} [{local}] NCCL INFO Could not enable P2P between dev "
-         "1(=1b000) "
-         "and dev 0(=1a000)"),
+         "1(=1b000) and dev 0(=1a000)"),
     _raw("NCCL", "[rank{rank}]:[W{md} {hms}.{number}318538 ProcessGroupNCCL.cpp:4561] [PG ID 0 PG "
          "GUID 0 Rank {rank}]  using GPU {local} to perform barrier as devices used by this "
          "process "
@@ -207,8 +196,7 @@ HARMLESS: tuple[Harmless, ...] = (
     _raw("socket", "[W{md} {hms}.{number}614701 socket.cpp:204] [c10d] The hostname of the client "
          "socket cannot be retrieved. err=-3"),
     _raw("socket", "[W{md} {hms}.{number}614701 socket.cpp:755] [c10d] The IPv6 network addresses "
-         "of "
-         "({host}, {port}) cannot be retrieved (gai error: -2 - Name or service not known)."),
+         "of ({host}, {port}) cannot be retrieved (gai error: -2 - Name or service not known)."),
     _raw("DDP", "[rank{rank}]:[W{md} {hms}.{number}069865 reducer.cpp:1400] Warning: "
          "find_unused_parameters=True was specified in DDP constructor, but did not find any "
          "unused "
@@ -216,12 +204,10 @@ HARMLESS: tuple[Harmless, ...] = (
          "graph every iteration, which can adversely affect performance. (function operator())"),
     _raw("DDP", "/usr/local/lib/python3.11/site-packages/torch/autograd/graph.py:824: UserWarning: "
          "c10d::broadcast_: an autograd kernel was not registered to the Autograd key(s) but we "
-         "are "
-         "trying to backprop through it. This may lead to silently incorrect behavior."),
+         "are trying to backprop through it. This may lead to silently incorrect behavior."),
     # ------------------------------------------------ numbers that overflowed
     _raw("overflow", "[deepspeed] OVERFLOW! Rank {rank} Skipping step. Attempted loss scale: "
-         "65536, "
-         "reducing to 32768"),
+         "65536, reducing to 32768"),
     _raw("overflow", "Gradient overflow.  Skipping step, loss scaler 0 reducing loss scale to "
          "16384.0"),
     _log("overflow", "grad norm is inf, update skipped (1 in a row)"),
@@ -243,24 +229,20 @@ HARMLESS: tuple[Harmless, ...] = (
     _host("corrected", "[{kernel}] pcieport 0000:00:01.0: AER: Corrected error received: "
          "0000:3b:00.0"),
     _host("storage", "[{kernel}] nfs: server filer{number} not responding, still "
-         "trying\n[{kernel2}] "
-          "nfs: server filer{number} OK"),
+         "trying\n[{kernel2}] nfs: server filer{number} OK"),
     # ------------------------------------------------ texts that the job works on
     _log("data text", "sample: user: my job says \"RuntimeError: CUDA error: device-side assert "
          "triggered\", what do I do? assistant: set CUDA_LAUNCH_BLOCKING=1 and look at the labels"),
     _log("data text", "prompt: 'Explain why a program prints Segmentation fault (core dumped).'"),
     _log("data text", "decoded batch 0: 'Traceback (most recent call last): means that Python "
-         "shows "
-         "where the exception came from'"),
+         "shows where the exception came from'"),
     _log("data text", "generated: \"The watchdog caught collective operation timeout because rank "
-         "3 "
-         "never joined.\""),
+         "3 never joined.\""),
     _log("generated code", "candidate {number}: ZeroDivisionError: division by zero (reward 0.0)"),
     _log("generated code", "2 problems failed: TimeoutError in candidate 7, AssertionError in "
          "candidate 12; pass@1 0.61"),
     _log("generated code", "sandbox: process of sample {number} was killed (SIGKILL, memory limit "
-         "512 "
-         "MB), reward 0.0"),
+         "512 MB), reward 0.0"),
     # ------------------------------------------------ words of counters and settings
     _log("counter", "health: errors=0 failed=0 timeouts=0 nccl_errors=0 restarts=0", families=ANY),
     _log("counter", "data report: 0 corrupt, 0 missing, {number} duplicates, error rate 0.00%"),
@@ -304,9 +286,7 @@ HARMLESS: tuple[Harmless, ...] = (
          "RAY_verbose_spill_logs=0 to disable this message.", families=("ray",)),
     _raw("MPI", RULE + "\nWARNING: "
          "There was an error initializing an OpenFabrics device.\n\n  Local host:   {host}\n  "
-         "Local "
-         "device: "
-         "mlx5_0\n" + RULE,
+         "Local device: mlx5_0\n" + RULE,
          families=("mpi",)),
     _raw("MPI", "[{host}:{pid}] 31 more processes have sent help message help-mpi-btl-openib.txt / "
          "error in device init", families=("mpi",)),
