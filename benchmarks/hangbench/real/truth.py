@@ -1,0 +1,195 @@
+"""The truth of a run: what was done to it, and what of that its files can show.
+
+What went wrong is known. Whom an engineer can name depends on the evidence: a rank that stands
+still prints nothing, so it is found only by what the others print, by its stacks or its dump.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from benchmarks.hangbench.case import Determines, Files, Truth
+from benchmarks.hangbench.real.jobs import Recorded
+from benchmarks.hangbench.real.scenario import Job
+
+ONSET_TOLERANCE_S = 5.0
+
+_FAILURE = re.compile(r"Traceback \(most recent|Error\b|Exception\b|Fatal Python error|Aborted")
+# What shows the rank of a line: `[rank1]: ` of torch's excepthook, `[default1]:` of torchrun's
+# tee, `[1,2]<stderr>` of mpirun, and `[rank1] INFO` of the training scripts; or a file of its own.
+_PREFIX = re.compile(r"^\[(?:rank|default)(\d+)\]:|^\[\d+,(\d+)\]<std|\[rank(\d+)\] \w+ ")
+_STEP = re.compile(r"\bstep (\d+)/\d+")
+_RANK_FILE = re.compile(
+    r"(?:/|^)(?:(\d+)/std(?:err|out)\.log|process-(\d+)\.log|rank\.0*(\d+)/std(?:err|out))$"
+)
+# What launchers say of a rank that ended: torchrun's table, mpirun, torch.multiprocessing.
+_ENDED = re.compile(
+    r"rank\s*: (?P<a>\d+) \(local_rank: \d+\)\s+exitcode\s*: (?P<status>-?\d+)"
+    r"|process rank (?P<b>\d+) with PID|Process name: \[\[\d+,\d+\],(?P<c>\d+)\]"
+    r"|MPI_ABORT was invoked on rank (?P<d>\d+)"
+    r"|[Pp]rocess (?P<e>\d+) terminated with|\(local_rank: (?P<f>\d+)\) of binary"
+    r"|local_rank: (?P<g>\d+) \(pid: \d+\) of binary"
+)
+_END = re.compile(r"SIGTERM|[Ss]ignal 15|KeyboardInterrupt|SignalException|Terminated|Traceback")
+_CLOCK = re.compile(r"\b\d\d:\d\d:\d\d\b")
+
+_OUTSIDE = ("user.interrupt", "scheduler.preempted", "scheduler.limit", "crash.killed", "unknown")
+_CRASHES = ("killed", "native", "exception")
+
+# A gloo job in which ranks disagree ends by itself: by a time limit or by closed connections.
+_VERDICTS: dict[str, tuple[str, ...]] = {
+    "none": ("healthy",),
+    "stall": ("hung",),
+    "killed": ("failed",),
+    "native": ("failed",),
+    "exception": ("failed",),
+    "exit": ("hung", "failed"),
+    "uneven": ("hung", "failed"),
+    "mismatch": ("hung", "failed"),
+    "conditional": ("hung", "failed"),
+    "never_joins": ("failed", "hung"),
+    "port": ("failed",),
+    "stopped_from_outside": ("failed",),
+}
+
+
+class Shown:
+    """What the files of a run show of its ranks.
+
+    has_end: something tells that the job was ended. failed: ranks with an error in a line that is
+    theirs; ended: those a launcher says ended, other than by its own SIGTERM; steps: the last step
+    that each rank prints.
+    """
+
+    def __init__(self, job: Job, files: Files) -> None:
+        self.world = job.world
+        texts = {
+            name: content.decode("utf-8", "replace")
+            for name, content in files.items()
+            if not name.startswith(("dumps/", "bundle/", "stacks/"))
+        }
+        self.has_clock = "bundle" in job.kept or any(map(_CLOCK.search, texts.values()))
+        self.has_stacks = bool({"stacks", "faulthandler", "bundle"} & set(job.kept))
+        self.has_dumps = any(name.startswith("dumps/") for name in files)
+        self.has_end = any(map(_END.search, texts.values()))
+        self.failed: set[int] = set()
+        self.ended: set[int] = set()
+        self.steps: dict[int, int] = {}
+        for name, text in texts.items():
+            for rank, line in _lines_of_ranks(name, text):
+                if _FAILURE.search(line):
+                    self.failed.add(rank)
+                if step := _STEP.search(line):
+                    self.steps[rank] = max(self.steps.get(rank, 0), int(step.group(1)))
+            for found in _ENDED.finditer(text):
+                groups = found.groupdict()
+                if groups.pop("status") != "-15":
+                    self.ended.add(next(int(one) for one in groups.values() if one is not None))
+
+    def names(self, job: Job) -> bool:
+        """Whether the files name the ranks that went wrong outright."""
+        wrong = set(job.wrong.ranks)
+        if job.wrong.kind in _CRASHES:
+            return wrong <= self.failed | self.ended or job.launcher == "forks"
+        if job.wrong.kind in ("mismatch", "conditional") and wrong < self.failed:
+            return True  # their tracebacks show another call than the others'
+        return self.has_stacks or self.has_dumps
+
+    def suspects(self, job: Job) -> set[int]:
+        """Ranks that cannot be told from those that went wrong: the ones that show no error.
+
+        Where each rank prints its steps, those that stand still before they print one are behind.
+        """
+        wrong = set(job.wrong.ranks)
+        left = set(range(self.world))
+        if job.wrong.kind in ("stall", "exit", "uneven", *_CRASHES):
+            left -= self.failed
+        if job.wrong.kind == "stall" and len(self.steps) == self.world:
+            least = min(self.steps.values())
+            behind = {rank for rank, step in self.steps.items() if step == least}
+            if wrong <= behind:
+                left &= behind
+        return left | wrong
+
+
+def truth_of(job: Job, run: Recorded) -> Truth:
+    """What is true of a run, and what its files determine of it."""
+    shown = Shown(job, run.files)
+    verdicts, classes = _verdicts(job, shown), _classes(job, shown)
+    onset = None
+    if run.onset is not None and shown.has_clock:
+        onset = run.onset.isoformat(timespec="milliseconds")
+    tolerance = ONSET_TOLERANCE_S if onset is not None else 0.0
+    ranks = job.wrong.ranks
+    if not ranks:
+        if job.wrong.kind == "none":
+            onset, tolerance = None, 0.0
+        return Truth(verdicts, classes, determines="none", onset=onset, onset_tolerance_s=tolerance)
+    suspects, determines, accepted = _blame(job, shown)
+    return Truth(
+        verdicts, classes, ranks, accepted, suspects, determines,
+        onset=onset, onset_tolerance_s=tolerance,
+    )  # fmt: skip
+
+
+def _verdicts(job: Job, shown: Shown) -> tuple[str, ...]:
+    verdicts = list(_VERDICTS[job.wrong.kind])
+    if job.wrong.kind == "none" and job.end == "alive":
+        verdicts = ["running", "healthy"]
+        if "console" not in job.kept:
+            verdicts.append("unknown")  # one look at its stacks shows no progress
+    if job.wrong.kind == "exception" and job.end != "itself":
+        verdicts.append("hung")  # mpi4py: the others waited for the rank that raised
+    if job.launcher == "forks" and job.wrong.kind == "killed":
+        verdicts.append("hung")  # dumps of the others look the same
+    if job.wrong.kind == "stall" and _only_ended(job, shown):
+        if not shown.has_end:
+            verdicts += ["running", "unknown"]  # the console of a job that works ends like that
+        elif not shown.has_clock:
+            verdicts += ["failed", "unknown"]
+    return tuple(verdicts)
+
+
+def _classes(job: Job, shown: Shown) -> tuple[str, ...]:
+    classes = list(job.wrong.classes)
+    if job.wrong.kind == "stall":
+        if not shown.has_stacks:
+            classes.append("desync.missing_rank")
+        if _only_ended(job, shown):
+            classes += _OUTSIDE if shown.has_end else ("none", "unknown")
+    if job.wrong.kind in _CRASHES and not shown.names(job):
+        classes += ["desync.missing_rank", "net.socket", "unknown"]
+    return tuple(dict.fromkeys(classes))
+
+
+def _only_ended(job: Job, shown: Shown) -> bool:
+    """Whether the files show nothing of what went wrong, only that the job was ended."""
+    return job.end in ("term", "int", "limit") and not shown.has_stacks and not shown.failed
+
+
+def _blame(
+    job: Job, shown: Shown
+) -> tuple[tuple[int, ...], Determines, tuple[tuple[int, ...], ...]]:
+    """Suspects, what is determined, and other sets of ranks that are as right."""
+    wrong = set(job.wrong.ranks)
+    if job.wrong.kind in ("mismatch", "conditional") and job.world == 2:
+        # of two that disagree either may be the odd one
+        return (0, 1), "group", ((0, 1), tuple({0, 1} - wrong))
+    suspects = shown.suspects(job)
+    certain = shown.has_end or not _only_ended(job, shown)
+    if shown.names(job) or (suspects == wrong and certain):
+        return job.wrong.ranks, "rank", ()
+    if _only_ended(job, shown) and not shown.has_end:
+        return tuple(sorted(suspects)), "nothing", ()
+    whole = len(suspects) == job.world
+    return tuple(sorted(suspects)), "nothing" if whole else "group", ()
+
+
+def _lines_of_ranks(name: str, text: str) -> Iterator[tuple[int, str]]:
+    """Lines of which the rank is shown, by their file or by a prefix."""
+    by_file = _RANK_FILE.search(name)
+    for line in text.splitlines():
+        found = by_file or _PREFIX.search(line)
+        if found is not None:
+            yield next(int(one) for one in found.groups() if one is not None), line
