@@ -138,11 +138,8 @@ def _score(options: argparse.Namespace) -> None:
 def _table(options: argparse.Namespace) -> None:
     for folder in options.folders:
         _cases(folder, None)
-    tools = [
-        tool
-        for tool in TOOLS
-        if any((folder / "answers" / f"{tool}.jsonl").exists() for folder in options.folders)
-    ]
+    answered = {path.stem for folder in options.folders for path in folder.glob("answers/*.jsonl")}
+    tools = [tool for tool in TOOLS if tool in answered] + sorted(answered.difference(TOOLS))
     if not tools:
         raise UsageError("no tool was asked about these cases; `run` asks them")
     labels = sorted({label for label, _ in SLICES.values() if label != "form"})

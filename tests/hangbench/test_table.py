@@ -95,6 +95,15 @@ def test_the_page_keeps_what_is_around_the_table(bench: Path, tmp_path: Path) ->
     assert page.read_text() == f"# Before\n\n{BEGIN}\n\nnew\n\n{END}\n\nafter\n"
 
 
+def test_a_tool_without_an_adapter_takes_part(
+    bench: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_answers(bench, "theirs", [Answer("sim-1", "theirs", "9", "hung")])
+    assert main(["table", str(bench)]) == 0
+    ((tool, half, verdict, *_),) = rows(capsys.readouterr().out, "theirs")
+    assert (tool, half, verdict) == ("theirs 9", "open", "1/2, 50 % (9–91)")
+
+
 def test_errors_of_table_say_what_to_do(
     bench: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
