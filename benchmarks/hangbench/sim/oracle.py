@@ -64,29 +64,29 @@ class Conclusion:
 
 def of_lines(outcome: Outcome, lines: Iterable[Line], authors: Authors, *, world: bool) -> Sight:
     """What is to be seen in the lines that are left, in files that show `authors`."""
-    one_node = outcome.nodes == 1
-    by_file = authors == "global" or (authors == "local" and one_node)
+    by_file = authors == "global" or (authors == "local" and outcome.nodes == 1)
     sight = Sight(world=world)
     named: set[Work] = set()  # works of which some line states the group
     seen: dict[int, list[Work]] = {}
     for line in lines:
-        subject = line.rank if line.subject is None else line.subject
         sight.world |= line.shows == "world"
-        if subject is None:
-            continue
+        subject = line.rank if line.subject is None else line.subject
         known = line.names_rank or (by_file and subject == line.rank)
-        if known and line.work is not None and line.names_group and not line.work.p2p:
+        if known:
+            for about in line.subjects or (subject,):
+                if about is not None and outcome.ranks[about].end in _STATES.get(line.shows, ()):
+                    sight.stated.add(about)
+        if subject is None or line.work is None:
+            continue
+        if known and line.names_group and not line.work.p2p:
             named.add(line.work)
-        if known and outcome.ranks[subject].end in _STATES.get(line.shows, ()):
-            sight.stated.add(subject)
-        elif line.shows == "waits" and line.work is not None:
-            if not known:
-                sight.anonymous = True
-                continue
-            seen.setdefault(subject, []).append(line.work)
-    single = len({work.group for rank in outcome.ranks for work in rank.works}) == 1
+        if line.shows == "waits":
+            sight.anonymous |= not known
+            if known:
+                seen.setdefault(subject, []).append(line.work)
     for rank, works in seen.items():
         sight.heads[rank] = min(works, key=lambda work: work.created)
+    single = len({work.group for rank in outcome.ranks for work in rank.works}) == 1
     sight.groups = single or named.issuperset(filter(None, sight.heads.values()))
     sight.stated &= {*outcome.culprits}
     return sight
@@ -203,10 +203,9 @@ class _Waits:
             return False
         if not self._sight.kinds:
             return True  # numbers of calls say nothing of what the devices wait for
-        if theirs.started is not None or work.started is None:
-            return True
-        # Enqueued, but its device waits in something else before, or is known to be elsewhere.
-        return self._heads[member] is theirs and not self._sight.started
+        if self._sight.started:
+            return theirs.started is not None or work.started is None
+        return self._heads[member] is theirs  # else its device waits in something before
 
     def _held_up(self, peer: int, rank: int) -> bool:
         """Whether the device of a peer waits in something else than an exchange with `rank`."""

@@ -216,7 +216,8 @@ def _tp_pp_dp(rng: random.Random, world: int, steps: int) -> Layout:
     shape = _Pipeline(
         stage, world, micro, step_s, rng.random() < 0.6, rng.randrange(1, 9) * 65_536, tensor > 1
     )
-    gradients, layers = rng.randrange(1, 99) * 65_536, rng.randint(1, 2)
+    shard, layers = rng.randrange(1, 99) * 65_536, rng.randint(1, 2)
+    whole = shard * (world // (tensor * pipe))
     programs = []
     for rank in range(world):
         tp = [
@@ -228,8 +229,8 @@ def _tp_pp_dp(rng: random.Random, world: int, steps: int) -> Layout:
         def body(number: int, rank: int = rank, tp: list[Call] = tp) -> Program:
             calls: Program = shape.schedule(rank, names["pp"][rank], tp)
             calls += [
-                Call(names["dp"][rank], "_reduce_scatter_base", gradients, gradients, BACKWARD),
-                Call(names["dp"][rank], "_allgather_base", gradients, gradients, NORM),
+                Call(names["dp"][rank], "_reduce_scatter_base", whole, shard, BACKWARD),
+                Call(names["dp"][rank], "_allgather_base", shard, whole, NORM),
                 Call(names["mp"][rank], "all_reduce", 1, 1, NORM, "Float"),
             ]
             return [*calls, *_step_end(rng, number, loss=number % 2 == 1)]
