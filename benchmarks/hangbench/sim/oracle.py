@@ -153,7 +153,8 @@ def _ends_of_link(outcome: Outcome) -> tuple[int, ...]:
 def _by_waits(outcome: Outcome, sight: Sight, unseen: set[int]) -> Conclusion:
     """The candidates by who waits for whom; of ranks that cannot be seen any may be one."""
     culprits = {*outcome.culprits}
-    candidates = _ends(_Waits(outcome, sight).edges()) | unseen
+    waits = _Waits(outcome, sight)
+    candidates = waits.with_companions(_ends(waits.edges())) | unseen
     if candidates == culprits:
         return Conclusion("rank", suspects=outcome.culprits)
     suspects = tuple(sorted(candidates | culprits))
@@ -180,6 +181,19 @@ class _Waits:
     def edges(self) -> dict[int, set[int]]:
         """By rank the ranks that it waits for."""
         return {rank: self._waited_for(work) - {rank} for rank, work in self._sight.heads.items()}
+
+    def with_companions(self, ends: set[int]) -> set[int]:
+        """The ends, and who is with one of them in a collective that all have joined.
+
+        Any of these may be the one that does not go on, as long as nothing shows what their
+        devices have started.
+        """
+        found = set(ends)
+        for rank in ends if not self._sight.started else ():
+            work = self._sight.heads.get(rank)
+            if work is not None and not work.p2p and not self._waited_for(work) - {rank}:
+                found |= {*self._outcome.groups[work.group].members}
+        return found
 
     def _waited_for(self, work: Work | None) -> Set[int]:
         if work is None:
