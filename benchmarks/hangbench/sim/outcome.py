@@ -76,8 +76,8 @@ class Rank:
     place: the stack of its main thread now (outermost frame first), within the user's program;
     where `end` is `waiting` it ends in the call that waits, where `stuck` in what holds it up.
     stuck_in: for `stuck` and `slow`, what the host is doing: `loader`, `lock`, `file`,
-    `preparation`, `save`, `evaluation`, `compile`, `sleep`; for `raised` the exception as Python prints it
-    (`KeyError: 'labels'`); for `killed` the signal's number.
+    `preparation`, `save`, `evaluation`, `compile`, `sleep`; for `raised` the exception as
+    Python prints it (`KeyError: 'labels'`); for `killed` the signal's number.
     ended: when it died or left; None if it has not.
     """
 
