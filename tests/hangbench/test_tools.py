@@ -17,6 +17,7 @@ from benchmarks.hangbench.tools import (
     baseline,
     dumps,
     gpualert,
+    link_dumps,
     logs,
     one_log,
 )
@@ -156,7 +157,9 @@ def test_nvrx_reads_dumps_first_and_else_the_log(tmp_path: Path) -> None:
     both = folder(tmp_path, job=b"log\n", _dump_3=PICKLE)
     commands = Printing(table)
     assert nvidia.answer(both, commands) == Found("hung", ranks=(9, 14))
-    assert commands.ran[0][-4:] == ["-p", "_dump_*", "--fr-path", str(tmp_path)]
+    assert commands.ran[0][2].endswith("trace_analyzer.fr_attribution")
+    only = folder(tmp_path / "json", dump_1=b'{"version": "2.5", "entries": []}')
+    assert nvidia.answer(only, Printing(table)) == Found("hung", ranks=(9, 14))
     found = nvidia.answer(both, Printing("", json.dumps({"primary_failure": failure})))
     assert found == Found("failed", "crash.gpu_oom", ranks=(5,))
     timeout = {"failure_class": "observed_distributed_operation_timeout", "rank": None}
@@ -207,6 +210,13 @@ def test_ascend_fd(tmp_path: Path) -> None:
 
 
 # ------------------------------------------------------------------ what they share
+
+
+def test_dumps_are_linked_by_their_ranks(tmp_path: Path) -> None:
+    folder(tmp_path / "node-7", comm_lib_trace_rank_12=PICKLE)
+    (tmp_path / "links").mkdir()
+    link_dumps(dumps(tmp_path), str(tmp_path / "links"), "_dump_")
+    assert (tmp_path / "links" / "_dump_12").read_bytes() == PICKLE
 
 
 def test_files_of_a_case(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from typing import Protocol, cast
 
 from benchmarks.hangbench.commands import Commands
 
+PICKLE = b"\x80"  # the first byte of each pickle of protocol 2 and above
 TOOLS = ("diagnose", "baseline", "torchfrtrace", "nvrx", "gpualert", "ascend-fd")
 
 
@@ -90,13 +91,33 @@ def source_version(package: str) -> str | None:
 
 
 def dumps(case: Path) -> list[Path]:
-    """The Flight Recorder dumps of a case: its files that are pickles."""
-    return [path for path in _files(case) if path.read_bytes()[:1] == b"\x80"]
+    """The Flight Recorder dumps of a case that are pickles."""
+    return [path for path in _files(case) if path.read_bytes()[:1] == PICKLE]
+
+
+def json_dumps(case: Path) -> list[Path]:
+    """The Flight Recorder dumps of a case that are JSON."""
+    return [
+        path
+        for path in _files(case)
+        if (content := path.read_bytes())[:1] == b"{" and b'"entries"' in content
+    ]
 
 
 def logs(case: Path) -> list[Path]:
     """The files of a case that are text."""
-    return [path for path in _files(case) if path.read_bytes()[:1] != b"\x80"]
+    return [path for path in _files(case) if path.read_bytes()[:1] != PICKLE]
+
+
+def link_dumps(paths: Sequence[Path], folder: str, prefix: str) -> None:
+    """Links to dumps in an empty folder, named by their ranks: `PREFIX` and the rank.
+
+    For tools that want a folder with dumps alone under such names. The rank is the last number of a
+    dump's name, as torch writes it.
+    """
+    for path in paths:
+        numbers = re.findall(r"\d+", path.name)
+        Path(folder, f"{prefix}{numbers[-1] if numbers else 0}").symlink_to(path.resolve())
 
 
 def one_log(case: Path, target: Path) -> None:

@@ -12,13 +12,12 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.hangbench.commands import CommandError, Commands
-from benchmarks.hangbench.tools import Found, dumps, one_log
+from benchmarks.hangbench.tools import Found, dumps, json_dumps, link_dumps, one_log
 
 ANALYZER = "nvidia_resiliency_ext.attribution.trace_analyzer.fr_attribution"
 AGENT = "nvidia_resiliency_ext.attribution.restart_agent.cli"
-# Its classes that are ours; `observed_distributed_operation_timeout` is a symptom, no cause.
+HANG = "observed_distributed_operation_timeout"  # a symptom: no class of ours
 CLASSES = {"cuda_oom": "crash.gpu_oom", "observed_exception": "crash.exception"}
-HANGS = ("observed_distributed_operation_timeout",)
 
 GIVES = frozenset({"verdict", "class", "ranks"})
 
@@ -31,10 +30,11 @@ def version(environment: Path) -> str | None:
 
 def answer(case: Path, commands: Commands) -> Found:
     variables = {"PYTHONPATH": str(commands.environment / "nvrx")}
-    if found := dumps(case):
-        pattern = re.sub(r"\d+$", "*", found[0].name)
-        analyze = [commands.python(), "-m", ANALYZER, "--emit-stdout", "-p", pattern]
-        output = commands.run([*analyze, "--fr-path", found[0].parent], variables)
+    if found := dumps(case) + json_dumps(case):
+        with tempfile.TemporaryDirectory() as folder:
+            link_dumps(found, folder, "_dump_")  # the names that it looks for
+            command = [commands.python(), "-m", ANALYZER, "--emit-stdout", "--fr-path", folder]
+            output = commands.run(command, variables)
         rows = re.findall(r"\|\s*([\d,]+)\s*$", output.text, re.MULTILINE)
         if ranks := {int(rank) for row in rows for rank in row.split(",") if rank}:
             return Found("hung", ranks=tuple(sorted(ranks)))
@@ -43,8 +43,9 @@ def answer(case: Path, commands: Commands) -> Found:
         output = commands.run([commands.python(), "-m", AGENT, "--disable-l1", log.name], variables)
     if output.status:
         raise CommandError(output.errors.strip().rpartition("\n")[2])
-    if (first := json.loads(output.text)["primary_failure"]) is None:
+    first = json.loads(output.text)["primary_failure"]
+    if first is None:
         return Found("unknown")
     cause, named = first["failure_class"], re.findall(r"\d+", str(first["rank"]))
-    verdict = "hung" if cause in HANGS else "failed"
+    verdict = "hung" if cause == HANG else "failed"
     return Found(verdict, CLASSES.get(cause, cause), ranks=tuple(map(int, named)))

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.hangbench.commands import CommandError, Commands
-from benchmarks.hangbench.tools import Found, dumps, installed
+from benchmarks.hangbench.tools import Found, dumps, installed, link_dumps
 
 MODULE = "torch.distributed.flight_recorder.fr_trace"
 PREFIX = "nccl_trace_rank_"
@@ -28,11 +28,9 @@ def version(environment: Path) -> str | None:
 def answer(case: Path, commands: Commands) -> Found:
     found = dumps(case)
     if not found:
-        return Found()  # it has nothing to read
-    with tempfile.TemporaryDirectory() as folder:  # one that holds dumps alone, as it wants them
-        for path in found:
-            rank = re.findall(r"\d+", path.name)
-            Path(folder, f"{PREFIX}{rank[-1] if rank else 0}").symlink_to(path.resolve())
+        return Found()  # it has nothing to read; JSON it does not know
+    with tempfile.TemporaryDirectory() as folder:
+        link_dumps(found, folder, PREFIX)
         command = [commands.python(), "-m", MODULE, folder, "-p", PREFIX]
         output = commands.run([*command, "--allow-incomplete-ranks"])
     if output.status:
