@@ -43,8 +43,7 @@ def answer(case: Path, commands: Commands) -> Found:
         output = commands.run([commands.python(), "-m", AGENT, "--disable-l1", log.name], variables)
     if output.status:
         raise CommandError(output.errors.strip().rpartition("\n")[2])
-    first = json.loads(output.text)["primary_failure"]
-    if first is None:
+    if (first := json.loads(output.text)["primary_failure"]) is None:
         return Found("unknown")
     cause, named = first["failure_class"], re.findall(r"\d+", str(first["rank"]))
     verdict = "hung" if cause == HANG else "failed"
