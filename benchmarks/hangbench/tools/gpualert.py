@@ -25,6 +25,8 @@ CLASSES = {
     "System out-of-memory (RAM)": "crash.host_oom",
     "Process killed by OS (OOM)": "crash.host_oom",
     "Segmentation fault": "crash.native",
+    "Python exception (traceback)": "crash.exception",
+    "Python RuntimeError": "crash.exception",
     "Missing Python module": "env.version",
 }
 
