@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 
+from benchmarks.hangbench.bounds import Bounds, broken, read_bounds
 from benchmarks.hangbench.case import TRACKS, Case, read_cases
 from benchmarks.hangbench.make import MakeError, Wanted, make
 from benchmarks.hangbench.report import SLICES, as_table, as_text, refresh, report
@@ -70,6 +71,7 @@ def parser() -> argparse.ArgumentParser:
     half.add_argument("--sealed-only", dest="half", action="store_const", const="sealed")
     _running(one)
     one.add_argument("--measure", action="store_true", help="a process a case, with its cost")
+    one.add_argument("--bounds", type=Path, metavar="FILE", help="fail where a figure breaks one")
     one.set_defaults(function=_score)
 
     one = commands.add_parser("table", help="print the table of all tools that were asked")
@@ -133,6 +135,15 @@ def _score(options: argparse.Namespace) -> None:
         print(json.dumps(found.to_dict(), indent=1))
     else:
         print(as_text(found), end="")
+    if options.bounds is not None and (faults := [*broken(found, _bounds(options.bounds))]):
+        raise UsageError("\nhangbench: ".join(faults))
+
+
+def _bounds(path: Path) -> Bounds:
+    try:
+        return read_bounds(path)
+    except (OSError, ValueError) as error:
+        raise UsageError(str(error)) from error
 
 
 def _table(options: argparse.Namespace) -> None:
