@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import getpass
+import itertools
+import json
 import pickle
 import re
 import socket
 import sys
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from random import Random
@@ -15,7 +18,7 @@ import pytest
 import yaml
 
 from benchmarks.hangbench import real
-from benchmarks.hangbench.case import Case, Files
+from benchmarks.hangbench.case import Case, Files, is_sealed, seeds
 from benchmarks.hangbench.real import tape
 from benchmarks.hangbench.real.jobs import Recorded, write_shard
 from benchmarks.hangbench.real.lab import LAB, STUCK, WORKER, worker_source
@@ -45,7 +48,7 @@ def taped() -> Taped:
 
 
 def test_the_tape_has_enough_distinct_cases(taped: Taped) -> None:
-    assert len({shape_of(files) for _, files in taped}) == len(taped) >= 70
+    assert len({shape_of(files) for _, files in taped}) == len(taped) >= 150
     assert tape.TAPE.stat().st_size <= 3 << 20
     assert sum(case.truth.verdicts == ("healthy",) for case, _ in taped) >= 7
     assert len({case.labels["framework"] for case, _ in taped}) >= 5
@@ -56,9 +59,14 @@ def test_the_tape_has_enough_distinct_cases(taped: Taped) -> None:
 
 def test_the_tape_is_what_make_gives(taped: Taped, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(real.LIVE, raising=False)
-    assert [case.seed for case, _ in taped] == [*range(len(taped))]
-    assert real.make(7) == taped[7]
-    assert real.make(len(taped)) is None
+    assert all(case.sealed == is_sealed(case.seed) for case, _ in taped)
+    for half in (False, True):
+        numbers = [case.seed for case, _ in taped if case.sealed == half]
+        assert numbers == [*itertools.islice(seeds(0, sealed=half), len(numbers))]
+        assert len(numbers) >= len(taped) / 3
+    case, files = taped[7]
+    assert real.make(case.seed) == (case, files)
+    assert real.make(max(case.seed for case, _ in taped) + 1) is None
 
 
 def test_every_truth_is_whole(taped: Taped) -> None:
@@ -161,14 +169,16 @@ def test_seeds_stand_for_runs() -> None:
 
 
 def test_a_shard_is_odd_after_five_batches(tmp_path: Path) -> None:
-    for odd in ("", "short", "no_label"):
-        write_shard(tmp_path / odd / "x" if odd else tmp_path / "x", odd, 12, Random(0)) if (
-            (tmp_path / odd).mkdir(exist_ok=True) or True
-        ) else None
-    good = (tmp_path / "x").read_text().splitlines()
-    assert len(good) == 56
-    assert (tmp_path / "short" / "x").read_text().splitlines() == good[:20]
-    assert '"y"' not in (tmp_path / "no_label" / "x").read_text().splitlines()[20]
+    rows = {}
+    for odd in ("", "short", "no_label", "torn"):
+        write_shard(tmp_path / f"x{odd}", odd, 12, Random(0))
+        rows[odd] = (tmp_path / f"x{odd}").read_text().splitlines()
+    assert len(rows[""]) == 56
+    assert all(found[:20] == rows[""][:20] for found in rows.values())
+    assert rows["short"] == rows[""][:20]
+    assert '"y"' not in rows["no_label"][20]
+    with pytest.raises(ValueError, match=r"Expecting|Unterminated"):
+        json.loads(rows["torn"][20])
 
 
 def stalled(console: str, world: int = 3) -> Recorded:
@@ -192,6 +202,27 @@ def test_of_two_silent_ranks_neither_is_known() -> None:
 def test_nothing_is_known_where_nobody_prints() -> None:
     truth = truth_of(STILL, stalled("step 5/12\n"))
     assert (truth.determines, truth.suspects) == ("nothing", (0, 1, 2))
+
+
+def test_steps_that_each_rank_prints_show_who_is_behind() -> None:
+    lines = "".join(f"x [rank{rank}] INFO train: step {4 + (rank != 1)}/9\n" for rank in range(3))
+    truth = truth_of(STILL, stalled(lines))
+    assert (truth.determines, truth.suspects) == ("rank", (1,))
+
+
+def test_of_two_that_disagree_either_may_be_the_odd_one() -> None:
+    job = Job("ddp", 2, "torchrun", Wrong("mismatch", (1,), ("desync.mismatch",)))
+    truth = truth_of(job, stalled("[rank0]: RuntimeError: x\n"))
+    assert (truth.determines, truth.suspects) == ("group", (0, 1))
+    assert (0,) in truth.accepted
+
+
+def test_a_console_that_just_ends_may_be_of_a_job_that_works() -> None:
+    job = replace(STILL, end="term")
+    assert {"hung", "running", "unknown"} == {*truth_of(job, stalled("step 5/12\n")).verdicts}
+    told = truth_of(job, stalled("12:00:01 step 5/12\n12:09:00 Received SIGTERM\n"))
+    assert told.verdicts == ("hung",)
+    assert "scheduler.preempted" in told.classes
 
 
 @pytest.mark.lab

@@ -24,7 +24,7 @@ LIVE = "HANGBENCH_LIVE"
 
 
 def make(seed: int) -> tuple[Case, Files] | None:
-    """The case of a seed: of the tape, whose cases are numbered from 0, or of a run made now.
+    """The case of a seed: of the tape, or of a run made now.
 
     None where the tape has no such case, or the frameworks of its run are absent. Raises what
     `runs.record` does.
@@ -32,8 +32,7 @@ def make(seed: int) -> tuple[Case, Files] | None:
     python = os.environ.get(LIVE)
     if python:
         return live(seed, python)
-    tape = _tape()
-    return tape[seed] if 0 <= seed < len(tape) else None
+    return _tape().get(seed)
 
 
 def live(seed: int, python: str) -> tuple[Case, Files] | None:
@@ -49,5 +48,5 @@ def live(seed: int, python: str) -> tuple[Case, Files] | None:
 
 
 @lru_cache(maxsize=1)
-def _tape() -> list[tuple[Case, Files]]:
-    return list(read_tape(TAPE))
+def _tape() -> dict[int, tuple[Case, Files]]:
+    return {case.seed: (case, files) for case, files in read_tape(TAPE)}

@@ -328,7 +328,8 @@ def command(job: Job, port: int, python: str, folder: Path) -> list[str]:
     elif job.launcher == "processes":
         to = " > logs/process-$i.log 2>&1" if job.tee else ""
         ranks = " ".join(map(str, range(job.world)))
-        script = f"for i in {ranks}; do\n  PROCESS_ID=$i python train.py{to} &\ndone\nwait\n"
+        script = f"for i in {ranks}; do\n  PROCESS_ID=$i python train.py{to} &\ndone\nstatus=0\n"
+        script += 'for job in $(jobs -p); do\n  wait "$job" || status=$?\ndone\nexit $status\n'
         (folder / "launch.sh").write_text(script, encoding="utf-8")
         words = ["bash", "launch.sh"]
     else:

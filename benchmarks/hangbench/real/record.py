@@ -9,6 +9,7 @@ import argparse
 import json
 import platform
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -18,7 +19,7 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
-from benchmarks.hangbench.case import Case, Files, is_sealed
+from benchmarks.hangbench.case import Case, Files, seeds
 from benchmarks.hangbench.real.jobs import Recorded
 from benchmarks.hangbench.real.runs import case_of_run, missing, record
 from benchmarks.hangbench.real.scenario import Scenario
@@ -94,6 +95,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--at-once", type=int, default=AT_ONCE, help="runs at a time")
     options = parser.parse_args(arguments)
     interpreter = Interpreter(options.python)
+    # Jobs of a shell's background ignore SIGINT, and what they start inherits that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def one(item: tuple[Scenario, int]) -> None:
         scenario, seed = item
@@ -126,7 +129,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def pack(raw: Path, tape: Path, interpreter: Interpreter) -> None:
-    """Write the tape of all runs below a folder, each shape once, in no telling order."""
+    """Write the tape of all runs below a folder, each shape once.
+
+    Numbers tell nothing, and a run stays in its half, open or sealed, whatever is added.
+    """
+    numbers = {half: seeds(0, sealed=half) for half in (False, True)}
     shapes: set[str] = set()
     cases: list[tuple[Case, Files]] = []
     for scenario, seed, found in read_raw(raw):
@@ -134,16 +141,11 @@ def pack(raw: Path, tape: Path, interpreter: Interpreter) -> None:
         if shape in shapes:
             continue
         shapes.add(shape)
-        number = len(cases)
         case = case_of_run(scenario, seed, found)
         case.labels["run"] = str(seed)
-        sealed = is_sealed(number)
-        cases.append(
-            (
-                replace(case, id=f"real-{number:07d}", seed=number, sealed=sealed, shape=shape),
-                found.files,
-            )
-        )
+        number = next(numbers[case.sealed])
+        case = replace(case, id=f"real-{number:07d}", seed=number, shape=shape)
+        cases.append((case, found.files))
     about = {"recorded": time.strftime("%Y-%m-%d"), "versions": versions(interpreter)}
     write_tape(tape, about, cases)
 

@@ -29,10 +29,16 @@ def _torchrun(program: str, worlds: tuple[int, ...], **settings: Any) -> Shape:
         return Job(
             program, draw.choice(worlds), "torchrun", Wrong(), tee=tee, timeout_s=12,
             kept=("console", "ranks") if tee else ("console",),
-            settings={**_logging(draw), **settings},
+            settings={**_logging(draw), **settings}, limit_s=110,
         )  # fmt: skip
 
     return shape
+
+
+def _zero(draw: Random) -> Job:
+    # DeepSpeed compiles an operator at its first start, which takes minutes; kept between runs.
+    kept = {"TORCH_EXTENSIONS_DIR": "/tmp/extensions"}
+    return replace(_torchrun("zero", (2,))(draw), env=kept)
 
 
 def _accelerate(draw: Random) -> Job:
@@ -103,7 +109,7 @@ SHAPES: dict[str, tuple[str, tuple[str, ...], Shape]] = {
     "accelerate": ("accelerate", ("torch", "accelerate"), _accelerate),
     "hf": ("transformers", ("torch", "transformers", "accelerate"), _torchrun("hf", (2,))),
     "lightning": ("lightning", ("torch", "lightning"), _lightning),
-    "zero": ("deepspeed", ("torch", "deepspeed"), _torchrun("zero", (2,))),
+    "zero": ("deepspeed", ("torch", "deepspeed"), _zero),
     "mpi": ("mpi", ("mpi4py", "numpy", "!mpirun"), _mpi),
     "jax": ("jax", ("jax", "numpy"), _jax),
     "ray": ("ray", ("torch", "ray"), _ray),

@@ -27,9 +27,10 @@ _RANK_FILE = re.compile(
 _ENDED = re.compile(
     r"rank\s*: (?P<a>\d+) \(local_rank: \d+\)\s+exitcode\s*: (?P<status>-?\d+)"
     r"|process rank (?P<b>\d+) with PID|Process name: \[\[\d+,\d+\],(?P<c>\d+)\]"
-    r"|MPI_ABORT was invoked on rank (?P<d>\d+)"
+    r"|[Tt]ask (?P<i>\d+) heartbeat timeout|MPI_ABORT was invoked on rank (?P<d>\d+)"
     r"|[Pp]rocess (?P<e>\d+) terminated with|\(local_rank: (?P<f>\d+)\) of binary"
-    r"|local_rank: (?P<g>\d+) \(pid: \d+\) of binary"
+    r"|^Process Worker-(?P<h>\d+):$|local_rank: (?P<g>\d+) \(pid: \d+\) of binary",
+    re.M,
 )
 _END = re.compile(r"SIGTERM|[Ss]ignal 15|KeyboardInterrupt|SignalException|Terminated|Traceback")
 _CLOCK = re.compile(r"\b\d\d:\d\d:\d\d\b")
@@ -94,23 +95,23 @@ class Shown:
             return wrong <= self.failed | self.ended or job.launcher == "forks"
         if job.wrong.kind in ("mismatch", "conditional") and wrong < self.failed:
             return True  # their tracebacks show another call than the others'
+        if job.kept == ("bundle",) and job.launcher not in ("torchrun", "accelerate"):
+            return False  # it has processes, whose environments have no rank
         return self.has_stacks or self.has_dumps
 
-    def suspects(self, job: Job) -> set[int]:
-        """Ranks that cannot be told from those that went wrong: the ones that show no error.
-
-        Where each rank prints its steps, those that stand still before they print one are behind.
-        """
-        wrong = set(job.wrong.ranks)
+    def without_error(self, job: Job) -> set[int]:
+        """Ranks that show no error, as one that stands still or is killed shows none."""
         left = set(range(self.world))
         if job.wrong.kind in ("stall", "exit", "uneven", *_CRASHES):
             left -= self.failed
-        if job.wrong.kind == "stall" and len(self.steps) == self.world:
-            least = min(self.steps.values())
-            behind = {rank for rank, step in self.steps.items() if step == least}
-            if wrong <= behind:
-                left &= behind
-        return left | wrong
+        return left | set(job.wrong.ranks)
+
+    def behind(self) -> set[int]:
+        """Ranks whose last step is the least, where each prints its steps; else all ranks."""
+        if len(self.steps) < self.world:
+            return set(range(self.world))
+        least = min(self.steps.values())
+        return {rank for rank, step in self.steps.items() if step == least}
 
 
 def truth_of(job: Job, run: Recorded) -> Truth:
@@ -141,8 +142,12 @@ def _verdicts(job: Job, shown: Shown) -> tuple[str, ...]:
             verdicts.append("unknown")  # one look at its stacks shows no progress
     if job.wrong.kind == "exception" and job.end != "itself":
         verdicts.append("hung")  # mpi4py: the others waited for the rank that raised
+    if job.wrong.kind == "stopped_from_outside" and not shown.has_end:
+        verdicts += ["running", "unknown"]
     if job.launcher == "forks" and job.wrong.kind == "killed":
         verdicts.append("hung")  # dumps of the others look the same
+    if job.wrong.kind == "stall" and job.kept == ("stacks",):
+        verdicts.append("unknown")  # one look does not tell how long it lasts
     if job.wrong.kind == "stall" and _only_ended(job, shown):
         if not shown.has_end:
             verdicts += ["running", "unknown"]  # the console of a job that works ends like that
@@ -158,8 +163,13 @@ def _classes(job: Job, shown: Shown) -> tuple[str, ...]:
             classes.append("desync.missing_rank")
         if _only_ended(job, shown):
             classes += _OUTSIDE if shown.has_end else ("none", "unknown")
-    if job.wrong.kind in _CRASHES and not shown.names(job):
+    unseen = job.wrong.kind == "killed" or "console" not in job.kept
+    if job.wrong.kind in _CRASHES and unseen and not shown.names(job):
         classes += ["desync.missing_rank", "net.socket", "unknown"]
+    if job.wrong.kind == "stopped_from_outside" and not shown.has_end:
+        classes += ["none", "unknown"]
+    if job.program == "pool" and job.wrong.kind in ("exit", "uneven", "killed", "native"):
+        classes.append("crash.exception")  # the parent's EOFError is all that it prints
     return tuple(dict.fromkeys(classes))
 
 
@@ -176,14 +186,19 @@ def _blame(
     if job.wrong.kind in ("mismatch", "conditional") and job.world == 2:
         # of two that disagree either may be the odd one
         return (0, 1), "group", ((0, 1), tuple({0, 1} - wrong))
-    suspects = shown.suspects(job)
+    if job.program == "pool" and shown.names(job) and not shown.has_stacks:
+        # nothing ties names of processes to ranks; "Worker-2" may be the second or the third
+        return tuple(sorted(wrong | {max(0, min(wrong) - 1)})), "nothing", ()
+    suspects = shown.without_error(job)
     certain = shown.has_end or not _only_ended(job, shown)
     if shown.names(job) or (suspects == wrong and certain):
         return job.wrong.ranks, "rank", ()
-    if _only_ended(job, shown) and not shown.has_end:
-        return tuple(sorted(suspects)), "nothing", ()
-    whole = len(suspects) == job.world
-    return tuple(sorted(suspects)), "nothing" if whole else "group", ()
+    if job.wrong.kind in ("stall", "killed") and wrong <= shown.behind():
+        suspects &= shown.behind()
+        if suspects == wrong and certain and job.wrong.kind == "stall":
+            return job.wrong.ranks, "rank", ()
+    some = certain and len(wrong) < len(suspects) < job.world
+    return tuple(sorted(suspects)), "group" if some else "nothing", ()
 
 
 def _lines_of_ranks(name: str, text: str) -> Iterator[tuple[int, str]]:

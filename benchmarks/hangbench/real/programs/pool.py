@@ -40,7 +40,9 @@ def main() -> None:
     pipes, workers = [], []
     for rank in range(world):
         ours, theirs = context.Pipe()
-        worker = context.Process(target=work, args=(rank, world, theirs), name=f"Worker-{rank}")
+        worker = context.Process(
+            target=work, args=(rank, world, theirs), name=f"Worker-{rank}", daemon=True
+        )
         worker.start()
         theirs.close()
         pipes.append(ours)

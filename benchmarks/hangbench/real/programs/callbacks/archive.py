@@ -1,18 +1,16 @@
-"""After each step: log it; one rank packs its samples with gzip."""
+"""After each step: log it; one rank sorts its samples."""
 
 from __future__ import annotations
 
 import logging
 import subprocess
-from pathlib import Path
 
 from util import SETTINGS, STEPS, progress
 
 
-def archive_samples(step: int) -> None:
-    """Pack the samples that were written so far."""
-    with Path(f"samples-{step}.gz").open("wb") as packed:
-        subprocess.run(["gzip", "-c", "samples.log"], stdout=packed, check=True)
+def sort_samples(step: int) -> None:
+    """Sort the samples that were written so far."""
+    subprocess.run(["sort", "-o", f"samples-{step}.txt", "samples.log"], check=True)
 
 
 def on_step(rank: int, world: int, step: int, loss: float) -> None:
@@ -20,4 +18,4 @@ def on_step(rank: int, world: int, step: int, loss: float) -> None:
     progress(rank, step)
     logging.getLogger("train").info("step %d/%d loss %.4f", step, STEPS, loss)
     if rank == SETTINGS["report_rank"] and step == SETTINGS["report_at"]:
-        archive_samples(step)
+        sort_samples(step)
