@@ -12,7 +12,7 @@ from benchmarks.hangbench.report import report
 
 
 def folder(path: Path, *verdicts: str | None) -> Path:
-    for seed, verdict in enumerate(verdicts):
+    for seed in range(len(verdicts)):
         name = f"sim-{seed:07d}"
         case = Case(name, "sim", seed, False, "console", 4, Truth(("hung",)), shape=name)
         write_case(path, case, {"job.log": b"x\n"})

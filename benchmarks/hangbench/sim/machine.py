@@ -183,8 +183,8 @@ class Machine:
             return
         if process.at >= len(process.program) and not process.queue:
             rank.end, rank.ended = "left", process.clock
-        elif process.queue:
-            rank.place = next(iter(process.queue)).work.site
+        elif process.at < len(process.program):
+            rank.place = process.program[process.at].site
 
     def _enqueue(self, process: _Process, call: Call) -> None:
         rank, p2p = process.rank, bool(call.parts)
