@@ -348,7 +348,7 @@ def environment(job: Job, folder: Path, python: str) -> dict[str, str]:
         "RAY_TMPDIR": str(folder / "tmp"), "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_AUTH_MODE": "disabled", "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(folder),
         "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "OMPI_ALLOW_RUN_AS_ROOT": "1",
-        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "DS_ACCELERATOR": "cpu", "JAX_PLATFORMS": "cpu",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "JAX_PLATFORMS": "cpu",
         "ACCELERATE_USE_CPU": "true", **job.env,
     }  # fmt: skip
     if "dumps" in job.kept:

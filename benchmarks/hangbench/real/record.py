@@ -31,7 +31,7 @@ from benchmarks.hangbench.shape import shape_of
 AT_ONCE = 2
 TRIES = 2
 _PACKAGES = (
-    "torch", "accelerate", "transformers", "lightning", "deepspeed", "mpi4py", "jax", "ray",
+    "torch", "accelerate", "transformers", "lightning", "mpi4py", "jax", "ray",
     "distributed", "py-spy",
 )  # fmt: skip
 

@@ -140,13 +140,14 @@ def _verdicts(job: Job, shown: Shown) -> tuple[str, ...]:
         verdicts = ["running", "healthy"]
         if "console" not in job.kept:
             verdicts.append("unknown")  # one look at its stacks shows no progress
-    if job.wrong.kind == "exception" and job.end != "itself":
-        verdicts.append("hung")  # mpi4py: the others waited for the rank that raised
+    if job.wrong.kind in _CRASHES and job.end != "itself":
+        verdicts.append("hung")  # the others waited for the process that had ended
     if job.wrong.kind == "stopped_from_outside" and not shown.has_end:
         verdicts += ["running", "unknown"]
     if job.launcher == "forks" and job.wrong.kind == "killed":
         verdicts.append("hung")  # dumps of the others look the same
-    if job.wrong.kind == "stall" and job.kept == ("stacks",):
+    seen = shown.has_stacks and "bundle" not in job.kept
+    if job.wrong.kind == "stall" and seen and not (shown.has_end or shown.has_clock):
         verdicts.append("unknown")  # one look does not tell how long it lasts
     if job.wrong.kind == "stall" and _only_ended(job, shown):
         if not shown.has_end:
