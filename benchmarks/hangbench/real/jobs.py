@@ -204,7 +204,8 @@ class _Running:
             if self.seen:
                 self._look(ranks)
                 return self._recorded(None)
-            if not looked and (begun or self.job.look_early) and now - moved > QUIET_S:
+            begun |= self.job.look_early and len(ranks) == self.job.world
+            if not looked and begun and now - moved > QUIET_S:
                 looked = True
                 self._look(ranks)
                 if self.job.end == "alive":

@@ -133,7 +133,6 @@ def _torchrun() -> list[Scenario]:
         found.append(Scenario(f"lab: {name}", "torchrun", ("torch",), draw))
     for script, name in [
         *[("worker.py", one) for one in ("sleep", "other_collective", "conditional", "slow_save")],
-        ("worker.py", "slow_map"),
         *[("stuck.py", one) for one in STUCK],
     ]:
         known = (WORKER if script == "worker.py" else STUCK)[name]

@@ -44,7 +44,7 @@ _SOURCE_WORDS = (
     ("silent", "quiet"), ("gil_held_by_thread", "start_native_io"), ("gil_held", "native_io"),
     ("two_locks", "flush_metrics"), ("stuck", "train"), ("sleepy", "decode"),
     ("board_dumps", "board"), ("busy_tokenizer", "tokenize_corpus"),
-    ("def stop(", "def prepare("), ("stop(options)", "prepare(options)"),
+    ("def stop(", "def after_step("), ("stop(options)", "after_step(options)"),
     ("class Slow(", "class Images("), ("Slow()", "Images()"),
     ("FAULTS", "STAGES"), ("MODES", "STAGES"),
 )  # fmt: skip

@@ -76,11 +76,14 @@ class Shown:
         self.has_end = any(map(_END.search, texts.values()))
         self.failed: set[int] = set()
         self.ended: set[int] = set()
+        self.stacks: set[int] = set()  # ranks with a stack by faulthandler in lines of theirs
         self.steps: dict[int, int] = {}
         for name, text in texts.items():
             for rank, line in _lines_of_ranks(name, text):
                 if _FAILURE.search(line):
                     self.failed.add(rank)
+                if "(most recent call first)" in line:
+                    self.stacks.add(rank)
                 if step := _STEP.search(line):
                     self.steps[rank] = max(self.steps.get(rank, 0), int(step.group(1)))
             for found in _ENDED.finditer(text):
@@ -97,7 +100,8 @@ class Shown:
             return True  # their tracebacks show another call than the others'
         if job.kept == ("bundle",) and job.launcher not in ("torchrun", "accelerate"):
             return False  # it has processes, whose environments have no rank
-        return self.has_stacks or self.has_dumps
+        files = {"stacks", "bundle"} & set(job.kept)
+        return bool(files) or wrong <= self.stacks or self.has_dumps
 
     def without_error(self, job: Job) -> set[int]:
         """Ranks that show no error, as one that stands still or is killed shows none."""
