@@ -32,7 +32,8 @@ class MakeError(Exception):
 def generator(track: Track) -> Generator:
     """The generator of a track: `make(seed)` of the module that bears its name.
 
-    It gives a case and its files, the same for the same seed, or None where a seed makes none.
+    It gives a case and its files, the same for the same seed, or None where a seed makes none. A
+    module may also say by `ranks(seed)`, before the case is made, how many ranks its job has about.
     """
     name = f"benchmarks.hangbench.{track}"
     try:
@@ -83,7 +84,10 @@ def make(
     with _mapping(wanted.cases) as apply:
         for track, function in generators.items():
             made[track] = 0
-            for case, files in itertools.islice(_cases(apply, function, wanted), wanted.cases):
+            numbers = _seeds(track, wanted)
+            for case, files in itertools.islice(
+                _cases(apply, function, numbers, wanted), wanted.cases
+            ):
                 if case.id not in present:
                     write_case(folder, case, files)
                     made[track] += 1
@@ -101,9 +105,20 @@ def _mapping(cases: int) -> Iterator[Map]:
         yield partial(pool.map, chunksize=_CHUNK)
 
 
-def _cases(apply: Map, function: Generator, wanted: Wanted) -> Iterator[tuple[Case, Files]]:
-    """Cases in the order of their seeds; ends where a generator has no more to give."""
+def _seeds(track: Track, wanted: Wanted) -> Iterator[int]:
+    """The seeds from which cases are made, without those of jobs that are known to be too large."""
     numbers = seeds(wanted.first, sealed=wanted.sealed)
+    ranks = getattr(importlib.import_module(f"benchmarks.hangbench.{track}"), "ranks", None)
+    most = wanted.ranks
+    if ranks is None or most is None:
+        return numbers
+    return (seed for seed in numbers if ranks(seed) <= most)
+
+
+def _cases(
+    apply: Map, function: Generator, numbers: Iterator[int], wanted: Wanted
+) -> Iterator[tuple[Case, Files]]:
+    """Cases in the order of their seeds; ends where a generator has no more to give."""
     one = partial(_one, function, wanted.ranks)
     barren = 0
     while barren < BARREN:

@@ -5,6 +5,6 @@ then, evidence/ prints it, damage.py loses a part of it, and oracle.py says what
 concluded from the rest. draw.py joins these for a seed.
 """
 
-from benchmarks.hangbench.sim.draw import make
+from benchmarks.hangbench.sim.draw import make, ranks
 
-__all__ = ["make"]
+__all__ = ["make", "ranks"]

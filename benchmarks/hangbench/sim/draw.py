@@ -49,11 +49,20 @@ class _Evidence:
     labels: dict[str, str] = field(default_factory=dict)
 
 
+def ranks(seed: int) -> int:
+    """How many ranks the job of a seed has about; its grid may need some more or fewer."""
+    return _world(random.Random(f"sim {seed}"))
+
+
+def _world(rng: random.Random) -> int:
+    sizes, _ = rng.choices(_WORLDS, [weight for _, weight in _WORLDS])[0]
+    return rng.choice(sizes)
+
+
 def make(seed: int) -> tuple[Case, Files] | None:
     """The case of a seed; None where its fault has no place in its job or does no harm."""
     rng = random.Random(f"sim {seed}")
-    sizes, _ = rng.choices(_WORLDS, [weight for _, weight in _WORLDS])[0]
-    world = rng.choice(sizes)
+    world = _world(rng)
     program = rng.choice(NAMES if world < _LARGE else ("ddp", "fsdp", "hsdp"))
     layout = draw(rng, program, world, rng.randint(3, 5) if world < _LARGE else 2)
     fault = rng.choices(FAULTS, [_WEIGHTS.get(name, 1) for name in FAULTS])[0]
