@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from diagnose.catalog.schema import Needs, Risk, Run
 
@@ -19,13 +19,27 @@ if TYPE_CHECKING:
 
 SCHEMA = "diagnose/2"
 RENAMED = {"cause": "class"}  # fields whose name is a word of Python as a key of the JSON
-LEFT_OUT = {"places": "PlaceClass"}  # fields that the JSON has not, and their types
+LEFT_OUT = {"places": "PlaceClass"}  # fields of a diagnosis that its JSON lacks, and their types
 
 Verdict = Literal["hung", "failed", "healthy", "running", "unknown"]
 WELL: tuple[Verdict, ...] = ("healthy", "running")  # no sign of a failure
 Confidence = Literal["high", "medium", "low"]
 CulpritKind = Literal["missing", "mismatched", "crashed", "slow", "stuck_host", "stuck_device"]
 Answer = Literal["yes", "no", "unknown"]
+
+# The steps of inference that leave reasons, in the order in which a person asks about them.
+Step = Literal["verdict", "culprits", "confidence", "rival", "proposal", "event", "attempt"]
+STEPS: tuple[Step, ...] = get_args(Step)
+Outcome = Literal[
+    "decided", "won",  # verdict
+    "named", "not_named",  # culprits
+    "reached", "met", "not_met",  # confidence
+    "lost", "resisted",  # rival
+    "proposed", "merged", "dropped",  # proposal
+    "counted", "absolved", "ignored",  # event
+    "diagnosed", "earlier",  # attempt
+    "left_out",  # of any step: what there was no room for
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +121,40 @@ class Alternative:
     cause: str
     confidence: Confidence
     why_not: str
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLine:
+    """A line of a source; `line` is 1-based, and 0 where the source has no lines (a dump)."""
+
+    source: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """One step that shaped the verdict: what became of whom, and which predicate decided it.
+
+    `subject` is a cause class (verdict, rival, proposal), a signature or kind of events (event),
+    ranks or hosts (culprits), a level (confidence) or the number of an attempt. `predicate` is the
+    stable name of what decided the outcome, `rule` that of the rule which proposed the class, and
+    `signature` the entry of the catalog it rests on. `beaten_by` is the class that a hypothesis
+    lost to. `score` is the weight of a hypothesis, None where it has none. `places` are its first
+    lines, `count` is of how many lines it speaks. `text` is a sentence for people, which may quote
+    the log.
+    """
+
+    step: Step
+    outcome: Outcome
+    subject: str
+    predicate: str
+    text: str
+    rule: str | None = None
+    signature: str | None = None
+    beaten_by: str | None = None
+    score: float | None = None
+    places: list[SourceLine] = field(default_factory=list)
+    count: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +254,8 @@ class Diagnosis:
     """The whole verdict on one job.
 
     `notes` (bad sources, cut input, conflicts, what earlier attempts died of) are for the reader
-    of a report and go to stderr-like places, too. `places` (ranks that stand alike by their stacks,
+    of a report and go to stderr-like places, too. `reasons` say how the verdict came about: what
+    won first, then its rivals, then the events. `places` (ranks that stand alike by their stacks,
     the odd ones first) are for pictures, and not in the JSON.
     """
 
@@ -228,6 +277,7 @@ class Diagnosis:
     notes: list[str] = field(default_factory=list)
     graph: WaitGraph | None = None
     topology: Topology | None = None
+    reasons: list[Reason] = field(default_factory=list)
     places: list[PlaceClass] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:

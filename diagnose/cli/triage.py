@@ -25,6 +25,13 @@ def triage(
     workers: Workers = None,
     exit_code: ExitCode = False,
     fail_on: FailOn = None,
+    why: Annotated[
+        bool,
+        typer.Option(
+            "--why",
+            help="Show why: rules, rivals and events, with their lines (terminal, markdown).",
+        ),
+    ] = False,
     no_redact: Annotated[
         bool,
         typer.Option(
@@ -35,7 +42,7 @@ def triage(
     """Diagnose one job from its logs, or from text pasted on standard input."""
     fails = failing(fail_on, patterns, exit_code=exit_code)
     job, diagnosis = diagnosed(paths, patterns or (), checkpoints or (), workers)
-    wish = Wish(redact=not no_redact, console=lambda: console(color))
+    wish = Wish(redact=not no_redact, why=why, console=lambda: console(color))
     text, encoding = rendered(output.value, job, diagnosis, wish)
     write(text, encoding=encoding)
     end(diagnosis, fails)

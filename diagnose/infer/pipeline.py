@@ -3,32 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from diagnose import plugins
 from diagnose.diagnosis import (
+    Confidence,
     Culprits,
     Diagnosis,
-    Evidence,
     JobFacts,
     Onset,
-    RestartAdvice,
     RootCause,
     Topology,
+    Verdict,
 )
 from diagnose.infer import scoring
 from diagnose.infer.advise import capture, narrative, remedies
 from diagnose.infer.decide import fusion, ranking, silent, verdict
 from diagnose.infer.decide.culprits import name_culprits
+from diagnose.infer.decide.fusion import Dropped
 from diagnose.infer.events.afterlife import afterlife
 from diagnose.infer.events.attempts import earlier_attempts, last_attempt
 from diagnose.infer.events.facts import Facts, gather
-from diagnose.infer.events.failures import closed, done, failures, unexplained, went_on
+from diagnose.infer.events.failures import failures
 from diagnose.infer.events.heartbeat import progress_of
 from diagnose.infer.events.onset import Start, find_onset
-from diagnose.infer.events.phases import find_activity, last_phase
+from diagnose.infer.events.phases import find_activity
 from diagnose.infer.events.watchdogs import stalled_groups
+from diagnose.infer.quiet import quiet
 from diagnose.infer.rules import (
     INFERRED,
     KNOWN,
@@ -39,6 +41,9 @@ from diagnose.infer.rules import (
 )
 from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.infer.rules.busy import busy_class, unstated
+from diagnose.infer.why.decision import confidence_reasons, culprit_reasons, verdict_reasons
+from diagnose.infer.why.events import attempt_reasons, event_reasons
+from diagnose.infer.why.hypotheses import disbelieved_reason, proposal_reasons, rival_reasons
 from diagnose.text.times import iso
 from diagnose.timeline.event import Event, Fields
 
@@ -46,8 +51,6 @@ if TYPE_CHECKING:
     from diagnose.infer.collectives.verdict import DumpVerdict
     from diagnose.job.model import Job
 
-# Unknown error lines that are shown, and how much of one stands in the verdict.
-_TROUBLE_SHOWN, _QUOTED = 4, 200
 _BUSY = "Nothing says what went wrong; the log ends amid this work, which was not finished."
 
 
@@ -62,15 +65,17 @@ def diagnose(job: Job) -> Diagnosis:
 
 
 def _diagnose(job: Job) -> Diagnosis:
-    timeline, attempts = last_attempt(job.events)
+    attempt = last_attempt(job.events)
+    timeline = attempt.timeline
     facts = gather(job.events, job.catalog.by_id)
     life = afterlife(timeline, job.catalog.classes)
+    shown = failures(timeline, life)
     context = Context(
         timeline,
         job.catalog,
         facts,
         life,
-        failing=failures(timeline, life),
+        failing=shown.counted,
         alive=bool(job.documents.dumps),
         stacks=job.places,
         lone=job.lone_stacks,
@@ -78,35 +83,88 @@ def _diagnose(job: Job) -> Diagnosis:
         stood=job.documents.stood,
         checkpoints=job.checkpoints,
     )
+    about = verdict.facts_told(facts, attempt.attempts)
     judged = _judged(job, context)
     read = job.documents
     blocked = fusion.believed(judged, context, passing=read.passing, stood=read.stood)
-    if not context.failing and blocked is None and not silent.hangs(context):
-        return _quiet(context, verdict.facts_told(facts, attempts), job)
-    context, notes = _with_stalls(replace(context, blocked=blocked))
+    hang = None if context.failing or blocked is not None else silent.hang_shown_by(context)
+    if not context.failing and blocked is None and hang is None:
+        result = quiet(context, about, job)
+    else:
+        result = _failure(replace(context, blocked=blocked), about, job, judged, hang)
+    looked_at = event_reasons([*shown.sifted, *attempt.sifted], job.catalog)
+    attempts = attempt_reasons(attempt, job.events, job.catalog)
+    return replace(result, reasons=[*result.reasons, *looked_at, *attempts])
+
+
+def _failure(
+    context: Context, about: JobFacts, job: Job, judged: DumpVerdict | None, hang: str | None
+) -> Diagnosis:
+    """The diagnosis of a job that hung or failed.
+
+    `judged` is what dumps and counters say, believed or not; `hang` the predicate by which it hangs
+    though no line shows a failure.
+    """
+    timeline = context.timeline
+    context, notes = _with_stalls(context)
     context = replace(context, proposed=[*proposals(STATED, context)])
     first = _first_failure(context)
     start = find_onset(timeline, first)
-    if blocked is not None and start.time is None:
-        start = collectives.onset(blocked, timeline)
+    if context.blocked is not None and start.time is None:
+        start = collectives.onset(context.blocked, timeline)
     waiting = {rank for stall in context.stalls for rank in stall.joined if rank >= 0}
     context = replace(context, activity=find_activity(timeline, first, waiting))
-    follows = fusion.fused(proposals(INFERRED, context), context)
-    context = replace(context, proposed=[*context.proposed, *follows])
-    hypotheses = [*context.proposed, *proposals(KNOWN, context)]
+    context, weighed = _weighed(context)
+    ranked = weighed.ranked
+    naming = name_culprits(ranked, timeline, job.catalog.classes, context.facts.world_size)
+    notes = [*job.notes, *notes, *fusion.overruled(judged, context), *_notes(job, about.attempts)]
+    notes += [note for note in plugins.notes() if note not in notes]  # of rules that just failed
+    asked = ranking.conditions(ranked)
+    decided = verdict.verdict_of(ranked[0], context)
+    level = ranking.confidence(asked)
+    result = _result(ranked, decided[0], level, context, start, job, about, notes)
+    disbelieved = fusion.disbelieved(judged, context) if judged else None
+    reasons = [
+        *verdict_reasons(ranked[0], decided, result.evidence, timeline, hang),
+        *culprit_reasons(ranked, naming, context),
+        *confidence_reasons(level, asked),
+        *rival_reasons(ranked, timeline),
+        *proposal_reasons(weighed.proposed, ranked, weighed.dropped, timeline),
+        *([disbelieved_reason(disbelieved)] if disbelieved else []),
+    ]
+    return replace(result, reasons=reasons)
+
+
+@dataclass(frozen=True, slots=True)
+class _Weighed:
+    """Hypotheses by plausibility, all that were proposed, and those that were not weighed."""
+
+    ranked: list[Hypothesis]
+    proposed: list[Hypothesis]
+    dropped: list[Dropped]
+
+
+def _weighed(context: Context) -> tuple[Context, _Weighed]:
+    """What the rules propose, against each other; and the context with what is proposed."""
+    stated, inferred = context.proposed, [*proposals(INFERRED, context)]
+    follows, dropped = fusion.fused(inferred, context)
+    context = replace(context, proposed=[*stated, *follows])
+    known = [*proposals(KNOWN, context)]
+    hypotheses = [*context.proposed, *known]
     likely = [one for one in hypotheses if one.score >= scoring.THRESHOLD]
-    likely = likely or _leads(hypotheses, context)
-    ranked = ranking.rank(ranking.merge(likely))
-    ranked = ranked or [verdict.inconclusive(context.failing, job.catalog)]
-    name_culprits(ranked, timeline, job.catalog.classes, facts.world_size)
-    about = verdict.facts_told(facts, attempts)
-    told = [*job.notes, *notes, *fusion.overruled(judged, context), *_notes(job, attempts)]
-    told += [note for note in plugins.notes() if note not in told]  # of rules that just failed
-    return _told(ranked, context, start, job, about, told)
+    leads = [] if likely else _leads(hypotheses, context)
+    ranked = ranking.rank(ranking.merge(likely or leads))
+    ranked = ranked or [verdict.inconclusive(context.failing, context.catalog)]
+    kept = {id(one) for one in likely or leads}
+    weak = [Dropped(one, "below_threshold") for one in hypotheses if id(one) not in kept]
+    proposed = {id(one): one for one in (*stated, *inferred, *known, *leads)}
+    return context, _Weighed(ranked, [*proposed.values()], [*dropped, *weak])
 
 
-def _told(
+def _result(
     ranked: list[Hypothesis],
+    decided: Verdict,
+    level: Confidence,
     context: Context,
     start: Start,
     job: Job,
@@ -116,12 +174,10 @@ def _told(
     """The decision as a diagnosis."""
     winner, blocked = ranked[0], context.blocked
     grid = _grid(job, context.facts)
-    level = ranking.confidence(ranked)
-    silent = not context.failing or blocked is not None
     undumped = collectives.undumped(blocked) if blocked else None
     by_dumps = collectives.collective(blocked) if blocked else None
     return Diagnosis(
-        verdict=verdict.verdict_of(winner, context, silent=silent),
+        verdict=decided,
         root_cause=RootCause(winner.cause, winner.title, winner.summary, level, winner.signature),
         culprits=Culprits(winner.ranks, winner.hosts, winner.kind, _why(winner, grid, context)),
         phase=verdict.phase_of(winner, context, start),
@@ -175,7 +231,8 @@ def _leads(hypotheses: Sequence[Hypothesis], context: Context) -> list[Hypothesi
         phase = None  # a server that was stopped kept nobody waiting
     busy = busy_class(phase, context.catalog) if phase else None
     if busy and not _peer_went(context.failing):
-        found.insert(0, unstated(busy, scoring.THRESHOLD, context.catalog, _BUSY))
+        lead = unstated(busy, scoring.THRESHOLD, context.catalog, _BUSY)
+        found.insert(0, replace(lead, rule="busy"))
     return found[:1] or [h for h in hypotheses if h.score > 0 and h.cause != "unknown"]
 
 
@@ -198,69 +255,6 @@ def _first_failure(context: Context) -> Event | None:
     # What a user says stands above the log or below it, and tells no time.
     rows += [event.index for event in context.failing[:1] if event.tells != "stuck"]
     return context.timeline.at(min(rows)) if rows else None
-
-
-def _quiet(context: Context, about: JobFacts, job: Job) -> Diagnosis:
-    """No failure in the log: healthy if it says that it ended well, running if it was at work.
-
-    Only if it was read to its end; else nobody knows.
-    """
-    timeline, catalog = context.timeline, context.catalog
-    working = (
-        verdict.at_work(context) or went_on(timeline, context.life) or silent.seen_at_work(context)
-    )
-    trouble = unexplained(timeline, context.life)
-    ended, said = _calm(context)
-    quiet = Diagnosis(
-        verdict="healthy" if ended else "running",
-        root_cause=RootCause(
-            "none",
-            catalog.classes["none"].title,
-            said,
-            "low" if job.pasted and not ended else "medium",
-        ),
-        phase=last_phase(timeline.kind("phase", "progress")),
-        onset=Onset(None, "no failure in the log"),
-        restart=RestartAdvice("none", [], "no restart needed"),
-        job=about,
-        progress=progress_of(timeline),
-        notes=list(job.notes),
-    )
-    if working and not trouble and not job.unread:
-        return quiet
-    summary = "No known failure or progress message in this input."
-    if trouble:
-        said = narrative.clean(trouble[:_TROUBLE_SHOWN][-1].text)[:_QUOTED]
-        summary = f"The log contains an error that the catalog does not recognise: {said}"
-    elif working:
-        summary = f"No failure found, but the input was not read to its end: {job.unread[0]}."
-    unknown = Hypothesis("unknown", 0.0, catalog.classes["unknown"].title, summary)
-    lead = next(resembles.propose(context, trouble), None)
-    if lead is not None:
-        unknown = replace(lead, summary=f"{lead.summary} {summary}")
-    facts = Facts(world_size=about.world_size, ranks_seen=about.ranks_seen)
-    return replace(
-        quiet,
-        verdict="unknown",
-        root_cause=RootCause(unknown.cause, unknown.title, unknown.summary, "low"),
-        evidence=[
-            Evidence(*event.place, narrative.clean(event.text), "")
-            for event in trouble[:_TROUBLE_SHOWN]
-        ],
-        remedies=remedies.remedies(unknown, catalog, facts),
-        missing_evidence=capture.capture_next(unknown, "low", catalog, facts, waits=False),
-    )
-
-
-def _calm(context: Context) -> tuple[bool, str]:
-    """Whether a job without a failure has ended, and how it is told."""
-    if done(context.timeline):
-        return True, "The job says that it ended well, and no failure was found."
-    if closed(context.timeline):
-        return True, "The server shut down in order, and no failure was found."
-    if silent.seen_at_work(context):
-        return False, "All ranks were at work when they were looked at; no failure was found."
-    return False, "The job was at work where the log ends; no failure was found."
 
 
 def _captured(context: Context, winner: Hypothesis) -> list[Fields]:

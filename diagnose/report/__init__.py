@@ -27,9 +27,13 @@ def _plain() -> Console:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a report is wanted like: `redact` names of people, too; `console` knows the terminal."""
+    """What a report is wanted like: `redact` names of people, too; `console` knows the terminal.
+
+    `why`: show how the verdict came about, where the form has room for it.
+    """
 
     redact: bool = True
+    why: bool = False
     console: Callable[[], Console] = _plain
 
 

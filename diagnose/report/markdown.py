@@ -15,6 +15,7 @@ from diagnose.report import Wish, words
 from diagnose.report.html.context import learn
 from diagnose.report.redact import Redactor
 from diagnose.report.safe import cut, safe
+from diagnose.report.why import TITLE, Table, tables
 
 MAX_EVIDENCE = 12
 MAX_CHAIN = 20
@@ -33,16 +34,22 @@ _ZERO_WIDTH_SPACE = "\u200b"
 def report(job: Job, diagnosis: Diagnosis, wish: Wish) -> str:
     """The whole text, without people if so wished."""
     redactor = learn(job, diagnosis, Redactor()) if wish.redact else None
-    return render(diagnosis, redact=wish.redact, redactor=redactor)
+    return render(diagnosis, redact=wish.redact, redactor=redactor, why=wish.why)
 
 
-def render(diagnosis: Diagnosis, *, redact: bool = True, redactor: Redactor | None = None) -> str:
+def render(
+    diagnosis: Diagnosis,
+    *,
+    redact: bool = True,
+    redactor: Redactor | None = None,
+    why: bool = False,
+) -> str:
     """The whole text, ending with a newline. Notes are left to the caller.
 
     It is made to be passed on, so with `redact` people are hidden as well as secrets; `redactor`
-    is one that knows secrets of the job already.
+    is one that knows secrets of the job already. With `why` the reasons of the verdict are folded in.
     """
-    diagnosis = safe(diagnosis, (redactor or Redactor()) if redact else None)
+    diagnosis = safe(diagnosis, (redactor or Redactor()) if redact else None, why=why)
     return "\n\n".join(parts(diagnosis)) + "\n"
 
 
@@ -151,7 +158,20 @@ def _details(diagnosis: Diagnosis) -> list[str]:
                 for item in diagnosis.missing_evidence
             ),
         ),
+        folded(TITLE, "\n\n".join(map(_reasons, tables(diagnosis.reasons)))),
     ]
+
+
+def _reasons(table: Table) -> str:
+    """The reasons of one step as a Markdown table; its columns are those of the terminal's."""
+    heads = [*table.heads, "why", "where"]
+    rows = [
+        [escape(cell) for cell in (*row.cells, row.text)] + [code(row.seen) if row.seen else ""]
+        for row in table.rows
+    ]
+    lines = [heads, ["---"] * len(heads), *rows]
+    text = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+    return f"**{table.heading}**\n\n{text}"
 
 
 def _evidence(diagnosis: Diagnosis) -> str:

@@ -48,12 +48,15 @@ def clean(text: str, *, limit: int = MAX_TEXT, lines: bool = False) -> str:
     return _one_line(text, limit).lstrip()
 
 
-def safe(diagnosis: Diagnosis, redactor: Redactor | None) -> Diagnosis:
+def safe(diagnosis: Diagnosis, redactor: Redactor | None, *, why: bool = False) -> Diagnosis:
     """A copy whose every string is clean, masked and bounded; what is copied keeps its indentation.
 
-    What is for pictures is left out. Without `redactor` secrets stay.
+    What is for pictures is left out, and the reasons where nobody asks `why`. Without `redactor`
+    secrets stay.
     """
     plain = replace(diagnosis, graph=None, topology=None, places=[])
+    if not why:
+        plain = replace(plain, reasons=[])
     if redactor is not None:
         learn(plain, redactor)
 

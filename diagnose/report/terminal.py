@@ -18,6 +18,7 @@ from diagnose.report import Wish, words
 from diagnose.report.html.context import learn
 from diagnose.report.redact import Redactor, secrets_only
 from diagnose.report.safe import safe
+from diagnose.report.why import print_tables
 
 MAX_WIDTH = 110  # columns of prose; longer lines are hard to read
 MAX_EVIDENCE = 12  # kinds of it
@@ -44,20 +45,37 @@ def report(job: Job, diagnosis: Diagnosis, wish: Wish) -> str:
     """What a terminal is to show; names of people stay."""
     console = wish.console()
     with console.capture() as capture:
-        render(diagnosis, console, learn(job, diagnosis, secrets_only()))
+        render(diagnosis, console, learn(job, diagnosis, secrets_only()), why=wish.why)
     return capture.get()
 
 
-def render(diagnosis: Diagnosis, console: Console, redactor: Redactor | None = None) -> None:
+def render(
+    diagnosis: Diagnosis,
+    console: Console,
+    redactor: Redactor | None = None,
+    *,
+    why: bool = False,
+) -> None:
     """Print `diagnosis`; notes are left to the caller.
 
-    `redactor` is one that knows secrets of the job already.
+    `redactor` is one that knows secrets of the job already. With `why` the verdict is followed by
+    how it came about instead of what to do.
     On a terminal which the text does not fit, the verdict is said again at the end, where the
     reader's eyes are.
     """
     page = Page(console)
-    diagnosis = safe(diagnosis, redactor or secrets_only())
+    diagnosis = safe(diagnosis, redactor or secrets_only(), why=why)
     _headline(page, diagnosis)
+    if why:
+        print_tables(page, diagnosis.reasons)
+    else:
+        _body(page, diagnosis)
+    if console.is_terminal and page.lines >= console.height:
+        page.heading("Summary")
+        _headline(page, diagnosis, summary=False)
+
+
+def _body(page: Page, diagnosis: Diagnosis) -> None:
     _facts(page, diagnosis)
     if diagnosis.verdict == "unknown":
         _missing_evidence(page, diagnosis)
@@ -68,9 +86,6 @@ def render(diagnosis: Diagnosis, console: Console, redactor: Redactor | None = N
     _alternatives(page, diagnosis)
     if diagnosis.verdict != "unknown":
         _missing_evidence(page, diagnosis)
-    if console.is_terminal and page.lines >= console.height:
-        page.heading("Summary")
-        _headline(page, diagnosis, summary=False)
 
 
 class Page:

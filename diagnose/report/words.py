@@ -19,6 +19,7 @@ from diagnose.diagnosis import (
     Onset,
     Progress,
     RemedyStep,
+    SourceLine,
 )
 from diagnose.text.ranks import plural, ranks_phrase
 from diagnose.text.times import duration
@@ -287,7 +288,7 @@ def quotes(evidence: Iterable[Evidence], limit: int) -> list[tuple[str, list[Evi
     return found[:limit]
 
 
-def places(items: Sequence[Evidence]) -> str:
+def places(items: Sequence[Evidence | SourceLine]) -> str:
     """Where alike evidence stands: `a.log:4`, `a.log:4, :9, b.log:1 and 3 more`."""
     shown = []
     for before, item in zip([None, *items], items, strict=False):

@@ -43,7 +43,8 @@ def _hints(of: type) -> dict[str, Any]:
     """The keys of the JSON form of a dataclass, and their types."""
     # Of what is left out the types are not known at run time.
     found = get_type_hints(of, localns=dict.fromkeys(LEFT_OUT.values(), Any))
-    every = [field.name for field in fields(of) if field.name not in LEFT_OUT]
+    left_out = LEFT_OUT if of is Diagnosis else {}
+    every = [field.name for field in fields(of) if field.name not in left_out]
     return {name: found[name] for name in JSON_KEYS.get(of.__name__, every)}
 
 

@@ -71,7 +71,7 @@ def context(
 ) -> Context:
     """What rules see of this timeline, where nothing else of the job is known."""
     life = afterlife_of(timeline)
-    given = {"failing": failures(timeline, life)} | more
+    given = {"failing": failures(timeline, life).counted} | more
     return Context(timeline, entries or catalog(), Facts(world_size=world), life, **given)
 
 

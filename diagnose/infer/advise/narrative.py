@@ -126,7 +126,7 @@ def alternatives(ranked: Sequence[Hypothesis]) -> list[Alternative]:
     for one in ranked[1 : _ALTERNATIVES + 1]:
         strong = one.score >= scoring.STRONG and one.lost is not Lost.FOLLOWS
         level: Confidence = "medium" if strong else "low"
-        why = _WORDS[one.lost or Lost.LESS].format(title=one.lost_to)
+        why = _WORDS[one.lost or Lost.LESS].format(title=one.lost_to.title if one.lost_to else "")
         if one.hint and one.lost is not Lost.FOLLOWS:
             why = one.hint
         found.append(Alternative(one.cause, level, why))

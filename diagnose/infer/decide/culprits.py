@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from diagnose.catalog.schema import CauseClass
 from diagnose.infer.ranks.story import rank_stories
@@ -24,17 +25,33 @@ _TOLD_BY = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Naming:
+    """The predicate by which the culprits are named, or nobody is.
+
+    `ranks` and `hosts` are those that were to be named, but are so many that it accuses nobody.
+    """
+
+    predicate: str
+    ranks: Sequence[int] = ()
+    hosts: Sequence[str] = ()
+
+
 def name_culprits(
     ranked: Sequence[Hypothesis],
     timeline: Timeline,
     classes: Mapping[str, CauseClass],
     world: int | None = None,
-) -> None:
-    """Settle ranks and hosts of the first of `ranked`, the root cause; `world` ranks are known."""
+) -> Naming:
+    """Settle ranks and hosts of the first of `ranked`, the root cause; `world` ranks are known.
+
+    Gives what decided it.
+    """
     winner = ranked[0]
-    borrow_culprits(ranked, timeline, classes)
+    naming = Naming(borrow_culprits(ranked, timeline, classes))
     size = world or _size_shown(timeline)
     if winner.kind == "crashed" and _nobody(winner, timeline, size):
+        naming = Naming("too_many", winner.ranks, winner.hosts)
         winner.ranks, winner.hosts, winner.kind, winner.why = [], [], None, ""
     lines = [timeline.at(row) for row in winner.rows]
     ways = {event.learned for event in lines if event.rank in winner.ranks}
@@ -44,6 +61,7 @@ def name_culprits(
     if winner.ranks and not winner.hosts:
         host_of = timeline.hosts_of_ranks
         winner.hosts = sorted({host_of[rank] for rank in winner.ranks if rank in host_of})
+    return naming
 
 
 def _nobody(winner: Hypothesis, timeline: Timeline, size: int | None) -> bool:
@@ -115,56 +133,74 @@ def _named_missing(winner: Hypothesis, timeline: Timeline) -> None:
 
 def borrow_culprits(
     ranked: Sequence[Hypothesis], timeline: Timeline, classes: Mapping[str, CauseClass]
-) -> None:
+) -> str:
     """Name the rank of a cause whose own line carries none, where only one can be meant.
 
     What the root cause accounts for (a killed rank, an exception) names the rank it struck; else
-    the only rank with an exception or a telling exit of its own does.
+    the only rank with an exception or a telling exit of its own does. Gives the predicate by which
+    it is named, or by which nobody is.
     """
     winner = ranked[0]
-    if winner.inferred and not winner.ranks:
+    if winner.ranks:
+        return "by_its_rule"
+    if winner.inferred:
         _at_work(winner, timeline, classes[winner.cause].busy)
-    if winner.ranks or winner.inferred:
-        return
+        return "unfinished_work" if winner.ranks else _by_hosts(winner)
     listed = _listed(winner, timeline)
     if listed:
         winner.ranks, winner.kind = sorted(listed), "crashed"
         winner.why = "its end is listed with this reason"
-        return
+        return "listed_end"
     if winner.cause.startswith("slow."):
         waited_for = next((c for c in ranked[1:] if c.ranks and c.kind == "slow"), None)
         if waited_for is not None:
             winner.ranks, winner.kind = waited_for.ranks, "slow"
             winner.why = waited_for.why
-        return
+            return "waited_for"
+        return _by_hosts(winner)
     if winner.cause.startswith("rendezvous."):
         _named_missing(winner, timeline)
-    if not classes[winner.cause].strikes_one_process or _printed_by_several(winner, timeline):
-        return
+    found = "listed_missing" if winner.ranks else ""
+    if not classes[winner.cause].strikes_one_process:
+        return found or _by_hosts(winner, "strikes_whole_job")
+    if _printed_by_several(winner, timeline):
+        return found or _by_hosts(winner, "several_authors")
+    return _struck(ranked, timeline) or found or _by_hosts(winner)
+
+
+def _by_hosts(winner: Hypothesis, otherwise: str = "nobody_shown") -> str:
+    """What names the hosts of a cause without ranks, `otherwise` where it has none."""
+    return "by_its_rule" if winner.hosts else otherwise
+
+
+def _struck(ranked: Sequence[Hypothesis], timeline: Timeline) -> str | None:
+    """Name the one process that the cause struck; gives the predicate, None where none shows it."""
+    winner = ranked[0]
     if winner.cause.startswith(_OF_ONE_PROCESS) and _own_author(winner, timeline):
-        return
+        return "only_author"
     for other in ranked[1:]:
         struck = other.cause.startswith("crash.") and other.ranks and explains(winner, other)
         if struck and len(other.ranks) <= 2:
             winner.ranks, winner.kind, winner.why = other.ranks, "crashed", other.why
             winner.hosts = winner.hosts or other.hosts
-            return
+            return "struck_by_it"
     if winner.cause in ("net.fabric", "net.socket"):
-        return  # who raised first about a broken connection is as likely its victim
-    _only_rank(winner, timeline)
+        return None  # who raised first about a broken connection is as likely its victim
+    return _only_rank(winner, timeline)
 
 
-def _only_rank(winner: Hypothesis, timeline: Timeline) -> None:
+def _only_rank(winner: Hypothesis, timeline: Timeline) -> str | None:
     """Name the one rank with an exception or exit of its own, or that last lines are about."""
     for kind in ("exception", "exit"):
         events = [event for event in timeline.kind(kind) if event.role != "aftermath"]
         ranks = {event.rank for event in events}
         if _name_if_one(winner, ranks, f"the only rank with its own {kind}"):
-            return
+            return f"only_{kind}"
     raised = {event.rank for event in timeline.telling("trouble") if event.role == "aftermath"}
     if _name_if_one(winner, raised, "the only rank with a traceback"):
-        return
+        return "only_traceback"
     effects = timeline.role("effect")
     told = [event.fields for event in effects if event.tells in (None, "peer_gone")]
     named = {rank for fields in told for rank in captured_ranks(fields.get("rank"))}
-    _name_if_one(winner, named, "the only rank that its last lines name")
+    last = _name_if_one(winner, named, "the only rank that its last lines name")
+    return "only_rank_in_last_lines" if last else None

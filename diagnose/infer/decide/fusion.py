@@ -6,38 +6,57 @@ Who was waited for, dumps say better than logs; what that rank was busy with, lo
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from diagnose.infer.collectives.verdict import DumpVerdict
 from diagnose.infer.events.failures import done, went_on
 from diagnose.infer.events.stalled import Stall
 from diagnose.infer.events.watchdogs import stalled_groups
-from diagnose.infer.rules.base import Context, Hypothesis
+from diagnose.infer.rules.base import Basis, Context, Hypothesis
 from diagnose.infer.rules.collectives import onset
 from diagnose.timeline.event import Timeline
 
 _GOES_ON = 60_000_000_000  # a step so long after the onset is none of a hung job
 _TOLD_BY_DUMPS = ("desync.missing_rank", "desync.mismatch", "unknown")
 _VAGUE = ("stall.host", "desync.missing_rank")
-# Rules whose vague causes yield to what stacks of the same ranks show.
-_OUTDONE = ("stalls", "collectives", "host_blocked")
+# Evidence that only knows that a rank is stuck, and yields to what its stack shows.
+_OUTDONE: frozenset[Basis] = frozenset({"wait", "dump", "monitor"})
 
 
-def fused(hypotheses: Iterable[Hypothesis], context: Context) -> list[Hypothesis]:
-    """The hypotheses without those that another kind of evidence tells better."""
-    found = list(hypotheses)
-    if context.blocked is not None:
-        found = [h for h in found if h.rule != "stalls" or h.cause not in _TOLD_BY_DUMPS]
-    by_stacks = [h for h in found if h.rule == "stacks"]
-    return [h for h in found if h.rule not in _OUTDONE or not _outdone(h, by_stacks)]
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """A hypothesis that is not weighed, the predicate that says so, and what knows better."""
+
+    hypothesis: Hypothesis
+    predicate: str
+    by: Hypothesis | None = None
 
 
-def _outdone(hypothesis: Hypothesis, by_stacks: Sequence[Hypothesis]) -> bool:
-    """Whether stacks of the same ranks say better what one only knows to be stuck."""
-    return hypothesis.cause in _VAGUE and any(
-        set(hypothesis.ranks) & set(other.ranks) and other.cause != hypothesis.cause
-        for other in by_stacks
-    )
+def fused(
+    hypotheses: Iterable[Hypothesis], context: Context
+) -> tuple[list[Hypothesis], list[Dropped]]:
+    """The hypotheses without those that another kind of evidence tells better, and these."""
+    found, kept, dropped = list(hypotheses), [], []
+    by_dumps = next((h for h in found if h.basis == "dump"), None)
+    by_stacks = [h for h in found if h.basis == "stack"]
+    for one in found:
+        by_stack = _outdone_by(one, by_stacks) if one.basis in _OUTDONE else None
+        if context.blocked is not None and one.basis == "wait" and one.cause in _TOLD_BY_DUMPS:
+            dropped.append(Dropped(one, "dumps_know_who", by_dumps))
+        elif by_stack is not None:
+            dropped.append(Dropped(one, "stacks_know_what", by_stack))
+        else:
+            kept.append(one)
+    return kept, dropped
+
+
+def _outdone_by(hypothesis: Hypothesis, by_stacks: Sequence[Hypothesis]) -> Hypothesis | None:
+    """What stacks of the same ranks show, where one only knows these to be stuck."""
+    if hypothesis.cause not in _VAGUE:
+        return None
+    ranks = set(hypothesis.ranks)
+    others = (other for other in by_stacks if other.cause != hypothesis.cause)
+    return next((other for other in others if ranks & set(other.ranks)), None)
 
 
 def believed(
@@ -52,14 +71,20 @@ def believed(
     them. Where there are only counters, watchdogs of more ranks than have them know better who is
     missing.
     """
-    if verdict is None:
-        return None
-    if context.alive and not context.failing and _stepped_since(verdict, context.timeline):
-        return None
-    if not context.alive and (_cut_amid(verdict, context) or _outvoting(verdict, context)):
+    if verdict is None or disbelieved(verdict, context) is not None:
         return None
     doubtful = not context.alive and (passing or not (context.failing or stood))
     return replace(verdict, sure=False) if doubtful else verdict
+
+
+def disbelieved(verdict: DumpVerdict, context: Context) -> str | None:
+    """The predicate by which what dumps say does not count; None where it does."""
+    if context.alive:
+        stepped = not context.failing and _stepped_since(verdict, context.timeline)
+        return "stepped_since" if stepped else None
+    if _cut_amid(verdict, context):
+        return "cut_amid_a_call"
+    return "outvoted_by_watchdogs" if _outvoting(verdict, context) else None
 
 
 def _cut_amid(verdict: DumpVerdict, context: Context) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 from diagnose.diagnosis import Confidence
 from diagnose.infer import scoring
@@ -24,11 +25,15 @@ def merge(hypotheses: list[Hypothesis]) -> list[Hypothesis]:
         if known is None:
             best[key] = replace(one)
             continue
+        known.merged = [*known.merged, one]
         rows = list(dict.fromkeys([*known.rows, *one.rows]))[:_ROWS]
         same_voice = known.inferred == one.inferred
         known.rows = rows
         behind = known.score - one.score
-        known.score += scoring.CORROBORATED if behind < scoring.APART else 0.0
+        if behind < scoring.APART:
+            known.score += scoring.CORROBORATED
+            more = known.weights.get("corroborated", 0.0) + scoring.CORROBORATED
+            known.weights = known.weights | {"corroborated": more}
         known.late = known.late and one.late
         known.behind &= one.behind
         known.explains = list(dict.fromkeys([*known.explains, *one.explains]))
@@ -50,12 +55,12 @@ def rank(hypotheses: list[Hypothesis]) -> list[Hypothesis]:
     for one in ordered:
         other = next((other for other in ordered if _accounts_for(other, one)), None)
         if other is not None:
-            one.lost, one.lost_to = Lost.FOLLOWS, other.title
+            one.lost, one.lost_to = Lost.FOLLOWS, other
     winners = [c for c in ordered if not c.lost]
     losers = [c for c in ordered if c.lost]
     if winners:
         for other in winners[1:]:
-            other.lost = _why_behind(winners[0], other)
+            other.lost, other.lost_to = _why_behind(winners[0], other), winners[0]
     return [*winners, *losers]
 
 
@@ -63,25 +68,69 @@ def _accounts_for(other: Hypothesis, one: Hypothesis) -> bool:
     """Whether `one` is but a consequence of `other`, which still stands."""
     if other is one or other.lost or other.score < scoring.CAN_EXPLAIN:
         return False
-    if one.cause in other.behind and one.score >= scoring.STRONG:
-        return False  # a process that states both stated this one first
-    if _died_first(one, other):
-        return False
+    return explains(other, one) and resists(one, other) is None
+
+
+def resists(one: Hypothesis, other: Hypothesis) -> str | None:
+    """The predicate by which `one` is no consequence of `other`, whose class explains it."""
+    return next((name for name, holds in _RESISTS.items() if holds(one, other)), None)
+
+
+def _is_stated_first(one: Hypothesis, other: Hypothesis) -> bool:
+    """Whether a process that states both stated this one first."""
+    return one.cause in other.behind and one.score >= scoring.STRONG
+
+
+def _is_beyond_margin(one: Hypothesis, other: Hypothesis) -> bool:
     margin = scoring.MARGIN if other.score >= scoring.STRONG else 0.0
-    if not explains(other, one) or other.score < one.score - margin:
-        return False
-    if other.late and not one.late and other.score <= one.score:
-        return False
-    # A known bug reads the same line more closely; it is no consequence of what the line says.
-    if one.rule == "known_issues" and other.score < one.score and set(other.rows) & set(one.rows):
-        return False
-    return not explains(one, other) or one.score <= other.score or _died_first(other, one)
+    return other.score < one.score - margin
+
+
+def _is_seen_before(one: Hypothesis, other: Hypothesis) -> bool:
+    return other.late and not one.late and other.score <= one.score
+
+
+def _reads_closer(one: Hypothesis, other: Hypothesis) -> bool:
+    """Whether it is a known bug, which is no consequence of what the same line says otherwise."""
+    same_line = set(other.rows) & set(one.rows)
+    return one.basis == "issue" and other.score < one.score and bool(same_line)
+
+
+def _explains_back(one: Hypothesis, other: Hypothesis) -> bool:
+    return explains(one, other) and one.score > other.score and not _died_first(other, one)
 
 
 def _died_first(stated: Hypothesis, stall: Hypothesis) -> bool:
     """Whether known ranks stated a cause before any wait had ended: they waited for nobody."""
     in_time = not stated.late and stated.score >= scoring.STRONG
-    return stall.rule == "stalls" and not stated.inferred and bool(stated.ranks) and in_time
+    return stall.basis == "wait" and not stated.inferred and bool(stated.ranks) and in_time
+
+
+_RESISTS: Mapping[str, Callable[[Hypothesis, Hypothesis], bool]] = {
+    "explained_too_weakly": lambda one, other: other.score < scoring.CAN_EXPLAIN,
+    "stated_first": _is_stated_first,
+    "died_first": _died_first,
+    "beyond_margin": _is_beyond_margin,
+    "seen_before": _is_seen_before,
+    "reads_closer": _reads_closer,
+    "explains_back": _explains_back,
+}
+
+
+def lost_by(one: Hypothesis) -> str:
+    """The predicate by which a hypothesis lost to `one.lost_to`."""
+    other, lost = one.lost_to, one.lost or Lost.LESS
+    if lost is not Lost.FOLLOWS or other is None:
+        return _PREDICATES[lost]
+    if explains(one, other):
+        return "explained_by_first_death" if _died_first(other, one) else "explained_by_stronger"
+    return "explained" if other.score >= one.score else "explained_within_margin"
+
+
+_PREDICATES: Mapping[Lost, str] = {
+    Lost.FOLLOWS: "explained", Lost.LATE: "seen_late", Lost.WEAK: "weak_evidence",
+    Lost.CIRCUMSTANTIAL: "circumstantial", Lost.AFTER: "seen_after", Lost.LESS: "less_evidence",
+}  # fmt: skip
 
 
 def _why_behind(winner: Hypothesis, other: Hypothesis) -> Lost:
@@ -96,19 +145,45 @@ def _why_behind(winner: Hypothesis, other: Hypothesis) -> Lost:
     return Lost.LESS
 
 
-def confidence(ranked: list[Hypothesis]) -> Confidence:
-    """How sure the first of `ranked` is; `high` only for decisive, timely, unrivalled evidence."""
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A condition of a level of confidence; `text` says by which numbers it is met or not."""
+
+    level: Confidence
+    predicate: str
+    met: bool
+    text: str
+
+
+def conditions(ranked: list[Hypothesis]) -> list[Condition]:
+    """`high` only for decisive, timely, unrivalled evidence; `medium` for strong evidence."""
     winner = ranked[0]
     others = (c for c in ranked[1:] if c.cause != winner.cause)
     rivals = [c for c in others if c.lost is not Lost.FOLLOWS]
-    margin = winner.score - max((c.score for c in rivals), default=0.0)
-    if (
-        winner.sure
-        and winner.score >= scoring.HIGH
-        and margin >= scoring.HIGH_MARGIN
-        and not winner.late
-    ):
+    best = max(rivals, key=lambda rival: rival.score, default=None)
+    margin = winner.score - (best.score if best else 0.0)
+    score = f"its score is {winner.score:g}"
+    lead = (
+        f"its lead over {best.cause} is {margin:g}"
+        if best
+        else f"it has no rival, so its lead is {margin:g}"
+    )
+    proof = "proves" if winner.sure else "does not prove"
+    timely = "after" if winner.late else "before"
+    high, strong, ahead = scoring.HIGH, scoring.STRONG, scoring.HIGH_MARGIN
+    return [
+        Condition("high", "proven", winner.sure, f"its evidence {proof} the class by itself"),
+        Condition("high", "score", winner.score >= high, f"{score}, high needs {high:g}"),
+        Condition("high", "lead", margin >= ahead, f"{lead}, high needs a lead of {ahead:g}"),
+        Condition("high", "timely", not winner.late, f"first seen {timely} the first failure"),
+        Condition("medium", "score", winner.score >= strong, f"{score}, medium needs {strong:g}"),
+        Condition("medium", "lead", margin >= 0.0, f"{lead}, medium needs that none is stronger"),
+    ]
+
+
+def confidence(asked: list[Condition]) -> Confidence:
+    """The highest level all of whose conditions are met."""
+    failed = {condition.level for condition in asked if not condition.met}
+    if "high" not in failed:
         return "high"
-    if winner.score >= scoring.STRONG and margin >= 0.0:
-        return "medium"
-    return "low"
+    return "medium" if "medium" not in failed else "low"

@@ -12,30 +12,33 @@ from diagnose.infer.rules import LONE, known_issues, plugged, proposals
 from diagnose.infer.rules.base import Context
 
 
-def hangs(context: Context) -> bool:
-    """A freeze without any failure line.
+def hang_shown_by(context: Context) -> str | None:
+    """What shows a freeze without any failure line; None where nothing does.
 
     A known issue whose every condition the log shows, or stacks that somebody took of a process
     that did not end. Rules of other packages may know failures in words that nobody else knows.
     """
     if any(one.score >= scoring.ISSUE_ALONE for one in plugged.propose(context)):
-        return True
+        return "plugged_rule"
     if context.stacks:
         from diagnose.infer.stacks.groups import hang  # noqa: PLC0415  few jobs have stacks
 
         if hang(context.stacks):
-            return True
+            return "stacks"
     if context.signs:
         from diagnose.infer.rules import node_signs  # noqa: PLC0415  only bundles have them
 
         if node_signs.hang(context.signs, context.stacks):
-            return True
+            return "node_signs"
     if went_on(context.timeline, context.life) or seen_at_work(context):
-        return False
-    if dumped(context.timeline) or any(proposals(LONE, context)):
-        return True
+        return None
+    if dumped(context.timeline):
+        return "stacks_in_log"
+    if any(proposals(LONE, context)):
+        return "lone_stacks"
     context = replace(context, activity=find_activity(context.timeline, None, set()))
-    return any(h.score >= scoring.ISSUE_ALONE for h in known_issues.propose(context))
+    known = any(h.score >= scoring.ISSUE_ALONE for h in known_issues.propose(context))
+    return "known_issue" if known else None
 
 
 def seen_at_work(context: Context) -> bool:

@@ -30,20 +30,31 @@ def inconclusive(failing: Sequence[Event], catalog: Catalog) -> Hypothesis:
         summary = "The user says that the job hangs; these lines do not show why."
     rows = [event.index for event in failing[:_ROWS]]
     title = catalog.classes["unknown"].title
-    return Hypothesis("unknown", 1.0, title, summary, rows, inferred=True)
+    return Hypothesis("unknown", 1.0, title, summary, rows, inferred=True, rule="inconclusive")
 
 
-def verdict_of(winner: Hypothesis, context: Context, *, silent: bool) -> Verdict:
+def verdict_of(winner: Hypothesis, context: Context) -> tuple[Verdict, str]:
     """Hung: ranks waited in vain and nobody died of it first; failed: everything else.
 
-    `silent`: no line shows a failure, or dumps or stacks show that it stood still.
+    With the name of the predicate that decided it.
     """
     hang = context.catalog.classes[winner.cause].hang
-    silent |= winner.rule == "silence"
-    if silent and winner.inferred and hang != "fails":
-        return "hung"
+    silent = _silent_by(winner, context)
+    if silent is not None and winner.inferred and hang != "fails":
+        return "hung", silent
     waited = silent or context.timeline.telling(*WAITED) or said_to_hang(context.timeline)
-    return "hung" if waited and hang == "hangs" else "failed"
+    if not waited:
+        return "failed", "nobody_waited"
+    return ("hung", "waited") if hang == "hangs" else ("failed", "ended_while_waiting")
+
+
+def _silent_by(winner: Hypothesis, context: Context) -> str | None:
+    """The predicate by which a job stopped without a line that shows a failure; None if not so."""
+    if winner.basis == "silence":
+        return "fell_silent"
+    if context.blocked is not None:
+        return "stopped_by_dumps"
+    return None if context.failing else "no_failure_line"
 
 
 def phase_of(winner: Hypothesis, context: Context, start: Start) -> str | None:

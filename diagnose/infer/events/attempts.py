@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 from diagnose.catalog.entries import entry_of
 from diagnose.catalog.schema import Catalog
 from diagnose.infer.events.own_end import without_own_end
+from diagnose.infer.events.sifting import Sifted
 from diagnose.infer.events.teardown import without_teardown_noise
 from diagnose.text.ranks import ranks_phrase
 from diagnose.timeline.event import Event, Timeline
@@ -12,22 +16,36 @@ from diagnose.timeline.event import Event, Timeline
 _TELLING = ("cause", "effect", "progress", "phase")
 _STRONG = ("decisive", "strong")
 _LINES = 200  # of a run that went on
-_TOLD = 20  # earlier attempts with a note of their own
+MAX_ATTEMPTS = 20  # earlier attempts with a note of their own
 
 
-def last_attempt(timeline: Timeline) -> tuple[Timeline, int]:
-    """The last attempt that left anything but facts, or much of it, and the number of attempts."""
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """The attempt that is diagnosed.
+
+    `number` is None where its events cannot be told from those of others, `attempts` counts all.
+    `sifted` is what its interpreters printed while they ended.
+    """
+
+    timeline: Timeline
+    attempts: int = 1
+    number: int | None = None
+    sifted: Sequence[Sifted] = ()
+
+
+def last_attempt(timeline: Timeline) -> Attempt:
+    """The last attempt that left anything but facts, or much of it."""
     numbers = {number for number in timeline.attempts if number is not None}
     if len(numbers) < 2:
-        return _cleared(timeline), 1
+        return _cleared(timeline, 1)
     telling = [event.attempt for event in timeline.role(*_TELLING)]
     if not telling:
-        return _cleared(timeline), len(numbers)
+        return _cleared(timeline, len(numbers))
     known = [number for number in telling if number is not None]
     last = max(numbers)
     if len(known) == len(telling) and not _long(timeline.of_attempt(last)):
         last = max(known)
-    return _cleared(timeline.of_attempt(last)), len(numbers)
+    return _cleared(timeline.of_attempt(last), len(numbers), last)
 
 
 def _long(run: Timeline) -> bool:
@@ -36,13 +54,30 @@ def _long(run: Timeline) -> bool:
     return any(event.line - first.setdefault(event.source, event.line) > _LINES for event in run)
 
 
-def _cleared(timeline: Timeline) -> Timeline:
-    """The timeline without what interpreters say while they end."""
-    return without_own_end(without_teardown_noise(timeline))
+def _cleared(timeline: Timeline, attempts: int, number: int | None = None) -> Attempt:
+    """The attempt without what interpreters say while they end."""
+    timeline, noise = without_teardown_noise(timeline)
+    timeline, crashes = without_own_end(timeline)
+    return Attempt(timeline, attempts, number, [*noise, *crashes])
 
 
 def earlier_attempts(timeline: Timeline, catalog: Catalog, attempts: int) -> list[str]:
     """One line per earlier attempt: what it died of, as far as a line says so."""
+    ended = ended_by(timeline, attempts)
+    notes = []
+    for number, event in [*ended.items()][:MAX_ATTEMPTS]:
+        entry = entry_of(catalog, event.signature)
+        who = "" if event.rank is None else f" ({ranks_phrase([event.rank])})"
+        notes.append(
+            f"attempt {number} ended with: {entry.title if entry else event.signature}{who}"
+        )
+    if len(ended) > MAX_ATTEMPTS:
+        notes.append(f"and {len(ended) - MAX_ATTEMPTS:,} more attempts ended with a known cause")
+    return notes
+
+
+def ended_by(timeline: Timeline, attempts: int) -> dict[int, Event]:
+    """Earlier attempt → the first strong cause that a line of it states, else the first one."""
     numbers = sorted(number for number in timeline.attempts if number is not None)
     died: dict[int, Event] = {}
     for event in timeline.role("cause"):
@@ -51,15 +86,4 @@ def earlier_attempts(timeline: Timeline, catalog: Catalog, attempts: int) -> lis
         known = died.setdefault(event.attempt, event)
         if known.strength not in _STRONG and event.strength in _STRONG:
             died[event.attempt] = event
-    notes = []
-    ended = [number for number in numbers[: attempts - 1] if number in died]
-    for number in ended[:_TOLD]:
-        event = died[number]
-        entry = entry_of(catalog, event.signature)
-        who = "" if event.rank is None else f" ({ranks_phrase([event.rank])})"
-        notes.append(
-            f"attempt {number} ended with: {entry.title if entry else event.signature}{who}"
-        )
-    if len(ended) > _TOLD:
-        notes.append(f"and {len(ended) - _TOLD:,} more attempts ended with a known cause")
-    return notes
+    return {number: died[number] for number in numbers[: attempts - 1] if number in died}

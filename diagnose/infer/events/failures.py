@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
 
 from diagnose.catalog.entries import is_word
 from diagnose.infer.events.afterlife import Afterlife, endings, is_end
 from diagnose.infer.events.habits import without_habits, without_warnings
-from diagnose.infer.events.recovery import lasted, left, survived
+from diagnose.infer.events.recovery import Author, Recovery, author, lasted, left, recoveries
+from diagnose.infer.events.sifting import Failures, Sieve
 from diagnose.timeline.event import Event, Meaning, Timeline
 
 _LAST_LINES, _CAUGHT_LINES = 25, 150
@@ -20,36 +22,74 @@ WAITED = ("timeout", "store_wait", "missing", "host_blocked")
 _EFFECTS = ("timeout", "notified", "missing", "mismatch", "store_wait", "teardown", "joined")
 
 
-def failures(timeline: Timeline, life: Afterlife) -> list[Event]:
+def failures(timeline: Timeline, life: Afterlife) -> Failures:
     """Events that show a failure: causes, effects, exits with a code, waits."""
-    serious = [
-        event
-        for event in timeline.where(_serious)
-        if event.kind != "exit" or (_failed(event) and not _of_another_run(life, event))
-    ]
-    serious = without_warnings(timeline, _waits_at_the_end(timeline, life, serious))
+    sieve = Sieve()
+    serious = _serious_events(timeline, life, sieve)
+    if serious and _only_after_the_end(timeline, serious):
+        sieve.absolve("after_the_end", serious)
+        return sieve.counting("", [])
+    if serious and (how := _survived(life, serious)):
+        _absolve_survived(sieve, serious, how)
+        return sieve.counting("", [])
+    if serious:
+        return sieve.counting("shows_failure", serious)
+    if stuck := _stuck_at_the_end(timeline):
+        return sieve.counting("stuck_at_the_end", stuck)
+    if reported := said_to_hang(timeline):
+        return sieve.counting("reported_hang", reported)
+    hints = timeline.where(lambda meaning: _weak(meaning) or meaning.role == "aftermath")
+    if went_on(timeline, life):
+        sieve.absolve("work_went_on", hints)
+        return sieve.counting("", [])
+    return _hinted(timeline, hints, sieve)
+
+
+def _serious_events(timeline: Timeline, life: Afterlife, sieve: Sieve) -> list[Event]:
+    """Events that show a failure unless the job survived them."""
+    serious = [e for e in timeline.where(_serious) if e.kind != "exit" or _failed(e)]
+    of_this_run = [e for e in serious if e.kind != "exit" or not _of_another_run(life, e)]
+    serious = sieve.keep("another_run", serious, of_this_run)
+    serious = sieve.keep("wait_ended", serious, _waits_at_the_end(timeline, life, serious))
+    serious = sieve.keep("logged_as_warning", serious, without_warnings(timeline, serious))
     gathering = unfinished_gathering(timeline)
     if gathering is not None and not any(event is gathering for event in serious):
         insort(serious, gathering, key=attrgetter("index"))
     if all(is_word(event.signature) for event in serious):
-        serious = serious if any(_last_said(timeline, serious)) else []
-    elif all(event.kind == "exception" for event in serious):
-        serious = serious if _ends_with(timeline, serious) else []
-    if serious and (_only_after_the_end(timeline, serious) or _survived(life, serious)):
-        return []
-    serious = serious or _stuck_at_the_end(timeline) or said_to_hang(timeline)
-    if serious or went_on(timeline, life):
-        return serious
-    # A weak hint, or what follows an abort, counts only in a log that ends with it.
-    hints = timeline.where(lambda meaning: _weak(meaning) or meaning.role == "aftermath")
+        if not any(_last_said(timeline, serious)):
+            return sieve.keep("word_above_the_end", serious, [])
+    elif all(event.kind == "exception" for event in serious) and not _ends_with(timeline, serious):
+        return sieve.keep("caught", serious, [])
+    return serious
+
+
+def _hinted(timeline: Timeline, hints: list[Event], sieve: Sieve) -> Failures:
+    """A weak hint, or what follows an abort, counts only in a log that ends with it."""
     if all(is_word(event.signature) for event in hints):
-        hints = _last_said(timeline, hints)
-    hints = without_habits(timeline, without_warnings(timeline, hints))
+        hints = sieve.keep("word_above_the_end", hints, _last_said(timeline, hints))
+    hints = sieve.keep("logged_as_warning", hints, without_warnings(timeline, hints))
+    hints = sieve.keep("habit", hints, without_habits(timeline, hints))
     if closed(timeline):
-        hints = [event for event in hints if event.phase != "shutdown"]
+        before = [event for event in hints if event.phase != "shutdown"]
+        hints = sieve.keep("orderly_shutdown", hints, before)
     if all(event.tells == "closed" for event in hints):
-        hints = []  # whoever shuts down in order need not have failed
-    return timeline.telling("complaint") or (hints if _ends_with(timeline, hints) else [])
+        hints = sieve.keep("orderly_shutdown", hints, [])  # who shuts down in order need not fail
+    if complaint := timeline.telling("complaint"):
+        return sieve.counting("complaint", complaint)
+    if not _ends_with(timeline, hints):
+        hints = sieve.keep("caught", hints, [])
+    return sieve.counting("ends_the_log", hints)
+
+
+def _absolve_survived(
+    sieve: Sieve, events: Sequence[Event], how: Mapping[Author, Recovery]
+) -> None:
+    """Note by which recovery of its author each of these events passed."""
+    passed: dict[Recovery, list[Event]] = defaultdict(list)
+    for event in events:
+        passed[how[author(event)]].append(event)
+    for recovery, own in passed.items():
+        sieve.absolve(recovery, own)
 
 
 def _waits_at_the_end(timeline: Timeline, life: Afterlife, events: list[Event]) -> list[Event]:
@@ -159,50 +199,17 @@ def _only_after_the_end(timeline: Timeline, events: Sequence[Event]) -> bool:
     return bool(ends) and ends[0].index < events[0].index
 
 
-def _survived(life: Afterlife, events: Sequence[Event]) -> bool:
-    """Errors that every rank which printed one caught and went on from, to the end of the log.
+def _survived(life: Afterlife, events: Sequence[Event]) -> Mapping[Author, Recovery]:
+    """How each rank that printed errors went on from them, to the end of the log; else nothing.
 
     Symptoms pass like errors, but for exits and waits; as they may tell of others, whose death the
     work of this one outlives for a while, more has to follow.
     """
     if any(event.kind == "exit" or event.tells in WAITED for event in events):
-        return False
+        return {}
+    how = recoveries(life, events)
     symptoms = any(event.role != "cause" for event in events)
-    return survived(life, events) and (not symptoms or lasted(life, events))
-
-
-def unexplained(timeline: Timeline, life: Afterlife) -> list[Event]:
-    """Error lines that no other entry knows and whose authors were not seen to go on.
-
-    Those in words of their own (`tells: trouble`), and last lines that a logger wrote at error
-    level. What is only of error level passes as soon as anybody works on below it.
-    """
-    last = [event for event in timeline.kind("edge") if event.severity == "error"]
-    words = [event for event in timeline.role("cause") if is_word(event.signature)]
-    found = [*timeline.telling("trouble"), *words, *last]
-    found.sort(key=lambda event: event.index)
-    if not found:
-        return []
-    lines = {event.line for event in found}
-    known = {event.place for event in timeline.where(_explains) if event.line in lines}
-    found = [event for event in found if event.place not in known]
-    found = without_habits(timeline, without_warnings(timeline, found))
-    grave = [event for event in found if event.strength == "strong"]
-    lasting = {event.index for event in left(life, grave)}
-    working = timeline.where(lambda a: a.kind in ("progress", "phase") or a.tells == "finished")
-    worked = {e.source: e.line for e in working if e.kind == "progress" or is_end(e)}
-    first: dict[tuple[str, int], Event] = {}
-    for event in found:
-        unanswered = event.strength != "strong" and worked.get(event.source, -1) <= event.line
-        if unanswered or event.index in lasting:
-            first.setdefault(event.place, event)
-    return list(first.values())
-
-
-def _explains(meaning: Meaning) -> bool:
-    """Whether an entry knows what lines are about, apart from that they tell of trouble."""
-    named = meaning.signature is not None and meaning.tells != "trouble"
-    return named and not (is_word(meaning.signature) and meaning.role == "cause")
+    return how if how and (not symptoms or lasted(life, events)) else {}
 
 
 def went_on(timeline: Timeline, life: Afterlife) -> bool:

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from diagnose.infer.events.sifting import Sifted
 from diagnose.timeline.deaths import deaths, outermost
 from diagnose.timeline.event import Event, Timeline
 
@@ -21,19 +22,24 @@ _BLOCK = 60  # lines below an exception of nobody's that are surely of the same 
 _Author = tuple[str, int | None]
 
 
-def without_own_end(timeline: Timeline) -> Timeline:
-    """The timeline in which crashes of processes that had raised already are aftermath."""
+def without_own_end(timeline: Timeline) -> tuple[Timeline, list[Sifted]]:
+    """The timeline in which crashes of processes that had raised already are aftermath.
+
+    With these crashes, as they were.
+    """
     if not any(outermost(event) for event in timeline.kind("frame")):
-        return timeline
-    late = {event.index for event in _late(timeline)}
+        return timeline, []
+    crashes = [*_late(timeline)]
+    late = {event.index for event in crashes}
     if not late:
-        return timeline
-    return Timeline(
+        return timeline, []
+    cleared = Timeline(
         replace(event, meaning=replace(event.meaning, role="aftermath", cause=None, strength=None))
         if event.index in late
         else event
         for event in timeline
     )
+    return cleared, [Sifted("absolved", "own_end", crashes)]
 
 
 def _late(timeline: Timeline) -> Iterator[Event]:

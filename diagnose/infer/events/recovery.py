@@ -8,7 +8,8 @@ author is one of those who write in its source: then every one of them must be s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
 
 from diagnose.catalog.entries import COUNTER
 from diagnose.infer.events.afterlife import Afterlife
@@ -27,9 +28,31 @@ from diagnose.timeline.event import Event
 _HANDLED_REACH = 40
 
 
+# How the author of a failing event was seen to go on.
+Recovery = Literal[
+    "completed", "handled", "answered", "served_on", "everybody_went_on", "counted_on", "worked_on"
+]
+# The rank that printed a line (None: it names none) and the source.
+Author = tuple[int | None, str]
+
+
+def author(event: Event) -> Author:
+    """Who printed the line of an event, as far as that is known."""
+    return event.rank, event.source
+
+
 def survived(life: Afterlife, failing: Sequence[Event]) -> bool:
     """Whether every author of these failing events worked on after its last one."""
-    return bool(failing) and not _final(life, failing) and not left(life, failing)
+    return bool(recoveries(life, failing))
+
+
+def recoveries(life: Afterlife, failing: Sequence[Event]) -> Mapping[Author, Recovery]:
+    """How each author of these failing events recovered from its last one; empty if one did not."""
+    if _final(life, failing):
+        return {}
+    found = [(failure, _recovery(life, failure)) for failure in _last_of_each(failing)]
+    how = {author(failure): recovery for failure, recovery in found if recovery is not None}
+    return how if len(how) == len(found) else {}
 
 
 def _final(life: Afterlife, failing: Iterable[Event]) -> bool:
@@ -38,7 +61,7 @@ def _final(life: Afterlife, failing: Iterable[Event]) -> bool:
 
 def left(life: Afterlife, failing: Iterable[Event]) -> list[Event]:
     """Those events, the last of each author, after which it was not seen to go on."""
-    return [failure for failure in _last_of_each(failing) if not _passed(life, failure)]
+    return [failure for failure in _last_of_each(failing) if _recovery(life, failure) is None]
 
 
 def doubtful(life: Afterlife, failing: Sequence[Event]) -> bool:
@@ -81,7 +104,7 @@ def _long_after(life: Afterlife, failing: Sequence[Event]) -> bool:
 
 def _last_of_each(failing: Iterable[Event]) -> list[Event]:
     """The last failing event of each rank, and of each source where no rank is named."""
-    return list({(event.rank, event.source): event for event in failing}.values())
+    return list({author(event): event for event in failing}.values())
 
 
 def _after(work: Event, failure: Event) -> bool:
@@ -91,19 +114,22 @@ def _after(work: Event, failure: Event) -> bool:
     return work.time is not None and failure.time is not None and work.index > failure.index
 
 
-def _passed(life: Afterlife, failure: Event) -> bool:
-    if _completed(life, failure) or _was_handled(life, failure):
-        return True
+def _recovery(life: Afterlife, failure: Event) -> Recovery | None:
+    """How the author of a failing event went on after it; None where it was not seen to."""
+    if _completed(life, failure):
+        return "completed"
+    if _was_handled(life, failure):
+        return "handled"
     if failure.role == "effect" and failure.phase == "inference" and _answered(life, failure):
-        return True
+        return "answered"
     own = life.by_rank.get(failure.rank)
     if serves_on([*(own or ()), *life.unnamed.get(failure.source, ())], failure):
-        return True
+        return "served_on"
     if failure.rank is None:
-        return _everybody_went_on(life, failure)
+        return "everybody_went_on" if _everybody_went_on(life, failure) else None
     if own is None:
-        return _job_counted_on(life, failure)
-    return _went_on(own, failure, ended=_died_after(life, failure))
+        return "counted_on" if _job_counted_on(life, failure) else None
+    return "worked_on" if _went_on(own, failure, ended=_died_after(life, failure)) else None
 
 
 def _completed(life: Afterlife, failure: Event) -> bool:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from diagnose.catalog.entries import is_word
+from diagnose.infer.events.sifting import Fate, Sifted
 from diagnose.timeline.event import Event, Meaning, Timeline
 
 # The traceback below "Exception ignored in" is short; further on it is another one.
@@ -34,11 +35,16 @@ _LEAVES = re.compile(
 _Author = tuple[str, int | None]
 
 
-def without_teardown_noise(timeline: Timeline) -> Timeline:
-    """The timeline without exceptions that Python ignored, and without ends after a crash."""
+def without_teardown_noise(timeline: Timeline) -> tuple[Timeline, list[Sifted]]:
+    """The timeline without exceptions that Python ignored, and without ends after a crash.
+
+    With the events that are not there any more, or mean something else.
+    """
+    sifted: list[Sifted] = []
     dropped = set(_ignored(timeline)) if timeline.telling("ignored") else set()
     if dropped:
-        lines = {timeline.at(index).place for index in dropped}
+        sifted.append(_sifted("absolved", "ignored_exception", timeline, dropped))
+        lines = {event.place for event in sifted[-1].events}
         timeline = timeline.only(
             lambda event: (
                 event.index not in dropped and not (event.kind == "edge" and event.place in lines)
@@ -46,11 +52,18 @@ def without_teardown_noise(timeline: Timeline) -> Timeline:
         )
     if timeline.telling("finished"):
         left = set(_ends_of_crashes(timeline))
+        sifted.append(_sifted("ignored", "end_of_crash", timeline, left))
         timeline = _with(timeline, left, lambda meaning: replace(meaning, tells=None))
     if timeline.telling("peer_gone", "teardown"):
         closed = set(_closings(timeline))
+        sifted.append(_sifted("absolved", "orderly_close", timeline, closed))
         timeline = _with(timeline, closed, lambda one: replace(one, role="context", tells=None))
-    return timeline
+    return timeline, [one for one in sifted if one.events]
+
+
+def _sifted(fate: Fate, predicate: str, timeline: Timeline, chosen: set[int]) -> Sifted:
+    """The events of these indices, as they are now."""
+    return Sifted(fate, predicate, [timeline.at(index) for index in sorted(chosen)])
 
 
 def _with(timeline: Timeline, chosen: set[int], changed: Callable[[Meaning], Meaning]) -> Timeline:

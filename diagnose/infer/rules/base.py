@@ -6,7 +6,7 @@ import fnmatch
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from diagnose.catalog.schema import Catalog, Remedy
 from diagnose.diagnosis import Answer, CulpritKind
@@ -22,6 +22,24 @@ if TYPE_CHECKING:
     from diagnose.infer.stacks.classify import Place
     from diagnose.infer.stacks.groups import PlaceClass
     from diagnose.parse.node_signs import Sign
+
+
+# What kind of evidence a hypothesis rests on; kinds are weighed against each other.
+Basis = Literal[
+    "line",  # a line of the log states it
+    "exit",  # how a process ended
+    "wait",  # ranks that wait in a collective
+    "agreeing_wait",  # the same by watchdog lines, where dumps name the same ranks
+    "dump",  # dumps, counters or call lines of collectives
+    "stack",  # a stack that was taken of a process
+    "traceback",  # frames that a process printed itself
+    "monitor",  # a process reports that one of its own threads is blocked
+    "silence",  # regular lines that stopped
+    "node",  # what a node reports of itself
+    "checkpoint",  # files of a checkpoint
+    "issue",  # the conditions of a known issue
+    "inference",  # anything else that follows from who was where
+]
 
 
 class Lost(Enum):
@@ -42,8 +60,10 @@ class Hypothesis:
     `score` orders hypotheses; see `infer.scoring`. `rows` are indices of the events that are its
     evidence, the first one its own first sign. `sure` marks evidence that proves the class by
     itself; `late` one seen only after the first failure. `explains` are ids, classes and globs
-    of what it accounts for. `rule` is who proposed it. `lost` says why
-    it is not the root cause, once that is known, `lost_to` the title of what accounts for it.
+    of what it accounts for. `rule` is the name of who proposed it, for people; `basis` is the kind
+    of its evidence, by which it is weighed, and `weights` are the named parts of its score, where a
+    rule adds several. `lost` says why it is not the root cause, once that is known, and `lost_to`
+    what it lost to. `merged` are the others of its class that were merged into it.
     `behind` are classes that the very processes of its lines had told of before.
     `hint` tells of a known issue of some versions, where it is not the verdict. `longer_timeout`:
     whether one would help, where that does not follow from the class.
@@ -66,8 +86,11 @@ class Hypothesis:
     remedies: list[Remedy] = field(default_factory=list)
     restart: str | None = None
     rule: str = ""
+    basis: Basis = "inference"
+    weights: dict[str, float] = field(default_factory=dict)
     lost: Lost | None = None
-    lost_to: str = ""
+    lost_to: Hypothesis | None = None
+    merged: list[Hypothesis] = field(default_factory=list)
     hint: str = ""
     behind: frozenset[str] = frozenset()
     longer_timeout: Answer | None = None

@@ -41,6 +41,7 @@ def propose(context: Context) -> Iterator[Hypothesis]:
             f"The job tried to load {name(one)}, and {state_of(one)}",
             list(dict.fromkeys(event.index for event in shown)),
             inferred=True,
+            basis="checkpoint",
         )
 
 

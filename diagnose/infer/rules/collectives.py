@@ -89,7 +89,7 @@ def blamed(
     cause, score = _cause(verdict, set(host_of.values()))
     summary = f"{verdict.why[:1].upper()}{verdict.why[1:]}."
     found = Hypothesis(cause, score, catalog.classes[cause].title, summary, list(stall.rows))
-    found.inferred = True
+    found.inferred, found.basis = True, "dump"
     found.ranks = list(verdict.ranks)
     found.hosts = sorted({host_of[rank] for rank in verdict.ranks if rank in host_of})
     found.kind = _KIND.get(verdict.kind) if verdict.ranks else None

@@ -48,6 +48,8 @@ def propose(context: Context) -> Iterator[Hypothesis]:
             explains=list(entry.explains),
             remedies=list(entry.remedies),
             restart=entry.restart,
+            basis="line",
+            weights={entry.strength: scoring.OF_STRENGTH[entry.strength], "cut": scoring.CUT},
         )
 
 

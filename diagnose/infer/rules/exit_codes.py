@@ -141,6 +141,7 @@ def _hypothesis(code: int, group: list[Event], context: Context) -> Hypothesis:
         kind="crashed" if ranks or hosts else None,
         why=f"{did}; other processes ended later" if ranks else "",
         inferred=True,
+        basis="exit",
     )
 
 

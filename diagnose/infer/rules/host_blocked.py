@@ -30,7 +30,7 @@ def _blocked(told: Sequence[Event], heard: Collection[int], catalog: Catalog) ->
         "call."
     )
     found = unstated("stall.host", score, catalog, summary)
-    found.rows = [event.index for event in told[:6]]
+    found.rows, found.basis = [event.index for event in told[:6]], "monitor"
     found.ranks, found.kind = (ranks if kind else []), kind
     found.why = "reported by its own watchdog or GIL check" if kind else ""
     return found

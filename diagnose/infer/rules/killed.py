@@ -38,4 +38,5 @@ def propose(context: Context) -> Iterator[Hypothesis]:
         hosts=killed.hosts,
         kind=killed.kind,
         why=killed.why,
+        basis="exit",
     )

@@ -213,6 +213,7 @@ def _to_check(issue: KnownIssue, situation: Situation) -> Hypothesis:
     checks = list(dict.fromkeys(how_to_check(text) for text in unknown))
     found = _hypothesis(issue, situation)
     found.score, found.sure = scoring.UNCHECKED_ISSUE, False
+    found.weights = {"version unknown": scoring.UNCHECKED_ISSUE}
     found.hint += f", and the log does not say the version; check with: {'; '.join(checks)}"
     found.summary = f"{issue.summary} This is a {found.hint}."
     return found
@@ -226,9 +227,12 @@ def _versions(issue: KnownIssue) -> list[list[str]]:
 def _hypothesis(issue: KnownIssue, situation: Situation) -> Hypothesis:
     stall = situation.stall
     versions = " and ".join(" or ".join(texts) for texts in _versions(issue))
+    weights = {f"{issue.confidence} confidence": scoring.OF_ISSUE[issue.confidence]}
+    if versions:
+        weights["its version"] = scoring.OF_VERSION
     found = Hypothesis(
         cause=issue.cause,
-        score=scoring.OF_ISSUE[issue.confidence] + (scoring.OF_VERSION if versions else 0.0),
+        score=sum(weights.values()),
         title=issue.title,
         summary=issue.summary,
         rows=list(dict.fromkeys([*_shown(issue, situation), *situation.rows]))[:_ROWS],
@@ -237,6 +241,8 @@ def _hypothesis(issue: KnownIssue, situation: Situation) -> Hypothesis:
         inferred=True,
         remedies=list(issue.remedies),
         restart=issue.restart,
+        basis="issue",
+        weights=weights,
         hint=f"known issue of {versions} ({issue.title})" if versions else "",
     )
     if stall is not None:

@@ -33,6 +33,7 @@ def propose(context: Context) -> Iterator[Hypothesis]:
             title=context.catalog.classes[cause].title,
             summary=f"The stack shows a process {SAYS[place.state]}: {place.detail}.",
             inferred=True,
+            basis="stack",
         )
         return
 

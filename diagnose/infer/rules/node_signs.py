@@ -36,8 +36,9 @@ def propose(context: Context) -> Iterator[Hypothesis]:
         cause, why = _MEANS[kind]
         score = scoring.NODE_PROVES if kind in _PROOF else scoring.NODE_SUGGESTS
         found = Hypothesis(
-            cause, score, context.catalog.classes[cause].title, _summary(told), inferred=True
-        )
+            cause, score, context.catalog.classes[cause].title, _summary(told), inferred=True,
+            basis="node",
+        )  # fmt: skip
         if kind == "nccl_error":
             found.ranks = sorted({sign.rank for sign in told if sign.rank is not None})
             found.kind, found.why = "mismatched" if found.ranks else None, why

@@ -40,6 +40,7 @@ def _ahead(timeline: Timeline, catalog: Catalog) -> Iterator[Hypothesis]:
         "still training: fewer batches."
     )
     found = unstated("desync.uneven_work", scoring.AHEAD, catalog, summary)
+    found.basis = "traceback"
     found.rows = [stood[rank].row for rank in [*beyond, *training[:2]]]
     found.ranks, found.kind = beyond, "mismatched"
     found.why = "stack in a different phase than all other ranks"
@@ -58,5 +59,6 @@ def _stacks_only(timeline: Timeline, activity: Activity, catalog: Catalog) -> It
         catalog,
         f"The stacks show a process {doing(activity.phase)}.",
     )
+    found.basis = "stack"
     found.rows = [frame.index for frame in frames if frame.phase is not None][:_ROWS]
     yield found

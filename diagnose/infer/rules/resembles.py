@@ -68,6 +68,8 @@ def propose(context: Context, lines: Sequence[Event]) -> Iterator[Hypothesis]:
         inferred=True,
         remedies=list(entry.remedies),
         restart=entry.restart,
+        rule="resembles",
+        basis="line",
     )
 
 

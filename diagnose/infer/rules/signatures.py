@@ -10,8 +10,8 @@ from operator import attrgetter
 from diagnose.catalog.entries import entry_of
 from diagnose.catalog.schema import CauseClass, CulpritOf, Signature
 from diagnose.infer import scoring
-from diagnose.infer.events.failures import unexplained
 from diagnose.infer.events.recovery import doubtful, survived
+from diagnose.infer.events.unexplained import unexplained
 from diagnose.infer.rules.base import Context, Hypothesis, most
 from diagnose.text.ranks import ranks_phrase
 from diagnose.timeline.captures import rank_of
@@ -51,7 +51,7 @@ def propose(context: Context) -> Iterator[Hypothesis]:
     timeline, catalog = context.timeline, context.catalog
     first_wait = next(iter(timeline.telling("timeout")), None)
     first_effect = next(iter(timeline.telling("timeout", "teardown")), None)
-    trouble = cache(lambda: unexplained(timeline, context.life))  # few jobs need it
+    trouble = cache(lambda: unexplained(timeline, context.life).counted)  # few jobs need it
     causes: dict[str | None, list[Event]] = defaultdict(list)
     for event in timeline.role("cause"):
         causes[event.signature].append(event)
@@ -65,11 +65,13 @@ def propose(context: Context) -> Iterator[Hypothesis]:
         limit = first_wait if of_class.ending else first_effect
         late = limit is not None and _after(group[0], limit)
         ranks, hosts = culprits_of(signature, group, context.facts.world_size, timeline)
-        score = _score(signature, of_class, group, late, context)
+        weights = _weights(signature, of_class, group, late, context)
         if signature.cause == _BY_HAND and _in_trouble(group[0], trouble(), timeline):
-            score += scoring.IN_TROUBLE
+            weights["in_trouble"] = scoring.IN_TROUBLE
+        score = sum(weights.values())
         own = signature.tells == "exception" and (len(ranks) <= 1 or _of_the_program(group))
         if own and not late and not survived(context.life, group):
+            weights |= {"own_exception": max(0.0, scoring.OWN_EXCEPTION - score)}
             score = max(score, scoring.OWN_EXCEPTION)
         yield Hypothesis(
             cause=signature.cause,
@@ -88,6 +90,8 @@ def propose(context: Context) -> Iterator[Hypothesis]:
             remedies=list(signature.remedies),
             restart=signature.restart,
             behind=_behind(group, told_first),
+            basis="line",
+            weights={name: points for name, points in weights.items() if points},
         )
 
 
@@ -125,16 +129,21 @@ def _behind(group: Sequence[Event], told_first: Mapping[_Process, Event]) -> fro
     return frozenset(before) if known else frozenset()
 
 
-def _score(
+def _weights(
     signature: Signature, of_class: CauseClass, group: Sequence[Event], late: bool, context: Context
-) -> float:
-    score = scoring.OF_STRENGTH[signature.strength]
-    score += scoring.GENERIC if signature.generic else 0.0
-    score += _lateness(of_class) if late else 0.0
+) -> dict[str, float]:
+    """The parts of the score, by what each of them is given for."""
+    weights: dict[str, float] = {signature.strength: scoring.OF_STRENGTH[signature.strength]}
+    if signature.generic:
+        weights["generic"] = scoring.GENERIC
+    if late:
+        weights["late"] = _lateness(of_class)
     if not _came_true(of_class, group[-1], context):
-        score += scoring.RECOVERED if survived(context.life, group) else 0.0
-        score += scoring.DOUBTED if doubtful(context.life, group) else 0.0
-    return score
+        if survived(context.life, group):
+            weights["recovered"] = scoring.RECOVERED
+        if doubtful(context.life, group):
+            weights["doubted"] = scoring.DOUBTED
+    return weights
 
 
 def _in_trouble(ending: Event, trouble: Sequence[Event], timeline: Timeline) -> bool:

@@ -40,7 +40,7 @@ def propose(context: Context) -> Iterator[Hypothesis]:
         "regularly. Nothing says who sent the signal."
     )
     hypothesis = unstated(cause or "unknown", scoring.SILENT, context.catalog, summary)
-    hypothesis.rows = [last.index]
+    hypothesis.rows, hypothesis.basis = [last.index], "silence"
     yield hypothesis
 
 

@@ -102,10 +102,13 @@ def _hypothesis(
     said = f"{ranks_phrase(ranks)} {does}."
     victims = _victims(classes)
     summary = f"{victims}; {said}" if victims else f"{said[:1].upper()}{said[1:]}"
-    score = scoring.STACK_OUTLIER + (scoring.STACK_AGREES if agree else 0.0)
+    weights = {"outlier": scoring.STACK_OUTLIER}
+    if agree:
+        weights["agrees_with_dumps"] = scoring.STACK_AGREES
     return Hypothesis(
-        cause, score, catalog.classes[cause].title, summary, _rows(timeline, ranks), ranks=ranks,
-        kind=kind, why=f"{whose}: {SAYS[group.state]}", inferred=True,
+        cause, sum(weights.values()), catalog.classes[cause].title, summary,
+        _rows(timeline, ranks), ranks=ranks, kind=kind, why=f"{whose}: {SAYS[group.state]}",
+        inferred=True, basis="stack", weights=weights,
     )  # fmt: skip
 
 
@@ -139,7 +142,7 @@ def _mismatch(classes: Sequence[PlaceClass], timeline: Timeline, catalog: Catalo
     title = catalog.classes["desync.mismatch"].title
     rows = _rows(timeline, ranks)
     found = Hypothesis(
-        "desync.mismatch", scoring.STACKS_DIFFER, title, summary, rows, inferred=True
+        "desync.mismatch", scoring.STACKS_DIFFER, title, summary, rows, inferred=True, basis="stack"
     )
     if alone:
         found.ranks, found.kind = sorted(ranks), "mismatched"

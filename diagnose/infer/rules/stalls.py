@@ -13,7 +13,7 @@ from diagnose.infer import scoring
 from diagnose.infer.events.phases import Activity
 from diagnose.infer.events.stalled import Stall
 from diagnose.infer.ranks.story import rank_stories
-from diagnose.infer.rules.base import Context, Hypothesis
+from diagnose.infer.rules.base import Basis, Context, Hypothesis
 from diagnose.infer.rules.busy import DOING, MAIN_ONLY, busy_class, doing, unstated
 from diagnose.text.ranks import ranks_phrase
 from diagnose.timeline.event import Timeline
@@ -28,21 +28,22 @@ _MAY_BE_TINY = (None, "ALLREDUCE", "BROADCAST", "BARRIER", "ALLGATHER")
 
 def propose(context: Context) -> list[Hypothesis]:
     """One hypothesis for every group that stopped."""
-    return _of_stalls(context, context.stalls)
+    return _of_stalls(context, context.stalls, "wait")
 
 
 def agreeing(context: Context) -> list[Hypothesis]:
     """The same for the groups of the logs that say what the dumps say."""
-    return _of_stalls(context, context.agreeing) if context.agreeing else []
+    return _of_stalls(context, context.agreeing, "agreeing_wait") if context.agreeing else []
 
 
-def _of_stalls(context: Context, found: Sequence[Stall]) -> list[Hypothesis]:
-    return [
-        _mismatch(stall, context)
-        if stall.shape in ("mismatch", "conditional", "shifted")
-        else _waiting(stall, context)
-        for stall in found
-    ]
+def _of_stalls(context: Context, stalls: Sequence[Stall], basis: Basis) -> list[Hypothesis]:
+    found = []
+    for stall in stalls:
+        differ = stall.shape in ("mismatch", "conditional", "shifted")
+        one = _mismatch(stall, context) if differ else _waiting(stall, context)
+        one.basis = basis
+        found.append(one)
+    return found
 
 
 def _mismatch(stall: Stall, context: Context) -> Hypothesis:
@@ -161,11 +162,12 @@ def _busy(stall: Stall, who: list[int], activity: Activity, catalog: Catalog) ->
     subject = ranks_phrase(who).capitalize() if who else "One rank"
     summary = f"{subject} was still {at_work} while the other ranks waited in {_call(stall)}."
     tiny = stall.tiny or (not stall.sized and stall.op in _MAY_BE_TINY)
-    score = scoring.BUSY_MOVING if activity.moving else scoring.BUSY_SEEN
-    score += 0.0 if tiny else scoring.NOT_A_BARRIER
-    score = scoring.BUSY_SPANS_WAIT if activity.spans_wait else score
+    weights = {"moving": scoring.BUSY_MOVING} if activity.moving else {"seen": scoring.BUSY_SEEN}
+    weights |= {} if tiny else {"not_a_barrier": scoring.NOT_A_BARRIER}
+    weights = {"spans_the_wait": scoring.BUSY_SPANS_WAIT} if activity.spans_wait else weights
     cause = busy_class(activity.phase, catalog) or "unknown"
-    found = unstated(cause, score, catalog, summary, stall)
+    found = unstated(cause, sum(weights.values()), catalog, summary, stall)
+    found.weights = weights
     found.rows = [*([activity.row] if activity.row is not None else []), *found.rows]
     found.sure = activity.spans_wait and tiny
     found.ranks, found.kind = who, "slow" if who else None

@@ -84,7 +84,7 @@ def test_what_was_worked_out_says_why(make: Any) -> None:
 @pytest.mark.parametrize(
     ("lost", "why"),
     [
-        (Lost.FOLLOWS, "consequence of the root cause (x)"),
+        (Lost.FOLLOWS, "consequence of the root cause (title)"),
         (Lost.LATE, "first seen after the first failure"),
         (Lost.WEAK, "supported only by weak evidence"),
         (
@@ -97,16 +97,17 @@ def test_what_was_worked_out_says_why(make: Any) -> None:
     ],
 )
 def test_alternatives_say_why_they_lost(lost: Lost | None, why: str) -> None:
-    other = Hypothesis("net.p2p", 4.0, "", "", lost=lost, lost_to="x" * (lost is Lost.FOLLOWS))
+    other = Hypothesis("net.p2p", 4.0, "", "", lost=lost, lost_to=winner())
     (found,) = narrative.alternatives([winner(), other])
     assert (found.cause, found.why_not) == ("net.p2p", why)
 
 
 @pytest.mark.parametrize(
-    ("lost", "why"), [(Lost.LESS, "look at x"), (Lost.FOLLOWS, "consequence of the root cause (y)")]
+    ("lost", "why"),
+    [(Lost.LESS, "look at x"), (Lost.FOLLOWS, "consequence of the root cause (title)")],
 )
 def test_an_issue_to_be_checked_says_how(lost: Lost, why: str) -> None:
-    other = Hypothesis("net.p2p", 1.25, "", "", lost=lost, lost_to="y", hint="look at x")
+    other = Hypothesis("net.p2p", 1.25, "", "", lost=lost, lost_to=winner(), hint="look at x")
     (found,) = narrative.alternatives([winner(), other])
     assert (found.confidence, found.why_not) == ("low", why)
 

@@ -9,7 +9,7 @@ import pytest
 
 from diagnose.infer.collectives.verdict import DumpVerdict
 from diagnose.infer.decide.fusion import believed, fused, overruled, worth_analysis
-from diagnose.infer.rules.base import Hypothesis
+from diagnose.infer.rules.base import Basis, Hypothesis
 from diagnose.timeline.event import Timeline
 
 from ..rows import Row, at, context, finished, step, wait
@@ -17,38 +17,38 @@ from ..rows import Row, at, context, finished, step, wait
 VERDICT = DumpVerdict("missing", (2,), "dp", "all_reduce", 7, (0, 1), (2,), "why", sure=True)
 
 
-def one(cause: str, rule: str, *ranks: int) -> Hypothesis:
-    return Hypothesis(cause, 4.0, "", "", ranks=list(ranks), rule=rule)
+def one(cause: str, basis: Basis, *ranks: int) -> Hypothesis:
+    return Hypothesis(cause, 4.0, "", "", ranks=list(ranks), basis=basis)
 
 
 def left(*hypotheses: Hypothesis, dumps: bool = False) -> list[tuple[str, str]]:
     seen = context(Timeline(), blocked=VERDICT if dumps else None)
-    return [(h.cause, h.rule) for h in fused(hypotheses, seen)]
+    return [(h.cause, h.basis) for h in fused(hypotheses, seen)[0]]
 
 
 @pytest.mark.parametrize("cause", ["desync.missing_rank", "desync.mismatch", "unknown"])
 def test_who_was_waited_for_dumps_tell_better_than_logs(cause: str) -> None:
-    by_logs, by_dumps = one(cause, "stalls", 3), one("desync.missing_rank", "collectives", 2)
-    assert left(by_logs, by_dumps, dumps=True) == [("desync.missing_rank", "collectives")]
-    assert left(by_logs) == [(cause, "stalls")]
-    agreeing = one(cause, "agreeing", 2)
-    assert left(agreeing, dumps=True) == [(cause, "agreeing")]
+    by_logs, by_dumps = one(cause, "wait", 3), one("desync.missing_rank", "dump", 2)
+    assert left(by_logs, by_dumps, dumps=True) == [("desync.missing_rank", "dump")]
+    assert left(by_logs) == [(cause, "wait")]
+    agreeing = one(cause, "agreeing_wait", 2)
+    assert left(agreeing, dumps=True) == [(cause, "agreeing_wait")]
 
 
 def test_what_it_was_busy_with_logs_tell(make: Any) -> None:
-    busy = one("slow.checkpoint", "stalls", 2)
-    assert left(busy, dumps=True) == [("slow.checkpoint", "stalls")]
+    busy = one("slow.checkpoint", "wait", 2)
+    assert left(busy, dumps=True) == [("slow.checkpoint", "wait")]
 
 
-@pytest.mark.parametrize("rule", ["stalls", "collectives"])
+@pytest.mark.parametrize("basis", ["wait", "dump", "monitor"])
 @pytest.mark.parametrize("vague", ["stall.host", "desync.missing_rank"])
-def test_what_a_stuck_rank_does_its_stack_tells_better(rule: str, vague: str) -> None:
-    by_stack = one("data.loader", "stacks", 2)
-    assert left(one(vague, rule, 2), by_stack) == [("data.loader", "stacks")]
-    assert left(one(vague, rule, 3), by_stack) == [(vague, rule), ("data.loader", "stacks")]
-    same = one(vague, "stacks", 2)
-    assert left(one(vague, rule, 2), same) == [(vague, rule), (vague, "stacks")]
-    assert left(one("hw.gpu", rule, 2), by_stack)[0] == ("hw.gpu", rule)
+def test_what_a_stuck_rank_does_its_stack_tells_better(basis: Basis, vague: str) -> None:
+    by_stack = one("data.loader", "stack", 2)
+    assert left(one(vague, basis, 2), by_stack) == [("data.loader", "stack")]
+    assert left(one(vague, basis, 3), by_stack) == [(vague, basis), ("data.loader", "stack")]
+    same = one(vague, "stack", 2)
+    assert left(one(vague, basis, 2), same) == [(vague, basis), (vague, "stack")]
+    assert left(one("hw.gpu", basis, 2), by_stack)[0] == ("hw.gpu", basis)
 
 
 # --------------------------------------------------------------------------- is it true

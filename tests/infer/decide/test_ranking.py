@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from diagnose.infer.decide.ranking import confidence, merge, rank
+from diagnose.infer.decide.ranking import conditions, confidence, lost_by, merge, rank, resists
 from diagnose.infer.rules.base import Hypothesis, Lost
 
 from ..rows import hypothesis as one
@@ -31,8 +31,8 @@ def fields(hypothesis: Hypothesis) -> dict[str, Any]:
 def test_the_cause_wins_over_what_it_explains() -> None:
     ranked = rank([one("desync.missing_rank", 4.0), one("crash.gpu_oom", 6.0)])
     assert [c.cause for c in ranked] == ["crash.gpu_oom", "desync.missing_rank"]
-    assert (ranked[1].lost, ranked[1].lost_to) == (Lost.FOLLOWS, "Title of crash.gpu_oom")
-    assert (ranked[0].lost, ranked[0].lost_to) == (None, "")
+    assert (ranked[1].lost, ranked[1].lost_to) == (Lost.FOLLOWS, ranked[0])
+    assert (ranked[0].lost, ranked[0].lost_to) == (None, None)
 
 
 def test_a_strong_cause_may_be_weaker_than_what_it_explains() -> None:
@@ -52,10 +52,8 @@ def test_a_weak_cause_explains_nothing() -> None:
     losers = [
         rank([one("crash.gpu_oom", score), one("slow.storage", 1.5)])[1] for score in (1.9, 2.0)
     ]
-    assert [(loser.lost, loser.lost_to) for loser in losers] == [
-        (Lost.LESS, ""),
-        (Lost.FOLLOWS, "Title of crash.gpu_oom"),
-    ]
+    assert [loser.lost for loser in losers] == [Lost.LESS, Lost.FOLLOWS]
+    assert [lost_by(loser) for loser in losers] == ["less_evidence", "explained"]
 
 
 def test_a_late_cause_does_not_explain_what_came_before() -> None:
@@ -71,7 +69,7 @@ def test_of_two_that_explain_each_other_the_stronger_wins() -> None:
 
 
 def test_who_died_before_any_wait_ended_is_not_explained_by_the_wait() -> None:
-    stall = one("data.preparation", 4.5, explains=["crash.exception"], rule="stalls", inferred=True)
+    stall = one("data.preparation", 4.5, explains=["crash.exception"], basis="wait", inferred=True)
     died = one("crash.exception", 4.0, explains=["data.preparation"], ranks=[8])
     assert order(stall, died)[0] == "crash.exception"
     for unsure in ({"late": True}, {"ranks": []}, {"inferred": True}, {"score": 3.4}):
@@ -148,17 +146,17 @@ def test_what_is_inferred_does_not_add_to_whom_a_line_names() -> None:
 def test_confidence(winner: dict[str, Any], rival: float | None, level: str) -> None:
     ranked = [one("env.version", **winner)]
     ranked += [one("net.p2p", rival, lost=Lost.LESS)] if rival is not None else []
-    assert confidence(ranked) == level
+    assert confidence(conditions(ranked)) == level
 
 
 def test_what_is_explained_is_no_rival() -> None:
     explained = one("desync.missing_rank", 9.0, lost=Lost.FOLLOWS)
-    assert confidence([one("hw.gpu", 6.0, sure=True), explained]) == "high"
+    assert confidence(conditions([one("hw.gpu", 6.0, sure=True), explained])) == "high"
 
 
 def test_what_is_of_the_same_class_is_no_rival() -> None:
     issue = one("crash.gpu_oom", 5.5, hint="known issue")
-    assert confidence([one("crash.gpu_oom", 6.0, sure=True), issue]) == "high"
+    assert confidence(conditions([one("crash.gpu_oom", 6.0, sure=True), issue])) == "high"
 
 
 def test_merging_leaves_the_hypotheses_as_they_were() -> None:

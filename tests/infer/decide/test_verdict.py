@@ -53,13 +53,15 @@ def test_hung_or_failed(
     make: Any, cause: str, inferred: bool, silent: bool, waited: bool, verdict: str
 ) -> None:
     timeline = make(step(1), *[wait(0)] * waited)
-    assert verdict_of(one(cause, inferred=inferred), context(timeline), silent=silent) == verdict
+    seen = context(timeline, failing=[] if silent else [timeline.at(0)])
+    assert verdict_of(one(cause, inferred=inferred), seen)[0] == verdict
 
 
 @pytest.mark.parametrize("tells", ["store_wait", "missing", "host_blocked"])
 def test_other_words_for_a_wait(make: Any, tells: str) -> None:
     timeline = make({"tells": tells})
-    assert verdict_of(one("desync.missing_rank"), context(timeline), silent=False) == "hung"
+    seen = context(timeline, failing=[timeline.at(0)])
+    assert verdict_of(one("desync.missing_rank"), seen) == ("hung", "waited")
 
 
 # --------------------------------------------------------------------------- phases

@@ -33,15 +33,18 @@ FACT: Row = {"kind": "fact", "role": "context"}
 def test_the_last_attempt_that_tells_anything(
     make: Any, rows: list[Row], kept: list[int], attempts: int
 ) -> None:
-    timeline, number = last_attempt(make(*rows))
-    assert ([event.index for event in timeline], number) == (kept, attempts)
+    attempt = last_attempt(make(*rows))
+    assert ([event.index for event in attempt.timeline], attempt.attempts) == (kept, attempts)
 
 
 def test_what_a_finaliser_printed_is_no_part_of_it(make: Any) -> None:
     ignored = {"tells": "ignored", "text": "Exception ignored in: <function f>"}
     error = matched(signature("t.exception", "crash.exception", tells="exception", strength="weak"))
-    timeline, _ = last_attempt(make(step(1), ignored, error))
-    assert [event.index for event in timeline] == [0, 1]
+    attempt = last_attempt(make(step(1), ignored, error))
+    assert [event.index for event in attempt.timeline] == [0, 1]
+    (left,) = attempt.sifted
+    assert (left.fate, left.predicate) == ("absolved", "ignored_exception")
+    assert [event.index for event in left.events] == [2]
 
 
 def test_an_earlier_attempt_died_of_its_first_strong_cause(make: Any) -> None:

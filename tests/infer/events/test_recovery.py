@@ -24,7 +24,7 @@ def test_steps_of_other_ranks_are_no_recovery(make: Any) -> None:
     others = [step(number, rank=rank) for number in range(5, 50) for rank in (0, 1, 2)]
     timeline = make(step(4, rank=3), matched(OOM, rank=3), *others)
     assert not passed(timeline)
-    assert len(failures(*lived(timeline))) == 1
+    assert len(failures(*lived(timeline)).counted) == 1
     assert doubtful(afterlife_of(timeline), timeline.role("cause"))
 
 
@@ -132,4 +132,4 @@ def test_whoever_fails_and_however_long_others_go_on_it_has_not_passed(
     ]
     timeline = make(*rows, *others, {"tells": "finished", "rank": (victim + 1) % ranks})
     assert not passed(timeline)
-    assert len(failures(*lived(timeline)))
+    assert len(failures(*lived(timeline)).counted)

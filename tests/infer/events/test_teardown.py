@@ -7,6 +7,7 @@ import pytest
 import diagnose
 from diagnose.diagnosis import WELL
 from diagnose.infer.events.teardown import without_teardown_noise
+from diagnose.timeline.event import Timeline
 
 from ..rows import finished, matched, signature, step
 
@@ -140,18 +141,22 @@ RAISED = matched(
 )
 
 
+def cleared(timeline: Timeline) -> Timeline:
+    return without_teardown_noise(timeline)[0]
+
+
 def test_the_traceback_below_an_ignored_line_is_left_out(make: Any) -> None:
     trace = {"text": TRACE}
     timeline = make(IGNORED | {"rank": 3}, trace | {"rank": 3}, RAISED, trace | {"rank": 4})
-    assert [event.index for event in without_teardown_noise(timeline)] == [0, 3]
+    assert [event.index for event in cleared(timeline)] == [0, 3]
     again = make(IGNORED | {"rank": 3}, RAISED, RAISED | {"line": 4})
-    assert [event.index for event in without_teardown_noise(again)] == [0, 2]
+    assert [event.index for event in cleared(again)] == [0, 2]
 
 
 def test_an_end_that_a_crash_brought_is_no_success(make: Any) -> None:
-    crashed = without_teardown_noise(make(RAISED, finished(3), finished(4)))
+    crashed = cleared(make(RAISED, finished(3), finished(4)))
     assert [event.tells for event in crashed] == ["exception", None, "finished"]
-    worked = without_teardown_noise(make(RAISED, step(9, rank=3), finished(3)))
+    worked = cleared(make(RAISED, step(9, rank=3), finished(3)))
     assert [event.tells for event in worked] == ["exception", None, "finished"]
 
 
@@ -160,7 +165,7 @@ def test_an_end_after_a_traceback_is_no_success_whatever_its_exception_is_read_a
 ) -> None:
     read = matched(signature("t.missing", "env.config"), rank=3)
     trace = {"text": f"[rank3]: {TRACE}", "rank": 3}
-    crashed = without_teardown_noise(make(trace, read, finished(3), finished(4)))
+    crashed = cleared(make(trace, read, finished(3), finished(4)))
     assert [event.tells for event in crashed] == [None, None, None, "finished"]
 
 
@@ -175,4 +180,4 @@ def test_a_cause_that_ended_its_rank_was_not_survived() -> None:
 
 def test_without_such_lines_the_timeline_is_the_same(make: Any) -> None:
     timeline = make(step(1), RAISED)
-    assert without_teardown_noise(timeline) is timeline
+    assert without_teardown_noise(timeline) == (timeline, [])

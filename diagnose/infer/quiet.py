@@ -1,0 +1,151 @@
+"""The diagnosis of a job in whose log no line shows a failure: healthy, running, or unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from diagnose.diagnosis import (
+    Diagnosis,
+    Evidence,
+    JobFacts,
+    Onset,
+    Reason,
+    RestartAdvice,
+    RootCause,
+    Verdict,
+)
+from diagnose.infer.advise import capture, narrative, remedies
+from diagnose.infer.decide import silent, verdict
+from diagnose.infer.events.facts import Facts
+from diagnose.infer.events.failures import closed, done, went_on
+from diagnose.infer.events.heartbeat import progress_of
+from diagnose.infer.events.phases import last_phase
+from diagnose.infer.events.unexplained import unexplained
+from diagnose.infer.rules import resembles
+from diagnose.infer.rules.base import Context, Hypothesis
+from diagnose.infer.why.decision import quiet_reasons
+from diagnose.infer.why.events import event_reasons
+from diagnose.infer.why.hypotheses import proposal_reasons
+from diagnose.timeline.event import Event
+
+if TYPE_CHECKING:
+    from diagnose.job.model import Job
+
+# Unknown error lines that are shown, and how much of one stands in the verdict.
+_TROUBLE_SHOWN, _QUOTED = 4, 200
+# Why nothing is called healthy or running, and how the reader learns of it.
+_UNKNOWN = {
+    "unexplained_error": "an error line that no entry explains and no work answered",
+    "not_at_work": "no line shows progress, an ending, or a phase beyond the start",
+    "not_read_to_end": "the input was not read to its end: {0}",
+}
+_CALM = {
+    "done": "The job says that it ended well, and no failure was found.",
+    "closed": "The server shut down in order, and no failure was found.",
+    "seen_at_work": "All ranks were at work when they were looked at; no failure was found.",
+    "at_work_at_end": "The job was at work where the log ends; no failure was found.",
+}
+_ENDED = ("done", "closed")
+
+
+def quiet(context: Context, about: JobFacts, job: Job) -> Diagnosis:
+    """Healthy if the job says that it ended well, running if it was at work.
+
+    Only if the log was read to its end; else nobody knows.
+    """
+    timeline, catalog = context.timeline, context.catalog
+    calm = _calm(context)
+    ended = calm in _ENDED
+    named: Verdict = "healthy" if ended else "running"
+    pasted = job.pasted and not ended
+    found = Diagnosis(
+        verdict=named,
+        root_cause=RootCause(
+            "none", catalog.classes["none"].title, _CALM[calm], "low" if pasted else "medium"
+        ),
+        phase=last_phase(timeline.kind("phase", "progress")),
+        onset=Onset(None, "no failure in the log"),
+        restart=RestartAdvice("none", [], "no restart needed"),
+        job=about,
+        progress=progress_of(timeline),
+        notes=list(job.notes),
+    )
+    trouble = unexplained(timeline, context.life)
+    looked_at = event_reasons(trouble.sifted, catalog)
+    doubt = _doubt(context, trouble.counted, job)
+    if doubt is not None:
+        return _unknown(found, doubt, context, trouble.counted, job, looked_at)
+    sure = (
+        ("pasted", "the log was pasted: what follows the excerpt is not known")
+        if pasted
+        else ("nothing_found", "no line of the whole log shows a failure; silence proves little")
+    )
+    level = found.root_cause.confidence
+    reasons = [*quiet_reasons(named, calm, _CALM[calm], level, sure), *looked_at]
+    return replace(found, reasons=reasons)
+
+
+def _calm(context: Context) -> str:
+    """The predicate by which a job without a failure has ended, or was at work."""
+    if done(context.timeline):
+        return "done"
+    if closed(context.timeline):
+        return "closed"
+    return "seen_at_work" if silent.seen_at_work(context) else "at_work_at_end"
+
+
+def _doubt(context: Context, trouble: Sequence[Event], job: Job) -> str | None:
+    """The predicate by which the job is not called healthy or running; None where it is."""
+    if trouble:
+        return "unexplained_error"
+    working = (
+        verdict.at_work(context)
+        or went_on(context.timeline, context.life)
+        or silent.seen_at_work(context)
+    )
+    if not working:
+        return "not_at_work"
+    return "not_read_to_end" if job.unread else None
+
+
+def _unknown(
+    found: Diagnosis,
+    doubt: str,
+    context: Context,
+    trouble: Sequence[Event],
+    job: Job,
+    looked_at: Sequence[Reason],
+) -> Diagnosis:
+    """The verdict where nothing shows a failure and something speaks against a good end."""
+    catalog = context.catalog
+    summary = "No known failure or progress message in this input."
+    if doubt == "unexplained_error":
+        quoted = narrative.clean(trouble[:_TROUBLE_SHOWN][-1].text)[:_QUOTED]
+        summary = f"The log contains an error that the catalog does not recognise: {quoted}"
+    elif doubt == "not_read_to_end":
+        summary = f"No failure found, but the input was not read to its end: {job.unread[0]}."
+    unknown = Hypothesis("unknown", 0.0, catalog.classes["unknown"].title, summary)
+    lead = next(resembles.propose(context, trouble), None)
+    if lead is not None:
+        unknown = replace(lead, summary=f"{lead.summary} {summary}")
+    facts = Facts(world_size=found.job.world_size, ranks_seen=found.job.ranks_seen)
+    text = _UNKNOWN[doubt].format(*job.unread[:1])
+    why = ("no_cause_shown", "no evidence shows a cause")
+    return replace(
+        found,
+        verdict="unknown",
+        root_cause=RootCause(unknown.cause, unknown.title, unknown.summary, "low"),
+        evidence=[
+            Evidence(*event.place, narrative.clean(event.text), "")
+            for event in trouble[:_TROUBLE_SHOWN]
+        ],
+        remedies=remedies.remedies(unknown, catalog, facts),
+        missing_evidence=capture.capture_next(unknown, "low", catalog, facts, waits=False),
+        reasons=[
+            *quiet_reasons("unknown", doubt, text, "low", why),
+            *proposal_reasons([lead] if lead else [], [], [], context.timeline),
+            *looked_at,
+        ],
+    )

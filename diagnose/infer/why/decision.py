@@ -1,0 +1,160 @@
+"""Reasons about the decision: what won, whom it names and whom not, how sure it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from diagnose.diagnosis import Confidence, Evidence, Outcome, Reason, SourceLine, Step, Verdict
+from diagnose.infer.advise.narrative import clean
+from diagnose.infer.decide.culprits import Naming
+from diagnose.infer.decide.ranking import Condition
+from diagnose.infer.rules.base import Context, Hypothesis
+from diagnose.infer.why.events import MAX_PLACES, places_of
+from diagnose.text.ranks import ranks_phrase
+from diagnose.timeline.event import Timeline
+
+_VERDICTS = {
+    "fell_silent": "regular lines stopped long before the job was ended",
+    "stopped_by_dumps": "dumps or counters show that the job stopped, and nothing that it died",
+    "no_failure_line": "no line shows a failure, and the job stopped all the same",
+    "nobody_waited": "no line shows that ranks waited",
+    "waited": "ranks waited, and this class makes them wait",
+    "ended_while_waiting": "ranks waited, but this class ends processes: they waited for the dead",
+}
+_SHOWN_BY = {
+    "plugged_rule": "a rule of another package",
+    "stacks": "stacks of the ranks",
+    "node_signs": "what nodes report",
+    "stacks_in_log": "stacks in the log",
+    "lone_stacks": "the stack of a process",
+    "known_issue": "a known issue, all of whose conditions hold",
+}
+_NAMED = {
+    "by_its_rule": "the evidence of the root cause names them",
+    "unfinished_work": "the one rank whose work was not finished",
+    "listed_end": "the line about their end gives this reason",
+    "waited_for": "the rank that the others waited for",
+    "listed_missing": "listed as missing",
+    "only_author": "the only rank that printed the error",
+    "struck_by_it": "the rank that the root cause struck",
+    "only_exception": "the only rank with an exception of its own",
+    "only_exit": "the only rank with an exit of its own",
+    "only_traceback": "the only rank with a traceback",
+    "only_rank_in_last_lines": "the only rank that the last lines name",
+}
+_NOBODY = {
+    "too_many": "so many ranks of the job have it that naming them accuses nobody",
+    "strikes_whole_job": "this class strikes the whole job, not one process",
+    "several_authors": "several processes printed the cause; who was first means nothing",
+    "nobody_shown": "no evidence shows whose it is",
+    "by_its_rule": "no evidence shows whose it is",
+}
+_MAX_SPARED = 6
+
+
+def verdict_reasons(
+    winner: Hypothesis,
+    decided: tuple[Verdict, str],
+    evidence: Sequence[Evidence],
+    timeline: Timeline,
+    shown_by: str | None,
+) -> list[Reason]:
+    """What won, by which rule and lines; then why that is a hang or a failure."""
+    places = places_of(winner.rows, timeline)
+    places = places or [SourceLine(one.source, one.line) for one in evidence[:MAX_PLACES]]
+    verdict, predicate = decided
+    text = _VERDICTS[predicate]
+    if shown_by is not None:
+        text += f"; the hang is shown by {_SHOWN_BY[shown_by]}"
+    return [
+        Reason(
+            "verdict", "won", winner.cause, "highest_ranked", clean(winner.summary),
+            rule=winner.rule, signature=winner.signature, score=winner.score, places=places,
+            count=len(winner.rows) or len(places),
+        ),
+        Reason("verdict", "decided", verdict, predicate, text),
+    ]  # fmt: skip
+
+
+def quiet_reasons(
+    verdict: Verdict, predicate: str, text: str, level: Confidence, why: tuple[str, str]
+) -> list[Reason]:
+    """The decision where no line shows a failure; `why` the confidence is so, and its predicate."""
+    return [
+        Reason("verdict", "decided", verdict, predicate, text),
+        Reason("confidence", "reached", level, *why),
+    ]
+
+
+def culprit_reasons(
+    ranked: Sequence[Hypothesis], naming: Naming, context: Context
+) -> Iterator[Reason]:
+    """Whom the verdict names; then those whom something else would have blamed, and who waited."""
+    winner = ranked[0]
+    if winner.ranks or winner.hosts:
+        ways = [_NAMED.get(naming.predicate, ""), winner.why]
+        text = "; ".join(dict.fromkeys(way for way in ways if way))
+        rows = [row for row in winner.rows if context.timeline.at(row).rank in winner.ranks]
+        yield _culprits(
+            "named", _who(winner.ranks, winner.hosts), naming.predicate, text, rows, context
+        )
+    else:
+        whom = _who(naming.ranks, naming.hosts)
+        yield _culprits("not_named", whom, naming.predicate, _NOBODY[naming.predicate], [], context)
+    spared = [*_blamed_by_losers(winner, ranked[1:]), *_waiting(winner, context)]
+    for whom, predicate, text in spared[:_MAX_SPARED]:
+        yield _culprits("not_named", whom, predicate, text, [], context)
+    if len(spared) > _MAX_SPARED:
+        text = f"{len(spared) - _MAX_SPARED} more are not listed"
+        yield _culprits("left_out", "", "no_room", text, [], context)
+
+
+def _blamed_by_losers(
+    winner: Hypothesis, losers: Sequence[Hypothesis]
+) -> Iterator[tuple[str, str, str]]:
+    seen = {*winner.ranks}
+    for one in losers:
+        others = sorted({*one.ranks} - seen)
+        seen |= {*others}
+        if others:
+            yield _who(others, []), "blamed_by_loser", f"blamed only by {one.cause}, which lost"
+
+
+def _waiting(winner: Hypothesis, context: Context) -> Iterator[tuple[str, str, str]]:
+    for stall in context.stalls[:1]:
+        joined = sorted({rank for rank in stall.joined if rank >= 0} - {*winner.ranks})
+        if joined:
+            call = stall.op or "the collective"
+            yield _who(joined, []), "joined", f"joined {call} and waited for the others"
+
+
+def _culprits(
+    outcome: Outcome, whom: str, predicate: str, text: str, rows: Sequence[int], context: Context
+) -> Reason:
+    places = places_of(rows, context.timeline)
+    return Reason("culprits", outcome, whom, predicate, text, places=places, count=len(rows))
+
+
+def _who(ranks: Sequence[int], hosts: Sequence[str]) -> str:
+    """Ranks and hosts as one subject; nobody where there are none."""
+    named = [ranks_phrase(ranks)] if ranks else []
+    named += [("host " if len(hosts) == 1 else "hosts ") + ", ".join(hosts[:8])] if hosts else []
+    return ", ".join(named) or "nobody"
+
+
+def confidence_reasons(level: Confidence, asked: Sequence[Condition]) -> list[Reason]:
+    """The level, and every condition of the levels from the highest down to it."""
+    order = ("high", "medium", "low")
+    missed = [one for one in asked if not one.met and order.index(one.level) < order.index(level)]
+    text = f"every condition of {level} is met" if level != "low" else "neither high nor medium"
+    if missed:
+        text += f"; {missed[0].level} would need more: {missed[0].text}"
+    step: Step = "confidence"
+    shown = [one for one in asked if order.index(one.level) <= order.index(level)]
+    return [
+        Reason(step, "reached", level, "all_conditions" if level != "low" else "no_level", text),
+        *(
+            Reason(step, "met" if one.met else "not_met", one.level, one.predicate, one.text)
+            for one in shown
+        ),
+    ]

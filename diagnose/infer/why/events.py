@@ -1,0 +1,149 @@
+"""Reasons about events: what counted as a failure, what did not and by what, which attempts."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+from diagnose.catalog.entries import entry_of
+from diagnose.catalog.schema import Catalog
+from diagnose.diagnosis import Outcome, Reason, SourceLine
+from diagnose.infer.advise.narrative import clean
+from diagnose.infer.events.attempts import MAX_ATTEMPTS, Attempt, ended_by
+from diagnose.infer.events.sifting import Sifted
+from diagnose.text.ranks import plural
+from diagnose.timeline.event import Event, Timeline
+
+MAX_PLACES = 4  # lines that one reason names
+MAX_KINDS = 30  # of events
+_QUOTED = 100  # characters of a line without a signature
+
+# What each predicate of the sieve found, as the end of a sentence.
+_WHY: Mapping[str, str] = {
+    "shows_failure": "counts as a failure",
+    "stuck_at_the_end": "counts: no step and no ending comes after it",
+    "reported_hang": "counts: the user reports a hang",
+    "complaint": "counts: the user complains about it",
+    "ends_the_log": "counts: the log ends with it",
+    "unexplained": "counts as trouble: no entry explains it, and no work follows",
+    "another_run": "of a process that is no rank of this run, or whose rank worked on",
+    "wait_ended": "this wait ended: other lines follow where it would be reported again",
+    "logged_as_warning": "its author logged it below the level of an error and went on",
+    "word_above_the_end": "a word of failure alone, far above the end of the log",
+    "caught": "caught: the log goes on long after it",
+    "after_the_end": "came after the job said that it was done",
+    "work_went_on": "work went on after it",
+    "orderly_shutdown": "part of an orderly shutdown",
+    "habit": "occurs regularly while the job works on",
+    "explained": "an entry of the catalog explains this line",
+    "worked_on_below": "work goes on below it",
+    "completed": "its author says afterwards that the work is complete",
+    "handled": "a handler caught it, and work went on",
+    "answered": "the server answered requests afterwards",
+    "served_on": "the server was at work long afterwards",
+    "everybody_went_on": "everyone who writes in this source worked on afterwards",
+    "counted_on": "steps were counted on long afterwards",
+    "worked_on": "its rank worked on afterwards",
+    "own_end": "crash of a process that had raised an exception before",
+    "ignored_exception": "below an exception that Python ignored",
+    "orderly_close": "communicators closed after the last work",
+    "end_of_crash": "the end of a process that had raised an exception is no success",
+}
+
+
+def event_reasons(sifted: Iterable[Sifted], catalog: Catalog) -> list[Reason]:
+    """One reason for all events of a kind that met the same fate, those that counted first."""
+    groups = [(one, kind, events) for one in sifted for kind, events in _kinds(one.events).items()]
+    groups.sort(key=lambda group: group[0].fate != "counted")
+    found = [_event_reason(one, kind, events, catalog) for one, kind, events in groups[:MAX_KINDS]]
+    return [*found, *_left_out([events for _, _, events in groups[MAX_KINDS:]])]
+
+
+def places(events: Iterable[Event]) -> list[SourceLine]:
+    """The first lines of these events, each once."""
+    found: dict[tuple[str, int], None] = {}
+    for event in events:
+        found.setdefault(event.place)
+        if len(found) == MAX_PLACES:
+            break
+    return [SourceLine(*place) for place in found]
+
+
+def places_of(rows: Sequence[int], timeline: Timeline) -> list[SourceLine]:
+    """The same of the events of these indices."""
+    return places(timeline.at(row) for row in rows)
+
+
+def _kinds(events: Sequence[Event]) -> Mapping[str, list[Event]]:
+    """Events by their signature, those without one by what they tell or are."""
+    by_meaning: dict[int, list[Event]] = defaultdict(list)
+    for event in events:  # few meanings differ in a flood of events
+        by_meaning[id(event.meaning)].append(event)
+    found: dict[str, list[Event]] = defaultdict(list)
+    for own in by_meaning.values():
+        meaning = own[0].meaning
+        found[meaning.signature or meaning.tells or meaning.kind or "line"] += own
+    for own in found.values():
+        own.sort(key=lambda event: event.index)
+    return found
+
+
+def _event_reason(one: Sifted, kind: str, events: Sequence[Event], catalog: Catalog) -> Reason:
+    first = events[0]
+    entry = entry_of(catalog, first.signature)
+    title = entry.title if entry else clean(first.text)[:_QUOTED] or kind
+    role = f" ({first.role})" if first.role and one.fate == "counted" else ""
+    return Reason(
+        "event",
+        one.fate,
+        kind,
+        one.predicate,
+        f"{title}{role}: {_WHY[one.predicate]}",
+        signature=first.signature,
+        places=places(events),
+        count=len(events),
+    )
+
+
+def _left_out(groups: Sequence[Sequence[Event]]) -> list[Reason]:
+    if not groups:
+        return []
+    events = sum(map(len, groups))
+    text = (
+        f"{len(groups):,} more {plural(len(groups), 'kind')} of events, "
+        f"{events:,} {plural(events, 'line')}, {plural(len(groups), 'is', 'are')} not listed"
+    )
+    return [Reason("event", "left_out", "", "no_room", text, count=events)]
+
+
+def attempt_reasons(attempt: Attempt, every: Timeline, catalog: Catalog) -> list[Reason]:
+    """Which attempt is diagnosed, and what ended those before; nothing where there is but one."""
+    if attempt.attempts < 2:
+        return []
+    if attempt.number is None:
+        text, subject = "no line says which attempt it is of; all lines are weighed together", ""
+    else:
+        subject = str(attempt.number)
+        text = "the last one that left more than facts; only its lines are weighed"
+    found = [_attempt("diagnosed", subject, "last_attempt", text)]
+    ended = ended_by(every, attempt.attempts)
+    for number, event in [*ended.items()][:MAX_ATTEMPTS]:
+        entry = entry_of(catalog, event.signature)
+        title = entry.title if entry else event.signature or "a cause"
+        found.append(
+            _attempt("earlier", str(number), "earlier_attempt", f"ended with: {title}", event)
+        )
+    if len(ended) > MAX_ATTEMPTS:
+        more = len(ended) - MAX_ATTEMPTS
+        found.append(_attempt("left_out", "", "no_room", f"{more:,} more attempts are not listed"))
+    return found
+
+
+def _attempt(
+    outcome: Outcome, number: str, predicate: str, text: str, event: Event | None = None
+) -> Reason:
+    events = [event] if event else []
+    return Reason(
+        "attempt", outcome, number, predicate, text,
+        signature=event.signature if event else None, places=places(events), count=len(events),
+    )  # fmt: skip
