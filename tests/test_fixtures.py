@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,15 @@ import yaml
 
 import diagnose
 from diagnose.catalog.load import load_catalog
-from diagnose.diagnosis import Diagnosis
+from diagnose.diagnosis import STEPS, WELL, Diagnosis
+from diagnose.infer.rules import INFERRED, KNOWN, STATED
 from diagnose.ingest import find_sources
 from diagnose.job.load import read
 from tests.sizes import few
 
 FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"
 NAMES = sorted(path.parent.name for path in FIXTURES.glob("*/expected.yaml"))
+LEADS = ("resembles", "busy", "inconclusive")  # where no rule of a stage says anything
 CONFIDENCE = ["low", "medium", "high"]
 KEYS = {"verdict", "class", "culprits", "hosts", "phase", "confidence_floor", "note"}
 STORIES = {
@@ -32,6 +35,11 @@ STORIES = {
 def expected(name: str) -> dict[str, Any]:
     data: dict[str, Any] = yaml.safe_load((FIXTURES / name / "expected.yaml").read_text("utf-8"))
     return data
+
+
+@cache
+def diagnosis(name: str) -> Diagnosis:
+    return diagnose.diagnose(diagnose.load(FIXTURES / name))
 
 
 def files(name: str) -> list[Path]:
@@ -73,7 +81,7 @@ def test_expectation_is_well_formed(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_diagnosis_is_as_expected(name: str) -> None:
     want = expected(name)
-    result = diagnose.diagnose(diagnose.load(FIXTURES / name))
+    result = diagnosis(name)
     root = result.root_cause
     assert root.cause in want["class"], result.to_json()
     assert result.verdict == want["verdict"]
@@ -87,6 +95,30 @@ def test_diagnosis_is_as_expected(name: str) -> None:
     if result.verdict != "healthy":
         assert result.evidence, "a verdict quotes the lines that carry it"
         assert result.remedies, "a verdict says what to do"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_why_is_said_with_rule_lines_and_what_the_others_lost_to(name: str) -> None:
+    result = diagnosis(name)
+    steps = {step: [one for one in result.reasons if one.step == step] for step in STEPS}
+    decided = [one.subject for one in steps["verdict"] if one.outcome == "decided"]
+    assert decided == [result.verdict]
+    reached = [one.subject for one in steps["confidence"] if one.outcome == "reached"]
+    assert reached == [result.root_cause.confidence]
+    if result.verdict in WELL:
+        return
+    (won,) = (one for one in steps["verdict"] if one.outcome == "won")
+    assert (won.subject, won.signature) == (result.root_cause.cause, result.root_cause.signature)
+    assert won.rule in {*STATED, *INFERRED, *KNOWN, *LEADS}
+    assert won.places or not result.evidence
+    lost = [one for one in steps["rival"] if one.outcome == "lost"]
+    assert [one.subject for one in lost][:4] == [other.cause for other in result.alternatives]
+    for one in lost:
+        assert one.rule
+        assert one.beaten_by
+        assert one.predicate
+    named = [one for one in steps["culprits"] if one.outcome == "named"]
+    assert bool(named) == bool(result.culprits.ranks or result.culprits.hosts)
 
 
 @pytest.mark.parametrize("name", few([name for name in NAMES if len(files(name)) > 1], 6))

@@ -11,9 +11,12 @@ from diagnose.cli.fail_on import FailOn
 from diagnose.cli.job import diagnosed, end, failing
 from diagnose.cli.options import Checkpoints, ColorOption, ExitCode, Paths, Patterns, Workers
 from diagnose.cli.output import Color, console, write
+from diagnose.errors import InputError
 from diagnose.report import RENDERERS, Wish, rendered
 
 Format = StrEnum("Format", {name: name for name in RENDERERS})  # type: ignore[misc]
+
+_WITH_REASONS = ("terminal", "markdown", "json")  # JSON always has the reasons
 
 
 def triage(
@@ -29,7 +32,7 @@ def triage(
         bool,
         typer.Option(
             "--why",
-            help="Show why: rules, rivals and events, with their lines (terminal, markdown).",
+            help="Show how the verdict came about: rules, rivals, events, with their lines.",
         ),
     ] = False,
     no_redact: Annotated[
@@ -40,6 +43,8 @@ def triage(
     ] = False,
 ) -> None:
     """Diagnose one job from its logs, or from text pasted on standard input."""
+    if why and output.value not in _WITH_REASONS:
+        raise InputError(f"--why needs one of the formats {', '.join(_WITH_REASONS)}")
     fails = failing(fail_on, patterns, exit_code=exit_code)
     job, diagnosis = diagnosed(paths, patterns or (), checkpoints or (), workers)
     wish = Wish(redact=not no_redact, why=why, console=lambda: console(color))

@@ -67,6 +67,10 @@ class Toolbox:
         text: Annotated[
             str, Field(description="Pasted log text instead of a path, as it was printed.")
         ] = "",
+        why: Annotated[
+            bool,
+            Field(description="Answer with how the verdict came about instead of what to do."),
+        ] = False,
     ) -> CallToolResult:
         """Diagnose why a distributed training job hung or died.
 
@@ -79,7 +83,8 @@ class Toolbox:
         def answer() -> Answer:
             if bool(path) == bool(text):
                 raise DiagnoseError("give either `path` or `text`")
-            return triage(self._jobs.of_path(path) if path else self._jobs.of_text(text))
+            opened = self._jobs.of_path(path) if path else self._jobs.of_text(text)
+            return triage(opened, why=why)
 
         return self._result(answer)
 

@@ -47,7 +47,7 @@ def render(
     """The whole text, ending with a newline. Notes are left to the caller.
 
     It is made to be passed on, so with `redact` people are hidden as well as secrets; `redactor`
-    is one that knows secrets of the job already. With `why` the reasons of the verdict are folded in.
+    is one that knows secrets of the job already. With `why` the reasons are folded in.
     """
     diagnosis = safe(diagnosis, (redactor or Redactor()) if redact else None, why=why)
     return "\n\n".join(parts(diagnosis)) + "\n"
@@ -166,7 +166,7 @@ def _reasons(table: Table) -> str:
     """The reasons of one step as a Markdown table; its columns are those of the terminal's."""
     heads = [*table.heads, "why", "where"]
     rows = [
-        [escape(cell) for cell in (*row.cells, row.text)] + [code(row.seen) if row.seen else ""]
+        [*map(escape, (*row.cells, row.text)), code(row.seen.replace("|", r"\|")) * bool(row.seen)]
         for row in table.rows
     ]
     lines = [heads, ["---"] * len(heads), *rows]

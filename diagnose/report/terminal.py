@@ -109,11 +109,21 @@ class Page:
         self.paragraph(Text(text, style="bold underline"))
 
     def paragraph(
-        self, text: Text, *, first: str = "", indent: int | None = None, style: str = ""
+        self,
+        text: Text,
+        *,
+        first: str = "",
+        indent: int | None = None,
+        style: str = "",
+        full: bool = False,
     ) -> None:
-        """`text` wrapped, after `first` on the first line and `indent` blanks on the others."""
+        """`text` wrapped, after `first` on the first line and `indent` blanks on the others.
+
+        With `full` it may be as wide as the terminal.
+        """
+        width = self.full if full else self.width
         hang = len(first) if indent is None else indent
-        for index, line in enumerate(self.wrapped(text, max(hang, len(first)))):
+        for index, line in enumerate(self.wrapped(text, max(hang, len(first)), width)):
             start = first if index == 0 else " " * hang
             self._print(Text().append(start, style).append_text(line))
 

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from diagnose.report.terminal import Page
 
 TITLE = "Why this verdict"
+BESIDE = 60  # columns that a sentence needs beside the cells of its row
+_SUBJECT_WIDTH = (24, 48)  # columns that a class or a signature gets, at least and at most
 _Cell = Callable[[Reason], str]
 _HEADINGS: Mapping[Step, str] = {
     "verdict": "The verdict",
@@ -26,18 +28,48 @@ _HEADINGS: Mapping[Step, str] = {
     "event": "Events that counted, or did not",
     "attempt": "Attempts",
 }
-# The columns of a step after that of the outcome; one that is empty in all rows is left out.
-_SUBJECT: Mapping[Step, str] = {
-    "verdict": "verdict, class", "culprits": "who", "confidence": "level", "rival": "class",
-    "proposal": "class", "event": "event", "attempt": "attempt",
+
+
+def _subject(reason: Reason) -> str:
+    return reason.subject
+
+
+def _score(reason: Reason) -> str:
+    return "" if reason.score is None else f"{reason.score:g}"
+
+
+def _predicate(reason: Reason) -> str:
+    return "" if reason.predicate == reason.rule else reason.predicate
+
+
+def _rule(reason: Reason) -> str:
+    return reason.rule or ""
+
+
+def _beaten_by(reason: Reason) -> str:
+    return reason.beaten_by or ""
+
+
+def _count(reason: Reason) -> str:
+    return f"{reason.count:,}"
+
+
+# The columns of each step behind that of the outcome, the subject first. What is empty in all rows
+# is left out.
+_COLUMNS: Mapping[Step, Mapping[str, _Cell]] = {
+    "verdict": {
+        "verdict, class": _subject, "rule": _rule, "predicate": _predicate, "score": _score,
+    },
+    "culprits": {"who": _subject, "predicate": _predicate},
+    "confidence": {"level": _subject, "predicate": _predicate},
+    "rival": {"class": _subject, "lost to": _beaten_by, "predicate": _predicate, "score": _score},
+    "proposal": {
+        "class": _subject, "rule": _rule, "predicate": _predicate, "yields to": _beaten_by,
+        "score": _score,
+    },
+    "event": {"event": _subject, "predicate": _predicate, "lines": _count},
+    "attempt": {"attempt": _subject, "predicate": _predicate},
 }  # fmt: skip
-_BESIDE: tuple[tuple[str, _Cell], ...] = (
-    ("lost to", lambda reason: reason.beaten_by or ""),
-    ("rule", lambda reason: reason.rule or ""),
-    ("predicate", lambda reason: "" if reason.predicate == reason.rule else reason.predicate),
-    ("score", lambda reason: "" if reason.score is None else f"{reason.score:g}"),
-    ("lines", lambda reason: f"{reason.count:,}" if reason.step == "event" else ""),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,20 +98,25 @@ def tables(reasons: Sequence[Reason]) -> list[Table]:
 
 
 def _table(step: Step, reasons: Sequence[Reason]) -> Table:
-    beside = [(head, cell) for head, cell in _BESIDE if any(map(cell, reasons))]
+    columns = {
+        head: cell
+        for head, cell in _COLUMNS[step].items()
+        if cell is _subject or any(map(cell, reasons))
+    }
     rows = [
         Row(
-            [
-                one.outcome.replace("_", " "),
-                one.subject,
-                *(cell(one) for _, cell in beside),
-            ],
-            words.sentence(one.text[:1].upper() + one.text[1:] if _prose(one) else one.text),
+            [one.outcome.replace("_", " "), *(cell(one) for cell in columns.values())],
+            words.sentence(_started(one.text) if _prose(one) else one.text),
             _seen(one),
         )
         for one in reasons
     ]
-    return Table(_HEADINGS[step], ["outcome", _SUBJECT[step], *(head for head, _ in beside)], rows)
+    return Table(_HEADINGS[step], ["outcome", *columns], rows)
+
+
+def _started(text: str) -> str:
+    """With a capital, unless it starts with the name of a class."""
+    return text if "." in text.partition(" ")[0] else text[:1].upper() + text[1:]
 
 
 def _prose(reason: Reason) -> bool:
@@ -106,28 +143,48 @@ def print_tables(page: Page, reasons: Sequence[Reason]) -> None:
         page.blank()
         page.paragraph(Text(table.heading, style="bold"), first="  ")
         widths = _widths(table, page.full - 4)
-        page.paragraph(Text(_line(table.heads, widths), style="dim"), first="    ")
+        page.paragraph(Text(_line(table.heads, widths), style="dim"), first="    ", full=True)
         for row in table.rows:
-            page.paragraph(Text(_line(row.cells, widths)), first="    ")
-            hang = 4 + widths[0] + 2
-            page.paragraph(Text(row.text, style="dim"), first=" " * hang)
-            if row.seen:
-                page.paragraph(Text(row.seen, style="magenta"), first=" " * hang)
+            _print_row(page, row, widths)
+
+
+def _print_row(page: Page, row: Row, widths: Sequence[int]) -> None:
+    """A row with its sentence: beside the cells where there is room, else below them."""
+    from rich.text import Text  # noqa: PLC0415  slow to import
+
+    cells, beside = f"    {_line(row.cells, widths)}", 4 + sum(widths) + 2 * len(widths)
+    hang = beside if page.full - beside >= BESIDE else 4 + widths[0] + 2
+    sentence = Text(row.text, style="dim")
+    if hang == beside and row.text:
+        page.paragraph(sentence, first=f"{cells:<{beside}}", full=True)
+    else:
+        page.paragraph(Text(cells.strip()), first="    ", full=True)
+        page.paragraph(sentence, first=" " * hang)
+    if row.seen:
+        page.paragraph(Text(row.seen, style="magenta"), first=" " * hang, full=True)
 
 
 def _widths(table: Table, room: int) -> list[int]:
-    """The widths of columns; what does not fit is taken from that of the subject."""
+    """The widths of columns; what does not fit is taken from that of the subject.
+
+    Where that is too little, the last column is left out: it is a score or a count.
+    """
     cells = [table.heads, *(row.cells for row in table.rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    over = sum(widths) + 2 * (len(widths) - 1) - room
-    widths[1] = max(12, widths[1] - max(0, over))
+    widths[1] = min(widths[1], _SUBJECT_WIDTH[1])
+    for _ in widths[2:]:
+        over = sum(widths) + 2 * (len(widths) - 1) - room
+        if over <= 0 or widths[1] - over >= _SUBJECT_WIDTH[0]:
+            widths[1] -= max(0, over)
+            break
+        widths.pop()
     return widths
 
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
     shown = [
         cell if len(cell) <= width else f"{cell[: width - 1]}…"
-        for cell, width in zip(cells, widths, strict=True)
+        for cell, width in zip(cells, widths, strict=False)
     ]
     padded = [f"{cell:<{width}}" for cell, width in zip(shown, widths, strict=True)]
     return "  ".join(padded).rstrip()

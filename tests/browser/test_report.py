@@ -73,6 +73,16 @@ def test_the_verdict_needs_no_scrolling(show, name) -> None:
     assert facts["y"] + facts["height"] < 800
 
 
+def test_why_opens_without_scripts(show) -> None:
+    page = show(page_of("two-hosts-collate-error"), java_script_enabled=False).page
+    table = page.locator("#why table").first
+    assert not table.is_visible()
+    page.locator("#why summary").click()
+    assert table.is_visible()
+    assert "highest_ranked" in table.inner_text()
+    assert "n-01.log:6" in table.inner_text()
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_pictures_are_drawn(show, scheme) -> None:
     page = show(page_of("torchrun-missing-rank"), color_scheme=scheme).page

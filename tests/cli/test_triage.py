@@ -3,11 +3,13 @@
 import gzip
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from diagnose.cli import main as cli
+from diagnose.diagnosis import Reason
 from tests.cli.running import ROOT, TRACEBACK, Engine, answer, check_readme, triage
 
 
@@ -27,6 +29,25 @@ def test_json_is_the_schema_and_nothing_else(
     out, err = capsys.readouterr()
     assert json.loads(out) == engine.diagnosis.to_dict()
     assert err == "note: rank3.log: cut\n"
+
+
+def test_why(engine: Engine, capsys: pytest.CaptureFixture[str]) -> None:
+    won = Reason("verdict", "won", "net.socket", "highest_ranked", "It is\x1b[2J", "signatures")
+    engine.diagnosis = replace(answer(), reasons=[won])
+    assert cli.run(["triage", "a.log", "--why"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("HUNG  Wrong interface (high confidence)\n  NCCL chose docker0.\n\nWhy")
+    assert out.split()[-6:] == ["won", "net.socket", "signatures", "highest_ranked", "It", "is."]
+    assert "What to do" not in out
+    assert cli.run(["triage", "a.log", "--why", "--format", "markdown"]) == 0
+    assert "<summary>Why this verdict</summary>" in capsys.readouterr().out
+    assert cli.run(["triage", "a.log"]) == 0
+    assert "Why this verdict" not in capsys.readouterr().out
+
+
+def test_why_is_not_for_messages(engine: Engine, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["triage", "a.log", "--why", "--format", "slack"]) == 2
+    assert "--why needs one of the formats terminal, markdown, json" in capsys.readouterr().err
 
 
 def test_markdown(engine: Engine, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,9 +11,11 @@ from diagnose.diagnosis import (
     JobFacts,
     MissingEvidence,
     Onset,
+    Reason,
     RemedyStep,
     RestartAdvice,
     RootCause,
+    SourceLine,
 )
 
 HUNG = Diagnosis(
@@ -172,6 +174,43 @@ HOSTILE = Diagnosis(
         )
     ],
     remedies=[RemedyStep("now", "Run", "", [Run("shell", ["first line ```", "second\nline"])])],
+    reasons=[
+        Reason(
+            "verdict",
+            "won",
+            "crash.exception",
+            "highest_ranked",
+            "[bold]x[/bold] | `y` | </details> HF_TOKEN=hf_abcdefghijklmnopqrstuvwxyz",
+            "signatures",
+            "python.exception",
+            None,
+            4.0,
+            [SourceLine("a | `[ b.log", 1)],
+            1,
+        ),
+        Reason(
+            "rival",
+            "lost",
+            "net.socket",
+            "explained",
+            "a consequence of crash.exception",
+            "signatures",
+            "[red]x" * 30,
+            "crash.exception",
+            2.0,
+            [],
+            0,
+        ),
+        Reason(
+            "event",
+            "absolved",
+            "<script>" * 20,
+            "worked_on",
+            "\x1b[2J\u202e" + "x" * 300,
+            places=[SourceLine("b\n.log", 7), SourceLine("b\n.log", 9)],
+            count=12_000,
+        ),
+    ],
 )
 
 ALL = {"hung": HUNG, "failed": FAILED, "healthy": HEALTHY, "unknown": UNKNOWN, "hostile": HOSTILE}

@@ -13,7 +13,7 @@ from rich.console import Console
 import diagnose
 from diagnose.cli import main as cli
 from diagnose.cli import output as console
-from diagnose.diagnosis import Diagnosis, Evidence, RootCause
+from diagnose.diagnosis import Diagnosis, Evidence, Reason, RootCause, SourceLine
 from diagnose.report import github, html, markdown, slack, terminal
 from diagnose.report.html import view
 from diagnose.report.safe import escaped, masked
@@ -57,6 +57,10 @@ def told(line: str, number: int = 1) -> Diagnosis:
         RootCause("crash.exception", line, line, "low"),
         evidence=[Evidence(f"{number}.log", number, line, f"case {number}")],
         notes=[line],
+        reasons=[
+            Reason("verdict", "won", line, line, line, line, line, line, 6.0),
+            Reason("event", "absolved", line, line, line, places=[SourceLine(line, number)]),
+        ],
     )
 
 
@@ -69,10 +73,11 @@ def test_there_are_enough_kinds() -> None:
 def test_terminal_json_markdown_github_and_slack(line: str, found: dict[str, str]) -> None:
     diagnosis = told(line)
     sink = io.StringIO()
-    terminal.render(diagnosis, Console(file=sink, width=200))
+    for why in (False, True):
+        terminal.render(diagnosis, Console(file=sink, width=200), why=why)
     unseen(sink.getvalue(), found)
     unseen(escaped(masked(diagnosis).to_json()), found)
-    unseen(markdown.render(diagnosis), found, people=True)
+    unseen(markdown.render(diagnosis, why=True), found, people=True)
     unseen(github.render(diagnosis), found, people=True)
     message = slack.render(diagnosis)
     blocks = [block["text"]["text"] for block in message["blocks"]]
@@ -118,7 +123,8 @@ def test_names_of_files(
     (tmp_path / "rank_0.log").write_text(f"{OOM}\n")
     for name, _ in names:
         os.mkfifo(tmp_path / name)
-    for arguments in (["triage"], ["triage", "--format", "json"], ["report", "-o", "-"]):
+    asked = (["triage"], ["triage", "--why"], ["triage", "--format", "json"], ["report", "-o", "-"])
+    for arguments in asked:
         assert cli.run([*arguments, str(tmp_path)]) == 0
         out, err = capfd.readouterr()
         assert err.count("named pipe") == len(names)

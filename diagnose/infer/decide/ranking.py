@@ -169,13 +169,13 @@ def conditions(ranked: list[Hypothesis]) -> list[Condition]:
         else f"it has no rival, so its lead is {margin:g}"
     )
     proof = "proves" if winner.sure else "does not prove"
-    timely = "after" if winner.late else "before"
+    timely = "comes after" if winner.late else "is no later than"
     high, strong, ahead = scoring.HIGH, scoring.STRONG, scoring.HIGH_MARGIN
     return [
         Condition("high", "proven", winner.sure, f"its evidence {proof} the class by itself"),
         Condition("high", "score", winner.score >= high, f"{score}, high needs {high:g}"),
         Condition("high", "lead", margin >= ahead, f"{lead}, high needs a lead of {ahead:g}"),
-        Condition("high", "timely", not winner.late, f"first seen {timely} the first failure"),
+        Condition("high", "timely", not winner.late, f"its first line {timely} the first failure"),
         Condition("medium", "score", winner.score >= strong, f"{score}, medium needs {strong:g}"),
         Condition("medium", "lead", margin >= 0.0, f"{lead}, medium needs that none is stronger"),
     ]

@@ -33,6 +33,8 @@ def failures(timeline: Timeline, life: Afterlife) -> Failures:
         _absolve_survived(sieve, serious, how)
         return sieve.counting("", [])
     if serious:
+        weaker = timeline.where(lambda meaning: _weak(meaning) and not _serious(meaning))
+        sieve.absolve("weaker_hint", weaker, "ignored")
         return sieve.counting("shows_failure", serious)
     if stuck := _stuck_at_the_end(timeline):
         return sieve.counting("stuck_at_the_end", stuck)

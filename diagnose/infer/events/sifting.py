@@ -18,8 +18,8 @@ Fate = Literal["counted", "absolved", "ignored"]
 class Sifted:
     """Events that met the same fate, and the predicate that decided it.
 
-    `ignored` are lines that would have spoken for a success, such as the clean end of a rank that
-    had crashed.
+    `ignored` are lines that nobody asks about: weak hints where something stronger counts, the
+    clean end of a rank that had crashed.
     """
 
     fate: Fate
@@ -48,10 +48,10 @@ class Sieve:
             self.absolve(predicate, [event for event in events if event.index not in left])
         return kept
 
-    def absolve(self, predicate: str, events: Sequence[Event]) -> None:
+    def absolve(self, predicate: str, events: Sequence[Event], fate: Fate = "absolved") -> None:
         """Note that the predicate takes out all of these."""
         if events:
-            self.sifted.append(Sifted("absolved", predicate, events))
+            self.sifted.append(Sifted(fate, predicate, events))
 
     def counting(self, predicate: str, events: list[Event]) -> Failures:
         """The result where these are left, which count by the predicate."""

@@ -10,6 +10,7 @@ from diagnose.infer.decide.culprits import Naming
 from diagnose.infer.decide.ranking import Condition
 from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.infer.why.events import MAX_PLACES, places_of
+from diagnose.infer.why.hypotheses import score_parts
 from diagnose.text.ranks import ranks_phrase
 from diagnose.timeline.event import Timeline
 
@@ -18,8 +19,8 @@ _VERDICTS = {
     "stopped_by_dumps": "dumps or counters show that the job stopped, and nothing that it died",
     "no_failure_line": "no line shows a failure, and the job stopped all the same",
     "nobody_waited": "no line shows that ranks waited",
-    "waited": "ranks waited, and this class makes them wait",
-    "ended_while_waiting": "ranks waited, but this class ends processes: they waited for the dead",
+    "waited": "ranks waited, and a cause of this class makes ranks wait",
+    "ended_while_waiting": "ranks waited for one that a cause of this class had ended",
 }
 _SHOWN_BY = {
     "plugged_rule": "a rule of another package",
@@ -68,7 +69,8 @@ def verdict_reasons(
         text += f"; the hang is shown by {_SHOWN_BY[shown_by]}"
     return [
         Reason(
-            "verdict", "won", winner.cause, "highest_ranked", clean(winner.summary),
+            "verdict", "won", winner.cause, "highest_ranked",
+            f"{clean(winner.summary)}{score_parts(winner)}",
             rule=winner.rule, signature=winner.signature, score=winner.score, places=places,
             count=len(winner.rows) or len(places),
         ),

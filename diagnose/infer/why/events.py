@@ -17,6 +17,7 @@ from diagnose.timeline.event import Event, Timeline
 MAX_PLACES = 4  # lines that one reason names
 MAX_KINDS = 30  # of events
 _QUOTED = 100  # characters of a line without a signature
+_ROLES = ("cause", "effect", "aftermath")
 
 # What each predicate of the sieve found, as the end of a sentence.
 _WHY: Mapping[str, str] = {
@@ -26,6 +27,7 @@ _WHY: Mapping[str, str] = {
     "complaint": "counts: the user complains about it",
     "ends_the_log": "counts: the log ends with it",
     "unexplained": "counts as trouble: no entry explains it, and no work follows",
+    "weaker_hint": "a weak hint, which counts as a failure only where nothing stronger does",
     "another_run": "of a process that is no rank of this run, or whose rank worked on",
     "wait_ended": "this wait ended: other lines follow where it would be reported again",
     "logged_as_warning": "its author logged it below the level of an error and went on",
@@ -54,9 +56,14 @@ _WHY: Mapping[str, str] = {
 def event_reasons(sifted: Iterable[Sifted], catalog: Catalog) -> list[Reason]:
     """One reason for all events of a kind that met the same fate, those that counted first."""
     groups = [(one, kind, events) for one in sifted for kind, events in _kinds(one.events).items()]
-    groups.sort(key=lambda group: group[0].fate != "counted")
+    groups.sort(key=lambda group: _importance(group[0], group[2][0]))
     found = [_event_reason(one, kind, events, catalog) for one, kind, events in groups[:MAX_KINDS]]
     return [*found, *_left_out([events for _, _, events in groups[MAX_KINDS:]])]
+
+
+def _importance(one: Sifted, event: Event) -> tuple[bool, int]:
+    """What counted first, causes before what follows from them."""
+    return one.fate != "counted", _ROLES.index(event.role) if event.role in _ROLES else len(_ROLES)
 
 
 def places(events: Iterable[Event]) -> list[SourceLine]:
@@ -74,17 +81,19 @@ def places_of(rows: Sequence[int], timeline: Timeline) -> list[SourceLine]:
     return places(timeline.at(row) for row in rows)
 
 
-def _kinds(events: Sequence[Event]) -> Mapping[str, list[Event]]:
+def _kinds(events: Sequence[Event]) -> Mapping[str, Sequence[Event]]:
     """Events by their signature, those without one by what they tell or are."""
-    by_meaning: dict[int, list[Event]] = defaultdict(list)
-    for event in events:  # few meanings differ in a flood of events
-        by_meaning[id(event.meaning)].append(event)
+    meanings = [event.meaning for event in events]
+    distinct = {id(meaning): meaning for meaning in meanings}  # few differ in a flood of events
+    names = {
+        number: meaning.signature or meaning.tells or meaning.kind or "line"
+        for number, meaning in distinct.items()
+    }
+    if len({*names.values()}) == 1:
+        return dict.fromkeys(names.values(), events)
     found: dict[str, list[Event]] = defaultdict(list)
-    for own in by_meaning.values():
-        meaning = own[0].meaning
-        found[meaning.signature or meaning.tells or meaning.kind or "line"] += own
-    for own in found.values():
-        own.sort(key=lambda event: event.index)
+    for meaning, event in zip(meanings, events, strict=True):
+        found[names[id(meaning)]].append(event)
     return found
 
 

@@ -72,8 +72,7 @@ def _resisted(winner: Hypothesis, losers: Iterable[Hypothesis]) -> Iterator[Reas
         if predicate is not None:
             yield Reason(
                 "rival", "resisted", winner.cause, predicate,
-                _RESISTED[predicate].format(_name(other)), rule=winner.rule,
-                signature=winner.signature, score=winner.score,
+                _RESISTED[predicate].format(_name(other)), rule=winner.rule, score=winner.score,
             )  # fmt: skip
 
 
@@ -105,13 +104,13 @@ def _proposal(
         outcome, predicate, other = "merged", "same_class", kept
         why = f" Its lines and ranks support {_name(kept)}."
     return Reason(
-        "proposal", outcome, one.cause, predicate, f"{clean(one.summary)}{why}{_parts(one)}",
+        "proposal", outcome, one.cause, predicate, f"{clean(one.summary)}{why}{score_parts(one)}",
         rule=one.rule, signature=one.signature, beaten_by=other.cause if other else None,
         score=one.score, places=places_of(one.rows, timeline), count=len(one.rows),
     )  # fmt: skip
 
 
-def _parts(one: Hypothesis) -> str:
+def score_parts(one: Hypothesis) -> str:
     """The named parts of a score, where it has several."""
     if len(one.weights) < 2:
         return ""

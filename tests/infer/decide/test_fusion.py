@@ -51,6 +51,18 @@ def test_what_a_stuck_rank_does_its_stack_tells_better(basis: Basis, vague: str)
     assert left(one("hw.gpu", basis, 2), by_stack)[0] == ("hw.gpu", basis)
 
 
+def test_what_is_dropped_names_what_knows_better() -> None:
+    seen = context(Timeline(), blocked=VERDICT)
+    by_dumps, by_stack = one("stall.host", "dump", 2), one("data.loader", "stack", 2)
+    waiting = one("desync.missing_rank", "wait", 3)
+    kept, dropped = fused([waiting, by_dumps, by_stack], seen)
+    assert kept == [by_stack]
+    assert [(one.hypothesis, one.predicate, one.by) for one in dropped] == [
+        (waiting, "dumps_know_who", by_dumps),
+        (by_dumps, "stacks_know_what", by_stack),
+    ]
+
+
 # --------------------------------------------------------------------------- is it true
 
 

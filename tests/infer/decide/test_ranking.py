@@ -174,3 +174,79 @@ def test_what_a_process_states_first_does_not_follow_from_what_it_states_later()
     assert order(cuda, fabric)[0] == "net.fabric"
     fabric.score = 3.0  # hardly a cause
     assert order(cuda, fabric)[0] == "crash.cuda_error"
+
+
+# --------------------------------------------------------------------------- predicates
+
+
+@pytest.mark.parametrize(
+    ("one_more", "other_more", "predicate"),
+    [
+        ({}, {"score": 1.9}, "explained_too_weakly"),
+        ({}, {"behind": frozenset({"data.loader"})}, "stated_first"),
+        ({"ranks": [1]}, {"basis": "wait"}, "died_first"),
+        ({"score": 6.6}, {}, "beyond_margin"),
+        ({}, {"late": True}, "seen_before"),
+        ({"score": 5.0, "basis": "issue", "rows": [3]}, {"rows": [3]}, "reads_closer"),
+        ({"score": 5.0, "explains": ["crash.killed"]}, {}, "explains_back"),
+        ({}, {}, None),
+    ],
+)
+def test_by_what_it_is_no_consequence(
+    one_more: dict[str, Any], other_more: dict[str, Any], predicate: str | None
+) -> None:
+    loader = one("data.loader", **({"score": 4.0} | one_more))
+    killed = one("crash.killed", **({"score": 4.0, "explains": ["data.loader"]} | other_more))
+    assert resists(loader, killed) == predicate
+
+
+@pytest.mark.parametrize(
+    ("winner", "loser", "predicate"),
+    [
+        ({"score": 4.0, "explains": ["net.p2p"]}, {}, "explained"),
+        ({"score": 4.0, "explains": ["net.p2p"]}, {"score": 6.5}, "explained_within_margin"),
+        (
+            {"score": 5.0, "explains": ["net.p2p"]},
+            {"explains": ["checkpoint.corrupt"]},
+            "explained_by_stronger",
+        ),
+        (
+            {"score": 4.0, "explains": ["net.p2p"], "ranks": [1]},
+            {"score": 4.5, "explains": ["checkpoint.corrupt"], "basis": "wait", "inferred": True},
+            "explained_by_first_death",
+        ),
+        ({}, {"late": True}, "seen_late"),
+        ({}, {"score": 2.0}, "weak_evidence"),
+        ({"sure": True}, {}, "circumstantial"),
+        ({"rows": [3]}, {"rows": [9]}, "seen_after"),
+        ({"rows": [9]}, {"rows": [3]}, "less_evidence"),
+    ],
+)
+def test_by_what_a_rival_lost(
+    winner: dict[str, Any], loser: dict[str, Any], predicate: str
+) -> None:
+    ranked = rank(
+        [
+            one("checkpoint.corrupt", **({"score": 5.0} | winner)),
+            one("net.p2p", **({"score": 4.0} | loser)),
+        ]
+    )
+    assert ranked[0].cause == "checkpoint.corrupt"
+    assert ranked[1].lost_to is ranked[0]
+    assert lost_by(ranked[1]) == predicate
+
+
+def test_what_is_merged_is_kept_with_what_it_supports() -> None:
+    strong, weak = one("net.fabric", 6.0), one("net.fabric", 4.0)
+    (merged,) = merge([weak, strong])
+    assert merged.merged == [weak]
+    assert merged.weights == {"corroborated": 0.25}
+
+
+def test_the_conditions_of_confidence_have_their_numbers() -> None:
+    ranked = [one("env.version", 6.0, sure=True), one("net.p2p", 5.5, lost=Lost.LESS)]
+    high = {asked.predicate: asked for asked in conditions(ranked) if asked.level == "high"}
+    assert {name: asked.met for name, asked in high.items()} == {
+        "proven": True, "score": True, "lead": False, "timely": True,
+    }  # fmt: skip
+    assert high["lead"].text == "its lead over net.p2p is 0.5, high needs a lead of 1"

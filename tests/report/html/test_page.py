@@ -12,7 +12,7 @@ import pytest
 
 import diagnose
 from diagnose.catalog.schema import Run
-from diagnose.diagnosis import RemedyStep
+from diagnose.diagnosis import Reason, RemedyStep
 from diagnose.report.html import render
 from diagnose.report.html.shell import embedded
 from tests.sizes import few
@@ -59,6 +59,21 @@ def test_every_fixture_renders_with_its_verdict_and_evidence(name: str) -> None:
         assert " ".join(step.do.split())[:60] in text
     for item in diagnosis.evidence[:1]:
         assert item.source in text
+
+
+def test_why_is_folded_and_escaped() -> None:
+    job, diagnosis = fixture("torchrun-missing-rank")
+    text = '<script>alert("x")</script> HF_TOKEN=hf_abcdefghijklmnopqrstuvwxyz'
+    hostile = Reason("rival", "lost", "net.socket", "seen_late", text, beaten_by="hw.gpu")
+    shown = render(job, replace(diagnosis, reasons=[*diagnosis.reasons, hostile]))
+    section = shown.partition('<section id="why"')[2].partition("</section>")[0]
+    assert "<details>" in section
+    assert "<summary>" in section
+    assert " ".join(Reader(section).text).count("desync.missing_rank") >= 1
+    assert "&lt;script&gt;alert" in section
+    assert "hf_abcdef" not in section
+    assert "<script" not in section
+    assert '<section id="why"' not in render(job, replace(diagnosis, reasons=[]))
 
 
 def test_the_page_is_the_same_every_time() -> None:

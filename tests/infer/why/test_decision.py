@@ -1,0 +1,110 @@
+"""What won, whom the verdict names and whom not, and how sure it is."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import pytest
+
+from diagnose.catalog.load import load_catalog
+from diagnose.infer.decide.culprits import Naming, name_culprits
+from diagnose.infer.decide.ranking import conditions, confidence, rank
+from diagnose.infer.events.recovery import Recovery
+from diagnose.infer.events.stalled import Stall
+from diagnose.infer.why import decision, events
+from diagnose.infer.why.decision import confidence_reasons, culprit_reasons, verdict_reasons
+from diagnose.timeline.event import Timeline
+
+from ..rows import context, ended, step
+from ..rows import hypothesis as one
+
+CLASSES = load_catalog().classes
+
+
+def told(reasons: Any) -> list[tuple[str, str, str]]:
+    return [(reason.outcome, reason.subject, reason.predicate) for reason in reasons]
+
+
+def test_the_winner_has_its_rule_signature_score_and_lines(make: Any) -> None:
+    timeline = make(step(1), step(2))
+    winner = one("hw.gpu", 6.0, rows=[1], rule="signatures", signature="t.gpu")
+    won, decided = verdict_reasons(winner, ("hung", "waited"), [], timeline, None)
+    assert (won.outcome, won.rule, won.signature, won.score) == ("won", "signatures", "t.gpu", 6.0)
+    assert [(place.source, place.line) for place in won.places] == [timeline.at(1).place]
+    assert (decided.subject, decided.predicate) == ("hung", "waited")
+
+
+def test_what_shows_a_silent_hang_is_said() -> None:
+    given = one("data.loader", rule="stacks"), ("hung", "no_failure_line"), []
+    _, decided = verdict_reasons(*given, Timeline(), "stacks")  # type: ignore[arg-type]
+    assert decided.text.endswith("; the hang is shown by stacks of the ranks")
+
+
+def named(make: Any, *ranked: Any, world: int | None = None, rows: Any = (), **more: Any) -> Any:
+    timeline = make(*rows)
+    found = [*ranked]
+    naming = name_culprits(found, timeline, CLASSES, world)
+    return told(culprit_reasons(found, naming, context(timeline, world=world, **more)))
+
+
+def test_who_is_named_and_why(make: Any) -> None:
+    oom = one("crash.host_oom", 6.0)
+    killed = one("crash.killed", 4.0, ranks=[3], why="was killed")
+    assert named(make, oom, killed) == [("named", "rank 3", "struck_by_it")]
+    only = named(make, one("env.config", 6.0), rows=[ended(1, exitcode="1")])
+    assert only == [("named", "rank 1", "only_exit")]
+    hosts = named(make, one("hw.node", 6.0, hosts=["a", "b"]))
+    assert hosts == [("named", "hosts a, b", "by_its_rule")]
+
+
+def test_why_nobody_is_named(make: Any) -> None:
+    assert named(make, one("scheduler.limit", 6.0)) == [
+        ("not_named", "nobody", "strikes_whole_job")
+    ]
+    several = one("crash.exception", ranks=[0, 1, 2], kind="crashed")
+    assert named(make, several, world=4) == [("not_named", "ranks 0-2", "too_many")]
+
+
+def test_who_waited_or_was_blamed_by_a_loser_is_not_named(make: Any) -> None:
+    winner = one("hw.gpu", 6.0, ranks=[3])
+    loser = one("desync.missing_rank", 4.0, ranks=[3, 5])
+    stall = Stall("g", "missing", op="ALLREDUCE")
+    stall.waits = dict.fromkeys((0, 1, 3), None)  # type: ignore[arg-type]
+    assert named(make, winner, loser, stalls=[stall]) == [
+        ("named", "rank 3", "by_its_rule"),
+        ("not_named", "rank 5", "blamed_by_loser"),
+        ("not_named", "ranks 0-1", "joined"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("winner", "level", "reached"),
+    [
+        ({"score": 6.0, "sure": True}, "high", "every condition of high is met"),
+        (
+            {"score": 6.0},
+            "medium",
+            "every condition of medium is met; high would need more: its evidence does not prove "
+            "the class by itself",
+        ),
+        (
+            {"score": 2.0},
+            "low",
+            "neither high nor medium; high would need more: its evidence does not prove the class "
+            "by itself",
+        ),
+    ],
+)
+def test_how_the_confidence_came_about(winner: dict[str, Any], level: str, reached: str) -> None:
+    asked = conditions(rank([one("env.version", **winner)]))
+    assert confidence(asked) == level
+    first, *others = confidence_reasons(confidence(asked), asked)
+    assert (first.subject, first.text) == (level, reached)
+    assert {other.outcome for other in others if other.subject == level} <= {"met"}
+    assert len(others) == (4 if level == "high" else 6)
+
+
+def test_every_predicate_has_its_sentence() -> None:
+    assert set(get_args(Recovery)) <= set(events._WHY)
+    assert set(decision._NAMED).isdisjoint({"too_many", "nobody_shown"})
+    assert Naming("too_many").predicate in decision._NOBODY
