@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
 
 from diagnose import plugins
 from diagnose.diagnosis import (
@@ -135,8 +135,7 @@ def _failure(
     return replace(result, reasons=reasons)
 
 
-@dataclass(frozen=True, slots=True)
-class _Weighed:
+class _Weighed(NamedTuple):
     """Hypotheses by plausibility, all that were proposed, and those that were not weighed."""
 
     ranked: list[Hypothesis]

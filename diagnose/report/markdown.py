@@ -7,15 +7,15 @@ mention people nor link issues or addresses.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from diagnose.catalog.schema import Run
-from diagnose.diagnosis import Diagnosis, RemedyStep
+from diagnose.diagnosis import Diagnosis, Reason, RemedyStep
 from diagnose.job.model import Job
 from diagnose.report import Wish, words
 from diagnose.report.html.context import learn
 from diagnose.report.redact import Redactor
 from diagnose.report.safe import cut, safe
-from diagnose.report.why import TITLE, Table, tables
 
 MAX_EVIDENCE = 12
 MAX_CHAIN = 20
@@ -158,20 +158,27 @@ def _details(diagnosis: Diagnosis) -> list[str]:
                 for item in diagnosis.missing_evidence
             ),
         ),
-        folded(TITLE, "\n\n".join(map(_reasons, tables(diagnosis.reasons)))),
+        _why(diagnosis.reasons),
     ]
 
 
-def _reasons(table: Table) -> str:
-    """The reasons of one step as a Markdown table; its columns are those of the terminal's."""
-    heads = [*table.heads, "why", "where"]
-    rows = [
-        [*map(escape, (*row.cells, row.text)), code(row.seen.replace("|", r"\|")) * bool(row.seen)]
-        for row in table.rows
-    ]
-    lines = [heads, ["---"] * len(heads), *rows]
-    text = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-    return f"**{table.heading}**\n\n{text}"
+def _why(reasons: Sequence[Reason]) -> str:
+    """The reasons as Markdown tables with the columns of the terminal's; empty where none is."""
+    if not reasons:
+        return ""
+    from diagnose.report.why import TITLE, tables  # noqa: PLC0415  few ask
+
+    parts = []
+    for table in tables(reasons):
+        heads = [*table.heads, "why", "where"]
+        lines = [heads, ["---"] * len(heads)]
+        for row in table.rows:
+            # a bar would end the cell, even in code
+            seen = code(row.seen.replace("|", r"\|")) if row.seen else ""
+            lines.append([*map(escape, (*row.cells, row.text)), seen])
+        text = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+        parts.append(f"**{table.heading}**\n\n{text}")
+    return folded(TITLE, "\n\n".join(parts))
 
 
 def _evidence(diagnosis: Diagnosis) -> str:

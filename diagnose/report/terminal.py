@@ -18,7 +18,6 @@ from diagnose.report import Wish, words
 from diagnose.report.html.context import learn
 from diagnose.report.redact import Redactor, secrets_only
 from diagnose.report.safe import safe
-from diagnose.report.why import print_tables
 
 MAX_WIDTH = 110  # columns of prose; longer lines are hard to read
 MAX_EVIDENCE = 12  # kinds of it
@@ -67,6 +66,8 @@ def render(
     diagnosis = safe(diagnosis, redactor or secrets_only(), why=why)
     _headline(page, diagnosis)
     if why:
+        from diagnose.report.why import print_tables  # noqa: PLC0415  few ask
+
         print_tables(page, diagnosis.reasons)
     else:
         _body(page, diagnosis)

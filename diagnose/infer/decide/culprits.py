@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from diagnose.catalog.schema import CauseClass
 from diagnose.infer.ranks.story import rank_stories
@@ -25,8 +25,7 @@ _TOLD_BY = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Naming:
+class Naming(NamedTuple):
     """The predicate by which the culprits are named, or nobody is.
 
     `ranks` and `hosts` are those that were to be named, but are so many that it accuses nobody.

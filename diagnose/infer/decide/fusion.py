@@ -6,7 +6,8 @@ Who was waited for, dumps say better than logs; what that rank was busy with, lo
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from diagnose.infer.collectives.verdict import DumpVerdict
 from diagnose.infer.events.failures import done, went_on
@@ -23,8 +24,7 @@ _VAGUE = ("stall.host", "desync.missing_rank")
 _OUTDONE: frozenset[Basis] = frozenset({"wait", "dump", "monitor"})
 
 
-@dataclass(frozen=True, slots=True)
-class Dropped:
+class Dropped(NamedTuple):
     """A hypothesis that is not weighed, the predicate that says so, and what knows better."""
 
     hypothesis: Hypothesis

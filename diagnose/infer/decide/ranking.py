@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from diagnose.diagnosis import Confidence
 from diagnose.infer import scoring
@@ -145,8 +146,7 @@ def _why_behind(winner: Hypothesis, other: Hypothesis) -> Lost:
     return Lost.LESS
 
 
-@dataclass(frozen=True, slots=True)
-class Condition:
+class Condition(NamedTuple):
     """A condition of a level of confidence; `text` says by which numbers it is met or not."""
 
     level: Confidence

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from diagnose.catalog.entries import entry_of
 from diagnose.catalog.schema import Catalog
@@ -19,8 +19,7 @@ _LINES = 200  # of a run that went on
 MAX_ATTEMPTS = 20  # earlier attempts with a note of their own
 
 
-@dataclass(frozen=True, slots=True)
-class Attempt:
+class Attempt(NamedTuple):
     """The attempt that is diagnosed.
 
     `number` is None where its events cannot be told from those of others, `attempts` counts all.

@@ -6,16 +6,14 @@ Each decision has the stable name of the predicate that made it, so that a verdi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from diagnose.timeline.event import Event
 
 Fate = Literal["counted", "absolved", "ignored"]
 
 
-@dataclass(frozen=True, slots=True)
-class Sifted:
+class Sifted(NamedTuple):
     """Events that met the same fate, and the predicate that decided it.
 
     `ignored` are lines that nobody asks about: weak hints where something stronger counts, the
@@ -27,8 +25,7 @@ class Sifted:
     events: Sequence[Event]
 
 
-@dataclass(frozen=True, slots=True)
-class Failures:
+class Failures(NamedTuple):
     """The events that show a failure, and what became of all that were looked at."""
 
     counted: list[Event]
