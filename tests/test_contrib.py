@@ -126,6 +126,7 @@ def test_the_action_fails_on_a_hung_job_and_says_why(tmp_path: Path) -> None:
     assert runner.summary.startswith("### Hung: A rank never reached the collective")
 
 
+@pytest.mark.slow
 def test_the_action_passes(tmp_path: Path) -> None:
     runner = Runner(tmp_path)
     hung = str(FIXTURES / "torchrun-missing-rank" / "console.log")

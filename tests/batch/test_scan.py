@@ -114,6 +114,7 @@ def test_results_are_not_overwritten_by_mistake(whole: Path, tmp_path: Path) -> 
         open_results(tmp_path, resume=True)
 
 
+@pytest.mark.slow
 def test_a_local_pool_gives_the_same_table(
     fleet: tuple[Path, dict[str, str]], whole: Path, tmp_path: Path
 ) -> None:

@@ -34,9 +34,9 @@ def heads(machine: Machine) -> list[tuple[str, int] | None]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("world", [4, 16, 64])
+@pytest.mark.parametrize("world", [4, 16, 48])
 def test_without_a_fault_every_job_ends(name: str, world: int) -> None:
-    for seed in range(6):
+    for seed in range(4):
         rng = random.Random(seed)
         outcome = simulate(rng, draw(rng, name, world, 3), "", 8)
         assert outcome is not None

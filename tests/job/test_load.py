@@ -133,7 +133,14 @@ signatures:
 """
 
 
-@pytest.mark.parametrize("given", [str, lambda path: path, lambda path: path / "acme.yaml"])
+@pytest.mark.parametrize(
+    "given",
+    [
+        pytest.param(str, marks=pytest.mark.slow),
+        lambda path: path,
+        pytest.param(lambda path: path / "acme.yaml", marks=pytest.mark.slow),
+    ],
+)
 def test_an_own_signature(tmp_path: Path, given: Callable[[Path], str | Path]) -> None:
     (tmp_path / "acme.yaml").write_text(README_ENTRY)
     text = "[rank3]: token store a not mounted\n"
