@@ -123,7 +123,7 @@ def write_case(folder: Path, case: Case, files: Files) -> None:
 
 def read_cases(folder: Path) -> list[Case]:
     """The cases of a benchmark folder in the order in which they were made."""
-    return [_case(data) for data in _lines(folder / "truth.jsonl")]
+    return [case_of(data) for data in _lines(folder / "truth.jsonl")]
 
 
 def write_answers(folder: Path, tool: str, answers: Iterable[Answer]) -> None:
@@ -150,7 +150,8 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
             yield json.loads(line)
 
 
-def _case(data: dict[str, Any]) -> Case:
+def case_of(data: dict[str, Any]) -> Case:
+    """A case as it was before `asdict` and JSON."""
     truth = dict(data["truth"])
     for key in ("verdicts", "classes", "culprits", "suspects", "hosts"):
         truth[key] = tuple(truth[key])

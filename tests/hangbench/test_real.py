@@ -10,6 +10,7 @@ import re
 import socket
 import sys
 from dataclasses import replace
+from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
 from random import Random
@@ -32,7 +33,7 @@ from benchmarks.hangbench.real.scrub import (
     markers,
     neutral_source,
 )
-from benchmarks.hangbench.real.truth import truth_of
+from benchmarks.hangbench.real.truth import shows_time, truth_of
 from benchmarks.hangbench.shape import shape_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -237,3 +238,12 @@ def test_a_run_made_now(request: pytest.FixtureRequest) -> None:
     assert (case.truth.verdicts, case.truth.classes) == (("failed",), ("crash.exception",))
     assert b"KeyError: 'y'" in files["console.log"]
     assert str(ROOT).encode() not in b"".join(files.values())
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [("12:00:04 step 3", True), ("12:00:06 step 3", False), ("step 3", False)],
+)
+def test_an_onset_is_asked_only_where_a_line_has_its_time(line: str, shown: bool) -> None:
+    onset = datetime(2026, 11, 28, 12, 0, 0)
+    assert shows_time({"console.log": line.encode()}, onset) is shown

@@ -15,7 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.hangbench.case import Case, Files, Truth
+from benchmarks.hangbench.case import Case, Files, case_of
 
 TAPE = Path(__file__).with_name("recorded.tar.gz")
 _MEMBER_BYTES = 16 << 20
@@ -48,15 +48,6 @@ def read_tape(path: Path = TAPE) -> Iterator[tuple[Case, Files]]:
     for line in members["cases.jsonl"].decode().splitlines():
         case = case_of(json.loads(line))
         yield case, files.get(case.id, {})
-
-
-def case_of(data: dict[str, Any]) -> Case:
-    """A case as it was before `asdict` and JSON."""
-    truth = dict(data["truth"])
-    for key in ("verdicts", "classes", "culprits", "suspects", "hosts"):
-        truth[key] = tuple(truth[key])
-    truth["accepted"] = tuple(tuple(ranks) for ranks in truth["accepted"])
-    return Case(**{**data, "truth": Truth(**truth)})
 
 
 def about(path: Path = TAPE) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from datetime import datetime
 
 from benchmarks.hangbench.case import Determines, Files, Truth
 from benchmarks.hangbench.real.jobs import Recorded
@@ -33,6 +34,7 @@ _ENDED = re.compile(
     re.M,
 )
 _END = re.compile(r"SIGTERM|[Ss]ignal 15|KeyboardInterrupt|SignalException|Terminated|Traceback")
+_TIME_OF_DAY = re.compile(rb"\b(\d\d):(\d\d):(\d\d)\b")
 _CLOCK = re.compile(r"\b\d\d:\d\d:\d\d\b")
 
 _OUTSIDE = ("user.interrupt", "scheduler.preempted", "scheduler.limit", "crash.killed", "unknown")
@@ -110,7 +112,7 @@ class Shown:
             left -= self.failed
         return left | set(job.wrong.ranks)
 
-    def behind(self) -> set[int]:
+    def slowest(self) -> set[int]:
         """Ranks whose last step is the least, where each prints its steps; else all ranks."""
         if len(self.steps) < self.world:
             return set(range(self.world))
@@ -118,12 +120,23 @@ class Shown:
         return {rank for rank, step in self.steps.items() if step == least}
 
 
+def shows_time(files: Files, onset: datetime) -> bool:
+    """Whether a line has a time within the tolerance of an onset, so that a reader can find it."""
+    begin = onset.replace(hour=0, minute=0, second=0, microsecond=0)
+    second = (onset - begin).total_seconds()
+    return any(
+        abs(int(hour) * 3600 + int(minute) * 60 + int(seconds) - second) <= ONSET_TOLERANCE_S
+        for content in files.values()
+        for hour, minute, seconds in _TIME_OF_DAY.findall(content)
+    )
+
+
 def truth_of(job: Job, run: Recorded) -> Truth:
     """What is true of a run, and what its files determine of it."""
     shown = Shown(job, run.files)
     verdicts, classes = _verdicts(job, shown), _classes(job, shown)
     onset = None
-    if run.onset is not None and shown.has_clock:
+    if run.onset is not None and shows_time(run.files, run.onset):
         onset = run.onset.isoformat(timespec="milliseconds")
     tolerance = ONSET_TOLERANCE_S if onset is not None else 0.0
     ranks = job.wrong.ranks
@@ -198,8 +211,8 @@ def _blame(
     certain = shown.has_end or not _only_ended(job, shown)
     if shown.names(job) or (suspects == wrong and certain):
         return job.wrong.ranks, "rank", ()
-    if job.wrong.kind in ("stall", "killed") and wrong <= shown.behind():
-        suspects &= shown.behind()
+    if job.wrong.kind in ("stall", "killed") and wrong <= shown.slowest():
+        suspects &= shown.slowest()
         if suspects == wrong and certain and job.wrong.kind == "stall":
             return job.wrong.ranks, "rank", ()
     some = certain and len(wrong) < len(suspects) < job.world
