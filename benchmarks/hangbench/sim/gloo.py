@@ -11,6 +11,7 @@ import os
 import signal
 import tempfile
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
@@ -66,6 +67,7 @@ def _rank(
     import torch  # noqa: PLC0415  a dependency of this check alone
     import torch.distributed as dist  # noqa: PLC0415
 
+    warnings.simplefilter("ignore")  # calls that a later torch will rename
     torch.set_num_threads(1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # what gloo says of peers that are gone
     dist.init_process_group(
