@@ -57,13 +57,17 @@ def run(folder: Path, cases: Sequence[Case], tool: str, settings: Settings) -> i
         )
     path = folder / "answers" / f"{tool}.jsonl"
     drop_torn_line(path)
-    known = {} if settings.rerun else {
-        one.case: one
-        for one in read_answers(folder, tool)
-        if one.version == version and (settings.fast or one.cpu_s is not None)
-    }  # fmt: skip
+    known = {one.case: one for one in read_answers(folder, tool) if one.version == version}
+    missing = [
+        case
+        for case in cases
+        if settings.rerun
+        or (one := known.get(case.id)) is None
+        or not (settings.fast or one.cpu_s is not None)
+    ]
+    for case in missing:
+        known.pop(case.id, None)
     write_answers(folder, tool, known.values())
-    missing = [case for case in cases if case.id not in known]
     ask = _in_batches if settings.fast and hasattr(asked, "batch") else _one_by_one
     with path.open("a", encoding="utf-8") as out:
         for answer in ask(folder, missing, tool, version, asked, settings):

@@ -200,6 +200,17 @@ def test_a_measured_run_replaces_what_was_not_measured(bench: Path, tool: Tool) 
     assert {one.verdict for one in read_answers(bench, "mine")} == {"hung"}
 
 
+def test_a_measured_run_over_some_cases_leaves_what_was_said_of_others(
+    bench: Path, tool: Tool
+) -> None:
+    cases = read_cases(bench)
+    runner.write_answers(bench, "mine", [Answer(case.id, "mine", "1", "failed") for case in cases])
+    assert runner.run(bench, cases[:2], "mine", Settings()) == 2
+    said = {one.case: one.verdict for one in read_answers(bench, "mine")}
+    assert list(said.values()).count("failed") == 4
+    assert {said[case.id] for case in cases[:2]} == {"hung"}
+
+
 def test_a_tool_that_fails_or_takes_too_long_gives_no_answer(
     bench: Path, tool: Tool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
