@@ -166,7 +166,8 @@ def conditions(ranked: list[Hypothesis]) -> list[Condition]:
     lead = (
         f"its lead over {best.cause} is {margin:g}"
         if best
-        else f"it has no rival, so its lead is {margin:g}"
+        else f"{'every rival is its consequence' if ranked[1:] else 'it has no rival'}, "
+        f"so its lead is {margin:g}"
     )
     proof = "proves" if winner.sure else "does not prove"
     timely = "comes after" if winner.late else "is no later than"

@@ -42,10 +42,12 @@ def verdict_of(winner: Hypothesis, context: Context) -> tuple[Verdict, str]:
     silent = _silent_by(winner, context)
     if silent is not None and winner.inferred and hang != "fails":
         return "hung", silent
-    waited = silent or context.timeline.telling(*WAITED) or said_to_hang(context.timeline)
-    if not waited:
+    waited = silent is not None or bool(context.timeline.telling(*WAITED))
+    if not waited and not said_to_hang(context.timeline):
         return "failed", "nobody_waited"
-    return ("hung", "waited") if hang == "hangs" else ("failed", "ended_while_waiting")
+    if hang == "hangs":
+        return "hung", "waited" if waited else "user_reports_hang"
+    return "failed", "class_fails" if hang == "fails" else "class_may_fail"
 
 
 def _silent_by(winner: Hypothesis, context: Context) -> str | None:

@@ -16,11 +16,13 @@ from diagnose.timeline.event import Timeline
 
 _VERDICTS = {
     "fell_silent": "regular lines stopped long before the job was ended",
-    "stopped_by_dumps": "dumps or counters show that the job stopped, and nothing that it died",
+    "stopped_by_dumps": "dumps or counters show that the job stopped",
     "no_failure_line": "no line shows a failure, and the job stopped all the same",
     "nobody_waited": "no line shows that ranks waited",
     "waited": "ranks waited, and a cause of this class makes ranks wait",
-    "ended_while_waiting": "ranks waited for one that a cause of this class had ended",
+    "class_fails": "ranks waited, but a cause of this class ends a job, and does not hang it",
+    "class_may_fail": "ranks waited, but a cause of this class need not hang a job",
+    "user_reports_hang": "the user says that the job hangs, and a cause of this class can hang it",
 }
 _SHOWN_BY = {
     "plugged_rule": "a rule of another package",
@@ -46,7 +48,7 @@ _NAMED = {
 _NOBODY = {
     "too_many": "so many ranks of the job have it that naming them accuses nobody",
     "strikes_whole_job": "this class strikes the whole job, not one process",
-    "several_authors": "several processes printed the cause; who was first means nothing",
+    "several_authors": "several processes printed the cause, and being first is no sign of blame",
     "nobody_shown": "no evidence shows whose it is",
     "by_its_rule": "no evidence shows whose it is",
 }
@@ -123,11 +125,17 @@ def _blamed_by_losers(
 
 
 def _waiting(winner: Hypothesis, context: Context) -> Iterator[tuple[str, str, str]]:
-    for stall in context.stalls[:1]:
-        joined = sorted({rank for rank in stall.joined if rank >= 0} - {*winner.ranks})
-        if joined:
-            call = stall.op or "the collective"
-            yield _who(joined, []), "joined", f"joined {call} and waited for the others"
+    """Ranks that wait themselves, by the call that each of them is in."""
+    spared: set[int] = {*winner.ranks}
+    for stall in context.stalls:
+        calls: dict[str, list[int]] = {}
+        for rank in sorted({rank for rank in stall.joined if rank >= 0} - spared):
+            wait = stall.waits.get(rank)
+            call = (wait.op if wait else None) or stall.op or "the collective"
+            calls.setdefault(call, []).append(rank)
+        for call, ranks in calls.items():
+            spared |= {*ranks}
+            yield _who(ranks, []), "joined", f"waited in {call}"
 
 
 def _culprits(
@@ -150,7 +158,8 @@ def confidence_reasons(level: Confidence, asked: Sequence[Condition]) -> list[Re
     missed = [one for one in asked if not one.met and order.index(one.level) < order.index(level)]
     text = f"every condition of {level} is met" if level != "low" else "neither high nor medium"
     if missed:
-        text += f"; {missed[0].level} would need more: {missed[0].text}"
+        nearest = next(one for one in missed if one.level == missed[-1].level)
+        text += f"; {nearest.level} would need more: {nearest.text}"
     step: Step = "confidence"
     shown = [one for one in asked if order.index(one.level) <= order.index(level)]
     return [

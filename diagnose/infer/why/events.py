@@ -27,7 +27,7 @@ _WHY: Mapping[str, str] = {
     "complaint": "counts: the user complains about it",
     "ends_the_log": "counts: the log ends with it",
     "unexplained": "counts as trouble: no entry explains it, and no work follows",
-    "weaker_hint": "a weak hint, which counts as a failure only where nothing stronger does",
+    "weaker_hint": "too weak to show a failure by itself; stronger lines do, and rules weigh it",
     "another_run": "of a process that is no rank of this run, or whose rank worked on",
     "wait_ended": "this wait ended: other lines follow where it would be reported again",
     "logged_as_warning": "its author logged it below the level of an error and went on",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 
+import diagnose
 from diagnose.catalog.load import load_catalog
 from diagnose.infer.decide.culprits import Naming, name_culprits
 from diagnose.infer.decide.ranking import conditions, confidence, rank
@@ -90,8 +92,7 @@ def test_who_waited_or_was_blamed_by_a_loser_is_not_named(make: Any) -> None:
         (
             {"score": 2.0},
             "low",
-            "neither high nor medium; high would need more: its evidence does not prove the class "
-            "by itself",
+            "neither high nor medium; medium would need more: its score is 2, medium needs 3.5",
         ),
     ],
 )
@@ -108,3 +109,10 @@ def test_every_predicate_has_its_sentence() -> None:
     assert set(get_args(Recovery)) <= set(events._WHY)
     assert set(decision._NAMED).isdisjoint({"too_many", "nobody_shown"})
     assert Naming("too_many").predicate in decision._NOBODY
+
+
+def test_who_waits_is_said_with_the_call_that_it_waits_in() -> None:
+    job = Path(__file__).parents[3] / "fixtures" / "eval-gather-on-main-only"
+    found = diagnose.diagnose(diagnose.load([str(job)]))
+    waiting = {one.subject: one.text for one in found.reasons if one.predicate == "joined"}
+    assert waiting == {"ranks 1-3": "waited in ALLREDUCE"}
