@@ -32,8 +32,9 @@ class Truth:
     classes: cause classes (patterns/classes.yaml) that are right; empty: not scored.
     culprits: global ranks to blame; empty where nobody is.
     accepted: other sets that are as right, such as the other side of a mismatch of two.
-    suspects: ranks that the evidence cannot tell from the culprits, these included. Naming one of
-      them accuses no innocent; every other rank is one.
+    suspects: the culprits, and ranks that the evidence points at as much as at them. Naming one of
+      them accuses no innocent; every other rank is one. Where it points at nobody (`nothing`) they
+      are the culprits alone: whoever names a rank all the same had no reason to.
     determines: see `Determines`. With `rank` only `culprits` or one of `accepted` is exact; with
       `group` and `nothing` naming nobody is right too.
     hosts: those of the culprits, as the evidence spells them; empty where it has no hosts.

@@ -233,6 +233,8 @@ def _one_first(story: Story, plan: Plan, count: int) -> Truth:
     else:
         if not _shows_time(story.layout, story.program):
             verdicts = ("hung", "unknown")
+            if later > 1:  # the rank's output may be lost, and the job at work until it was ended
+                verdicts = ("hung", "unknown", "failed")
         _stop(story, plan.ending, at[-1], at[-1] + _silence(job), culprit)
     tolerance = round(1.2 * job.interval + 1, 1)
     return _blaming(story, culprit, verdicts, onset, tolerance)

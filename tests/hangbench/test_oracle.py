@@ -192,3 +192,11 @@ def test_what_is_determined_is_true(
             assert found.suspects == job.culprits
         assert {*job.culprits} <= {*found.suspects}
         assert all({*other} <= {*found.suspects} for other in found.accepted)
+
+
+def test_a_repeat_that_names_nobody_hides_no_rank_that_has_named_itself() -> None:
+    job = stuck(3)
+    lines = timeouts(job, (0, 1, 2))
+    repeat = Line(2.0, 0, 0, "what(): …", shows="waits", work=job.ranks[0].pending[0])
+    assert seen(job, [*lines, repeat]).determines == "rank"
+    assert seen(job, [*lines[1:], repeat]).determines == "nothing"

@@ -41,12 +41,16 @@ _WEIGHTS = {"stuck": 4, "slow": 2, "killed": 2, "raised": 2, "left": 2, "device"
 
 @dataclass(slots=True)
 class _Evidence:
-    """What is left of a job: files, what can be seen in them, and whether they show the time."""
+    """What is left of a job: files, what can be seen in them, and whether they show the time.
+
+    glance: that it is one look at processes, which does not show for how long they stand so.
+    """
 
     files: Files = field(default_factory=dict)
     sights: list[oracle.Sight] = field(default_factory=list)
     timed: bool = False
     labels: dict[str, str] = field(default_factory=dict)
+    glance: bool = False
 
 
 def ranks(seed: int) -> int:
@@ -95,7 +99,8 @@ def _printed(kind: layouts.Kind, harm: Sequence[Damage] = (), *, full: bool = Fa
         statuses = rng.random() < 0.75  # else somebody has searched the log for the timeouts
         lines = c10d.lines(
             outcome, torch, rng, statuses=statuses, launcher=launcher,
-            teardown=rng.choice(teardowns), stack_traces=rng.random() < 0.3,
+            teardown=_teardown(rng, outcome, launcher, teardowns),
+            stack_traces=rng.random() < 0.3,
         )  # fmt: skip
         done, missing = "none", frozenset[int]()
         if not full and rng.random() < 0.4:
@@ -104,8 +109,8 @@ def _printed(kind: layouts.Kind, harm: Sequence[Damage] = (), *, full: bool = Fa
             lines, missing = damaged.lines, damaged.missing
         printed = layouts.layout(lines, outcome, kind, rng, missing=missing)
         files = printed.files
-        if not any(files.values()):
-            return None
+        if not any(line.shows in _TROUBLE for line in lines):
+            return None  # what is left is the log of a job at work
         if done == "none" and not full and rng.random() < 0.1:
             done = rng.choice(GARBLINGS)
             files = garble(files, rng, done)
@@ -116,6 +121,15 @@ def _printed(kind: layouts.Kind, harm: Sequence[Damage] = (), *, full: bool = Fa
         return _Evidence(files, [sight], timed, labels)
 
     return print_job
+
+
+def _teardown(
+    rng: random.Random, outcome: Outcome, launcher: Launcher, teardowns: Sequence[Teardown]
+) -> Teardown:
+    """Who ends the other processes: an agent of torchrun sees at once that one of its own died."""
+    if launcher in ("torchrun", "kubernetes") and outcome.fault in ("killed", "raised"):
+        return "node"
+    return rng.choice(teardowns)
 
 
 def _dumped(rng: random.Random, outcome: Outcome, torch: str) -> _Evidence | None:
@@ -139,8 +153,9 @@ def _called(rng: random.Random, outcome: Outcome, torch: str) -> _Evidence | Non
     """A job that ran with NCCL_DEBUG=INFO: a line for each call beside all others."""
     launcher, teardowns = rng.choice(_BY_HAND)
     lines = c10d.lines(
-        outcome, torch, rng, statuses=True, launcher=launcher, teardown=rng.choice(teardowns)
-    )
+        outcome, torch, rng, statuses=True, launcher=launcher,
+        teardown=_teardown(rng, outcome, launcher, teardowns),
+    )  # fmt: skip
     lines += nccl.info_lines(outcome, torch, rng) + nccl.link_lines(outcome, torch, rng)
     lines.sort(key=lambda line: line.time)
     printed = layouts.layout(lines, outcome, rng.choice(("console", "rank_files")), rng)
@@ -169,7 +184,9 @@ def _stacked(rng: random.Random, outcome: Outcome, torch: str) -> _Evidence | No
         there = sorted(rng.sample(there, max(len(there) * rng.randint(5, 9) // 10, 1)))
     form = rng.choice(("py-spy", "py-spy", "faulthandler"))
     files = stacks.stacks(outcome, torch, rng, form=form, ranks=there)
-    return _Evidence(files, [oracle.of_stacks(outcome, there)], False, {"damage": done})
+    return _Evidence(
+        files, [oracle.of_stacks(outcome, there)], False, {"damage": done}, glance=True
+    )
 
 
 def _before_timeouts(rng: random.Random, outcome: Outcome, torch: str) -> _Evidence | None:
@@ -194,7 +211,7 @@ def _both(one: Form, other: Form) -> Form:
             sight.world |= any(known.world for known in found.sights)
         return _Evidence(
             found.files | more.files, found.sights + more.sights, found.timed or more.timed,
-            more.labels | found.labels,
+            more.labels | found.labels, more.glance,
         )  # fmt: skip
 
     return join
@@ -217,6 +234,8 @@ _LAUNCHERS: dict[str, tuple[Launcher, tuple[Teardown, ...]]] = {
 _BY_HAND: tuple[tuple[Launcher, tuple[Teardown, ...]], ...] = (
     ("torchrun", ("abort", "abort", "node")), ("none", ("none", "abort")),
 )  # fmt: skip
+# Of what a line shows (outcome.py), what tells that a job does not go on.
+_TROUBLE = frozenset({"waits", "status", "raised", "exit", "left", "busy", "link"})
 _ANYWHERE: tuple[Damage, ...] = ("start", "end", "undated", "lost")
 _CONSOLE: tuple[Damage, ...] = ("tail", "rank_0")
 _FILES: tuple[Damage, ...] = ("ranks", "ranks", "nodes")
@@ -251,6 +270,11 @@ def _truth(outcome: Outcome, evidence: _Evidence, step_s: float) -> Truth:
         if outcome.culprits
         else None
     )
+    if evidence.glance and found.determines != "rank":
+        verdicts = (*verdicts, "unknown")
+    if not any({*outcome.culprits} <= sight.stated for sight in evidence.sights):
+        # Nothing says what happened to the culprit: held up, killed and gone look the same.
+        classes = tuple(dict.fromkeys((*classes, *_UNSTATED.get(outcome.fault, ()))))
     unclear = ("unknown",) if found.determines == "nothing" else ()
     known, nodes = names(outcome), {outcome.ranks[rank].node for rank in outcome.culprits}
     nodes |= {*(outcome.link or ())}
@@ -297,6 +321,10 @@ _ANSWERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "link": (_DIED, ("net.fabric", "net.socket", "hw.node", "unknown")),
     "rail": (_DIED, ("net.fabric", "net.socket", "hw.node", "unknown")),
 }  # fmt: skip
+_UNSTATED: dict[str, tuple[str, ...]] = dict.fromkeys(
+    ("stuck", "slow", "killed", "raised", "left", "node"),
+    ("desync.missing_rank", "stall.host", "crash.killed", "unknown"),
+)
 _CLASS_OF_HOLD = {
     "loader": "data.loader", "file": "slow.storage", "lock": "stall.host",
     "compile": "slow.compile", "evaluation": "slow.evaluation",

@@ -36,14 +36,16 @@ class Sight:
     """What can be seen of a job.
 
     heads: by rank the work in which it waits, None where it waits for nothing or in nothing that
-    can be seen; ranks of which nothing shows how they stand are missing. anonymous: that somebody
-    waits of whom the evidence does not say who it is. world: that it shows how many ranks there
+    can be seen; ranks of which nothing shows how they stand are missing. alike: ranks that the
+    culprits cannot be told from, where that is known otherwise. anonymous: that somebody waits of
+    whom the evidence does not say who it is. world: that it shows how many ranks there
     are. stated: ranks whose fault the evidence states. groups: that it shows which ranks a
     collective is of. kinds: that sizes and operations can be compared, and with `dtypes` types too.
     started: that it shows what the devices have started.
     """
 
     heads: dict[int, Work | None] = field(default_factory=dict)
+    alike: tuple[int, ...] = ()
     anonymous: bool = False
     world: bool = True
     stated: set[int] = field(default_factory=set)
@@ -68,6 +70,7 @@ def of_lines(outcome: Outcome, lines: Iterable[Line], authors: Authors, *, world
     sight = Sight(world=world)
     named: set[Work] = set()  # works of which some line states the group
     seen: dict[int, list[Work]] = {}
+    anonymous: set[int] = set()  # who prints a timeout that names nobody
     for line in lines:
         sight.world |= line.shows == "world"
         subject = line.rank if line.subject is None else line.subject
@@ -80,12 +83,14 @@ def of_lines(outcome: Outcome, lines: Iterable[Line], authors: Authors, *, world
             continue
         if known and line.names_group and not line.work.p2p:
             named.add(line.work)
-        if line.shows == "waits":
-            sight.anonymous |= not known
-            if known:
-                seen.setdefault(subject, []).append(line.work)
+        if line.shows == "waits" and known:
+            seen.setdefault(subject, []).append(line.work)
+        elif line.shows == "waits":
+            anonymous.add(subject)
     for rank, works in seen.items():
         sight.heads[rank] = min(works, key=lambda work: work.created)
+    # A rank that has named itself says the same once more when it aborts.
+    sight.anonymous = not anonymous <= seen.keys()
     single = len({work.group for rank in outcome.ranks for work in rank.works}) == 1
     sight.groups = single or named.issuperset(filter(None, sight.heads.values()))
     sight.stated &= {*outcome.culprits}
@@ -111,6 +116,10 @@ def of_stacks(outcome: Outcome, ranks: Collection[int]) -> Sight:
     few = [rank for rank in ranks if sites[outcome.ranks[rank].place] == 1]
     if len(ranks) == outcome.world > 2 and len(sites) == 2 and len(few) == 1:
         sight.stated = {*few} & {*outcome.culprits}
+    places = {outcome.ranks[rank].place for rank in outcome.culprits}
+    group = tuple(rank for rank in ranks if outcome.ranks[rank].place in places)
+    if {*outcome.culprits} <= {*group} and len(group) < len(ranks) / 2:
+        sight.alike = group
     return sight
 
 
@@ -123,7 +132,7 @@ def conclude(outcome: Outcome, sights: Sequence[Sight]) -> Conclusion:
 
 def _conclude(outcome: Outcome, sight: Sight) -> Conclusion:
     culprits = {*outcome.culprits}
-    nothing = Conclusion("nothing", suspects=outcome.culprits)
+    nothing = Conclusion("nothing", suspects=sight.alike or outcome.culprits)
     if not culprits:
         return Conclusion("nothing", suspects=_ends_of_link(outcome))
     if culprits <= sight.stated:
@@ -141,7 +150,7 @@ def _conclude(outcome: Outcome, sight: Sight) -> Conclusion:
         return _by_waits(outcome, sight, unseen)
     if culprits <= silent and len(silent) <= outcome.world // 2:
         return Conclusion("group", suspects=tuple(sorted(silent)))
-    return Conclusion("nothing", suspects=tuple(sorted(silent | culprits)))
+    return Conclusion("nothing", suspects=tuple(sorted({*sight.alike, *silent, *culprits})))
 
 
 def _ends_of_link(outcome: Outcome) -> tuple[int, ...]:

@@ -79,16 +79,20 @@ def _begin_earlier(outcome: Outcome, layout: Layout, rng: random.Random) -> None
     """Put start-up and steps that are not simulated before what is, as if it had run for long."""
     early = rng.choice((0, 0, rng.randrange(10, 60), rng.randrange(100, 4_000))) // 2 * 2
     early *= any(rank.steps for rank in outcome.ranks)
-    setup_s = rng.uniform(20.0, 90.0)
-    shift_s = setup_s + early * layout.step_s
+    setup_s, step_s = rng.uniform(20.0, 90.0), _pace(outcome, layout)
+    shift_s = setup_s + early * step_s
     every = max(early // _STEPS_PRINTED, 1)
     for rank, program in zip(outcome.ranks, layout.programs, strict=True):
         calls = _calls_a_step(program)
         printed = [
-            (setup_s + (step + 1) * layout.step_s, layout.first_step + step)
+            (setup_s + (step + 1) * step_s, layout.first_step + step)
             for step in range(0, early, every)
         ]
-        now = [(time + shift_s, layout.first_step + early + step) for time, step in rank.steps]
+        now = [
+            (time + shift_s, layout.first_step + early + step)
+            for time, step in rank.steps
+            if (early + step) % every == 0
+        ]
         rank.steps = printed + now
         for work in rank.works:
             work.seq += int(calls[work.group, work.p2p] * early)
@@ -99,6 +103,14 @@ def _begin_earlier(outcome: Outcome, layout: Layout, rng: random.Random) -> None
     for name in ("fault_at", "onset"):
         value = getattr(outcome, name)
         setattr(outcome, name, None if value is None else value + shift_s)
+
+
+def _pace(outcome: Outcome, layout: Layout) -> float:
+    """Seconds between two steps of the simulated job, so that those before are as far apart."""
+    for rank in outcome.ranks:
+        if len(rank.steps) > 1:
+            return rank.steps[1][0] - rank.steps[0][0]
+    return layout.step_s
 
 
 def _calls_a_step(program: Program) -> dict[tuple[str, bool], float]:
