@@ -29,7 +29,7 @@ from diagnose.infer.events.failures import failures
 from diagnose.infer.events.heartbeat import progress_of
 from diagnose.infer.events.onset import Start, find_onset
 from diagnose.infer.events.phases import find_activity
-from diagnose.infer.events.watchdogs import stalled_groups
+from diagnose.infer.judge.lines import stalls
 from diagnose.infer.quiet import quiet
 from diagnose.infer.rules import (
     INFERRED,
@@ -211,7 +211,7 @@ def _judged(job: Job, context: Context) -> DumpVerdict | None:
 
 def _with_stalls(context: Context) -> tuple[Context, list[str]]:
     """The context with the groups that stopped, and what dumps and logs disagree on."""
-    found = stalled_groups(context.timeline, context.facts.world_size)
+    found = stalls(context.timeline, context.facts.world_size)
     blocked = context.blocked
     if blocked is None:
         return replace(context, stalls=found), []

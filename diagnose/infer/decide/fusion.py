@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from diagnose.infer.collectives.verdict import DumpVerdict
 from diagnose.infer.events.failures import done, went_on
-from diagnose.infer.events.stalled import Stall
-from diagnose.infer.events.watchdogs import stalled_groups
+from diagnose.infer.judge.lines import stalls
+from diagnose.infer.judge.stall import Stall
 from diagnose.infer.rules.base import Basis, Context, Hypothesis
 from diagnose.infer.rules.collectives import onset
 from diagnose.timeline.event import Timeline
@@ -108,7 +108,7 @@ def _outvoting(verdict: DumpVerdict, context: Context) -> list[Stall]:
     counted = sum(role != "no dump" for role in verdict.roles.values())
     return [
         stall
-        for stall in stalled_groups(context.timeline, context.facts.world_size)
+        for stall in stalls(context.timeline, context.facts.world_size)
         if stall.shape == "missing"
         and stall.proven
         and len(stall.joined) > counted

@@ -102,9 +102,12 @@ def _explains_back(one: Hypothesis, other: Hypothesis) -> bool:
 
 
 def _died_first(stated: Hypothesis, stall: Hypothesis) -> bool:
-    """Whether known ranks stated a cause before any wait had ended: they waited for nobody."""
-    in_time = not stated.late and stated.score >= scoring.STRONG
-    return stall.basis == "wait" and not stated.inferred and bool(stated.ranks) and in_time
+    """Whether it says how the ranks ended that others wait for, or known ones before any wait."""
+    if stall.basis != "wait" or not stated.ranks or stated.score < scoring.STRONG:
+        return False
+    if set(stated.ranks) <= set(stall.ranks) and stated.basis in ("line", "exit"):
+        return True
+    return not stated.inferred and not stated.late
 
 
 _RESISTS: Mapping[str, Callable[[Hypothesis, Hypothesis], bool]] = {

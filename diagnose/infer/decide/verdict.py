@@ -10,7 +10,7 @@ from diagnose.infer.events.facts import Facts
 from diagnose.infer.events.failures import WAITED, said_to_hang
 from diagnose.infer.events.onset import Start
 from diagnose.infer.events.phases import last_phase
-from diagnose.infer.events.stalled import Stall
+from diagnose.infer.judge.stall import Stall
 from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.timeline.event import Event
 

@@ -13,7 +13,7 @@ from diagnose.diagnosis import Answer, CulpritKind
 from diagnose.infer.events.afterlife import Afterlife
 from diagnose.infer.events.facts import Facts
 from diagnose.infer.events.phases import Activity
-from diagnose.infer.events.stalled import Stall
+from diagnose.infer.judge.stall import Stall
 from diagnose.timeline.event import Event, Timeline
 
 if TYPE_CHECKING:

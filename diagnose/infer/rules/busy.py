@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from diagnose.catalog.schema import Catalog
-from diagnose.infer.events.stalled import Stall
+from diagnose.infer.judge.stall import Stall
 from diagnose.infer.rules.base import Hypothesis
 
 _ROWS = 8

@@ -15,7 +15,7 @@ from diagnose.diagnosis import Collective, CulpritKind, Evidence, WaitGraph
 from diagnose.infer import scoring
 from diagnose.infer.collectives.verdict import DumpVerdict
 from diagnose.infer.events.onset import Start
-from diagnose.infer.events.stalled import Shape, Stall, Wait
+from diagnose.infer.judge.stall import Shape, Stall, Wait
 from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.timeline.documents import IDLE, PENDING
 from diagnose.timeline.event import Event, Timeline

@@ -9,7 +9,8 @@ from dataclasses import replace
 from diagnose.infer import scoring
 from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.infer.rules.signatures import who
-from diagnose.timeline.event import Event, Fields, Timeline
+from diagnose.stories.exits import exit_code
+from diagnose.timeline.event import Event, Timeline
 from diagnose.timeline.learned import Learned
 
 _BY_SIGNAL: dict[int, tuple[str, float, str]] = {
@@ -28,15 +29,8 @@ _BY_SIGNAL: dict[int, tuple[str, float, str]] = {
     signal.SIGTERM: ("scheduler.preempted", 1.0, "received SIGTERM"),
     signal.SIGXCPU: ("scheduler.limit", 4.0, "exceeded its CPU time limit (SIGXCPU)"),
 }
-_SIGNAL_WORDS = {
-    "killed": signal.SIGKILL, "segmentation fault": signal.SIGSEGV, "aborted": signal.SIGABRT,
-    "bus error": signal.SIGBUS, "terminated": signal.SIGTERM, "interrupt": signal.SIGINT,
-    "hangup": signal.SIGHUP, "illegal instruction": signal.SIGILL,
-    "floating point exception": signal.SIGFPE, "out of memory": signal.SIGKILL,
-}  # fmt: skip
 # What launchers send to victims, and what the watchdog ends with.
 _OF_VICTIMS = (-signal.SIGTERM, -signal.SIGABRT)
-_MAX_CODE = 2**32  # Windows prints NTSTATUS values
 _ROWS = 4
 _NEXT_LINES = 2  # of a block that names who ended, and then how
 
@@ -143,23 +137,3 @@ def _hypothesis(code: int, group: list[Event], context: Context) -> Hypothesis:
         inferred=True,
         basis="exit",
     )
-
-
-def exit_code(fields: Fields) -> int | None:
-    """The exit code of captures; negative is a signal (also 128+N as shells report it)."""
-    named = fields.get("signal")
-    if named:
-        if named.isdigit():
-            return -int(named) if named.isascii() and len(named) < 4 else None
-        member = getattr(signal, f"SIG{named.upper().removeprefix('SIG')}", None)
-        if member is None:
-            member = _SIGNAL_WORDS.get(named.lower())
-        if member is not None:
-            return -int(member)
-    try:
-        code = int(fields["exitcode"])
-    except (KeyError, ValueError):
-        return None
-    if not -_MAX_CODE < code < _MAX_CODE:
-        return None
-    return 128 - code if 128 < code < 128 + 65 else code

@@ -11,7 +11,7 @@ from diagnose.catalog.versions import how_to_check, meets
 from diagnose.infer import scoring
 from diagnose.infer.events.facts import Facts
 from diagnose.infer.events.failures import WAITED
-from diagnose.infer.events.stalled import Stall
+from diagnose.infer.judge.stall import Stall
 from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.infer.rules.issue_index import possible
 from diagnose.infer.rules.wording import Lines, lines_of

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from diagnose.infer import scoring
-from diagnose.infer.events.came import listed_gone
+from diagnose.infer.judge.arrivals import listed_gone
 from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.infer.rules.busy import unstated
 from diagnose.text.ranks import ranks_phrase

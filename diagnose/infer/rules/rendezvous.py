@@ -20,7 +20,9 @@ _LISTED = 4096  # ranks of a job whose missing ones are listed
 
 def propose(context: Context) -> Iterator[Hypothesis]:
     """Hypotheses for an incomplete rendezvous, and for waits on a store without any collective."""
-    yield from _gathering(context.timeline, context.catalog)
+    waits = [wait for stall in context.stalls for wait in stall.waits.values()]
+    if all(wait.seq is None for wait in waits):  # whoever waits in a collective has gathered
+        yield from _gathering(context.timeline, context.catalog)
     store = context.timeline.telling("store_wait")
     if store and not any(stall.waits for stall in context.stalls):
         yield _store(store, context.activity, context.catalog)

@@ -13,7 +13,7 @@ from itertools import pairwise
 from diagnose.infer import scoring
 from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.infer.rules.busy import busy_class, doing, unstated
-from diagnose.infer.rules.exit_codes import exit_code
+from diagnose.stories.exits import exit_code
 from diagnose.text.times import duration
 from diagnose.timeline.event import Event, Timeline
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from diagnose.catalog.schema import Catalog
 from diagnose.infer import scoring
 from diagnose.infer.events.phases import Activity
-from diagnose.infer.events.stalled import Stall
+from diagnose.infer.judge.stall import Stall
 from diagnose.infer.ranks.story import rank_stories
 from diagnose.infer.rules.base import Basis, Context, Hypothesis
 from diagnose.infer.rules.busy import DOING, MAIN_ONLY, busy_class, doing, unstated

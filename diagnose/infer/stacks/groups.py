@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from diagnose.infer.events.stalled import P2P_OPS
+from diagnose.infer.judge.stall import P2P_OPS
 from diagnose.infer.stacks.classify import Place
 from diagnose.infer.stacks.frame_table import WAITING, State
 from diagnose.text.ranks import fold_ranks

@@ -7,7 +7,7 @@ import pytest
 from diagnose.infer.advise import narrative
 from diagnose.infer.collectives.clock_fit import ClockFit
 from diagnose.infer.events.phases import Activity
-from diagnose.infer.events.stalled import Stall
+from diagnose.infer.judge.stall import Stall
 from diagnose.infer.rules.base import Hypothesis, Lost
 
 from ..rows import at, catalog, context, ended, marker, matched, signature, step, wait

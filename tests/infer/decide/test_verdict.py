@@ -18,8 +18,8 @@ from diagnose.infer.decide.verdict import (
 from diagnose.infer.events.facts import Facts
 from diagnose.infer.events.onset import Start
 from diagnose.infer.events.phases import Activity
-from diagnose.infer.events.stalled import Stall
-from diagnose.infer.events.watchdogs import stalls
+from diagnose.infer.judge.lines import stalls
+from diagnose.infer.judge.stall import Stall
 from diagnose.infer.rules.base import Hypothesis
 
 from ..rows import Row, catalog, context, marker, matched, signature, step, wait

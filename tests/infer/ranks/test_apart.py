@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from diagnose.infer.events.watchdogs import stalls
+from diagnose.infer.judge.lines import stalls
 from diagnose.infer.ranks.apart import bars_apart
 from diagnose.infer.rules.apart import propose
 

@@ -10,7 +10,7 @@ import pytest
 from diagnose.catalog.load import load_catalog
 from diagnose.diagnosis import Collective, Evidence
 from diagnose.infer.collectives.verdict import DumpVerdict, Kind, Sign
-from diagnose.infer.events.stalled import Stall
+from diagnose.infer.judge.stall import Stall
 from diagnose.infer.rules import collectives as held_up
 from diagnose.timeline.event import Timeline
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from diagnose.infer.events.phases import find_activity
-from diagnose.infer.events.watchdogs import stalls
+from diagnose.infer.judge.lines import stalls
 from diagnose.infer.rules.base import Hypothesis
 from diagnose.infer.rules.host_blocked import propose
 from diagnose.timeline.event import Timeline

@@ -8,8 +8,8 @@ import pytest
 from diagnose.catalog.schema import Condition, KnownIssue, Remedy
 from diagnose.infer.events.facts import Facts
 from diagnose.infer.events.phases import Activity
-from diagnose.infer.events.stalled import Stall
-from diagnose.infer.events.watchdogs import stalls
+from diagnose.infer.judge.lines import stalls
+from diagnose.infer.judge.stall import Stall
 from diagnose.infer.rules.base import Hypothesis
 from diagnose.infer.rules.known_issues import Situation, holds, known, propose, situation
 

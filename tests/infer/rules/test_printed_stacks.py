@@ -3,7 +3,7 @@
 from typing import Any
 
 from diagnose.infer.events.phases import find_activity
-from diagnose.infer.events.watchdogs import stalls
+from diagnose.infer.judge.lines import stalls
 from diagnose.infer.rules.base import Hypothesis
 from diagnose.infer.rules.printed_stacks import propose
 from diagnose.timeline.event import Timeline

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from diagnose.infer.events.phases import find_activity
-from diagnose.infer.events.stalled import Stall
-from diagnose.infer.events.watchdogs import stalls
+from diagnose.infer.judge.lines import stalls
+from diagnose.infer.judge.stall import Stall
 from diagnose.infer.rules.base import Hypothesis
 from diagnose.infer.rules.stalls import agreeing, propose
 from diagnose.timeline.event import Timeline

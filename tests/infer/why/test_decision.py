@@ -12,7 +12,7 @@ from diagnose.catalog.load import load_catalog
 from diagnose.infer.decide.culprits import Naming, name_culprits
 from diagnose.infer.decide.ranking import conditions, confidence, rank
 from diagnose.infer.events.recovery import Recovery
-from diagnose.infer.events.stalled import Stall
+from diagnose.infer.judge.stall import Stall
 from diagnose.infer.why import decision, events
 from diagnose.infer.why.decision import confidence_reasons, culprit_reasons, verdict_reasons
 from diagnose.timeline.event import Timeline

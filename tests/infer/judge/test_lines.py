@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from diagnose.infer.events import watchdogs
-from diagnose.infer.events.stalled import Wait
-from diagnose.infer.events.watchdogs import stalled_groups, stalls
+from diagnose.infer.judge import arrivals
+from diagnose.infer.judge.lines import stalls
 from tests.counting import Count
 
 from ..rows import stack, step
@@ -76,7 +75,8 @@ def test_all_ranks_waiting_for_the_same_call_have_joined(make: Any) -> None:
 def test_a_group_in_which_every_rank_of_the_job_waits_is_complete(make: Any) -> None:
     rows = [wait(rank, group="1") for rank in range(3)]
     assert only(make, 3, *rows).shape == "all_joined"
-    assert only(make, 4, *rows).shape == "unclear"
+    stall = only(make, 4, *rows)
+    assert (stall.shape, stall.missing) == ("missing", [3]), "nobody else of the job is silent"
 
 
 def test_an_all_gather_tells_its_group_size(make: Any) -> None:
@@ -195,7 +195,7 @@ def test_a_high_rank_costs_nothing_in_each_of_many_groups(make: Any) -> None:
 def test_lists_of_missing_ranks_are_read_up_to_a_limit(
     make: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watchdogs, "_NAMED_LIMIT", 100)
+    monkeypatch.setattr(arrivals, "_NAMED_LIMIT", 100)
     lists = [f"{n}-{n + 59}" for n in (0, 60, 120)]
     stall = only(make, None, *(missing(ranks) for ranks in [*lists, lists[0]]))
     assert stall.missing == [*range(120)]
@@ -226,12 +226,9 @@ def test_a_send_and_a_receive_are_a_pair_and_the_rank_with_neither_is_missing(ma
 
 
 def test_stacks_that_end_in_a_send_and_in_a_receive_do_not_disagree(make: Any) -> None:
-    stood = {
-        r: Wait(r, None, op, None, None, None, None, r)
-        for r, op in enumerate(["SEND", "RECV", "SEND"])
-    }
-    timeline = make(*(step(1, rank=rank) for rank in range(4)))
-    (stall,) = stalls(timeline, 4, stood)
+    waits = [unnamed(rank) for rank in range(3)]
+    stacks = [row for rank, op in enumerate(["send", "recv", "send"]) for row in stopped(rank, op)]
+    (stall,) = stalls(make(*waits, *stacks, step(1, rank=3)), 4)
     assert (stall.shape, stall.missing, stall.group) == ("missing", [3], None)
 
 
@@ -257,17 +254,17 @@ def test_where_no_wait_tells_its_operation_the_stacks_do(make: Any) -> None:
     waits = [unnamed(rank) for rank in (0, 1, 2)]
     calls = ["all_reduce", "all_reduce", "broadcast"]
     stacks = [row for rank, call in enumerate(calls) for row in stopped(rank, call)]
-    (stall,) = stalled_groups(make(*waits, *stacks), 3)
+    (stall,) = stalls(make(*waits, *stacks), 3)
     assert (stall.shape, stall.odd) == ("mismatch", [2])
     assert [(w.op, w.timeout_ms, w.row) for w in stall.waits.values()] == [
         ("ALLREDUCE", 600_000, 4), ("ALLREDUCE", 600_000, 6), ("BROADCAST", 600_000, 8),
     ]  # fmt: skip
-    assert [s.shape for s in stalled_groups(make(*waits), 3)] == ["all_joined"]
+    assert [s.shape for s in stalls(make(*waits), 3)] == ["all_joined"]
 
 
 def test_where_a_wait_tells_its_operation_the_stacks_are_not_asked(make: Any) -> None:
     rows = [wait(0), wait(1), *stopped(0, "all_reduce"), *stopped(1, "broadcast")]
-    assert [stall.shape for stall in stalled_groups(make(*rows), 2)] == ["all_joined"]
+    assert [stall.shape for stall in stalls(make(*rows), 2)] == ["all_joined"]
 
 
 def test_one_gap_in_the_numbers_of_many_is_proof_whatever_the_size_of_the_job(make: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from diagnose.infer.events.told_mismatches import told_mismatches
+from diagnose.infer.judge.mismatches import stated_mismatches
 from diagnose.timeline.event import Event
 from tests.timeline.told import event
 
@@ -41,14 +41,14 @@ GRADIENT, OBJECT, SMALL = "7 ALLREDUCE 1000", "7 BROADCAST 1", "7 ALLREDUCE 900"
     ],
 )  # fmt: skip
 def test_the_odd_rank(lines: list[Event], odd: list[int]) -> None:
-    (stall,) = told_mismatches(lines)
+    (stall,) = stated_mismatches(lines)
     assert (stall.shape, stall.odd) == ("mismatch", odd)
 
 
 def test_a_barrier_against_something_else_is_a_branch() -> None:
-    (stall,) = told_mismatches([line(1, GRADIENT, 2, "7 BARRIER 1")])
+    (stall,) = stated_mismatches([line(1, GRADIENT, 2, "7 BARRIER 1")])
     assert (stall.shape, stall.proven) == ("conditional", True)
 
 
 def test_nothing_told_is_no_stall() -> None:
-    assert told_mismatches([]) == []
+    assert stated_mismatches([]) == []

@@ -1,20 +1,30 @@
-"""Process groups that stopped: who waits in them for what, and how their ranks disagree."""
+"""Ranks that stand still: who waits for what, and how the ranks of a job disagree."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 P2P_OPS = frozenset({"SEND", "RECV", "RECVANYSOURCE"})
+# Operations whose sizes may differ between ranks of one correct call.
+UNEVEN_OPS = frozenset({"ALLTOALL", "ALLTOALL_BASE", "GATHER", "SCATTER", *P2P_OPS, "UNKNOWN"})
+_BATCH = "COALESCED"  # several operations in one; a batch of sends and receives has no size
 
 _SEVERAL = 3  # ranks that wait, so that the gap below them tells something
 
 Shape = Literal["mismatch", "conditional", "shifted", "missing", "all_joined", "unclear"]
 
+# What must be equal on all members of a correct call: operation, elements in and out.
+Kind = tuple[str | None, int | None, int | None]
+Call = tuple[int | None, str | None, int | None, int | None]
+
 
 class Wait(NamedTuple):
-    """A rank waits for a collective: its first pending one in this group."""
+    """A rank waits for a collective.
+
+    `group` is the name of its process group and `place` the rank's number in it, where the line
+    tells them; `began` when the wait began (ns, on the job's clock), `row` the index of the event.
+    """
 
     rank: int
     seq: int | None
@@ -23,29 +33,42 @@ class Wait(NamedTuple):
     size_out: int | None
     timeout_ms: int | None
     elapsed_ms: int | None
-    row: int  # position in the timeline
+    row: int
+    group: str | None = None
+    place: int | None = None
+    began: int | None = None
 
     @property
     def tiny(self) -> bool:
         """A barrier, or the size exchange in front of a gather of objects."""
         return self.size_in == 1 or self.op == "BARRIER"
 
+    @property
+    def p2p(self) -> bool:
+        """Whether it waits for a partner of a send or receive, whom the line does not name."""
+        return self.op in P2P_OPS or (self.op == _BATCH and self.size_in is None)
 
-class Calls(NamedTuple):
-    """What is compared with each other: the collectives of a group, or its sends and receives."""
+    @property
+    def kind(self) -> Kind:
+        """What the other members have to call as well."""
+        if self.op in UNEVEN_OPS or self.p2p:
+            return self.op, None, None
+        return self.op, self.size_in, self.size_out
 
-    group: str | None
-    p2p: bool
+    @property
+    def call(self) -> Call:
+        """The call: its number in its group, and its kind."""
+        return (self.seq, *self.kind)
 
 
 @dataclass(slots=True)
 class Stall:
-    """One process group that stopped.
+    """A job, or one of its process groups, that stands still.
 
     `shape` says how its ranks disagree. `waits` is per rank; `missing` the ranks that did not
     join (as far as known), `odd` the minority of a mismatch (empty on a tie), `proven` whether a
-    line names them or they follow by majority from a complete collection, `named` the former.
-    `rows` are indices of the events that show it.
+    line names them or the evidence leaves nobody else, `named` the former. `rows` are indices of
+    the events that show it. `group`, `op` and `seq` are those of the call that most wait in.
     """
 
     group: str | None
@@ -83,18 +106,3 @@ class Stall:
     def sized(self) -> bool:
         """The log tells sizes at all (torch 2.1 and later)."""
         return any(wait.size_in is not None for wait in self.waits.values())
-
-
-@dataclass(slots=True)
-class Named:
-    """Ranks that some line names as missing, and the lines."""
-
-    ranks: set[int] = field(default_factory=set)
-    rows: list[int] = field(default_factory=list)
-    lacking: dict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
-
-    @property
-    def crossed(self) -> bool:
-        """Ranks lack different operations from each other: each waits in what another lacks."""
-        kinds = [ops for ops in self.lacking.values() if ops]
-        return any(ops != kinds[0] for ops in kinds)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from diagnose.infer.events.stalled import Stall
+from diagnose.infer.judge.stall import Stall
 from diagnose.timeline.captures import integer
 from diagnose.timeline.event import Event, Fields
 
@@ -20,9 +20,9 @@ _RANKS_TO_VOTE = 3
 _Call = tuple[int | None, str | None, str | None]
 
 
-def told_mismatches(told: Iterable[Event]) -> list[Stall]:
+def stated_mismatches(stated: Iterable[Event]) -> list[Stall]:
     """One stall for all lines that tell of a mismatch, none where there are no such lines."""
-    events = list(told)
+    events = list(stated)
     if not events:
         return []
     stall = Stall(None, "mismatch", proven=True, rows=[event.index for event in events])

@@ -1,0 +1,138 @@
+"""Where the ranks of a job stand by its lines: who waits in which group, and who is silent."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from diagnose.infer.judge.groups import WORLD, Members, gathered_size, members_of
+from diagnose.infer.judge.stall import Wait
+from diagnose.infer.judge.witnesses import Frontier, Witnessed
+
+RANKS_LIMIT = 100_000
+
+
+@dataclass
+class Standing:
+    """The ranks of a job.
+
+    `heads` are the waits in which a rank may really stand, `silent` the ranks of the job that wait
+    nowhere as far as is known; None where silence means nothing, since some lines name no rank or
+    stand for several. `size` is the number of ranks, `stated` that it follows from the log: a line
+    prints it, or (`printed` is False) a gather has as many members. `heard` have a line of any
+    kind. `ended` are silent ranks that ended by themselves.
+    """
+
+    found: Witnessed
+    size: int
+    stated: bool
+    heard: frozenset[int]
+    hosts: Mapping[int, str] = field(default_factory=dict)
+    ended: frozenset[int] = frozenset()
+    printed: bool = True
+
+    @cached_property
+    def heads(self) -> dict[int, list[Wait]]:
+        """By rank the waits that it may stand in."""
+        return self.found.heads()
+
+    @cached_property
+    def silent(self) -> frozenset[int] | None:
+        """The ranks that wait nowhere."""
+        if self.found.unnamed or self.found.folded or self.size > RANKS_LIMIT:
+            return None
+        return frozenset(range(self.size)) - self.heads.keys()
+
+    @cached_property
+    def few_silent(self) -> frozenset[int]:
+        """The silent ranks where they are few beside those that wait; else none."""
+        silent = self.silent or frozenset()
+        return silent if len(silent) <= max(1, len(self.heads) // 2) else frozenset()
+
+    @cached_property
+    def by_group(self) -> dict[str, dict[int, Wait]]:
+        """Group → the waits in it by rank, sends and receives left out."""
+        groups: dict[str, dict[int, Wait]] = defaultdict(dict)
+        named = {wait.group for waits in self.found.waits.values() for wait in waits} - {None}
+        only = next(iter(named)) if self.one_group and len(named) == 1 else None
+        for rank, waits in self.found.waits.items():
+            for wait in waits:
+                group = wait.group or only
+                if group is not None and not wait.p2p:
+                    groups[group].setdefault(rank, wait)
+        return dict(groups)
+
+    @cached_property
+    def members(self) -> dict[str, Members]:
+        """Group → its members, as far as they can be worked out."""
+        waits: dict[str, list[Wait]] = defaultdict(list)
+        for own in self.found.waits.values():
+            for wait in own:
+                if wait.group is not None:
+                    waits[wait.group].append(wait)
+        return members_of(waits, self.size if self.stated else None)
+
+    @cached_property
+    def groups_named(self) -> bool:
+        """Whether of every wait that may be the real one the group is known."""
+        return all(wait.group is not None for waits in self.heads.values() for wait in waits)
+
+    @cached_property
+    def one_group(self) -> bool:
+        """Whether all that is seen may be of one process group."""
+        waits = [wait for own in self.found.waits.values() for wait in own if not wait.p2p]
+        if len({wait.group for wait in waits} - {None}) > 1:
+            return False
+        if any(len({w.call for w in own if not w.p2p}) > 1 for own in self.found.waits.values()):
+            return False  # a watchdog tells one call of its group
+        size = gathered_size(waits)
+        if size is not None and self.stated and size < self.size:
+            return False
+        used = {group for (_, group), one in self.found.frontiers.items() if one.enqueued > 0}
+        return len(used - {None}) < 2
+
+    def joined(self, wait: Wait) -> set[int]:
+        """The ranks that wait in the same call, or are known to have made it."""
+        group = wait.group or ""
+        same = {
+            rank
+            for rank, other in self.by_group.get(group, {}).items()
+            if other.seq == wait.seq and other.kind == wait.kind
+        }
+        return same | self._passed(wait)
+
+    def _passed(self, wait: Wait) -> set[int]:
+        """Ranks that wait nowhere and have made this call, by the status of the group."""
+        return {
+            rank
+            for (rank, group), status in self.found.frontiers.items()
+            if group == wait.group and rank not in self.heads
+            if wait.seq is not None and status.enqueued >= wait.seq
+        }
+
+    def idle_before(self, wait: Wait) -> dict[int, Frontier]:
+        """Ranks that completed all they enqueued in the group, and enqueued less than this call."""
+        return {
+            rank: status
+            for (rank, group), status in self.found.frontiers.items()
+            if group in (wait.group, None) or (wait.group is None and self.one_group)
+            if rank not in self.heads and wait.seq is not None
+            if status.enqueued < wait.seq and status.enqueued == status.completed
+        }
+
+    def is_node(self, ranks: frozenset[int]) -> bool:
+        """Whether these are all the ranks of one node, by the hosts of the others."""
+        each = Counter(Counter(self.hosts.values()).values())
+        per_node = max(each, key=lambda count: (each[count], count), default=0)
+        return (
+            len(ranks) == per_node > 1
+            and max(ranks) - min(ranks) + 1 == per_node
+            and (min(ranks) % per_node == 0)
+        )
+
+
+def is_world(group: str | None) -> bool:
+    """Whether this is the group of all ranks, by its name."""
+    return group in WORLD

@@ -1,0 +1,210 @@
+"""What lines say of ranks that stand still: waits of watchdogs, the status of groups, tracebacks.
+
+A watchdog looks at each process group by itself, so a rank that stands still prints one wait for
+each of its groups that has something pending. The line of a wait tells the group in some releases
+only; then the status line that follows it does, or the line with which the watchdog ends.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from diagnose.infer.events.tracebacks import last_tracebacks
+from diagnose.infer.judge.stall import Wait
+from diagnose.timeline.captures import integer
+from diagnose.timeline.event import Event, Timeline
+from diagnose.timeline.learned import Learned
+
+_MS = 1_000_000
+_CLOCK = 2_000_000_000  # ns by which waits of one rank may seem apart that began together
+
+
+class Frontier(NamedTuple):
+    """How far a rank got in a group: the numbers of its last works, -1 for none."""
+
+    enqueued: int
+    completed: int
+    row: int
+
+
+@dataclass(slots=True)
+class Witnessed:
+    """What lines say of who waits.
+
+    `waits` has those of each rank, the oldest first. `unnamed` are of processes whose rank is not
+    known, `folded` tells that equal lines of several ranks were merged into one. `frontiers` is by
+    rank and group (None: the line names none).
+    """
+
+    waits: dict[int, list[Wait]] = field(default_factory=dict)
+    unnamed: list[Wait] = field(default_factory=list)
+    frontiers: dict[tuple[int, str | None], Frontier] = field(default_factory=dict)
+    folded: bool = False
+
+    def heads(self) -> dict[int, list[Wait]]:
+        """By rank the waits that may be the one it really stands in: those that began first."""
+        return {rank: _oldest(waits) for rank, waits in self.waits.items()}
+
+
+def witnessed(timeline: Timeline) -> Witnessed:
+    """All that the lines of a job say."""
+    found = Witnessed(folded=max(timeline.column("repeated"), default=1) > 1)
+    found.frontiers = _frontiers(timeline)
+    mentions = _mentions(timeline)
+    trusted = _numbers_are_ranks(mentions)
+    for event, wait in mentions:
+        if event.rank is None or (event.learned is Learned.GROUP and not trusted):
+            found.unnamed.append(wait)
+        else:
+            _add(found.waits.setdefault(event.rank, []), wait)
+    _add_failed(found, timeline)
+    _add_tracebacks(found, timeline)
+    for waits in found.waits.values():
+        waits.sort(key=lambda wait: (wait.began is None, wait.began or 0, wait.row))
+    found.unnamed = _without_known(found)
+    return found
+
+
+def _mentions(timeline: Timeline) -> list[tuple[Event, Wait]]:
+    """Every line of a wait; its group is that of a status line behind it where it names none.
+
+    Watchdogs of several groups print at one time, so where a rank waits in several calls of one
+    number its status lines may be in any order. Then what other ranks call in a group tells.
+    """
+    rows = sorted(timeline.telling("timeout", "frontier"), key=lambda e: (e.source, e.line))
+    found = {row.index: (row, _wait(row)) for row in rows if row.tells == "timeout"}
+    unnamed: dict[tuple[str, int | None, int | None], list[int]] = defaultdict(list)
+    statuses: dict[tuple[str, int | None, int | None], list[Event]] = defaultdict(list)
+    kinds: dict[tuple[object, ...], set[str]] = defaultdict(set)  # call → kinds of groups
+    for row in rows:
+        key = row.source, row.rank, row.seq
+        if row.tells == "timeout" and row.group is None:
+            unnamed[key].append(row.index)
+        elif row.tells == "timeout":
+            kinds[found[row.index][1].call].add(_kind_of(row))
+        elif row.group is not None and row.seq is not None:
+            statuses[key].append(row)
+    for lone in (True, False):
+        for key, indices in unnamed.items():
+            named = {row.group: row for row in statuses[key]}
+            calls = {found[index][1].call for index in indices}
+            for index in indices:
+                row, wait = found[index]
+                fits = [*named.values()]
+                if len(calls) > 1 or len(named) > 1:
+                    fits = [one for one in fits if _kind_of(one) in kinds[wait.call]]
+                if (
+                    wait.group is None
+                    and len(fits) == 1
+                    and lone == (len(calls) == len(named) == 1)
+                ):
+                    place = integer(fits[0].fields.get("group_rank"))
+                    found[index] = row, wait._replace(group=fits[0].group, place=place)
+                    kinds[wait.call].add(_kind_of(fits[0]))
+    return [found[index] for index in sorted(found)]
+
+
+def _kind_of(row: Event) -> str:
+    """The kind of group that a line names: its description, else its name."""
+    return row.fields.get("group_desc") or row.group or ""
+
+
+def _wait(event: Event) -> Wait:
+    work = event.work
+    elapsed = work.elapsed_ms
+    began = event.time - elapsed * _MS if None not in (event.time, elapsed) else None  # type: ignore[operator]
+    return Wait(
+        -1 if event.rank is None else event.rank, work.seq, work.op, work.size_in, work.size_out,
+        work.timeout_ms, elapsed, event.index, work.group,
+        integer(event.fields.get("group_rank")), began,
+    )  # fmt: skip
+
+
+def _add(waits: list[Wait], wait: Wait) -> None:
+    """Add a wait, or what this line says more of one that is known."""
+    for at, known in enumerate(waits):
+        if known.call != wait.call or not _agree(known.group, wait.group):
+            continue
+        if _agree(known.elapsed_ms, wait.elapsed_ms) or (known.group and wait.group):
+            if known.group is None:
+                waits[at] = known._replace(group=wait.group, place=wait.place)
+            return
+    waits.append(wait)
+
+
+def _agree(one: object, other: object) -> bool:
+    return one is None or other is None or one == other
+
+
+def _numbers_are_ranks(mentions: Iterable[tuple[Event, Wait]]) -> bool:
+    """Whether numbers inside process groups are ranks of the job: no two processes have the same.
+
+    Of several groups each has a number 0, and their ranks mostly call the same. One process may
+    print its wait twice, with another time each.
+    """
+    times: dict[tuple[int | None, object], set[int | None]] = defaultdict(set)
+    for event, wait in mentions:
+        if event.learned is Learned.GROUP:
+            times[event.rank, wait.call].add(wait.elapsed_ms)
+    twice = [len(own - {None}) for own in times.values() if len(own - {None}) > 1]
+    return len(twice) < 2 and max(twice, default=0) < 3
+
+
+def _without_known(found: Witnessed) -> list[Wait]:
+    """Waits of nobody, each once, without those that a rank printed as well."""
+    known = {(w.call, w.elapsed_ms) for waits in found.waits.values() for w in waits}
+    kept = {(wait.call, wait.elapsed_ms): wait for wait in reversed(found.unnamed)}
+    return [wait for key, wait in reversed(kept.items()) if key not in known]
+
+
+def _frontiers(timeline: Timeline) -> dict[tuple[int, str | None], Frontier]:
+    """The furthest that each rank is said to have got in each group."""
+    found: dict[tuple[int, str | None], Frontier] = {}
+    for event in timeline.telling("frontier"):
+        enqueued = integer(event.fields.get("enqueued"))
+        completed = integer(event.fields.get("completed"))
+        if event.rank is None or enqueued is None or completed is None:
+            continue
+        key = event.rank, event.group
+        if key not in found or (enqueued, completed) > found[key][:2]:
+            found[key] = Frontier(enqueued, completed, event.index)
+    return found
+
+
+def _add_failed(found: Witnessed, timeline: Timeline) -> None:
+    """Whom a call that others wait in ended with an error has made it like them."""
+    alike = {(w.seq, w.op): w for waits in found.waits.values() for w in waits}
+    for event in timeline.capturing("op", "seq", "timeout_ms"):
+        of = alike.get((event.seq, event.op))
+        if event.rank is None or event.seq is None or of is None or event.rank in found.waits:
+            continue
+        if event.role == "effect" and event.tells is None:
+            place = of._replace(rank=event.rank, elapsed_ms=None, row=event.index, began=None)
+            found.waits[event.rank] = [place]
+
+
+def _add_tracebacks(found: Witnessed, timeline: Timeline) -> None:
+    """Where no wait tells its operation, the ranks' own tracebacks do.
+
+    Who stands in a collective has come, though it printed another error than the others.
+    """
+    told = [wait for waits in found.waits.values() for wait in waits]
+    if not told or any(w.seq is not None or w.op is not None for w in (*told, *found.unnamed)):
+        return
+    for rank, last in last_tracebacks(timeline).items():
+        if last.op is None:
+            continue
+        size = 1 if last.op == "BARRIER" else None
+        known = found.waits.get(rank)
+        timeout = known[0].timeout_ms if known else None
+        found.waits[rank] = [Wait(rank, None, last.op, size, None, timeout, None, last.row)]
+
+
+def _oldest(waits: list[Wait]) -> list[Wait]:
+    first = waits[0].began
+    if first is None:
+        return waits
+    return [wait for wait in waits if wait.began is None or wait.began - first <= _CLOCK]

@@ -1,0 +1,35 @@
+"""How processes ended: exit codes and signals, in whatever words a launcher reports them."""
+
+from __future__ import annotations
+
+import signal
+
+from diagnose.timeline.event import Fields
+
+_SIGNAL_WORDS = {
+    "killed": signal.SIGKILL, "segmentation fault": signal.SIGSEGV, "aborted": signal.SIGABRT,
+    "bus error": signal.SIGBUS, "terminated": signal.SIGTERM, "interrupt": signal.SIGINT,
+    "hangup": signal.SIGHUP, "illegal instruction": signal.SIGILL,
+    "floating point exception": signal.SIGFPE, "out of memory": signal.SIGKILL,
+}  # fmt: skip
+_MAX_CODE = 2**32  # Windows prints NTSTATUS values
+
+
+def exit_code(fields: Fields) -> int | None:
+    """The exit code of captures; negative is a signal (also 128+N as shells report it)."""
+    named = fields.get("signal")
+    if named:
+        if named.isdigit():
+            return -int(named) if named.isascii() and len(named) < 4 else None
+        member = getattr(signal, f"SIG{named.upper().removeprefix('SIG')}", None)
+        if member is None:
+            member = _SIGNAL_WORDS.get(named.lower())
+        if member is not None:
+            return -int(member)
+    try:
+        code = int(fields["exitcode"])
+    except (KeyError, ValueError):
+        return None
+    if not -_MAX_CODE < code < _MAX_CODE:
+        return None
+    return 128 - code if 128 < code < 128 + 65 else code
