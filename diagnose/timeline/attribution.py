@@ -1,13 +1,15 @@
 """Who wrote a line that names no rank itself: worked out from the other lines of the job.
 
 In this order: host:pid or pid seen with a rank, NCCL's lines about channels, a local rank seen with
-one rank in its source, the only rank that a source names, the task of a launcher that starts one
-task a rank, the local rank where the whole job is on one node. The rank inside a process group
-stands in for the global one only where nothing else names ranks, the CUDA device only on one node.
+one rank in its source, the only rank that a source names, the number of its file, the task of a
+launcher that starts one task a rank, the local rank where the whole job is on one node. The rank
+inside a process group stands in for the global one only where nothing else names ranks, the CUDA
+device only on one node.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
@@ -21,6 +23,8 @@ _PROCESS = ("attempt", "host", "pid")
 _NODE = 8  # devices of a node
 # Lines between `rank :` and the last line about it in torch elastic's failure table.
 _TABLE_REACH = 3
+
+_NUMBER, _DIGITS = re.compile(r"(\d+)"), 7
 
 _Key = tuple[Hashable | None, ...]
 # What gives drafts without a rank the one that each must be of.
@@ -146,6 +150,29 @@ def _of_sources(found: Sequence[Draft], _: Sequence[Draft]) -> _Namer | None:
     return None
 
 
+def _of_numbered_files(found: Sequence[Draft], _: Sequence[Draft]) -> _Namer | None:
+    """Files whose names differ in one number are one of each rank, where most ranks have one.
+
+    So are those that a launcher names by task (`--output=train.%t.out`), or a script by rank; that
+    of a rank which printed nothing is empty.
+    """
+    world = max((rank_of(draft.fields.get("world_size")) or 0 for draft in found), default=0)
+    alike: dict[tuple[str, ...], dict[str, int]] = defaultdict(dict)
+    for source in {draft.source for draft in found} if world > 1 else ():
+        parts = _NUMBER.split(source)
+        for at in range(1, len(parts), 2):
+            alike[(*parts[:at], "", *parts[at + 1 :])][source] = int(parts[at][:_DIGITS])
+    for numbers in alike.values():
+        ranks = {*numbers.values()}
+        if (
+            2 * len(ranks) > world > max(ranks)
+            and len(ranks) == len(numbers)
+            and all(draft.rank in (None, numbers.get(draft.source, draft.rank)) for draft in found)
+        ):
+            return lambda drafts: (numbers.get(draft.source) for draft in drafts)
+    return None
+
+
 def _tasks_are_ranks(found: Sequence[Draft]) -> bool:
     """One task a rank: no task prints several local ranks or is on another host than its rank.
 
@@ -249,6 +276,7 @@ _WAYS: tuple[tuple[_Way, Learned], ...] = (
     (_by("attempt", "pid"), Learned.PROCESS),
     (_by("source", "local_rank"), Learned.LOCAL_RANK),
     (_of_sources, Learned.SOURCE),
+    (_of_numbered_files, Learned.FILE),
     (_of_tasks, Learned.TASK),
     (_of_one_node, Learned.NODE),
     (_of_groups, Learned.GROUP),

@@ -266,3 +266,22 @@ def test_a_task_number_on_several_hosts_is_of_several_steps() -> None:
     same, other = (timeline(job=text.format("", host)) for host in ("n1", "n2"))
     assert [event.rank for event in same.kind("exit")] == [0, 0]
     assert [event.rank for event in other.kind("exit")] == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("files", "world", "ranks"),
+    [
+        (["train.0.out", "train.1.out", "train.3.out"], "4", [0, 1, 3]),
+        (["j7/w0.log", "j7/w1.log"], "2", [0, 1]),
+        (["node.0.out", "node.1.out"], "8", [None, None]),
+        (["train.1.out", "train.2.out"], "2", [None, None]),
+    ],
+    ids=["most ranks", "one number", "nodes", "beyond the job"],
+)
+def test_numbered_files_are_of_ranks_where_most_ranks_have_one(
+    files: list[str], world: str, ranks: list[int | None]
+) -> None:
+    found = [Draft(source=name) for name in files]
+    found[0] = replace(found[0], fields={"world_size": world})
+    name_authors(found)
+    assert [draft.rank for draft in found] == ranks

@@ -40,7 +40,7 @@ class Sight:
     culprits cannot be told from, where that is known otherwise. anonymous: that somebody waits of
     whom the evidence does not say who it is. world: that it shows how many ranks there
     are. stated: ranks whose fault the evidence states. groups: that it shows which ranks a
-    collective is of. kinds: that sizes and operations can be compared, and with `dtypes` types too.
+    collective is of. kinds: that operations can be compared, with `sizes` and `dtypes` these too.
     started: that it shows what the devices have started.
     """
 
@@ -51,6 +51,7 @@ class Sight:
     stated: set[int] = field(default_factory=set)
     groups: bool = False
     kinds: bool = True
+    sizes: bool = True
     dtypes: bool = False
     started: bool = False
 
@@ -64,10 +65,15 @@ class Conclusion:
     suspects: tuple[int, ...] = ()
 
 
-def of_lines(outcome: Outcome, lines: Iterable[Line], authors: Authors, *, world: bool) -> Sight:
-    """What is to be seen in the lines that are left, in files that show `authors`."""
+def of_lines(
+    outcome: Outcome, lines: Iterable[Line], authors: Authors, *, world: bool, sizes: bool = True
+) -> Sight:
+    """What is to be seen in the lines that are left, in files that show `authors`.
+
+    sizes: that lines print how many elements a call has.
+    """
     by_file = authors == "global" or (authors == "local" and outcome.nodes == 1)
-    sight = Sight(world=world)
+    sight = Sight(world=world, sizes=sizes)
     named: set[Work] = set()  # works of which some line states the group
     seen: dict[int, list[Work]] = {}
     anonymous: set[int] = set()  # who prints a timeout that names nobody
@@ -240,7 +246,8 @@ def _kind(sight: Sight, work: Work) -> tuple[object, ...]:
     """What must be equal on all members as far as it can be seen."""
     if not sight.kinds:
         return ()
-    sizes = () if work.op.startswith("all_to_all") else (work.numel_in, work.numel_out)
+    uneven = work.op.startswith("all_to_all") or not sight.sizes
+    sizes = () if uneven else (work.numel_in, work.numel_out)
     return (work.op, *sizes, *([work.dtype] if sight.dtypes else []))
 
 

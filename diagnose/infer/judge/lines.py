@@ -52,15 +52,26 @@ def _standing(timeline: Timeline, world_size: int | None) -> Standing | None:
     found = witnessed(timeline)
     if not found.waits and not found.unnamed:
         return None
-    heard = frozenset(timeline.ranks)
-    seen = max([*heard, *found.waits], default=-1) + 1
-    ended = frozenset(_ended(timeline)) - found.waits.keys()
+    heard = frozenset(_authors(timeline))
+    seen = max([*timeline.ranks, *found.waits], default=-1) + 1
     hosts = timeline.hosts_of_ranks
-    standing = Standing(found, world_size or seen, world_size is not None, heard, hosts, ended)
+    standing = Standing(found, world_size or seen, world_size is not None, heard, hosts)
+    left = (event.rank for event in timeline.telling("finished"))
+    standing.left = frozenset(rank for rank in left if rank is not None) - found.waits.keys()
+    standing.ended = standing.left | frozenset(_ended(timeline)) - found.waits.keys()
+    standing.per_source = _per_source(timeline)
     gathered = gathered_size(wait for waits in found.waits.values() for wait in waits)
     if world_size is None and gathered is not None and standing.one_group and gathered >= seen:
-        return replace(standing, size=gathered, stated=True, printed=False)
+        standing = replace(standing, size=gathered, stated=True, printed=False)
     return standing
+
+
+def _authors(timeline: Timeline) -> set[int]:
+    """The ranks with a line of their own; what a launcher says of them is none."""
+    of_others = timeline.where(lambda one: one.kind == "exit" or one.tells == "rank_map")
+    theirs = Counter(event.rank for event in of_others)
+    every = Counter(timeline.column("rank"))
+    return {rank for rank, count in every.items() if rank is not None and count > theirs[rank]}
 
 
 def _ended(timeline: Timeline) -> Iterator[int]:
@@ -69,6 +80,19 @@ def _ended(timeline: Timeline) -> Iterator[int]:
         code = exit_code(event.fields)
         if event.rank is not None and event.role != "aftermath" and code not in _OF_VICTIMS:
             yield event.rank
+
+
+def _per_source(timeline: Timeline) -> int | None:
+    """How many ranks each file has lines of, where that is one number for most of them."""
+    ranks: dict[str, set[int]] = defaultdict(set)
+    for source, rank in dict.fromkeys(
+        zip(timeline.column("source"), timeline.column("rank"), strict=True)
+    ):
+        if rank is not None:
+            ranks[source].add(rank)
+    counts = Counter(map(len, ranks.values()))
+    size, files = max(counts.items(), key=lambda one: (one[1], one[0]), default=(0, 0))
+    return size if files > 1 and 2 * files > len(ranks) else None
 
 
 def _judged(standing: Standing, named: Named | None) -> Stall:
@@ -82,7 +106,7 @@ def _judged(standing: Standing, named: Named | None) -> Stall:
         by_name.waits, by_name.rows = stall.waits, [*named.rows, *stall.rows]
         by_name.op, by_name.seq, by_name.group = stall.op, stall.seq, stall.group
         return by_name
-    for judge in (_idle, _by_waits, _by_silence, _apart):
+    for judge in (_ended_silent, _idle, _by_waits, _by_silence, _apart, _ahead):
         if (found := judge(standing, stall)) is not None:
             return found
     return _complete(standing, stall)
@@ -134,6 +158,14 @@ def _common(found: Sequence[Stall]) -> Stall:
     return best
 
 
+def _ended_silent(standing: Standing, stall: Stall) -> Stall | None:
+    """Ranks that wait nowhere since they had ended by themselves, and those alone."""
+    ended = standing.ended & (standing.silent or frozenset())
+    if standing.silent is None and len(standing.left) == 1:
+        ended = standing.left
+    return _named_silent(standing, stall, ended) if ended else None
+
+
 def _idle(standing: Standing, stall: Stall) -> Stall | None:
     """Ranks that say themselves that they never launched the call in which others wait."""
     if stall.seq is None:
@@ -154,7 +186,7 @@ def _by_waits(standing: Standing, stall: Stall) -> Stall | None:
     They are silent, or wait only in calls that all have joined: those wait for nobody.
     """
     silent = standing.silent
-    if silent is None or not standing.groups_named or not standing.heads:
+    if silent is None or not standing.by_group:
         return None
     edges = {rank: _waited_for(standing, waits) for rank, waits in standing.found.waits.items()}
     ends = graph.sinks(standing.heads, edges)
@@ -164,7 +196,7 @@ def _by_waits(standing: Standing, stall: Stall) -> Stall | None:
     circles = [part for part in ends if len(part) > 1]
     keys = {rank for part in circles for rank in graph.keystones(part, edges)}
     odd = sorted(last | keys)
-    if len(odd) != 1 or (circles and not keys) or silent:
+    if len(odd) != 1 or (circles and not keys) or silent or not standing.groups_named:
         return None
     own = standing.heads[odd[0]][0]
     stall.shape, stall.odd = "mismatch", odd
@@ -214,8 +246,7 @@ def _by_silence(standing: Standing, stall: Stall) -> Stall | None:
 
 
 def _named_silent(standing: Standing, stall: Stall, silent: frozenset[int]) -> Stall:
-    """Silent ranks as the missing ones; of some that ended by themselves these."""
-    silent = silent & standing.ended or silent
+    """Silent ranks as the missing ones."""
     why = (
         f"{ranks_phrase(silent)} of {standing.size} printed no timeout"
         if standing.stated or standing.heard.issuperset(silent)
@@ -230,7 +261,9 @@ def _proven(standing: Standing, silent: frozenset[int]) -> bool:
     waiting = len(standing.heads)
     heard = standing.stated or standing.heard.issuperset(silent)
     many = not standing.stated and waiting >= _MANY * len(silent)
-    return many or (heard and (waiting >= 2 or standing.size == 2))
+    if standing.size == 2:
+        return standing.heard.issuperset(silent)  # else only one of the two may print at all
+    return many or (heard and waiting >= 2)
 
 
 def _missing(stall: Stall, ranks: Iterable[int], why: str, *, proven: bool) -> Stall:
@@ -253,6 +286,27 @@ def _apart(standing: Standing, stall: Stall) -> Stall | None:
         return None
     stall.shape, stall.odd = "mismatch", sorted(odd)
     stall.why = f"{ranks_phrase(odd)} waits in another call than all other ranks"
+    return stall
+
+
+def _ahead(standing: Standing, stall: Stall) -> Stall | None:
+    """The one rank that enqueued another number of calls than all others, who all wait alike."""
+    enqueued = {
+        rank: status.enqueued
+        for (rank, group), status in standing.found.frontiers.items()
+        if group == stall.group and rank in standing.heads
+    }
+    counts = Counter(enqueued.values())
+    if standing.silent or len(enqueued) < max(4, standing.size) or len(counts) != 2:
+        return None
+    (_, many), (lone, few) = counts.most_common()
+    if few != 1 or many < 3:
+        return None
+    stall.shape, stall.odd = "mismatch", [rank for rank, count in enqueued.items() if count == lone]
+    stall.why = (
+        f"{ranks_phrase(stall.odd)} had enqueued {lone} calls of the group, all others "
+        f"{counts.most_common()[0][0]}"
+    )
     return stall
 
 

@@ -22,8 +22,9 @@ Call = tuple[int | None, str | None, int | None, int | None]
 class Wait(NamedTuple):
     """A rank waits for a collective.
 
-    `group` is the name of its process group and `place` the rank's number in it, where the line
-    tells them; `began` when the wait began (ns, on the job's clock), `row` the index of the event.
+    `group` is the name of its process group, `desc` the kind of group and `place` the rank's number
+    in it, where a line tells them; `began` when the wait began (ns, on the job's clock), `row` the
+    index of the event.
     """
 
     rank: int
@@ -37,6 +38,7 @@ class Wait(NamedTuple):
     group: str | None = None
     place: int | None = None
     began: int | None = None
+    desc: str | None = None
 
     @property
     def tiny(self) -> bool:

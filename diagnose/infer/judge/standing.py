@@ -12,6 +12,7 @@ from diagnose.infer.judge.stall import Wait
 from diagnose.infer.judge.witnesses import Frontier, Witnessed
 
 RANKS_LIMIT = 100_000
+_NODE = 8  # ranks
 
 
 @dataclass
@@ -22,7 +23,8 @@ class Standing:
     nowhere as far as is known; None where silence means nothing, since some lines name no rank or
     stand for several. `size` is the number of ranks, `stated` that it follows from the log: a line
     prints it, or (`printed` is False) a gather has as many members. `heard` have a line of any
-    kind. `ended` are silent ranks that ended by themselves.
+    kind. `ended` are silent ranks that ended by themselves, `left` those of them that say so
+    themselves. `per_source` is the number of ranks in most files.
     """
 
     found: Witnessed
@@ -30,8 +32,10 @@ class Standing:
     stated: bool
     heard: frozenset[int]
     hosts: Mapping[int, str] = field(default_factory=dict)
-    ended: frozenset[int] = frozenset()
     printed: bool = True
+    ended: frozenset[int] = frozenset()
+    left: frozenset[int] = frozenset()
+    per_source: int | None = None
 
     @cached_property
     def heads(self) -> dict[int, list[Wait]]:
@@ -87,6 +91,8 @@ class Standing:
             return False
         if any(len({w.call for w in own if not w.p2p}) > 1 for own in self.found.waits.values()):
             return False  # a watchdog tells one call of its group
+        if any(wait.place not in (None, wait.rank) for wait in waits):
+            return False  # its number there is another than in the job
         size = gathered_size(waits)
         if size is not None and self.stated and size < self.size:
             return False
@@ -123,14 +129,19 @@ class Standing:
         }
 
     def is_node(self, ranks: frozenset[int]) -> bool:
-        """Whether these are all the ranks of one node, by the hosts of the others."""
-        each = Counter(Counter(self.hosts.values()).values())
-        per_node = max(each, key=lambda count: (each[count], count), default=0)
-        return (
-            len(ranks) == per_node > 1
-            and max(ranks) - min(ranks) + 1 == per_node
-            and (min(ranks) % per_node == 0)
+        """Whether these are all the ranks of one node, and all other ranks wait.
+
+        By the hosts of the others, else by their files; where nothing tells these, by the usual
+        size of a node.
+        """
+        hosts = self.hosts if 2 * len(self.hosts) > len(self.heads) else {}
+        each = Counter(Counter(hosts.values()).values())
+        per_node = max(
+            each, key=lambda count: (each[count], count), default=self.per_source or _NODE
         )
+        if 2 * len(ranks) > len(self.heads) or len(ranks) != per_node or per_node < 2:
+            return False
+        return max(ranks) - min(ranks) + 1 == per_node and min(ranks) % per_node == 0
 
 
 def is_world(group: str | None) -> bool:

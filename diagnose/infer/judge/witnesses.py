@@ -101,10 +101,15 @@ def _mentions(timeline: Timeline) -> list[tuple[Event, Wait]]:
                     and len(fits) == 1
                     and lone == (len(calls) == len(named) == 1)
                 ):
-                    place = integer(fits[0].fields.get("group_rank"))
-                    found[index] = row, wait._replace(group=fits[0].group, place=place)
+                    found[index] = row, _in_group(wait, fits[0])
                     kinds[wait.call].add(_kind_of(fits[0]))
     return [found[index] for index in sorted(found)]
+
+
+def _in_group(wait: Wait, row: Event) -> Wait:
+    """The wait, in the group that this line names."""
+    place, desc = integer(row.fields.get("group_rank")), row.fields.get("group_desc")
+    return wait._replace(group=row.group, place=place, desc=desc)
 
 
 def _kind_of(row: Event) -> str:
@@ -119,7 +124,7 @@ def _wait(event: Event) -> Wait:
     return Wait(
         -1 if event.rank is None else event.rank, work.seq, work.op, work.size_in, work.size_out,
         work.timeout_ms, elapsed, event.index, work.group,
-        integer(event.fields.get("group_rank")), began,
+        integer(event.fields.get("group_rank")), began, event.fields.get("group_desc"),
     )  # fmt: skip
 
 
@@ -130,7 +135,7 @@ def _add(waits: list[Wait], wait: Wait) -> None:
             continue
         if _agree(known.elapsed_ms, wait.elapsed_ms) or (known.group and wait.group):
             if known.group is None:
-                waits[at] = known._replace(group=wait.group, place=wait.place)
+                waits[at] = known._replace(group=wait.group, place=wait.place, desc=wait.desc)
             return
     waits.append(wait)
 

@@ -124,6 +124,8 @@ def _hypothesis(code: int, group: list[Event], context: Context) -> Hypothesis:
     if code < 0:
         cause, score, did = _BY_SIGNAL.get(-code, (cause, score, did))
     named = who(ranks, hosts) or "a process"
+    if not context.catalog.classes[cause].strikes_one_process:
+        ranks, hosts = [], []  # whom somebody ended is not to blame
     return Hypothesis(
         cause=cause,
         score=score,

@@ -227,12 +227,22 @@ def culprits_of(
     if not ranks and signature.culprit != "none":
         ranks = _by_bus(group, timeline)
     if not ranks and signature.culprit == "self" and len(hosts) <= 1 and (world or 8) <= 8:
-        # On one node the device a rank uses has the rank's number.
-        devices = [event.fields.get("dev", "") for event in group]
-        ranks = {int(device) for device in devices if device.isdigit()}
+        ranks = _by_device(group, timeline)
     if world and most(ranks, world) and signature.culprit == "self":
         return [], []
     return sorted(ranks), sorted(hosts)
+
+
+def _by_device(group: Sequence[Event], timeline: Timeline) -> set[int]:
+    """On one node the device a rank uses has the rank's number, if it sees more than its own.
+
+    A process that sees one device only calls it number 0, whichever it is.
+    """
+    numbers = {event.fields["dev"] for event in timeline.capturing("dev")}
+    if not any(number.isdigit() and int(number) > 0 for number in numbers):
+        return set()
+    devices = [event.fields.get("dev", "") for event in group]
+    return {int(device) for device in devices if device.isdigit()}
 
 
 def _captured(group: Sequence[Event], *names: str) -> set[int]:

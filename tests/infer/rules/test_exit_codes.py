@@ -35,22 +35,23 @@ def test_exit_codes(fields: dict[str, str], code: int | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "cause", "score"),
+    ("code", "cause", "ranks"),
     [
-        ("-9", "crash.killed", 4.0),
-        ("137", "crash.killed", 4.0),
-        ("-11", "crash.native", 4.0),
-        ("-7", "net.shm", 3.0),
-        ("-2", "user.interrupt", 3.0),
-        ("-6", "crash.native", 1.5),
-        ("-15", "scheduler.preempted", 1.0),
-        ("3", "crash.exception", 1.0),
+        ("-9", "crash.killed", [3]),
+        ("137", "crash.killed", [3]),
+        ("-11", "crash.native", [3]),
+        ("-7", "net.shm", [3]),
+        ("-2", "user.interrupt", []),
+        ("-6", "crash.native", [3]),
+        ("-15", "scheduler.preempted", []),
+        ("3", "crash.exception", [3]),
     ],
 )
-def test_what_an_exit_alone_says(make: Any, code: str, cause: str, score: float) -> None:
+def test_what_an_exit_alone_says(make: Any, code: str, cause: str, ranks: list[int]) -> None:
+    """Whom a scheduler or a user ended is not to blame."""
     (hypothesis,) = propose(context(make(ended(3, exitcode=code))))
-    assert (hypothesis.cause, hypothesis.score, hypothesis.ranks) == (cause, score, [3])
-    assert (hypothesis.kind, hypothesis.inferred) == ("crashed", True)
+    assert (hypothesis.cause, hypothesis.ranks) == (cause, ranks)
+    assert (hypothesis.kind, hypothesis.inferred) == ("crashed" if ranks else None, True)
 
 
 def test_sigterm_and_sigabrt_are_what_victims_die_of(make: Any) -> None:

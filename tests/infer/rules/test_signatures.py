@@ -101,7 +101,14 @@ def test_on_one_node_the_device_has_the_number_of_the_rank(
     make: Any, world: int | None, hosts: list[str], ranks: list[int]
 ) -> None:
     timeline = make(*[matched(CONFIG, host=host, fields={"dev": "5"}) for host in hosts])
-    assert culprits_of(CONFIG, timeline.events, world, {})[0] == ranks
+    assert culprits_of(CONFIG, timeline.events, world, timeline)[0] == ranks
+
+
+def test_the_one_device_that_a_process_sees_is_number_0_on_every_rank(make: Any) -> None:
+    alone = make(matched(CONFIG, fields={"dev": "0"}))
+    assert culprits_of(CONFIG, alone.events, 8, alone) == ([], [])
+    both = make(matched(CONFIG, fields={"dev": "0"}), matched(CONFIG, fields={"dev": "3"}))
+    assert culprits_of(CONFIG, both.events[:1], 8, both) == ([0], [])
 
 
 # --------------------------------------------------------------------------- how much it counts
@@ -197,7 +204,7 @@ def test_a_device_that_met_the_setting_of_its_host_is_no_culprit(
 ) -> None:
     entry = signature("t.own", cause, culprit="self")
     timeline = make(matched(entry, rank=5, host="a", learned=learned))
-    assert culprits_of(entry, timeline.events, 8, {}) == (ranks, ["a"])
+    assert culprits_of(entry, timeline.events, 8, timeline) == (ranks, ["a"])
 
 
 PAIR = signature("t.pair", "desync.mismatch", tells="mismatch", culprit="none")

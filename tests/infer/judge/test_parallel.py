@@ -1,0 +1,162 @@
+"""Who is to blame in jobs with several process groups, by what each rank says of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from diagnose.infer.judge.groups import members_of
+from diagnose.infer.judge.lines import stalls
+from diagnose.infer.judge.stall import Stall, Wait
+
+from .test_lines import frontier, wait
+
+SHARD, REPLICATE = 4, 2
+
+
+def in_group(rank: int, group: str, place: int, desc: str = "", **more: Any) -> dict[str, Any]:
+    fields = {"group_rank": str(place)} | ({"group_desc": desc} if desc else {})
+    return wait(rank, group=group, fields=fields, **more)
+
+
+def hsdp(culprit: int) -> list[dict[str, Any]]:
+    """Two shard groups of four: one lacks the culprit, all others wait in the job's all-reduce."""
+    rows = []
+    for rank in range(SHARD * REPLICATE):
+        shard = rank // SHARD
+        if rank == culprit:
+            continue
+        if shard == culprit // SHARD:
+            call = {"op": "_ALLGATHER_BASE", "size": 8, "size_out": 32, "seq": 771}
+            rows.append(in_group(rank, str(1 + shard), rank % SHARD, "mesh_shard", **call))
+        else:
+            rows.append(in_group(rank, "0", rank, "default_pg", seq=771))
+    return rows
+
+
+def first(make: Any, world: int | None, *rows: dict[str, Any]) -> Stall:
+    return stalls(make(*rows), world)[0]
+
+
+@pytest.mark.parametrize("culprit", [0, 3, 5, 7])
+@pytest.mark.parametrize("world", [8, None])
+def test_who_waits_in_another_group_is_a_victim(make: Any, culprit: int, world: int | None) -> None:
+    if world is None and culprit == 7:
+        return  # nothing shows that there is such a rank
+    stall = first(make, world, *hsdp(culprit))
+    assert (stall.shape, stall.missing, stall.odd) == ("missing", [culprit], [])
+
+
+def test_who_never_came_and_waits_only_where_all_have_come_is_to_blame(make: Any) -> None:
+    """Rank 1 left out a call of its group and went on to the next one of the job."""
+    lacking = [in_group(r, "1", r, "ep", op="REDUCE", seq=12) for r in (0, 2, 3)]
+    everybody = [in_group(r, "0", r, "default_pg", seq=3) for r in range(8)]
+    stall = first(make, 8, *lacking, *everybody)
+    assert (stall.shape, stall.odd) == ("mismatch", [1])
+    assert stall.why == (
+        "rank 1 waits in ALLREDUCE of 1,000 elements (SeqNum 3), and others wait for it elsewhere"
+    )
+
+
+def test_a_circle_of_waits_is_broken_by_the_one_rank_that_all_need(make: Any) -> None:
+    """Rank 3 is at the end of its data, the others are in a group of all but the default one."""
+    rows = [in_group(r, "1", r, "dp", seq=9) for r in range(3)]
+    rows += [in_group(3, "0", 3, "default_pg", op="ALLGATHER", size=4, seq=2)]
+    rows += [{"rank": 3, "kind": "progress", "step": 5}]
+    stall = first(make, 4, *rows)
+    assert (stall.missing or stall.odd) == [3]
+
+
+def test_two_pairs_that_wait_for_each_other_accuse_nobody(make: Any) -> None:
+    rows = [in_group(r, "1", r, "dp", seq=9) for r in (0, 1)]
+    rows += [in_group(r, "0", r, "default_pg", seq=2) for r in (2, 3)]
+    stall = first(make, 4, *rows)
+    assert (stall.missing, stall.odd) == ([], [])
+
+
+def test_equal_numbers_of_different_groups_prove_nothing(make: Any) -> None:
+    rows = [in_group(r, "1", r, "tp", seq=7) for r in (0, 1)]
+    rows += [in_group(r, "2", r - 2, "tp", seq=7, op="BROADCAST") for r in (2, 3)]
+    stall = first(make, 4, *rows)
+    assert (stall.shape, stall.odd) == ("unclear", [])
+
+
+def test_a_whole_silent_node_is_named_and_a_part_of_one_is_not(make: Any) -> None:
+    hosts = {"host": "a"}
+    rows = [wait(rank, host=f"n{rank // 4}") for rank in range(16) if rank // 4 != 2]
+    node = first(make, 16, *rows)
+    assert (node.missing, node.proven) == ([8, 9, 10, 11], True)
+    part = first(make, 16, *[row for row in rows if row["rank"] != 12])
+    assert (part.missing, part.proven) == ([8, 9, 10, 11, 12], False), hosts
+
+
+def test_of_the_silent_ranks_who_ended_by_itself_is_missing(make: Any) -> None:
+    """A launcher stops the neighbours of a killed rank before they can say that they wait."""
+    waits = [wait(rank) for rank in range(4)]
+    ends = [
+        {"kind": "exit", "tells": "exit", "role": "effect", "rank": rank, "fields": {"exitcode": c}}
+        for rank, c in ((4, "-15"), (5, "-9"), (6, "-15"))
+    ]
+    stall = first(make, 8, *waits, *ends)
+    assert (stall.missing, stall.proven) == ([5], True)
+
+
+def test_a_status_line_names_the_group_of_the_wait_before_it(make: Any) -> None:
+    """Two waits of one number: the status lines behind them come in any order."""
+
+    def status(rank: int, group: str, desc: str) -> dict[str, Any]:
+        more = {"group": group, "seq": 7}
+        row = frontier(rank, 7, 6, **more)
+        return row | {"fields": row["fields"] | {"group_desc": desc, "group_rank": "0"}}
+
+    told = [wait(0, size=5), status(0, "4", "dp")]
+    both = [wait(1, size=5), wait(1, size=9), status(1, "0", "default_pg"), status(1, "5", "dp")]
+    (stall,) = stalls(make(*told, *both), 2)
+    waits = {(w.rank, w.group, w.size_in) for w in stall.waits.values()}
+    assert waits <= {(0, "4", 5), (1, "5", 5), (1, "0", 9)}
+
+
+def test_the_lone_rank_with_another_count_of_calls_called_one_more(make: Any) -> None:
+    rows = [row for r in range(4) for row in (wait(r, group="0"), frontier(r, 7, 6, group="0"))]
+    rows[-1] = frontier(3, 8, 6, group="0")
+    stall = first(make, 4, *rows)
+    assert (stall.shape, stall.odd) == ("mismatch", [3])
+    assert stall.why == "rank 3 had enqueued 8 calls of the group, all others 7"
+
+
+# --------------------------------------------------------------------------- members of groups
+
+
+def waits_of(*places: tuple[int, int], op: str = "ALLREDUCE", out: int = 4) -> list[Wait]:
+    return [
+        Wait(rank, 1, op, 4, out, None, None, rank, "g", place, None, "dp")
+        for place, rank in places
+    ]
+
+
+@pytest.mark.parametrize(
+    ("groups", "world", "members"),
+    [
+        ({"a": waits_of((0, 4), (3, 7)), "b": waits_of((0, 0), (2, 2))}, 8, {"a": 4, "b": 4}),
+        ({"a": waits_of((0, 1), (2, 33))}, 64, {"a": 4}),
+        ({"a": waits_of((0, 0), (1, 2)), "b": waits_of((0, 1), (1, 3))}, None, {"a": None}),
+        ({"a": waits_of((0, 0), (1, 2), op="_ALLGATHER_BASE", out=12)}, None, {"a": 3}),
+        ({"a": waits_of((0, 0)), "b": waits_of((0, 1))}, 6, {"a": 3, "b": 3}),
+        ({"a": waits_of((0, 5), (1, 3))}, 8, {"a": None}),
+    ],
+    ids=["next block", "whole job", "unknown", "gather", "firsts", "no grid"],
+)  # fmt: skip
+def test_members_follow_from_numbers_at_equal_distances(
+    groups: dict[str, list[Wait]], world: int | None, members: dict[str, int | None]
+) -> None:
+    found = members_of(groups, world)
+    assert {name: found[name].size for name in members} == members
+    assert all(len(found[name].ranks) == size for name, size in members.items() if size)
+
+
+def test_a_size_that_could_be_another_is_no_certain_one() -> None:
+    """Blocks that begin at 8 and 24 may be of four or eight ranks."""
+    groups = {"a": waits_of((0, 8), (3, 11)), "b": waits_of((1, 25), (2, 26))}
+    found = members_of(groups, 32)
+    assert (found["a"].size, found["a"].certain) == (4, False)
