@@ -215,6 +215,8 @@ def _with_stalls(context: Context) -> tuple[Context, list[str]]:
     blocked = context.blocked
     if blocked is None:
         return replace(context, stalls=found), []
+    blocked = fusion.settled(blocked, found)
+    context = replace(context, blocked=blocked)
     same = [stall for stall in found if collectives.agrees(blocked, stall)]
     notes = [*blocked.notes, *filter(None, [collectives.conflict(blocked, found)])]
     stall = collectives.stall_of(blocked, context.timeline)

@@ -28,6 +28,7 @@ from diagnose.infer.collectives.progress import Standing
 from diagnose.infer.collectives.table import Table
 from diagnose.infer.collectives.verdict import DumpVerdict, Kind, Sign
 from diagnose.infer.collectives.wait_graph import Graph
+from diagnose.infer.judge.standing import whole_node
 from diagnose.text.ranks import ranks_phrase
 
 __all__ = ["DumpVerdict", "Kind", "Sign", "judge"]
@@ -212,7 +213,7 @@ def _behind(standing: Standing, idle: list[int]) -> list[int]:
 
 
 def _missing(standing: Standing, graph: Graph, lost: list[int]) -> DumpVerdict:
-    """Ranks without a dump that hold up the others: culprits when each one alone explains a wait.
+    """Ranks without a dump that hold up the others: a node, or each one alone explains a wait.
 
     Dumps get lost for other reasons too. Where several ranks left none and not each of them is the
     only one that an operation waits for, any of them may be the culprit; likewise one whose dump
@@ -222,7 +223,8 @@ def _missing(standing: Standing, graph: Graph, lost: list[int]) -> DumpVerdict:
     unseen = [rank for rank in range(table.world) if rank not in table.files]
     alone = {next(iter(ends)) for ends in graph.edges.values() if len(ends) == 1}
     found = telling.blamed(standing, graph, "missing", lost)
-    if set(unseen) <= alone and set(lost) <= set(unseen):
+    whole = unseen == lost and whole_node(lost, len(standing.pending))
+    if whole or (set(unseen) <= alone and set(lost) <= set(unseen)):
         return found
     why = f"{found.why}; the other dumps do not show which of them, if any, is to blame"
     return replace(found, ranks=(), tie=True, suspects=tuple(sorted(lost)), why=why)

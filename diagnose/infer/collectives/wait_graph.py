@@ -6,6 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from diagnose.infer.collectives.progress import Op, Standing, Unit
+from diagnose.infer.judge.graph import components
 
 
 @dataclass(slots=True)
@@ -121,51 +122,13 @@ def _targets_p2p(standing: Standing, op: Op) -> _Targets:
     return [peer], []
 
 
-def _components(nodes: list[int], edges: dict[int, set[int]]) -> list[list[int]]:
-    """Strongly connected components (Tarjan, without recursion)."""
-    index: dict[int, int] = {}
-    low: dict[int, int] = {}
-    on: set[int] = set()
-    stack: list[int] = []
-    found: list[list[int]] = []
-    for root in nodes:
-        if root in index:
-            continue
-        work = [(root, iter(sorted(edges.get(root, ()))))]
-        index[root] = low[root] = len(index)
-        stack.append(root)
-        on.add(root)
-        while work:
-            node, rest = work[-1]
-            for target in rest:
-                if target not in index:
-                    index[target] = low[target] = len(index)
-                    stack.append(target)
-                    on.add(target)
-                    work.append((target, iter(sorted(edges.get(target, ())))))
-                    break
-                if target in on:
-                    low[node] = min(low[node], index[target])
-            else:
-                work.pop()
-                if work:
-                    low[work[-1][0]] = min(low[work[-1][0]], low[node])
-                if low[node] == index[node]:
-                    part: list[int] = []
-                    while not part or part[-1] != node:
-                        part.append(stack.pop())
-                        on.discard(part[-1])
-                    found.append(sorted(part))
-    return found
-
-
 def sinks(graph: Graph, ranks: list[int]) -> list[list[int]]:
     """Components nobody in which waits for anybody outside."""
     targets = {target for ends in graph.edges.values() for target in ends}
     nodes = sorted({*ranks, *graph.edges, *targets})
     return [
         part
-        for part in _components(nodes, graph.edges)
+        for part in components(nodes, graph.edges)
         if all(graph.edges.get(node, set()) <= set(part) for node in part)
         and (len(part) > 1 or part[0] in targets or part[0] in graph.waits)
     ]
@@ -192,7 +155,7 @@ def unfold(graph: Graph, part: list[int]) -> int | None:
         }
         ends = [
             found
-            for found in _components(part, kept)
+            for found in components(part, kept)
             if all(kept[node] <= set(found) for node in found)
         ]
         left = [node for found in ends for node in found]

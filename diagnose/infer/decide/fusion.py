@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from diagnose.infer.collectives.verdict import DumpVerdict
+from diagnose.infer.collectives.verdict import DumpVerdict, Kind
 from diagnose.infer.events.failures import done, went_on
 from diagnose.infer.judge.lines import stalls
 from diagnose.infer.judge.stall import Stall
@@ -85,6 +85,24 @@ def disbelieved(verdict: DumpVerdict, context: Context) -> str | None:
     if _cut_amid(verdict, context):
         return "cut_amid_a_call"
     return "outvoted_by_watchdogs" if _outvoting(verdict, context) else None
+
+
+def settled(verdict: DumpVerdict, found: Sequence[Stall]) -> DumpVerdict:
+    """What dumps say, where they do not choose among several ranks with what lines say of these.
+
+    Of the ranks without a dump some print that they wait: those are not waited for.
+    """
+    if not verdict.tie or not verdict.suspects:
+        return verdict
+    suspects = set(verdict.suspects)
+    for stall in found:
+        named = [*stall.missing, *stall.odd]
+        if named and stall.proven and suspects.issuperset(named):
+            why = f"{stall.why}, and the dumps show that {verdict.why}"
+            kind: Kind = "missing" if stall.missing else "mismatched"
+            ranks = tuple(sorted(named))
+            return replace(verdict, kind=kind, ranks=ranks, suspects=(), tie=False, why=why)
+    return verdict
 
 
 def _cut_amid(verdict: DumpVerdict, context: Context) -> bool:

@@ -92,7 +92,7 @@ def _per_source(timeline: Timeline) -> int | None:
             ranks[source].add(rank)
     counts = Counter(map(len, ranks.values()))
     size, files = max(counts.items(), key=lambda one: (one[1], one[0]), default=(0, 0))
-    return size if files > 1 and 2 * files > len(ranks) else None
+    return size if size > 1 and files > 1 and 2 * files > len(ranks) else None
 
 
 def _judged(standing: Standing, named: Named | None) -> Stall:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -12,7 +12,7 @@ from diagnose.infer.judge.stall import Wait
 from diagnose.infer.judge.witnesses import Frontier, Witnessed
 
 RANKS_LIMIT = 100_000
-_NODE = 8  # ranks
+USUAL_NODE = 8  # ranks
 
 
 @dataclass
@@ -136,12 +136,16 @@ class Standing:
         """
         hosts = self.hosts if 2 * len(self.hosts) > len(self.heads) else {}
         each = Counter(Counter(hosts.values()).values())
-        per_node = max(
-            each, key=lambda count: (each[count], count), default=self.per_source or _NODE
-        )
-        if 2 * len(ranks) > len(self.heads) or len(ranks) != per_node or per_node < 2:
-            return False
-        return max(ranks) - min(ranks) + 1 == per_node and min(ranks) % per_node == 0
+        usual = self.per_source or USUAL_NODE
+        per_node = max(each, key=lambda count: (each[count], count), default=usual)
+        return whole_node(ranks, len(self.heads), per_node)
+
+
+def whole_node(ranks: Collection[int], others: int, per_node: int = USUAL_NODE) -> bool:
+    """Whether these are the ranks of one node, and no half of a job whose other half was lost."""
+    if per_node < 2 or len(ranks) != per_node or 2 * len(ranks) > others:
+        return False
+    return max(ranks) - min(ranks) + 1 == per_node and min(ranks) % per_node == 0
 
 
 def is_world(group: str | None) -> bool:
