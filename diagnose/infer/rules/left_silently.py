@@ -34,7 +34,10 @@ def propose(context: Context) -> Iterator[Hypothesis]:
     seen = set(timeline.ranks)
     ranks = set(range(context.facts.world_size)) if context.facts.world_size else seen
     quiet = ranks - said
-    if len(quiet) != 1 or len(said) < _LEAST or not lost or len(said) + 1 != len(ranks):
+    left = {event.rank for event in timeline.telling("finished")}
+    if len(quiet) != 1 or not lost or len(said) + 1 != len(ranks):
+        return
+    if len(said) < _LEAST and not quiet <= left:
         return
     if any(event.rank in quiet and event.role in ("cause", "effect") for event in timeline):
         return

@@ -53,8 +53,9 @@ def _store(waits: Sequence[Event], activity: Activity, catalog: Catalog) -> Hypo
 def _gathering(timeline: Timeline, catalog: Catalog) -> Iterator[Hypothesis]:
     """Processes that did not all come to the rendezvous, by the line that counts them."""
     last = unfinished_gathering(timeline)
-    if last is None:
-        return
+    steps = timeline.kind("progress")
+    if last is None or (steps and steps[0].index < last.index):
+        return  # none, or a barrier of a job that had gathered before
     joined, world = int(last.fields["joined"]), int(last.fields["world_size"])
     cause = "rendezvous.timeout"
     if twins := _twins(timeline, world):
