@@ -139,14 +139,22 @@ def _differ(standing: Standing) -> Stall | None:
         return _common(found)
     waits = {rank: own[0] for rank, own in standing.heads.items() if not own[0].p2p}
     unnamed = any(wait.group is None for wait in waits.values())
-    silent = standing.silent
-    known = (standing.stated and standing.printed) or (
-        silent is not None and standing.heard.issuperset(silent)
-    )
-    outweighed = known and silent is not None and len(silent) == 1
-    if unnamed and standing.one_group and not outweighed:
-        return disagreement(None, waits)
-    return None
+    silent = standing.silent or frozenset()
+    outweighed = len(silent) == 1 and _belong(standing, silent)
+    if not unnamed or not standing.one_group or outweighed:
+        return None
+    found_unnamed = disagreement(None, waits)
+    if found_unnamed is not None:
+        found_unnamed.proven = False  # no line says that it is one group
+        if len({waits[rank].call for rank in found_unnamed.odd}) < len(found_unnamed.odd):
+            found_unnamed.odd = []  # those that wait alike may be another group as well
+    return found_unnamed
+
+
+def _belong(standing: Standing, silent: frozenset[int]) -> bool:
+    """Whether silent ranks are of the job for sure: by a line of theirs, its size, or the others."""
+    known = (standing.stated and standing.printed) or standing.heard.issuperset(silent)
+    return known or len(standing.heads) >= _MANY * len(silent)
 
 
 def _common(found: Sequence[Stall]) -> Stall:

@@ -88,6 +88,9 @@ def test_an_all_gather_tells_its_group_size(make: Any) -> None:
 def test_the_minority_of_a_mismatch_is_odd_in_any_order(make: Any, order: tuple[int, ...]) -> None:
     rows = [wait(0), wait(1), wait(2, op="BROADCAST"), wait(3)]
     stall = only(make, 4, *[rows[i] for i in order])
+    assert (stall.shape, stall.odd, stall.proven) == ("mismatch", [2], False)
+    named = [row | {"group": "0"} for row in rows]
+    stall = only(make, 4, *[named[i] for i in order])
     assert (stall.shape, stall.odd, stall.proven) == ("mismatch", [2], True)
 
 
