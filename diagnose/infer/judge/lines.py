@@ -152,7 +152,7 @@ def _differ(standing: Standing) -> Stall | None:
 
 
 def _belong(standing: Standing, silent: frozenset[int]) -> bool:
-    """Whether silent ranks are of the job for sure: by a line of theirs, its size, or the others."""
+    """Whether silent ranks are surely of the job: by a line of theirs, its size, or the others."""
     known = (standing.stated and standing.printed) or standing.heard.issuperset(silent)
     return known or len(standing.heads) >= _MANY * len(silent)
 
