@@ -178,8 +178,8 @@ def _struck(ranked: Sequence[Hypothesis], timeline: Timeline) -> str | None:
     if winner.cause.startswith(_OF_ONE_PROCESS) and _own_author(winner, timeline):
         return "only_author"
     for other in ranked[1:]:
-        struck = other.cause.startswith("crash.") and other.ranks and explains(winner, other)
-        if struck and len(other.ranks) <= 2:
+        gone = other.cause.startswith("crash.") or (other.hung and other.kind == "missing")
+        if gone and 0 < len(other.ranks) <= 2 and explains(winner, other):
             winner.ranks, winner.kind, winner.why = other.ranks, "crashed", other.why
             winner.hosts = winner.hosts or other.hosts
             return "struck_by_it"

@@ -54,6 +54,8 @@ def _silent_by(winner: Hypothesis, context: Context) -> str | None:
     """The predicate by which a job stopped without a line that shows a failure; None if not so."""
     if winner.basis == "silence":
         return "fell_silent"
+    if winner.hung:
+        return "seen_to_hang"
     if context.blocked is not None:
         return "stopped_by_dumps"
     return None if context.failing else "no_failure_line"
