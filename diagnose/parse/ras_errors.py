@@ -1,6 +1,6 @@
-"""Errors that ranks of a communicator reported to RAS by themselves, as their async error.
+"""What RAS reports say of single ranks: that they do not answer, or their own errors.
 
-Only one of NCCL's codes says why: "invalid usage" is what its transports give for a message of
+Of the async errors only one of NCCL's codes says why: "invalid usage" is what its transports give for a message of
 another size than was posted (nccl: src/transport/net_socket.cc "Message truncated",
 net_ib/p2p.cc "size mismatch"), so the ranks called different things.
 """
@@ -19,9 +19,24 @@ _TOLD = re.compile(
 )
 
 
+def signs_of_silence(report: RasReport, source: str) -> Iterator[Sign]:
+    """One for each rank of the whole job that is dead or does not answer."""
+    largest = _largest(report)
+    for one in report.ranks:
+        if one.gone and one.size == largest:
+            yield Sign(
+                source, one.host, "silent", f"rank {one.comm_rank}",
+                "its process is dead or does not answer", rank=one.comm_rank, line=one.line,
+            )  # fmt: skip
+
+
+def _largest(report: RasReport) -> int:
+    return max((one.size or 0 for one in report.communicators), default=0)
+
+
 def signs_of_errors(report: RasReport, source: str) -> Iterator[Sign]:
     """One for each rank that reported such an error."""
-    largest = max((one.size or 0 for one in report.communicators), default=0)
+    largest = _largest(report)
     sizes = {one.hash: one.size for one in report.communicators}
     for line, text in report.errors:
         if not (told := _TOLD.search(text)):

@@ -191,7 +191,8 @@ def spread(snapshot: Snapshot) -> None:
     """Give the ranks which text does not list the count of those it does not list.
 
     Where it leaves out ranks of different counts, or their number does not fit the size of the
-    communicator, nobody can say which has which: a note tells so.
+    communicator, nobody can say which has which: a note tells so. A report that was spread stays as
+    it is.
     """
     left = MAX_RANKS
     for comm in snapshot.comms.values():
@@ -222,6 +223,7 @@ def spread(snapshot: Snapshot) -> None:
         for number in named - lost:
             rank = comm.ranks.setdefault(number, Rank(comm.ops[0].line))
             rank.counts = {op.op: op.ranks[number] for op in comm.ops}
+        comm.ops, comm.missing = [], []
     _lose(snapshot)
 
 

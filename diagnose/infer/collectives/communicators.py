@@ -34,6 +34,11 @@ class Unit:
         return any(one.gone for one in self.told)
 
     @property
+    def nameless(self) -> bool:
+        """Whether nothing says which process it is: a number inside a communicator is all."""
+        return all(one.pid is None and one.rank is None for one in self.told)
+
+    @property
     def prefix(self) -> int | None:
         """The rank that lines or files tell."""
         return next((one.rank for one in self.told if one.rank is not None), None)
@@ -50,11 +55,13 @@ class Members:
     """A communicator: what is told of its ranks by their number in it, and the global ranks.
 
     `ranks` has members of which nothing is told as well, where the others show which they are.
+    `seen` is what is told of all, also of those that nobody can say which ranks they are.
     """
 
     name: str
     size: int
     told: dict[int, CommRank] = field(default_factory=dict)
+    seen: dict[int, CommRank] = field(default_factory=dict)
     ranks: dict[int, int] = field(default_factory=dict)
     world: bool = False
 
@@ -108,7 +115,7 @@ def members(ranks: Iterable[CommRank], notes: list[str]) -> tuple[list[Unit], li
     comms = _communicators(units, notes)
     worlds = _worlds(units, comms)
     _number(units, worlds)
-    units = _newest(units, notes)
+    units = _newest(_merged(units), notes)
     unknown = sum(unit.rank is None for unit in units)
     if unknown:
         notes.append(f"NCCL: {unknown} processes ignored: their ranks are unknown")
@@ -116,6 +123,7 @@ def members(ranks: Iterable[CommRank], notes: list[str]) -> tuple[list[Unit], li
     found = []
     world = {id(comm) for comm, _ in worlds}
     for comm, places in comms:
+        comm.seen = places
         comm.told = {place: one for place, one in places.items() if id(one) in of}
         comm.ranks = {place: of[id(one)] for place, one in comm.told.items()}
         comm.world = id(comm) in world
@@ -194,7 +202,8 @@ def _worlds(units: list[Unit], comms: list[Placed]) -> list[Placed]:
     worlds = [placed for placed in comms if placed[0].size == largest]
     inside = {id(one) for _, places in worlds for one in places.values()}
     for unit in units:
-        if unit.told[0].size and not any(id(one) in inside for one in unit.told):
+        outside = not any(id(one) in inside for one in unit.told)
+        if outside and unit.told[0].size and not unit.nameless:
             return []
     return worlds
 
@@ -213,15 +222,33 @@ def _number(units: list[Unit], worlds: list[Placed]) -> None:
         return
     # Without init lines: on a single host, torch's ranks are usually its devices.
     size = max((comm.size for comm, _ in worlds), default=0)
-    devices = [unit.told[0].device for unit in units]
-    hosts = {unit.told[0].host for unit in units}
+    known = [unit for unit in units if not unit.nameless]
+    devices = [unit.told[0].device for unit in known]
+    hosts = {unit.told[0].host for unit in known}
     if len(hosts) == 1 and len(set(devices)) == len(devices) and None not in devices:
-        for unit, device in zip(units, devices, strict=True):
+        for unit, device in zip(known, devices, strict=True):
             unit.rank = device if device is not None and 0 <= device < size else None
         return
     counts = Counter(prefixes)
     for unit in units:
         unit.rank = unit.prefix if counts[unit.prefix] == 1 else None
+
+
+def _merged(units: list[Unit]) -> list[Unit]:
+    """Nameless entries of a rank, with what is told of its process.
+
+    Without a rank they are some rank of a group that others tell of, and no process of their own.
+    """
+    kept = [unit for unit in units if not unit.nameless]
+    by_rank = {unit.rank: unit for unit in kept}
+    for unit in units:
+        if unit.nameless and unit.rank is not None:
+            whole = by_rank.setdefault(unit.rank, unit)
+            if whole is unit:
+                kept.append(unit)
+            else:
+                whole.told += unit.told
+    return kept
 
 
 def _newest(units: list[Unit], notes: list[str]) -> list[Unit]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -67,6 +67,7 @@ def dumps_of(ranks: Iterable[CommRank], notes: list[str] | None = None) -> list[
         _collectives(job, comm, gone - present, few)
         _p2p(job, comm, notes)
         _inits(job, comm, few, notes)
+    _uncounted(job, comms, gone - present)
     own: dict[int, list[Config]] = defaultdict(list)
     for name, (desc, ranks_of) in job.groups.items():
         for rank in ranks_of:
@@ -117,6 +118,45 @@ def _collectives(job: _Job, comm: Members, gone: set[int], few: bool) -> None:
         for seq, call in own.items():
             pending = seq >= since if by_launches and place in stand else stuck
             job.entries[rank].append(_Entry(name, seq, _call(call), pending, one.source, call.line))
+
+
+def _uncounted(job: _Job, comms: Iterable[Members], gone: set[int]) -> None:
+    """Ranks that lack calls and wait all the same, in calls that nobody counts.
+
+    Sends, receives and all-to-all are not counted. So of the ranks that lack calls those wait for
+    a rank that is gone, or else for the one that lacks more than each of them in some kind of
+    communicator and less in none.
+    """
+    lacking: dict[int, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+    told: dict[int, CommRank] = {}
+    for comm in comms:
+        counts = {place: o.launched for place, o in comm.seen.items() if o.launched is not None}
+        for place in counts.keys() & comm.ranks.keys():
+            rank = comm.ranks[place]
+            lacking[rank][comm.size].append(max(counts.values()) - counts[place])
+            told.setdefault(rank, comm.seen[place])
+    behind = sorted(rank for rank, sizes in lacking.items() if any(map(any, sizes.values())))
+    ends = sorted(gone) or [
+        rank
+        for rank in behind
+        if all(_lacks_more(lacking[rank], lacking[other]) for other in behind if other != rank)
+    ]
+    for rank in behind if ends else ():
+        if rank not in ends:
+            name, one = f"{rank} and {', '.join(map(str, ends))}", told[rank]
+            job.groups[name] = ("calls that are not counted", tuple(sorted((rank, *ends))))
+            call = _call(CollCall(1, _UNNAMED, -1, "", one.line))
+            job.entries[rank].append(_Entry(name, 1, call, True, one.source, one.line))
+
+
+def _lacks_more(own: Mapping[int, list[int]], other: Mapping[int, list[int]]) -> bool:
+    """Whether a rank lacks more calls in communicators of some size, and less in none."""
+    pairs = [
+        pair
+        for size in own.keys() & other.keys()
+        for pair in zip(sorted(own[size]), sorted(other[size]), strict=False)
+    ]
+    return all(a >= b for a, b in pairs) and any(a > b for a, b in pairs)
 
 
 def _differ(calls: dict[int, dict[int, CollCall]], seq: int) -> bool:

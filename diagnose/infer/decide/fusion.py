@@ -89,7 +89,7 @@ def disbelieved(verdict: DumpVerdict, context: Context) -> str | None:
 
 def _cut_amid(verdict: DumpVerdict, context: Context) -> bool:
     """Whether nothing but the end of the log says that a call which all have made stood still."""
-    return verdict.kind == "network" and not context.failing
+    return verdict.kind == "network" and not context.failing and not context.stood
 
 
 def overruled(verdict: DumpVerdict | None, context: Context) -> list[str]:
@@ -117,7 +117,12 @@ def _outvoting(verdict: DumpVerdict, context: Context) -> list[Stall]:
 
 
 def worth_analysis(context: Context) -> bool:
-    """Whether dumps may say more than that the job was at work."""
+    """Whether dumps may say more than that the job was at work.
+
+    Where no counter moved between two reports, no step that is told of came after them.
+    """
+    if context.stood:
+        return True
     if done(context.timeline):
         return False
     return context.alive or bool(context.failing) or not went_on(context.timeline, context.life)
