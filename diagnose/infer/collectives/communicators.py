@@ -13,41 +13,12 @@ from dataclasses import dataclass, field
 from itertools import combinations, pairwise
 
 from diagnose.infer.collectives.group import Group
+from diagnose.infer.collectives.units import Unit, merged, units_of
 from diagnose.parse.comm_rank import CommRank
 from diagnose.parse.nccl_inits import INIT
 
 MAX_SIZE = 1 << 20  # ranks of a communicator
 _MAX_ATTEMPTS = 64
-
-
-@dataclass(slots=True)
-class Unit:
-    """One rank: a process, or one GPU of a process with several, and all that is told of it."""
-
-    told: list[CommRank]
-    rank: int | None = None
-    open_end: bool = False  # its last call is in a communicator that cannot be judged
-
-    @property
-    def gone(self) -> bool:
-        """Whether the process is dead or does not answer."""
-        return any(one.gone for one in self.told)
-
-    @property
-    def nameless(self) -> bool:
-        """Whether nothing says which process it is: a number inside a communicator is all."""
-        return all(one.pid is None and one.rank is None for one in self.told)
-
-    @property
-    def prefix(self) -> int | None:
-        """The rank that lines or files tell."""
-        return next((one.rank for one in self.told if one.rank is not None), None)
-
-    @property
-    def span(self) -> tuple[str, int, int]:
-        """Source, first and last line."""
-        lines = [n for one in self.told for n in (one.line, *(c.line for c in one.calls))]
-        return self.told[0].source, min(lines), max(lines)
 
 
 @dataclass(slots=True)
@@ -111,11 +82,11 @@ def mostly_told(units: Iterable[Unit], comms: Iterable[Members]) -> Callable[[Me
 
 def members(ranks: Iterable[CommRank], notes: list[str]) -> tuple[list[Unit], list[Members]]:
     """The ranks of the job and its communicators, in an order that no file order changes."""
-    units = _units(sorted(ranks, key=lambda one: (one.host or "", one.pid or 0, one.source)))
+    units = units_of(sorted(ranks, key=lambda one: (one.host or "", one.pid or 0, one.source)))
     comms = _communicators(units, notes)
     worlds = _worlds(units, comms)
     _number(units, worlds)
-    units = _newest(_merged(units), notes)
+    units = _newest(merged(units), notes)
     unknown = sum(unit.rank is None for unit in units)
     if unknown:
         notes.append(f"NCCL: {unknown} processes ignored: their ranks are unknown")
@@ -131,24 +102,6 @@ def members(ranks: Iterable[CommRank], notes: list[str]) -> tuple[list[Unit], li
         if comm.told:
             found.append(comm)
     return [unit for unit in units if unit.rank is not None], found
-
-
-def _units(ranks: Sequence[CommRank]) -> list[Unit]:
-    """One for each process; for each device where a process is several ranks of a communicator."""
-    places: dict[tuple[object, ...], set[int | None]] = defaultdict(set)
-    for one in ranks:
-        if one.comm:
-            places[one.host, one.pid, one.comm].add(one.comm_rank)
-    several = {key[:2] for key, numbers in places.items() if len(numbers) > 1}
-    found: dict[tuple[object, ...], Unit] = {}
-    for one in ranks:
-        key: tuple[object, ...] = (one.host, one.pid)
-        if one.pid is None:
-            key = (one.source, one.comm, one.comm_rank)
-        elif key in several:
-            key = (*key, one.device)
-        found.setdefault(key, Unit([])).told.append(one)
-    return [*found.values()]
 
 
 Placed = tuple[Members, dict[int, CommRank]]
@@ -198,7 +151,8 @@ def _communicators(units: list[Unit], notes: list[str]) -> list[Placed]:
 
 def _worlds(units: list[Unit], comms: list[Placed]) -> list[Placed]:
     """The largest communicators, if they have room for all: one, or one an attempt."""
-    largest = max((comm.size for comm, _ in comms), default=0)
+    known = (one.world or 0 for unit in units for one in unit.told)
+    largest = max([*known, *(comm.size for comm, _ in comms)], default=0)
     worlds = [placed for placed in comms if placed[0].size == largest]
     inside = {id(one) for _, places in worlds for one in places.values()}
     for unit in units:
@@ -210,19 +164,21 @@ def _worlds(units: list[Unit], comms: list[Placed]) -> list[Placed]:
 
 def _number(units: list[Unit], worlds: list[Placed]) -> None:
     """Set the global ranks."""
-    prefixes = [unit.prefix for unit in units]
-    if None not in prefixes and len(set(prefixes)) == len(prefixes):
-        for unit in units:
-            unit.rank = unit.prefix
+    known = [unit for unit in units if not unit.nameless]
+    prefixes = [unit.prefix for unit in known]
+    certain = bool(known) and None not in prefixes and len(set(prefixes)) == len(prefixes)
+    for unit in known if certain else ():
+        unit.rank = unit.prefix
+    if certain and len(known) == len(units):
         return
     number = {id(one): place for _, places in worlds for place, one in places.items() if place >= 0}
     for unit in units:
-        unit.rank = next((number[id(one)] for one in unit.told if id(one) in number), None)
+        if unit.rank is None:
+            unit.rank = next((number[id(one)] for one in unit.told if id(one) in number), None)
     if any(unit.rank is not None for unit in units):
         return
     # Without init lines: on a single host, torch's ranks are usually its devices.
     size = max((comm.size for comm, _ in worlds), default=0)
-    known = [unit for unit in units if not unit.nameless]
     devices = [unit.told[0].device for unit in known]
     hosts = {unit.told[0].host for unit in known}
     if len(hosts) == 1 and len(set(devices)) == len(devices) and None not in devices:
@@ -232,23 +188,6 @@ def _number(units: list[Unit], worlds: list[Placed]) -> None:
     counts = Counter(prefixes)
     for unit in units:
         unit.rank = unit.prefix if counts[unit.prefix] == 1 else None
-
-
-def _merged(units: list[Unit]) -> list[Unit]:
-    """Nameless entries of a rank, with what is told of its process.
-
-    Without a rank they are some rank of a group that others tell of, and no process of their own.
-    """
-    kept = [unit for unit in units if not unit.nameless]
-    by_rank = {unit.rank: unit for unit in kept}
-    for unit in units:
-        if unit.nameless and unit.rank is not None:
-            whole = by_rank.setdefault(unit.rank, unit)
-            if whole is unit:
-                kept.append(unit)
-            else:
-                whole.told += unit.told
-    return kept
 
 
 def _newest(units: list[Unit], notes: list[str]) -> list[Unit]:

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from diagnose.infer.collectives.communicators import Members, members, mostly_told
+from diagnose.infer.collectives.compared import compared
 from diagnose.infer.collectives.mismatch import comparable
 from diagnose.parse.comm_rank import CollCall, CommRank
 from diagnose.parse.flight_recorder import COMPLETED, ENQUEUED, Call, Config, Dump
@@ -67,7 +68,8 @@ def dumps_of(ranks: Iterable[CommRank], notes: list[str] | None = None) -> list[
         _collectives(job, comm, gone - present, few)
         _p2p(job, comm, notes)
         _inits(job, comm, few, notes)
-    _uncounted(job, comms, gone - present)
+    reported = all(one.world for unit in units for one in unit.told)
+    _waits(job, comms, gone - present, at_once=reported)
     own: dict[int, list[Config]] = defaultdict(list)
     for name, (desc, ranks_of) in job.groups.items():
         for rank in ranks_of:
@@ -120,43 +122,18 @@ def _collectives(job: _Job, comm: Members, gone: set[int], few: bool) -> None:
             job.entries[rank].append(_Entry(name, seq, _call(call), pending, one.source, call.line))
 
 
-def _uncounted(job: _Job, comms: Iterable[Members], gone: set[int]) -> None:
-    """Ranks that lack calls and wait all the same, in calls that nobody counts.
-
-    Sends, receives and all-to-all are not counted. So of the ranks that lack calls those wait for
-    a rank that is gone, or else for the one that lacks more than each of them in some kind of
-    communicator and less in none.
-    """
-    lacking: dict[int, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
-    told: dict[int, CommRank] = {}
-    for comm in comms:
-        counts = {place: o.launched for place, o in comm.seen.items() if o.launched is not None}
-        for place in counts.keys() & comm.ranks.keys():
-            rank = comm.ranks[place]
-            lacking[rank][comm.size].append(max(counts.values()) - counts[place])
-            told.setdefault(rank, comm.seen[place])
-    behind = sorted(rank for rank, sizes in lacking.items() if any(map(any, sizes.values())))
-    ends = sorted(gone) or [
-        rank
-        for rank in behind
-        if all(_lacks_more(lacking[rank], lacking[other]) for other in behind if other != rank)
-    ]
-    for rank in behind if ends else ():
-        if rank not in ends:
-            name, one = f"{rank} and {', '.join(map(str, ends))}", told[rank]
-            job.groups[name] = ("calls that are not counted", tuple(sorted((rank, *ends))))
-            call = _call(CollCall(1, _UNNAMED, -1, "", one.line))
-            job.entries[rank].append(_Entry(name, 1, call, True, one.source, one.line))
-
-
-def _lacks_more(own: Mapping[int, list[int]], other: Mapping[int, list[int]]) -> bool:
-    """Whether a rank lacks more calls in communicators of some size, and less in none."""
-    pairs = [
-        pair
-        for size in own.keys() & other.keys()
-        for pair in zip(sorted(own[size]), sorted(other[size]), strict=False)
-    ]
-    return all(a >= b for a, b in pairs) and any(a > b for a, b in pairs)
+def _waits(job: _Job, comms: Sequence[Members], gone: Collection[int], *, at_once: bool) -> None:
+    """Enter the waits that follow from counts of different communicators."""
+    waits = compared(comms, gone, at_once=at_once)
+    if any(wait.only for wait in waits):
+        for entry in (entry for own in job.entries.values() for entry in own):
+            entry.pending = False
+    for wait in waits:
+        job.groups[wait.name] = (wait.desc, wait.members)
+        call = _call(CollCall(wait.seq, _UNNAMED, -1, "", wait.line))
+        job.entries[wait.rank].append(
+            _Entry(wait.name, wait.seq, call, True, wait.source, wait.line)
+        )
 
 
 def _differ(calls: dict[int, dict[int, CollCall]], seq: int) -> bool:

@@ -25,6 +25,8 @@ def hang_shown_by(context: Context) -> str | None:
 
         if hang(context.stacks, context.world):
             return "stacks"
+    if context.stood:
+        return "reports"
     if context.signs:
         from diagnose.infer.rules import node_signs  # noqa: PLC0415  only bundles have them
 

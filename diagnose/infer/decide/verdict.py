@@ -25,7 +25,7 @@ def inconclusive(failing: Sequence[Event], catalog: Catalog) -> Hypothesis:
     """What is left where no rule proposes anything."""
     summary = "The job failed, but these lines do not show why."
     if not failing:
-        summary = "Stacks were taken of a job that had not ended; they do not show why it hangs."
+        summary = "The job had not ended when somebody looked into it; nothing shows why it hangs."
     elif all(event.tells == "stuck" for event in failing):
         summary = "The user says that the job hangs; these lines do not show why."
     rows = [event.index for event in failing[:_ROWS]]

@@ -27,15 +27,21 @@ _MEANS: Mapping[Kind, tuple[str, str]] = {
     "unanswered": ("net.socket", "a peer acknowledges nothing of what is sent to it"),
     "nccl_error": ("desync.mismatch", "NCCL got a message of another size than it had posted"),
     "silent": ("desync.missing_rank", "its process does not answer NCCL's RAS"),
+    "late": ("desync.missing_rank", "it alone has launched fewer collectives, by NCCL's RAS"),
 }
 # What is said of ranks and not of nodes, and of which kind these are then.
-_OF_RANKS: Mapping[Kind, CulpritKind] = {"nccl_error": "mismatched", "silent": "missing"}
+_OF_RANKS: Mapping[Kind, CulpritKind] = {
+    "nccl_error": "mismatched", "silent": "missing", "late": "stuck_host",
+}  # fmt: skip
 _PROOF: frozenset[Kind] = frozenset({"gpu_lost", "oom_kill"})
 
 
 def propose(context: Context) -> Iterator[Hypothesis]:
     """One hypothesis a kind of sign, naming the nodes that have it."""
-    for kind, told in telling(context.signs, context.stacks).items():
+    found_kinds = telling(context.signs, context.stacks)
+    for kind, told in found_kinds.items():
+        if kind == "late" and (context.blocked is not None or "silent" in found_kinds):
+            continue  # the counts of all ranks say more
         cause, why = _MEANS[kind]
         score = scoring.NODE_PROVES if kind in _PROOF else scoring.NODE_SUGGESTS
         found = Hypothesis(
@@ -45,6 +51,7 @@ def propose(context: Context) -> Iterator[Hypothesis]:
         if kind in _OF_RANKS:
             found.ranks = sorted({sign.rank for sign in told if sign.rank is not None})
             found.kind, found.why = _OF_RANKS[kind] if found.ranks else None, why
+            found.hosts = [] if found.ranks else sorted({sign.host for sign in told if sign.host})
         elif kind == "unanswered":  # which end of a connection is at fault, one alone never says
             _name_cut_off(found, told, context.stacks)
         else:

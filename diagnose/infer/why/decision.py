@@ -28,6 +28,7 @@ _VERDICTS = {
 _SHOWN_BY = {
     "plugged_rule": "a rule of another package",
     "stacks": "stacks of the ranks",
+    "reports": "counters of NCCL that did not move between two reports",
     "node_signs": "what nodes report",
     "lone_stacks": "the stack of a process",
     "known_issue": "a known issue, all of whose conditions hold",
