@@ -7,8 +7,9 @@ lacks calls elsewhere, like the rank that it waits for; but that one lacks more.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from diagnose.infer.collectives.communicators import Members
 from diagnose.parse.comm_rank import CommRank
@@ -34,13 +35,14 @@ class CountedWait:
 
 
 def compared(
-    comms: Iterable[Members], gone: Collection[int], *, at_once: bool
-) -> list[CountedWait]:
+    comms: Sequence[Members], gone: Collection[int], *, at_once: bool
+) -> list[CountedWait] | None:
     """Who waits by the counts of different communicators; `gone` are ranks that ended.
 
     A rank that alone has made a call more than all others, while these are equal, made it by
     itself: if they were counted `at_once`, as a log may end anywhere. Of the ranks that lack calls
     those wait for a rank that is gone, or else for the one that lacks more than each of them.
+    None where it is one of several, and nothing shows which.
     """
     made: dict[int, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
     lacking: dict[int, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
@@ -68,6 +70,8 @@ def compared(
         for rank in behind
         if all(_lacks_more(lacking[rank], lacking[other]) for other in behind if other != rank)
     ]
+    if not ends and at_once and _tied(lacking, behind, comms):
+        return None
     names = ", ".join(map(str, ends))
     return [
         CountedWait(
@@ -96,10 +100,27 @@ def _ahead_alone(made: Numbers) -> tuple[int, int, int] | None:
 
 
 def _lacks_more(own: Mapping[int, list[int]], other: Mapping[int, list[int]]) -> bool:
-    """Whether a rank lacks more calls in communicators of some size, and less in none."""
+    """Whether a rank lacks more calls in communicators of some size, and less in none.
+
+    In a communicator of which nothing is told of a rank it lacks none.
+    """
     pairs = [
         pair
-        for size in own.keys() & other.keys()
-        for pair in zip(sorted(own[size]), sorted(other[size]), strict=False)
-    ]
+        for size in own.keys() | other.keys()
+        for pair in zip_longest(
+            sorted(own.get(size, ()), reverse=True), sorted(other.get(size, ()), reverse=True),
+            fillvalue=0,
+        )
+    ]  # fmt: skip
     return all(a >= b for a, b in pairs) and any(a > b for a, b in pairs)
+
+
+def _tied(lacking: Numbers, behind: Collection[int], comms: Iterable[Members]) -> bool:
+    """Whether the ranks that lack calls lack as many, and share a communicator.
+
+    Then one of them may wait there for another, in calls that nobody counts.
+    """
+    alike = {tuple(sorted((n, tuple(v)) for n, v in lacking[rank].items())) for rank in behind}
+    return len(behind) > 1 == len(alike) and any(
+        {*behind} <= {*comm.ranks.values()} for comm in comms if 2 * len(behind) > comm.size
+    )

@@ -125,10 +125,10 @@ def _collectives(job: _Job, comm: Members, gone: set[int], few: bool) -> None:
 def _waits(job: _Job, comms: Sequence[Members], gone: Collection[int], *, at_once: bool) -> None:
     """Enter the waits that follow from counts of different communicators."""
     waits = compared(comms, gone, at_once=at_once)
-    if any(wait.only for wait in waits):
+    if waits is None or any(wait.only for wait in waits):
         for entry in (entry for own in job.entries.values() for entry in own):
             entry.pending = False
-    for wait in waits:
+    for wait in waits or ():
         job.groups[wait.name] = (wait.desc, wait.members)
         call = _call(CollCall(wait.seq, _UNNAMED, -1, "", wait.line))
         job.entries[wait.rank].append(
