@@ -42,6 +42,7 @@ _RESISTED = {
 _DROPPED = {
     "dumps_know_who": "dumps show better for whom the ranks waited",
     "stacks_know_what": "stacks of the same ranks show better what they were doing",
+    "lines_know_what": "lines of the same ranks show better what they were doing",
     "below_threshold": f"its score is below {scoring.THRESHOLD:g}, too little for a verdict",
 }
 _DISBELIEVED = {
