@@ -12,6 +12,7 @@ def class_problems(catalog: Catalog, ids: Collection[str]) -> Iterator[str]:
     """What is wrong with the cause classes; `ids` are those of the other entries."""
     names = {*ids, *catalog.classes}
     busy: dict[str, str] = {}
+    held: dict[str, str] = {}
     for cause in catalog.classes.values():
         if not cause.remedies and cause.id not in ("none", "unknown"):
             yield f"{cause.id}: a cause class needs remedies"
@@ -24,7 +25,8 @@ def class_problems(catalog: Catalog, ids: Collection[str]) -> Iterator[str]:
             yield f"{cause.id}: usual_phase: never used, as the class has a phase"
         if cause.moving and cause.longer_timeout != "yes":
             yield f"{cause.id}: moving: only says when longer_timeout: yes holds"
-        for phase in cause.busy:
-            if phase in busy:
-                yield f"{cause.id}: busy: {phase} is already that of {busy[phase]}"
-            busy.setdefault(phase, cause.id)
+        for name, owners in (("busy", busy), ("held", held)):
+            for one in getattr(cause, name):
+                if one in owners:
+                    yield f"{cause.id}: {name}: {one} is already that of {owners[one]}"
+                owners.setdefault(one, cause.id)

@@ -250,7 +250,9 @@ class CauseClass:
     `hang`: whether ranks wait for nothing (`hangs`), nobody does (`fails`), or the job's last lines
     decide (`either`). `culprit_kind`: what is said of the rank to blame. `strikes_one_process`: the
     process that ended tells which rank it was. `busy`: phases in which one rank works while the
-    others wait, and this class is why.
+    others wait, and this class is why; `held`: places (`infer.stacks`) of a rank of which that
+    is so; `ahead`: phases of one whose work has ended while the others still train. `outside`:
+    who ended the job is no part of it; of one that hung this is only the end.
 
     When its lines come: `retrospective`, often only after the waits it led to, so lateness does not
     speak against it; `ending`, after the launcher has begun to stop ranks, but before any wait;
@@ -275,6 +277,9 @@ class CauseClass:
     culprit_kind: Literal["crashed", "slow", "stuck_host"] | None = None
     strikes_one_process: bool = False
     busy: list[Phase] = field(default_factory=list)
+    held: list[str] = field(default_factory=list)
+    ahead: list[Phase] = field(default_factory=list)
+    outside: bool = False
     moving: bool = False
     retrospective: bool = False
     ending: bool = False

@@ -77,12 +77,11 @@ def _diagnose(job: Job) -> Diagnosis:
         life,
         failing=shown.counted,
         alive=bool(job.documents.dumps),
-        stacks=job.places,
-        lone=job.lone_stacks,
         signs=job.documents.signs,
         stood=job.documents.stood,
         checkpoints=job.checkpoints,
     )
+    context = _with_places(context, job)
     about = verdict.facts_told(facts, attempt.attempts)
     judged = _judged(job, context)
     read = job.documents
@@ -195,9 +194,19 @@ def _result(
         progress=progress_of(context.timeline),
         graph=collectives.graph(blocked) if blocked else None,
         topology=grid,
-        places=job.places,
+        places=[*context.stacks],
         notes=notes,
     )
+
+
+def _with_places(context: Context, job: Job) -> Context:
+    """The context with where processes are, by documents and by what they printed themselves."""
+    if not context.timeline.kind("frame"):
+        return replace(context, stacks=job.places, lone=job.lone_stacks)
+    from diagnose.infer.stacks.printed import with_printed  # noqa: PLC0415  few jobs have stacks
+
+    classes, lone = with_printed(job.places, job.lone_stacks, context.timeline, context.catalog)
+    return replace(context, stacks=classes, lone=lone)
 
 
 def _judged(job: Job, context: Context) -> DumpVerdict | None:

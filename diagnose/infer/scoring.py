@@ -45,6 +45,7 @@ DUMP_MISMATCH, DUMP_CYCLE, DUMP_MISSING, DUMP_STUCK, DUMP_NETWORK = 5.0, 4.25, 4
 DUMP_ONE_HOST = 2.0  # an operation that all joined, on one node: not the network
 DUMP_DOUBT = -0.75
 STACK_OUTLIER, STACKS_DIFFER = 4.0, 3.25
+STACK_ABSENT = 2.5  # all ranks wait that have one
 STACK_AGREES = 0.75  # with what dumps say
 NODE_PROVES, NODE_SUGGESTS = 4.25, 3.25  # what a node says of itself
 NODE_CUT_OFF = 4.75  # by the connections of several nodes

@@ -34,7 +34,8 @@ class CommRank:
     `comm` names the communicator alike on all its ranks ("" where the source does not tell) and
     `comm_rank` is the rank INSIDE it; `rank` is the global one where known. `calls` are the last
     few, oldest first. `launched` and `completed` are the last sequence numbers told (None: not
-    told). `gone` says that the process is dead or unreachable.
+    told). `gone` says that the process is dead or unreachable. `world`: how many ranks the job has
+    at least, where the source tells of more than its communicators.
     """
 
     source: str
@@ -51,3 +52,4 @@ class CommRank:
     launched: int | None = None
     completed: int | None = None
     gone: bool = False
+    world: int | None = None

@@ -16,7 +16,8 @@ from typing import Any, Literal
 from diagnose.parse.json_values import items, listed, text
 
 Kind = Literal[
-    "gpu_lost", "gpu_errors", "port", "port_errors", "oom_kill", "unanswered", "nccl_error"
+    "gpu_lost", "gpu_errors", "port", "port_errors", "oom_kill", "unanswered", "nccl_error",
+    "silent", "late",
 ]  # fmt: skip
 
 _TEXT = 200

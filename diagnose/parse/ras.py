@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -139,13 +139,17 @@ def report_of(found: Found, name: str, as_json: bool) -> RasReport:
         errors = ",".join(kind for kind in _KINDS if kind in comm.errors) or "OK"
         report.communicators.append(RasComm(comm.hash, comm.size, comm.status, errors))
         ranks, moved = _ranks(comm, before.comms.get(comm.hash) if before else None, name, notes)
+        _of_the_job(ranks, comm, last)
         report.ranks += ranks
         moves.append(moved)
     if before and last.healthy and before.comms.keys() - last.comms.keys():
         moves.append(True)  # text no longer lists a communicator whose ranks differed
+    report.communicators += last.healthy
+    world = max([last.nodes * last.per_node, *(comm.size or 0 for comm in report.communicators)])
+    for rank in report.ranks:
+        rank.world = world
     known = [moved for moved in moves if moved is not None]
     report.moving = any(known) if known else None
-    report.communicators += last.healthy
     report.dead = [*dict.fromkeys([*last.dead, *found.dead])]
     report.missing = [one for one in dict.fromkeys(last.missing) if one not in report.dead]
     report.errors = [*last.errors, *found.errors]
@@ -169,6 +173,20 @@ def _bound(comm: Comm) -> None:
     if comm.size is not None and comm.size > MAX_COMM:
         comm.size = None
     comm.ranks = {number: rank for number, rank in comm.ranks.items() if number < MAX_COMM}
+
+
+def _of_the_job(ranks: Iterable[CommRank], comm: Comm, last: Snapshot) -> None:
+    """Set the global ranks of processes in a communicator that spans all nodes.
+
+    As the numbers in it go from node to node, they tell the node, and the device is that of the
+    local rank.
+    """
+    if not last.nodes or comm.nodes != last.nodes or not comm.size or comm.size % last.nodes:
+        return
+    each = comm.size // last.nodes
+    for one in ranks:
+        if one.device is not None and one.comm_rank is not None and one.device < last.per_node:
+            one.rank = one.comm_rank // each * last.per_node + one.device
 
 
 def _bury(report: RasReport, found: Found, last: Snapshot, name: str) -> None:

@@ -1,15 +1,17 @@
-"""Errors that ranks of a communicator reported to RAS by themselves, as their async error.
+"""What RAS reports say of single ranks: no answer, fewer calls than the others, or their errors.
 
-Only one of NCCL's codes says why: "invalid usage" is what its transports give for a message of
-another size than was posted (nccl: src/transport/net_socket.cc "Message truncated",
+Of NCCL's asynchronous errors only one says why: "invalid usage" is what its transports give for a
+message of another size than was posted (nccl: src/transport/net_socket.cc "Message truncated",
 net_ib/p2p.cc "size mismatch"), so the ranks called different things.
 """
 
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 
+from diagnose.parse.comm_rank import CommRank
 from diagnose.parse.node_signs import Sign
 from diagnose.parse.ras import RasReport
 
@@ -19,9 +21,48 @@ _TOLD = re.compile(
 )
 
 
+def signs_of_silence(report: RasReport, source: str) -> Iterator[Sign]:
+    """One for each rank of the whole job that is dead or does not answer."""
+    largest = _largest(report)
+    for one in report.ranks:
+        if one.gone and one.size == largest:
+            yield Sign(
+                source, one.host, "silent", f"rank {one.comm_rank}",
+                "its process is dead or does not answer", rank=one.comm_rank, line=one.line,
+            )  # fmt: skip
+
+
+def signs_of_lateness(report: RasReport, source: str) -> Iterator[Sign]:
+    """The one process that has launched fewer calls than the others, where none has moved.
+
+    Of several the one that lacks more than each of them.
+    """
+    top: dict[str, int] = defaultdict(int)
+    for one in report.ranks:
+        top[one.comm] = max(top[one.comm], one.launched or 0)
+    lacks: dict[tuple[str | None, int], int] = defaultdict(int)
+    told: dict[tuple[str | None, int], CommRank] = {}
+    for one in sorted(report.ranks, key=lambda one: one.rank is None):
+        if one.pid is not None and one.launched is not None:
+            lacks[one.host, one.pid] += top[one.comm] - one.launched
+            told.setdefault((one.host, one.pid), one)
+    most = max(lacks.values(), default=0)
+    late = [told[who] for who, lack in lacks.items() if lack == most > 0]
+    if report.moving is False and len(late) == 1:
+        yield Sign(
+            source, late[0].host, "late", f"process {late[0].pid}",
+            f"it has launched {most} calls fewer than the others", rank=late[0].rank,
+            line=late[0].line,
+        )  # fmt: skip
+
+
+def _largest(report: RasReport) -> int:
+    return max((one.size or 0 for one in report.communicators), default=0)
+
+
 def signs_of_errors(report: RasReport, source: str) -> Iterator[Sign]:
     """One for each rank that reported such an error."""
-    largest = max((one.size or 0 for one in report.communicators), default=0)
+    largest = _largest(report)
     sizes = {one.hash: one.size for one in report.communicators}
     for line, text in report.errors:
         if not (told := _TOLD.search(text)):

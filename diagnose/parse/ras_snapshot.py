@@ -61,7 +61,7 @@ class Op:
 
 @dataclass(slots=True)
 class Comm:
-    """One communicator. Only in text: `ops`, and `missing` (line, ranks as written)."""
+    """One communicator. Only in text: `ops`, `missing` (line, ranks as written), and `nodes`."""
 
     hash: str
     size: int | None
@@ -71,11 +71,15 @@ class Comm:
     ranks: dict[int, Rank] = field(default_factory=dict)
     ops: list[Op] = field(default_factory=list)
     missing: list[tuple[int, str]] = field(default_factory=list)
+    nodes: int = 0
 
 
 @dataclass(slots=True)
 class Snapshot:
-    """One report. `healthy`: communicators that text only sums up; `cut`: the end is missing."""
+    """One report. `healthy`: communicators that text only sums up; `cut`: the end is missing.
+
+    `nodes`, and GPUs `per_node`, as the summary of text says (0: it does not).
+    """
 
     line: int
     version: str = ""
@@ -87,6 +91,8 @@ class Snapshot:
     errors: list[tuple[int, str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     cut: bool = False
+    nodes: int = 0
+    per_node: int = 0
 
 
 @dataclass(slots=True)

@@ -33,9 +33,12 @@ CTIME = re.compile(
 )
 
 _ROW = re.compile(
-    r"\s*(?P<group>\d{1,6})\s+\d{1,8}\s+\d{1,8}\s+[\d-]{1,17}\s+(?P<size>\d{1,9})\s+\d{1,9}\s+"
+    r"\s*(?P<group>\d{1,6})\s+\d{1,8}\s+(?P<nodes>[\d-]{1,17})\s+[\d-]{1,17}\s+(?P<size>\d{1,9})"
+    r"\s+\d{1,9}\s+"
     r"(?P<status>[A-Z][A-Z,]*)\s+(?P<errors>[A-Z][A-Z,]*)\s*\Z"
 )
+# Nodes, processes of each and GPUs of each of these; then how many there are of both.
+_SUMMARY = re.compile(r"\s+(\d{1,7})\s+(\d{1,5})\s+(\d{1,3})\s+\d{1,9}\s+\d{1,9}\s*\Z")
 _ENTRY = re.compile(r"#(?P<group>\d{1,6})-\d{1,6} \((?P<hash>[0-9a-f]{1,16})\) (?P<kind>[A-Z]+)\b")
 _HEADING = re.compile(r"(DEAD|INCOMPLETE|TIMEOUT)\s*\Z")
 _GPUS = r"GPUs? (?P<gpu>\d[\d, -]{0,400}+)(?:\(NVML [^)]{1,400}\))?"
@@ -89,7 +92,7 @@ class _Reading:
     op: Op | None = None
     kind: str = ""
     stamp: str | None = None
-    sizes: dict[str, tuple[int, str]] = field(default_factory=dict)
+    sizes: dict[str, tuple[int, str, str]] = field(default_factory=dict)
 
     def begin(self, said: re.Match[str], number: int) -> None:
         self.snapshot = Snapshot(number, said[1], self.stamp)
@@ -102,15 +105,21 @@ class _Reading:
 
     def row(self, said: re.Match[str], _: int) -> None:
         size = int(said["size"])
-        self.sizes[said["group"]] = size, said["status"]
+        self.sizes[said["group"]] = size, said["status"], said["nodes"]
         if said["errors"] == "OK":
             self.snapshot.healthy.append(RasComm("", size, said["status"], "OK"))
 
     def entry(self, said: re.Match[str], number: int) -> None:
-        size, status = self.sizes.get(said["group"], (None, ""))
+        size, status, nodes = self.sizes.get(said["group"], (None, "", ""))
         key, self.kind, self.op = hash_name(said["hash"]), said["kind"], None
         self.comm = self.snapshot.comms.setdefault(key, Comm(key, size, number, status))
         self.comm.errors.add(self.kind)
+        self.comm.nodes = int(nodes) if nodes.isdecimal() else 0
+
+    def summary(self, said: re.Match[str], _: int) -> None:
+        if not self.sizes:
+            self.snapshot.nodes = int(said[1])
+            self.snapshot.per_node = int(said[2]) * int(said[3])
 
     def heading(self, said: re.Match[str], _: int) -> None:
         self.comm, self.op, self.kind = None, None, said[1]
@@ -169,6 +178,7 @@ _LINES: tuple[tuple[re.Pattern[str], Callable[[_Reading, re.Match[str], int], No
     (BEGIN, _Reading.begin),
     (_EVENT, _Reading.event),
     (_ROW, _Reading.row),
+    (_SUMMARY, _Reading.summary),
     (_ENTRY, _Reading.entry),
     (_HEADING, _Reading.heading),
     (_PROCESS, _Reading.process),
@@ -191,7 +201,8 @@ def spread(snapshot: Snapshot) -> None:
     """Give the ranks which text does not list the count of those it does not list.
 
     Where it leaves out ranks of different counts, or their number does not fit the size of the
-    communicator, nobody can say which has which: a note tells so.
+    communicator, nobody can say which has which: a note tells so. A report that was spread stays as
+    it is.
     """
     left = MAX_RANKS
     for comm in snapshot.comms.values():
@@ -222,6 +233,7 @@ def spread(snapshot: Snapshot) -> None:
         for number in named - lost:
             rank = comm.ranks.setdefault(number, Rank(comm.ops[0].line))
             rank.counts = {op.op: op.ranks[number] for op in comm.ops}
+        comm.ops, comm.missing = [], []
     _lose(snapshot)
 
 

@@ -11,7 +11,9 @@ MAX_FRAMES = 512
 
 _DETACHED = re.compile(r"\[Inferior \d{1,7} \(process (\d{1,9})\)")
 
-Kind = Literal["py-spy", "faulthandler", "gdb", "eu-stack", "debug-server", "kernel"]
+Kind = Literal[
+    "py-spy", "faulthandler", "gdb", "eu-stack", "debug-server", "kernel", "traceback", "interrupt"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,8 @@ class Stack:
     id. `main`: the main thread of its process. `status` is the tool's word (`idle`, `active+gil`,
     faulthandler's `current`); `error 503` with no frames: the debug server got no answer from
     this rank. `dump` counts the processes in the source, from 0: threads with the same number
-    were seen together. `parent` is the process that started this one, where told.
+    were seen together. `parent` is the process that started this one, where told. A `traceback` is
+    of an exception, an `interrupt` of one that somebody else ended the process with.
     """
 
     source: str

@@ -26,14 +26,14 @@ Job summary
 
   Nodes  Processes         GPUs  Processes     GPUs
 (total)   per node  per process    (total)  (total)
-      {nodes}          8            1         32       32
+      {nodes}          {each}            1         32       32
 
 Communicators... (0.00s)
 =============
 
 Group     Comms     Nodes     Ranks     Ranks     Ranks    Status  Errors
     #  in group  per comm  per node  per comm  in group
-    0         1         4         8  {size:>8}  {size:>8}   RUNNING  {errors}
+    0         1         {nodes}         {each}  {size:>8}  {size:>8}   RUNNING  {errors}
 
 """
 SIX_BEHIND = """\
@@ -55,7 +55,8 @@ Warnings
 
 
 def text(body: str, size: int = 32, errors: str = "MISMATCH") -> str:
-    return HEAD.format(nodes=4, size=size, errors=errors) + body
+    nodes, each = (1, size) if size < 8 else (4, 8)
+    return HEAD.format(nodes=nodes, each=each, size=size, errors=errors) + body
 
 
 def behind(*counts: tuple[str, int, int]) -> str:
@@ -108,11 +109,15 @@ def test_unlisted_ranks_have_the_count_of_the_majority() -> None:
         pid=483072,
         device=0,
         launched=6649,
+        rank=0,
+        world=32,
     )
     assert report.ranks[0] == first
     line = line_of(said, "Communicator ranks have")
     call = CollCall(6650, "", -1, "", line)
-    assert report.ranks[1] == CommRank("ras.txt", line, COMM, 1, 32, calls=[call], launched=6650)
+    assert report.ranks[1] == CommRank(
+        "ras.txt", line, COMM, 1, 32, calls=[call], launched=6650, world=32
+    )
     assert report.moving is None
     assert report.notes == [
         "only one RAS report: a difference of one may be in passing; take another one 5 s later"
@@ -212,8 +217,9 @@ def test_dead_process_is_the_missing_rank() -> None:
     assert report.communicators == [RasComm(COMM, 32, "RUNNING", "INCOMPLETE,MISMATCH")]
     line = line_of(said, "The missing rank")
     lost = CommRank(
-        "ras.txt", line, COMM, 21, 32, host=f"{NODE}3", pid=3487984, device=5, gone=True
-    )
+        "ras.txt", line, COMM, 21, 32, host=f"{NODE}3", pid=3487984, device=5, gone=True,
+        rank=21, world=32,
+    )  # fmt: skip
     assert report.ranks[21] == lost
     assert {rank.launched for rank in report.ranks if rank.comm_rank != 21} == {7}
     assert report.errors == [
@@ -414,8 +420,9 @@ def test_json() -> None:
     line = line_of(said, '"rank": 0')
     two = [CollCall(seq, "all_reduce", -1, "", line) for seq in (51, 52)]
     assert report.ranks[0] == CommRank(
-        "ras.txt", line, COMM, 0, 5, host=f"{NODE}0", pid=100, device=0, calls=two, launched=52
-    )
+        "ras.txt", line, COMM, 0, 5, host=f"{NODE}0", pid=100, device=0, calls=two, launched=52,
+        world=5,
+    )  # fmt: skip
     assert launched(report) == {0: 52, 1: 52, 2: 50, 3: None, 4: None}
     assert [rank.gone for rank in report.ranks] == [False, False, False, True, True]
     assert [rank.line for rank in report.ranks] == [

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from itertools import combinations, pairwise
 
 from diagnose.infer.collectives.group import Group
+from diagnose.infer.collectives.units import Unit, merged, units_of
 from diagnose.parse.comm_rank import CommRank
 from diagnose.parse.nccl_inits import INIT
 
@@ -21,40 +22,17 @@ _MAX_ATTEMPTS = 64
 
 
 @dataclass(slots=True)
-class Unit:
-    """One rank: a process, or one GPU of a process with several, and all that is told of it."""
-
-    told: list[CommRank]
-    rank: int | None = None
-    open_end: bool = False  # its last call is in a communicator that cannot be judged
-
-    @property
-    def gone(self) -> bool:
-        """Whether the process is dead or does not answer."""
-        return any(one.gone for one in self.told)
-
-    @property
-    def prefix(self) -> int | None:
-        """The rank that lines or files tell."""
-        return next((one.rank for one in self.told if one.rank is not None), None)
-
-    @property
-    def span(self) -> tuple[str, int, int]:
-        """Source, first and last line."""
-        lines = [n for one in self.told for n in (one.line, *(c.line for c in one.calls))]
-        return self.told[0].source, min(lines), max(lines)
-
-
-@dataclass(slots=True)
 class Members:
     """A communicator: what is told of its ranks by their number in it, and the global ranks.
 
     `ranks` has members of which nothing is told as well, where the others show which they are.
+    `seen` is what is told of all, also of those that nobody can say which ranks they are.
     """
 
     name: str
     size: int
     told: dict[int, CommRank] = field(default_factory=dict)
+    seen: dict[int, CommRank] = field(default_factory=dict)
     ranks: dict[int, int] = field(default_factory=dict)
     world: bool = False
 
@@ -104,11 +82,11 @@ def mostly_told(units: Iterable[Unit], comms: Iterable[Members]) -> Callable[[Me
 
 def members(ranks: Iterable[CommRank], notes: list[str]) -> tuple[list[Unit], list[Members]]:
     """The ranks of the job and its communicators, in an order that no file order changes."""
-    units = _units(sorted(ranks, key=lambda one: (one.host or "", one.pid or 0, one.source)))
+    units = units_of(sorted(ranks, key=lambda one: (one.host or "", one.pid or 0, one.source)))
     comms = _communicators(units, notes)
     worlds = _worlds(units, comms)
     _number(units, worlds)
-    units = _newest(units, notes)
+    units = _newest(merged(units), notes)
     unknown = sum(unit.rank is None for unit in units)
     if unknown:
         notes.append(f"NCCL: {unknown} processes ignored: their ranks are unknown")
@@ -116,6 +94,7 @@ def members(ranks: Iterable[CommRank], notes: list[str]) -> tuple[list[Unit], li
     found = []
     world = {id(comm) for comm, _ in worlds}
     for comm, places in comms:
+        comm.seen = places
         comm.told = {place: one for place, one in places.items() if id(one) in of}
         comm.ranks = {place: of[id(one)] for place, one in comm.told.items()}
         comm.world = id(comm) in world
@@ -123,24 +102,6 @@ def members(ranks: Iterable[CommRank], notes: list[str]) -> tuple[list[Unit], li
         if comm.told:
             found.append(comm)
     return [unit for unit in units if unit.rank is not None], found
-
-
-def _units(ranks: Sequence[CommRank]) -> list[Unit]:
-    """One for each process; for each device where a process is several ranks of a communicator."""
-    places: dict[tuple[object, ...], set[int | None]] = defaultdict(set)
-    for one in ranks:
-        if one.comm:
-            places[one.host, one.pid, one.comm].add(one.comm_rank)
-    several = {key[:2] for key, numbers in places.items() if len(numbers) > 1}
-    found: dict[tuple[object, ...], Unit] = {}
-    for one in ranks:
-        key: tuple[object, ...] = (one.host, one.pid)
-        if one.pid is None:
-            key = (one.source, one.comm, one.comm_rank)
-        elif key in several:
-            key = (*key, one.device)
-        found.setdefault(key, Unit([])).told.append(one)
-    return [*found.values()]
 
 
 Placed = tuple[Members, dict[int, CommRank]]
@@ -190,33 +151,38 @@ def _communicators(units: list[Unit], notes: list[str]) -> list[Placed]:
 
 def _worlds(units: list[Unit], comms: list[Placed]) -> list[Placed]:
     """The largest communicators, if they have room for all: one, or one an attempt."""
-    largest = max((comm.size for comm, _ in comms), default=0)
+    known = (one.world or 0 for unit in units for one in unit.told)
+    largest = max([*known, *(comm.size for comm, _ in comms)], default=0)
     worlds = [placed for placed in comms if placed[0].size == largest]
     inside = {id(one) for _, places in worlds for one in places.values()}
     for unit in units:
-        if unit.told[0].size and not any(id(one) in inside for one in unit.told):
+        outside = not any(id(one) in inside for one in unit.told)
+        if outside and unit.told[0].size and not unit.nameless:
             return []
     return worlds
 
 
 def _number(units: list[Unit], worlds: list[Placed]) -> None:
     """Set the global ranks."""
-    prefixes = [unit.prefix for unit in units]
-    if None not in prefixes and len(set(prefixes)) == len(prefixes):
-        for unit in units:
-            unit.rank = unit.prefix
+    known = [unit for unit in units if not unit.nameless]
+    prefixes = [unit.prefix for unit in known]
+    certain = bool(known) and None not in prefixes and len(set(prefixes)) == len(prefixes)
+    for unit in known if certain else ():
+        unit.rank = unit.prefix
+    if certain and len(known) == len(units):
         return
     number = {id(one): place for _, places in worlds for place, one in places.items() if place >= 0}
     for unit in units:
-        unit.rank = next((number[id(one)] for one in unit.told if id(one) in number), None)
+        if unit.rank is None:
+            unit.rank = next((number[id(one)] for one in unit.told if id(one) in number), None)
     if any(unit.rank is not None for unit in units):
         return
     # Without init lines: on a single host, torch's ranks are usually its devices.
     size = max((comm.size for comm, _ in worlds), default=0)
-    devices = [unit.told[0].device for unit in units]
-    hosts = {unit.told[0].host for unit in units}
+    devices = [unit.told[0].device for unit in known]
+    hosts = {unit.told[0].host for unit in known}
     if len(hosts) == 1 and len(set(devices)) == len(devices) and None not in devices:
-        for unit, device in zip(units, devices, strict=True):
+        for unit, device in zip(known, devices, strict=True):
             unit.rank = device if device is not None and 0 <= device < size else None
         return
     counts = Counter(prefixes)

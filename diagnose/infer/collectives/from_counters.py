@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from diagnose.infer.collectives.communicators import Members, members, mostly_told
+from diagnose.infer.collectives.compared import compared
 from diagnose.infer.collectives.mismatch import comparable
 from diagnose.parse.comm_rank import CollCall, CommRank
 from diagnose.parse.flight_recorder import COMPLETED, ENQUEUED, Call, Config, Dump
@@ -67,6 +68,8 @@ def dumps_of(ranks: Iterable[CommRank], notes: list[str] | None = None) -> list[
         _collectives(job, comm, gone - present, few)
         _p2p(job, comm, notes)
         _inits(job, comm, few, notes)
+    reported = all(one.world for unit in units for one in unit.told)
+    _waits(job, comms, gone - present, at_once=reported)
     own: dict[int, list[Config]] = defaultdict(list)
     for name, (desc, ranks_of) in job.groups.items():
         for rank in ranks_of:
@@ -117,6 +120,20 @@ def _collectives(job: _Job, comm: Members, gone: set[int], few: bool) -> None:
         for seq, call in own.items():
             pending = seq >= since if by_launches and place in stand else stuck
             job.entries[rank].append(_Entry(name, seq, _call(call), pending, one.source, call.line))
+
+
+def _waits(job: _Job, comms: Sequence[Members], gone: Collection[int], *, at_once: bool) -> None:
+    """Enter the waits that follow from counts of different communicators."""
+    waits = compared(comms, gone, at_once=at_once)
+    if waits is None or any(wait.only for wait in waits):
+        for entry in (entry for own in job.entries.values() for entry in own):
+            entry.pending = False
+    for wait in waits or ():
+        job.groups[wait.name] = (wait.desc, wait.members)
+        call = _call(CollCall(wait.seq, _UNNAMED, -1, "", wait.line))
+        job.entries[wait.rank].append(
+            _Entry(wait.name, wait.seq, call, True, wait.source, wait.line)
+        )
 
 
 def _differ(calls: dict[int, dict[int, CollCall]], seq: int) -> bool:

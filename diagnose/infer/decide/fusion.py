@@ -20,7 +20,8 @@ from diagnose.timeline.event import Timeline
 _GOES_ON = 60_000_000_000  # a step so long after the onset is none of a hung job
 _TOLD_BY_DUMPS = ("desync.missing_rank", "desync.mismatch", "unknown")
 _VAGUE = ("stall.host", "desync.missing_rank")
-# Evidence that only knows that a rank is stuck, and yields to what its stack shows.
+# Evidence that only knows that a rank is stuck, and yields to what its stack or its lines show.
+_WAITS: frozenset[Basis] = frozenset({"wait", "agreeing_wait"})
 _OUTDONE: frozenset[Basis] = frozenset({"wait", "dump", "monitor"})
 
 
@@ -38,24 +39,26 @@ def fused(
     """The hypotheses without those that another kind of evidence tells better, and these."""
     found, kept, dropped = list(hypotheses), [], []
     by_dumps = next((h for h in found if h.basis == "dump"), None)
-    by_stacks = [h for h in found if h.basis == "stack"]
+    classes = context.catalog.classes
+    busy = [h for h in found if h.basis == "stack" or (h.basis in _WAITS and classes[h.cause].busy)]
     for one in found:
-        by_stack = _outdone_by(one, by_stacks) if one.basis in _OUTDONE else None
+        by_work = _outdone_by(one, busy) if one.basis in _OUTDONE else None
         if context.blocked is not None and one.basis == "wait" and one.cause in _TOLD_BY_DUMPS:
             dropped.append(Dropped(one, "dumps_know_who", by_dumps))
-        elif by_stack is not None:
-            dropped.append(Dropped(one, "stacks_know_what", by_stack))
+        elif by_work is not None:
+            by = "stacks_know_what" if by_work.basis == "stack" else "lines_know_what"
+            dropped.append(Dropped(one, by, by_work))
         else:
             kept.append(one)
     return kept, dropped
 
 
-def _outdone_by(hypothesis: Hypothesis, by_stacks: Sequence[Hypothesis]) -> Hypothesis | None:
-    """What stacks of the same ranks show, where one only knows these to be stuck."""
+def _outdone_by(hypothesis: Hypothesis, by_work: Sequence[Hypothesis]) -> Hypothesis | None:
+    """What stacks or lines show of the work of the same ranks, where one only knows them stuck."""
     if hypothesis.cause not in _VAGUE:
         return None
     ranks = set(hypothesis.ranks)
-    others = (other for other in by_stacks if other.cause != hypothesis.cause)
+    others = (other for other in by_work if other.cause != hypothesis.cause)
     return next((other for other in others if ranks & set(other.ranks)), None)
 
 
@@ -107,7 +110,7 @@ def settled(verdict: DumpVerdict, found: Sequence[Stall]) -> DumpVerdict:
 
 def _cut_amid(verdict: DumpVerdict, context: Context) -> bool:
     """Whether nothing but the end of the log says that a call which all have made stood still."""
-    return verdict.kind == "network" and not context.failing
+    return verdict.kind == "network" and not context.failing and not context.stood
 
 
 def overruled(verdict: DumpVerdict | None, context: Context) -> list[str]:
@@ -135,7 +138,12 @@ def _outvoting(verdict: DumpVerdict, context: Context) -> list[Stall]:
 
 
 def worth_analysis(context: Context) -> bool:
-    """Whether dumps may say more than that the job was at work."""
+    """Whether dumps may say more than that the job was at work.
+
+    Where no counter moved between two reports, no step that is told of came after them.
+    """
+    if context.stood:
+        return True
     if done(context.timeline):
         return False
     return context.alive or bool(context.failing) or not went_on(context.timeline, context.life)

@@ -37,6 +37,7 @@ def merge(hypotheses: list[Hypothesis]) -> list[Hypothesis]:
             known.weights = known.weights | {"corroborated": more}
         known.late = known.late and one.late
         known.behind &= one.behind
+        known.hung |= one.hung
         known.explains = list(dict.fromkeys([*known.explains, *one.explains]))
         if not known.ranks or (same_voice and known.kind == one.kind):
             known.ranks = sorted({*known.ranks, *one.ranks})
@@ -69,7 +70,12 @@ def _accounts_for(other: Hypothesis, one: Hypothesis) -> bool:
     """Whether `one` is but a consequence of `other`, which still stands."""
     if other is one or other.lost or other.score < scoring.CAN_EXPLAIN:
         return False
-    return explains(other, one) and resists(one, other) is None
+    return ended(other, one) or (explains(other, one) and resists(one, other) is None)
+
+
+def ended(hang: Hypothesis, end: Hypothesis) -> bool:
+    """Whether `end` is but how somebody ended the job that was seen to hang."""
+    return hang.hung and end.outside and not hang.outside
 
 
 def resists(one: Hypothesis, other: Hypothesis) -> str | None:
@@ -126,6 +132,8 @@ def lost_by(one: Hypothesis) -> str:
     other, lost = one.lost_to, one.lost or Lost.LESS
     if lost is not Lost.FOLLOWS or other is None:
         return _PREDICATES[lost]
+    if ended(other, one):
+        return "ended_a_hang"
     if explains(one, other):
         return "explained_by_first_death" if _died_first(other, one) else "explained_by_stronger"
     return "explained" if other.score >= one.score else "explained_within_margin"

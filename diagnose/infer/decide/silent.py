@@ -7,8 +7,7 @@ from dataclasses import replace
 from diagnose.infer import scoring
 from diagnose.infer.events.failures import went_on
 from diagnose.infer.events.phases import find_activity
-from diagnose.infer.events.tracebacks import dumped
-from diagnose.infer.rules import LONE, known_issues, plugged, proposals
+from diagnose.infer.rules import known_issues, plugged
 from diagnose.infer.rules.base import Context
 
 
@@ -16,15 +15,18 @@ def hang_shown_by(context: Context) -> str | None:
     """What shows a freeze without any failure line; None where nothing does.
 
     A known issue whose every condition the log shows, or stacks that somebody took of a process
-    that did not end. Rules of other packages may know failures in words that nobody else knows.
+    that did not end: steps above them, or in files that no order ties to them, do not speak against
+    it. Rules of other packages may know failures in words that nobody else knows.
     """
     if any(one.score >= scoring.ISSUE_ALONE for one in plugged.propose(context)):
         return "plugged_rule"
     if context.stacks:
         from diagnose.infer.stacks.groups import hang  # noqa: PLC0415  few jobs have stacks
 
-        if hang(context.stacks):
+        if hang(context.stacks, context.world):
             return "stacks"
+    if context.stood:
+        return "reports"
     if context.signs:
         from diagnose.infer.rules import node_signs  # noqa: PLC0415  only bundles have them
 
@@ -32,9 +34,7 @@ def hang_shown_by(context: Context) -> str | None:
             return "node_signs"
     if went_on(context.timeline, context.life) or seen_at_work(context):
         return None
-    if dumped(context.timeline):
-        return "stacks_in_log"
-    if any(proposals(LONE, context)):
+    if context.lone:
         return "lone_stacks"
     context = replace(context, activity=find_activity(context.timeline, None, set()))
     known = any(h.score >= scoring.ISSUE_ALONE for h in known_issues.propose(context))

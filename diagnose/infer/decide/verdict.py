@@ -25,7 +25,7 @@ def inconclusive(failing: Sequence[Event], catalog: Catalog) -> Hypothesis:
     """What is left where no rule proposes anything."""
     summary = "The job failed, but these lines do not show why."
     if not failing:
-        summary = "Stacks were taken of a job that had not ended; they do not show why it hangs."
+        summary = "The job had not ended when somebody looked into it; nothing shows why it hangs."
     elif all(event.tells == "stuck" for event in failing):
         summary = "The user says that the job hangs; these lines do not show why."
     rows = [event.index for event in failing[:_ROWS]]
@@ -54,6 +54,8 @@ def _silent_by(winner: Hypothesis, context: Context) -> str | None:
     """The predicate by which a job stopped without a line that shows a failure; None if not so."""
     if winner.basis == "silence":
         return "fell_silent"
+    if winner.hung:
+        return "seen_to_hang"
     if context.blocked is not None:
         return "stopped_by_dumps"
     return None if context.failing else "no_failure_line"

@@ -1,4 +1,4 @@
-"""Where each rank was when it stopped, from the stack frames it printed.
+"""The stacks that processes printed themselves: tracebacks, and dumps of their threads.
 
 A traceback that ends in a collective says what its rank waited for even where no watchdog line
 does (gloo, blocking waits). Ranks that are in different calls disagree.
@@ -6,6 +6,8 @@ does (gloo, blocking waits). Ranks that are in different calls disagree.
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from diagnose.lazy import expression
@@ -33,6 +35,17 @@ _DUMP_FRAME = expression(r'", line \d+ in |\.py:\d+\)\s*$')
 
 
 @dataclass(frozen=True, slots=True)
+class Printed:
+    """The frames of one stack that a process printed, outermost first.
+
+    `dump`: it was taken of a process that ran on, as by faulthandler; else an exception's.
+    """
+
+    frames: Sequence[Event]
+    dump: bool
+
+
+@dataclass(frozen=True, slots=True)
 class LastTraceback:
     """A rank's last stack: the collective call, the user's call site, the phase it shows.
 
@@ -48,17 +61,24 @@ class LastTraceback:
 
 def last_tracebacks(timeline: Timeline) -> dict[int, LastTraceback]:
     """Rank → where its last traceback ended."""
+    found = {stack.frames[0].rank: stack for stack in last_printed(timeline)}
+    return {
+        rank: _last(rank, found[rank].frames) for rank in sorted(r for r in found if r is not None)
+    }
+
+
+def last_printed(timeline: Timeline) -> list[Printed]:
+    """The last stack of each rank, and of each source where no line tells whose it is."""
     sources: dict[int, str] = {}
-    stacks: dict[int, list[Event]] = {}
+    stacks: dict[tuple[int | None, str], list[Event]] = defaultdict(list)
     for event in timeline.kind("frame"):
-        if event.rank is None:
-            continue
-        if sources.setdefault(event.rank, event.source) == event.source:
-            stacks.setdefault(event.rank, []).append(event)
-    return {rank: _last(rank, _last_stack(stacks[rank])) for rank in sorted(stacks)}
+        source = event.source
+        if event.rank is None or sources.setdefault(event.rank, source) == source:
+            stacks[event.rank, source].append(event)
+    return [_last_run(frames) for frames in stacks.values()]
 
 
-def _last(rank: int, stack: list[Event]) -> LastTraceback:
+def _last(rank: int, stack: Sequence[Event]) -> LastTraceback:
     calls = [event for event in stack if event.fields.get("func") in OP_OF_CALL]
     sites = [site for event in stack if (site := _site(event.fields)) is not None]
     phases = [event.phase for event in stack if event.phase is not None]
@@ -71,13 +91,8 @@ def _last(rank: int, stack: list[Event]) -> LastTraceback:
     )
 
 
-def dumped(timeline: Timeline) -> list[Event]:
-    """Frames of stack dumps (faulthandler, py-spy): taken of a process that still ran."""
-    return [event for event in timeline.kind("frame") if _DUMP_FRAME.search(event.text)]
-
-
-def _last_stack(frames: list[Event]) -> list[Event]:
-    """The last unbroken run of frames in a source (a gap of lines ends one), outermost first."""
+def _last_run(frames: list[Event]) -> Printed:
+    """The last unbroken run of frames in a source; a gap of lines ends one."""
     run: list[Event] = []
     for event in sorted(frames, key=lambda event: event.line):
         if run and event.line > run[-1].line + _GAP_LINES:
@@ -85,7 +100,7 @@ def _last_stack(frames: list[Event]) -> list[Event]:
         run.append(event)
     # Tracebacks ("line 3, in f") end with the innermost frame, dumps ("line 3 in f") begin with it.
     dump = any(_DUMP_FRAME.search(event.text) for event in run)
-    return run[::-1] if dump else run
+    return Printed(run[::-1] if dump else run, dump)
 
 
 def _site(fields: Fields) -> str | None:

@@ -145,7 +145,9 @@ def _differ(standing: Standing) -> Stall | None:
         return None
     found_unnamed = disagreement(None, waits)
     if found_unnamed is not None:
-        found_unnamed.proven = False  # no line says that it is one group
+        # No line says that it is one group; but one rank alone holds up all others of any.
+        alone = len(found_unnamed.odd) == 1 and len({wait.call for wait in waits.values()}) == 2
+        found_unnamed.proven &= alone and not silent and standing.stated
         if len({waits[rank].call for rank in found_unnamed.odd}) < len(found_unnamed.odd):
             found_unnamed.odd = []  # those that wait alike may be another group as well
     return found_unnamed

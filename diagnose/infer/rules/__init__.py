@@ -19,7 +19,6 @@ from diagnose.infer.rules import (
     known_issues,
     left_silently,
     plugged,
-    printed_stacks,
     rendezvous,
     short_timeout,
     signatures,
@@ -46,7 +45,6 @@ STATED: dict[str, Rule] = {
 }
 # What follows from who was where, by logs, dumps, stacks and checkpoints.
 INFERRED: dict[str, Rule] = {
-    "printed_stacks": printed_stacks.propose,
     "stalls": stalls.propose,
     "apart": apart.propose,
     "rendezvous": rendezvous.propose,
@@ -57,15 +55,12 @@ INFERRED: dict[str, Rule] = {
     "left_silently": left_silently.propose,
     "cut_line": cut_line.propose,
     "collectives": _when(lambda context: context.blocked, "diagnose.infer.rules.collectives"),
-    "stacks": _when(lambda context: context.stacks, "diagnose.infer.rules.stacks"),
-    "lone_stacks": _when(lambda context: context.lone, "diagnose.infer.rules.lone_stacks"),
+    "stacks": _when(lambda context: context.stacks or context.lone, "diagnose.infer.rules.stacks"),
     "node_signs": _when(lambda context: context.signs, "diagnose.infer.rules.node_signs"),
     "agreeing": stalls.agreeing,
     "checkpoints": _when(lambda context: context.checkpoints, "diagnose.infer.rules.checkpoints"),
     "plugged": plugged.propose,
 }
-# What stacks of a process of unknown rank show by themselves.
-LONE: dict[str, Rule] = {"lone_stacks": INFERRED["lone_stacks"]}
 # What the catalog knows of all of it together.
 KNOWN: dict[str, Rule] = {"known_issues": known_issues.propose}
 
@@ -74,5 +69,6 @@ def proposals(rules: Mapping[str, Rule], context: Context) -> Iterator[Hypothesi
     """What these rules propose, with the name of the rule and what the cause class explains."""
     for name, propose in rules.items():
         for hypothesis in propose(context):
-            of_class = context.catalog.classes[hypothesis.cause].explains
-            yield replace(hypothesis, rule=name, explains=[*hypothesis.explains, *of_class])
+            of_class = context.catalog.classes[hypothesis.cause]
+            explained = [*hypothesis.explains, *of_class.explains]
+            yield replace(hypothesis, rule=name, explains=explained, outside=of_class.outside)

@@ -65,8 +65,9 @@ class Hypothesis:
     rule adds several. `lost` says why it is not the root cause, once that is known, and `lost_to`
     what it lost to. `merged` are the others of its class that were merged into it.
     `behind` are classes that the very processes of its lines had told of before.
-    `hint` tells of a known issue of some versions, where it is not the verdict. `longer_timeout`:
-    whether one would help, where that does not follow from the class.
+    `hung`: a job was seen to hang; `outside`: somebody else ended it, as such a job only ends.
+    `hint` tells of a known issue of some versions, where it is not the verdict.
+    `longer_timeout`: whether one would help, where that does not follow from the class.
     """
 
     cause: str
@@ -91,6 +92,8 @@ class Hypothesis:
     lost: Lost | None = None
     lost_to: Hypothesis | None = None
     merged: list[Hypothesis] = field(default_factory=list)
+    hung: bool = False
+    outside: bool = False
     hint: str = ""
     behind: frozenset[str] = frozenset()
     longer_timeout: Answer | None = None
@@ -124,6 +127,12 @@ class Context:
     stood: bool = False
     checkpoints: Inspection | None = None
     proposed: Sequence[Hypothesis] = ()
+
+    @property
+    def world(self) -> int | None:
+        """How many ranks the job has at least, by what it says or by those that it names."""
+        named = self.timeline.ranks
+        return max([self.facts.world_size or 0, *(rank + 1 for rank in named[-1:])]) or None
 
 
 Rule = Callable[[Context], Iterable[Hypothesis]]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from diagnose.diagnosis import Evidence
+from diagnose.diagnosis import CulpritKind, Evidence
 from diagnose.infer import scoring
 from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.infer.rules.cut_off import cut_off
@@ -26,22 +26,32 @@ _MEANS: Mapping[Kind, tuple[str, str]] = {
     "port_errors": ("net.fabric", "a port counts errors while the job hangs"),
     "unanswered": ("net.socket", "a peer acknowledges nothing of what is sent to it"),
     "nccl_error": ("desync.mismatch", "NCCL got a message of another size than it had posted"),
+    "silent": ("desync.missing_rank", "its process does not answer NCCL's RAS"),
+    "late": ("desync.missing_rank", "it alone has launched fewer collectives, by NCCL's RAS"),
 }
+# What is said of ranks and not of nodes, and of which kind these are then.
+_OF_RANKS: Mapping[Kind, CulpritKind] = {
+    "nccl_error": "mismatched", "silent": "missing", "late": "stuck_host",
+}  # fmt: skip
 _PROOF: frozenset[Kind] = frozenset({"gpu_lost", "oom_kill"})
 
 
 def propose(context: Context) -> Iterator[Hypothesis]:
     """One hypothesis a kind of sign, naming the nodes that have it."""
-    for kind, told in telling(context.signs, context.stacks).items():
+    found_kinds = telling(context.signs, context.stacks)
+    for kind, told in found_kinds.items():
+        if kind == "late" and (context.blocked is not None or "silent" in found_kinds):
+            continue  # the counts of all ranks say more
         cause, why = _MEANS[kind]
         score = scoring.NODE_PROVES if kind in _PROOF else scoring.NODE_SUGGESTS
         found = Hypothesis(
             cause, score, context.catalog.classes[cause].title, _summary(told), inferred=True,
             basis="node",
         )  # fmt: skip
-        if kind == "nccl_error":
+        if kind in _OF_RANKS:
             found.ranks = sorted({sign.rank for sign in told if sign.rank is not None})
-            found.kind, found.why = "mismatched" if found.ranks else None, why
+            found.kind, found.why = _OF_RANKS[kind] if found.ranks else None, why
+            found.hosts = [] if found.ranks else sorted({sign.host for sign in told if sign.host})
         elif kind == "unanswered":  # which end of a connection is at fault, one alone never says
             _name_cut_off(found, told, context.stacks)
         else:
@@ -77,7 +87,7 @@ def hang(signs: Sequence[Sign], classes: Sequence[PlaceClass]) -> bool:
     places = [place for group in classes for place in group.places]
     if told.keys() & _PROOF:
         return not places or any(place.still is not False for place in places)
-    if "nccl_error" in told and not places:
+    if told.keys() & _OF_RANKS and not places:
         return True
     return bool(told and places) and all(place.still for place in places)
 
@@ -120,6 +130,6 @@ def _missing(classes: Sequence[PlaceClass], hosts: Sequence[str]) -> list[int]:
 def _summary(told: Sequence[Sign]) -> str:
     first, more = told[0], len(told) - 1
     rest = f" (and {more} more)." if more else "."
-    if first.kind == "nccl_error":
+    if first.kind in _OF_RANKS:
         return f"NCCL's RAS report says of {first.what}: {first.said}{rest}"
     return f"{first.host or 'A node'} says of {first.what}: {first.said}{rest}"

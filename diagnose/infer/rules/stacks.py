@@ -1,167 +1,252 @@
-"""What stack dumps say: ranks that stand elsewhere while the others wait.
+"""What the places of processes say: ranks that are elsewhere while the others wait.
 
-The stack of the odd rank out tells what it is busy with, which is the cause that no log line
-states. Where dumps of collectives name the culprits too, the two must agree to be surer.
+Where the rank apart is tells what it is busy with, which is the cause that no log line states.
+Where dumps of collectives name the culprits too, the two must agree to be surer. What a job is
+ended with that was seen to hang, is only its end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from diagnose.catalog.schema import Catalog
-from diagnose.diagnosis import CulpritKind, Evidence
+from diagnose.diagnosis import Evidence
 from diagnose.infer import scoring
+from diagnose.infer.events.afterlife import endings
 from diagnose.infer.rules.base import Context, Hypothesis
-from diagnose.infer.stacks.frame_table import SAYS, State
-from diagnose.infer.stacks.groups import PlaceClass, odd
+from diagnose.infer.rules.busy import busy_class, doing
+from diagnose.infer.stacks.classify import Place
+from diagnose.infer.stacks.frame_table import KINDS, SAYS, WHATEVER_FOR, State
+from diagnose.infer.stacks.groups import Division, PlaceClass, divide
 from diagnose.infer.stacks.rows import told
 from diagnose.text.ranks import plural, ranks_phrase
-from diagnose.timeline.documents import STANDS
 from diagnose.timeline.event import Timeline
 
 _FRAMES = 6  # innermost ones quoted
-
-# The class of a rank that stands so while the others wait; of all other states `stall.host`.
-_CAUSES: dict[State, str] = {
-    "data_loading": "data.loader", "file_read": "slow.storage", "file_write": "slow.storage",
-    "download": "slow.model_load", "preprocessing": "data.preparation",
-    "compile": "slow.compile", "evaluation": "slow.evaluation", "device_driver": "hw.gpu",
-    "crashing": "crash.native", "exited": "desync.missing_rank",
-}  # fmt: skip
-_KINDS: dict[State, CulpritKind] = {
-    "device_driver": "stuck_device", "crashing": "crashed", "exited": "missing",
-}  # fmt: skip
-_PHASE_CAUSES = {
-    "checkpoint": "slow.checkpoint", "evaluation": "slow.evaluation",
-    "preprocessing": "data.preparation",
-}  # fmt: skip
-# What holds a rank up whatever it was about.
+_PLACES = 4  # of which the evidence is shown
+# What holds a rank up whatever it was about, and what says nothing of one that nobody compares.
 _NOWHERE: frozenset[State] = frozenset({"python", "unknown"})
-_IN_ANY_PHASE: frozenset[State] = frozenset({"stopped", "pipe", "kernel_wait"})
+_SILENT = _NOWHERE | {"lock", "sleep", "exited"}
+# The work of one rank, whose phase says more than how it is done.
+_OF_A_PHASE = ("checkpoint", "evaluation", "preprocessing")
+_HUNG_TASK = "host.hung-task"
 
 
-def cause_of(state: State, phase: str | None) -> str:
-    """The class of a rank that stands so, in that phase, while the others wait."""
-    cause = _CAUSES.get(state, "stall.host")
-    if state in _KINDS or state in _IN_ANY_PHASE:
+def cause_of(state: State, phase: str | None, catalog: Catalog) -> str:
+    """The class of a rank that is in this state, in that phase, while the others wait."""
+    cause = next(one.id for one in catalog.classes.values() if state in one.held)
+    if state in WHATEVER_FOR or phase not in _OF_A_PHASE:
         return cause
-    if phase == "preprocessing" and cause != "stall.host":
+    if phase == "preprocessing" and state not in _SILENT:
         return cause  # which part of the preparation it is
-    return _PHASE_CAUSES.get(phase or "", cause)
+    return busy_class(phase, catalog) or cause
 
 
-def propose(context: Context) -> list[Hypothesis]:
-    """What the stacks of a job show, seen together with its dumps."""
+def propose(context: Context) -> Iterator[Hypothesis]:
+    """What the places of a job's processes show, seen together with its dumps."""
+    if context.stacks:
+        yield from _compared(context)
+    elif not _crashed(context):
+        yield from _lone(context)
+
+
+def _compared(context: Context) -> Iterator[Hypothesis]:
     held = context.blocked.ranks if context.blocked else ()
-    found = placed(context.stacks, context.timeline, context.catalog, held)
+    found = placed(context.stacks, context, held)
     if context.blocked is None or context.blocked.kind != "mismatched":
-        return found
-    # That the rank which called something else stands somewhere in Python is no other cause.
+        yield from found
+        return
+    # That the rank which called something else is somewhere in Python is no other cause.
     vague = {rank for g in context.stacks if g.state in _NOWHERE for rank in g.ranks}
-    known = vague & set(held)
-    return [one for one in found if one.cause != "stall.host" or not set(one.ranks) <= known]
+    for one in found:
+        if not set(one.ranks) <= vague & set(held):
+            yield one
 
 
 def placed(
-    classes: Sequence[PlaceClass], timeline: Timeline, catalog: Catalog, held: Collection[int]
+    classes: Sequence[PlaceClass], context: Context, held: Collection[int]
 ) -> list[Hypothesis]:
-    """Hypotheses from the stacks; `held` are the culprits that dumps of collectives name."""
-    blamed = odd(classes)
-    if held and not set(blamed) & set(held):
+    """Hypotheses from the places; `held` are the culprits that dumps of collectives name."""
+    counted = context.facts.world_size is not None
+    division = divide(classes, context.world, counted=counted)
+    blamed = set(division.held)
+    if held and not blamed & set(held):
         # The dumps know who is waited for; the stacks then say what those ranks do.
-        known = {r for group in classes if not group.waits for r in group.ranks}
-        blamed = sorted(known & set(held))
-    found = []
+        blamed = {r for group in classes if not group.waits for r in group.ranks} & set(held)
     if blamed:
-        for group in (g for g in classes if set(g.ranks) & set(blamed)):
-            ranks = sorted(set(group.ranks) & set(blamed))
-            found.append(
-                _hypothesis(classes, group, ranks, timeline, catalog, agree=set(ranks) <= set(held))
-            )
-    elif any(group.differs for group in classes):
-        found.append(_mismatch(classes, timeline, catalog))
-    return found
+        return [
+            _held(group, sorted(blamed & set(group.ranks)), division, context, set(held))
+            for group in classes
+            if blamed & set(group.ranks)
+        ]
+    gone = _gone(division, context)
+    if gone is not None and not held:
+        return [gone]
+    if division.alone or any(group.differs for group in classes):
+        return [_mismatch(classes, division, context)]
+    seen = [place for group in division.waiting for place in group.places if place.running]
+    return [_unclear(division, context)] if seen and not held else []
 
 
-def _hypothesis(
-    classes: Sequence[PlaceClass],
-    group: PlaceClass,
-    ranks: list[int],
-    timeline: Timeline,
-    catalog: Catalog,
-    *,
-    agree: bool,
+def _held(
+    group: PlaceClass, ranks: list[int], division: Division, context: Context, held: set[int]
 ) -> Hypothesis:
-    cause = cause_of(group.state, group.phase)
-    kind = _KINDS.get(group.state)
+    cause = cause_of(group.state, group.phase, context.catalog)
+    kind = KINDS.get(group.state)
     if kind is None:
         kind = "slow" if set(group.moving) & set(ranks) else "stuck_host"
     certain = any(place.certain for place in group.places)
     whose = plural(len(ranks), "its", "their") + (" process" if certain else " stack")
     does = f"{plural(len(ranks), 'is', 'are')} {told(group.places[0])}"
     said = f"{ranks_phrase(ranks)} {does}."
-    victims = _victims(classes)
-    summary = f"{victims}; {said}" if victims else f"{said[:1].upper()}{said[1:]}"
+    victims = _victims(division)
+    found = _of_stacks(
+        cause, f"{victims}; {said}" if victims else f"{said[:1].upper()}{said[1:]}", context, ranks
+    )
     weights = {"outlier": scoring.STACK_OUTLIER}
-    if agree:
+    if set(ranks) <= held:
         weights["agrees_with_dumps"] = scoring.STACK_AGREES
-    return Hypothesis(
-        cause, sum(weights.values()), catalog.classes[cause].title, summary,
-        _rows(timeline, ranks), ranks=ranks, kind=kind, why=f"{whose}: {SAYS[group.state]}",
-        inferred=True, basis="stack", weights=weights,
-    )  # fmt: skip
+    found.weights, found.score = weights, sum(weights.values())
+    found.ranks, found.kind, found.why = ranks, kind, f"{whose}: {SAYS[group.state]}"
+    return found
 
 
-def _victims(classes: Sequence[PlaceClass]) -> str:
+def _gone(division: Division, context: Context) -> Hypothesis | None:
+    """Ranks that are not there while the others wait: that say they finished, or are missed."""
+    timeline, classes = context.timeline, context.catalog.classes
+    said = [event for event in endings(timeline) if event.rank in division.absent]
+    ranks = sorted({event.rank for event in said if event.rank is not None})
+    if not ranks and not division.missed:
+        return None
+    cause = cause_of("exited", None, context.catalog)
+    if ranks:
+        cause = next((one.id for one in classes.values() if "shutdown" in one.ahead), cause)
+    names = ranks_phrase(ranks or division.absent)
+    what = f"{names} had finished" if ranks else f"there is no stack of {names}"
+    found = _of_stacks(cause, f"{_victims(division)}; {what}.", context, [])
+    found.rows = [event.index for event in said[:_PLACES]]
+    found.score = scoring.STACK_OUTLIER if ranks else scoring.STACK_ABSENT
+    found.ranks, found.kind = ranks or [*division.absent], "missing"
+    found.why = "all others that have a stack wait" + (", and it had finished" if ranks else "")
+    return found
+
+
+def _unclear(division: Division, context: Context) -> Hypothesis:
+    """Ranks wait, and no place shows for whom."""
+    summary = f"{_victims(division)}; no stack shows who holds them up."
+    ranks = [rank for group in division.waiting for rank in group.ranks]
+    return _of_stacks("unknown", summary, context, ranks)
+
+
+def _victims(division: Division) -> str:
     """`Ranks 0-2 wait in all_reduce`: those that wait for other ranks, and where if in one call.
 
     "" where none is known to wait.
     """
-    waiting = [group for group in classes if group.waits]
-    ranks = [rank for group in waiting for rank in group.ranks]
+    ranks = [rank for group in division.waiting for rank in group.ranks]
     if not ranks:
         return ""
-    calls = {group.call for group in waiting}
-    call = calls.pop() if len(calls) == 1 else None
-    where = f"in {call}" if call else "for other ranks"
+    wheres = {
+        f"in {group.call}" if group.call else f"at {group.site}" for group in division.waiting
+    }
+    where = wheres.pop() if len(wheres) == 1 else "for other ranks"
     return f"{ranks_phrase(ranks).capitalize()} {plural(len(ranks), 'waits', 'wait')} {where}"
 
 
-def _mismatch(classes: Sequence[PlaceClass], timeline: Timeline, catalog: Catalog) -> Hypothesis:
+def _mismatch(classes: Sequence[PlaceClass], division: Division, context: Context) -> Hypothesis:
     """All wait, but not in one place.
 
-    Stacks do not tell the group, so nobody is blamed, but for a few ranks in one place where all
-    others are in another and were seen to make no step.
+    Stacks do not tell the group, so nobody is blamed but the one rank that is in another place than
+    all others: if it is beyond the loop in which these are, it has run out of work.
     """
-    waiting = [group for group in classes if group.waits]
-    parts = [f"{ranks_phrase(g.ranks)} in {_where(g)}" for g in waiting[:4]]
-    ranks = [rank for group in waiting if group.differs for rank in group.ranks]
-    seen = [place.still for group in classes for place in group.places]
-    alone = len(classes) == 2 and 2 * len(ranks) < len(seen) and all(seen)
+    parts = [f"{ranks_phrase(g.ranks)} in {_where(g)}" for g in division.waiting[:_PLACES]]
+    ranks = [rank for group in division.waiting if group.differs for rank in group.ranks]
     summary = f"All ranks with a stack wait, but in different collectives: {'; '.join(parts)}."
-    title = catalog.classes["desync.mismatch"].title
-    rows = _rows(timeline, ranks)
-    found = Hypothesis(
-        "desync.mismatch", scoring.STACKS_DIFFER, title, summary, rows, inferred=True, basis="stack"
-    )
-    if alone:
-        found.ranks, found.kind = sorted(ranks), "mismatched"
-        found.why = "in another collective than all other ranks"
+    cause = cause_of(division.waiting[0].state, None, context.catalog)
+    found = _of_stacks(cause, summary, context, ranks)
+    found.score = scoring.STACKS_DIFFER
+    if not division.alone:
+        return found
+    one, *others = sorted(division.waiting, key=lambda group: group.ranks != division.alone)
+    found.ranks, found.kind = [*division.alone], "mismatched"
+    found.why = "in another collective than all other ranks"
+    ahead = _ahead(one, others, context.catalog)
+    if ahead is not None:
+        found.cause, found.score = ahead, scoring.AHEAD
+        found.title = context.catalog.classes[ahead].title
+        names = ranks_phrase(division.alone).capitalize()
+        found.summary = (
+            f"{names} had left the training loop for {one.phase} while the other ranks were still "
+            "training: fewer batches."
+        )
     return found
+
+
+def _ahead(one: PlaceClass, others: Sequence[PlaceClass], catalog: Catalog) -> str | None:
+    """The class of a rank that is through with the work that the others are still at.
+
+    Work of rank 0 alone (evaluation, saving) is a branch, not less work.
+    """
+    if one.ranks == (0,) or any(group.phase != "training" for group in others):
+        return None
+    return next((c.id for c in catalog.classes.values() if one.phase in c.ahead), None)
 
 
 def _where(group: PlaceClass) -> str:
     return f"{group.call or group.detail}" + (f" at {group.site}" if group.site else "")
 
 
-def _rows(timeline: Timeline, ranks: Collection[int]) -> list[int]:
-    return [event.index for event in timeline.telling(STANDS) if event.rank in ranks][:4]
+def _of_stacks(cause: str, summary: str, context: Context, ranks: Collection[int]) -> Hypothesis:
+    """A hypothesis on these places; where a job at work was interrupted, ranks are anywhere."""
+    places = [place for group in context.stacks for place in group.places]
+    return Hypothesis(
+        cause, scoring.STACKS_ONLY, context.catalog.classes[cause].title, summary,
+        _rows(context.timeline, places, ranks), inferred=True, basis="stack",
+        hung=all(place.stack.kind != "interrupt" for place in places),
+    )  # fmt: skip
+
+
+def _rows(timeline: Timeline, places: Sequence[Place], ranks: Collection[int]) -> list[int]:
+    """The events at the places of these ranks."""
+    wanted = {(place.stack.source, place.stack.line) for place in places if place.rank in ranks}
+    shown = timeline.kind("place", "frame") if wanted else []
+    return [event.index for event in shown if event.place in wanted][:_PLACES]
+
+
+def _lone(context: Context) -> Iterator[Hypothesis]:
+    """One hypothesis for the first process of unknown rank that is busy, and does not wait."""
+    for place in context.lone:
+        if place.waits or _worked_on(place, context):
+            continue
+        if place.state == "kernel_wait" and context.timeline.by_signature.get(_HUNG_TASK):
+            continue  # it says more about a task whose stack says nothing
+        cause = cause_of(place.state, place.phase, context.catalog)
+        if place.state in _SILENT and cause == cause_of(place.state, None, context.catalog):
+            continue
+        what = SAYS[place.state] if place.state not in _NOWHERE else doing(place.phase)
+        summary = f"The stack shows a process {what}: {place.detail}."
+        yield _of_stacks(cause, summary, context, [])
+        return
+
+
+def _crashed(context: Context) -> bool:
+    """A line says that a process died by itself: what hangs then may wait for it."""
+    return any((event.cause or "").startswith("crash.") for event in context.failing)
+
+
+def _worked_on(place: Place, context: Context) -> bool:
+    """The job made steps below the stack, in the same source: it was taken in passing."""
+    stack = place.stack
+    return any(
+        event.source == stack.source and event.line > stack.line
+        for event in context.timeline.kind("progress")
+    )
 
 
 def evidence(classes: Sequence[PlaceClass], blamed: Collection[int]) -> list[Evidence]:
-    """One entry per class of ranks, the odd ones first: where it stands, with its first frames."""
+    """One entry per class of ranks, the odd ones first: where it is, with its first frames."""
     found = []
-    for group in classes[:4]:
+    for group in classes[:_PLACES]:
         place = group.places[0]
         frames = " < ".join(frame.func for frame in place.stack.frames[:_FRAMES])
         what = "Stack" if place.stack.frames else "Process"

@@ -76,6 +76,11 @@ class Place:
         """Does it wait for other ranks?"""
         return self.state in WAITING
 
+    @property
+    def running(self) -> bool:
+        """Was its process seen while it ran? A traceback is what one printed at its end."""
+        return self.stack.kind not in ("traceback", "interrupt")
+
 
 def places(stacks: Iterable[Stack]) -> list[Place]:
     """One place a rank, by rank, from the last dump of it; stacks of unknown rank count nothing.
@@ -154,7 +159,7 @@ def _place_of(rank: int, dumps: list[list[Stack]]) -> Place:
     last, earlier = _last(python or framed)
     place = _place(rank, last)
     native = [dump for dump in framed if all(frame.native for frame in dump[0].frames)]
-    if python and native and place.vague:
+    if python and native and (place.vague or place.state == "unknown"):
         below = _place(rank, _last(native)[0])
         if not below.vague:
             place = replace(
@@ -184,6 +189,8 @@ def _place(rank: int, dump: list[Stack]) -> Place:
     detail = _shown(stack.frames[index] if told else python)
     native = any(frame.native for frame in stack.frames)
     vague = told is None or (told[0].level >= CONTEXT and not native)
+    # Who waits for the GPU polls; a thread that sleeps below a line of Python waits for the host.
+    vague = vague and main.status != "idle"
     owner = next((thread for thread in dump if thread.owns_gil), None)
     if state == "gil_wait" and owner is not None:
         at = _site(owner.frames)

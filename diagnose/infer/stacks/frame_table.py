@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from diagnose.diagnosis import CulpritKind
 from diagnose.infer.events.tracebacks import OP_OF_CALL
 
 State = Literal[
@@ -47,6 +48,13 @@ SAYS: dict[State, str] = {
 
 # Waiting for other ranks: whoever stands here has come, and is a victim.
 WAITING: frozenset[State] = frozenset({"collective_wait", "cuda_sync", "comm_init", "store_get"})
+
+# What is said of a rank that is there, where that does not depend on whether it moves.
+KINDS: dict[State, CulpritKind] = {
+    "device_driver": "stuck_device", "crashing": "crashed", "exited": "missing",
+}  # fmt: skip
+# States that hold a process up whatever it was about.
+WHATEVER_FOR: frozenset[State] = frozenset({*KINDS, "stopped", "pipe", "kernel_wait"})
 
 
 CALL, CHANNEL, SYSTEM, CONTEXT, COMPUTE, BARE = range(6)

@@ -1,15 +1,20 @@
-"""Ranks whose stacks are alike, and which of them stand apart."""
+"""Ranks whose places are alike, and which of them are apart from the many."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from math import comb
 
 from diagnose.infer.judge.stall import P2P_OPS
 from diagnose.infer.stacks.classify import Place
 from diagnose.infer.stacks.frame_table import WAITING, State
 from diagnose.text.ranks import fold_ranks
+
+_FEW = 4  # one in so many ranks is apart from a place that only the many make one of waiting
+_SEVERAL = 3  # ranks seen, so that one without a stack is an exception
+_CHANCE = 0.1  # at most, that ranks left out at random are those of one node
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +45,23 @@ class PlaceClass:
         return self.state in WAITING
 
 
+@dataclass(frozen=True, slots=True)
+class Division:
+    """How the ranks of a job are to each other, by their places.
+
+    `waiting` are the classes that wait for other ranks, `held` the ranks that are held up elsewhere
+    while these do. Where all that have a place wait, `alone` is the one rank that waits in another
+    than all others, and `absent` are the ranks of which there is none; `missed` says that these are
+    one or those of a node, so that it is no chance.
+    """
+
+    waiting: tuple[PlaceClass, ...] = ()
+    held: tuple[int, ...] = ()
+    alone: tuple[int, ...] = ()
+    absent: tuple[int, ...] = ()
+    missed: bool = False
+
+
 def fold(found: Iterable[Place]) -> list[PlaceClass]:
     """Classes of ranks that stand alike: the smallest first, then by lowest rank."""
     alike: dict[tuple[State, str | None, tuple[str, ...]], list[Place]] = defaultdict(list)
@@ -50,57 +72,125 @@ def fold(found: Iterable[Place]) -> list[PlaceClass]:
     return _compare(classes)
 
 
-def odd(classes: Sequence[PlaceClass]) -> list[int]:
-    """The ranks that do not wait for others while more than half of all do; else none.
+def divide(
+    classes: Sequence[PlaceClass], world: int | None = None, *, counted: bool = False
+) -> Division:
+    """Who is apart from the many; the job has at least `world` ranks, just these if `counted`.
 
-    A rank that certainly makes no step is one whatever the others do.
-
-    Ranks whose place is vague may wait for the GPU. They count as odd only where the majority
-    stands in calls that block the host, because then they have not come there. Locks count as
-    waiting when the majority is after one. A rank that gave no stacks counts nowhere.
+    A rank that certainly makes no step is, whatever the others do. A rank that gave no stacks
+    counts nowhere, and the job whose processes have all ended misses nobody.
     """
     seen = [group for group in classes if group.key or group.state == "exited"]
     if all(group.state == "exited" for group in seen):
-        return []  # the job ended while it was looked at
-    certain = [p.rank for group in seen for p in group.places if p.certain]
-    if certain:
-        return sorted(certain)
-    waiting = [group for group in seen if group.waits]
-    locked = [group for group in seen if group.state == "lock"]
-    if 2 * _count(locked) > _count(seen):
-        waiting += locked
-    if 2 * _count(waiting) <= _count(seen):
-        return []
-    # Collectives of a backward pass on GPUs do not block: a rank may be behind it already.
-    blocking = all(group.state != "cuda_sync" and group.call != "backward" for group in waiting)
-    return sorted(
-        rank
-        for group in seen
-        if group not in waiting and (blocking or not group.vague)
-        for rank in group.ranks
-    )
+        return Division()
+    waiting = _waiting(seen)
+    if certain := [p.rank for group in seen for p in group.places if p.certain]:
+        return Division(tuple(waiting), tuple(sorted(certain)))
+    total, many = _count(seen), _count(waiting)
+    rest = [group for group in seen if group not in waiting]
+    if rest:
+        met = any(_may_meet(group) for group in waiting)
+        few = _count(rest) == 1 or _FEW * _count(rest) <= total
+        if 2 * many < total or (2 * many == total and total > 2) or (met and not few):
+            return Division(tuple(waiting))
+        return Division(tuple(waiting), tuple(sorted(_held(rest, waiting))))
+    absent = _absent(classes, world)
+    if absent:
+        return Division(tuple(waiting), absent=absent, missed=_missed(absent, total))
+    alone = _one_alone(waiting) and (counted or total > _SEVERAL)
+    return Division(tuple(waiting), alone=waiting[0].ranks if alone else ())
 
 
-def hang(classes: Sequence[PlaceClass]) -> bool:
-    """Whether these show by themselves that a job hangs: it was looked at twice while it ran.
+def hang(classes: Sequence[PlaceClass], world: int | None = None) -> bool:
+    """Whether these show by themselves that a job hangs.
 
-    At any moment of a healthy job some ranks wait for another; but they move on.
+    Who looked twice while it ran knows whether ranks made steps. Whoever took stacks once saw a
+    reason to: then ranks that wait for one that is held up do, but not for one that computes.
     """
     places = [place for group in classes for place in group.places]
     if any(place.certain and place.state != "exited" for place in places):
         return True  # a rank may have ended because it had done its work
-    apart = set(odd(classes)) | {rank for g in classes if g.differs for rank in g.ranks}
-    return (
-        bool(apart)
-        and any(place.still for place in places)
-        and not any(place.still is False for place in places if place.rank not in apart)
-    )
+    division = divide(classes, world)
+    wait = 2 * _count(division.waiting) >= len(places)
+    if any(place.still is not None for place in places):
+        apart = {*division.held, *division.alone, *_differing(classes)}
+        steps = any(place.still is False for place in places if place.rank not in apart)
+        return (wait or bool(apart)) and any(place.still for place in places) and not steps
+    if any(place.moving for place in places if place.rank not in division.held):
+        return False
+    computes = any(p.state == "python" for p in places if p.rank in division.held)
+    return wait and not computes
 
 
 def at_work(classes: Sequence[PlaceClass]) -> bool:
     """Whether every rank made steps between two looks at it."""
     places = [place for group in classes for place in group.places]
     return bool(places) and all(place.still is False for place in places)
+
+
+def _waiting(seen: Sequence[PlaceClass]) -> list[PlaceClass]:
+    """The classes that wait: in a call that says so, or where most of the others are.
+
+    A host that waits for its GPU shows no call below the line of the program (`.item()`), and so
+    does a call into a compiled library; where the many are at one line, they meet there. Locks
+    count as well where the majority is after one.
+    """
+    waiting = [group for group in seen if group.waits]
+    others = [group for group in seen if not group.waits]
+    locked = [group for group in others if group.state == "lock"]
+    if 2 * _count(locked) > _count(seen):
+        return waiting + locked
+    most = max(filter(_may_meet, others), key=lambda group: len(group.ranks), default=None)
+    if most is not None and len(most.ranks) > 1 and 2 * len(most.ranks) > _count(others):
+        waiting.append(most)
+    return waiting
+
+
+def _may_meet(group: PlaceClass) -> bool:
+    return group.state == "unknown" and bool(group.key)
+
+
+def _held(rest: Iterable[PlaceClass], waiting: Iterable[PlaceClass]) -> list[int]:
+    """The ranks that are elsewhere than those that wait.
+
+    Ranks whose place is vague may wait for the GPU. They count only where the others are in calls
+    that block the host, because then they have not come there: collectives of a backward pass on
+    GPUs do not block, a rank may be behind it already.
+    """
+    blocking = all(group.state != "cuda_sync" and group.call != "backward" for group in waiting)
+    return [rank for group in rest if blocking or not group.vague for rank in group.ranks]
+
+
+def _one_alone(waiting: Sequence[PlaceClass]) -> bool:
+    """Whether all ranks but one wait in one place, and neither place is that of sends.
+
+    What is between neighbours of a pipeline, and what is behind the wait for a GPU, cannot be
+    compared.
+    """
+    if len(waiting) != 2 or len(waiting[0].ranks) != 1 or len(waiting[1].ranks) < 2:
+        return False
+    one, many = waiting
+    known = one.op is not None and (many.op is not None or _may_meet(many))
+    return known and not {one.op, many.op} & P2P_OPS and (one.op, one.site) != (many.op, many.site)
+
+
+def _absent(classes: Sequence[PlaceClass], world: int | None) -> tuple[int, ...]:
+    known = {rank for group in classes for rank in group.ranks}
+    size = max(world or 0, max(known, default=-1) + 1)
+    return tuple(rank for rank in range(size) if rank not in known)
+
+
+def _missed(absent: Sequence[int], seen: int) -> bool:
+    """Whether these are one rank, or those of a node, as hardly by chance."""
+    size, first, total = len(absent), absent[0], seen + len(absent)
+    if size == 1:
+        return seen >= _SEVERAL
+    node = first % size == 0 and total % size == 0 and absent[-1] == first + size - 1
+    return node and total / size / comb(total, size) < _CHANCE
+
+
+def _differing(classes: Iterable[PlaceClass]) -> set[int]:
+    return {rank for group in classes if group.differs for rank in group.ranks}
 
 
 def _count(classes: Iterable[PlaceClass]) -> int:

@@ -15,6 +15,7 @@ from diagnose.text.ranks import ranks_phrase
 from diagnose.timeline.event import Timeline
 
 _VERDICTS = {
+    "seen_to_hang": "stacks show a job that hung, whoever ended it later",
     "fell_silent": "regular lines stopped long before the job was ended",
     "stopped_by_dumps": "dumps or counters show that the job stopped",
     "no_failure_line": "no line shows a failure, and the job stopped all the same",
@@ -27,8 +28,8 @@ _VERDICTS = {
 _SHOWN_BY = {
     "plugged_rule": "a rule of another package",
     "stacks": "stacks of the ranks",
+    "reports": "counters of NCCL that did not move between two reports",
     "node_signs": "what nodes report",
-    "stacks_in_log": "stacks in the log",
     "lone_stacks": "the stack of a process",
     "known_issue": "a known issue, all of whose conditions hold",
 }

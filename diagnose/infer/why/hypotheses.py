@@ -23,6 +23,7 @@ _LOST = {
     "explained_by_stronger": "each explains the other, and {0} is at least as strong",
     "explained_by_first_death": "each explains the other, and ranks of {0} died before any wait "
     "ended",
+    "ended_a_hang": "the job was seen to hang before somebody ended it: see {0}",
     "seen_late": "its first line comes after the first failure, unlike {0}",
     "weak_evidence": "its evidence is only a weak hint, that of {0} is more",
     "circumstantial": "its evidence is circumstantial, that of {0} proves the class",
@@ -41,6 +42,7 @@ _RESISTED = {
 _DROPPED = {
     "dumps_know_who": "dumps show better for whom the ranks waited",
     "stacks_know_what": "stacks of the same ranks show better what they were doing",
+    "lines_know_what": "lines of the same ranks show better what they were doing",
     "below_threshold": f"its score is below {scoring.THRESHOLD:g}, too little for a verdict",
 }
 _DISBELIEVED = {

@@ -51,6 +51,13 @@ def test_what_a_stuck_rank_does_its_stack_tells_better(basis: Basis, vague: str)
     assert left(one("hw.gpu", basis, 2), by_stack)[0] == ("hw.gpu", basis)
 
 
+def test_what_an_idle_rank_does_its_own_lines_tell_better_than_dumps() -> None:
+    by_dumps, saves = one("stall.host", "dump", 2), one("slow.checkpoint", "wait", 2)
+    assert left(by_dumps, saves, dumps=True) == [("slow.checkpoint", "wait")]
+    other = one("slow.checkpoint", "wait", 3)
+    assert left(by_dumps, other, dumps=True)[0] == ("stall.host", "dump")
+
+
 def test_what_is_dropped_names_what_knows_better() -> None:
     seen = context(Timeline(), blocked=VERDICT)
     by_dumps, by_stack = one("stall.host", "dump", 2), one("data.loader", "stack", 2)

@@ -250,3 +250,12 @@ def test_the_conditions_of_confidence_have_their_numbers() -> None:
         "proven": True, "score": True, "lead": False, "timely": True,
     }  # fmt: skip
     assert high["lead"].text == "its lead over net.p2p is 0.5, high needs a lead of 1"
+
+
+def test_how_a_job_ended_that_was_seen_to_hang_is_only_its_end() -> None:
+    seen = one("stall.host", 2.5, hung=True)
+    limit = one("scheduler.limit", 6.0, outside=True, sure=True)
+    assert [h.cause for h in rank([limit, seen])] == ["stall.host", "scheduler.limit"]
+    assert lost_by(limit) == "ended_a_hang"
+    died = one("crash.gpu_oom", 6.0, sure=True)
+    assert rank([died, one("unknown", 2.5, hung=True)])[0] is died

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from diagnose.infer.events.tracebacks import LastTraceback, dumped, last_tracebacks
+from diagnose.infer.events.tracebacks import LastTraceback, last_printed, last_tracebacks
 
 from ..rows import stack
 
@@ -66,5 +66,12 @@ def test_frames_without_a_rank_tell_of_nobody(make: Any) -> None:
 
 
 def test_stacks_that_somebody_took_are_known_by_their_form(make: Any) -> None:
-    taken, printed = stack(0, *BACKWARD, dump=True), stack(1, *BACKWARD)
-    assert [event.index for event in dumped(make(*taken, *printed))] == [0, 1, 2]
+    taken, raised = stack(0, *BACKWARD, dump=True), stack(1, *BACKWARD)
+    found = last_printed(make(*taken, *raised))
+    assert [(one.dump, one.frames[-1].index) for one in found] == [(True, 0), (False, 5)]
+
+
+def test_processes_that_no_line_names_are_told_apart_by_their_source(make: Any) -> None:
+    rows = [row | {"rank": None} for row in stack(0, *BACKWARD, dump=True)]
+    other = [row | {"source": "other.log"} for row in rows]
+    assert [len(one.frames) for one in last_printed(make(*rows, *other))] == [3, 3]

@@ -88,10 +88,16 @@ def test_an_all_gather_tells_its_group_size(make: Any) -> None:
 def test_the_minority_of_a_mismatch_is_odd_in_any_order(make: Any, order: tuple[int, ...]) -> None:
     rows = [wait(0), wait(1), wait(2, op="BROADCAST"), wait(3)]
     stall = only(make, 4, *[rows[i] for i in order])
-    assert (stall.shape, stall.odd, stall.proven) == ("mismatch", [2], False)
-    named = [row | {"group": "0"} for row in rows]
-    stall = only(make, 4, *[named[i] for i in order])
     assert (stall.shape, stall.odd, stall.proven) == ("mismatch", [2], True)
+
+
+@pytest.mark.parametrize(("group", "proven"), [(None, False), ("0", True)])
+def test_beside_a_silent_rank_only_a_named_group_proves_a_mismatch(
+    make: Any, group: str | None, proven: bool
+) -> None:
+    rows = [wait(r, group=group, op="REDUCE" if r == 2 else "ALLREDUCE") for r in range(4)]
+    stall = only(make, 6, *rows)
+    assert (stall.shape, stall.odd, stall.proven) == ("mismatch", [2], proven)
 
 
 def test_two_against_two_is_a_tie(make: Any) -> None:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from diagnose.diagnosis import Evidence
 from diagnose.infer.collectives.verdict import DumpVerdict, Kind
-from diagnose.infer.rules.base import Hypothesis
+from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.infer.rules.stacks import evidence, placed, propose
 from diagnose.infer.stacks.classify import places
 from diagnose.infer.stacks.groups import PlaceClass, fold
 from diagnose.infer.stacks.rows import place_rows
 from diagnose.parse.stacks import read_stacks
 from diagnose.timeline.build import build
-from diagnose.timeline.event import Timeline
+from diagnose.timeline.event import Event, Meaning, Timeline
 
-from ..rows import catalog, context
+from ..rows import context
 
 MAIN = "main (train.py:58)"
 WAIT = "all_reduce (torch/distributed/distributed_c10d.py:3252)", "step (train.py:41)", MAIN
@@ -38,9 +40,13 @@ def of(found: list[PlaceClass]) -> Timeline:
     return build([], [], place_rows(found))
 
 
-def only(*ranks: tuple[str, ...], held: tuple[int, ...] = ()) -> Hypothesis:
+def seen(found: list[PlaceClass], **more: Any) -> Context:
+    return context(of(found), stacks=found, **more)
+
+
+def only(*ranks: tuple[str, ...], held: tuple[int, ...] = (), **more: Any) -> Hypothesis:
     found = classes(*ranks)
-    (hypothesis,) = placed(found, of(found), catalog(), held)
+    (hypothesis,) = placed(found, seen(found, **more), held)
     return hypothesis
 
 
@@ -64,7 +70,7 @@ def test_the_odd_one_is_blamed_for_what_it_does(
 def test_its_words() -> None:
     found = classes(WAIT, DATA, WAIT)
     timeline = of(found)
-    (hypothesis,) = propose(context(timeline, stacks=found))
+    (hypothesis,) = propose(seen(found))
     assert hypothesis.summary == (
         "Ranks 0, 2 wait in all_reduce; rank 1 is blocked in the data loader at train.py:16: "
         "_try_get_data in torch/utils/data/dataloader.py."
@@ -80,7 +86,7 @@ def test_dumps_that_name_the_same_rank_make_it_surer() -> None:
 
 def test_of_two_odd_ranks_the_one_that_dumps_name_is_surer() -> None:
     found = classes(WAIT, DATA, SAVE, WAIT, WAIT)
-    told = placed(found, of(found), catalog(), (2,))
+    told = placed(found, seen(found), (2,))
     assert [(one.cause, one.ranks, one.score) for one in told] == [
         ("data.loader", [1], 4.0),
         ("slow.checkpoint", [2], 4.75),
@@ -89,24 +95,59 @@ def test_of_two_odd_ranks_the_one_that_dumps_name_is_surer() -> None:
 
 def test_of_the_rank_that_dumps_name_the_stack_tells_what_it_does() -> None:
     found = classes(WAIT, DATA, WAIT, WAIT)
-    assert placed(found, of(found), catalog(), (3,)) == [], "its stack shows only that it waits"
+    assert placed(found, seen(found), (3,)) == [], "its stack shows only that it waits"
     busy = only(WAIT, DATA, DATA, DATA, held=(2,))  # a majority is not odd by itself
     assert (busy.cause, busy.ranks) == ("data.loader", [2])
 
 
 def test_ranks_that_wait_in_different_collectives_blame_nobody() -> None:
-    hypothesis = only(WAIT, WAIT, BARRIER)
-    assert (hypothesis.cause, hypothesis.score, hypothesis.ranks) == ("desync.mismatch", 3.25, [])
+    hypothesis = only(WAIT, WAIT, BARRIER, BARRIER)
+    assert (hypothesis.cause, hypothesis.ranks) == ("desync.mismatch", [])
     assert hypothesis.summary == (
-        "All ranks with a stack wait, but in different collectives: rank 2 in barrier at "
-        "train.py:23; ranks 0-1 in all_reduce at train.py:41."
+        "All ranks with a stack wait, but in different collectives: ranks 0-1 in all_reduce at "
+        "train.py:41; ranks 2-3 in barrier at train.py:23."
     )
 
 
-def test_where_all_stand_alike_nothing_is_proposed() -> None:
+def test_the_one_rank_in_another_collective_than_all_others_is_apart() -> None:
+    hypothesis = only(WAIT, WAIT, BARRIER, WAIT)
+    assert (hypothesis.cause, hypothesis.ranks, hypothesis.kind) == (
+        "desync.mismatch", [2], "mismatched",
+    )  # fmt: skip
+    assert only(WAIT, WAIT, BARRIER).ranks == [], "who knows how many there are"
+    assert only(WAIT, WAIT, BARRIER, world=3).ranks == [2]
+
+
+def test_a_rank_beyond_the_loop_of_the_others_had_less_work() -> None:
+    train, evaluate = (WAIT[0], "train (t.py:4)"), (WAIT[0], "evaluate (t.py:7)")
+    hypothesis = only(train, train, evaluate, train)
+    assert (hypothesis.cause, hypothesis.ranks) == ("desync.uneven_work", [2])
+    assert only(evaluate, train, train, train).cause == "desync.mismatch", "rank 0's own work"
+
+
+def test_a_rank_without_a_stack_is_missed_where_all_others_wait() -> None:
+    hypothesis = only(WAIT, WAIT, WAIT, world=4)
+    assert (hypothesis.cause, hypothesis.ranks, hypothesis.kind) == (
+        "desync.missing_rank", [3], "missing",
+    )  # fmt: skip
+    assert hypothesis.summary == "Ranks 0-2 wait in all_reduce; there is no stack of rank 3."
+
+
+def test_who_says_that_it_finished_has_left_the_others() -> None:
     found = classes(WAIT, WAIT)
-    assert propose(context(of(found), stacks=found)) == []
-    assert propose(context(Timeline())) == []
+    meaning = Meaning(kind="signature", tells="finished")
+    said = Event("a.log", 9, meaning=meaning, rank=3, index=9)
+    timeline = Timeline([*of(found), said])
+    (hypothesis,) = placed(found, context(timeline, stacks=found, world=4), ())
+    assert (hypothesis.cause, hypothesis.ranks) == ("desync.uneven_work", [3])
+    assert hypothesis.rows == [9]
+
+
+def test_where_all_stand_alike_nobody_is_blamed() -> None:
+    found = classes(WAIT, WAIT)
+    (hypothesis,) = propose(seen(found))
+    assert (hypothesis.cause, hypothesis.ranks, hypothesis.hung) == ("unknown", [], True)
+    assert [*propose(context(Timeline()))] == []
 
 
 def test_evidence_has_the_frames_and_says_who_is_odd() -> None:
@@ -128,8 +169,7 @@ def test_where_a_rank_that_called_something_else_stands_is_no_other_cause() -> N
 
     def told(kind: Kind, ranks: tuple[int, ...]) -> list[str]:
         blocked = DumpVerdict(kind, ranks, "dp", "all_reduce", 7, (0, 2), (), "why", (), ())
-        seen = context(of(found), stacks=found, blocked=blocked)
-        return [one.cause for one in propose(seen)]
+        return [one.cause for one in propose(seen(found, blocked=blocked))]
 
     assert told("mismatched", (1,)) == []
     assert told("stuck_host", (1,)) == ["stall.host"]

@@ -122,7 +122,7 @@ def test_a_rank_that_finished_and_is_not_missing_says_nothing(make: Any) -> None
 
 def test_a_mismatch_names_the_odd_rank(make: Any) -> None:
     hypothesis = only(make(wait(0), wait(1), wait(2, op="BROADCAST"), wait(3)), 4)
-    assert (hypothesis.cause, hypothesis.score, hypothesis.sure) == ("desync.mismatch", 4.5, False)
+    assert (hypothesis.cause, hypothesis.score, hypothesis.sure) == ("desync.mismatch", 4.5, True)
     assert (hypothesis.ranks, hypothesis.kind) == ([2], "mismatched")
     assert hypothesis.why == "rank 2 diverged from the other ranks"
 

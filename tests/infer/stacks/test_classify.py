@@ -10,7 +10,7 @@ import pytest
 
 from diagnose.infer.stacks.classify import Place, places
 from diagnose.infer.stacks.frame_table import RULES, SAYS, State
-from diagnose.infer.stacks.groups import PlaceClass, fold, odd
+from diagnose.infer.stacks.groups import PlaceClass, divide, fold
 from diagnose.parse.stacks import Frame, Stack, read_stacks
 
 C10D = "torch/distributed/distributed_c10d.py"
@@ -44,6 +44,10 @@ def classes(*texts: str) -> list[PlaceClass]:
 def one(*texts: str) -> Place:
     (place,) = places(stacks(*texts))
     return place
+
+
+def odd(found: list[PlaceClass]) -> list[int]:
+    return [*divide(found).held]
 
 
 def told(found: list[PlaceClass]) -> list[tuple[str, str]]:
@@ -230,7 +234,7 @@ def test_ranks_that_gave_no_stacks() -> None:
         (BACKWARD, ("forward (torch/nn/modules/linear.py:9)", *VAGUE), []),
         (BACKWARD, DATA, [3]),
         (DATA, WAIT, []),  # nobody to blame: the majority is late
-        (VAGUE, DATA, []),
+        (VAGUE, DATA, [3]),  # where the many are at one line, they meet there
         (("wait (torch/utils/file_baton.py:42)",), SAVE, [3]),
         (WAIT, ("wait (torch/utils/file_baton.py:42)",), [3]),
     ],
@@ -238,8 +242,39 @@ def test_ranks_that_gave_no_stacks() -> None:
 def test_who_is_odd(
     majority: tuple[str, ...], minority: tuple[str, ...], expected: list[int]
 ) -> None:
-    found = classes(*(text(rank, *(minority if rank == 3 else majority)) for rank in range(5)))
+    found = classes(
+        *(text(rank, *(minority if rank == 3 else majority), status="active") for rank in range(5))
+    )
     assert odd(found) == expected
+
+
+def test_a_thread_that_sleeps_below_the_programs_own_line_does_not_wait_for_the_gpu() -> None:
+    asleep = text(3, *VAGUE, status="idle")
+    assert odd(classes(*(text(rank, *BACKWARD) for rank in range(3)), asleep)) == [3]
+
+
+def test_few_are_apart_from_a_line_that_only_the_many_make_a_meeting() -> None:
+    ranks = [VAGUE] * 5 + [DATA, SAVE]
+    assert odd(classes(*(text(r, *f) for r, f in enumerate(ranks)))) == []
+    assert odd(classes(*(text(r, *f) for r, f in enumerate([VAGUE, *ranks])))) == [6, 7]
+    others = [("step (train.py:7)", "main (train.py:58)"), ("step (train.py:8)",), VAGUE, DATA]
+    assert odd(classes(*(text(r, *f) for r, f in enumerate(others)))) == []
+
+
+def missed(ranks: list[int], world: int | None = None) -> tuple[tuple[int, ...], bool]:
+    division = divide(classes(*(text(rank, *WAIT) for rank in ranks)), world)
+    return division.absent, division.missed
+
+
+def test_ranks_without_a_stack() -> None:
+    assert missed([0, 1, 3]) == ((2,), True)
+    assert missed([0, 1, 2], world=4) == ((3,), True)
+    assert missed([1]) == ((0,), False)
+    assert missed([*range(8), *range(16, 24)]) == ((*range(8, 16),), True)
+    assert missed([0, 1], world=4) == ((2, 3), False), "they may be left out by chance"
+    assert missed([0, 2, 3, 5, 6, 7]) == ((1, 4), False)
+    others = [text(rank, *WAIT) for rank in (0, 1, 3)]
+    assert divide(classes(*others, text(4, *DATA))).absent == (), "who is held up is seen"
 
 
 def test_several_odd_ranks_and_ties() -> None:

@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from diagnose.catalog.load import load_catalog
 from diagnose.infer.rules.stacks import cause_of
 from diagnose.infer.stacks.classify import Place
 from diagnose.infer.stacks.frame_table import State
-from diagnose.infer.stacks.groups import at_work, fold, hang, odd
+from diagnose.infer.stacks.groups import at_work, divide, fold, hang
 from diagnose.infer.stacks.processes import refined
 from diagnose.parse.probes import Look, Wait
 from diagnose.parse.stacks import Frame, Stack
@@ -82,7 +83,7 @@ def test_what_the_kernel_says_counts_more_than_the_stack(
     found = told(place(2), look(2, activity, wait))
     assert (found.state, found.detail, found.certain) == (state, detail, True)
     assert (found.site, found.call, found.waits) == ("train.py:7", None, False)
-    assert cause_of(found.state, None) == cause
+    assert cause_of(found.state, None, load_catalog()) == cause
 
 
 def test_a_mount_without_an_answer_is_one_whatever_its_type() -> None:
@@ -136,7 +137,7 @@ def test_without_stacks_the_kernel_is_all_there_is() -> None:
         (0, "unknown"), (1, "unknown"), (2, "stopped"), (3, "unknown"),
     ]  # fmt: skip
     classes = fold(found)
-    assert odd(classes) == [2]
+    assert divide(classes).held == (2,)
     assert hang(classes)
 
 
@@ -174,8 +175,8 @@ def test_a_rank_that_has_ended_is_missed_only_by_those_who_wait() -> None:
 def test_where_all_have_ended_nobody_is_missed() -> None:
     gone = [replace(place(rank, "exited"), certain=True) for rank in range(4)]
     assert not hang(fold(gone))
-    assert odd(fold(gone)) == []
-    assert odd(fold([*gone[1:], place(0, still=True)])) == [1, 2, 3]
+    assert divide(fold(gone)).held == ()
+    assert divide(fold([*gone[1:], place(0, still=True)])).held == (1, 2, 3)
 
 
 def test_ranks_that_all_make_steps_are_at_work() -> None:

@@ -69,5 +69,8 @@ def test_dumps_that_are_not_believed() -> None:
 
 def test_every_predicate_has_its_sentence() -> None:
     assert set(_RESISTS) == set(why._RESISTED)
-    more = {"explained_within_margin", "explained_by_stronger", "explained_by_first_death"}
+    more = {
+        "explained_within_margin", "explained_by_stronger", "explained_by_first_death",
+        "ended_a_hang",
+    }  # fmt: skip
     assert set(_PREDICATES.values()) | more == set(why._LOST)

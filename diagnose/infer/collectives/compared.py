@@ -1,0 +1,126 @@
+"""What the counts of a rank's communicators show beside those of others.
+
+Not all calls are counted: no sends, receives and all-to-all. A rank that waits in one of these
+lacks calls elsewhere, like the rank that it waits for; but that one lacks more.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+
+from diagnose.infer.collectives.communicators import Members
+from diagnose.parse.comm_rank import CommRank
+
+_PAIR = 2  # ranks of which nobody knows which is odd
+
+# By rank, and by the size of its communicators, a number for each of these.
+Numbers = Mapping[int, Mapping[int, list[int]]]
+
+
+@dataclass(frozen=True, slots=True)
+class CountedWait:
+    """A rank waits in a call of a group that no source names; `only`: nobody else waits."""
+
+    rank: int
+    name: str
+    desc: str
+    members: tuple[int, ...]
+    seq: int
+    source: str
+    line: int
+    only: bool = False
+
+
+def compared(
+    comms: Sequence[Members], gone: Collection[int], *, at_once: bool
+) -> list[CountedWait] | None:
+    """Who waits by the counts of different communicators; `gone` are ranks that ended.
+
+    A rank that alone has made a call more than all others, while these are equal, made it by
+    itself: if they were counted `at_once`, as a log may end anywhere. Of the ranks that lack calls
+    those wait for a rank that is gone, or else for the one that lacks more than each of them.
+    None where it is one of several, and nothing shows which.
+    """
+    made: dict[int, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+    lacking: dict[int, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+    told: dict[int, CommRank] = {}
+    for comm in comms:
+        counts = {place: o.launched for place, o in comm.seen.items() if o.launched is not None}
+        for place in counts.keys() & comm.ranks.keys():
+            rank = comm.ranks[place]
+            made[rank][comm.size].append(counts[place])
+            lacking[rank][comm.size].append(max(counts.values()) - counts[place])
+            told.setdefault(rank, comm.seen[place])
+    alone = _ahead_alone(made) if at_once and not gone else None
+    if alone is not None:
+        rank, size, seq = alone
+        one = told[rank]
+        return [
+            CountedWait(
+                rank, "by their counts", f"communicators of {size} ranks", tuple(sorted(made)), seq,
+                one.source, one.line, only=True,
+            )
+        ]  # fmt: skip
+    behind = sorted(rank for rank, sizes in lacking.items() if any(map(any, sizes.values())))
+    ends = sorted(gone) or [
+        rank
+        for rank in behind
+        if all(_lacks_more(lacking[rank], lacking[other]) for other in behind if other != rank)
+    ]
+    if not ends and at_once and _tied(lacking, behind, comms):
+        return None
+    names = ", ".join(map(str, ends))
+    return [
+        CountedWait(
+            rank, f"{rank} and {names}", "calls that are not counted",
+            tuple(sorted((rank, *ends))), 1, told[rank].source, told[rank].line,
+        )
+        for rank in (behind if ends else ())
+        if rank not in ends
+    ]  # fmt: skip
+
+
+def _ahead_alone(made: Numbers) -> tuple[int, int, int] | None:
+    """The one rank that has made more calls than all others, of what size, and how many."""
+    if len(made) <= _PAIR:
+        return None
+    found = []
+    for size in sorted({size for sizes in made.values() for size in sizes}):
+        counts = [sorted(sizes[size]) for sizes in made.values() if size in sizes]
+        if len(counts) < len(made) or len({*map(len, counts)}) > 1:
+            continue
+        for column in zip(*counts, strict=True):
+            most = max(column)
+            if column.count(most) == 1 and len({*column}) == 2:
+                found.append(([*made][column.index(most)], size, most))
+    return found[0] if len({rank for rank, _, _ in found}) == 1 else None
+
+
+def _lacks_more(own: Mapping[int, list[int]], other: Mapping[int, list[int]]) -> bool:
+    """Whether a rank lacks more calls in communicators of some size, and less in none.
+
+    In a communicator of which nothing is told of a rank it lacks none.
+    """
+    pairs = [
+        pair
+        for size in own.keys() | other.keys()
+        for pair in zip_longest(
+            sorted(own.get(size, ()), reverse=True), sorted(other.get(size, ()), reverse=True),
+            fillvalue=0,
+        )
+    ]  # fmt: skip
+    return all(a >= b for a, b in pairs) and any(a > b for a, b in pairs)
+
+
+def _tied(lacking: Numbers, behind: Collection[int], comms: Iterable[Members]) -> bool:
+    """Whether the ranks that lack calls lack as many, and share a communicator.
+
+    Then one of them may wait there for another, in calls that nobody counts.
+    """
+    alike = {tuple(sorted((n, tuple(v)) for n, v in lacking[rank].items())) for rank in behind}
+    return len(behind) > 1 == len(alike) and any(
+        {*behind} <= {*comm.ranks.values()} for comm in comms if 2 * len(behind) > comm.size
+    )

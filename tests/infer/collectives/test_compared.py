@@ -1,0 +1,56 @@
+"""What counts of different communicators show of each other."""
+
+from __future__ import annotations
+
+from diagnose.infer.collectives.communicators import Members
+from diagnose.infer.collectives.compared import CountedWait, compared
+from diagnose.parse.comm_rank import CommRank
+
+
+def comm(name: str, counts: dict[int, int | None]) -> Members:
+    """A communicator of these global ranks, with what each has launched."""
+    seen = {
+        place: CommRank("ras.json", 1, name, place, len(counts), launched=count)
+        for place, count in enumerate(counts.values())
+    }
+    return Members(name, len(counts), seen, seen, dict(enumerate(counts)))
+
+
+def waits(*comms: Members, gone: tuple[int, ...] = ()) -> list[CountedWait] | None:
+    return compared(comms, gone, at_once=True)
+
+
+def pairs(found: list[CountedWait] | None) -> list[tuple[int, tuple[int, ...]]]:
+    assert found is not None
+    return [(one.rank, one.members) for one in found]
+
+
+def test_of_two_ranks_that_lack_calls_one_waits_for_the_one_that_lacks_more() -> None:
+    world = comm("world", {0: 2, 1: 2, 2: 1, 3: 1})
+    mates = comm("pair", {2: 1, 3: 1})
+    late = comm("other", {1: 2, 3: 1})
+    assert pairs(waits(world, mates, late)) == [(2, (2, 3))]
+
+
+def test_ranks_that_lack_calls_wait_for_one_that_is_gone() -> None:
+    world = comm("world", {0: 9, 1: 9, 2: 8, 3: None})
+    assert pairs(waits(world, comm("pair", {2: 4, 3: None}), gone=(3,))) == [(2, (2, 3))]
+
+
+def test_of_ranks_that_lack_as_many_and_share_a_communicator_nobody_is_named() -> None:
+    world = comm("world", {0: 2, 1: 2, 2: 1, 3: 1})
+    assert waits(world, comm("pair", {2: 1, 3: 1})) is None
+    assert waits(world, comm("pair", {0: 1, 2: 1})) == []
+
+
+def test_a_rank_that_alone_is_ahead_of_all_made_a_call_by_itself() -> None:
+    found = waits(comm("world", {0: 7, 1: 7, 2: 8}), comm("other", {0: 5, 1: 5, 2: 5}))
+    assert found is not None
+    assert [(one.rank, one.members, one.seq, one.only) for one in found] == [
+        (2, (0, 1, 2), 8, True)
+    ]
+    alike = [comm("world", {0: 7, 1: 7, 2: 8})]
+    assert compared(alike, (), at_once=False) == [], "a log may end anywhere"
+    several = waits(comm("world", {0: 6, 1: 7, 2: 8}))
+    assert several is not None
+    assert not any(one.only for one in several)

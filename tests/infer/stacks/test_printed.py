@@ -1,0 +1,67 @@
+"""Stacks that processes printed, as the places of these."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from diagnose.infer.stacks.classify import Place
+from diagnose.infer.stacks.groups import divide
+from diagnose.infer.stacks.printed import with_printed
+from diagnose.timeline.event import Timeline
+
+from ..rows import catalog, stack
+
+C10D = "/opt/site-packages/torch/distributed/distributed_c10d.py"
+WAIT = (("train.py", 9, "loop"), (C10D, 3, "all_reduce"))
+LOCK = (("train.py", 12, "flush"), ("/opt/site-packages/filelock/_api.py", 3, "acquire"))
+
+
+def printed(timeline: Timeline) -> tuple[dict[int, Place], list[Place]]:
+    classes, lone = with_printed([], [], timeline, catalog())
+    return {place.rank: place for group in classes for place in group.places}, lone
+
+
+def test_a_rank_is_where_its_traceback_ends_if_it_waited_there(make: Any) -> None:
+    found, lone = printed(make(*stack(0, *WAIT), *stack(1, *LOCK)))
+    assert {rank: (place.state, place.site) for rank, place in found.items()} == {
+        0: ("collective_wait", "train.py:9")
+    }
+    assert lone == []
+
+
+def test_an_exception_from_outside_shows_where_its_process_was(make: Any) -> None:
+    rows = [row | {"line": 10 + n} for n, row in enumerate(stack(1, *LOCK))]
+    ended = {"kind": "exception", "cause": "user.interrupt", "rank": 1, "line": 13}
+    assert printed(make(*rows, ended))[0][1].state == "lock"
+    own = ended | {"cause": "crash.exception"}
+    assert printed(make(*rows, own))[0] == {}
+
+
+def test_dumps_count_unless_the_job_went_on_below_them(make: Any) -> None:
+    rows = [row | {"line": 10 + n} for n, row in enumerate(stack(0, *LOCK, dump=True))]
+    step = {"kind": "progress", "role": "progress", "step": 7}
+    assert printed(make(step | {"line": 2}, *rows))[0][0].state == "lock"
+    assert printed(make(*rows, step | {"line": 30}))[0] == {}
+
+
+def test_a_dump_of_nobody_is_that_of_some_process(make: Any) -> None:
+    rows = [row | {"rank": None} for row in stack(0, *LOCK, dump=True)]
+    found, (place,) = printed(make(*rows))
+    assert (found, place.state) == ({}, "lock")
+    raised = [row | {"rank": None} for row in stack(0, *LOCK)]
+    assert printed(make(*raised)) == ({}, [])
+
+
+def test_a_phase_that_only_the_catalog_knows(make: Any) -> None:
+    found, _ = printed(make(*stack(0, *WAIT, phase="checkpoint")))
+    assert found[0].phase == "checkpoint"
+
+
+def test_what_ranks_printed_is_compared_as_what_documents_show(make: Any) -> None:
+    """The one rank in another collective than all others is apart."""
+    other = (("train.py", 30, "on_train_epoch_end"), (C10D, 3, "barrier"))
+    rows = [row for rank in (0, 1, 2) for row in stack(rank, *WAIT)]
+    classes, _ = with_printed([], [], make(*rows, *stack(3, *other)), catalog())
+    assert divide(classes).alone == (3,)
+    known, _ = with_printed(classes, [], make(*stack(3, *WAIT)), catalog())
+    assert divide(known).alone == (3,), "a document says more than what was printed"
