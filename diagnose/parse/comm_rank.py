@@ -34,8 +34,8 @@ class CommRank:
     `comm` names the communicator alike on all its ranks ("" where the source does not tell) and
     `comm_rank` is the rank INSIDE it; `rank` is the global one where known. `calls` are the last
     few, oldest first. `launched` and `completed` are the last sequence numbers told (None: not
-    told). `gone` says that the process is dead or unreachable. `world`: how many ranks the job has
-    at least, where the source tells of more than its communicators.
+    told). `gone` says that the process is dead or unreachable, `dead` that it is the former.
+    `world`: how many ranks the job has at least, where the source tells more than a communicator.
     """
 
     source: str
@@ -52,4 +52,5 @@ class CommRank:
     launched: int | None = None
     completed: int | None = None
     gone: bool = False
+    dead: bool = False
     world: int | None = None

@@ -17,7 +17,7 @@ from diagnose.parse.json_values import items, listed, text
 
 Kind = Literal[
     "gpu_lost", "gpu_errors", "port", "port_errors", "oom_kill", "unanswered", "nccl_error",
-    "silent", "late",
+    "dead", "late",
 ]  # fmt: skip
 
 _TEXT = 200

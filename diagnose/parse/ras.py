@@ -145,9 +145,6 @@ def report_of(found: Found, name: str, as_json: bool) -> RasReport:
     if before and last.healthy and before.comms.keys() - last.comms.keys():
         moves.append(True)  # text no longer lists a communicator whose ranks differed
     report.communicators += last.healthy
-    world = max([last.nodes * last.per_node, *(comm.size or 0 for comm in report.communicators)])
-    for rank in report.ranks:
-        rank.world = world
     known = [moved for moved in moves if moved is not None]
     report.moving = any(known) if known else None
     report.dead = [*dict.fromkeys([*last.dead, *found.dead])]
@@ -165,6 +162,9 @@ def report_of(found: Found, name: str, as_json: bool) -> RasReport:
             f"{MIN_SECONDS} s later"
         )
     _bury(report, found, last, name)
+    world = max([last.nodes * last.per_node, *(comm.size or 0 for comm in report.communicators)])
+    for rank in report.ranks:
+        rank.world = world or None
     return report
 
 
@@ -196,11 +196,14 @@ def _bury(report: RasReport, found: Found, last: Snapshot, name: str) -> None:
     for rank in report.ranks:
         if rank.host is not None and rank.pid is not None:
             known.add((rank.host, rank.pid))
-            rank.gone = rank.gone or (rank.host, rank.pid) in dead
+            rank.dead = (rank.host, rank.pid) in dead
+            rank.gone |= rank.dead
+        else:
+            rank.dead = rank.gone and bool(dead) and not report.missing
     for key, process in dead.items():
         if key not in known:
             line = found.dead.get(process, last.line)
-            alone = CommRank(name, line, "", None, None, gone=True)
+            alone = CommRank(name, line, "", None, None, gone=True, dead=True)
             _place(alone, process)
             report.ranks.append(alone)
 

@@ -1,4 +1,4 @@
-"""What RAS reports say of single ranks: no answer, fewer calls than the others, or their errors.
+"""What RAS reports say of single ranks: that they are dead or late, or which errors they had.
 
 Of NCCL's asynchronous errors only one says why: "invalid usage" is what its transports give for a
 message of another size than was posted (nccl: src/transport/net_socket.cc "Message truncated",
@@ -21,14 +21,14 @@ _TOLD = re.compile(
 )
 
 
-def signs_of_silence(report: RasReport, source: str) -> Iterator[Sign]:
-    """One for each rank of the whole job that is dead or does not answer."""
+def signs_of_death(report: RasReport, source: str) -> Iterator[Sign]:
+    """One for each rank of the whole job that is dead."""
     largest = _largest(report)
     for one in report.ranks:
-        if one.gone and one.size == largest:
+        if one.dead and one.size == largest:
             yield Sign(
-                source, one.host, "silent", f"rank {one.comm_rank}",
-                "its process is dead or does not answer", rank=one.comm_rank, line=one.line,
+                source, one.host, "dead", f"rank {one.comm_rank}",
+                "its process is considered dead", rank=one.comm_rank, line=one.line,
             )  # fmt: skip
 
 

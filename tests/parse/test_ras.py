@@ -218,7 +218,7 @@ def test_dead_process_is_the_missing_rank() -> None:
     line = line_of(said, "The missing rank")
     lost = CommRank(
         "ras.txt", line, COMM, 21, 32, host=f"{NODE}3", pid=3487984, device=5, gone=True,
-        rank=21, world=32,
+        dead=True, rank=21, world=32,
     )  # fmt: skip
     assert report.ranks[21] == lost
     assert {rank.launched for rank in report.ranks if rank.comm_rank != 21} == {7}
@@ -252,7 +252,9 @@ INCOMPLETE
 def test_dead_process_of_no_known_rank_stands_for_itself() -> None:
     report = read(text("DEAD\n  Process 9 on node b managing GPUs 0,2-3\n", errors="OK"))
     assert report.dead == [RasProcess("b", 9, (0, 2, 3))]
-    assert report.ranks == [CommRank("ras.txt", 1, "", None, None, host="b", pid=9, gone=True)]
+    assert report.ranks == [
+        CommRank("ras.txt", 1, "", None, None, host="b", pid=9, gone=True, dead=True, world=32)
+    ]
 
 
 def test_errors_and_other_status() -> None:
@@ -357,7 +359,16 @@ def test_monitor_lines() -> None:
     assert report.dead == [RasProcess("172.16.64.245", 1524345, (1,))]
     assert report.ranks == [
         CommRank(
-            "ras.txt", 2, "", None, None, host="172.16.64.245", pid=1524345, device=1, gone=True
+            "ras.txt",
+            2,
+            "",
+            None,
+            None,
+            host="172.16.64.245",
+            pid=1524345,
+            device=1,
+            gone=True,
+            dead=True,
         )
     ]
 

@@ -35,13 +35,13 @@ class CountedWait:
 
 
 def compared(
-    comms: Sequence[Members], gone: Collection[int], *, at_once: bool
+    comms: Sequence[Members], dead: Collection[int], *, at_once: bool
 ) -> list[CountedWait] | None:
-    """Who waits by the counts of different communicators; `gone` are ranks that ended.
+    """Who waits by the counts of different communicators; `dead` are ranks that ended.
 
     A rank that alone has made a call more than all others, while these are equal, made it by
     itself: if they were counted `at_once`, as a log may end anywhere. Of the ranks that lack calls
-    those wait for a rank that is gone, or else for the one that lacks more than each of them.
+    those wait for a rank that is dead, or else for the one that lacks more than each of them.
     None where it is one of several, and nothing shows which.
     """
     made: dict[int, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
@@ -54,7 +54,7 @@ def compared(
             made[rank][comm.size].append(counts[place])
             lacking[rank][comm.size].append(max(counts.values()) - counts[place])
             told.setdefault(rank, comm.seen[place])
-    alone = _ahead_alone(made) if at_once and not gone else None
+    alone = _ahead_alone(made) if at_once and not dead else None
     if alone is not None:
         rank, size, seq = alone
         one = told[rank]
@@ -65,7 +65,7 @@ def compared(
             )
         ]  # fmt: skip
     behind = sorted(rank for rank, sizes in lacking.items() if any(map(any, sizes.values())))
-    ends = sorted(gone) or [
+    ends = sorted(dead) or [
         rank
         for rank in behind
         if all(_lacks_more(lacking[rank], lacking[other]) for other in behind if other != rank)

@@ -69,7 +69,8 @@ def dumps_of(ranks: Iterable[CommRank], notes: list[str] | None = None) -> list[
         _p2p(job, comm, notes)
         _inits(job, comm, few, notes)
     reported = all(one.world for unit in units for one in unit.told)
-    _waits(job, comms, gone - present, at_once=reported)
+    dead = {unit.rank for unit in units if unit.rank is not None and unit.dead}
+    _waits(job, comms, dead - present, at_once=reported)
     own: dict[int, list[Config]] = defaultdict(list)
     for name, (desc, ranks_of) in job.groups.items():
         for rank in ranks_of:
@@ -122,9 +123,9 @@ def _collectives(job: _Job, comm: Members, gone: set[int], few: bool) -> None:
             job.entries[rank].append(_Entry(name, seq, _call(call), pending, one.source, call.line))
 
 
-def _waits(job: _Job, comms: Sequence[Members], gone: Collection[int], *, at_once: bool) -> None:
+def _waits(job: _Job, comms: Sequence[Members], dead: Collection[int], *, at_once: bool) -> None:
     """Enter the waits that follow from counts of different communicators."""
-    waits = compared(comms, gone, at_once=at_once)
+    waits = compared(comms, dead, at_once=at_once)
     if waits is None or any(wait.only for wait in waits):
         for entry in (entry for own in job.entries.values() for entry in own):
             entry.pending = False

@@ -23,6 +23,11 @@ class Unit:
         return any(one.gone for one in self.told)
 
     @property
+    def dead(self) -> bool:
+        """Whether the process is known to have ended."""
+        return any(one.dead for one in self.told)
+
+    @property
     def nameless(self) -> bool:
         """Whether nothing says which process it is: a number inside a communicator is all."""
         return all(one.pid is None and one.rank is None for one in self.told)

@@ -26,12 +26,12 @@ _MEANS: Mapping[Kind, tuple[str, str]] = {
     "port_errors": ("net.fabric", "a port counts errors while the job hangs"),
     "unanswered": ("net.socket", "a peer acknowledges nothing of what is sent to it"),
     "nccl_error": ("desync.mismatch", "NCCL got a message of another size than it had posted"),
-    "silent": ("desync.missing_rank", "its process does not answer NCCL's RAS"),
+    "dead": ("desync.missing_rank", "its process is dead, by NCCL's RAS"),
     "late": ("desync.missing_rank", "it alone has launched fewer collectives, by NCCL's RAS"),
 }
 # What is said of ranks and not of nodes, and of which kind these are then.
 _OF_RANKS: Mapping[Kind, CulpritKind] = {
-    "nccl_error": "mismatched", "silent": "missing", "late": "stuck_host",
+    "nccl_error": "mismatched", "dead": "missing", "late": "stuck_host",
 }  # fmt: skip
 _PROOF: frozenset[Kind] = frozenset({"gpu_lost", "oom_kill"})
 
@@ -40,7 +40,7 @@ def propose(context: Context) -> Iterator[Hypothesis]:
     """One hypothesis a kind of sign, naming the nodes that have it."""
     found_kinds = telling(context.signs, context.stacks)
     for kind, told in found_kinds.items():
-        if kind == "late" and (context.blocked is not None or "silent" in found_kinds):
+        if kind == "late" and (context.blocked is not None or "dead" in found_kinds):
             continue  # the counts of all ranks say more
         cause, why = _MEANS[kind]
         score = scoring.NODE_PROVES if kind in _PROOF else scoring.NODE_SUGGESTS

@@ -16,9 +16,9 @@ from diagnose.infer.events.afterlife import endings
 from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.infer.rules.busy import busy_class, doing
 from diagnose.infer.stacks.classify import Place
-from diagnose.infer.stacks.frame_table import KINDS, SAYS, WHATEVER_FOR, State
+from diagnose.infer.stacks.frame_table import KINDS, WHATEVER_FOR, State
 from diagnose.infer.stacks.groups import Division, PlaceClass, divide
-from diagnose.infer.stacks.rows import told
+from diagnose.infer.stacks.rows import says, told
 from diagnose.text.ranks import plural, ranks_phrase
 from diagnose.timeline.event import Timeline
 
@@ -107,7 +107,7 @@ def _held(
     if set(ranks) <= held:
         weights["agrees_with_dumps"] = scoring.STACK_AGREES
     found.weights, found.score = weights, sum(weights.values())
-    found.ranks, found.kind, found.why = ranks, kind, f"{whose}: {SAYS[group.state]}"
+    found.ranks, found.kind, found.why = ranks, kind, f"{whose}: {says(group.places[0])}"
     return found
 
 
@@ -214,19 +214,29 @@ def _rows(timeline: Timeline, places: Sequence[Place], ranks: Collection[int]) -
 
 
 def _lone(context: Context) -> Iterator[Hypothesis]:
-    """One hypothesis for the first process of unknown rank that is busy, and does not wait."""
+    """One hypothesis for the first process of unknown rank that is busy, or else that waits."""
+    waiting = None
     for place in context.lone:
-        if place.waits or _worked_on(place, context):
+        if _worked_on(place, context):
+            continue
+        if place.waits:
+            waiting = waiting or place
             continue
         if place.state == "kernel_wait" and context.timeline.by_signature.get(_HUNG_TASK):
             continue  # it says more about a task whose stack says nothing
         cause = cause_of(place.state, place.phase, context.catalog)
         if place.state in _SILENT and cause == cause_of(place.state, None, context.catalog):
             continue
-        what = SAYS[place.state] if place.state not in _NOWHERE else doing(place.phase)
+        what = says(place) if place.state not in _NOWHERE else doing(place.phase)
         summary = f"The stack shows a process {what}: {place.detail}."
         yield _of_stacks(cause, summary, context, [])
         return
+    ended = [
+        context.catalog.classes[event.cause].outside for event in context.failing if event.cause
+    ]
+    if waiting is not None and ended and all(ended):
+        summary = f"A process was {told(waiting)} before somebody ended it; nothing shows for whom."
+        yield _of_stacks("unknown", summary, context, [])
 
 
 def _crashed(context: Context) -> bool:

@@ -36,4 +36,10 @@ def told(place: Place) -> str:
     call = f" ({place.call})" if place.call else ""
     site = f" at {place.site}" if place.site else ""
     detail = f": {place.detail}" if place.detail else ""
-    return f"{SAYS[place.state]}{call}{site}{detail}"
+    return f"{says(place)}{call}{site}{detail}"
+
+
+def says(place: Place) -> str:
+    """What its state means, after "the rank is"."""
+    asleep = place.state == "unknown" and place.stack.status == "idle"
+    return "asleep in a call that shows no frame" if asleep else SAYS[place.state]

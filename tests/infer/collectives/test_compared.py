@@ -16,8 +16,8 @@ def comm(name: str, counts: dict[int, int | None]) -> Members:
     return Members(name, len(counts), seen, seen, dict(enumerate(counts)))
 
 
-def waits(*comms: Members, gone: tuple[int, ...] = ()) -> list[CountedWait] | None:
-    return compared(comms, gone, at_once=True)
+def waits(*comms: Members, dead: tuple[int, ...] = ()) -> list[CountedWait] | None:
+    return compared(comms, dead, at_once=True)
 
 
 def pairs(found: list[CountedWait] | None) -> list[tuple[int, tuple[int, ...]]]:
@@ -32,9 +32,9 @@ def test_of_two_ranks_that_lack_calls_one_waits_for_the_one_that_lacks_more() ->
     assert pairs(waits(world, mates, late)) == [(2, (2, 3))]
 
 
-def test_ranks_that_lack_calls_wait_for_one_that_is_gone() -> None:
+def test_ranks_that_lack_calls_wait_for_one_that_is_dead() -> None:
     world = comm("world", {0: 9, 1: 9, 2: 8, 3: None})
-    assert pairs(waits(world, comm("pair", {2: 4, 3: None}), gone=(3,))) == [(2, (2, 3))]
+    assert pairs(waits(world, comm("pair", {2: 4, 3: None}), dead=(3,))) == [(2, (2, 3))]
 
 
 def test_of_ranks_that_lack_as_many_and_share_a_communicator_nobody_is_named() -> None:
