@@ -224,7 +224,7 @@ def _with_stalls(context: Context) -> tuple[Context, list[str]]:
     blocked = context.blocked
     if blocked is None:
         return replace(context, stalls=found), []
-    blocked = fusion.settled(blocked, found)
+    blocked = fusion.settled(blocked, found, alive=context.alive)
     context = replace(context, blocked=blocked)
     same = [stall for stall in found if collectives.agrees(blocked, stall)]
     notes = [*blocked.notes, *filter(None, [collectives.conflict(blocked, found)])]

@@ -179,7 +179,7 @@ def _struck(ranked: Sequence[Hypothesis], timeline: Timeline) -> str | None:
         return "only_author"
     for other in ranked[1:]:
         of_one = other.cause.startswith("crash.") and len(other.ranks) <= _FEW
-        missing = other.kind == "missing" and (other.basis == "wait" or other.hung)
+        missing = other.kind == "missing" and (other.basis in ("wait", "dump") or other.hung)
         if other.ranks and (of_one or missing) and explains(winner, other):
             winner.ranks, winner.kind, winner.why = other.ranks, "crashed", other.why
             winner.hosts = winner.hosts or other.hosts

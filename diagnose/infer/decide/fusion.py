@@ -90,18 +90,20 @@ def disbelieved(verdict: DumpVerdict, context: Context) -> str | None:
     return "outvoted_by_watchdogs" if _outvoting(verdict, context) else None
 
 
-def settled(verdict: DumpVerdict, found: Sequence[Stall]) -> DumpVerdict:
-    """What dumps say, where they do not choose among several ranks with what lines say of these.
+def settled(verdict: DumpVerdict, found: Sequence[Stall], *, alive: bool) -> DumpVerdict:
+    """What dumps say, with what lines prove where these do not choose among several ranks.
 
-    Of the ranks without a dump some print that they wait: those are not waited for.
+    Of the ranks without a dump some print that they wait: those are not waited for. Counters
+    (`alive` is False) tell which of the ranks of a node stopped first, watchdogs that all of it is
+    gone, or that some of those that stopped wait for others themselves.
     """
-    if not verdict.tie or not verdict.suspects:
-        return verdict
-    suspects = set(verdict.suspects)
+    open_to = set(verdict.suspects) if verdict.tie else set()
     for stall in found:
-        named = [*stall.missing, *stall.odd]
-        if named and stall.proven and suspects.issuperset(named):
-            why = f"{stall.why}, and the dumps show that {verdict.why}"
+        named = {*stall.missing, *stall.odd} if stall.proven else set()
+        blamed = set() if alive or verdict.tie else set(verdict.ranks)
+        waiting = blamed - named <= set(stall.joined) and named < blamed
+        if named and (named <= open_to or named > blamed > set() or waiting):
+            why = f"{stall.why}, and by the calls {verdict.why}"
             kind: Kind = "missing" if stall.missing else "mismatched"
             ranks = tuple(sorted(named))
             return replace(verdict, kind=kind, ranks=ranks, suspects=(), tie=False, why=why)

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from diagnose.infer.collectives.verdict import DumpVerdict
-from diagnose.infer.decide.fusion import believed, fused, overruled, worth_analysis
+from diagnose.infer.decide.fusion import believed, fused, overruled, settled, worth_analysis
+from diagnose.infer.judge.stall import Stall, Wait
 from diagnose.infer.rules.base import Basis, Hypothesis
 from diagnose.timeline.event import Timeline
 
@@ -159,3 +160,35 @@ def test_a_call_that_all_have_made_may_be_where_the_log_is_cut(
     seen = context(timeline, failing=[timeline.at(0)] if fails else [], alive=dumped)
     verdict = replace(VERDICT, kind=kind, ranks=())
     assert (believed(verdict, seen, passing=False) is not None) == kept
+
+
+OPEN = replace(VERDICT, ranks=(), suspects=(2, 3, 5), tie=True)
+
+
+def lacking(*ranks: int, proven: bool = True, waiting: tuple[int, ...] = (0, 1)) -> Stall:
+    waits = {r: Wait(r, 7, "ALLREDUCE", 1, 1, None, None, r) for r in waiting}
+    return Stall(None, "missing", waits, list(ranks), proven=proven, why="printed no timeout")
+
+
+@pytest.mark.parametrize(
+    ("verdict", "stall", "alive", "ranks"),
+    [
+        (OPEN, lacking(3), True, (3,)),
+        (OPEN, lacking(3, proven=False), True, ()),
+        (OPEN, lacking(4), True, ()),
+        (VERDICT, lacking(2, 3), False, (2, 3)),
+        (VERDICT, lacking(2, 3), True, (2,)),
+        (replace(VERDICT, ranks=(2, 3)), lacking(2, waiting=(0, 1, 3)), False, (2,)),
+        (replace(VERDICT, ranks=(2, 3)), lacking(2), False, (2, 3)),
+    ],
+    ids=[
+        "one of those without a dump", "not proven", "none of them", "the whole node", "dumps know",
+        "one waits itself", "nothing shows that it waits",
+    ],
+)  # fmt: skip
+def test_lines_settle_what_dumps_and_counters_leave_open(
+    verdict: DumpVerdict, stall: Stall, alive: bool, ranks: tuple[int, ...]
+) -> None:
+    found = settled(verdict, [stall], alive=alive)
+    assert found.ranks == ranks
+    assert found.tie is (verdict.tie and not ranks)
