@@ -124,6 +124,21 @@ def test_collectives_in_native_frames() -> None:
     assert (place.state, place.call, place.op) == ("collective_wait", "broadcast", "BROADCAST")
 
 
+def test_stacks_that_mpirun_takes_at_its_time_limit() -> None:
+    """Open MPI's `--get-stack-traces`: one trace a rank, indented below its heading."""
+    trace = "STACK TRACE FOR PROC [[23660,1],{}] (vm, PID 124{})\n\tThread 1 (LWP 7):\n{}\n"
+    waits = (
+        "\t#0  0x1 in ompi_request_wait () from libmpi.so.40\n\t#1  0x2 in PMPI_Bcast () from l.so"
+    )
+    sleeps = "\t#0  0x1 in __GI___clock_nanosleep () from libc.so.6\n\t#1  0x2 in load () at a.c:5"
+    found = stacks(*(trace.format(r, r, sleeps if r == 2 else waits) for r in range(4)))
+    folded = fold(places(found))
+    assert [(group.label, group.state, group.call) for group in folded] == [
+        ("2", "sleep", None), ("0-1, 3", "collective_wait", "broadcast"),
+    ]  # fmt: skip
+    assert odd(folded) == [2]
+
+
 def test_a_hook_in_autograds_thread_tells_what_the_backward_pass_does() -> None:
     hook = "Thread 0x7F01 (idle)\n    {}\n    hook (train.py:12)\n"
     place = one(text(0, *BACKWARD), hook.format(f"reduce ({C10D}:9)"))
