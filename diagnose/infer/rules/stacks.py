@@ -68,7 +68,8 @@ def placed(
 ) -> list[Hypothesis]:
     """Hypotheses from the places; `held` are the culprits that dumps of collectives name."""
     counted = context.facts.world_size is not None
-    division = divide(classes, context.world, counted=counted)
+    named = context.timeline.ranks
+    division = divide(classes, context.world, counted=counted, named=named)
     blamed = set(division.held)
     if held and not blamed & set(held):
         # The dumps know who is waited for; the stacks then say what those ranks do.
@@ -207,12 +208,15 @@ def _where(group: PlaceClass) -> str:
 
 
 def _of_stacks(cause: str, summary: str, context: Context, ranks: Collection[int]) -> Hypothesis:
-    """A hypothesis on these places; where a job at work was interrupted, ranks are anywhere."""
+    """A hypothesis on these places.
+
+    Tracebacks show no hang: ranks are anywhere where a job at work was interrupted.
+    """
     places = [place for group in context.stacks for place in group.places]
     return Hypothesis(
         cause, scoring.STACKS_ONLY, context.catalog.classes[cause].title, summary,
         _rows(context.timeline, places, ranks), inferred=True, basis="stack",
-        hung=all(place.stack.kind != "interrupt" for place in places),
+        hung=any(place.running for place in [*places, *context.lone]),
     )  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import comb
 
@@ -73,9 +73,15 @@ def fold(found: Iterable[Place]) -> list[PlaceClass]:
 
 
 def divide(
-    classes: Sequence[PlaceClass], world: int | None = None, *, counted: bool = False
+    classes: Sequence[PlaceClass],
+    world: int | None = None,
+    *,
+    counted: bool = False,
+    named: Collection[int] = (),
 ) -> Division:
     """Who is apart from the many; the job has at least `world` ranks, just these if `counted`.
+
+    `named` are ranks that wrote lines.
 
     A rank that certainly makes no step is, whatever the others do. A rank that gave no stacks
     counts nowhere, and the job whose processes have all ended misses nobody.
@@ -96,7 +102,7 @@ def divide(
         return Division(tuple(waiting), tuple(sorted(_held(rest, waiting))))
     absent = _absent(classes, world)
     if absent:
-        return Division(tuple(waiting), absent=absent, missed=_missed(absent, total))
+        return Division(tuple(waiting), absent=absent, missed=_missed(absent, total, named))
     alone = _one_alone(waiting) and (counted or total > _SEVERAL)
     return Division(tuple(waiting), alone=waiting[0].ranks if alone else ())
 
@@ -180,11 +186,11 @@ def _absent(classes: Sequence[PlaceClass], world: int | None) -> tuple[int, ...]
     return tuple(rank for rank in range(size) if rank not in known)
 
 
-def _missed(absent: Sequence[int], seen: int) -> bool:
+def _missed(absent: Sequence[int], seen: int, named: Collection[int]) -> bool:
     """Whether these are one rank, or those of a node, as hardly by chance."""
     size, first, total = len(absent), absent[0], seen + len(absent)
     if size == 1:
-        return seen >= _SEVERAL
+        return seen >= _SEVERAL - (first in named)
     node = first % size == 0 and total % size == 0 and absent[-1] == first + size - 1
     return node and total / size / comb(total, size) < _CHANCE
 

@@ -285,6 +285,9 @@ def test_ranks_without_a_stack() -> None:
     assert missed([0, 1, 3]) == ((2,), True)
     assert missed([0, 1, 2], world=4) == ((3,), True)
     assert missed([1]) == ((0,), False)
+    both = classes(text(0, *WAIT), text(1, *WAIT))
+    assert not divide(both, 3).missed
+    assert divide(both, 3, named=(0, 1, 2)).missed, "its lines were collected"
     assert missed([*range(8), *range(16, 24)]) == ((*range(8, 16),), True)
     assert missed([0, 1], world=4) == ((2, 3), False), "they may be left out by chance"
     assert missed([0, 2, 3, 5, 6, 7]) == ((1, 4), False)
