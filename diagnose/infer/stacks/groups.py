@@ -94,13 +94,15 @@ def divide(
         return Division(tuple(waiting), tuple(sorted(certain)))
     total, many = _count(seen), _count(waiting)
     rest = [group for group in seen if group not in waiting]
+    absent = _absent(classes, world)
     if rest:
         met = any(_may_meet(group) for group in waiting)
         few = _count(rest) == 1 or _FEW * _count(rest) <= total
         if 2 * many < total or (2 * many == total and total > 2) or (met and not few):
             return Division(tuple(waiting))
-        return Division(tuple(waiting), tuple(sorted(_held(rest, waiting))))
-    absent = _absent(classes, world)
+        held = sorted(_held(rest, waiting, certain=bool(absent)))
+        if held or not absent:
+            return Division(tuple(waiting), tuple(held))
     if absent:
         return Division(tuple(waiting), absent=absent, missed=_missed(absent, total, named))
     alone = _one_alone(waiting) and (counted or total > _SEVERAL)
@@ -156,14 +158,16 @@ def _may_meet(group: PlaceClass) -> bool:
     return group.state == "unknown" and bool(group.key)
 
 
-def _held(rest: Iterable[PlaceClass], waiting: Iterable[PlaceClass]) -> list[int]:
+def _held(rest: Iterable[PlaceClass], waiting: Iterable[PlaceClass], *, certain: bool) -> list[int]:
     """The ranks that are elsewhere than those that wait.
 
     Ranks whose place is vague may wait for the GPU. They count only where the others are in calls
     that block the host, because then they have not come there: collectives of a backward pass on
-    GPUs do not block, a rank may be behind it already.
+    GPUs do not block, a rank may be behind it already. Nor do they where it is `certain` that the
+    job has ranks of which nothing is known: the GPU may wait for one of these.
     """
-    blocking = all(group.state != "cuda_sync" and group.call != "backward" for group in waiting)
+    passing = any(group.state == "cuda_sync" or group.call == "backward" for group in waiting)
+    blocking = not certain and not passing
     return [rank for group in rest if blocking or not group.vague for rank in group.ranks]
 
 

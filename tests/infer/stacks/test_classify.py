@@ -291,6 +291,9 @@ def test_ranks_without_a_stack() -> None:
     assert missed([*range(8), *range(16, 24)]) == ((*range(8, 16),), True)
     assert missed([0, 1], world=4) == ((2, 3), False), "they may be left out by chance"
     assert missed([0, 2, 3, 5, 6, 7]) == ((1, 4), False)
+    vague = [text(0, *VAGUE, status="active"), text(1, *WAIT), text(3, *WAIT)]
+    assert odd(classes(*vague)) == [], "its GPU may wait for the rank that nobody saw"
+    assert divide(classes(*vague)).absent == (2,)
     others = [text(rank, *WAIT) for rank in (0, 1, 3)]
     assert divide(classes(*others, text(4, *DATA))).absent == (), "who is held up is seen"
 
