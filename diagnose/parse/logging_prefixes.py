@@ -46,6 +46,7 @@ _RAY_CORE = expression(
 
 # Tails after a bare date.
 _LOGURU = expression(rf" \| ({LEVEL}) {{0,8}}\| ([^|\s]{{1,200}}) -(?: |\Z)")
+_RANKED = expression(r" [|\-] [rR]ank[ :=]?(\d{1,7})(?= [|\-] )")
 _DASHES = expression(
     rf" - (?:[\w.\-/:]{{1,120}} - )?\[?({LEVEL})\]?(?: -|:)(?: |\Z)(?:[\w.\-/]{{1,120}} - )?"
 )
@@ -232,7 +233,10 @@ def _bare_time(line: str, at: int, prefix: Prefix) -> int:
 
 
 def _tail(line: str, at: int, prefix: Prefix) -> int:
-    """Level, logger name and place behind a time; else the separator alone."""
+    """Rank, level, logger name and place behind a time; else the separator alone."""
+    ranked = _RANKED.match(line, at)
+    if ranked:
+        prefix.rank, at = int(ranked[1]), ranked.end()
     tail = _LOGURU.match(line, at)
     if tail:
         prefix.level, prefix.origin = NAMES[tail[1]], tail[2]

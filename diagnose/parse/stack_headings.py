@@ -25,6 +25,10 @@ _RANK = re.compile(
     r"(?i)(?<![a-z\d])(?:([a-z]{1,12})[_\-]|(local|node|global) )?"
     r"rank[ _:=#.\-\[]{0,3}(\d{1,7})(?!\d)"
 )
+# Open MPI's `mpirun --get-stack-traces`: job, step and rank.
+_OPEN_MPI = re.compile(
+    r"STACK TRACE FOR PROC \[\[\d{1,9},\d{1,9}\],(\d{1,7})\] \((\S{1,255}), PID (\d{1,9})\)"
+)
 _PROCID = re.compile(r"(?:SLURM_PROCID|PMIX?_RANK)=(\d{1,7})\Z")
 _PID = re.compile(r"(?i)(?<![a-z\d])pid[ _:=#\-]{0,3}(\d{1,9})(?!\d)")
 _HOST_PID = re.compile(r"(?=[\w.\-]*[\d.\-])([A-Za-z][\w.\-]{0,120})[ :/]{1,3}(\d{2,9})\W*\Z")
@@ -52,10 +56,12 @@ def heading(line: str) -> Heading | None:
     text = line.strip()
     if len(text) > 2000:
         return None
+    if found := _OPEN_MPI.match(text):
+        return Heading(Where(int(found[1]), found[2], int(found[3])))
     if _ENVIRONMENT.match(text):
         procid = _PROCID.match(text)
-        found = Where(int(procid[1])) if procid else _where(text)
-        return Heading(_without_host(found), environment=True)
+        where = Where(int(procid[1])) if procid else _where(text)
+        return Heading(_without_host(where), environment=True)
     decorated = _DECORATED.match(text)
     if decorated:
         return Heading(_where(decorated[1]))

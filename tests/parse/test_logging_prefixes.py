@@ -78,6 +78,8 @@ INFO = {"level": "INFO"}
         ("24/05/01 12:00:00 INFO storage.BlockManager: x", "storage.BlockManager: x",
          AT | INFO | {"names": ["iso"]}),
         ("24/05/01 12:00:00 INFO nothing of log4j", "24/05/01 12:00:00 INFO nothing of log4j", {}),
+        (f"{NOON},123 | rank 2 | INFO | x", "x", AT_MS | INFO | {"rank": 2, "names": ["iso"]}),
+        (f"{NOON},123 - rank 2 - INFO - x", "x", AT_MS | INFO | {"rank": 2, "names": ["iso"]}),
         (f"{NOON},123 - INFO - my.mod - x - y", "x - y", AT_MS | INFO | {"names": ["iso"]}),
         (f"{NOON},123 - my.mod - ERROR - x", "x", AT_MS | {"level": "ERROR", "names": ["iso"]}),
         (f"{NOON},123 - WARNING - two words", "two words",

@@ -7,7 +7,7 @@ lacks calls elsewhere, like the rank that it waits for; but that one lacks more.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
@@ -70,7 +70,7 @@ def compared(
         for rank in behind
         if all(_lacks_more(lacking[rank], lacking[other]) for other in behind if other != rank)
     ]
-    if not ends and at_once and _tied(lacking, behind, comms):
+    if not ends and at_once and _tied(lacking, behind):
         return None
     names = ", ".join(map(str, ends))
     return [
@@ -115,12 +115,10 @@ def _lacks_more(own: Mapping[int, list[int]], other: Mapping[int, list[int]]) ->
     return all(a >= b for a, b in pairs) and any(a > b for a, b in pairs)
 
 
-def _tied(lacking: Numbers, behind: Collection[int], comms: Iterable[Members]) -> bool:
-    """Whether the ranks that lack calls lack as many, and share a communicator.
+def _tied(lacking: Numbers, behind: Collection[int]) -> bool:
+    """Whether a few ranks lack calls, and all as many.
 
-    Then one of them may wait there for another, in calls that nobody counts.
+    Then one of them may wait for another, in calls that nobody counts.
     """
     alike = {tuple(sorted((n, tuple(v)) for n, v in lacking[rank].items())) for rank in behind}
-    return len(behind) > 1 == len(alike) and any(
-        {*behind} <= {*comm.ranks.values()} for comm in comms if 2 * len(behind) > comm.size
-    )
+    return len(behind) > 1 == len(alike) and 2 * len(behind) < len(lacking)

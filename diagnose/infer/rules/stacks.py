@@ -68,7 +68,8 @@ def placed(
 ) -> list[Hypothesis]:
     """Hypotheses from the places; `held` are the culprits that dumps of collectives name."""
     counted = context.facts.world_size is not None
-    division = divide(classes, context.world, counted=counted)
+    named = context.timeline.ranks
+    division = divide(classes, context.world, counted=counted, named=named)
     blamed = set(division.held)
     if held and not blamed & set(held):
         # The dumps know who is waited for; the stacks then say what those ranks do.
@@ -84,8 +85,9 @@ def placed(
         return [gone]
     if division.alone or any(group.differs for group in classes):
         return [_mismatch(classes, division, context)]
-    seen = [place for group in division.waiting for place in group.places if place.running]
-    return [_unclear(division, context)] if seen and not held else []
+    shown = division.waiting or (classes if _ended(context) else ())
+    seen = [place for group in shown for place in group.places if place.running]
+    return [_unclear(shown, context)] if seen and not held else []
 
 
 def _held(
@@ -131,11 +133,20 @@ def _gone(division: Division, context: Context) -> Hypothesis | None:
     return found
 
 
-def _unclear(division: Division, context: Context) -> Hypothesis:
-    """Ranks wait, and no place shows for whom."""
-    summary = f"{_victims(division)}; no stack shows who holds them up."
-    ranks = [rank for group in division.waiting for rank in group.ranks]
-    return _of_stacks("unknown", summary, context, ranks)
+def _unclear(classes: Sequence[PlaceClass], context: Context) -> Hypothesis:
+    """Ranks wait, or somebody ended a job of which stacks were taken; none shows why."""
+    ranks = [rank for group in classes for rank in group.ranks]
+    where = _victims(Division(tuple(group for group in classes if group.waits)))
+    if not where:
+        parts = [f"{ranks_phrase(g.ranks)} at {g.site or g.detail}" for g in classes[:_PLACES]]
+        where = "; ".join(parts).capitalize()
+    return _of_stacks("unknown", f"{where}; no stack shows who holds them up.", context, ranks)
+
+
+def _ended(context: Context) -> bool:
+    """Whether all that went wrong is that somebody ended the job."""
+    causes = [event.cause for event in context.failing if event.cause]
+    return bool(causes) and all(context.catalog.classes[cause].outside for cause in causes)
 
 
 def _victims(division: Division) -> str:
@@ -197,12 +208,15 @@ def _where(group: PlaceClass) -> str:
 
 
 def _of_stacks(cause: str, summary: str, context: Context, ranks: Collection[int]) -> Hypothesis:
-    """A hypothesis on these places; where a job at work was interrupted, ranks are anywhere."""
+    """A hypothesis on these places.
+
+    Tracebacks show no hang: ranks are anywhere where a job at work was interrupted.
+    """
     places = [place for group in context.stacks for place in group.places]
     return Hypothesis(
         cause, scoring.STACKS_ONLY, context.catalog.classes[cause].title, summary,
         _rows(context.timeline, places, ranks), inferred=True, basis="stack",
-        hung=all(place.stack.kind != "interrupt" for place in places),
+        hung=any(place.running for place in [*places, *context.lone]),
     )  # fmt: skip
 
 
@@ -231,10 +245,7 @@ def _lone(context: Context) -> Iterator[Hypothesis]:
         summary = f"The stack shows a process {what}: {place.detail}."
         yield _of_stacks(cause, summary, context, [])
         return
-    ended = [
-        context.catalog.classes[event.cause].outside for event in context.failing if event.cause
-    ]
-    if waiting is not None and ended and all(ended):
+    if waiting is not None and _ended(context):
         summary = f"A process was {told(waiting)} before somebody ended it; nothing shows for whom."
         yield _of_stacks("unknown", summary, context, [])
 

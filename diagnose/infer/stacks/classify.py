@@ -30,14 +30,14 @@ _BESIDE = 3  # other threads named
 _DIGITS = re.compile(r"(\d{1,18})")
 _CALLERS = re.compile(r"(?:torch/distributed|deepspeed/comm|torch/autograd)/")
 _NATIVE_CALL = re.compile(
-    r"(?:c10d::(?:ops::|Async|ProcessGroup\w*::(?:Async)?)|nccl|gloo::)_?"
-    r"(all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|broadcast|barrier|reduce|gather"
+    r"(?:c10d::(?:ops::|Async|ProcessGroup\w*::(?:Async)?)|nccl|gloo::|P?MPI_I?)_?"
+    r"(all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|broadcast|bcast|barrier|reduce|gather"
     r"|scatter|send|recv)",
     re.IGNORECASE,
 )
 _SPELLED = {
     "allreduce": "all_reduce", "allgather": "all_gather", "reducescatter": "reduce_scatter",
-    "alltoall": "all_to_all",
+    "alltoall": "all_to_all", "bcast": "broadcast",
 }  # fmt: skip
 
 # States of a main thread that leave open what holds its process up.

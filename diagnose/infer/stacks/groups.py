@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import comb
 
@@ -73,9 +73,15 @@ def fold(found: Iterable[Place]) -> list[PlaceClass]:
 
 
 def divide(
-    classes: Sequence[PlaceClass], world: int | None = None, *, counted: bool = False
+    classes: Sequence[PlaceClass],
+    world: int | None = None,
+    *,
+    counted: bool = False,
+    named: Collection[int] = (),
 ) -> Division:
     """Who is apart from the many; the job has at least `world` ranks, just these if `counted`.
+
+    `named` are ranks that wrote lines.
 
     A rank that certainly makes no step is, whatever the others do. A rank that gave no stacks
     counts nowhere, and the job whose processes have all ended misses nobody.
@@ -88,15 +94,17 @@ def divide(
         return Division(tuple(waiting), tuple(sorted(certain)))
     total, many = _count(seen), _count(waiting)
     rest = [group for group in seen if group not in waiting]
+    absent = _absent(classes, world)
     if rest:
         met = any(_may_meet(group) for group in waiting)
         few = _count(rest) == 1 or _FEW * _count(rest) <= total
         if 2 * many < total or (2 * many == total and total > 2) or (met and not few):
             return Division(tuple(waiting))
-        return Division(tuple(waiting), tuple(sorted(_held(rest, waiting))))
-    absent = _absent(classes, world)
+        held = sorted(_held(rest, waiting, certain=bool(absent)))
+        if held or not absent:
+            return Division(tuple(waiting), tuple(held))
     if absent:
-        return Division(tuple(waiting), absent=absent, missed=_missed(absent, total))
+        return Division(tuple(waiting), absent=absent, missed=_missed(absent, total, named))
     alone = _one_alone(waiting) and (counted or total > _SEVERAL)
     return Division(tuple(waiting), alone=waiting[0].ranks if alone else ())
 
@@ -150,14 +158,16 @@ def _may_meet(group: PlaceClass) -> bool:
     return group.state == "unknown" and bool(group.key)
 
 
-def _held(rest: Iterable[PlaceClass], waiting: Iterable[PlaceClass]) -> list[int]:
+def _held(rest: Iterable[PlaceClass], waiting: Iterable[PlaceClass], *, certain: bool) -> list[int]:
     """The ranks that are elsewhere than those that wait.
 
     Ranks whose place is vague may wait for the GPU. They count only where the others are in calls
     that block the host, because then they have not come there: collectives of a backward pass on
-    GPUs do not block, a rank may be behind it already.
+    GPUs do not block, a rank may be behind it already. Nor do they where it is `certain` that the
+    job has ranks of which nothing is known: the GPU may wait for one of these.
     """
-    blocking = all(group.state != "cuda_sync" and group.call != "backward" for group in waiting)
+    passing = any(group.state == "cuda_sync" or group.call == "backward" for group in waiting)
+    blocking = not certain and not passing
     return [rank for group in rest if blocking or not group.vague for rank in group.ranks]
 
 
@@ -180,11 +190,11 @@ def _absent(classes: Sequence[PlaceClass], world: int | None) -> tuple[int, ...]
     return tuple(rank for rank in range(size) if rank not in known)
 
 
-def _missed(absent: Sequence[int], seen: int) -> bool:
+def _missed(absent: Sequence[int], seen: int, named: Collection[int]) -> bool:
     """Whether these are one rank, or those of a node, as hardly by chance."""
     size, first, total = len(absent), absent[0], seen + len(absent)
     if size == 1:
-        return seen >= _SEVERAL
+        return seen >= _SEVERAL - (first in named)
     node = first % size == 0 and total % size == 0 and absent[-1] == first + size - 1
     return node and total / size / comb(total, size) < _CHANCE
 

@@ -150,6 +150,18 @@ def test_where_all_stand_alike_nobody_is_blamed() -> None:
     assert [*propose(context(Timeline()))] == []
 
 
+def test_stacks_of_a_job_that_somebody_ended_are_those_of_a_hang() -> None:
+    found = classes(("a (t.py:1)",), ("b (t.py:2)",), ("c (t.py:3)",))
+    assert [*propose(seen(found))] == []
+    limit = Meaning(kind="signature", role="cause", cause="scheduler.limit", strength="decisive")
+    ended = Event("job.log", 7, meaning=limit, index=9)
+    (hypothesis,) = propose(seen(found, failing=[ended]))
+    assert (hypothesis.cause, hypothesis.ranks, hypothesis.hung) == ("unknown", [], True)
+    assert hypothesis.summary == (
+        "Rank 0 at t.py:1; rank 1 at t.py:2; rank 2 at t.py:3; no stack shows who holds them up."
+    )
+
+
 def test_evidence_has_the_frames_and_says_who_is_odd() -> None:
     odd, rest = evidence(classes(WAIT, DATA, WAIT), [1])
     assert odd == Evidence(

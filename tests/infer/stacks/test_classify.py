@@ -124,6 +124,21 @@ def test_collectives_in_native_frames() -> None:
     assert (place.state, place.call, place.op) == ("collective_wait", "broadcast", "BROADCAST")
 
 
+def test_stacks_that_mpirun_takes_at_its_time_limit() -> None:
+    """Open MPI's `--get-stack-traces`: one trace a rank, indented below its heading."""
+    trace = "STACK TRACE FOR PROC [[23660,1],{}] (vm, PID 124{})\n\tThread 1 (LWP 7):\n{}\n"
+    waits = (
+        "\t#0  0x1 in ompi_request_wait () from libmpi.so.40\n\t#1  0x2 in PMPI_Bcast () from l.so"
+    )
+    sleeps = "\t#0  0x1 in __GI___clock_nanosleep () from libc.so.6\n\t#1  0x2 in load () at a.c:5"
+    found = stacks(*(trace.format(r, r, sleeps if r == 2 else waits) for r in range(4)))
+    folded = fold(places(found))
+    assert [(group.label, group.state, group.call) for group in folded] == [
+        ("2", "sleep", None), ("0-1, 3", "collective_wait", "broadcast"),
+    ]  # fmt: skip
+    assert odd(folded) == [2]
+
+
 def test_a_hook_in_autograds_thread_tells_what_the_backward_pass_does() -> None:
     hook = "Thread 0x7F01 (idle)\n    {}\n    hook (train.py:12)\n"
     place = one(text(0, *BACKWARD), hook.format(f"reduce ({C10D}:9)"))
@@ -270,9 +285,15 @@ def test_ranks_without_a_stack() -> None:
     assert missed([0, 1, 3]) == ((2,), True)
     assert missed([0, 1, 2], world=4) == ((3,), True)
     assert missed([1]) == ((0,), False)
+    both = classes(text(0, *WAIT), text(1, *WAIT))
+    assert not divide(both, 3).missed
+    assert divide(both, 3, named=(0, 1, 2)).missed, "its lines were collected"
     assert missed([*range(8), *range(16, 24)]) == ((*range(8, 16),), True)
     assert missed([0, 1], world=4) == ((2, 3), False), "they may be left out by chance"
     assert missed([0, 2, 3, 5, 6, 7]) == ((1, 4), False)
+    vague = [text(0, *VAGUE, status="active"), text(1, *WAIT), text(3, *WAIT)]
+    assert odd(classes(*vague)) == [], "its GPU may wait for the rank that nobody saw"
+    assert divide(classes(*vague)).absent == (2,)
     others = [text(rank, *WAIT) for rank in (0, 1, 3)]
     assert divide(classes(*others, text(4, *DATA))).absent == (), "who is held up is seen"
 
