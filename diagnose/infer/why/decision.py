@@ -16,6 +16,7 @@ from diagnose.timeline.event import Timeline
 
 _VERDICTS = {
     "fell_silent": "regular lines stopped long before the job was ended",
+    "one_fell_silent": "one process wrote no more progress, and the others went on without it",
     "stopped_by_dumps": "dumps or counters show that the job stopped",
     "no_failure_line": "no line shows a failure, and the job stopped all the same",
     "nobody_waited": "no line shows that ranks waited",
@@ -30,6 +31,7 @@ _SHOWN_BY = {
     "node_signs": "what nodes report",
     "stacks_in_log": "stacks in the log",
     "lone_stacks": "the stack of a process",
+    "silence": "progress that stopped",
     "known_issue": "a known issue, all of whose conditions hold",
 }
 _NAMED = {
