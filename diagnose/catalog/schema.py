@@ -63,6 +63,8 @@ Tells = Literal[
     "handled",  # a handler copes with the error above and goes on
     "trouble",  # an error in words that no other entry knows; never a cause
     "complaint",  # the user's own words for what is wrong
+    "silent",  # printed at intervals whatever the job does; no progress for elapsed_s
+    "duration",  # says how long the job ran in all
     "stuck",  # the user's own words that the job stands still
     "frame",  # a stack frame which shows where a rank stood (with `phase`)
 ]
@@ -307,3 +309,8 @@ class Catalog:
     def __post_init__(self) -> None:
         if not self.by_id:
             object.__setattr__(self, "by_id", {entry.id: entry for entry in self.signatures})
+
+    @property
+    def endings(self) -> frozenset[str]:
+        """The classes of those who end a job from outside."""
+        return frozenset(one.id for one in self.classes.values() if one.ending)

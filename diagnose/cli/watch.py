@@ -26,6 +26,15 @@ Grace = Annotated[
         help="How long the first step, or a first checkpoint or evaluation, may be silent.",
     ),
 ]
+MinSilence = Annotated[
+    float,
+    typer.Option(
+        "--min-silence",
+        min=0,
+        metavar="SECONDS",
+        help="Silence that is no stall, however fast the steps are.",
+    ),
+]
 OnStall = Annotated[
     str | None,
     typer.Option("--on-stall", metavar="COMMAND", help="Shell command to run for each stall."),
@@ -54,6 +63,7 @@ def watch(
     ] = False,
     heartbeats: Heartbeats = 6,
     grace: Grace = 600,
+    min_silence: MinSilence = 30,
     on_stall: OnStall = None,
     webhook: WebhookUrl = None,
     metrics: Annotated[
@@ -72,7 +82,14 @@ def watch(
     if STDIN in given and sys.stdin is None:
         raise InputError("standard input is closed")
     options = Options(
-        heartbeats, grace, every_rank, on_stall, webhook, metrics, tuple(patterns or ())
+        heartbeats,
+        grace,
+        every_rank,
+        on_stall,
+        webhook,
+        metrics,
+        tuple(patterns or ()),
+        min_silence,
     )
     found = [path for path in given if path != STDIN]
     stdin = sys.stdin.fileno() if STDIN in given else None

@@ -27,7 +27,7 @@ from diagnose.infer.events.attempts import earlier_attempts, last_attempt
 from diagnose.infer.events.facts import Facts, gather
 from diagnose.infer.events.failures import failures
 from diagnose.infer.events.heartbeat import progress_of
-from diagnose.infer.events.onset import Start, find_onset
+from diagnose.infer.events.onset import Start, find_onset, silent_since
 from diagnose.infer.events.phases import find_activity
 from diagnose.infer.judge.lines import stalls
 from diagnose.infer.quiet import quiet
@@ -44,6 +44,7 @@ from diagnose.infer.rules.busy import busy_class, unstated
 from diagnose.infer.why.decision import confidence_reasons, culprit_reasons, verdict_reasons
 from diagnose.infer.why.events import attempt_reasons, event_reasons
 from diagnose.infer.why.hypotheses import disbelieved_reason, proposal_reasons, rival_reasons
+from diagnose.stories.silence import find_silence
 from diagnose.text.times import iso
 from diagnose.timeline.event import Event, Fields
 
@@ -80,6 +81,7 @@ def _diagnose(job: Job) -> Diagnosis:
         signs=job.documents.signs,
         stood=job.documents.stood,
         checkpoints=job.checkpoints,
+        silence=find_silence(timeline, job.catalog.endings),
     )
     context = _with_places(context, job)
     about = verdict.facts_told(facts, attempt.attempts)
@@ -115,11 +117,13 @@ def _failure(
     context = replace(context, activity=find_activity(timeline, first, waiting))
     context, weighed = _weighed(context)
     ranked = weighed.ranked
+    if ranked[0].basis == "silence" and context.silence is not None:
+        start = silent_since(context.silence)
     naming = name_culprits(ranked, timeline, job.catalog.classes, context.facts.world_size)
     notes = [*job.notes, *notes, *fusion.overruled(judged, context), *_notes(job, about.attempts)]
     notes += [note for note in plugins.notes() if note not in notes]  # of rules that just failed
-    asked = ranking.conditions(ranked)
     decided = verdict.verdict_of(ranked[0], context)
+    asked = ranking.conditions(ranked, known=decided[0] != "unknown")
     level = ranking.confidence(asked)
     result = _result(ranked, decided[0], level, context, start, job, about, notes)
     disbelieved = fusion.disbelieved(judged, context) if judged else None

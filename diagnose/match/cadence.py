@@ -11,10 +11,11 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import itemgetter
 
 from diagnose.lazy import expression
+from diagnose.match.authors import author_of
 from diagnose.match.digits import shape
-from diagnose.match.thin import author_of
 
 REACH = 24 << 10  # bytes of the end of a source that are looked at
 _LEAST = 2  # lines, and values of the counter, that make a cadence
@@ -29,7 +30,7 @@ _TIMES = expression(
 )
 # The fill of a bar, as tqdm, rich and Keras draw it.
 _BAR = expression(rb"(?<=%)\|[^|\n]*\|(?= *\d)|\[[=>.# -]{5,}\]|(?:\xe2[\x94-\x97][\x80-\xbf]){5,}")
-_NUMBER = expression(rb"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
+_NUMBER = expression(rb"-?\d+(?:,\d{3})*(?:\.\d+)?(?:[eE][-+]?\d+)?")
 # What only work says, and what waiting, trying again and listing say.
 _WORK = expression(
     rb"(?i)\b(?:global_?)?(?:step|iter|epoch|batch|update|episode|round|minibatch|timestep)s?\b"
@@ -63,7 +64,7 @@ def beats(data: bytes) -> list[Beat]:
         if not _works(shape(line)):
             continue
         author = author_of(line)
-        text = _BAR.sub(b"|", _TIMES.sub(b"@", line[len(author) :]))
+        text = _BAR.sub(b"|", _TIMES.sub(b"@", line))
         numbers = _NUMBER.findall(text)
         if 0 < len(numbers) <= _MOST_NUMBERS:
             groups[author, _NUMBER.sub(b"#", text)].append((start, end, numbers))
@@ -98,17 +99,20 @@ def _lines(data: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _counter(rows: Sequence[Sequence[bytes]]) -> list[int]:
-    """The values of the first column of whole numbers that grows; none if there is no such."""
-    if len(rows) < _LEAST:
-        return []
-    for column in zip(*rows, strict=True):
+    """The values of the column of whole numbers that grows; none if there is none.
+
+    One that never falls before others, then the one that grows most often: of an epoch and its
+    steps these count.
+    """
+    found = []
+    for column in zip(*rows, strict=True) if len(rows) >= _LEAST else ():
         if not all(value.isdigit() and len(value) < 16 for value in column):
             continue
         values = [int(value) for value in column]
-        half = len(values) // 2
-        if len(set(values)) >= _LEAST and _mean(values[-half:]) > _mean(values[:half]):
-            return values
-    return []
+        half, different = len(values) // 2, len(set(values))
+        if different >= _LEAST and _mean(values[-half:]) > _mean(values[:half]):
+            found.append((values == sorted(values), different, values))
+    return max(found, key=itemgetter(0, 1))[2] if found else []
 
 
 def _mean(values: Sequence[int]) -> float:

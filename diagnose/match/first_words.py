@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from diagnose.ingest.source import Chunk
 from diagnose.lazy import expression
+from diagnose.match.authors import author_of
 from diagnose.match.digits import shape
 from diagnose.match.lines import LINE_WINDOW, Raw, filled_lines, text_of
-from diagnose.match.thin import author_of
 from diagnose.parse.prefix import peel
 
 LIMIT = 4 << 20  # bytes of the sources that are looked at

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 LINE_BUDGET_S = 0.02
 # A line that takes so long is made to hurt: those that match take a tenth. After so many of them
 # in a source its other long lines get little time.
+# Phases that come before the work whose progress is looked for.
+_BEFORE = ("init", "preprocessing", "model_load")
 HURT_S, HURTFUL_LINES, LITTLE_S = 0.005, 20, 0.001
 
 
@@ -100,12 +102,24 @@ def finish(source: Source, found: Gathered, matcher: Matcher) -> SourceScan:
     scan.edges = list(plain_lines([*found.first, *found.last], scan.lines))
     again = plain_lines(chain.from_iterable(found.again), scan.lines)
     scan.again = list(zip(again, again, strict=True))  # two of each
-    if not any(matcher.signatures[number].role == "progress" for number in scan.counts):
-        scan.beats = list(_beats(found.ends))
+    if not any(_shows_progress(line, matcher) for line in scan.lines):
+        known = {line.line for line in scan.lines if _watches(line, matcher)}
+        scan.beats = [beat for beat in _beats(found.ends) if beat[0].line not in known]
     for number, extra in found.dropped().items():
         if number >= 0:
             scan.counts[matcher.patterns[number].signature] += extra
     return scan
+
+
+def _shows_progress(line: Line, matcher: Matcher) -> bool:
+    """Whether a line is of progress, and not only of what is loaded or prepared before."""
+    found = [matcher.signatures[number] for number, _ in line.matches]
+    before = any(one.role == "phase" and one.phase in _BEFORE for one in found)
+    return not before and any(one.role == "progress" for one in found)
+
+
+def _watches(line: Line, matcher: Matcher) -> bool:
+    return any(matcher.signatures[number].tells == "silent" for number, _ in line.matches)
 
 
 def _ordered(found: Gathered) -> list[Raw]:

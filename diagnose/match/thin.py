@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 from diagnose.ingest.source import Chunk
-from diagnose.lazy import expression
+from diagnose.match.authors import author_in, author_of, authors_of
 from diagnose.match.compile import Matcher
 from diagnose.match.thin_lines import Hits, ThinLines
 
@@ -26,25 +25,15 @@ WINDOW = 16 << 10
 BLOCK = 4 << 20
 GLANCE = 1 << 10
 # How far from the end the last line of each author is looked for: a share of the source.
-TAIL_MIN, TAIL_MAX, TAIL_SHARE = 128 << 10, 4 << 20, 256
+TAIL_MIN, TAIL_MAX, TAIL_SHARE = 256 << 10, 4 << 20, 256
 _NEWLINE = 10
-# Last words of an author without a tag, among whom there may be several.
-LAST_WORDS = 4
+# Last words of an author, which show how regularly it spoke; of many authors only the last one.
+LAST_WORDS, FEW_AUTHORS = 4, 64
 # What is searched in full is searched in pieces, of which is kept what they hold. The end is then
 # looked at backwards in such pieces, and only those closely that may hold a last word.
 _PIECE = 16 << 10
 # After so many more pieces with new shapes than without, those of a source are no longer looked up.
 _NEW_SHAPES = 16
-
-# What sets the authors of interleaved lines apart, without parsing them: launcher and rank tags.
-# A time of day looks like NCCL's host:pid:tid, but would make every second an author.
-# Possessive, and first of all no word that a blank follows: most lines have no tag and fail there.
-_TAG = (
-    rb"(?![\w.-]++ )(?:\[\d++,\d++\]<\w++>:|\[[A-Za-z_]*+\d++\]:?+(?:<\w++>:)?+| *+\d++: "
-    rb"|\([\w ]*pid=[^)]*+\)|(?!\d\d?:)[\w.-]++:\d++:\d++ |[\w-]++: (?=\[))"
-)
-_AUTHOR = expression(rb"(?:%b){0,16}+" % _TAG)
-_AUTHORS = expression(rb"\n((?:%b){1,16}+)" % _TAG)
 
 
 @dataclass(slots=True)
@@ -191,31 +180,13 @@ def tail_end(last_stride: int) -> int:
     return (last_stride + 2) * STRIDE
 
 
-def author_of(line: bytes, begin: int = 0) -> bytes:
-    """The tags in front of a line; empty where it has none."""
-    tags = _AUTHOR.match(line, begin)
-    return tags.group() if tags else b""
-
-
-@lru_cache(maxsize=1024)
-def _tags_in(same: bytes) -> int:
-    """How long the tags are in front of lines of a shape: they know no digits."""
-    return len(author_of(same))
-
-
-def authors_in(block: bytes) -> set[bytes]:
-    """The tags in front of the lines of a block; empty for lines without."""
-    tags = _AUTHORS.findall(b"\n" + block)
-    lines = block.count(b"\n") + (not block.endswith(b"\n"))
-    return {*tags} if len(tags) == lines else {*tags, b""}
-
-
 @dataclass(slots=True)
 class _LastWords:
     """What was found of each (author, pattern), from the end of a source backwards."""
 
     matcher: Matcher
     kept: Counter[tuple[bytes, int]] = field(default_factory=Counter)
+    few: set[bytes] = field(default_factory=set)  # authors whose last words are several
 
     def of(self, data: bytes, low: int, high: int, present: Collection[int]) -> Hits:
         """The hits to keep of whole lines, those between `low` and `high`, the last one first.
@@ -225,7 +196,7 @@ class _LastWords:
         if not present:
             return []
         block = data[low:high]
-        authors = authors_in(block)
+        authors = authors_of(block.split(b"\n"))
         undecided = {
             (author, number)
             for author in authors
@@ -250,7 +221,7 @@ class _LastWords:
                 continue
             seen.add(number)
             if not self._known(author, number):
-                self.kept[author, number] += 1
+                self._keep(author, number)
                 hits.append((number, low + to))
         return hits
 
@@ -258,20 +229,19 @@ class _LastWords:
         """The same of lines of which it is known what they hold."""
         hits: Hits = []
         left = lines.kinds()
-        tags = {same: _tags_in(same) for same in left}
-        # Without a number in its tags, a shape that is alike is of one author.
-        alone = {same for same in left & lines.alike.keys() if b"0" not in same[: tags[same]]}
+        # Without a number in the name of its author, a shape that is alike is of one author.
+        alone = {same for same in left & lines.alike.keys() if b"0" not in author_of(same)}
         done: set[tuple[bytes, int]] = set()  # what authors with these tags need not say again
         for number, start, same in lines.runs.backwards(left, high):
             if start < low:
                 break
-            author, words = data[start : start + tags[same]], lines.of(number, same)
+            author, words = author_in(data, start, same), lines.of(number, same)
             if (author, id(words)) not in done:
-                new = [(one, to) for one, _, to in words if not self._known(author, one)]
-                for pattern, to in new:
-                    self.kept[author, pattern] += 1
-                    hits.append((pattern, start + to))
-                if new and not author:
+                for pattern, _, to in words:
+                    if not self._known(author, pattern):
+                        self._keep(author, pattern)
+                        hits.append((pattern, start + to))
+                if not all(self._known(author, pattern) for pattern, *_ in words):
                     continue
                 done.add((author, id(words)))
             if same in alone:
@@ -283,5 +253,10 @@ class _LastWords:
         said = [line for line in block.split(b"\n") if author_of(line) in authors]
         return bool(self.matcher.scan_thin(b"\n".join(said)))
 
+    def _keep(self, author: bytes, number: int) -> None:
+        self.kept[author, number] += 1
+        if len(self.few) < FEW_AUTHORS:
+            self.few.add(author)
+
     def _known(self, author: bytes, number: int) -> bool:
-        return self.kept[author, number] >= (1 if author else LAST_WORDS)
+        return self.kept[author, number] >= (LAST_WORDS if author in self.few else 1)

@@ -16,10 +16,10 @@ from diagnose.parse.who import Prefix, Stamp
 _LIMIT = 1 << 20  # characters; longer lines are left alone
 _MESSAGE = ("log", "msg", "message", "MESSAGE", "text", "event")
 _TIME = ("time", "ts", "timestamp", "@timestamp", "asctime")
-_LEVEL = ("level", "levelname", "severity", "log_level")
+_LEVEL = ("level", "levelname", "severity", "log_level", "log.level")
 _RANK = ("rank", "RANK", "global_rank", "process_index")
 _LOCAL_RANK = ("local_rank", "LOCAL_RANK")
-_HOST = ("host", "hostname", "node", "_HOSTNAME", "podName")
+_HOST = ("host", "hostname", "host.name", "node", "_HOSTNAME", "podName")
 _PID = ("pid", "process", "_PID")
 _ISO = expression(rf"{ISO_DATE}[ T]{ISO_TIME}{ISO_ZONE}\Z")
 _STREAMS = frozenset({"stdout", "stderr"})
@@ -46,7 +46,9 @@ def json_line(line: str, prefix: Prefix) -> str | None:
     found = _time(record)
     if found is not None:
         keep(prefix, found)
-    rank, local_rank = _number(record, _RANK), _number(record, _LOCAL_RANK)
+    labels = record.get("labels")  # of the Elastic Common Schema: what a program adds of its own
+    about = {**labels, **record} if isinstance(labels, dict) else record
+    rank, local_rank = _number(about, _RANK), _number(about, _LOCAL_RANK)
     prefix.rank = rank if rank is not None else prefix.rank
     prefix.local_rank = local_rank if local_rank is not None else prefix.local_rank
     prefix.host = _text(record, _HOST) or prefix.host

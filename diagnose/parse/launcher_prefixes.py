@@ -68,14 +68,19 @@ _STEM = (
     "node|host|worker|wrk|master|gpu|dgx|hgx|compute|comp|server|srv|launcher|nid|cn|gn|gcn|ip|trn|"
     "algo|machine"
 )
-_NODE = expression(rf"(?:{_STEM})[a-z]{{0,2}}(?:-?\d{{1,6}}[a-z]?)(?:-\d{{1,6}})*\Z", re.IGNORECASE)
+_NODE = expression(
+    rf"(?:{_STEM})[a-z]{{0,2}}(?:-?\d{{1,6}}[a-z]?|-[a-z]\d{{1,4}})(?:-\d{{1,6}})*\Z",
+    re.IGNORECASE,
+)
 # `train-job-worker-2`, `mycluster-gpu-12`: a part such as `worker` directly before the number.
 _POD_NAME = expression(rf"[a-z0-9][a-z0-9\-]{{0,200}}-(?:{_STEM})s?-?\d{{1,6}}\Z", re.IGNORECASE)
 # `v100x16-2`, `a100-01`, `h100-sxm-3`: a model of GPUs and a number.
 _MODEL = expression(
     r"(?:dgx|hgx)?[abhlpv]\d{2,3}(?:x\d{1,2})?(?:-sxm\d?)?-\d{1,4}\Z", re.IGNORECASE
 )
-_RANK_BEHIND = expression(r": \[rank\d{1,7}\]:")
+# `r12u29`: rack and unit.
+_RACK = expression(r"r(?:ack)?-?\d{1,3}-?u\d{1,3}\Z", re.IGNORECASE)
+_RANK_BEHIND = expression(r": (?:\[rank\d{1,7}\]:|\{\")")
 _SHORT_GPU = expression(r"(?:gpu|server|ip)-?\d\Z", re.IGNORECASE)
 _NUMBERED = expression(r"(?:([a-z]{2,5})\d{3,8}|[a-z]\d{4,8})\Z")
 _NOT_NUMBERED = frozenset(
@@ -105,7 +110,7 @@ def node_like(token: str) -> bool:
         return False
     if _SHORT_GPU.match(name) or not name.isascii():
         return False
-    if _NODE.match(name) or _MODEL.match(name):
+    if _NODE.match(name) or _MODEL.match(name) or _RACK.match(name):
         return True
     numbered = _NUMBERED.match(name)
     if numbered:
@@ -116,7 +121,7 @@ def node_like(token: str) -> bool:
 def pdsh(line: str, at: int, prefix: Prefix, hosts: Collection[str] = ()) -> int:
     """`worker-0: ` of pdsh, clush, dsh and the like: a machine-like word, or one of `hosts`.
 
-    In front of the tag of a rank any word with a digit is one.
+    In front of the tag of a rank, or of a JSON record, any word with a digit is one.
     """
     colon = line.find(":", at, at + 130)
     if colon <= at or not (line.startswith(" ", colon + 1) or colon + 1 == len(line)):

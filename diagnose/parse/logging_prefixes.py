@@ -45,8 +45,11 @@ _RAY_CORE = expression(
 )
 
 # Tails after a bare date.
+# OpenMMLab's: 05/01 10:00:00 - mmengine - INFO - .
+_MONTH_DAY = expression(r"(\d\d)/(\d\d) (\d\d:\d\d:\d\d)(?= - )")
+_NAME_OF_DATE = expression(r"\[[A-Za-z][\w.\-]{0,60}\] (?=\d{4}-\d\d-\d\d[ T]\d\d:)")
 _LOGURU = expression(rf" \| ({LEVEL}) {{0,8}}\| ([^|\s]{{1,200}}) -(?: |\Z)")
-_RANKED = expression(r" [|\-] [rR]ank[ :=]?(\d{1,7})(?= [|\-] )")
+_RANK_COLUMN = expression(r" [|\-] [rR]ank[ :=]?(\d{1,7})(?= [|\-] )")
 _DASHES = expression(
     rf" - (?:[\w.\-/:]{{1,120}} - )?\[?({LEVEL})\]?(?: -|:)(?: |\Z)(?:[\w.\-/]{{1,120}} - )?"
 )
@@ -58,6 +61,8 @@ _WORD = expression(
 )
 # Mask R-CNN, `logging` with its name in front of the level.
 _NAMED = expression(rf" ([A-Za-z_][\w.\-/]{{0,120}}):? {{1,4}}({LEVEL}):(?: |\Z)")
+# A host, the level and the global rank, as formatters of training programs put them.
+_RANKED = expression(rf" (?:\S{{1,120}} )?({LEVEL}) \[?[Rr]ank[ =:](\d{{1,7}})\]?:?(?: |\Z)")
 _PLAIN = expression(r"(?:: | - |[ \t]|\Z)")
 
 # Level first.
@@ -220,7 +225,25 @@ def _day_of(found: re.Match[str]) -> int | None:
     return day(third, second, first) if first > 12 else day(third, first, second)
 
 
+def named_date(line: str, at: int, prefix: Prefix) -> int:
+    """`[titan] ` of a logger that puts a name before its `2024-05-01 10:00:00,123`."""
+    found = _NAME_OF_DATE.match(line, at)
+    if found is None:
+        return -1
+    prefix.names.append("named")
+    return found.end()
+
+
 def _bare_time(line: str, at: int, prefix: Prefix) -> int:
+    found = _MONTH_DAY.match(line, at)
+    if found:
+        midnight = day(NO_YEAR, int(found[1]), int(found[2]))
+        printed = stamp(midnight, found[3], has_year=False)
+        if printed is None:
+            return -1
+        keep(prefix, printed)
+        prefix.names.append("date")
+        return _tail(line, found.end(), prefix)
     found = _TIME.match(line, at) or _CLOCK.match(line, at)
     if found is None:
         return -1
@@ -234,9 +257,13 @@ def _bare_time(line: str, at: int, prefix: Prefix) -> int:
 
 def _tail(line: str, at: int, prefix: Prefix) -> int:
     """Rank, level, logger name and place behind a time; else the separator alone."""
-    ranked = _RANKED.match(line, at)
-    if ranked:
-        prefix.rank, at = int(ranked[1]), ranked.end()
+    column = _RANK_COLUMN.match(line, at)
+    if column:
+        prefix.rank, at = int(column[1]), column.end()
+    tail = _RANKED.match(line, at)
+    if tail:
+        prefix.level, prefix.rank = NAMES[tail[1]], int(tail[2])
+        return tail.end()
     tail = _LOGURU.match(line, at)
     if tail:
         prefix.level, prefix.origin = NAMES[tail[1]], tail[2]

@@ -32,6 +32,7 @@ from diagnose.parse.logging_prefixes import (
     determined,
     hugectr,
     level_first,
+    named_date,
     nemo,
 )
 from diagnose.parse.nccl_prefix import nccl
@@ -74,7 +75,7 @@ _BRACKETS: dict[str, tuple[_Family, ...]] = {
     "V": (c10, role),
     "H": (hugectr, role, mpi, host_pid),
 }
-_OTHER_BRACKETS: tuple[_Family, ...] = (role, mpi, host_pid)
+_OTHER_BRACKETS: tuple[_Family, ...] = (role, mpi, host_pid, named_date)
 _NUMBERS: tuple[_Family, ...] = (bare_date, label, unix_time, kmsg, kaggle, nccl)
 _LEVEL_INITIALS = frozenset("DIWECFNTS")
 _GLOG_INITIALS = frozenset("DIWEFV")

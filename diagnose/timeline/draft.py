@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from diagnose.catalog.entries import COUNTER
 from diagnose.catalog.schema import Signature
 from diagnose.ingest.source import Source
+from diagnose.lazy import expression
 from diagnose.match.lines import Line
 from diagnose.match.scanner import SourceScan
 from diagnose.parse.torch_prefixes import behind_text
@@ -32,6 +33,8 @@ _BEGINS = Meaning(kind="edge", tells=BEGINS)
 _BEAT = Meaning(
     kind="progress", signature=COUNTER.id, role="progress", severity="info", phase="training"
 )
+_OF_EVALUATION = replace(_BEAT, phase="evaluation")
+_EVALUATES = expression(r"(?i)^\W*(?:eval|valid|test(?:ing)?\b)")
 
 Author = tuple[int, str | None, int | None]  # rank, host and process
 
@@ -108,7 +111,9 @@ def drafts_of(scan: SourceScan, signatures: Sequence[Signature]) -> Iterator[Dra
                 _name_subject(draft, captures)
             yield draft
     for line, counter in scan.beats:
-        yield _draft(scan.source, line, _BEAT, Work(step=counter), {})
+        of_evaluation = _EVALUATES.match(line.prefix.message)
+        meaning = _OF_EVALUATION if of_evaluation else _BEAT
+        yield _draft(scan.source, line, meaning, Work(step=counter), {})
     for line in scan.edges:
         yield _edge(scan.source, line)
     for before, line in scan.again:

@@ -16,9 +16,9 @@ from operator import itemgetter
 
 from diagnose.catalog.schema import Catalog, Signature
 from diagnose.ingest.source import Chunk
+from diagnose.match.authors import author_of
 from diagnose.match.cadence import beats
 from diagnose.match.lines import Raw, segments, text_of
-from diagnose.match.thin import author_of
 from diagnose.parse.path import PathHints
 from diagnose.parse.prefix import Prefix, peel
 from diagnose.parse.who import Stamp
@@ -162,7 +162,7 @@ class Reader:
             remember(memory.last, author, (_head(line), now), AUTHORS)
             if place in taken:
                 continue
-            shape = _SHAPE.sub(b"#", line[len(author) : _LINE])
+            shape = _SHAPE.sub(b"#", line[:_LINE])
             key = hash((author, shape))
             before = memory.templates.get(key)
             remember(memory.templates, key, line[:_LINE], TEMPLATES)

@@ -61,12 +61,12 @@ class Pace:
         """A new attempt begins: its first intervals are no measure."""
         self._warm, self.steps, self.done, self._before = 0, 0, False, None
 
-    def bound(self, heartbeats: float) -> float | None:
-        """How long it may be silent; None as long as its heartbeat is not known."""
+    def bound(self, heartbeats: float, least: float = 0.0) -> float | None:
+        """How long it may be silent, `least` at least; None as long as no heartbeat is known."""
         if self.heartbeat is None:
             return None
         spread = self.heartbeat + 2 * heartbeats * self.spread
-        return max(heartbeats * self.heartbeat, spread, AGAIN * self.pause)
+        return max(least, heartbeats * self.heartbeat, spread, AGAIN * self.pause)
 
     def _close(self, look: float, longest: float) -> None:
         """Count the interval before the last step; what came after it is known now."""

@@ -112,6 +112,7 @@ class Pulse:
     heartbeats: float
     grace: float
     every_rank: bool = False
+    min_silence: float = 0.0  # seconds
     attempt: int = 0
     stalls: int = 0
     progress: float | None = None  # the last of any author
@@ -335,7 +336,7 @@ class Pulse:
 
     def _of_counters(self, phase: str, progress: float) -> Iterator[tuple[float, float]]:
         for pace in self._paces.values():
-            bound = pace.bound(self.heartbeats)
+            bound = pace.bound(self.heartbeats, self.min_silence)
             if bound is None or pace.heartbeat is None or pace.done or pace.phase != phase:
                 continue
             if pace.at >= progress - bound:
@@ -390,7 +391,8 @@ class Pulse:
         limits = []
         for who, author in self.authors.items():
             own = [p for (of, _, _), p in self._paces.items() if of == who and p.phase == _TRAINING]
-            bounds = [bound for p in own if (bound := p.bound(self.heartbeats)) and not p.done]
+            going = (p.bound(self.heartbeats, self.min_silence) for p in own if not p.done)
+            bounds = [bound for bound in going if bound]
             if bounds and not author.stalled and now - author.at > min(bounds) + MARGIN_S:
                 author.stalled = True
                 stopped.append(who)

@@ -55,6 +55,7 @@ class Options:
     webhook: str | None = None
     metrics: str | None = None
     patterns: Sequence[Path] = ()
+    min_silence: float = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,9 @@ class Watch:
         self._paths, self._options, self._tell, self._note = paths, options, tell, note
         self._stop = Stop()
         self._reader = Reader(load_catalog(list(options.patterns)))
-        self._pulse = Pulse(options.heartbeats, options.grace, options.every_rank)
+        self._pulse = Pulse(
+            options.heartbeats, options.grace, options.every_rank, options.min_silence
+        )
         # As events of the file system name them.
         self._places = [os.path.abspath(path) for path in paths]  # noqa: PTH100
         self._follow = Follow(self._places)

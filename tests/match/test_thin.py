@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from itertools import product
 
@@ -14,18 +13,18 @@ import diagnose
 from diagnose.catalog.schema import Catalog, Signature
 from diagnose.ingest.source import Chunk
 from diagnose.match import known
+from diagnose.match.authors import author_of
 from diagnose.match.compile import matcher_of
 from diagnose.match.known import KnownLines
 from diagnose.match.thin import (
     BLOCK,
+    FEW_AUTHORS,
     FULL,
     GLANCE,
     LAST_WORDS,
     STRIDE,
     TAIL_MIN,
     Thin,
-    author_of,
-    authors_in,
 )
 from tests.sizes import few
 
@@ -73,10 +72,17 @@ def test_cuts_change_nothing(size: int, quiet: int) -> None:
         assert steps(data, sizes) == whole
 
 
-def test_the_last_line_of_each_author_is_kept() -> None:
+def test_the_last_lines_of_each_author_are_kept() -> None:
     data = log(BLOCK + 60, 4)
-    last = [b"[rank%d]" % rank for rank in range(4)]
-    assert [line.split(b":")[0] for line in steps(data, [BLOCK])[1]] == last
+    last = [b"[rank%d]" % rank for rank in range(4) for _ in range(LAST_WORDS)]
+    assert sorted(line.split(b":")[0] for line in steps(data, [BLOCK])[1]) == last
+
+
+def test_of_many_authors_all_but_a_few_have_one() -> None:
+    many = FEW_AUTHORS + 5
+    data = b"".join(b"[rank%d]: step %d loss 2\n" % (n % many, n) for n in range(9 * many))
+    found = Counter(line.split(b":")[0] for line in steps(data, [500])[1])
+    assert Counter(found.values()) == {LAST_WORDS: FEW_AUTHORS, 1: 5}
 
 
 def test_of_an_author_without_a_tag_the_last_few() -> None:
@@ -117,7 +123,7 @@ def last_words(data: bytes) -> list[bytes]:
     lines = []
     for line in reversed(data[begin:].split(b"\n")):
         author = author_of(line)
-        if MATCHER.scan_thin(line) and kept[author] < (1 if author else LAST_WORDS):
+        if MATCHER.scan_thin(line) and kept[author] < LAST_WORDS:
             kept[author] += 1
             lines.append(line)
     return sorted(lines)
@@ -169,37 +175,3 @@ def test_of_known_lines_the_same_is_kept(rows: list[tuple[bytes, bytes, int]], m
     assert [hits for *_, hits in thin.last_words(size)] == [
         hits for *_, hits in expected.last_words(size)
     ]
-
-
-def tags_of(line: bytes) -> bytes:
-    """The tags of a line by the expression written plainly."""
-    found = re.match(
-        rb"(?:\[\d+,\d+\]<\w+>:|\[[A-Za-z_]*\d+\]:?(?:<\w+>:)?| *\d+: |\([\w ]*pid=[^)]*\)"
-        rb"|(?!\d\d?:)[\w.-]+:\d+:\d+ |[\w-]+: (?=\[)){0,16}",
-        line,
-    )
-    return found[0] if found else b""
-
-
-PIECES = [
-    b"[",
-    b"]",
-    b"rank",
-    b"12",
-    b",",
-    b"<",
-    b">",
-    b":",
-    b" ",
-    b"(",
-    b"pid=",
-    b")",
-    b"n-1",
-    b".",
-]
-
-
-@given(st.lists(st.lists(st.sampled_from(PIECES), max_size=14).map(b"".join), max_size=6))
-def test_authors_are_told_by_the_tags_of_their_lines(lines: list[bytes]) -> None:
-    assert [author_of(line) for line in lines] == [tags_of(line) for line in lines]
-    assert authors_in(b"\n".join(lines)) == ({*map(tags_of, lines)} or {b""})

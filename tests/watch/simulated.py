@@ -33,11 +33,12 @@ class Simulated:
     heartbeats: float = 6.0
     grace: float = 600.0
     every_rank: bool = False
+    min_silence: float = 0.0
     now: float = 0.0
     changes: list[Change] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.pulse = Pulse(self.heartbeats, self.grace, self.every_rank)
+        self.pulse = Pulse(self.heartbeats, self.grace, self.every_rank, self.min_silence)
         self.pulse.begin(self.now)
         self.memories: dict[str, Memory] = {}
 

@@ -28,6 +28,15 @@ def test_training_stops(beat: float) -> None:
     assert job.pulse.state is State.STALLED
 
 
+def test_a_short_silence_of_fast_steps_is_no_stall() -> None:
+    job = Simulated(min_silence=30.0)
+    job.steps(1, 200, 0.05)
+    job.wait(20)
+    job.steps(201, 300, 0.05)
+    assert job.what() == []
+    assert 30 <= job.until_stall(1000) <= 32
+
+
 def test_a_stall_is_reported_once_and_so_is_its_end() -> None:
     job = Simulated()
     job.steps(1, 20)

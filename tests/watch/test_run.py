@@ -42,7 +42,7 @@ class Running:
     def __init__(self, *paths: Path, stdin: int | None = None, **options: object) -> None:
         self.said: list[str] = []
         self.notes: list[str] = []
-        given = Options(**options)  # type: ignore[arg-type]
+        given = Options(**{"min_silence": 0.0} | options)  # type: ignore[arg-type]
         self.watch = Watch(
             [str(p) for p in paths], given, self.said.append, self.notes.append, stdin
         )

@@ -166,8 +166,11 @@ class Condition(NamedTuple):
     text: str
 
 
-def conditions(ranked: list[Hypothesis]) -> list[Condition]:
-    """`high` only for decisive, timely, unrivalled evidence; `medium` for strong evidence."""
+def conditions(ranked: list[Hypothesis], *, known: bool = True) -> list[Condition]:
+    """`high` only for decisive, timely, unrivalled evidence; `medium` for strong evidence.
+
+    Neither where it is not `known` whether the job hung or failed at all.
+    """
     winner = ranked[0]
     others = (c for c in ranked[1:] if c.cause != winner.cause)
     rivals = [c for c in others if c.lost is not Lost.FOLLOWS]
@@ -190,6 +193,7 @@ def conditions(ranked: list[Hypothesis]) -> list[Condition]:
         Condition("high", "timely", not winner.late, f"its first line {timely} the first failure"),
         Condition("medium", "score", winner.score >= strong, f"{score}, medium needs {strong:g}"),
         Condition("medium", "lead", margin >= 0.0, f"{lead}, medium needs that none is stronger"),
+        *([] if known else [Condition("medium", "verdict", False, "the verdict is not known")]),
     ]
 
 

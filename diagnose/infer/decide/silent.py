@@ -32,6 +32,8 @@ def hang_shown_by(context: Context) -> str | None:
 
         if node_signs.hang(context.signs, context.stacks):
             return "node_signs"
+    if context.silence is not None:
+        return "silence"
     if went_on(context.timeline, context.life) or seen_at_work(context):
         return None
     if context.lone:

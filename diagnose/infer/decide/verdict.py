@@ -38,6 +38,8 @@ def verdict_of(winner: Hypothesis, context: Context) -> tuple[Verdict, str]:
 
     With the name of the predicate that decided it.
     """
+    if winner.basis == "silence" and context.silence is not None and not context.silence.whole:
+        return "unknown", "one_fell_silent"
     hang = context.catalog.classes[winner.cause].hang
     silent = _silent_by(winner, context)
     if silent is not None and winner.inferred and hang != "fails":

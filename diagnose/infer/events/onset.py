@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from operator import itemgetter
 
+from diagnose.stories.silence import Silence
 from diagnose.timeline.event import Event, Timeline
 
 _MS = 1_000_000
@@ -44,3 +45,10 @@ def find_onset(timeline: Timeline, first_failure: Event | None) -> Start:
         why = f"{elapsed / 1000:,.0f} s before the first watchdog line, which has no timestamp"
         return Start(None, first.index, why)
     return Start(None, first_failure.index, "the lines have no timestamps")
+
+
+def silent_since(silence: Silence) -> Start:
+    """The last line of who fell silent first."""
+    last = silence.began
+    whose = "the last progress of the job" if silence.lone is None else "its last progress"
+    return Start(last.time, last.index, whose + ("" if last.time else ", which has no timestamp"))

@@ -14,6 +14,7 @@ from diagnose.infer.events.afterlife import Afterlife
 from diagnose.infer.events.facts import Facts
 from diagnose.infer.events.phases import Activity
 from diagnose.infer.judge.stall import Stall
+from diagnose.stories.silence import Silence
 from diagnose.timeline.event import Event, Timeline
 
 if TYPE_CHECKING:
@@ -108,7 +109,8 @@ class Context:
     of the logs that say the same as the dumps. `blocked` is what dumps say, `alive` whether who is
     told of there was alive. `stacks` are ranks by their stack dumps, `lone` those of processes of
     unknown rank, `signs` what nodes say of themselves, `stood` whether no counter of NCCL moved
-    between two looks. `proposed` are the hypotheses of the stages before.
+    between two looks. `silence` is that of the job, or of one of its processes, until it was ended.
+    `proposed` are the hypotheses of the stages before.
     """
 
     timeline: Timeline
@@ -126,6 +128,7 @@ class Context:
     signs: Sequence[Sign] = ()
     stood: bool = False
     checkpoints: Inspection | None = None
+    silence: Silence | None = None
     proposed: Sequence[Hypothesis] = ()
 
     @property

@@ -1,69 +1,78 @@
-"""A job that had printed nothing for long when somebody sent it SIGTERM.
+"""A job, or one of its processes, whose regular lines stopped long before somebody ended it.
 
-Who sent it no log says; often a person or a monitor saw what the log shows as well: lines that came
-regularly, and then none. That is a hang, and what was last begun is a lead to its cause.
+What was begun and not finished then is a lead to its cause. Who ended it, a limit, a signal or a
+person, saw what the log shows too, and is no cause.
 """
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterator
-from itertools import pairwise
 
 from diagnose.infer import scoring
 from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.infer.rules.busy import busy_class, doing, unstated
-from diagnose.stories.exits import exit_code
+from diagnose.stories.lone import Lone
+from diagnose.stories.silence import Silence
+from diagnose.text.ranks import ranks_phrase
 from diagnose.text.times import duration
-from diagnose.timeline.event import Event, Timeline
-
-_NS = 1_000_000_000
-_LEAST_S = 15
-_BEATS = 20  # of the usual time between two of the last lines of progress
-_STEPS, _LAST = 5, 4  # lines; those in between are thinned
-_NEXT_LINES = 3  # nothing else was printed between the last line and the signal
 
 
 def propose(context: Context) -> Iterator[Hypothesis]:
     """What the job was about when it fell silent; unknown where no line says."""
-    if context.stalls or any(not _of_signal(one) for one in context.proposed):
+    silence = context.silence
+    if silence is None or context.stalls:
         return
-    found = _silent(context.timeline)
-    if found is None:
-        return
-    last, seconds = found
     activity = context.activity
     cause = busy_class(activity.phase, context.catalog) if activity.moving else None
     busy = f" while it was {doing(activity.phase)}" if cause else ""
-    summary = (
-        f"The log fell silent{busy}, {duration(seconds)} before SIGTERM; the lines before came "
-        "regularly. Nothing says who sent the signal."
-    )
-    hypothesis = unstated(cause or "unknown", scoring.SILENT, context.catalog, summary)
-    hypothesis.rows, hypothesis.basis = [last.index], "silence"
-    yield hypothesis
+    summary = _summary(silence, busy)
+    found = unstated(cause or "unknown", scoring.SILENT, context.catalog, summary)
+    found.rows, found.basis = _rows(silence), "silence"
+    found.explains = sorted(context.catalog.endings)
+    if silence.lone is not None:
+        _blame(found, silence.lone)
+    yield found
 
 
-def _of_signal(one: Hypothesis) -> bool:
-    return one.cause.startswith(("scheduler.", "user."))
+def _rows(silence: Silence) -> list[int]:
+    rows = [silence.began.index, silence.last.index]
+    if silence.ended is not None:
+        rows.append(silence.ended.index)
+    return list(dict.fromkeys(rows))
 
 
-def _silent(timeline: Timeline) -> tuple[Event, float] | None:
-    """The last line before the signal, and how long before it that was, if that is unusual."""
-    ended = next((event for event in timeline.telling("teardown") if _sigterm(event)), None)
-    if ended is None or ended.time is None:
-        return None
-    before = [e for e in timeline if e.source == ended.source and e.line < ended.line]
-    timed = [event.time for event in before if event.kind == "progress" and event.time is not None]
-    last = max(before, key=lambda event: event.line, default=None)
-    if last is None or last.time is None or len(timed) < _STEPS:
-        return None
-    silent = (ended.time - last.time) / _NS
-    gaps = sorted(b - a for a, b in pairwise(sorted(timed)[-_LAST:]))
-    usual = gaps[len(gaps) // 2] / _NS
-    near = ended.line - last.line <= _NEXT_LINES
-    return (last, silent) if near and silent >= max(_LEAST_S, _BEATS * usual) else None
+def _summary(silence: Silence, busy: str) -> str:
+    lone, usual = silence.lone, silence.usual_s
+    apart = f"; before, lines came every {duration(usual)}" if usual else ""
+    if not silence.whole or silence.seconds is None:
+        assert lone is not None
+        return (
+            f"{_name(lone)} wrote no more progress{apart}, while the others wrote "
+            f"{lone.lines} more lines: it hangs, or only its output is lost."
+        )
+    first = ""
+    if lone is not None:
+        more = "one more line" if lone.lines == 1 else f"{lone.lines} more lines"
+        first = f" {_name(lone)} was the first, the others wrote {more}."
+    text = f"The job fell silent{busy} for {duration(silence.seconds)}{apart}.{first}"
+    if silence.ended is None:
+        return f"{text} Nothing ended it: look at it while it hangs."
+    return f"{text} Whoever ended it then is not the cause."
 
 
-def _sigterm(event: Event) -> bool:
-    return event.role == "cause" and exit_code(event.fields) == -signal.SIGTERM
+def _name(lone: Lone) -> str:
+    if lone.rank is not None:
+        return ranks_phrase([lone.rank]).capitalize()
+    kind = {"process": "Process", "host": "Host", "source": "Log"}.get(lone.author.kind, "Task")
+    return f"{kind} {':'.join(str(part) for part in lone.author.name if part is not None)}"
+
+
+def _blame(found: Hypothesis, lone: Lone) -> None:
+    """Name the one author, if it is known by its rank or host."""
+    host = lone.author.name[0]
+    if lone.rank is not None:
+        found.ranks = [lone.rank]
+    elif lone.author.kind in ("host", "process") and isinstance(host, str):
+        found.hosts = [host]
+    if found.ranks or found.hosts:
+        found.kind, found.why = "missing", "it wrote no more progress, and the others went on"

@@ -17,6 +17,7 @@ from diagnose.timeline.event import Timeline
 _VERDICTS = {
     "seen_to_hang": "stacks show a job that hung, whoever ended it later",
     "fell_silent": "regular lines stopped long before the job was ended",
+    "one_fell_silent": "one process wrote no more progress, and the others went on without it",
     "stopped_by_dumps": "dumps or counters show that the job stopped",
     "no_failure_line": "no line shows a failure, and the job stopped all the same",
     "nobody_waited": "no line shows that ranks waited",
@@ -31,6 +32,7 @@ _SHOWN_BY = {
     "reports": "counters of NCCL that did not move between two reports",
     "node_signs": "what nodes report",
     "lone_stacks": "the stack of a process",
+    "silence": "progress that stopped",
     "known_issue": "a known issue, all of whose conditions hold",
 }
 _NAMED = {

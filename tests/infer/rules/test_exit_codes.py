@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from diagnose.infer.rules.exit_codes import exit_code, propose
+from diagnose.infer.rules.exit_codes import propose
+from diagnose.stories.exits import exit_code
 from diagnose.timeline.learned import Learned
 
 from ..rows import context, ended, wait

@@ -1,4 +1,4 @@
-"""A log that fell silent long before somebody sent SIGTERM."""
+"""A log whose regular lines stopped long before somebody ended the job."""
 
 from __future__ import annotations
 
@@ -9,41 +9,97 @@ import pytest
 import diagnose
 from diagnose.diagnosis import Diagnosis
 
-STEP = "[2026-11-27 04:25:{:02},451] [INFO] train: step {}/1000 loss 7.0395 lr 1.00e-03 time 0.6s\n"
-SAVING = "[2026-11-27 04:25:40,817] [INFO] train: Saving checkpoint to /out/checkpoint-8\n"
-EVENT = "W1127 04:{}.943000 458 torch/distributed/elastic/agent/server/api.py:739] "
+STEP = (
+    "[2026-11-27 04:{:02}:{:02},451] [INFO] train: step {}/1000 loss 7.0395 lr 1.00e-03 time 9s\n"
+)
+SAVING = "[2026-11-27 04:13:40,817] [INFO] train: Saving checkpoint to /out/checkpoint-8\n"
+EVENT = "W1127 {}.943000 458 torch/distributed/elastic/agent/server/api.py:739] "
 ENDED = (
     EVENT + "Received 15 death signal, shutting down workers\n"
     "torch.distributed.elastic.multiprocessing.api.SignalException: Process 458 got signal: 15\n"
 )
+LIMIT = "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-27T{} DUE TO TIME LIMIT ***\n"
+ALIVE = "heartbeat: process is alive, last step 19 was {} s ago\n"
+RANKED = "[rank{}]: [2026-11-27 04:{:02}:{:02},451] [INFO] train: step {}/1000 loss 7.0395\n"
 
 
-def told(folder: Path, *lines: str) -> Diagnosis:
-    steps = [STEP.format(33 + number, number) for number in range(8)]
-    (folder / "console.log").write_text("".join([*steps, *lines]))
+def steps() -> list[str]:
+    """Twenty lines, ten seconds apart, the last one at 04:13:20."""
+    return [STEP.format(10 + n // 6, n % 6 * 10 + 10 * (n > 99), n) for n in range(20)]
+
+
+def verdict(folder: Path, *lines: str) -> Diagnosis:
+    (folder / "console.log").write_text("".join(lines))
     return diagnose.diagnose(diagnose.load(folder))
 
 
 def test_what_it_had_begun_is_a_lead(tmp_path: Path) -> None:
-    found = told(tmp_path, SAVING, ENDED.format("26:05"))
+    found = verdict(tmp_path, *steps(), SAVING, ENDED.format("04:45:05"))
     assert (found.verdict, found.root_cause.cause) == ("hung", "slow.checkpoint")
-    assert found.root_cause.confidence == "low"
-    assert "fell silent while it was saving a checkpoint, 25" in found.root_cause.summary
+    assert "fell silent while it was saving a checkpoint for 31 min" in found.root_cause.summary
 
 
-def test_without_a_phase_the_cause_is_unknown(tmp_path: Path) -> None:
-    found = told(tmp_path, ENDED.format("26:55"))
+@pytest.mark.parametrize("ended", [ENDED.format("05:26:55"), LIMIT.format("05:26:55")])
+def test_whoever_ended_it_is_aftermath(tmp_path: Path, ended: str) -> None:
+    found = verdict(tmp_path, *steps(), ended)
     assert (found.verdict, found.root_cause.cause) == ("hung", "unknown")
-    assert "who sent the signal" in found.root_cause.summary
+    assert found.onset.time is not None
+    assert found.onset.time.startswith("2026-11-27T04:13:10")
+    assert "Whoever ended it then is not the cause" in found.root_cause.summary
+    (lost,) = [one for one in found.reasons if one.step == "rival" and one.outcome == "lost"]
+    assert lost.beaten_by == "unknown"
+    assert lost.predicate.startswith("explained")  # by a general statement: classes that end a job
+    (decided,) = [one for one in found.reasons if one.outcome == "decided"]
+    assert decided.predicate == "fell_silent"
+
+
+def test_who_watches_it_shows_that_it_hangs(tmp_path: Path) -> None:
+    found = verdict(tmp_path, *steps(), *(ALIVE.format(n) for n in range(60, 1800, 60)))
+    assert (found.verdict, found.root_cause.cause) == ("hung", "unknown")
+    assert "look at it while it hangs" in found.root_cause.summary
+    short = verdict(tmp_path, *steps(), ALIVE.format(60))
+    assert short.verdict == "running"
 
 
 @pytest.mark.parametrize(
     "lines",
     [
-        (ENDED.format("25:43"),),  # amid the steps
-        (*["eval 50/3000\n"] * 5, ENDED.format("26:55")),  # other lines were printed meanwhile
+        (ENDED.format("04:13:23"),),  # amid the steps
+        (*["something else was written\n"] * 20, ENDED.format("05:26:55")),
     ],
 )
 def test_a_job_at_work_that_was_ended_did_not_hang(tmp_path: Path, lines: tuple[str, ...]) -> None:
-    found = told(tmp_path, *lines)
+    found = verdict(tmp_path, *steps(), *lines)
     assert (found.verdict, found.root_cause.cause) == ("failed", "scheduler.preempted")
+
+
+def ranked(stop: int) -> list[str]:
+    """Thirty steps of four ranks, of which rank 2 makes only some."""
+    return [
+        RANKED.format(rank, 10 + n // 6, n % 6 * 10, n)
+        for n in range(30)
+        for rank in range(4)
+        if rank != 2 or n < stop
+    ]
+
+
+def test_the_rank_that_fell_silent_first_is_named(tmp_path: Path) -> None:
+    found = verdict(tmp_path, *ranked(28), LIMIT.format("06:00:00"))
+    assert (found.verdict, found.culprits.ranks) == ("hung", [2])
+    assert found.onset.time is not None
+    assert found.onset.time.startswith("2026-11-27T04:14:30")
+
+
+def test_nobody_is_named_where_all_fall_silent_at_once(tmp_path: Path) -> None:
+    found = verdict(tmp_path, *ranked(30), LIMIT.format("06:00:00"))
+    assert (found.verdict, found.culprits.ranks) == ("hung", [])
+
+
+def test_others_that_go_on_need_not_hang(tmp_path: Path) -> None:
+    found = verdict(tmp_path, *ranked(12))
+    assert (found.verdict, found.culprits.ranks) == ("unknown", [2])
+    assert found.root_cause.confidence == "low"
+    assert "it hangs, or only its output is lost" in found.root_cause.summary
+    assert verdict(tmp_path, *ranked(28)).verdict == "running"
+    gone = "[rank2]: ValueError: no more data\n"
+    assert verdict(tmp_path, *ranked(12), gone).root_cause.cause == "crash.exception"

@@ -54,5 +54,5 @@ def test_a_bar_without_times_rises_over_the_time_it_ran() -> None:
         scrubber(redact=True),
     )
     [line] = found[0].lines
-    assert [point[1] for point in line.points] == [1, 14]
-    assert line.points[1][0] - line.points[0][0] == 156_000
+    assert [point[1] for point in line.points] == [1, 11, 12, 13, 14]
+    assert line.points[-1][0] - line.points[0][0] == 156_000

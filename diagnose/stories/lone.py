@@ -1,0 +1,129 @@
+"""The one process that fell silent before all others of its kind, which went on at least a line."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from diagnose.stories.author import Author, author_of
+from diagnose.stories.rhythm import Rhythm
+from diagnose.timeline.event import Event, Timeline
+
+# Lines that the others wrote after its last: before they fell silent too, or while they go on,
+# when fewer may be lost or late.
+_UNTIL_ALL_ARE_SILENT, _WHILE_OTHERS_WORK = range(1, 21), 6
+# Lines by which the others may be apart.
+_TOGETHER = 2
+_LAST_NUMBER = re.compile(r"(.*?)(\d+)(\D*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Lone:
+    """The rhythm of the one author that fell silent, and how many lines the others wrote since.
+
+    `rank` is what it has by its own lines, or by those of its file or pod.
+    """
+
+    rhythm: Rhythm
+    lines: int
+    rank: int | None = None
+
+    @property
+    def author(self) -> Author:
+        """Who it is."""
+        return self.rhythm.author
+
+
+def find_lone(
+    found: Sequence[Rhythm], timeline: Timeline, endings: Collection[str], *, whole: bool
+) -> Lone | None:
+    """The one author behind all others of its counter; `whole`: all are silent in the end."""
+    if any(repeated > 1 for repeated in timeline.column("repeated")):
+        return None  # lines of some authors were left out
+    counters: dict[str | None, list[Rhythm]] = defaultdict(list)
+    for one in found:
+        counters[one.counter].append(one)
+    for counter in sorted(counters.values(), key=len, reverse=True):
+        latest = _latest(counter)
+        lone = _outlier(latest)
+        if lone is None or _ended_itself(lone, timeline, endings):
+            continue
+        rhythm, lines = lone
+        if lines in _UNTIL_ALL_ARE_SILENT if whole else lines >= _WHILE_OTHERS_WORK:
+            return Lone(rhythm, lines, _rank(rhythm.author, latest, timeline))
+    return None
+
+
+def _latest(counter: Sequence[Rhythm]) -> Mapping[Author, Rhythm]:
+    """The last rhythm of each author: a launcher may repeat what it wrote into its own file."""
+    last: dict[Author, Rhythm] = {}
+    for one in sorted(counter, key=lambda rhythm: (rhythm.last.index, rhythm.last.source)):
+        last[one.author] = one
+    return last
+
+
+def _outlier(latest: Mapping[Author, Rhythm]) -> tuple[Rhythm, int] | None:
+    """The one that stopped first, where the others are together, and their lines since."""
+    strides = [one.stride for one in latest.values() if one.stride]
+    if len(latest) < 2 or not strides or any(one.last.step is None for one in latest.values()):
+        return None
+    stride = max(1, int(median(strides)))
+    for rhythm in sorted(latest.values(), key=lambda one: one.last.step or 0):
+        others = [one for one in latest.values() if one is not rhythm]
+        steps = [one.last.step or 0 for one in others]
+        if len(rhythm.lines) < 2 or max(steps) - min(steps) > _TOGETHER * stride:
+            continue
+        lines = (min(steps) - (rhythm.last.step or 0)) // stride
+        if lines < 0:  # the counter began again, with another epoch
+            lines = min(_lines_between(rhythm, one) for one in others)
+        if lines > 0:
+            return rhythm, lines
+    return None
+
+
+def _lines_between(rhythm: Rhythm, other: Rhythm) -> int:
+    """How many lines the other wrote below the last one of this, in the same file."""
+    if rhythm.last.source != other.last.source:
+        return 0
+    return (other.last.line - rhythm.last.line) // max(1, other.apart)
+
+
+def _ended_itself(lone: tuple[Rhythm, int], timeline: Timeline, endings: Collection[str]) -> bool:
+    """Whether its own later lines say why it wrote no more."""
+    rhythm, _ = lone
+    return any(
+        author_of(event) == rhythm.author and event.index > rhythm.last.index
+        for event in timeline.where(lambda meaning: meaning.role in ("cause", "effect", "phase"))
+        if event.tells == "finished" or (event.role != "phase" and event.cause not in endings)
+    )
+
+
+def _rank(author: Author, latest: Mapping[Author, Rhythm], timeline: Timeline) -> int | None:
+    """The rank of an author: its own, the one that its pod or file names, or its file's number."""
+    if author.rank is not None or author.kind not in ("host", "source", "process"):
+        return author.rank
+    ranks = {event.rank for event in timeline if event.rank is not None and _of(author, event)}
+    if len(ranks) == 1:
+        return ranks.pop()
+    return None if ranks or author.kind != "source" else _number_of_file(author, latest)
+
+
+def _of(author: Author, event: Event) -> bool:
+    if author.kind == "host":
+        return (event.host,) == author.name
+    if author.kind == "process":
+        return (event.host, event.pid) == author.name
+    return (event.source,) == author.name
+
+
+def _number_of_file(author: Author, latest: Collection[Author]) -> int | None:
+    """Its number where the files of all authors differ in their last number only, from 0 on."""
+    found = {one: _LAST_NUMBER.fullmatch(str(one.name[0])) for one in latest}
+    parts = [(match[1], match[3]) for match in found.values() if match is not None]
+    numbers = sorted(int(match[2]) for match in found.values() if match is not None)
+    own = found[author]
+    alike = len(parts) == len(found) and len(set(parts)) == 1
+    return int(own[2]) if own and alike and numbers == [*range(len(found))] else None
