@@ -118,9 +118,9 @@ def _outvoting(verdict: DumpVerdict, context: Context) -> list[Stall]:
 
 def worth_analysis(context: Context) -> bool:
     """Whether dumps may say more than that the job was at work."""
-    if done(context.timeline):
+    if done(context.stories):
         return False
-    return context.alive or bool(context.failing) or not went_on(context.timeline, context.life)
+    return context.alive or bool(context.failing) or not went_on(context.stories)
 
 
 def _stepped_since(verdict: DumpVerdict, timeline: Timeline) -> bool:

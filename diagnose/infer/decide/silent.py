@@ -30,7 +30,7 @@ def hang_shown_by(context: Context) -> str | None:
 
         if node_signs.hang(context.signs, context.stacks):
             return "node_signs"
-    if went_on(context.timeline, context.life) or seen_at_work(context):
+    if went_on(context.stories) or seen_at_work(context):
         return None
     if dumped(context.timeline):
         return "stacks_in_log"
