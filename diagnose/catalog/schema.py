@@ -50,6 +50,7 @@ Tells = Literal[
     "waiting",  # waits, and says so again and again while it does: only as the last word
     "exit",  # a process ended: exitcode or signal, with rank / local_rank / pid / host
     "exception",  # a Python exception's last line: type, message
+    "dies",  # the process that prints it, or of which it speaks, ends by a signal or an abort
     "quits",  # the process that prints it refuses to start, and ends
     "peer_gone",  # a peer closed the connection; only its own log knows why
     "teardown",  # a rank aborts or the launcher stops ranks: everything later is aftermath
@@ -251,10 +252,11 @@ class CauseClass:
     of the job it always belongs to; `usual_phase`: the one to assume where the log shows none.
     `hang`: whether ranks wait for nothing (`hangs`), nobody does (`fails`), or the job's last lines
     decide (`either`). `culprit_kind`: what is said of the rank to blame. `strikes_one_process`: the
-    process that ended tells which rank it was. `busy`: phases in which one rank works while the
-    others wait, and this class is why; `held`: places (`infer.stacks`) of a rank of which that
-    is so; `ahead`: phases of one whose work has ended while the others still train. `outside`:
-    who ended the job is no part of it; of one that hung this is only the end.
+    process that ended tells which rank it was. `ends_process`: a process of which it is stated does
+    not go on. `busy`: phases in which one rank works while the others wait, and this class is
+    why; `held`: places (`infer.stacks`) of a rank of which that is so; `ahead`: phases of one whose
+    work has ended while the others still train. `outside`: who ended the job is no part of it; of
+    one that hung this is only the end.
 
     When its lines come: `retrospective`, often only after the waits it led to, so lateness does not
     speak against it; `ending`, after the launcher has begun to stop ranks, but before any wait;
@@ -278,6 +280,7 @@ class CauseClass:
     hang: Literal["hangs", "fails", "either"] = "either"
     culprit_kind: Literal["crashed", "slow", "stuck_host"] | None = None
     strikes_one_process: bool = False
+    ends_process: bool = False
     busy: list[Phase] = field(default_factory=list)
     held: list[str] = field(default_factory=list)
     ahead: list[Phase] = field(default_factory=list)

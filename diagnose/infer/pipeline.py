@@ -22,7 +22,6 @@ from diagnose.infer.advise import capture, narrative, remedies
 from diagnose.infer.decide import fusion, ranking, silent, verdict
 from diagnose.infer.decide.culprits import name_culprits
 from diagnose.infer.decide.fusion import Dropped
-from diagnose.infer.events.afterlife import afterlife
 from diagnose.infer.events.attempts import earlier_attempts, last_attempt
 from diagnose.infer.events.facts import Facts, gather
 from diagnose.infer.events.failures import failures
@@ -44,6 +43,7 @@ from diagnose.infer.rules.busy import busy_class, unstated
 from diagnose.infer.why.decision import confidence_reasons, culprit_reasons, verdict_reasons
 from diagnose.infer.why.events import attempt_reasons, event_reasons
 from diagnose.infer.why.hypotheses import disbelieved_reason, proposal_reasons, rival_reasons
+from diagnose.stories.fold import Stories
 from diagnose.stories.silence import find_silence
 from diagnose.text.times import iso
 from diagnose.timeline.event import Event, Fields
@@ -69,13 +69,13 @@ def _diagnose(job: Job) -> Diagnosis:
     attempt = last_attempt(job.events)
     timeline = attempt.timeline
     facts = gather(job.events, job.catalog.by_id)
-    life = afterlife(timeline, job.catalog.classes)
-    shown = failures(timeline, life)
+    stories = Stories(timeline, job.catalog.classes)
+    shown = failures(stories)
     context = Context(
         timeline,
         job.catalog,
         facts,
-        life,
+        stories,
         failing=shown.counted,
         alive=bool(job.documents.dumps),
         signs=job.documents.signs,

@@ -72,7 +72,7 @@ def quiet(context: Context, about: JobFacts, job: Job) -> Diagnosis:
         progress=progress_of(timeline),
         notes=list(job.notes),
     )
-    trouble = unexplained(timeline, context.life)
+    trouble = unexplained(context.stories)
     looked_at = event_reasons(trouble.sifted, catalog)
     doubt = _doubt(context, trouble.counted, job)
     if doubt is not None:
@@ -89,7 +89,7 @@ def quiet(context: Context, about: JobFacts, job: Job) -> Diagnosis:
 
 def _calm(context: Context) -> str:
     """The predicate by which a job without a failure has ended, or was at work."""
-    if done(context.timeline):
+    if done(context.stories):
         return "done"
     if closed(context.timeline):
         return "closed"
@@ -100,11 +100,7 @@ def _doubt(context: Context, trouble: Sequence[Event], job: Job) -> str | None:
     """The predicate by which the job is not called healthy or running; None where it is."""
     if trouble:
         return "unexplained_error"
-    working = (
-        verdict.at_work(context)
-        or went_on(context.timeline, context.life)
-        or silent.seen_at_work(context)
-    )
+    working = verdict.at_work(context) or went_on(context.stories) or silent.seen_at_work(context)
     if not working:
         return "not_at_work"
     return "not_read_to_end" if job.unread else None

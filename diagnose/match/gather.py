@@ -46,7 +46,7 @@ class Gathered:
     `first` and `last` are its edges. `end` is the place behind its last byte, `size` how many bytes
     were searched, `lines` the number of its last line, `starts` the offset and first line of every
     chunk. `again` is where it says its first words again. `ends` holds the chunks with the last
-    REACH bytes, which stay in their process.
+    REACH bytes, `small` all of a small source; they stay in their process.
     """
 
     kept: list[Raw] = field(default_factory=list)
@@ -64,6 +64,7 @@ class Gathered:
     calls: Noted | None = None
     ends: deque[Chunk] = field(default_factory=deque)
     again: list[Again] = field(default_factory=list)
+    small: list[Chunk] = field(default_factory=list)
 
     def take(self, raws: Iterable[Raw]) -> None:
         """Keep segments, unless there are too many of a kind."""
@@ -126,7 +127,7 @@ def gather(
     if to_end:
         found.last_words = _last_words(thin, found.end)
     if found.size <= LIMIT:
-        found.again = said_again(small, found.first)
+        found.again, found.small = said_again(small, found.first), small
     if isinstance(calls, Noted):
         found.calls = calls
     return found
@@ -134,7 +135,7 @@ def gather(
 
 def portable(found: Gathered) -> Gathered:
     """What of it another process is given."""
-    return replace(found, ends=deque(), again=[])
+    return replace(found, ends=deque(), again=[], small=[])
 
 
 def join(parts: Sequence[Gathered], again: ReadAgain, matcher: Matcher) -> Gathered:

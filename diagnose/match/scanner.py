@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from diagnose.catalog.entries import Meant
 from diagnose.ingest.read import TextChunks
 from diagnose.ingest.source import Chunk, Source
+from diagnose.match.anchors import near_serious
 from diagnose.match.cadence import beats
 from diagnose.match.calls import Forward, Noted, forward_calls, last_calls
 from diagnose.match.compile import MATCH_TIMEOUT_S, Found, Matcher, in_text
@@ -98,7 +99,11 @@ def finish(source: Source, found: Gathered, matcher: Matcher) -> SourceScan:
     scan = SourceScan(source, total_lines=found.lines)
     if found.calls is not None and isinstance(source.chunks, TextChunks):
         scan.comm_ranks = last_calls(source, found.calls, found.starts, source.chunks.part)
-    scan.lines = list(_confirm(_ordered(found), matcher, scan.counts))
+    kept = _ordered(found)
+    scan.lines = list(_confirm(kept, matcher, scan.counts))
+    if near := near_serious(source, found, scan.lines, kept, matcher):
+        scan.lines += _confirm(near, matcher, scan.counts)
+        scan.lines.sort(key=lambda line: (line.line, line.offset))
     scan.edges = list(plain_lines([*found.first, *found.last], scan.lines))
     again = plain_lines(chain.from_iterable(found.again), scan.lines)
     scan.again = list(zip(again, again, strict=True))  # two of each

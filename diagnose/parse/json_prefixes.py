@@ -21,6 +21,8 @@ _RANK = ("rank", "RANK", "global_rank", "process_index")
 _LOCAL_RANK = ("local_rank", "LOCAL_RANK")
 _HOST = ("host", "hostname", "host.name", "node", "_HOSTNAME", "podName")
 _PID = ("pid", "process", "_PID")
+_RAISED = ("exc_info", "exc_text", "exception", "stack_trace", "error.stack_trace", "traceback")
+_TRACEBACK = "Traceback (most recent call last)"
 _ISO = expression(rf"{ISO_DATE}[ T]{ISO_TIME}{ISO_ZONE}\Z")
 _STREAMS = frozenset({"stdout", "stderr"})
 _RANK_LIMIT = 10_000_000
@@ -62,7 +64,19 @@ def json_line(line: str, prefix: Prefix) -> str | None:
     stream = record.get("stream")
     prefix.stream = stream if stream in _STREAMS else prefix.stream
     prefix.names.append(_family(record))
-    return message.removesuffix("\n")
+    return _exception(record, message) or message.removesuffix("\n")
+
+
+def _exception(record: dict[str, Any], message: str) -> str | None:
+    """The last line of the traceback that a record holds: what was raised."""
+    error = record.get("error")
+    nested = _text(error, ("stack_trace",)) if isinstance(error, dict) else None
+    for text in (_text(record, _RAISED), nested, message):
+        if text and _TRACEBACK in text:
+            lines = [line for line in text.splitlines() if line[:1].strip()]
+            if len(lines) > 1:
+                return lines[-1]
+    return None
 
 
 def _family(record: dict[str, Any]) -> str:

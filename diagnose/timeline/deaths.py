@@ -15,7 +15,7 @@ from typing import Literal
 from diagnose.timeline.event import Event, Meaning
 
 TRACEBACK = "Traceback (most recent call last)"
-_OUTERMOST = ("<module>", "_run_module_as_main")  # functions: of a script, of `python -m`
+OUTERMOST = ("<module>", "_run_module_as_main")  # functions: of a script, of `python -m`
 _CHAIN_LINES = 2  # from the sentence between two tracebacks of one exception to the second one
 _ENDS = ("cause", "effect")
 _STOPPED = ("scheduler.limit", "scheduler.preempted", "user.interrupt")
@@ -41,7 +41,7 @@ class Death:
 
 def outermost(event: Event) -> bool:
     """Whether it is a frame in which Python begins to run a program."""
-    return event.tells == "frame" and event.fields.get("func") in _OUTERMOST
+    return event.tells == "frame" and event.fields.get("func") in OUTERMOST
 
 
 def may_end(meaning: Meaning) -> bool:

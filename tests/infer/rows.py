@@ -8,10 +8,10 @@ from typing import Any
 
 from diagnose.catalog.load import load_catalog
 from diagnose.catalog.schema import Catalog, CauseClass, KnownIssue, Remedy, Signature
-from diagnose.infer.events.afterlife import Afterlife, afterlife
 from diagnose.infer.events.facts import Facts
 from diagnose.infer.events.failures import failures
 from diagnose.infer.rules.base import Context, Hypothesis
+from diagnose.stories.fold import Stories
 from diagnose.timeline.event import Timeline
 
 Row = dict[str, Any]
@@ -50,14 +50,9 @@ def signature(id_: str, cause: str = "env.config", **more: Any) -> Signature:
     return Signature(id_, f"Title of {id_}", role, ["x"], cause=cause, **more)
 
 
-def afterlife_of(timeline: Timeline) -> Afterlife:
-    """The afterlife by the shipped cause classes."""
-    return afterlife(timeline, load_catalog().classes)
-
-
-def lived(timeline: Timeline) -> tuple[Timeline, Afterlife]:
-    """A timeline and its afterlife."""
-    return timeline, afterlife_of(timeline)
+def stories_of(timeline: Timeline) -> Stories:
+    """The stories by the shipped cause classes."""
+    return Stories(timeline, load_catalog().classes)
 
 
 def hypothesis(cause: str, score: float = 4.0, **more: Any) -> Hypothesis:
@@ -70,9 +65,9 @@ def context(
     timeline: Timeline, entries: Catalog | None = None, world: int | None = None, **more: Any
 ) -> Context:
     """What rules see of this timeline, where nothing else of the job is known."""
-    life = afterlife_of(timeline)
-    given = {"failing": failures(timeline, life).counted} | more
-    return Context(timeline, entries or catalog(), Facts(world_size=world), life, **given)
+    stories = stories_of(timeline)
+    given = {"failing": failures(stories).counted} | more
+    return Context(timeline, entries or catalog(), Facts(world_size=world), stories, **given)
 
 
 def at(clock: str) -> int:

@@ -146,9 +146,9 @@ def worth_analysis(context: Context) -> bool:
     """
     if context.stood:
         return True
-    if done(context.timeline):
+    if done(context.stories):
         return False
-    return context.alive or bool(context.failing) or not went_on(context.timeline, context.life)
+    return context.alive or bool(context.failing) or not went_on(context.stories)
 
 
 def _stepped_since(verdict: DumpVerdict, timeline: Timeline) -> bool:

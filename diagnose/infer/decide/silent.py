@@ -34,7 +34,7 @@ def hang_shown_by(context: Context) -> str | None:
             return "node_signs"
     if context.silence is not None:
         return "silence"
-    if went_on(context.timeline, context.life) or seen_at_work(context):
+    if went_on(context.stories) or seen_at_work(context):
         return None
     if context.lone:
         return "lone_stacks"

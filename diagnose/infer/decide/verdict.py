@@ -7,11 +7,12 @@ from collections.abc import Collection, Sequence
 from diagnose.catalog.schema import Catalog
 from diagnose.diagnosis import Collective, JobFacts, Verdict
 from diagnose.infer.events.facts import Facts
-from diagnose.infer.events.failures import WAITED, said_to_hang
+from diagnose.infer.events.failures import said_to_hang
 from diagnose.infer.events.onset import Start
 from diagnose.infer.events.phases import last_phase
 from diagnose.infer.judge.stall import Stall
 from diagnose.infer.rules.base import Context, Hypothesis
+from diagnose.stories.passing import WAITED
 from diagnose.timeline.event import Event
 
 _ROWS = 4
@@ -45,7 +46,7 @@ def verdict_of(winner: Hypothesis, context: Context) -> tuple[Verdict, str]:
     if silent is not None and winner.inferred and hang != "fails":
         return "hung", silent
     waited = silent is not None or bool(context.timeline.telling(*WAITED))
-    if not waited and not said_to_hang(context.timeline):
+    if not waited and not said_to_hang(context.stories):
         return "failed", "nobody_waited"
     if hang == "hangs":
         return "hung", "waited" if waited else "user_reports_hang"

@@ -4,140 +4,156 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 
 from diagnose.catalog.entries import is_word
-from diagnose.infer.events.afterlife import Afterlife, endings, is_end
-from diagnose.infer.events.habits import without_habits, without_warnings
-from diagnose.infer.events.recovery import Author, Recovery, author, lasted, left, recoveries
 from diagnose.infer.events.sifting import Failures, Sieve
+from diagnose.stories.deeds import exit_failed, is_end
+from diagnose.stories.fold import Stories
+from diagnose.stories.passing import WAITED
+from diagnose.stories.story import Passed
 from diagnose.timeline.event import Event, Meaning, Timeline
 
 _LAST_LINES, _CAUGHT_LINES = 25, 150
 _SHORT, _PASTE = 200, 400  # lines
 _AGAIN = 3  # lines below which a wait that is told again and again has ended
-_CAME_BACK = 3  # events of a rank below the line that says it ended
-WAITED = ("timeout", "store_wait", "missing", "host_blocked")
 _EFFECTS = ("timeout", "notified", "missing", "mismatch", "store_wait", "teardown", "joined")
 
 
-def failures(timeline: Timeline, life: Afterlife) -> Failures:
+def failures(stories: Stories) -> Failures:
     """Events that show a failure: causes, effects, exits with a code, waits."""
-    sieve = Sieve()
-    serious = _serious_events(timeline, life, sieve)
-    if serious and _only_after_the_end(timeline, serious):
+    sieve, timeline = Sieve(), stories.timeline
+    serious = _serious_events(stories, sieve)
+    if serious and _only_after_the_end(stories, serious):
         sieve.absolve("after_the_end", serious)
-        return sieve.counting("", [])
-    if serious and (how := _survived(life, serious)):
-        _absolve_survived(sieve, serious, how)
         return sieve.counting("", [])
     if serious:
         weaker = timeline.where(lambda meaning: _weak(meaning) and not _serious(meaning))
         sieve.absolve("weaker_hint", weaker, "ignored")
         return sieve.counting("shows_failure", serious)
-    if stuck := _stuck_at_the_end(timeline):
+    if stuck := _stuck_at_the_end(stories):
         return sieve.counting("stuck_at_the_end", stuck)
-    if reported := said_to_hang(timeline):
+    if reported := said_to_hang(stories):
         return sieve.counting("reported_hang", reported)
     hints = timeline.where(lambda meaning: _weak(meaning) or meaning.role == "aftermath")
-    if went_on(timeline, life):
-        sieve.absolve("work_went_on", hints)
-        return sieve.counting("", [])
-    return _hinted(timeline, hints, sieve)
+    return _hinted(stories, hints, sieve)
 
 
-def _serious_events(timeline: Timeline, life: Afterlife, sieve: Sieve) -> list[Event]:
+def _serious_events(stories: Stories, sieve: Sieve) -> list[Event]:
     """Events that show a failure unless the job survived them."""
-    serious = [e for e in timeline.where(_serious) if e.kind != "exit" or _failed(e)]
-    of_this_run = [e for e in serious if e.kind != "exit" or not _of_another_run(life, e)]
-    serious = sieve.keep("another_run", serious, of_this_run)
-    serious = sieve.keep("wait_ended", serious, _waits_at_the_end(timeline, life, serious))
-    serious = sieve.keep("logged_as_warning", serious, without_warnings(timeline, serious))
+    timeline = stories.timeline
+    serious = [e for e in timeline.where(_serious) if e.kind != "exit" or exit_failed(e)]
+    serious = sieve.keep("wait_ended", serious, _waits_at_the_end(stories, serious))
+    serious = _absolved(sieve, serious, stories.passed)
     gathering = unfinished_gathering(timeline)
     if gathering is not None and not any(event is gathering for event in serious):
         insort(serious, gathering, key=attrgetter("index"))
     if all(is_word(event.signature) for event in serious):
         if not any(_last_said(timeline, serious)):
             return sieve.keep("word_above_the_end", serious, [])
-    elif all(event.kind == "exception" for event in serious) and not _ends_with(timeline, serious):
+        return serious
+    caught = all(_may_be_caught(stories, event) for event in serious)
+    if caught and not _ends_with(timeline, serious, _CAUGHT_LINES):
         return sieve.keep("caught", serious, [])
     return serious
 
 
-def _hinted(timeline: Timeline, hints: list[Event], sieve: Sieve) -> Failures:
+def _absolved(
+    sieve: Sieve, events: Sequence[Event], how: Callable[[Event], Passed | None]
+) -> list[Event]:
+    """The events that did not pass; of the others it is noted how they did."""
+    left: list[Event] = []
+    passed: dict[Passed, list[Event]] = defaultdict(list)
+    for event in events:
+        predicate = how(event)
+        (passed[predicate] if predicate else left).append(event)
+    for predicate, own in passed.items():
+        sieve.absolve(predicate, own)
+    return left
+
+
+def _may_be_caught(stories: Stories, event: Event) -> bool:
+    """Whether it is an exception in a source of which nobody knows who writes and how far he is."""
+    author = stories.deeds.author(event)
+    if event.kind != "exception" or author.kind != "source":
+        return False
+    return event.index not in stories.deeds.raised.uncaught and not stories.deeds.works_of(
+        author, event
+    )
+
+
+def _hinted(stories: Stories, hints: list[Event], sieve: Sieve) -> Failures:
     """A weak hint, or what follows an abort, counts only in a log that ends with it."""
-    if all(is_word(event.signature) for event in hints):
+    timeline = stories.timeline
+    complaint = timeline.telling("complaint")
+    if complaint and _worked_since(stories, complaint[-1]):
+        sieve.absolve("work_went_on", hints)
+        return sieve.counting("", [])
+    hints = _absolved(sieve, hints, stories.hint_passed)
+    if hints and all(is_word(event.signature) for event in hints):
         hints = sieve.keep("word_above_the_end", hints, _last_said(timeline, hints))
-    hints = sieve.keep("logged_as_warning", hints, without_warnings(timeline, hints))
-    hints = sieve.keep("habit", hints, without_habits(timeline, hints))
     if closed(timeline):
         before = [event for event in hints if event.phase != "shutdown"]
         hints = sieve.keep("orderly_shutdown", hints, before)
     if all(event.tells == "closed" for event in hints):
         hints = sieve.keep("orderly_shutdown", hints, [])  # who shuts down in order need not fail
-    if complaint := timeline.telling("complaint"):
+    if complaint:
         return sieve.counting("complaint", complaint)
-    if not _ends_with(timeline, hints):
+    if raised := [event for event in hints if _is_unsurvived(stories, event)]:
+        return sieve.counting("unsurvived", raised)
+    if not _ends_with(timeline, hints, _CAUGHT_LINES):
         hints = sieve.keep("caught", hints, [])
     return sieve.counting("ends_the_log", hints)
 
 
-def _absolve_survived(
-    sieve: Sieve, events: Sequence[Event], how: Mapping[Author, Recovery]
-) -> None:
-    """Note by which recovery of its author each of these events passed."""
-    passed: dict[Recovery, list[Event]] = defaultdict(list)
-    for event in events:
-        passed[how[author(event)]].append(event)
-    for recovery, own in passed.items():
-        sieve.absolve(recovery, own)
+def _is_unsurvived(stories: Stories, event: Event) -> bool:
+    """Whether an exception is of someone who is known and was not seen to go on."""
+    if event.index in stories.deeds.raised.uncaught:
+        return True
+    raised = event.kind == "exception" and event.role == "cause"
+    return raised and not _may_be_caught(stories, event)
 
 
-def _waits_at_the_end(timeline: Timeline, life: Afterlife, events: list[Event]) -> list[Event]:
+def _waits_at_the_end(stories: Stories, events: list[Event]) -> list[Event]:
     """Without waits that ended: whoever waits would say so again, and not something else.
 
     A rank that signs its steps, and made none below, waits whatever the others say.
     """
+    timeline = stories.timeline
     if not timeline.telling("waiting"):
         return events
     ends = _ends_of_sources(timeline)
+    works = stories.deeds.works
     return [
         event
         for event in events
         if event.tells != "waiting"
         or event.line > ends[event.source] - _AGAIN
-        or ((own := life.by_rank.get(event.rank)) and own[-1].index < event.index)
+        or (
+            event.rank is not None
+            and (own := works.get(stories.deeds.author(event)))
+            and own.events[-1].index < event.index
+        )
     ]
 
 
-def _of_another_run(life: Afterlife, event: Event) -> bool:
-    """Whether a process that ended is not the rank of this job: that one works below its line."""
-    if not left(life, [event]):
-        return True
-    own = [
-        later
-        for later in (life.works.get(event.rank, ()) if event.rank is not None else ())
-        if later.source == event.source and later.line > event.line
-    ]
-    return len(own) >= _CAME_BACK
-
-
-def _stuck_at_the_end(timeline: Timeline) -> list[Event]:
+def _stuck_at_the_end(stories: Stories) -> list[Event]:
     """Lines that say that a process is stuck, after everything that the job did or said."""
-    stuck = timeline.telling("host_blocked")
-    work = [*timeline.kind("progress"), *endings(timeline)]
+    stuck = stories.timeline.telling("host_blocked")
+    work = [*stories.deeds.progress, *stories.deeds.endings]
     last = max((event.index for event in work), default=-1)
     return [event for event in stuck if event.index > last]
 
 
-def said_to_hang(timeline: Timeline) -> list[Event]:
+def said_to_hang(stories: Stories) -> list[Event]:
     """What the user says of a job that hangs, above or below its log, if it did not end well.
 
     Amid the steps of a log, or in a long one, it is text that the job trains on or writes.
     """
+    timeline = stories.timeline
     said = timeline.telling("stuck")
-    if not said or done(timeline):
+    if not said or done(stories):
         return []
     ends, steps = _ends_of_sources(timeline), timeline.kind("progress")
     return [
@@ -160,10 +176,10 @@ def _of_a_job(timeline: Timeline) -> bool:
     return bool(of_job) or all(event.line <= _SHORT for event in timeline)
 
 
-def _ends_with(timeline: Timeline, events: Sequence[Event]) -> bool:
+def _ends_with(timeline: Timeline, events: Sequence[Event], lines: int) -> bool:
     """Whether some log ends with these: one that went on for long had caught what it raised."""
     ends = _ends_of_sources(timeline)
-    return any(event.line > ends[event.source] - _CAUGHT_LINES for event in events)
+    return any(event.line > ends[event.source] - lines for event in events)
 
 
 def _ends_of_sources(timeline: Timeline) -> dict[str, int]:
@@ -189,61 +205,45 @@ def _serious(meaning: Meaning) -> bool:
     return told or meaning.tells in _EFFECTS or meaning.kind == "exit"
 
 
-def _failed(end: Event) -> bool:
-    return end.fields.get("exitcode") not in ("0", "+0") or "signal" in end.fields
-
-
-def _only_after_the_end(timeline: Timeline, events: Sequence[Event]) -> bool:
+def _only_after_the_end(stories: Stories, events: Sequence[Event]) -> bool:
     """Symptoms alone, all after the job said that it was done: sockets that close at exit."""
     if any(e.role == "cause" or e.kind == "exit" or e.tells in WAITED for e in events):
         return False
-    ends = endings(timeline)
+    ends = stories.deeds.endings
     return bool(ends) and ends[0].index < events[0].index
 
 
-def _survived(life: Afterlife, events: Sequence[Event]) -> Mapping[Author, Recovery]:
-    """How each rank that printed errors went on from them, to the end of the log; else nothing.
-
-    Symptoms pass like errors, but for exits and waits; as they may tell of others, whose death the
-    work of this one outlives for a while, more has to follow.
-    """
-    if any(event.kind == "exit" or event.tells in WAITED for event in events):
-        return {}
-    how = recoveries(life, events)
-    symptoms = any(event.role != "cause" for event in events)
-    return how if how and (not symptoms or lasted(life, events)) else {}
-
-
-def went_on(timeline: Timeline, life: Afterlife) -> bool:
+def went_on(stories: Stories) -> bool:
     """The job finished, or made steps after everything that looks like trouble.
 
     What ran before the user's complaint does not speak against it, nor does a server that answers.
     """
-    said = timeline.telling("complaint")
-    if said:
-        return any(
-            is_end(event) or (event.kind == "progress" and event.phase != "inference")
-            for event in _after_line(timeline, said[-1])
-        )
-    if done(timeline):
+    timeline = stories.timeline
+    if said := timeline.telling("complaint"):
+        return _worked_since(stories, said[-1])
+    if done(stories):
         return True
     trouble = timeline.role("cause", "effect", "aftermath")
     if not trouble:
         return bool(timeline.kind("progress"))
-    unsurvived = left(life, trouble)
-    if any(event.rank in life.by_rank for event in unsurvived):
-        return False
-    # Of authors that print no steps of their own, those of the others count.
-    last = max(unsurvived, key=lambda event: event.index, default=None)
-    return last is None or any(e.kind == "progress" for e in _after_line(timeline, last))
+    return all(stories.hint_passed(event) for event in trouble)
 
 
-def done(timeline: Timeline) -> bool:
+def _worked_since(stories: Stories, event: Event) -> bool:
+    """Whether the job made steps, or ended well, below what its user says of it."""
+    below = [e for e in stories.timeline.after(event.index) if e.place != event.place]
+    return any(
+        is_end(later) or (later.kind == "progress" and later.phase != "inference")
+        for later in below
+    )
+
+
+def done(stories: Stories) -> bool:
     """The job said that it finished, and raised nothing after its last such word.
 
     A rank speaks for itself: the others that tell of their own steps have to finish as well.
     """
-    ends = endings(timeline)
+    timeline, ends = stories.timeline, stories.deeds.endings
     if not ends:
         return False
     raised = [event for event in timeline.kind("exception") if event.role == "cause"]
@@ -271,8 +271,3 @@ def unfinished_gathering(timeline: Timeline) -> Event | None:
     later = [event for event in timeline.kind("progress") if event.index > last.index]
     same = int(last.fields["joined"]) == int(last.fields["world_size"])
     return None if same or len(later) >= 2 else last
-
-
-def _after_line(timeline: Timeline, event: Event) -> list[Event]:
-    """The events after it, without others of its own line (a bar glued to an error)."""
-    return [later for later in timeline.after(event.index) if later.place != event.place]

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import re
+
 from diagnose.catalog.entries import is_word
-from diagnose.infer.events.afterlife import Afterlife, is_end
-from diagnose.infer.events.habits import without_habits, without_warnings
-from diagnose.infer.events.recovery import left
 from diagnose.infer.events.sifting import Failures, Sieve
-from diagnose.timeline.event import Event, Meaning, Timeline
+from diagnose.parse.prefix import peel
+from diagnose.stories.fold import Stories
+from diagnose.timeline.event import Event, Meaning
+
+# A dotted name with what was raised, or a bare one, as no program writes it but below a traceback.
+_NAMED = re.compile(
+    r"(?:[a-z_]\w*\.)+(?:[A-Z][A-Za-z0-9]*[a-z]\w*)(?:: .*)?$|(?:[A-Z][a-z0-9]+){2,}$"
+)
 
 
-def unexplained(timeline: Timeline, life: Afterlife) -> Failures:
+def unexplained(stories: Stories) -> Failures:
     """Error lines that no other entry knows and whose authors were not seen to go on.
 
     Those in words of their own (`tells: trouble`), and last lines that a logger wrote at error
-    level. What is only of error level passes as soon as anybody works on below it.
+    level or that read as the name of an exception. Where nobody knows who writes, what is only of
+    error level passes as soon as anybody works on below it.
     """
-    last = [event for event in timeline.kind("edge") if event.severity == "error"]
+    timeline = stories.timeline
+    last = [event for event in timeline.kind("edge") if _ends_in_error(event)]
     words = [event for event in timeline.role("cause") if is_word(event.signature)]
     found = [*timeline.telling("trouble"), *words, *last]
     found.sort(key=lambda event: event.index)
@@ -25,24 +33,34 @@ def unexplained(timeline: Timeline, life: Afterlife) -> Failures:
     sieve = Sieve()
     lines = {event.line for event in found}
     known = {event.place for event in timeline.where(_explains) if event.line in lines}
-    found = sieve.keep("explained", found, [e for e in found if e.place not in known])
-    found = sieve.keep("logged_as_warning", found, without_warnings(timeline, found))
-    found = sieve.keep("habit", found, without_habits(timeline, found))
-    grave = [event for event in found if event.strength == "strong"]
-    lasting = {event.index for event in left(life, grave)}
-    working = timeline.where(lambda a: a.kind in ("progress", "phase") or a.tells == "finished")
-    worked = {e.source: e.line for e in working if e.kind == "progress" or is_end(e)}
-    unanswered = [
-        event
-        for event in found
-        if event.index in lasting
-        or (event.strength != "strong" and worked.get(event.source, -1) <= event.line)
-    ]
-    unanswered = sieve.keep("worked_on_below", found, unanswered)
+    told = [e for e in found if e.place not in known or (e.kind == "edge" and _is_named(e))]
+    found = sieve.keep("explained", found, told)
+    answered = {event.place for event in found if not _unanswered(event, stories)}
+    found = sieve.keep("worked_on_below", found, [e for e in found if e.place not in answered])
     first: dict[tuple[str, int], Event] = {}
-    for event in unanswered:
+    for event in found:
         first.setdefault(event.place, event)
     return sieve.counting("unexplained", list(first.values()))
+
+
+def _ends_in_error(edge: Event) -> bool:
+    """Whether a first or last line is of error level, or an exception under a name of its own."""
+    return edge.severity == "error" or _is_named(edge)
+
+
+def _is_named(edge: Event) -> bool:
+    return _NAMED.match(peel(edge.text).message) is not None
+
+
+def _unanswered(event: Event, stories: Stories) -> bool:
+    """Whether neither its author was seen to go on nor, of a mere line of a console, anybody."""
+    if stories.passed(event):
+        return False
+    if event.strength == "strong" or stories.deeds.author(event).kind != "source":
+        return True
+    if event.index in stories.deeds.raised.uncaught:
+        return True
+    return not stories.deeds.answered_below(event)
 
 
 def _explains(meaning: Meaning) -> bool:

@@ -20,6 +20,7 @@ from diagnose.infer.judge.mismatches import stated_mismatches
 from diagnose.infer.judge.stall import Stall, Wait
 from diagnose.infer.judge.standing import RANKS_LIMIT, Standing, is_world
 from diagnose.infer.judge.witnesses import witnessed
+from diagnose.stories.deeds import endings
 from diagnose.stories.exits import exit_code
 from diagnose.text.ranks import ranks_phrase
 from diagnose.timeline.event import Timeline
@@ -56,7 +57,7 @@ def _standing(timeline: Timeline, world_size: int | None) -> Standing | None:
     seen = max([*timeline.ranks, *found.waits], default=-1) + 1
     hosts = timeline.hosts_of_ranks
     standing = Standing(found, world_size or seen, world_size is not None, heard, hosts)
-    left = (event.rank for event in timeline.telling("finished"))
+    left = (event.rank for event in endings(timeline))
     standing.left = frozenset(rank for rank in left if rank is not None) - found.waits.keys()
     standing.ended = standing.left | frozenset(_ended(timeline)) - found.waits.keys()
     standing.per_source = _per_source(timeline)

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Literal
 
 from diagnose.catalog.schema import Catalog, Remedy
 from diagnose.diagnosis import Answer, CulpritKind
-from diagnose.infer.events.afterlife import Afterlife
 from diagnose.infer.events.facts import Facts
 from diagnose.infer.events.phases import Activity
 from diagnose.infer.judge.stall import Stall
+from diagnose.stories.fold import Stories
 from diagnose.stories.silence import Silence
 from diagnose.timeline.event import Event, Timeline
 
@@ -116,7 +116,7 @@ class Context:
     timeline: Timeline
     catalog: Catalog
     facts: Facts
-    life: Afterlife
+    stories: Stories
     failing: Sequence[Event] = ()
     stalls: Sequence[Stall] = ()
     agreeing: Sequence[Stall] = ()

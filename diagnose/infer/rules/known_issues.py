@@ -10,11 +10,11 @@ from diagnose.catalog.schema import Catalog, Condition, KnownIssue
 from diagnose.catalog.versions import how_to_check, meets
 from diagnose.infer import scoring
 from diagnose.infer.events.facts import Facts
-from diagnose.infer.events.failures import WAITED
 from diagnose.infer.judge.stall import Stall
 from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.infer.rules.issue_index import possible
 from diagnose.infer.rules.wording import Lines, lines_of
+from diagnose.stories.passing import WAITED
 
 _ROWS_OF_STALL, _ROWS = 4, 8
 _UNCHECKED = 2  # at most, of issues whose versions the log does not say

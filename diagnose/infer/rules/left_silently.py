@@ -13,6 +13,7 @@ from diagnose.infer import scoring
 from diagnose.infer.judge.arrivals import listed_gone
 from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.infer.rules.busy import unstated
+from diagnose.stories.deeds import endings
 from diagnose.text.ranks import ranks_phrase
 from diagnose.timeline.captures import captured_ranks
 from diagnose.timeline.event import Event
@@ -34,7 +35,7 @@ def propose(context: Context) -> Iterator[Hypothesis]:
     seen = set(timeline.ranks)
     ranks = set(range(context.facts.world_size)) if context.facts.world_size else seen
     quiet = ranks - said
-    left = {event.rank for event in timeline.telling("finished")}
+    left = {event.rank for event in endings(timeline)}
     if len(quiet) != 1 or not lost or len(said) + 1 != len(ranks):
         return
     if len(said) < _LEAST and not quiet <= left:

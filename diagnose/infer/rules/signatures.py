@@ -10,7 +10,6 @@ from operator import attrgetter
 from diagnose.catalog.entries import entry_of
 from diagnose.catalog.schema import CauseClass, CulpritOf, Signature
 from diagnose.infer import scoring
-from diagnose.infer.events.recovery import doubtful, survived
 from diagnose.infer.events.unexplained import unexplained
 from diagnose.infer.rules.base import Context, Hypothesis, most
 from diagnose.text.ranks import ranks_phrase
@@ -51,7 +50,7 @@ def propose(context: Context) -> Iterator[Hypothesis]:
     timeline, catalog = context.timeline, context.catalog
     first_wait = next(iter(timeline.telling("timeout")), None)
     first_effect = next(iter(timeline.telling("timeout", "teardown")), None)
-    trouble = cache(lambda: unexplained(timeline, context.life).counted)  # few jobs need it
+    trouble = cache(lambda: unexplained(context.stories).counted)  # few jobs need it
     causes: dict[str | None, list[Event]] = defaultdict(list)
     for event in timeline.role("cause"):
         causes[event.signature].append(event)
@@ -70,7 +69,7 @@ def propose(context: Context) -> Iterator[Hypothesis]:
             weights["in_trouble"] = scoring.IN_TROUBLE
         score = sum(weights.values())
         own = signature.tells == "exception" and (len(ranks) <= 1 or _of_the_program(group))
-        if own and not late and not survived(context.life, group):
+        if own and not late and not context.stories.survived(group):
             weights |= {"own_exception": max(0.0, scoring.OWN_EXCEPTION - score)}
             score = max(score, scoring.OWN_EXCEPTION)
         yield Hypothesis(
@@ -139,9 +138,9 @@ def _weights(
     if late:
         weights["late"] = _lateness(of_class)
     if not _came_true(of_class, group[-1], context):
-        if survived(context.life, group):
+        if context.stories.survived(group):
             weights["recovered"] = scoring.RECOVERED
-        if doubtful(context.life, group):
+        if context.stories.doubtful(group):
             weights["doubted"] = scoring.DOUBTED
     return weights
 
@@ -160,7 +159,7 @@ def _came_true(of_class: CauseClass, failure: Event, context: Context) -> bool:
     return any(
         event.cause == of_class.ends_as
         and _after(event, failure)
-        and not survived(context.life, [event])
+        and not context.stories.survived([event])
         for event in context.timeline.telling("exit")
     )
 

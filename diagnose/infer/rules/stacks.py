@@ -12,13 +12,13 @@ from collections.abc import Collection, Iterator, Sequence
 from diagnose.catalog.schema import Catalog
 from diagnose.diagnosis import Evidence
 from diagnose.infer import scoring
-from diagnose.infer.events.afterlife import endings
 from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.infer.rules.busy import busy_class, doing
 from diagnose.infer.stacks.classify import Place
 from diagnose.infer.stacks.frame_table import KINDS, WHATEVER_FOR, State
 from diagnose.infer.stacks.groups import Division, PlaceClass, divide
 from diagnose.infer.stacks.rows import says, told
+from diagnose.stories.deeds import endings
 from diagnose.text.ranks import plural, ranks_phrase
 from diagnose.timeline.event import Timeline
 

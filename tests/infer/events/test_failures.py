@@ -11,7 +11,7 @@ from diagnose.diagnosis import WELL, Diagnosis
 from diagnose.infer.events.failures import failures, unfinished_gathering, went_on
 from diagnose.infer.events.unexplained import unexplained
 
-from ..rows import Row, ended, lived, matched, signature, step, wait
+from ..rows import Row, ended, matched, signature, step, stories_of, wait
 
 STEPS = [f"2026-06-02 08:15:0{n},100 INFO step {n} loss 2.{n}" for n in range(6)]
 FURTHER = [f"2026-06-02 08:16:{n},100 INFO step {n} loss 1.{n}" for n in range(10, 20)]
@@ -174,7 +174,7 @@ AFTER = matched(signature("t.after", "", role="aftermath"))
     ],
 )
 def test_which_events_show_a_failure(make: Any, rows: list[Row], shown: list[int]) -> None:
-    assert [event.index for event in failures(*lived(make(*rows))).counted] == shown
+    assert [event.index for event in failures(stories_of(make(*rows))).counted] == shown
 
 
 def came(joined: int, world: int = 4) -> Row:
@@ -196,7 +196,7 @@ def test_a_gathering_to_which_not_all_came(make: Any, rows: list[Row], index: in
     timeline = make(*rows)
     found = unfinished_gathering(timeline)
     assert found == (None if index is None else timeline.at(index))
-    assert failures(*lived(timeline)).counted == ([] if found is None else [found])
+    assert failures(stories_of(timeline)).counted == ([] if found is None else [found])
 
 
 def test_an_unknown_error_is_told_once_per_line(make: Any) -> None:
@@ -204,15 +204,19 @@ def test_an_unknown_error_is_told_once_per_line(make: Any) -> None:
     edge = {"kind": "edge", "severity": "error", "role": None}
     known = matched(ERROR, line=5)
     timeline = make(trouble, edge | {"line": 1}, edge | {"line": 5}, known)
-    assert unexplained(*lived(timeline)).counted == [timeline.at(0)]
-    assert unexplained(*lived(make(trouble, step(1)))).counted == [], "answered by work below it"
+    assert unexplained(stories_of(timeline)).counted == [timeline.at(0)]
+    assert unexplained(stories_of(make(trouble, step(1)))).counted == [], (
+        "answered by work below it"
+    )
 
 
 def test_a_complaint_is_answered_by_steps_behind_it(make: Any) -> None:
     complaint = {"tells": "complaint"}
-    assert went_on(*lived(make(complaint, step(1))))
-    assert not went_on(*lived(make(step(1), complaint)))
-    assert not went_on(*lived(make(complaint, step(1, phase="inference")))), "a server that answers"
+    assert went_on(stories_of(make(complaint, step(1))))
+    assert not went_on(stories_of(make(step(1), complaint)))
+    assert not went_on(stories_of(make(complaint, step(1, phase="inference")))), (
+        "a server that answers"
+    )
 
 
 @pytest.mark.parametrize(

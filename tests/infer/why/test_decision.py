@@ -11,10 +11,10 @@ import diagnose
 from diagnose.catalog.load import load_catalog
 from diagnose.infer.decide.culprits import Naming, name_culprits
 from diagnose.infer.decide.ranking import conditions, confidence, rank
-from diagnose.infer.events.recovery import Recovery
 from diagnose.infer.judge.stall import Stall
 from diagnose.infer.why import decision, events
 from diagnose.infer.why.decision import confidence_reasons, culprit_reasons, verdict_reasons
+from diagnose.stories.story import Passed
 from diagnose.timeline.event import Timeline
 
 from ..rows import context, ended, step
@@ -106,7 +106,7 @@ def test_how_the_confidence_came_about(winner: dict[str, Any], level: str, reach
 
 
 def test_every_predicate_has_its_sentence() -> None:
-    assert set(get_args(Recovery)) <= set(events._WHY)
+    assert set(get_args(Passed)) <= set(events._WHY)
     assert set(decision._NAMED).isdisjoint({"too_many", "nobody_shown"})
     assert Naming("too_many").predicate in decision._NOBODY
 

@@ -13,7 +13,7 @@ from diagnose.infer.why import events as why
 from diagnose.infer.why.events import attempt_reasons, event_reasons
 from diagnose.timeline.event import Timeline
 
-from ..rows import Row, catalog, ended, lived, marker, matched, signature, stack, step, wait
+from ..rows import Row, catalog, ended, marker, matched, signature, stack, step, stories_of, wait
 
 ERROR = signature("t.error", "crash.gpu_oom", strength="strong")
 HINT = signature("t.hint", "crash.exception", strength="weak")
@@ -27,7 +27,7 @@ SERVED = [
 
 
 def fates(timeline: Timeline) -> list[tuple[str, str, str]]:
-    sifted = failures(*lived(timeline)).sifted
+    sifted = failures(stories_of(timeline)).sifted
     return [(one.outcome, one.subject, one.predicate) for one in event_reasons(sifted, CATALOG)]
 
 
@@ -49,7 +49,7 @@ def fates(timeline: Timeline) -> list[tuple[str, str, str]]:
         ),
         (
             [step(1, rank=0), matched(HINT, rank=0), {"tells": "finished", "rank": 0}],
-            ("absolved", "t.hint", "work_went_on"),
+            ("absolved", "t.hint", "completed"),
         ),
         (
             [
@@ -92,9 +92,9 @@ def test_an_end_of_another_run_does_not_count(make: Any) -> None:
 
 def test_trouble_that_work_answers(make: Any) -> None:
     trouble = {"tells": "trouble", "signature": "t.trouble", "strength": "weak"}
-    sifted = unexplained(*lived(make(trouble, step(1)))).sifted
+    sifted = unexplained(stories_of(make(trouble, step(1)))).sifted
     assert [(one.fate, one.predicate) for one in sifted] == [("absolved", "worked_on_below")]
-    sifted = unexplained(*lived(make(step(1), trouble))).sifted
+    sifted = unexplained(stories_of(make(step(1), trouble))).sifted
     assert [(one.fate, one.predicate) for one in sifted] == [("counted", "unexplained")]
 
 
@@ -110,7 +110,7 @@ def test_a_crash_behind_an_exception_is_its_own_end(make: Any) -> None:
 def test_a_flood_of_events_leaves_few_reasons(make: Any) -> None:
     rows = [matched(ERROR, rank=number % 8) for number in range(2000)]
     kinds = [{"tells": "notified", "role": "effect", "signature": f"t.{n}"} for n in range(50)]
-    reasons = event_reasons(failures(*lived(make(*rows, *kinds))).sifted, CATALOG)
+    reasons = event_reasons(failures(stories_of(make(*rows, *kinds))).sifted, CATALOG)
     assert len(reasons) == why.MAX_KINDS + 1
     assert (reasons[0].subject, reasons[0].count) == ("t.error", 2000)
     assert len(reasons[0].places) == why.MAX_PLACES

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 import diagnose
-from diagnose.infer.events.habits import without_habits
-
-from ..rows import Row, ended, matched, signature, step
+from diagnose.stories.habits import habits, kind_of
+from tests.infer.rows import Row, ended, matched, signature, step
 
 RAISED = signature("t.raised", "crash.exception", tells="exception", strength="weak")
 OOM = signature("t.oom", "crash.gpu_oom", strength="decisive")
@@ -40,7 +39,8 @@ def raised(what: str = "ValueError: answer 7 has no number") -> Row:
 def test_which_errors_count(make: Any, rows: list[Row], left: int) -> None:
     timeline = make(*({"line": number} | row for number, row in enumerate(rows, 1)))
     errors = timeline.where(lambda meaning: meaning.kind != "progress")
-    assert len(without_habits(timeline, errors)) == left
+    usual = habits(timeline)
+    assert len([event for event in errors if kind_of(event) not in usual]) == left
 
 
 def answers(step_of: int) -> list[str]:

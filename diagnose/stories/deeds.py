@@ -1,0 +1,315 @@
+"""Who did what, and when: what questions about the time after an error are answered from."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import cached_property
+from operator import attrgetter
+from typing import TypeVar
+
+from diagnose.catalog.schema import CauseClass
+from diagnose.stories.author import Author, author_of
+from diagnose.stories.habits import Kind, habits, kind_of
+from diagnose.stories.raised import Raised, tracebacks
+from diagnose.stories.work import Works
+from diagnose.timeline.event import Event, Timeline
+
+Found = TypeVar("Found")
+
+_TRAINING = ("training", None)
+_HOSTS = 2  # of which each is one rank's, so that none is a node with several
+_DEATHS = ("timeout", "teardown")
+_INDEX = attrgetter("index")
+_NO_WORKS = Works(())
+
+
+class Deeds:
+    """What the authors of a timeline did, worked out as it is asked for.
+
+    `final` are the cause classes after which whatever is printed comes from processes about to end,
+    `deadly` those of which a process dies.
+    """
+
+    def __init__(self, timeline: Timeline, classes: Mapping[str, CauseClass]) -> None:
+        self.timeline = timeline
+        self.final = frozenset(one.id for one in classes.values() if one.final)
+        self.deadly = frozenset(one.id for one in classes.values() if one.ends_process)
+        self.progress = timeline.kind("progress")
+        self.last = max((event.index for event in timeline), default=0)
+
+    def author(self, event: Event) -> Author:
+        """The author of an event: the rank, too, where a host or pod of the job is one rank's."""
+        found = author_of(event)
+        if found.kind in ("host", "process") and event.host in self._rank_of_host:
+            return Author("rank", (self._rank_of_host[event.host],))
+        return found
+
+    @cached_property
+    def _rank_of_host(self) -> Mapping[str | None, int]:
+        ranks: dict[str | None, set[int]] = defaultdict(set)
+        for event in self.timeline:
+            if event.rank is not None and event.host is not None:
+                ranks[event.host].add(event.rank)
+        if len(ranks) < _HOSTS or any(len(own) > 1 for own in ranks.values()):
+            return {}
+        return {host: next(iter(own)) for host, own in ranks.items()}
+
+    @cached_property
+    def raised(self) -> Raised:
+        """The events of tracebacks."""
+        return tracebacks(self.timeline)
+
+    @cached_property
+    def work(self) -> Works:
+        """The progress of all authors."""
+        return Works(self.progress)
+
+    @cached_property
+    def works(self) -> Mapping[Author, Works]:
+        """The progress of each author."""
+        return {author: Works(own) for author, own in _by(self.author, self.progress).items()}
+
+    @cached_property
+    def _works_here(self) -> Mapping[tuple[Author, str], Works]:
+        """The progress of each author in each source."""
+        found = _by(lambda one: (self.author(one), one.source), self.progress)
+        return {key: Works(own) for key, own in found.items()}
+
+    @cached_property
+    def _works_timed(self) -> Mapping[Author, Works]:
+        """The progress of each author of which the time is known."""
+        timed = [work for work in self.progress if work.time is not None]
+        return {author: Works(own) for author, own in _by(self.author, timed).items()}
+
+    def works_of(self, author: Author, event: Event) -> Works:
+        """The progress of an author whose order to an event is known."""
+        here = self._works_here.get((author, event.source))
+        if here is not None:
+            return here
+        if event.time is None:
+            return _NO_WORKS
+        return self._works_timed.get(author, _NO_WORKS)
+
+    def signs_steps(self, author: Author) -> bool:
+        """Whether an author prints steps of its own, wherever."""
+        return author in self.works
+
+    @cached_property
+    def few_sign_steps(self) -> bool:
+        """Whether most of those who are known print no steps of their own, as a rule."""
+        known = {author for own in self._writers.values() for author in own}
+        signing = [author for author in self.works if author.kind != "source"]
+        return 2 * len(signing) <= len([one for one in known if one.kind != "source"])
+
+    def named_writers(self, event: Event) -> Sequence[Works]:
+        """The progress of everybody who writes where an event stands."""
+        found = (self.works_of(author, event) for author in self.works)
+        return [works for works in found if works]
+
+    @cached_property
+    def _training(self) -> tuple[Mapping[str, Works], Works]:
+        """Steps of a training by source, and all of which the time is known."""
+        steps = [work for work in self.progress if work.phase in _TRAINING]
+        here = {name: Works(own) for name, own in _by(attrgetter("source"), steps).items()}
+        return here, Works(work for work in steps if work.time is not None)
+
+    def counted_after(self, event: Event) -> int:
+        """How many steps the training surely counted on after an event."""
+        here, timed = self._training
+        found = here.get(event.source, _NO_WORKS).counted(event.index)
+        return max(found, timed.counted(event.index) if event.time is not None else 0)
+
+    def unordered(self, event: Event) -> bool:
+        """Whether nobody knows if the work of the job came before or after an event."""
+        timed = event.time is not None and any(work.time is not None for work in self.progress)
+        return not timed and event.source not in self._sources_at_work
+
+    @cached_property
+    def _sources_at_work(self) -> Collection[str]:
+        return {work.source for work in self.progress}
+
+    def worked_beside(self, event: Event) -> bool:
+        """Whether somebody worked after an event, or may have, as far as anything is ordered."""
+        return self.worked_after(event) or (self.unordered(event) and bool(self.progress))
+
+    def busy_in(self, event: Event) -> Sequence[Event]:
+        """What its author did below an event in the same source: progress and phases."""
+        own = self._busy_of.get((self.author(event), event.source), ())
+        return [one for one in own if one.line > event.line]
+
+    @cached_property
+    def _busy_of(self) -> Mapping[tuple[Author, str], Sequence[Event]]:
+        events = self.timeline.kind("phase", "progress")
+        return _by(lambda one: (self.author(one), one.source), events)
+
+    def progress_after(self, event: Event) -> Sequence[Event]:
+        """The progress that surely came after an event."""
+        begin = bisect_right(self.progress, event.index, key=_INDEX)
+        return [work for work in self.progress[begin:] if after(work, event)]
+
+    @cached_property
+    def _worked(self) -> Latest:
+        return Latest(self.progress)
+
+    def worked_after(self, event: Event) -> bool:
+        """Whether anybody surely worked after an event."""
+        return self._worked.after(event)
+
+    @cached_property
+    def _busy(self) -> Latest:
+        return Latest(self.timeline.kind("phase", "progress"))
+
+    def busy_after(self, event: Event) -> bool:
+        """Whether anybody surely worked, or began a phase, after an event."""
+        return self._busy.after(event)
+
+    @cached_property
+    def _answered(self) -> Latest:
+        return Latest([*self.progress, *self.endings])
+
+    def answered_below(self, event: Event) -> bool:
+        """Whether anybody worked, or ended well, after an event."""
+        return self._answered.after(event)
+
+    @cached_property
+    def _finished(self) -> Mapping[Author, Latest]:
+        claimed = [ending for ending in self.endings if not _is_implied(ending)]
+        return {author: Latest(own) for author, own in _by(self.author, claimed).items()}
+
+    @cached_property
+    def endings(self) -> Sequence[Event]:
+        """The lines that say that the job, or a rank, finished."""
+        return endings(self.timeline)
+
+    def finished_after(self, author: Author, event: Event) -> bool:
+        """Whether an author wrote afterwards that its work is complete."""
+        own = self._finished.get(author)
+        return own is not None and own.after(event)
+
+    def exited_after(self, author: Author, event: Event) -> bool:
+        """Whether an author reached the end of its script afterwards, well or not."""
+        return any(self.author(end) == author and after(end, event) for end in self.endings)
+
+    def job_finished_after(self, event: Event) -> bool:
+        """Whether the first rank, or nobody in particular, wrote so."""
+        speaking = (None, 0)
+        return any(
+            own.after(event)
+            for author, own in self._finished.items()
+            if author.kind != "rank" or author.rank in speaking
+        )
+
+    def finished_elsewhere(self, event: Event) -> bool:
+        """Whether somebody wrote so in another source."""
+        return any(ending.source != event.source for ending in self.endings)
+
+    @cached_property
+    def _deaths(self) -> Mapping[Author, list[int]]:
+        """The ends of each author; what is reported in nobody's name may be anybody's."""
+        ends = self.timeline.where(lambda one: one.kind == "exit" or one.tells in _DEATHS)
+        raised = [
+            event for event in self.timeline.role("cause") if event.index in self.raised.uncaught
+        ]
+        failed = [event for event in ends if event.kind != "exit" or exit_failed(event)]
+        merged = sorted({*map(_INDEX, failed), *map(_INDEX, raised)})
+        by_author = _by(self.author, map(self.timeline.at, merged))
+        return {author: [*map(_INDEX, own)] for author, own in by_author.items()}
+
+    def end_after(self, author: Author, event: Event) -> tuple[int, bool]:
+        """The index at which an author ended after an event, else the last one; whether it did."""
+        found = []
+        for who, ends in self._deaths.items():
+            if who == author or who.kind == "source":
+                at = bisect_right(ends, event.index)
+                found += ends[at : at + 1]
+        return min(found, default=self.last), bool(found)
+
+    def died_after(self, event: Event) -> bool:
+        """Whether anybody ended after an event."""
+        return any(ends[-1] > event.index for ends in self._deaths.values())
+
+    @cached_property
+    def _handled(self) -> Mapping[str, Sequence[Event]]:
+        return _by(attrgetter("source"), self.timeline.telling("handled"))
+
+    def handled(self, author: Author, event: Event, reach: int) -> bool:
+        """Whether a handler took an error up, in its author's name or nobody's."""
+        return any(
+            0 <= word.line - event.line <= reach
+            for word in self._handled.get(event.source, ())
+            if (own := self.author(word)) == author or own.kind == "source"
+        )
+
+    @cached_property
+    def _habits(self) -> Collection[Kind]:
+        return habits(self.timeline)
+
+    def habit(self, event: Event) -> bool:
+        """Whether the job survived errors of this kind regularly."""
+        return bool(self._habits) and kind_of(event) in self._habits
+
+    @cached_property
+    def _writers(self) -> Mapping[str, set[Author]]:
+        found: dict[str, set[Author]] = defaultdict(set)
+        for event in self.timeline:
+            found[event.source].add(self.author(event))
+        return found
+
+    def one_writer(self, source: str) -> bool:
+        """Whether all of a source is of one author."""
+        return len(self._writers[source]) == 1
+
+
+class Latest:
+    """The last of some events, given in order: in each source, and by the clock."""
+
+    def __init__(self, events: Sequence[Event]) -> None:
+        self._lines: dict[str, int] = {}
+        for event in events:
+            if event.line > self._lines.get(event.source, -1):
+                self._lines[event.source] = event.line
+        timed = (event.index for event in reversed(events) if event.time is not None)
+        self._index = next(timed, -1)
+
+    def after(self, event: Event) -> bool:
+        """Whether one of them surely came later than an event."""
+        if self._lines.get(event.source, -1) > event.line:
+            return True
+        return event.time is not None and self._index > event.index
+
+
+def after(later: Event, event: Event) -> bool:
+    """Whether it surely came later: below in the same source, or by the clocks of both."""
+    if later.source == event.source:
+        return later.line > event.line
+    return later.time is not None and event.time is not None and later.index > event.index
+
+
+def endings(timeline: Timeline) -> list[Event]:
+    """The lines that say that the job, or a rank, finished."""
+    found = timeline.where(lambda one: one.kind == "phase" or one.tells == "finished")
+    return [event for event in found if is_end(event)]
+
+
+def is_end(event: Event) -> bool:
+    """Whether it says that the job finished."""
+    return event.tells == "finished" or (event.kind == "phase" and event.phase == "shutdown")
+
+
+def _is_implied(ending: Event) -> bool:
+    """Whether a process only says something as it exits, well or not."""
+    return ending.tells == "finished" and ending.role == "context" and ending.rank is not None
+
+
+def exit_failed(end: Event) -> bool:
+    """Whether a process ended otherwise than well."""
+    return end.fields.get("exitcode") not in ("0", "+0") or "signal" in end.fields
+
+
+def _by(key: Callable[[Event], Found], events: Iterable[Event]) -> dict[Found, list[Event]]:
+    found: dict[Found, list[Event]] = defaultdict(list)
+    for event in events:
+        found[key(event)].append(event)
+    return found

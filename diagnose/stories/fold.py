@@ -1,0 +1,114 @@
+"""The stories of a run: one fold over the events of each author, with a reason for each change."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+
+from diagnose.catalog.schema import CauseClass
+from diagnose.stories.author import Author
+from diagnose.stories.deeds import Deeds, exit_failed, is_end
+from diagnose.stories.passing import ends_process, hint_passed, passed
+from diagnose.stories.story import Passed, State, Story
+from diagnose.stories.work import LONG
+from diagnose.timeline.draft import BEGINS
+from diagnose.timeline.event import Event, Timeline
+
+_ERRORS = ("cause", "effect")
+
+
+class Stories:
+    """What each author of a timeline did, and which errors passed; worked out as it is asked for.
+
+    `classes` are the cause classes, by which it is known what ends a process.
+    """
+
+    def __init__(self, timeline: Timeline, classes: Mapping[str, CauseClass]) -> None:
+        self.timeline = timeline
+        self.deeds = Deeds(timeline, classes)
+        self._passed: dict[int, Passed | None] = {}
+
+    def passed(self, event: Event) -> Passed | None:
+        """How an error passed; None where its author was not seen to go on."""
+        if event.index not in self._passed:
+            self._passed[event.index] = passed(event, self.deeds)
+        return self._passed[event.index]
+
+    def hint_passed(self, event: Event) -> Passed | None:
+        """How an event passed that only hints at a failure; None where it may show one."""
+        return self.passed(event) or hint_passed(event, self.deeds)
+
+    def left(self, events: Iterable[Event]) -> list[Event]:
+        """The errors that did not pass."""
+        return [event for event in events if self.passed(event) is None]
+
+    def survived(self, events: Sequence[Event]) -> bool:
+        """Whether all of these errors passed."""
+        return bool(events) and not self.left(events)
+
+    def doubtful(self, events: Sequence[Event]) -> bool:
+        """Whether others worked on for long after them, or a run began and worked.
+
+        A death would have stopped other ranks; and a later run need not have failed.
+        """
+        if any(event.cause in self.deeds.final for event in events):
+            return False
+        last = max(events, key=lambda event: event.index)
+        if self.deeds.counted_after(last) >= LONG:
+            return True
+        begun = (one for one in self.timeline.telling(BEGINS) if self._below(one, last))
+        again = next(begun, None)
+        return again is not None and self.deeds.busy_after(again)
+
+    def _below(self, event: Event, other: Event) -> bool:
+        return event.source == other.source and event.line > other.line
+
+    @cached_property
+    def all(self) -> Mapping[Author, Story]:
+        """The story of each author."""
+        events: dict[Author, list[Event]] = defaultdict(list)
+        for event in self.timeline:
+            if event.kind in ("phase", "progress", "exit") or event.role in _ERRORS:
+                events[self.deeds.author(event)].append(event)
+        return {author: self._story(author, own) for author, own in events.items()}
+
+    def _story(self, author: Author, events: Sequence[Event]) -> Story:
+        story = Story(author)
+        open_: list[Event] = []  # errors that pass with what the author does next
+        for event in events:
+            if event.kind == "progress" or (event.kind == "phase" and not is_end(event)):
+                self._worked(story, event, open_)
+            elif is_end(event):
+                story.ended = event
+                story.become(State.ENDED, event.index, "finished")
+            elif event.kind == "exit":
+                story.ended = event
+                failed = exit_failed(event)
+                story.become(State.FAILED if failed else State.ENDED, event.index, "exit")
+            else:
+                self._erred(story, event, open_)
+        return story
+
+    def _worked(self, story: Story, event: Event, open_: list[Event]) -> None:
+        story.last_step = event if event.kind == "progress" else story.last_step
+        if event.kind == "phase":
+            story.doing = None if event.meaning.ends_phase else event
+        if story.state is State.STARTING and event.kind == "progress":
+            story.become(State.WORKING, event.index, "progress")
+        if story.state is State.FAILED and open_ and not self.left(open_):
+            how = self.passed(open_[-1])
+            story.become(State.GONE_ON, event.index, how or "")
+            open_.clear()
+
+    def _erred(self, story: Story, event: Event, open_: list[Event]) -> None:
+        if event.role == "cause":
+            story.stated.append(event)
+        open_.append(event)
+        if event.tells == "timeout":
+            story.become(State.WAITING, event.index, "timeout")
+        elif ends_process(event, self.deeds):
+            story.ended = event
+            story.become(State.FAILED, event.index, "ends_process")
+        else:
+            story.become(State.FAILED, event.index, "error")

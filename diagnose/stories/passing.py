@@ -1,0 +1,247 @@
+"""Did an error pass? Only what its own author did or wrote afterwards can show it.
+
+A process that died is silent; that others went on proves nothing of it. So an error passes by
+further work of its author, beyond what it had done before; by the author's own words that it was
+handled, or that it is less than an error; by its own end after further work. Of a line whose
+author cannot be told from others in its source, all who write there must be seen to go on. An
+author that prints no steps is seen at work by those of a training that could not make them alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from diagnose.catalog.entries import is_word
+from diagnose.parse.prefix import peel
+from diagnose.stories.author import Author
+from diagnose.stories.deeds import Deeds
+from diagnose.stories.story import Passed
+from diagnose.stories.work import FURTHER, LONG, Works
+from diagnose.timeline.event import Event
+
+WAITED = ("timeout", "store_wait", "missing", "host_blocked")
+# A handler's words belong to an error at most this many lines above them.
+_HANDLED_REACH = 40
+_CALM = ("WARNING", "INFO", "DEBUG")  # levels at which nobody reports a death
+_DYING = ("FATAL", "CRITICAL")  # levels of those who cannot go on
+_CAME_BACK = 3  # states of work of a rank below the line that says it ended
+_SERVED_LINES = 150  # below the error that a server survived
+_BUFFER = 8192  # bytes that a process may hold back until it ends
+_NAME = re.compile(r"\s*\S+: +(?=\S)")  # who writes, where no prefix is known to say it
+_OTHER = re.compile(r"[^a-z0-9]+")
+# Programs as which jobs run; the kernel cuts their names to 15 characters.
+_PROGRAMS = re.compile(r"(?i)python|^pt_|ray|torch|mpi|train|worker|java|nccl|jax|accelerate")
+_VERY_LONG = 30  # lines of steps that a training cannot make without one of its ranks
+
+
+def passed(event: Event, deeds: Deeds) -> Passed | None:
+    """How an error passed; None where its author was not seen to go on."""
+    if event.kind == "exit":
+        return "another_run" if _came_back(event, deeds) else None
+    author = deeds.author(event)
+    if ends_process(event, deeds):
+        return _outlived(event, author, deeds)
+    if words := _by_words(event, author, deeds):
+        return words
+    if event.tells in WAITED:
+        return None
+    if _completed(event, author, deeds):
+        return "completed"
+    if _served(event, deeds):
+        return "answered" if event.role == "effect" else "served_on"
+    own = deeds.works_of(author, event)
+    if author.kind == "source":
+        return _everybody(event, deeds)
+    if own:
+        limit, ended = deeds.end_after(author, event)
+        if own.went_beyond(event.index, limit, ended=ended):
+            return "worked_on" if event.role == "cause" or _lasted(event, deeds) else None
+        return None
+    return None if deeds.signs_steps(author) else _by_the_job(event, author, deeds)
+
+
+def hint_passed(event: Event, deeds: Deeds) -> Passed | None:
+    """The same of an event that only hints at a failure: others' work passes it, too.
+
+    Not where it is an exception or a death, or its author prints steps and made no more. Of an
+    author that is known the others must have worked for longer than they can without it.
+    """
+    if found := passed(event, deeds):
+        return found
+    if event.kind in ("exception", "exit") or event.index in deeds.raised.uncaught:
+        return None
+    if event.role == "cause" and (event.cause in deeds.deadly or event.strength != "weak"):
+        return None
+    author = deeds.author(event)
+    if deeds.exited_after(author, event):
+        return "completed"
+    alone = author.kind != "source" and deeds.signs_steps(author)
+    if alone or (author.kind != "source" and deeds.counted_after(event) < FURTHER):
+        return None
+    return "work_went_on" if deeds.worked_after(event) else None
+
+
+def ends_process(event: Event, deeds: Deeds) -> bool:
+    """Whether its author cannot go on after it, whatever is printed below."""
+    if event.index in deeds.raised.uncaught:
+        return True
+    if event.role not in ("cause", "effect") or _is_mention(event) or _of_another_program(event):
+        return False
+    if event.tells == "dies" or (event.cause in deeds.final and not is_word(event.signature)):
+        return True
+    return event.cause in deeds.deadly and event.strength != "weak"
+
+
+def _is_mention(event: Event) -> bool:
+    """Whether a word stands amid a sentence, and below no traceback: no report of what it names."""
+    if not is_word(event.signature) or ".raised" in (event.signature or ""):
+        return False
+    slug = (event.signature or "").split(".")[2].replace("-", " ")
+    message = peel(event.text).message
+    told = (message, _NAME.sub("", message, count=1))
+    return not any(_OTHER.sub(" ", one.lower()).strip().startswith(slug) for one in told)
+
+
+def _of_another_program(event: Event) -> bool:
+    """Whether a kernel's line names a program as which no job runs."""
+    name = event.fields.get("name")
+    return name is not None and "pid" in event.fields and not _PROGRAMS.search(name)
+
+
+def _outlived(event: Event, author: Author, deeds: Deeds) -> Passed | None:
+    """The same of the death of a process: it was another one than the author of the rest."""
+    if event.index in deeds.raised.signed:
+        return None
+    counted = deeds.counted_after(event)
+    if _is_calm(event) and counted >= LONG:
+        return "logged_as_warning"
+    if event.cause in deeds.final:
+        return None
+    own = deeds.works_of(author, event)
+    if author.kind == "source":
+        if own.all_went_beyond(event.index, several=True) and counted >= LONG:
+            return "everybody_went_on"
+    elif own and (event.index not in deeds.raised.uncaught or deeds.one_writer(event.source)):
+        limit, ended = deeds.end_after(author, event)
+        buffered = event.index in deeds.raised.uncaught and not _is_far(own, event)
+        if not buffered and own.went_beyond(event.index, limit, ended=ended):
+            return "worked_on"
+    return None
+
+
+def _is_far(works: Works, event: Event) -> bool:
+    """Whether work stands further below an error than a buffer of its author reaches."""
+    lines = [work.offset for work in works.after(event.index) if work.source == event.source]
+    return max(lines, default=0) - event.offset > _BUFFER
+
+
+def _by_words(event: Event, author: Author, deeds: Deeds) -> Passed | None:
+    """Whether the author's own words say that it was handled, or no error, and work went on."""
+    if deeds.habit(event):
+        return "habit"
+    if not deeds.worked_beside(event):
+        same_line = deeds.busy_after(event) and deeds.handled(author, event, 0)
+        return "handled" if same_line else None
+    if deeds.handled(author, event, _HANDLED_REACH):
+        return "handled"
+    if event.tells in WAITED:
+        return None
+    if _of_another_program(event):
+        return "another_program"
+    grave = event.strength == "decisive" and event.role == "cause"
+    counted = deeds.counted_after(event)
+    if event.index in deeds.raised.caught and not grave:
+        finished = deeds.unordered(event) and deeds.finished_elsewhere(event)
+        return "caught" if counted >= FURTHER or finished else None
+    if _is_calm(event) and (not grave or counted >= LONG):
+        return "logged_as_warning"
+    return "mentioned" if _is_mention(event) and event.cause not in deeds.deadly else None
+
+
+def _is_calm(event: Event) -> bool:
+    """Whether its author logged it below the level of an error; NCCL warns of what ends it."""
+    prefix = peel(event.text)
+    if "nccl" in prefix.names and prefix.level != "INFO":
+        return False
+    return prefix.level in _CALM
+
+
+def _came_back(event: Event, deeds: Deeds) -> bool:
+    """Whether a process that ended is not the rank of this job: that one works below its line."""
+    return event.rank is not None and len(deeds.busy_in(event)) >= _CAME_BACK
+
+
+def _completed(event: Event, author: Author, deeds: Deeds) -> bool:
+    """Whether the author wrote afterwards that the work is complete, or the job as a whole did.
+
+    Of an error that is decisive the word is not enough: its author must have worked, too. Who
+    prints no steps is spoken for by the job, but for errors that end a process as a rule.
+    """
+    own = deeds.works_of(author, event)
+    if deeds.finished_after(author, event):
+        return event.strength != "decisive" or bool(own.after(event.index))
+    if own or event.kind == "exception" or event.strength == "decisive":
+        return False
+    if deeds.unordered(event):
+        return deeds.finished_elsewhere(event) and peel(event.text).level not in (*_DYING, "ERROR")
+    _, ended = deeds.end_after(author, event)
+    return deeds.job_finished_after(event) and deeds.worked_after(event) and not ended
+
+
+def _served(event: Event, deeds: Deeds) -> bool:
+    """Whether a server answered below this line, or was at work far below it."""
+    works = [w for w in deeds.progress_after(event) if w.phase == "inference"]
+    if not works or event.strength == "decisive":
+        return False
+    if event.role == "effect" and event.phase == "inference":
+        return len({work.text for work in works}) >= FURTHER
+    lines = [work.line for work in works if work.source == event.source]
+    return max(lines, default=0) > event.line + _SERVED_LINES
+
+
+def _everybody(event: Event, deeds: Deeds) -> Passed | None:
+    """Whether all who may have written a line of a source are seen at work after it."""
+    works, ended = deeds.works_of(deeds.author(event), event), deeds.died_after(event)
+    if not works:
+        named = deeds.named_writers(event)
+        limit = deeds.last
+        went = [one.went_beyond(event.index, limit, ended=ended) for one in named]
+        return "everybody_went_on" if went and all(went) and _lasting(event, deeds) else None
+    after = works.after(event.index)
+    if any(work.step is not None for work in after):
+        went_on = works.all_went_beyond(event.index)
+    else:
+        went_on = len({work.text for work in after}) >= FURTHER and not ended
+    return "everybody_went_on" if went_on and _lasting(event, deeds) else None
+
+
+def _by_the_job(event: Event, author: Author, deeds: Deeds) -> Passed | None:
+    """Whether a training counted on for long that could not without an author who prints none."""
+    _, ended = deeds.end_after(author, event)
+    if ended or _is_dying(event) or not deeds.few_sign_steps:
+        return None
+    counted = deeds.counted_after(event)
+    enough = counted >= LONG
+    if event.strength == "decisive" and event.role == "cause":
+        enough &= counted >= _VERY_LONG or deeds.job_finished_after(event)
+    return "counted_on" if enough else None
+
+
+def _is_dying(event: Event) -> bool:
+    return peel(event.text).level in _DYING
+
+
+def _lasting(event: Event, deeds: Deeds) -> bool:
+    return event.role == "cause" or event.tells == "trouble" or _lasted(event, deeds)
+
+
+def _lasted(event: Event, deeds: Deeds) -> bool:
+    """Whether the job finished after it, or worked on for long: it may tell of another's death."""
+    if deeds.job_finished_after(event) or deeds.counted_after(event) >= LONG:
+        return True
+    return _answers(deeds.progress_after(event)) >= FURTHER
+
+
+def _answers(works: Sequence[Event]) -> int:
+    return len({work.text for work in works if work.phase == "inference"})
