@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -36,10 +35,9 @@ from diagnose.infer.rules import (
     STATED,
     collectives,
     proposals,
-    resembles,
 )
 from diagnose.infer.rules.base import Context, Hypothesis
-from diagnose.infer.rules.busy import busy_class, unstated
+from diagnose.infer.rules.leads import leads_of
 from diagnose.infer.why.decision import confidence_reasons, culprit_reasons, verdict_reasons
 from diagnose.infer.why.events import attempt_reasons, event_reasons
 from diagnose.infer.why.hypotheses import disbelieved_reason, proposal_reasons, rival_reasons
@@ -51,8 +49,6 @@ from diagnose.timeline.event import Event, Fields
 if TYPE_CHECKING:
     from diagnose.infer.collectives.verdict import DumpVerdict
     from diagnose.job.model import Job
-
-_BUSY = "Nothing says what went wrong; the log ends amid this work, which was not finished."
 
 
 def diagnose(job: Job) -> Diagnosis:
@@ -154,7 +150,7 @@ def _weighed(context: Context) -> tuple[Context, _Weighed]:
     known = [*proposals(KNOWN, context)]
     hypotheses = [*context.proposed, *known]
     likely = [one for one in hypotheses if one.score >= scoring.THRESHOLD]
-    leads = [] if likely else _leads(hypotheses, context)
+    leads = [] if likely else leads_of(hypotheses, context)
     ranked = ranking.rank(ranking.merge(likely or leads))
     ranked = ranked or [verdict.inconclusive(context.failing, context.catalog)]
     kept = {id(one) for one in likely or leads}
@@ -234,34 +230,6 @@ def _with_stalls(context: Context) -> tuple[Context, list[str]]:
     notes = [*blocked.notes, *filter(None, [collectives.conflict(blocked, found)])]
     stall = collectives.stall_of(blocked, context.timeline)
     return replace(context, stalls=[stall], agreeing=same), notes
-
-
-def _leads(hypotheses: Sequence[Hypothesis], context: Context) -> list[Hypothesis]:
-    """What is better than nothing where nothing is likely: low confidence, and no culprits."""
-    lines = [event for event in context.timeline if event.signature is None or _vague(event)]
-    found = list(resembles.propose(context, lines))
-    phase = context.activity.phase if context.activity.moving else None
-    if phase == "inference" and all(event.role == "aftermath" for event in context.failing):
-        phase = None  # a server that was stopped kept nobody waiting
-    busy = busy_class(phase, context.catalog) if phase else None
-    if busy and not _peer_went(context.failing):
-        lead = unstated(busy, scoring.THRESHOLD, context.catalog, _BUSY)
-        found.insert(0, replace(lead, rule="busy"))
-    return found[:1] or [h for h in hypotheses if h.score > 0 and h.cause != "unknown"]
-
-
-def _peer_went(failing: Sequence[Event]) -> bool:
-    """Whether the lines say only that a peer went away, whose own log knows why."""
-    told = [event.role == "effect" and _of_a_peer(event) for event in failing]
-    return bool(told) and all(told)
-
-
-def _of_a_peer(event: Event) -> bool:
-    return event.tells == "peer_gone" or "peer" in event.fields
-
-
-def _vague(event: Event) -> bool:
-    return event.tells == "trouble" or event.role == "aftermath"
 
 
 def _first_failure(context: Context) -> Event | None:

@@ -6,10 +6,10 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
 
 from diagnose.stories.author import Author, author_of
 from diagnose.stories.rhythm import Rhythm
+from diagnose.text.median import median
 from diagnose.timeline.event import Event, Timeline
 
 # Lines that the others wrote after its last: before they fell silent too, or while they go on,

@@ -10,9 +10,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from statistics import median
 
 from diagnose.stories.author import Author, author_of
+from diagnose.text.median import median
 from diagnose.timeline.event import Event, Timeline
 
 SECOND = 1_000_000_000

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from statistics import median
 
 from diagnose.stories.aftermath import end_of
 from diagnose.stories.lone import Lone, find_lone
 from diagnose.stories.rhythm import Rhythm, rhythms
+from diagnose.text.median import median
 from diagnose.timeline.event import Event, Timeline
 
 # A silence is far beyond the rhythm of its author from so many of its intervals on, and so many of

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import median
 
 from diagnose.diagnosis import Progress
 from diagnose.stories.rhythm import SECOND, Rhythm, rhythms
+from diagnose.text.median import median
 from diagnose.timeline.event import Timeline
 
 _LAGGING = 32  # ranks told

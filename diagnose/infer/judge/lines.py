@@ -7,10 +7,8 @@ different groups are never compared.
 
 from __future__ import annotations
 
-import signal
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
 
 from diagnose.infer.judge import graph
 from diagnose.infer.judge.arrivals import Named, named_missing, not_come, of_names
@@ -18,15 +16,11 @@ from diagnose.infer.judge.disagreement import disagreement, in_words
 from diagnose.infer.judge.groups import gathered_size
 from diagnose.infer.judge.mismatches import stated_mismatches
 from diagnose.infer.judge.stall import Stall, Wait
-from diagnose.infer.judge.standing import RANKS_LIMIT, Standing, is_world
-from diagnose.infer.judge.witnesses import witnessed
-from diagnose.stories.deeds import endings
-from diagnose.stories.exits import exit_code
+from diagnose.infer.judge.standing import RANKS_LIMIT, Standing, is_world, standing_of
 from diagnose.text.ranks import ranks_phrase
 from diagnose.timeline.event import Timeline
 
 _MANY = 7  # times as many ranks wait as are missing: no excerpt leaves out so few
-_OF_VICTIMS = (None, 0, -signal.SIGTERM, -signal.SIGABRT)
 _ORDER = {
     "mismatch": 0, "conditional": 0, "missing": 1, "shifted": 2, "all_joined": 3, "unclear": 4,
 }  # fmt: skip
@@ -39,7 +33,7 @@ def stalls(timeline: Timeline, world_size: int | None) -> list[Stall]:
     """
     named = named_missing(timeline)
     found = stated_mismatches(timeline.telling("mismatch"))
-    standing = _standing(timeline, world_size)
+    standing = standing_of(timeline, world_size)
     if standing is not None:
         found.append(_judged(standing, named))
     elif not named:
@@ -47,53 +41,6 @@ def stalls(timeline: Timeline, world_size: int | None) -> list[Stall]:
     if named and not any(stall.shape == "missing" for stall in found):
         found.append(of_names(named))
     return sorted(found, key=lambda s: (_ORDER[s.shape], not s.proven, -len(s.waits)))
-
-
-def _standing(timeline: Timeline, world_size: int | None) -> Standing | None:
-    found = witnessed(timeline)
-    if not found.waits and not found.unnamed:
-        return None
-    heard = frozenset(_authors(timeline))
-    seen = max([*timeline.ranks, *found.waits], default=-1) + 1
-    hosts = timeline.hosts_of_ranks
-    standing = Standing(found, world_size or seen, world_size is not None, heard, hosts)
-    left = (event.rank for event in endings(timeline))
-    standing.left = frozenset(rank for rank in left if rank is not None) - found.waits.keys()
-    standing.ended = standing.left | frozenset(_ended(timeline)) - found.waits.keys()
-    standing.per_source = _per_source(timeline)
-    gathered = gathered_size(wait for waits in found.waits.values() for wait in waits)
-    if world_size is None and gathered is not None and standing.one_group and gathered >= seen:
-        standing = replace(standing, size=gathered, stated=True, printed=False)
-    return standing
-
-
-def _authors(timeline: Timeline) -> set[int]:
-    """The ranks with a line of their own; what a launcher says of them is none."""
-    of_others = timeline.where(lambda one: one.kind == "exit" or one.tells == "rank_map")
-    theirs = Counter(event.rank for event in of_others)
-    every = Counter(timeline.column("rank"))
-    return {rank for rank, count in every.items() if rank is not None and count > theirs[rank]}
-
-
-def _ended(timeline: Timeline) -> Iterator[int]:
-    """Ranks that ended by themselves: not by a launcher's signal, nor by their own watchdog."""
-    for event in timeline.kind("exit"):
-        code = exit_code(event.fields)
-        if event.rank is not None and event.role != "aftermath" and code not in _OF_VICTIMS:
-            yield event.rank
-
-
-def _per_source(timeline: Timeline) -> int | None:
-    """How many ranks each file has lines of, where that is one number for most of them."""
-    ranks: dict[str, set[int]] = defaultdict(set)
-    for source, rank in dict.fromkeys(
-        zip(timeline.column("source"), timeline.column("rank"), strict=True)
-    ):
-        if rank is not None:
-            ranks[source].add(rank)
-    counts = Counter(map(len, ranks.values()))
-    size, files = max(counts.items(), key=lambda one: (one[1], one[0]), default=(0, 0))
-    return size if size > 1 and files > 1 and 2 * files > len(ranks) else None
 
 
 def _judged(standing: Standing, named: Named | None) -> Stall:

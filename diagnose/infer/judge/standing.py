@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import signal
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from diagnose.infer.judge.groups import WORLD, Members, gathered_size, members_of
 from diagnose.infer.judge.stall import Wait
-from diagnose.infer.judge.witnesses import Frontier, Witnessed
+from diagnose.infer.judge.witnesses import Frontier, Witnessed, witnessed
+from diagnose.stories.deeds import endings
+from diagnose.stories.exits import exit_code
+from diagnose.timeline.event import Timeline
 
 RANKS_LIMIT = 100_000
+_OF_VICTIMS = (None, 0, -signal.SIGTERM, -signal.SIGABRT)
 USUAL_NODE = 8  # ranks
 
 
@@ -151,3 +156,51 @@ def whole_node(ranks: Collection[int], others: int, per_node: int = USUAL_NODE) 
 def is_world(group: str | None) -> bool:
     """Whether this is the group of all ranks, by its name."""
     return group in WORLD
+
+
+def standing_of(timeline: Timeline, world_size: int | None) -> Standing | None:
+    """Where the ranks stand; None where no line says that anybody waits."""
+    found = witnessed(timeline)
+    if not found.waits and not found.unnamed:
+        return None
+    heard = frozenset(_authors(timeline))
+    seen = max([*timeline.ranks, *found.waits], default=-1) + 1
+    hosts = timeline.hosts_of_ranks
+    standing = Standing(found, world_size or seen, world_size is not None, heard, hosts)
+    left = (event.rank for event in endings(timeline))
+    standing.left = frozenset(rank for rank in left if rank is not None) - found.waits.keys()
+    standing.ended = standing.left | frozenset(_ended(timeline)) - found.waits.keys()
+    standing.per_source = _per_source(timeline)
+    gathered = gathered_size(wait for waits in found.waits.values() for wait in waits)
+    if world_size is None and gathered is not None and standing.one_group and gathered >= seen:
+        standing = replace(standing, size=gathered, stated=True, printed=False)
+    return standing
+
+
+def _authors(timeline: Timeline) -> set[int]:
+    """The ranks with a line of their own; what a launcher says of them is none."""
+    of_others = timeline.where(lambda one: one.kind == "exit" or one.tells == "rank_map")
+    theirs = Counter(event.rank for event in of_others)
+    every = Counter(timeline.column("rank"))
+    return {rank for rank, count in every.items() if rank is not None and count > theirs[rank]}
+
+
+def _ended(timeline: Timeline) -> Iterator[int]:
+    """Ranks that ended by themselves: not by a launcher's signal, nor by their own watchdog."""
+    for event in timeline.kind("exit"):
+        code = exit_code(event.fields)
+        if event.rank is not None and event.role != "aftermath" and code not in _OF_VICTIMS:
+            yield event.rank
+
+
+def _per_source(timeline: Timeline) -> int | None:
+    """How many ranks each file has lines of, where that is one number for most of them."""
+    ranks: dict[str, set[int]] = defaultdict(set)
+    for source, rank in dict.fromkeys(
+        zip(timeline.column("source"), timeline.column("rank"), strict=True)
+    ):
+        if rank is not None:
+            ranks[source].add(rank)
+    counts = Counter(map(len, ranks.values()))
+    size, files = max(counts.items(), key=lambda one: (one[1], one[0]), default=(0, 0))
+    return size if size > 1 and files > 1 and 2 * files > len(ranks) else None

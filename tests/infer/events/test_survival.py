@@ -177,7 +177,7 @@ def test_the_code_that_refused_a_request_is_no_error_of_the_server() -> None:
     refused = [f"(APIServer pid=7) {line}" for line in (*RAISED, REFUSED)]
     assert verdict(*served, *refused, *served * 2) == "running"
     assert verdict(*served, *refused[:-1], *served * 2) == "running"
-    assert verdict(*served, *refused[:-1], *served[:40]) != "running"
+    assert verdict(*served, *refused[:-1], *served[:40]) == "running", "the same process answers"
     other = [f"(APIServer pid=7) {line}" for line in (*RAISED, "RuntimeError: nobody knows this")]
     assert verdict(*served, *other) != "running"
 

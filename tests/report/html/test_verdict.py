@@ -17,7 +17,7 @@ def test_facts_of_a_hang() -> None:
         "Hung for": ("11 min 3 s", "Until the last line of the logs, 08:26:14."),
         "Lost": ("1.5 GPU-hours", "8 ranks, one GPU each, from the onset."),
         "Phase": ("Training", ""),
-        "Progress": ("Step 14", ""),
+        "Progress": ("Step 14 · 12 s a step", ""),
         "Restart": (
             "Restart unchanged",
             "Nothing argues against one retry with capture enabled; if it stops at the same point, "
