@@ -20,6 +20,7 @@ DEATHS = [
     for signature in corpus.grave_signatures().values()
     if signature.examples is not None
     for example in signature.examples.match
+    if peel(example.line).level not in ("WARNING", "INFO", "DEBUG")  # nobody dies of these
 ]
 GENERIC = [
     ("Killed",),
