@@ -22,7 +22,7 @@ from diagnose.match.scanner import scan_source
 from tests.counting import Count
 
 # Instructions and calls that one more line may cost: twice what the dearest costs.
-SCAN, TIMELINE, INFER = 12_000, 3_600, 4_500
+SCAN, TIMELINE, INFER = 12_000, 3_600, 3_000
 
 
 @cache

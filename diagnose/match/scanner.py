@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 # A line made to hurt may cost so much CPU time and one more search; then its other patterns are
 # skipped. (`regex` counts CPU time too, so a busy machine changes nothing.)
 LINE_BUDGET_S = 0.02
-# A line that takes so long is made to hurt: those that match take a tenth. After so many of them
-# in a source its other long lines get little time.
 # Phases that come before the work whose progress is looked for.
 _BEFORE = ("init", "preprocessing", "model_load")
+# A line that takes so long is made to hurt: those that match take a tenth. After so many of them
+# in a source its other long lines get little time.
 HURT_S, HURTFUL_LINES, LITTLE_S = 0.005, 20, 0.001
 
 

@@ -27,11 +27,6 @@ class Author(NamedTuple):
         number = self.name[0]
         return number if self.kind == "rank" and isinstance(number, int) else None
 
-    @property
-    def one_process(self) -> bool:
-        """Whether it is surely one process, of which all lines are an order of deeds."""
-        return self.kind in ("rank", "process")
-
 
 def author_of(event: Event) -> Author:
     """The author of an event."""

@@ -14,6 +14,7 @@ from diagnose.stories.author import Author, author_of
 from diagnose.stories.habits import Kind, habits, kind_of
 from diagnose.stories.raised import Raised, tracebacks
 from diagnose.stories.work import Works
+from diagnose.timeline.deaths import exit_failed
 from diagnose.timeline.event import Event, Timeline
 
 Found = TypeVar("Found")
@@ -301,11 +302,6 @@ def is_end(event: Event) -> bool:
 def _is_implied(ending: Event) -> bool:
     """Whether a process only says something as it exits, well or not."""
     return ending.tells == "finished" and ending.role == "context" and ending.rank is not None
-
-
-def exit_failed(end: Event) -> bool:
-    """Whether a process ended otherwise than well."""
-    return end.fields.get("exitcode") not in ("0", "+0") or "signal" in end.fields
 
 
 def _by(key: Callable[[Event], Found], events: Iterable[Event]) -> dict[Found, list[Event]]:

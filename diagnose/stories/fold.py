@@ -8,10 +8,11 @@ from functools import cached_property
 
 from diagnose.catalog.schema import CauseClass
 from diagnose.stories.author import Author
-from diagnose.stories.deeds import Deeds, exit_failed, is_end
+from diagnose.stories.deeds import Deeds, is_end
 from diagnose.stories.passing import ends_process, hint_passed, passed
 from diagnose.stories.story import Passed, State, Story
 from diagnose.stories.work import LONG
+from diagnose.timeline.deaths import exit_failed
 from diagnose.timeline.draft import BEGINS
 from diagnose.timeline.event import Event, Timeline
 

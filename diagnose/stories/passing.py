@@ -62,13 +62,11 @@ def passed(event: Event, deeds: Deeds) -> Passed | None:
 
 
 def hint_passed(event: Event, deeds: Deeds) -> Passed | None:
-    """The same of an event that only hints at a failure: others' work passes it, too.
+    """How an event that only hints at a failure passed, though `passed` has no reason: by others.
 
     Not where it is an exception or a death, or its author prints steps and made no more. Of an
     author that is known the others must have worked for longer than they can without it.
     """
-    if found := passed(event, deeds):
-        return found
     if event.kind in ("exception", "exit") or event.index in deeds.raised.uncaught:
         return None
     if event.role == "cause" and (event.cause in deeds.deadly or event.strength != "weak"):
@@ -114,7 +112,7 @@ def _outlived(event: Event, author: Author, deeds: Deeds) -> Passed | None:
     if event.index in deeds.raised.signed:
         return None
     counted = deeds.counted_after(event)
-    if _is_calm(event) and counted >= LONG:
+    if counted >= LONG and _is_calm(event) and not _fell_silent(event, author, deeds):
         return "logged_as_warning"
     if event.cause in deeds.final:
         return None
@@ -154,9 +152,18 @@ def _by_words(event: Event, author: Author, deeds: Deeds) -> Passed | None:
     if event.index in deeds.raised.caught and not grave:
         finished = deeds.unordered(event) and deeds.finished_elsewhere(event)
         return "caught" if counted >= FURTHER or finished else None
-    if _is_calm(event) and (not grave or counted >= LONG):
+    if _fell_silent(event, author, deeds):
+        return None
+    if (not grave or counted >= LONG) and _is_calm(event):
         return "logged_as_warning"
     return "mentioned" if _is_mention(event) and event.cause not in deeds.deadly else None
+
+
+def _fell_silent(event: Event, author: Author, deeds: Deeds) -> bool:
+    """Whether its author prints steps of its own, and made none since."""
+    if author.kind == "source" or not deeds.signs_steps(author):
+        return False
+    return not deeds.works_of(author, event).after(event.index)
 
 
 def _is_calm(event: Event) -> bool:
@@ -220,18 +227,13 @@ def _everybody(event: Event, deeds: Deeds) -> Passed | None:
 
 def _by_the_job(event: Event, author: Author, deeds: Deeds) -> Passed | None:
     """Whether a training counted on for long that could not without an author who prints none."""
-    _, ended = deeds.end_after(author, event)
-    if ended or _is_dying(event) or not deeds.few_sign_steps:
-        return None
     counted = deeds.counted_after(event)
-    enough = counted >= LONG
+    if counted < LONG or not deeds.few_sign_steps or deeds.end_after(author, event)[1]:
+        return None
+    enough = peel(event.text).level not in _DYING
     if event.strength == "decisive" and event.role == "cause":
         enough &= counted >= _VERY_LONG or deeds.job_finished_after(event)
     return "counted_on" if enough else None
-
-
-def _is_dying(event: Event) -> bool:
-    return peel(event.text).level in _DYING
 
 
 def _lasting(event: Event, deeds: Deeds) -> bool:

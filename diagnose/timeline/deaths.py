@@ -60,7 +60,7 @@ def ends(event: Event) -> Whose | None:
         return "process"
     of_one = event.rank is not None or event.task is not None or event.local_rank is not None
     if event.meaning.kind == "exit":
-        return _whose(of_one) if _failed(event) else None
+        return _whose(of_one) if exit_failed(event) else None
     if stops_job(event.meaning):
         return "job"
     if event.meaning.role == "aftermath" and tells in _STOPS:
@@ -88,7 +88,8 @@ def says_signal(event: Event) -> bool:
     return told and "signal" in event.fields and "pid" in event.fields
 
 
-def _failed(end: Event) -> bool:
+def exit_failed(end: Event) -> bool:
+    """Whether the event of an exit says that the process ended otherwise than well."""
     return end.fields.get("exitcode") not in ("0", "+0") or "signal" in end.fields
 
 

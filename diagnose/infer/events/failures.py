@@ -9,10 +9,11 @@ from operator import attrgetter
 
 from diagnose.catalog.entries import is_word
 from diagnose.infer.events.sifting import Failures, Sieve
-from diagnose.stories.deeds import exit_failed, is_end
+from diagnose.stories.deeds import is_end
 from diagnose.stories.fold import Stories
 from diagnose.stories.passing import WAITED
 from diagnose.stories.story import Passed
+from diagnose.timeline.deaths import exit_failed
 from diagnose.timeline.event import Event, Meaning, Timeline
 
 _LAST_LINES, _CAUGHT_LINES = 25, 150

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from diagnose.catalog.entries import is_word
 from diagnose.infer.events.sifting import Fate, Sifted
+from diagnose.timeline.deaths import exit_failed
 from diagnose.timeline.event import Event, Meaning, Timeline
 
 # The traceback below "Exception ignored in" is short; further on it is another one.
@@ -180,5 +181,5 @@ def _amid(work: Event) -> bool:
 def _of_trouble(event: Event) -> bool:
     """Whether it is, or follows from, anything but an end in order."""
     if event.kind == "exit":
-        return event.fields.get("exitcode") not in ("0", "+0")
+        return exit_failed(event)
     return event.role in ("cause", "effect", "aftermath") or event.tells == "trouble"

@@ -17,6 +17,7 @@ from diagnose.infer.rules.busy import busy_class, doing
 from diagnose.infer.stacks.classify import Place
 from diagnose.infer.stacks.frame_table import KINDS, WHATEVER_FOR, State
 from diagnose.infer.stacks.groups import Division, PlaceClass, divide
+from diagnose.infer.stacks.printed import worked_below
 from diagnose.infer.stacks.rows import says, told
 from diagnose.stories.deeds import endings
 from diagnose.text.ranks import plural, ranks_phrase
@@ -231,7 +232,7 @@ def _lone(context: Context) -> Iterator[Hypothesis]:
     """One hypothesis for the first process of unknown rank that is busy, or else that waits."""
     waiting = None
     for place in context.lone:
-        if _worked_on(place, context):
+        if worked_below(place.stack.source, place.stack.line, context.timeline):
             continue
         if place.waits:
             waiting = waiting or place
@@ -253,15 +254,6 @@ def _lone(context: Context) -> Iterator[Hypothesis]:
 def _crashed(context: Context) -> bool:
     """A line says that a process died by itself: what hangs then may wait for it."""
     return any((event.cause or "").startswith("crash.") for event in context.failing)
-
-
-def _worked_on(place: Place, context: Context) -> bool:
-    """The job made steps below the stack, in the same source: it was taken in passing."""
-    stack = place.stack
-    return any(
-        event.source == stack.source and event.line > stack.line
-        for event in context.timeline.kind("progress")
-    )
 
 
 def evidence(classes: Sequence[PlaceClass], blamed: Collection[int]) -> list[Evidence]:

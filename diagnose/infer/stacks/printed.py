@@ -57,7 +57,7 @@ def _printed(timeline: Timeline, catalog: Catalog) -> tuple[list[Place], list[Pl
     found = [
         stack
         for stack, one in zip(stacks, printed, strict=True)
-        if stack.frames and not (one.dump and _worked(one, timeline))
+        if stack.frames and not (one.dump and _in_passing(one, timeline))
     ]
 
     def phased(place: Place) -> Place:
@@ -96,13 +96,15 @@ def _frame(event: Event) -> Frame | None:
     return Frame(found["func"] or found["spy"], file, int(line), native=False)
 
 
-def _worked(printed: Printed, timeline: Timeline) -> bool:
-    """Whether the job made steps below the stack, in the same source."""
+def _in_passing(printed: Printed, timeline: Timeline) -> bool:
     last = max(printed.frames, key=lambda event: event.line)
-    return any(
-        event.source == last.source and event.line > last.line
-        for event in timeline.kind("progress")
-    )
+    return worked_below(last.source, last.line, timeline)
+
+
+def worked_below(source: str, line: int, timeline: Timeline) -> bool:
+    """Whether the job made steps below a line of a source: a stack there was taken in passing."""
+    steps = timeline.kind("progress")
+    return any(event.source == source and event.line > line for event in steps)
 
 
 def _ended(timeline: Timeline, catalog: Catalog) -> Ends:
