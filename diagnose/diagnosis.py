@@ -26,6 +26,10 @@ WELL: tuple[Verdict, ...] = ("healthy", "running")  # no sign of a failure
 Confidence = Literal["high", "medium", "low"]
 CulpritKind = Literal["missing", "mismatched", "crashed", "slow", "stuck_host", "stuck_device"]
 Answer = Literal["yes", "no", "unknown"]
+# How far evidence reaches; none: later lines took it back. See `infer.tiers`.
+EvidenceTier = Literal[
+    "none", "guess", "weak", "circumstantial", "likely", "strong", "observed", "proven"
+]
 
 # The steps of inference that leave reasons, in the order in which a person asks about them.
 Step = Literal["verdict", "culprits", "confidence", "rival", "proposal", "event", "attempt"]
@@ -139,7 +143,8 @@ class Reason:
     ranks or hosts (culprits), a level (confidence) or the number of an attempt. `predicate` is the
     stable name of what decided the outcome, `rule` that of the rule which proposed the class, and
     `signature` the entry of the catalog it rests on. `beaten_by` is the class that a hypothesis
-    lost to. `score` is the weight of a hypothesis, None where it has none. `places` are its first
+    lost to. `tier` is how far the evidence of a hypothesis reaches, None where the reason is of no
+    hypothesis. `places` are its first
     lines, `count` is of how many lines it speaks. `text` is a sentence for people, which may quote
     the log.
     """
@@ -152,7 +157,7 @@ class Reason:
     rule: str | None = None
     signature: str | None = None
     beaten_by: str | None = None
-    score: float | None = None
+    tier: EvidenceTier | None = None
     places: list[SourceLine] = field(default_factory=list)
     count: int = 0
 

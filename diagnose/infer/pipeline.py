@@ -16,7 +16,6 @@ from diagnose.diagnosis import (
     Topology,
     Verdict,
 )
-from diagnose.infer import scoring
 from diagnose.infer.advise import capture, narrative, remedies
 from diagnose.infer.decide import fusion, ranking, silent, verdict
 from diagnose.infer.decide.culprits import name_culprits
@@ -38,6 +37,7 @@ from diagnose.infer.rules import (
 )
 from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.infer.rules.leads import leads_of
+from diagnose.infer.tiers import Tier
 from diagnose.infer.why.decision import confidence_reasons, culprit_reasons, verdict_reasons
 from diagnose.infer.why.events import attempt_reasons, event_reasons
 from diagnose.infer.why.hypotheses import disbelieved_reason, proposal_reasons, rival_reasons
@@ -149,7 +149,7 @@ def _weighed(context: Context) -> tuple[Context, _Weighed]:
     context = replace(context, proposed=[*stated, *follows])
     known = [*proposals(KNOWN, context)]
     hypotheses = [*context.proposed, *known]
-    likely = [one for one in hypotheses if one.score >= scoring.THRESHOLD]
+    likely = [one for one in hypotheses if one.tier >= Tier.GUESS]
     leads = [] if likely else leads_of(hypotheses, context)
     ranked = ranking.rank(ranking.merge(likely or leads))
     ranked = ranked or [verdict.inconclusive(context.failing, context.catalog)]
@@ -233,7 +233,7 @@ def _with_stalls(context: Context) -> tuple[Context, list[str]]:
 
 
 def _first_failure(context: Context) -> Event | None:
-    rows = [h.rows[0] for h in context.proposed if h.rows and h.score >= scoring.STRONG]
+    rows = [h.rows[0] for h in context.proposed if h.rows and h.tier >= Tier.LIKELY]
     # What a user says stands above the log or below it, and tells no time.
     rows += [event.index for event in context.failing[:1] if event.tells != "stuck"]
     return context.timeline.at(min(rows)) if rows else None

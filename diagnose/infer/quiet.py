@@ -25,6 +25,7 @@ from diagnose.infer.events.phases import last_phase
 from diagnose.infer.events.unexplained import unexplained
 from diagnose.infer.rules import resembles
 from diagnose.infer.rules.base import Context, Hypothesis
+from diagnose.infer.tiers import Tier
 from diagnose.infer.why.decision import quiet_reasons
 from diagnose.infer.why.events import event_reasons
 from diagnose.infer.why.hypotheses import proposal_reasons
@@ -122,7 +123,7 @@ def _unknown(
         summary = f"The log contains an error that the catalog does not recognise: {quoted}"
     elif doubt == "not_read_to_end":
         summary = f"No failure found, but the input was not read to its end: {job.unread[0]}."
-    unknown = Hypothesis("unknown", 0.0, catalog.classes["unknown"].title, summary)
+    unknown = Hypothesis("unknown", Tier.NONE, catalog.classes["unknown"].title, summary)
     lead = next(resembles.propose(context, trouble), None)
     if lead is not None:
         unknown = replace(lead, summary=f"{lead.summary} {summary}")

@@ -34,8 +34,8 @@ def _subject(reason: Reason) -> str:
     return reason.subject
 
 
-def _score(reason: Reason) -> str:
-    return "" if reason.score is None else f"{reason.score:g}"
+def _tier(reason: Reason) -> str:
+    return reason.tier or ""
 
 
 def _predicate(reason: Reason) -> str:
@@ -58,14 +58,14 @@ def _count(reason: Reason) -> str:
 # is left out.
 _COLUMNS: Mapping[Step, Mapping[str, _Cell]] = {
     "verdict": {
-        "verdict, class": _subject, "rule": _rule, "predicate": _predicate, "score": _score,
+        "verdict, class": _subject, "rule": _rule, "predicate": _predicate, "tier": _tier,
     },
     "culprits": {"who": _subject, "predicate": _predicate},
     "confidence": {"level": _subject, "predicate": _predicate},
-    "rival": {"class": _subject, "lost to": _beaten_by, "predicate": _predicate, "score": _score},
+    "rival": {"class": _subject, "lost to": _beaten_by, "predicate": _predicate, "tier": _tier},
     "proposal": {
         "class": _subject, "rule": _rule, "predicate": _predicate, "yields to": _beaten_by,
-        "score": _score,
+        "tier": _tier,
     },
     "event": {"event": _subject, "predicate": _predicate, "lines": _count},
     "attempt": {"attempt": _subject, "predicate": _predicate},
@@ -167,7 +167,7 @@ def _print_row(page: Page, row: Row, widths: Sequence[int]) -> None:
 def _widths(table: Table, room: int) -> list[int]:
     """The widths of columns; what does not fit is taken from that of the subject.
 
-    Where that is too little, the last column is left out: it is a score or a count.
+    Where that is too little, the last column is left out: it is a tier or a count.
     """
     cells = [table.heads, *(row.cells for row in table.rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]

@@ -11,6 +11,7 @@ from diagnose.catalog.schema import Catalog, CauseClass, KnownIssue, Remedy, Sig
 from diagnose.infer.events.facts import Facts
 from diagnose.infer.events.failures import failures
 from diagnose.infer.rules.base import Context, Hypothesis
+from diagnose.infer.tiers import Tier
 from diagnose.stories.fold import Stories
 from diagnose.timeline.event import Timeline
 
@@ -55,10 +56,10 @@ def stories_of(timeline: Timeline) -> Stories:
     return Stories(timeline, load_catalog().classes)
 
 
-def hypothesis(cause: str, score: float = 4.0, **more: Any) -> Hypothesis:
+def hypothesis(cause: str, tier: Tier = Tier.STRONG, **more: Any) -> Hypothesis:
     """A hypothesis that explains what its class explains."""
     explained = [*more.pop("explains", []), *load_catalog().classes[cause].explains]
-    return Hypothesis(cause, score, f"Title of {cause}", "", explains=explained, **more)
+    return Hypothesis(cause, tier, f"Title of {cause}", "", explains=explained, **more)
 
 
 def context(

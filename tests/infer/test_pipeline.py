@@ -11,6 +11,7 @@ import diagnose
 from diagnose.infer.decide import ranking
 from diagnose.infer.rules import INFERRED, KNOWN, STATED, proposals
 from diagnose.infer.rules.base import Context, Hypothesis
+from diagnose.infer.tiers import Tier
 from diagnose.timeline.event import Timeline
 
 from .rows import context
@@ -32,7 +33,7 @@ def own(seen: Context) -> Iterator[Hypothesis]:
     waits = seen.timeline.telling("timeout")
     if waits:
         yield Hypothesis(
-            "slow.storage", 9.0, "The storage", "It is slow.", [waits[0].index], ranks=[3],
+            "slow.storage", Tier.PROVEN, "The storage", "It is slow.", [waits[0].index], ranks=[3],
             kind="slow", why="a rule says so", sure=True,
         )  # fmt: skip
 
@@ -86,17 +87,17 @@ def test_every_hypothesis_carries_its_rules_name(monkeypatch: pytest.MonkeyPatch
     assert {one.rule for one in merged} <= {*STATED, *INFERRED, *KNOWN}
 
 
-@pytest.mark.parametrize(("score", "told"), [(0.9, []), (1.0, ["hw.gpu"])])
+@pytest.mark.parametrize(("tier", "told"), [(Tier.NONE, []), (Tier.GUESS, ["hw.gpu"])])
 def test_what_scores_below_the_threshold_is_not_told(
-    monkeypatch: pytest.MonkeyPatch, score: float, told: list[str]
+    monkeypatch: pytest.MonkeyPatch, tier: Tier, told: list[str]
 ) -> None:
-    guess = Hypothesis("hw.gpu", score, "A guess", "It may be.")
+    guess = Hypothesis("hw.gpu", tier, "A guess", "It may be.")
     monkeypatch.setitem(INFERRED, "guess", lambda _: [guess])
     assert [other.cause for other in judged().alternatives] == told
 
 
 def test_the_name_is_given_by_the_stage() -> None:
-    given = Hypothesis("unknown", 1.0, "", "", rule="another")
+    given = Hypothesis("unknown", Tier.GUESS, "", "", rule="another")
     (found,) = proposals({"mine": lambda _: [given]}, context(Timeline()))
     assert (found.rule, given.rule) == ("mine", "another")
 

@@ -58,7 +58,7 @@ def told(line: str, number: int = 1) -> Diagnosis:
         evidence=[Evidence(f"{number}.log", number, line, f"case {number}")],
         notes=[line],
         reasons=[
-            Reason("verdict", "won", line, line, line, line, line, line, 6.0),
+            Reason("verdict", "won", line, line, line, line, line, line, "proven"),
             Reason("event", "absolved", line, line, line, places=[SourceLine(line, number)]),
         ],
     )

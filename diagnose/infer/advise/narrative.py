@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from diagnose.catalog.entries import entry_of
 from diagnose.diagnosis import Alternative, ChainLink, Confidence, Evidence
-from diagnose.infer import scoring
 from diagnose.infer.events.phases import Activity
 from diagnose.infer.rules import collectives
 from diagnose.infer.rules.base import Context, Hypothesis, Lost
+from diagnose.infer.tiers import Tier
 from diagnose.text.times import iso
 from diagnose.timeline.documents import DOCUMENT_TELLS
 from diagnose.timeline.event import Event, Timeline
@@ -124,7 +124,7 @@ def alternatives(ranked: Sequence[Hypothesis]) -> list[Alternative]:
     """The runners-up and why each lost."""
     found = []
     for one in ranked[1 : _ALTERNATIVES + 1]:
-        strong = one.score >= scoring.STRONG and one.lost is not Lost.FOLLOWS
+        strong = one.tier >= Tier.LIKELY and one.lost is not Lost.FOLLOWS
         level: Confidence = "medium" if strong else "low"
         why = _WORDS[one.lost or Lost.LESS].format(title=one.lost_to.title if one.lost_to else "")
         if one.hint and one.lost is not Lost.FOLLOWS:

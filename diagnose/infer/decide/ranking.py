@@ -7,10 +7,11 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from diagnose.diagnosis import Confidence
-from diagnose.infer import scoring
 from diagnose.infer.rules.base import Hypothesis, Lost, explains
+from diagnose.infer.tiers import Tier
 
 _ROWS = 10  # of evidence
+_APART = 4  # tiers between two of a class of which the weaker one adds nothing
 
 
 def merge(hypotheses: list[Hypothesis]) -> list[Hypothesis]:
@@ -19,7 +20,7 @@ def merge(hypotheses: list[Hypothesis]) -> list[Hypothesis]:
     A known issue of some versions stays by itself where something else of its class is stronger.
     """
     best: dict[str, Hypothesis] = {}
-    for one in sorted(hypotheses, key=lambda c: (-c.score, c.rows[:1])):
+    for one in sorted(hypotheses, key=lambda c: (*_weight(c), c.rows[:1])):
         apart = one.hint and one.cause in best
         key = f"{one.cause} {one.signature}" if apart else one.cause
         known = best.get(key)
@@ -30,11 +31,7 @@ def merge(hypotheses: list[Hypothesis]) -> list[Hypothesis]:
         rows = list(dict.fromkeys([*known.rows, *one.rows]))[:_ROWS]
         same_voice = known.inferred == one.inferred
         known.rows = rows
-        behind = known.score - one.score
-        if behind < scoring.APART:
-            known.score += scoring.CORROBORATED
-            more = known.weights.get("corroborated", 0.0) + scoring.CORROBORATED
-            known.weights = known.weights | {"corroborated": more}
+        known.support += known.tier - one.tier < _APART
         known.late = known.late and one.late
         known.behind &= one.behind
         known.hung |= one.hung
@@ -51,9 +48,18 @@ def merge(hypotheses: list[Hypothesis]) -> list[Hypothesis]:
     return list(best.values())
 
 
+def _weight(one: Hypothesis) -> tuple[int, bool, bool, int]:
+    """What is compared first; the least is the strongest.
+
+    Within a tier the more specific comes first: what others know better comes last, and a known
+    issue, all of whose conditions hold, says more than a class.
+    """
+    return -one.tier, one.vague, one.basis != "issue", -one.support
+
+
 def rank(hypotheses: list[Hypothesis]) -> list[Hypothesis]:
     """Hypotheses by plausibility; every loser carries the reason in `lost`."""
-    ordered = sorted(hypotheses, key=lambda c: (-c.score, c.late, c.rows[:1], c.cause))
+    ordered = sorted(hypotheses, key=lambda c: (*_weight(c), c.late, c.rows[:1], c.cause))
     for one in ordered:
         other = next((other for other in ordered if _accounts_for(other, one)), None)
         if other is not None:
@@ -68,7 +74,7 @@ def rank(hypotheses: list[Hypothesis]) -> list[Hypothesis]:
 
 def _accounts_for(other: Hypothesis, one: Hypothesis) -> bool:
     """Whether `one` is but a consequence of `other`, which still stands."""
-    if other is one or other.lost or other.score < scoring.CAN_EXPLAIN:
+    if other is one or other.lost or other.tier < Tier.WEAK:
         return False
     return ended(other, one) or (explains(other, one) and resists(one, other) is None)
 
@@ -85,31 +91,30 @@ def resists(one: Hypothesis, other: Hypothesis) -> str | None:
 
 def _is_stated_first(one: Hypothesis, other: Hypothesis) -> bool:
     """Whether a process that states both stated this one first."""
-    return one.cause in other.behind and one.score >= scoring.STRONG
+    return one.cause in other.behind and one.tier >= Tier.LIKELY
 
 
-def _is_beyond_margin(one: Hypothesis, other: Hypothesis) -> bool:
-    margin = scoring.MARGIN if other.score >= scoring.STRONG else 0.0
-    return other.score < one.score - margin
+def _is_of_higher_tier(one: Hypothesis, other: Hypothesis) -> bool:
+    return other.tier < min(one.tier, Tier.LIKELY)  # what is likely explains all tiers
 
 
 def _is_seen_before(one: Hypothesis, other: Hypothesis) -> bool:
-    return other.late and not one.late and other.score <= one.score
+    return other.late and not one.late and other.tier <= one.tier
 
 
 def _reads_closer(one: Hypothesis, other: Hypothesis) -> bool:
     """Whether it is a known bug, which is no consequence of what the same line says otherwise."""
     same_line = set(other.rows) & set(one.rows)
-    return one.basis == "issue" and other.score < one.score and bool(same_line)
+    return one.basis == "issue" and _weight(one) < _weight(other) and bool(same_line)
 
 
 def _explains_back(one: Hypothesis, other: Hypothesis) -> bool:
-    return explains(one, other) and one.score > other.score and not _died_first(other, one)
+    return explains(one, other) and _weight(one) < _weight(other) and not _died_first(other, one)
 
 
 def _died_first(stated: Hypothesis, stall: Hypothesis) -> bool:
     """Whether it says how the ranks ended that others wait for, or known ones before any wait."""
-    if stall.basis != "wait" or not stated.ranks or stated.score < scoring.STRONG:
+    if stall.basis != "wait" or not stated.ranks or stated.tier < Tier.LIKELY:
         return False
     if set(stated.ranks) <= set(stall.ranks) and stated.basis in ("line", "exit"):
         return True
@@ -117,10 +122,10 @@ def _died_first(stated: Hypothesis, stall: Hypothesis) -> bool:
 
 
 _RESISTS: Mapping[str, Callable[[Hypothesis, Hypothesis], bool]] = {
-    "explained_too_weakly": lambda one, other: other.score < scoring.CAN_EXPLAIN,
+    "explained_too_weakly": lambda one, other: other.tier < Tier.WEAK,
     "stated_first": _is_stated_first,
     "died_first": _died_first,
-    "beyond_margin": _is_beyond_margin,
+    "of_higher_tier": _is_of_higher_tier,
     "seen_before": _is_seen_before,
     "reads_closer": _reads_closer,
     "explains_back": _explains_back,
@@ -136,7 +141,7 @@ def lost_by(one: Hypothesis) -> str:
         return "ended_a_hang"
     if explains(one, other):
         return "explained_by_first_death" if _died_first(other, one) else "explained_by_stronger"
-    return "explained" if other.score >= one.score else "explained_within_margin"
+    return "explained" if other.tier >= one.tier else "explained_by_likely"
 
 
 _PREDICATES: Mapping[Lost, str] = {
@@ -148,7 +153,7 @@ _PREDICATES: Mapping[Lost, str] = {
 def _why_behind(winner: Hypothesis, other: Hypothesis) -> Lost:
     if other.late:
         return Lost.LATE
-    if other.score <= scoring.WEAK_HINT < winner.score:
+    if other.tier <= Tier.WEAK < winner.tier:
         return Lost.WEAK
     if winner.sure and not other.sure:
         return Lost.CIRCUMSTANTIAL
@@ -174,25 +179,21 @@ def conditions(ranked: list[Hypothesis], *, known: bool = True) -> list[Conditio
     winner = ranked[0]
     others = (c for c in ranked[1:] if c.cause != winner.cause)
     rivals = [c for c in others if c.lost is not Lost.FOLLOWS]
-    best = max(rivals, key=lambda rival: rival.score, default=None)
-    margin = winner.score - (best.score if best else 0.0)
-    score = f"its score is {winner.score:g}"
-    lead = (
-        f"its lead over {best.cause} is {margin:g}"
-        if best
-        else f"{'every rival is its consequence' if ranked[1:] else 'it has no rival'}, "
-        f"so its lead is {margin:g}"
-    )
+    best = max(rivals, key=lambda rival: rival.tier, default=None)
+    tier = f"its tier is {winner.tier.word}"
+    lead = "every rival is its consequence" if ranked[1:] else "it has no rival"
+    if best is not None:
+        lead = f"the tier of its rival {best.cause} is {best.tier.word}"
     proof = "proves" if winner.sure else "does not prove"
     timely = "comes after" if winner.late else "is no later than"
-    high, strong, ahead = scoring.HIGH, scoring.STRONG, scoring.HIGH_MARGIN
+    high, medium = Tier.OBSERVED, Tier.LIKELY
+    ahead = best is None or best.tier < winner.tier
     return [
         Condition("high", "proven", winner.sure, f"its evidence {proof} the class by itself"),
-        Condition("high", "score", winner.score >= high, f"{score}, high needs {high:g}"),
-        Condition("high", "lead", margin >= ahead, f"{lead}, high needs a lead of {ahead:g}"),
+        Condition("high", "tier", winner.tier >= high, f"{tier}, high needs {high.word}"),
+        Condition("high", "lead", ahead, f"{lead}, high needs that all rivals are of a lower tier"),
         Condition("high", "timely", not winner.late, f"its first line {timely} the first failure"),
-        Condition("medium", "score", winner.score >= strong, f"{score}, medium needs {strong:g}"),
-        Condition("medium", "lead", margin >= 0.0, f"{lead}, medium needs that none is stronger"),
+        Condition("medium", "tier", winner.tier >= medium, f"{tier}, medium needs {medium.word}"),
         *([] if known else [Condition("medium", "verdict", False, "the verdict is not known")]),
     ]
 

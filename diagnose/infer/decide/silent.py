@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from diagnose.infer import scoring
 from diagnose.infer.events.failures import went_on
 from diagnose.infer.events.phases import find_activity
 from diagnose.infer.rules import known_issues, plugged
 from diagnose.infer.rules.base import Context
+from diagnose.infer.tiers import Tier
 
 
 def hang_shown_by(context: Context) -> str | None:
@@ -18,7 +18,7 @@ def hang_shown_by(context: Context) -> str | None:
     that did not end: steps above them, or in files that no order ties to them, do not speak against
     it. Rules of other packages may know failures in words that nobody else knows.
     """
-    if any(one.score >= scoring.ISSUE_ALONE for one in plugged.propose(context)):
+    if any(one.tier >= Tier.STRONG for one in plugged.propose(context)):
         return "plugged_rule"
     if context.stacks:
         from diagnose.infer.stacks.groups import hang  # noqa: PLC0415  few jobs have stacks
@@ -39,7 +39,7 @@ def hang_shown_by(context: Context) -> str | None:
     if context.lone:
         return "lone_stacks"
     context = replace(context, activity=find_activity(context.timeline, None, set()))
-    known = any(h.score >= scoring.ISSUE_ALONE for h in known_issues.propose(context))
+    known = any(h.tier >= Tier.STRONG for h in known_issues.propose(context))
     return "known_issue" if known else None
 
 

@@ -12,6 +12,7 @@ from diagnose.infer.events.onset import Start
 from diagnose.infer.events.phases import last_phase
 from diagnose.infer.judge.stall import Stall
 from diagnose.infer.rules.base import Context, Hypothesis
+from diagnose.infer.tiers import Tier
 from diagnose.stories.passing import WAITED
 from diagnose.timeline.event import Event
 
@@ -31,7 +32,9 @@ def inconclusive(failing: Sequence[Event], catalog: Catalog) -> Hypothesis:
         summary = "The user says that the job hangs; these lines do not show why."
     rows = [event.index for event in failing[:_ROWS]]
     title = catalog.classes["unknown"].title
-    return Hypothesis("unknown", 1.0, title, summary, rows, inferred=True, rule="inconclusive")
+    return Hypothesis(
+        "unknown", Tier.GUESS, title, summary, rows, inferred=True, rule="inconclusive"
+    )
 
 
 def verdict_of(winner: Hypothesis, context: Context) -> tuple[Verdict, str]:

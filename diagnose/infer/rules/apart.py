@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from diagnose.infer import scoring
 from diagnose.infer.ranks.apart import bars_apart
 from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.infer.rules.busy import unstated
+from diagnose.infer.tiers import Tier
 
 
 def propose(context: Context) -> Iterator[Hypothesis]:
@@ -20,6 +20,6 @@ def propose(context: Context) -> Iterator[Hypothesis]:
         f"Progress bars of different ranks stood at steps {steps} at the same time: the ranks do "
         "not make the same steps."
     )
-    found = unstated("desync.uneven_work", scoring.APART_IN_STEPS, context.catalog, summary)
+    found = unstated("desync.uneven_work", Tier.WEAK, context.catalog, summary)
     found.rows = [event.index for event in apart]
     yield found

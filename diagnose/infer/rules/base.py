@@ -13,6 +13,7 @@ from diagnose.diagnosis import Answer, CulpritKind
 from diagnose.infer.events.facts import Facts
 from diagnose.infer.events.phases import Activity
 from diagnose.infer.judge.stall import Stall
+from diagnose.infer.tiers import Tier
 from diagnose.stories.fold import Stories
 from diagnose.stories.silence import Silence
 from diagnose.timeline.event import Event, Timeline
@@ -58,13 +59,14 @@ class Lost(Enum):
 class Hypothesis:
     """One possible root cause.
 
-    `score` orders hypotheses; see `infer.scoring`. `rows` are indices of the events that are its
+    `tier` says how far its evidence reaches (see `infer.tiers`), `grounds` what was weighed to give
+    it. Within a tier `vague` evidence is that which others know better, and `support` counts the
+    hypotheses of its class that say the same. `rows` are indices of the events that are its
     evidence, the first one its own first sign. `sure` marks evidence that proves the class by
     itself; `late` one seen only after the first failure. `explains` are ids, classes and globs
     of what it accounts for. `rule` is the name of who proposed it, for people; `basis` is the kind
-    of its evidence, by which it is weighed, and `weights` are the named parts of its score, where a
-    rule adds several. `lost` says why it is not the root cause, once that is known, and `lost_to`
-    what it lost to. `merged` are the others of its class that were merged into it.
+    of its evidence, by which it is weighed. `lost` says why it is not the root cause, once that is
+    known, and `lost_to` what it lost to. `merged` are the others of its class that were merged.
     `behind` are classes that the very processes of its lines had told of before.
     `hung`: a job was seen to hang; `outside`: somebody else ended it, as such a job only ends.
     `hint` tells of a known issue of some versions, where it is not the verdict.
@@ -72,7 +74,7 @@ class Hypothesis:
     """
 
     cause: str
-    score: float
+    tier: Tier
     title: str
     summary: str
     rows: list[int] = field(default_factory=list)
@@ -89,7 +91,9 @@ class Hypothesis:
     restart: str | None = None
     rule: str = ""
     basis: Basis = "inference"
-    weights: dict[str, float] = field(default_factory=dict)
+    grounds: list[str] = field(default_factory=list)
+    vague: bool = False
+    support: int = 0
     lost: Lost | None = None
     lost_to: Hypothesis | None = None
     merged: list[Hypothesis] = field(default_factory=list)

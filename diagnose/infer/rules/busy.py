@@ -5,6 +5,7 @@ from __future__ import annotations
 from diagnose.catalog.schema import Catalog
 from diagnose.infer.judge.stall import Stall
 from diagnose.infer.rules.base import Hypothesis
+from diagnose.infer.tiers import Tier
 
 _ROWS = 8
 # What the main rank does for all others; models are loaded by every rank.
@@ -19,12 +20,12 @@ DOING = {
 
 
 def unstated(
-    cause: str, score: float, catalog: Catalog, summary: str, stall: Stall | None = None
+    cause: str, tier: Tier, catalog: Catalog, summary: str, stall: Stall | None = None
 ) -> Hypothesis:
     """A hypothesis that follows from who was where; its evidence is that of the stall."""
     return Hypothesis(
         cause=cause,
-        score=score,
+        tier=tier,
         title=catalog.classes[cause].title,
         summary=summary,
         rows=list(stall.rows[:_ROWS]) if stall else [],

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from diagnose.checkpoint.model import STATE_WORDS
-from diagnose.infer import scoring
 from diagnose.infer.rules.base import Context, Hypothesis
+from diagnose.infer.tiers import Tier
 
 if TYPE_CHECKING:
     from diagnose.checkpoint.model import Checkpoint
@@ -36,7 +36,7 @@ def propose(context: Context) -> Iterator[Hypothesis]:
         shown = [*naming[:_SHOWN], *failing[:_SHOWN]]
         yield Hypothesis(
             cause,
-            scoring.DAMAGED_CHECKPOINT,
+            Tier.LIKELY,
             context.catalog.classes[cause].title,
             f"The job tried to load {name(one)}, and {state_of(one)}",
             list(dict.fromkeys(event.index for event in shown)),

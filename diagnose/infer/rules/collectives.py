@@ -12,11 +12,11 @@ from dataclasses import replace
 
 from diagnose.catalog.schema import Catalog
 from diagnose.diagnosis import Collective, CulpritKind, Evidence, WaitGraph
-from diagnose.infer import scoring
 from diagnose.infer.collectives.verdict import DumpVerdict
 from diagnose.infer.events.onset import Start
 from diagnose.infer.judge.stall import Shape, Stall, Wait
 from diagnose.infer.rules.base import Context, Hypothesis
+from diagnose.infer.tiers import Tier
 from diagnose.timeline.documents import IDLE, PENDING
 from diagnose.timeline.event import Event, Timeline
 
@@ -86,9 +86,9 @@ def blamed(
     whys = _WHY.get(verdict.kind, ("", ""))
     if verdict.kind == "stuck_host" and not alive:
         verdict, whys = replace(verdict, kind="missing"), _BEHIND
-    cause, score = _cause(verdict, set(host_of.values()))
+    cause, tier = _cause(verdict, set(host_of.values()))
     summary = f"{verdict.why[:1].upper()}{verdict.why[1:]}."
-    found = Hypothesis(cause, score, catalog.classes[cause].title, summary, list(stall.rows))
+    found = Hypothesis(cause, tier, catalog.classes[cause].title, summary, list(stall.rows))
     found.inferred, found.basis = True, "dump"
     found.ranks = list(verdict.ranks)
     found.hosts = sorted({host_of[rank] for rank in verdict.ranks if rank in host_of})
@@ -162,22 +162,22 @@ def evidence(verdict: DumpVerdict) -> list[Evidence]:
     ]
 
 
-def _cause(verdict: DumpVerdict, hosts: set[str]) -> tuple[str, float]:
-    doubt = 0.0 if verdict.sure else scoring.DUMP_DOUBT
+def _cause(verdict: DumpVerdict, hosts: set[str]) -> tuple[str, Tier]:
     if verdict.kind in _CAUSES:
-        cause, score = _CAUSES[verdict.kind]
-        return cause, score + doubt
+        cause, sure, doubtful = _CAUSES[verdict.kind]
+        return cause, sure if verdict.sure else doubtful
     if len(hosts) == 1:
-        return "unknown", scoring.DUMP_ONE_HOST
-    return "net.fabric", scoring.DUMP_NETWORK
+        return "unknown", Tier.WEAK
+    return "net.fabric", Tier.CIRCUMSTANTIAL
 
 
+# The class, and how far the evidence reaches where the dumps are sure and where they are not.
 _CAUSES = {
-    "mismatched": ("desync.mismatch", scoring.DUMP_MISMATCH),
-    "cycle": ("desync.mismatch", scoring.DUMP_CYCLE),
-    "missing": ("desync.missing_rank", scoring.DUMP_MISSING),
-    "stuck_host": ("stall.host", scoring.DUMP_STUCK),
-    "stuck_device": ("hw.gpu", scoring.DUMP_STUCK),
+    "mismatched": ("desync.mismatch", Tier.OBSERVED, Tier.STRONG),
+    "cycle": ("desync.mismatch", Tier.STRONG, Tier.LIKELY),
+    "missing": ("desync.missing_rank", Tier.STRONG, Tier.CIRCUMSTANTIAL),
+    "stuck_host": ("stall.host", Tier.STRONG, Tier.LIKELY),
+    "stuck_device": ("hw.gpu", Tier.STRONG, Tier.LIKELY),
 }
 _BEHIND = (
     "it never made the call its peers are waiting in",

@@ -11,8 +11,8 @@ from functools import lru_cache
 
 from diagnose.catalog.load import examples_of
 from diagnose.catalog.schema import Catalog
-from diagnose.infer import scoring
 from diagnose.infer.rules.base import Context, Hypothesis
+from diagnose.infer.tiers import Tier, stated
 from diagnose.lazy import expression
 from diagnose.timeline.event import Event
 
@@ -29,7 +29,7 @@ _TYPE = expression(r"[\w.]*(?:Error|Exception|Failure|Interrupt|Exit): ?")
 def propose(context: Context) -> Iterator[Hypothesis]:
     """The cause of the example that goes on where a source breaks off, if nothing else is known."""
     vague = ("crash.exception", "unknown")
-    if any(h.score >= scoring.CAN_EXPLAIN and h.cause not in vague for h in context.proposed):
+    if any(h.tier >= Tier.WEAK and h.cause not in vague for h in context.proposed):
         return
     for event in _last_lines(context):
         text = event.text.rstrip()
@@ -39,7 +39,7 @@ def propose(context: Context) -> Iterator[Hypothesis]:
         entry = context.catalog.by_id[id_]
         yield Hypothesis(
             cause=entry.cause,
-            score=scoring.OF_STRENGTH[entry.strength] + scoring.CUT,
+            tier=stated(entry.strength, ["cut"]),
             title=context.catalog.classes[entry.cause].title,
             summary=f"The log breaks off in the middle of a message: {entry.title}.",
             rows=[event.index],
@@ -49,7 +49,8 @@ def propose(context: Context) -> Iterator[Hypothesis]:
             remedies=list(entry.remedies),
             restart=entry.restart,
             basis="line",
-            weights={entry.strength: scoring.OF_STRENGTH[entry.strength], "cut": scoring.CUT},
+            grounds=[entry.strength, "cut"],
+            vague=True,
         )
 
 

@@ -6,28 +6,28 @@ import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from diagnose.infer import scoring
 from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.infer.rules.signatures import who
+from diagnose.infer.tiers import Tier
 from diagnose.stories.exits import exit_code
 from diagnose.timeline.event import Event, Timeline
 from diagnose.timeline.learned import Learned
 
-_BY_SIGNAL: dict[int, tuple[str, float, str]] = {
-    signal.SIGKILL: ("crash.killed", 4.0, "was killed by SIGKILL"),
-    signal.SIGSEGV: ("crash.native", 4.0, "crashed in native code (SIGSEGV)"),
+_BY_SIGNAL: dict[int, tuple[str, Tier, str]] = {
+    signal.SIGKILL: ("crash.killed", Tier.STRONG, "was killed by SIGKILL"),
+    signal.SIGSEGV: ("crash.native", Tier.STRONG, "crashed in native code (SIGSEGV)"),
     signal.SIGBUS: (
         "net.shm",
-        3.0,
+        Tier.CIRCUMSTANTIAL,
         "died from a bus error (SIGBUS), most often because /dev/shm is full",
     ),
-    signal.SIGFPE: ("crash.native", 4.0, "died from an arithmetic error in native code (SIGFPE)"),
-    signal.SIGILL: ("crash.native", 4.0, "ran an illegal instruction (SIGILL)"),
-    signal.SIGABRT: ("crash.native", 1.5, "aborted (SIGABRT)"),
-    signal.SIGINT: ("user.interrupt", 3.0, "was interrupted (SIGINT)"),
-    signal.SIGHUP: ("user.interrupt", 3.0, "lost its terminal (SIGHUP)"),
-    signal.SIGTERM: ("scheduler.preempted", 1.0, "received SIGTERM"),
-    signal.SIGXCPU: ("scheduler.limit", 4.0, "exceeded its CPU time limit (SIGXCPU)"),
+    signal.SIGFPE: ("crash.native", Tier.STRONG, "died from an arithmetic error (SIGFPE)"),
+    signal.SIGILL: ("crash.native", Tier.STRONG, "ran an illegal instruction (SIGILL)"),
+    signal.SIGABRT: ("crash.native", Tier.GUESS, "aborted (SIGABRT)"),
+    signal.SIGINT: ("user.interrupt", Tier.CIRCUMSTANTIAL, "was interrupted (SIGINT)"),
+    signal.SIGHUP: ("user.interrupt", Tier.CIRCUMSTANTIAL, "lost its terminal (SIGHUP)"),
+    signal.SIGTERM: ("scheduler.preempted", Tier.GUESS, "received SIGTERM"),
+    signal.SIGXCPU: ("scheduler.limit", Tier.STRONG, "exceeded its CPU time limit (SIGXCPU)"),
 }
 # What launchers send to victims, and what the watchdog ends with.
 _OF_VICTIMS = (-signal.SIGTERM, -signal.SIGABRT)
@@ -73,7 +73,7 @@ def _of_unsaid(group: Sequence[Event], context: Context) -> Hypothesis:
     named = who(sorted({event.rank for event in group if event.rank is not None}), [])
     return replace(
         _hypothesis(-signal.SIGKILL, [*group], context),
-        score=scoring.THRESHOLD,
+        tier=Tier.GUESS,
         summary=f"{named[:1].upper()}{named[1:]} ended without a word; nothing says what ended it.",
         why="ended without a word",
     )
@@ -120,15 +120,15 @@ def _killed_by_launcher(timeline: Timeline) -> set[str]:
 def _hypothesis(code: int, group: list[Event], context: Context) -> Hypothesis:
     ranks = sorted({event.rank for event in group if event.rank is not None})
     hosts = sorted({event.host for event in group if event.host is not None})
-    cause, score, did = "crash.exception", scoring.EXIT_STATUS, f"exited with status {code}"
+    cause, tier, did = "crash.exception", Tier.GUESS, f"exited with status {code}"
     if code < 0:
-        cause, score, did = _BY_SIGNAL.get(-code, (cause, score, did))
+        cause, tier, did = _BY_SIGNAL.get(-code, (cause, tier, did))
     named = who(ranks, hosts) or "a process"
     if not context.catalog.classes[cause].strikes_one_process:
         ranks, hosts = [], []  # whom somebody ended is not to blame
     return Hypothesis(
         cause=cause,
-        score=score,
+        tier=tier,
         title=context.catalog.classes[cause].title,
         summary=f"{named[:1].upper()}{named[1:]} {did}.",
         rows=[event.index for event in group[:_ROWS]],
@@ -138,4 +138,5 @@ def _hypothesis(code: int, group: list[Event], context: Context) -> Hypothesis:
         why=f"{did}; other processes ended later" if ranks else "",
         inferred=True,
         basis="exit",
+        vague=tier == Tier.GUESS,
     )

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from diagnose.infer import scoring
 from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.infer.rules.busy import doing, unstated
+from diagnose.infer.tiers import Tier
 
 _KILLED, _ANY_END = "crash.killed", "crash.exception"
 
@@ -22,7 +22,7 @@ def propose(context: Context) -> Iterator[Hypothesis]:
     if killed is None or killed.signature or context.timeline.kind("progress"):
         return
     others = [one for one in context.proposed if one.cause not in (_KILLED, _ANY_END)]
-    if any(one.score >= scoring.CAN_EXPLAIN for one in others):
+    if any(one.tier >= Tier.WEAK for one in others):
         return
     phase = context.activity.phase
     when = f"while it was {doing(phase)}" if context.activity.moving else "before the first step"
@@ -30,7 +30,7 @@ def propose(context: Context) -> Iterator[Hypothesis]:
         f"{killed.summary.removesuffix('.')} {when}; nothing says by whom. Most often it is the "
         "kernel, because the host ran out of memory."
     )
-    found = unstated("crash.host_oom", scoring.KILLED_EARLY, context.catalog, summary)
+    found = unstated("crash.host_oom", Tier.STRONG, context.catalog, summary)
     yield replace(
         found,
         rows=killed.rows,

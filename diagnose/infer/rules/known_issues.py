@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 
 from diagnose.catalog.schema import Catalog, Condition, KnownIssue
 from diagnose.catalog.versions import how_to_check, meets
-from diagnose.infer import scoring
 from diagnose.infer.events.facts import Facts
 from diagnose.infer.judge.stall import Stall
 from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.infer.rules.issue_index import possible
 from diagnose.infer.rules.wording import Lines, lines_of
+from diagnose.infer.tiers import Tier
 from diagnose.stories.passing import WAITED
 
 _ROWS_OF_STALL, _ROWS = 4, 8
@@ -91,7 +91,7 @@ def situation(context: Context) -> Situation:
         phase=context.activity.phase,
         ops=frozenset(op for op in ops if op),
         states=frozenset(states),
-        causes=frozenset(c.cause for c in context.proposed if c.score >= scoring.STRONG),
+        causes=frozenset(c.cause for c in context.proposed if c.tier >= Tier.LIKELY),
         stall=found[0] if found else None,
         ended=failed and not waits,
         rows=rows,
@@ -212,8 +212,8 @@ def _to_check(issue: KnownIssue, situation: Situation) -> Hypothesis:
     unknown = [text for texts in _versions(issue) for text in texts if meets(said, text) is None]
     checks = list(dict.fromkeys(how_to_check(text) for text in unknown))
     found = _hypothesis(issue, situation)
-    found.score, found.sure = scoring.UNCHECKED_ISSUE, False
-    found.weights = {"version unknown": scoring.UNCHECKED_ISSUE}
+    found.tier, found.sure = Tier.GUESS, False
+    found.grounds, found.vague = ["version unknown"], True
     found.hint += f", and the log does not say the version; check with: {'; '.join(checks)}"
     found.summary = f"{issue.summary} This is a {found.hint}."
     return found
@@ -224,15 +224,15 @@ def _versions(issue: KnownIssue) -> list[list[str]]:
     return [c.version for c in (*issue.all, *issue.any) if c.version]
 
 
+_TIERS = {"high": Tier.PROVEN, "medium": Tier.STRONG, "low": Tier.CIRCUMSTANTIAL}
+
+
 def _hypothesis(issue: KnownIssue, situation: Situation) -> Hypothesis:
     stall = situation.stall
     versions = " and ".join(" or ".join(texts) for texts in _versions(issue))
-    weights = {f"{issue.confidence} confidence": scoring.OF_ISSUE[issue.confidence]}
-    if versions:
-        weights["its version"] = scoring.OF_VERSION
     found = Hypothesis(
         cause=issue.cause,
-        score=sum(weights.values()),
+        tier=_TIERS[issue.confidence],
         title=issue.title,
         summary=issue.summary,
         rows=list(dict.fromkeys([*_shown(issue, situation), *situation.rows]))[:_ROWS],
@@ -242,7 +242,8 @@ def _hypothesis(issue: KnownIssue, situation: Situation) -> Hypothesis:
         remedies=list(issue.remedies),
         restart=issue.restart,
         basis="issue",
-        weights=weights,
+        grounds=[f"{issue.confidence} confidence", *(["its version"] if versions else [])],
+        support=bool(versions),
         hint=f"known issue of {versions} ({issue.title})" if versions else "",
     )
     if stall is not None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from diagnose.infer import scoring
 from diagnose.infer.rules import resembles
 from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.infer.rules.busy import busy_class, unstated
+from diagnose.infer.tiers import Tier
 from diagnose.timeline.event import Event
 
 _BUSY = "Nothing says what went wrong; the log ends amid this work, which was not finished."
@@ -23,9 +23,9 @@ def leads_of(hypotheses: Sequence[Hypothesis], context: Context) -> list[Hypothe
         phase = None  # a server that was stopped kept nobody waiting
     busy = busy_class(phase, context.catalog) if phase else None
     if busy and not _peer_went(context.failing):
-        lead = unstated(busy, scoring.THRESHOLD, context.catalog, _BUSY)
+        lead = unstated(busy, Tier.GUESS, context.catalog, _BUSY)
         found.insert(0, replace(lead, rule="busy"))
-    return found[:1] or [h for h in hypotheses if h.score > 0 and h.cause != "unknown"]
+    return found[:1] or [h for h in hypotheses if h.tier > 0 and h.cause != "unknown"]
 
 
 def _peer_went(failing: Sequence[Event]) -> bool:

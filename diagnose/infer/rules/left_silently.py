@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from diagnose.infer import scoring
 from diagnose.infer.judge.arrivals import listed_gone
 from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.infer.rules.busy import unstated
+from diagnose.infer.tiers import Tier
 from diagnose.stories.deeds import endings
 from diagnose.text.ranks import ranks_phrase
 from diagnose.timeline.captures import captured_ranks
@@ -48,7 +48,7 @@ def propose(context: Context) -> Iterator[Hypothesis]:
         f"{others[:1].upper()}{others[1:]} lost a peer, and rank {rank} printed no error: it ended "
         "while they were still in a collective. Nothing says why."
     )
-    found = unstated("desync.missing_rank", scoring.LEFT_SILENTLY, context.catalog, summary)
+    found = unstated("desync.missing_rank", Tier.CIRCUMSTANTIAL, context.catalog, summary)
     found.rows = [event.index for event in lost[:_ROWS]]
     found.ranks, found.kind = [rank], "missing"
     found.why = "it alone printed no error when its peers lost a connection"
@@ -58,7 +58,7 @@ def propose(context: Context) -> Iterator[Hypothesis]:
 def _listed(items: Sequence[Event], context: Context) -> Hypothesis:
     ranks = sorted({rank for item in items for rank in captured_ranks(item.fields.get("missing"))})
     summary = f"{ranks_phrase(ranks).capitalize()} stopped answering or crashed. Nothing says why."
-    found = unstated("hw.node", scoring.LEFT_SILENTLY, context.catalog, summary)
+    found = unstated("hw.node", Tier.CIRCUMSTANTIAL, context.catalog, summary)
     found.rows = [item.index for item in items[:_ROWS]]
     found.ranks, found.kind = ranks, "crashed"
     found.why = "listed as gone"
@@ -67,7 +67,7 @@ def _listed(items: Sequence[Event], context: Context) -> Hypothesis:
 
 def _of_signal(one: Hypothesis) -> bool:
     """Whether somebody ended the job, which is later than what its ranks complain of."""
-    return one.cause.startswith(("scheduler.", "user.")) and one.score < scoring.STRONG
+    return one.cause.startswith(("scheduler.", "user.")) and one.tier < Tier.LIKELY
 
 
 def _lost_a_peer(event: Event) -> bool:

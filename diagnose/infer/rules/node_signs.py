@@ -11,10 +11,10 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from diagnose.diagnosis import CulpritKind, Evidence
-from diagnose.infer import scoring
 from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.infer.rules.cut_off import cut_off
 from diagnose.infer.stacks.groups import PlaceClass
+from diagnose.infer.tiers import Tier
 from diagnose.parse.node_signs import Kind, Sign
 
 # Cause class, and why its node is blamed.
@@ -34,6 +34,8 @@ _OF_RANKS: Mapping[Kind, CulpritKind] = {
     "nccl_error": "mismatched", "dead": "missing", "late": "stuck_host",
 }  # fmt: skip
 _PROOF: frozenset[Kind] = frozenset({"gpu_lost", "oom_kill"})
+# All others are circumstantial; NCCL's RAS takes for dead whom it can no longer reach.
+_TIERS: Mapping[Kind, Tier] = dict.fromkeys(_PROOF, Tier.STRONG) | {"dead": Tier.LIKELY}
 
 
 def propose(context: Context) -> Iterator[Hypothesis]:
@@ -43,9 +45,9 @@ def propose(context: Context) -> Iterator[Hypothesis]:
         if kind == "late" and (context.blocked is not None or "dead" in found_kinds):
             continue  # the counts of all ranks say more
         cause, why = _MEANS[kind]
-        score = scoring.NODE_PROVES if kind in _PROOF else scoring.NODE_SUGGESTS
+        tier = _TIERS.get(kind, Tier.CIRCUMSTANTIAL)
         found = Hypothesis(
-            cause, score, context.catalog.classes[cause].title, _summary(told), inferred=True,
+            cause, tier, context.catalog.classes[cause].title, _summary(told), inferred=True,
             basis="node",
         )  # fmt: skip
         if kind in _OF_RANKS:
@@ -67,7 +69,7 @@ def _name_cut_off(found: Hypothesis, told: Sequence[Sign], classes: Sequence[Pla
     node = cut_off(told)
     if node is None:
         return
-    found.score = scoring.NODE_CUT_OFF
+    found.tier = Tier.OBSERVED
     found.summary = (
         f"No packet gets through from or to {node.host or node.address}. {found.summary}"
     )

@@ -14,8 +14,8 @@ from functools import lru_cache
 
 from diagnose.catalog.load import examples_of
 from diagnose.catalog.schema import Catalog
-from diagnose.infer import scoring
 from diagnose.infer.rules.base import Context, Hypothesis
+from diagnose.infer.tiers import Tier
 from diagnose.lazy import expression
 from diagnose.timeline.event import Event
 
@@ -61,7 +61,7 @@ def propose(context: Context, lines: Sequence[Event]) -> Iterator[Hypothesis]:
     entry = context.catalog.by_id[id_]
     yield Hypothesis(
         cause=entry.cause,
-        score=scoring.RESEMBLES,
+        tier=Tier.GUESS,
         title=context.catalog.classes[entry.cause].title,
         summary=f"No entry knows this line, but it resembles {id_}: {entry.title}.",
         rows=[index],

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from diagnose.infer import scoring
 from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.infer.rules.busy import unstated
+from diagnose.infer.tiers import Tier
 
 # NCCL's own connections take seconds; frameworks set minutes.
 _NO_JOB_KEEPS_MS = 5_000
@@ -23,7 +23,7 @@ def propose(context: Context) -> Iterator[Hypothesis]:
         f"The timeout of the process group is {max(limits):,} ms, which no job can keep; "
         "it may be given in the wrong unit."
     )
-    found = unstated("env.config", scoring.SHORT_TIMEOUT, context.catalog, summary)
+    found = unstated("env.config", Tier.STRONG, context.catalog, summary)
     found.rows = [event.index for event in waited if event.timeout_ms is not None][:_ROWS]
     found.longer_timeout = "yes"
     found.explains = ["desync.*", "unknown", "slow.*"]

@@ -9,9 +9,9 @@ from operator import attrgetter
 
 from diagnose.catalog.entries import entry_of
 from diagnose.catalog.schema import CauseClass, CulpritOf, Signature
-from diagnose.infer import scoring
 from diagnose.infer.events.unexplained import unexplained
 from diagnose.infer.rules.base import Context, Hypothesis, most
+from diagnose.infer.tiers import Tier, stated
 from diagnose.text.ranks import ranks_phrase
 from diagnose.timeline.captures import rank_of
 from diagnose.timeline.event import Event, Fields, Timeline
@@ -64,17 +64,17 @@ def propose(context: Context) -> Iterator[Hypothesis]:
         limit = first_wait if of_class.ending else first_effect
         late = limit is not None and _after(group[0], limit)
         ranks, hosts = culprits_of(signature, group, context.facts.world_size, timeline)
-        weights = _weights(signature, of_class, group, late, context)
+        grounds = _grounds(signature, of_class, group, late, context)
         if signature.cause == _BY_HAND and _in_trouble(group[0], trouble(), timeline):
-            weights["in_trouble"] = scoring.IN_TROUBLE
-        score = sum(weights.values())
+            grounds.append("in_trouble")
+        tier = stated(signature.strength, grounds)
         own = signature.tells == "exception" and (len(ranks) <= 1 or _of_the_program(group))
         if own and not late and not context.stories.survived(group):
-            weights |= {"own_exception": max(0.0, scoring.OWN_EXCEPTION - score)}
-            score = max(score, scoring.OWN_EXCEPTION)
+            grounds.append("own_exception")
+            tier = max(tier, Tier.LIKELY)
         yield Hypothesis(
             cause=signature.cause,
-            score=score,
+            tier=tier,
             title=of_class.title,
             summary=_summary(signature, group[0], ranks, hosts),
             rows=[event.index for event in group[:_ROWS]],
@@ -90,7 +90,8 @@ def propose(context: Context) -> Iterator[Hypothesis]:
             restart=signature.restart,
             behind=_behind(group, told_first),
             basis="line",
-            weights={name: points for name, points in weights.items() if points},
+            grounds=[signature.strength, *grounds],
+            vague=signature.generic,
         )
 
 
@@ -128,21 +129,20 @@ def _behind(group: Sequence[Event], told_first: Mapping[_Process, Event]) -> fro
     return frozenset(before) if known else frozenset()
 
 
-def _weights(
+def _grounds(
     signature: Signature, of_class: CauseClass, group: Sequence[Event], late: bool, context: Context
-) -> dict[str, float]:
-    """The parts of the score, by what each of them is given for."""
-    weights: dict[str, float] = {signature.strength: scoring.OF_STRENGTH[signature.strength]}
-    if signature.generic:
-        weights["generic"] = scoring.GENERIC
-    if late:
-        weights["late"] = _lateness(of_class)
+) -> list[str]:
+    """What lowers the tier of a line, by the names of `infer.tiers`."""
+    grounds = ["generic"] if signature.generic else []
+    if late and not of_class.retrospective:
+        ending = of_class.ending or of_class.id == _BARE
+        grounds.append("late_ending" if ending else "late")
     if not _came_true(of_class, group[-1], context):
         if context.stories.survived(group):
-            weights["recovered"] = scoring.RECOVERED
+            grounds.append("recovered")
         if context.stories.doubtful(group):
-            weights["doubted"] = scoring.DOUBTED
-    return weights
+            grounds.append("doubted")
+    return grounds
 
 
 def _in_trouble(ending: Event, trouble: Sequence[Event], timeline: Timeline) -> bool:
@@ -173,12 +173,6 @@ def _after(event: Event, other: Event) -> bool:
     if event.time is None or other.time is None:
         return False
     return event.time - other.time > _CLOCK_SLACK
-
-
-def _lateness(cause: CauseClass) -> float:
-    if cause.retrospective:
-        return 0.0
-    return scoring.LATE_ENDING if cause.ending or cause.id == _BARE else scoring.LATE
 
 
 def gpu_ranks(timeline: Timeline) -> dict[tuple[str | None, int], int]:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from diagnose.infer import scoring
 from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.infer.rules.busy import busy_class, doing, unstated
+from diagnose.infer.tiers import Tier
 from diagnose.stories.lone import Lone
 from diagnose.stories.silence import Silence
 from diagnose.text.ranks import ranks_phrase
@@ -26,7 +26,7 @@ def propose(context: Context) -> Iterator[Hypothesis]:
     cause = busy_class(activity.phase, context.catalog) if activity.moving else None
     busy = f" while it was {doing(activity.phase)}" if cause else ""
     summary = _summary(silence, busy)
-    found = unstated(cause or "unknown", scoring.SILENT, context.catalog, summary)
+    found = unstated(cause or "unknown", Tier.STRONG, context.catalog, summary)
     found.rows, found.basis = _rows(silence), "silence"
     found.explains = sorted(context.catalog.endings)
     if silence.lone is not None:

@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterator, Sequence
 
 from diagnose.catalog.schema import Catalog
 from diagnose.diagnosis import Evidence
-from diagnose.infer import scoring
 from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.infer.rules.busy import busy_class, doing
 from diagnose.infer.stacks.classify import Place
@@ -19,6 +18,7 @@ from diagnose.infer.stacks.frame_table import KINDS, WHATEVER_FOR, State
 from diagnose.infer.stacks.groups import Division, PlaceClass, divide
 from diagnose.infer.stacks.printed import worked_below
 from diagnose.infer.stacks.rows import says, told
+from diagnose.infer.tiers import Tier
 from diagnose.stories.deeds import endings
 from diagnose.text.ranks import plural, ranks_phrase
 from diagnose.timeline.event import Timeline
@@ -106,10 +106,9 @@ def _held(
     found = _of_stacks(
         cause, f"{victims}; {said}" if victims else f"{said[:1].upper()}{said[1:]}", context, ranks
     )
-    weights = {"outlier": scoring.STACK_OUTLIER}
-    if set(ranks) <= held:
-        weights["agrees_with_dumps"] = scoring.STACK_AGREES
-    found.weights, found.score = weights, sum(weights.values())
+    agrees = set(ranks) <= held
+    found.tier = Tier.OBSERVED if agrees else Tier.STRONG
+    found.grounds = ["outlier", *(["agrees_with_dumps"] if agrees else [])]
     found.ranks, found.kind, found.why = ranks, kind, f"{whose}: {says(group.places[0])}"
     return found
 
@@ -128,7 +127,7 @@ def _gone(division: Division, context: Context) -> Hypothesis | None:
     what = f"{names} had finished" if ranks else f"there is no stack of {names}"
     found = _of_stacks(cause, f"{_victims(division)}; {what}.", context, [])
     found.rows = [event.index for event in said[:_PLACES]]
-    found.score = scoring.STACK_OUTLIER if ranks else scoring.STACK_ABSENT
+    found.tier = Tier.STRONG if ranks else Tier.CIRCUMSTANTIAL
     found.ranks, found.kind = ranks or [*division.absent], "missing"
     found.why = "all others that have a stack wait" + (", and it had finished" if ranks else "")
     return found
@@ -176,7 +175,7 @@ def _mismatch(classes: Sequence[PlaceClass], division: Division, context: Contex
     summary = f"All ranks with a stack wait, but in different collectives: {'; '.join(parts)}."
     cause = cause_of(division.waiting[0].state, None, context.catalog)
     found = _of_stacks(cause, summary, context, ranks)
-    found.score = scoring.STACKS_DIFFER
+    found.tier = Tier.CIRCUMSTANTIAL
     if not division.alone:
         return found
     one, *others = sorted(division.waiting, key=lambda group: group.ranks != division.alone)
@@ -184,7 +183,7 @@ def _mismatch(classes: Sequence[PlaceClass], division: Division, context: Contex
     found.why = "in another collective than all other ranks"
     ahead = _ahead(one, others, context.catalog)
     if ahead is not None:
-        found.cause, found.score = ahead, scoring.AHEAD
+        found.cause, found.tier = ahead, Tier.OBSERVED
         found.title = context.catalog.classes[ahead].title
         names = ranks_phrase(division.alone).capitalize()
         found.summary = (
@@ -215,7 +214,7 @@ def _of_stacks(cause: str, summary: str, context: Context, ranks: Collection[int
     """
     places = [place for group in context.stacks for place in group.places]
     return Hypothesis(
-        cause, scoring.STACKS_ONLY, context.catalog.classes[cause].title, summary,
+        cause, Tier.WEAK, context.catalog.classes[cause].title, summary,
         _rows(context.timeline, places, ranks), inferred=True, basis="stack",
         hung=any(place.running for place in [*places, *context.lone]),
     )  # fmt: skip

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from diagnose.catalog.schema import Catalog
-from diagnose.infer import scoring
 from diagnose.infer.events.phases import Activity
 from diagnose.infer.judge.stall import Stall
 from diagnose.infer.ranks.story import rank_stories
 from diagnose.infer.rules.base import Basis, Context, Hypothesis
 from diagnose.infer.rules.busy import DOING, MAIN_ONLY, busy_class, doing, unstated
+from diagnose.infer.tiers import Tier
 from diagnose.text.ranks import ranks_phrase
 from diagnose.timeline.event import Timeline
 
@@ -22,6 +22,15 @@ from diagnose.timeline.event import Timeline
 _EARLY_SEQ = 5
 # Steps between the last ones of two ranks that no delay of a log explains.
 _APART = 5
+# What shows that the rank waited for was at work, by how far that reaches; who waits in something
+# larger than a barrier waits less surely for such work.
+_BUSY = {
+    ("spans_the_wait",): Tier.OBSERVED,
+    ("moving",): Tier.STRONG,
+    ("seen",): Tier.CIRCUMSTANTIAL,
+    ("moving", "not_a_barrier"): Tier.CIRCUMSTANTIAL,
+    ("seen", "not_a_barrier"): Tier.WEAK,
+}
 # Operations that may be a barrier, where the log tells no sizes.
 _MAY_BE_TINY = (None, "ALLREDUCE", "BROADCAST", "BARRIER", "ALLGATHER")
 
@@ -51,16 +60,16 @@ def _mismatch(stall: Stall, context: Context) -> Hypothesis:
     ahead = _gone_on(stall, context.timeline) if stall.shape == "conditional" else []
     if ahead:
         return _uneven(stall, ahead, catalog, "had gone on to evaluation")
-    cause, score = "desync.mismatch", scoring.MISMATCH
+    cause, tier = "desync.mismatch", Tier.OBSERVED
     summary = f"{stall.why[:1].upper()}{stall.why[1:]}."
     if stall.shape == "conditional":
-        cause, score = "desync.conditional", scoring.CONDITIONAL
+        cause, tier = "desync.conditional", Tier.OBSERVED
         summary = (
             "Ranks took different branches: some wait in a barrier while others run a larger "
             "collective that only they entered."
         )
     elif stall.shape == "shifted":
-        score = scoring.SHIFTED
+        tier = Tier.LIKELY
         apart = _steps_apart(context.timeline)
         if apart:
             cause = "desync.uneven_work"
@@ -68,7 +77,7 @@ def _mismatch(stall: Stall, context: Context) -> Hypothesis:
         elif activity.phase in MAIN_ONLY:
             cause = "desync.conditional"
             summary = f"Ranks are one collective apart around {doing(activity.phase)}: {stall.why}."
-    found = unstated(cause, score, catalog, summary, stall)
+    found = unstated(cause, tier, catalog, summary, stall)
     if cause == "desync.uneven_work":  # an earlier call is not the fault of who waits in it
         return found
     found.ranks = stall.odd
@@ -135,7 +144,7 @@ def _waiting(stall: Stall, context: Context) -> Hypothesis:
 def _left_alone(stall: Stall, catalog: Catalog) -> Hypothesis:
     """Rank 0 waits after the end: in what only it does then, as the others have no more to do."""
     summary = f"Rank 0 alone waited in {_call(stall)} after the work was done: only it entered it."
-    found = unstated("desync.conditional", scoring.LEFT_ALONE, catalog, summary, stall)
+    found = unstated("desync.conditional", Tier.CIRCUMSTANTIAL, catalog, summary, stall)
     found.ranks, found.kind = [0], "mismatched"
     found.why = "the only rank that waits after the end"
     return found
@@ -162,12 +171,12 @@ def _busy(stall: Stall, who: list[int], activity: Activity, catalog: Catalog) ->
     subject = ranks_phrase(who).capitalize() if who else "One rank"
     summary = f"{subject} was still {at_work} while the other ranks waited in {_call(stall)}."
     tiny = stall.tiny or (not stall.sized and stall.op in _MAY_BE_TINY)
-    weights = {"moving": scoring.BUSY_MOVING} if activity.moving else {"seen": scoring.BUSY_SEEN}
-    weights |= {} if tiny else {"not_a_barrier": scoring.NOT_A_BARRIER}
-    weights = {"spans_the_wait": scoring.BUSY_SPANS_WAIT} if activity.spans_wait else weights
+    grounds = ["moving" if activity.moving else "seen", *(() if tiny else ("not_a_barrier",))]
+    if activity.spans_wait:
+        grounds = ["spans_the_wait"]
     cause = busy_class(activity.phase, catalog) or "unknown"
-    found = unstated(cause, sum(weights.values()), catalog, summary, stall)
-    found.weights = weights
+    found = unstated(cause, _BUSY[tuple(grounds)], catalog, summary, stall)
+    found.grounds = grounds
     found.rows = [*([activity.row] if activity.row is not None else []), *found.rows]
     found.sure = activity.spans_wait and tiny
     found.ranks, found.kind = who, "slow" if who else None
@@ -182,7 +191,7 @@ def _early_barrier(stall: Stall, who: list[int], catalog: Catalog) -> Hypothesis
         f"The first collectives of the job stopped at {_call(stall)}, a barrier of the kind "
         "used around work that one rank does first, most often data preparation."
     )
-    found = unstated("data.preparation", scoring.EARLY_BARRIER, catalog, summary, stall)
+    found = unstated("data.preparation", Tier.CIRCUMSTANTIAL, catalog, summary, stall)
     found.ranks, found.kind = who, "missing" if who else None
     found.why = "the only rank without a timeout" if who else ""
     return found
@@ -194,7 +203,7 @@ def _uneven(stall: Stall, done: list[int], catalog: Catalog, did: str) -> Hypoth
         f"{names.capitalize()} {did} while other ranks were still waiting in "
         f"{_call(stall)}: uneven work."
     )
-    found = unstated("desync.uneven_work", scoring.UNEVEN_WORK, catalog, summary, stall)
+    found = unstated("desync.uneven_work", Tier.OBSERVED, catalog, summary, stall)
     found.ranks, found.kind = done, "missing"
     found.why = f"{did}; the other ranks wait"
     return found
@@ -208,12 +217,12 @@ def _absent(stall: Stall, catalog: Catalog) -> Hypothesis:
         names = ranks_phrase(stall.missing)
         never = "never reached" if stall.proven else "probably never reached"
         summary = f"{names.capitalize()} {never} {_call(stall)}; the reason is not logged."
-        score = scoring.NEVER_JOINED if stall.proven else scoring.PERHAPS_NEVER_JOINED
+        tier = Tier.STRONG if stall.proven else Tier.CIRCUMSTANTIAL
         ranks = stall.missing if stall.proven else []
     else:
         summary = f"Ranks timed out in {_call(stall)}; the log does not show which rank is missing."
-        score = scoring.NOBODY_NAMED
-    found = unstated("desync.missing_rank", score, catalog, summary, stall)
+        tier = Tier.GUESS
+    found = unstated("desync.missing_rank", tier, catalog, summary, stall)
     found.ranks, found.kind = ranks, "missing" if ranks else None
     found.why = stall.why if ranks else ""
     return found
@@ -235,7 +244,7 @@ def _alone(stall: Stall, catalog: Catalog) -> Hypothesis:
         f"{_call(stall)}: either only its code goes there, or all others stopped before; the "
         "reason is not logged."
     )
-    return unstated("desync.missing_rank", scoring.NEVER_JOINED, catalog, summary, stall)
+    return unstated("desync.missing_rank", Tier.STRONG, catalog, summary, stall)
 
 
 def _joined(stall: Stall, catalog: Catalog) -> Hypothesis:
@@ -243,7 +252,7 @@ def _joined(stall: Stall, catalog: Catalog) -> Hypothesis:
         f"All ranks of the group joined {_call(stall)} and none finished it: check network, "
         "GPU and driver; no rank is missing. The log does not show which of them failed."
     )
-    return unstated("unknown", scoring.ALL_JOINED, catalog, summary, stall)
+    return unstated("unknown", Tier.WEAK, catalog, summary, stall)
 
 
 def _who(stall: Stall, waiting: set[int], activity: Activity) -> list[int]:

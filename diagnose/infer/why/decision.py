@@ -10,7 +10,7 @@ from diagnose.infer.decide.culprits import Naming
 from diagnose.infer.decide.ranking import Condition
 from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.infer.why.events import MAX_PLACES, places_of
-from diagnose.infer.why.hypotheses import score_parts
+from diagnose.infer.why.hypotheses import grounds_of
 from diagnose.text.ranks import ranks_phrase
 from diagnose.timeline.event import Timeline
 
@@ -75,8 +75,8 @@ def verdict_reasons(
     return [
         Reason(
             "verdict", "won", winner.cause, "highest_ranked",
-            f"{clean(winner.summary)}{score_parts(winner)}",
-            rule=winner.rule, signature=winner.signature, score=winner.score, places=places,
+            f"{clean(winner.summary)}{grounds_of(winner)}",
+            rule=winner.rule, signature=winner.signature, tier=winner.tier.word, places=places,
             count=len(winner.rows) or len(places),
         ),
         Reason("verdict", "decided", verdict, predicate, text),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from diagnose.diagnosis import Outcome, Reason, Step
-from diagnose.infer import scoring
 from diagnose.infer.advise.narrative import clean
 from diagnose.infer.decide import ranking
 from diagnose.infer.decide.fusion import Dropped
@@ -18,8 +17,8 @@ MAX_RIVALS, MAX_PROPOSALS = 20, 40
 
 _LOST = {
     "explained": "a consequence of {0}, whose class explains it",
-    "explained_within_margin": "a consequence of {0}, which is strong enough to explain a class "
-    "of higher score",
+    "explained_by_likely": "a consequence of {0}, which is likely enough to explain a class "
+    "of a higher tier",
     "explained_by_stronger": "each explains the other, and {0} is at least as strong",
     "explained_by_first_death": "each explains the other, and ranks of {0} died before any wait "
     "ended",
@@ -34,7 +33,7 @@ _RESISTED = {
     "explained_too_weakly": "{0} would explain it, but is too weak to explain anything",
     "stated_first": "{0} would explain it, but the same process stated this one first",
     "died_first": "{0} would explain it, but its ranks died before any wait ended",
-    "beyond_margin": "{0} would explain it, but weighs far less",
+    "of_higher_tier": "{0} would explain it, but is of a lower tier, and not likely",
     "seen_before": "{0} would explain it, but appears only after the first failure",
     "reads_closer": "{0} would explain it, but this known issue matches the same line more closely",
     "explains_back": "each explains the other, and this one is stronger",
@@ -43,7 +42,7 @@ _DROPPED = {
     "dumps_know_who": "dumps show better for whom the ranks waited",
     "stacks_know_what": "stacks of the same ranks show better what they were doing",
     "lines_know_what": "lines of the same ranks show better what they were doing",
-    "below_threshold": f"its score is below {scoring.THRESHOLD:g}, too little for a verdict",
+    "below_threshold": "its evidence was taken back by what came after it",
 }
 _DISBELIEVED = {
     "stepped_since": "steps were made after the operation that the dumps show as pending",
@@ -63,7 +62,7 @@ def _lost(one: Hypothesis, other: Hypothesis, timeline: Timeline) -> Reason:
     predicate = ranking.lost_by(one)
     return Reason(
         "rival", "lost", one.cause, predicate, _LOST[predicate].format(_name(other)),
-        rule=one.rule, signature=one.signature, beaten_by=other.cause, score=one.score,
+        rule=one.rule, signature=one.signature, beaten_by=other.cause, tier=one.tier.word,
         places=places_of(one.rows, timeline), count=len(one.rows),
     )  # fmt: skip
 
@@ -74,7 +73,7 @@ def _resisted(winner: Hypothesis, losers: Iterable[Hypothesis]) -> Iterator[Reas
         if predicate is not None:
             yield Reason(
                 "rival", "resisted", winner.cause, predicate,
-                _RESISTED[predicate].format(_name(other)), rule=winner.rule, score=winner.score,
+                _RESISTED[predicate].format(_name(other)), rule=winner.rule, tier=winner.tier.word,
             )  # fmt: skip
 
 
@@ -106,18 +105,19 @@ def _proposal(
         outcome, predicate, other = "merged", "same_class", kept
         why = f" Its lines and ranks support {_name(kept)}."
     return Reason(
-        "proposal", outcome, one.cause, predicate, f"{clean(one.summary)}{why}{score_parts(one)}",
+        "proposal", outcome, one.cause, predicate, f"{clean(one.summary)}{why}{grounds_of(one)}",
         rule=one.rule, signature=one.signature, beaten_by=other.cause if other else None,
-        score=one.score, places=places_of(one.rows, timeline), count=len(one.rows),
+        tier=one.tier.word, places=places_of(one.rows, timeline), count=len(one.rows),
     )  # fmt: skip
 
 
-def score_parts(one: Hypothesis) -> str:
-    """The named parts of a score, where it has several."""
-    if len(one.weights) < 2:
+def grounds_of(one: Hypothesis) -> str:
+    """The tier and what was weighed to give it, where that is more than the rule."""
+    found = [*one.grounds, *(["corroborated"] if one.merged and one.support else [])]
+    if len(found) < 2:
         return ""
-    parts = (f"{name.replace('_', ' ')} {points:+g}" for name, points in one.weights.items())
-    return f" Score: {', '.join(parts)}."
+    grounds = ", ".join(ground.replace("_", " ") for ground in found)
+    return f" Tier: {one.tier.word} ({grounds})."
 
 
 def disbelieved_reason(predicate: str) -> Reason:

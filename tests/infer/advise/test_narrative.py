@@ -9,6 +9,7 @@ from diagnose.infer.collectives.clock_fit import ClockFit
 from diagnose.infer.events.phases import Activity
 from diagnose.infer.judge.stall import Stall
 from diagnose.infer.rules.base import Hypothesis, Lost
+from diagnose.infer.tiers import Tier
 
 from ..rows import at, catalog, context, ended, marker, matched, signature, step, wait
 
@@ -18,7 +19,9 @@ CATALOG = catalog(OOM, WATCHDOG)
 
 
 def winner(*rows: int, inferred: bool = False) -> Hypothesis:
-    return Hypothesis("crash.gpu_oom", 6.0, "title", "summary", list(rows), inferred=inferred)
+    return Hypothesis(
+        "crash.gpu_oom", Tier.PROVEN, "title", "summary", list(rows), inferred=inferred
+    )
 
 
 def test_the_same_message_of_many_ranks_is_told_once(make: Any) -> None:
@@ -97,7 +100,7 @@ def test_what_was_worked_out_says_why(make: Any) -> None:
     ],
 )
 def test_alternatives_say_why_they_lost(lost: Lost | None, why: str) -> None:
-    other = Hypothesis("net.p2p", 4.0, "", "", lost=lost, lost_to=winner())
+    other = Hypothesis("net.p2p", Tier.STRONG, "", "", lost=lost, lost_to=winner())
     (found,) = narrative.alternatives([winner(), other])
     assert (found.cause, found.why_not) == ("net.p2p", why)
 
@@ -107,22 +110,26 @@ def test_alternatives_say_why_they_lost(lost: Lost | None, why: str) -> None:
     [(Lost.LESS, "look at x"), (Lost.FOLLOWS, "consequence of the root cause (title)")],
 )
 def test_an_issue_to_be_checked_says_how(lost: Lost, why: str) -> None:
-    other = Hypothesis("net.p2p", 1.25, "", "", lost=lost, lost_to=winner(), hint="look at x")
+    other = Hypothesis("net.p2p", Tier.GUESS, "", "", lost=lost, lost_to=winner(), hint="look at x")
     (found,) = narrative.alternatives([winner(), other])
     assert (found.confidence, found.why_not) == ("low", why)
 
 
 @pytest.mark.parametrize(
-    ("score", "lost", "level"),
-    [(5.0, Lost.FOLLOWS, "low"), (3.5, Lost.LATE, "medium"), (3.4, Lost.LESS, "low")],
+    ("tier", "lost", "level"),
+    [
+        (Tier.OBSERVED, Lost.FOLLOWS, "low"),
+        (Tier.LIKELY, Lost.LATE, "medium"),
+        (Tier.CIRCUMSTANTIAL, Lost.LESS, "low"),
+    ],
 )
-def test_how_much_speaks_for_an_alternative(score: float, lost: Lost, level: str) -> None:
-    (found,) = narrative.alternatives([winner(), Hypothesis("net.p2p", score, "", "", lost=lost)])
+def test_how_much_speaks_for_an_alternative(tier: Tier, lost: Lost, level: str) -> None:
+    (found,) = narrative.alternatives([winner(), Hypothesis("net.p2p", tier, "", "", lost=lost)])
     assert found.confidence == level
 
 
 def test_only_some_alternatives_are_told() -> None:
-    others = [Hypothesis(f"c{number}", 4.0, "", "", lost=Lost.LESS) for number in range(9)]
+    others = [Hypothesis(f"c{number}", Tier.STRONG, "", "", lost=Lost.LESS) for number in range(9)]
     found = narrative.alternatives([winner(), *others])
     assert [alternative.cause for alternative in found] == ["c0", "c1", "c2", "c3"]
 

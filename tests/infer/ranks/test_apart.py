@@ -9,6 +9,7 @@ import pytest
 from diagnose.infer.judge.lines import stalls
 from diagnose.infer.ranks.apart import bars_apart
 from diagnose.infer.rules.apart import propose
+from diagnose.infer.tiers import Tier
 
 from ..rows import bar, context, wait
 
@@ -41,6 +42,6 @@ def test_ranks_that_wait_after_that_had_uneven_work(make: Any) -> None:
     timeline = make(bar(None, 1000, 49), bar(None, 1000, 46), wait(0))
     seen = context(timeline, stalls=stalls(timeline, None))
     (found,) = propose(seen)
-    assert (found.cause, found.score, found.ranks) == ("desync.uneven_work", 2.25, [])
+    assert (found.cause, found.tier, found.ranks) == ("desync.uneven_work", Tier.WEAK, [])
     assert found.rows == [0, 1]
     assert list(propose(context(timeline))) == [], "where nobody waits it is no trouble"

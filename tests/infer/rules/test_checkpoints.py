@@ -9,6 +9,7 @@ import pytest
 
 from diagnose.checkpoint.model import Checkpoint, Inspection, State
 from diagnose.infer.rules.checkpoints import propose
+from diagnose.infer.tiers import Tier
 
 from ..rows import Row, context, matched, signature, step
 from ..saved import of, trainer
@@ -78,7 +79,7 @@ def test_only_one_that_the_failure_or_the_load_names(
 def test_its_words(make: Any) -> None:
     (found,) = propose(context(make(NAMING), checkpoints=inspected("partial")))
     assert (found.cause, found.title) == ("checkpoint.partial", "Title of checkpoint.partial")
-    assert (found.score, found.inferred) == (3.5, True)
+    assert (found.tier, found.inferred) == (Tier.LIKELY, True)
     assert found.summary == (
         "The job tried to load checkpoint-200, and checkpoint-200 is incomplete: "
         "model.safetensors: cut off"

@@ -12,6 +12,7 @@ from diagnose.diagnosis import Collective, Evidence
 from diagnose.infer.collectives.verdict import DumpVerdict, Kind, Sign
 from diagnose.infer.judge.stall import Stall
 from diagnose.infer.rules import collectives as held_up
+from diagnose.infer.tiers import Tier
 from diagnose.timeline.event import Timeline
 
 from ..rows import Row, at, context
@@ -58,14 +59,14 @@ def test_the_stall_has_who_waits_and_the_rows_that_show_it(timeline: Timeline) -
 
 
 @pytest.mark.parametrize(
-    ("kind", "sure", "cause", "score", "culprit_kind", "decisive"),
+    ("kind", "sure", "cause", "tier", "culprit_kind", "decisive"),
     [
-        ("stuck_host", True, "stall.host", 4.25, "stuck_host", False),
-        ("stuck_host", False, "stall.host", 3.5, "stuck_host", False),
-        ("stuck_device", True, "hw.gpu", 4.25, "stuck_device", False),
-        ("missing", True, "desync.missing_rank", 4.0, "missing", False),
-        ("mismatched", True, "desync.mismatch", 5.0, "mismatched", True),
-        ("mismatched", False, "desync.mismatch", 4.25, "mismatched", False),
+        ("stuck_host", True, "stall.host", Tier.STRONG, "stuck_host", False),
+        ("stuck_host", False, "stall.host", Tier.LIKELY, "stuck_host", False),
+        ("stuck_device", True, "hw.gpu", Tier.STRONG, "stuck_device", False),
+        ("missing", True, "desync.missing_rank", Tier.STRONG, "missing", False),
+        ("mismatched", True, "desync.mismatch", Tier.OBSERVED, "mismatched", True),
+        ("mismatched", False, "desync.mismatch", Tier.STRONG, "mismatched", False),
     ],
 )
 def test_the_candidate_by_kind(
@@ -73,14 +74,14 @@ def test_the_candidate_by_kind(
     kind: Kind,
     sure: bool,
     cause: str,
-    score: float,
+    tier: Tier,
     culprit_kind: str,
     decisive: bool,
 ) -> None:
     verdict = replace(VERDICT, kind=kind, sure=sure)
     stall = held_up.stall_of(verdict, timeline)
     found = held_up.blamed(verdict, stall, load_catalog(), {2: "node7", 0: "node1"})
-    assert (found.cause, found.score, found.kind) == (cause, score, culprit_kind)
+    assert (found.cause, found.tier, found.kind) == (cause, tier, culprit_kind)
     assert (found.ranks, found.hosts, found.sure) == ([2], ["node7"], decisive)
 
 

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from diagnose.infer.rules.exit_codes import propose
+from diagnose.infer.tiers import Tier
 from diagnose.stories.exits import exit_code
 from diagnose.timeline.learned import Learned
 
@@ -132,7 +133,11 @@ def test_a_process_that_the_agent_killed_itself_is_no_cause(make: Any) -> None:
 def test_who_ended_without_a_word_was_ended(make: Any) -> None:
     dead = ended(1) | {"learned": Learned.LINE}
     (hypothesis,) = propose(context(make(dead)))
-    assert (hypothesis.cause, hypothesis.score, hypothesis.ranks) == ("crash.killed", 1.0, [1])
+    assert (hypothesis.cause, hypothesis.tier, hypothesis.ranks) == (
+        "crash.killed",
+        Tier.GUESS,
+        [1],
+    )
     assert hypothesis.summary == "Rank 1 ended without a word; nothing says what ended it."
     # Another end says how, the rank is a guess, or it was a victim.
     (other,) = propose(context(make(dead, ended(2, exitcode="3"))))

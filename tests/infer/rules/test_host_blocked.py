@@ -8,6 +8,7 @@ from diagnose.infer.events.phases import find_activity
 from diagnose.infer.judge.lines import stalls
 from diagnose.infer.rules.base import Hypothesis
 from diagnose.infer.rules.host_blocked import propose
+from diagnose.infer.tiers import Tier
 from diagnose.timeline.event import Timeline
 
 from ..rows import context
@@ -30,18 +31,24 @@ def only(timeline: Timeline, world: int | None) -> Hypothesis:
 
 
 @pytest.mark.parametrize(
-    ("ranks", "heard", "score", "named", "kind"),
+    ("ranks", "heard", "tier", "named", "kind"),
     [
-        ([2], [0, 2], 3.5, [2], "stuck_host"),
-        ([1, 2], [0, 1, 2], 2.5, [], None),
-        ([2], [2], 2.5, [], None),  # the only log there is: of its peers nothing is known
+        ([2], [0, 2], Tier.LIKELY, [2], "stuck_host"),
+        ([1, 2], [0, 1, 2], Tier.CIRCUMSTANTIAL, [], None),
+        (
+            [2],
+            [2],
+            Tier.CIRCUMSTANTIAL,
+            [],
+            None,
+        ),  # the only log there is: of its peers nothing is known
     ],
 )
 def test_a_stuck_host_thread(
-    make: Any, ranks: list[int], heard: list[int], score: float, named: list[int], kind: str | None
+    make: Any, ranks: list[int], heard: list[int], tier: Tier, named: list[int], kind: str | None
 ) -> None:
     rows = [{"kind": "progress", "rank": rank} for rank in heard]
     rows += [{"tells": "host_blocked", "role": "effect", "rank": rank} for rank in ranks]
     hypothesis = only(make(*rows), 4)
-    assert (hypothesis.cause, hypothesis.score) == ("stall.host", score)
+    assert (hypothesis.cause, hypothesis.tier) == ("stall.host", tier)
     assert (hypothesis.ranks, hypothesis.kind) == (named, kind)

@@ -12,6 +12,7 @@ from diagnose.infer.judge.lines import stalls
 from diagnose.infer.judge.stall import Stall
 from diagnose.infer.rules.base import Hypothesis
 from diagnose.infer.rules.known_issues import Situation, holds, known, propose, situation
+from diagnose.infer.tiers import Tier
 
 from ..rows import Row, bar, barrier, catalog, context, marker, step, wait
 
@@ -114,14 +115,19 @@ def test_all_any_none(parts: dict[str, Any], answer: bool | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("level", "score", "sure"), [("high", 5.5, True), ("medium", 4.25, False), ("low", 2.75, False)]
+    ("level", "tier", "sure"),
+    [
+        ("high", Tier.PROVEN, True),
+        ("medium", Tier.STRONG, False),
+        ("low", Tier.CIRCUMSTANTIAL, False),
+    ],
 )
-def test_an_issue_that_holds_is_a_candidate(level: str, score: float, sure: bool) -> None:
+def test_an_issue_that_holds_is_a_candidate(level: str, tier: Tier, sure: bool) -> None:
     remedies = [Remedy("now", "upgrade")]
     entry = issue(confidence=level, all=[HOLDS], remedies=remedies, restart="fix_first")
     (hypothesis,) = known(catalog(issues=(entry, issue(id="t.other", all=[FAILS]))), SITUATION)
     assert (hypothesis.cause, hypothesis.signature) == ("desync.conditional", "t.issue")
-    assert (hypothesis.score, hypothesis.sure, hypothesis.rows) == (score, sure, [4, 7])
+    assert (hypothesis.tier, hypothesis.sure, hypothesis.rows) == (tier, sure, [4, 7])
     assert (hypothesis.remedies, hypothesis.restart) == (remedies, "fix_first")
     assert (hypothesis.ranks, hypothesis.kind) == ([], None)
 
@@ -184,7 +190,7 @@ def seen_with(make: Any, versions: dict[str, str]) -> Situation:
 def test_an_issue_of_the_version_in_the_log(make: Any) -> None:
     seen = seen_with(make, {"vllm": "0.8.5"})
     (hypothesis,) = known(catalog(issues=(issue(all=[VLLM]),)), seen)
-    assert (hypothesis.score, hypothesis.rows) == (6.0, [1])
+    assert (hypothesis.tier, hypothesis.rows) == (Tier.PROVEN, [1])
     assert hypothesis.hint == "known issue of vllm >=0.8,<0.9 or sglang <0.4 (title)"
 
 
@@ -196,7 +202,7 @@ def test_an_issue_of_another_version(make: Any) -> None:
 def test_an_issue_of_a_version_that_the_log_does_not_say(make: Any) -> None:
     seen = seen_with(make, {"vllm": "0.9.0"})
     (hypothesis,) = known(catalog(issues=(issue(all=[VLLM]),)), seen)
-    assert (hypothesis.score, hypothesis.sure, hypothesis.rows) == (1.25, False, [1])
+    assert (hypothesis.tier, hypothesis.sure, hypothesis.rows) == (Tier.GUESS, False, [1])
     assert hypothesis.hint == (
         "known issue of vllm >=0.8,<0.9 or sglang <0.4 (title), and the log does not say the "
         "version; check with: pip show sglang"
@@ -242,8 +248,9 @@ def test_the_situation_of_a_job(make: Any) -> None:
     )
     stalled = stalls(timeline, 3)
     proposed = [
-        Hypothesis("crash.exception", 1.0, "", ""), Hypothesis("slow.checkpoint", 3.5, "", ""),
-    ]  # fmt: skip
+        Hypothesis("crash.exception", Tier.GUESS, "", ""),
+        Hypothesis("slow.checkpoint", Tier.LIKELY, "", ""),
+    ]
     found = situation(
         context(timeline, stalls=stalled, activity=Activity("checkpoint", 0), proposed=proposed)
     )

@@ -9,6 +9,7 @@ import pytest
 import diagnose
 from diagnose.infer.rules.base import Hypothesis
 from diagnose.infer.rules.left_silently import propose
+from diagnose.infer.tiers import Tier
 
 from ..rows import context, step
 
@@ -21,13 +22,13 @@ def notified(rank: int) -> dict[str, Any]:
     return {"role": "effect", "kind": "signature", "tells": "notified", "rank": rank}
 
 
-def signal(score: float) -> Hypothesis:
-    return Hypothesis("scheduler.preempted", score, "", "")
+def signal(tier: Tier) -> Hypothesis:
+    return Hypothesis("scheduler.preempted", tier, "", "")
 
 
 def test_it_ended_while_the_others_were_in_a_collective(make: Any) -> None:
     rows = [step(1, rank=0), lost(1), lost(2), notified(3)]
-    (found,) = propose(context(make(*rows), proposed=[signal(2.0)]))
+    (found,) = propose(context(make(*rows), proposed=[signal(Tier.WEAK)]))
     assert (found.cause, found.ranks) == ("desync.missing_rank", [0])
     assert found.summary.startswith("Ranks 1-3 lost a peer, and rank 0 printed no error")
     assert found.rows == [1, 2]
@@ -58,10 +59,10 @@ def test_who_is_listed_as_gone_is_not_waited_for() -> None:
         ([lost(0), lost(1), lost(2)], {}),
         ([step(1, rank=0), lost(1), lost(2)], {"world": 4}),  # of rank 3 nothing is known
         ([step(1, rank=0), notified(1), notified(2)], {}),  # nobody lost a connection
-        ([step(1, rank=0), lost(1), lost(2)], {"proposed": [signal(4.0)]}),
+        ([step(1, rank=0), lost(1), lost(2)], {"proposed": [signal(Tier.STRONG)]}),
         (
             [step(1, rank=0), lost(1), lost(2)],
-            {"proposed": [Hypothesis("crash.exception", 1.0, "", "")]},
+            {"proposed": [Hypothesis("crash.exception", Tier.GUESS, "", "")]},
         ),
         (
             [lost(1), lost(2), {"role": "cause", "kind": "signature", "rank": 0}],

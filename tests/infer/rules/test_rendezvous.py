@@ -8,6 +8,7 @@ from diagnose.infer.events.phases import find_activity
 from diagnose.infer.judge.lines import stalls
 from diagnose.infer.rules.base import Hypothesis
 from diagnose.infer.rules.rendezvous import propose
+from diagnose.infer.tiers import Tier
 from diagnose.timeline.event import Timeline
 
 from ..rows import context, marker, step
@@ -39,14 +40,18 @@ def only(timeline: Timeline, world: int | None) -> Hypothesis:
 
 def test_waits_at_the_store_mean_that_somebody_did_not_come(make: Any) -> None:
     hypothesis = only(make(at_the_store(1), at_the_store(2)), 3)
-    assert (hypothesis.cause, hypothesis.score, hypothesis.ranks) == ("rendezvous.timeout", 2.5, [])
+    assert (hypothesis.cause, hypothesis.tier, hypothesis.ranks) == (
+        "rendezvous.timeout",
+        Tier.CIRCUMSTANTIAL,
+        [],
+    )
     assert hypothesis.rows == [0, 1]
 
 
 def test_the_main_rank_keeps_the_store_waiting_while_it_works(make: Any) -> None:
     timeline = make(marker("preprocessing", rank=0), at_the_store(1), at_the_store(2))
     hypothesis = only(timeline, 3)
-    assert (hypothesis.cause, hypothesis.score) == ("data.preparation", 3.5)
+    assert (hypothesis.cause, hypothesis.tier) == ("data.preparation", Tier.LIKELY)
     assert (hypothesis.ranks, hypothesis.kind, hypothesis.rows) == ([0], "slow", [0, 1, 2])
 
 
@@ -68,7 +73,7 @@ def test_if_the_main_rank_waits_too_it_is_not_named(make: Any) -> None:
 )
 def test_a_wrong_count_at_the_rendezvous(make: Any, joined: int, summary: str) -> None:
     hypothesis = only(make(gathered(1, 4), gathered(joined, 4)), 4)
-    assert (hypothesis.cause, hypothesis.score) == ("rendezvous.timeout", 4.0)
+    assert (hypothesis.cause, hypothesis.tier) == ("rendezvous.timeout", Tier.STRONG)
     assert (hypothesis.summary, hypothesis.rows) == (summary, [1])
 
 

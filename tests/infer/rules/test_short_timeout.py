@@ -5,13 +5,14 @@ from typing import Any
 import pytest
 
 from diagnose.infer.rules.short_timeout import propose
+from diagnose.infer.tiers import Tier
 
 from ..rows import context, wait
 
 
 def test_a_timeout_of_a_millisecond_is_the_cause_itself(make: Any) -> None:
     (found,) = propose(context(make(wait(0, timeout_ms=1), wait(3, timeout_ms=1))))
-    assert (found.cause, found.score, found.rows) == ("env.config", 4.25, [0, 1])
+    assert (found.cause, found.tier, found.rows) == ("env.config", Tier.STRONG, [0, 1])
     assert found.longer_timeout == "yes"
     assert found.summary == (
         "The timeout of the process group is 1 ms, which no job can keep; it may be given in the "

@@ -6,6 +6,7 @@ import pytest
 
 from diagnose.infer.rules.base import Hypothesis
 from diagnose.infer.rules.signatures import culprits_of, gpu_ranks, pci_bus, propose
+from diagnose.infer.tiers import Tier
 from diagnose.timeline.event import Timeline
 from diagnose.timeline.learned import Learned
 
@@ -37,7 +38,7 @@ def test_self_names_who_printed_it(make: Any) -> None:
     hypothesis = only(make(matched(OOM, rank=3, host="node3"), matched(OOM, rank=3, host="node3")))
     assert (hypothesis.cause, hypothesis.signature) == ("crash.gpu_oom", "t.oom")
     assert (hypothesis.ranks, hypothesis.hosts, hypothesis.kind) == ([3], ["node3"], "crashed")
-    assert (hypothesis.score, hypothesis.sure, hypothesis.rows) == (6.0, True, [0, 1])
+    assert (hypothesis.tier, hypothesis.sure, hypothesis.rows) == (Tier.PROVEN, True, [0, 1])
     assert hypothesis.why == "it printed the error"
     assert hypothesis.summary == "Title of t.oom (rank 3)."
 
@@ -114,30 +115,32 @@ def test_the_one_device_that_a_process_sees_is_number_0_on_every_rank(make: Any)
 # --------------------------------------------------------------------------- how much it counts
 
 
-@pytest.mark.parametrize(("entry", "score"), [(OOM, 6.0), (CONFIG, 4.0), (WEAK, 2.0)])
-def test_strength_is_the_score(make: Any, entry: Any, score: float) -> None:
-    assert only(make(matched(entry))).score == score
+@pytest.mark.parametrize(
+    ("entry", "tier"), [(OOM, Tier.PROVEN), (CONFIG, Tier.STRONG), (WEAK, Tier.WEAK)]
+)
+def test_strength_is_the_score(make: Any, entry: Any, tier: Tier) -> None:
+    assert only(make(matched(entry))).tier == tier
 
 
 @pytest.mark.parametrize(
-    ("entry", "score"),
+    ("entry", "tier"),
     [
-        (CONFIG, 3.0),  # seen after the wait: less likely its cause
-        (OOM, 6.0),  # memory is often reported late
-        (LIMIT, 2.5),  # what ends a job that hangs is not why it hangs
+        (CONFIG, Tier.CIRCUMSTANTIAL),  # seen after the wait: less likely its cause
+        (OOM, Tier.PROVEN),  # memory is often reported late
+        (LIMIT, Tier.CIRCUMSTANTIAL),  # what ends a job that hangs is not why it hangs
     ],
 )
-def test_causes_after_the_wait_count_less(make: Any, entry: Any, score: float) -> None:
+def test_causes_after_the_wait_count_less(make: Any, entry: Any, tier: Tier) -> None:
     hypothesis = only(make(wait(0), matched(entry)))
-    assert (hypothesis.score, hypothesis.late) == (score, True)
+    assert (hypothesis.tier, hypothesis.late) == (tier, True)
 
 
 def test_endings_may_follow_a_teardown(make: Any) -> None:
     teardown = {"tells": "teardown", "role": "aftermath"}
     ending = only(make(teardown, matched(LIMIT)))
-    assert (ending.score, ending.late) == (6.0, False)
+    assert (ending.tier, ending.late) == (Tier.PROVEN, False)
     other = only(make(teardown, matched(CONFIG)))
-    assert (other.score, other.late) == (3.0, True)
+    assert (other.tier, other.late) == (Tier.CIRCUMSTANTIAL, True)
 
 
 @pytest.mark.parametrize(
@@ -157,37 +160,41 @@ def test_later_needs_the_same_source_or_the_clock(
 
 
 def test_training_that_went_on_clears_a_cause(make: Any) -> None:
-    assert only(make(matched(CONFIG), step(1), step(2), step(3))).score == 1.0
-    assert only(make(matched(CONFIG), step(1), step(2))).score == 4.0
+    assert only(make(matched(CONFIG), step(1), step(2), step(3))).tier == Tier.GUESS
+    assert only(make(matched(CONFIG), step(1), step(2))).tier == Tier.STRONG
     restarted = make(matched(CONFIG), step(9), step(1), step(2))
-    assert only(restarted).score == 4.0, "steps that start anew are no continuation"
+    assert only(restarted).tier == Tier.STRONG, "steps that start anew are no continuation"
 
 
 def test_a_cause_that_ends_its_process_is_not_cleared_by_steps_of_nobody_known(make: Any) -> None:
     steps = [step(1), step(2), step(3)]
     after_all = next(iter(propose(context(make(matched(MEMORY), *steps), CATALOG))))
-    assert "recovered" not in after_all.weights
+    assert "recovered" not in after_all.grounds
     killed = matched(KILLED, kind="exit")
     found = {
         one.cause: one for one in propose(context(make(matched(MEMORY), *steps, killed), CATALOG))
     }
-    assert "recovered" not in found["crash.host_oom"].weights
+    assert "recovered" not in found["crash.host_oom"].grounds
 
 
 def test_the_own_exception_of_one_rank_counts_more(make: Any) -> None:
     one = matched(EXCEPTION, rank=3, fields={"message": "list  index\nout of range"})
     hypothesis = only(make(one))
-    assert hypothesis.score == 3.6
+    assert hypothesis.tier == Tier.LIKELY
     assert hypothesis.summary == "Title of t.exception (rank 3): list index out of range."
-    assert only(make(one, one | {"rank": 4})).score == 1.5
-    assert only(make(wait(0), one)).score == -2.0
+    assert only(make(one, one | {"rank": 4})).tier == Tier.GUESS
+    assert only(make(wait(0), one)).tier == Tier.NONE
 
 
 def test_what_is_wrong_with_the_program_many_ranks_raise(make: Any) -> None:
-    for type_, score in (("KeyError", 3.6), ("json.JSONDecodeError", 3.6), ("RuntimeError", 1.5)):
+    for type_, tier in (
+        ("KeyError", Tier.LIKELY),
+        ("json.JSONDecodeError", Tier.LIKELY),
+        ("RuntimeError", Tier.GUESS),
+    ):
         one = matched(EXCEPTION, rank=3, fields={"type": type_, "message": "'labels'"})
-        assert only(make(one, one | {"rank": 4})).score == score
-        assert only(make(wait(0), one, one | {"rank": 4})).score == -2.0
+        assert only(make(one, one | {"rank": 4})).tier == tier
+        assert only(make(wait(0), one, one | {"rank": 4})).tier == Tier.NONE
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from diagnose.infer.rules.stacks import evidence, placed, propose
 from diagnose.infer.stacks.classify import places
 from diagnose.infer.stacks.groups import PlaceClass, fold
 from diagnose.infer.stacks.rows import place_rows
+from diagnose.infer.tiers import Tier
 from diagnose.parse.stacks import read_stacks
 from diagnose.timeline.build import build
 from diagnose.timeline.event import Event, Meaning, Timeline
@@ -62,7 +63,7 @@ def test_the_odd_one_is_blamed_for_what_it_does(
     frames: tuple[str, ...], cause: str, kind: str
 ) -> None:
     hypothesis = only(WAIT, frames, WAIT, WAIT)
-    assert (hypothesis.cause, hypothesis.score) == (cause, 4.0)
+    assert (hypothesis.cause, hypothesis.tier) == (cause, Tier.STRONG)
     assert (hypothesis.ranks, hypothesis.kind, hypothesis.inferred) == ([1], kind, True)
     assert hypothesis.title == f"Title of {cause}"
 
@@ -80,16 +81,16 @@ def test_its_words() -> None:
 
 
 def test_dumps_that_name_the_same_rank_make_it_surer() -> None:
-    assert only(WAIT, DATA, WAIT, held=(1,)).score == 4.75
-    assert only(WAIT, DATA, WAIT, held=(1, 2)).score == 4.75
+    assert only(WAIT, DATA, WAIT, held=(1,)).tier == Tier.OBSERVED
+    assert only(WAIT, DATA, WAIT, held=(1, 2)).tier == Tier.OBSERVED
 
 
 def test_of_two_odd_ranks_the_one_that_dumps_name_is_surer() -> None:
     found = classes(WAIT, DATA, SAVE, WAIT, WAIT)
     told = placed(found, seen(found), (2,))
-    assert [(one.cause, one.ranks, one.score) for one in told] == [
-        ("data.loader", [1], 4.0),
-        ("slow.checkpoint", [2], 4.75),
+    assert [(one.cause, one.ranks, one.tier) for one in told] == [
+        ("data.loader", [1], Tier.STRONG),
+        ("slow.checkpoint", [2], Tier.OBSERVED),
     ]
 
 

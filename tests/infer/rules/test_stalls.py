@@ -9,6 +9,7 @@ from diagnose.infer.judge.lines import stalls
 from diagnose.infer.judge.stall import Stall
 from diagnose.infer.rules.base import Hypothesis
 from diagnose.infer.rules.stalls import agreeing, propose
+from diagnose.infer.tiers import Tier
 from diagnose.timeline.event import Timeline
 
 from ..rows import bar, barrier, context, finished, marker, stack, step, wait
@@ -33,7 +34,7 @@ def only(timeline: Timeline, world: int | None) -> Hypothesis:
 def test_a_missing_rank_that_saves_is_slow(make: Any) -> None:
     hypothesis = only(make(marker("checkpoint", rank=2), barrier(0), barrier(1), barrier(3)), 4)
     assert (hypothesis.cause, hypothesis.ranks, hypothesis.kind) == ("slow.checkpoint", [2], "slow")
-    assert (hypothesis.score, hypothesis.rows) == (4.0, [0, 1, 2, 3])
+    assert (hypothesis.tier, hypothesis.rows) == (Tier.STRONG, [0, 1, 2, 3])
     assert hypothesis.summary == (
         "Rank 2 was still saving a checkpoint while the other ranks waited in ALLREDUCE "
         "of 1 element (SeqNum 7)."
@@ -58,13 +59,17 @@ def test_every_kind_of_work_has_its_class(make: Any, phase: str, cause: str) -> 
 def test_a_bar_as_long_as_the_wait_proves_it(make: Any) -> None:
     timeline = make(bar("preprocessing", 590, 40, rank=0), barrier(1), barrier(2))
     hypothesis = only(timeline, 3)
-    assert (hypothesis.cause, hypothesis.score, hypothesis.sure) == ("data.preparation", 5.0, True)
+    assert (hypothesis.cause, hypothesis.tier, hypothesis.sure) == (
+        "data.preparation",
+        Tier.OBSERVED,
+        True,
+    )
 
 
 def test_in_front_of_a_large_collective_work_explains_less(make: Any) -> None:
     small = only(make(marker("checkpoint", rank=0), barrier(1), barrier(2)), 3)
     large = only(make(marker("checkpoint", rank=0), wait(1), wait(2)), 3)
-    assert (small.score, large.score) == (4.0, 3.0)
+    assert (small.tier, large.tier) == (Tier.STRONG, Tier.CIRCUMSTANTIAL)
 
 
 def test_work_of_a_rank_that_joined_explains_nothing(make: Any) -> None:
@@ -82,7 +87,7 @@ def test_the_main_rank_is_meant_where_nobody_is_proven_missing(make: Any) -> Non
 
 def test_a_missing_rank_without_a_known_reason(make: Any) -> None:
     hypothesis = only(make(step(5), wait(0), wait(1), wait(3)), 4)
-    assert (hypothesis.cause, hypothesis.score) == ("desync.missing_rank", 4.0)
+    assert (hypothesis.cause, hypothesis.tier) == ("desync.missing_rank", Tier.STRONG)
     assert (hypothesis.ranks, hypothesis.kind) == ([2], "missing")
     assert hypothesis.why == "rank 2 of 4 printed no timeout"
     assert hypothesis.summary == (
@@ -92,13 +97,17 @@ def test_a_missing_rank_without_a_known_reason(make: Any) -> None:
 
 def test_an_absence_without_proof_names_nobody(make: Any) -> None:
     hypothesis = only(make(step(5), wait(1), wait(2), wait(3)), None)
-    assert (hypothesis.cause, hypothesis.score) == ("desync.missing_rank", 2.5)
+    assert (hypothesis.cause, hypothesis.tier) == ("desync.missing_rank", Tier.CIRCUMSTANTIAL)
     assert (hypothesis.ranks, hypothesis.kind, hypothesis.why) == ([], None, "")
 
 
 def test_an_early_barrier_most_often_guards_the_data(make: Any) -> None:
     hypothesis = only(make(barrier(1, 2), barrier(2, 2)), 3)
-    assert (hypothesis.cause, hypothesis.score, hypothesis.ranks) == ("data.preparation", 2.5, [0])
+    assert (hypothesis.cause, hypothesis.tier, hypothesis.ranks) == (
+        "data.preparation",
+        Tier.CIRCUMSTANTIAL,
+        [0],
+    )
 
 
 def test_a_late_barrier_does_not(make: Any) -> None:
@@ -107,12 +116,12 @@ def test_a_late_barrier_does_not(make: Any) -> None:
 
 def test_all_joined_is_nobodys_absence(make: Any) -> None:
     hypothesis = only(make(wait(0), wait(1), wait(2)), 3)
-    assert (hypothesis.cause, hypothesis.score, hypothesis.ranks) == ("unknown", 2.0, [])
+    assert (hypothesis.cause, hypothesis.tier, hypothesis.ranks) == ("unknown", Tier.WEAK, [])
 
 
 def test_a_rank_that_finished_had_less_to_do(make: Any) -> None:
     hypothesis = only(make(finished(2), wait(0), wait(1), wait(3)), 4)
-    assert (hypothesis.cause, hypothesis.score) == ("desync.uneven_work", 5.0)
+    assert (hypothesis.cause, hypothesis.tier) == ("desync.uneven_work", Tier.OBSERVED)
     assert (hypothesis.ranks, hypothesis.kind) == ([2], "missing")
 
 
@@ -122,7 +131,11 @@ def test_a_rank_that_finished_and_is_not_missing_says_nothing(make: Any) -> None
 
 def test_a_mismatch_names_the_odd_rank(make: Any) -> None:
     hypothesis = only(make(wait(0), wait(1), wait(2, op="BROADCAST"), wait(3)), 4)
-    assert (hypothesis.cause, hypothesis.score, hypothesis.sure) == ("desync.mismatch", 4.5, True)
+    assert (hypothesis.cause, hypothesis.tier, hypothesis.sure) == (
+        "desync.mismatch",
+        Tier.OBSERVED,
+        True,
+    )
     assert (hypothesis.ranks, hypothesis.kind) == ([2], "mismatched")
     assert hypothesis.why == "rank 2 diverged from the other ranks"
 
@@ -135,9 +148,9 @@ def test_a_tie_names_nobody(make: Any) -> None:
 
 def test_a_barrier_against_a_large_collective_is_a_branch(make: Any) -> None:
     hypothesis = only(make(wait(0, op="_ALLGATHER_BASE"), barrier(1), barrier(2)), 3)
-    assert (hypothesis.cause, hypothesis.score, hypothesis.ranks) == (
+    assert (hypothesis.cause, hypothesis.tier, hypothesis.ranks) == (
         "desync.conditional",
-        5.0,
+        Tier.OBSERVED,
         [0],
     )
 
@@ -226,9 +239,9 @@ def test_what_rank_0_hands_out_first_is_data(make: Any) -> None:
 
 def test_rank_0_alone_waits_after_the_end_in_what_only_it_does(make: Any) -> None:
     hypothesis = only(make(marker("shutdown"), barrier(0)), None)
-    assert (hypothesis.cause, hypothesis.score, hypothesis.ranks) == (
+    assert (hypothesis.cause, hypothesis.tier, hypothesis.ranks) == (
         "desync.conditional",
-        2.5,
+        Tier.CIRCUMSTANTIAL,
         [0],
     )
     assert only(make(marker("shutdown"), barrier(1)), None).cause == "desync.missing_rank"

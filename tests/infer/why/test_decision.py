@@ -12,6 +12,7 @@ from diagnose.catalog.load import load_catalog
 from diagnose.infer.decide.culprits import Naming, name_culprits
 from diagnose.infer.decide.ranking import conditions, confidence, rank
 from diagnose.infer.judge.stall import Stall
+from diagnose.infer.tiers import Tier
 from diagnose.infer.why import decision, events
 from diagnose.infer.why.decision import confidence_reasons, culprit_reasons, verdict_reasons
 from diagnose.stories.story import Passed
@@ -29,9 +30,14 @@ def told(reasons: Any) -> list[tuple[str, str, str]]:
 
 def test_the_winner_has_its_rule_signature_score_and_lines(make: Any) -> None:
     timeline = make(step(1), step(2))
-    winner = one("hw.gpu", 6.0, rows=[1], rule="signatures", signature="t.gpu")
+    winner = one("hw.gpu", Tier.PROVEN, rows=[1], rule="signatures", signature="t.gpu")
     won, decided = verdict_reasons(winner, ("hung", "waited"), [], timeline, None)
-    assert (won.outcome, won.rule, won.signature, won.score) == ("won", "signatures", "t.gpu", 6.0)
+    assert (won.outcome, won.rule, won.signature, won.tier) == (
+        "won",
+        "signatures",
+        "t.gpu",
+        "proven",
+    )
     assert [(place.source, place.line) for place in won.places] == [timeline.at(1).place]
     assert (decided.subject, decided.predicate) == ("hung", "waited")
 
@@ -50,17 +56,17 @@ def named(make: Any, *ranked: Any, world: int | None = None, rows: Any = (), **m
 
 
 def test_who_is_named_and_why(make: Any) -> None:
-    oom = one("crash.host_oom", 6.0)
-    killed = one("crash.killed", 4.0, ranks=[3], why="was killed")
+    oom = one("crash.host_oom", Tier.PROVEN)
+    killed = one("crash.killed", Tier.STRONG, ranks=[3], why="was killed")
     assert named(make, oom, killed) == [("named", "rank 3", "struck_by_it")]
-    only = named(make, one("env.config", 6.0), rows=[ended(1, exitcode="1")])
+    only = named(make, one("env.config", Tier.PROVEN), rows=[ended(1, exitcode="1")])
     assert only == [("named", "rank 1", "only_exit")]
-    hosts = named(make, one("hw.node", 6.0, hosts=["a", "b"]))
+    hosts = named(make, one("hw.node", Tier.PROVEN, hosts=["a", "b"]))
     assert hosts == [("named", "hosts a, b", "by_its_rule")]
 
 
 def test_why_nobody_is_named(make: Any) -> None:
-    assert named(make, one("scheduler.limit", 6.0)) == [
+    assert named(make, one("scheduler.limit", Tier.PROVEN)) == [
         ("not_named", "nobody", "strikes_whole_job")
     ]
     several = one("crash.exception", ranks=[0, 1, 2], kind="crashed")
@@ -68,8 +74,8 @@ def test_why_nobody_is_named(make: Any) -> None:
 
 
 def test_who_waited_or_was_blamed_by_a_loser_is_not_named(make: Any) -> None:
-    winner = one("hw.gpu", 6.0, ranks=[3])
-    loser = one("desync.missing_rank", 4.0, ranks=[3, 5])
+    winner = one("hw.gpu", Tier.PROVEN, ranks=[3])
+    loser = one("desync.missing_rank", Tier.STRONG, ranks=[3, 5])
     stall = Stall("g", "missing", op="ALLREDUCE")
     stall.waits = dict.fromkeys((0, 1, 3), None)  # type: ignore[arg-type]
     assert named(make, winner, loser, stalls=[stall]) == [
@@ -82,17 +88,18 @@ def test_who_waited_or_was_blamed_by_a_loser_is_not_named(make: Any) -> None:
 @pytest.mark.parametrize(
     ("winner", "level", "reached"),
     [
-        ({"score": 6.0, "sure": True}, "high", "every condition of high is met"),
+        ({"tier": Tier.PROVEN, "sure": True}, "high", "every condition of high is met"),
         (
-            {"score": 6.0},
+            {"tier": Tier.PROVEN},
             "medium",
             "every condition of medium is met; high would need more: its evidence does not prove "
             "the class by itself",
         ),
         (
-            {"score": 2.0},
+            {"tier": Tier.WEAK},
             "low",
-            "neither high nor medium; medium would need more: its score is 2, medium needs 3.5",
+            "neither high nor medium; medium would need more: its tier is weak, medium needs "
+            "likely",
         ),
     ],
 )
@@ -102,7 +109,7 @@ def test_how_the_confidence_came_about(winner: dict[str, Any], level: str, reach
     first, *others = confidence_reasons(confidence(asked), asked)
     assert (first.subject, first.text) == (level, reached)
     assert {other.outcome for other in others if other.subject == level} <= {"met"}
-    assert len(others) == (4 if level == "high" else 6)
+    assert len(others) == (4 if level == "high" else 5)
 
 
 def test_every_predicate_has_its_sentence() -> None:

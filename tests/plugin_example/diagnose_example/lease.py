@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from diagnose.infer.rules.base import Context, Hypothesis
+from diagnose.infer.tiers import Tier
 
 
 def propose(context: Context) -> Iterator[Hypothesis]:
@@ -13,7 +14,7 @@ def propose(context: Context) -> Iterator[Hypothesis]:
             host = str(event.fields.get("host", ""))
             yield Hypothesis(
                 cause="scheduler.preempted",
-                score=9.0,
+                tier=Tier.PROVEN,
                 title="The lease of a host was lost",
                 summary=f"Acme took {host} away from the job",
                 rows=[event.index],
