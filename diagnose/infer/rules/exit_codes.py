@@ -38,26 +38,34 @@ _NEXT_LINES = 2  # of a block that names who ended, and then how
 def propose(context: Context) -> Iterator[Hypothesis]:
     """What killed the first process that was not a victim.
 
-    SIGTERM and SIGABRT count only where no process ended otherwise and nothing in the log sent
-    them; SIGKILL not where the launcher had begun to stop the others of one that had ended, and
-    not of a process that the launcher says it killed.
+    SIGTERM and SIGABRT count only where no process ended otherwise and nothing in the log before
+    them sent them; SIGKILL not where the launcher had begun to stop the others of one that had
+    ended, and not of a process that the launcher says it killed.
     """
     by_code: dict[int, list[Event]] = {}
-    stopping, killed = _stopping(context.timeline), _killed_by_launcher(context.timeline)
-    for event in _named(context.timeline.kind("exit")):
+    timeline = context.timeline
+    stopping, killed = _stopping(timeline), _killed_by_launcher(timeline)
+    for event in [*_named(timeline.kind("exit")), *_own_words(timeline)]:
         code = exit_code(event.fields)
         stopped = code == -signal.SIGKILL and event.line > stopping.get(event.source, event.line)
         stopped |= code == -signal.SIGKILL and event.fields.get("pid") in killed
         if code and event.role != "aftermath" and not stopped:
             by_code.setdefault(code, []).append(event)
-    victims = context.timeline.telling("timeout", "teardown")
-    if victims or any(code not in _OF_VICTIMS for code in by_code):
-        for code in _OF_VICTIMS:
+    waits, stops = timeline.telling("timeout"), timeline.telling("teardown")
+    others = any(code not in _OF_VICTIMS for code in by_code)
+    for code in _OF_VICTIMS:
+        group = by_code.get(code, [])
+        if waits or others or (stops and all(e.index > stops[0].index for e in group)):
             by_code.pop(code, None)
     for code, group in by_code.items():
         yield _hypothesis(code, group, context)
-    if not by_code and not victims and (unsaid := _unsaid(context.timeline)):
+    if not (by_code or waits or stops) and (unsaid := _unsaid(timeline)):
         yield _of_unsaid(unsaid, context)
+
+
+def _own_words(timeline: Timeline) -> list[Event]:
+    """What processes say of the signal that ends them, before anybody sees how they end."""
+    return [event for event in timeline.telling("dies") if exit_code(event.fields) is not None]
 
 
 def _unsaid(timeline: Timeline) -> list[Event]:

@@ -67,6 +67,19 @@ def test_an_abort_after_a_wait_is_the_watchdogs(make: Any) -> None:
     assert list(propose(context(make(wait(3), ended(3, exitcode="-6"))))) == []
 
 
+_ABORTS = {"role": "effect", "tells": "dies", "fields": {"signal": "Aborted"}}
+_STOPS = {"role": "aftermath", "tells": "teardown"}
+
+
+def test_a_process_that_says_that_it_aborts_needs_no_launcher_to_report_it(make: Any) -> None:
+    """What the launcher does because of it is no reason for it."""
+    (hypothesis,) = propose(context(make(_ABORTS | {"rank": 1}, _STOPS, ended(1, signal="6"))))
+    assert (hypothesis.cause, hypothesis.ranks) == ("crash.native", [1])
+    assert not [*propose(context(make(_STOPS, _ABORTS | {"rank": 1})))]
+    assert not [*propose(context(make(_ABORTS | {"rank": 1}, wait(1))))]
+    assert not [*propose(context(make(_ABORTS | {"fields": {"type": "std::runtime_error"}})))]
+
+
 def test_clean_exits_and_aftermath_are_no_failure(make: Any) -> None:
     aftermath = ended(1, exitcode="-9") | {"role": "aftermath"}
     assert list(propose(context(make(ended(0, exitcode="0"), aftermath)))) == []
