@@ -63,6 +63,11 @@ _WORD = expression(
 _NAMED = expression(rf" ([A-Za-z_][\w.\-/]{{0,120}}):? {{1,4}}({LEVEL}):(?: |\Z)")
 # A host, the level and the global rank, as formatters of training programs put them.
 _RANKED = expression(rf" (?:\S{{1,120}} )?({LEVEL}) \[?[Rr]ank[ =:](\d{{1,7}})\]?:?(?: |\Z)")
+# The rank before the level, and the logger behind it; an exception is none.
+_RANK_LEVEL = expression(
+    rf" \[[rR]ank[ =:]?(\d{{1,7}})\]:? \[?({LEVEL})\]?:?(?: -)?(?: |\Z)"
+    r"(?:((?!\S{0,120}(?:Error|Exception):)[a-z_][\w.\-/]{0,120}): )?"
+)
 _PLAIN = expression(r"(?:: | - |[ \t]|\Z)")
 
 # Level first.
@@ -263,6 +268,11 @@ def _tail(line: str, at: int, prefix: Prefix) -> int:
     tail = _RANKED.match(line, at)
     if tail:
         prefix.level, prefix.rank = NAMES[tail[1]], int(tail[2])
+        return tail.end()
+    tail = _RANK_LEVEL.match(line, at)
+    if tail:
+        prefix.rank, prefix.level = int(tail[1]), NAMES[tail[2]]
+        prefix.origin = tail[3] or prefix.origin
         return tail.end()
     tail = _LOGURU.match(line, at)
     if tail:

@@ -32,6 +32,13 @@ INFO = {"level": "INFO"}
         # no logger of DeepSpeed's: [Rank r] may be a rank in a group
         (f"[{NOON}] [INFO] [Rank 3] x", "[Rank 3] x",
          AT | INFO | {"group_rank": 3, "names": ["date"]}),
+        # the rank before the level, as formats of training programs have it
+        (f"{NOON},123 [rank3] INFO train: step 5/12", "step 5/12",
+         AT_MS | INFO | {"rank": 3, "origin": "train", "names": ["iso"]}),
+        (f"{NOON},123 [Rank 3] [ERROR] lost", "lost",
+         AT_MS | {"level": "ERROR", "rank": 3, "names": ["iso"]}),
+        (f"{NOON},123 [rank3] ERROR torch.OutOfMemoryError: no", "torch.OutOfMemoryError: no",
+         AT_MS | {"level": "ERROR", "rank": 3, "names": ["iso"]}),
         # axolotl: [RANK:n] is LOCAL_RANK
         (
             f"[{NOON},123] [INFO] [axolotl.utils.data.load:12] [PID:44] [RANK:3] x",
