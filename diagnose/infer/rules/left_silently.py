@@ -1,13 +1,13 @@
 """A rank that went away without a word while its peers lost their connections to it.
 
-It printed no error and no exit code is known: it ended well too early, or was killed where no
-launcher says so. Only where every other rank complains, or who keeps the list of all lists it, and
-nothing else says what happened.
+It ended well too early, or it printed no error, where no launcher says that it was killed. Only
+where every other rank complains, or who keeps the list of all lists it, and nothing else says what
+happened.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from diagnose.infer.judge.arrivals import listed_gone
 from diagnose.infer.rules.base import Context, Hypothesis
@@ -16,43 +16,65 @@ from diagnose.infer.tiers import Tier
 from diagnose.stories.deeds import endings
 from diagnose.text.ranks import ranks_phrase
 from diagnose.timeline.captures import captured_ranks
-from diagnose.timeline.event import Event
+from diagnose.timeline.event import Event, Timeline
 
+_CAUSE = "desync.missing_rank"
 _LEAST = 2  # ranks that complain
 _ROWS = 4
 
 
 def propose(context: Context) -> Iterator[Hypothesis]:
-    """The ranks that are listed as gone, or the one that printed no error when all others did."""
-    if context.stalls or context.blocked or not all(_of_signal(h) for h in context.proposed):
-        return
+    """The ranks that are listed as gone, that finished first, or the one that printed no error."""
     timeline = context.timeline
+    lost = [event for event in timeline if _lost_a_peer(event)]
+    told = [*lost, *timeline.telling("notified")]
+    said = {event.rank for event in told if event.rank is not None}
+    if context.stalls or context.blocked or not all(_follows(h, said) for h in context.proposed):
+        return
     if listed := listed_gone(timeline):
         yield _listed(listed, context)
         return
-    lost = [event for event in timeline if _lost_a_peer(event)]
-    said = {event.rank for event in [*lost, *timeline.telling("notified")]} - {None}
-    seen = set(timeline.ranks)
-    ranks = set(range(context.facts.world_size)) if context.facts.world_size else seen
+    world = context.facts.world_size
+    ranks = set(range(world)) if world else set(timeline.ranks)
+    left = _finished_first(lost, context)
+    if left and ranks - left <= said:
+        yield _left(left, said, lost, context, "had finished")
+        return
     quiet = ranks - said
-    left = {event.rank for event in endings(timeline)}
     if len(quiet) != 1 or not lost or len(said) + 1 != len(ranks):
         return
-    if len(said) < _LEAST and not quiet <= left:
+    if len(said) < _LEAST and not (world and _heard(quiet, lost, timeline)):
         return
-    if any(event.rank in quiet and event.role in ("cause", "effect") for event in timeline):
-        return
-    (rank,) = quiet
-    others = ranks_phrase(sorted(one for one in said if one is not None))
+    if not any(event.rank in quiet and event.role in ("cause", "effect") for event in timeline):
+        yield _left(quiet, said, lost, context, "printed no error")
+
+
+def _finished_first(lost: Sequence[Event], context: Context) -> set[int]:
+    """The ranks that said that they finished before any other one lost a peer."""
+    first = {e.rank: e.index for e in endings(context.timeline) if e.rank is not None}
+    others = [event.index for event in lost if event.rank not in first]
+    return {rank for rank, index in first.items() if others and index < min(others)}
+
+
+def _heard(ranks: set[int], lost: Sequence[Event], timeline: Timeline) -> bool:
+    """Whether what these ranks print is where the others complain, so that silence tells."""
+    sources = {event.source for event in lost}
+    return any(event.rank in ranks and event.source in sources for event in timeline)
+
+
+def _left(
+    ranks: set[int], said: set[int], lost: Sequence[Event], context: Context, how: str
+) -> Hypothesis:
     summary = (
-        f"{others[:1].upper()}{others[1:]} lost a peer, and rank {rank} printed no error: it ended "
-        "while they were still in a collective. Nothing says why."
+        f"{ranks_phrase(sorted(said - ranks)).capitalize()} lost a peer, and "
+        f"{ranks_phrase(sorted(ranks))} {how}: it ended while they were still in a collective. "
+        "Nothing says why."
     )
-    found = unstated("desync.missing_rank", Tier.CIRCUMSTANTIAL, context.catalog, summary)
+    found = unstated(_CAUSE, Tier.CIRCUMSTANTIAL, context.catalog, summary)
     found.rows = [event.index for event in lost[:_ROWS]]
-    found.ranks, found.kind = [rank], "missing"
-    found.why = "it alone printed no error when its peers lost a connection"
-    yield found
+    found.ranks, found.kind = sorted(ranks), "missing"
+    found.why = f"{how} when its peers lost a connection"
+    return found
 
 
 def _listed(items: Sequence[Event], context: Context) -> Hypothesis:
@@ -65,10 +87,18 @@ def _listed(items: Sequence[Event], context: Context) -> Hypothesis:
     return found
 
 
-def _of_signal(one: Hypothesis) -> bool:
-    """Whether somebody ended the job, which is later than what its ranks complain of."""
-    return one.cause.startswith(("scheduler.", "user.")) and one.tier < Tier.LIKELY
+def _follows(one: Hypothesis, said: Collection[int]) -> bool:
+    """Whether it only says how what its ranks complain of went on.
+
+    Somebody ended the job, those that had lost a peer ended with a status, or a barrier lacks some.
+    """
+    if one.cause == _CAUSE:
+        return True
+    if one.basis == "exit":
+        return one.cause == "crash.exception" and bool(one.ranks) and {*one.ranks} <= {*said}
+    return one.cause.startswith(("scheduler.", "user.")) and one.score < scoring.STRONG
 
 
 def _lost_a_peer(event: Event) -> bool:
-    return event.role == "effect" and event.rank is not None and "peer" in event.fields
+    told = "peer" in event.fields or event.tells == "peer_gone"
+    return event.role == "effect" and event.rank is not None and told

@@ -11,7 +11,7 @@ from diagnose.infer.rules.base import Hypothesis
 from diagnose.infer.rules.left_silently import propose
 from diagnose.infer.tiers import Tier
 
-from ..rows import context, step
+from ..rows import context, finished, step
 
 
 def lost(rank: int) -> dict[str, Any]:
@@ -51,10 +51,54 @@ def test_who_is_listed_as_gone_is_not_waited_for() -> None:
     assert (late.culprits.ranks, late.culprits.kind) == ([3, 5], "missing")
 
 
+GONE = {"tells": "peer_gone", "fields": {}}
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [finished(0), lost(1)],
+        [finished(0), lost(1), lost(0)],  # as it left
+        [step(1, rank=0), lost(1)],
+        [finished(0), lost(1) | GONE],
+    ],
+)
+def test_of_two_ranks_it_is_the_other_one(make: Any, rows: list[dict[str, Any]]) -> None:
+    ended = Hypothesis("crash.exception", 1.0, "", "", ranks=[1], basis="exit")
+    (found,) = propose(context(make(*rows), world=2, proposed=[ended]))
+    assert (found.cause, found.ranks) == ("desync.missing_rank", [0])
+
+
+LEFT = """\
+2026-06-02 08:15:01,100 [rank0] INFO train: step 5/12 loss 0.1589
+2026-06-02 08:15:01,100 [rank1] INFO train: step 5/12 loss 0.1589
+2026-06-02 08:15:01,101 [rank1] INFO train: Training finished
+E0602 08:15:11.7 5334 coordination_service.cc:1520] Shutdown barrier in coordination service has failed:
+DEADLINE_EXCEEDED: Barrier timed out. Id: Shutdown::708::0. This usually happens because a task
+# of tasks that reached the barrier: 1/2.
+The first task at the barrier: 1. Some timed out task names:
+0
+"""
+
+
+def test_who_waits_at_the_barrier_of_the_shutdown_left_the_others() -> None:
+    found = diagnose.diagnose(diagnose.load_text(LEFT))
+    assert (found.verdict, found.root_cause.cause) == ("failed", "desync.missing_rank")
+    raised = LEFT.replace(
+        "2026-06-02 08:15:01,101 [rank1] INFO train: Training finished",
+        "[rank1]: KeyError: 'labels'",
+    )
+    found = diagnose.diagnose(diagnose.load_text(raised))
+    assert (found.root_cause.cause, found.culprits.ranks) == ("crash.exception", [1])
+
+
 @pytest.mark.parametrize(
     ("rows", "more"),
     [
-        ([step(1, rank=0), lost(1)], {}),  # one alone says nothing
+        ([step(1, rank=0), lost(1)], {}),  # one alone says nothing of a job of unknown size
+        ([step(1, rank=0, source="0.log"), lost(1)], {"world": 2}),  # nor from another file
+        ([lost(1), finished(0)], {}),  # it finished later
+        ([finished(0), lost(1), step(1, rank=2)], {}),  # nothing says what became of rank 2
         ([step(1, rank=0), step(1, rank=3), lost(1), lost(2)], {}),  # two are quiet
         ([lost(0), lost(1), lost(2)], {}),
         ([step(1, rank=0), lost(1), lost(2)], {"world": 4}),  # of rank 3 nothing is known
