@@ -211,7 +211,21 @@ def _only_after_the_end(stories: Stories, events: Sequence[Event]) -> bool:
     if any(e.role == "cause" or e.kind == "exit" or e.tells in WAITED for e in events):
         return False
     ends = stories.deeds.endings
-    return bool(ends) and ends[0].index < events[0].index
+    return bool(ends) and ends[0].index < events[0].index and not _left_others(stories)
+
+
+def _left_others(stories: Stories) -> bool:
+    """Whether only some ranks said that they finished, and others had steps of a total to go."""
+    finished = {event.rank for event in stories.deeds.endings}
+    last = {event.rank: event for event in stories.timeline.kind("progress")}
+    return None not in finished and any(
+        rank is not None and rank not in finished and _to_go(event) for rank, event in last.items()
+    )
+
+
+def _to_go(progress: Event) -> bool:
+    total = progress.fields.get("total", "")
+    return progress.step is not None and total.isdecimal() and progress.step < int(total[:18])
 
 
 def went_on(stories: Stories) -> bool:

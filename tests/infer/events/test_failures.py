@@ -11,7 +11,7 @@ from diagnose.diagnosis import WELL, Diagnosis
 from diagnose.infer.events.failures import failures, unfinished_gathering, went_on
 from diagnose.infer.events.unexplained import unexplained
 
-from ..rows import Row, ended, matched, signature, step, stories_of, wait
+from ..rows import Row, ended, finished, matched, signature, step, stories_of, wait
 
 STEPS = [f"2026-06-02 08:15:0{n},100 INFO step {n} loss 2.{n}" for n in range(6)]
 FURTHER = [f"2026-06-02 08:16:{n},100 INFO step {n} loss 1.{n}" for n in range(10, 20)]
@@ -259,3 +259,13 @@ def test_a_rank_that_made_steps_and_then_waits_has_not_gone_on() -> None:
     for before, verdicts in ((steps, {"hung", "failed"}), ([], {"running"})):
         text = "\n".join([*before, waits, *others])
         assert diagnose.diagnose(diagnose.load_text(text)).verdict in verdicts
+
+
+@pytest.mark.parametrize(("total", "left"), [("9", True), ("5", False), ("", False)])
+def test_symptoms_of_a_rank_with_steps_to_go_are_no_aftermath_of_ones_end(
+    make: Any, total: str, left: bool
+) -> None:
+    own = step(5, rank=0) | {"fields": {"step": "5", "total": total}}
+    gone = {"role": "effect", "kind": "signature", "tells": "peer_gone", "rank": 0}
+    found = failures(stories_of(make(own, finished(1), gone)))
+    assert [event.index for event in found.counted] == ([2] if left else [])
