@@ -23,9 +23,10 @@ _WORD = expression(r"[A-Za-z_][A-Za-z_]{2,40}")
 _MODULES = expression(
     r"\b(?:[a-z_][a-z_0-9]{0,40}\.){2,}"
 )  # where an exception is defined tells nothing
-_FRAME = expression(  # of Python, of C++, and of py-spy with and without symbols
+_FRAME = expression(  # of Python, of C++, and of py-spy, with its heading
     r"\s*(?:\[rank\d+\]:\s*)?"
     r"(?:File \"|frame #|raise |0x[0-9a-f]{4,16} \(|\S{1,80} \(\S+:\d+\)$)|.*Traceback \(most"
+    r"|Process \d{1,7}: /"
 )
 # What went well is like no cause, however many words it shares with one.
 _WELL = expression(
