@@ -27,7 +27,7 @@ _FRAMES = 6  # innermost ones quoted
 _PLACES = 4  # of which the evidence is shown
 # What holds a rank up whatever it was about, and what says nothing of one that nobody compares.
 _NOWHERE: frozenset[State] = frozenset({"python", "unknown"})
-_SILENT = _NOWHERE | {"lock", "sleep", "exited"}
+_SILENT: frozenset[State] = frozenset({*_NOWHERE, "lock", "sleep", "exited"})
 # The work of one rank, whose phase says more than how it is done.
 _OF_A_PHASE = ("checkpoint", "evaluation", "preprocessing")
 _HUNG_TASK = "host.hung-task"
@@ -228,8 +228,15 @@ def _rows(timeline: Timeline, places: Sequence[Place], ranks: Collection[int]) -
 
 
 def _lone(context: Context) -> Iterator[Hypothesis]:
-    """One hypothesis for the first process of unknown rank that is busy, or else that waits."""
+    """One hypothesis for the first process of unknown rank that is busy, or else that waits.
+
+    A lock, or a process of its own, holds one up where another one is seen to wait for others, and
+    whatever it does, the one that does not wait where several do.
+    """
     waiting = None
+    waits = sum(place.waits for place in context.lone)
+    apart = waits > 1 and waits + 1 == len(context.lone)
+    silent: frozenset[State] = frozenset() if apart else _NOWHERE if waits else _SILENT
     for place in context.lone:
         if worked_below(place.stack.source, place.stack.line, context.timeline):
             continue
@@ -239,9 +246,10 @@ def _lone(context: Context) -> Iterator[Hypothesis]:
         if place.state == "kernel_wait" and context.timeline.by_signature.get(_HUNG_TASK):
             continue  # it says more about a task whose stack says nothing
         cause = cause_of(place.state, place.phase, context.catalog)
-        if place.state in _SILENT and cause == cause_of(place.state, None, context.catalog):
+        if place.state in silent and cause == cause_of(place.state, None, context.catalog):
             continue
-        what = says(place) if place.state not in _NOWHERE else doing(place.phase)
+        busy = place.state in _NOWHERE and not apart
+        what = doing(place.phase) if busy else says(place)
         summary = f"The stack shows a process {what}: {place.detail}."
         yield _of_stacks(cause, summary, context, [])
         return

@@ -184,6 +184,8 @@ def _place(rank: int, dump: list[Stack]) -> Place:
     if told is not None and is_backward(told[0]):
         stack, told = _in_autograd(dump[1:]) or (main, told)
     state: State = told[0].state if told else "python" if main.owns_gil else "unknown"
+    if state == "message_wait" and rank >= 0 and not _is_child(main.frames):
+        state = "lock"  # a rank may have children of its own
     index = told[1] if told else 0
     python = next((frame for frame in stack.frames if not frame.native), stack.frames[0])
     detail = _shown(stack.frames[index] if told else python)
@@ -203,6 +205,11 @@ def _place(rank: int, dump: list[Stack]) -> Place:
         phase(main.frames), call, op, _key(stack.frames[index:]),
         vague and not main.owns_gil, False, stack,
     )  # fmt: skip
+
+
+def _is_child(frames: Sequence[Frame]) -> bool:
+    """Whether it is a process of multiprocessing: its messages come from its parent or siblings."""
+    return any(names(frame) == ("_bootstrap", "multiprocessing/process.py") for frame in frames)
 
 
 def _beside(thread: Stack) -> str:

@@ -12,7 +12,7 @@ State = Literal[
     "collective_wait", "cuda_sync", "comm_init", "store_get", "data_loading", "file_read",
     "file_write", "download", "preprocessing", "compile", "lock", "gil_wait", "evaluation",
     "python", "device_driver", "crashing", "exited", "sleep", "mutex", "driver_call", "kernel_wait",
-    "stopped", "pipe", "gil_held", "unknown",
+    "stopped", "pipe", "gil_held", "reply", "message_wait", "unknown",
 ]  # fmt: skip
 
 
@@ -41,13 +41,17 @@ SAYS: dict[State, str] = {
     "kernel_wait": "blocked in the kernel (D state)",
     "stopped": "stopped by a signal (state T)",
     "pipe": "waiting for the other end of a named pipe",
+    "reply": "waiting for a reply over the network",
+    "message_wait": "waiting for a message of another process",
     "gil_held": "holding the GIL in a call that sleeps",
     "unknown": "in an unrecognised frame",
 }
 
 
 # Waiting for other ranks: whoever stands here has come, and is a victim.
-WAITING: frozenset[State] = frozenset({"collective_wait", "cuda_sync", "comm_init", "store_get"})
+WAITING: frozenset[State] = frozenset(
+    {"collective_wait", "cuda_sync", "comm_init", "store_get", "message_wait"}
+)
 
 # What is said of a rank that is there, where that does not depend on whether it moves.
 KINDS: dict[State, CulpritKind] = {
@@ -57,7 +61,7 @@ KINDS: dict[State, CulpritKind] = {
 WHATEVER_FOR: frozenset[State] = frozenset({*KINDS, "stopped", "pipe", "kernel_wait"})
 
 
-CALL, CHANNEL, SYSTEM, CONTEXT, COMPUTE, BARE = range(6)
+CALL, CHANNEL, PIPE, SYSTEM, CONTEXT, COMPUTE, BARE = range(7)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,10 +157,9 @@ RULES: tuple[Rule, ...] = (
     Rule(CALL, "compile", r".*", r"triton/(compiler|backends)/.*|(numba|jax|torch_xla)/.*compil.*"),
     Rule(CALL, "compile", r".*compil\w*|from_hlo", r"jax/_src/(interpreters/\w+|pjit|api)\.py"),
     Rule(CALL, "compile", r"_bench|autotune|_do_compile|warmup", r"triton/runtime/.*"),
-    Rule(CALL, "download", r".*", r"(huggingface_hub|modelscope)/(file_download|_snapshot).*"),
-    Rule(CALL, "download", r".*",
-         r"(requests|urllib3|httpx|httpcore|aiohttp|botocore|boto3|s3fs|gcsfs|aiobotocore)/.*"),
-    Rule(CALL, "download", r".*", r"(urllib/request|http/client|torch/hub)\.py"),
+    Rule(CALL, "download", r".*", r"(huggingface_hub|modelscope)/.*|torch/hub\.py"),
+    Rule(CALL, "download", r".*", r"(botocore|boto3|s3fs|gcsfs|aiobotocore)/.*"),
+    Rule(CALL, "download", r"urlretrieve|\w*download\w*"),
     Rule(CALL, "file_write", r"_?(legacy_)?save|__exit__|write_\w+", r"torch/serialization\.py"),
     Rule(CALL, "file_write", r"_?(write|save|split_by_size)\w*|_serialize\w*",
          r"torch/distributed/checkpoint/filesystem\.py"),
@@ -180,13 +183,16 @@ RULES: tuple[Rule, ...] = (
     Rule(CALL, "preprocessing", r"_?map\w*|filter|iflatmap\w*|_prepare_split\w*|shuffle|sort",
          r"datasets/(arrow_dataset|builder|dataset_dict|utils/py_utils)\.py"),
     # -- what comes from another thread, process or machine
-    Rule(CHANNEL, "download", r".*", r"ssl\.py"),
-    Rule(CHANNEL, "download", r"readinto|create_connection|getaddrinfo|connect", r"socket\.py"),
+    Rule(CHANNEL, "reply", r".*", r"(requests|urllib3|httpx|httpcore|aiohttp)/.*|ssl\.py"),
+    Rule(CHANNEL, "reply", r".*", r"(urllib/request|http/client)\.py"),
+    Rule(CHANNEL, "reply", r"readinto|create_connection|getaddrinfo|connect", r"socket\.py"),
     Rule(CHANNEL, "lock", r".*", r"subprocess\.py"),
     Rule(CHANNEL, "lock", r"wait|poll", r"multiprocess(ing)?/popen_\w+\.py"),
-    Rule(CHANNEL, "lock", r".*", r"multiprocess(ing)?/(connection|queues|pool|synchronize|managers)"
-         r"\.py"),
+    Rule(CHANNEL, "lock", r".*", r"multiprocess(ing)?/(queues|pool|synchronize|managers)\.py"),
     Rule(CHANNEL, "lock", r"result|wait|as_completed", r"concurrent/futures/.*"),
+    # -- what these channels are made of, where the program uses it itself
+    Rule(PIPE, "message_wait", r"_?recv\w*", r"multiprocess(ing)?/connection\.py"),
+    Rule(PIPE, "lock", r".*", r"multiprocess(ing)?/connection\.py"),
     # -- system calls
     _native(SYSTEM, "file_read", r"p?readv?(64)?2?|fread|new_file_read"),
     _native(SYSTEM, "file_read", r"io_schedule\w*|wait_on_page\w*|folio_wait\w*|jbd2_\w+|ext4_\w+"),

@@ -10,9 +10,11 @@ from math import comb
 from diagnose.infer.judge.stall import P2P_OPS
 from diagnose.infer.stacks.classify import Place
 from diagnose.infer.stacks.frame_table import WAITING, State
+from diagnose.parse.stacks import Frame
 from diagnose.text.ranks import fold_ranks
 
 _FEW = 4  # one in so many ranks is apart from a place that only the many make one of waiting
+_DEEP = 2  # calls below where the others are, so that it is no wrapper of what they are in
 _SEVERAL = 3  # ranks seen, so that one without a stack is an exception
 _CHANCE = 0.1  # at most, that ranks left out at random are those of one node
 
@@ -151,7 +153,30 @@ def _waiting(seen: Sequence[PlaceClass]) -> list[PlaceClass]:
     most = max(filter(_may_meet, others), key=lambda group: len(group.ranks), default=None)
     if most is not None and len(most.ranks) > 1 and 2 * len(most.ranks) > _count(others):
         waiting.append(most)
-    return waiting
+    if waiting or len(others) == 1:
+        return waiting
+    return [group for group in others if _at_loop(group, others)]
+
+
+def _at_loop(group: PlaceClass, others: Iterable[PlaceClass]) -> bool:
+    """Whether it stands in the very function from which all others have gone elsewhere.
+
+    Deep enough, or into a call that is known, so that they are not below it for the same meeting.
+    """
+    own = group.places[0].stack.frames[:1]
+    return _may_meet(group) and all(
+        group is other
+        or (depth := _depth_below(own, other)) >= _DEEP
+        or (depth > 0 and other.state not in ("unknown", "python"))
+        for other in others
+    )
+
+
+def _depth_below(own: Sequence[Frame], other: PlaceClass) -> int:
+    """How many frames a rank is below the function of this frame; 0 where it is not below it."""
+    where = [(frame.func, frame.file) for frame in own]
+    stack = other.places[0].stack.frames
+    return next((n for n, f in enumerate(stack) if [(f.func, f.file)] == where), 0)
 
 
 def _may_meet(group: PlaceClass) -> bool:

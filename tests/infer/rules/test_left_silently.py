@@ -73,7 +73,7 @@ LEFT = """\
 2026-06-02 08:15:01,100 [rank0] INFO train: step 5/12 loss 0.1589
 2026-06-02 08:15:01,100 [rank1] INFO train: step 5/12 loss 0.1589
 2026-06-02 08:15:01,101 [rank1] INFO train: Training finished
-E0602 08:15:11.7 5334 coordination_service.cc:1520] Shutdown barrier in coordination service has failed:
+E0602 08:15:11.7 5334 service.cc:1520] Shutdown barrier in coordination service has failed:
 DEADLINE_EXCEEDED: Barrier timed out. Id: Shutdown::708::0. This usually happens because a task
 # of tasks that reached the barrier: 1/2.
 The first task at the barrier: 1. Some timed out task names:

@@ -346,3 +346,42 @@ def test_frames_without_an_innermost_meaning_are_shown() -> None:
     assert (place.state, place.site, place.detail) == (
         "unknown", "train.py:50", "step in train.py:50",
     )  # fmt: skip
+
+
+LOOP = "main (train.py:36)", "<module> (train.py:44)"
+
+
+def below(*frames: str) -> tuple[str, ...]:
+    return (*frames, "main (train.py:33)", "<module> (train.py:44)")
+
+
+@pytest.mark.parametrize(
+    ("others", "held"),
+    [
+        ([below("read_rows (data.py:16)", "batches (data.py:23)")], [1]),
+        ([below("readinto (socket.py:706)")], [1]),
+        ([below("average (util.py:9)")], []),  # it may wrap the call that the other is in
+        ([LOOP], []),
+        ([("elsewhere (other.py:3)", "run (other.py:9)")], []),
+        ([], []),
+    ],
+)
+def test_who_stands_in_the_loop_itself_waits_for_those_that_left_it(
+    others: list[tuple[str, ...]], held: list[int]
+) -> None:
+    """Collectives of compiled libraries show no frame of their own."""
+    found = [text(rank, *frames) for rank, frames in enumerate([LOOP, *others])]
+    assert odd(classes(*found)) == held
+
+
+RECEIVES = "_recv (multiprocessing/connection.py:395)", "recv (multiprocessing/connection.py:250)"
+CHILD = "work (train.py:22)", "run (multiprocessing/process.py:108)"
+CHILD += ("_bootstrap (multiprocessing/process.py:314)",)
+
+
+def test_a_process_of_a_pool_waits_for_messages_of_the_others() -> None:
+    busy = "add (callbacks.py:29)", "on_step (callbacks.py:39)", *CHILD
+    found = classes(text(0, *RECEIVES, *CHILD), text(1, *busy))
+    assert (odd(found), one(text(0, *RECEIVES, *CHILD)).state) == ([1], "message_wait")
+    # Who is no child may read what a child of its own sends.
+    assert one(text(0, *RECEIVES, "main (train.py:51)")).state == "lock"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 import diagnose
@@ -213,3 +215,25 @@ def test_gdbs_python_stack_in_the_data_loader() -> None:
         '  File "/job/train.py", line 9, in main\n'
     )
     assert (result.verdict, result.root_cause.cause) == ("hung", "data.loader")
+
+
+POOL = """\
+Process {pid}: /usr/bin/python train.py
+Python v3.11.7 (/usr/bin/python3.11)
+
+Thread {pid} (idle): "MainThread"
+"""
+RECEIVES = "    _recv (multiprocessing/connection.py:395)\n    work (train.py:22)\n"
+SLEEPS = "    progress (util.py:44)\n    on_step (callbacks.py:12)\n    work (train.py:23)\n"
+
+
+@pytest.mark.parametrize(("waits", "cause"), [(3, "stall.host"), (1, "unknown"), (0, "unknown")])
+def test_the_one_process_that_does_not_wait_as_the_others_do_is_held_up(
+    tmp_path: Path, waits: int, cause: str
+) -> None:
+    for pid in range(100, 100 + waits):
+        (tmp_path / f"stack-{pid}.txt").write_text(POOL.format(pid=pid) + RECEIVES)
+    (tmp_path / "stack-200.txt").write_text(POOL.format(pid=200) + SLEEPS)
+    result = diagnose.diagnose(diagnose.load([tmp_path]))
+    assert (result.root_cause.cause, result.culprits.ranks) == (cause, [])
+    assert result.verdict != "failed"  # the heading of a stack is like no message
