@@ -43,7 +43,8 @@ def propose(context: Context) -> Iterator[Hypothesis]:
     quiet = ranks - said
     if len(quiet) != 1 or not lost or len(said) + 1 != len(ranks):
         return
-    if len(said) < _LEAST and not (world and _heard(quiet, lost, timeline)):
+    whole = world or any(one.basis == "exit" for one in context.proposed)
+    if len(said) < _LEAST and not (whole and _heard(quiet, lost, timeline)):
         return
     if not any(event.rank in quiet and event.role in ("cause", "effect") for event in timeline):
         yield _left(quiet, said, lost, context, "printed no error")
