@@ -98,13 +98,21 @@ def _frame(event: Event) -> Frame | None:
 
 def _in_passing(printed: Printed, timeline: Timeline) -> bool:
     last = max(printed.frames, key=lambda event: event.line)
-    return worked_below(last.source, last.line, timeline)
+    return worked_below(last.source, last.line, timeline, last.rank)
 
 
-def worked_below(source: str, line: int, timeline: Timeline) -> bool:
-    """Whether the job made steps below a line of a source: a stack there was taken in passing."""
+def worked_below(source: str, line: int, timeline: Timeline, rank: int | None = None) -> bool:
+    """Whether steps stand below a line of a source: a stack there was taken in passing.
+
+    Steps of other ranks say nothing of one that is known.
+    """
     steps = timeline.kind("progress")
-    return any(event.source == source and event.line > line for event in steps)
+    return any(
+        event.source == source
+        and event.line > line
+        and (rank is None or event.rank in (None, rank))
+        for event in steps
+    )
 
 
 def _ended(timeline: Timeline, catalog: Catalog) -> Ends:

@@ -42,6 +42,9 @@ def test_dumps_count_unless_the_job_went_on_below_them(make: Any) -> None:
     step = {"kind": "progress", "role": "progress", "step": 7}
     assert printed(make(step | {"line": 2}, *rows))[0][0].state == "lock"
     assert printed(make(*rows, step | {"line": 30}))[0] == {}
+    # What others do says nothing of this one.
+    assert printed(make(*rows, step | {"line": 30, "rank": 0}))[0] == {}
+    assert printed(make(*rows, step | {"line": 30, "rank": 1}))[0][0].state == "lock"
 
 
 def test_a_dump_of_nobody_is_that_of_some_process(make: Any) -> None:
