@@ -77,7 +77,7 @@ def _diagnose(job: Job) -> Diagnosis:
         signs=job.documents.signs,
         stood=job.documents.stood,
         checkpoints=job.checkpoints,
-        silence=find_silence(timeline, job.catalog.endings),
+        silence=find_silence(stories.deeds, job.catalog.endings),
     )
     context = _with_places(context, job)
     about = verdict.facts_told(facts, attempt.attempts)

@@ -7,7 +7,8 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from diagnose.stories.author import Author, author_of
+from diagnose.stories.author import Author
+from diagnose.stories.deeds import Deeds
 from diagnose.stories.rhythm import Rhythm
 from diagnose.text.median import median
 from diagnose.timeline.event import Event, Timeline
@@ -38,9 +39,10 @@ class Lone:
 
 
 def find_lone(
-    found: Sequence[Rhythm], timeline: Timeline, endings: Collection[str], *, whole: bool
+    found: Sequence[Rhythm], deeds: Deeds, endings: Collection[str], *, whole: bool
 ) -> Lone | None:
     """The one author behind all others of its counter; `whole`: all are silent in the end."""
+    timeline = deeds.timeline
     if any(repeated > 1 for repeated in timeline.column("repeated")):
         return None  # lines of some authors were left out
     counters: dict[str | None, list[Rhythm]] = defaultdict(list)
@@ -49,7 +51,7 @@ def find_lone(
     for counter in sorted(counters.values(), key=len, reverse=True):
         latest = _latest(counter)
         lone = _outlier(latest)
-        if lone is None or _ended_itself(lone, timeline, endings):
+        if lone is None or _ended_itself(lone[0], deeds, endings):
             continue
         rhythm, lines = lone
         if lines in _UNTIL_ALL_ARE_SILENT if whole else lines >= _WHILE_OTHERS_WORK:
@@ -91,13 +93,19 @@ def _lines_between(rhythm: Rhythm, other: Rhythm) -> int:
     return (other.last.line - rhythm.last.line) // max(1, other.apart)
 
 
-def _ended_itself(lone: tuple[Rhythm, int], timeline: Timeline, endings: Collection[str]) -> bool:
-    """Whether its own later lines say why it wrote no more."""
-    rhythm, _ = lone
+def _ended_itself(rhythm: Rhythm, deeds: Deeds, endings: Collection[str]) -> bool:
+    """Whether its own lines say why it wrote no more.
+
+    These are later ones, or an exception that nobody caught: below it stands what its process had
+    held in a buffer.
+    """
+    author, last, uncaught = rhythm.author, rhythm.last, deeds.raised.uncaught
+    told = deeds.timeline.where(lambda meaning: meaning.role in ("cause", "effect", "phase"))
     return any(
-        author_of(event) == rhythm.author and event.index > rhythm.last.index
-        for event in timeline.where(lambda meaning: meaning.role in ("cause", "effect", "phase"))
+        event.index in uncaught or event.index > last.index
+        for event in told
         if event.tells == "finished" or (event.role != "phase" and event.cause not in endings)
+        if deeds.author(event) == deeds.author(last) or _of(author, event)
     )
 
 
@@ -112,11 +120,12 @@ def _rank(author: Author, latest: Mapping[Author, Rhythm], timeline: Timeline) -
 
 
 def _of(author: Author, event: Event) -> bool:
+    """Whether a line is of a host, process or file, whichever rank it names."""
     if author.kind == "host":
         return (event.host,) == author.name
     if author.kind == "process":
         return (event.host, event.pid) == author.name
-    return (event.source,) == author.name
+    return author.kind == "source" and (event.source,) == author.name
 
 
 def _number_of_file(author: Author, latest: Collection[Author]) -> int | None:

@@ -10,10 +10,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from diagnose.stories.aftermath import end_of
+from diagnose.stories.deeds import Deeds
 from diagnose.stories.lone import Lone, find_lone
 from diagnose.stories.rhythm import Rhythm, rhythms
 from diagnose.text.median import median
-from diagnose.timeline.event import Event, Timeline
+from diagnose.timeline.event import Event
 
 # A silence is far beyond the rhythm of its author from so many of its intervals on, and so many of
 # its longest earlier pauses; and it is not over in a moment.
@@ -46,11 +47,12 @@ class Silence:
         return self.lone.rhythm.last if self.lone else self.last
 
 
-def find_silence(timeline: Timeline, endings: Collection[str]) -> Silence | None:
+def find_silence(deeds: Deeds, endings: Collection[str]) -> Silence | None:
     """The silence of a job or of one of its processes; None where all worked to the end.
 
     `endings` are the cause classes of those who end a job from outside.
     """
+    timeline = deeds.timeline
     found = rhythms(timeline)
     known = [one for one in found if len(one.lines) > 1]
     if not known:
@@ -60,7 +62,7 @@ def find_silence(timeline: Timeline, endings: Collection[str]) -> Silence | None
     seconds, reckoned = end.silence(usual)
     bound = max(_bound(usual, known), _RECKONED_S if reckoned else 0)
     whole = seconds is not None and seconds >= bound
-    lone = find_lone(found, timeline, endings, whole=whole)
+    lone = find_lone(found, deeds, endings, whole=whole)
     if not whole and lone is None:
         return None
     return Silence(end.last, whole, seconds if whole else None, usual, end.first, lone)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from diagnose.stories.deeds import Deeds
 from diagnose.stories.silence import Silence, find_silence
 from tests.infer.rows import at, step
 
@@ -25,7 +26,7 @@ def limit(seconds: int, **more: Any) -> Row:
 
 
 def find(make: Any, *rows: Row) -> Silence | None:
-    return find_silence(make(*rows), ENDINGS)
+    return find_silence(Deeds(make(*rows), {}), ENDINGS)
 
 
 def test_longer_than_twenty_intervals_before_the_end(make: Any) -> None:
@@ -102,6 +103,16 @@ def test_who_says_why_it_stopped_is_not_silent(make: Any) -> None:
     died = {"role": "cause", "cause": "crash.exception", "rank": 2, "time": START + 900 * NS}
     assert find(make, *rows, died) is None
     assert find(make, *rows, {"repeated": 3}) is None  # some lines were left out
+
+
+def test_what_stood_in_a_buffer_is_no_work_after_an_exception(make: Any) -> None:
+    rows = [row for rank in range(4) for row in steps(8 if rank == 2 else 20, rank=rank)]
+    rows.sort(key=lambda row: row["time"])
+    signed = {"text": "[rank2]: Traceback (most recent call last):", "tells": "trouble"}
+    raised = {"role": "cause", "cause": "crash.exception", "kind": "exception"}
+    died = [signed | {"role": "aftermath"}, raised]
+    assert find(make, *(row | {"rank": 2, "time": START} for row in died), *rows) is None
+    assert find(make, *(row | {"rank": 1, "time": START} for row in died), *rows) is not None
 
 
 def test_the_number_of_its_file_is_its_rank(make: Any) -> None:
