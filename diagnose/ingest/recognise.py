@@ -33,9 +33,9 @@ def source_of(
         opened = look(store, name, limits)
     except OSError as error:
         opened = Opened("unreadable", reason(error), None, "utf-8", 0)
-    missed = opened.kind == "unreadable" or opened.container is not None
-    remarks = Remarks(unread=[part for part in (opened.note if missed else "", cut) if part])
     as_text, whole = opened.kind in TEXT_KINDS, is_document(opened.kind)
+    missed = opened.kind == "unreadable" or (opened.container is not None and not as_text)
+    remarks = Remarks(unread=[part for part in (opened.note if missed else "", cut) if part])
     return Source(
         name=name,
         kind=opened.kind,

@@ -21,6 +21,7 @@ class Container(Enum):
     OTHER_ARCHIVE = auto()  # not read
     OTHER_CODEC = auto()  # not read
     TWICE = auto()  # compressed data inside compressed data
+    CONCATENATED = auto()  # text files one after the other, each under its name
 
 
 class Described(NamedTuple):
@@ -75,6 +76,10 @@ _WORDS = (*_RAS_WORDS, *_STACK_WORDS, _INSPECTOR_WORD)
 # A JSON document, which a log that begins with `[rank0]:` is not.
 _JSON = expression(rb"\s*(?:\{\s*\"|\[\s*\{\s*\")")
 _ERROR_JSON = expression(rb"\s*\{\s*\"message\"\s*:\s*(?:\{\s*\"(?:message|extraInfo)\"|\")")
+# The line that `tail` and `head` print above each of several files. Names hold no blanks, as conda
+# prints `==> WARNING: A newer version of conda exists. <==`.
+HEADING = expression(rb"(?m)^==> (\S{1,1024}) <==\r?\n")
+_FIRST_HEADING = 1 << 10  # bytes in which the first one stands, below a shell's prompt at most
 # A log stays one when a program has written bytes into it.
 _LOG_NAME = expression(
     r"\.(?:log|out|err)(?:[.-]\d{1,8})?(?:\.(?:gz|xz|bz2|zst))?\Z", re.IGNORECASE
@@ -121,6 +126,8 @@ def describe(head: bytes, name: str) -> Described:
         return Described("fr_dump")
     if _is_error_json(head[bom:], name):
         return Described("error_json")
+    if HEADING.search(head, bom, _FIRST_HEADING):
+        return Described("text", "", Container.CONCATENATED)
     return Described("text")
 
 

@@ -11,6 +11,7 @@ from diagnose.artifacts import collect
 from diagnose.catalog.load import load_catalog
 from diagnose.errors import InputError
 from diagnose.ingest import find_sources, text_source
+from diagnose.ingest.concatenated import parts_of
 from diagnose.ingest.find import MAX_FILES
 from diagnose.ingest.source import TEXT_KINDS, Source, is_document
 from diagnose.job.model import Job
@@ -87,6 +88,7 @@ def read(
     Raises InputError when none of them holds anything to read, or a worker was killed.
     """
     catalog = load_catalog([Path(path) for path in patterns])
+    sources = [part for source in sources for part in parts_of(source)]
     readable = [source for source in sources if source.kind in TEXT_KINDS]
     documents = collect(source for source in sources if is_document(source.kind))
     notes = [*catalog.notes, *plugins.notes()]
@@ -114,7 +116,7 @@ def read(
         raise InputError("; ".join(notes) or "the input is empty")
     unread = [f"{source.name}: {why}" for source in sources for why in source.unread]
     return Job(
-        list(sources),
+        sources,
         scans,
         catalog,
         list(dict.fromkeys(notes)),

@@ -57,7 +57,7 @@ class Job:
     @property
     def pasted(self) -> bool:
         """Whether its text may be any part of a log, cut anywhere."""
-        return all(source.name in PASTED for source in self.sources)
+        return all(source.name.partition("!")[0] in PASTED for source in self.sources)
 
     @cached_property
     def events(self) -> Timeline:
