@@ -1,15 +1,14 @@
 """Who wrote a line that names no rank itself: worked out from the other lines of the job.
 
 In this order: host:pid or pid seen with a rank, NCCL's lines about channels, a local rank seen with
-one rank in its source, the only rank that a source names, the number of its file, the task of a
-launcher that starts one task a rank, the local rank where the whole job is on one node. The rank
-inside a process group stands in for the global one only where nothing else names ranks, the CUDA
-device only on one node.
+one rank in its source, the only rank that a source names, the number of its file or pod, the task
+of a launcher that starts one task a rank, the local rank where the whole job is on one node. The
+rank inside a process group stands in for the global one only where nothing else names ranks, the
+CUDA device only on one node.
 """
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
@@ -18,13 +17,12 @@ from operator import attrgetter
 from diagnose.timeline.captures import rank_of
 from diagnose.timeline.draft import Draft
 from diagnose.timeline.learned import Learned
+from diagnose.timeline.numbered import of_numbered_files, of_numbered_hosts
 
 _PROCESS = ("attempt", "host", "pid")
 _NODE = 8  # devices of a node
 # Lines between `rank :` and the last line about it in torch elastic's failure table.
 _TABLE_REACH = 3
-
-_NUMBER, _DIGITS = re.compile(r"(\d+)"), 7
 
 _Key = tuple[Hashable | None, ...]
 # What gives drafts without a rank the one that each must be of.
@@ -52,8 +50,11 @@ def name_authors(found: Sequence[Draft]) -> None:
 
 
 def _join_tables(found: Sequence[Draft]) -> None:
-    """Give exits the rank printed a line or two above them (torch elastic's failure table)."""
-    sources = {d.source for d in found if d.meaning.tells == "exit" and d.rank is None}
+    """Give exits the rank printed a line or two above them (torch elastic's failure table).
+
+    In whose file the launcher prints its table means nothing.
+    """
+    sources = {d.source for d in found if d.meaning.tells == "exit" and _unnamed(d)}
     if not sources:
         return
     rows = [d for d in found if d.meaning.tells in ("exit", "rank_map") and d.source in sources]
@@ -62,10 +63,14 @@ def _join_tables(found: Sequence[Draft]) -> None:
     for draft in rows:
         if draft.meaning.tells == "rank_map":
             named = draft
-        elif named is not None and draft.rank is None and _in_table(named, draft):
+        elif named is not None and _unnamed(draft) and _in_table(named, draft):
             draft.rank = rank_of(named.fields.get("rank"))
             draft.learned = Learned.TABLE
             draft.local_rank = named.local_rank
+
+
+def _unnamed(draft: Draft) -> bool:
+    return draft.rank is None or draft.learned is Learned.FILE
 
 
 def _in_table(named: Draft, draft: Draft) -> bool:
@@ -147,29 +152,6 @@ def _of_sources(found: Sequence[Draft], _: Sequence[Draft]) -> _Namer | None:
     single = {source: next(iter(ranks)) for source, ranks in named.items() if len(ranks) == 1}
     if len(single) > 1 and len(single) == len(named) == len(set(single.values())):
         return lambda drafts: (single.get(draft.source) for draft in drafts)
-    return None
-
-
-def _of_numbered_files(found: Sequence[Draft], _: Sequence[Draft]) -> _Namer | None:
-    """Files whose names differ in one number are one of each rank, where most ranks have one.
-
-    So are those that a launcher names by task (`--output=train.%t.out`), or a script by rank; that
-    of a rank which printed nothing is empty.
-    """
-    world = max((rank_of(draft.fields.get("world_size")) or 0 for draft in found), default=0)
-    alike: dict[tuple[str, ...], dict[str, int]] = defaultdict(dict)
-    for source in {draft.source for draft in found} if world > 1 else ():
-        parts = _NUMBER.split(source)
-        for at in range(1, len(parts), 2):
-            alike[(*parts[:at], "", *parts[at + 1 :])][source] = int(parts[at][:_DIGITS])
-    for numbers in alike.values():
-        ranks = {*numbers.values()}
-        if (
-            2 * len(ranks) > world > max(ranks)
-            and len(ranks) == len(numbers)
-            and all(draft.rank in (None, numbers.get(draft.source, draft.rank)) for draft in found)
-        ):
-            return lambda drafts: (numbers.get(draft.source) for draft in drafts)
     return None
 
 
@@ -276,7 +258,8 @@ _WAYS: tuple[tuple[_Way, Learned], ...] = (
     (_by("attempt", "pid"), Learned.PROCESS),
     (_by("source", "local_rank"), Learned.LOCAL_RANK),
     (_of_sources, Learned.SOURCE),
-    (_of_numbered_files, Learned.FILE),
+    (of_numbered_files, Learned.FILE),
+    (of_numbered_hosts, Learned.HOST),
     (_of_tasks, Learned.TASK),
     (_of_one_node, Learned.NODE),
     (_of_groups, Learned.GROUP),

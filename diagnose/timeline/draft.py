@@ -132,7 +132,7 @@ def _draft(source: Source, line: Line, meaning: Meaning, work: Work, captures: F
     learned = None
     if rank is not None:
         learned = Learned.LINE
-    elif source.rank is not None:
+    elif source.rank is not None and not _of_a_launcher(meaning, captures):
         rank, learned = source.rank, Learned.FILE
     return Draft(
         source.name,
@@ -158,6 +158,11 @@ def _draft(source: Source, line: Line, meaning: Meaning, work: Work, captures: F
         source.node,
         prefix.dev,
     )
+
+
+def _of_a_launcher(meaning: Meaning, captures: Fields) -> bool:
+    """Whether a launcher tells of one of its processes, in whosever file it prints that."""
+    return meaning.kind == "exit" and "local_rank" in captures
 
 
 def _name_subject(draft: Draft, captures: dict[str, str]) -> None:

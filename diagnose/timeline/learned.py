@@ -14,6 +14,7 @@ class Learned(StrEnum):
     COMMUNICATOR = "communicator"  # its rank in the communicator of all ranks
     PEERS = "peers"  # NCCL's lines about channels and rings name who printed them
     FILE = "file"  # the name of its file or folder
+    HOST = "host"  # the number of its pod or host, which others of these name as their rank
     LOCAL_RANK = "local_rank"  # a local rank seen with one rank in its source
     SOURCE = "source"  # the only rank that its source names
     TASK = "task"  # a launcher that starts one task a rank

@@ -249,6 +249,18 @@ def test_a_table_names_the_rank_a_few_lines_above(distance: int, rank: int | Non
     assert ranks(named, exit_ | {"rank": 2})[1] == 2
 
 
+def test_a_table_means_its_ranks_in_whosever_file_it_is_printed() -> None:
+    found = read([replace(text_source(TABLE), rank=3)]).events
+    assert of(found, "exitcode").rank == 5
+
+
+def test_who_a_launcher_says_has_failed_is_not_the_rank_of_its_file() -> None:
+    failed = "E0730 api.py:869] failed (exitcode: 1) local_rank: 1 (pid: 88) of binary: python\n"
+    found = read([replace(text_source(failed), rank=0)]).events
+    event = of(found, "exitcode")
+    assert (event.rank, event.local_rank) == (1, 1), "the log shows one node"
+
+
 def test_ranks_of_a_smaller_communicator_are_not_global() -> None:
     world = {"mapped_rank": 3, "mapped_of": 8}
     assert ranks(world, {"mapped_rank": 1, "mapped_of": 2}, {"host": "b"}) == [3, None, None]
@@ -285,3 +297,19 @@ def test_numbered_files_are_of_ranks_where_most_ranks_have_one(
     found[0] = replace(found[0], fields={"world_size": world})
     name_authors(found)
     assert [draft.rank for draft in found] == ranks
+
+
+@pytest.mark.parametrize(
+    ("named", "found"),
+    [
+        ({"pod-0": 0, "pod-2": 2}, [0, 1, 2]),
+        ({"pod-0": 0, "pod-2": None}, [0, None, None]),  # the first may stand for its node
+        ({"pod-0": 0, "pod-2": 16}, [0, None, 16]),
+        ({"pod-0": 1, "pod-2": 3}, [1, None, 3]),  # workers beside a master
+    ],
+)
+def test_the_number_of_a_pod_is_its_rank_where_others_name_theirs(
+    named: dict[str, int | None], found: list[int | None]
+) -> None:
+    first, last = ({"host": pod, "rank": rank} for pod, rank in named.items())
+    assert ranks(first, {"host": "pod-1"}, last) == found
