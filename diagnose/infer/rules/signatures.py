@@ -10,12 +10,11 @@ from operator import attrgetter
 from diagnose.catalog.entries import entry_of
 from diagnose.catalog.schema import CauseClass, CulpritOf, Signature
 from diagnose.infer.events.unexplained import unexplained
-from diagnose.infer.rules.base import Context, Hypothesis, most
+from diagnose.infer.rules.base import Context, Hypothesis
+from diagnose.infer.rules.blamed import culprits_of
 from diagnose.infer.tiers import Tier, stated
 from diagnose.text.ranks import ranks_phrase
-from diagnose.timeline.captures import rank_of
 from diagnose.timeline.event import Event, Fields, Timeline
-from diagnose.timeline.learned import Learned
 
 _Process = tuple[str, str | None, int | None, int | None]
 # Clocks of two hosts are not trusted to agree better than this.
@@ -32,9 +31,6 @@ _OF_THE_PROGRAM = frozenset(
 )  # fmt: skip
 # Who ends a job by hand has a reason, which may stand above.
 _BY_HAND = "user.interrupt"
-
-# Settings and addresses are those of a host: the device that met them first means nothing.
-_OF_THE_HOST = ("env.", "net.socket", "rendezvous.")
 
 # What makes a rank or host the culprit, by whom the signature blames.
 _WHY: Mapping[CulpritOf, str] = {
@@ -173,85 +169,6 @@ def _after(event: Event, other: Event) -> bool:
     if event.time is None or other.time is None:
         return False
     return event.time - other.time > _CLOCK_SLACK
-
-
-def gpu_ranks(timeline: Timeline) -> dict[tuple[str | None, int], int]:
-    """(host, PCI bus number) → rank, from lines that map both (NCCL's init lines)."""
-    found = {}
-    for event in timeline.telling("rank_map"):
-        bus = pci_bus(event.fields.get("busid"))
-        if event.rank is not None and bus is not None:
-            found[event.host, bus] = event.rank
-    return found
-
-
-def pci_bus(text: str | None) -> int | None:
-    """The bus number of a PCI address, as the kernel (0000:9b:00.0) or NCCL (9b000) prints it."""
-    if not text:
-        return None
-    parts = text.split(":")
-    try:
-        return int(parts[-2], 16) if len(parts) > 1 else int(text, 16) >> 12
-    except ValueError:
-        return None
-
-
-def culprits_of(
-    signature: Signature, group: Sequence[Event], world: int | None, timeline: Timeline
-) -> tuple[list[int], list[str]]:
-    """Ranks and hosts a signature's matches name, by its `culprit` rule.
-
-    A PCI address in a match names the rank that NCCL said uses this GPU.
-    """
-    ranks: set[int] = set()
-    hosts: set[str] = set()
-    if signature.culprit == "self":
-        shared = signature.cause.startswith(_OF_THE_HOST)
-        ranks = {
-            event.rank
-            for event in group
-            if event.rank is not None and not (shared and event.learned is Learned.DEVICE)
-        }
-        hosts = {event.host for event in group if event.host is not None}
-        ranks |= _captured(group, "rank")
-    elif signature.culprit == "captured":
-        ranks = _captured(group, "rank", "other_rank")
-        hosts = {event.fields["host"] for event in group if "host" in event.fields}
-    if not ranks and signature.culprit != "none":
-        ranks = _by_bus(group, timeline)
-    if not ranks and signature.culprit == "self" and len(hosts) <= 1 and (world or 8) <= 8:
-        ranks = _by_device(group, timeline)
-    if world and most(ranks, world) and signature.culprit == "self":
-        return [], []
-    return sorted(ranks), sorted(hosts)
-
-
-def _by_device(group: Sequence[Event], timeline: Timeline) -> set[int]:
-    """On one node the device a rank uses has the rank's number, if it sees more than its own.
-
-    A process that sees one device only calls it number 0, whichever it is.
-    """
-    numbers = {event.fields["dev"] for event in timeline.capturing("dev")}
-    if not any(number.isdigit() and int(number) > 0 for number in numbers):
-        return set()
-    devices = [event.fields.get("dev", "") for event in group]
-    return {int(device) for device in devices if device.isdigit()}
-
-
-def _captured(group: Sequence[Event], *names: str) -> set[int]:
-    """Ranks under these names; what stands for "none of them" (HCCL's 4294967295) is no rank."""
-    told = (rank_of(event.fields.get(name)) for event in group for name in names)
-    return {rank for rank in told if rank is not None}
-
-
-def _by_bus(group: Sequence[Event], timeline: Timeline) -> set[int]:
-    ranks: set[int] = set()
-    named = {(event.host, pci_bus(event.fields.get("busid"))) for event in group}
-    gpus = gpu_ranks(timeline) if any(bus is not None for _, bus in named) else {}
-    for host, bus in named:
-        here = [r for (at, known), r in gpus.items() if known == bus and host in (at, None)]
-        ranks.update(here if len(here) == 1 else [])
-    return ranks
 
 
 def who(ranks: Sequence[int], hosts: Sequence[str]) -> str:

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from diagnose.infer.rules.base import Hypothesis
-from diagnose.infer.rules.signatures import culprits_of, gpu_ranks, pci_bus, propose
+from diagnose.infer.rules.blamed import culprits_of, gpu_ranks, pci_bus
+from diagnose.infer.rules.signatures import propose
 from diagnose.infer.tiers import Tier
 from diagnose.timeline.event import Timeline
 from diagnose.timeline.learned import Learned
@@ -103,6 +104,17 @@ def test_on_one_node_the_device_has_the_number_of_the_rank(
 ) -> None:
     timeline = make(*[matched(CONFIG, host=host, fields={"dev": "5"}) for host in hosts])
     assert culprits_of(CONFIG, timeline.events, world, timeline)[0] == ranks
+
+
+def test_a_device_is_no_rank_where_the_rest_of_the_log_shows_more_nodes(make: Any) -> None:
+    failed = matched(CONFIG, fields={"dev": "2"})
+    for others in (
+        [{"host": "a"}, {"host": "b"}],
+        [{"source": f"job-{n}.out"} for n in range(16)],
+        [{"rank": 9}],
+    ):
+        timeline = make(failed, *others)
+        assert culprits_of(CONFIG, [timeline.at(0)], None, timeline)[0] == []
 
 
 def test_the_one_device_that_a_process_sees_is_number_0_on_every_rank(make: Any) -> None:
