@@ -58,6 +58,12 @@ class Deeds:
         return {host: next(iter(own)) for host, own in ranks.items()}
 
     @cached_property
+    def last_lines(self) -> Mapping[str, int]:
+        """Source → the last of its lines that are known."""
+        columns = self.timeline.column("source"), self.timeline.column("line")
+        return dict(zip(*columns, strict=True))
+
+    @cached_property
     def raised(self) -> Raised:
         """The events of tracebacks."""
         return tracebacks(self.timeline)

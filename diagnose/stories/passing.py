@@ -28,6 +28,7 @@ _DYING = ("FATAL", "CRITICAL")  # levels of those who cannot go on
 _CAME_BACK = 3  # states of work of a rank below the line that says it ended
 _SERVED_LINES = 150  # below the error that a server survived
 _BUFFER = 8192  # bytes that a process may hold back until it ends
+_AGAIN = 3  # lines below which a wait that is told again and again has ended
 _NAME = re.compile(r"\s*\S+: +(?=\S)")  # who writes, where no prefix is known to say it
 _OTHER = re.compile(r"[^a-z0-9]+")
 # Programs as which jobs run; the kernel cuts their names to 15 characters.
@@ -40,6 +41,8 @@ def passed(event: Event, deeds: Deeds) -> Passed | None:
     if event.kind == "exit":
         return "another_run" if _came_back(event, deeds) else None
     author = deeds.author(event)
+    if event.tells == "waiting":
+        return "wait_ended" if _wait_ended(event, author, deeds) else None
     if ends_process(event, deeds):
         return _outlived(event, author, deeds)
     if words := _by_words(event, author, deeds):
@@ -59,6 +62,22 @@ def passed(event: Event, deeds: Deeds) -> Passed | None:
             return "worked_on" if event.role == "cause" or _lasted(event, deeds) else None
         return None
     return None if deeds.signs_steps(author) else _by_the_job(event, author, deeds)
+
+
+def _wait_ended(event: Event, author: Author, deeds: Deeds) -> bool:
+    """Whether other lines follow: whoever waits would say so again, and not something else.
+
+    A rank that signs its steps, and neither made one below nor began anything, waits whatever the
+    others say.
+    """
+    if event.line > deeds.last_lines[event.source] - _AGAIN:
+        return False
+    alone = author.kind != "source" and deeds.signs_steps(author)
+    return (
+        not alone
+        or bool(deeds.works_of(author, event).after(event.index))
+        or bool(deeds.busy_in(event))
+    )
 
 
 def hint_passed(event: Event, deeds: Deeds) -> Passed | None:

@@ -25,7 +25,7 @@ class State(Enum):
 Passed = Literal[
     "another_run", "another_program", "caught", "mentioned", "logged_as_warning", "handled",
     "habit", "completed", "answered", "served_on", "everybody_went_on", "counted_on", "worked_on",
-    "work_went_on",
+    "work_went_on", "wait_ended",
 ]  # fmt: skip
 
 

@@ -18,7 +18,6 @@ from diagnose.timeline.event import Event, Meaning, Timeline
 
 _LAST_LINES, _CAUGHT_LINES = 25, 150
 _SHORT, _PASTE = 200, 400  # lines
-_AGAIN = 3  # lines below which a wait that is told again and again has ended
 _EFFECTS = ("timeout", "notified", "missing", "mismatch", "store_wait", "teardown", "joined")
 
 
@@ -45,17 +44,16 @@ def _serious_events(stories: Stories, sieve: Sieve) -> list[Event]:
     """Events that show a failure unless the job survived them."""
     timeline = stories.timeline
     serious = [e for e in timeline.where(_serious) if e.kind != "exit" or exit_failed(e)]
-    serious = sieve.keep("wait_ended", serious, _waits_at_the_end(stories, serious))
     serious = _absolved(sieve, serious, stories.passed)
     gathering = unfinished_gathering(timeline)
     if gathering is not None and not any(event is gathering for event in serious):
         insort(serious, gathering, key=attrgetter("index"))
     if all(is_word(event.signature) for event in serious):
-        if not any(_last_said(timeline, serious)):
+        if not any(_last_said(stories, serious)):
             return sieve.keep("word_above_the_end", serious, [])
         return serious
     caught = all(_may_be_caught(stories, event) for event in serious)
-    if caught and not _ends_with(timeline, serious, _CAUGHT_LINES):
+    if caught and not _ends_with(stories, serious, _CAUGHT_LINES):
         return sieve.keep("caught", serious, [])
     return serious
 
@@ -93,7 +91,7 @@ def _hinted(stories: Stories, hints: list[Event], sieve: Sieve) -> Failures:
         return sieve.counting("", [])
     hints = _absolved(sieve, hints, stories.hint_passed)
     if hints and all(is_word(event.signature) for event in hints):
-        hints = sieve.keep("word_above_the_end", hints, _last_said(timeline, hints))
+        hints = sieve.keep("word_above_the_end", hints, _last_said(stories, hints))
     if closed(timeline):
         before = [event for event in hints if event.phase != "shutdown"]
         hints = sieve.keep("orderly_shutdown", hints, before)
@@ -103,7 +101,7 @@ def _hinted(stories: Stories, hints: list[Event], sieve: Sieve) -> Failures:
         return sieve.counting("complaint", complaint)
     if raised := [event for event in hints if _is_unsurvived(stories, event)]:
         return sieve.counting("unsurvived", raised)
-    if not _ends_with(timeline, hints, _CAUGHT_LINES):
+    if not _ends_with(stories, hints, _CAUGHT_LINES):
         hints = sieve.keep("caught", hints, [])
     return sieve.counting("ends_the_log", hints)
 
@@ -114,29 +112,6 @@ def _is_unsurvived(stories: Stories, event: Event) -> bool:
         return True
     raised = event.kind == "exception" and event.role == "cause"
     return raised and not _may_be_caught(stories, event)
-
-
-def _waits_at_the_end(stories: Stories, events: list[Event]) -> list[Event]:
-    """Without waits that ended: whoever waits would say so again, and not something else.
-
-    A rank that signs its steps, and made none below, waits whatever the others say.
-    """
-    timeline = stories.timeline
-    if not timeline.telling("waiting"):
-        return events
-    ends = _ends_of_sources(timeline)
-    works = stories.deeds.works
-    return [
-        event
-        for event in events
-        if event.tells != "waiting"
-        or event.line > ends[event.source] - _AGAIN
-        or (
-            event.rank is not None
-            and (own := works.get(stories.deeds.author(event)))
-            and own.events[-1].index < event.index
-        )
-    ]
 
 
 def _stuck_at_the_end(stories: Stories) -> list[Event]:
@@ -156,7 +131,7 @@ def said_to_hang(stories: Stories) -> list[Event]:
     said = timeline.telling("stuck")
     if not said or done(stories):
         return []
-    ends, steps = _ends_of_sources(timeline), timeline.kind("progress")
+    ends, steps = stories.deeds.last_lines, timeline.kind("progress")
     return [
         event
         for event in said
@@ -177,22 +152,17 @@ def _of_a_job(timeline: Timeline) -> bool:
     return bool(of_job) or all(event.line <= _SHORT for event in timeline)
 
 
-def _ends_with(timeline: Timeline, events: Sequence[Event], lines: int) -> bool:
+def _ends_with(stories: Stories, events: Sequence[Event], lines: int) -> bool:
     """Whether some log ends with these: one that went on for long had caught what it raised."""
-    ends = _ends_of_sources(timeline)
+    ends = stories.deeds.last_lines
     return any(event.line > ends[event.source] - lines for event in events)
 
 
-def _ends_of_sources(timeline: Timeline) -> dict[str, int]:
-    """Source → its last line."""
-    return dict(zip(timeline.column("source"), timeline.column("line"), strict=True))
-
-
-def _last_said(timeline: Timeline, events: Sequence[Event]) -> list[Event]:
+def _last_said(stories: Stories, events: Sequence[Event]) -> list[Event]:
     """Those of the last lines of their sources: a word alone makes no failure of what went on."""
-    if not _of_a_job(timeline):
+    if not _of_a_job(stories.timeline):
         return []
-    ends = _ends_of_sources(timeline)
+    ends = stories.deeds.last_lines
     return [event for event in events if event.line > ends[event.source] - _LAST_LINES]
 
 
@@ -238,7 +208,8 @@ def went_on(stories: Stories) -> bool:
         return _worked_since(stories, said[-1])
     if done(stories):
         return True
-    trouble = timeline.role("cause", "effect", "aftermath")
+    told = timeline.role("cause", "effect", "aftermath")
+    trouble = [event for event in told if stories.passed(event) != "wait_ended"]
     if not trouble:
         return bool(timeline.kind("progress"))
     return all(stories.hint_passed(event) for event in trouble)

@@ -49,7 +49,8 @@ def propose(context: Context) -> Iterator[Hypothesis]:
     trouble = cache(lambda: unexplained(context.stories).counted)  # few jobs need it
     causes: dict[str | None, list[Event]] = defaultdict(list)
     for event in timeline.role("cause"):
-        causes[event.signature].append(event)
+        if event.tells != "waiting" or not context.stories.passed(event):
+            causes[event.signature].append(event)
     told_first = _told_first(causes)
     for id_, group in causes.items():
         signature = entry_of(catalog, id_)

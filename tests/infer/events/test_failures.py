@@ -87,6 +87,22 @@ def test_a_wait_that_is_told_again_and_again_counts_as_the_last_word() -> None:
     assert (calm.verdict, calm.root_cause.cause) == ("unknown", "unknown")
 
 
+def test_a_wait_that_ended_is_no_cause_of_what_came_later() -> None:
+    """The rank that waited signs its steps, and began something else below."""
+    steps = [f"[rank{rank}]: step {n} loss 1" for n in range(4) for rank in range(2)]
+    began = [
+        "[rank0]: Loading checkpoint shards:  25%|██▌       | 1/4 [00:02<00:06,  2.00s/it]",
+        *[f"[rank0]: {n}" for n in "abc"],
+    ]
+    died = (
+        "[rank1]: Traceback (most recent call last):",
+        '[rank1]:   File "train.py", line 3, in <module>',
+        "[rank1]: ValueError: shape [512, 3], got [513, 3]",
+    )
+    result = verdict(*steps, *(f"[rank0]: {line}" for line in WAITING), *began, *died)
+    assert (result.root_cause.cause, result.culprits.ranks) == ("crash.exception", [1])
+
+
 SERVER = (
     "INFO:     Application startup complete.",
     'INFO:     10.0.0.1:5000 - "POST /v1/completions HTTP/1.1" 200 OK',
