@@ -144,7 +144,10 @@ def borrow_culprits(
         return "by_its_rule"
     if winner.inferred:
         _at_work(winner, timeline, classes[winner.cause].busy)
-        return "unfinished_work" if winner.ranks else _by_hosts(winner)
+        if winner.ranks:
+            return "unfinished_work"
+        cut_off = winner.rule == "inconclusive" and _only_traceback(winner, timeline)
+        return "only_traceback" if cut_off else _by_hosts(winner)
     listed = _listed(winner, timeline)
     if listed:
         winner.ranks, winner.kind = sorted(listed), "crashed"
@@ -196,11 +199,16 @@ def _only_rank(winner: Hypothesis, timeline: Timeline) -> str | None:
         ranks = {event.rank for event in events}
         if _name_if_one(winner, ranks, f"the only rank with its own {kind}"):
             return f"only_{kind}"
-    raised = {event.rank for event in timeline.telling("trouble") if event.role == "aftermath"}
-    if _name_if_one(winner, raised, "the only rank with a traceback"):
+    if _only_traceback(winner, timeline):
         return "only_traceback"
     effects = timeline.role("effect")
     told = [event.fields for event in effects if event.tells in (None, "peer_gone")]
     named = {rank for fields in told for rank in captured_ranks(fields.get("rank"))}
     last = _name_if_one(winner, named, "the only rank that its last lines name")
     return "only_rank_in_last_lines" if last else None
+
+
+def _only_traceback(winner: Hypothesis, timeline: Timeline) -> bool:
+    """Name the one rank that printed tracebacks, whatever it raised: that may be cut off."""
+    raised = {event.rank for event in timeline.telling("trouble") if event.role == "aftermath"}
+    return _name_if_one(winner, raised, "the only rank with a traceback")

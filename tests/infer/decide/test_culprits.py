@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+import diagnose
 from diagnose.catalog.load import load_catalog
 from diagnose.infer.decide.culprits import borrow_culprits, name_culprits
 from diagnose.timeline.learned import Learned
@@ -43,6 +44,29 @@ def test_the_only_exit_names_the_rank(make: Any) -> None:
     other = one("env.config", 6.0)
     borrow_culprits([other], make(ended(1, exitcode="1"), ended(2, exitcode="1")), CLASSES)
     assert other.ranks == []
+
+
+def test_a_traceback_of_one_rank_names_it_though_its_exception_is_cut_off(make: Any) -> None:
+    header = {"tells": "trouble", "role": "aftermath", "rank": 1}
+    for rows, ranks in (([header], [1]), ([header, header | {"rank": 2}], [])):
+        unknown = one("unknown", 1.0, inferred=True, rule="inconclusive")
+        borrow_culprits([unknown], make(*rows), CLASSES)
+        assert unknown.ranks == ranks
+    silent = one("unknown", 4.0, inferred=True, rule="silence")
+    borrow_culprits([silent], make(header), CLASSES)
+    assert silent.ranks == []
+
+
+def test_lightning_names_the_rank_that_raised_the_exception() -> None:
+    found = diagnose.diagnose(diagnose.load_text(
+        "pytorch_lightning.utilities.exceptions.DeadlockDetectedException: DeadLock detected from"
+        " rank: 1\n"
+        "Traceback (most recent call last):\n"
+        '  File "/usr/lib/python3.8/site-packages/torch/utils/data/dataloader.py", line 1120, in'
+        " _try_get_data\n"
+        "RuntimeError: DataLoader worker (pid 4711) is killed by signal: Aborted.\n"
+    ))  # fmt: skip
+    assert (found.root_cause.cause, found.culprits.ranks) == ("data.loader", [1])
 
 
 def test_a_slow_class_takes_the_rank_the_others_waited_for(make: Any) -> None:
