@@ -12,6 +12,7 @@ from diagnose.match.scanner import SourceScan
 from diagnose.timeline import runs
 from diagnose.timeline.attribution import name_authors
 from diagnose.timeline.clock import offset_between, resolve
+from diagnose.timeline.concatenated import name_parts
 from diagnose.timeline.documents import PENDING
 from diagnose.timeline.draft import Draft, drafts
 from diagnose.timeline.event import Timeline
@@ -34,6 +35,7 @@ def build(
     ahead.
     """
     found = _by_source([*documents, *drafts(scans, signatures)])
+    name_parts(found)
     for draft, time in zip(found, resolve(found), strict=True):
         draft.time, draft.stamp = time, None  # there are as many as lines
     _shift_documents(found)

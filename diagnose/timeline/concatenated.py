@@ -1,0 +1,59 @@
+"""Logs of several ranks that `cat` wrote into one file: parts that ran at the same time.
+
+Below the last line of one the first words of the next are said again, as where a run was appended
+to a log. But the clock goes back there; or, where no line has a time, several parts end at the same
+step without any end, as what is started again after a failure would not.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import groupby, pairwise
+from operator import attrgetter
+
+from diagnose.timeline.deaths import all_deaths
+from diagnose.timeline.draft import BEGINS, Draft
+
+_SLACK = 1_000_000_000  # ns by which lines of one process may be out of order
+_ALIKE = 2  # parts that end at one step
+
+
+def name_parts(found: Sequence[Draft]) -> None:
+    """Make each part a source of its own; the drafts are in the order of sources and lines."""
+    for source, group in groupby(found, attrgetter("source")):
+        parts = [*_parts([*group])]
+        if len(parts) > 1 and _ran_at_once(parts):
+            for number, part in enumerate(parts, 1):
+                for draft in part:
+                    draft.source = f"{source} (part {number})"
+
+
+def _parts(drafts: Sequence[Draft]) -> Iterator[list[Draft]]:
+    """The drafts between one saying of the first words and the next."""
+    part: list[Draft] = []
+    begins = {draft.line for draft in drafts if draft.meaning.tells == BEGINS}
+    for line, own in groupby(drafts, attrgetter("line")):
+        if part and line in begins:
+            yield part
+            part = []
+        part += own
+    if part:
+        yield part
+
+
+def _ran_at_once(parts: Sequence[Sequence[Draft]]) -> bool:
+    times = [[d.stamp.ns for d in part if d.stamp and not d.stamp.boot] for part in parts]
+    apart = [later[0] - before[-1] for before, later in pairwise(times) if before and later]
+    if apart:
+        return max(apart) < -_SLACK
+    if any(times):
+        return False
+    ends = Counter(step for part in parts if (step := _stopped_at(part)) is not None)
+    return max(ends.values(), default=0) >= _ALIKE
+
+
+def _stopped_at(part: Sequence[Draft]) -> int | None:
+    """The last step of a part that just stops; None where it tells of an end."""
+    steps = [d.work.step for d in part if d.meaning.kind == "progress" and d.work.step is not None]
+    return steps[-1] if steps and not all_deaths(part) else None
