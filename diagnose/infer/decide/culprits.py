@@ -143,10 +143,12 @@ def borrow_culprits(
     if winner.ranks:
         return "by_its_rule"
     if winner.inferred:
-        _at_work(winner, timeline, classes[winner.cause].busy)
+        busy = classes[winner.cause].busy
+        _at_work(winner, timeline, busy)
         if winner.ranks:
             return "unfinished_work"
-        cut_off = winner.rule == "inconclusive" and _only_traceback(winner, timeline)
+        nothing_said = winner.basis == "inference" and not busy
+        cut_off = nothing_said and _only_traceback(winner, timeline)
         return "only_traceback" if cut_off else _by_hosts(winner)
     listed = _listed(winner, timeline)
     if listed:

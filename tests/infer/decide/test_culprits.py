@@ -49,10 +49,10 @@ def test_the_only_exit_names_the_rank(make: Any) -> None:
 def test_a_traceback_of_one_rank_names_it_though_its_exception_is_cut_off(make: Any) -> None:
     header = {"tells": "trouble", "role": "aftermath", "rank": 1}
     for rows, ranks in (([header], [1]), ([header, header | {"rank": 2}], [])):
-        unknown = one("unknown", 1.0, inferred=True, rule="inconclusive")
+        unknown = one("unknown", 1.0, inferred=True)
         borrow_culprits([unknown], make(*rows), CLASSES)
         assert unknown.ranks == ranks
-    silent = one("unknown", 4.0, inferred=True, rule="silence")
+    silent = one("unknown", 4.0, inferred=True, basis="silence")
     borrow_culprits([silent], make(header), CLASSES)
     assert silent.ranks == []
 
