@@ -56,8 +56,8 @@ COLUMNS = (
     Column(
         "learned",
         "category",
-        "how the rank became known: line, table, process, communicator, peers, file, local_rank, "
-        "source, task, node, device, alone, group",
+        "how the rank became known: line, table, process, communicator, peers, file, host, "
+        "local_rank, source, task, node, device, alone, group",
     ),
 )  # fmt: skip
 
