@@ -291,6 +291,11 @@ class CauseClass:
     final: bool = False
     ends_as: str = ""
 
+    @property
+    def is_death(self) -> bool:
+        """Whether a line of this class says that one process died."""
+        return self.strikes_one_process and self.hang == "fails"
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Catalog:

@@ -37,7 +37,7 @@ class Tier(IntEnum):
 _DECISIVE: Mapping[str, Tier] = {
     "timely": Tier.PROVEN,
     "late": Tier.OBSERVED,  # seen only after the first wait or teardown
-    "in_trouble": Tier.OBSERVED,  # a user ended what had printed errors that no entry knows
+    "in_trouble": Tier.LIKELY,  # who ended a job that had printed errors that no entry knows
     "doubted": Tier.STRONG,  # other ranks went on for long
     "recovered": Tier.CIRCUMSTANTIAL,  # its rank went on afterwards
     "late_ending": Tier.CIRCUMSTANTIAL,  # what launchers do to victims, after the first wait

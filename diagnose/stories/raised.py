@@ -13,11 +13,14 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from operator import attrgetter
 
+from diagnose.parse.prefix import peel
 from diagnose.stories.author import author_of
 from diagnose.timeline.deaths import OUTERMOST, TRACEBACK, outermost
 from diagnose.timeline.event import Event, Timeline
 
 _SIGNED = re.compile(r"\[rank\d+\]: ?Traceback \(most recent call last\)")
+# As Python prints an exception: by its name, with which no launcher begins a line.
+_EXCEPTION = re.compile(r"(?:\w+\.)*(?:[A-Z]\w*|(?<=\.)\w+)(?::|\s*$)")
 _SPAWNED = "_bootstrap"  # of multiprocessing; threads begin with another function
 _MESSAGE_LINES = 20  # that an exception's text may have
 _BLOCK_LINES = 300  # of one traceback
@@ -49,12 +52,14 @@ class _Block:
 @dataclass(slots=True)
 class Raised:
     """Events of tracebacks, by their indices: of those that nobody caught, that torch's excepthook
-    printed, and that somebody caught.
+    printed, and that somebody caught; `nameless` are the first lines of those that nobody caught
+    and of whose exception no entry knows the line.
     """
 
     uncaught: set[int] = field(default_factory=set)
     signed: set[int] = field(default_factory=set)
     caught: set[int] = field(default_factory=set)
+    nameless: set[int] = field(default_factory=set)
 
     def add(self, index: int, block: _Block) -> None:
         """Take an event of a traceback."""
@@ -103,12 +108,18 @@ def _read(events: Iterable[Event], found: Raised) -> None:
             continue
         if event.kind in _WORK or not block.holds(event):
             del blocks[author]
-        elif event.tells == "frame":
+            continue
+        if event.tells == "frame":
             block.frames += 1
             if block.frames == 1:
                 block.uncaught = _begins_program(event)
                 found.add(block.header.index, block)
-        elif event.role in ("cause", "effect"):
+                if block.uncaught:
+                    found.nameless.add(block.header.index)
+            continue
+        if _EXCEPTION.match(peel(event.text).message):
+            found.nameless.discard(block.header.index)
+        if event.role in ("cause", "effect"):
             if block.raised is None:
                 block.optional = block.uncaught and _is_optional(event, block)
                 block.uncaught &= not block.optional

@@ -60,3 +60,22 @@ def test_a_json_record_holds_a_whole_traceback() -> None:
     lines = [step % 1, record, step % 2, step % 3, step % 4]
     result = diagnose.diagnose(diagnose.load_text("\n".join(lines) + "\n"))
     assert (result.verdict, result.culprits.ranks) == ("failed", [3])
+
+
+@pytest.mark.parametrize(
+    ("last", "nameless"),
+    [
+        (["DatasetExhausted"], True),
+        (LAST, False),
+        (["torch.distributed.elastic.multiprocessing.api.SignalException: got signal: 15"], False),
+    ],
+)
+def test_whether_an_entry_knows_what_was_raised(last: list[str], nameless: bool) -> None:
+    lines = ["step 1 loss 2.1", HEADER, *MAIN, *CALL, *last]
+    found = tracebacks(diagnose.load_text("\n".join(lines) + "\n").events)
+    assert bool(found.nameless) is nameless
+
+
+def test_what_was_caught_needs_no_name() -> None:
+    lines = ["step 1 loss 2.1", HEADER, *CALL, "DatasetExhausted"]
+    assert tracebacks(diagnose.load_text("\n".join(lines) + "\n").events).nameless == set()

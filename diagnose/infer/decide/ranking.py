@@ -79,9 +79,11 @@ def _accounts_for(other: Hypothesis, one: Hypothesis) -> bool:
     return ended(other, one) or (explains(other, one) and resists(one, other) is None)
 
 
-def ended(hang: Hypothesis, end: Hypothesis) -> bool:
-    """Whether `end` is but how somebody ended the job that was seen to hang."""
-    return hang.hung and end.outside and not hang.outside
+def ended(one: Hypothesis, end: Hypothesis) -> bool:
+    """Whether `end` is but how somebody ended a job that was seen to hang, or lacked a process."""
+    if not end.outside or one.outside:
+        return False
+    return one.hung or (one.cause in end.behind and one.tier >= Tier.LIKELY)
 
 
 def resists(one: Hypothesis, other: Hypothesis) -> str | None:
@@ -138,7 +140,7 @@ def lost_by(one: Hypothesis) -> str:
     if lost is not Lost.FOLLOWS or other is None:
         return _PREDICATES[lost]
     if ended(other, one):
-        return "ended_a_hang"
+        return "ended_a_hang" if other.hung else "ended_after_a_death"
     if explains(one, other):
         return "explained_by_first_death" if _died_first(other, one) else "explained_by_stronger"
     return "explained" if other.tier >= one.tier else "explained_by_likely"

@@ -67,7 +67,8 @@ class Hypothesis:
     of what it accounts for. `rule` is the name of who proposed it, for people; `basis` is the kind
     of its evidence, by which it is weighed. `lost` says why it is not the root cause, once that is
     known, and `lost_to` what it lost to. `merged` are the others of its class that were merged.
-    `behind` are classes that the very processes of its lines had told of before.
+    `behind` are classes that the very processes of its lines had told of before; of an end from
+    outside, those of which a process had died by then.
     `hung`: a job was seen to hang; `outside`: somebody else ended it, as such a job only ends.
     `hint` tells of a known issue of some versions, where it is not the verdict.
     `longer_timeout`: whether one would help, where that does not follow from the class.

@@ -8,7 +8,7 @@ from functools import cache
 from operator import attrgetter
 
 from diagnose.catalog.entries import entry_of
-from diagnose.catalog.schema import CauseClass, CulpritOf, Signature
+from diagnose.catalog.schema import Catalog, CauseClass, CulpritOf, Signature
 from diagnose.infer.events.unexplained import unexplained
 from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.infer.rules.blamed import culprits_of
@@ -29,9 +29,6 @@ _OF_THE_PROGRAM = frozenset(
      "NotImplementedError", "RecursionError", "SyntaxError", "TypeError", "UnboundLocalError",
      "UnicodeDecodeError", "ValueError", "ZeroDivisionError"}
 )  # fmt: skip
-# Who ends a job by hand has a reason, which may stand above.
-_BY_HAND = "user.interrupt"
-
 # What makes a rank or host the culprit, by whom the signature blames.
 _WHY: Mapping[CulpritOf, str] = {
     "self": "it printed the error",
@@ -51,6 +48,9 @@ def propose(context: Context) -> Iterator[Hypothesis]:
     for event in timeline.role("cause"):
         if event.tells != "waiting" or not context.stories.passed(event):
             causes[event.signature].append(event)
+    if nameless := [timeline.at(index) for index in sorted(context.stories.deeds.raised.nameless)]:
+        bare = _bare_exception(catalog)
+        causes[bare] = sorted([*causes[bare], *nameless], key=attrgetter("index"))
     told_first = _told_first(causes)
     for id_, group in causes.items():
         signature = entry_of(catalog, id_)
@@ -62,7 +62,7 @@ def propose(context: Context) -> Iterator[Hypothesis]:
         late = limit is not None and _after(group[0], limit)
         ranks, hosts = culprits_of(signature, group, context.facts.world_size, timeline)
         grounds = _grounds(signature, of_class, group, late, context)
-        if signature.cause == _BY_HAND and _in_trouble(group[0], trouble(), timeline):
+        if of_class.outside and _in_trouble(group[0], trouble(), timeline):
             grounds.append("in_trouble")
         tier = stated(signature.strength, grounds)
         own = signature.tells == "exception" and (len(ranks) <= 1 or _of_the_program(group))
@@ -85,16 +85,28 @@ def propose(context: Context) -> Iterator[Hypothesis]:
             explains=list(signature.explains),
             remedies=list(signature.remedies),
             restart=signature.restart,
-            behind=_behind(group, told_first),
+            behind=_behind(group, told_first) | _deaths_before(group[0], of_class, causes, context),
             basis="line",
             grounds=[signature.strength, *grounds],
             vague=signature.generic,
         )
 
 
+def _is_own(raised: Event) -> bool:
+    """Whether an exception is the program's own: of what is wrong with it, or of no known name."""
+    return raised.tells != "exception" or _of_the_program([raised])
+
+
 def _of_the_program(exceptions: Sequence[Event]) -> bool:
     types = {event.fields.get("type", "").rpartition(".")[2] for event in exceptions}
     return types <= _OF_THE_PROGRAM
+
+
+@cache
+def _bare_exception(catalog: Catalog) -> str:
+    """The entry of an exception of which nothing but its form is known."""
+    own = (one for one in catalog.signatures if one.cause == _BARE and one.tells == "exception")
+    return next(one.id for one in own if one.generic)
 
 
 def _told_first(causes: Mapping[str | None, Sequence[Event]]) -> Mapping[_Process, Event]:
@@ -124,6 +136,27 @@ def _behind(group: Sequence[Event], told_first: Mapping[_Process, Event]) -> fro
     }
     known = all(first is not None and first.cause in before for first in firsts)
     return frozenset(before) if known else frozenset()
+
+
+def _deaths_before(
+    end: Event, of_class: CauseClass, causes: Mapping[str | None, Sequence[Event]], context: Context
+) -> frozenset[str]:
+    """The classes of which a process died before somebody ended the job.
+
+    Surely before, or of what is wrong with the program, which no end from outside brings about.
+    """
+    if not of_class.outside:
+        return frozenset()
+    classes, stories = context.catalog.classes, context.stories
+    found = set()
+    for id_, group in causes.items():
+        signature = entry_of(context.catalog, id_)
+        if signature is None or not classes[signature.cause].is_death:
+            continue
+        own = [one for one in group if _after(end, one) or _is_own(one)]
+        if any(not stories.survived([one]) and not stories.doubtful([one]) for one in own):
+            found.add(signature.cause)
+    return frozenset(found)
 
 
 def _grounds(

@@ -23,6 +23,7 @@ _LOST = {
     "explained_by_first_death": "each explains the other, and ranks of {0} died before any wait "
     "ended",
     "ended_a_hang": "the job was seen to hang before somebody ended it: see {0}",
+    "ended_after_a_death": "a process had died before somebody ended the job: see {0}",
     "seen_late": "its first line comes after the first failure, unlike {0}",
     "weak_evidence": "its evidence is only a weak hint, that of {0} is more",
     "circumstantial": "its evidence is circumstantial, that of {0} proves the class",

@@ -7,6 +7,7 @@ import pytest
 from diagnose.infer.advise.capture import capture_next
 from diagnose.infer.events.facts import Facts
 from diagnose.infer.rules.base import Hypothesis
+from diagnose.infer.tiers import Tier
 
 from ..rows import catalog, cause_class
 
@@ -14,7 +15,7 @@ CATALOG = catalog()
 
 
 def winner(cause: str = "env.config") -> Hypothesis:
-    return Hypothesis(cause, 6.0, "title", "summary")
+    return Hypothesis(cause, Tier.PROVEN, "title", "summary")
 
 
 def facts(**values: str) -> Facts:

@@ -12,6 +12,7 @@ from diagnose.infer.advise.remedies import longer_timeout, remedies, restart
 from diagnose.infer.events.facts import Facts
 from diagnose.infer.events.phases import Activity
 from diagnose.infer.rules.base import Hypothesis
+from diagnose.infer.tiers import Tier
 
 from ..rows import catalog, cause_class
 
@@ -23,7 +24,7 @@ LOOK = Run("shell", ["nvidia-smi", "free -g"])
 
 
 def winner(cause: str = "env.config", **more: Any) -> Hypothesis:
-    return Hypothesis(cause, 6.0, "title", "summary", **more)
+    return Hypothesis(cause, Tier.PROVEN, "title", "summary", **more)
 
 
 def facts(**values: str) -> Facts:

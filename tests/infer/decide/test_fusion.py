@@ -11,6 +11,7 @@ from diagnose.infer.collectives.verdict import DumpVerdict
 from diagnose.infer.decide.fusion import believed, fused, overruled, settled, worth_analysis
 from diagnose.infer.judge.stall import Stall, Wait
 from diagnose.infer.rules.base import Basis, Hypothesis
+from diagnose.infer.tiers import Tier
 from diagnose.timeline.event import Timeline
 
 from ..rows import Row, at, context, finished, step, wait
@@ -19,7 +20,7 @@ VERDICT = DumpVerdict("missing", (2,), "dp", "all_reduce", 7, (0, 1), (2,), "why
 
 
 def one(cause: str, basis: Basis, *ranks: int) -> Hypothesis:
-    return Hypothesis(cause, 4.0, "", "", ranks=list(ranks), basis=basis)
+    return Hypothesis(cause, Tier.STRONG, "", "", ranks=list(ranks), basis=basis)
 
 
 def left(*hypotheses: Hypothesis, dumps: bool = False) -> list[tuple[str, str]]:

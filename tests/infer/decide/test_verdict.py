@@ -21,6 +21,7 @@ from diagnose.infer.events.phases import Activity
 from diagnose.infer.judge.lines import stalls
 from diagnose.infer.judge.stall import Stall
 from diagnose.infer.rules.base import Hypothesis
+from diagnose.infer.tiers import Tier
 
 from ..rows import Row, catalog, context, marker, matched, signature, step, wait
 
@@ -28,7 +29,7 @@ NOWHERE = Start(None, None, "")
 
 
 def one(cause: str, **more: Any) -> Hypothesis:
-    return Hypothesis(cause, 4.0, "", "", **more)
+    return Hypothesis(cause, Tier.STRONG, "", "", **more)
 
 
 # --------------------------------------------------------------------------- hung or failed

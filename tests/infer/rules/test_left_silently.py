@@ -65,7 +65,7 @@ GONE = {"tells": "peer_gone", "fields": {}}
 )
 def test_of_two_ranks_it_is_the_other_one(make: Any, rows: list[dict[str, Any]]) -> None:
     """The size of the job is known, or its launcher tells how it ended: it is no excerpt."""
-    ended = Hypothesis("crash.exception", 1.0, "", "", ranks=[1], basis="exit")
+    ended = Hypothesis("crash.exception", Tier.GUESS, "", "", ranks=[1], basis="exit")
     for more in ({"world": 2}, {"proposed": [ended]}):
         (found,) = propose(context(make(*rows), **more))
         assert (found.cause, found.ranks) == ("desync.missing_rank", [0])

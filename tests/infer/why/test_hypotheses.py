@@ -77,6 +77,6 @@ def test_every_predicate_has_its_sentence() -> None:
     assert set(_RESISTS) == set(why._RESISTED)
     more = {
         "explained_by_likely", "explained_by_stronger", "explained_by_first_death",
-        "ended_a_hang",
+        "ended_a_hang", "ended_after_a_death",
     }  # fmt: skip
     assert set(_PREDICATES.values()) | more == set(why._LOST)
