@@ -258,6 +258,10 @@ class CauseClass:
     work has ended while the others still train. `outside`: who ended the job is no part of it; of
     one that hung this is only the end.
 
+    `author`: what whoever prints its lines is: the process that it `struck`; as likely the `victim`
+    of another; one `of_all`, whose settings these are; one that `waits` for those that lines list.
+    `vague`: it says that a process is missing or failed, and not of what.
+
     When its lines come: `retrospective`, often only after the waits it led to, so lateness does not
     speak against it; `ending`, after the launcher has begun to stop ranks, but before any wait;
     `final`, what is printed later comes from processes about to end and is no recovery. `ends_as`:
@@ -290,6 +294,13 @@ class CauseClass:
     ending: bool = False
     final: bool = False
     ends_as: str = ""
+    author: Literal["struck", "victim", "of_all", "waits"] | None = None
+    vague: bool = False
+
+    @property
+    def is_crash(self) -> bool:
+        """Whether a process of which it is stated died of itself."""
+        return self.author == "struck" and self.hang == "fails"
 
     @property
     def is_death(self) -> bool:

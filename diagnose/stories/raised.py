@@ -8,7 +8,7 @@ so is one that torch's excepthook signs, which only runs for such exceptions.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import attrgetter
@@ -79,9 +79,11 @@ def tracebacks(timeline: Timeline) -> Raised:
     errors = timeline.where(lambda one: one.role in ("cause", "effect") or one.tells == "trouble")
     if any(TRACEBACK in event.text for event in errors):
         events = [event for event in timeline if event.kind != "edge"]
+        edges = timeline.kind("edge")
+        ends = {one.source: one.line for one in edges if not one.text.startswith((" ", "\t"))}
         events.sort(key=attrgetter("source"))
         for _, own in groupby(events, attrgetter("source")):
-            _read(sorted(own, key=attrgetter("line")), found)
+            _read(sorted(own, key=attrgetter("line")), found, ends)
     return found
 
 
@@ -92,7 +94,7 @@ def _embedded(event: Event) -> bool | None:
     return outer[1] in OUTERMOST if outer else None
 
 
-def _read(events: Iterable[Event], found: Raised) -> None:
+def _read(events: Iterable[Event], found: Raised, ends: Mapping[str, int]) -> None:
     blocks: dict[object, _Block] = {}
     for event in events:
         author = author_of(event)
@@ -114,8 +116,10 @@ def _read(events: Iterable[Event], found: Raised) -> None:
             if block.frames == 1:
                 block.uncaught = _begins_program(event)
                 found.add(block.header.index, block)
-                if block.uncaught:
-                    found.nameless.add(block.header.index)
+            if block.uncaught and event.line + 1 < ends.get(event.source, 0):
+                found.nameless.add(block.header.index)
+            else:  # the text breaks off before what was raised
+                found.nameless.discard(block.header.index)
             continue
         if _EXCEPTION.match(peel(event.text).message):
             found.nameless.discard(block.header.index)

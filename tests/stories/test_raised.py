@@ -76,6 +76,14 @@ def test_whether_an_entry_knows_what_was_raised(last: list[str], nameless: bool)
     assert bool(found.nameless) is nameless
 
 
+@pytest.mark.parametrize(
+    "lines", [[HEADER, *MAIN], [HEADER, *MAIN, *CALL], [HEADER, *MAIN, CALL[0]]]
+)
+def test_a_traceback_that_breaks_off_is_not_without_a_name(lines: list[str]) -> None:
+    found = tracebacks(diagnose.load_text("\n".join(["step 1 loss 2.1", *lines]) + "\n").events)
+    assert found.nameless == set()
+
+
 def test_what_was_caught_needs_no_name() -> None:
     lines = ["step 1 loss 2.1", HEADER, *CALL, "DatasetExhausted"]
     assert tracebacks(diagnose.load_text("\n".join(lines) + "\n").events).nameless == set()

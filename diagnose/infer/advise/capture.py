@@ -47,7 +47,8 @@ def capture_next(
     elif undumped:
         what = f"the Flight Recorder dumps of {ranks_phrase(undumped)}"
         wanted.append(MissingEvidence(what, _UNDUMPED))
-    if winner.cause in ("desync.missing_rank", "unknown", "stall.host") and waits:
+    of_class = catalog.classes[winner.cause]
+    if of_class.vague and of_class.hang == "hangs" and waits:
         wanted.append(
             MissingEvidence(
                 "the stacks of the silent ranks",

@@ -12,9 +12,6 @@ from diagnose.timeline.captures import captured_ranks
 from diagnose.timeline.event import Timeline
 from diagnose.timeline.learned import Learned
 
-# What a process prints about itself; of a connection or a configuration others have their part.
-_OF_ONE_PROCESS = ("crash.", "hw.", "net.shm")
-_OF_ALL = ("env.",)  # settings are those of the job, where all that is seen of it has the trouble
 _SAID_AGAIN = 2  # times that one process prints its exception, as by a logger and the launcher
 _FEW = 2  # ranks, which need not be the whole job
 
@@ -49,7 +46,7 @@ def name_culprits(
     winner = ranked[0]
     naming = Naming(borrow_culprits(ranked, timeline, classes))
     size = world or _size_shown(timeline)
-    if winner.kind == "crashed" and _nobody(winner, timeline, size):
+    if winner.kind == "crashed" and _nobody(winner, timeline, classes, size):
         naming = Naming("too_many", winner.ranks, winner.hosts)
         winner.ranks, winner.hosts, winner.kind, winner.why = [], [], None, ""
     lines = [timeline.at(row) for row in winner.rows]
@@ -63,9 +60,11 @@ def name_culprits(
     return naming
 
 
-def _nobody(winner: Hypothesis, timeline: Timeline, size: int | None) -> bool:
+def _nobody(
+    winner: Hypothesis, timeline: Timeline, classes: Mapping[str, CauseClass], size: int | None
+) -> bool:
     """Whether these are so many of the job that naming them accuses nobody."""
-    if winner.cause.startswith(_OF_ALL) and len(winner.ranks) > 1:
+    if classes[winner.cause].author == "of_all" and len(winner.ranks) > 1:
         return len(winner.ranks) >= len(timeline.ranks)
     if not size:
         return False
@@ -155,21 +154,22 @@ def borrow_culprits(
         winner.ranks, winner.kind = sorted(listed), "crashed"
         winner.why = "its end is listed with this reason"
         return "listed_end"
-    if winner.cause.startswith("slow."):
+    of_class = classes[winner.cause]
+    if of_class.culprit_kind == "slow":
         waited_for = next((c for c in ranked[1:] if c.ranks and c.kind == "slow"), None)
         if waited_for is not None:
             winner.ranks, winner.kind = waited_for.ranks, "slow"
             winner.why = waited_for.why
             return "waited_for"
         return _by_hosts(winner)
-    if winner.cause.startswith("rendezvous."):
+    if of_class.author == "waits":
         _named_missing(winner, timeline)
     found = "listed_missing" if winner.ranks else ""
-    if not classes[winner.cause].strikes_one_process:
+    if not of_class.strikes_one_process:
         return found or _by_hosts(winner, "strikes_whole_job")
     if _printed_by_several(winner, timeline):
         return found or _by_hosts(winner, "several_authors")
-    return _struck(ranked, timeline) or found or _by_hosts(winner)
+    return _struck(ranked, timeline, classes) or found or _by_hosts(winner)
 
 
 def _by_hosts(winner: Hypothesis, otherwise: str = "nobody_shown") -> str:
@@ -177,19 +177,22 @@ def _by_hosts(winner: Hypothesis, otherwise: str = "nobody_shown") -> str:
     return "by_its_rule" if winner.hosts else otherwise
 
 
-def _struck(ranked: Sequence[Hypothesis], timeline: Timeline) -> str | None:
+def _struck(
+    ranked: Sequence[Hypothesis], timeline: Timeline, classes: Mapping[str, CauseClass]
+) -> str | None:
     """Name the one process that the cause struck; gives the predicate, None where none shows it."""
     winner = ranked[0]
-    if winner.cause.startswith(_OF_ONE_PROCESS) and _own_author(winner, timeline):
+    author = classes[winner.cause].author
+    if author == "struck" and _own_author(winner, timeline):
         return "only_author"
     for other in ranked[1:]:
-        of_one = other.cause.startswith("crash.") and len(other.ranks) <= _FEW
+        of_one = classes[other.cause].is_crash and len(other.ranks) <= _FEW
         missing = other.kind == "missing" and (other.basis in ("wait", "dump") or other.hung)
         if other.ranks and (of_one or missing) and explains(winner, other):
             winner.ranks, winner.kind, winner.why = other.ranks, "crashed", other.why
             winner.hosts = winner.hosts or other.hosts
             return "struck_by_it"
-    if winner.cause in ("net.fabric", "net.socket"):
+    if author == "victim":
         return None  # who raised first about a broken connection is as likely its victim
     return _only_rank(winner, timeline)
 

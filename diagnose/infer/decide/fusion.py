@@ -19,7 +19,6 @@ from diagnose.timeline.event import Timeline
 
 _GOES_ON = 60_000_000_000  # a step so long after the onset is none of a hung job
 _TOLD_BY_DUMPS = ("desync.missing_rank", "desync.mismatch", "unknown")
-_VAGUE = ("stall.host", "desync.missing_rank")
 # Evidence that only knows that a rank is stuck, and yields to what its stack or its lines show.
 _WAITS: frozenset[Basis] = frozenset({"wait", "agreeing_wait"})
 _OUTDONE: frozenset[Basis] = frozenset({"wait", "dump", "monitor"})
@@ -42,7 +41,8 @@ def fused(
     classes = context.catalog.classes
     busy = [h for h in found if h.basis == "stack" or (h.basis in _WAITS and classes[h.cause].busy)]
     for one in found:
-        by_work = _outdone_by(one, busy) if one.basis in _OUTDONE else None
+        vague = classes[one.cause].vague and one.basis in _OUTDONE
+        by_work = _outdone_by(one, busy) if vague else None
         if context.blocked is not None and one.basis == "wait" and one.cause in _TOLD_BY_DUMPS:
             dropped.append(Dropped(one, "dumps_know_who", by_dumps))
         elif by_work is not None:
@@ -55,8 +55,6 @@ def fused(
 
 def _outdone_by(hypothesis: Hypothesis, by_work: Sequence[Hypothesis]) -> Hypothesis | None:
     """What stacks or lines show of the work of the same ranks, where one only knows them stuck."""
-    if hypothesis.cause not in _VAGUE:
-        return None
     ranks = set(hypothesis.ranks)
     others = (other for other in by_work if other.cause != hypothesis.cause)
     return next((other for other in others if ranks & set(other.ranks)), None)

@@ -10,22 +10,26 @@ from diagnose.timeline.captures import rank_of
 from diagnose.timeline.event import Event, Timeline
 from diagnose.timeline.learned import Learned
 
-# Settings and addresses are those of a host: the device that met them first means nothing.
-_OF_THE_HOST = ("env.", "net.socket", "rendezvous.")
 _NODE = 8  # devices of one
 
 
 def culprits_of(
-    signature: Signature, group: Sequence[Event], world: int | None, timeline: Timeline
+    signature: Signature,
+    group: Sequence[Event],
+    world: int | None,
+    timeline: Timeline,
+    author: str | None = None,
 ) -> tuple[list[int], list[str]]:
     """Ranks and hosts a signature's matches name, by its `culprit` rule.
 
-    A PCI address in a match names the rank that NCCL said uses this GPU.
+    `author` is what its class says of who prints it. A PCI address in a match names the rank that
+    NCCL said uses this GPU.
     """
     ranks: set[int] = set()
     hosts: set[str] = set()
     if signature.culprit == "self":
-        shared = signature.cause.startswith(_OF_THE_HOST)
+        # Settings and addresses are those of a host: the device that met them first means nothing.
+        shared = author in ("victim", "of_all", "waits")
         ranks = {
             event.rank
             for event in group

@@ -77,7 +77,8 @@ def situation(context: Context) -> Situation:
     steps = {e.step for e in timeline.kind("progress") if e.step is not None}
     states |= {"progress_then_stop"} if steps else {"no_progress"}
     states |= {"step_0"} if steps and max(steps) == 0 else set()
-    crashed = any(one.cause.startswith("crash.") for one in context.proposed)
+    classes = context.catalog.classes
+    crashed = any(classes[one.cause].is_crash for one in context.proposed)
     states |= {"crashed"} if crashed else set()
     waits = found or context.blocked or timeline.telling(*WAITED, "stuck", "complaint")
     failed = any(event.kind in ("exception", "exit") for event in context.failing)

@@ -97,7 +97,7 @@ def _follows(one: Hypothesis, said: Collection[int]) -> bool:
         return True
     if one.basis == "exit":
         return one.cause == "crash.exception" and bool(one.ranks) and {*one.ranks} <= {*said}
-    return one.cause.startswith(("scheduler.", "user.")) and one.tier < Tier.LIKELY
+    return one.outside and one.tier < Tier.LIKELY
 
 
 def _lost_a_peer(event: Event) -> bool:

@@ -60,7 +60,9 @@ def propose(context: Context) -> Iterator[Hypothesis]:
         of_class = catalog.classes[signature.cause]
         limit = first_wait if of_class.ending else first_effect
         late = limit is not None and _after(group[0], limit)
-        ranks, hosts = culprits_of(signature, group, context.facts.world_size, timeline)
+        ranks, hosts = culprits_of(
+            signature, group, context.facts.world_size, timeline, of_class.author
+        )
         grounds = _grounds(signature, of_class, group, late, context)
         if of_class.outside and _in_trouble(group[0], trouble(), timeline):
             grounds.append("in_trouble")

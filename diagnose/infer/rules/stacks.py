@@ -260,7 +260,8 @@ def _lone(context: Context) -> Iterator[Hypothesis]:
 
 def _crashed(context: Context) -> bool:
     """A line says that a process died by itself: what hangs then may wait for it."""
-    return any((event.cause or "").startswith("crash.") for event in context.failing)
+    classes = context.catalog.classes
+    return any(event.cause and classes[event.cause].is_crash for event in context.failing)
 
 
 def evidence(classes: Sequence[PlaceClass], blamed: Collection[int]) -> list[Evidence]:

@@ -23,7 +23,7 @@ def notified(rank: int) -> dict[str, Any]:
 
 
 def signal(tier: Tier) -> Hypothesis:
-    return Hypothesis("scheduler.preempted", tier, "", "")
+    return Hypothesis("scheduler.preempted", tier, "", "", outside=True)
 
 
 def test_it_ended_while_the_others_were_in_a_collective(make: Any) -> None:
