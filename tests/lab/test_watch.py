@@ -65,7 +65,7 @@ def watch(folder: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
     """A watch of the job's folder, whose hook writes what it is given to stalls.csv."""
     hook = f'printf "%s\\n" "$DIAGNOSE_STALL_JSON" >> {folder.parent}/stalls.csv'
     command = [sys.executable, "-m", "diagnose", "watch", str(folder), "--exit-code"]
-    command += [f"--heartbeats={HEARTBEATS}", "--on-stall", hook, *options]
+    command += [f"--heartbeats={HEARTBEATS}", "--min-silence=0", "--on-stall", hook, *options]
     with (folder.parent / "watch.txt").open("w") as sink:
         folder.mkdir(parents=True)
         process = subprocess.Popen(command, stdout=sink, stderr=sink, text=True)
@@ -135,7 +135,7 @@ HANGS = {
     ),
     "slow save": Hang("slow_save", "checkpoint", culprit=0, options=LONG_RUN),
     "slow save, the first": Hang(
-        "slow_save", "checkpoint", culprit=0, grace=8.0, options=(*LONG_RUN, "--first")
+        "slow_save", "checkpoint", culprit=0, grace=20.0, options=(*LONG_RUN, "--first")
     ),
     # its bar moves every 0.4 s
     "map that freezes": Hang("frozen_map", "preprocessing", culprit=0, heartbeat=0.4),
