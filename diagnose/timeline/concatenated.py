@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby, pairwise
 from operator import attrgetter
 
+from diagnose.parse.path import read_path
 from diagnose.timeline.deaths import all_deaths
 from diagnose.timeline.draft import BEGINS, Draft
 
@@ -23,10 +24,16 @@ def name_parts(found: Sequence[Draft]) -> None:
     """Make each part a source of its own; the drafts are in the order of sources and lines."""
     for source, group in groupby(found, attrgetter("source")):
         parts = [*_parts([*group])]
-        if len(parts) > 1 and _ran_at_once(parts):
+        if len(parts) > 1 and not _is_of_one(source) and _ran_at_once(parts):
             for number, part in enumerate(parts, 1):
                 for draft in part:
                     draft.source = f"{source} (part {number})"
+
+
+def _is_of_one(source: str) -> bool:
+    """Whether a file has the name of one process: what is appended to it is a later run of it."""
+    hints = read_path(source)
+    return not {hints.rank, hints.local_rank, hints.task} <= {None}
 
 
 def _parts(drafts: Sequence[Draft]) -> Iterator[list[Draft]]:

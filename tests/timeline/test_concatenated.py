@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from pathlib import Path
 
 import diagnose
 
@@ -51,3 +52,11 @@ def test_each_part_is_a_source_with_the_lines_of_its_file() -> None:
     events = diagnose.load_text("\n".join(lines)).events
     last = events.at(len(events) - 1)
     assert (last.source, last.line) == ("<paste> (part 2)", 8)
+
+
+def test_a_file_with_the_name_of_a_rank_holds_runs_of_that_rank(tmp_path: Path) -> None:
+    later, before = log(1, 18, BEGIN), log(1, 18, BEGIN - timedelta(hours=1))
+    for name, sources in (("rank_3.log", 1), ("all.log", 2)):
+        (tmp_path / name).write_text("\n".join([*later, *DIED, *before]) + "\n")
+        found = {event.source for event in diagnose.load(tmp_path / name).events}
+        assert len(found) == sources
