@@ -172,7 +172,7 @@ def _end(child: _Child) -> None:
     for kill in (os.killpg, os.kill):
         with suppress(OSError):
             kill(child.pid, signal.SIGKILL)
-    for _ in range(20):
+    for _ in range(200):  # a second, on a busy machine
         with suppress(ChildProcessError):
             if os.waitpid(child.pid, os.WNOHANG) == (0, 0):
                 time.sleep(0.005)

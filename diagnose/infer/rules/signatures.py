@@ -155,7 +155,7 @@ def _deaths_before(
         signature = entry_of(context.catalog, id_)
         if signature is None or not classes[signature.cause].is_death:
             continue
-        own = [one for one in group if _after(end, one) or _is_own(one)]
+        own = [one for one in group if _after(end, one) or (_is_own(one) and not _after(one, end))]
         if any(not stories.survived([one]) and not stories.doubtful([one]) for one in own):
             found.add(signature.cause)
     return frozenset(found)

@@ -8,6 +8,7 @@ ended with that was seen to hang, is only its end.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 
 from diagnose.catalog.schema import Catalog
 from diagnose.diagnosis import Evidence
@@ -251,7 +252,7 @@ def _lone(context: Context) -> Iterator[Hypothesis]:
         busy = place.state in _NOWHERE and not apart
         what = doing(place.phase) if busy else says(place)
         summary = f"The stack shows a process {what}: {place.detail}."
-        yield _of_stacks(cause, summary, context, [])
+        yield replace(_of_stacks(cause, summary, context, []), tier=Tier.CIRCUMSTANTIAL)
         return
     if waiting is not None and _ended(context):
         summary = f"A process was {told(waiting)} before somebody ended it; nothing shows for whom."
