@@ -24,7 +24,7 @@ WAITED = ("timeout", "store_wait", "missing", "host_blocked")
 # A handler's words belong to an error at most this many lines above them.
 _HANDLED_REACH = 40
 _CALM = ("WARNING", "INFO", "DEBUG")  # levels at which nobody reports a death
-_DYING = ("FATAL", "CRITICAL")  # levels of those who cannot go on
+DYING = ("FATAL", "CRITICAL")  # levels of those who cannot go on
 _CAME_BACK = 3  # states of work of a rank below the line that says it ended
 _SERVED_LINES = 150  # below the error that a server survived
 _BUFFER = 8192  # bytes that a process may hold back until it ends
@@ -131,7 +131,7 @@ def _outlived(event: Event, author: Author, deeds: Deeds) -> Passed | None:
     if event.index in deeds.raised.signed:
         return None
     counted = deeds.counted_after(event)
-    if counted >= LONG and _is_calm(event) and not _fell_silent(event, author, deeds):
+    if counted >= LONG and _is_calm(event) and not fell_silent(event, author, deeds):
         return "logged_as_warning"
     if event.cause in deeds.final:
         return None
@@ -171,14 +171,14 @@ def _by_words(event: Event, author: Author, deeds: Deeds) -> Passed | None:
     if event.index in deeds.raised.caught and not grave:
         finished = deeds.unordered(event) and deeds.finished_elsewhere(event)
         return "caught" if counted >= FURTHER or finished else None
-    if _fell_silent(event, author, deeds):
+    if fell_silent(event, author, deeds):
         return None
     if (not grave or counted >= LONG) and _is_calm(event):
         return "logged_as_warning"
     return "mentioned" if _is_mention(event) and event.cause not in deeds.deadly else None
 
 
-def _fell_silent(event: Event, author: Author, deeds: Deeds) -> bool:
+def fell_silent(event: Event, author: Author, deeds: Deeds) -> bool:
     """Whether its author prints steps of its own, and made none since."""
     if author.kind == "source" or not deeds.signs_steps(author):
         return False
@@ -210,7 +210,7 @@ def _completed(event: Event, author: Author, deeds: Deeds) -> bool:
     if own or event.kind == "exception" or event.strength == "decisive":
         return False
     if deeds.unordered(event):
-        return deeds.finished_elsewhere(event) and peel(event.text).level not in (*_DYING, "ERROR")
+        return deeds.finished_elsewhere(event) and peel(event.text).level not in (*DYING, "ERROR")
     _, ended = deeds.end_after(author, event)
     return deeds.job_finished_after(event) and deeds.worked_after(event) and not ended
 
@@ -228,6 +228,8 @@ def _served(event: Event, deeds: Deeds) -> bool:
 
 def _everybody(event: Event, deeds: Deeds) -> Passed | None:
     """Whether all who may have written a line of a source are seen at work after it."""
+    if peel(event.text).level in DYING and deeds.counted_after(event) < LONG:
+        return None  # of what its author calls fatal a step of another one says little
     works, ended = deeds.works_of(deeds.author(event), event), deeds.died_after(event)
     if not works:
         named = deeds.named_writers(event)
@@ -249,7 +251,7 @@ def _by_the_job(event: Event, author: Author, deeds: Deeds) -> Passed | None:
     counted = deeds.counted_after(event)
     if counted < LONG or not deeds.few_sign_steps or deeds.end_after(author, event)[1]:
         return None
-    enough = peel(event.text).level not in _DYING
+    enough = peel(event.text).level not in DYING
     if event.strength == "decisive" and event.role == "cause":
         enough &= counted >= _VERY_LONG or deeds.job_finished_after(event)
     return "counted_on" if enough else None

@@ -11,7 +11,7 @@ from diagnose.catalog.entries import is_word
 from diagnose.infer.events.sifting import Failures, Sieve
 from diagnose.stories.deeds import is_end
 from diagnose.stories.fold import Stories
-from diagnose.stories.passing import WAITED
+from diagnose.stories.passing import WAITED, ends_process, fell_silent
 from diagnose.stories.story import Passed
 from diagnose.timeline.deaths import exit_failed
 from diagnose.timeline.event import Event, Meaning, Timeline
@@ -107,8 +107,11 @@ def _hinted(stories: Stories, hints: list[Event], sieve: Sieve) -> Failures:
 
 
 def _is_unsurvived(stories: Stories, event: Event) -> bool:
-    """Whether an exception is of someone who is known and was not seen to go on."""
-    if event.index in stories.deeds.raised.uncaught:
+    """Whether an exception or a death is of someone who is known and was not seen to go on."""
+    deeds = stories.deeds
+    if event.index in deeds.raised.uncaught:
+        return True
+    if ends_process(event, deeds) and fell_silent(event, deeds.author(event), deeds):
         return True
     raised = event.kind == "exception" and event.role == "cause"
     return raised and not _may_be_caught(stories, event)
@@ -180,6 +183,8 @@ def _only_after_the_end(stories: Stories, events: Sequence[Event]) -> bool:
     """Symptoms alone, all after the job said that it was done: sockets that close at exit."""
     if any(e.role == "cause" or e.kind == "exit" or e.tells in WAITED for e in events):
         return False
+    if any(e.tells == "dies" and stories.deeds.unordered(e) for e in events):
+        return False  # a table of the pods tells of no order
     ends = stories.deeds.endings
     return bool(ends) and ends[0].index < events[0].index and not _left_others(stories)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 
 import pytest
 
@@ -218,3 +219,35 @@ LEFT = (
 
 def test_a_rank_that_exited_does_not_end_well_later() -> None:
     assert verdict(*steps(range(9)), *DEAD, *steps(range(9, 40)), LEFT) == "failed"
+
+
+def test_what_is_fatal_does_not_pass_by_one_step_of_the_others() -> None:
+    steps = [f"2026-08-14T03:0{n}:59Z INFO rank=0 step {n}00/2330 | loss 2.4{n}" for n in range(8)]
+    fatal = "FATAL: cannot allocate optimizer state"
+    found = diagnose.diagnose(diagnose.load_text("\n".join([*steps[:7], fatal, steps[7]]) + "\n"))
+    assert found.verdict not in ("healthy", "running")
+
+
+def test_a_weak_word_of_a_death_counts_where_its_rank_makes_no_more_steps() -> None:
+    lines = [f"{rank}: Step [{n}00/9000], Loss: 1.4" for n in range(40) for rank in range(4)]
+    found = diagnose.diagnose(
+        diagnose.load_text(
+            "\n".join([*lines[:40], "2: Bus error (core dumped)"])
+            + "\n"
+            + "\n".join(line for line in lines[40:] if not line.startswith("2:"))
+            + "\n"
+        )
+    )
+    assert found.verdict == "failed"
+
+
+def test_a_pod_in_error_is_no_symptom_of_an_end(tmp_path: Path) -> None:
+    stamp = "[pod/w-0/pytorch] 2026-03-27T17:0{}:05.1Z {{'loss': 8.{}, 'epoch': 0.{}}}"
+    log = [stamp.format(n, n, n) for n in range(9)]
+    log.append("[pod/w-0/pytorch] 2026-03-27T17:14:48.5Z {'train_runtime': 355.6, 'epoch': 1.0}")
+    (tmp_path / "pods.log").write_text("\n".join(log) + "\n")
+    pods = "w-{}    1/1     {}     0          2m"
+    states = ["NAME    READY   STATUS   RESTARTS   AGE", pods.format(0, "Running")]
+    for state, healthy in (("Running", True), ("Error", False)):
+        (tmp_path / "kubectl.txt").write_text("\n".join([*states, pods.format(3, state)]) + "\n")
+        assert (diagnose.diagnose(diagnose.load(tmp_path)).verdict == "healthy") is healthy
