@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import NamedTuple
 
 from diagnose.infer.events.tracebacks import last_tracebacks
@@ -148,12 +149,16 @@ def _numbers_are_ranks(mentions: Iterable[tuple[Event, Wait]]) -> bool:
     """Whether numbers inside process groups are ranks of the job: no two processes have the same.
 
     Of several groups each has a number 0, and their ranks mostly call the same. One process may
-    print its wait twice, with another time each.
+    print its wait twice, with another time each, but not into the logs of two nodes.
     """
     times: dict[tuple[int | None, object], set[int | None]] = defaultdict(set)
+    printed: dict[int | None, dict[str, set[int | None]]] = defaultdict(lambda: defaultdict(set))
     for event, wait in mentions:
         if event.learned is Learned.GROUP:
             times[event.rank, wait.call].add(wait.elapsed_ms)
+            printed[event.rank][event.source].add(wait.elapsed_ms)
+    if any(a.isdisjoint(b) for own in printed.values() for a, b in pairwise(own.values())):
+        return False
     twice = [len(own - {None}) for own in times.values() if len(own - {None}) > 1]
     return len(twice) < 2 and max(twice, default=0) < 3
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import diagnose
 from diagnose.infer.judge.groups import members_of
 from diagnose.infer.judge.lines import stalls
 from diagnose.infer.judge.stall import Stall, Wait
@@ -160,3 +162,20 @@ def test_a_size_that_could_be_another_is_no_certain_one() -> None:
     groups = {"a": waits_of((0, 8), (3, 11)), "b": waits_of((1, 25), (2, 26))}
     found = members_of(groups, 32)
     assert (found["a"].size, found["a"].certain) == (4, False)
+
+
+def test_a_number_in_the_logs_of_two_nodes_is_that_inside_groups(tmp_path: Path) -> None:
+    """torch 1.13 prints the number of a rank in its group: whose is missing may be printed as 0."""
+    line = (
+        "[E ProcessGroupNCCL.cpp:821] [Rank {}] Watchdog caught collective operation timeout: "
+        "WorkNCCL(SeqNum={}, OpType=ALLREDUCE, Timeout(ms)=600000) ran for {} milliseconds before "
+        "timing out."
+    )
+    first = [line.format(rank, 3, 600_100 + rank) for rank in range(8)]
+    second = [line.format(rank, 3, 600_100 + rank) for rank in range(9, 16)]
+    for number, named in ((8, [8]), (0, [])):
+        own = [line.format(number, 4, 600_950)]
+        for name, lines in (("node_0.log", first), ("node_1.log", [*own, *second])):
+            (tmp_path / name).write_text("\n".join(["world_size: 16", *lines]) + "\n")
+        found = diagnose.diagnose(diagnose.load(tmp_path))
+        assert found.culprits.ranks == named
