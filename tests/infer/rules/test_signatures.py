@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from diagnose.catalog.load import load_catalog
 from diagnose.infer.rules.base import Hypothesis
 from diagnose.infer.rules.blamed import culprits_of, gpu_ranks, pci_bus
 from diagnose.infer.rules.signatures import propose
@@ -223,7 +224,8 @@ def test_a_device_that_met_the_setting_of_its_host_is_no_culprit(
 ) -> None:
     entry = signature("t.own", cause, culprit="self")
     timeline = make(matched(entry, rank=5, host="a", learned=learned))
-    assert culprits_of(entry, timeline.events, 8, timeline) == (ranks, ["a"])
+    author = load_catalog().classes[cause].author
+    assert culprits_of(entry, timeline.events, 8, timeline, author) == (ranks, ["a"])
 
 
 PAIR = signature("t.pair", "desync.mismatch", tells="mismatch", culprit="none")
