@@ -26,7 +26,7 @@ WELL: tuple[Verdict, ...] = ("healthy", "running")  # no sign of a failure
 Confidence = Literal["high", "medium", "low"]
 CulpritKind = Literal["missing", "mismatched", "crashed", "slow", "stuck_host", "stuck_device"]
 Answer = Literal["yes", "no", "unknown"]
-# How far evidence reaches; none: later lines took it back. See `infer.tiers`.
+# How far evidence reaches; none: too little for a verdict. See `infer.tiers`.
 EvidenceTier = Literal[
     "none", "guess", "weak", "circumstantial", "likely", "strong", "observed", "proven"
 ]
@@ -144,9 +144,8 @@ class Reason:
     stable name of what decided the outcome, `rule` that of the rule which proposed the class, and
     `signature` the entry of the catalog it rests on. `beaten_by` is the class that a hypothesis
     lost to. `tier` is how far the evidence of a hypothesis reaches, None where the reason is of no
-    hypothesis. `places` are its first
-    lines, `count` is of how many lines it speaks. `text` is a sentence for people, which may quote
-    the log.
+    hypothesis. `places` are its first lines, `count` is of how many lines it speaks. `text` is a
+    sentence for people, which may quote the log.
     """
 
     step: Step

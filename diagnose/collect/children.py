@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from typing import Any
 
+from diagnose.collect import proc
+
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 _MAX_ANSWER = 64 << 20
 _END = b"\n"  # a child whose thread the kernel holds never closes its side
@@ -172,9 +174,16 @@ def _end(child: _Child) -> None:
     for kill in (os.killpg, os.kill):
         with suppress(OSError):
             kill(child.pid, signal.SIGKILL)
-    for _ in range(200):  # a second, on a busy machine
+    for waits in range(200):  # a second, on a busy machine
         with suppress(ChildProcessError):
-            if os.waitpid(child.pid, os.WNOHANG) == (0, 0):
+            if os.waitpid(child.pid, os.WNOHANG) == (0, 0) and (waits < 20 or not _held(child.pid)):
                 time.sleep(0.005)
                 continue
         return
+
+
+def _held(pid: int) -> bool:
+    """Whether the kernel holds a process (state D), so that no signal reaches it."""
+    with suppress(OSError):
+        return proc.keyed(f"{proc.PROC}/{pid}/status").get("State", "").startswith("D")
+    return False

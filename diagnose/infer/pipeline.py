@@ -150,7 +150,7 @@ def _weighed(context: Context) -> tuple[Context, _Weighed]:
     known = [*proposals(KNOWN, context)]
     hypotheses = [*context.proposed, *known]
     likely = [one for one in hypotheses if one.tier >= Tier.GUESS]
-    leads = [] if likely else leads_of(hypotheses, context)
+    leads = [] if likely else leads_of(context)
     ranked = ranking.rank(ranking.merge(likely or leads))
     ranked = ranked or [verdict.inconclusive(context.failing, context.catalog)]
     kept = {id(one) for one in likely or leads}

@@ -19,7 +19,7 @@ _WORDS: tuple[EvidenceTier, ...] = get_args(EvidenceTier)
 class Tier(IntEnum):
     """How much a hypothesis is worth by itself; the higher one weighs more."""
 
-    NONE = 0  # what spoke for it was taken back: no verdict
+    NONE = 0  # taken back by what came after it, or seen only as others ended: no verdict
     GUESS = 1  # an exit status, a likeness, a wait for nobody in particular; explains nothing else
     WEAK = 2  # a line that more than one cause leaves
     CIRCUMSTANTIAL = 3  # who was where, with gaps

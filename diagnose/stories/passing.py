@@ -24,7 +24,7 @@ WAITED = ("timeout", "store_wait", "missing", "host_blocked")
 # A handler's words belong to an error at most this many lines above them.
 _HANDLED_REACH = 40
 _CALM = ("WARNING", "INFO", "DEBUG")  # levels at which nobody reports a death
-DYING = ("FATAL", "CRITICAL")  # levels of those who cannot go on
+_DYING = ("FATAL", "CRITICAL")  # levels of those who cannot go on
 _CAME_BACK = 3  # states of work of a rank below the line that says it ended
 _SERVED_LINES = 150  # below the error that a server survived
 _BUFFER = 8192  # bytes that a process may hold back until it ends
@@ -210,7 +210,7 @@ def _completed(event: Event, author: Author, deeds: Deeds) -> bool:
     if own or event.kind == "exception" or event.strength == "decisive":
         return False
     if deeds.unordered(event):
-        return deeds.finished_elsewhere(event) and peel(event.text).level not in (*DYING, "ERROR")
+        return deeds.finished_elsewhere(event) and peel(event.text).level not in (*_DYING, "ERROR")
     _, ended = deeds.end_after(author, event)
     return deeds.job_finished_after(event) and deeds.worked_after(event) and not ended
 
@@ -226,10 +226,15 @@ def _served(event: Event, deeds: Deeds) -> bool:
     return max(lines, default=0) > event.line + _SERVED_LINES
 
 
+def fatal_so_far(event: Event, deeds: Deeds) -> bool:
+    """Whether its author calls it fatal; a few steps of others say little of that."""
+    return deeds.counted_after(event) < LONG and peel(event.text).level in _DYING
+
+
 def _everybody(event: Event, deeds: Deeds) -> Passed | None:
     """Whether all who may have written a line of a source are seen at work after it."""
-    if peel(event.text).level in DYING and deeds.counted_after(event) < LONG:
-        return None  # of what its author calls fatal a step of another one says little
+    if fatal_so_far(event, deeds):
+        return None
     works, ended = deeds.works_of(deeds.author(event), event), deeds.died_after(event)
     if not works:
         named = deeds.named_writers(event)
@@ -251,7 +256,7 @@ def _by_the_job(event: Event, author: Author, deeds: Deeds) -> Passed | None:
     counted = deeds.counted_after(event)
     if counted < LONG or not deeds.few_sign_steps or deeds.end_after(author, event)[1]:
         return None
-    enough = peel(event.text).level not in DYING
+    enough = peel(event.text).level not in _DYING
     if event.strength == "decisive" and event.role == "cause":
         enough &= counted >= _VERY_LONG or deeds.job_finished_after(event)
     return "counted_on" if enough else None

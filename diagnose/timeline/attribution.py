@@ -17,7 +17,7 @@ from operator import attrgetter
 from diagnose.timeline.captures import rank_of
 from diagnose.timeline.draft import Draft
 from diagnose.timeline.learned import Learned
-from diagnose.timeline.numbered import of_numbered_files, of_numbered_hosts
+from diagnose.timeline.numbered import Namer, of_numbered_files, of_numbered_hosts
 
 _PROCESS = ("attempt", "host", "pid")
 _NODE = 8  # devices of a node
@@ -25,10 +25,8 @@ _NODE = 8  # devices of a node
 _TABLE_REACH = 3
 
 _Key = tuple[Hashable | None, ...]
-# What gives drafts without a rank the one that each must be of.
-_Namer = Callable[[Sequence[Draft]], Iterable[int | None]]
 # Such a namer, where all drafts of a job and those without a rank tell that it can be believed.
-_Way = Callable[[Sequence[Draft], Sequence[Draft]], _Namer | None]
+_Way = Callable[[Sequence[Draft], Sequence[Draft]], Namer | None]
 
 
 def name_authors(found: Sequence[Draft]) -> None:
@@ -77,7 +75,7 @@ def _in_table(named: Draft, draft: Draft) -> bool:
     return named.source == draft.source and 0 < draft.line - named.line <= _TABLE_REACH
 
 
-def _of_the_world(found: Sequence[Draft], _: Sequence[Draft]) -> _Namer | None:
+def _of_the_world(found: Sequence[Draft], _: Sequence[Draft]) -> Namer | None:
     """NCCL prints the rank inside a communicator: the global one where that is the world."""
     worlds = set(map(attrgetter("mapped_of"), found)) - {None}
     world = max(worlds, default=None)
@@ -86,7 +84,7 @@ def _of_the_world(found: Sequence[Draft], _: Sequence[Draft]) -> _Namer | None:
     return lambda drafts: (d.mapped_rank if d.mapped_of == world else None for d in drafts)
 
 
-def _by_peers(found: Sequence[Draft], nameless: Sequence[Draft]) -> _Namer | None:
+def _by_peers(found: Sequence[Draft], nameless: Sequence[Draft]) -> Namer | None:
     """Name processes by NCCL's lines about channels, which tell the rank in some communicator.
 
     That is the global one where every process has one number there, no two have the same, and no
@@ -124,7 +122,7 @@ def _by(*names: str) -> _Way:
     """Drafts alike in these are of one rank, where those that name one agree."""
     key, last = attrgetter(*names), attrgetter(names[-1])
 
-    def way(found: Sequence[Draft], nameless: Sequence[Draft]) -> _Namer | None:
+    def way(found: Sequence[Draft], nameless: Sequence[Draft]) -> Namer | None:
         if not _have(nameless, *names):
             return None
         telling = [draft for draft in _named(found) if last(draft) is not None]
@@ -143,7 +141,7 @@ def _have(drafts: Iterable[Draft], *names: str) -> bool:
     return any(None not in values for values in map(attrgetter(*names), drafts))
 
 
-def _of_sources(found: Sequence[Draft], _: Sequence[Draft]) -> _Namer | None:
+def _of_sources(found: Sequence[Draft], _: Sequence[Draft]) -> Namer | None:
     """All lines of a source are of the one rank it names, where each source names another."""
     named: dict[str, set[int]] = defaultdict(set)
     for draft in found:
@@ -215,7 +213,7 @@ def _processes(found: Sequence[Draft]) -> Mapping[int, int]:
     return Counter(device for device, _ in users)
 
 
-def _the_only_one(found: Sequence[Draft], nameless: Sequence[Draft]) -> _Namer | None:
+def _the_only_one(found: Sequence[Draft], nameless: Sequence[Draft]) -> Namer | None:
     """The one process of a log is the one rank that it names, where their numbers fit.
 
     A rank of another node than the first uses a device of a number that repeats on every node.
@@ -232,21 +230,21 @@ def _the_only_one(found: Sequence[Draft], nameless: Sequence[Draft]) -> _Namer |
     return lambda drafts: (rank if draft.pid is not None else None for draft in drafts)
 
 
-def _of_tasks(found: Sequence[Draft], _: Sequence[Draft]) -> _Namer | None:
+def _of_tasks(found: Sequence[Draft], _: Sequence[Draft]) -> Namer | None:
     return partial(map, attrgetter("task")) if _tasks_are_ranks(found) else None
 
 
-def _of_one_node(found: Sequence[Draft], _: Sequence[Draft]) -> _Namer | None:
+def _of_one_node(found: Sequence[Draft], _: Sequence[Draft]) -> Namer | None:
     return partial(map, attrgetter("local_rank")) if _single_node(found) else None
 
 
-def _of_groups(found: Sequence[Draft], _: Sequence[Draft]) -> _Namer | None:
+def _of_groups(found: Sequence[Draft], _: Sequence[Draft]) -> Namer | None:
     if any(draft.rank is not None for draft in found if draft.group_rank is not None):
         return None
     return partial(map, attrgetter("group_rank"))
 
 
-def _of_devices(found: Sequence[Draft], _: Sequence[Draft]) -> _Namer | None:
+def _of_devices(found: Sequence[Draft], _: Sequence[Draft]) -> Namer | None:
     return partial(map, attrgetter("device")) if _devices_are_ranks(found) else None
 
 

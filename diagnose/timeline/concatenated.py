@@ -33,7 +33,7 @@ def name_parts(found: Sequence[Draft]) -> None:
 def _is_of_one(source: str) -> bool:
     """Whether a file has the name of one process: what is appended to it is a later run of it."""
     hints = read_path(source)
-    return not {hints.rank, hints.local_rank, hints.task} <= {None}
+    return any(number is not None for number in (hints.rank, hints.local_rank, hints.task))
 
 
 def _parts(drafts: Sequence[Draft]) -> Iterator[list[Draft]]:

@@ -11,10 +11,11 @@ from diagnose.timeline.draft import Draft
 
 _NUMBER, _DIGITS = re.compile(r"(\d+)"), 7
 
-_Namer = Callable[[Sequence[Draft]], Iterable[int | None]]
+# What gives drafts without a rank the one that each must be of.
+Namer = Callable[[Sequence[Draft]], Iterable[int | None]]
 
 
-def of_numbered_files(found: Sequence[Draft], _: Sequence[Draft]) -> _Namer | None:
+def of_numbered_files(found: Sequence[Draft], _: Sequence[Draft]) -> Namer | None:
     """Files whose names differ in one number are one of each rank, where most ranks have one.
 
     So are those that a launcher names by task (`--output=train.%t.out`), or a script by rank; that
@@ -32,7 +33,7 @@ def of_numbered_files(found: Sequence[Draft], _: Sequence[Draft]) -> _Namer | No
     return None
 
 
-def of_numbered_hosts(found: Sequence[Draft], _: Sequence[Draft]) -> _Namer | None:
+def of_numbered_hosts(found: Sequence[Draft], _: Sequence[Draft]) -> Namer | None:
     """Pods, or hosts, whose numbers are the ranks that they name: one process runs in each.
 
     Where several ranks run in each, they name others than its number; so do workers beside a

@@ -86,7 +86,8 @@ def test_lines_of_a_log(show, tmp_path) -> None:
     folder = tmp_path / "job"
     folder.mkdir()
     lines = []
-    for number, text in enumerate(ALL):
+    image = f"<img src=x onerror={RUN}>"
+    for number, text in enumerate([image, *ALL]):
         rank = number % 8
         lines += [
             text,
@@ -100,6 +101,7 @@ def test_lines_of_a_log(show, tmp_path) -> None:
     harmless(opened)
     assert f"<script>{RUN}</script>" in opened.page.inner_text("header")
     text = opened.page.evaluate("document.body.textContent")
+    assert image in text
     quoted = [line.text for line in diagnosis.evidence]
     assert len(quoted) > 4
     assert [line for line in quoted if line not in text] == []

@@ -129,7 +129,7 @@ def test_a_hang_is_named_without_any_log(name: str, path: Path) -> None:
         with Pauses(job.ranks) as pauses:
             node = collected(job, path / "bundle")
         took = time.monotonic() - began
-    assert took <= 30
+    assert took <= 15
     assert max(pauses.longest.values()) < 1.0
     judged(case, node, path)
 
@@ -156,7 +156,7 @@ def test_a_healthy_job_goes_on_and_is_not_called_hung(tmp_path: Path) -> None:
         began = time.monotonic()
         with Pauses(job.ranks) as pauses:
             node = collected(job, tmp_path / "bundle")
-        assert time.monotonic() - began <= 30
+        assert time.monotonic() - began <= 15
         assert max(pauses.longest.values()) < 1.0
         assert job.launcher.wait(90) == 0
         assert "step 59 " in job.console

@@ -135,7 +135,7 @@ HANGS = {
     ),
     "slow save": Hang("slow_save", "checkpoint", culprit=0, options=LONG_RUN),
     "slow save, the first": Hang(
-        "slow_save", "checkpoint", culprit=0, grace=20.0, options=(*LONG_RUN, "--first")
+        "slow_save", "checkpoint", culprit=0, grace=8.0, options=(*LONG_RUN, "--first")
     ),
     # its bar moves every 0.4 s
     "map that freezes": Hang("frozen_map", "preprocessing", culprit=0, heartbeat=0.4),

@@ -13,6 +13,7 @@ from diagnose.stories.deeds import is_end
 from diagnose.stories.fold import Stories
 from diagnose.stories.passing import WAITED, ends_process, fell_silent
 from diagnose.stories.story import Passed
+from diagnose.timeline.captures import integer
 from diagnose.timeline.deaths import exit_failed
 from diagnose.timeline.event import Event, Meaning, Timeline
 
@@ -199,8 +200,8 @@ def _left_others(stories: Stories) -> bool:
 
 
 def _to_go(progress: Event) -> bool:
-    total = progress.fields.get("total", "")
-    return progress.step is not None and total.isdecimal() and progress.step < int(total[:18])
+    total = integer(progress.fields.get("total"))
+    return None not in (progress.step, total) and progress.step < total  # type: ignore[operator]
 
 
 def went_on(stories: Stories) -> bool:

@@ -8,8 +8,7 @@ from diagnose.catalog.entries import is_word
 from diagnose.infer.events.sifting import Failures, Sieve
 from diagnose.parse.prefix import peel
 from diagnose.stories.fold import Stories
-from diagnose.stories.passing import DYING
-from diagnose.stories.work import LONG
+from diagnose.stories.passing import fatal_so_far
 from diagnose.timeline.event import Event, Meaning
 
 # A dotted name with what was raised, or a bare one, as no program writes it but below a traceback.
@@ -62,9 +61,7 @@ def _unanswered(event: Event, stories: Stories) -> bool:
         return True
     if event.index in stories.deeds.raised.uncaught:
         return True
-    if peel(event.text).level in DYING:
-        return stories.deeds.counted_after(event) < LONG
-    return not stories.deeds.answered_below(event)
+    return fatal_so_far(event, stories.deeds) or not stories.deeds.answered_below(event)
 
 
 def _explains(meaning: Meaning) -> bool:

@@ -17,6 +17,7 @@ from diagnose.infer.tiers import Tier
 from diagnose.stories.passing import WAITED
 
 _ROWS_OF_STALL, _ROWS = 4, 8
+_TIERS = {"high": Tier.PROVEN, "medium": Tier.STRONG, "low": Tier.CIRCUMSTANTIAL}
 _UNCHECKED = 2  # at most, of issues whose versions the log does not say
 
 
@@ -223,9 +224,6 @@ def _to_check(issue: KnownIssue, situation: Situation) -> Hypothesis:
 def _versions(issue: KnownIssue) -> list[list[str]]:
     """The versions asked for: one of each list."""
     return [c.version for c in (*issue.all, *issue.any) if c.version]
-
-
-_TIERS = {"high": Tier.PROVEN, "medium": Tier.STRONG, "low": Tier.CIRCUMSTANTIAL}
 
 
 def _hypothesis(issue: KnownIssue, situation: Situation) -> Hypothesis:

@@ -14,7 +14,7 @@ from diagnose.timeline.event import Event
 _BUSY = "Nothing says what went wrong; the log ends amid this work, which was not finished."
 
 
-def leads_of(hypotheses: Sequence[Hypothesis], context: Context) -> list[Hypothesis]:
+def leads_of(context: Context) -> list[Hypothesis]:
     """What is better than nothing where nothing is likely: low confidence, and no culprits."""
     lines = [event for event in context.timeline if event.signature is None or _vague(event)]
     found = list(resembles.propose(context, lines))
@@ -25,7 +25,7 @@ def leads_of(hypotheses: Sequence[Hypothesis], context: Context) -> list[Hypothe
     if busy and not _peer_went(context.failing):
         lead = unstated(busy, Tier.GUESS, context.catalog, _BUSY)
         found.insert(0, replace(lead, rule="busy"))
-    return found[:1] or [h for h in hypotheses if h.tier > 0 and h.cause != "unknown"]
+    return found[:1]
 
 
 def _peer_went(failing: Sequence[Event]) -> bool:

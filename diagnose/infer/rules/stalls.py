@@ -171,14 +171,14 @@ def _busy(stall: Stall, who: list[int], activity: Activity, catalog: Catalog) ->
     subject = ranks_phrase(who).capitalize() if who else "One rank"
     summary = f"{subject} was still {at_work} while the other ranks waited in {_call(stall)}."
     tiny = stall.tiny or (not stall.sized and stall.op in _MAY_BE_TINY)
-    grounds = ["moving" if activity.moving else "seen", *(() if tiny else ("not_a_barrier",))]
-    if activity.spans_wait:
-        grounds = ["spans_the_wait"]
+    spans = activity.spans_wait
+    grounds = ["spans_the_wait" if spans else "moving" if activity.moving else "seen"]
+    grounds += ["not_a_barrier"] * (not tiny and not spans)
     cause = busy_class(activity.phase, catalog) or "unknown"
     found = unstated(cause, _BUSY[tuple(grounds)], catalog, summary, stall)
     found.grounds = grounds
     found.rows = [*([activity.row] if activity.row is not None else []), *found.rows]
-    found.sure = activity.spans_wait and tiny
+    found.sure = spans and tiny
     found.ranks, found.kind = who, "slow" if who else None
     by_role = "the main rank does this work while the others wait"
     apart = "the only rank without a timeout" if who == stall.accused else by_role

@@ -43,7 +43,7 @@ _DROPPED = {
     "dumps_know_who": "dumps show better for whom the ranks waited",
     "stacks_know_what": "stacks of the same ranks show better what they were doing",
     "lines_know_what": "lines of the same ranks show better what they were doing",
-    "below_threshold": "its evidence was taken back by what came after it",
+    "below_threshold": "what was weighed leaves it no tier, too little for a verdict",
 }
 _DISBELIEVED = {
     "stepped_since": "steps were made after the operation that the dumps show as pending",
