@@ -260,7 +260,7 @@ class CauseClass:
 
     `author`: what whoever prints its lines is: the process that it `struck`; as likely the `victim`
     of another; one `of_all`, whose settings these are; one that `waits` for those that lines list.
-    `vague`: it says that a process is missing or failed, and not of what.
+    `vague`: it says that a process is missing or stuck, and not of what.
 
     When its lines come: `retrospective`, often only after the waits it led to, so lateness does not
     speak against it; `ending`, after the launcher has begun to stop ranks, but before any wait;

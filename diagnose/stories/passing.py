@@ -228,7 +228,7 @@ def _served(event: Event, deeds: Deeds) -> bool:
 
 def fatal_so_far(event: Event, deeds: Deeds) -> bool:
     """Whether its author calls it fatal; a few steps of others say little of that."""
-    return deeds.counted_after(event) < LONG and peel(event.text).level in _DYING
+    return peel(event.text).level in _DYING and deeds.counted_after(event) < LONG
 
 
 def _everybody(event: Event, deeds: Deeds) -> Passed | None:

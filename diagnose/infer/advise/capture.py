@@ -47,8 +47,7 @@ def capture_next(
     elif undumped:
         what = f"the Flight Recorder dumps of {ranks_phrase(undumped)}"
         wanted.append(MissingEvidence(what, _UNDUMPED))
-    of_class = catalog.classes[winner.cause]
-    if of_class.vague and of_class.hang == "hangs" and waits:
+    if catalog.classes[winner.cause].vague and waits:
         wanted.append(
             MissingEvidence(
                 "the stacks of the silent ranks",

@@ -215,7 +215,7 @@ def went_on(stories: Stories) -> bool:
     if done(stories):
         return True
     told = timeline.role("cause", "effect", "aftermath")
-    trouble = [event for event in told if stories.passed(event) != "wait_ended"]
+    trouble = [one for one in told if one.tells != "waiting" or not stories.passed(one)]
     if not trouble:
         return bool(timeline.kind("progress"))
     return all(stories.hint_passed(event) for event in trouble)

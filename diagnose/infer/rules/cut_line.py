@@ -28,8 +28,8 @@ _TYPE = expression(r"[\w.]*(?:Error|Exception|Failure|Interrupt|Exit): ?")
 
 def propose(context: Context) -> Iterator[Hypothesis]:
     """The cause of the example that goes on where a source breaks off, if nothing else is known."""
-    classes = context.catalog.classes
-    if any(h.tier >= Tier.WEAK and not classes[h.cause].vague for h in context.proposed):
+    bare = ("crash.exception", "unknown")
+    if any(h.tier >= Tier.WEAK and h.cause not in bare for h in context.proposed):
         return
     for event in _last_lines(context):
         text = event.text.rstrip()
@@ -88,12 +88,8 @@ def _continued(text: str, catalog: Catalog) -> tuple[str, str]:
     """
     anchor = text[-_ANCHOR:]
     best: tuple[int, str] | None = None
-    for id_, example in examples_of(catalog) if len(text) >= _LEAST else ():
-        at = example.find(anchor)
-        end = at + len(anchor)
-        if at < 0 or end >= len(example) or not _is_cause(id_, catalog):
-            continue
-        shared = _shared(text, example[:end])
+    for id_, beginning in _beginnings(anchor, catalog) if len(text) >= _LEAST else ():
+        shared = _shared(text, beginning)
         if best is None or shared > best[0]:
             best = shared, id_
     if best is None:
@@ -101,6 +97,20 @@ def _continued(text: str, catalog: Catalog) -> tuple[str, str]:
     told = _TYPE.sub("", text[-best[0] :])
     enough = len(told) >= _LEAST and len(_WORD.findall(told)) >= _WORDS
     return (told, best[1]) if enough else ("", "")
+
+
+@lru_cache(maxsize=16)
+def _beginnings(anchor: str, catalog: Catalog) -> list[tuple[str, str]]:
+    """Entries of causes and their examples, up to the anchor and with it, behind which they go on.
+
+    Many logs of one job end in the same words, so that the examples are searched once for all.
+    """
+    return [
+        (id_, begins + anchor)
+        for id_, example in examples_of(catalog)
+        for begins, _, rest in [example.partition(anchor)]
+        if rest and _is_cause(id_, catalog)
+    ]
 
 
 def _ambiguous(told: str, catalog: Catalog) -> bool:
