@@ -260,7 +260,8 @@ class CauseClass:
 
     `author`: what whoever prints its lines is: the process that it `struck`; as likely the `victim`
     of another; one `of_all`, whose settings these are; one that `waits` for those that lines list.
-    `vague`: it says that a process is missing or stuck, and not of what.
+    `vague`: it says that a process is missing or stuck, and not of what; `unspecific`: no more than
+    that something failed. `while_ending`: interpreters that end after an exception often die of it.
 
     When its lines come: `retrospective`, often only after the waits it led to, so lateness does not
     speak against it; `ending`, after the launcher has begun to stop ranks, but before any wait;
@@ -296,6 +297,8 @@ class CauseClass:
     ends_as: str = ""
     author: Literal["struck", "victim", "of_all", "waits"] | None = None
     vague: bool = False
+    unspecific: bool = False
+    while_ending: bool = False
 
     @property
     def is_crash(self) -> bool:

@@ -62,7 +62,7 @@ def diagnose(job: Job) -> Diagnosis:
 
 
 def _diagnose(job: Job) -> Diagnosis:
-    attempt = last_attempt(job.events)
+    attempt = last_attempt(job.events, job.catalog.classes)
     timeline = attempt.timeline
     facts = gather(job.events, job.catalog.by_id)
     stories = Stories(timeline, job.catalog.classes)

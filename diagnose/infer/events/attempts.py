@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from diagnose.catalog.entries import entry_of
-from diagnose.catalog.schema import Catalog
-from diagnose.infer.events.own_end import without_own_end
-from diagnose.infer.events.sifting import Sifted
-from diagnose.infer.events.teardown import without_teardown_noise
+from diagnose.catalog.schema import Catalog, CauseClass
+from diagnose.stories.shutdown import settled
+from diagnose.stories.sifting import Sifted
 from diagnose.text.ranks import ranks_phrase
 from diagnose.timeline.event import Event, Timeline
 
@@ -32,19 +31,19 @@ class Attempt(NamedTuple):
     sifted: Sequence[Sifted] = ()
 
 
-def last_attempt(timeline: Timeline) -> Attempt:
+def last_attempt(timeline: Timeline, classes: Mapping[str, CauseClass]) -> Attempt:
     """The last attempt that left anything but facts, or much of it."""
     numbers = {number for number in timeline.attempts if number is not None}
     if len(numbers) < 2:
-        return _cleared(timeline, 1)
+        return _cleared(timeline, classes, 1)
     telling = [event.attempt for event in timeline.role(*_TELLING)]
     if not telling:
-        return _cleared(timeline, len(numbers))
+        return _cleared(timeline, classes, len(numbers))
     known = [number for number in telling if number is not None]
     last = max(numbers)
     if len(known) == len(telling) and not _long(timeline.of_attempt(last)):
         last = max(known)
-    return _cleared(timeline.of_attempt(last), len(numbers), last)
+    return _cleared(timeline.of_attempt(last), classes, len(numbers), last)
 
 
 def _long(run: Timeline) -> bool:
@@ -53,11 +52,15 @@ def _long(run: Timeline) -> bool:
     return any(event.line - first.setdefault(event.source, event.line) > _LINES for event in run)
 
 
-def _cleared(timeline: Timeline, attempts: int, number: int | None = None) -> Attempt:
+def _cleared(
+    timeline: Timeline,
+    classes: Mapping[str, CauseClass],
+    attempts: int,
+    number: int | None = None,
+) -> Attempt:
     """The attempt without what interpreters say while they end."""
-    timeline, noise = without_teardown_noise(timeline)
-    timeline, crashes = without_own_end(timeline)
-    return Attempt(timeline, attempts, number, [*noise, *crashes])
+    timeline, sifted = settled(timeline, classes)
+    return Attempt(timeline, attempts, number, sifted)
 
 
 def earlier_attempts(timeline: Timeline, catalog: Catalog, attempts: int) -> list[str]:

@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from operator import attrgetter
 
 from diagnose.catalog.entries import is_word
-from diagnose.infer.events.sifting import Failures, Sieve
 from diagnose.stories.deeds import is_end
 from diagnose.stories.fold import Stories
 from diagnose.stories.passing import WAITED, ends_process, fell_silent
+from diagnose.stories.sifting import Failures, Sieve
 from diagnose.stories.story import Passed
 from diagnose.timeline.captures import integer
 from diagnose.timeline.deaths import exit_failed

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 
 from diagnose.catalog.entries import is_word
-from diagnose.infer.events.sifting import Failures, Sieve
 from diagnose.parse.prefix import peel
 from diagnose.stories.fold import Stories
 from diagnose.stories.passing import fatal_so_far
+from diagnose.stories.sifting import Failures, Sieve
 from diagnose.timeline.event import Event, Meaning
 
 # A dotted name with what was raised, or a bare one, as no program writes it but below a traceback.

@@ -28,8 +28,8 @@ _TYPE = expression(r"[\w.]*(?:Error|Exception|Failure|Interrupt|Exit): ?")
 
 def propose(context: Context) -> Iterator[Hypothesis]:
     """The cause of the example that goes on where a source breaks off, if nothing else is known."""
-    bare = ("crash.exception", "unknown")
-    if any(h.tier >= Tier.WEAK and h.cause not in bare for h in context.proposed):
+    classes = context.catalog.classes
+    if any(h.tier >= Tier.WEAK and not classes[h.cause].unspecific for h in context.proposed):
         return
     for event in _last_lines(context):
         text = event.text.rstrip()

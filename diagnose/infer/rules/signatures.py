@@ -20,8 +20,6 @@ _Process = tuple[str, str | None, int | None, int | None]
 # Clocks of two hosts are not trusted to agree better than this.
 _CLOCK_SLACK = 2_000_000_000
 _ROWS = 8
-# An exception after the first wait is most often that wait's own.
-_BARE = "crash.exception"
 # What is wrong with a program or its data and not with a peer: all ranks may raise it.
 _OF_THE_PROGRAM = frozenset(
     {"AssertionError", "AttributeError", "FileNotFoundError", "ImportError", "IndentationError",
@@ -107,8 +105,8 @@ def _of_the_program(exceptions: Sequence[Event]) -> bool:
 @cache
 def _bare_exception(catalog: Catalog) -> str:
     """The entry of an exception of which nothing but its form is known."""
-    own = (one for one in catalog.signatures if one.cause == _BARE and one.tells == "exception")
-    return next(one.id for one in own if one.generic)
+    generic = (one for one in catalog.signatures if one.generic and one.tells == "exception")
+    return next(one.id for one in generic if catalog.classes[one.cause].unspecific)
 
 
 def _told_first(causes: Mapping[str | None, Sequence[Event]]) -> Mapping[_Process, Event]:
@@ -167,7 +165,8 @@ def _grounds(
     """What lowers the tier of a line, by the names of `infer.tiers`."""
     grounds = ["generic"] if signature.generic else []
     if late and not of_class.retrospective:
-        ending = of_class.ending or of_class.id == _BARE
+        # An exception after the first wait is most often that wait's own.
+        ending = of_class.ending or of_class.unspecific
         grounds.append("late_ending" if ending else "late")
     if not _came_true(of_class, group[-1], context):
         if context.stories.survived(group):

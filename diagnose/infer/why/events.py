@@ -10,7 +10,7 @@ from diagnose.catalog.schema import Catalog
 from diagnose.diagnosis import Outcome, Reason, SourceLine
 from diagnose.infer.advise.narrative import clean
 from diagnose.infer.events.attempts import MAX_ATTEMPTS, Attempt, ended_by
-from diagnose.infer.events.sifting import Sifted
+from diagnose.stories.sifting import Sifted
 from diagnose.text.ranks import plural
 from diagnose.timeline.event import Event, Timeline
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from diagnose.catalog.load import load_catalog
 from diagnose.infer.events.attempts import earlier_attempts, last_attempt
 
 from ..rows import Row, catalog, marker, matched, signature, step
@@ -33,14 +34,14 @@ FACT: Row = {"kind": "fact", "role": "context"}
 def test_the_last_attempt_that_tells_anything(
     make: Any, rows: list[Row], kept: list[int], attempts: int
 ) -> None:
-    attempt = last_attempt(make(*rows))
+    attempt = last_attempt(make(*rows), load_catalog().classes)
     assert ([event.index for event in attempt.timeline], attempt.attempts) == (kept, attempts)
 
 
 def test_what_a_finaliser_printed_is_no_part_of_it(make: Any) -> None:
     ignored = {"tells": "ignored", "text": "Exception ignored in: <function f>"}
     error = matched(signature("t.exception", "crash.exception", tells="exception", strength="weak"))
-    attempt = last_attempt(make(step(1), ignored, error))
+    attempt = last_attempt(make(step(1), ignored, error), load_catalog().classes)
     assert [event.index for event in attempt.timeline] == [0, 1]
     (left,) = attempt.sifted
     assert (left.fate, left.predicate) == ("absolved", "ignored_exception")

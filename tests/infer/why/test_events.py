@@ -102,8 +102,9 @@ def test_a_crash_behind_an_exception_is_its_own_end(make: Any) -> None:
     frames = stack(0, ("train.py", 9, "<module>"))
     raised = matched(signature("t.raised", "crash.exception", tells="exception"), rank=0)
     trace = {"text": "Traceback (most recent call last):", "role": "aftermath", "rank": 0}
+    trace["tells"] = "trouble"
     timeline = make(trace, *frames, raised, matched(CRASH, rank=0))
-    (reason,) = event_reasons(last_attempt(timeline).sifted, CATALOG)
+    (reason,) = event_reasons(last_attempt(timeline, CATALOG.classes).sifted, CATALOG)
     assert (reason.outcome, reason.subject, reason.predicate) == ("absolved", "t.crash", "own_end")
 
 
@@ -120,14 +121,14 @@ def test_a_flood_of_events_leaves_few_reasons(make: Any) -> None:
 
 def test_attempts(make: Any) -> None:
     timeline = make(matched(ERROR, rank=3), step(1, attempt=1), marker("training", attempt=1))
-    reasons = attempt_reasons(last_attempt(timeline), timeline, CATALOG)
+    reasons = attempt_reasons(last_attempt(timeline, CATALOG.classes), timeline, CATALOG)
     assert [(one.outcome, one.subject, one.text) for one in reasons] == [
         ("diagnosed", "1", "the last one that left more than facts; only its lines are weighed"),
         ("earlier", "0", "ended with: Title of t.error"),
     ]
     assert [(place.source, place.line) for place in reasons[1].places] == [timeline.at(0).place]
     only = make(step(1))
-    assert attempt_reasons(last_attempt(only), only, CATALOG) == []
+    assert attempt_reasons(last_attempt(only, CATALOG.classes), only, CATALOG) == []
 
 
 def test_every_predicate_has_its_sentence() -> None:

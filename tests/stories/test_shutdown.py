@@ -5,12 +5,13 @@ from typing import Any
 import pytest
 
 import diagnose
+from diagnose.catalog.load import load_catalog
 from diagnose.diagnosis import WELL
-from diagnose.infer.events.teardown import without_teardown_noise
+from diagnose.stories.shutdown import settled
 from diagnose.timeline.event import Timeline
+from tests.infer.rows import finished, matched, signature, step
 
-from ..rows import finished, matched, signature, step
-
+CLASSES = load_catalog().classes
 STEPS = [f"{{'loss': 1.{9 - i}, 'learning_rate': 1e-05, 'epoch': 0.{i}}}" for i in range(1, 4)]
 DONE = "Training completed."
 TRACE = "Traceback (most recent call last):"
@@ -142,7 +143,7 @@ RAISED = matched(
 
 
 def cleared(timeline: Timeline) -> Timeline:
-    return without_teardown_noise(timeline)[0]
+    return settled(timeline, CLASSES)[0]
 
 
 def test_the_traceback_below_an_ignored_line_is_left_out(make: Any) -> None:
@@ -180,4 +181,4 @@ def test_a_cause_that_ended_its_rank_was_not_survived() -> None:
 
 def test_without_such_lines_the_timeline_is_the_same(make: Any) -> None:
     timeline = make(step(1), RAISED)
-    assert without_teardown_noise(timeline) == (timeline, [])
+    assert settled(timeline, CLASSES) == (timeline, [])
