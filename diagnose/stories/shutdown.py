@@ -132,10 +132,12 @@ def _of_same(crash: Event, exception: Event) -> bool:
 
 def _crashes(event: Event, classes: Mapping[str, CauseClass]) -> bool:
     """Whether a process says that native code ended it, or a launcher that a signal did."""
-    if event.kind == "exit":
-        code = event.fields.get("exitcode", "-")
-        return event.role != "aftermath" and ("signal" in event.fields or code.startswith("-"))
-    return event.role == "cause" and event.cause is not None and classes[event.cause].while_ending
+    if event.role == "aftermath":
+        return False
+    killed = "signal" in event.fields or event.fields.get("exitcode", "").startswith("-")
+    if event.kind == "exit" and killed:
+        return True
+    return event.cause is not None and classes[event.cause].while_ending
 
 
 def _raises(event: Event) -> bool:
