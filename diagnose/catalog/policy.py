@@ -11,8 +11,7 @@ from diagnose.catalog.schema import Catalog
 def class_problems(catalog: Catalog, ids: Collection[str]) -> Iterator[str]:
     """What is wrong with the cause classes; `ids` are those of the other entries."""
     names = {*ids, *catalog.classes}
-    busy: dict[str, str] = {}
-    held: dict[str, str] = {}
+    owned: dict[str, dict[str, str]] = {"busy": {}, "held": {}, "shown_by": {}}
     for cause in catalog.classes.values():
         if not cause.remedies and cause.id not in ("none", "unknown"):
             yield f"{cause.id}: a cause class needs remedies"
@@ -25,7 +24,7 @@ def class_problems(catalog: Catalog, ids: Collection[str]) -> Iterator[str]:
             yield f"{cause.id}: usual_phase: never used, as the class has a phase"
         if cause.moving and cause.longer_timeout != "yes":
             yield f"{cause.id}: moving: only says when longer_timeout: yes holds"
-        for name, owners in (("busy", busy), ("held", held)):
+        for name, owners in owned.items():
             for one in getattr(cause, name):
                 if one in owners:
                     yield f"{cause.id}: {name}: {one} is already that of {owners[one]}"

@@ -255,8 +255,9 @@ class CauseClass:
     process that ended tells which rank it was. `ends_process`: a process of which it is stated does
     not go on. `busy`: phases in which one rank works while the others wait, and this class is
     why; `held`: places (`infer.stacks`) of a rank of which that is so; `ahead`: phases of one whose
-    work has ended while the others still train. `outside`: who ended the job is no part of it; of
-    one that hung this is only the end.
+    work has ended while the others still train; `shown_by`: predicates of `infer.rules.unstated`,
+    on what processes did or left out, that show this class where no line states it. `outside`: who
+    ended the job is no part of it; of one that hung this is only the end.
 
     `author`: what whoever prints its lines is: the process that it `struck`; as likely the `victim`
     of another; one `of_all`, whose settings these are; one that `waits` for those that lines list.
@@ -289,6 +290,7 @@ class CauseClass:
     busy: list[Phase] = field(default_factory=list)
     held: list[str] = field(default_factory=list)
     ahead: list[Phase] = field(default_factory=list)
+    shown_by: list[str] = field(default_factory=list)
     outside: bool = False
     moving: bool = False
     retrospective: bool = False
@@ -336,3 +338,11 @@ class Catalog:
     def endings(self) -> frozenset[str]:
         """The classes of those who end a job from outside."""
         return frozenset(one.id for one in self.classes.values() if one.ending)
+
+    def busy_class(self, phase: str | None) -> str | None:
+        """The class of a wait for a rank that is at this work while the others wait."""
+        return next((one.id for one in self.classes.values() if phase in one.busy), None)
+
+    def class_shown_by(self, predicate: str) -> str:
+        """The class that a predicate of `infer.rules.unstated` shows; each shows one."""
+        return next(one.id for one in self.classes.values() if predicate in one.shown_by)

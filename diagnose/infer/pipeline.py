@@ -115,7 +115,7 @@ def _failure(
     ranked = weighed.ranked
     if ranked[0].basis == "silence" and context.silence is not None:
         start = silent_since(context.silence)
-    naming = name_culprits(ranked, timeline, job.catalog.classes, context.facts.world_size)
+    naming = name_culprits(ranked, context.stories, job.catalog.classes, context.facts.world_size)
     notes = [*job.notes, *notes, *fusion.overruled(judged, context), *_notes(job, about.attempts)]
     notes += [note for note in plugins.notes() if note not in notes]  # of rules that just failed
     decided = verdict.verdict_of(ranked[0], context)

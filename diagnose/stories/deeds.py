@@ -106,7 +106,7 @@ class Deeds:
     @cached_property
     def few_sign_steps(self) -> bool:
         """Whether most of those who are known print no steps of their own, as a rule."""
-        known = {author for own in self._writers.values() for author in own}
+        known = {author for own in self.writers.values() for author in own}
         signing = [author for author in self.works if author.kind != "source"]
         return 2 * len(signing) <= len([one for one in known if one.kind != "source"])
 
@@ -258,7 +258,8 @@ class Deeds:
         return bool(self._habits) and kind_of(event) in self._habits
 
     @cached_property
-    def _writers(self) -> Mapping[str, set[Author]]:
+    def writers(self) -> Mapping[str, set[Author]]:
+        """Source → who wrote in it."""
         found: dict[str, set[Author]] = defaultdict(set)
         for event in self.timeline:
             found[event.source].add(self.author(event))
@@ -266,7 +267,7 @@ class Deeds:
 
     def one_writer(self, source: str) -> bool:
         """Whether all of a source is of one author."""
-        return len(self._writers[source]) == 1
+        return len(self.writers[source]) == 1
 
 
 class Latest:

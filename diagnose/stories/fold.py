@@ -11,12 +11,15 @@ from diagnose.stories.author import Author
 from diagnose.stories.deeds import Deeds, is_end
 from diagnose.stories.passing import ends_process, hint_passed, passed
 from diagnose.stories.story import Passed, State, Story
-from diagnose.stories.work import LONG
+from diagnose.stories.work import LONG, finished_bar, trains, two_steps
 from diagnose.timeline.deaths import exit_failed
 from diagnose.timeline.draft import BEGINS
 from diagnose.timeline.event import Event, Timeline
 
 _ERRORS = ("cause", "effect")
+_DEEDS = ("phase", "progress", "context")
+# What others find of the rank that it names.
+_OF_OTHERS = frozenset({"missing", "joined", "mismatch"})
 
 
 class Stories:
@@ -70,46 +73,86 @@ class Stories:
         """The story of each author."""
         events: dict[Author, list[Event]] = defaultdict(list)
         for event in self.timeline:
-            if event.kind in ("phase", "progress", "exit") or event.role in _ERRORS:
+            if event.meaning.kind != "edge" and event.meaning.tells not in _OF_OTHERS:
                 events[self.deeds.author(event)].append(event)
         return {author: self._story(author, own) for author, own in events.items()}
 
+    @cached_property
+    def of_ranks(self) -> Mapping[int, Story]:
+        """Rank → its story, in order, for every rank with a line of its own."""
+        ranks = {who.rank: story for who, story in self.all.items() if who.rank is not None}
+        return dict(sorted(ranks.items()))
+
     def _story(self, author: Author, events: Sequence[Event]) -> Story:
         story = Story(author)
+        story.two_steps = two_steps(event for event in events if event.meaning.kind == "progress")
         open_: list[Event] = []  # errors that pass with what the author does next
         for event in events:
-            if event.kind == "progress" or (event.kind == "phase" and not is_end(event)):
-                self._worked(story, event, open_)
-            elif is_end(event):
-                story.ended = event
-                story.become(State.ENDED, event.index, "finished")
-            elif event.kind == "exit":
-                story.ended = event
-                failed = exit_failed(event)
-                story.become(State.FAILED if failed else State.ENDED, event.index, "exit")
-            else:
-                self._erred(story, event, open_)
+            if event.learned is not None:
+                story.learned.add(event.learned)
+            if event.meaning.role in _DEEDS:
+                _did(story, event)
+            elif lost_peer(event):
+                story.lost_peer = story.lost_peer or event
+            elif event.meaning.tells == "notified":
+                story.notified = story.notified or event
+            self._became(story, event, open_)
         return story
 
+    def _became(self, story: Story, event: Event, open_: list[Event]) -> None:
+        """Change the state by an event, where it shows one."""
+        kind = event.meaning.kind
+        if kind == "progress" or (kind == "phase" and not is_end(event)):
+            self._worked(story, event, open_)
+        elif is_end(event):
+            story.ended = story.finished = event
+            story.become(State.ENDED, event.index, "finished")
+        elif kind == "exit":
+            story.ended = event
+            failed = exit_failed(event)
+            story.become(State.FAILED if failed else State.ENDED, event.index, "exit")
+        elif event.meaning.role in _ERRORS:
+            self._erred(story, event, open_)
+        elif kind == "frame" and event.meaning.phase is not None:
+            story.place = story.place or event
+
     def _worked(self, story: Story, event: Event, open_: list[Event]) -> None:
-        story.last_step = event if event.kind == "progress" else story.last_step
-        if event.kind == "phase":
-            story.doing = None if event.meaning.ends_phase else event
-        if story.state is State.STARTING and event.kind == "progress":
+        if story.state is State.STARTING and event.meaning.kind == "progress":
             story.become(State.WORKING, event.index, "progress")
-        if story.state is State.FAILED and open_ and not self.left(open_):
-            how = self.passed(open_[-1])
-            story.become(State.GONE_ON, event.index, how or "")
-            open_.clear()
+        if story.state is not State.FAILED or not open_:
+            return
+        lasting = next((error for error in open_ if self.passed(error) is None), None)
+        if lasting is None:
+            story.become(State.GONE_ON, event.index, self.passed(open_[-1]) or "")
+        open_[:] = [] if lasting is None else [lasting]  # which no later work will pass
 
     def _erred(self, story: Story, event: Event, open_: list[Event]) -> None:
-        if event.role == "cause":
+        if event.meaning.role == "cause":
             story.stated.append(event)
         open_.append(event)
-        if event.tells == "timeout":
+        if event.meaning.tells == "timeout":
+            story.waits_in = story.waits_in or event
             story.become(State.WAITING, event.index, "timeout")
         elif ends_process(event, self.deeds):
             story.ended = event
             story.become(State.FAILED, event.index, "ends_process")
         else:
             story.become(State.FAILED, event.index, "error")
+
+
+def lost_peer(event: Event) -> bool:
+    """Whether its author lost the connection to a peer, whose own log knows why."""
+    return event.role == "effect" and (event.tells == "peer_gone" or "peer" in event.fields)
+
+
+def _did(story: Story, event: Event) -> None:
+    """Take in a deed: a step of training, or a line that shows a phase."""
+    story.last = event
+    trained = trains(event) and event.step is not None
+    if trained:
+        story.last_step = event
+    if event.phase is not None and not finished_bar(event):
+        story.doing = event
+        story.steps_since.clear()
+    elif trained and event.step is not None:
+        story.steps_since.add(event.step)

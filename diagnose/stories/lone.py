@@ -11,6 +11,7 @@ from diagnose.stories.author import Author
 from diagnose.stories.deeds import Deeds
 from diagnose.stories.rhythm import Rhythm
 from diagnose.text.median import median
+from diagnose.text.ranks import ranks_phrase
 from diagnose.timeline.event import Event, Timeline
 
 # Lines that the others wrote after its last: before they fell silent too, or while they go on,
@@ -36,6 +37,21 @@ class Lone:
     def author(self) -> Author:
         """Who it is."""
         return self.rhythm.author
+
+    @property
+    def host(self) -> str | None:
+        """The host that it is known by, if not by a rank."""
+        host = self.author.name[0]
+        known = self.rank is None and self.author.kind in ("host", "process")
+        return host if known and isinstance(host, str) else None
+
+    @property
+    def name(self) -> str:
+        """Who it is, as a sentence begins with it."""
+        if self.rank is not None:
+            return ranks_phrase([self.rank]).capitalize()
+        kind = {"process": "Process", "host": "Host", "source": "Log"}.get(self.author.kind, "Task")
+        return f"{kind} {':'.join(str(part) for part in self.author.name if part is not None)}"
 
 
 def find_lone(

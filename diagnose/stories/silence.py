@@ -14,6 +14,7 @@ from diagnose.stories.deeds import Deeds
 from diagnose.stories.lone import Lone, find_lone
 from diagnose.stories.rhythm import Rhythm, rhythms
 from diagnose.text.median import median
+from diagnose.text.times import duration
 from diagnose.timeline.event import Event
 
 # A silence is far beyond the rhythm of its author from so many of its intervals on, and so many of
@@ -45,6 +46,25 @@ class Silence:
     def began(self) -> Event:
         """The last line of who fell silent first."""
         return self.lone.rhythm.last if self.lone else self.last
+
+    def summary(self, work: str | None) -> str:
+        """What is known of it in sentences; `work`: what was begun then, "saving a checkpoint"."""
+        lone, usual = self.lone, self.usual_s
+        before = f"; before, lines came every {duration(usual)}" if usual else ""
+        if self.seconds is None:
+            assert lone is not None
+            return (
+                f"{lone.name} wrote no more progress{before}, while the others wrote {lone.lines} "
+                "more lines: it hangs, or only its output is lost."
+            )
+        busy, first = f" while it was {work}" if work else "", ""
+        if lone is not None:
+            more = "one more line" if lone.lines == 1 else f"{lone.lines} more lines"
+            first = f" {lone.name} was the first, the others wrote {more}."
+        text = f"The job fell silent{busy} for {duration(self.seconds)}{before}.{first}"
+        if self.ended is None:
+            return f"{text} Nothing ended it: look at it while it hangs."
+        return f"{text} Whoever ended it then is not the cause."
 
 
 def find_silence(deeds: Deeds, endings: Collection[str]) -> Silence | None:

@@ -7,7 +7,9 @@ from enum import Enum, auto
 from typing import Literal, NamedTuple
 
 from diagnose.stories.author import Author
+from diagnose.stories.exits import exit_code
 from diagnose.timeline.event import Event
+from diagnose.timeline.learned import CIRCUMSTANTIAL, Learned
 
 
 class State(Enum):
@@ -28,6 +30,8 @@ Passed = Literal[
     "work_went_on", "wait_ended",
 ]  # fmt: skip
 
+_STEPPED_ON = 2  # different steps of training after work began, by which that work is over
+
 
 class Change(NamedTuple):
     """A change of state: to what, by which event, by which predicate."""
@@ -39,19 +43,67 @@ class Change(NamedTuple):
 
 @dataclass(slots=True)
 class Story:
-    """One process of a run.
+    """One process of a run, by its own lines; it claims nothing of why.
 
-    `stated`: the causes in the order in which it stated them; `ended`: how, as far as a line says;
-    `doing`: the phase that began last and did not end; `changes`: of state, in order.
+    `last`: its last sign of life, which waits and errors are not; `last_step`: of a training;
+    `doing`: the last line that shows a phase, `steps_since` the steps of training after it;
+    `waits_in`: the call in which it first waited in vain; `place`: the first frame of a stack that
+    shows a phase. `lost_peer`, `notified`: where it first lost a connection, and first heard of
+    another rank's failure. `stated`: the causes in the order in which it stated them; `ended`: how,
+    as far as a line says; `finished`: the last line that its work is done. `two_steps`: two states
+    of one bar that cannot be of one process, where several write as this author. `learned`: the
+    ways by which lines became its own. `changes`: of state, in order.
     """
 
     author: Author
     state: State = State.STARTING
+    last: Event | None = None
     last_step: Event | None = None
+    doing: Event | None = None
+    steps_since: set[int] = field(default_factory=set)
+    waits_in: Event | None = None
+    place: Event | None = None
+    lost_peer: Event | None = None
+    notified: Event | None = None
     stated: list[Event] = field(default_factory=list)
     ended: Event | None = None
-    doing: Event | None = None
+    finished: Event | None = None
+    two_steps: tuple[Event, Event] | None = None
+    learned: set[Learned] = field(default_factory=set)
     changes: list[Change] = field(default_factory=list)
+
+    @property
+    def step(self) -> int | None:
+        """The number of its last step of training."""
+        return self.last_step.step if self.last_step is not None else None
+
+    @property
+    def phase(self) -> str | None:
+        """What it was at, by its own lines or else by its stack."""
+        shown = self.doing or self.place
+        return shown.phase if shown is not None else None
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether what it was doing neither ended nor gave way to training."""
+        if self.doing is None or self.doing.ends_phase:
+            return False
+        return len(self.steps_since) < _STEPPED_ON
+
+    @property
+    def exit_code(self) -> int | None:
+        """The code with which it ended; negative is a signal."""
+        return exit_code(self.ended.fields) if self.ended is not None else None
+
+    @property
+    def failed(self) -> bool:
+        """Whether it ever failed or waited in vain, whatever came of it."""
+        return any(one.state in (State.FAILED, State.WAITING) for one in self.changes)
+
+    @property
+    def certain(self) -> bool:
+        """Whether something in the log ties all of its lines to it."""
+        return not self.learned & CIRCUMSTANTIAL
 
     def become(self, state: State, row: int, predicate: str) -> None:
         """Change to a state, if it is another one."""

@@ -15,13 +15,15 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from operator import attrgetter
 
-from diagnose.timeline.event import Event
+from diagnose.timeline.event import Event, Fields
 
 # States that show work where nothing is known of the state before, or the author ended later.
 FURTHER = 3
 LONG = 10  # steps after which others would have missed one who died
 _TEXTS = 2  # lines without a number that differ
 _BAR_STATES = 2  # a bar is drawn once more as its process exits
+_APART = 2  # steps: where every step ends in a collective, no two ranks are so far from each other
+_AT_ONCE_MS = 60_000  # by the clocks of two bars that are looked at at one time
 _AFTER = 200  # states that are looked at after a line; the last one is always
 _NUMBER = re.compile(r"\d+")
 
@@ -127,6 +129,48 @@ def counter(work: Event) -> Key:
     """What a number counts: by the entry, and by the name and the end of a bar."""
     named = _NUMBER.sub("0", work.fields.get("what", ""))
     return work.signature, named, work.fields.get("total")
+
+
+def two_steps(works: Iterable[Event]) -> tuple[Event, Event] | None:
+    """Two states of a bar at one time whose steps are too far apart to be of one process.
+
+    A bar that steps back while its own clock does not belongs to another process.
+    """
+    bars = (work for work in works if work.step is not None and work.elapsed_ms is not None)
+    pairs = pairwise(bar for bar in bars if "total" in bar.fields)
+    return next((pair for pair in pairs if _of_two(*pair)), None)
+
+
+def _of_two(one: Event, other: Event) -> bool:
+    if one.source != other.source or one.fields["total"] != other.fields["total"]:
+        return False
+    later = (other.elapsed_ms or 0) - (one.elapsed_ms or 0)
+    return 0 <= later <= _AT_ONCE_MS and (one.step or 0) - (other.step or 0) >= _APART
+
+
+def trains(work: Event) -> bool:
+    """Whether it is progress of a training."""
+    return work.kind == "progress" and work.phase in (None, "training")
+
+
+def finished_bar(mark: Event) -> bool:
+    """Whether it is a bar of set-up work that reached 100 %: its phase is over.
+
+    Evaluation is not: what it found is gathered from all ranks after its last batch.
+    """
+    done = mark.elapsed_ms is not None and percent(mark.fields) >= 100
+    return done and mark.phase not in ("training", "evaluation")
+
+
+def percent(fields: Fields) -> float:
+    """How much of a bar is done, by its counts where it has them: 497 of 499 is shown as 100 %."""
+    try:
+        if "step" in fields and "total" in fields:
+            step, total = float(fields["step"]), float(fields["total"])
+            return 100.0 * step / total if total else 0.0
+        return float(fields["percent"])
+    except (KeyError, ValueError):
+        return 0.0
 
 
 def _interval(steps: Iterable[int]) -> int:

@@ -10,9 +10,17 @@ from diagnose.catalog.policy import class_problems
 from diagnose.catalog.schema import Catalog, CauseClass, Remedy
 
 ONE = CauseClass(
-    "slow.one", "t", "e", [Remedy("now", "do")], "retry", "why", "yes", busy=["checkpoint"]
+    "slow.one",
+    "t",
+    "e",
+    [Remedy("now", "do")],
+    "retry",
+    "why",
+    "yes",
+    busy=["checkpoint"],
+    shown_by=["silence"],
 )
-TWO = replace(ONE, id="slow.two", busy=[])
+TWO = replace(ONE, id="slow.two", busy=[], shown_by=[])
 
 
 def found(**changes: Any) -> list[str]:
@@ -29,6 +37,7 @@ def found(**changes: Any) -> list[str]:
         ({"phase": "init", "usual_phase": "init"}, "usual_phase: never used"),
         ({"moving": True, "longer_timeout": "no"}, "moving: only says when longer_timeout: yes"),
         ({"busy": ["checkpoint"]}, "busy: checkpoint is already that of slow.one"),
+        ({"shown_by": ["silence"]}, "shown_by: silence is already that of slow.one"),
     ],
 )
 def test_each_rule_finds_its_breach(changes: dict[str, Any], problem: str) -> None:

@@ -125,3 +125,18 @@ def test_the_number_of_its_file_is_its_rank(make: Any) -> None:
     assert found is not None
     assert found.lone is not None
     assert found.lone.rank == 1
+
+
+def test_who_has_no_rank_is_named_by_its_host_or_process(make: Any) -> None:
+    hosts = "abcd"
+    rows = [row | {"host": h} for h in hosts for row in steps(8 if h == "c" else 20)]
+    found = find(make, *sorted(rows, key=lambda row: row["time"]))
+    assert found is not None
+    assert found.lone is not None
+    assert (found.lone.rank, found.lone.host, found.lone.name) == (None, "c", "Host c")
+    assert found.summary(None).startswith("Host c wrote no more progress; before, lines came every")
+    rows = [row | {"pid": ord(row["host"])} for row in rows]
+    found = find(make, *sorted(rows, key=lambda row: row["time"]))
+    assert found is not None
+    assert found.lone is not None
+    assert (found.lone.host, found.lone.name) == ("c", "Process c:99")

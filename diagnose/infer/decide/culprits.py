@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from diagnose.catalog.schema import CauseClass
-from diagnose.infer.ranks.story import rank_stories
 from diagnose.infer.rules.base import Hypothesis, explains, most
+from diagnose.stories.fold import Stories
 from diagnose.timeline.captures import captured_ranks
 from diagnose.timeline.event import Timeline
 from diagnose.timeline.learned import Learned
@@ -35,7 +35,7 @@ class Naming(NamedTuple):
 
 def name_culprits(
     ranked: Sequence[Hypothesis],
-    timeline: Timeline,
+    stories: Stories,
     classes: Mapping[str, CauseClass],
     world: int | None = None,
 ) -> Naming:
@@ -43,8 +43,8 @@ def name_culprits(
 
     Gives what decided it.
     """
-    winner = ranked[0]
-    naming = Naming(borrow_culprits(ranked, timeline, classes))
+    winner, timeline = ranked[0], stories.timeline
+    naming = Naming(borrow_culprits(ranked, stories, classes))
     size = world or _size_shown(timeline)
     if winner.kind == "crashed" and _nobody(winner, timeline, classes, size):
         naming = Naming("too_many", winner.ranks, winner.hosts)
@@ -84,10 +84,11 @@ def _size_shown(timeline: Timeline) -> int | None:
     return timeline.ranks[-1] + 1 if len(timeline.ranks) > _FEW else None
 
 
-def _at_work(winner: Hypothesis, timeline: Timeline, busy: Collection[str]) -> None:
+def _at_work(winner: Hypothesis, stories: Stories, busy: Collection[str]) -> None:
     """Name the one rank whose own story stands in the work that the cause is about."""
-    stories = rank_stories(timeline).values() if busy else ()
-    found = [s.rank for s in stories if s.phase in busy and s.unfinished and s.certain]
+    of_ranks = stories.of_ranks if busy else {}
+    at_work = ((rank, one) for rank, one in of_ranks.items() if one.phase in busy)
+    found = [rank for rank, one in at_work if one.unfinished and one.certain]
     if len(found) == 1:
         winner.ranks, winner.kind = found, "slow"
         winner.why = "its work was not finished"
@@ -130,7 +131,7 @@ def _named_missing(winner: Hypothesis, timeline: Timeline) -> None:
 
 
 def borrow_culprits(
-    ranked: Sequence[Hypothesis], timeline: Timeline, classes: Mapping[str, CauseClass]
+    ranked: Sequence[Hypothesis], stories: Stories, classes: Mapping[str, CauseClass]
 ) -> str:
     """Name the rank of a cause whose own line carries none, where only one can be meant.
 
@@ -138,12 +139,12 @@ def borrow_culprits(
     the only rank with an exception or a telling exit of its own does. Gives the predicate by which
     it is named, or by which nobody is.
     """
-    winner = ranked[0]
+    winner, timeline = ranked[0], stories.timeline
     if winner.ranks:
         return "by_its_rule"
     if winner.inferred:
         busy = classes[winner.cause].busy
-        _at_work(winner, timeline, busy)
+        _at_work(winner, stories, busy)
         if winner.ranks:
             return "unfinished_work"
         nothing_said = winner.basis == "inference" and not busy

@@ -8,11 +8,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from diagnose.timeline.event import Event, Fields, Timeline
+from diagnose.stories.work import finished_bar, percent
+from diagnose.timeline.event import Event, Timeline
 
 # A bar whose own clock says about the wait's length was moving while the others waited.
 _NEAR_TIMEOUT = 0.5
-_BUSY = ("preprocessing", "model_load", "checkpoint", "evaluation", "inference")
+_DOING = {
+    "preprocessing": "preparing data",
+    "model_load": "loading the model",
+    "checkpoint": "saving a checkpoint",
+    "evaluation": "evaluating",
+    "inference": "generating",
+}
+BUSY = tuple(_DOING)  # work that one rank does while others wait
+# What the main rank does for all others; models are loaded by every rank.
+MAIN_ONLY = ("preprocessing", "checkpoint", "evaluation")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +44,11 @@ class Activity:
     bar: bool = False
 
 
+def doing(phase: str | None) -> str:
+    """What a rank in this phase does, as in "was still saving a checkpoint"."""
+    return _DOING.get(phase or "", f"busy ({phase})")
+
+
 def find_activity(timeline: Timeline, end: Event | None, waiting: set[int]) -> Activity:
     """The phase at the onset.
 
@@ -44,11 +59,11 @@ def find_activity(timeline: Timeline, end: Event | None, waiting: set[int]) -> A
     waited = [ms for event in timeline.telling("timeout") if (ms := event.elapsed_ms) is not None]
     if waited:
         most = max(waited)
-        long = [bar for bar in _unfinished(marks) if _spans(bar, most) and bar.phase in _BUSY]
+        long = [bar for bar in _unfinished(marks) if _spans(bar, most) and bar.phase in BUSY]
         if long:
             return _not_loading(_activity(long[-1], moving=True, spans_wait=True), marks)
     last = _last_marker([mark for mark in marks if mark.rank not in waiting] or marks)
-    if last is not None and last.phase in _BUSY and not last.ends_phase and _open(marks, last):
+    if last is not None and last.phase in BUSY and not last.ends_phase and _open(marks, last):
         return _activity(last, moving=True)
     stacks = [event for event in timeline.kind("frame") if event.phase is not None]
     if stacks:
@@ -64,15 +79,6 @@ def last_phase(marks: Sequence[Event]) -> str | None:
     """The phase of the last of these markers that does not end with it."""
     phases = [mark.phase for mark in marks if mark.phase is not None and not finished_bar(mark)]
     return phases[-1] if phases else None
-
-
-def finished_bar(mark: Event) -> bool:
-    """Whether it is a bar of set-up work that reached 100 %: its phase is over.
-
-    Evaluation is not: what it found is gathered from all ranks after its last batch.
-    """
-    done = mark.elapsed_ms is not None and _percent(mark.fields) >= 100
-    return done and mark.phase not in ("training", "evaluation")
 
 
 def _before(timeline: Timeline, end: Event | None) -> list[Event]:
@@ -102,7 +108,7 @@ def _bar(mark: Event) -> tuple[str, int | None, str | None, str]:
 
 
 def _unfinished(marks: Sequence[Event]) -> list[Event]:
-    return [m for m in marks if m.elapsed_ms is not None and _percent(m.fields) < 100]
+    return [m for m in marks if m.elapsed_ms is not None and percent(m.fields) < 100]
 
 
 def _spans(bar: Event, wait_ms: int) -> bool:
@@ -117,17 +123,6 @@ def _not_loading(activity: Activity, marks: Sequence[Event]) -> Activity:
     return replace(activity, phase="checkpoint") if saved else activity
 
 
-def _percent(fields: Fields) -> float:
-    """How much of a bar is done, by its counts where it has them: 497 of 499 is shown as 100 %."""
-    try:
-        if "step" in fields and "total" in fields:
-            step, total = float(fields["step"]), float(fields["total"])
-            return 100.0 * step / total if total else 0.0
-        return float(fields["percent"])
-    except (KeyError, ValueError):
-        return 0.0
-
-
 def _last_marker(marks: Sequence[Event]) -> Event | None:
     """The last marker; plain step lines only count where no phase began after them."""
     phased = [mark for mark in marks if mark.phase is not None and not finished_bar(mark)]
@@ -138,7 +133,7 @@ def _last_marker(marks: Sequence[Event]) -> Event | None:
 
 def _open(marks: Sequence[Event], last: Event) -> bool:
     """Whether the phase a marker began was still open: no finished bar, no training step after."""
-    if _percent(last.fields) >= 100:
+    if percent(last.fields) >= 100:
         return False
     steps = {
         mark.step
@@ -165,5 +160,5 @@ def _activity(
         rank=event.rank,
         what=event.fields.get("what"),
         frame=frame,
-        bar=event.elapsed_ms is not None and _percent(event.fields) < 100,
+        bar=event.elapsed_ms is not None and percent(event.fields) < 100,
     )

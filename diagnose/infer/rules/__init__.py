@@ -11,19 +11,14 @@ from dataclasses import replace
 from importlib import import_module
 
 from diagnose.infer.rules import (
-    apart,
     cut_line,
     exit_codes,
-    host_blocked,
-    killed,
     known_issues,
-    left_silently,
     plugged,
     rendezvous,
-    short_timeout,
     signatures,
-    silence,
     stalls,
+    unstated,
 )
 from diagnose.infer.rules.base import Context, Hypothesis, Rule
 
@@ -46,13 +41,8 @@ STATED: dict[str, Rule] = {
 # What follows from who was where, by logs, dumps, stacks and checkpoints.
 INFERRED: dict[str, Rule] = {
     "stalls": stalls.propose,
-    "apart": apart.propose,
     "rendezvous": rendezvous.propose,
-    "short_timeout": short_timeout.propose,
-    "host_blocked": host_blocked.propose,
-    "killed": killed.propose,
-    "silence": silence.propose,
-    "left_silently": left_silently.propose,
+    **unstated.RULES,
     "cut_line": cut_line.propose,
     "collectives": _when(lambda context: context.blocked, "diagnose.infer.rules.collectives"),
     "stacks": _when(lambda context: context.stacks or context.lone, "diagnose.infer.rules.stacks"),

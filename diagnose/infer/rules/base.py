@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from diagnose.parse.node_signs import Sign
 
 
+_ROWS = 8  # events that one hypothesis takes as its evidence
 # What kind of evidence a hypothesis rests on; kinds are weighed against each other.
 Basis = Literal[
     "line",  # a line of the log states it
@@ -145,6 +146,14 @@ class Context:
 
 Rule = Callable[[Context], Iterable[Hypothesis]]
 """Proposes root causes from what it sees; it never raises and changes nothing."""
+
+
+def inferred(
+    cause: str, tier: Tier, catalog: Catalog, summary: str, rows: Sequence[int] = ()
+) -> Hypothesis:
+    """A hypothesis that follows from who was where; `rows` are the events of its evidence."""
+    title = catalog.classes[cause].title
+    return Hypothesis(cause, tier, title, summary, list(rows[:_ROWS]), inferred=True)
 
 
 def most(ranks: Collection[int], world: int) -> bool:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from diagnose.infer.rules import resembles
-from diagnose.infer.rules.base import Context, Hypothesis
-from diagnose.infer.rules.busy import busy_class, unstated
+from diagnose.infer.rules.base import Context, Hypothesis, inferred
 from diagnose.infer.tiers import Tier
+from diagnose.stories.fold import lost_peer
 from diagnose.timeline.event import Event
 
 _BUSY = "Nothing says what went wrong; the log ends amid this work, which was not finished."
@@ -21,21 +21,16 @@ def leads_of(context: Context) -> list[Hypothesis]:
     phase = context.activity.phase if context.activity.moving else None
     if phase == "inference" and all(event.role == "aftermath" for event in context.failing):
         phase = None  # a server that was stopped kept nobody waiting
-    busy = busy_class(phase, context.catalog) if phase else None
+    busy = context.catalog.busy_class(phase) if phase else None
     if busy and not _peer_went(context.failing):
-        lead = unstated(busy, Tier.GUESS, context.catalog, _BUSY)
+        lead = inferred(busy, Tier.GUESS, context.catalog, _BUSY)
         found.insert(0, replace(lead, rule="busy"))
     return found[:1]
 
 
 def _peer_went(failing: Sequence[Event]) -> bool:
     """Whether the lines say only that a peer went away, whose own log knows why."""
-    gone = [event.role == "effect" and _of_a_peer(event) for event in failing]
-    return bool(gone) and all(gone)
-
-
-def _of_a_peer(event: Event) -> bool:
-    return event.tells == "peer_gone" or "peer" in event.fields
+    return bool(failing) and all(map(lost_peer, failing))
 
 
 def _vague(event: Event) -> bool:

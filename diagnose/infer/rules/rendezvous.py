@@ -7,9 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from diagnose.catalog.schema import Catalog
 from diagnose.infer.events.failures import unfinished_gathering
-from diagnose.infer.events.phases import Activity
-from diagnose.infer.rules.base import Context, Hypothesis, most
-from diagnose.infer.rules.busy import MAIN_ONLY, busy_class, doing, unstated
+from diagnose.infer.events.phases import MAIN_ONLY, Activity, doing
+from diagnose.infer.rules.base import Context, Hypothesis, inferred, most
 from diagnose.infer.tiers import Tier
 from diagnose.text.ranks import fold_ranks
 from diagnose.timeline.captures import captured_ranks
@@ -30,10 +29,10 @@ def propose(context: Context) -> Iterator[Hypothesis]:
 
 def _store(waits: Sequence[Event], activity: Activity, catalog: Catalog) -> Hypothesis:
     positions = [event.index for event in waits[:6]]
-    busy = busy_class(activity.phase, catalog)
+    busy = catalog.busy_class(activity.phase)
     if busy and (activity.moving or activity.frame):
         summary = f"Ranks waited in the store for a rank that was still {doing(activity.phase)}."
-        found = unstated(busy, Tier.LIKELY, catalog, summary)
+        found = inferred(busy, Tier.LIKELY, catalog, summary)
         found.rows = [*([activity.row] if activity.row is not None else []), *positions]
         waiting = {event.rank for event in waits if event.rank is not None}
         if waiting and 0 not in waiting and activity.phase in MAIN_ONLY:
@@ -41,7 +40,7 @@ def _store(waits: Sequence[Event], activity: Activity, catalog: Catalog) -> Hypo
             found.why = "the main rank does this work while the others wait"
         return found
     summary = "Ranks timed out in the store waiting for ranks that never arrived."
-    found = unstated("rendezvous.timeout", Tier.CIRCUMSTANTIAL, catalog, summary)
+    found = inferred("rendezvous.timeout", Tier.CIRCUMSTANTIAL, catalog, summary)
     found.rows = positions
     asked = {rank for event in waits for rank in captured_ranks(event.fields.get("from_rank"))}
     if len(asked) == 1:
@@ -71,7 +70,7 @@ def _gathering(timeline: Timeline, catalog: Catalog) -> Iterator[Hypothesis]:
             f"{joined} processes registered for a job of {world}: leftovers of an earlier "
             "attempt, or started more than once."
         )
-    found = unstated(cause, Tier.STRONG, catalog, summary)
+    found = inferred(cause, Tier.STRONG, catalog, summary)
     found.rows = [last.index]
     if twins:
         yield found

@@ -12,8 +12,8 @@ from dataclasses import replace
 
 from diagnose.catalog.schema import Catalog
 from diagnose.diagnosis import Evidence
+from diagnose.infer.events.phases import doing
 from diagnose.infer.rules.base import Context, Hypothesis
-from diagnose.infer.rules.busy import busy_class, doing
 from diagnose.infer.stacks.classify import Place
 from diagnose.infer.stacks.frame_table import KINDS, WHATEVER_FOR, State
 from diagnose.infer.stacks.groups import Division, PlaceClass, divide
@@ -41,7 +41,7 @@ def cause_of(state: State, phase: str | None, catalog: Catalog) -> str:
         return cause
     if phase == "preprocessing" and state not in _SILENT:
         return cause  # which part of the preparation it is
-    return busy_class(phase, catalog) or cause
+    return catalog.busy_class(phase) or cause
 
 
 def propose(context: Context) -> Iterator[Hypothesis]:

@@ -6,15 +6,14 @@ onset: work that one rank does while the others wait, or nothing the log shows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from diagnose.catalog.schema import Catalog
-from diagnose.infer.events.phases import Activity
+from diagnose.infer.events.phases import BUSY, MAIN_ONLY, Activity, doing
 from diagnose.infer.judge.stall import Stall
-from diagnose.infer.ranks.story import rank_stories
-from diagnose.infer.rules.base import Basis, Context, Hypothesis
-from diagnose.infer.rules.busy import DOING, MAIN_ONLY, busy_class, doing, unstated
+from diagnose.infer.rules.base import Basis, Context, Hypothesis, inferred
 from diagnose.infer.tiers import Tier
+from diagnose.stories.story import Story
 from diagnose.text.ranks import ranks_phrase
 from diagnose.timeline.event import Timeline
 
@@ -57,7 +56,7 @@ def _of_stalls(context: Context, stalls: Sequence[Stall], basis: Basis) -> list[
 
 def _mismatch(stall: Stall, context: Context) -> Hypothesis:
     activity, catalog = context.activity, context.catalog
-    ahead = _gone_on(stall, context.timeline) if stall.shape == "conditional" else []
+    ahead = _gone_on(stall, context.stories.of_ranks) if stall.shape == "conditional" else []
     if ahead:
         return _uneven(stall, ahead, catalog, "had gone on to evaluation")
     cause, tier = "desync.mismatch", Tier.OBSERVED
@@ -70,14 +69,14 @@ def _mismatch(stall: Stall, context: Context) -> Hypothesis:
         )
     elif stall.shape == "shifted":
         tier = Tier.LIKELY
-        apart = _steps_apart(context.timeline)
+        apart = _steps_apart(context.stories.of_ranks)
         if apart:
             cause = "desync.uneven_work"
             summary = f"Ranks made different numbers of steps ({apart}), and {stall.why}."
         elif activity.phase in MAIN_ONLY:
             cause = "desync.conditional"
             summary = f"Ranks are one collective apart around {doing(activity.phase)}: {stall.why}."
-    found = unstated(cause, tier, catalog, summary, stall)
+    found = inferred(cause, tier, catalog, summary, stall.rows)
     if cause == "desync.uneven_work":  # an earlier call is not the fault of who waits in it
         return found
     found.ranks = stall.odd
@@ -87,12 +86,12 @@ def _mismatch(stall: Stall, context: Context) -> Hypothesis:
     return found
 
 
-def _steps_apart(timeline: Timeline) -> str:
+def _steps_apart(stories: Mapping[int, Story]) -> str:
     """The last steps of the ranks that are furthest apart; "" where they may be equal.
 
     Bars are drawn every tenth of a second, and logs flushed late: a few steps mean nothing.
     """
-    last = {rank: story.step for rank, story in rank_stories(timeline).items() if story.step}
+    last = {rank: story.step for rank, story in stories.items() if story.step}
     if not last:
         return ""
     least, most = (choose(last, key=lambda rank: last[rank]) for choose in (min, max))
@@ -101,13 +100,12 @@ def _steps_apart(timeline: Timeline) -> str:
     return f"{last[most]:,} on rank {most}, {last[least]:,} on rank {least}"
 
 
-def _gone_on(stall: Stall, timeline: Timeline) -> list[int]:
+def _gone_on(stall: Stall, stories: Mapping[int, Story]) -> list[int]:
     """Ranks in the barrier that say themselves that they evaluate, while others still train.
 
     Rank 0 evaluates for all others where that is its work: a branch, and not less work.
     """
     at_barrier = {rank for rank, wait in stall.waits.items() if wait.tiny}
-    stories = rank_stories(timeline)
     ahead = [r for r in sorted(at_barrier) if r in stories and stories[r].phase == "evaluation"]
     behind = set(stall.waits) - at_barrier
     alike = any(r in stories and stories[r].phase == "evaluation" for r in behind)
@@ -131,7 +129,7 @@ def _waiting(stall: Stall, context: Context) -> Hypothesis:
         return _joined(stall, catalog)
     # Where the busy rank joined, it is not the one the others wait for.
     joined = stall.proven and stall.missing and activity.rank not in (None, *stall.missing)
-    if busy_class(activity.phase, catalog) and not joined and (activity.moving or activity.frame):
+    if catalog.busy_class(activity.phase) and not joined and (activity.moving or activity.frame):
         return _busy(stall, who, activity, catalog)
     # The very first call may be the barrier of set-up; what rank 0 hands out first is data.
     handed_out = stall.op == "BROADCAST" and stall.accused == [0]
@@ -144,7 +142,7 @@ def _waiting(stall: Stall, context: Context) -> Hypothesis:
 def _left_alone(stall: Stall, catalog: Catalog) -> Hypothesis:
     """Rank 0 waits after the end: in what only it does then, as the others have no more to do."""
     summary = f"Rank 0 alone waited in {_call(stall)} after the work was done: only it entered it."
-    found = unstated("desync.conditional", Tier.CIRCUMSTANTIAL, catalog, summary, stall)
+    found = inferred("desync.conditional", Tier.CIRCUMSTANTIAL, catalog, summary, stall.rows)
     found.ranks, found.kind = [0], "mismatched"
     found.why = "the only rank that waits after the end"
     return found
@@ -174,8 +172,8 @@ def _busy(stall: Stall, who: list[int], activity: Activity, catalog: Catalog) ->
     spans = activity.spans_wait
     grounds = ["spans_the_wait" if spans else "moving" if activity.moving else "seen"]
     grounds += ["not_a_barrier"] * (not tiny and not spans)
-    cause = busy_class(activity.phase, catalog) or "unknown"
-    found = unstated(cause, _BUSY[tuple(grounds)], catalog, summary, stall)
+    cause = catalog.busy_class(activity.phase) or "unknown"
+    found = inferred(cause, _BUSY[tuple(grounds)], catalog, summary, stall.rows)
     found.grounds = grounds
     found.rows = [*([activity.row] if activity.row is not None else []), *found.rows]
     found.sure = spans and tiny
@@ -191,7 +189,7 @@ def _early_barrier(stall: Stall, who: list[int], catalog: Catalog) -> Hypothesis
         f"The first collectives of the job stopped at {_call(stall)}, a barrier of the kind "
         "used around work that one rank does first, most often data preparation."
     )
-    found = unstated("data.preparation", Tier.CIRCUMSTANTIAL, catalog, summary, stall)
+    found = inferred("data.preparation", Tier.CIRCUMSTANTIAL, catalog, summary, stall.rows)
     found.ranks, found.kind = who, "missing" if who else None
     found.why = "the only rank without a timeout" if who else ""
     return found
@@ -203,7 +201,7 @@ def _uneven(stall: Stall, done: list[int], catalog: Catalog, did: str) -> Hypoth
         f"{names.capitalize()} {did} while other ranks were still waiting in "
         f"{_call(stall)}: uneven work."
     )
-    found = unstated("desync.uneven_work", Tier.OBSERVED, catalog, summary, stall)
+    found = inferred("desync.uneven_work", Tier.OBSERVED, catalog, summary, stall.rows)
     found.ranks, found.kind = done, "missing"
     found.why = f"{did}; the other ranks wait"
     return found
@@ -222,7 +220,7 @@ def _absent(stall: Stall, catalog: Catalog) -> Hypothesis:
     else:
         summary = f"Ranks timed out in {_call(stall)}; the log does not show which rank is missing."
         tier = Tier.GUESS
-    found = unstated("desync.missing_rank", tier, catalog, summary, stall)
+    found = inferred("desync.missing_rank", tier, catalog, summary, stall.rows)
     found.ranks, found.kind = ranks, "missing" if ranks else None
     found.why = stall.why if ranks else ""
     return found
@@ -244,7 +242,7 @@ def _alone(stall: Stall, catalog: Catalog) -> Hypothesis:
         f"{_call(stall)}: either only its code goes there, or all others stopped before; the "
         "reason is not logged."
     )
-    return unstated("desync.missing_rank", Tier.STRONG, catalog, summary, stall)
+    return inferred("desync.missing_rank", Tier.STRONG, catalog, summary, stall.rows)
 
 
 def _joined(stall: Stall, catalog: Catalog) -> Hypothesis:
@@ -252,7 +250,7 @@ def _joined(stall: Stall, catalog: Catalog) -> Hypothesis:
         f"All ranks of the group joined {_call(stall)} and none finished it: check network, "
         "GPU and driver; no rank is missing. The log does not show which of them failed."
     )
-    return unstated("unknown", Tier.WEAK, catalog, summary, stall)
+    return inferred("unknown", Tier.WEAK, catalog, summary, stall.rows)
 
 
 def _who(stall: Stall, waiting: set[int], activity: Activity) -> list[int]:
@@ -263,7 +261,7 @@ def _who(stall: Stall, waiting: set[int], activity: Activity) -> list[int]:
     """
     if stall.accused:
         return stall.accused
-    busy_alone = activity.phase in DOING and activity.moving
+    busy_alone = activity.phase in BUSY and activity.moving
     if activity.rank is not None and activity.rank not in waiting and busy_alone:
         return [activity.rank]
     if waiting and 0 not in waiting and busy_alone and activity.phase in MAIN_ONLY:

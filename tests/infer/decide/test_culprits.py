@@ -9,7 +9,7 @@ from diagnose.catalog.load import load_catalog
 from diagnose.infer.decide.culprits import borrow_culprits, name_culprits
 from diagnose.timeline.learned import Learned
 
-from ..rows import ended, marker, step
+from ..rows import ended, marker, step, stories_of
 from ..rows import hypothesis as one
 
 CLASSES = load_catalog().classes
@@ -18,13 +18,13 @@ CLASSES = load_catalog().classes
 def test_a_cause_without_a_rank_names_the_one_it_struck(make: Any) -> None:
     oom = one("crash.host_oom", 6.0)
     killed = one("crash.killed", 4.0, ranks=[3], hosts=["a"], why="was killed")
-    borrow_culprits([oom, killed], make(), CLASSES)
+    borrow_culprits([oom, killed], stories_of(make()), CLASSES)
     assert (oom.ranks, oom.hosts, oom.kind, oom.why) == ([3], ["a"], "crashed", "was killed")
 
 
 def test_not_if_many_were_struck(make: Any) -> None:
     oom = one("crash.host_oom", 6.0)
-    borrow_culprits([oom, one("crash.killed", 4.0, ranks=[1, 2, 3])], make(), CLASSES)
+    borrow_culprits([oom, one("crash.killed", 4.0, ranks=[1, 2, 3])], stories_of(make()), CLASSES)
     assert oom.ranks == []
 
 
@@ -32,17 +32,21 @@ def test_the_only_exception_names_the_rank(make: Any) -> None:
     exception = {"kind": "exception", "tells": "exception", "role": "cause", "rank": 2}
     config = one("env.config", 6.0)
     borrow_culprits(
-        [config], make(exception, ended(0, exitcode="1"), ended(1, exitcode="1")), CLASSES
+        [config],
+        stories_of(make(exception, ended(0, exitcode="1"), ended(1, exitcode="1"))),
+        CLASSES,
     )
     assert (config.ranks, config.why) == ([2], "the only rank with its own exception")
 
 
 def test_the_only_exit_names_the_rank(make: Any) -> None:
     config = one("env.config", 6.0)
-    borrow_culprits([config], make(ended(1, exitcode="1")), CLASSES)
+    borrow_culprits([config], stories_of(make(ended(1, exitcode="1"))), CLASSES)
     assert (config.ranks, config.why) == ([1], "the only rank with its own exit")
     other = one("env.config", 6.0)
-    borrow_culprits([other], make(ended(1, exitcode="1"), ended(2, exitcode="1")), CLASSES)
+    borrow_culprits(
+        [other], stories_of(make(ended(1, exitcode="1"), ended(2, exitcode="1"))), CLASSES
+    )
     assert other.ranks == []
 
 
@@ -50,10 +54,10 @@ def test_a_traceback_of_one_rank_names_it_though_its_exception_is_cut_off(make: 
     header = {"tells": "trouble", "role": "aftermath", "rank": 1}
     for rows, ranks in (([header], [1]), ([header, header | {"rank": 2}], [])):
         unknown = one("unknown", 1.0, inferred=True)
-        borrow_culprits([unknown], make(*rows), CLASSES)
+        borrow_culprits([unknown], stories_of(make(*rows)), CLASSES)
         assert unknown.ranks == ranks
     silent = one("unknown", 4.0, inferred=True, basis="silence")
-    borrow_culprits([silent], make(header), CLASSES)
+    borrow_culprits([silent], stories_of(make(header)), CLASSES)
     assert silent.ranks == []
 
 
@@ -72,21 +76,21 @@ def test_lightning_names_the_rank_that_raised_the_exception() -> None:
 def test_a_slow_class_takes_the_rank_the_others_waited_for(make: Any) -> None:
     storage = one("slow.storage", 6.0)
     waited = one("slow.checkpoint", 4.0, ranks=[0], kind="slow", why="busy saving")
-    borrow_culprits([storage, waited], make(), CLASSES)
+    borrow_culprits([storage, waited], stories_of(make()), CLASSES)
     assert (storage.ranks, storage.kind, storage.why) == ([0], "slow", "busy saving")
 
 
 @pytest.mark.parametrize("cause", ["scheduler.preempted", "user.interrupt", "desync.mismatch"])
 def test_what_strikes_the_whole_job_borrows_nobody(make: Any, cause: str) -> None:
     ending = one(cause, 6.0)
-    borrow_culprits([ending], make(ended(1, exitcode="1")), CLASSES)
+    borrow_culprits([ending], stories_of(make(ended(1, exitcode="1"))), CLASSES)
     assert ending.ranks == []
 
 
 @pytest.mark.parametrize("cause", ["net.fabric", "net.socket"])
 def test_who_raised_about_a_broken_connection_may_be_its_victim(make: Any, cause: str) -> None:
     broken = one(cause, 6.0)
-    borrow_culprits([broken], make(ended(1, exitcode="1")), CLASSES)
+    borrow_culprits([broken], stories_of(make(ended(1, exitcode="1"))), CLASSES)
     assert broken.ranks == []
 
 
@@ -95,7 +99,7 @@ def test_what_names_its_own_or_is_worked_out_borrows_nobody(
     make: Any, more: dict[str, Any]
 ) -> None:
     config = one("env.config", 6.0, **more)
-    borrow_culprits([config], make(ended(1, exitcode="1")), CLASSES)
+    borrow_culprits([config], stories_of(make(ended(1, exitcode="1"))), CLASSES)
     assert config.ranks == more.get("ranks", [])
 
 
@@ -110,7 +114,9 @@ def test_who_ends_first_of_several_that_raised_is_not_to_blame(
 ) -> None:
     told = one("env.version", 4.0, rows=list(range(len(authors))))
     first = one("crash.exception", 1.0, ranks=[2], why="exited")
-    borrow_culprits([told, first], make(*(RAISED | {"rank": rank} for rank in authors)), CLASSES)
+    borrow_culprits(
+        [told, first], stories_of(make(*(RAISED | {"rank": rank} for rank in authors))), CLASSES
+    )
     assert told.ranks == ranks
 
 
@@ -128,29 +134,31 @@ def test_nearly_everybody_is_nobody(
     make: Any, seen: range, world: int | None, named: range, ranks: list[int]
 ) -> None:
     told = one("crash.exception", ranks=list(named), hosts=["a"], kind="crashed", why="printed it")
-    name_culprits([told], make(*(step(1, rank=rank) for rank in seen)), CLASSES, world)
+    name_culprits([told], stories_of(make(*(step(1, rank=rank) for rank in seen))), CLASSES, world)
     assert (told.ranks, told.hosts) == (ranks, ["a"] if ranks else [])
 
 
 def test_an_exit_in_the_aftermath_names_nobody(make: Any) -> None:
     config = one("env.config", 6.0)
-    borrow_culprits([config], make(ended(1, exitcode="1") | {"role": "aftermath"}), CLASSES)
+    borrow_culprits(
+        [config], stories_of(make(ended(1, exitcode="1") | {"role": "aftermath"})), CLASSES
+    )
     assert config.ranks == []
 
 
 def test_the_hosts_of_the_culprits_are_those_of_their_ranks(make: Any) -> None:
     timeline = make(step(1, rank=2, host="b"), step(1, rank=3, host="a"), step(1, rank=4))
     winner, loser = one("desync.missing_rank", ranks=[3, 2, 4]), one("slow.storage", ranks=[2])
-    name_culprits([winner, loser], timeline, CLASSES)
+    name_culprits([winner, loser], stories_of(timeline), CLASSES)
     assert (winner.hosts, loser.hosts) == (["a", "b"], [])
     told = one("hw.gpu", ranks=[3], hosts=["c"])
-    name_culprits([told], timeline, CLASSES)
+    name_culprits([told], stories_of(timeline), CLASSES)
     assert told.hosts == ["c"], "the line itself knows better"
 
 
 def test_a_borrowed_rank_has_its_host_too(make: Any) -> None:
     config = one("env.config", 6.0)
-    name_culprits([config], make(ended(1, exitcode="1") | {"host": "a"}), CLASSES)
+    name_culprits([config], stories_of(make(ended(1, exitcode="1") | {"host": "a"})), CLASSES)
     assert (config.ranks, config.hosts, config.kind) == ([1], ["a"], "crashed")
 
 
@@ -164,43 +172,45 @@ def said(rank: int | None) -> dict[str, Any]:
 )
 def test_whose_lines_a_cause_is_told_by(make: Any, cause: str, ranks: list[int]) -> None:
     told = one(cause, 6.0, rows=[0, 1])
-    borrow_culprits([told], make(said(None), said(3)), CLASSES)
+    borrow_culprits([told], stories_of(make(said(None), said(3))), CLASSES)
     assert told.ranks == ranks
 
 
 def test_two_that_printed_it_are_not_one(make: Any) -> None:
     told = one("crash.cuda_error", 6.0, rows=[0, 1])
-    borrow_culprits([told], make(said(2), said(3)), CLASSES)
+    borrow_culprits([told], stories_of(make(said(2), said(3))), CLASSES)
     assert told.ranks == []
 
 
 def test_last_words_about_one_rank_name_it(make: Any) -> None:
     told = one("crash.cuda_error", 6.0)
     destroyed = {"role": "effect", "signature": "t.gone", "fields": {"rank": "0"}}
-    borrow_culprits([told], make(destroyed), CLASSES)
+    borrow_culprits([told], stories_of(make(destroyed)), CLASSES)
     assert (told.ranks, told.why) == ([0], "the only rank that its last lines name")
     waited = one("crash.cuda_error", 6.0)
-    borrow_culprits([waited], make(destroyed | {"tells": "timeout"}), CLASSES)
+    borrow_culprits([waited], stories_of(make(destroyed | {"tells": "timeout"})), CLASSES)
     assert waited.ranks == [], "who waits is a victim"
 
 
 def test_who_is_listed_as_late_did_not_come_to_the_rendezvous(make: Any) -> None:
     late = [{"tells": "missing", "role": "context", "fields": {"missing": str(n)}} for n in (1, 3)]
     told = one("rendezvous.timeout", 4.0)
-    borrow_culprits([told], make(*late), CLASSES)
+    borrow_culprits([told], stories_of(make(*late)), CLASSES)
     assert (told.ranks, told.kind) == ([1, 3], "missing")
 
 
 def test_who_was_at_the_work_that_did_not_end_is_named_by_its_own_lines(make: Any) -> None:
     unfinished = one("data.preparation", 1.0, inferred=True)
-    borrow_culprits([unfinished], make(marker("preprocessing", rank=0), step(3, rank=1)), CLASSES)
+    borrow_culprits(
+        [unfinished], stories_of(make(marker("preprocessing", rank=0), step(3, rank=1))), CLASSES
+    )
     assert (unfinished.ranks, unfinished.kind) == ([0], "slow")
     both = one("data.preparation", 1.0, inferred=True)
     markers = [marker("preprocessing", rank=rank) for rank in (0, 1)]
-    borrow_culprits([both], make(*markers), CLASSES)
+    borrow_culprits([both], stories_of(make(*markers)), CLASSES)
     assert both.ranks == [], "what all do is nobody's"
     other = one("slow.checkpoint", 1.0, inferred=True)
-    borrow_culprits([other], make(markers[0]), CLASSES)
+    borrow_culprits([other], stories_of(make(markers[0])), CLASSES)
     assert other.ranks == [], "other work than the cause is about"
 
 
@@ -218,7 +228,7 @@ def test_a_number_that_no_line_ties_to_the_culprit_is_told_as_such(
     make: Any, learned: Learned, why: str
 ) -> None:
     told = one("crash.gpu_oom", 6.0, ranks=[3], rows=[0], why="it printed the error")
-    name_culprits([told], make(said(3) | {"learned": learned}), CLASSES)
+    name_culprits([told], stories_of(make(said(3) | {"learned": learned})), CLASSES)
     assert told.why == why
 
 
@@ -228,15 +238,15 @@ def test_who_is_listed_with_the_reason_is_meant(
 ) -> None:
     ends = [ended(rank, signal="Out Of Memory") | {"role": "cause"} for rank in killed]
     oom = one("crash.host_oom", 6.0, rows=list(range(len(ends))))
-    name_culprits([oom], make(*ends), CLASSES)
+    name_culprits([oom], stories_of(make(*ends)), CLASSES)
     assert oom.ranks == ranks
 
 
 def test_settings_that_all_ranks_have_accuse_nobody(make: Any) -> None:
     rows = [step(1, rank=rank) for rank in (0, 1)]
     config = one("env.config", 6.0, ranks=[0, 1], kind="crashed")
-    name_culprits([config], make(*rows), CLASSES)
+    name_culprits([config], stories_of(make(*rows)), CLASSES)
     assert config.ranks == []
     config = one("env.config", 6.0, ranks=[0, 1], kind="crashed")
-    name_culprits([config], make(*rows, step(1, rank=2)), CLASSES, 8)
+    name_culprits([config], stories_of(make(*rows, step(1, rank=2))), CLASSES, 8)
     assert config.ranks == [0, 1], "another one has no trouble"

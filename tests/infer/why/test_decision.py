@@ -18,7 +18,7 @@ from diagnose.infer.why.decision import confidence_reasons, culprit_reasons, ver
 from diagnose.stories.story import Passed
 from diagnose.timeline.event import Timeline
 
-from ..rows import context, ended, step
+from ..rows import context, ended, step, stories_of
 from ..rows import hypothesis as one
 
 CLASSES = load_catalog().classes
@@ -51,7 +51,7 @@ def test_what_shows_a_silent_hang_is_said() -> None:
 def named(make: Any, *ranked: Any, world: int | None = None, rows: Any = (), **more: Any) -> Any:
     timeline = make(*rows)
     found = [*ranked]
-    naming = name_culprits(found, timeline, CLASSES, world)
+    naming = name_culprits(found, stories_of(timeline), CLASSES, world)
     return told(culprit_reasons(found, naming, context(timeline, world=world, **more)))
 
 

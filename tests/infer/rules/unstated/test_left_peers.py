@@ -8,10 +8,12 @@ import pytest
 
 import diagnose
 from diagnose.infer.rules.base import Hypothesis
-from diagnose.infer.rules.left_silently import propose
+from diagnose.infer.rules.unstated import RULES
 from diagnose.infer.tiers import Tier
 
-from ..rows import context, finished, step
+from ...rows import context, finished, step
+
+propose = RULES["left_peers"]
 
 
 def lost(rank: int) -> dict[str, Any]:
@@ -26,9 +28,23 @@ def signal(tier: Tier) -> Hypothesis:
     return Hypothesis("scheduler.preempted", tier, "", "", outside=True)
 
 
-def test_it_ended_while_the_others_were_in_a_collective(make: Any) -> None:
+def aborted(cause: str, *ranks: int) -> Hypothesis:
+    return Hypothesis(cause, Tier.GUESS, "", "", ranks=[*ranks], basis="exit")
+
+
+@pytest.mark.parametrize(
+    "proposed",
+    [
+        signal(Tier.WEAK),
+        aborted("crash.exception", 1, 2),
+        aborted("crash.native", 3),
+        Hypothesis("desync.missing_rank", Tier.STRONG, "", ""),
+    ],
+    ids=["somebody ended the job", "a status", "an abort", "a line that one is missing"],
+)
+def test_it_ended_while_the_others_were_in_a_collective(make: Any, proposed: Hypothesis) -> None:
     rows = [step(1, rank=0), lost(1), lost(2), notified(3)]
-    (found,) = propose(context(make(*rows), proposed=[signal(Tier.WEAK)]))
+    (found,) = propose(context(make(*rows), proposed=[proposed]))
     assert (found.cause, found.ranks) == ("desync.missing_rank", [0])
     assert found.summary.startswith("Ranks 1-3 lost a peer, and rank 0 printed no error")
     assert found.rows == [1, 2]
@@ -110,6 +126,7 @@ def test_who_waits_at_the_barrier_of_the_shutdown_left_the_others() -> None:
             [step(1, rank=0), lost(1), lost(2)],
             {"proposed": [Hypothesis("crash.exception", Tier.GUESS, "", "")]},
         ),
+        ([step(1, rank=0), lost(1), lost(2)], {"proposed": [aborted("crash.exception", 0)]}),
         (
             [lost(1), lost(2), {"role": "cause", "kind": "signature", "rank": 0}],
             {},

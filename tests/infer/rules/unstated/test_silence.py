@@ -49,6 +49,8 @@ def test_whoever_ended_it_is_aftermath(tmp_path: Path, ended: str) -> None:
     (lost,) = [one for one in found.reasons if one.step == "rival" and one.outcome == "lost"]
     assert lost.beaten_by == "unknown"
     assert lost.predicate.startswith("explained")  # by a general statement: classes that end a job
+    (won,) = [one for one in found.reasons if one.outcome == "won"]
+    assert (won.rule, won.tier) == ("silence", "strong")
     (decided,) = [one for one in found.reasons if one.outcome == "decided"]
     assert decided.predicate == "fell_silent"
 

@@ -22,10 +22,17 @@ def test_before_the_first_step_it_was_the_hosts_memory() -> None:
     result = told(LOADING + KILLED)
     assert (result.verdict, result.root_cause.cause) == ("failed", "crash.host_oom")
     assert (result.root_cause.confidence, result.culprits.ranks) == ("medium", [3])
+    proposed = [(one.rule, one.subject) for one in result.reasons if one.step == "proposal"]
+    assert ("killed_before_a_step", "crash.host_oom") in proposed
     assert result.root_cause.summary == (
         "Rank 3 was killed by SIGKILL while it was loading the model; nothing says by whom. Most "
         "often it is the kernel, because the host ran out of memory."
     )
+
+
+def test_what_the_kill_explains_is_no_other_reason() -> None:
+    late = "[W socket.cpp:1] The client socket has timed out after 600s while trying to connect\n"
+    assert told(LOADING + late + KILLED).root_cause.cause == "crash.host_oom"
 
 
 @pytest.mark.parametrize(

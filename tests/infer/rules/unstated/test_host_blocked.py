@@ -7,11 +7,11 @@ import pytest
 from diagnose.infer.events.phases import find_activity
 from diagnose.infer.judge.lines import stalls
 from diagnose.infer.rules.base import Hypothesis
-from diagnose.infer.rules.host_blocked import propose
+from diagnose.infer.rules.unstated import RULES
 from diagnose.infer.tiers import Tier
 from diagnose.timeline.event import Timeline
 
-from ..rows import context
+from ...rows import context
 
 SITE = "/opt/site-packages/torch/distributed/c10d.py"
 
@@ -21,7 +21,9 @@ def found(timeline: Timeline, world: int | None) -> list[Hypothesis]:
     waiting = {rank for stall in stalled for rank in stall.joined if rank >= 0}
     end = next(iter(timeline.telling("timeout")), None)
     activity = find_activity(timeline, end, waiting)
-    return list(propose(context(timeline, world=world, stalls=stalled, activity=activity)))
+    return list(
+        RULES["host_blocked"](context(timeline, world=world, stalls=stalled, activity=activity))
+    )
 
 
 def only(timeline: Timeline, world: int | None) -> Hypothesis:

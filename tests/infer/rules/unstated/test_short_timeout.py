@@ -4,10 +4,12 @@ from typing import Any
 
 import pytest
 
-from diagnose.infer.rules.short_timeout import propose
+from diagnose.infer.rules.unstated import RULES
 from diagnose.infer.tiers import Tier
 
-from ..rows import context, wait
+from ...rows import context, wait
+
+propose = RULES["short_timeout"]
 
 
 def test_a_timeout_of_a_millisecond_is_the_cause_itself(make: Any) -> None:

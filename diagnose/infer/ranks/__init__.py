@@ -1,1 +1,0 @@
-"""What every rank was about: one story a rank, out of all that its lines tell."""

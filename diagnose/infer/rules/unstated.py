@@ -1,0 +1,251 @@
+"""What processes did or left out, where no line states a cause: one table of predicates.
+
+Each predicate is a rule of its own name; a cause class names in `shown_by` those that show it. What
+ranks did that wait for each other in a collective is compared in `rules.stalls`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from operator import attrgetter
+from typing import NamedTuple
+
+from diagnose.diagnosis import Answer, CulpritKind
+from diagnose.infer.events.phases import doing
+from diagnose.infer.judge.arrivals import listed_gone
+from diagnose.infer.rules.base import Basis, Context, Hypothesis, Rule, explains, inferred
+from diagnose.infer.tiers import Tier
+from diagnose.text.ranks import ranks_phrase
+from diagnose.timeline.captures import captured_ranks
+from diagnose.timeline.event import Event
+
+# NCCL's own connections take seconds; frameworks set minutes.
+_NO_JOB_KEEPS_MS = 5_000
+_LEAST_COMPLAIN = 2  # ranks, where nothing tells whether the log shows all of the job
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What shows that a predicate holds.
+
+    `summary` says it; `events` show it, the first sign first. `ranks` and `hosts` are who is to
+    blame, `why` says for what. `cause` is a class that says more than that of the predicate.
+    `explains`, `longer_timeout`: as in `Hypothesis`.
+    """
+
+    summary: str
+    events: Sequence[Event]
+    ranks: Sequence[int] = ()
+    hosts: Sequence[str] = ()
+    why: str = ""
+    cause: str | None = None
+    explains: Sequence[str] = ()
+    longer_timeout: Answer | None = None
+
+
+class Predicate(NamedTuple):
+    """A predicate: what looks for it, how far it reaches, and as what it names whom it names.
+
+    `unnamed` is the tier where it names nobody, if that is another one.
+    """
+
+    find: Callable[[Context], Seen | None]
+    tier: Tier
+    kind: CulpritKind | None = None
+    basis: Basis = "inference"
+    unnamed: Tier | None = None
+
+
+def _propose(name: str, predicate: Predicate, context: Context) -> Iterator[Hypothesis]:
+    """The hypothesis of a predicate, where it holds."""
+    seen = predicate.find(context)
+    if seen is None:
+        return
+    cause = seen.cause or context.catalog.class_shown_by(name)
+    names = bool(seen.ranks or seen.hosts)
+    tier = predicate.tier if names else predicate.unnamed or predicate.tier
+    rows = list(dict.fromkeys(event.index for event in seen.events))
+    found = inferred(cause, tier, context.catalog, seen.summary, rows)
+    found.basis, found.explains = predicate.basis, [*seen.explains]
+    found.longer_timeout = seen.longer_timeout
+    if names:
+        found.ranks, found.hosts = [*seen.ranks], [*seen.hosts]
+        found.kind, found.why = predicate.kind, seen.why
+    yield found
+
+
+def _unequal_steps(context: Context) -> Seen | None:
+    """Ranks wait whose bars, before that, were some steps apart."""
+    stories = context.stories.all.values() if context.stalls else ()
+    pairs = (story.two_steps for story in stories)
+    apart = min(filter(None, pairs), key=lambda pair: pair[0].index, default=None)
+    if apart is None:
+        return None
+    steps = " and ".join(str(bar.step) for bar in apart)
+    return Seen(
+        f"Progress bars of different ranks stood at steps {steps} at the same time: the ranks do "
+        "not make the same steps.",
+        apart,
+    )
+
+
+def _short_timeout(context: Context) -> Seen | None:
+    """Every wait that ended had a timeout of a few seconds at most: a wrong unit, or a test."""
+    waits = [one for one in context.timeline.telling("timeout") if one.timeout_ms is not None]
+    longest = max((one.timeout_ms or 0 for one in waits), default=None)
+    if longest is None or longest > _NO_JOB_KEEPS_MS:
+        return None
+    return Seen(
+        f"The timeout of the process group is {longest:,} ms, which no job can keep; it may be "
+        "given in the wrong unit.",
+        waits,
+        explains=("desync.*", "unknown", "slow.*"),
+        longer_timeout="yes",
+    )
+
+
+def _host_blocked(context: Context) -> Seen | None:
+    """Watchdog monitors and GIL checks of ranks report that a thread of their own is stuck.
+
+    The one rank that the log shows may be the messenger: its peers would report the same.
+    """
+    reports = context.timeline.telling("host_blocked")
+    ranks = sorted({event.rank for event in reports if event.rank is not None})
+    alone = len(ranks) == 1 and len(context.timeline.ranks) > 1
+    summary = (
+        "The watchdog made no progress: a host thread is blocked, usually on the GIL or in a CUDA "
+        "call."
+    )
+    why = "reported by its own watchdog or GIL check"
+    return Seen(summary, reports, ranks if alone else (), why=why) if reports else None
+
+
+def _killed_before_a_step(context: Context) -> Seen | None:
+    """A process was killed before its first step, and nothing else says why.
+
+    While weights and data are read each process takes what it will ever take, and copies beside it:
+    then the usual sender of SIGKILL is the kernel, for want of memory. Later, anybody may be it.
+    """
+    catalog = context.catalog
+    end = catalog.classes[catalog.class_shown_by("killed_before_a_step")].ends_as
+    killed = next((one for one in context.proposed if one.cause == end), None)
+    if killed is None or killed.basis != "exit" or context.stories.deeds.progress:
+        return None
+    others = (one for one in context.proposed if one.cause != killed.cause)
+    if any(one.tier >= Tier.WEAK and not explains(killed, one) for one in others):
+        return None
+    activity = context.activity
+    when = f"while it was {doing(activity.phase)}" if activity.moving else "before the first step"
+    summary = (
+        f"{killed.summary.removesuffix('.')} {when}; nothing says by whom. Most often it is the "
+        "kernel, because the host ran out of memory."
+    )
+    ends = [context.timeline.at(row) for row in killed.rows]
+    return Seen(summary, ends, killed.ranks, killed.hosts, killed.why)
+
+
+def _silence(context: Context) -> Seen | None:
+    """Regular lines of the job, or of one process, stopped long before somebody ended it.
+
+    What was begun and not finished then is a lead to its cause. Who ended it, a limit, a signal or
+    a person, saw what the log shows too, and is no cause.
+    """
+    silence, activity, catalog = context.silence, context.activity, context.catalog
+    if silence is None or context.stalls:
+        return None
+    cause = catalog.busy_class(activity.phase) if activity.moving else None
+    events = filter(None, (silence.began, silence.last, silence.ended))
+    lone = silence.lone
+    return Seen(
+        silence.summary(doing(activity.phase) if cause else None),
+        [*events],
+        [lone.rank] if lone and lone.rank is not None else [],
+        [lone.host] if lone and lone.host else [],
+        "it wrote no more progress, and the others went on",
+        cause,
+        explains=sorted(catalog.endings),
+    )
+
+
+def _listed_gone(context: Context) -> Seen | None:
+    """Who keeps the list of all ranks lists some that stopped answering or crashed."""
+    items = listed_gone(context.timeline)
+    if not items or _complaining(context) is None:
+        return None
+    ranks = sorted({rank for item in items for rank in captured_ranks(item.fields.get("missing"))})
+    summary = f"{ranks_phrase(ranks).capitalize()} stopped answering or crashed. Nothing says why."
+    return Seen(summary, items, ranks, why="listed as gone")
+
+
+def _left_peers(context: Context) -> Seen | None:
+    """Ranks ended well too early, or one printed no error, while their peers lost them."""
+    complain = _complaining(context)
+    if not complain or listed_gone(context.timeline):
+        return None
+    world, stories = context.facts.world_size, context.stories.of_ranks
+    ranks = set(range(world)) if world else set(context.timeline.ranks)
+    finished = {rank: one.finished.index for rank, one in stories.items() if one.finished}
+    lost = [one.lost_peer for one in stories.values() if one.lost_peer]
+    lost.sort(key=attrgetter("index"))
+    first = next((event.index for event in lost if event.rank not in finished), 0)
+    gone, how = {rank for rank, row in finished.items() if row < first}, "had finished"
+    if not gone or not ranks - gone <= complain:
+        gone, how = ranks - complain, "printed no error"
+        if not lost or not _is_quiet(gone, complain, context):
+            return None
+    summary = (
+        f"{ranks_phrase(sorted(complain - gone)).capitalize()} lost a peer, and "
+        f"{ranks_phrase(sorted(gone))} {how}: it ended while they were still in a collective. "
+        "Nothing says why."
+    )
+    return Seen(summary, lost, sorted(gone), why=f"{how} when its peers lost a connection")
+
+
+def _complaining(context: Context) -> set[int] | None:
+    """The ranks that lost a peer or were notified; None where anything says more of what happened.
+
+    These say no more: that a process is missing or stuck, that somebody ended the job, and with
+    what status those ended that had lost a peer.
+    """
+    more = [one for one in context.proposed if not context.catalog.classes[one.cause].vague]
+    more = [one for one in more if not one.outside or one.tier >= Tier.LIKELY]
+    ends = [one for one in more if one.basis == "exit" and one.tier is Tier.GUESS and one.ranks]
+    if context.stalls or context.blocked or len(ends) < len(more):
+        return None
+    stories = context.stories.of_ranks
+    found = {rank for rank, one in stories.items() if one.lost_peer or one.notified}
+    return found if all(found.issuperset(end.ranks) for end in ends) else None
+
+
+def _is_quiet(gone: set[int], complain: set[int], context: Context) -> bool:
+    """Whether one rank alone printed no error, and not because the log is an excerpt without it.
+
+    Where few complain, the log has to be whole, and the rank to print where they do.
+    """
+    stories, writers = context.stories.of_ranks, context.stories.deeds.writers
+    if len(gone) != 1 or any(rank in stories and stories[rank].failed for rank in gone):
+        return False
+    if len(complain) >= _LEAST_COMPLAIN:
+        return True
+    if not context.facts.world_size and all(one.basis != "exit" for one in context.proposed):
+        return False
+    places = {story.lost_peer.source for story in stories.values() if story.lost_peer}
+    return any(author.rank in gone for place in places for author in writers[place])
+
+
+PREDICATES: Mapping[str, Predicate] = {
+    "unequal_steps": Predicate(_unequal_steps, Tier.WEAK),
+    "short_timeout": Predicate(_short_timeout, Tier.STRONG),
+    "host_blocked": Predicate(
+        _host_blocked, Tier.LIKELY, "stuck_host", "monitor", unnamed=Tier.CIRCUMSTANTIAL
+    ),
+    "killed_before_a_step": Predicate(_killed_before_a_step, Tier.STRONG, "crashed", "exit"),
+    "silence": Predicate(_silence, Tier.STRONG, "missing", "silence"),
+    "listed_gone": Predicate(_listed_gone, Tier.CIRCUMSTANTIAL, "crashed"),
+    "left_peers": Predicate(_left_peers, Tier.CIRCUMSTANTIAL, "missing"),
+}
+RULES: Mapping[str, Rule] = {
+    name: partial(_propose, name, predicate) for name, predicate in PREDICATES.items()
+}
