@@ -41,7 +41,7 @@ Outcome = Literal[
     "lost", "resisted",  # rival
     "proposed", "merged", "dropped",  # proposal
     "counted", "absolved", "ignored",  # event
-    "diagnosed", "earlier",  # attempt
+    "diagnosed", "begun", "earlier",  # attempt
     "left_out",  # of any step: what there was no room for
 ]  # fmt: skip
 

@@ -14,7 +14,7 @@ from diagnose.stories.author import Author, author_of
 from diagnose.stories.habits import Kind, habits, kind_of
 from diagnose.stories.raised import Raised, tracebacks
 from diagnose.stories.work import Works
-from diagnose.timeline.deaths import exit_failed
+from diagnose.timeline.ends import exit_failed
 from diagnose.timeline.event import Event, Timeline
 
 Found = TypeVar("Found")

@@ -12,8 +12,8 @@ from diagnose.stories.deeds import Deeds, is_end
 from diagnose.stories.passing import ends_process, hint_passed, passed
 from diagnose.stories.story import Passed, State, Story
 from diagnose.stories.work import LONG, finished_bar, trains, two_steps
-from diagnose.timeline.deaths import exit_failed
 from diagnose.timeline.draft import BEGINS
+from diagnose.timeline.ends import exit_failed
 from diagnose.timeline.event import Event, Timeline
 
 _ERRORS = ("cause", "effect")

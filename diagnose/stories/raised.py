@@ -15,7 +15,7 @@ from operator import attrgetter
 
 from diagnose.parse.prefix import peel
 from diagnose.stories.author import author_of
-from diagnose.timeline.deaths import OUTERMOST, TRACEBACK, outermost
+from diagnose.timeline.ends import OUTERMOST, TRACEBACK, outermost
 from diagnose.timeline.event import Event, Timeline
 
 _SIGNED = re.compile(r"\[rank\d+\]: ?Traceback \(most recent call last\)")

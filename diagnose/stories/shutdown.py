@@ -22,7 +22,7 @@ from diagnose.catalog.entries import is_word
 from diagnose.catalog.schema import CauseClass
 from diagnose.stories.raised import tracebacks
 from diagnose.stories.sifting import Fate, Sifted
-from diagnose.timeline.deaths import TRACEBACK, exit_failed
+from diagnose.timeline.ends import TRACEBACK, exit_failed
 from diagnose.timeline.event import Event, Timeline
 
 _BLOCK_LINES = 60  # of a traceback below "Exception ignored in", or below an exception of nobody's

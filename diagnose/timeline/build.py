@@ -15,7 +15,7 @@ from diagnose.timeline.clock import offset_between, resolve
 from diagnose.timeline.concatenated import name_parts
 from diagnose.timeline.documents import PENDING
 from diagnose.timeline.draft import Draft, drafts
-from diagnose.timeline.event import Timeline
+from diagnose.timeline.event import Begin, Timeline
 
 # Times of dumps are believed without proof where they lie about the printed ones.
 _NEAR = 2 * 3600 * 1_000_000_000
@@ -43,7 +43,7 @@ def build(
         _on_one_clock(found, clocks)
     ordered = _ordered(found)
     # In the order of their sources they lie beside each other in memory.
-    _count_attempts(found, ordered)
+    begins = _count_attempts(found, ordered)
     documents = [draft for draft in found if draft.document]
     logs = [draft for draft in found if not draft.document] if documents else found
     # A second dump overwrites the first, so what is there is of the last attempt.
@@ -51,7 +51,7 @@ def build(
     for draft in documents:
         draft.attempt = last
     name_authors(logs)
-    return Timeline(ordered)
+    return Timeline(ordered, begins)
 
 
 def _shift_documents(found: Sequence[Draft]) -> None:
@@ -137,24 +137,22 @@ def _ordered(found: list[Draft]) -> list[Draft]:
     return ordered
 
 
-def _count_attempts(found: Sequence[Draft], ordered: Sequence[Draft]) -> None:
+def _count_attempts(found: Sequence[Draft], ordered: Sequence[Draft]) -> Sequence[Begin]:
     """The attempt of each draft: from the folder, else the number of restarts seen before it.
 
-    Where nobody tells of a restart, files may still hold several runs (`timeline.runs`).
+    Where nobody tells of a restart, files may still hold several runs; it returns where these
+    begin (`timeline.runs`).
 
     Nothing orders a source without any time against the others: it counts its own restarts, and
     where it tells of none its events may be of any attempt (None).
     """
     restarting = {draft.source for draft in found if draft.meaning.tells == "restart"}
-    appended = {} if restarting else runs.begun(found)
-    if appended:
-        runs.numbered(found, appended)
-        return
     if not restarting:
+        begins = runs.number(found)
         for draft in found:
             if draft.attempt is None:
                 draft.attempt = 0
-        return
+        return begins
     timed = {draft.source for draft in found if draft.time is not None}
     all_timed = all(draft.source in timed for draft in found)
     seen, own = 0, dict.fromkeys(restarting, 0)
@@ -167,3 +165,4 @@ def _count_attempts(found: Sequence[Draft], ordered: Sequence[Draft]) -> None:
         if draft.meaning.tells == "restart":
             seen += 1
             own[draft.source] += 1
+    return []

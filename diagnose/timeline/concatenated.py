@@ -13,8 +13,8 @@ from itertools import groupby, pairwise
 from operator import attrgetter
 
 from diagnose.parse.path import read_path
-from diagnose.timeline.deaths import all_deaths
 from diagnose.timeline.draft import BEGINS, Draft
+from diagnose.timeline.ends import ends_of
 
 _SLACK = 1_000_000_000  # ns by which lines of one process may be out of order
 _ALIKE = 2  # parts that end at one step
@@ -63,4 +63,4 @@ def _ran_at_once(parts: Sequence[Sequence[Draft]]) -> bool:
 def _stopped_at(part: Sequence[Draft]) -> int | None:
     """The last step of a part that just stops; None where it tells of an end."""
     steps = [d.work.step for d in part if d.meaning.kind == "progress" and d.work.step is not None]
-    return steps[-1] if steps and not all_deaths(part) else None
+    return steps[-1] if steps and not ends_of(part) else None

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
 from operator import attrgetter, itemgetter
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from diagnose.timeline.learned import Learned
 
@@ -126,15 +126,29 @@ class Event(_Said):
         return self.source, self.line
 
 
+class Begin(NamedTuple):
+    """Where a run begins in a file to which it was appended.
+
+    `attempt` is its number, `predicate` the name of what shows that it is another one.
+    """
+
+    source: str
+    line: int
+    attempt: int
+    predicate: str
+
+
 class Timeline:
     """Events in the order of their `index`, which has gaps where only some of a job are in it.
 
     What goes through all of them asks for columns, and what is asked of some is asked by their
     positions in these: each look at an object costs ten times as much as one into a list.
+    `begins` is where runs begin in files that hold several, of a whole job alone.
     """
 
-    def __init__(self, events: Iterable[Event] = ()) -> None:
+    def __init__(self, events: Iterable[Event] = (), begins: Sequence[Begin] = ()) -> None:
         self.events: Sequence[Event] = tuple(events)
+        self.begins = begins
         self._asked: dict[tuple[str, tuple[str, ...]], list[Event]] = {}
         self._columns: dict[str, list[Any]] = {}
 

@@ -1,220 +1,299 @@
-"""Runs that were appended to one file: where one ended, and another one began below it.
+"""Runs that were appended to one file: where one ended, and another one begins below it.
 
-What a log says after an end (`timeline.deaths`) in the words of a start is said by the next run. A
-file of one process, by its name or since all its lines that name a rank, or a device, name the
-same, needs no more. Elsewhere the ranks of a console may die one after the other while others still
-start. There the clock has to tell that time passed between, or what begins below has to be a whole
-run (`timeline.again`).
+A machine reads the drafts of a source in the order of their lines. A run is STARTING until somebody
+gets past the start, AT_WORK until somebody reports an end (`timeline.ends`), DYING while the last
+words follow, and ENDED from the first line that is none of them. Another run begins after a silence
+or below an end, where `Machine._shown_by` has a reason, which `--why` shows.
+
+In the file of one process, whatever it does once only is the sign of another run. In a console the
+ranks may die one after the other while others still start, and all of them write the same. There
+what begins below an end has to be as whole as what ended, or has to get as far.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby, islice
+from enum import Enum, auto
+from itertools import groupby
 from operator import attrgetter
-from typing import NamedTuple
 
-from diagnose.timeline.again import Again, begins_after_pause
-from diagnose.timeline.deaths import TRACEBACK, Death, all_deaths, may_end, stops_job
 from diagnose.timeline.draft import BEGINS, Draft
-from diagnose.timeline.event import Meaning
-from diagnose.timeline.starts import Key, may_start, start
+from diagnose.timeline.ends import TRACEBACK, End, ends_of, may_end, outermost, stops_job
+from diagnose.timeline.event import Begin
+from diagnose.timeline.meaning import GLUED
 
-_AGAIN = 60_000_000_000  # ns that lie between a death and a start by hand
-_AFTER = ("effect", "aftermath")  # roles of what a dying process goes on to say
-_BLOCK = 60  # lines that belong to a death, such as a native stack
+_BY_HAND = 60_000_000_000  # ns from an end to a start by hand
+# ns of silence above another run: below any words, and below an error so few lines before.
+_SILENCE, _SHORT_SILENCE, _LAST_WORDS = 600_000_000_000, 10_000_000_000, 3
+_LAUNCHER = ".launcher."
+_FACTS = (_LAUNCHER, "version", "gpu.smi.")  # what a start writes: versions, the devices
+_NAMES = ("rank", "local_rank", "task")  # what the name of a file may say; and who else differs:
+_OTHERS = ("mapped_rank", "device", "host")
+
+
+class State(Enum):
+    """What the processes of a run are doing."""
+
+    STARTING = auto()
+    AT_WORK = auto()
+    DYING = auto()
+    ENDED = auto()
 
 
 @dataclass(slots=True)
-class _Reader:
-    """What was read of one source, in the order of its lines."""
+class _Stretch:
+    """What stands between two ends: how often each opening word, and whether somebody works."""
 
-    sole: bool  # its name says that it is the log of one rank
-    named: bool  # so do the ranks that its lines name
-    again: Again | None  # of a console
-    started: set[Key] = field(default_factory=set)
-    steps: tuple[int, int] = (-1, -1)  # the highest and the last one of this run
-    death: Death | None = None
-    stopped: bool = False  # by its owner or a scheduler, all of it
-    before: int | None = None  # the last time printed before it
-    now: int | None = None
-    follows: int | None = None  # the first line that is not part of the death
+    words: Counter[str] = field(default_factory=Counter)
+    works: bool = False
 
 
-def begun(found: Sequence[Draft]) -> Mapping[str, Sequence[int]]:
-    """Source → the lines at which its second, third … run begins; only sources that have several.
+@dataclass(slots=True)
+class _Row:
+    """A draft with the end that it reports and the stretch that it is in.
 
-    The drafts are in the order of their sources and lines.
-    """
-    alone = bool(found) and found[0].source == found[-1].source
-    signs = _Signs.of(found)
-    lines: dict[str, list[int]] = {}
-    several = signs.ends or (alone and any(draft.meaning.tells == BEGINS for draft in found))
-    for source, group in groupby(found, attrgetter("source")) if several else ():
-        drafts = [*group]
-        if (alone or signs.possible(drafts)) and (starts := [*_starts(drafts, alone=alone)]):
-            lines[source] = starts
-    return lines
-
-
-class _Signs(NamedTuple):
-    """Which meanings, by their identity, may tell of an end and which of a start.
-
-    Most sources hold one run, and few meanings stand for all of their lines.
+    `word` is the entry of a line that is written at a start, else empty; `number` is whom it names.
     """
 
-    ends: frozenset[int]
-    starts: frozenset[int]
-
-    @classmethod
-    def of(cls, found: Iterable[Draft]) -> _Signs:
-        """Those of some drafts."""
-        told = {id(draft.meaning): draft.meaning for draft in found}
-        return cls(
-            frozenset(key for key, meaning in told.items() if _may_be_death(meaning)),
-            frozenset(key for key, meaning in told.items() if may_start(meaning)),
-        )
-
-    def possible(self, drafts: Sequence[Draft]) -> bool:
-        """Whether something starts below what may be an end, or one rank goes on below it."""
-        ends = (n for n, draft in enumerate(drafts) if id(draft.meaning) in self.ends)
-        first = next(ends, len(drafts))
-        below = islice(drafts, first + 1, None)
-        if any(id(draft.meaning) in self.starts for draft in below):
-            return True
-        return first + 1 < len(drafts) and _of_one_rank(drafts)
+    draft: Draft
+    end: End | None
+    word: str
+    number: int | None
+    stretch: _Stretch
 
 
-def _may_be_death(meaning: Meaning) -> bool:
-    return meaning.tells == "frame" or may_end(meaning)
+@dataclass(slots=True)
+class _Over:
+    """The last end in a run, with the time, the opening words and the work until then.
+
+    `below` is the first line that is not among the last words.
+    """
+
+    end: End
+    time: int | None
+    words: Counter[str]
+    worked: bool
+    below: int | None = None
 
 
-def _starts(drafts: Sequence[Draft], *, alone: bool) -> Iterator[int]:
-    if any(draft.attempt is not None for draft in drafts):
-        return
-    paused = begins_after_pause(drafts) if alone else set()
-    drafts = [d for d in drafts if d.meaning.kind != "edge" or d.meaning.tells == BEGINS]
-    died = all_deaths(drafts)
-    sole, named = _of_one_rank(drafts), _names_one(drafts)
-    reader = _Reader(sole, named, Again(drafts, died) if alone and not sole else None)
-    for index, draft in enumerate(drafts):
-        death = died.get(id(draft))
-        line = _again(reader, draft, death)
-        if line is None and draft.line in paused and draft.meaning.tells == BEGINS:
-            line = draft.line
-        if line is None and reader.again is not None and reader.again.begins(index):
-            line = draft.line
-        if line is not None:
-            yield line
-            reader.steps, reader.death, reader.stopped = (-1, -1), None, False
-            if reader.again is not None:
-                reader.again.begun(index)
-        _note(reader, draft, death)
+@dataclass(slots=True)
+class _Run:
+    """A run as far as it was read.
+
+    `step` is its highest one, `scripts` the last line on which a script dies that died in it.
+    """
+
+    state: State = State.STARTING
+    words: Counter[str] = field(default_factory=Counter)
+    step: int = -1
+    scripts: int = -1
+    over: _Over | None = None
 
 
-def _of_one_rank(drafts: Sequence[Draft]) -> bool:
-    """Whether the file is one rank's by its name."""
-    for name in ("rank", "local_rank", "task"):
-        told = {getattr(draft, name) for draft in drafts}
-        if len(told) == 1 and None not in told:
-            return True
-    return False
+class Machine:
+    """The machine that reads one source.
+
+    `named`: the name of the file says that it is of one process; `one_process`: or its lines do;
+    `many`: others than rank 0 write there. `scripts` are those that die, each with its last frame.
+    `started` are the opening words so far, with whom they named; `before` those of the run above.
+    `above` is the last time above the current line, `wrong` the last line of an error.
+    """
+
+    def __init__(self, drafts: Sequence[Draft]) -> None:
+        self.rows = _rows(drafts)
+        seen = {name: {getattr(draft, name) for draft in drafts} for name in (*_NAMES, *_OTHERS)}
+        several = any(len(values - {None}) > 1 for values in seen.values())
+        numbered = any(row.number is not None for row in self.rows)
+        self.named = any(len(seen[name]) == 1 and None not in seen[name] for name in _NAMES)
+        self.one_process = self.named or (numbered and not several)
+        self.many = not self.named and bool((seen["rank"] | seen["device"]) - {None, 0})
+        frames = [one for one in drafts if outermost(one) and "file" in one.fields]
+        self.scripts = {frame.fields["file"]: frame.line for frame in frames}
+        self.last_script = max(self.scripts.values(), default=-1)
+        self.run = _Run()
+        self.before = Counter[str]()
+        self.started: set[tuple[str, int | None]] = set()
+        self.line = self.wrong = -_LAST_WORDS
+        self.above: int | None = None
+        self.now: int | None = None
+
+    def begins(self) -> Iterator[Begin]:
+        """Where runs begin below the first one; their attempts are not counted yet."""
+        for row in self.rows:
+            if row.draft.line > self.line:
+                self.line, self.above = row.draft.line, self.now
+            over = self.run.over
+            if over and over.below is None and not _is_last_word(row.draft):
+                over.below, self.run.state = row.draft.line, State.ENDED
+            predicate = self._shown_by(row)
+            if predicate is not None:
+                yield Begin(row.draft.source, self._first_line(row, over), 0, predicate)
+                self.before, self.run = self.run.words, _Run()
+            self._read(row)
+
+    def _shown_by(self, row: _Row) -> str | None:
+        """The predicate by which another run shows at this row; None where the run goes on."""
+        over, draft, meaning = self.run.over, row.draft, row.draft.meaning
+        if self._is_after_silence(row):
+            return "words_after_silence"
+        if over is None:
+            return None
+        fails_to_start = meaning.role == "cause" and meaning.phase == "init"
+        if stops_job(over.end.event.meaning) and (over.words[row.word] or fails_to_start):
+            return "start_after_stop"  # who stops a job stops all ranks, so that none is late
+        if over.end.whose != "done":
+            late = _passed(over.time, draft.time) >= _BY_HAND
+            if (row.word, row.number) in self.started and (late or self.one_process):
+                return "starts_as_before"
+            if self.named and (predicate := self._shown_in_file_of_one(row, over)):
+                return predicate
+        return "whole_start" if over.words[row.word] and self._starts_whole(row, over) else None
+
+    def _shown_in_file_of_one(self, row: _Row, over: _Over) -> str | None:
+        """The same for what the process of a file does below its end."""
+        step = row.draft.work.step if row.draft.meaning.kind == "progress" else None
+        if step is not None and step < self.run.step and self.run.state is State.ENDED:
+            return "steps_from_below"
+        # No process dies of two exceptions, though its logger may print the one, too.
+        second = row.end is not None and row.end.uncaught and row.draft.text != over.end.event.text
+        return "second_exception" if second else None
+
+    def _starts_whole(self, row: _Row, over: _Over) -> bool:
+        """Whether as many start as above, where all had started; or both get to work.
+
+        Ranks of one run write their first words before any of them works.
+        """
+        if -1 < self.run.scripts < row.draft.line <= self.last_script:
+            return False  # other scripts die below: a later step of the job, which went on
+        times = over.words[row.word]
+        same = row.stretch.words[row.word] == times
+        if over.end.whose == "done":
+            return same and _LAUNCHER in row.word  # who tests after it trained starts none
+        all_started = over.worked or over.end.whose == "job" or self.before[row.word] == times
+        both_work = over.worked and row.stretch.works
+        return (same and all_started) or (row.word == BEGINS and both_work)
+
+    def _is_after_silence(self, row: _Row) -> bool:
+        """The first words of a file that no other process writes, after it was silent."""
+        failed = row.draft.line - self.wrong <= _LAST_WORDS
+        silent = _passed(self.above, row.draft.time) >= (_SHORT_SILENCE if failed else _SILENCE)
+        return silent and row.word == BEGINS and not self.many
+
+    def _first_line(self, row: _Row, over: _Over | None) -> int:
+        """The first line of the run that shows at this row."""
+        if over is None or row.word == BEGINS:
+            return row.draft.line  # what stands above the first words is not of this run
+        if self.one_process and over.below is not None:
+            return over.below
+        return row.draft.line if row.end is None else row.end.line
+
+    def _read(self, row: _Row) -> None:
+        """Take a row into the run, and change its state accordingly."""
+        run, draft = self.run, row.draft
+        self.now = self.now if draft.time is None else draft.time
+        self.wrong = draft.line if draft.meaning.severity == "error" else self.wrong
+        if row.word:
+            run.words[row.word] += 1
+            if run.over and (row.word, row.number) not in self.started:
+                run.over, run.state = None, State.STARTING  # who starts did not die above
+            self.started.add((row.word, row.number))
+        if outermost(draft):
+            run.scripts = max(run.scripts, self.scripts.get(draft.fields.get("file", ""), -1))
+        if _works(draft):
+            run.state = State.AT_WORK  # below an end: of others
+        if draft.meaning.kind == "progress" and draft.work.step is not None:
+            run.step = max(run.step, draft.work.step)
+        if row.end is not None:
+            worked = run.state is State.AT_WORK or (run.over is not None and run.over.worked)
+            run.over = _Over(row.end, self.now, run.words.copy(), worked)
+            run.state = State.DYING
 
 
-def _names_one(drafts: Sequence[Draft]) -> bool:
-    """Whether its lines name one rank, on one device, and no process of another one."""
-    several = False
-    for name in ("rank", "local_rank", "mapped_rank", "device", "task", "host"):
-        several |= len({getattr(draft, name) for draft in drafts} - {None}) > 1
-    named = any((key := start(draft)) and key[1] is not None for draft in drafts)
-    return named and not several
+def _rows(drafts: Sequence[Draft]) -> list[_Row]:
+    """The drafts with what is known of each before the machine runs."""
+    ends = ends_of(drafts)
+    errors = {draft.line for draft in drafts if draft.meaning.role in GLUED}
+    rows, stretch = [], _Stretch()
+    for draft in drafts:
+        word = "" if draft.line in errors else _opening_word(draft)  # errors state versions, too
+        numbers = (draft.device, draft.mapped_rank, draft.rank, draft.local_rank)
+        number = next((one for one in numbers if one is not None), None) if word else None
+        row = _Row(draft, ends.get(id(draft)), word, number, stretch)
+        rows.append(row)
+        if row.end is not None:
+            stretch = _Stretch()
+        if word:
+            stretch.words[word] += 1
+        stretch.works = stretch.works or _works(draft)
+    return rows
 
 
-def _note(reader: _Reader, draft: Draft, death: Death | None) -> None:
-    """Remember what later lines are compared with."""
-    reader.now = reader.now if draft.time is None else draft.time
-    step = draft.work.step
-    if draft.meaning.kind == "progress" and step is not None:
-        reader.steps = max(step, reader.steps[0]), step
-    key = start(draft)
-    if key is not None:
-        reader.started.add(key)
-        if key[0] != BEGINS:
-            reader.death = None  # who starts for the first time did not die above
-    reader.stopped |= death is not None and stops_job(death.said.meaning)
-    if death is not None and death.whose != "done" and reader.death is None:
-        reader.death, reader.before, reader.follows = death, reader.now, None
-
-
-def _again(reader: _Reader, draft: Draft, death: Death | None) -> int | None:
-    """The line at which another run began, if this line is its sign."""
-    known = reader.death
-    if known is None:
-        return None
-    if reader.follows is None and not _belongs(draft, known):
-        reader.follows = draft.line
-    if reader.stopped and draft.meaning.role == "cause" and draft.meaning.phase == "init":
-        return death.begins if death else draft.line  # what was stopped does not fail to start
-    key = start(draft)
-    said_again = key is not None and key in reader.started and _trusted(reader, draft, key)
-    if said_again and draft.meaning.tells == BEGINS:
-        return draft.line  # what stands above the first words is not of this run
-    if said_again or (reader.sole and _counts_again(reader, draft)):
-        return draft.line if reader.follows is None else reader.follows
-    # No process ends in two ways, save that a signal may end it amid its last words.
-    other = reader.sole and death is not None and death.raised
-    return death.begins if death and other and draft.text != known.said.text else None
-
-
-def _belongs(draft: Draft, death: Death) -> bool:
-    """Whether it is among the last words of the process that died there."""
-    if draft.line > death.said.line + _BLOCK or TRACEBACK in draft.text:
-        return False
+def _opening_word(draft: Draft) -> str:
+    """The entry of a line that a program, its launcher or a library writes as it starts, or ""."""
     meaning = draft.meaning
-    return meaning.role in _AFTER or meaning.kind in ("exit", "frame", "fact")
+    if meaning.tells == BEGINS:
+        return BEGINS
+    if meaning.tells == "rank_map":
+        opens = meaning.role != "effect"  # the table of those that failed
+    elif meaning.kind == "phase":
+        opens = meaning.phase == "init" and not meaning.ends_phase
+    else:
+        fact = (meaning.kind == "fact" and meaning.signature) or ""
+        opens = any(word in fact for word in _FACTS)
+    return (opens and meaning.signature) or ""
 
 
-def _trusted(reader: _Reader, draft: Draft, key: Key) -> bool:
-    """Whether only another run can say this again."""
-    if reader.sole or (reader.named and key[1] is not None):
-        return True
-    before, now = reader.before, draft.time
-    later = before is not None and now is not None and now - before >= _AGAIN
-    return later and draft.meaning.phase in ("init", None)
+def _passed(then: int | None, now: int | None) -> int:
+    """The ns between two times, 0 where they are not known."""
+    return 0 if then is None or now is None else now - then
 
 
-def _counts_again(reader: _Reader, draft: Draft) -> bool:
-    """Whether it counts on from a step below those of before."""
-    step, (highest, last) = draft.work.step, reader.steps
-    if draft.meaning.kind != "progress" or step is None:
+def _works(draft: Draft) -> bool:
+    """Whether somebody is past the start; a communicator is there once all of its ranks are."""
+    meaning = draft.meaning
+    past = meaning.kind in ("phase", "progress") and meaning.phase != "init"
+    return past or draft.mapped_of is not None
+
+
+def _is_last_word(draft: Draft) -> bool:
+    """Whether who dies may write it below the line that reports it."""
+    meaning = draft.meaning
+    if TRACEBACK in draft.text or meaning.tells == BEGINS:
         return False
-    return 0 <= last < step < highest and draft.line > (reader.follows or draft.line)
+    follows = meaning.role in ("effect", "aftermath")
+    return follows or meaning.kind in ("exit", "frame", "fact", "edge")
 
 
-def numbered(found: Sequence[Draft], lines: Mapping[str, Sequence[int]]) -> None:
-    """Give drafts without an attempt the number of the run that they are of.
+def number(found: Sequence[Draft]) -> list[Begin]:
+    """Give drafts the attempts that they are of if sources hold several runs; where these begin.
 
-    Files that were appended to together end together, so the last runs are the same attempt. What
-    another file says belongs to the last one, unless it was said before that began.
+    The drafts are in the order of their sources and lines. Files that were appended to together end
+    together, so the last runs are the same attempt. What another file says belongs to the last one,
+    unless it was said before that began.
     """
+    begins: dict[str, list[Begin]] = {}
+    for source, group in groupby(found, attrgetter("source")):
+        drafts = [*group]
+        meanings = {id(draft.meaning): draft.meaning for draft in drafts}.values()
+        several = any(may_end(one) or one.tells == BEGINS for one in meanings)
+        if several and all(draft.attempt is None for draft in drafts):
+            begins[source] = [*Machine(drafts).begins()]
+    lines = {source: [begin.line for begin in own] for source, own in begins.items() if own}
+    if not lines:
+        return []
     last = max(map(len, lines.values()))
-    starts: dict[str, int] = defaultdict(int)
-    begun_at: list[int] = []
     for draft in found:
-        own = lines.get(draft.source)
-        if own is None or draft.attempt is not None:
-            continue
-        passed = starts[draft.source]
-        while passed < len(own) and draft.line >= own[passed]:
-            passed += 1
-        starts[draft.source] = passed
-        draft.attempt = last - len(own) + passed
-        if draft.attempt == last and draft.time is not None:
-            begun_at.append(draft.time)
-    first = min(begun_at, default=None)
+        if (own := lines.get(draft.source)) is not None:
+            draft.attempt = last - len(own) + bisect_right(own, draft.line)
+    first = min((d.time for d in found if d.attempt == last and d.time is not None), default=0)
     for draft in found:
         if draft.attempt is None:
-            early = first is not None and draft.time is not None and draft.time < first
-            draft.attempt = last - 1 if early else last
+            draft.attempt = last - (draft.time is not None and draft.time < first)
+    return [
+        begin._replace(attempt=last - len(own) + place)
+        for own in begins.values()
+        for place, begin in enumerate(own, 1)
+    ]

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 import diagnose
 from diagnose.ingest import text_source
 from diagnose.job.load import read
+from diagnose.timeline import runs
+from diagnose.timeline.draft import Draft
 from diagnose.timeline.event import Timeline
 
 from .told import RESTART, timeline
@@ -164,3 +168,71 @@ def test_who_is_stopped_or_refuses_to_start_has_ended() -> None:
         text = f"{opened(stamped=False)}{KEY}{end}{opened(stamped=False)}{VALUE}"
         caught = text.replace("<module>", "load")
         assert attempts(timeline(job=caught)) == [0, 1], end
+
+
+@pytest.mark.parametrize(
+    ("text", "state"),
+    [
+        (opened(), "STARTING"),
+        (opened() + STEPS, "AT_WORK"),
+        (opened() + STEPS + KEY, "DYING"),
+        (opened() + STEPS + KEY + "terminate called without an active exception\n", "DYING"),
+        (STEPS + KEY + "Primary config not read\n" + STEPS[-17:], "AT_WORK"),
+        (KEY + "[rank1]: Loading checkpoint shards: 100%|####| 4/4 [00:09<00:00]\n", "AT_WORK"),
+        (KEY + "usage: train.py [-h]\n" + "NCCL WARN Call to connect failed\n", "ENDED"),
+        (opened() + KEY + opened(2), "STARTING"),
+        (opened() + KEY + opened(), "STARTING"),
+    ],
+)
+def test_what_a_run_is_doing_where_its_log_ends(text: str, state: str) -> None:
+    machine = runs.Machine([event for event in timeline(job=text) if isinstance(event, Draft)])
+    assert [*machine.begins()] == [] or text.count(opened()) == 2
+    assert machine.run.state.name == state
+
+
+def begins(found: Timeline) -> list[tuple[int, int, str]]:
+    """Where runs begin: line, attempt, predicate."""
+    return [(one.line, one.attempt, one.predicate) for one in found.begins]
+
+
+LATE = "W0304 13:{}:27.446852 389 x.cc:9] Retry to connect to 10.0.0.1:53 while the server is not yet listening\n"  # noqa: E501
+
+
+@pytest.mark.parametrize(
+    ("text", "rank", "expected"),
+    [
+        (opened() + KEY + opened() + VALUE, None, [(5, 1, "starts_as_before")]),
+        (LATE.format("01") + KEY + LATE.format("09"), None, [(5, 1, "starts_as_before")]),
+        (STEPS + KEY + STEPS, 0, [(9, 1, "steps_from_below")]),
+        # It goes on where it was: nobody died.
+        (STEPS[:34] + KEY + STEPS[34:], 0, []),
+        (KEY + VALUE, 0, [(4, 1, "second_exception")]),
+        # What it did below its end belongs to the run that it shows.
+        (KEY + STEPS + VALUE, 0, [(4, 1, "second_exception")]),
+        (
+            STEPS + KEY + STEPS + VALUE + KEY,
+            0,
+            [(9, 1, "steps_from_below"), (17, 2, "second_exception")],
+        ),
+    ],
+)
+def test_where_runs_begin_and_why(
+    text: str, rank: int | None, expected: list[tuple[int, int, str]]
+) -> None:
+    job = read([replace(text_source(text, "log"), rank=rank)])
+    assert begins(job.events) == expected
+
+
+def test_last_words_are_of_the_run_that_ended() -> None:
+    # Python's exception, that of a thread, and what Paddle prints of the signal that follows.
+    thread = (
+        "Exception in thread Thread-1:\nTraceback (most recent call last):\n"
+        '  File "threading.py", line 932, in _bootstrap_inner\nRuntimeError: workers exit\n'
+    )
+    found = of_ranks(r0=opened(minute=1) + KEY + thread + STOPPED + opened(minute=9) + VALUE)
+    assert begins(found.events) == [(10, 1, "starts_as_before")]
+
+
+def test_an_error_is_no_first_word() -> None:
+    stall = "2020-12-29 15:{}:57.724380: W /tmp/stall_inspector.cc:105] One or more tensors were submitted to be reduced by subset of ranks and are waiting for remainder of ranks for more than 60 seconds.\n"  # noqa: E501
+    assert begins(timeline(job=stall.format(22) + "Missing ranks:\n" + stall.format(23))) == []

@@ -14,7 +14,7 @@ from diagnose.stories.passing import WAITED, ends_process, fell_silent
 from diagnose.stories.sifting import Failures, Sieve
 from diagnose.stories.story import Passed
 from diagnose.timeline.captures import integer
-from diagnose.timeline.deaths import exit_failed
+from diagnose.timeline.ends import exit_failed
 from diagnose.timeline.event import Event, Meaning, Timeline
 
 _LAST_LINES, _CAUGHT_LINES = 25, 150

@@ -12,11 +12,20 @@ from diagnose.infer.advise.narrative import clean
 from diagnose.infer.events.attempts import MAX_ATTEMPTS, Attempt, ended_by
 from diagnose.stories.sifting import Sifted
 from diagnose.text.ranks import plural
-from diagnose.timeline.event import Event, Timeline
+from diagnose.timeline.event import Begin, Event, Timeline
 
 MAX_PLACES = 4  # lines that one reason names
 MAX_KINDS = 30  # of events
 _QUOTED = 100  # characters of a line without a signature
+# By what a run shows that was appended to a file; see `timeline.runs`.
+_BEGUN: Mapping[str, str] = {
+    "words_after_silence": "the first words of its file stand there again, after a silence",
+    "start_after_stop": "somebody starts, or fails to, after the whole job was stopped",
+    "starts_as_before": "somebody starts there who had started before the end above",
+    "steps_from_below": "its process ended above, and steps are counted from below the last one",
+    "second_exception": "the process of its file had died of another exception above",
+    "whole_start": "as many start there as in the run above, or they get as far",
+}
 _ROLES = ("cause", "effect", "aftermath")
 
 # What each predicate of the sieve found, as the end of a sentence.
@@ -138,6 +147,7 @@ def attempt_reasons(attempt: Attempt, every: Timeline, catalog: Catalog) -> list
         subject = str(attempt.number)
         text = "the last one that left more than facts; only its lines are weighed"
     found = [_attempt("diagnosed", subject, "last_attempt", text)]
+    found += _begun(every.begins)
     ended = ended_by(every, attempt.attempts)
     for number, event in [*ended.items()][:MAX_ATTEMPTS]:
         entry = entry_of(catalog, event.signature)
@@ -149,6 +159,20 @@ def attempt_reasons(attempt: Attempt, every: Timeline, catalog: Catalog) -> list
         more = len(ended) - MAX_ATTEMPTS
         found.append(_attempt("left_out", "", "no_room", f"{more:,} more attempts are not listed"))
     return found
+
+
+def _begun(begins: Sequence[Begin]) -> list[Reason]:
+    """Where the last runs begin that were appended to files, and why they are others."""
+    found: dict[int, list[Begin]] = defaultdict(list)
+    for begin in begins:
+        found[begin.attempt].append(begin)
+    return [
+        Reason(
+            "attempt", "begun", str(number), own[0].predicate, _BEGUN[own[0].predicate],
+            places=[SourceLine(one.source, one.line) for one in own[:MAX_PLACES]], count=len(own),
+        )
+        for number, own in sorted(found.items())[-MAX_ATTEMPTS:]
+    ]  # fmt: skip
 
 
 def _attempt(

@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
+import diagnose
 from diagnose.infer.events.attempts import last_attempt
 from diagnose.infer.events.failures import failures
 from diagnose.infer.events.unexplained import unexplained
 from diagnose.infer.why import events as why
 from diagnose.infer.why.events import attempt_reasons, event_reasons
-from diagnose.timeline.event import Timeline
+from diagnose.timeline import runs
+from diagnose.timeline.event import Begin, Timeline
 
 from ..rows import Row, catalog, ended, marker, matched, signature, stack, step, stories_of, wait
 
@@ -129,6 +131,43 @@ def test_attempts(make: Any) -> None:
     assert [(place.source, place.line) for place in reasons[1].places] == [timeline.at(0).place]
     only = make(step(1))
     assert attempt_reasons(last_attempt(only, CATALOG.classes), only, CATALOG) == []
+
+
+def test_where_a_run_begins_in_a_file_and_why() -> None:
+    died = 'Traceback (most recent call last):\n  File "train.py", line 9, in <module>\n{}\n'
+    start = "Please NOTE: device: 1, GPU Compute Capability: 7.0, Driver API\n"
+    text = start + died.format("KeyError: 'lr'") + start + died.format("ValueError: bad batch")
+    reasons = diagnose.diagnose(diagnose.load_text(text)).reasons
+    attempts = [one for one in reasons if one.step == "attempt"]
+    assert [(one.outcome, one.subject, one.predicate) for one in attempts] == [
+        ("diagnosed", "1", "last_attempt"),
+        ("begun", "1", "starts_as_before"),
+        ("earlier", "0", "earlier_attempt"),
+    ]
+    assert [(place.line, attempts[1].text) for place in attempts[1].places] == [
+        (5, why._BEGUN["starts_as_before"])
+    ]
+
+
+def test_many_runs_leave_few_reasons(make: Any) -> None:
+    every = make(*(step(1, attempt=number) for number in range(99)))
+    every.begins = [
+        Begin(source, 10 * number, number, "whole_start")
+        for source in "abcdef"
+        for number in range(1, 99)
+    ]
+    reasons = attempt_reasons(last_attempt(every), every, CATALOG)
+    begun = [one for one in reasons if one.outcome == "begun"]
+    assert [one.subject for one in begun] == [str(number) for number in range(79, 99)]
+    assert (len(begun[0].places), begun[0].count) == (why.MAX_PLACES, 6)
+
+
+def test_every_reason_of_a_run_has_its_sentence() -> None:
+    import inspect
+    import re
+
+    predicates = set(re.findall(r'"([a-z]+(?:_[a-z]+)+)"', inspect.getsource(runs.Machine)))
+    assert predicates == set(why._BEGUN)
 
 
 def test_every_predicate_has_its_sentence() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 import diagnose
+from diagnose.ingest import text_source
+from diagnose.job.load import read
 
 BANNER = (
     "WARNING:torch.distributed.run:\n*****************************************\n"
@@ -218,3 +220,41 @@ def test_first_words_open_a_run_below_an_end() -> None:
     assert judged(text) == (2, "failed", "crash.exception")
     # Two processes began above, and one of them below.
     assert judged(begin + text)[::2] == (1, "crash.gpu_oom")
+
+
+def begins(text: str) -> list[tuple[int, str]]:
+    """The lines at which runs begin, and why."""
+    return [(one.line, one.predicate) for one in diagnose.load_text(text).events.begins]
+
+
+def test_why_a_run_begins() -> None:
+    above = NCCL + steps() + raised(OOM)
+    below = above.count("\n") + 1
+    assert begins(above + NCCL + steps()) == [(below, "whole_start")]
+    stopped = NCCL + steps(1, 1) + CANCELLED
+    assert begins(stopped + NCCL + "Killed\n") == [(4, "start_after_stop")]
+    refusal = "Cannot find primary config 'a.out'. Check that it's in your config search path.\n"
+    assert begins(stopped + "hello\n" + refusal) == [(5, "start_after_stop")]
+    assert begins(above + "hello\n" + refusal) == []
+    silent = FIRST.format("10:00:00") + DATA.format("10:00:09") + FIRST.format("10:30:00")
+    assert begins(silent) == [(3, "words_after_silence")]
+
+
+def test_several_consoles_of_one_job() -> None:
+    text = BANNER + NCCL + steps() + raised(OOM) + table()
+    sources = [text_source(text + text, "node0.log"), text_source(text, "node1.log")]
+    found = read(sources).events
+    assert [(one.source, one.attempt) for one in found.begins] == [("node0.log", 1)]
+    assert {(one.source, one.attempt) for one in found.role("cause")} == {
+        ("node0.log", 0), ("node0.log", 1), ("node1.log", 1),
+    }  # fmt: skip
+
+
+def test_the_order_of_files_changes_nothing() -> None:
+    text = BANNER + NCCL + steps() + raised(OOM) + table()
+    sources = [text_source(text * 2, "a.log"), text_source(text * 3, "b.log")]
+    there, back = read(sources).events.begins, read(sources[::-1]).events.begins
+    assert there == back
+    assert [(one.source, one.attempt) for one in there] == [
+        ("a.log", 2), ("b.log", 1), ("b.log", 2),
+    ]  # fmt: skip

@@ -1,0 +1,111 @@
+"""What lines tell of the end of a process, or of a whole job.
+
+Who catches an exception and prints it shows the stack from the catching function on, a thread from
+the place where threads begin. So a traceback whose outermost frame is the module of the script is
+the last word of a process, apart from what its libraries say while it ends. A launcher reports who
+exited, a scheduler whom it cancels, a shell or a user sends a signal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from diagnose.timeline.event import Event, Meaning
+
+TRACEBACK = "Traceback (most recent call last)"
+OUTERMOST = ("<module>", "_run_module_as_main")  # functions: of a script, of `python -m`
+_CHAIN_LINES = 2  # from the sentence between two tracebacks of one exception to the second one
+_STOPPED = ("scheduler.limit", "scheduler.preempted", "user.interrupt")
+_REPORTS = ("quits", "teardown", "stopping")  # what who dies, or a launcher, says of an end
+
+# Whose end it is: a process's, that of all that started together, or of these with their work done.
+Whose = Literal["process", "job", "done"]
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The line on which the last words begin, and the event that reports the end.
+
+    `uncaught`: it is an exception that nobody caught.
+    """
+
+    line: int
+    event: Event
+    whose: Whose = "process"
+    uncaught: bool = False
+
+
+def outermost(event: Event) -> bool:
+    """Whether it is a frame in which Python begins to run a program."""
+    return event.tells == "frame" and event.fields.get("func") in OUTERMOST
+
+
+def exit_failed(end: Event) -> bool:
+    """Whether the event of an exit says that the process ended otherwise than well."""
+    return end.fields.get("exitcode") not in ("0", "+0") or "signal" in end.fields
+
+
+def stops_job(meaning: Meaning) -> bool:
+    """Whether a line that means this tells that a scheduler or the owner ended the job."""
+    return meaning.role == "cause" and meaning.cause in _STOPPED
+
+
+def may_end(meaning: Meaning) -> bool:
+    """Whether a line that means this may report an end, or be part of such a report."""
+    reports = meaning.kind in ("exit", "frame") or meaning.tells in ("finished", *_REPORTS)
+    return reports or stops_job(meaning)
+
+
+def ends_of(events: Sequence[Event]) -> dict[int, End]:
+    """The ends that a source reports, by the identity of the event, in the order of its lines."""
+    found = {id(end.event): end for end in uncaught(events)}
+    for event in events:
+        if id(event) not in found and (whose := _reported(event)) is not None:
+            found[id(event)] = End(event.line, event, whose)
+    return found
+
+
+def _reported(event: Event) -> Whose | None:
+    """Whose end a line reports by itself."""
+    meaning = event.meaning
+    if meaning.tells == "finished":
+        return "done" if event.rank is None else None
+    if stops_job(meaning):
+        return "job"
+    if meaning.kind == "exit":
+        ended = exit_failed(event)
+    else:
+        ended = meaning.tells in _REPORTS and (
+            meaning.role == "aftermath" or meaning.tells == "quits"
+        )
+    if not ended:
+        return None
+    of_one = (event.rank, event.task, event.local_rank, event.fields.get("pid")) != (None,) * 4
+    return "process" if of_one or meaning.tells == "quits" else "job"
+
+
+def uncaught(events: Iterable[Event]) -> Iterator[End]:
+    """The exceptions that ended processes, of events of one author in the order of their lines.
+
+    Of an exception that was raised while another one was handled, the last one counts.
+    """
+    begins = first = -1
+    chained = -_CHAIN_LINES - 1
+    main, last = False, None
+    for event in events:
+        if event.tells == "chained":
+            chained = event.line
+        elif TRACEBACK in event.text and event.role == "aftermath":
+            if event.line > chained + _CHAIN_LINES:
+                if last is not None:
+                    yield last
+                begins, last = event.line, None
+            main, first = False, event.line + 1
+        elif outermost(event):
+            main = main or event.line == first
+        elif main and event.role in ("cause", "effect") and event.line > first:
+            main, last = False, End(begins, event, uncaught=True)
+    if last is not None:
+        yield last
