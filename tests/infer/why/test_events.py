@@ -156,7 +156,7 @@ def test_many_runs_leave_few_reasons(make: Any) -> None:
         for source in "abcdef"
         for number in range(1, 99)
     ]
-    reasons = attempt_reasons(last_attempt(every), every, CATALOG)
+    reasons = attempt_reasons(last_attempt(every, CATALOG.classes), every, CATALOG)
     begun = [one for one in reasons if one.outcome == "begun"]
     assert [one.subject for one in begun] == [str(number) for number in range(79, 99)]
     assert (len(begun[0].places), begun[0].count) == (why.MAX_PLACES, 6)
