@@ -72,7 +72,12 @@ def _unnamed(draft: Draft) -> bool:
 
 
 def _in_table(named: Draft, draft: Draft) -> bool:
-    return named.source == draft.source and 0 < draft.line - named.line <= _TABLE_REACH
+    """Whether an end is told in the entry of the table that names this rank.
+
+    A line that tells of another task (srun's, below a rank's own) is no part of it.
+    """
+    near = named.source == draft.source and 0 < draft.line - named.line <= _TABLE_REACH
+    return near and named.task == draft.task
 
 
 def _of_the_world(found: Sequence[Draft], _: Sequence[Draft]) -> Namer | None:

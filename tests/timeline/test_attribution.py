@@ -196,6 +196,16 @@ def test_srun_tells_of_many_tasks_in_one_line() -> None:
     assert {event.host for event in exits} == {"node1"}
 
 
+def test_what_srun_says_of_a_task_is_no_row_below_the_rank_of_another_line() -> None:
+    text = (
+        "Initializing distributed: GLOBAL_RANK: 0, MEMBER: 1/64\n"
+        "quiet\n"
+        "srun: error: node7: task 31: Killed\n"
+    )
+    (event,) = timeline(job=text).kind("exit")
+    assert (event.task, event.rank, event.learned) == (31, 31, Learned.TASK)
+
+
 def test_a_task_on_another_host_than_its_rank_is_a_node() -> None:
     """One launcher a node: task 1 is node1's, whose ranks are 2 and 3."""
     text = """\
