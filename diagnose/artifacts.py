@@ -44,7 +44,8 @@ class Artifacts:
     their devices and limits. `reports` are RAS reports by file, until `collect` has weighed them
     together. `passing`: a difference between ranks may have been in passing, seen
     in one look at counters of a job that may have moved; `stood`: no counter moved between two
-    looks.
+    looks; `glances`: when somebody looked who could not see whether any moved (seconds, None: no
+    line says when).
     `notes` say what went wrong, `unread` which documents could not be read to their end.
     """
 
@@ -58,6 +59,7 @@ class Artifacts:
     signs: list[Sign] = field(default_factory=list)
     passing: bool = False
     stood: bool = False
+    glances: list[float | None] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
 
@@ -78,6 +80,7 @@ class Artifacts:
         self.signs += other.signs
         self.passing |= other.passing
         self.stood |= other.stood
+        self.glances += other.glances
         self.notes += other.notes
         self.unread += other.unread
 

@@ -14,7 +14,7 @@ from diagnose.ingest.source import Source
 from diagnose.parse.flight_recorder import read_dump
 from diagnose.parse.inspector import read_inspector
 from diagnose.parse.probes import read_probe
-from diagnose.parse.ras import RasReport, read_ras
+from diagnose.parse.ras import RasReport, read_ras, seconds_of
 from diagnose.parse.ras_errors import signs_of_death, signs_of_errors, signs_of_lateness
 from diagnose.parse.ras_several import joined
 from diagnose.parse.stacks import read_stacks
@@ -39,6 +39,8 @@ def weighed(reports: Iterable[tuple[str, RasReport]]) -> Artifacts:
         found.ras += report.ranks
         found.passing |= report.moving is None
         found.stood |= report.moving is False
+        if report.moving is None and report.communicators:
+            found.glances.append(seconds_of(report.timestamp))
         for signs in (signs_of_errors, signs_of_death, signs_of_lateness):
             found.signs += signs(report, name)
         found.notes += [f"{name}: {note}" for note in report.notes]

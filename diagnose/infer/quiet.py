@@ -40,6 +40,8 @@ _TROUBLE_SHOWN, _QUOTED = 4, 200
 _UNKNOWN = {
     "unexplained_error": "an error line that no entry explains and no work answered",
     "not_at_work": "no line shows progress, an ending, or a phase beyond the start",
+    "only_glanced": "somebody looked into the job after the last line of work, and the counters of "
+    "NCCL, which tell what was launched and not what ended, do not show whether any rank moved",
     "not_read_to_end": "the input was not read to its end: {0}",
 }
 _CALM = {
@@ -104,7 +106,24 @@ def _doubt(context: Context, trouble: Sequence[Event], job: Job) -> str | None:
     working = verdict.at_work(context) or went_on(context.stories) or silent.seen_at_work(context)
     if not working:
         return "not_at_work"
+    if not done(context.stories) and _glanced_at(context, job):
+        return "only_glanced"
     return "not_read_to_end" if job.unread else None
+
+
+def _glanced_at(context: Context, job: Job) -> bool:
+    """Whether counters were asked for that show no movement, and no work is known to follow.
+
+    Who asks RAS suspects a hang, and one on the devices looks like work there: the log of a job
+    that hangs just ends.
+    """
+    if not job.documents.glances or job.documents.stood or silent.seen_at_work(context):
+        return False
+    times = [event.time for event in context.timeline.kind("progress") if event.time is not None]
+    last = max(times, default=None)
+    return any(
+        asked is None or last is None or last < asked * 1e9 for asked in job.documents.glances
+    )
 
 
 def _unknown(
@@ -121,6 +140,8 @@ def _unknown(
     if doubt == "unexplained_error":
         quoted = narrative.clean(trouble[:_TROUBLE_SHOWN][-1].text)[:_QUOTED]
         summary = f"The log contains an error that the catalog does not recognise: {quoted}"
+    elif doubt == "only_glanced":
+        summary = "No failure found, but nothing shows that the job still moved when RAS was asked."
     elif doubt == "not_read_to_end":
         summary = f"No failure found, but the input was not read to its end: {job.unread[0]}."
     unknown = Hypothesis("unknown", Tier.NONE, catalog.classes["unknown"].title, summary)

@@ -254,6 +254,8 @@ def _ranks(
     told = {number: comm.ranks[number] for number in stand}
     calls = _calls(comm, told, stand, notes)
     moving = None
+    if before is not None and not told and comm.unnamed and before.unnamed:
+        moving = comm.unnamed != before.unnamed  # nobody says whose counts, but all of them
     if before is not None and told:
         moved = {number for number in told if _moved(told[number], before.ranks.get(number))}
         moving = bool(moved)

@@ -61,7 +61,10 @@ class Op:
 
 @dataclass(slots=True)
 class Comm:
-    """One communicator. Only in text: `ops`, `missing` (line, ranks as written), and `nodes`."""
+    """One communicator. Only in text: `ops`, `missing` (line, ranks as written), and `nodes`.
+
+    `unnamed`: operation, count and how many ranks of it are not named.
+    """
 
     hash: str
     size: int | None
@@ -72,6 +75,7 @@ class Comm:
     ops: list[Op] = field(default_factory=list)
     missing: list[tuple[int, str]] = field(default_factory=list)
     nodes: int = 0
+    unnamed: list[tuple[str, int, int]] = field(default_factory=list)
 
 
 @dataclass(slots=True)

@@ -224,6 +224,7 @@ def spread(snapshot: Snapshot) -> None:
                     if number not in lost:
                         op.ranks.setdefault(number, quiet[0][0])
             elif quiet:
+                comm.unnamed += [(op.op, count, n) for count, n in sorted(quiet)]
                 told = ", ".join(f"{n} at operation {count}" for count, n in quiet[:4])
                 snapshot.notes.append(
                     f"communicator {comm.hash}: RAS does not name these ranks: {told} "

@@ -312,6 +312,21 @@ def test_constant_difference_is_stuck() -> None:
     assert report.notes == []
 
 
+def test_counts_of_ranks_that_nobody_names_tell_whether_any_moved() -> None:
+    def half(count: int) -> str:
+        body = f"""\
+#0-0 ({HASH}) MISMATCH
+  Communicator ranks have different AllReduce operation counts
+  2 ranks have launched up to operation {count + 1}
+  2 ranks have launched up to operation {count}
+"""
+        return text(body, 4)
+
+    assert read(half(9) + half(9)).moving is False
+    assert read(half(9) + half(12)).moving is True
+    assert read(half(9)).moving is None
+
+
 def test_passing_difference_blames_nobody() -> None:
     report = read(
         loop(
