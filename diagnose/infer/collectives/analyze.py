@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from diagnose.infer.collectives import explain as telling
 from diagnose.infer.collectives import no_culprit
 from diagnose.infer.collectives import wait_graph as waitgraph
+from diagnose.infer.collectives.cycles import circle
 from diagnose.infer.collectives.divergence import Stray, kinds, strays
 from diagnose.infer.collectives.explain import SHOWN, sign
 from diagnose.infer.collectives.mismatch import Streams
@@ -117,7 +118,7 @@ def _blame(standing: Standing, streams: Streams, graph: Graph, lone: list[Stray]
         odd = _among(lone, [rank for part in ends.cycles for rank in part])
         if odd:
             return telling.astray(standing, graph, odd)
-        return no_culprit.cycle(standing, graph, ends.cycles)
+        return circle(standing, graph, ends.cycles)
     if ends.lost:
         return _without_dump(standing, streams, graph, ends.lost)
     return no_culprit.network(standing, graph, ends.waiting)

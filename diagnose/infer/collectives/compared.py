@@ -41,8 +41,8 @@ def compared(
 
     A rank that alone has made a call more than all others, while these are equal, made it by
     itself: if they were counted `at_once`, as a log may end anywhere. Of the ranks that lack calls
-    those wait for a rank that is dead, or else for the one that lacks more than each of them.
-    None where it is one of several, and nothing shows which.
+    those wait for a rank that is dead, or else for one that lacks more than they do. None where it
+    is one of several that lack as much as each other, and nothing shows which.
     """
     made: dict[int, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
     lacking: dict[int, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
@@ -65,12 +65,13 @@ def compared(
             )
         ]  # fmt: skip
     behind = sorted(rank for rank, sizes in lacking.items() if any(map(any, sizes.values())))
-    ends = sorted(dead) or [
+    last = [
         rank
         for rank in behind
-        if all(_lacks_more(lacking[rank], lacking[other]) for other in behind if other != rank)
+        if not any(_lacks_more(lacking[other], lacking[rank]) for other in behind)
     ]
-    if not ends and at_once and _tied(lacking, behind):
+    ends = sorted(dead) or (last if len(last) == 1 else [])
+    if not ends and at_once and _tied(lacking, last):
         return None
     names = ", ".join(map(str, ends))
     return [
@@ -115,10 +116,10 @@ def _lacks_more(own: Mapping[int, list[int]], other: Mapping[int, list[int]]) ->
     return all(a >= b for a, b in pairs) and any(a > b for a, b in pairs)
 
 
-def _tied(lacking: Numbers, behind: Collection[int]) -> bool:
-    """Whether a few ranks lack calls, and all as many.
+def _tied(lacking: Numbers, last: Collection[int]) -> bool:
+    """Whether the ranks that lack most calls are a few, and all lack as many.
 
     Then one of them may wait for another, in calls that nobody counts.
     """
-    alike = {tuple(sorted((n, tuple(v)) for n, v in lacking[rank].items())) for rank in behind}
-    return len(behind) > 1 == len(alike) and 2 * len(behind) < len(lacking)
+    alike = {tuple(sorted((n, tuple(v)) for n, v in lacking[rank].items())) for rank in last}
+    return len(last) > 1 == len(alike) and 2 * len(last) < len(lacking)

@@ -223,7 +223,9 @@ def _inits(job: _Job, comm: Members, few: bool, notes: list[str]) -> None:
             f"{comm.size - len(comm.told)} nothing is known"
         )
         return
-    name = _name(job, comm, f"init of {comm.name}")
+    name = f"init of {comm.name}"
+    # No group that calls something is of its kind: their first calls are not compared with it.
+    job.groups.setdefault(name, (f"init of {comm.desc}", tuple(sorted(comm.ranks.values()))))
     for place, one in comm.told.items():
         line = next((call.line for call in one.calls if call.op == INIT), one.line)
         call = _call(CollCall(0, INIT, -1, "", line))

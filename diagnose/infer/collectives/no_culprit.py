@@ -5,37 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from diagnose.infer.collectives.explain import SHOWN, members, of_unit, sign, waits
+from diagnose.infer.collectives.explain import SHOWN, members, of_unit, waits
 from diagnose.infer.collectives.progress import Standing
 from diagnose.infer.collectives.verdict import DumpVerdict
 from diagnose.infer.collectives.wait_graph import Graph
 from diagnose.text.ranks import ranks_phrase
 
 _LATE_NS = 60 * 10**9
-
-
-def cycle(standing: Standing, graph: Graph, cycles: list[list[int]]) -> DumpVerdict:
-    """Ranks that wait for each other, none of them more to blame than another."""
-    part, *more = sorted(cycles)
-    heads = {rank: graph.waits[rank][0] for rank in part if rank in graph.waits}
-    signs = []
-    for rank, op in [*heads.items()][: 2 * SHOWN]:
-        ends = sorted(graph.edges.get(rank, set()) & set(part))
-        text = f"rank {rank} is waiting in {standing.described(op)} for {ranks_phrase(ends)}"
-        signs.append(sign(standing, rank, text, op))
-    first = min(heads.values(), key=lambda op: (op.created, op.rank))
-    told = "; ".join(one.text for one in signs[:SHOWN])
-    found = of_unit(
-        standing,
-        "cycle",
-        (),
-        first.unit,
-        f"{ranks_phrase(part)} wait for each other: {told}",
-        signs,
-    )
-    notes = tuple(f"{ranks_phrase(other)} also wait for each other" for other in more[:SHOWN])
-    suspects = tuple(sorted(rank for ranks in cycles for rank in ranks))
-    return replace(found, tie=True, suspects=suspects, notes=notes)
 
 
 def miscounted(standing: Standing, graph: Graph, pair: list[int]) -> DumpVerdict:

@@ -98,7 +98,7 @@ def settled(verdict: DumpVerdict, found: Sequence[Stall], *, alive: bool) -> Dum
     open_to = set(verdict.suspects) if verdict.tie else set()
     for stall in found:
         named = {*stall.missing, *stall.odd} if stall.proven else set()
-        blamed = set() if alive or verdict.tie else set(verdict.ranks)
+        blamed = set() if alive else open_to or set(verdict.ranks)
         waiting = blamed - named <= set(stall.joined) and named < blamed
         if named and (named <= open_to or named > blamed > set() or waiting):
             why = f"{stall.why}, and by the calls {verdict.why}"

@@ -253,6 +253,21 @@ def test_a_deadlock_of_two_groups_is_a_cycle() -> None:
     assert "rank 0 is waiting in all_reduce [8] Float seq 1 of A (1)" in found.why
 
 
+def test_who_closes_a_circle_alone_took_two_calls_in_another_order() -> None:
+    """All others of the group agree with each other: without that one there is no circle."""
+    groups = {"0": ("default_pg", [0, 1, 2, 3, 4]), "1": ("A", [0, 1, 2, 3])}
+
+    def program(rank: int) -> list[Call]:
+        calls = [Call("1"), Call("0")] if rank < 4 else [Call("0")]
+        return [*reversed(calls)] if rank == 2 else calls
+
+    found = verdict(Job(groups, program))
+    assert (found.kind, found.tie, found.ranks) == ("mismatched", False, (2,))
+    assert (
+        "of default_pg (0) at /app/train.py:1 for ranks 0-1, 3, which wait for it in" in found.why
+    )
+
+
 def test_receives_that_wait_for_each_other_are_a_cycle() -> None:
     groups = {"0": ("default_pg", [0, 1])}
     found = verdict(Job(groups, lambda rank: [Call("0"), Call("0", "recv", peer=1 - rank), HOST]))

@@ -42,6 +42,13 @@ def test_of_a_few_ranks_that_lack_as_many_nobody_is_named() -> None:
     assert waits(comm("world", {0: 2, 1: 2, 2: 1, 3: 1})) == [], "which half is late?"
 
 
+def test_who_lacks_less_than_the_others_is_none_of_those_that_lack_as_many() -> None:
+    """Rank 3 waits for one of the others, as it lacks calls of the job only; which one is open."""
+    world = comm("world", dict.fromkeys(range(12), 3) | dict.fromkeys((1, 2, 3), 2))
+    data = [comm(f"dp{n}", {n: 2, n + 4: 3, n + 8: 3}) for n in (1, 2)]
+    assert waits(world, *data, comm("dp3", {3: 3, 7: 3, 11: 3})) is None
+
+
 def test_a_rank_that_alone_is_ahead_of_all_made_a_call_by_itself() -> None:
     found = waits(comm("world", {0: 7, 1: 7, 2: 8}), comm("other", {0: 5, 1: 5, 2: 5}))
     assert found is not None

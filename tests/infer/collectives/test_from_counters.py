@@ -301,7 +301,7 @@ def test_an_init_that_some_ranks_never_began() -> None:
     found = verdict(read(mixed({rank: lines(rank) for rank in range(WORLD)})))
     assert culprits(found) == ("stuck_host", (4,))
     assert found is not None
-    assert (found.op, found.group) == ("init", "world (init of 0xee)")
+    assert (found.op, found.group) == ("init", "init of world (init of 0xee)")
 
 
 def pipeline(stopped: int, lost: int = 0) -> list[CommRank]:

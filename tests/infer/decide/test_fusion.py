@@ -181,10 +181,13 @@ def lacking(*ranks: int, proven: bool = True, waiting: tuple[int, ...] = (0, 1))
         (VERDICT, lacking(2, 3), True, (2,)),
         (replace(VERDICT, ranks=(2, 3)), lacking(2, waiting=(0, 1, 3)), False, (2,)),
         (replace(VERDICT, ranks=(2, 3)), lacking(2), False, (2, 3)),
+        (OPEN, lacking(2, 3, 4, 5), False, (2, 3, 4, 5)),
+        (OPEN, lacking(2, 3, 4, 5), True, ()),
     ],
     ids=[
         "one of those without a dump", "not proven", "none of them", "the whole node", "dumps know",
-        "one waits itself", "nothing shows that it waits",
+        "one waits itself", "nothing shows that it waits", "the node of those left open",
+        "dumps of the others are there",
     ],
 )  # fmt: skip
 def test_lines_settle_what_dumps_and_counters_leave_open(
