@@ -13,6 +13,7 @@ from diagnose.stories.silence import Silence
 from diagnose.timeline.event import Event, Timeline
 
 _MS = 1_000_000
+_LAST = "the last line with one before it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +38,40 @@ def find_onset(timeline: Timeline, first_failure: Event | None) -> Start:
         why = f"the first watchdog line, minus the {seconds:,.0f} s it waited"
         return Start(begun, wait.index, why)
     if first_failure is None:
-        return Start(None, None, "no line shows a failure; the log ends in this phase")
+        return _last_work(timeline)
     if first_failure.time is not None:
         return Start(first_failure.time, first_failure.index, "the first failure in the log")
+    last = _before(timeline, first_failure)
+    time = None if last is None else last.time
     if waits:
         first, elapsed = waits[0]
         why = f"{elapsed / 1000:,.0f} s before the first watchdog line, which has no timestamp"
-        return Start(None, first.index, why)
-    return Start(None, first_failure.index, "the lines have no timestamps")
+        return Start(time, first.index, why if last is None else f"{why}: {_LAST}")
+    if last is None:
+        return Start(None, first_failure.index, "the lines have no timestamps")
+    return Start(time, first_failure.index, f"the first failure has no timestamp: {_LAST}")
+
+
+def _before(timeline: Timeline, failure: Event) -> Event | None:
+    """The last line with a time before a failure without one; by its own author where it has any.
+
+    Tracebacks and watchdogs print no time, what a program logs does: it still worked then.
+    """
+    timed = [event for event in timeline if event.time is not None]
+    above = [e for e in timed if e.source == failure.source and e.line < failure.line]
+    own = [event for event in above if event.rank == failure.rank]
+    if not above and failure.rank is not None:  # a launcher tells how a rank ended
+        above = [event for event in timed if event.rank == failure.rank]
+    return max(own or above, key=lambda event: event.index, default=None)
+
+
+def _last_work(timeline: Timeline) -> Start:
+    """The last step with a time, of a job of which only stacks or reports show that it hangs."""
+    timed = [event for event in timeline.kind("progress") if event.time is not None]
+    last = max(timed, key=lambda event: (event.time or 0, event.index), default=None)
+    if last is None:
+        return Start(None, None, "no line shows a failure; the log ends in this phase")
+    return Start(last.time, None, "no line shows a failure; the last step with a timestamp")
 
 
 def silent_since(silence: Silence) -> Start:

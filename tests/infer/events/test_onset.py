@@ -55,7 +55,36 @@ def test_lines_without_time_have_no_onset(make: Any) -> None:
     assert start == Start(None, 0, "the lines have no timestamps")
 
 
-def test_no_failure_no_onset(make: Any) -> None:
+def test_a_failure_without_a_time_came_after_the_last_line_that_has_one(make: Any) -> None:
+    """Tracebacks and old watchdogs print no time, what a program logs does."""
+    rows = [step(1, time=at("08:00:00"), rank=0), step(1, time=at("08:00:01"), rank=1)]
+    raised = {"role": "cause", "rank": 0}
+    later = step(2, time=at("08:00:05"), rank=1)
+    start = find_onset(timeline := make(*rows, raised, later), timeline.at(2))
+    assert (start.time, start.row) == (at("08:00:00"), 2), "by its own author"
+    start = find_onset(timeline := make(*rows, raised | {"rank": 2}), timeline.at(2))
+    assert start.time == at("08:00:01")
+    assert start.why == "the first failure has no timestamp: the last line with one before it"
+    start = find_onset(timeline := make(*rows, wait(0, elapsed_ms=9_000)), timeline.at(2))
+    assert (start.time, start.why) == (
+        at("08:00:00"),
+        "9 s before the first watchdog line, which has no timestamp: the last line with one "
+        "before it",
+    )
+
+
+def test_what_a_launcher_tells_of_a_rank_came_after_its_own_last_line(make: Any) -> None:
+    own = step(4, time=at("08:00:04"), rank=1, source="rank1.log")
+    other = step(9, time=at("08:00:09"), rank=0, source="rank0.log")
+    told = {"role": "effect", "kind": "exit", "rank": 1, "source": "console.log"}
+    timeline = make(own, other, told)
+    assert find_onset(timeline, timeline.at(2)).time == at("08:00:04")
+
+
+def test_where_only_stacks_show_a_hang_it_began_with_the_last_step(make: Any) -> None:
     start = find_onset(make(step(1, time=at("08:00:00"))), None)
+    assert (start.time, start.row) == (at("08:00:00"), None)
+    assert start.why == "no line shows a failure; the last step with a timestamp"
+    start = find_onset(make(step(1)), None)
     assert (start.time, start.row) == (None, None)
     assert start.why == "no line shows a failure; the log ends in this phase"
