@@ -34,6 +34,8 @@ def hang_shown_by(context: Context) -> str | None:
             return "node_signs"
     if context.silence is not None:
         return "silence"
+    if _printed_last(context):
+        return "printed_stacks"
     if went_on(context.stories) or seen_at_work(context):
         return None
     if context.lone:
@@ -41,6 +43,15 @@ def hang_shown_by(context: Context) -> str | None:
     context = replace(context, activity=find_activity(context.timeline, None, set()))
     known = any(h.tier >= Tier.STRONG for h in known_issues.propose(context))
     return "known_issue" if known else None
+
+
+def _printed_last(context: Context) -> bool:
+    """Whether processes of unknown rank printed where they stand, and no step is printed below.
+
+    Of stacks in files of their own nobody knows whether steps came after them.
+    """
+    logs = {event.source for event in context.timeline.kind("frame")}
+    return any(place.running and place.stack.source in logs for place in context.lone)
 
 
 def seen_at_work(context: Context) -> bool:

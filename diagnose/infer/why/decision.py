@@ -32,6 +32,7 @@ _SHOWN_BY = {
     "reports": "counters of NCCL that did not move between two reports",
     "node_signs": "what nodes report",
     "lone_stacks": "the stack of a process",
+    "printed_stacks": "the stacks that processes printed last",
     "silence": "progress that stopped",
     "known_issue": "a known issue, all of whose conditions hold",
 }
