@@ -76,7 +76,8 @@ def settled(timeline: Timeline, classes: Mapping[str, CauseClass]) -> tuple[Time
             sifted.append(_sifted(fate, predicate, timeline, chosen))
             changes.update((index, change) for index in chosen)
     if changes:
-        timeline = Timeline(_changed(event, changes.get(event.index)) for event in timeline)
+        changed = (_changed(event, changes.get(event.index)) for event in timeline)
+        timeline = Timeline(changed, silent=timeline.silent)
     return timeline, sifted
 
 

@@ -28,11 +28,12 @@ def build(
     signatures: Sequence[Signature],
     documents: Iterable[Draft] = (),
     clocks: Mapping[str, int] | None = None,
+    files: Iterable[str] = (),
 ) -> Timeline:
     """The timeline of a job from what its sources gave.
 
     `documents` are events that no line tells; `clocks` says by how many ns the clock of a host is
-    ahead.
+    ahead; `files` are the names of all logs, also of empty ones.
     """
     found = _by_source([*documents, *drafts(scans, signatures)])
     name_parts(found)
@@ -51,7 +52,7 @@ def build(
     for draft in documents:
         draft.attempt = last
     name_authors(logs)
-    return Timeline(ordered, begins)
+    return Timeline(ordered, begins, {*files} - {draft.source for draft in found})
 
 
 def _shift_documents(found: Sequence[Draft]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
@@ -143,12 +143,19 @@ class Timeline:
 
     What goes through all of them asks for columns, and what is asked of some is asked by their
     positions in these: each look at an object costs ten times as much as one into a list.
-    `begins` is where runs begin in files that hold several, of a whole job alone.
+    `begins` is where runs begin in files that hold several, of a whole job alone. `silent` are logs
+    that were read and have no event, mostly empty ones: they were collected.
     """
 
-    def __init__(self, events: Iterable[Event] = (), begins: Sequence[Begin] = ()) -> None:
+    def __init__(
+        self,
+        events: Iterable[Event] = (),
+        begins: Sequence[Begin] = (),
+        silent: Collection[str] = (),
+    ) -> None:
         self.events: Sequence[Event] = tuple(events)
         self.begins = begins
+        self.silent = frozenset(silent)
         self._asked: dict[tuple[str, tuple[str, ...]], list[Event]] = {}
         self._columns: dict[str, list[Any]] = {}
 
@@ -175,7 +182,7 @@ class Timeline:
     def only(self, keep: Callable[[Event], bool]) -> Timeline:
         """The timeline of the events for which `keep` holds; this one where it holds for all."""
         kept = [event for event in self.events if keep(event)]
-        return self if len(kept) == len(self.events) else Timeline(kept)
+        return self if len(kept) == len(self.events) else Timeline(kept, silent=self.silent)
 
     def of_attempt(self, number: int) -> Timeline:
         """The timeline of an attempt, with the events that may be of any; mostly all of it."""

@@ -38,6 +38,14 @@ def test_sources_are_merged_by_time() -> None:
     assert [event.place for event in matches(found)] == [("b", 1), ("a", 1), ("b", 2), ("a", 2)]
 
 
+def test_logs_without_any_line_that_counts_are_known_to_be_there() -> None:
+    job = diagnose.load_text(f"2026-06-02 08:00:00 {ERROR}\n")
+    assert job.events.silent == frozenset()
+    found = timeline(a=f"2026-06-02 08:00:00 {ERROR}\n")
+    assert build([], [], files=["a", "b"]).silent == {"a", "b"}
+    assert found.only(lambda _: False).silent == found.silent
+
+
 def test_the_order_of_reading_does_not_matter() -> None:
     files = {"b": f"{ERROR} 1\n{ERROR} 2\n", "a": f"2026-06-02 08:00:00 {ERROR} 3\n"}
     found, turned = timeline(**files), timeline(**dict(reversed(files.items())))

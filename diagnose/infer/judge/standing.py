@@ -7,17 +7,19 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import comb
 
 from diagnose.infer.judge.groups import WORLD, Members, gathered_size, members_of
 from diagnose.infer.judge.stall import Wait
 from diagnose.infer.judge.witnesses import Frontier, Witnessed, witnessed
 from diagnose.stories.deeds import endings
-from diagnose.stories.exits import exit_code
+from diagnose.stories.exits import exit_code, exits_named
 from diagnose.timeline.event import Timeline
 
 RANKS_LIMIT = 100_000
 _OF_VICTIMS = (None, 0, -signal.SIGTERM, -signal.SIGABRT)
 USUAL_NODE = 8  # ranks
+_CHANCE = 0.1  # at most, that ranks left out at random are those of one node
 
 
 @dataclass
@@ -29,7 +31,8 @@ class Standing:
     stand for several. `size` is the number of ranks, `stated` that it follows from the log: a line
     prints it, or (`printed` is False) a gather has as many members. `heard` have a line of any
     kind. `ended` are silent ranks that ended by themselves, `left` those of them that say so
-    themselves. `per_source` is the number of ranks in most files.
+    themselves. `per_source` is the number of ranks in most files, `uncollected` whether those who
+    wait write into several of which there are fewer than the ranks of the job need.
     """
 
     found: Witnessed
@@ -41,6 +44,7 @@ class Standing:
     ended: frozenset[int] = frozenset()
     left: frozenset[int] = frozenset()
     per_source: int | None = None
+    uncollected: bool = False
 
     @cached_property
     def heads(self) -> dict[int, list[Wait]]:
@@ -56,9 +60,10 @@ class Standing:
 
     @cached_property
     def few_silent(self) -> frozenset[int]:
-        """The silent ranks where they are few beside those that wait; else none."""
+        """The silent ranks where they are few beside those that wait, or a node; else none."""
         silent = self.silent or frozenset()
-        return silent if len(silent) <= max(1, len(self.heads) // 2) else frozenset()
+        few = len(silent) <= max(1, len(self.heads) // 2)
+        return silent if few or self.is_node(silent) else frozenset()
 
     @cached_property
     def by_group(self) -> dict[str, dict[int, Wait]]:
@@ -105,12 +110,16 @@ class Standing:
         return len(used - {None}) < 2
 
     def joined(self, wait: Wait) -> set[int]:
-        """The ranks that wait in the same call, or are known to have made it."""
-        group = wait.group or ""
+        """The ranks that wait in the same call, or are known to have made it.
+
+        Whose device stands in something before it has not joined those whose devices have begun.
+        """
+        group, begun = wait.group or "", not self.found.unstarted(wait)
         same = {
             rank
             for rank, other in self.by_group.get(group, {}).items()
             if other.seq == wait.seq and other.kind == wait.kind
+            if not (begun and self.found.unstarted(other))
         }
         return same | self._passed(wait)
 
@@ -136,14 +145,23 @@ class Standing:
     def is_node(self, ranks: frozenset[int]) -> bool:
         """Whether these are all the ranks of one node, and all other ranks wait.
 
-        By the hosts of the others, else by their files; where nothing tells these, by the usual
-        size of a node.
+        By the hosts of the others, else by their files; where nothing tells these, by an aligned
+        block that ranks left out at random would hardly make. A node whose ranks have a line was
+        there, so that it may be half of the job; where everybody writes files of his own, those of
+        a node without any were not collected, or lost with it: nobody knows.
         """
+        was_there = not self.heard.isdisjoint(ranks)
+        if self.uncollected and not was_there:
+            return False
         hosts = self.hosts if 2 * len(self.hosts) > len(self.heads) else {}
         each = Counter(Counter(hosts.values()).values())
-        usual = self.per_source or USUAL_NODE
-        per_node = max(each, key=lambda count: (each[count], count), default=usual)
-        return whole_node(ranks, len(self.heads), per_node)
+        told = max(each, key=lambda count: (each[count], count), default=self.per_source)
+        others = (2 if was_there else 1) * len(self.heads)
+        if told is not None:
+            return whole_node(ranks, others, told)
+        return whole_node(ranks, others) or (
+            self.stated and no_chance(ranks, self.size) and whole_node(ranks, others, len(ranks))
+        )
 
 
 def whole_node(ranks: Collection[int], others: int, per_node: int = USUAL_NODE) -> bool:
@@ -151,6 +169,12 @@ def whole_node(ranks: Collection[int], others: int, per_node: int = USUAL_NODE) 
     if per_node < 2 or len(ranks) != per_node or 2 * len(ranks) > others:
         return False
     return max(ranks) - min(ranks) + 1 == per_node and min(ranks) % per_node == 0
+
+
+def no_chance(ranks: Collection[int], world: int) -> bool:
+    """Whether as many ranks left out at random are hardly ever all of one node of their number."""
+    size = len(ranks)
+    return world % size == 0 and world / size / comb(world, size) < _CHANCE
 
 
 def is_world(group: str | None) -> bool:
@@ -171,6 +195,10 @@ def standing_of(timeline: Timeline, world_size: int | None) -> Standing | None:
     standing.left = frozenset(rank for rank in left if rank is not None) - found.waits.keys()
     standing.ended = standing.left | frozenset(_ended(timeline)) - found.waits.keys()
     standing.per_source = _per_source(timeline)
+    files = {timeline.at(wait.row).source for waits in found.waits.values() for wait in waits}
+    there = len(files) + len(timeline.silent)
+    each = standing.per_source or 1
+    standing.uncollected = len(files) > 1 and there * each < standing.size
     gathered = gathered_size(wait for waits in found.waits.values() for wait in waits)
     if world_size is None and gathered is not None and standing.one_group and gathered >= seen:
         standing = replace(standing, size=gathered, stated=True, printed=False)
@@ -187,7 +215,7 @@ def _authors(timeline: Timeline) -> set[int]:
 
 def _ended(timeline: Timeline) -> Iterator[int]:
     """Ranks that ended by themselves: not by a launcher's signal, nor by their own watchdog."""
-    for event in timeline.kind("exit"):
+    for event in exits_named(timeline.kind("exit")):
         code = exit_code(event.fields)
         if event.rank is not None and event.role != "aftermath" and code not in _OF_VICTIMS:
             yield event.rank

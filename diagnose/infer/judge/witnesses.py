@@ -8,7 +8,7 @@ only; then the status line that follows it does, or the line with which the watc
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
@@ -24,11 +24,15 @@ _CLOCK = 2_000_000_000  # ns by which waits of one rank may seem apart that bega
 
 
 class Frontier(NamedTuple):
-    """How far a rank got in a group: the numbers of its last works, -1 for none."""
+    """How far a rank got in a group: the numbers of its last works, -1 for none.
+
+    `started`: by its device, which torch tells only where it records the times of works.
+    """
 
     enqueued: int
     completed: int
     row: int
+    started: int = -1
 
 
 @dataclass(slots=True)
@@ -46,8 +50,25 @@ class Witnessed:
     folded: bool = False
 
     def heads(self) -> dict[int, list[Wait]]:
-        """By rank the waits that may be the one it really stands in: those that began first."""
-        return {rank: _oldest(waits) for rank, waits in self.waits.items()}
+        """By rank the waits that may be the one it really stands in: those that began first.
+
+        One that its device has not started is behind another.
+        """
+        return {
+            rank: _oldest([wait for wait in waits if not self.unstarted(wait)] or waits)
+            for rank, waits in self.waits.items()
+        }
+
+    def unstarted(self, wait: Wait) -> bool:
+        """Whether the device of a rank that waits has not come to this call yet.
+
+        Sends and receives are counted apart from collectives and their numbers told as well, so a
+        number beyond the call that is not through tells nothing.
+        """
+        status = self.frontiers.get((wait.rank, wait.group))
+        if status is None or wait.seq is None:
+            return False
+        return 0 <= status.started < wait.seq and status.completed < wait.seq
 
 
 def witnessed(timeline: Timeline) -> Witnessed:
@@ -88,23 +109,46 @@ def _mentions(timeline: Timeline) -> list[tuple[Event, Wait]]:
             kinds[found[row.index][1].call].add(_kind_of(row))
         elif row.group is not None and row.seq is not None:
             statuses[key].append(row)
-    for lone in (True, False):
+    for judge in (_only_one, _of_its_kind, _left_over):
         for key, indices in unnamed.items():
-            named = {row.group: row for row in statuses[key]}
-            calls = {found[index][1].call for index in indices}
+            groups = {row.group: row for row in statuses[key]}
             for index in indices:
                 row, wait = found[index]
-                fits = [*named.values()]
-                if len(calls) > 1 or len(named) > 1:
-                    fits = [one for one in fits if _kind_of(one) in kinds[wait.call]]
-                if (
-                    wait.group is None
-                    and len(fits) == 1
-                    and lone == (len(calls) == len(named) == 1)
-                ):
-                    found[index] = row, _in_group(wait, fits[0])
-                    kinds[wait.call].add(_kind_of(fits[0]))
+                of = judge(wait, [found[one][1] for one in indices], groups, kinds)
+                if wait.group is None and of is not None:
+                    found[index] = row, _in_group(wait, of)
+                    kinds[wait.call].add(_kind_of(of))
     return [found[index] for index in sorted(found)]
+
+
+_Statuses = Mapping[str | None, Event]  # by group the last status line of one rank and number
+_Kinds = Mapping[tuple[object, ...], set[str]]  # by call the kinds of groups that make it
+
+
+def _only_one(wait: Wait, own: Sequence[Wait], groups: _Statuses, kinds: _Kinds) -> Event | None:
+    """The only status line of a rank that waits in one call of this number."""
+    single = len({one.call for one in own}) == len(groups) == 1
+    return next(iter(groups.values())) if single else None
+
+
+def _of_its_kind(wait: Wait, own: Sequence[Wait], groups: _Statuses, kinds: _Kinds) -> Event | None:
+    """The status line of the one group that is of a kind in which others make this call."""
+    several = len({one.call for one in own}) > 1 or len(groups) > 1
+    fits = [row for row in groups.values() if not several or _kind_of(row) in kinds[wait.call]]
+    return fits[0] if len(fits) == 1 else None
+
+
+def _left_over(wait: Wait, own: Sequence[Wait], groups: _Statuses, kinds: _Kinds) -> Event | None:
+    """The status line that is left when all other waits of the rank have theirs.
+
+    Who calls what nobody else does is the one that matters most, and no other rank tells its group.
+    """
+    calls = {one.call for one in own}
+    open_calls = calls - {one.call for one in own if one.group is not None}
+    taken = {one.group for one in own}
+    rest = [row for group, row in groups.items() if group not in taken]
+    matched = len(calls) == len(groups) and len(open_calls) == len(rest) == 1
+    return rest[0] if matched else None
 
 
 def _in_group(wait: Wait, row: Event) -> Wait:
@@ -180,7 +224,9 @@ def _frontiers(timeline: Timeline) -> dict[tuple[int, str | None], Frontier]:
             continue
         key = event.rank, event.group
         if key not in found or (enqueued, completed) > found[key][:2]:
-            found[key] = Frontier(enqueued, completed, event.index)
+            started = integer(event.fields.get("started"))
+            begun = -1 if started is None else started
+            found[key] = Frontier(enqueued, completed, event.index, begun)
     return found
 
 

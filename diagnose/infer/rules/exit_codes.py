@@ -9,7 +9,7 @@ from dataclasses import replace
 from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.infer.rules.signatures import who
 from diagnose.infer.tiers import Tier
-from diagnose.stories.exits import exit_code
+from diagnose.stories.exits import exit_code, exits_named
 from diagnose.timeline.event import Event, Timeline
 from diagnose.timeline.learned import Learned
 
@@ -32,7 +32,6 @@ _BY_SIGNAL: dict[int, tuple[str, Tier, str]] = {
 # What launchers send to victims, and what the watchdog ends with.
 _OF_VICTIMS = (-signal.SIGTERM, -signal.SIGABRT)
 _ROWS = 4
-_NEXT_LINES = 2  # of a block that names who ended, and then how
 
 
 def propose(context: Context) -> Iterator[Hypothesis]:
@@ -45,7 +44,7 @@ def propose(context: Context) -> Iterator[Hypothesis]:
     by_code: dict[int, list[Event]] = {}
     timeline = context.timeline
     stopping, killed = _stopping(timeline), _killed_by_launcher(timeline)
-    for event in [*_named(timeline.kind("exit")), *_own_words(timeline)]:
+    for event in [*exits_named(timeline.kind("exit")), *_own_words(timeline)]:
         code = exit_code(event.fields)
         stopped = code == -signal.SIGKILL and event.line > stopping.get(event.source, event.line)
         stopped |= code == -signal.SIGKILL and event.fields.get("pid") in killed
@@ -87,22 +86,6 @@ def _of_unsaid(group: Sequence[Event], context: Context) -> Hypothesis:
     )
 
 
-def _named(exits: Sequence[Event]) -> Iterator[Event]:
-    """These ends; one whose line has the code only is that of the rank named on the line above."""
-    before: Event | None = None
-    for event in exits:
-        if event.rank is None and before is not None and _right_above(before, event):
-            event = replace(event, rank=before.rank, host=before.host)  # noqa: PLW2901
-        yield event
-        before = event
-
-
-def _right_above(named: Event, coded: Event) -> bool:
-    """Whether one line names a rank that ended, and the next one how."""
-    apart = coded.line - named.line if coded.source == named.source else 0
-    return 0 < apart <= _NEXT_LINES and named.rank is not None and exit_code(named.fields) is None
-
-
 def _stopping(timeline: Timeline) -> dict[str, int]:
     """Source → the line from which a launcher kills the rest, because a process ended by itself."""
     ended: dict[str, int] = {}
@@ -125,6 +108,12 @@ def _killed_by_launcher(timeline: Timeline) -> set[str]:
     }
 
 
+def _repeat(group: Sequence[Event]) -> bool:
+    """Whether local ranks repeat, as those of different nodes do."""
+    known = {(one.rank, one.local_rank) for one in group if None not in (one.rank, one.local_rank)}
+    return len({local for _, local in known}) < len(known)
+
+
 def _hypothesis(code: int, group: list[Event], context: Context) -> Hypothesis:
     ranks = sorted({event.rank for event in group if event.rank is not None})
     hosts = sorted({event.host for event in group if event.host is not None})
@@ -132,8 +121,11 @@ def _hypothesis(code: int, group: list[Event], context: Context) -> Hypothesis:
     if code < 0:
         cause, tier, did = _BY_SIGNAL.get(-code, (cause, tier, did))
     named = who(ranks, hosts) or "a process"
-    if not context.catalog.classes[cause].strikes_one_process:
-        ranks, hosts = [], []  # whom somebody ended is not to blame
+    together = code == -signal.SIGABRT and (len(hosts) > 1 or _repeat(group))
+    if together or not context.catalog.classes[cause].strikes_one_process:
+        # Whom somebody ended is not to blame, nor who aborts along with processes of other nodes:
+        # a crash stays in its process, a watchdog aborts all that waited for the one to blame.
+        ranks, hosts = [], []
     return Hypothesis(
         cause=cause,
         tier=tier,

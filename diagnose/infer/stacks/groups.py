@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from math import comb
 
 from diagnose.infer.judge.stall import P2P_OPS
+from diagnose.infer.judge.standing import no_chance
 from diagnose.infer.stacks.classify import Place
 from diagnose.infer.stacks.frame_table import WAITING, State
 from diagnose.parse.stacks import Frame
@@ -16,7 +16,6 @@ from diagnose.text.ranks import fold_ranks
 _FEW = 4  # one in so many ranks is apart from a place that only the many make one of waiting
 _DEEP = 2  # calls below where the others are, so that it is no wrapper of what they are in
 _SEVERAL = 3  # ranks seen, so that one without a stack is an exception
-_CHANCE = 0.1  # at most, that ranks left out at random are those of one node
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,8 +219,7 @@ def _missed(absent: Sequence[int], seen: int, named: Collection[int]) -> bool:
     size, first, total = len(absent), absent[0], seen + len(absent)
     if size == 1:
         return seen >= _SEVERAL - (first in named)
-    node = first % size == 0 and total % size == 0 and absent[-1] == first + size - 1
-    return node and total / size / comb(total, size) < _CHANCE
+    return first % size == 0 and absent[-1] == first + size - 1 and no_chance(absent, total)
 
 
 def _differing(classes: Iterable[PlaceClass]) -> set[int]:

@@ -206,6 +206,7 @@ def came(joined: int, world: int = 4) -> Row:
         ([came(4), came(6)], 1),
         ([came(3), step(1)], 0),
         ([came(3), step(1), step(2)], None),  # it went on, so it was complete
+        ([came(1), {"kind": "collective", "seq": 4, "rank": 2}], None),  # ranks call each other
     ],
 )
 def test_a_gathering_to_which_not_all_came(make: Any, rows: list[Row], index: int | None) -> None:

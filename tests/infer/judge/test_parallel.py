@@ -11,7 +11,9 @@ import diagnose
 from diagnose.infer.judge.groups import members_of
 from diagnose.infer.judge.lines import stalls
 from diagnose.infer.judge.stall import Stall, Wait
+from diagnose.timeline.event import Timeline
 
+from ..rows import step
 from .test_lines import frontier, wait
 
 SHARD, REPLICATE = 4, 2
@@ -93,6 +95,37 @@ def test_a_whole_silent_node_is_named_and_a_part_of_one_is_not(make: Any) -> Non
     assert (part.missing, part.proven) == ([8, 9, 10, 11, 12], False), hosts
 
 
+def test_a_block_of_silent_ranks_is_a_node_where_nothing_tells_how_large_nodes_are(
+    make: Any,
+) -> None:
+    block = first(make, 64, *[wait(rank) for rank in range(64) if rank // 4 != 10])
+    assert (block.missing, block.proven) == ([40, 41, 42, 43], True)
+    across = first(make, 64, *[wait(rank) for rank in range(64) if (rank - 2) // 4 != 10])
+    assert (across.missing, across.proven) == ([42, 43, 44, 45], False), "of two nodes"
+    pair = first(make, 8, *[wait(rank) for rank in range(8) if rank // 2 != 1])
+    assert (pair.missing, pair.proven) == ([2, 3], False), "two left out at random, as likely"
+
+
+def test_half_of_a_job_is_a_node_if_it_had_a_log(make: Any) -> None:
+    waits = [wait(rank) for rank in range(8, 16)]
+    assert first(make, 16, *waits).shape == "unclear", "the log of the other node may be lost"
+    there = first(make, 16, step(3) | {"rank": 0}, *waits)
+    assert (there.missing, there.proven) == ([*range(8)], True)
+
+
+def test_a_node_without_any_file_where_each_has_its_own_may_not_have_been_collected(
+    make: Any,
+) -> None:
+    """Whether the node is gone or nobody fetched its logs, nothing tells."""
+    waits = [wait(rank, source=f"rank{rank}.log") for rank in range(32) if rank // 8 != 2]
+    lost = first(make, 32, *waits)
+    assert (lost.missing, lost.proven) == ([*range(16, 24)], False)
+    wrote = step(1) | {"rank": 16, "source": "rank16.log"}
+    assert first(make, 32, wrote, *waits).proven
+    empty = Timeline(make(*waits).events, {f"rank{rank}.log" for rank in range(16, 24)})
+    assert stalls(empty, 32)[0].proven, "its files are there, without a line"
+
+
 def test_of_the_silent_ranks_who_ended_by_itself_is_missing(make: Any) -> None:
     """A launcher stops the neighbours of a killed rank before they can say that they wait."""
     waits = [wait(rank) for rank in range(4)]
@@ -102,6 +135,10 @@ def test_of_the_silent_ranks_who_ended_by_itself_is_missing(make: Any) -> None:
     ]
     stall = first(make, 8, *waits, *ends)
     assert (stall.missing, stall.proven) == ([5], True)
+    named = {"kind": "exit", "tells": "exit", "role": "effect", "rank": 6}
+    code = {"kind": "exit", "tells": "exit", "role": "effect", "fields": {"exitcode": "1"}}
+    stall = first(make, 8, *waits, named, code)
+    assert (stall.missing, stall.proven) == ([6], True), "mpirun tells the code a line below"
 
 
 def test_a_status_line_names_the_group_of_the_wait_before_it(make: Any) -> None:
@@ -117,6 +154,35 @@ def test_a_status_line_names_the_group_of_the_wait_before_it(make: Any) -> None:
     (stall,) = stalls(make(*told, *both), 2)
     waits = {(w.rank, w.group, w.size_in) for w in stall.waits.values()}
     assert waits <= {(0, "4", 5), (1, "5", 5), (1, "0", 9)}
+
+
+def test_the_status_line_that_is_left_is_that_of_the_call_that_nobody_else_makes(
+    make: Any,
+) -> None:
+    """One rank calls another size in its group: no other rank tells in which group that is."""
+
+    def status(rank: int, group: str) -> dict[str, Any]:
+        return frontier(rank, 7, 6, group=group, seq=7)
+
+    rows = [row for r in (0, 1, 2) for row in (wait(r, size=5), status(r, "4"))]
+    rows += [wait(4, size=1), status(4, "0")]
+    odd = [wait(3, size=9), wait(3, size=1), status(3, "0"), status(3, "4")]
+    stall = first(make, 5, *rows, *odd)
+    assert (stall.shape, stall.odd, stall.proven) == ("mismatch", [3], True)
+
+
+def test_a_rank_whose_device_has_not_started_is_who_the_others_wait_for(make: Any) -> None:
+    """Only where torch records times does the status tell what the devices have begun."""
+
+    def waiting(rank: int, started: int) -> list[dict[str, Any]]:
+        row = frontier(rank, 7, 6, group="0", seq=7)
+        return [wait(rank, group="0"), row | {"fields": row["fields"] | {"started": str(started)}}]
+
+    rows = [row for r in range(4) for row in waiting(r, 6 if r == 2 else 7)]
+    stall = first(make, 4, *rows)
+    assert (stall.shape, stall.odd) == ("mismatch", [2])
+    untimed = first(make, 4, *[row for r in range(4) for row in waiting(r, -1)])
+    assert (untimed.shape, untimed.odd) == ("all_joined", [])
 
 
 def test_the_lone_rank_with_another_count_of_calls_called_one_more(make: Any) -> None:

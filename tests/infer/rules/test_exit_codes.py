@@ -67,6 +67,17 @@ def test_an_abort_after_a_wait_is_the_watchdogs(make: Any) -> None:
     assert list(propose(context(make(wait(3), ended(3, exitcode="-6"))))) == []
 
 
+def test_who_aborts_along_with_processes_of_other_nodes_is_not_to_blame(make: Any) -> None:
+    """The last lines of a console: failure tables of the agents of several nodes."""
+    rows = [
+        ended(rank, exitcode="-6") | {"local_rank": rank % 4} for rank in (1, 3, 5, 6)
+    ]  # fmt: skip
+    (hypothesis,) = propose(context(make(*rows)))
+    assert (hypothesis.cause, hypothesis.ranks, hypothesis.kind) == ("crash.native", [], None)
+    (hypothesis,) = propose(context(make(*rows[:2])))
+    assert hypothesis.ranks == [1, 3], "of one node: the crash of one may be that of the other"
+
+
 _ABORTS = {"role": "effect", "tells": "dies", "fields": {"signal": "Aborted"}}
 _STOPS = {"role": "aftermath", "tells": "teardown"}
 
