@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from diagnose.infer.judge import graph
 from diagnose.infer.judge.arrivals import Named, named_missing, not_come, of_names
 from diagnose.infer.judge.disagreement import disagreement, in_words
+from diagnose.infer.judge.gathers import lacks_one
 from diagnose.infer.judge.groups import gathered_size
 from diagnose.infer.judge.mismatches import stated_mismatches
 from diagnose.infer.judge.stall import Stall, Wait
@@ -54,7 +55,7 @@ def _judged(standing: Standing, named: Named | None) -> Stall:
         by_name.waits, by_name.rows = stall.waits, [*named.rows, *stall.rows]
         by_name.op, by_name.seq, by_name.group = stall.op, stall.seq, stall.group
         return by_name
-    for judge in (_ended_silent, _idle, _by_waits, _by_silence, _apart, _ahead):
+    for judge in (_ended_silent, _idle, _by_waits, _by_silence, lacks_one, _apart, _ahead):
         if (found := judge(standing, stall)) is not None:
             return found
     return _complete(standing, stall)

@@ -104,8 +104,8 @@ class Standing:
         if any(wait.place not in (None, wait.rank) for wait in waits):
             return False  # its number there is another than in the job
         size = gathered_size(waits)
-        if size is not None and self.stated and size < self.size:
-            return False
+        if size is not None and size < (self.size if self.stated else len(self.heads)):
+            return False  # it has no room for all
         used = {group for (_, group), one in self.found.frontiers.items() if one.enqueued > 0}
         return len(used - {None}) < 2
 

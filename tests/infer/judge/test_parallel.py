@@ -185,6 +185,22 @@ def test_a_rank_whose_device_has_not_started_is_who_the_others_wait_for(make: An
     assert (untimed.shape, untimed.odd) == ("all_joined", [])
 
 
+def test_who_is_alone_at_the_number_of_a_gather_that_lacks_one_is_odd(make: Any) -> None:
+    """Old torch names no groups; a gather tells by its sizes how many ranks take part."""
+    rows = [wait(r, seq=4, size=1) for r in range(8)]
+    rows += [wait(r, seq=8, op="_ALLGATHER_BASE", size=8, size_out=32) for r in (8, 9, 11)]
+    stall = first(make, None, *rows, wait(10, seq=8, size=4096))
+    assert (stall.shape, stall.odd, stall.proven) == ("mismatch", [10], False)
+    assert stall.why == (
+        "rank 10 alone waits in ALLREDUCE where a group lacks one of its members in another call "
+        "of SeqNum 8"
+    )
+    two = [wait(10, seq=8, size=4096), wait(12, seq=8, size=64)]
+    assert first(make, None, *rows, *two).odd == [], "either of them may be the one"
+    elsewhere = wait(10, seq=9, size=4096)
+    assert first(make, None, *rows, elsewhere).odd == [], "a number of another group"
+
+
 def test_the_lone_rank_with_another_count_of_calls_called_one_more(make: Any) -> None:
     rows = [row for r in range(4) for row in (wait(r, group="0"), frontier(r, 7, 6, group="0"))]
     rows[-1] = frontier(3, 8, 6, group="0")
