@@ -640,6 +640,19 @@ def test_both_ends_of_a_dead_link_warn() -> None:
         assert f"from peer {names(job).ips[1]}<" in next(o.text for o in warned if o.rank == 0)
 
 
+def test_text_of_ras_names_nobody_where_two_counts_go_unnamed() -> None:
+    head = "  Communicator ranks have different AllReduce operation counts\n"
+    many = "  6 ranks have launched up to operation 2\n"
+    few = "  2 ranks have launched up to operation 1\n"
+    named = "  Rank 6 -- GPU 6 managed by process 6631 on node 10.4.0.10\n"
+    alone = "  Rank 7 has launched up to operation 1 -- GPU 7 managed by process 6 on node a\n"
+    assert ras.names_all(head + many + few + named)
+    assert ras.names_all(head + many + alone)
+    assert ras.names_all(head + many + few + named + head + many)
+    assert not ras.names_all(head + many + few)
+    assert not ras.names_all(head + many + "  2 ranks have not launched any operations\n")
+
+
 def test_ras_counts_what_each_rank_launched() -> None:
     files = ras.reports(ddp(), random.Random(4))
     assert len(files) == 4

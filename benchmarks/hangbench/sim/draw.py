@@ -174,7 +174,12 @@ def _reported(rng: random.Random, outcome: Outcome, torch: str) -> _Evidence | N
     files = ras.reports(outcome, rng, text=not data or rng.random() < 0.5, data=data)
     there = [rank.rank for rank in outcome.ranks if rank.ended is None]
     sight = oracle.of_counts(outcome, there)
-    return _Evidence(files, [sight], False, {"damage": "none"}) if files else None
+    text = files.get("ncclras-1.txt", b"").decode()
+    if not data and not ras.names_all(text):
+        sight = oracle.Sight()
+    # Text lists only counts that differ: without any it does not show whether anything moves.
+    glance = not data and not any(word in text for word in ("MISMATCH", "INCOMPLETE", "DEAD"))
+    return _Evidence(files, [sight], False, {"damage": "none"}, glance) if files else None
 
 
 def _stacked(rng: random.Random, outcome: Outcome, torch: str) -> _Evidence | None:

@@ -59,6 +59,24 @@ def reports(
     return files
 
 
+def names_all(text: str) -> bool:
+    """Whether a report in text tells which ranks have which count.
+
+    Of one count of an operation the ranks may go unnamed, as they are all others; of two nobody
+    knows which has which.
+    """
+    unnamed = 0
+    lines = text.split("\n")
+    for line, after in zip(lines, [*lines[1:], ""], strict=True):
+        if line.startswith("  Communicator ranks have different"):
+            unnamed = 0
+        elif " launched" in line and not line.startswith("  Rank"):
+            unnamed += not after.startswith("  Rank") or " launched" in after
+        if unnamed > 1:
+            return False
+    return True
+
+
 def _communicators(outcome: Outcome, rng: random.Random) -> list[_Communicator]:
     """Those of the groups in use, the largest first. Earlier calls count as the first that is seen.
 
