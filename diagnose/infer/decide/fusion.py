@@ -91,7 +91,8 @@ def disbelieved(verdict: DumpVerdict, context: Context) -> str | None:
 def settled(verdict: DumpVerdict, found: Sequence[Stall], *, alive: bool) -> DumpVerdict:
     """What dumps say, with what lines prove where these do not choose among several ranks.
 
-    Of the ranks without a dump some print that they wait: those are not waited for. Counters
+    Of the ranks without a dump some print that they wait: those are not waited for, but others
+    that print nothing. Counters
     (`alive` is False) tell which of the ranks of a node stopped first, watchdogs that all of it is
     gone, or that some of those that stopped wait for others themselves.
     """
@@ -100,7 +101,9 @@ def settled(verdict: DumpVerdict, found: Sequence[Stall], *, alive: bool) -> Dum
         named = {*stall.missing, *stall.odd} if stall.proven else set()
         blamed = set() if alive else open_to or set(verdict.ranks)
         waiting = blamed - named <= set(stall.joined) and named < blamed
-        if named and (named <= open_to or named > blamed > set() or waiting):
+        lost = {rank for rank, role in verdict.roles.items() if role == "no dump"}
+        left = verdict.tie and named <= lost and open_to - named <= set(stall.joined)
+        if named and (named <= open_to or named > blamed > set() or waiting or left):
             why = f"{stall.why}, and by the calls {verdict.why}"
             kind: Kind = "missing" if stall.missing else "mismatched"
             ranks = tuple(sorted(named))

@@ -166,6 +166,9 @@ def test_a_call_that_all_have_made_may_be_where_the_log_is_cut(
 OPEN = replace(VERDICT, ranks=(), suspects=(2, 3, 5), tie=True)
 
 
+LOST = replace(OPEN, roles=dict.fromkeys(range(2, 6), "no dump"))
+
+
 def lacking(*ranks: int, proven: bool = True, waiting: tuple[int, ...] = (0, 1)) -> Stall:
     waits = {r: Wait(r, 7, "ALLREDUCE", 1, 1, None, None, r) for r in waiting}
     return Stall(None, "missing", waits, list(ranks), proven=proven, why="printed no timeout")
@@ -183,11 +186,13 @@ def lacking(*ranks: int, proven: bool = True, waiting: tuple[int, ...] = (0, 1))
         (replace(VERDICT, ranks=(2, 3)), lacking(2), False, (2, 3)),
         (OPEN, lacking(2, 3, 4, 5), False, (2, 3, 4, 5)),
         (OPEN, lacking(2, 3, 4, 5), True, ()),
+        (LOST, lacking(2, 4, waiting=(0, 1, 3, 5)), True, (2, 4)),
+        (LOST, lacking(2, 4, waiting=(0, 1, 3)), True, ()),
     ],
     ids=[
         "one of those without a dump", "not proven", "none of them", "the whole node", "dumps know",
         "one waits itself", "nothing shows that it waits", "the node of those left open",
-        "dumps of the others are there",
+        "dumps of the others are there", "those left open wait", "one left open does not",
     ],
 )  # fmt: skip
 def test_lines_settle_what_dumps_and_counters_leave_open(
