@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -31,6 +32,7 @@ _BY_SIGNAL: dict[int, tuple[str, Tier, str]] = {
 }
 # What launchers send to victims, and what the watchdog ends with.
 _OF_VICTIMS = (-signal.SIGTERM, -signal.SIGABRT)
+_WAITS = ("timeout", "store_wait")
 _ROWS = 4
 
 
@@ -50,6 +52,7 @@ def propose(context: Context) -> Iterator[Hypothesis]:
         stopped |= code == -signal.SIGKILL and event.fields.get("pid") in killed
         if code and event.role != "aftermath" and not stopped:
             by_code.setdefault(code, []).append(event)
+    by_code = {code: _not_waiting(code, group, timeline) for code, group in by_code.items()}
     waits, stops = timeline.telling("timeout"), timeline.telling("teardown")
     others = any(code not in _OF_VICTIMS for code in by_code)
     for code in _OF_VICTIMS:
@@ -60,6 +63,32 @@ def propose(context: Context) -> Iterator[Hypothesis]:
         yield _hypothesis(code, group, context)
     if not (by_code or waits or stops) and (unsaid := _unsaid(timeline)):
         yield _of_unsaid(unsaid, context)
+
+
+def _not_waiting(code: int, group: list[Event], timeline: Timeline) -> list[Event]:
+    """The ends without those of ranks whose wait ran out, where others ended by a status too.
+
+    Who waited in vain raises as well, and ends with the same status as the one it waited for.
+    """
+    if code < 0:
+        return group
+    gave_up = _gave_up(timeline)
+    left = [event for event in group if event.rank not in gave_up]
+    return left if any(event.rank is not None for event in left) else group
+
+
+def _gave_up(timeline: Timeline) -> set[int]:
+    """The ranks that raised as a wait ran out, by their number in the group where it is told once.
+
+    In a job with several groups those numbers repeat, and name nobody.
+    """
+    waits = timeline.telling(*_WAITS)
+    ranks = {event.rank for event in waits if event.rank is not None}
+    placed = {(e.signature, e.place): e.group_rank for e in waits if e.group_rank is not None}
+    several = Counter((signature, rank) for (signature, _), rank in placed.items())
+    if max(several.values(), default=0) <= 1:
+        ranks |= {*placed.values()}
+    return ranks
 
 
 def _own_words(timeline: Timeline) -> list[Event]:

@@ -169,3 +169,19 @@ def test_who_ended_without_a_word_was_ended(make: Any) -> None:
     assert not [*propose(context(make(dead, ended(2, exitcode="0"))))]
     assert not [*propose(context(make(ended(1) | {"learned": Learned.ALONE})))]
     assert not [*propose(context(make(wait(0), dead)))]
+
+
+def test_a_rank_whose_wait_ran_out_did_not_end_by_itself(make: Any) -> None:
+    """It raises as well, and ends with the same status as the one it waited for."""
+    gave_up = {"tells": "store_wait", "role": "effect", "signature": "t.store"}
+    waits = [gave_up | {"group_rank": rank} for rank in (1, 2)]
+    ends = [ended(rank, exitcode="1") for rank in (1, 2, 8)]
+    (hypothesis,) = propose(context(make(*waits, *ends)))
+    assert hypothesis.ranks == [8]
+    (hypothesis,) = propose(context(make(*waits, *ends[:2])))
+    assert hypothesis.ranks == [1, 2], "nobody else is there"
+    repeated = [gave_up | {"group_rank": rank} for rank in (1, 2, 1)]
+    (hypothesis,) = propose(context(make(*repeated, *ends)))
+    assert hypothesis.ranks == [1, 2, 8], "numbers of several groups name nobody"
+    (hypothesis,) = propose(context(make(gave_up | {"rank": 8}, *ends)))
+    assert hypothesis.ranks == [1, 2]
