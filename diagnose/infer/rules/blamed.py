@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from diagnose.catalog.schema import Signature
 from diagnose.infer.rules.base import most
-from diagnose.timeline.captures import rank_of
+from diagnose.timeline.captures import captured_ranks, rank_of
 from diagnose.timeline.event import Event, Timeline
 from diagnose.timeline.learned import Learned
 
@@ -38,7 +38,8 @@ def culprits_of(
         hosts = {event.host for event in group if event.host is not None}
         ranks |= _captured(group, "rank")
     elif signature.culprit == "captured":
-        ranks = _captured(group, "rank", "other_rank")
+        links = _links(group)
+        ranks = _at_fault(links) if links else _captured(group, "rank", "other_rank")
         hosts = {event.fields["host"] for event in group if "host" in event.fields}
     if not ranks and signature.culprit != "none":
         ranks = _by_bus(group, timeline)
@@ -73,6 +74,26 @@ def _captured(group: Sequence[Event], *names: str) -> set[int]:
     """Ranks under these names; what stands for "none of them" (HCCL's 4294967295) is no rank."""
     told = (rank_of(event.fields.get(name)) for event in group for name in names)
     return {rank for rank in told if rank is not None}
+
+
+def _links(group: Sequence[Event]) -> set[frozenset[int]]:
+    """The pairs of ranks without a connection, of lines where one lists its peers."""
+    return {
+        frozenset((rank, peer))
+        for event in group
+        if "ranks" in event.fields
+        if (rank := rank_of(event.fields.get("rank"))) is not None
+        for peer in captured_ranks(event.fields["ranks"])
+        if peer != rank
+    }
+
+
+def _at_fault(links: set[frozenset[int]]) -> set[int]:
+    """The rank at which all of them end, both ends of a single one; nobody where there are more."""
+    if len(links) == 1:
+        return set(*links)
+    common = frozenset.intersection(*links)
+    return {*common}
 
 
 def _by_bus(group: Sequence[Event], timeline: Timeline) -> set[int]:

@@ -57,6 +57,22 @@ def test_what_most_ranks_say_accuses_nobody(make: Any) -> None:
     assert only(make(*rows[:2]), 4).ranks == [0, 1], "half of them may be to blame"
 
 
+@pytest.mark.parametrize(
+    ("links", "ranks"),
+    [
+        ([("4", "1")], [1, 4]),  # which end is at fault one link never says
+        ([("4", "1, 2, 6")], [4]),
+        ([("0", "3"), ("1", "3"), ("2", "3"), ("3", "0, 1, 2")], [3]),
+        ([("0", "2, 3"), ("1", "2, 3")], []),  # two halves
+    ],
+)
+def test_of_ranks_without_a_connection_the_one_at_which_all_end_is_named(
+    make: Any, links: list[tuple[str, str]], ranks: list[int]
+) -> None:
+    rows = [matched(NAMED, fields={"rank": one, "ranks": others}) for one, others in links]
+    assert only(make(*rows)).ranks == ranks
+
+
 def test_captured_names_whom_the_line_names(make: Any) -> None:
     row = matched(NAMED, rank=0, fields={"rank": "4", "other_rank": "6", "host": "node2"})
     hypothesis = only(make(row))
