@@ -244,9 +244,18 @@ def _of_one_node(found: Sequence[Draft], _: Sequence[Draft]) -> Namer | None:
 
 
 def _of_groups(found: Sequence[Draft], _: Sequence[Draft]) -> Namer | None:
+    """The rank inside a group, of all that its process prints or that is reported of it."""
     if any(draft.rank is not None for draft in found if draft.group_rank is not None):
         return None
-    return partial(map, attrgetter("group_rank"))
+    placed = [draft for draft in found if None not in (draft.group_rank, draft.pid)]
+    numbers = _numbers(placed, "attempt", "pid", "group_rank")
+    of_process = {pid: min(own) for pid, own in numbers.items() if len(own) == 1}
+    if len({*of_process.values()}) < len(numbers):
+        of_process = {}  # ranks of several groups, or pids of several hosts
+    return lambda drafts: (
+        of_process.get((draft.attempt, draft.pid)) if draft.group_rank is None else draft.group_rank
+        for draft in drafts
+    )
 
 
 def _of_devices(found: Sequence[Draft], _: Sequence[Draft]) -> Namer | None:

@@ -112,6 +112,20 @@ def test_who_sends_over_a_channel_is_its_left_and_who_receives_its_right() -> No
     assert who(found, "pid 600 of b") == (88, Learned.PEERS)
 
 
+def test_a_report_of_a_process_is_about_the_rank_that_it_has_in_its_group() -> None:
+    gone = (
+        "(raylet) Worker IP address: 10.0.0.7 Worker port: 100 Worker PID: {} Worker exit type: "
+        "SYSTEM_ERROR\n"
+    )
+    own = "(Actor pid={}) INFO:2026-06-02 08:00:00,000:[Rank {}] Saved model to /ckpt/m_{}.pt\n"
+    shards = [own.format(500 + rank, rank, rank) for rank in range(4)]
+    found = timeline(job="".join([*shards, gone.format(502)]))
+    assert of(found, "Worker PID: 502").rank == 2
+    again = [own.format(600 + rank, rank, rank) for rank in range(4)]
+    found = timeline(job="".join([*shards, *again, gone.format(602)]))
+    assert of(found, "Worker PID: 602").rank is None, "numbers of two groups name nobody"
+
+
 def test_numbers_that_repeat_are_ranks_of_smaller_groups() -> None:
     text = channel("a", 500, 0, "0[0] -> 1[1] via P2P/IPC")
     text += channel("b", 600, 0, "0[0] -> 1[1] via P2P/IPC")
