@@ -23,6 +23,8 @@ from diagnose.timeline.event import Event
 
 # NCCL's own connections take seconds; frameworks set minutes.
 _NO_JOB_KEEPS_MS = 5_000
+_LEAST_STOPPED = 2  # ranks, since one alone proves little
+_STOPS = ("SIGTERM", "15")
 _LEAST_COMPLAIN = 2  # ranks, where nothing tells whether the log shows all of the job
 
 
@@ -146,6 +148,34 @@ def _killed_before_a_step(context: Context) -> Seen | None:
     return Seen(summary, ends, killed.ranks, killed.hosts, killed.why)
 
 
+def _not_stopped(context: Context) -> Seen | None:
+    """One rank printed no error, and the launcher that stopped all others had none to stop there.
+
+    A launcher that sees one of its processes end stops all others. Only where each of them reports
+    it, or the launcher of each, and nothing else says what happened.
+    """
+    timeline = context.timeline
+    if context.stalls or context.blocked or any(h.tier > Tier.GUESS for h in context.proposed):
+        return None
+    stops = [event for event in timeline.telling("teardown") if _is_stop(event)]
+    stopped = {event.rank for event in stops}
+    left = {*range(context.facts.world_size or 0), *timeline.ranks} - stopped
+    if len(left) != 1 or len(stopped) < _LEAST_STOPPED or not left <= {*timeline.ranks}:
+        return None
+    if any(one.rank in left for one in timeline.role("cause", "effect", "aftermath")):
+        return None
+    summary = (
+        f"All ranks but one were stopped by SIGTERM; {ranks_phrase([*left])} had ended before, "
+        "without a word. Nothing says why."
+    )
+    why = "it alone was not stopped by SIGTERM, and it printed no error"
+    return Seen(summary, stops, [*left], why=why)
+
+
+def _is_stop(event: Event) -> bool:
+    return event.rank is not None and event.fields.get("signal") in _STOPS
+
+
 def _silence(context: Context) -> Seen | None:
     """Regular lines of the job, or of one process, stopped long before somebody ended it.
 
@@ -242,6 +272,7 @@ PREDICATES: Mapping[str, Predicate] = {
         _host_blocked, Tier.LIKELY, "stuck_host", "monitor", unnamed=Tier.CIRCUMSTANTIAL
     ),
     "killed_before_a_step": Predicate(_killed_before_a_step, Tier.STRONG, "crashed", "exit"),
+    "not_stopped": Predicate(_not_stopped, Tier.CIRCUMSTANTIAL, "crashed"),
     "silence": Predicate(_silence, Tier.STRONG, "missing", "silence"),
     "listed_gone": Predicate(_listed_gone, Tier.CIRCUMSTANTIAL, "crashed"),
     "left_peers": Predicate(_left_peers, Tier.CIRCUMSTANTIAL, "missing"),
