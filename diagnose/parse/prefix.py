@@ -36,6 +36,8 @@ from diagnose.parse.logging_prefixes import (
     nemo,
 )
 from diagnose.parse.nccl_prefix import nccl
+from diagnose.parse.rank_tags import FIRST as _TAG_INITIALS
+from diagnose.parse.rank_tags import rank_tag
 from diagnose.parse.stamps import MONTHS, WEEKDAYS
 from diagnose.parse.system_prefixes import (
     bracket_boot,
@@ -65,8 +67,9 @@ _BRACKETS: dict[str, tuple[_Family, ...]] = {
     **dict.fromkeys("0123456789", (bracket_date, mpi, hydra, bracket_boot, bracket_time)),
     " ": (bracket_boot, bracket_level),
     "+": (elapsed,),
-    "r": (rank, role, host_pid),
-    "R": (accelerate, role),
+    "r": (rank, rank_tag, role, host_pid),
+    "R": (accelerate, rank_tag, role),
+    **dict.fromkeys("gGlL", (rank_tag, role, mpi, host_pid, named_date)),
     "p": (kubectl, mpi, role, host_pid),
     "N": (bracket_level, nemo, bracket_named, role),
     **dict.fromkeys("DEIC", (c10, bracket_level, bracket_named, role)),
@@ -124,11 +127,11 @@ def _one(line: str, at: int, first: str, prefix: Prefix, hosts: Collection[str])
                 return end
         return -1
     if first == "(":
-        return ray(line, at, prefix)
+        return max(ray(line, at, prefix), rank_tag(line, at, prefix))
     if first == " ":
         return _spaces(line, at, prefix)
     if first == "<":
-        families = (priority, mpi_xml, determined)
+        families = (priority, mpi_xml, determined, rank_tag)
         return max(family(line, at, prefix) for family in families)
     if first.isdigit():
         for family in _NUMBERS:
@@ -153,6 +156,8 @@ def _word(line: str, at: int, first: str, prefix: Prefix, hosts: Collection[str]
             end = month_first(line, at, prefix)
         elif head in WEEKDAYS:
             end = weekday_first(line, at, prefix)
+    if end < 0 and first in _TAG_INITIALS:
+        end = rank_tag(line, at, prefix)
     if end < 0:
         end = nccl(line, at, prefix)
     if end < 0:

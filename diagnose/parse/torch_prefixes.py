@@ -19,7 +19,7 @@ _C10 = expression(
 _GLOG = expression(
     r"([DIWEFV])(\d{4}|\d{8}) (\d\d:\d\d:\d\d)\.(\d{6}) +(\d{1,20}) ([^\s\]]{1,300})\](?: |\Z)"
 )
-_RANK = expression(r"\[rank(?:(\d{1,7})\]:|[:= ]{1,2}(\d{1,7})\]:?)")
+_RANK = expression(r"\[rank(?:(\d{1,7})\](?::|(?= ))|[:= ]{1,2}(\d{1,7})\]:?)")
 _ROLE = expression(r"\[([A-Za-z_]\w{0,63}?)(\d{1,6})\](?:<(\d{1,6})>: ?|:)")
 _TITAN = expression(r"\[titan\] |(?=\d{4}-\d\d-\d\d[ T])")
 _IN_GROUP = expression(r"\[(?:Rank|PG [^\[\]\n]{1,256}? Rank) (\d{1,7})\]")
@@ -86,8 +86,9 @@ def glog(line: str, at: int, prefix: Prefix) -> int:
 def rank(line: str, at: int, prefix: Prefix) -> int:
     """`[rank3]:` in front of c10 and python loggers, `[rank3]: ` of the excepthook.
 
-    Also Lightning's `[rank: 3] `. torchtitan names its torchrun role "rank", so that its
-    `[rank3]:` is a LOCAL rank: recognised by what follows, or by a second `[rankN]:`.
+    Also Lightning's `[rank: 3] `, and `[rank3] ` of those who print like them. torchtitan names its
+    torchrun role "rank", so that its `[rank3]:` is a LOCAL rank: recognised by what follows, or by
+    a second `[rankN]:`.
     """
     found = _RANK.match(line, at)
     if found is None:

@@ -128,6 +128,7 @@ API = "torch/distributed/elastic/multiprocessing/api.py"
         ("[rank3]:   File \"a.py\"", '  File "a.py"', {"rank": 3, "names": ["rank"]}),
         ("[rank3]: ", "", {"rank": 3, "names": ["rank"]}),
         ("[rank3]:", "", {"rank": 3, "names": ["rank"]}),
+        ("[rank3] connecting", "connecting", {"rank": 3, "names": ["rank"]}),
         # Lightning
         ("[rank: 3] Received SIGTERM: 15", "Received SIGTERM: 15",
          {"rank": 3, "names": ["lightning"]}),
