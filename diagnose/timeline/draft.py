@@ -15,11 +15,12 @@ from diagnose.lazy import expression
 from diagnose.match.lines import Line
 from diagnose.match.scanner import SourceScan
 from diagnose.parse.torch_prefixes import behind_text
-from diagnose.parse.who import Stamp
+from diagnose.parse.who import Prefix, Stamp
 from diagnose.timeline.captures import captured_ranks, integer, rank_of
 from diagnose.timeline.event import NO_WORK, Event, Fields, Meaning, Work
 from diagnose.timeline.learned import Learned
 from diagnose.timeline.meaning import GLUED, SUBJECT, told_by, work_of
+from diagnose.timeline.records import with_authors
 
 _TEXT_LIMIT = 1000
 _TASKS_LIMIT = 20_000  # events that lines about many tasks may become in one job
@@ -100,10 +101,11 @@ def _by_task(found: list[Draft]) -> list[Draft]:
 
 def drafts_of(scan: SourceScan, signatures: Sequence[Signature]) -> Iterator[Draft]:
     """What one source tells, a line about many tasks as one draft."""
-    for line in scan.lines:
+    for line, author in with_authors(scan.lines, scan.edges):
         for match, meaning, work, of_whom in told_by(line, signatures):
             captures = line.matches[match][1] if match >= 0 else {}
-            draft = _draft(scan.source, line, meaning, work or work_of(captures), captures)
+            said = work or work_of(captures)
+            draft = _draft(scan.source, line, meaning, said, captures, author)
             if draft.rank is None and meaning.role in GLUED:
                 draft.rank = behind_text(line.text)
                 draft.learned = Learned.LINE if draft.rank is not None else None
@@ -126,8 +128,15 @@ def _edge(source: Source, line: Line) -> Draft:
     return _draft(source, line, _EDGES.get(line.prefix.level or "", _EDGE), NO_WORK, {})
 
 
-def _draft(source: Source, line: Line, meaning: Meaning, work: Work, captures: Fields) -> Draft:
-    prefix = line.prefix
+def _draft(
+    source: Source,
+    line: Line,
+    meaning: Meaning,
+    work: Work,
+    captures: Fields,
+    author: Prefix | None = None,
+) -> Draft:
+    prefix = author or line.prefix
     rank, local_rank, task, host = prefix.rank, prefix.local_rank, prefix.task, prefix.host
     learned = None
     if rank is not None:
@@ -149,11 +158,11 @@ def _draft(source: Source, line: Line, meaning: Meaning, work: Work, captures: F
         source.task if task is None else task,
         host or source.host,
         prefix.pid,
-        prefix.repeated or 1,
+        line.prefix.repeated or 1,
         learned,
         None,
         0,
-        prefix.stamp,
+        line.prefix.stamp,
         source.mtime,
         source.node,
         prefix.dev,
