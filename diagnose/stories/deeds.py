@@ -199,6 +199,18 @@ class Deeds:
         """Whether an author reached the end of its script afterwards, well or not."""
         return any(self.author(end) == author and after(end, event) for end in self.endings)
 
+    def left_phase_after(self, author: Author, event: Event) -> bool:
+        """Whether an author surely ended the phase of an event by success after it."""
+        known = author.kind != "source" and event.phase is not None
+        own = self._left.get((author, event.phase)) if known else None
+        return own is not None and own.after(event)
+
+    @cached_property
+    def _left(self) -> Mapping[tuple[Author, str | None], Latest]:
+        ends = self.timeline.where(lambda one: one.ends_phase and one.role == "context")
+        found = _by(lambda one: (self.author(one), one.phase), ends)
+        return {key: Latest(own) for key, own in found.items()}
+
     def job_finished_after(self, event: Event) -> bool:
         """Whether the first rank, or nobody in particular, wrote so."""
         speaking = (None, 0)

@@ -43,6 +43,8 @@ def passed(event: Event, deeds: Deeds) -> Passed | None:
     author = deeds.author(event)
     if event.tells == "waiting":
         return "wait_ended" if _wait_ended(event, author, deeds) else None
+    if deeds.left_phase_after(author, event) and deeds.worked_after(event):
+        return "phase_ended"
     if ends_process(event, deeds):
         return _outlived(event, author, deeds)
     if words := _by_words(event, author, deeds):

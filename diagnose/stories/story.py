@@ -27,7 +27,7 @@ class State(Enum):
 Passed = Literal[
     "another_run", "another_program", "caught", "mentioned", "logged_as_warning", "handled",
     "habit", "completed", "answered", "served_on", "everybody_went_on", "counted_on", "worked_on",
-    "work_went_on", "wait_ended",
+    "work_went_on", "wait_ended", "phase_ended",
 ]  # fmt: skip
 
 _STEPPED_ON = 2  # different steps of training after work began, by which that work is over

@@ -39,6 +39,21 @@ def test_every_rank_that_failed_has_to_go_on(make: Any) -> None:
     assert stories_of(timeline).left(timeline.role("cause")) == [timeline.at(1)]
 
 
+def test_an_error_of_a_phase_that_its_author_ended_well_has_passed(make: Any) -> None:
+    """A communicator that is created shows that what NCCL warned of before did not prevent it."""
+    driver = signature("t.driver", "env.version", culprit="self", strength="decisive", phase="init")
+    warned = matched(driver, rank=1, phase="init")
+    created = {"role": "context", "phase": "init", "ends_phase": True, "rank": 1}
+    later = step(1)
+    assert passed(make(warned, created, later))
+    assert not passed(make(warned, created)), "nobody was seen at work since"
+    assert not passed(make(created, warned, later)), "it came afterwards"
+    assert not passed(make(warned, created | {"rank": 0}, later)), "another rank's proves nothing"
+    assert not passed(make(matched(OOM, rank=1), created, later)), "an error of no phase"
+    nobody = {"rank": None}
+    assert not passed(make(warned | nobody, created | nobody, later)), "who knows whose"
+
+
 def test_its_word_of_completion_absolves_a_decisive_error_only_after_work(make: Any) -> None:
     exits = {"tells": "finished", "rank": 3, "role": "context"}
     complete = {"kind": "phase", "phase": "shutdown", "rank": 3}

@@ -39,6 +39,7 @@ _WHY: Mapping[str, str] = {
     "unexplained": "counts as trouble: no entry explains it, and no work follows",
     "weaker_hint": "too weak to show a failure by itself; stronger lines do, and rules weigh it",
     "another_run": "of a process that is no rank of this run, or whose rank worked on",
+    "phase_ended": "its author reported the end of this phase afterwards",
     "wait_ended": "this wait ended: other lines follow where it would be reported again",
     "logged_as_warning": "its author logged it below the level of an error and went on",
     "word_above_the_end": "a word of failure alone, far above the end of the log",
