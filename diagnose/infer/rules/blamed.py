@@ -6,11 +6,14 @@ from collections.abc import Sequence
 
 from diagnose.catalog.schema import Signature
 from diagnose.infer.rules.base import most
-from diagnose.timeline.captures import captured_ranks, rank_of
+from diagnose.lazy import expression
+from diagnose.timeline.captures import captured_ranks, integer, rank_of
 from diagnose.timeline.event import Event, Timeline
 from diagnose.timeline.learned import Learned
 
 _NODE = 8  # devices of one
+# Not "of" or "from", which are said of peers.
+_ON_RANK = expression(r"(?i)\b(?:on|in|at) (?:the )?(?:global[ _])?rank[ _=:#]?(\d{1,6})\b")
 
 
 def culprits_of(
@@ -42,7 +45,9 @@ def culprits_of(
         ranks = _at_fault(links) if links else _captured(group, "rank", "other_rank")
         hosts = {event.fields["host"] for event in group if "host" in event.fields}
     if not ranks and signature.culprit != "none":
-        ranks = _by_bus(group, timeline)
+        ranks = _by_bus(group, timeline) or _by_pid(group, timeline)
+    if not ranks and signature.culprit == "self" and author == "struck":
+        ranks = {rank for event in group if (rank := _in_words(event)) is not None}
     if not ranks and signature.culprit == "self" and _is_one_node(timeline, world):
         ranks = _by_device(group, timeline)
     if world and most(ranks, world) and signature.culprit == "self":
@@ -104,6 +109,25 @@ def _by_bus(group: Sequence[Event], timeline: Timeline) -> set[int]:
         here = [r for (at, known), r in gpus.items() if known == bus and host in (at, None)]
         ranks.update(here if len(here) == 1 else [])
     return ranks
+
+
+def _by_pid(group: Sequence[Event], timeline: Timeline) -> set[int]:
+    """The ranks of the processes that lines are about, where these named themselves elsewhere."""
+    told = [(integer(event.fields.get("pid")), event.fields.get("host")) for event in group]
+    hosts = {pid: host for pid, host in told if pid is not None}
+    ranks: dict[int, set[int]] = {pid: set() for pid in hosts}
+    for event in timeline if ranks else ():
+        if event.rank is None or event.pid not in ranks:
+            continue
+        if None in (hosts[event.pid], event.host) or hosts[event.pid] == event.host:
+            ranks[event.pid].add(event.rank)
+    return {rank for own in ranks.values() if len(own) == 1 for rank in own}
+
+
+def _in_words(event: Event) -> int | None:
+    """The rank on which an error was, as a line says that names no author: `Error on rank 3: …`."""
+    told = {*_ON_RANK.findall(event.text)} if event.rank is None else set()
+    return rank_of(told.pop()) if len(told) == 1 else None
 
 
 def gpu_ranks(timeline: Timeline) -> dict[tuple[str | None, int], int]:

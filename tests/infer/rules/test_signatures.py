@@ -57,6 +57,32 @@ def test_what_most_ranks_say_accuses_nobody(make: Any) -> None:
     assert only(make(*rows[:2]), 4).ranks == [0, 1], "half of them may be to blame"
 
 
+def test_a_process_that_a_line_is_about_names_the_rank_that_it_said_it_has(make: Any) -> None:
+    """Who kills a process knows its number only."""
+    of = {"pid": "700", "host": "b"}
+    own = step(1, rank=2, pid=700, host="b")
+    assert only(make(own, matched(NAMED, fields=of))).ranks == [2]
+    assert only(make(own | {"host": "a"}, matched(NAMED, fields=of))).ranks == []
+    assert only(make(own, own | {"rank": 3}, matched(NAMED, fields=of))).ranks == []
+
+
+@pytest.mark.parametrize(
+    ("text", "ranks"),
+    [
+        ("Exception on rank 5: out of memory", [5]),
+        ("out of memory (at global rank=5, step 7)", [5]),
+        ("out of memory while waiting for rank 5", []),
+        ("out of memory on rank 5, not on rank 6", []),
+    ],
+)
+def test_a_line_without_an_author_says_on_which_rank_it_was(
+    make: Any, text: str, ranks: list[int]
+) -> None:
+    assert only(make(matched(OOM, text=text))).ranks == ranks
+    assert only(make(matched(OOM, text=text, rank=1))).ranks == [1]
+    assert only(make(matched(CONFIG, text=text))).ranks == [], "that is of no one rank"
+
+
 @pytest.mark.parametrize(
     ("links", "ranks"),
     [
