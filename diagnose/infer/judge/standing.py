@@ -153,15 +153,14 @@ class Standing:
         was_there = not self.heard.isdisjoint(ranks)
         if self.uncollected and not was_there:
             return False
+        unlikely = self.stated and no_chance(ranks, self.size)
         hosts = self.hosts if 2 * len(self.hosts) > len(self.heads) else {}
         each = Counter(Counter(hosts.values()).values())
         told = max(each, key=lambda count: (each[count], count), default=self.per_source)
-        others = (2 if was_there else 1) * len(self.heads)
+        others = (2 if was_there and unlikely else 1) * len(self.heads)
         if told is not None:
             return whole_node(ranks, others, told)
-        return whole_node(ranks, others) or (
-            self.stated and no_chance(ranks, self.size) and whole_node(ranks, others, len(ranks))
-        )
+        return whole_node(ranks, others) or (unlikely and whole_node(ranks, others, len(ranks)))
 
 
 def whole_node(ranks: Collection[int], others: int, per_node: int = USUAL_NODE) -> bool:

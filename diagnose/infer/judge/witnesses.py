@@ -7,11 +7,11 @@ only; then the status line that follows it does, or the line with which the watc
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from diagnose.infer.events.tracebacks import last_tracebacks
 from diagnose.infer.judge.stall import Wait
@@ -100,42 +100,67 @@ def _mentions(timeline: Timeline) -> list[tuple[Event, Wait]]:
     found = {row.index: (row, _wait(row)) for row in rows if row.tells == "timeout"}
     unnamed: dict[tuple[str, int | None, int | None], list[int]] = defaultdict(list)
     statuses: dict[tuple[str, int | None, int | None], list[Event]] = defaultdict(list)
-    kinds: dict[tuple[object, ...], set[str]] = defaultdict(set)  # call → kinds of groups
+    kinds: dict[tuple[object, ...], Counter[str]] = defaultdict(Counter)  # call → kinds of groups
     for row in rows:
         key = row.source, row.rank, row.seq
         if row.tells == "timeout" and row.group is None:
             unnamed[key].append(row.index)
         elif row.tells == "timeout":
-            kinds[found[row.index][1].call].add(_kind_of(row))
+            kinds[found[row.index][1].call][_kind_of(row)] += 1
         elif row.group is not None and row.seq is not None:
             statuses[key].append(row)
+    _match(found, unnamed, statuses, kinds)
+    return [found[index] for index in sorted(found)]
+
+
+_Statuses = Mapping[str | None, Event]  # by group the last status line of one rank and number
+_Found = dict[int, tuple[Event, Wait]]
+_Row = TypeVar("_Row")
+_Rows = Mapping[tuple[str, int | None, int | None], list[_Row]]  # by source, rank and number
+# By call the kinds of groups that make it, and how often that is told.
+_Kinds = Mapping[tuple[object, ...], Counter[str]]
+_SELDOM = 3  # times as often another kind is told: where lines are lost, two may not fit
+
+
+def _match(found: _Found, unnamed: _Rows[int], statuses: _Rows[Event], kinds: _Kinds) -> None:
+    """Give waits that name no group that of a status line of their rank, the surest first."""
+    callers: dict[tuple[object, ...], set[int]] = defaultdict(set)
+    for _, wait in found.values():
+        callers[wait.call].add(wait.rank)
+    for key, indices in unnamed.items():
+        own = {found[index][1].call for index in indices}
+        if len(own) == len({row.group for row in statuses[key]}) == 1:
+            kinds[own.pop()][_kind_of(statuses[key][-1])] += len(indices)
     for judge in (_only_one, _of_its_kind, _left_over):
         for key, indices in unnamed.items():
             groups = {row.group: row for row in statuses[key]}
             for index in indices:
                 row, wait = found[index]
+                if judge is _left_over and len(callers[wait.call]) > 1:
+                    continue  # others tell its group, unless lines are lost, as here too then
                 of = judge(wait, [found[one][1] for one in indices], groups, kinds)
                 if wait.group is None and of is not None:
                     found[index] = row, _in_group(wait, of)
-                    kinds[wait.call].add(_kind_of(of))
-    return [found[index] for index in sorted(found)]
-
-
-_Statuses = Mapping[str | None, Event]  # by group the last status line of one rank and number
-_Kinds = Mapping[tuple[object, ...], set[str]]  # by call the kinds of groups that make it
+                    kinds[wait.call][_kind_of(of)] += 1
 
 
 def _only_one(wait: Wait, own: Sequence[Wait], groups: _Statuses, kinds: _Kinds) -> Event | None:
     """The only status line of a rank that waits in one call of this number."""
     single = len({one.call for one in own}) == len(groups) == 1
-    return next(iter(groups.values())) if single else None
+    fits = [row for row in groups.values() if single and _often(row, kinds[wait.call])]
+    return fits[0] if fits else None
 
 
 def _of_its_kind(wait: Wait, own: Sequence[Wait], groups: _Statuses, kinds: _Kinds) -> Event | None:
     """The status line of the one group that is of a kind in which others make this call."""
     several = len({one.call for one in own}) > 1 or len(groups) > 1
-    fits = [row for row in groups.values() if not several or _kind_of(row) in kinds[wait.call]]
+    fits = [row for row in groups.values() if not several or _often(row, kinds[wait.call])]
     return fits[0] if len(fits) == 1 else None
+
+
+def _often(row: Event, told: Counter[str]) -> bool:
+    """Whether the kind of a group is not told far more seldom than another one for a call."""
+    return _SELDOM * told[_kind_of(row)] > max(told.values(), default=0)
 
 
 def _left_over(wait: Wait, own: Sequence[Wait], groups: _Statuses, kinds: _Kinds) -> Event | None:

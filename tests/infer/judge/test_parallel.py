@@ -111,6 +111,8 @@ def test_half_of_a_job_is_a_node_if_it_had_a_log(make: Any) -> None:
     assert first(make, 16, *waits).shape == "unclear", "the log of the other node may be lost"
     there = first(make, 16, step(3) | {"rank": 0}, *waits)
     assert (there.missing, there.proven) == ([*range(8)], True)
+    small = first(make, 4, step(3) | {"rank": 2}, wait(0), wait(1))
+    assert not small.proven, "two of four are left out at random as well"
 
 
 def test_a_node_without_any_file_where_each_has_its_own_may_not_have_been_collected(
