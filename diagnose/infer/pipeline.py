@@ -23,7 +23,6 @@ from diagnose.infer.decide.fusion import Dropped
 from diagnose.infer.events.attempts import earlier_attempts, last_attempt
 from diagnose.infer.events.facts import Facts, gather
 from diagnose.infer.events.failures import failures
-from diagnose.infer.events.heartbeat import progress_of
 from diagnose.infer.events.onset import Start, find_onset, silent_since
 from diagnose.infer.events.phases import find_activity
 from diagnose.infer.judge.lines import stalls
@@ -42,6 +41,7 @@ from diagnose.infer.why.decision import confidence_reasons, culprit_reasons, ver
 from diagnose.infer.why.events import attempt_reasons, event_reasons
 from diagnose.infer.why.hypotheses import disbelieved_reason, proposal_reasons, rival_reasons
 from diagnose.stories.fold import Stories
+from diagnose.stories.rhythm import progress_of
 from diagnose.stories.silence import find_silence
 from diagnose.text.times import iso
 from diagnose.timeline.event import Event, Fields

@@ -20,7 +20,6 @@ from diagnose.infer.advise import capture, narrative, remedies
 from diagnose.infer.decide import silent, verdict
 from diagnose.infer.events.facts import Facts
 from diagnose.infer.events.failures import closed, done, went_on
-from diagnose.infer.events.heartbeat import progress_of
 from diagnose.infer.events.phases import last_phase
 from diagnose.infer.events.unexplained import unexplained
 from diagnose.infer.rules import resembles
@@ -29,6 +28,7 @@ from diagnose.infer.tiers import Tier
 from diagnose.infer.why.decision import quiet_reasons
 from diagnose.infer.why.events import event_reasons
 from diagnose.infer.why.hypotheses import proposal_reasons
+from diagnose.stories.rhythm import progress_of
 from diagnose.timeline.event import Event
 
 if TYPE_CHECKING:

@@ -7,10 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
 from diagnose.catalog.schema import CauseClass
-from diagnose.stories.author import Author
 from diagnose.stories.deeds import Deeds, is_end
 from diagnose.stories.passing import ends_process, hint_passed, passed
-from diagnose.stories.story import Passed, State, Story
+from diagnose.stories.story import Author, Passed, State, Story
 from diagnose.stories.work import LONG, finished_bar, trains, two_steps
 from diagnose.timeline.draft import BEGINS
 from diagnose.timeline.ends import exit_failed

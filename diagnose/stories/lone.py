@@ -7,9 +7,9 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from diagnose.stories.author import Author
 from diagnose.stories.deeds import Deeds
 from diagnose.stories.rhythm import Rhythm
+from diagnose.stories.story import Author
 from diagnose.text.median import median
 from diagnose.text.ranks import ranks_phrase
 from diagnose.timeline.event import Event, Timeline

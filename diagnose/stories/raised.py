@@ -14,7 +14,7 @@ from itertools import groupby
 from operator import attrgetter
 
 from diagnose.parse.prefix import peel
-from diagnose.stories.author import author_of
+from diagnose.stories.story import author_of
 from diagnose.timeline.ends import OUTERMOST, TRACEBACK, outermost
 from diagnose.timeline.event import Event, Timeline
 

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from diagnose.stories.author import Author, author_of
+from diagnose.diagnosis import Progress
+from diagnose.stories.story import Author, author_of
 from diagnose.text.median import median
 from diagnose.timeline.event import Event, Timeline
 
@@ -23,6 +24,7 @@ _MS = 1_000
 _DRIFT = 0.1
 # More writers may share a stream than are seen of it.
 _ROUGHLY = 2
+_LAGGING = 32  # ranks told
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,3 +154,30 @@ def _pace(one: Event, other: Event) -> float | None:
     """Seconds a step between two lines."""
     seconds, steps = seconds_between(one, other), (other.step or 0) - (one.step or 0)
     return seconds / steps if seconds and seconds > 0 and steps > 0 else None
+
+
+def progress_of(timeline: Timeline) -> Progress | None:
+    """What the lines with a step tell; None without any."""
+    found = [one for one in rhythms(timeline) if one.last_step is not None]
+    if not found:
+        return None
+    last = max(found, key=lambda one: one.last.index)
+    alike = [one for one in found if one.counter == last.counter]
+    steps = {rank: one.last_step for one in alike if (rank := one.author.rank) is not None}
+    ahead = max((step for step in steps.values() if step is not None), default=last.last_step)
+    paces = [one.pace_s for one in alike if one.pace_s is not None]
+    return Progress(
+        last_step=ahead,
+        seconds_a_step=round(median(paces), 3) if paces else None,
+        silent_s=_silence(timeline, found),
+        lagging=sorted(rank for rank, step in steps.items() if (step or 0) < (ahead or 0))[
+            :_LAGGING
+        ],
+    )
+
+
+def _silence(timeline: Timeline, found: Sequence[Rhythm]) -> float | None:
+    """Seconds from the last step to the last line of the job."""
+    steps = [one.last.time for one in found if one.last.time is not None]
+    ends = [time for time in timeline.column("time") if time is not None]
+    return round((max(ends) - max(steps)) / SECOND, 3) if steps else None

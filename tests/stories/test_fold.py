@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from diagnose.stories.author import Author
-from diagnose.stories.story import State
+from diagnose.stories.story import Author, State
 from diagnose.timeline.event import Timeline
 from tests.infer.rows import Row, ended, matched, signature, step, stories_of, wait
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from diagnose.stories.author import Author
 from diagnose.stories.rhythm import rhythms
+from diagnose.stories.story import Author
 from tests.infer.rows import at, step
 
 Row = dict[str, Any]

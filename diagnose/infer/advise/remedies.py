@@ -1,4 +1,4 @@
-"""What to do: remedies with the setting for the job's framework, restart."""
+"""What to do: remedies with the setting for the outermost framework of the job, restart."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from diagnose.catalog.placeholders import fill
 from diagnose.catalog.schema import Catalog, Remedy, Run
 from diagnose.catalog.settings import Setting
 from diagnose.diagnosis import Answer, RemedyStep, RestartAdvice
-from diagnose.infer.advise.layers import layers
 from diagnose.infer.events.facts import Facts
 from diagnose.infer.events.phases import Activity
 from diagnose.infer.rules.base import Hypothesis
@@ -22,6 +21,24 @@ _PEER = expression(r"(?:\w+://)?(?P<host>[A-Za-z0-9][A-Za-z0-9.-]*)(?:[<:|](?P<p
 _BUS_ID = expression(
     r"(?:[0-9a-fA-F]{4}|[0-9a-fA-F]{8}):[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?P<function>\.\d)?"
 )
+_TRAINER = ("transformers", "accelerate", "deepspeed", "torch")
+# What each is built on. Where two of a job are here, the user sets things in the outer one.
+_BUILT_ON = {
+    "axolotl": ("trl", *_TRAINER), "llama-factory": ("trl", *_TRAINER),
+    "ms-swift": ("trl", *_TRAINER), "trl": _TRAINER, "transformers": _TRAINER[1:],
+    "diffusers": _TRAINER[1:], "accelerate": _TRAINER[2:], "deepspeed": ("torch",),
+    "nemo": ("lightning", "megatron", "torch"), "lightning": ("deepspeed", "torch"),
+    "verl": ("megatron", "vllm", "sglang", "ray", "transformers", "torch"),
+    "openrlhf": ("deepspeed", "vllm", "ray", "transformers", "torch"),
+    "vllm": ("ray", "torch"), "sglang": ("torch",), "megatron": ("torch",),
+    "openmmlab": ("mmengine", "torch"), "rllib": ("ray", "torch"),
+    "nccl-tests": ("mpi",), "osu-benchmarks": ("mpi",), "horovod": ("mpi",),
+    "mindspore": ("hccl",),
+}  # fmt: skip
+_NOT_ON_TORCH = {
+    "dask", "horovod", "jax", "kaldi", "mindspore", "mxnet", "nccl-tests", "osu-benchmarks",
+    "paddle", "ray", "spark", "tensorflow",
+}  # fmt: skip
 
 
 def remedies(
@@ -150,3 +167,17 @@ def longer_timeout(winner: Hypothesis, catalog: Catalog, activity: Activity) -> 
     if answer == "yes" and of_class.moving:
         return "yes" if activity.moving and (activity.bar or winner.ranks) else "unknown"
     return answer
+
+
+def layers(frameworks: Iterable[str], others: Iterable[str] = ()) -> list[str]:
+    """Frameworks, the outer ones first, then launchers and the like, then what they are built on.
+
+    One that is not known is taken to be built on torch; so is a job that names none.
+    """
+    named = [name.lower() for name in frameworks]
+    below = {name: _BUILT_ON.get(name, ()) for name in named}
+    outer = sorted(named, key=lambda name: sum(name in below[other] for other in named))
+    bases = [base for name in outer for base in below[name]]
+    if not any(name in _NOT_ON_TORCH for name in named):
+        bases.append("torch")
+    return list(dict.fromkeys([*outer, *(name.lower() for name in others), *bases]))

@@ -1,17 +1,31 @@
-"""How ranks that wait in one process group disagree: in what they call, or in its number."""
+"""How ranks that wait in one process group disagree: in what they call, or in its number.
+
+Watchdog lines are compared here. ProcessGroupWrapper, Horovod and NCCL compare what ranks are about
+to run themselves, and print two of them. Where nobody names the group, the sizes of a gather tell
+how many take part, and so that one of them is elsewhere.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
 
+from diagnose.infer.judge.groups import gathered_size
 from diagnose.infer.judge.stall import Call, Stall, Wait
+from diagnose.infer.judge.standing import Standing
 from diagnose.text.ranks import ranks_phrase
+from diagnose.timeline.captures import integer
+from diagnose.timeline.event import Event, Fields
 
 _KINDS = 64  # of calls, each compared with all others; so many are no cut lines
 # The most collectives by which a rank runs ahead of its peers: a GPU's queue of launched kernels
 # holds 1,024, and each waits for the one before it.
 _AHEAD = 1_024
+# What gradients run through; who runs something else meanwhile has left the training step.
+_OF_GRADIENTS = ("ALLREDUCE", "REDUCE_SCATTER", "_REDUCE_SCATTER_BASE")
+_RANKS_TO_VOTE = 3
+_Call = tuple[int | None, str | None, str | None]
+_PAIR = 2  # ranks of which nobody knows which is odd
 
 
 def disagreement(group: str | None, waits: Mapping[int, Wait]) -> Stall | None:
@@ -87,3 +101,101 @@ def in_words(call: Call) -> str:
     parts += [f"of {size:,} elements"] if size is not None else []
     parts += [f"(SeqNum {seq})"] if seq is not None else []
     return " ".join(parts)
+
+
+def stated_mismatches(stated: Iterable[Event]) -> list[Stall]:
+    """One stall for all lines that tell of a mismatch, none where there are no such lines."""
+    events = list(stated)
+    if not events:
+        return []
+    stall = Stall(None, "mismatch", proven=True, rows=[event.index for event in events])
+    calls: dict[int, _Call] = {}
+    pairs: set[frozenset[int]] = set()
+    for fields in (event.fields for event in events):
+        stall.op = stall.op or fields.get("op")
+        stall.seq = stall.seq if stall.seq is not None else integer(fields.get("seq"))
+        mine, other = integer(fields.get("rank")), integer(fields.get("other_rank"))
+        if mine is None or other is None:
+            continue
+        pairs.add(frozenset((mine, other)))
+        calls[mine], calls[other] = _call(fields, ""), _call(fields, "other_")
+        if _one_is_a_barrier(fields):
+            stall.shape = "conditional"
+    stall.odd = _odd(calls, pairs)
+    stall.why = "a consistency check found ranks in different collectives"
+    return [stall]
+
+
+def _odd(calls: Mapping[int, _Call], pairs: set[frozenset[int]]) -> list[int]:
+    """The one that every complaint names, else the minority; of two, see `_odd_of_two`."""
+    in_all = frozenset.intersection(*pairs) if pairs else frozenset()
+    if len(pairs) > 1 and len(in_all) == 1:
+        return sorted(in_all)
+    if len(calls) < _RANKS_TO_VOTE:
+        return _odd_of_two(calls)
+    votes = Counter(calls.values()).most_common(2)
+    if len(votes) < 2 or votes[0][1] == votes[1][1]:
+        return []
+    return sorted(rank for rank, call in calls.items() if call != votes[0][0])
+
+
+def _odd_of_two(calls: Mapping[int, _Call]) -> list[int]:
+    """The one that has no call of this sequence at all, or rank 0 if only it left the gradients."""
+    unnumbered = [rank for rank, (seq, *_) in calls.items() if seq == 0]
+    if len(unnumbered) == 1:
+        return unnumbered
+    ops = {rank: op for rank, (_, op, _) in calls.items()}
+    others = [op for rank, op in ops.items() if rank != 0]
+    if others and 0 in ops and ops[0] not in _OF_GRADIENTS:
+        return [0] * all(op in _OF_GRADIENTS for op in others)
+    return []
+
+
+def _call(fields: Fields, whose: str) -> _Call:
+    return (
+        integer(fields.get(f"{whose}seq")),
+        fields.get(f"{whose}op"),
+        fields.get(f"{whose}shape"),
+    )
+
+
+def _one_is_a_barrier(fields: Fields) -> bool:
+    op, other = fields.get("op"), fields.get("other_op")
+    return other is not None and op != other and "BARRIER" in (op, other)
+
+
+def lacks_one(standing: Standing, stall: Stall) -> Stall | None:
+    """The one rank that calls something of its own at the number of a gather that lacks one.
+
+    All groups of a kind call alike at a number, so that those who wait in it are as many as all
+    members of some of these groups, but for the one who is elsewhere. Only where nobody is silent,
+    who may be the one that it lacks.
+    """
+    if standing.silent or standing.silent is None or standing.groups_named:
+        return None
+    heads = {rank: own[0] for rank, own in standing.heads.items() if not own[0].p2p}
+    calls: dict[Call, dict[int, Wait]] = defaultdict(dict)
+    for rank, wait in heads.items():
+        calls[wait.call][rank] = wait
+    found = {rank for call, own in calls.items() for rank in _elsewhere(call, own, calls)}
+    if len(found) != 1:
+        return None
+    odd = sorted(found)
+    stall.shape, stall.odd = "mismatch", odd
+    stall.why = (
+        f"{ranks_phrase(odd)} alone waits in {heads[odd[0]].op} where a group lacks one of its "
+        f"members in another call of SeqNum {heads[odd[0]].seq}"
+    )
+    return stall
+
+
+def _elsewhere(
+    call: Call, own: Mapping[int, Wait], calls: Mapping[Call, Mapping[int, Wait]]
+) -> list[int]:
+    """Who waits alone in another call of the number of this gather, where that lacks one."""
+    size = gathered_size(own.values())
+    if size is None or size <= _PAIR or len(own) % size != size - 1:
+        return []
+    alone = [next(iter(others)) for other, others in calls.items()
+             if other[0] == call[0] and other != call and len(others) == 1]  # fmt: skip
+    return alone if len(alone) == 1 else []

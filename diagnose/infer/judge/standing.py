@@ -13,7 +13,7 @@ from diagnose.infer.judge.groups import WORLD, Members, gathered_size, members_o
 from diagnose.infer.judge.stall import Wait
 from diagnose.infer.judge.witnesses import Frontier, Witnessed, witnessed
 from diagnose.stories.deeds import endings
-from diagnose.stories.exits import exit_code, exits_named
+from diagnose.timeline.ends import exit_code, exits_named
 from diagnose.timeline.event import Timeline
 
 RANKS_LIMIT = 100_000

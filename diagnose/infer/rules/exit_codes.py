@@ -10,7 +10,7 @@ from dataclasses import replace
 from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.infer.rules.signatures import who
 from diagnose.infer.tiers import Tier
-from diagnose.stories.exits import exit_code, exits_named
+from diagnose.timeline.ends import exit_code, exits_named
 from diagnose.timeline.event import Event, Timeline
 from diagnose.timeline.learned import Learned
 

@@ -1,14 +1,20 @@
-"""Which known issues a job may have at all: most ask for a word or a fact that it does not have."""
+"""Which known issues a job may have at all, and the lines in which their wording is looked for.
+
+Most issues ask for a word or a fact that a job does not have.
+"""
 
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from diagnose.catalog.schema import Catalog, KnownIssue
 from diagnose.infer.events.facts import Facts
+from diagnose.timeline.event import Meaning, Timeline
 
 # What an issue asks for, the rarest first; words are those of any log.
 _FIELDS = ("signature", "trainer", "fact", "framework", "wording")
@@ -17,6 +23,9 @@ _GLOB = re.compile(r"[*?\[]")
 _WORDS = {code: " " for code in range(128) if not re.match(r"[\w\n]", chr(code))}
 _WORDS |= dict.fromkeys(range(ord("0"), ord("9") + 1), "0")
 _ANY = ""  # the key of issues that any job may have
+_ROLES = ("cause", "effect", "aftermath")
+_TELLS = ("exception", "trouble", "handled")
+_SIZE = 1 << 20  # of all lines
 
 
 def possible(
@@ -60,3 +69,57 @@ def _key(name: str, asked: str) -> str:
     if name == "fact":
         name, _, asked = asked.partition("=")
     return f"{name} {asked.lower()}" if asked and not _GLOB.search(asked) else _ANY
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """The lines as one text, where each begins, and the index of its event."""
+
+    text: str = ""
+    starts: list[int] = field(default_factory=list)
+    rows: list[int] = field(default_factory=list)
+
+    def find(self, wording: str) -> int | None:
+        """The event of the first line that has this wording; `*` stands for any text between."""
+        first, *rest = wording.split("*")
+        at = self.text.find(first)
+        while at >= 0:
+            end = self.text.find("\n", at)
+            if _in_order(rest, self.text, at + len(first), end):
+                return self.rows[bisect_right(self.starts, at) - 1]
+            at = self.text.find(first, end)
+        return None
+
+
+def lines_of(timeline: Timeline) -> Lines:
+    """Each different line once, in order."""
+    starts, rows, texts, size = [], [], [], 0
+    for text, row in _different(timeline):
+        if size + len(text) > _SIZE:
+            break
+        starts.append(size)
+        rows.append(row)
+        texts.append(text)
+        size += len(text)
+    return Lines("".join(texts), starts, rows)
+
+
+def _different(timeline: Timeline) -> Iterator[tuple[str, int]]:
+    seen = set()
+    for event in timeline.where(_tells):
+        if event.text not in seen:
+            seen.add(event.text)
+            yield " ".join(event.text.split()) + "\n", event.index
+
+
+def _tells(meaning: Meaning) -> bool:
+    return meaning.role in _ROLES or meaning.tells in _TELLS
+
+
+def _in_order(parts: list[str], text: str, start: int, end: int) -> bool:
+    for part in parts:
+        at = text.find(part, start, end)
+        if at < 0:
+            return False
+        start = at + len(part)
+    return True

@@ -11,8 +11,7 @@ from diagnose.catalog.versions import how_to_check, meets
 from diagnose.infer.events.facts import Facts
 from diagnose.infer.judge.stall import Stall
 from diagnose.infer.rules.base import Context, Hypothesis
-from diagnose.infer.rules.issue_index import possible
-from diagnose.infer.rules.wording import Lines, lines_of
+from diagnose.infer.rules.issue_index import Lines, lines_of, possible
 from diagnose.infer.tiers import Tier
 from diagnose.stories.passing import WAITED
 

@@ -2,17 +2,19 @@
 
 Only a GPU that the driver gave up, and the kernel's kill of a process that is missing, explain a
 hang by themselves. A port is worth a word where other nodes have the same one active: many nodes
-have ports that nobody ever connected.
+have ports that nobody ever connected. One connection without an answer says nothing of which end is
+at fault. Where all of them, from and to different nodes, have one address in common, it is the node
+behind that.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from diagnose.diagnosis import CulpritKind, Evidence
 from diagnose.infer.rules.base import Context, Hypothesis
-from diagnose.infer.rules.cut_off import cut_off
 from diagnose.infer.stacks.groups import PlaceClass
 from diagnose.infer.tiers import Tier
 from diagnose.parse.node_signs import Kind, Sign
@@ -135,3 +137,33 @@ def _summary(told: Sequence[Sign]) -> str:
     if first.kind in _OF_RANKS:
         return f"NCCL's RAS report says of {first.what}: {first.said}{rest}"
     return f"{first.host or 'A node'} says of {first.what}: {first.said}{rest}"
+
+
+_OTHERS = 2  # nodes that are cut off from it
+
+
+@dataclass(frozen=True, slots=True)
+class CutOff:
+    """The address that all connections without an answer share, and its host where known."""
+
+    address: str
+    host: str | None
+
+
+def cut_off(signs: Sequence[Sign]) -> CutOff | None:
+    """The node that is cut off, if these are the connections of one."""
+    ends = [(_address(sign.local), _address(sign.what), sign.host) for sign in signs]
+    known = [one for one in ends if one[0] and one[1]]
+    if len(known) < len(ends) or not known:
+        return None
+    common = set.intersection(*({local, remote} for local, remote, _ in known))
+    others = {end for local, remote, _ in known for end in (local, remote)} - common
+    if len(common) != 1 or len(others) < _OTHERS:
+        return None
+    (address,) = common
+    hosts = {host for local, _, host in known if local == address and host}
+    return CutOff(address, hosts.pop() if len(hosts) == 1 else None)
+
+
+def _address(end: str) -> str:
+    return end.rpartition(":")[0]

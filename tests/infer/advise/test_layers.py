@@ -2,7 +2,7 @@
 
 import pytest
 
-from diagnose.infer.advise.layers import layers
+from diagnose.infer.advise.remedies import layers
 
 
 @pytest.mark.parametrize(

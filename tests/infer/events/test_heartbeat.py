@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from diagnose.diagnosis import Progress
-from diagnose.infer.events.heartbeat import progress_of
 from diagnose.report.words import progress
+from diagnose.stories.rhythm import progress_of
 
 from ..rows import at, step, wait
 

@@ -6,7 +6,7 @@ import pytest
 
 from diagnose.infer.rules.exit_codes import propose
 from diagnose.infer.tiers import Tier
-from diagnose.stories.exits import exit_code
+from diagnose.timeline.ends import exit_code
 from diagnose.timeline.learned import Learned
 
 from ..rows import context, ended, wait

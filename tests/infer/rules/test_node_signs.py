@@ -11,7 +11,7 @@ import pytest
 import diagnose
 from diagnose.diagnosis import Diagnosis
 from diagnose.infer.rules import node_signs
-from diagnose.infer.rules.cut_off import cut_off
+from diagnose.infer.rules.node_signs import cut_off
 from diagnose.parse.node_signs import Sign
 
 STEADY = [{"voluntary": 5, "involuntary": 1}] * 2
