@@ -8,7 +8,7 @@ from functools import cached_property
 
 from diagnose.parse.times_in import duration_in, time_in
 from diagnose.stories.rhythm import SECOND, Rhythm
-from diagnose.stories.story import Author, author_of
+from diagnose.timeline.author import Author, author_of
 from diagnose.timeline.event import Event, Timeline
 
 # What tells of an end, besides what follows one, and of a silence while it lasts.

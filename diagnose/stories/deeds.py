@@ -11,11 +11,11 @@ from typing import TypeVar
 
 from diagnose.catalog.schema import CauseClass
 from diagnose.stories.habits import Kind, habits, kind_of
-from diagnose.stories.raised import Raised, tracebacks
-from diagnose.stories.story import Author, author_of
 from diagnose.stories.work import Works
+from diagnose.timeline.author import Author, author_of
 from diagnose.timeline.ends import exit_failed
 from diagnose.timeline.event import Event, Timeline
+from diagnose.timeline.raised import Raised, tracebacks
 
 Found = TypeVar("Found")
 

@@ -9,8 +9,9 @@ from functools import cached_property
 from diagnose.catalog.schema import CauseClass
 from diagnose.stories.deeds import Deeds, is_end
 from diagnose.stories.passing import ends_process, hint_passed, passed
-from diagnose.stories.story import Author, Passed, State, Story
+from diagnose.stories.story import Passed, State, Story
 from diagnose.stories.work import LONG, finished_bar, trains, two_steps
+from diagnose.timeline.author import Author
 from diagnose.timeline.draft import BEGINS
 from diagnose.timeline.ends import exit_failed
 from diagnose.timeline.event import Event, Timeline

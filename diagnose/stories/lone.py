@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from diagnose.stories.deeds import Deeds
 from diagnose.stories.rhythm import Rhythm
-from diagnose.stories.story import Author
 from diagnose.text.median import median
 from diagnose.text.ranks import ranks_phrase
+from diagnose.timeline.author import Author
 from diagnose.timeline.event import Event, Timeline
 
 # Lines that the others wrote after its last: before they fell silent too, or while they go on,

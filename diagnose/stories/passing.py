@@ -15,8 +15,9 @@ from collections.abc import Sequence
 from diagnose.catalog.entries import is_word
 from diagnose.parse.prefix import peel
 from diagnose.stories.deeds import Deeds
-from diagnose.stories.story import Author, Passed
+from diagnose.stories.story import Passed
 from diagnose.stories.work import FURTHER, LONG, Works
+from diagnose.timeline.author import Author
 from diagnose.timeline.event import Event
 
 WAITED = ("timeout", "store_wait", "missing", "host_blocked")

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from diagnose.diagnosis import Progress
-from diagnose.stories.story import Author, author_of
 from diagnose.text.median import median
+from diagnose.timeline.author import Author, author_of
 from diagnose.timeline.event import Event, Timeline
 
 SECOND = 1_000_000_000

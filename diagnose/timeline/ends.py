@@ -9,15 +9,13 @@ exited, a scheduler whom it cancels, a shell or a user sends a signal.
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from diagnose.timeline.event import Event, Fields, Meaning
+from diagnose.timeline.raised import tracebacks
 
-TRACEBACK = "Traceback (most recent call last)"
-OUTERMOST = ("<module>", "_run_module_as_main")  # functions: of a script, of `python -m`
-_CHAIN_LINES = 2  # from the sentence between two tracebacks of one exception to the second one
 _STOPPED = ("scheduler.limit", "scheduler.preempted", "user.interrupt")
 _REPORTS = ("quits", "teardown", "stopping")  # what who dies, or a launcher, says of an end
 
@@ -46,11 +44,6 @@ class End:
     uncaught: bool = False
 
 
-def outermost(event: Event) -> bool:
-    """Whether it is a frame in which Python begins to run a program."""
-    return event.tells == "frame" and event.fields.get("func") in OUTERMOST
-
-
 def exit_failed(end: Event) -> bool:
     """Whether the event of an exit says that the process ended otherwise than well."""
     return end.fields.get("exitcode") not in ("0", "+0") or "signal" in end.fields
@@ -69,7 +62,12 @@ def may_end(meaning: Meaning) -> bool:
 
 def ends_of(events: Sequence[Event]) -> dict[int, End]:
     """The ends that a source reports, by the identity of the event, in the order of its lines."""
-    found = {id(end.event): end for end in uncaught(events)}
+    exceptions = tracebacks(events).ends
+    found = {
+        id(event): End(exceptions[event.index], event, uncaught=True)
+        for event in events
+        if event.index in exceptions
+    }
     for event in events:
         if id(event) not in found and (whose := _reported(event)) is not None:
             found[id(event)] = End(event.line, event, whose)
@@ -93,31 +91,6 @@ def _reported(event: Event) -> Whose | None:
         return None
     of_one = (event.rank, event.task, event.local_rank, event.fields.get("pid")) != (None,) * 4
     return "process" if of_one or meaning.tells == "quits" else "job"
-
-
-def uncaught(events: Iterable[Event]) -> Iterator[End]:
-    """The exceptions that ended processes, of events of one author in the order of their lines.
-
-    Of an exception that was raised while another one was handled, the last one counts.
-    """
-    begins = first = -1
-    chained = -_CHAIN_LINES - 1
-    main, last = False, None
-    for event in events:
-        if event.tells == "chained":
-            chained = event.line
-        elif TRACEBACK in event.text and event.role == "aftermath":
-            if event.line > chained + _CHAIN_LINES:
-                if last is not None:
-                    yield last
-                begins, last = event.line, None
-            main, first = False, event.line + 1
-        elif outermost(event):
-            main = main or event.line == first
-        elif main and event.role in ("cause", "effect") and event.line > first:
-            main, last = False, End(begins, event, uncaught=True)
-    if last is not None:
-        yield last
 
 
 def exit_code(fields: Fields) -> int | None:

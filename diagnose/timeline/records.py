@@ -11,7 +11,7 @@ from operator import attrgetter
 
 from diagnose.match.lines import Line
 from diagnose.parse.who import Prefix
-from diagnose.timeline.ends import TRACEBACK
+from diagnose.timeline.raised import TRACEBACK
 
 _REACH = 300  # lines of one traceback
 _ERRORS = ("ERROR", "FATAL")

@@ -21,9 +21,10 @@ from itertools import groupby
 from operator import attrgetter
 
 from diagnose.timeline.draft import BEGINS, Draft
-from diagnose.timeline.ends import TRACEBACK, End, ends_of, may_end, outermost, stops_job
+from diagnose.timeline.ends import End, ends_of, may_end, stops_job
 from diagnose.timeline.event import Begin
 from diagnose.timeline.meaning import GLUED
+from diagnose.timeline.raised import TRACEBACK, outermost
 
 _BY_HAND = 60_000_000_000  # ns from an end to a start by hand
 # ns of silence above another run: below any words, and below an error so few lines before.

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from diagnose.stories.story import Author, State
+from diagnose.stories.story import State
+from diagnose.timeline.author import Author
 from diagnose.timeline.event import Timeline
 from tests.infer.rows import Row, ended, matched, signature, step, stories_of, wait
 

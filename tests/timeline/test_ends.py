@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from diagnose.timeline.ends import uncaught
+from diagnose.timeline.raised import tracebacks
 
 from .told import timeline
 
@@ -14,8 +14,9 @@ CHAIN = "\nDuring handling of the above exception, another exception occurred:\n
 
 def died(text: str) -> list[tuple[int, str]]:
     """Where tracebacks of ended processes begin, and with which words they end."""
-    found = uncaught(event for event in timeline(job=text) if event.kind != "edge")
-    return [(end.line, end.event.text.strip()) for end in found]
+    events = timeline(job=text)
+    found = tracebacks(events).ends
+    return [(line, events.at(index).text.strip()) for index, line in found.items()]
 
 
 def test_a_traceback_from_the_script_on_ends_a_process() -> None:

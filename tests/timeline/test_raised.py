@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import diagnose
-from diagnose.stories.raised import tracebacks
+from diagnose.timeline.raised import tracebacks
 
 HEADER = "Traceback (most recent call last):"
 RUNPY = '  File "<frozen runpy>", line 198, in _run_module_as_main'

@@ -1,0 +1,190 @@
+"""Exceptions that nobody caught: the last words of the process that prints them.
+
+Who catches an exception and prints it shows the stack from the catching function on. So a traceback
+whose outermost frame is one in which Python begins to run a program is the end of its process, and
+so is one that torch's excepthook signs, which only runs for such exceptions.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import groupby
+from operator import attrgetter
+
+from diagnose.parse.prefix import peel
+from diagnose.timeline.author import Author, author_of
+from diagnose.timeline.event import Event
+
+TRACEBACK = "Traceback (most recent call last)"
+OUTERMOST = ("<module>", "_run_module_as_main")  # functions: of a script, of `python -m`
+_SIGNED = re.compile(r"\[rank\d+\]: ?Traceback \(most recent call last\)")
+# As Python prints an exception: by its name, with which no launcher begins a line.
+_EXCEPTION = re.compile(r"(?:\w+\.)*(?:[A-Z]\w*|(?<=\.)\w+)(?::|\s*$)")
+_SPAWNED = "_bootstrap"  # of multiprocessing; threads begin with another function
+_CHAIN_LINES = 2  # from the sentence between two tracebacks of one exception to the second one
+_MESSAGE_LINES = 20  # that an exception's text may have
+_BLOCK_LINES = 300  # of one traceback
+_FUNCTION = re.compile(r", in ([\w<>]+)")
+_OPTIONAL = ("ImportError", "ModuleNotFoundError")
+_WORK = ("progress", "phase")
+_ERRORS = ("cause", "effect")
+
+
+@dataclass(slots=True)
+class _Block:
+    """A traceback as far as it was read: its first line, whether torch's excepthook printed it,
+    whether it is the end of its process.
+    """
+
+    header: Event
+    signed: bool
+    uncaught: bool
+    begins: int  # the first line of those that are chained to it
+    frames: int = 0
+    optional: bool = False  # the import of a module that may do without
+    raised: Event | None = None  # its exception
+
+    def holds(self, event: Event) -> bool:
+        """Whether a line is still a part of it."""
+        if self.raised is not None:
+            return event.line <= self.raised.line + _MESSAGE_LINES
+        return event.line <= self.header.line + _BLOCK_LINES
+
+
+@dataclass(slots=True)
+class Raised:
+    """Events of tracebacks, by their indices: of those that nobody caught, that torch's excepthook
+    printed, and that somebody caught; `nameless` are the first lines of those that nobody caught
+    and of whose exception no entry knows the line. `ends`: each exception that ended a process, and
+    the line on which its tracebacks begin; of those raised while another one was handled, the last.
+    """
+
+    uncaught: set[int] = field(default_factory=set)
+    signed: set[int] = field(default_factory=set)
+    caught: set[int] = field(default_factory=set)
+    nameless: set[int] = field(default_factory=set)
+    ends: dict[int, int] = field(default_factory=dict)
+
+    def add(self, index: int, block: _Block) -> None:
+        """Take an event of a traceback."""
+        if block.uncaught:
+            self.uncaught.add(index)
+        else:
+            self.uncaught.discard(index)
+            if block.frames and not block.optional:
+                self.caught.add(index)
+        if block.uncaught and block.signed:
+            self.signed.add(index)
+
+
+def outermost(event: Event) -> bool:
+    """Whether it is a frame in which Python begins to run a program."""
+    return event.tells == "frame" and event.fields.get("func") in OUTERMOST
+
+
+def tracebacks(events: Iterable[Event]) -> Raised:
+    """What the events of tracebacks and their exceptions are, in any order of their sources."""
+    found = Raised()
+    every = [*events]
+    if any(TRACEBACK in event.text for event in every if _may_hold(event)):
+        lines = [event for event in every if event.kind != "edge"]
+        edges = (event for event in every if event.kind == "edge")
+        ends = {one.source: one.line for one in edges if not one.text.startswith((" ", "\t"))}
+        lines.sort(key=attrgetter("source"))
+        for source, own in groupby(lines, attrgetter("source")):
+            reader = _Reader(found, ends.get(source, 0))
+            for event in sorted(own, key=attrgetter("line")):
+                reader.read(event)
+    return found
+
+
+def _may_hold(event: Event) -> bool:
+    """Whether its text may hold a traceback or begin one."""
+    return event.role in _ERRORS or event.tells == "trouble"
+
+
+def _embedded(event: Event) -> bool | None:
+    """Whether nobody caught the exception of a traceback that one line holds; None without one."""
+    _, header, frames = event.text.partition(TRACEBACK)
+    outer = _FUNCTION.search(frames) if header else None
+    return outer[1] in OUTERMOST if outer else None
+
+
+class _Reader:
+    """Reads the events of one source in the order of their lines; `last` is its last line."""
+
+    def __init__(self, found: Raised, last: int) -> None:
+        self._found, self._last = found, last
+        self._blocks: dict[Author, _Block] = {}
+        self._chained: dict[Author, int] = {}  # the last line that ties two tracebacks
+
+    def read(self, event: Event) -> None:
+        """Take the next event."""
+        author = author_of(event)
+        block = self._blocks.get(author)
+        if event.tells == "chained":
+            self._chained[author] = event.line
+        if TRACEBACK in event.text and event.role == "aftermath":
+            self._blocks[author] = self._begun(author, event, block)
+        elif event.role in _ERRORS and (alone := _embedded(event)) is not None:
+            (self._found.uncaught if alone else self._found.caught).add(event.index)
+            if alone:
+                self._found.ends[event.index] = event.line
+        elif block is None:
+            pass
+        elif event.kind in _WORK or not block.holds(event):
+            del self._blocks[author]
+        elif event.tells == "frame":
+            self._add_frame(event, block)
+        else:
+            self._add_line(event, block)
+
+    def _begun(self, author: Author, header: Event, before: _Block | None) -> _Block:
+        """The traceback that begins here; it may be one of the exception of the one `before`."""
+        signed = _SIGNED.search(header.text) is not None
+        block = _Block(header, signed, signed, header.line)
+        chained = self._chained.get(author, -_CHAIN_LINES - 1)
+        if before is not None and header.line <= chained + _CHAIN_LINES:
+            block.begins = before.begins
+            if before.raised is not None:
+                self._found.ends.pop(before.raised.index, None)
+        self._found.add(header.index, block)
+        return block
+
+    def _add_frame(self, event: Event, block: _Block) -> None:
+        block.frames += 1
+        if block.frames == 1:
+            block.uncaught = _begins_program(event)
+            self._found.add(block.header.index, block)
+        if block.uncaught and event.line + 1 < self._last:
+            self._found.nameless.add(block.header.index)
+        else:  # the text breaks off before what was raised
+            self._found.nameless.discard(block.header.index)
+
+    def _add_line(self, event: Event, block: _Block) -> None:
+        if _EXCEPTION.match(peel(event.text).message):
+            self._found.nameless.discard(block.header.index)
+        if event.role not in _ERRORS:
+            return
+        if block.raised is None:
+            block.optional = block.uncaught and _is_optional(event, block)
+            block.uncaught &= not block.optional
+            block.raised = event
+            self._found.add(block.header.index, block)
+            if block.uncaught:
+                self._found.ends[event.index] = block.begins
+        self._found.add(event.index, block)
+
+
+def _is_optional(event: Event, block: _Block) -> bool:
+    """Whether a module may do without what it failed to import: no other module waits for it."""
+    kind = event.fields.get("type", "").rpartition(".")[2]
+    return not block.signed and block.frames == 1 and kind in _OPTIONAL
+
+
+def _begins_program(frame: Event) -> bool:
+    return outermost(frame) or (
+        frame.fields.get("func") == _SPAWNED and "multiprocessing" in frame.fields.get("file", "")
+    )
