@@ -13,7 +13,7 @@ from diagnose.stories.silence import Silence
 from diagnose.timeline.event import Event, Timeline
 
 _MS = 1_000_000
-_LAST = "the last line with one before it"
+_BEFORE, _AFTER = "the last line with one before it", "the first line with one after it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +41,28 @@ def find_onset(timeline: Timeline, first_failure: Event | None) -> Start:
         return _last_work(timeline)
     if first_failure.time is not None:
         return Start(first_failure.time, first_failure.index, "the first failure in the log")
-    last = _before(timeline, first_failure)
-    time = None if last is None else last.time
+    near, which = _before(timeline, first_failure), _BEFORE
+    if near is None:
+        near, which = _below(timeline, first_failure), _AFTER
+    time = None if near is None else near.time
     if waits:
-        first, elapsed = waits[0]
-        why = f"{elapsed / 1000:,.0f} s before the first watchdog line, which has no timestamp"
-        return Start(time, first.index, why if last is None else f"{why}: {_LAST}")
-    if last is None:
+        return _of_wait(*waits[0], time, after=which is _AFTER)
+    if near is None:
         return Start(None, first_failure.index, "the lines have no timestamps")
-    return Start(time, first_failure.index, f"the first failure has no timestamp: {_LAST}")
+    return Start(time, first_failure.index, f"the first failure has no timestamp: {which}")
+
+
+def _of_wait(wait: Event, elapsed_ms: int, near: int | None, *, after: bool) -> Start:
+    """The onset by a watchdog line without a time, and the time `near` it, of a line after it."""
+    seconds = f"{elapsed_ms / 1000:,.0f} s"
+    if near is None:
+        why = f"{seconds} before the first watchdog line, which has no timestamp"
+    elif after:
+        near -= elapsed_ms * _MS
+        why = f"the first line with a timestamp after a watchdog's, minus the {seconds} it waited"
+    else:
+        why = f"the last line with a timestamp before a watchdog's, which waited {seconds}"
+    return Start(near, wait.index, why)
 
 
 def _before(timeline: Timeline, failure: Event) -> Event | None:
@@ -61,8 +74,15 @@ def _before(timeline: Timeline, failure: Event) -> Event | None:
     above = [e for e in timed if e.source == failure.source and e.line < failure.line]
     own = [event for event in above if event.rank == failure.rank]
     if not above and failure.rank is not None:  # a launcher tells how a rank ended
-        above = [event for event in timed if event.rank == failure.rank]
+        above = [e for e in timed if e.rank == failure.rank and e.source != failure.source]
     return max(own or above, key=lambda event: event.index, default=None)
+
+
+def _below(timeline: Timeline, failure: Event) -> Event | None:
+    """The first line with a time below a failure without one: it happened no later."""
+    timed = (event for event in timeline if event.time is not None)
+    below = (e for e in timed if e.source == failure.source and e.line > failure.line)
+    return min(below, key=lambda event: event.line, default=None)
 
 
 def _last_work(timeline: Timeline) -> Start:

@@ -68,8 +68,21 @@ def test_a_failure_without_a_time_came_after_the_last_line_that_has_one(make: An
     start = find_onset(timeline := make(*rows, wait(0, elapsed_ms=9_000)), timeline.at(2))
     assert (start.time, start.why) == (
         at("08:00:00"),
-        "9 s before the first watchdog line, which has no timestamp: the last line with one "
-        "before it",
+        "the last line with a timestamp before a watchdog's, which waited 9 s",
+    )
+
+
+def test_a_failure_above_all_times_came_no_later_than_the_first_one(make: Any) -> None:
+    raised = {"role": "cause", "rank": 1}
+    ended = {"role": "effect", "kind": "exit", "rank": 1, "time": at("08:00:05")}
+    start = find_onset(timeline := make(raised, ended), timeline.at(0))
+    assert (start.time, start.row) == (at("08:00:05"), 0)
+    assert start.why == "the first failure has no timestamp: the first line with one after it"
+    later = step(1, time=at("08:00:10"), rank=0)
+    start = find_onset(timeline := make(wait(0, elapsed_ms=9_000), later), timeline.at(0))
+    assert (start.time, start.why) == (
+        at("08:00:01"),
+        "the first line with a timestamp after a watchdog's, minus the 9 s it waited",
     )
 
 

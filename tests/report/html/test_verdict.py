@@ -35,7 +35,7 @@ def test_a_healthy_job_lost_nothing() -> None:
 
 
 def test_an_unknown_onset_is_said() -> None:
-    found = facts("two-hosts-collate-error")
+    found = facts("mpi-segfault")
     assert found["Began"][0] == "Unknown"
     assert "Lost" not in found
 
