@@ -101,14 +101,18 @@ def _mentions(timeline: Timeline) -> list[tuple[Event, Wait]]:
     unnamed: dict[tuple[str, int | None, int | None], list[int]] = defaultdict(list)
     statuses: dict[tuple[str, int | None, int | None], list[Event]] = defaultdict(list)
     kinds: dict[tuple[object, ...], Counter[str]] = defaultdict(Counter)  # call → kinds of groups
+    last: dict[tuple[str, int | None, int | None], int] = {}
     for row in rows:
         key = row.source, row.rank, row.seq
         if row.tells == "timeout" and row.group is None:
             unnamed[key].append(row.index)
+            last[key] = row.index
         elif row.tells == "timeout":
             kinds[found[row.index][1].call][_kind_of(row)] += 1
         elif row.group is not None and row.seq is not None:
             statuses[key].append(row)
+            if (above := last.pop(key, None)) is not None:  # mostly of the line right above
+                kinds[found[above][1].call][_kind_of(row)] += 1
     _match(found, unnamed, statuses, kinds)
     return [found[index] for index in sorted(found)]
 
@@ -125,12 +129,11 @@ _SELDOM = 3  # times as often another kind is told: where lines are lost, two ma
 def _match(found: _Found, unnamed: _Rows[int], statuses: _Rows[Event], kinds: _Kinds) -> None:
     """Give waits that name no group that of a status line of their rank, the surest first."""
     callers: dict[tuple[object, ...], set[int]] = defaultdict(set)
+    stated: dict[tuple[int, str | None], set[tuple[object, ...]]] = defaultdict(set)
     for _, wait in found.values():
         callers[wait.call].add(wait.rank)
-    for key, indices in unnamed.items():
-        own = {found[index][1].call for index in indices}
-        if len(own) == len({row.group for row in statuses[key]}) == 1:
-            kinds[own.pop()][_kind_of(statuses[key][-1])] += len(indices)
+        if wait.group is not None:
+            stated[wait.rank, wait.group].add(wait.call)
     for judge in (_only_one, _of_its_kind, _left_over):
         for key, indices in unnamed.items():
             groups = {row.group: row for row in statuses[key]}
@@ -138,10 +141,16 @@ def _match(found: _Found, unnamed: _Rows[int], statuses: _Rows[Event], kinds: _K
                 row, wait = found[index]
                 if judge is _left_over and len(callers[wait.call]) > 1:
                     continue  # others tell its group, unless lines are lost, as here too then
-                of = judge(wait, [found[one][1] for one in indices], groups, kinds)
+                fits = {g: row for g, row in groups.items() if _is_open(wait, stated[wait.rank, g])}
+                of = judge(wait, [found[one][1] for one in indices], fits, kinds)
                 if wait.group is None and of is not None:
                     found[index] = row, _in_group(wait, of)
                     kinds[wait.call][_kind_of(of)] += 1
+
+
+def _is_open(wait: Wait, stated: Iterable[tuple[object, ...]]) -> bool:
+    """Whether no line of its rank tells another call of this number in a group."""
+    return not any(call[0] == wait.seq and call != wait.call for call in stated)
 
 
 def _only_one(wait: Wait, own: Sequence[Wait], groups: _Statuses, kinds: _Kinds) -> Event | None:
@@ -153,8 +162,7 @@ def _only_one(wait: Wait, own: Sequence[Wait], groups: _Statuses, kinds: _Kinds)
 
 def _of_its_kind(wait: Wait, own: Sequence[Wait], groups: _Statuses, kinds: _Kinds) -> Event | None:
     """The status line of the one group that is of a kind in which others make this call."""
-    several = len({one.call for one in own}) > 1 or len(groups) > 1
-    fits = [row for row in groups.values() if not several or _often(row, kinds[wait.call])]
+    fits = [row for row in groups.values() if _often(row, kinds[wait.call])]
     return fits[0] if len(fits) == 1 else None
 
 

@@ -263,3 +263,33 @@ def test_a_number_in_the_logs_of_two_nodes_is_that_inside_groups(tmp_path: Path)
             (tmp_path / name).write_text("\n".join(["world_size: 16", *lines]) + "\n")
         found = diagnose.diagnose(diagnose.load(tmp_path))
         assert found.culprits.ranks == named
+
+
+def described(rank: int, group: str, desc: str) -> dict[str, Any]:
+    row = frontier(rank, 7, 6, group=group, seq=7)
+    return row | {"fields": row["fields"] | {"group_desc": desc, "group_rank": "0"}}
+
+
+def test_a_status_line_of_which_the_wait_was_lost_is_not_that_of_another_wait(make: Any) -> None:
+    """Its rank would seem to be in another call of the group, and it alone."""
+    rows = [
+        row
+        for rank in range(6)
+        for row in (
+            wait(rank, size=1), described(rank, "0", "default_pg"),
+            wait(rank, size=9), described(rank, str(4 + rank // 2), "dp"),
+        )
+    ]  # fmt: skip
+    lost = [wait(6, size=1), described(6, "7", "dp")]
+    whole = [
+        wait(7, size=1), described(7, "0", "default_pg"), wait(7, size=9), described(7, "7", "dp"),
+    ]  # fmt: skip
+    (stall,) = stalls(make(*rows, *lost, *whole), 8)
+    assert stall.shape not in ("conditional", "mismatch")
+
+
+def test_a_group_of_which_a_rank_states_its_call_is_none_of_its_other_calls(make: Any) -> None:
+    rows = [row for r in range(3) for row in (wait(r, size=1), described(r, "0", "default_pg"))]
+    lost = [described(3, "0", "default_pg"), wait(3, size=9), wait(3, size=1, group="0")]
+    (stall,) = stalls(make(*rows, *lost), 4)
+    assert not stall.odd
