@@ -10,7 +10,9 @@ from diagnose.catalog.load import load_catalog
 from diagnose.catalog.schema import Catalog, CauseClass, KnownIssue, Remedy, Signature
 from diagnose.infer.events.facts import Facts
 from diagnose.infer.events.failures import failures
-from diagnose.infer.rules.base import Context, Hypothesis
+from diagnose.infer.events.phases import find_activity
+from diagnose.infer.judge.lines import stalls
+from diagnose.infer.rules.base import Context, Hypothesis, Rule
 from diagnose.infer.tiers import Tier
 from diagnose.stories.fold import Stories
 from diagnose.timeline.event import Timeline
@@ -69,6 +71,21 @@ def context(
     stories = stories_of(timeline)
     given = {"failing": failures(stories).counted} | more
     return Context(timeline, entries or catalog(), Facts(world_size=world), stories, **given)
+
+
+def proposed(rule: Rule, timeline: Timeline, world: int | None) -> list[Hypothesis]:
+    """What a rule proposes where it is known who waits for whom, and what the job was about."""
+    stalled = stalls(timeline, world)
+    waiting = {rank for stall in stalled for rank in stall.joined if rank >= 0}
+    end = next(iter(timeline.telling("timeout")), None)
+    activity = find_activity(timeline, end, waiting)
+    return [*rule(context(timeline, world=world, stalls=stalled, activity=activity))]
+
+
+def alone(rule: Rule, timeline: Timeline, world: int | None) -> Hypothesis:
+    """The one hypothesis that a rule proposes so."""
+    (hypothesis,) = proposed(rule, timeline, world)
+    return hypothesis
 
 
 def at(clock: str) -> int:

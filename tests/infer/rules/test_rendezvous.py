@@ -1,19 +1,14 @@
 """Who did not come to the rendezvous, or to a key of the store."""
 
+from functools import partial
 from typing import Any
 
 import pytest
 
-from diagnose.infer.events.phases import find_activity
-from diagnose.infer.judge.lines import stalls
-from diagnose.infer.rules.base import Hypothesis
 from diagnose.infer.rules.rendezvous import propose
 from diagnose.infer.tiers import Tier
-from diagnose.timeline.event import Timeline
 
-from ..rows import context, marker, step
-
-SITE = "/opt/site-packages/torch/distributed/c10d.py"
+from ..rows import alone, marker, proposed, step
 
 
 def at_the_store(rank: int) -> dict[str, Any]:
@@ -24,18 +19,7 @@ def gathered(joined: int, world: int) -> dict[str, Any]:
     return {"fields": {"joined": str(joined), "world_size": str(world)}}
 
 
-def found(timeline: Timeline, world: int | None) -> list[Hypothesis]:
-    stalled = stalls(timeline, world)
-    waiting = {rank for stall in stalled for rank in stall.joined if rank >= 0}
-    end = next(iter(timeline.telling("timeout")), None)
-    activity = find_activity(timeline, end, waiting)
-    return list(propose(context(timeline, world=world, stalls=stalled, activity=activity)))
-
-
-def only(timeline: Timeline, world: int | None) -> Hypothesis:
-    hypotheses = found(timeline, world)
-    assert len(hypotheses) == 1
-    return hypotheses[0]
+found, only = partial(proposed, propose), partial(alone, propose)
 
 
 def test_waits_at_the_store_mean_that_somebody_did_not_come(make: Any) -> None:

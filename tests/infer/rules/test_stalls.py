@@ -1,34 +1,21 @@
 """Hypotheses that no line states: what the missing rank was busy with, or that nobody knows."""
 
+from functools import partial
 from typing import Any
 
 import pytest
 
-from diagnose.infer.events.phases import find_activity
 from diagnose.infer.judge.lines import stalls
 from diagnose.infer.judge.stall import Stall
-from diagnose.infer.rules.base import Hypothesis
 from diagnose.infer.rules.stalls import agreeing, propose
 from diagnose.infer.tiers import Tier
-from diagnose.timeline.event import Timeline
 
-from ..rows import bar, barrier, context, finished, marker, stack, step, wait
+from ..rows import alone, bar, barrier, context, finished, marker, proposed, stack, step, wait
 
 SITE = "/opt/site-packages/torch/distributed/c10d.py"
 
 
-def found(timeline: Timeline, world: int | None) -> list[Hypothesis]:
-    stalled = stalls(timeline, world)
-    waiting = {rank for stall in stalled for rank in stall.joined if rank >= 0}
-    end = next(iter(timeline.telling("timeout")), None)
-    activity = find_activity(timeline, end, waiting)
-    return propose(context(timeline, world=world, stalls=stalled, activity=activity))
-
-
-def only(timeline: Timeline, world: int | None) -> Hypothesis:
-    hypotheses = found(timeline, world)
-    assert len(hypotheses) == 1
-    return hypotheses[0]
+found, only = partial(proposed, propose), partial(alone, propose)
 
 
 def test_a_missing_rank_that_saves_is_slow(make: Any) -> None:

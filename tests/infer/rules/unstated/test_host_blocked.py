@@ -1,35 +1,16 @@
 """A rank that says itself that a thread is stuck."""
 
+from functools import partial
 from typing import Any
 
 import pytest
 
-from diagnose.infer.events.phases import find_activity
-from diagnose.infer.judge.lines import stalls
-from diagnose.infer.rules.base import Hypothesis
 from diagnose.infer.rules.unstated import RULES
 from diagnose.infer.tiers import Tier
-from diagnose.timeline.event import Timeline
 
-from ...rows import context
+from ...rows import alone, proposed
 
-SITE = "/opt/site-packages/torch/distributed/c10d.py"
-
-
-def found(timeline: Timeline, world: int | None) -> list[Hypothesis]:
-    stalled = stalls(timeline, world)
-    waiting = {rank for stall in stalled for rank in stall.joined if rank >= 0}
-    end = next(iter(timeline.telling("timeout")), None)
-    activity = find_activity(timeline, end, waiting)
-    return list(
-        RULES["host_blocked"](context(timeline, world=world, stalls=stalled, activity=activity))
-    )
-
-
-def only(timeline: Timeline, world: int | None) -> Hypothesis:
-    hypotheses = found(timeline, world)
-    assert len(hypotheses) == 1
-    return hypotheses[0]
+found, only = partial(proposed, RULES["host_blocked"]), partial(alone, RULES["host_blocked"])
 
 
 @pytest.mark.parametrize(
