@@ -134,15 +134,18 @@ def _match(found: _Found, unnamed: _Rows[int], statuses: _Rows[Event], kinds: _K
         callers[wait.call].add(wait.rank)
         if wait.group is not None:
             stated[wait.rank, wait.group].add(wait.call)
-    for judge in (_only_one, _of_its_kind, _left_over):
+    for left_over in (False, True):
         for key, indices in unnamed.items():
             groups = {row.group: row for row in statuses[key]}
             for index in indices:
                 row, wait = found[index]
-                if judge is _left_over and len(callers[wait.call]) > 1:
+                if left_over and len(callers[wait.call]) > 1:
                     continue  # others tell its group, unless lines are lost, as here too then
                 fits = {g: row for g, row in groups.items() if _is_open(wait, stated[wait.rank, g])}
-                of = judge(wait, [found[one][1] for one in indices], fits, kinds)
+                if left_over:
+                    of = _left_over([found[one][1] for one in indices], fits)
+                else:
+                    of = _of_its_kind(fits, kinds[wait.call])
                 if wait.group is None and of is not None:
                     found[index] = row, _in_group(wait, of)
                     kinds[wait.call][_kind_of(of)] += 1
@@ -153,16 +156,9 @@ def _is_open(wait: Wait, stated: Iterable[tuple[object, ...]]) -> bool:
     return not any(call[0] == wait.seq and call != wait.call for call in stated)
 
 
-def _only_one(wait: Wait, own: Sequence[Wait], groups: _Statuses, kinds: _Kinds) -> Event | None:
-    """The only status line of a rank that waits in one call of this number."""
-    single = len({one.call for one in own}) == len(groups) == 1
-    fits = [row for row in groups.values() if single and _often(row, kinds[wait.call])]
-    return fits[0] if fits else None
-
-
-def _of_its_kind(wait: Wait, own: Sequence[Wait], groups: _Statuses, kinds: _Kinds) -> Event | None:
-    """The status line of the one group that is of a kind in which others make this call."""
-    fits = [row for row in groups.values() if _often(row, kinds[wait.call])]
+def _of_its_kind(groups: _Statuses, told: Counter[str]) -> Event | None:
+    """The status line of the one group that is of a kind told of a call."""
+    fits = [row for row in groups.values() if _often(row, told)]
     return fits[0] if len(fits) == 1 else None
 
 
@@ -171,7 +167,7 @@ def _often(row: Event, told: Counter[str]) -> bool:
     return _SELDOM * told[_kind_of(row)] > max(told.values(), default=0)
 
 
-def _left_over(wait: Wait, own: Sequence[Wait], groups: _Statuses, kinds: _Kinds) -> Event | None:
+def _left_over(own: Sequence[Wait], groups: _Statuses) -> Event | None:
     """The status line that is left when all other waits of the rank have theirs.
 
     Who calls what nobody else does is the one that matters most, and no other rank tells its group.
