@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from diagnose.timeline.event import Event, Fields, Meaning
-from diagnose.timeline.raised import tracebacks
+from diagnose.timeline.raised import TRACEBACK, tracebacks_in
 
 _STOPPED = ("scheduler.limit", "scheduler.preempted", "user.interrupt")
 _REPORTS = ("quits", "teardown", "stopping")  # what who dies, or a launcher, says of an end
@@ -62,7 +62,8 @@ def may_end(meaning: Meaning) -> bool:
 
 def ends_of(events: Sequence[Event]) -> dict[int, End]:
     """The ends that a source reports, by the identity of the event, in the order of its lines."""
-    exceptions = tracebacks(events).ends
+    raised = any(TRACEBACK in event.text for event in events)
+    exceptions = tracebacks_in(events).ends if raised else {}
     found = {
         id(event): End(exceptions[event.index], event, uncaught=True)
         for event in events

@@ -15,7 +15,7 @@ from operator import attrgetter
 
 from diagnose.parse.prefix import peel
 from diagnose.timeline.author import Author, author_of
-from diagnose.timeline.event import Event
+from diagnose.timeline.event import Event, Meaning, Timeline
 
 TRACEBACK = "Traceback (most recent call last)"
 OUTERMOST = ("<module>", "_run_module_as_main")  # functions: of a script, of `python -m`
@@ -84,25 +84,32 @@ def outermost(event: Event) -> bool:
     return event.tells == "frame" and event.fields.get("func") in OUTERMOST
 
 
-def tracebacks(events: Iterable[Event]) -> Raised:
-    """What the events of tracebacks and their exceptions are, in any order of their sources."""
-    found = Raised()
-    every = [*events]
-    if any(TRACEBACK in event.text for event in every if _may_hold(event)):
-        lines = [event for event in every if event.kind != "edge"]
-        edges = (event for event in every if event.kind == "edge")
-        ends = {one.source: one.line for one in edges if not one.text.startswith((" ", "\t"))}
-        lines.sort(key=attrgetter("source"))
-        for source, own in groupby(lines, attrgetter("source")):
-            reader = _Reader(found, ends.get(source, 0))
-            for event in sorted(own, key=attrgetter("line")):
-                reader.read(event)
+def tracebacks(timeline: Timeline) -> Raised:
+    """What the events of tracebacks and their exceptions are."""
+    errors = timeline.where(_may_hold)
+    return tracebacks_in(timeline) if any(TRACEBACK in one.text for one in errors) else Raised()
+
+
+def tracebacks_in(events: Iterable[Event]) -> Raised:
+    """The same of events of which no index tells whether any are of a traceback."""
+    found, lines = Raised(), []
+    ends: dict[str, int] = {}
+    for event in events:
+        if event.meaning.kind != "edge":
+            lines.append(event)
+        elif not event.text.startswith((" ", "\t")):
+            ends[event.source] = event.line
+    lines.sort(key=attrgetter("source"))
+    for source, own in groupby(lines, attrgetter("source")):
+        reader = _Reader(found, ends.get(source, 0))
+        for event in sorted(own, key=attrgetter("line")):
+            reader.read(event)
     return found
 
 
-def _may_hold(event: Event) -> bool:
-    """Whether its text may hold a traceback or begin one."""
-    return event.role in _ERRORS or event.tells == "trouble"
+def _may_hold(meaning: Meaning) -> bool:
+    """Whether the text of lines that mean this may hold a traceback or begin one."""
+    return meaning.role in _ERRORS or meaning.tells == "trouble"
 
 
 def _embedded(event: Event) -> bool | None:
