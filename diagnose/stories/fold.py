@@ -148,11 +148,11 @@ def lost_peer(event: Event) -> bool:
 def _did(story: Story, event: Event) -> None:
     """Take in a deed: a step of training, or a line that shows a phase."""
     story.last = event
-    trained = trains(event) and event.step is not None
-    if trained:
+    step = event.step if trains(event) else None
+    if step is not None:
         story.last_step = event
     if event.phase is not None and not finished_bar(event):
         story.doing = event
         story.steps_since.clear()
-    elif trained and event.step is not None:
-        story.steps_since.add(event.step)
+    elif step is not None:
+        story.steps_since.add(step)

@@ -17,7 +17,7 @@ def circle(standing: Standing, graph: Graph, cycles: list[list[int]]) -> DumpVer
     keys = {rank for part in cycles for rank in keystones(part, graph.edges)}
     if len(cycles) == 1 and len(keys) == 1 and not _sends(graph, cycles[0]):
         return _closed_by(standing, graph, cycles[0], keys.pop())
-    return cycle(standing, graph, cycles)
+    return _open(standing, graph, cycles)
 
 
 def _sends(graph: Graph, part: list[int]) -> bool:
@@ -37,7 +37,7 @@ def _closed_by(standing: Standing, graph: Graph, part: list[int], rank: int) -> 
     return replace(found, why=text, evidence=(sign(standing, rank, text, own), *found.evidence))
 
 
-def cycle(standing: Standing, graph: Graph, cycles: list[list[int]]) -> DumpVerdict:
+def _open(standing: Standing, graph: Graph, cycles: list[list[int]]) -> DumpVerdict:
     """Ranks that wait for each other, none of them more to blame than another."""
     part, *more = sorted(cycles)
     heads = {rank: graph.waits[rank][0] for rank in part if rank in graph.waits}

@@ -91,10 +91,9 @@ def disbelieved(verdict: DumpVerdict, context: Context) -> str | None:
 def settled(verdict: DumpVerdict, found: Sequence[Stall], *, alive: bool) -> DumpVerdict:
     """What dumps say, with what lines prove where these do not choose among several ranks.
 
-    Of the ranks without a dump some print that they wait: those are not waited for, but others
-    that print nothing. Counters
-    (`alive` is False) tell which of the ranks of a node stopped first, watchdogs that all of it is
-    gone, or that some of those that stopped wait for others themselves.
+    Of the ranks without a dump some print that they wait: those are not waited for, but others that
+    print nothing. Counters (`alive` is False) tell which of the ranks of a node stopped first,
+    watchdogs that all of it is gone, or that some of those that stopped wait for others themselves.
     """
     open_to = set(verdict.suspects) if verdict.tie else set()
     for stall in found:

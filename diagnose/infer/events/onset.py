@@ -13,7 +13,6 @@ from diagnose.stories.silence import Silence
 from diagnose.timeline.event import Event, Timeline
 
 _MS = 1_000_000
-_BEFORE, _AFTER = "the last line with one before it", "the first line with one after it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,19 +40,19 @@ def find_onset(timeline: Timeline, first_failure: Event | None) -> Start:
         return _last_work(timeline)
     if first_failure.time is not None:
         return Start(first_failure.time, first_failure.index, "the first failure in the log")
-    near, which = _before(timeline, first_failure), _BEFORE
-    if near is None:
-        near, which = _below(timeline, first_failure), _AFTER
+    before = _before(timeline, first_failure)
+    near = before or _below(timeline, first_failure)
     time = None if near is None else near.time
     if waits:
-        return _of_wait(*waits[0], time, after=which is _AFTER)
+        return _of_wait(*waits[0], time, after=before is None)
     if near is None:
         return Start(None, first_failure.index, "the lines have no timestamps")
+    which = "the last line with one before it" if before else "the first line with one after it"
     return Start(time, first_failure.index, f"the first failure has no timestamp: {which}")
 
 
 def _of_wait(wait: Event, elapsed_ms: int, near: int | None, *, after: bool) -> Start:
-    """The onset by a watchdog line without a time, and the time `near` it, of a line after it."""
+    """The onset by a watchdog line without a time; `near` is that of a line before or after it."""
     seconds = f"{elapsed_ms / 1000:,.0f} s"
     if near is None:
         why = f"{seconds} before the first watchdog line, which has no timestamp"

@@ -52,7 +52,8 @@ def propose(context: Context) -> Iterator[Hypothesis]:
         stopped |= code == -signal.SIGKILL and event.fields.get("pid") in killed
         if code and event.role != "aftermath" and not stopped:
             by_code.setdefault(code, []).append(event)
-    by_code = {code: _not_waiting(code, group, timeline) for code, group in by_code.items()}
+    gave_up = _gave_up(timeline)
+    by_code = {code: _not_waiting(code, group, gave_up) for code, group in by_code.items()}
     waits, stops = timeline.telling("timeout"), timeline.telling("teardown")
     others = any(code not in _OF_VICTIMS for code in by_code)
     for code in _OF_VICTIMS:
@@ -65,14 +66,13 @@ def propose(context: Context) -> Iterator[Hypothesis]:
         yield _of_unsaid(unsaid, context)
 
 
-def _not_waiting(code: int, group: list[Event], timeline: Timeline) -> list[Event]:
+def _not_waiting(code: int, group: list[Event], gave_up: set[int]) -> list[Event]:
     """The ends without those of ranks whose wait ran out, where others ended by a status too.
 
     Who waited in vain raises as well, and ends with the same status as the one it waited for.
     """
     if code < 0:
         return group
-    gave_up = _gave_up(timeline)
     left = [event for event in group if event.rank not in gave_up]
     return left if any(event.rank is not None for event in left) else group
 
