@@ -1,7 +1,8 @@
 """`diagnose watch` beside real torchrun jobs: stalls are reported in time, healthy jobs never.
 
-Each test starts a job and a watch of its logs. They take about fifteen minutes together, so they
-run only on request: `pytest -m lab tests/lab/test_watch.py`.
+Each test starts some jobs and a watch of the logs of each. The jobs run side by side, for they
+mostly sleep, but begin only when all have started, which takes all of the machine. They take about
+five minutes together, so they run only on request: `pytest -m lab tests/lab/test_watch.py`.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
@@ -30,6 +31,7 @@ pytestmark = pytest.mark.lab
 WORKER = Path(__file__).with_name("watch_worker.py")
 HEARTBEATS = 6
 LIMIT_S = 120.0
+RANKS = 2
 LONG_RUN = ("--eval-every=15", "--save-every=20")
 
 
@@ -41,13 +43,14 @@ def on_request_only(request: pytest.FixtureRequest) -> None:
 
 
 @contextmanager
-def job(folder: Path, *options: str, nproc: int = 2, buffered: bool = False) -> Iterator[Any]:
+def job(folder: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
     """A job of the lab that runs; it is killed at the end."""
-    command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={nproc}"]
+    command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={RANKS}"]
     command += ["--log-dir=logs", "--redirects=3", "--tee=3", "--master-addr=127.0.0.1"]
     command += [f"--master-port={free_port()}", str(WORKER), *options]
     plain = {key: text for key, text in os.environ.items() if not key.startswith(("TORCH", "NCCL"))}
-    plain |= {"OMP_NUM_THREADS": "1"} | ({} if buffered else {"PYTHONUNBUFFERED": "1"})
+    plain |= {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+    folder.mkdir(parents=True, exist_ok=True)
     with (folder / "console.log").open("wb") as sink:
         process = subprocess.Popen(
             command, cwd=folder, env=plain, stdout=sink, stderr=sink, start_new_session=True
@@ -66,8 +69,8 @@ def watch(folder: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
     hook = f'printf "%s\\n" "$DIAGNOSE_STALL_JSON" >> {folder.parent}/stalls.csv'
     command = [sys.executable, "-m", "diagnose", "watch", str(folder), "--exit-code"]
     command += [f"--heartbeats={HEARTBEATS}", "--min-silence=0", "--on-stall", hook, *options]
+    folder.mkdir(parents=True, exist_ok=True)
     with (folder.parent / "watch.txt").open("w") as sink:
-        folder.mkdir(parents=True)
         process = subprocess.Popen(command, stdout=sink, stderr=sink, text=True)
         try:
             while "Watching" not in said(folder):  # a busy machine takes long to import it
@@ -77,6 +80,46 @@ def watch(folder: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
         finally:
             process.kill()
             process.wait()
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A job and its watch, both running."""
+
+    folder: Path
+    job: subprocess.Popen[bytes]
+    watch: subprocess.Popen[str]
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a job and its watch are started."""
+
+    job: tuple[str, ...]
+    watch: tuple[str, ...] = ()
+
+
+@contextmanager
+def together(place: Path, asked: Mapping[str, Options]) -> Iterator[dict[str, Watched]]:
+    """Jobs by name, each with its watch, that begin at one moment."""
+    gate = place / "gate"
+    gate.mkdir()
+    folders = {name: place / str(number) / "job" for number, name in enumerate(asked)}
+    with ExitStack() as stack:
+        jobs = {
+            name: stack.enter_context(job(folder, f"--gate={gate}", *asked[name].job))
+            for name, folder in folders.items()
+        }
+        while len([*gate.iterdir()]) < RANKS * len(jobs):
+            for name, started in jobs.items():
+                assert started.poll() is None, name
+            time.sleep(0.1)
+        watches = {
+            name: stack.enter_context(watch(folder, *asked[name].watch))
+            for name, folder in folders.items()
+        }
+        (gate / "open").touch()
+        yield {name: Watched(folders[name], jobs[name], watches[name]) for name in asked}
 
 
 def stalls(folder: Path) -> list[dict[str, Any]]:
@@ -142,19 +185,32 @@ HANGS = {
 }
 
 
-@pytest.mark.parametrize("name", HANGS)
-def test_a_stall_is_reported_in_time(name: str, tmp_path: Path) -> None:
-    hang, folder = HANGS[name], tmp_path / "job"
+def asked_of(hang: Hang) -> Options:
     fault = (f"--fault={hang.fault}", f"--culprit={hang.culprit}", *hang.options)
-    grace = () if hang.grace is None else (f"--grace={hang.grace}",)
-    with watch(folder, *grace) as watching, job(folder, *fault) as running:
+    return Options(fault, () if hang.grace is None else (f"--grace={hang.grace}",))
+
+
+@pytest.mark.parametrize("first", range(3))
+def test_stalls_are_reported_in_time(first: int, tmp_path: Path) -> None:
+    hangs = {name: HANGS[name] for name in [*HANGS][first::3]}
+    asked = {name: asked_of(hang) for name, hang in hangs.items()}
+    with together(tmp_path, asked) as running:
         ends = time.monotonic() + LIMIT_S
-        while not stalls(folder) and running.poll() is None and time.monotonic() < ends:
+        waiting = [*running.values()]
+        while waiting and time.monotonic() < ends:
+            waiting = [w for w in waiting if not stalls(w.folder) and w.job.poll() is None]
             time.sleep(0.1)
-        watching.send_signal(signal.SIGTERM)
-        assert watching.wait(timeout=20) == 130
+        for one in running.values():
+            one.watch.send_signal(signal.SIGTERM)
+        assert [one.watch.wait(timeout=20) for one in running.values()] == [130] * len(running)
+    for name, one in running.items():
+        in_time(name, hangs[name], one.folder)
+
+
+def in_time(name: str, hang: Hang, folder: Path) -> None:
+    """The one stall was reported within some heartbeats after the last sign of progress."""
     found = stalls(folder)
-    assert len(found) == 1, said(folder)
+    assert len(found) == 1, (name, said(folder))
     rows = noted(folder)
     told = datetime.fromisoformat(found[0]["time"]).timestamp() - rows[-1][0]
     beat = hang.heartbeat or (
@@ -162,8 +218,8 @@ def test_a_stall_is_reported_in_time(name: str, tmp_path: Path) -> None:
     )
     print(f"\nFIGURE {name}: told after {told:.2f} s, heartbeat {beat:.3f} s, "
           f"{(told - 2) / beat:.1f} heartbeats + 2 s")  # fmt: skip
-    assert told <= HEARTBEATS * beat + 2.0, said(folder)
-    assert found[0]["phase"] == hang.phase
+    assert told <= HEARTBEATS * beat + 2.0, (name, said(folder))
+    assert found[0]["phase"] == hang.phase, name
 
 
 def test_a_hung_job_is_followed_to_its_end(tmp_path: Path) -> None:
@@ -174,17 +230,11 @@ def test_a_hung_job_is_followed_to_its_end(tmp_path: Path) -> None:
     assert "The job ended: HUNG" in said(folder)
 
 
-def test_a_map_that_moves_is_no_stall(tmp_path: Path) -> None:
-    folder = tmp_path / "job"
-    with watch(folder) as watching, job(folder, "--map-seconds=20", "--steps=10"):
-        assert watching.wait(timeout=LIMIT_S) == 0
-    assert stalls(folder) == []
-
-
 HEALTHY = {
     "plain": (),
     "fast steps": ("--step-seconds=0.05", "--steps=200"),
     "slow steps": ("--step-seconds=1.0", "--steps=20"),
+    "map that moves": ("--map-seconds=20", "--steps=10"),
     "slow first step": ("--first-step-seconds=8",),
     "slow first step, fast steps": ("--first-step-seconds=6", "--step-seconds=0.05"),
     "compile": ("--compile-at=2", "--compile-seconds=6"),
@@ -202,20 +252,14 @@ HEALTHY = {
         "--save-seconds=3",
     ),
 }
-RUNS = [(name, 0) for name in HEALTHY] + [
-    (name, 1)
-    for name in (
-        "plain", "fast steps", "slow first step", "compile midway", "evaluation", "checkpoint",
-        "checkpoint behind evaluation", "everything",
-    )
-]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "seed"), RUNS)
-def test_a_healthy_job_raises_no_alarm(name: str, seed: int, tmp_path: Path) -> None:
-    folder = tmp_path / "job"
-    with watch(folder) as watching, job(folder, f"--seed={seed}", *HEALTHY[name]):
-        status = watching.wait(timeout=LIMIT_S)
-    assert (status, stalls(folder)) == (0, []), said(folder)
-    assert "The job ended: healthy" in said(folder)
-    assert "No progress" not in said(folder)
+@pytest.mark.parametrize("first", range(4))
+def test_healthy_jobs_raise_no_alarm(first: int, tmp_path: Path) -> None:
+    jobs = [(name, (f"--seed={n}", *HEALTHY[name])) for n, name in enumerate(HEALTHY)][first::4]
+    with together(tmp_path, {name: Options(options) for name, options in jobs}) as running:
+        statuses = {name: one.watch.wait(timeout=LIMIT_S) for name, one in running.items()}
+    for name, one in running.items():
+        assert (statuses[name], stalls(one.folder)) == (0, []), (name, said(one.folder))
+        assert "The job ended: healthy" in said(one.folder), name
+        assert "No progress" not in said(one.folder), name

@@ -14,7 +14,7 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -110,7 +110,7 @@ class Job:
         dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=self.timeout))
         self.prepare()
         torch.manual_seed(0)
-        model = DistributedDataParallel(Net())
+        model = self.model()
         self.train(model)
         self.evaluate(model)
         self.save(model, "checkpoint-final")
@@ -118,6 +118,10 @@ class Job:
             "Training completed. Do not forget to share your model on huggingface.co/models =)"
         )
         dist.destroy_process_group()
+
+    def model(self) -> Any:
+        """What is trained."""
+        return DistributedDataParallel(Net())
 
     def prepare(self) -> None:
         """Rank 0 maps the data set, the others wait and read its cache (main_process_first)."""

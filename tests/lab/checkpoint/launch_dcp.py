@@ -15,26 +15,22 @@ LIMIT_S = 120.0
 RANKS = 4
 
 
-def torchrun(folder: Path, *options: str) -> int:
-    """Run a job of four gloo ranks to its end and give the launcher's exit status.
+def run_job(folder: Path, *options: str) -> int:
+    """Run a job of four gloo ranks to its end and give its exit status.
 
-    Raises subprocess.TimeoutExpired.
+    One process forks all ranks, so that torch is imported once. Raises subprocess.TimeoutExpired.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     plain = {key: text for key, text in os.environ.items() if not key.startswith(("TORCH", "NCCL"))}
-    command = [
-        sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={RANKS}",
-        "--master-addr=127.0.0.1", f"--master-port={port}", str(WORKER), f"--folder={folder}",
-        *options,
-    ]  # fmt: skip
+    plain |= {"OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    command = [sys.executable, str(WORKER), f"--folder={folder}", f"--ranks={RANKS}", *options]
     with (folder.parent / "console.log").open("wb") as console:
         process = subprocess.Popen(
-            command, env={**plain, "OMP_NUM_THREADS": "1"}, stdout=console,
-            stderr=subprocess.STDOUT, start_new_session=True,
-        )  # fmt: skip
+            command, env=plain, stdout=console, stderr=subprocess.STDOUT, start_new_session=True
+        )
         try:
             return process.wait(timeout=LIMIT_S)
         finally:

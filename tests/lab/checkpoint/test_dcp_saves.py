@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launch_dcp import torchrun
+from launch_dcp import run_job
 
 from diagnose.checkpoint.dcp_metadata import names_in, read_metadata
 from diagnose.checkpoint.find import inspect
@@ -41,7 +41,7 @@ def on_request_only(request: pytest.FixtureRequest) -> None:
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One checkpoint of every kind."""
     folder = tmp_path_factory.mktemp("job") / "run"
-    assert torchrun(folder, "--saves") == 0
+    assert run_job(folder, "--saves") == 0
     return folder
 
 

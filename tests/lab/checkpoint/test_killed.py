@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from launch_dcp import torchrun
+from launch_dcp import run_job
 
 from diagnose.checkpoint.find import inspect
 from diagnose.checkpoint.model import Checkpoint, Inspection
@@ -58,7 +58,7 @@ def judge(run: Path) -> tuple[Inspection, dict[str, Checkpoint]]:
 )
 def test_killed_in_a_save(fault: str, reasons: list[str], notes: list[str], tmp_path: Path) -> None:
     run = tmp_path / "run"
-    assert torchrun(run, f"--fault={fault}") != 0
+    assert run_job(run, f"--fault={fault}") != 0
     found, states = judge(run)
     assert {name: one.state for name, one in states.items()} == {
         "step-10": "whole", "step-20": "whole", "step-30": "partial",
@@ -75,7 +75,7 @@ def test_killed_in_a_save(fault: str, reasons: list[str], notes: list[str], tmp_
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run whose saves all ended."""
     run = tmp_path_factory.mktemp("job") / "run"
-    assert torchrun(run) == 0
+    assert run_job(run) == 0
     return run
 
 
@@ -108,7 +108,7 @@ def test_the_file_of_one_rank_lost_its_end(finished: Path, rank: int) -> None:
 def test_killed_while_overwriting(fault: str, tmp_path: Path) -> None:
     """The metadata of the save before is there, and no longer fits."""
     run = tmp_path / "run"
-    assert torchrun(run, f"--fault={fault}", "--same-folder") != 0
+    assert run_job(run, f"--fault={fault}", "--same-folder") != 0
     found, states = judge(run)
     assert list(states) == ["latest"]
     assert states["latest"].state in ("partial", "corrupt")

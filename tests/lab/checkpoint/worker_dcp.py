@@ -1,4 +1,4 @@
-"""One rank of a torchrun job that saves with torch.distributed.checkpoint; see the tests.
+"""A job that saves with torch.distributed.checkpoint; see the tests.
 
 `--saves` writes one checkpoint of every kind into the folder. Without it the job saves `step-10`,
 `step-20` and `step-30`, and is killed in the last save as `--fault` says.
@@ -9,7 +9,9 @@ from __future__ import annotations
 import argparse
 import os
 import signal
+import sys
 import time
+import traceback
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -117,14 +119,8 @@ def arm(fault: str, rank: int) -> None:
         writer.finish = lambda *_: die()  # type: ignore[method-assign, assignment]
 
 
-def main() -> None:
+def work(given: argparse.Namespace) -> None:
     """Join the job and save."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--folder", type=Path, required=True)
-    parser.add_argument("--saves", action="store_true")
-    parser.add_argument("--fault", default="none")
-    parser.add_argument("--same-folder", action="store_true")
-    given = parser.parse_args()
     dist.init_process_group("gloo")
     if given.saves:
         saves(given.folder)
@@ -141,8 +137,44 @@ def main() -> None:
             dcp.save(state(step), checkpoint_id=folder)
     dist.barrier()
     dist.destroy_process_group()
-    os._exit(0)  # threads of torch may still run, and then ending in order may abort
+
+
+def fork(given: argparse.Namespace, rank: int) -> int:
+    """Start a rank and give its process."""
+    process = os.fork()
+    if process:
+        return process
+    status = 1
+    try:
+        os.environ.update(RANK=str(rank), WORLD_SIZE=str(given.ranks), LOCAL_RANK=str(rank))
+        work(given)
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(status)  # threads of torch may still run, and then ending in order may abort
+
+
+def main() -> int:
+    """Run the ranks; the first that fails ends the others, as torchrun does it."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--ranks", type=int, required=True)
+    parser.add_argument("--saves", action="store_true")
+    parser.add_argument("--fault", default="none")
+    parser.add_argument("--same-folder", action="store_true")
+    given = parser.parse_args()
+    left = {fork(given, rank) for rank in range(given.ranks)}
+    failed = False
+    while left:
+        process, status = os.wait()
+        left.remove(process)
+        if status and not failed:
+            failed = True
+            for other in left:
+                os.kill(other, signal.SIGTERM)
+    return int(failed)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
