@@ -23,6 +23,7 @@ FIXED = settings(
     print_blob=False,
 )
 SLOW_SEED, SLOW_INPUTS = 10, 2500  # two or three minutes of CPU time
+PARTS = 5  # so that several workers share them
 
 
 def chains(*grades: Grade, longest: int) -> st.SearchStrategy[tuple[tuple[str, str], ...]]:
@@ -71,9 +72,10 @@ def test_reports_of_damaged_jobs_can_be_made(number: int) -> None:
 
 
 @pytest.mark.slow
-def test_thousands_of_inputs() -> None:
+@pytest.mark.parametrize("part", range(PARTS))
+def test_thousands_of_inputs(part: int) -> None:
     tally = Tally()
-    for number in range(SLOW_INPUTS):
+    for number in range(part, SLOW_INPUTS, PARTS):
         note(tally, number, recipe(SLOW_SEED, number))
     grave = [one for one in tally.violations if one.oracle != "slow"]  # a busy machine is no fault
     assert grave == [], "\n".join(total(tally))
