@@ -1,9 +1,12 @@
-"""What no linter holds: functions fit on a screen, and so does a module of the engine on five."""
+"""What no linter holds: functions fit on a screen, a module of the engine on five; CI runs all."""
 
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "diagnose"
@@ -34,3 +37,18 @@ def test_modules_of_the_engine_are_short() -> None:
         if path.read_text(encoding="utf-8").count("\n") > LINES_OF_A_MODULE
     }
     assert found == set()
+
+
+@pytest.mark.parametrize("mark", ["browser", "cluster", "lab"])
+def test_no_marked_test_is_outside_of_the_folders_that_ci_names(mark: str) -> None:
+    """Collecting only these folders spares each worker ten thousand other tests."""
+    script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    lines = [line for line in script.splitlines() if f"pytest -m {mark}" in line]
+    folders = {folder for line in lines for folder in re.findall(r"\btests/\S+", line)}
+    marked = {
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "tests").rglob("test_*.py")
+        if re.search(rf"\bmark\.{mark}\b", path.read_text(encoding="utf-8"))
+    }
+    assert marked
+    assert {path for path in marked if not path.startswith(tuple(folders))} == set()
