@@ -339,6 +339,11 @@ class Catalog:
         """The classes of those who end a job from outside."""
         return frozenset(one.id for one in self.classes.values() if one.ending)
 
+    @property
+    def external_ends(self) -> frozenset[str]:
+        """Those of them who are no part of the job: schedulers and people."""
+        return frozenset(one.id for one in self.classes.values() if one.outside)
+
     def busy_class(self, phase: str | None) -> str | None:
         """The class of a wait for a rank that is at this work while the others wait."""
         return next((one.id for one in self.classes.values() if phase in one.busy), None)

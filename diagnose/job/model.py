@@ -74,7 +74,7 @@ class Job:
             told += place_rows(self.places)
         shifts = self.clocks.certain() if self.clocks else {}
         logs = [source.name for source in self.sources if source.kind in ("text", "empty")]
-        return build(self._spent(), self.catalog.signatures, told, shifts, logs)
+        return build(self._spent(), self.catalog, told, shifts, logs)
 
     def _spent(self) -> Iterator[SourceScan]:
         """The scans, each without its lines once these were looked at.

@@ -7,15 +7,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, groupby
 from operator import attrgetter
 
-from diagnose.catalog.schema import Signature
+from diagnose.catalog.schema import Catalog
 from diagnose.match.scanner import SourceScan
-from diagnose.timeline import runs
+from diagnose.timeline.attempts import number_attempts
 from diagnose.timeline.attribution import name_authors
 from diagnose.timeline.clock import offset_between, resolve
 from diagnose.timeline.concatenated import name_parts
 from diagnose.timeline.documents import PENDING
 from diagnose.timeline.draft import Draft, drafts
-from diagnose.timeline.event import Begin, Timeline
+from diagnose.timeline.event import Timeline
 
 # Times of dumps are believed without proof where they lie about the printed ones.
 _NEAR = 2 * 3600 * 1_000_000_000
@@ -25,7 +25,7 @@ _NEVER = 1 << 80  # of sources without any time, behind all others
 
 def build(
     scans: Iterable[SourceScan],
-    signatures: Sequence[Signature],
+    catalog: Catalog,
     documents: Iterable[Draft] = (),
     clocks: Mapping[str, int] | None = None,
     files: Iterable[str] = (),
@@ -35,8 +35,8 @@ def build(
     `documents` are events that no line tells; `clocks` says by how many ns the clock of a host is
     ahead; `files` are the names of all logs, also of empty ones.
     """
-    found = _by_source([*documents, *drafts(scans, signatures)])
-    name_parts(found)
+    found = _by_source([*documents, *drafts(scans, catalog.signatures)])
+    name_parts(found, catalog.external_ends)
     for draft, time in zip(found, resolve(found), strict=True):
         draft.time, draft.stamp = time, None  # there are as many as lines
     _shift_documents(found)
@@ -44,7 +44,7 @@ def build(
         _on_one_clock(found, clocks)
     ordered = _ordered(found)
     # In the order of their sources they lie beside each other in memory.
-    begins = _count_attempts(found, ordered)
+    begins = number_attempts(found, catalog.external_ends)
     documents = [draft for draft in found if draft.document]
     logs = [draft for draft in found if not draft.document] if documents else found
     # A second dump overwrites the first, so what is there is of the last attempt.
@@ -136,34 +136,3 @@ def _ordered(found: list[Draft]) -> list[Draft]:
     for index, draft in enumerate(ordered):
         draft.index = index
     return ordered
-
-
-def _count_attempts(found: Sequence[Draft], ordered: Sequence[Draft]) -> Sequence[Begin]:
-    """The attempt of each draft: from the folder, else the number of restarts seen before it.
-
-    Where nobody tells of a restart, files may still hold several runs; it returns where these
-    begin (`timeline.runs`).
-
-    Nothing orders a source without any time against the others: it counts its own restarts, and
-    where it tells of none its events may be of any attempt (None).
-    """
-    restarting = {draft.source for draft in found if draft.meaning.tells == "restart"}
-    if not restarting:
-        begins = runs.number(found)
-        for draft in found:
-            if draft.attempt is None:
-                draft.attempt = 0
-        return begins
-    timed = {draft.source for draft in found if draft.time is not None}
-    all_timed = all(draft.source in timed for draft in found)
-    seen, own = 0, dict.fromkeys(restarting, 0)
-    for draft in ordered:
-        attempt: int | None = seen
-        if not all_timed and draft.source not in timed:
-            attempt = own.get(draft.source)
-        if draft.attempt is None:
-            draft.attempt = attempt
-        if draft.meaning.tells == "restart":
-            seen += 1
-            own[draft.source] += 1
-    return []

@@ -8,7 +8,7 @@ step without any end, as what is started again after a failure would not.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import groupby, pairwise
 from operator import attrgetter
 
@@ -20,11 +20,11 @@ _SLACK = 1_000_000_000  # ns by which lines of one process may be out of order
 _ALIKE = 2  # parts that end at one step
 
 
-def name_parts(found: Sequence[Draft]) -> None:
+def name_parts(found: Sequence[Draft], external_ends: Collection[str]) -> None:
     """Make each part a source of its own; the drafts are in the order of sources and lines."""
     for source, group in groupby(found, attrgetter("source")):
         parts = [*_parts([*group])]
-        if len(parts) > 1 and not _is_of_one(source) and _ran_at_once(parts):
+        if len(parts) > 1 and not _is_of_one(source) and _ran_at_once(parts, external_ends):
             for number, part in enumerate(parts, 1):
                 for draft in part:
                     draft.source = f"{source} (part {number})"
@@ -49,18 +49,18 @@ def _parts(drafts: Sequence[Draft]) -> Iterator[list[Draft]]:
         yield part
 
 
-def _ran_at_once(parts: Sequence[Sequence[Draft]]) -> bool:
+def _ran_at_once(parts: Sequence[Sequence[Draft]], external_ends: Collection[str]) -> bool:
     times = [[d.stamp.ns for d in part if d.stamp and not d.stamp.boot] for part in parts]
     apart = [later[0] - before[-1] for before, later in pairwise(times) if before and later]
     if apart:
         return max(apart) < -_SLACK
     if any(times):
         return False
-    ends = Counter(step for part in parts if (step := _stopped_at(part)) is not None)
+    ends = Counter(step for part in parts if (step := _stopped_at(part, external_ends)) is not None)
     return max(ends.values(), default=0) >= _ALIKE
 
 
-def _stopped_at(part: Sequence[Draft]) -> int | None:
+def _stopped_at(part: Sequence[Draft], external_ends: Collection[str]) -> int | None:
     """The last step of a part that just stops; None where it tells of an end."""
     steps = [d.work.step for d in part if d.meaning.kind == "progress" and d.work.step is not None]
-    return steps[-1] if steps and not ends_of(part) else None
+    return steps[-1] if steps and not ends_of(part, external_ends) else None

@@ -9,14 +9,13 @@ exited, a scheduler whom it cancels, a shell or a user sends a signal.
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from diagnose.timeline.event import Event, Fields, Meaning
 from diagnose.timeline.raised import TRACEBACK, tracebacks_in
 
-_STOPPED = ("scheduler.limit", "scheduler.preempted", "user.interrupt")
 _REPORTS = ("quits", "teardown", "stopping")  # what who dies, or a launcher, says of an end
 
 # Whose end it is: a process's, that of all that started together, or of these with their work done.
@@ -35,13 +34,15 @@ _NEXT_LINES = 2  # of a block that names who ended, and then how
 class End:
     """The line on which the last words begin, and the event that reports the end.
 
-    `uncaught`: it is an exception that nobody caught.
+    `uncaught`: it is an exception that nobody caught. `external`: somebody ended the job from
+    outside.
     """
 
     line: int
     event: Event
     whose: Whose = "process"
     uncaught: bool = False
+    external: bool = False
 
 
 def exit_failed(end: Event) -> bool:
@@ -49,19 +50,22 @@ def exit_failed(end: Event) -> bool:
     return end.fields.get("exitcode") not in ("0", "+0") or "signal" in end.fields
 
 
-def stops_job(meaning: Meaning) -> bool:
-    """Whether a line that means this tells that a scheduler or the owner ended the job."""
-    return meaning.role == "cause" and meaning.cause in _STOPPED
+def _stops_job(meaning: Meaning, external_ends: Collection[str]) -> bool:
+    """Whether a line that means this states that somebody ended the job from outside."""
+    return meaning.role == "cause" and meaning.cause in external_ends
 
 
-def may_end(meaning: Meaning) -> bool:
+def may_end(meaning: Meaning, external_ends: Collection[str]) -> bool:
     """Whether a line that means this may report an end, or be part of such a report."""
     reports = meaning.kind in ("exit", "frame") or meaning.tells in ("finished", *_REPORTS)
-    return reports or stops_job(meaning)
+    return reports or _stops_job(meaning, external_ends)
 
 
-def ends_of(events: Sequence[Event]) -> dict[int, End]:
-    """The ends that a source reports, by the identity of the event, in the order of its lines."""
+def ends_of(events: Sequence[Event], external_ends: Collection[str]) -> dict[int, End]:
+    """The ends that a source reports, by the identity of the event, in the order of its lines.
+
+    `external_ends` are the cause classes of those who end a job from outside.
+    """
     raised = any(TRACEBACK in event.text for event in events)
     exceptions = tracebacks_in(events).ends if raised else {}
     found = {
@@ -70,17 +74,18 @@ def ends_of(events: Sequence[Event]) -> dict[int, End]:
         if event.index in exceptions
     }
     for event in events:
-        if id(event) not in found and (whose := _reported(event)) is not None:
-            found[id(event)] = End(event.line, event, whose)
+        if id(event) not in found and (whose := _reported(event, external_ends)) is not None:
+            external = _stops_job(event.meaning, external_ends)
+            found[id(event)] = End(event.line, event, whose, external=external)
     return found
 
 
-def _reported(event: Event) -> Whose | None:
+def _reported(event: Event, external_ends: Collection[str]) -> Whose | None:
     """Whose end a line reports by itself."""
     meaning = event.meaning
     if meaning.tells == "finished":
         return "done" if event.rank is None else None
-    if stops_job(meaning):
+    if _stops_job(meaning, external_ends):
         return "job"
     if meaning.kind == "exit":
         ended = exit_failed(event)

@@ -129,13 +129,16 @@ class Event(_Said):
 class Begin(NamedTuple):
     """Where a run begins in a file to which it was appended.
 
-    `attempt` is its number, `predicate` the name of what shows that it is another one.
+    `attempt` is its number, `predicate` the name of what shows that it is another one. `of_job`:
+    one begins in all files of the job. `shown_at` is the index of the event that shows it.
     """
 
     source: str
     line: int
     attempt: int
     predicate: str
+    of_job: bool = False
+    shown_at: int = 0
 
 
 class Timeline:

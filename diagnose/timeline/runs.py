@@ -1,9 +1,10 @@
-"""Runs that were appended to one file: where one ended, and another one begins below it.
+"""Runs in one file: where one ended, and another one begins below it.
 
 A machine reads the drafts of a source in the order of their lines. A run is STARTING until somebody
 gets past the start, AT_WORK until somebody reports an end (`timeline.ends`), DYING while the last
-words follow, and ENDED from the first line that is none of them. Another run begins after a silence
-or below an end, where `Machine._shown_by` has a reason, which `--why` shows.
+words follow, and ENDED from the first line that is none of them. Another run begins below a line
+that reports a restart, after a silence, or below an end, where `Machine._shown_by` has a reason,
+which `--why` shows.
 
 In the file of one process, whatever it does once only is the sign of another run. In a console the
 ranks may die one after the other while others still start, and all of them write the same. There
@@ -12,20 +13,18 @@ what begins below an end has to be as whole as what ended, or has to get as far.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from itertools import groupby
-from operator import attrgetter
 
 from diagnose.timeline.draft import BEGINS, Draft
-from diagnose.timeline.ends import End, ends_of, may_end, stops_job
+from diagnose.timeline.ends import End, ends_of
 from diagnose.timeline.event import Begin
 from diagnose.timeline.meaning import GLUED
 from diagnose.timeline.raised import TRACEBACK, outermost
 
+RESTART = "restart"  # what a line tells that reports one
 _BY_HAND = 60_000_000_000  # ns from an end to a start by hand
 # ns of silence above another run: below any words, and below an error so few lines before.
 _SILENCE, _SHORT_SILENCE, _LAST_WORDS = 600_000_000_000, 10_000_000_000, 3
@@ -103,8 +102,8 @@ class Machine:
     `above` is the last time above the current line, `wrong` the last line of an error.
     """
 
-    def __init__(self, drafts: Sequence[Draft]) -> None:
-        self.rows = _rows(drafts)
+    def __init__(self, drafts: Sequence[Draft], external_ends: Collection[str]) -> None:
+        self.rows = _rows(drafts, external_ends)
         seen = {name: {getattr(draft, name) for draft in drafts} for name in (*_NAMES, *_OTHERS)}
         several = any(len(values - {None}) > 1 for values in seen.values())
         numbered = any(row.number is not None for row in self.rows)
@@ -131,19 +130,22 @@ class Machine:
                 over.below, self.run.state = row.draft.line, State.ENDED
             predicate = self._shown_by(row)
             if predicate is not None:
-                yield Begin(row.draft.source, self._first_line(row, over), 0, predicate)
+                first, of_job = self._first_line(row, over), row.draft.meaning.tells == RESTART
+                yield Begin(row.draft.source, first, 0, predicate, of_job, row.draft.index)
                 self.before, self.run = self.run.words, _Run()
             self._read(row)
 
     def _shown_by(self, row: _Row) -> str | None:
         """The predicate by which another run shows at this row; None where the run goes on."""
         over, draft, meaning = self.run.over, row.draft, row.draft.meaning
+        if meaning.tells == RESTART:
+            return "restart_reported"
         if self._is_after_silence(row):
             return "words_after_silence"
         if over is None:
             return None
         fails_to_start = meaning.role == "cause" and meaning.phase == "init"
-        if stops_job(over.end.event.meaning) and (over.words[row.word] or fails_to_start):
+        if over.end.external and (over.words[row.word] or fails_to_start):
             return "start_after_stop"  # who stops a job stops all ranks, so that none is late
         if over.end.whose != "done":
             late = _passed(over.time, draft.time) >= _BY_HAND
@@ -185,6 +187,8 @@ class Machine:
 
     def _first_line(self, row: _Row, over: _Over | None) -> int:
         """The first line of the run that shows at this row."""
+        if row.draft.meaning.tells == RESTART:
+            return row.draft.line + 1  # the line itself ends the run before
         if over is None or row.word == BEGINS:
             return row.draft.line  # what stands above the first words is not of this run
         if self.one_process and over.below is not None:
@@ -213,9 +217,9 @@ class Machine:
             run.state = State.DYING
 
 
-def _rows(drafts: Sequence[Draft]) -> list[_Row]:
+def _rows(drafts: Sequence[Draft], external_ends: Collection[str]) -> list[_Row]:
     """The drafts with what is known of each before the machine runs."""
-    ends = ends_of(drafts)
+    ends = ends_of(drafts, external_ends)
     errors = {draft.line for draft in drafts if draft.meaning.role in GLUED}
     rows, stretch = [], _Stretch()
     for draft in drafts:
@@ -266,35 +270,3 @@ def _is_last_word(draft: Draft) -> bool:
         return False
     follows = meaning.role in ("effect", "aftermath")
     return follows or meaning.kind in ("exit", "frame", "fact", "edge")
-
-
-def number(found: Sequence[Draft]) -> list[Begin]:
-    """Give drafts the attempts that they are of if sources hold several runs; where these begin.
-
-    The drafts are in the order of their sources and lines. Files that were appended to together end
-    together, so the last runs are the same attempt. What another file says belongs to the last one,
-    unless it was said before that began.
-    """
-    begins: dict[str, list[Begin]] = {}
-    for source, group in groupby(found, attrgetter("source")):
-        drafts = [*group]
-        meanings = {id(draft.meaning): draft.meaning for draft in drafts}.values()
-        several = any(may_end(one) or one.tells == BEGINS for one in meanings)
-        if several and all(draft.attempt is None for draft in drafts):
-            begins[source] = [*Machine(drafts).begins()]
-    lines = {source: [begin.line for begin in own] for source, own in begins.items() if own}
-    if not lines:
-        return []
-    last = max(map(len, lines.values()))
-    for draft in found:
-        if (own := lines.get(draft.source)) is not None:
-            draft.attempt = last - len(own) + bisect_right(own, draft.line)
-    first = min((d.time for d in found if d.attempt == last and d.time is not None), default=0)
-    for draft in found:
-        if draft.attempt is None:
-            draft.attempt = last - (draft.time is not None and draft.time < first)
-    return [
-        begin._replace(attempt=last - len(own) + place)
-        for own in begins.values()
-        for place, begin in enumerate(own, 1)
-    ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import diagnose
+from diagnose.catalog.load import load_catalog
 from diagnose.ingest import text_source
 from diagnose.job.load import read
 from diagnose.parse.who import Stamp
@@ -42,7 +43,7 @@ def test_logs_without_any_line_that_counts_are_known_to_be_there() -> None:
     job = diagnose.load_text(f"2026-06-02 08:00:00 {ERROR}\n")
     assert job.events.silent == frozenset()
     found = timeline(a=f"2026-06-02 08:00:00 {ERROR}\n")
-    assert build([], [], files=["a", "b"]).silent == {"a", "b"}
+    assert build([], load_catalog(), files=["a", "b"]).silent == {"a", "b"}
     assert found.only(lambda _: False).silent == found.silent
 
 
@@ -111,7 +112,7 @@ def dumped(rank: int, seq: int, ns: int | None, **more: object) -> Draft:
 
 def built(drafts: list[Draft], log: str = "", **clocks: int) -> list[Event]:
     job = read([text_source(log or "quiet", "job.log")])
-    return [*build(job.scans, job.catalog.signatures, drafts, clocks)]
+    return [*build(job.scans, job.catalog, drafts, clocks)]
 
 
 NOON = 1_748_865_600 * SECOND  # 2025-06-02 12:00:00 UTC

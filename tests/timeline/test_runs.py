@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 import diagnose
+from diagnose.catalog.load import load_catalog
 from diagnose.ingest import text_source
 from diagnose.job.load import read
 from diagnose.timeline import runs
@@ -135,8 +136,18 @@ def test_what_another_file_said_before_the_last_run_is_of_an_earlier_one() -> No
 
 
 def test_a_job_that_tells_of_restarts_counts_them_alone() -> None:
-    found = timeline(job=f"{opened()}{KEY}{RESTART}{opened()}{VALUE}")
-    assert attempts(found) == [0, 1]
+    found = timeline(job=f"{opened()}{KEY}{RESTART}{opened()}{VALUE}{opened()}{KEY}")
+    assert attempts(found) == [0, 1, 1]
+    assert [(one.line, one.attempt, one.predicate) for one in found.begins] == [
+        (6, 1, "restart_reported")
+    ]
+
+
+def test_a_restart_is_of_all_files_and_counted_by_the_clock() -> None:
+    failed = "W0602 08:{}:00.000000 7 x.cc:9] RuntimeError: {}\n"
+    worker = failed.format("01", "early") + failed.format("59", "late")
+    found = timeline(agent=RESTART, worker=worker)
+    assert {e.text[-5:]: e.attempt for e in found.kind("exception")} == {"early": 0, " late": 1}
 
 
 def test_the_last_run_is_the_one_that_is_diagnosed() -> None:
@@ -185,7 +196,8 @@ def test_who_is_stopped_or_refuses_to_start_has_ended() -> None:
     ],
 )
 def test_what_a_run_is_doing_where_its_log_ends(text: str, state: str) -> None:
-    machine = runs.Machine([event for event in timeline(job=text) if isinstance(event, Draft)])
+    drafts = [event for event in timeline(job=text) if isinstance(event, Draft)]
+    machine = runs.Machine(drafts, load_catalog().external_ends)
     assert [*machine.begins()] == [] or text.count(opened()) == 2
     assert machine.run.state.name == state
 

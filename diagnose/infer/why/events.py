@@ -19,6 +19,7 @@ MAX_KINDS = 30  # of events
 _QUOTED = 100  # characters of a line without a signature
 # By what a run shows that was appended to a file; see `timeline.runs`.
 _BEGUN: Mapping[str, str] = {
+    "restart_reported": "the line above reports that the job is restarted",
     "words_after_silence": "the first words of its file stand there again, after a silence",
     "start_after_stop": "somebody starts, or fails to, after the whole job was stopped",
     "starts_as_before": "somebody starts there who had started before the end above",

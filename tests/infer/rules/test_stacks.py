@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from diagnose.catalog.load import load_catalog
 from diagnose.diagnosis import Evidence
 from diagnose.infer.collectives.verdict import DumpVerdict, Kind
 from diagnose.infer.rules.base import Context, Hypothesis
@@ -38,7 +39,7 @@ def classes(*ranks: tuple[str, ...]) -> list[PlaceClass]:
 
 
 def of(found: list[PlaceClass]) -> Timeline:
-    return build([], [], place_rows(found))
+    return build([], load_catalog(), place_rows(found))
 
 
 def seen(found: list[PlaceClass], **more: Any) -> Context:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from diagnose.catalog.load import load_catalog
 from diagnose.infer.stacks.classify import places
 from diagnose.infer.stacks.groups import fold
 from diagnose.infer.stacks.rows import place_rows, told
@@ -24,7 +25,7 @@ SAYS = (
 def test_one_event_per_rank() -> None:
     text = "".join(DUMP.format(rank=rank, pid=100 + rank) for rank in (3, 1))
     classes = fold(places(read_stacks(text.encode(), "all.txt")))
-    timeline = build([], [], place_rows(classes))
+    timeline = build([], load_catalog(), place_rows(classes))
     assert [
         (e.rank, e.pid, e.kind, e.tells, e.op, e.fields, e.text, e.source, e.time) for e in timeline
     ] == [
