@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from diagnose.catalog.vocabulary import Vocabulary
+from diagnose.catalog.vocabulary import UNKNOWN, Vocabulary
 
 if TYPE_CHECKING:
     from diagnose.catalog.settings import Setting
@@ -255,9 +255,11 @@ class CauseClass:
     process that ended tells which rank it was. `ends_process`: a process of which it is stated does
     not go on. `busy`: phases in which one rank works while the others wait, and this class is
     why; `held`: places (`infer.stacks`) of a rank of which that is so; `ahead`: phases of one whose
-    work has ended while the others still train; `shown_by`: predicates of `infer.rules.unstated`,
-    on what processes did or left out, that show this class where no line states it. `outside`: who
-    ended the job is no part of it; of one that hung this is only the end.
+    work has ended while the others still train; `shown_by`: what shows this class where no line
+    states it: predicates of `infer.rules.unstated`, and what other rules find. `outside`: who ended
+    the job is no part of it; of one that hung this is only the end. `stays_with_node`: where it
+    comes again on a node, the node is why; crashes, memory and sockets follow the job, as a user's
+    bad code sits on his usual nodes.
 
     `author`: what whoever prints its lines is: the process that it `struck`; as likely the `victim`
     of another; one `of_all`, whose settings these are; one that `waits` for those that lines list.
@@ -292,6 +294,7 @@ class CauseClass:
     ahead: list[Phase] = field(default_factory=list)
     shown_by: list[str] = field(default_factory=list)
     outside: bool = False
+    stays_with_node: bool = False
     moving: bool = False
     retrospective: bool = False
     ending: bool = False
@@ -344,10 +347,16 @@ class Catalog:
         """Those of them who are no part of the job: schedulers and people."""
         return frozenset(one.id for one in self.classes.values() if one.outside)
 
+    @property
+    def node_causes(self) -> frozenset[str]:
+        """The classes that stay with a node."""
+        return frozenset(one.id for one in self.classes.values() if one.stays_with_node)
+
     def busy_class(self, phase: str | None) -> str | None:
         """The class of a wait for a rank that is at this work while the others wait."""
         return next((one.id for one in self.classes.values() if phase in one.busy), None)
 
-    def class_shown_by(self, predicate: str) -> str:
-        """The class that a predicate of `infer.rules.unstated` shows; each shows one."""
-        return next(one.id for one in self.classes.values() if predicate in one.shown_by)
+    def class_shown_by(self, finding: str) -> str:
+        """The class that a finding shows where no line states one; `unknown` where none is."""
+        shown = (one.id for one in self.classes.values() if finding in one.shown_by)
+        return next(shown, UNKNOWN)

@@ -71,7 +71,8 @@ def fleet(
     from diagnose.fleet import read, summarise
     from diagnose.fleet.read import table_of
 
-    titles = {name: cause.title for name, cause in load_catalog(patterns or ()).classes.items()}
+    catalog = load_catalog(patterns or ())
+    titles = {name: cause.title for name, cause in catalog.classes.items()}
     folder = table_of(results).parent
     jobs = read(results, note)
     if reports:
@@ -82,7 +83,7 @@ def fleet(
             jobs, folder, reports, patterns=given, redact=not no_redact, said=note
         )
         say(f"{count} post-mortems in {clean(str(folder / 'reports'))}")
-    found = summarise(jobs, by=by, titles=titles, results=folder)
+    found = summarise(jobs, by=by, titles=titles, results=folder, node_causes=catalog.node_causes)
     if page is not None:
         _write_page(found, page, folder, title, redact=not no_redact)
     _print(found, output, color)

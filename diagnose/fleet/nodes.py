@@ -12,7 +12,7 @@ The strongest suspect is taken out first, with all jobs it took part in, and the
 anew: its own count would raise what is thought normal, and its neighbours are blamed in its stead
 now and then (the 22 % in which the evidence points at the wrong one).
 
-What counts as blame: a cause that moves with the node (NODE_CAUSES), at least medium confidence,
+What counts as blame: a cause that stays with the node (`causes`), at least medium confidence,
 and hosts named that are at most half of the job's (or its only one). Retries on the same hosts
 with the same fingerprint on the same day are one incident. Jobs whose hosts are unknown count
 neither as blame nor as exposure.
@@ -30,11 +30,6 @@ import numpy as np
 from diagnose.fleet.columns import Lists, pair_keys, pairs, positions, span, total
 from diagnose.fleet.jobs import Jobs
 
-# The classes whose restart advice is "elsewhere", and p2p, where topology and firmware are the
-# node's. Crashes, memory and sockets follow the job: a user's bad code sits on his usual nodes.
-NODE_CAUSES = frozenset(
-    {"hw.gpu", "hw.node", "net.fabric", "net.p2p", "slow.storage", "slow.straggler"}
-)
 ALPHA = 0.01
 MIN_RATIO = 3.0
 MIN_INCIDENTS = 3
@@ -121,8 +116,8 @@ class _Tally:
         return found
 
 
-def nodes(jobs: Jobs, causes: Collection[str] = NODE_CAUSES) -> Nodes:
-    """The nodes of the jobs; `causes` are the classes that tell of a node."""
+def nodes(jobs: Jobs, causes: Collection[str]) -> Nodes:
+    """The nodes of the jobs; `causes` are the classes that stay with a node."""
     named = _named(jobs, causes)
     told = ~jobs.unreadable & (jobs.hosts.lengths() > 0)
     places = _places(jobs, named, told)

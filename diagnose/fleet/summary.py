@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from diagnose.batch.pages import FOLDER, page_of
+from diagnose.catalog.load import load_catalog
 from diagnose.fleet.causes import CAUSE, WEEK, Group, count, hours, weeks
 from diagnose.fleet.columns import moment, span, total
 from diagnose.fleet.jobs import Jobs
@@ -90,13 +91,17 @@ def summarise(
     by: str = CAUSE,
     titles: Mapping[str, str] | None = None,
     results: Path | None = None,
+    node_causes: Collection[str] | None = None,
 ) -> Fleet:
     """Everything about a fleet's jobs.
 
-    `titles` are those of the cause classes. `reports` gets the post-mortems which exist in the
+    `titles` are those of the cause classes, `node_causes` those that stay with a node (of the
+    shipped ones where it is None). `reports` gets the post-mortems which exist in the
     folder `results`, of the jobs that are named here.
     """
-    causes, found_nodes = count(jobs, CAUSE, titles), nodes(jobs)
+    if node_causes is None:
+        node_causes = load_catalog().node_causes
+    causes, found_nodes = count(jobs, CAUSE, titles), nodes(jobs, node_causes)
     fleet = Fleet(
         by=by,
         overview=_overview(jobs, len(found_nodes.nodes)),

@@ -92,7 +92,7 @@ class Matcher:
     def __init__(self, catalog: Catalog, databases: Sequence[Automaton | None]) -> None:
         self.signatures = catalog.signatures
         self.patterns = patterns_of(catalog.signatures)
-        self.words = Words(catalog.vocabularies)
+        self.words = Words(catalog.vocabularies, catalog.class_shown_by("exception"))
         self._marks, self._bulk, self._rest, self._words, self._everywhere, *thin = databases
         self._thin_first, self._thin_all = thin
         self.catalog = catalog

@@ -15,7 +15,6 @@ from diagnose.lazy import expression
 from diagnose.match import patience
 from diagnose.match.digits import blind
 
-_EXCEPTION = "crash.exception"
 _TOKEN = expression(r"\w+")
 _DIGIT = expression("[0-9]")
 _SAME = str.maketrans("123456789", "000000000")
@@ -42,10 +41,14 @@ _HANDLED = expression(
 
 
 class Words:
-    """The words of all vocabularies, by a token of each."""
+    """The words of all vocabularies, by a token of each.
 
-    def __init__(self, vocabularies: Sequence[Vocabulary]) -> None:
+    `bare` is the class of an exception of which no more is known.
+    """
+
+    def __init__(self, vocabularies: Sequence[Vocabulary], bare: str = "") -> None:
         self._vocabularies = vocabularies
+        self._bare = bare
 
     def find(self, line: str, *, raised: bool = False) -> Meant | None:
         """The word of a line that says most; `raised`: the line ended a traceback."""
@@ -53,13 +56,13 @@ class Words:
         if _PASSED.search(line) or _CODE.match(line):
             return None
         handled = _HANDLED.search(line) is not None
-        told = _EXCEPTION if raised else ""  # that the line is of an exception, is known
+        known = self._bare if raised else ""  # that the line is of an exception
         found = [
             (size, _meant(vocabulary, word, line, raised=raised, handled=handled))
             for size, vocabulary, word in (*self._spelled(line), *self._codes(line))
         ]
         best = max(
-            (one for one in found if one[1].cause not in (HARMLESS, told)),
+            (one for one in found if one[1].cause not in (HARMLESS, known)),
             key=lambda one: (one[1].names_cause, _STRENGTH[one[1].strength], one[0], one[1].id),
             default=None,
         )

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from diagnose.catalog.load import load_catalog
 from diagnose.fleet.causes import NOT_SAID, count, weeks
 from diagnose.fleet.columns import pairs, positions, split, total
 from diagnose.fleet.jobs import Jobs
-from diagnose.fleet.nodes import NODE_CAUSES, nodes
+from diagnose.fleet.nodes import nodes
 from diagnose.fleet.recurring import recurring
 from diagnose.fleet.unknowns import unknowns
 from tests.sizes import few
@@ -21,6 +22,9 @@ from .frames import failed, frame, row, shown, typed
 
 HOSTS = ["n1", "n2", "n2.cluster", "n3.cluster", "localhost", "n4", ""]
 CAUSES = ["hw.gpu", "net.fabric", "crash.exception", "unknown"]
+
+
+NODE_CAUSES = load_catalog().node_causes
 
 
 def any_jobs(seed: int, size: int = 80) -> Jobs:
@@ -126,7 +130,7 @@ def test_nodes(seed: int) -> None:
         took_part.update(whole)
         blamed.update(accused)
         victim.update(whole - accused if accused else ())
-    found = nodes(jobs)
+    found = nodes(jobs, NODE_CAUSES)
     assert {node.host: (node.jobs, node.blamed, node.victim) for node in found.nodes} == {
         host: (took_part[host], blamed[host], victim[host]) for host in took_part
     }

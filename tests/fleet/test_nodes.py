@@ -6,14 +6,17 @@ from math import comb
 import numpy as np
 import pytest
 
-from diagnose.fleet.nodes import ALPHA, NODE_CAUSES, Nodes, hypergeometric, nodes
+from diagnose.catalog.load import load_catalog
+from diagnose.fleet.nodes import ALPHA, Nodes, hypergeometric, nodes
 from tests.sizes import few
 
 from .frames import BAD, BUSY, failed, fleet, frame, row, shown, typed
 
+NODE_CAUSES = load_catalog().node_causes
+
 
 def found(*rows: dict[str, object]) -> Nodes:
-    return nodes(typed(frame(*rows)))
+    return nodes(typed(frame(*rows)), NODE_CAUSES)
 
 
 def hosts(report: Nodes) -> list[str]:
@@ -48,7 +51,7 @@ KINDS: list[dict[str, object]] = [
 @pytest.mark.parametrize(("seed", "kind"), few(product(range(100, 104), KINDS), 7), ids=str)
 def test_planted_nodes_and_only_those(seed: int, kind: dict[str, object]) -> None:
     wanted = set(kind.get("bad", BAD))  # type: ignore[call-overload]
-    suspects = set(hosts(nodes(typed(fleet(seed, **kind)))))  # type: ignore[arg-type]
+    suspects = set(hosts(nodes(typed(fleet(seed, **kind)), NODE_CAUSES)))  # type: ignore[arg-type]
     assert suspects == wanted
 
 
@@ -57,7 +60,7 @@ def test_false_discovery_rate_over_many_seeds() -> None:
     for right in (0.9, 0.78, 0.6, 0.5):
         flagged = false = exact = 0
         for seed in range(15):
-            suspects = set(hosts(nodes(typed(fleet(seed, right=right)))))
+            suspects = set(hosts(nodes(typed(fleet(seed, right=right)), NODE_CAUSES)))
             flagged, false = flagged + len(suspects), false + len(suspects - set(BAD))
             exact += suspects == set(BAD)
         print(f"right {right}: exact {exact}/15, false discovery rate {false}/{flagged}")
@@ -75,7 +78,7 @@ def test_busy_nodes_fail_more_often_than_bad_ones() -> None:
 def test_a_bad_nodes_neighbour_is_not_suspect() -> None:
     """In half of their common failures the wrong one of the two is blamed."""
     jobs = typed(fleet(4, paired=True, background=0.02, right=0.5))
-    assert set(hosts(nodes(jobs))) == set(BAD)
+    assert set(hosts(nodes(jobs, NODE_CAUSES))) == set(BAD)
 
 
 def test_what_is_said_of_a_suspect() -> None:

@@ -89,7 +89,7 @@ def _remedies(
         known = {step.do for step in steps}
         steps += [
             step_of(remedy, catalog, diagnosis.job.frameworks)
-            for remedy in catalog.classes["checkpoint.partial"].remedies
+            for remedy in catalog.classes[catalog.class_shown_by("resume.partial")].remedies
             if remedy.when == "prevent" and remedy.do not in known
         ]
     return steps

@@ -32,7 +32,7 @@ def propose(context: Context) -> Iterator[Hypothesis]:
         naming = [event for event in (*loading, *failing) if tail(one) in event.text]
         if one.state not in _DAMAGED or not naming:
             continue
-        cause = f"checkpoint.{one.state}"
+        cause = context.catalog.class_shown_by(f"resume.{one.state}")
         shown = [*naming[:_SHOWN], *failing[:_SHOWN]]
         yield Hypothesis(
             cause,

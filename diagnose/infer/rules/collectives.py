@@ -86,7 +86,8 @@ def blamed(
     whys = _WHY.get(verdict.kind, ("", ""))
     if verdict.kind == "stuck_host" and not alive:
         verdict, whys = replace(verdict, kind="missing"), _BEHIND
-    cause, tier = _cause(verdict, set(host_of.values()))
+    name, tier = _finding(verdict, set(host_of.values()))
+    cause = catalog.class_shown_by(f"dump.{name}")
     summary = f"{verdict.why[:1].upper()}{verdict.why[1:]}."
     found = Hypothesis(cause, tier, catalog.classes[cause].title, summary, list(stall.rows))
     found.inferred, found.basis = True, "dump"
@@ -162,22 +163,22 @@ def evidence(verdict: DumpVerdict) -> list[Evidence]:
     ]
 
 
-def _cause(verdict: DumpVerdict, hosts: set[str]) -> tuple[str, Tier]:
-    if verdict.kind in _CAUSES:
-        cause, sure, doubtful = _CAUSES[verdict.kind]
-        return cause, sure if verdict.sure else doubtful
-    if len(hosts) == 1:
-        return "unknown", Tier.WEAK
-    return "net.fabric", Tier.CIRCUMSTANTIAL
+def _finding(verdict: DumpVerdict, hosts: set[str]) -> tuple[str, Tier]:
+    """What shows a class, and how far the evidence reaches."""
+    name = "no_network" if verdict.kind == "network" and len(hosts) == 1 else verdict.kind
+    sure, doubtful = TIERS[name]
+    return name, sure if verdict.sure else doubtful
 
 
-# The class, and how far the evidence reaches where the dumps are sure and where they are not.
-_CAUSES = {
-    "mismatched": ("desync.mismatch", Tier.OBSERVED, Tier.STRONG),
-    "cycle": ("desync.mismatch", Tier.STRONG, Tier.LIKELY),
-    "missing": ("desync.missing_rank", Tier.STRONG, Tier.CIRCUMSTANTIAL),
-    "stuck_host": ("stall.host", Tier.STRONG, Tier.LIKELY),
-    "stuck_device": ("hw.gpu", Tier.STRONG, Tier.LIKELY),
+# How far the evidence reaches where the dumps are sure, and where they are not.
+TIERS: Mapping[str, tuple[Tier, Tier]] = {
+    "mismatched": (Tier.OBSERVED, Tier.STRONG),
+    "cycle": (Tier.STRONG, Tier.LIKELY),
+    "missing": (Tier.STRONG, Tier.CIRCUMSTANTIAL),
+    "stuck_host": (Tier.STRONG, Tier.LIKELY),
+    "stuck_device": (Tier.STRONG, Tier.LIKELY),
+    "network": (Tier.CIRCUMSTANTIAL, Tier.CIRCUMSTANTIAL),
+    "no_network": (Tier.WEAK, Tier.WEAK),  # on one host
 }
 _BEHIND = (
     "it never made the call its peers are waiting in",

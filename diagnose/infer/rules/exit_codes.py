@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from diagnose.infer.rules.base import Context, Hypothesis
@@ -14,22 +14,23 @@ from diagnose.timeline.ends import exit_code, exits_named
 from diagnose.timeline.event import Event, Timeline
 from diagnose.timeline.learned import Learned
 
-_BY_SIGNAL: dict[int, tuple[str, Tier, str]] = {
-    signal.SIGKILL: ("crash.killed", Tier.STRONG, "was killed by SIGKILL"),
-    signal.SIGSEGV: ("crash.native", Tier.STRONG, "crashed in native code (SIGSEGV)"),
-    signal.SIGBUS: (
-        "net.shm",
+# How far a signal reaches as evidence of the class that it shows, and what it did to the process.
+SIGNALS: Mapping[str, tuple[Tier, str]] = {
+    "SIGKILL": (Tier.STRONG, "was killed by SIGKILL"),
+    "SIGSEGV": (Tier.STRONG, "crashed in native code (SIGSEGV)"),
+    "SIGBUS": (
         Tier.CIRCUMSTANTIAL,
         "died from a bus error (SIGBUS), most often because /dev/shm is full",
     ),
-    signal.SIGFPE: ("crash.native", Tier.STRONG, "died from an arithmetic error (SIGFPE)"),
-    signal.SIGILL: ("crash.native", Tier.STRONG, "ran an illegal instruction (SIGILL)"),
-    signal.SIGABRT: ("crash.native", Tier.GUESS, "aborted (SIGABRT)"),
-    signal.SIGINT: ("user.interrupt", Tier.CIRCUMSTANTIAL, "was interrupted (SIGINT)"),
-    signal.SIGHUP: ("user.interrupt", Tier.CIRCUMSTANTIAL, "lost its terminal (SIGHUP)"),
-    signal.SIGTERM: ("scheduler.preempted", Tier.GUESS, "received SIGTERM"),
-    signal.SIGXCPU: ("scheduler.limit", Tier.STRONG, "exceeded its CPU time limit (SIGXCPU)"),
+    "SIGFPE": (Tier.STRONG, "died from an arithmetic error (SIGFPE)"),
+    "SIGILL": (Tier.STRONG, "ran an illegal instruction (SIGILL)"),
+    "SIGABRT": (Tier.GUESS, "aborted (SIGABRT)"),
+    "SIGINT": (Tier.CIRCUMSTANTIAL, "was interrupted (SIGINT)"),
+    "SIGHUP": (Tier.CIRCUMSTANTIAL, "lost its terminal (SIGHUP)"),
+    "SIGTERM": (Tier.GUESS, "received SIGTERM"),
+    "SIGXCPU": (Tier.STRONG, "exceeded its CPU time limit (SIGXCPU)"),
 }
+_NAMES = {number.value: number.name for number in signal.Signals}
 # What launchers send to victims, and what the watchdog ends with.
 _OF_VICTIMS = (-signal.SIGTERM, -signal.SIGABRT)
 _WAITS = ("timeout", "store_wait")
@@ -146,9 +147,9 @@ def _repeat(group: Sequence[Event]) -> bool:
 def _hypothesis(code: int, group: list[Event], context: Context) -> Hypothesis:
     ranks = sorted({event.rank for event in group if event.rank is not None})
     hosts = sorted({event.host for event in group if event.host is not None})
-    cause, tier, did = "crash.exception", Tier.GUESS, f"exited with status {code}"
-    if code < 0:
-        cause, tier, did = _BY_SIGNAL.get(-code, (cause, tier, did))
+    name = _NAMES.get(-code, "")
+    tier, did = SIGNALS.get(name, (Tier.GUESS, f"exited with status {code}"))
+    cause = context.catalog.class_shown_by(f"exit.{name if name in SIGNALS else 'status'}")
     named = who(ranks, hosts) or "a process"
     together = code == -signal.SIGABRT and (len(hosts) > 1 or _repeat(group))
     if together or not context.catalog.classes[cause].strikes_one_process:

@@ -19,17 +19,17 @@ from diagnose.infer.stacks.groups import PlaceClass
 from diagnose.infer.tiers import Tier
 from diagnose.parse.node_signs import Kind, Sign
 
-# Cause class, and why its node is blamed.
-_MEANS: Mapping[Kind, tuple[str, str]] = {
-    "gpu_lost": ("hw.gpu", "the driver has given up a GPU of the node"),
-    "oom_kill": ("crash.host_oom", "the kernel killed a process of its memory group"),
-    "gpu_errors": ("hw.gpu", "a GPU of the node counts uncorrectable memory errors"),
-    "port": ("net.fabric", "a port is not active that other nodes have active"),
-    "port_errors": ("net.fabric", "a port counts errors while the job hangs"),
-    "unanswered": ("net.socket", "a peer acknowledges nothing of what is sent to it"),
-    "nccl_error": ("desync.mismatch", "NCCL got a message of another size than it had posted"),
-    "dead": ("desync.missing_rank", "its process is dead, by NCCL's RAS"),
-    "late": ("desync.missing_rank", "it alone has launched fewer collectives, by NCCL's RAS"),
+# Why its node is blamed; the class is the one that lists the sign in `shown_by`.
+WHY: Mapping[Kind, str] = {
+    "gpu_lost": "the driver has given up a GPU of the node",
+    "oom_kill": "the kernel killed a process of its memory group",
+    "gpu_errors": "a GPU of the node counts uncorrectable memory errors",
+    "port": "a port is not active that other nodes have active",
+    "port_errors": "a port counts errors while the job hangs",
+    "unanswered": "a peer acknowledges nothing of what is sent to it",
+    "nccl_error": "NCCL got a message of another size than it had posted",
+    "dead": "its process is dead, by NCCL's RAS",
+    "late": "it alone has launched fewer collectives, by NCCL's RAS",
 }
 # What is said of ranks and not of nodes, and of which kind these are then.
 _OF_RANKS: Mapping[Kind, CulpritKind] = {
@@ -46,7 +46,7 @@ def propose(context: Context) -> Iterator[Hypothesis]:
     for kind, told in found_kinds.items():
         if kind == "late" and (context.blocked is not None or "dead" in found_kinds):
             continue  # the counts of all ranks say more
-        cause, why = _MEANS[kind]
+        cause, why = _class(kind, context), WHY[kind]
         tier = _TIERS.get(kind, Tier.CIRCUMSTANTIAL)
         found = Hypothesis(
             cause, tier, context.catalog.classes[cause].title, _summary(told), inferred=True,
@@ -115,11 +115,15 @@ def telling(signs: Sequence[Sign], classes: Sequence[PlaceClass]) -> dict[Kind, 
 def evidence(context: Context, cause: str) -> list[Evidence]:
     """What the nodes said that speaks for this cause."""
     return [
-        Evidence(sign.source, sign.line, _quoted(sign), _MEANS[kind][1])
+        Evidence(sign.source, sign.line, _quoted(sign), WHY[kind])
         for kind, told in telling(context.signs, context.stacks).items()
-        if _MEANS[kind][0] == cause
+        if _class(kind, context) == cause
         for sign in told[:3]
     ]
+
+
+def _class(kind: Kind, context: Context) -> str:
+    return context.catalog.class_shown_by(f"node.{kind}")
 
 
 def _quoted(sign: Sign) -> str:

@@ -40,7 +40,8 @@ def _store(waits: Sequence[Event], activity: Activity, catalog: Catalog) -> Hypo
             found.why = "the main rank does this work while the others wait"
         return found
     summary = "Ranks timed out in the store waiting for ranks that never arrived."
-    found = inferred("rendezvous.timeout", Tier.CIRCUMSTANTIAL, catalog, summary)
+    cause = catalog.class_shown_by("store.wait")
+    found = inferred(cause, Tier.CIRCUMSTANTIAL, catalog, summary)
     found.rows = positions
     asked = {rank for event in waits for rank in captured_ranks(event.fields.get("from_rank"))}
     if len(asked) == 1:
@@ -56,9 +57,9 @@ def _gathering(timeline: Timeline, catalog: Catalog) -> Iterator[Hypothesis]:
     if last is None or (steps and steps[0].index < last.index):
         return  # none, or a barrier of a job that had gathered before
     joined, world = int(last.fields["joined"]), int(last.fields["world_size"])
-    cause = "rendezvous.timeout"
+    finding = "incomplete"
     if twins := _twins(timeline, world):
-        cause = "rendezvous.rank_mapping"
+        finding = "equal_ranks"
         summary = (
             f"{world} processes of a job of {world} have only the ranks {fold_ranks(twins)}: each "
             "node counts from the first one."
@@ -70,6 +71,7 @@ def _gathering(timeline: Timeline, catalog: Catalog) -> Iterator[Hypothesis]:
             f"{joined} processes registered for a job of {world}: leftovers of an earlier "
             "attempt, or started more than once."
         )
+    cause = catalog.class_shown_by(f"rendezvous.{finding}")
     found = inferred(cause, Tier.STRONG, catalog, summary)
     found.rows = [last.index]
     if twins:

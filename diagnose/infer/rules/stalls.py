@@ -7,8 +7,10 @@ onset: work that one rank does while the others wait, or nothing the log shows.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 from diagnose.catalog.schema import Catalog
+from diagnose.catalog.vocabulary import UNKNOWN
 from diagnose.infer.events.phases import BUSY, MAIN_ONLY, Activity, doing
 from diagnose.infer.judge.stall import Stall
 from diagnose.infer.rules.base import Basis, Context, Hypothesis, inferred
@@ -17,6 +19,9 @@ from diagnose.stories.story import Story
 from diagnose.text.ranks import ranks_phrase
 from diagnose.timeline.event import Timeline
 
+Finding = Literal[
+    "mismatch", "shifted", "conditional", "uneven", "missing", "early_barrier", "all_joined"
+]
 # Collectives this early in a group belong to set-up: barriers around data preparation.
 _EARLY_SEQ = 5
 # Steps between the last ones of two ranks that no delay of a log explains.
@@ -44,6 +49,14 @@ def agreeing(context: Context) -> list[Hypothesis]:
     return _of_stalls(context, context.agreeing, "agreeing_wait") if context.agreeing else []
 
 
+def _shown(
+    finding: Finding, tier: Tier, catalog: Catalog, summary: str, stall: Stall
+) -> Hypothesis:
+    """The hypothesis of the class that a finding about a wait shows."""
+    cause = catalog.class_shown_by(f"wait.{finding}")
+    return inferred(cause, tier, catalog, summary, stall.rows)
+
+
 def _of_stalls(context: Context, stalls: Sequence[Stall], basis: Basis) -> list[Hypothesis]:
     found = []
     for stall in stalls:
@@ -59,25 +72,26 @@ def _mismatch(stall: Stall, context: Context) -> Hypothesis:
     ahead = _gone_on(stall, context.stories.of_ranks) if stall.shape == "conditional" else []
     if ahead:
         return _uneven(stall, ahead, catalog, "had gone on to evaluation")
-    cause, tier = "desync.mismatch", Tier.OBSERVED
+    finding: Finding = "mismatch"
+    tier = Tier.OBSERVED
     summary = f"{stall.why[:1].upper()}{stall.why[1:]}."
     if stall.shape == "conditional":
-        cause, tier = "desync.conditional", Tier.OBSERVED
+        finding = "conditional"
         summary = (
             "Ranks took different branches: some wait in a barrier while others run a larger "
             "collective that only they entered."
         )
     elif stall.shape == "shifted":
-        tier = Tier.LIKELY
+        finding, tier = "shifted", Tier.LIKELY
         apart = _steps_apart(context.stories.of_ranks)
         if apart:
-            cause = "desync.uneven_work"
+            finding = "uneven"
             summary = f"Ranks made different numbers of steps ({apart}), and {stall.why}."
         elif activity.phase in MAIN_ONLY:
-            cause = "desync.conditional"
+            finding = "conditional"
             summary = f"Ranks are one collective apart around {doing(activity.phase)}: {stall.why}."
-    found = inferred(cause, tier, catalog, summary, stall.rows)
-    if cause == "desync.uneven_work":  # an earlier call is not the fault of who waits in it
+    found = _shown(finding, tier, catalog, summary, stall)
+    if finding == "uneven":  # an earlier call is not the fault of who waits in it
         return found
     found.ranks = stall.odd
     found.kind = "mismatched" if stall.odd else None
@@ -142,7 +156,7 @@ def _waiting(stall: Stall, context: Context) -> Hypothesis:
 def _left_alone(stall: Stall, catalog: Catalog) -> Hypothesis:
     """Rank 0 waits after the end: in what only it does then, as the others have no more to do."""
     summary = f"Rank 0 alone waited in {_call(stall)} after the work was done: only it entered it."
-    found = inferred("desync.conditional", Tier.CIRCUMSTANTIAL, catalog, summary, stall.rows)
+    found = _shown("conditional", Tier.CIRCUMSTANTIAL, catalog, summary, stall)
     found.ranks, found.kind = [0], "mismatched"
     found.why = "the only rank that waits after the end"
     return found
@@ -172,7 +186,7 @@ def _busy(stall: Stall, who: list[int], activity: Activity, catalog: Catalog) ->
     spans = activity.spans_wait
     grounds = ["spans_the_wait" if spans else "moving" if activity.moving else "seen"]
     grounds += ["not_a_barrier"] * (not tiny and not spans)
-    cause = catalog.busy_class(activity.phase) or "unknown"
+    cause = catalog.busy_class(activity.phase) or UNKNOWN
     found = inferred(cause, _BUSY[tuple(grounds)], catalog, summary, stall.rows)
     found.grounds = grounds
     found.rows = [*([activity.row] if activity.row is not None else []), *found.rows]
@@ -189,7 +203,7 @@ def _early_barrier(stall: Stall, who: list[int], catalog: Catalog) -> Hypothesis
         f"The first collectives of the job stopped at {_call(stall)}, a barrier of the kind "
         "used around work that one rank does first, most often data preparation."
     )
-    found = inferred("data.preparation", Tier.CIRCUMSTANTIAL, catalog, summary, stall.rows)
+    found = _shown("early_barrier", Tier.CIRCUMSTANTIAL, catalog, summary, stall)
     found.ranks, found.kind = who, "missing" if who else None
     found.why = "the only rank without a timeout" if who else ""
     return found
@@ -201,7 +215,7 @@ def _uneven(stall: Stall, done: list[int], catalog: Catalog, did: str) -> Hypoth
         f"{names.capitalize()} {did} while other ranks were still waiting in "
         f"{_call(stall)}: uneven work."
     )
-    found = inferred("desync.uneven_work", Tier.OBSERVED, catalog, summary, stall.rows)
+    found = _shown("uneven", Tier.OBSERVED, catalog, summary, stall)
     found.ranks, found.kind = done, "missing"
     found.why = f"{did}; the other ranks wait"
     return found
@@ -220,7 +234,7 @@ def _absent(stall: Stall, catalog: Catalog) -> Hypothesis:
     else:
         summary = f"Ranks timed out in {_call(stall)}; the log does not show which rank is missing."
         tier = Tier.GUESS
-    found = inferred("desync.missing_rank", tier, catalog, summary, stall.rows)
+    found = _shown("missing", tier, catalog, summary, stall)
     found.ranks, found.kind = ranks, "missing" if ranks else None
     found.why = stall.why if ranks else ""
     return found
@@ -242,7 +256,7 @@ def _alone(stall: Stall, catalog: Catalog) -> Hypothesis:
         f"{_call(stall)}: either only its code goes there, or all others stopped before; the "
         "reason is not logged."
     )
-    return inferred("desync.missing_rank", Tier.STRONG, catalog, summary, stall.rows)
+    return _shown("missing", Tier.STRONG, catalog, summary, stall)
 
 
 def _joined(stall: Stall, catalog: Catalog) -> Hypothesis:
@@ -250,7 +264,7 @@ def _joined(stall: Stall, catalog: Catalog) -> Hypothesis:
         f"All ranks of the group joined {_call(stall)} and none finished it: check network, "
         "GPU and driver; no rank is missing. The log does not show which of them failed."
     )
-    return inferred("unknown", Tier.WEAK, catalog, summary, stall.rows)
+    return _shown("all_joined", Tier.WEAK, catalog, summary, stall)
 
 
 def _who(stall: Stall, waiting: set[int], activity: Activity) -> list[int]:
