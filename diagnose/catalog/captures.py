@@ -48,6 +48,7 @@ CAPTURES: dict[str, type] = {
     "status": str,
     "errno": str,
     "reason": str,
+    "closes": str,  # who closes its communicator, or its own proxy, at an end of whatever kind
     "attempts_left": int,
     # progress
     "step": int,

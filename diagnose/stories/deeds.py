@@ -11,9 +11,10 @@ from typing import TypeVar
 
 from diagnose.catalog.schema import CauseClass
 from diagnose.stories.habits import Kind, habits, kind_of
+from diagnose.stories.order import Latest, after
 from diagnose.stories.work import Works
 from diagnose.timeline.author import Author, author_of
-from diagnose.timeline.ends import exit_failed
+from diagnose.timeline.ends import endings, exit_failed
 from diagnose.timeline.event import Event, Timeline
 from diagnose.timeline.raised import Raised, tracebacks
 
@@ -66,7 +67,7 @@ class Deeds:
     @cached_property
     def raised(self) -> Raised:
         """The events of tracebacks."""
-        return tracebacks(self.timeline)
+        return self.timeline.once(tracebacks)
 
     @cached_property
     def work(self) -> Works:
@@ -280,42 +281,6 @@ class Deeds:
     def one_writer(self, source: str) -> bool:
         """Whether all of a source is of one author."""
         return len(self.writers[source]) == 1
-
-
-class Latest:
-    """The last of some events, given in order: in each source, and by the clock."""
-
-    def __init__(self, events: Sequence[Event]) -> None:
-        self._lines: dict[str, int] = {}
-        for event in events:
-            if event.line > self._lines.get(event.source, -1):
-                self._lines[event.source] = event.line
-        timed = (event.index for event in reversed(events) if event.time is not None)
-        self._index = next(timed, -1)
-
-    def after(self, event: Event) -> bool:
-        """Whether one of them surely came later than an event."""
-        if self._lines.get(event.source, -1) > event.line:
-            return True
-        return event.time is not None and self._index > event.index
-
-
-def after(later: Event, event: Event) -> bool:
-    """Whether it surely came later: below in the same source, or by the clocks of both."""
-    if later.source == event.source:
-        return later.line > event.line
-    return later.time is not None and event.time is not None and later.index > event.index
-
-
-def endings(timeline: Timeline) -> list[Event]:
-    """The lines that say that the job, or a rank, finished."""
-    found = timeline.where(lambda one: one.kind == "phase" or one.tells == "finished")
-    return [event for event in found if is_end(event)]
-
-
-def is_end(event: Event) -> bool:
-    """Whether it says that the job finished."""
-    return event.tells == "finished" or (event.kind == "phase" and event.phase == "shutdown")
 
 
 def _is_implied(ending: Event) -> bool:

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
 from diagnose.catalog.schema import CauseClass
-from diagnose.stories.deeds import Deeds, is_end
+from diagnose.stories.deeds import Deeds
 from diagnose.stories.passing import ends_process, hint_passed, passed
 from diagnose.stories.story import Passed, State, Story
 from diagnose.stories.work import LONG, finished_bar, trains, two_steps
 from diagnose.timeline.author import Author
 from diagnose.timeline.draft import BEGINS
-from diagnose.timeline.ends import exit_failed
+from diagnose.timeline.ends import exit_failed, is_end
 from diagnose.timeline.event import Event, Timeline
 
 _ERRORS = ("cause", "effect")

@@ -12,7 +12,6 @@ none.
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -30,11 +29,6 @@ _ENDS_BLOCK = ("ignored", "teardown", "exit")
 _WORK = ("progress", "phase")
 
 _NEARLY = 0.9  # of its steps a job that finishes has made, of those that are kept
-_ABORTS = "nccl.init.comm-abort"
-# The proxy of a rank says that the rank itself left; of another one it is a sign of its death.
-_LEAVES = re.compile(
-    r"\[(\d+)\] NCCL INFO \[(?:Proxy )?Service thread\] \w+ closed by localRank \1\b"
-)
 
 # What becomes of the events that a predicate finds, and what they mean from then on.
 _MEANS: Mapping[str, tuple[Fate, Mapping[str, str | None]]] = {
@@ -100,7 +94,7 @@ def _after_exceptions(
     """
     ends: set[int] = set()
     crashes: set[int] = set()
-    uncaught = tracebacks(timeline).uncaught
+    uncaught = timeline.once(tracebacks).uncaught
     if not uncaught and not timeline.telling("finished"):
         return ends, crashes
     raised: dict[_Author, int] = {}
@@ -210,8 +204,7 @@ def _sure(event: Event) -> bool:
 
 def _closings(timeline: Timeline, no_ends: Collection[int]) -> Iterator[int]:
     """Communicators that ranks closed behind their last work, where no line shows any trouble."""
-    told = timeline.where(lambda meaning: meaning.tells in ("peer_gone", "teardown"))
-    closings = [event for event in told if event.signature == _ABORTS or _LEAVES.search(event.text)]
+    closings = [event for event in timeline.capturing("closes") if _of_itself(event)]
     works = timeline.kind("progress")
     if not closings or not works or works[0].index > closings[0].index:
         return
@@ -223,6 +216,12 @@ def _closings(timeline: Timeline, no_ends: Collection[int]) -> Iterator[int]:
     own = {event.index for event in closings}
     if not any(_of_trouble(e) for e in timeline.after(last) if e.index not in own):
         yield from own
+
+
+def _of_itself(closing: Event) -> bool:
+    """Whether a rank leaves its own proxy; that it left another's is a sign of its death."""
+    fields = closing.fields
+    return "local_rank" not in fields or fields["local_rank"] == fields.get("dev")
 
 
 def _amid(work: Event) -> bool:

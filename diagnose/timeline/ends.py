@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from diagnose.timeline.event import Event, Fields, Meaning
+from diagnose.timeline.event import Event, Fields, Meaning, Timeline
 from diagnose.timeline.raised import TRACEBACK, tracebacks_in
 
 _REPORTS = ("quits", "teardown", "stopping")  # what who dies, or a launcher, says of an end
@@ -97,6 +97,17 @@ def _reported(event: Event, external_ends: Collection[str]) -> Whose | None:
         return None
     of_one = (event.rank, event.task, event.local_rank, event.fields.get("pid")) != (None,) * 4
     return "process" if of_one or meaning.tells == "quits" else "job"
+
+
+def endings(timeline: Timeline) -> list[Event]:
+    """The lines that say that the job, or a rank, finished."""
+    found = timeline.where(lambda one: one.kind == "phase" or one.tells == "finished")
+    return [event for event in found if is_end(event)]
+
+
+def is_end(event: Event) -> bool:
+    """Whether it says that the job finished."""
+    return event.tells == "finished" or (event.kind == "phase" and event.phase == "shutdown")
 
 
 def exit_code(fields: Fields) -> int | None:

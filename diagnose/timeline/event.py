@@ -12,18 +12,17 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
 from diagnose.timeline.learned import Learned
+from diagnose.timeline.positions import merged, taken
 
 Fields = Mapping[str, str]
 Item = TypeVar("Item")
 
 
-# Neither of these is changed once it is made. Frozen they would take ten times as long to make, and
-# a job of ten thousand ranks has tens of thousands of them.
+# Not changed once they are made: frozen, tens of thousands would take ten times as long to make.
 @dataclass(slots=True, unsafe_hash=True)
 class Meaning:
     """What lines of one entry of the catalog, or of one kind, say; see `timeline.columns`.
@@ -127,10 +126,9 @@ class Event(_Said):
 
 
 class Begin(NamedTuple):
-    """Where a run begins in a file to which it was appended.
+    """Where a run begins in a file, its number, the predicate that shows it, and at which index.
 
-    `attempt` is its number, `predicate` the name of what shows that it is another one. `of_job`:
-    one begins in all files of the job. `shown_at` is the index of the event that shows it.
+    `of_job`: one begins in all files of the job.
     """
 
     source: str
@@ -161,6 +159,7 @@ class Timeline:
         self.silent = frozenset(silent)
         self._asked: dict[tuple[str, tuple[str, ...]], list[Event]] = {}
         self._columns: dict[str, list[Any]] = {}
+        self._made: dict[Callable[[Timeline], Any], Any] = {}
 
     def __iter__(self) -> Iterator[Event]:
         return iter(self.events)
@@ -196,6 +195,13 @@ class Timeline:
     def after(self, index: int) -> Sequence[Event]:
         """The events behind this index."""
         return self.events[bisect_left(self.events, index + 1, key=lambda event: event.index) :]
+
+    def once(self, work: Callable[[Timeline], Item]) -> Item:
+        """What a function makes of this timeline, worked out at the first call."""
+        if work not in self._made:
+            self._made[work] = work(self)
+        found: Item = self._made[work]
+        return found
 
     def kind(self, *kinds: str) -> list[Event]:
         """Events of these kinds, in order."""
@@ -292,17 +298,3 @@ class Timeline:
     def alike(self) -> Mapping[Meaning, list[Event]]:
         """Events that mean the same together, by the first of them."""
         return {meaning: taken(self.events, own) for meaning, own in self.positions.items()}
-
-
-def merged(parts: Sequence[list[int]]) -> list[int]:
-    """Positions that are in order in each of these parts."""
-    if len(parts) == 1:
-        return parts[0]
-    return sorted(chain.from_iterable(parts))
-
-
-def taken(column: Sequence[Item], positions: Sequence[int]) -> list[Item]:
-    """What a column has at these positions."""
-    if len(positions) < 2:
-        return [column[position] for position in positions]
-    return [*itemgetter(*positions)(column)]

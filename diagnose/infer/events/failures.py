@@ -8,13 +8,12 @@ from collections.abc import Callable, Sequence
 from operator import attrgetter
 
 from diagnose.catalog.entries import is_word
-from diagnose.stories.deeds import is_end
 from diagnose.stories.fold import Stories
 from diagnose.stories.passing import WAITED, ends_process, fell_silent
 from diagnose.stories.sifting import Failures, Sieve
 from diagnose.stories.story import Passed
 from diagnose.timeline.captures import integer
-from diagnose.timeline.ends import exit_failed
+from diagnose.timeline.ends import exit_failed, is_end
 from diagnose.timeline.event import Event, Meaning, Timeline
 
 _LAST_LINES, _CAUGHT_LINES = 25, 150

@@ -12,8 +12,7 @@ from math import comb
 from diagnose.infer.judge.groups import WORLD, Members, gathered_size, members_of
 from diagnose.infer.judge.stall import Wait
 from diagnose.infer.judge.witnesses import Frontier, Witnessed, witnessed
-from diagnose.stories.deeds import endings
-from diagnose.timeline.ends import exit_code, exits_named
+from diagnose.timeline.ends import endings, exit_code, exits_named
 from diagnose.timeline.event import Timeline
 
 RANKS_LIMIT = 100_000

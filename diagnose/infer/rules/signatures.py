@@ -13,6 +13,7 @@ from diagnose.infer.events.unexplained import unexplained
 from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.infer.rules.blamed import culprits_of
 from diagnose.infer.tiers import Tier, stated
+from diagnose.stories.order import after
 from diagnose.text.ranks import ranks_phrase
 from diagnose.timeline.event import Event, Fields, Timeline
 
@@ -196,14 +197,7 @@ def _came_true(of_class: CauseClass, failure: Event, context: Context) -> bool:
 
 
 def _after(event: Event, other: Event) -> bool:
-    """Whether it surely came after `other`: later in the same source, or by both clocks."""
-    if event.index <= other.index:
-        return False
-    if event.source == other.source:
-        return True
-    if event.time is None or other.time is None:
-        return False
-    return event.time - other.time > _CLOCK_SLACK
+    return after(event, other, _CLOCK_SLACK)
 
 
 def who(ranks: Sequence[int], hosts: Sequence[str]) -> str:

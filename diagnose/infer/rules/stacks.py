@@ -20,8 +20,8 @@ from diagnose.infer.stacks.groups import Division, PlaceClass, divide
 from diagnose.infer.stacks.printed import worked_below
 from diagnose.infer.stacks.rows import says, told
 from diagnose.infer.tiers import Tier
-from diagnose.stories.deeds import endings
 from diagnose.text.ranks import plural, ranks_phrase
+from diagnose.timeline.ends import endings
 from diagnose.timeline.event import Timeline
 
 _FRAMES = 6  # innermost ones quoted

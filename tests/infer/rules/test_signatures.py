@@ -214,6 +214,15 @@ def test_later_needs_the_same_source_or_the_clock(
     assert only(make(wait(0, time=at("08:00:00")), row)).late is late
 
 
+@pytest.mark.parametrize(("line", "late"), [(5, False), (6, True)])
+def test_the_cause_that_a_teardown_states_in_its_own_line_is_not_late(
+    make: Any, line: int, late: bool
+) -> None:
+    teardown = {"tells": "teardown", "role": "aftermath", "source": "job.log", "line": 5}
+    found = only(make(teardown, matched(CONFIG, source="job.log", line=line)))
+    assert found.late is late
+
+
 def test_training_that_went_on_clears_a_cause(make: Any) -> None:
     assert only(make(matched(CONFIG), step(1), step(2), step(3))).tier == Tier.GUESS
     assert only(make(matched(CONFIG), step(1), step(2))).tier == Tier.STRONG
