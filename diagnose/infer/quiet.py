@@ -22,7 +22,7 @@ from diagnose.infer.events.facts import Facts
 from diagnose.infer.events.failures import closed, done, went_on
 from diagnose.infer.events.phases import last_phase
 from diagnose.infer.events.unexplained import unexplained
-from diagnose.infer.rules import resembles
+from diagnose.infer.rules import leads
 from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.infer.tiers import Tier
 from diagnose.infer.why.decision import quiet_reasons
@@ -145,7 +145,7 @@ def _unknown(
     elif doubt == "not_read_to_end":
         summary = f"No failure found, but the input was not read to its end: {job.unread[0]}."
     unknown = Hypothesis("unknown", Tier.NONE, catalog.classes["unknown"].title, summary)
-    lead = next(resembles.propose(context, trouble), None)
+    lead = next(leads.resembling(context, trouble), None)
     if lead is not None:
         unknown = replace(lead, summary=f"{lead.summary} {summary}")
     facts = Facts(world_size=found.job.world_size, ranks_seen=found.job.ranks_seen)

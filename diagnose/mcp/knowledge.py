@@ -9,7 +9,7 @@ from typing import Any
 from diagnose.catalog.schema import Catalog, CauseClass, KnownIssue, Remedy, Signature
 from diagnose.catalog.settings import Setting
 from diagnose.errors import InputError
-from diagnose.infer.rules.resembles import nearest
+from diagnose.infer.rules.leads import nearest
 from diagnose.job.load import load_text
 from diagnose.job.model import Job
 from diagnose.mcp.answer import UNTRUSTED, Answer, quoted

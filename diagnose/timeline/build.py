@@ -13,8 +13,7 @@ from diagnose.timeline.attempts import number_attempts
 from diagnose.timeline.attribution import name_authors
 from diagnose.timeline.clock import offset_between, resolve
 from diagnose.timeline.concatenated import name_parts
-from diagnose.timeline.documents import PENDING
-from diagnose.timeline.draft import Draft, drafts
+from diagnose.timeline.draft import PENDING, Draft, drafts
 from diagnose.timeline.event import Timeline
 
 # Times of dumps are believed without proof where they lie about the printed ones.

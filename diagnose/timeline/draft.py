@@ -37,6 +37,10 @@ _BEAT = Meaning(
 _OF_EVALUATION = replace(_BEAT, phase="evaluation")
 _EVALUATES = expression(r"(?i)^\W*(?:eval|valid|test(?:ing)?\b)")
 
+# What documents tell: operations of the table of collectives, and where a rank's stack is.
+PENDING, IDLE, STANDS = "pending", "idle", "stands"
+DOCUMENT_TELLS = (PENDING, IDLE, STANDS)
+
 Author = tuple[int, str | None, int | None]  # rank, host and process
 
 
@@ -197,3 +201,23 @@ def _name_subject(draft: Draft, captures: dict[str, str]) -> None:
         draft.peer_rank = rank_of(captures["group_rank"])
     elif "group_rank" in captures and tells != "missing":
         draft.group_rank = rank_of(captures["group_rank"])
+
+
+def document(
+    source: str,
+    line: int,
+    rank: int,
+    text: str,
+    meaning: Meaning,
+    work: Work = NO_WORK,
+    site: str | None = None,
+) -> Draft:
+    """The draft of what no line tells, but a document (a dump, a report, a stack) of its rank.
+
+    `site` is a place in user code.
+    """
+    fields = {"site": site} if site else {}
+    return Draft(
+        source, line, 0, text, meaning, work, fields,
+        rank=rank, learned=Learned.LINE, document=True,
+    )  # fmt: skip

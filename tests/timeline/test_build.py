@@ -10,8 +10,7 @@ from diagnose.ingest import text_source
 from diagnose.job.load import read
 from diagnose.parse.who import Stamp
 from diagnose.timeline.build import build
-from diagnose.timeline.documents import PENDING, document
-from diagnose.timeline.draft import Draft
+from diagnose.timeline.draft import PENDING, Draft, document
 from diagnose.timeline.event import Event, Meaning, Work
 
 from .told import ERROR, RESTART, matches, of, timeline

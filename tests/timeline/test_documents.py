@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from diagnose.timeline.documents import document
+from diagnose.timeline.draft import document
 from diagnose.timeline.event import Meaning
 
 

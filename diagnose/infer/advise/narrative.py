@@ -14,7 +14,7 @@ from diagnose.infer.rules import collectives
 from diagnose.infer.rules.base import Context, Hypothesis, Lost
 from diagnose.infer.tiers import Tier
 from diagnose.text.times import iso
-from diagnose.timeline.documents import DOCUMENT_TELLS
+from diagnose.timeline.draft import DOCUMENT_TELLS
 from diagnose.timeline.event import Event, Timeline
 
 if TYPE_CHECKING:

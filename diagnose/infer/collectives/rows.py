@@ -16,8 +16,7 @@ from diagnose.infer.collectives.group import Group
 from diagnose.infer.collectives.table import Table, shown
 from diagnose.parse.flight_recorder import COMPLETED, STARTED
 from diagnose.parse.who import Stamp
-from diagnose.timeline.documents import IDLE, PENDING, document
-from diagnose.timeline.draft import Draft
+from diagnose.timeline.draft import IDLE, PENDING, Draft, document
 from diagnose.timeline.event import Meaning, Work
 
 PENDING_SHOWN = 4  # pending operations of one rank

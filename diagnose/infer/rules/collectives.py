@@ -17,7 +17,7 @@ from diagnose.infer.events.onset import Start
 from diagnose.infer.judge.stall import Shape, Stall, Wait
 from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.infer.tiers import Tier
-from diagnose.timeline.documents import IDLE, PENDING
+from diagnose.timeline.draft import IDLE, PENDING
 from diagnose.timeline.event import Event, Timeline
 
 _SHAPE: dict[str, Shape] = {

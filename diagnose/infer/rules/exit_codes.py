@@ -63,8 +63,8 @@ def propose(context: Context) -> Iterator[Hypothesis]:
             by_code.pop(code, None)
     for code, group in by_code.items():
         yield _hypothesis(code, group, context)
-    if not (by_code or waits or stops) and (unsaid := _unsaid(timeline)):
-        yield _of_unsaid(unsaid, context)
+    if not (by_code or waits or stops) and (unreported := _unreported(timeline)):
+        yield _of_unreported(unreported, context)
 
 
 def _not_waiting(code: int, group: list[Event], gave_up: set[int]) -> list[Event]:
@@ -97,7 +97,7 @@ def _own_words(timeline: Timeline) -> list[Event]:
     return [event for event in timeline.telling("dies") if exit_code(event.fields) is not None]
 
 
-def _unsaid(timeline: Timeline) -> list[Event]:
+def _unreported(timeline: Timeline) -> list[Event]:
     """The ends of ranks of which nobody says how they ended, if no end says more."""
     ends = [event for event in timeline.kind("exit") if event.role != "aftermath"]
     if any(exit_code(event.fields) is not None for event in ends):
@@ -105,7 +105,7 @@ def _unsaid(timeline: Timeline) -> list[Event]:
     return [event for event in ends if event.rank is not None and event.learned is Learned.LINE]
 
 
-def _of_unsaid(group: Sequence[Event], context: Context) -> Hypothesis:
+def _of_unreported(group: Sequence[Event], context: Context) -> Hypothesis:
     """Who raises says so; who ends without a word was killed, or crashed in native code."""
     named = who(sorted({event.rank for event in group if event.rank is not None}), [])
     return replace(

@@ -42,33 +42,33 @@ _TIERS: Mapping[Kind, Tier] = dict.fromkeys(_PROOF, Tier.STRONG) | {"dead": Tier
 
 def propose(context: Context) -> Iterator[Hypothesis]:
     """One hypothesis a kind of sign, naming the nodes that have it."""
-    found_kinds = telling(context.signs, context.stacks)
-    for kind, told in found_kinds.items():
-        if kind == "late" and (context.blocked is not None or "dead" in found_kinds):
+    by_kind = relevant(context.signs, context.stacks)
+    for kind, group in by_kind.items():
+        if kind == "late" and (context.blocked is not None or "dead" in by_kind):
             continue  # the counts of all ranks say more
         cause, why = _class(kind, context), WHY[kind]
         tier = _TIERS.get(kind, Tier.CIRCUMSTANTIAL)
         found = Hypothesis(
-            cause, tier, context.catalog.classes[cause].title, _summary(told), inferred=True,
+            cause, tier, context.catalog.classes[cause].title, _summary(group), inferred=True,
             basis="node",
         )  # fmt: skip
         if kind in _OF_RANKS:
-            found.ranks = sorted({sign.rank for sign in told if sign.rank is not None})
+            found.ranks = sorted({sign.rank for sign in group if sign.rank is not None})
             found.kind, found.why = _OF_RANKS[kind] if found.ranks else None, why
-            found.hosts = [] if found.ranks else sorted({sign.host for sign in told if sign.host})
+            found.hosts = [] if found.ranks else sorted({sign.host for sign in group if sign.host})
         elif kind == "unanswered":  # which end of a connection is at fault, one alone never says
-            _name_cut_off(found, told, context.stacks)
+            _name_cut_off(found, group, context.stacks)
         else:
-            found.hosts = sorted({sign.host for sign in told if sign.host})
+            found.hosts = sorted({sign.host for sign in group if sign.host})
             found.why = why
         if kind == "oom_kill":
             found.ranks, found.kind = _missing(context.stacks, found.hosts), "crashed"
         yield found
 
 
-def _name_cut_off(found: Hypothesis, told: Sequence[Sign], classes: Sequence[PlaceClass]) -> None:
+def _name_cut_off(found: Hypothesis, group: Sequence[Sign], classes: Sequence[PlaceClass]) -> None:
     """Blame the node that all connections without an answer begin or end at, if there is one."""
-    node = cut_off(told)
+    node = cut_off(group)
     if node is None:
         return
     found.tier = Tier.OBSERVED
@@ -77,7 +77,7 @@ def _name_cut_off(found: Hypothesis, told: Sequence[Sign], classes: Sequence[Pla
     )
     found.why = "all connections without an answer begin or end at it"
     if node.host:
-        places = [place for group in classes for place in group.places]
+        places = [place for alike in classes for place in alike.places]
         found.hosts = [node.host]
         found.ranks = sorted(place.rank for place in places if place.stack.host == node.host)
 
@@ -87,16 +87,16 @@ def hang(signs: Sequence[Sign], classes: Sequence[PlaceClass]) -> bool:
 
     A node says what no job survives, or has trouble while no rank made a step between two looks.
     """
-    told = telling(signs, classes)
-    places = [place for group in classes for place in group.places]
-    if told.keys() & _PROOF:
+    by_kind = relevant(signs, classes)
+    places = [place for alike in classes for place in alike.places]
+    if by_kind.keys() & _PROOF:
         return not places or any(place.still is not False for place in places)
-    if told.keys() & _OF_RANKS and not places:
+    if by_kind.keys() & _OF_RANKS and not places:
         return True
-    return bool(told and places) and all(place.still for place in places)
+    return bool(by_kind and places) and all(place.still for place in places)
 
 
-def telling(signs: Sequence[Sign], classes: Sequence[PlaceClass]) -> dict[Kind, list[Sign]]:
+def relevant(signs: Sequence[Sign], classes: Sequence[PlaceClass]) -> dict[Kind, list[Sign]]:
     """The signs that say something of the hang, by kind."""
     active: dict[str, int] = defaultdict(int)
     for sign in signs:
@@ -116,9 +116,9 @@ def evidence(context: Context, cause: str) -> list[Evidence]:
     """What the nodes said that speaks for this cause."""
     return [
         Evidence(sign.source, sign.line, _quoted(sign), WHY[kind])
-        for kind, told in telling(context.signs, context.stacks).items()
+        for kind, group in relevant(context.signs, context.stacks).items()
         if _class(kind, context) == cause
-        for sign in told[:3]
+        for sign in group[:3]
     ]
 
 
@@ -131,12 +131,12 @@ def _quoted(sign: Sign) -> str:
 
 
 def _missing(classes: Sequence[PlaceClass], hosts: Sequence[str]) -> list[int]:
-    places = [place for group in classes if group.state == "exited" for place in group.places]
+    places = [place for alike in classes if alike.state == "exited" for place in alike.places]
     return sorted(place.rank for place in places if place.stack.host in hosts)
 
 
-def _summary(told: Sequence[Sign]) -> str:
-    first, more = told[0], len(told) - 1
+def _summary(group: Sequence[Sign]) -> str:
+    first, more = group[0], len(group) - 1
     rest = f" (and {more} more)." if more else "."
     if first.kind in _OF_RANKS:
         return f"NCCL's RAS report says of {first.what}: {first.said}{rest}"

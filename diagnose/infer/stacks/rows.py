@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from diagnose.infer.stacks.classify import Place
 from diagnose.infer.stacks.frame_table import SAYS
 from diagnose.infer.stacks.groups import PlaceClass
-from diagnose.timeline.documents import STANDS, document
-from diagnose.timeline.draft import Draft
+from diagnose.timeline.draft import STANDS, Draft, document
 from diagnose.timeline.event import Meaning, Work
 
 

@@ -6,7 +6,7 @@ import math
 
 import diagnose
 from diagnose.catalog.load import load_catalog
-from diagnose.infer.rules import resembles
+from diagnose.infer.rules import leads
 
 
 def told(*lines: str) -> diagnose.Diagnosis:
@@ -41,23 +41,23 @@ def test_what_is_like_nothing_stays_unknown() -> None:
 
 def test_what_went_well_is_like_no_failure() -> None:
     words = "[INFO] [launch.py:340:sigterm_handler] Main process received the result, exits"
-    like = [resembles._may_tell(f"{words} {how}") for how in ("successfully.", "unsuccessfully.")]
+    like = [leads._may_tell(f"{words} {how}") for how in ("successfully.", "unsuccessfully.")]
     assert like == [False, True]
-    assert [resembles._may_tell(f"job ended, exit code{c}") for c in (" 0", "=0", ": 1")] == [
+    assert [leads._may_tell(f"job ended, exit code{c}") for c in (" 0", "=0", ": 1")] == [
         False, False, True,
     ]  # fmt: skip
-    assert resembles._may_tell("checkpoint completed, but an error was raised by the writer")
+    assert leads._may_tell("checkpoint completed, but an error was raised by the writer")
 
 
 def test_weights_do_not_depend_on_the_order_of_words() -> None:
     """Else which of two lines that are as like an example is told changes with the hash seed."""
-    known, weights = resembles._index(load_catalog())
+    known, weights = leads._index(load_catalog())
     for one in known:
         assert one.weight == math.fsum(sorted(weights[word] for word in one.words))
 
 
 def test_a_native_frame_is_like_nothing() -> None:
     line = "    0x7f1e692ecdb4 (/usr/lib/x86_64-linux-gnu/libstdc++.so.6.0.33)"
-    assert resembles._FRAME.match(line)
-    assert resembles._FRAME.match("    <module> (/opt/venv/lib/torch/distributed/run.py:994)")
-    assert not resembles._FRAME.match("0x7f1e692ecdb4 is no address of libstdc++.so.6")
+    assert leads._FRAME.match(line)
+    assert leads._FRAME.match("    <module> (/opt/venv/lib/torch/distributed/run.py:994)")
+    assert not leads._FRAME.match("0x7f1e692ecdb4 is no address of libstdc++.so.6")
