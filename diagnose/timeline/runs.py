@@ -161,8 +161,9 @@ class Machine:
         if step is not None and step < self.run.step and self.run.state is State.ENDED:
             return "steps_from_below"
         # No process dies of two exceptions, though its logger may print the one, too.
-        second = row.end is not None and row.end.uncaught and row.draft.text != over.end.event.text
-        return "second_exception" if second else None
+        first, last = over.end, row.end
+        raised = last is not None and last.uncaught and first.uncaught
+        return "second_exception" if raised and row.draft.text != first.event.text else None
 
     def _starts_whole(self, row: _Row, over: _Over) -> bool:
         """Whether as many start as above, where all had started; or both get to work.

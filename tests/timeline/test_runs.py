@@ -20,6 +20,11 @@ DIED = 'Traceback (most recent call last):\n  File "train.py", line 9, in <modul
 KEY, VALUE = DIED.format("KeyError", "'lr'"), DIED.format("ValueError", "bad batch")
 STEPS = "".join(f"step {n} loss 2.0\n" for n in range(10, 60, 10))
 
+STOPPED = (
+    "W1127 04:45:05.943000 458 torch/distributed/elastic/agent/server/api.py:739] "
+    "Received 15 death signal, shutting down workers\n"
+)
+
 
 def opened(device: int = 1, minute: int = 0, *, stamped: bool = True) -> str:
     """What Paddle prints when a process opens its device."""
@@ -219,6 +224,8 @@ LATE = "W0304 13:{}:27.446852 389 x.cc:9] Retry to connect to 10.0.0.1:53 while 
         # It goes on where it was: nobody died.
         (STEPS[:34] + KEY + STEPS[34:], 0, []),
         (KEY + VALUE, 0, [(4, 1, "second_exception")]),
+        # A launcher that writes into it is told to stop, and raises for that: one end.
+        (STOPPED + VALUE, 0, []),
         # What it did below its end belongs to the run that it shows.
         (KEY + STEPS + VALUE, 0, [(4, 1, "second_exception")]),
         (
