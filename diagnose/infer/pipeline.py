@@ -42,7 +42,7 @@ from diagnose.infer.why.events import attempt_reasons, event_reasons
 from diagnose.infer.why.hypotheses import disbelieved_reason, proposal_reasons, rival_reasons
 from diagnose.stories.fold import Stories
 from diagnose.stories.rhythm import progress_of
-from diagnose.stories.silence import find_silence
+from diagnose.stories.silence import Silence, find_silence
 from diagnose.text.times import iso
 from diagnose.timeline.event import Event, Fields
 
@@ -113,7 +113,7 @@ def _failure(
     context = replace(context, activity=find_activity(timeline, first, waiting))
     context, weighed = _weighed(context)
     ranked = weighed.ranked
-    if ranked[0].basis == "silence" and context.silence is not None:
+    if context.silence is not None and _is_of_silence(ranked[0], context.silence):
         start = silent_since(context.silence)
     naming = name_culprits(ranked, context.stories, job.catalog.classes, context.facts.world_size)
     notes = [*job.notes, *notes, *fusion.overruled(judged, context), *_notes(job, about.attempts)]
@@ -132,6 +132,12 @@ def _failure(
         *([disbelieved_reason(disbelieved)] if disbelieved else []),
     ]
     return replace(result, reasons=reasons)
+
+
+def _is_of_silence(winner: Hypothesis, silence: Silence) -> bool:
+    """Whether the verdict is on those that fell silent: by that, or by where they stood then."""
+    seen = winner.basis == "stack" and silence.whole and winner.hung
+    return winner.basis == "silence" or seen
 
 
 class _Weighed(NamedTuple):

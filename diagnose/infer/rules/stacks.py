@@ -211,13 +211,15 @@ def _where(group: PlaceClass) -> str:
 def _of_stacks(cause: str, summary: str, context: Context, ranks: Collection[int]) -> Hypothesis:
     """A hypothesis on these places.
 
-    Tracebacks show no hang: ranks are anywhere where a job at work was interrupted.
+    Tracebacks show no hang by themselves: ranks are anywhere where a job at work was interrupted.
+    Where it had been silent for long they show where it hung.
     """
+    silent = context.silence is not None and context.silence.whole
     places = [place for group in context.stacks for place in group.places]
     return Hypothesis(
         cause, Tier.WEAK, context.catalog.classes[cause].title, summary,
         _rows(context.timeline, places, ranks), inferred=True, basis="stack",
-        hung=any(place.running for place in [*places, *context.lone]),
+        hung=silent or any(place.running for place in [*places, *context.lone]),
     )  # fmt: skip
 
 

@@ -34,7 +34,7 @@ class Seen:
 
     `summary` says it; `events` show it, the first sign first. `ranks` and `hosts` are who is to
     blame, `why` says for what. `cause` is a class that says more than that of the predicate.
-    `explains`, `longer_timeout`: as in `Hypothesis`.
+    `vague`, `explains`, `longer_timeout`: as in `Hypothesis`.
     """
 
     summary: str
@@ -43,6 +43,7 @@ class Seen:
     hosts: Sequence[str] = ()
     why: str = ""
     cause: str | None = None
+    vague: bool = False
     explains: Sequence[str] = ()
     longer_timeout: Answer | None = None
 
@@ -70,7 +71,7 @@ def _propose(name: str, predicate: Predicate, context: Context) -> Iterator[Hypo
     tier = predicate.tier if names else predicate.unnamed or predicate.tier
     rows = list(dict.fromkeys(event.index for event in seen.events))
     found = inferred(cause, tier, context.catalog, seen.summary, rows)
-    found.basis, found.explains = predicate.basis, [*seen.explains]
+    found.basis, found.explains, found.vague = predicate.basis, [*seen.explains], seen.vague
     found.longer_timeout = seen.longer_timeout
     if names:
         found.ranks, found.hosts = [*seen.ranks], [*seen.hosts]
@@ -179,8 +180,9 @@ def _is_stop(event: Event) -> bool:
 def _silence(context: Context) -> Seen | None:
     """Regular lines of the job, or of one process, stopped long before somebody ended it.
 
-    What was begun and not finished then is a lead to its cause. Who ended it, a limit, a signal or
-    a person, saw what the log shows too, and is no cause.
+    What was begun and not finished then is a lead to its cause. Without it, where a rank of a
+    silent job stood apart says more. Who ended it, a limit, a signal or a person, saw what it
+    shows too, and is no cause.
     """
     silence, activity, catalog = context.silence, context.activity, context.catalog
     if silence is None or context.stalls:
@@ -195,6 +197,7 @@ def _silence(context: Context) -> Seen | None:
         [lone.host] if lone and lone.host else [],
         "it wrote no more progress, and the others went on",
         cause,
+        vague=silence.whole and cause is None,
         explains=sorted(catalog.endings),
     )
 

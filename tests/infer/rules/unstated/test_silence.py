@@ -97,6 +97,42 @@ def test_nobody_is_named_where_all_fall_silent_at_once(tmp_path: Path) -> None:
     assert (found.verdict, found.culprits.ranks) == ("hung", [])
 
 
+STANDS = (
+    "[rank{0}]: Traceback (most recent call last):\n"
+    '[rank{0}]:   File "/srv/train.py", line 70, in <module>\n'
+    "[rank{0}]:     main()\n"
+    '[rank{0}]:   File "/srv/train.py", line {1}, in main\n'
+    "[rank{0}]:     {2}\n"
+    "{3}[rank{0}]: KeyboardInterrupt\n"
+)
+AT_STEP = 40, "loss.backward()", ""
+READER = (
+    '[rank2]:   File "/srv/reader.py", line 8, in __next__\n[rank2]:     return self.buffer.pop()\n'
+)
+
+
+def test_where_a_rank_stood_alone_when_a_silent_job_was_ended_says_more(tmp_path: Path) -> None:
+    stacks = [
+        STANDS.format(rank, *((31, "batch = next(batches)", READER) if rank == 2 else AT_STEP))
+        for rank in range(4)
+    ]
+    found = verdict(tmp_path, *ranked(30), "step 29 was the last\n", ALIVE.format(4000), *stacks)
+    assert (found.verdict, found.culprits.ranks) == ("hung", [2])
+    assert found.onset.time is not None
+    assert found.onset.time.startswith("2026-11-27T04:14:50")
+    (won,) = [one for one in found.reasons if one.outcome == "won"]
+    assert won.rule == "stacks"
+
+
+def test_where_one_process_stood_that_fell_silent_alone_shows_no_failure(tmp_path: Path) -> None:
+    stacks = [
+        STANDS.format(rank, *((31, "batch = next(batches)", READER) if rank == 2 else AT_STEP))
+        for rank in range(4)
+    ]
+    found = verdict(tmp_path, *ranked(12), *stacks)
+    assert (found.verdict, found.culprits.ranks) == ("unknown", [2])
+
+
 def test_others_that_go_on_need_not_hang(tmp_path: Path) -> None:
     found = verdict(tmp_path, *ranked(12))
     assert (found.verdict, found.culprits.ranks) == ("unknown", [2])
