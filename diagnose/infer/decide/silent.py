@@ -16,14 +16,16 @@ def hang_shown_by(context: Context) -> str | None:
 
     A known issue whose every condition the log shows, or stacks that somebody took of a process
     that did not end: steps above them, or in files that no order ties to them, do not speak against
-    it. Rules of other packages may know failures in words that nobody else knows.
+    it unless all ranks were at one line that may be a step. Rules of other packages may know
+    failures in words that nobody else knows.
     """
     if any(one.tier >= Tier.STRONG for one in plugged.propose(context)):
         return "plugged_rule"
     if context.stacks:
-        from diagnose.infer.stacks.groups import hang  # noqa: PLC0415  few jobs have stacks
+        from diagnose.infer.stacks.groups import hang, together  # noqa: PLC0415  few have stacks
 
-        if hang(context.stacks, context.world):
+        stepped = context.timeline.kind("progress") and together(context.stacks, context.world)
+        if not stepped and hang(context.stacks, context.world):
             return "stacks"
     if context.stood:
         return "reports"

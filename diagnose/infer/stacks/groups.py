@@ -131,6 +131,14 @@ def hang(classes: Sequence[PlaceClass], world: int | None = None) -> bool:
     return wait and not computes
 
 
+def together(classes: Sequence[PlaceClass], world: int | None = None) -> bool:
+    """Whether all ranks were at one line that says neither what it does nor that it waits.
+
+    A step or a pause looks like this as well as a meeting does.
+    """
+    return len(classes) == 1 and _may_meet(classes[0]) and not _absent(classes, world)
+
+
 def at_work(classes: Sequence[PlaceClass]) -> bool:
     """Whether every rank made steps between two looks at it."""
     places = [place for group in classes for place in group.places]

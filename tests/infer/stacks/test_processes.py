@@ -8,7 +8,7 @@ from diagnose.catalog.load import load_catalog
 from diagnose.infer.rules.stacks import cause_of
 from diagnose.infer.stacks.classify import Place
 from diagnose.infer.stacks.frame_table import State
-from diagnose.infer.stacks.groups import at_work, divide, fold, hang
+from diagnose.infer.stacks.groups import at_work, divide, fold, hang, together
 from diagnose.infer.stacks.processes import refined
 from diagnose.parse.probes import Look, Wait
 from diagnose.parse.stacks import Frame, Stack
@@ -190,3 +190,11 @@ def test_how_a_step_is_seen() -> None:
     assert told(place(2), look(2, switches=3)).still is False
     assert told(place(2), look(2, switches=0, cpu=1.0)).still is None
     assert told(place(2), look(2)).still is None
+
+
+def test_all_at_one_line_that_says_nothing_of_a_wait_are_together() -> None:
+    alike = [place(rank, "unknown") for rank in range(2)]
+    assert together(fold(alike))
+    assert not together(fold([place(rank) for rank in range(2)]))  # each waits in a collective
+    assert not together(fold(alike), world=3)  # one is missed
+    assert not together(fold([*alike, place(2, "file_read")]))
