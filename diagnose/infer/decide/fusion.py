@@ -18,7 +18,6 @@ from diagnose.infer.rules.collectives import onset
 from diagnose.timeline.event import Timeline
 
 _GOES_ON = 60_000_000_000  # a step so long after the onset is none of a hung job
-_TOLD_BY_DUMPS = ("desync.missing_rank", "desync.mismatch", "unknown")
 # Evidence that only knows that a rank is stuck, and yields to what its stack or its lines show.
 _WAITS: frozenset[Basis] = frozenset({"wait", "agreeing_wait"})
 _OUTDONE: frozenset[Basis] = frozenset({"wait", "dump", "monitor"})
@@ -37,15 +36,12 @@ def fused(
 ) -> tuple[list[Hypothesis], list[Dropped]]:
     """The hypotheses without those that another kind of evidence tells better, and these."""
     found, kept, dropped = list(hypotheses), [], []
-    by_dumps = next((h for h in found if h.basis == "dump"), None)
     classes = context.catalog.classes
     busy = [h for h in found if h.basis == "stack" or (h.basis in _WAITS and classes[h.cause].busy)]
     for one in found:
         vague = classes[one.cause].vague and one.basis in _OUTDONE
         by_work = _outdone_by(one, busy) if vague else None
-        if context.blocked is not None and one.basis == "wait" and one.cause in _TOLD_BY_DUMPS:
-            dropped.append(Dropped(one, "dumps_know_who", by_dumps))
-        elif by_work is not None:
+        if by_work is not None:
             by = "stacks_know_what" if by_work.basis == "stack" else "lines_know_what"
             dropped.append(Dropped(one, by, by_work))
         else:

@@ -7,6 +7,7 @@ onset: work that one rank does while the others wait, or nothing the log shows.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Literal
 
 from diagnose.catalog.schema import Catalog
@@ -40,8 +41,14 @@ _MAY_BE_TINY = (None, "ALLREDUCE", "BROADCAST", "BARRIER", "ALLGATHER")
 
 
 def propose(context: Context) -> list[Hypothesis]:
-    """One hypothesis for every group that stopped."""
-    return _of_stalls(context, context.stalls, "wait")
+    """One hypothesis for every group that stopped.
+
+    Where dumps show who is waited for, only what that rank was at is left to say.
+    """
+    if context.blocked is None:
+        return _of_stalls(context, context.stalls, "wait")
+    at_work = [_at_work(stall, context) for stall in context.stalls if not _differ(stall)]
+    return [replace(one, basis="wait") for one in at_work if one is not None]
 
 
 def agreeing(context: Context) -> list[Hypothesis]:
@@ -58,13 +65,15 @@ def _shown(
 
 
 def _of_stalls(context: Context, stalls: Sequence[Stall], basis: Basis) -> list[Hypothesis]:
-    found = []
-    for stall in stalls:
-        differ = stall.shape in ("mismatch", "conditional", "shifted")
-        one = _mismatch(stall, context) if differ else _waiting(stall, context)
-        one.basis = basis
-        found.append(one)
-    return found
+    found = [
+        _mismatch(stall, context) if _differ(stall) else _waiting(stall, context)
+        for stall in stalls
+    ]
+    return [replace(one, basis=basis) for one in found]
+
+
+def _differ(stall: Stall) -> bool:
+    return stall.shape in ("mismatch", "conditional", "shifted")
 
 
 def _mismatch(stall: Stall, context: Context) -> Hypothesis:
@@ -128,6 +137,16 @@ def _gone_on(stall: Stall, stories: Mapping[int, Story]) -> list[int]:
 
 def _waiting(stall: Stall, context: Context) -> Hypothesis:
     """Ranks that all wait for the same call: for whom, and what was it doing?"""
+    found = _at_work(stall, context)
+    if found is not None:
+        return found
+    if stall.shape == "all_joined" and not context.activity.moving:
+        return _joined(stall, context.catalog)
+    return _absent(stall, context.catalog)
+
+
+def _at_work(stall: Stall, context: Context) -> Hypothesis | None:
+    """What the rank that all others wait for was doing, as far as lines show it."""
     activity, catalog = context.activity, context.catalog
     waiting = {rank for rank in stall.joined if rank >= 0}
     who = _who(stall, waiting, activity)
@@ -140,7 +159,7 @@ def _waiting(stall: Stall, context: Context) -> Hypothesis:
     if waiting == {0} and activity.phase == "shutdown":
         return _left_alone(stall, catalog)
     if stall.shape == "all_joined" and not activity.moving:
-        return _joined(stall, catalog)
+        return None
     # Where the busy rank joined, it is not the one the others wait for.
     joined = stall.proven and stall.missing and activity.rank not in (None, *stall.missing)
     if catalog.busy_class(activity.phase) and not joined and (activity.moving or activity.frame):
@@ -150,7 +169,7 @@ def _waiting(stall: Stall, context: Context) -> Hypothesis:
     first = 1 if activity.phase == "preprocessing" or handed_out else 2
     if stall.tiny and stall.seq is not None and first <= stall.seq <= _EARLY_SEQ:
         return _early_barrier(stall, who, catalog)
-    return _absent(stall, catalog)
+    return None
 
 
 def _left_alone(stall: Stall, catalog: Catalog) -> Hypothesis:

@@ -40,7 +40,6 @@ _RESISTED = {
     "explains_back": "each explains the other, and this one is stronger",
 }
 _DROPPED = {
-    "dumps_know_who": "dumps show better for whom the ranks waited",
     "stacks_know_what": "stacks of the same ranks show better what they were doing",
     "lines_know_what": "lines of the same ranks show better what they were doing",
     "below_threshold": "what was weighed leaves it no tier, too little for a verdict",

@@ -23,23 +23,8 @@ def one(cause: str, basis: Basis, *ranks: int) -> Hypothesis:
     return Hypothesis(cause, Tier.STRONG, "", "", ranks=list(ranks), basis=basis)
 
 
-def left(*hypotheses: Hypothesis, dumps: bool = False) -> list[tuple[str, str]]:
-    seen = context(Timeline(), blocked=VERDICT if dumps else None)
-    return [(h.cause, h.basis) for h in fused(hypotheses, seen)[0]]
-
-
-@pytest.mark.parametrize("cause", ["desync.missing_rank", "desync.mismatch", "unknown"])
-def test_who_was_waited_for_dumps_tell_better_than_logs(cause: str) -> None:
-    by_logs, by_dumps = one(cause, "wait", 3), one("desync.missing_rank", "dump", 2)
-    assert left(by_logs, by_dumps, dumps=True) == [("desync.missing_rank", "dump")]
-    assert left(by_logs) == [(cause, "wait")]
-    agreeing = one(cause, "agreeing_wait", 2)
-    assert left(agreeing, dumps=True) == [(cause, "agreeing_wait")]
-
-
-def test_what_it_was_busy_with_logs_tell(make: Any) -> None:
-    busy = one("slow.checkpoint", "wait", 2)
-    assert left(busy, dumps=True) == [("slow.checkpoint", "wait")]
+def left(*hypotheses: Hypothesis) -> list[tuple[str, str]]:
+    return [(h.cause, h.basis) for h in fused(hypotheses, context(Timeline()))[0]]
 
 
 @pytest.mark.parametrize("basis", ["wait", "dump", "monitor"])
@@ -55,19 +40,16 @@ def test_what_a_stuck_rank_does_its_stack_tells_better(basis: Basis, vague: str)
 
 def test_what_an_idle_rank_does_its_own_lines_tell_better_than_dumps() -> None:
     by_dumps, saves = one("stall.host", "dump", 2), one("slow.checkpoint", "wait", 2)
-    assert left(by_dumps, saves, dumps=True) == [("slow.checkpoint", "wait")]
+    assert left(by_dumps, saves) == [("slow.checkpoint", "wait")]
     other = one("slow.checkpoint", "wait", 3)
-    assert left(by_dumps, other, dumps=True)[0] == ("stall.host", "dump")
+    assert left(by_dumps, other)[0] == ("stall.host", "dump")
 
 
 def test_what_is_dropped_names_what_knows_better() -> None:
-    seen = context(Timeline(), blocked=VERDICT)
     by_dumps, by_stack = one("stall.host", "dump", 2), one("data.loader", "stack", 2)
-    waiting = one("desync.missing_rank", "wait", 3)
-    kept, dropped = fused([waiting, by_dumps, by_stack], seen)
+    kept, dropped = fused([by_dumps, by_stack], context(Timeline()))
     assert kept == [by_stack]
     assert [(one.hypothesis, one.predicate, one.by) for one in dropped] == [
-        (waiting, "dumps_know_who", by_dumps),
         (by_dumps, "stacks_know_what", by_stack),
     ]
 

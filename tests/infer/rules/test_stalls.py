@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from diagnose.infer.collectives.verdict import DumpVerdict
 from diagnose.infer.judge.lines import stalls
-from diagnose.infer.judge.stall import Stall
+from diagnose.infer.judge.stall import Shape, Stall
 from diagnose.infer.rules.stalls import agreeing, propose
 from diagnose.infer.tiers import Tier
 
@@ -203,6 +204,24 @@ def test_groups_that_agree_with_the_dumps_are_told_apart_from_those(make: Any) -
     assert agreeing(seen) == []
     (same,) = agreeing(context(timeline, stalls=by_dumps, agreeing=stalls(timeline, 4)))
     assert (same.cause, same.ranks, same.rows) == ("desync.missing_rank", [2], [0, 1, 2])
+
+
+BY_DUMPS = DumpVerdict("stuck_host", (2,), "dp", "all_reduce", 7, (0, 1), (2,), "why")
+
+
+@pytest.mark.parametrize("shape", ["missing", "mismatch", "all_joined"])
+def test_who_is_waited_for_is_left_to_the_dumps(make: Any, shape: Shape) -> None:
+    stall = Stall("dp", shape, missing=[2] * (shape == "missing"), proven=True)
+    timeline = make(wait(0), wait(1))
+    assert propose(context(timeline, stalls=[stall])) != []
+    assert propose(context(timeline, stalls=[stall], blocked=BY_DUMPS)) == []
+
+
+def test_what_the_rank_was_at_lines_show_beside_dumps(make: Any) -> None:
+    timeline = make(finished(2), wait(0), wait(1))
+    stall = Stall("dp", "missing", missing=[2], proven=True)
+    (found,) = propose(context(timeline, stalls=[stall], blocked=BY_DUMPS))
+    assert (found.cause, found.ranks, found.basis) == ("desync.uneven_work", [2], "wait")
 
 
 def test_who_evaluates_at_the_barrier_while_others_train_had_less_to_do(make: Any) -> None:
