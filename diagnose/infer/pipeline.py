@@ -80,6 +80,7 @@ def _diagnose(job: Job) -> Diagnosis:
         silence=find_silence(stories.deeds, job.catalog.endings),
     )
     context = _with_places(context, job)
+    context = replace(context, stalls=stalls(timeline, facts.world_size))
     about = verdict.facts_told(facts, attempt.attempts)
     judged = _judged(job, context)
     read = job.documents
@@ -116,7 +117,7 @@ def _failure(
     if context.silence is not None and _is_of_silence(ranked[0], context.silence):
         start = silent_since(context.silence)
     naming = name_culprits(ranked, context.stories, job.catalog.classes, context.facts.world_size)
-    notes = [*job.notes, *notes, *fusion.overruled(judged, context), *_notes(job, about.attempts)]
+    notes = [*job.notes, *notes, *_notes(job, about.attempts)]
     notes += [note for note in plugins.notes() if note not in notes]  # of rules that just failed
     decided = verdict.verdict_of(ranked[0], context)
     asked = ranking.conditions(ranked, known=decided[0] != "unknown")
@@ -216,22 +217,21 @@ def _with_places(context: Context, job: Job) -> Context:
 
 
 def _judged(job: Job, context: Context) -> DumpVerdict | None:
-    """What dumps and counters say of who is waited for."""
+    """Who is waited for by dumps and counters, with what lines tell beside them."""
     if job.collectives is None or not fusion.worth_analysis(context):
         return None
     from diagnose.infer.collectives.analyze import judge  # noqa: PLC0415  few jobs have dumps
+    from diagnose.infer.collectives.beside import lines_beside  # noqa: PLC0415
 
-    return judge(job.collectives)
+    lines = lines_beside(context.timeline, context.stalls)
+    return judge(job.collectives, lines, alive=context.alive)
 
 
 def _with_stalls(context: Context) -> tuple[Context, list[str]]:
     """The context with the groups that stopped, and what dumps and logs disagree on."""
-    found = stalls(context.timeline, context.facts.world_size)
-    blocked = context.blocked
+    found, blocked = context.stalls, context.blocked
     if blocked is None:
-        return replace(context, stalls=found), []
-    blocked = fusion.settled(blocked, found, alive=context.alive)
-    context = replace(context, blocked=blocked)
+        return context, []
     same = [stall for stall in found if collectives.agrees(blocked, stall)]
     notes = [*blocked.notes, *filter(None, [collectives.conflict(blocked, found)])]
     stall = collectives.stall_of(blocked, context.timeline)

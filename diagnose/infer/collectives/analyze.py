@@ -14,14 +14,13 @@ of this graph, after folding cycles, hold up all others:
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from diagnose.infer.collectives import explain as telling
-from diagnose.infer.collectives import no_culprit
+from diagnose.infer.collectives import nobody
 from diagnose.infer.collectives import wait_graph as waitgraph
-from diagnose.infer.collectives.cycles import circle
+from diagnose.infer.collectives.beside import NO_LINES, Lines, standing_of, with_silent
 from diagnose.infer.collectives.divergence import Stray, kinds, strays
 from diagnose.infer.collectives.explain import SHOWN, sign
 from diagnose.infer.collectives.mismatch import Streams
@@ -35,28 +34,31 @@ from diagnose.text.ranks import ranks_phrase
 __all__ = ["DumpVerdict", "Kind", "Sign", "judge"]
 
 
-def judge(table: Table) -> DumpVerdict | None:
-    """The verdict on one job, None when nothing is pending in its dumps."""
-    if table.empty or not (standing := Standing(table)).pending:
+def judge(table: Table, lines: Lines = NO_LINES, *, alive: bool = True) -> DumpVerdict | None:
+    """The verdict on one job, None when nothing is pending in its dumps.
+
+    `alive`: ranks of which dumps tell were alive then.
+    """
+    if table.empty or not (standing := standing_of(table, lines, alive=alive)).pending:
         return None
-    streams = Streams(table)
-    graph = waitgraph.build(standing)
-    mismatches, lone = streams.mismatches(), strays(table)
+    streams, graph, lone = Streams(table), waitgraph.build(standing), strays(table)
+    found = _differing(standing, streams, graph, lone) or _blame(standing, streams, graph, lone)
+    return telling.finished(standing, graph, with_silent(standing, lines, found, alive=alive))
+
+
+def _differing(
+    standing: Standing, streams: Streams, graph: Graph, lone: list[Stray]
+) -> DumpVerdict | None:
+    """Ranks whose calls differ from those of the others."""
+    mismatch = next(iter(streams.mismatches()), None)
     proven = [stray for stray in lone if stray.proven]
-    if mismatches and not mismatches[0].tie:
-        found = telling.differing(standing, mismatches[0])
-    elif proven and 2 * len(proven) < len(standing.ranks):
-        found = telling.astray(standing, graph, proven)
-    elif mismatches:
-        side = _among(lone, mismatches[0].odd)
-        found = (
-            telling.astray(standing, graph, side)
-            if side
-            else telling.differing(standing, mismatches[0])
-        )
-    else:
-        found = _blame(standing, streams, graph, lone)
-    return telling.finished(standing, graph, found)
+    if mismatch is None or mismatch.tie:
+        if proven and 2 * len(proven) < len(standing.ranks):
+            return telling.astray(standing, graph, proven)
+        side = _among(lone, mismatch.odd) if mismatch else []
+        if side:
+            return telling.astray(standing, graph, side)
+    return telling.differing(standing, mismatch) if mismatch else None
 
 
 def _among(lone: list[Stray], ranks: Iterable[int]) -> list[Stray]:
@@ -68,12 +70,14 @@ def _among(lone: list[Stray], ranks: Iterable[int]) -> list[Stray]:
 
 @dataclass(slots=True)
 class _Ends:
-    """Where the waits end: ranks that are `idle`, that left no dump (`lost`), whose `device` lags
-    behind its peers', that wait in a circle (`cycles`), and all others (`waiting`).
+    """Where the waits end: ranks that are `idle`, that left no dump (`lost`), that wait in a group
+    nobody knows (`elsewhere`), whose `device` lags behind its peers', that wait in a circle
+    (`cycles`), and all others (`waiting`).
     """
 
     idle: list[int] = field(default_factory=list)
     lost: list[int] = field(default_factory=list)
+    elsewhere: list[int] = field(default_factory=list)
     device: list[int] = field(default_factory=list)
     cycles: list[list[int]] = field(default_factory=list)
     waiting: list[int] = field(default_factory=list)
@@ -87,6 +91,8 @@ def _ends(standing: Standing, graph: Graph) -> _Ends:
             found.cycles.append(sink)
         elif standing.idle(rank):
             found.idle.append(rank)
+        elif rank in standing.elsewhere:
+            found.elsewhere.append(rank)
         elif rank not in standing.pending:
             found.lost.append(rank)
         elif waitgraph.behind(standing, graph, rank):
@@ -109,19 +115,21 @@ def _blame(standing: Standing, streams: Streams, graph: Graph, lone: list[Stray]
     if alone is not None:
         return alone
     for rank in () if ends.idle else ends.device:
-        pair = _miscounted(standing, graph, rank)
+        pair = nobody.sides_that_differ(standing, graph, rank)
         if pair:
-            return no_culprit.miscounted(standing, graph, pair)
+            return nobody.miscounted(standing, graph, pair)
     if ends.idle or ends.device:
         return _stuck(standing, graph, ends)
     if ends.cycles:
         odd = _among(lone, [rank for part in ends.cycles for rank in part])
         if odd:
             return telling.astray(standing, graph, odd)
-        return circle(standing, graph, ends.cycles)
+        return nobody.circle(standing, graph, ends.cycles)
     if ends.lost:
         return _without_dump(standing, streams, graph, ends.lost)
-    return no_culprit.network(standing, graph, ends.waiting)
+    if ends.elsewhere:
+        return nobody.elsewhere(standing, graph, ends.elsewhere)
+    return nobody.network(standing, graph, ends.waiting)
 
 
 def _stuck(standing: Standing, graph: Graph, ends: _Ends) -> DumpVerdict:
@@ -167,32 +175,6 @@ def _dead_peers(standing: Standing, ends: list[int]) -> list[int]:
     return sorted(died) if 2 * len(died) <= len(ends) else []
 
 
-def _miscounted(standing: Standing, graph: Graph, rank: int) -> list[int]:
-    """The two sides of a send, if one has made more or fewer than a rank that is as far as it.
-
-    Where dumps do not go back far enough to count, numbers alone tell that the peer is through
-    with what `rank` waits in: wrongly so when one of the two left one out or made one too many.
-    """
-    op = graph.waits[rank][0]
-    if not op.p2p or op.nth >= 0:
-        return []
-    kind = kinds(standing.table)
-    made: dict[int, dict[tuple[int, bool], int]] = defaultdict(dict)
-    for (member, group, p2p), seq in standing.enqueued.items():
-        if (member, group) in kind:
-            made[member][kind[member, group], p2p] = seq
-    for side in (rank, op.peer):
-        own = made[side]
-        differing = [
-            [key for key in own if own[key] != other[key]]
-            for member, other in made.items()
-            if member != side and other.keys() == own.keys()
-        ]
-        if [(kind[side, op.group], True)] in differing:
-            return sorted((rank, op.peer))
-    return []
-
-
 def _behind(standing: Standing, idle: list[int]) -> list[int]:
     """Idle ranks that got less far in some kind of group than a rank that waits."""
     kind = kinds(standing.table) if idle else {}
@@ -221,7 +203,7 @@ def _missing(standing: Standing, graph: Graph, lost: list[int]) -> DumpVerdict:
     was cut off, for it lived to write it.
     """
     table = standing.table
-    unseen = [rank for rank in range(table.world) if rank not in table.files]
+    unseen = [rank for rank in range(table.world) if rank not in standing.known]
     alone = {next(iter(ends)) for ends in graph.edges.values() if len(ends) == 1}
     found = telling.blamed(standing, graph, "missing", lost)
     whole = unseen == lost and whole_node(lost, len(standing.pending))

@@ -21,7 +21,8 @@ _SIDES = 4
 def sign(standing: Standing, rank: int, text: str, op: Op | None = None) -> Sign:
     """Evidence from the source of one rank, at `op` or at the last it tells."""
     line = op.line if op is not None else standing.last_line(rank)
-    return Sign(standing.table.files[rank], line, rank, text)
+    source = op.source if op is not None else ""
+    return Sign(source or standing.table.files[rank], line, rank, text)
 
 
 def waits(standing: Standing, graph: Graph, rank: int) -> Sign:
@@ -57,9 +58,9 @@ def _roles(standing: Standing, graph: Graph, culprits: set[int]) -> dict[int, Ro
     for rank in range(standing.table.world):
         if rank in culprits:
             roles[rank] = "culprit"
-        elif rank not in standing.table.files:
+        elif rank not in standing.known:
             roles[rank] = "no dump"
-        elif rank in standing.pending:
+        elif rank in standing.pending or rank in standing.elsewhere:
             roles[rank] = "waiting"
         else:
             roles[rank] = "idle" if rank in awaited else "done"
@@ -133,7 +134,7 @@ def blamed(
     standing: Standing, graph: Graph, kind: Kind, ranks: list[int], notes: Iterable[str] = ()
 ) -> DumpVerdict:
     """The verdict on single ranks, with the operation in which most others wait for them."""
-    files, guilty = standing.table.files, set(ranks)
+    guilty = set(ranks)
     direct = Counter(
         op.unit
         for rank, ops in graph.waits.items()
@@ -152,7 +153,7 @@ def blamed(
     op = first_of(standing, unit)
     signs = []
     for rank in ranks[: 2 * SHOWN]:
-        if rank in files:
+        if rank in standing.table.files or rank in graph.waits:
             mine = graph.waits.get(rank, [None])[0]
             state = f"is waiting in {standing.described(mine)}" if mine else "is idle"
             last = _frontier(standing, unit, rank)
@@ -250,7 +251,12 @@ def _frontier(standing: Standing, unit: Unit, rank: int) -> str:
 def members(standing: Standing, unit: Unit) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """(joined, missing) of the members of an operation, those without a dump left out of both."""
     group, p2p, seq = unit
-    known = [rank for rank in standing.members(group) if rank in standing.table.files]
+    known = [
+        rank
+        for rank in standing.members(group)
+        if rank in standing.table.files
+        or (rank in standing.known and (rank, group) not in standing.unknown)
+    ]
     if p2p:
         ends = {
             end

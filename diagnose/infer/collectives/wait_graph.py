@@ -92,7 +92,7 @@ def _targets_p2p(standing: Standing, op: Op) -> _Targets:
     if peer == op.rank or peer < 0:
         return [], []
     if peer not in standing.table.files:
-        return [peer], []
+        return [peer], []  # its lines count no sends
     side = standing.other_side(op)
     if side is not None:
         made, theirs_open = side

@@ -9,10 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from diagnose.infer.collectives.verdict import DumpVerdict, Kind
+from diagnose.infer.collectives.verdict import DumpVerdict
 from diagnose.infer.events.failures import done, went_on
-from diagnose.infer.judge.lines import stalls
-from diagnose.infer.judge.stall import Stall
 from diagnose.infer.rules.base import Basis, Context, Hypothesis
 from diagnose.infer.rules.collectives import onset
 from diagnose.timeline.event import Timeline
@@ -65,8 +63,7 @@ def believed(
     lines of a log ranks are never quite at the same call: those count only in a job that failed,
     or that shows no step; and where all members are in the same call, a log that is cut there looks
     no other. `passing`: counters were read in passing; `stood`: no rank moved between two looks at
-    them. Where there are only counters, watchdogs of more ranks than have them know better who is
-    missing.
+    them.
     """
     if verdict is None or disbelieved(verdict, context) is not None:
         return None
@@ -79,60 +76,12 @@ def disbelieved(verdict: DumpVerdict, context: Context) -> str | None:
     if context.alive:
         stepped = not context.failing and _stepped_since(verdict, context.timeline)
         return "stepped_since" if stepped else None
-    if _cut_amid(verdict, context):
-        return "cut_amid_a_call"
-    return "outvoted_by_watchdogs" if _outvoting(verdict, context) else None
-
-
-def settled(verdict: DumpVerdict, found: Sequence[Stall], *, alive: bool) -> DumpVerdict:
-    """What dumps say, with what lines prove where these do not choose among several ranks.
-
-    Of the ranks without a dump some print that they wait: those are not waited for, but others that
-    print nothing. Counters (`alive` is False) tell which of the ranks of a node stopped first,
-    watchdogs that all of it is gone, or that some of those that stopped wait for others themselves.
-    """
-    open_to = set(verdict.suspects) if verdict.tie else set()
-    for stall in found:
-        named = {*stall.missing, *stall.odd} if stall.proven else set()
-        blamed = set() if alive else open_to or set(verdict.ranks)
-        waiting = blamed - named <= set(stall.joined) and named < blamed
-        lost = {rank for rank, role in verdict.roles.items() if role == "no dump"}
-        left = verdict.tie and named <= lost and open_to - named <= set(stall.joined)
-        if named and (named <= open_to or named > blamed > set() or waiting or left):
-            why = f"{stall.why}, and by the calls {verdict.why}"
-            kind: Kind = "missing" if stall.missing else "mismatched"
-            ranks = tuple(sorted(named))
-            return replace(verdict, kind=kind, ranks=ranks, suspects=(), tie=False, why=why)
-    return verdict
+    return "cut_amid_a_call" if _cut_amid(verdict, context) else None
 
 
 def _cut_amid(verdict: DumpVerdict, context: Context) -> bool:
     """Whether nothing but the end of the log says that a call which all have made stood still."""
     return verdict.kind == "network" and not context.failing and not context.stood
-
-
-def overruled(verdict: DumpVerdict | None, context: Context) -> list[str]:
-    """What watchdogs say against the counters, as a note, where they are believed instead."""
-    if verdict is None or context.alive:
-        return []
-    return [
-        f"the watchdogs and the call lines disagree: according to the watchdogs, {stall.why}; "
-        f"according to the call lines, {verdict.why}; more ranks have a watchdog line"
-        for stall in _outvoting(verdict, context)[:1]
-    ]
-
-
-def _outvoting(verdict: DumpVerdict, context: Context) -> list[Stall]:
-    """Stalls in which who is blamed by counters waits by its own watchdog, for somebody else."""
-    counted = sum(role != "no dump" for role in verdict.roles.values())
-    return [
-        stall
-        for stall in stalls(context.timeline, context.facts.world_size)
-        if stall.shape == "missing"
-        and stall.proven
-        and len(stall.joined) > counted
-        and set(verdict.ranks) <= set(stall.joined)
-    ]
 
 
 def worth_analysis(context: Context) -> bool:

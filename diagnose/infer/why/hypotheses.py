@@ -47,7 +47,6 @@ _DROPPED = {
 _DISBELIEVED = {
     "stepped_since": "steps were made after the operation that the dumps show as pending",
     "cut_amid_a_call": "all ranks made the same call, and the log may just end there",
-    "outvoted_by_watchdogs": "watchdogs of more ranks name somebody else",
 }
 
 

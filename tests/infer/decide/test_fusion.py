@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from diagnose.infer.collectives.verdict import DumpVerdict
-from diagnose.infer.decide.fusion import believed, fused, overruled, settled, worth_analysis
-from diagnose.infer.judge.stall import Stall, Wait
+from diagnose.infer.decide.fusion import believed, fused, worth_analysis
 from diagnose.infer.rules.base import Basis, Hypothesis
 from diagnose.infer.tiers import Tier
 from diagnose.timeline.event import Timeline
@@ -108,26 +107,6 @@ def test_dumps_of_a_job_that_is_done_or_goes_on_are_not_analysed(make: Any) -> N
 
 
 @pytest.mark.parametrize(
-    ("alive", "waiting", "kept"),
-    [
-        (False, (0, 1, 2, 4), False),
-        (False, (0, 1, 4), True),
-        (True, (0, 1, 2, 4), True),
-    ],
-    ids=["it waits itself", "it does not wait", "dumps know better"],
-)
-def test_counters_of_a_few_yield_to_watchdogs_of_more(
-    make: Any, alive: bool, waiting: tuple[int, ...], kept: bool
-) -> None:
-    few = replace(VERDICT, roles={0: "waiting", 1: "waiting", 2: "culprit", 3: "no dump"})
-    seen = context(make(*(wait(rank) for rank in waiting)), world=5, alive=alive)
-    assert (believed(few, seen, passing=False) is not None) == kept
-    told = overruled(few, seen)
-    assert bool(told) != kept
-    assert all("disagree" in note and few.why in note for note in told)
-
-
-@pytest.mark.parametrize(
     ("fails", "dumped", "kind", "kept"),
     [
         (False, False, "network", False),  # the log may be cut there
@@ -143,43 +122,3 @@ def test_a_call_that_all_have_made_may_be_where_the_log_is_cut(
     seen = context(timeline, failing=[timeline.at(0)] if fails else [], alive=dumped)
     verdict = replace(VERDICT, kind=kind, ranks=())
     assert (believed(verdict, seen, passing=False) is not None) == kept
-
-
-OPEN = replace(VERDICT, ranks=(), suspects=(2, 3, 5), tie=True)
-
-
-LOST = replace(OPEN, roles=dict.fromkeys(range(2, 6), "no dump"))
-
-
-def lacking(*ranks: int, proven: bool = True, waiting: tuple[int, ...] = (0, 1)) -> Stall:
-    waits = {r: Wait(r, 7, "ALLREDUCE", 1, 1, None, None, r) for r in waiting}
-    return Stall(None, "missing", waits, list(ranks), proven=proven, why="printed no timeout")
-
-
-@pytest.mark.parametrize(
-    ("verdict", "stall", "alive", "ranks"),
-    [
-        (OPEN, lacking(3), True, (3,)),
-        (OPEN, lacking(3, proven=False), True, ()),
-        (OPEN, lacking(4), True, ()),
-        (VERDICT, lacking(2, 3), False, (2, 3)),
-        (VERDICT, lacking(2, 3), True, (2,)),
-        (replace(VERDICT, ranks=(2, 3)), lacking(2, waiting=(0, 1, 3)), False, (2,)),
-        (replace(VERDICT, ranks=(2, 3)), lacking(2), False, (2, 3)),
-        (OPEN, lacking(2, 3, 4, 5), False, (2, 3, 4, 5)),
-        (OPEN, lacking(2, 3, 4, 5), True, ()),
-        (LOST, lacking(2, 4, waiting=(0, 1, 3, 5)), True, (2, 4)),
-        (LOST, lacking(2, 4, waiting=(0, 1, 3)), True, ()),
-    ],
-    ids=[
-        "one of those without a dump", "not proven", "none of them", "the whole node", "dumps know",
-        "one waits itself", "nothing shows that it waits", "the node of those left open",
-        "dumps of the others are there", "those left open wait", "one left open does not",
-    ],
-)  # fmt: skip
-def test_lines_settle_what_dumps_and_counters_leave_open(
-    verdict: DumpVerdict, stall: Stall, alive: bool, ranks: tuple[int, ...]
-) -> None:
-    found = settled(verdict, [stall], alive=alive)
-    assert found.ranks == ranks
-    assert found.tie is (verdict.tie and not ranks)
