@@ -11,6 +11,7 @@ from diagnose.infer.collectives.mismatch import Mismatch
 from diagnose.infer.collectives.progress import Op, Standing, Unit
 from diagnose.infer.collectives.verdict import DumpVerdict, Kind, Role, Sign
 from diagnose.infer.collectives.wait_graph import Graph
+from diagnose.infer.judge.graph import awaited
 from diagnose.text.ranks import plural, ranks_phrase
 
 MAX_EDGES = 4096  # of a verdict
@@ -53,7 +54,7 @@ def _edges(standing: Standing, graph: Graph) -> tuple[tuple[int, int, str], ...]
 
 
 def _roles(standing: Standing, graph: Graph, culprits: set[int]) -> dict[int, Role]:
-    awaited = {target for ends in graph.edges.values() for target in ends}
+    waited_for = awaited(graph.edges)
     roles: dict[int, Role] = {}
     for rank in range(standing.table.world):
         if rank in culprits:
@@ -63,7 +64,7 @@ def _roles(standing: Standing, graph: Graph, culprits: set[int]) -> dict[int, Ro
         elif rank in standing.pending or rank in standing.elsewhere:
             roles[rank] = "waiting"
         else:
-            roles[rank] = "idle" if rank in awaited else "done"
+            roles[rank] = "idle" if rank in waited_for else "done"
     return roles
 
 

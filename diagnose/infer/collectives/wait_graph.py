@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from diagnose.infer.collectives.progress import Op, Standing, Unit
-from diagnose.infer.judge.graph import components
+from diagnose.infer.judge.graph import awaited, ends
 
 
 @dataclass(slots=True)
@@ -122,16 +123,11 @@ def _targets_p2p(standing: Standing, op: Op) -> _Targets:
     return [peer], []
 
 
-def sinks(graph: Graph, ranks: list[int]) -> list[list[int]]:
-    """Components nobody in which waits for anybody outside."""
-    targets = {target for ends in graph.edges.values() for target in ends}
-    nodes = sorted({*ranks, *graph.edges, *targets})
-    return [
-        part
-        for part in components(nodes, graph.edges)
-        if all(graph.edges.get(node, set()) <= set(part) for node in part)
-        and (len(part) > 1 or part[0] in targets or part[0] in graph.waits)
-    ]
+def sinks(graph: Graph, ranks: Iterable[int]) -> list[list[int]]:
+    """Where the waits end, without ranks that nobody waits for and that wait for nobody."""
+    inside = awaited(graph.edges) | graph.waits.keys()
+    parts = ends({*ranks, *graph.edges}, graph.edges)
+    return [part for part in parts if len(part) > 1 or part[0] in inside]
 
 
 def unfold(graph: Graph, part: list[int]) -> int | None:
@@ -153,13 +149,9 @@ def unfold(graph: Graph, part: list[int]) -> int | None:
             }
             for node in part
         }
-        ends = [
-            found
-            for found in components(part, kept)
-            if all(kept[node] <= set(found) for node in found)
-        ]
-        left = [node for found in ends for node in found]
-        if len(ends) < len(part) and len(left) < len(part) and all(len(e) == 1 for e in ends):
+        last = ends(part, kept)
+        left = [node for found in last for node in found]
+        if len(last) < len(part) and len(left) < len(part) and all(len(e) == 1 for e in last):
             return left[0] if len(left) == 1 else None
     return None
 

@@ -47,15 +47,18 @@ def components(nodes: Iterable[int], edges: Edges) -> list[list[int]]:
     return found
 
 
-def sinks(nodes: Iterable[int], edges: Edges) -> list[list[int]]:
-    """Components nobody in which waits for anybody outside, and for which somebody waits."""
-    awaited = {target for ends in edges.values() for target in ends}
+def ends(nodes: Iterable[int], edges: Edges) -> list[list[int]]:
+    """Where the waits end: components nobody in which waits for anybody outside."""
     return [
         part
-        for part in components(sorted({*nodes, *awaited}), edges)
-        if awaited.intersection(part)
-        and all(edges.get(node, frozenset()) <= set(part) for node in part)
+        for part in components(sorted({*nodes, *awaited(edges)}), edges)
+        if all(edges.get(node, frozenset()) <= set(part) for node in part)
     ]
+
+
+def awaited(edges: Edges) -> set[int]:
+    """The ranks that somebody waits for."""
+    return {target for targets in edges.values() for target in targets}
 
 
 def keystones(circle: Iterable[int], edges: Edges) -> list[int]:

@@ -146,7 +146,8 @@ def _by_waits(standing: Standing, stall: Stall) -> Stall | None:
     if silent is None or not standing.by_group:
         return None
     edges = {rank: _waited_for(standing, waits) for rank, waits in standing.found.waits.items()}
-    ends = graph.sinks(standing.heads, edges)
+    awaited = graph.awaited(edges)
+    ends = [part for part in graph.ends(standing.heads, edges) if awaited.intersection(part)]
     last = {part[0] for part in ends if len(part) == 1}
     if missing := last & silent:
         return _named_silent(standing, stall, frozenset(_needed(standing, edges, missing)))
