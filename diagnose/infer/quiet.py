@@ -42,6 +42,7 @@ _UNKNOWN = {
     "not_at_work": "no line shows progress, an ending, or a phase beyond the start",
     "only_glanced": "somebody looked into the job after the last line of work, and the counters of "
     "NCCL, which tell what was launched and not what ended, do not show whether any rank moved",
+    "one_look": "all ranks were at one line when their stacks were taken, as in a step or a wait",
     "not_read_to_end": "the input was not read to its end: {0}",
 }
 _CALM = {
@@ -106,8 +107,11 @@ def _doubt(context: Context, trouble: Sequence[Event], job: Job) -> str | None:
     working = verdict.at_work(context) or went_on(context.stories) or silent.seen_at_work(context)
     if not working:
         return "not_at_work"
-    if not done(context.stories) and _glanced_at(context, job):
-        return "only_glanced"
+    if not done(context.stories):
+        if silent.seen_together(context):
+            return "one_look"
+        if _glanced_at(context, job):
+            return "only_glanced"
     return "not_read_to_end" if job.unread else None
 
 
@@ -142,6 +146,11 @@ def _unknown(
         summary = f"The log contains an error that the catalog does not recognise: {quoted}"
     elif doubt == "only_glanced":
         summary = "No failure found, but nothing shows that the job still moved when RAS was asked."
+    elif doubt == "one_look":
+        summary = (
+            "No failure found, but all ranks stood at one line when their stacks were taken: take "
+            "them again, and if nobody has moved, the job hangs."
+        )
     elif doubt == "not_read_to_end":
         summary = f"No failure found, but the input was not read to its end: {job.unread[0]}."
     unknown = Hypothesis("unknown", Tier.NONE, catalog.classes["unknown"].title, summary)

@@ -22,9 +22,9 @@ def hang_shown_by(context: Context) -> str | None:
     if any(one.tier >= Tier.STRONG for one in plugged.propose(context)):
         return "plugged_rule"
     if context.stacks:
-        from diagnose.infer.stacks.groups import hang, together  # noqa: PLC0415  few have stacks
+        from diagnose.infer.stacks.groups import hang  # noqa: PLC0415  few jobs have stacks
 
-        stepped = context.timeline.kind("progress") and together(context.stacks, context.world)
+        stepped = context.timeline.kind("progress") and seen_together(context)
         if not stepped and hang(context.stacks, context.world):
             return "stacks"
     if context.stood:
@@ -63,3 +63,12 @@ def seen_at_work(context: Context) -> bool:
     from diagnose.infer.stacks.groups import at_work  # noqa: PLC0415  few jobs have stacks
 
     return at_work(context.stacks)
+
+
+def seen_together(context: Context) -> bool:
+    """Whether all ranks were at one line, in no call that is known to wait, when looked at once."""
+    if not context.stacks or seen_at_work(context):
+        return False
+    from diagnose.infer.stacks.groups import together  # noqa: PLC0415  few jobs have stacks
+
+    return together(context.stacks, context.world)

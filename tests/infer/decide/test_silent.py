@@ -64,7 +64,7 @@ def test_who_is_asked_whether_a_job_hangs_cannot_tell_where_all_have_launched_as
     assert diagnose.diagnose(diagnose.load(tmp_path)).verdict == "running", "it went on since"
 
 
-def test_all_ranks_at_one_line_that_may_be_a_step_do_not_stop_a_job_at_work(tmp_path: Path) -> None:
+def test_beside_steps_all_ranks_at_one_line_are_in_a_step_or_in_a_wait(tmp_path: Path) -> None:
     stack = (
         "Process {pid}: python train.py\nPython v3.11.7 (/usr/bin/python3.11)\n\n"
         'Thread {pid} (idle): "MainThread"\n    pause (train.py:12)\n    <module> (train.py:40)\n'
@@ -73,4 +73,5 @@ def test_all_ranks_at_one_line_that_may_be_a_step_do_not_stop_a_job_at_work(tmp_
         (tmp_path / f"stacks_rank_{rank}.txt").write_text(stack.format(pid=90 + rank))
     assert diagnose.diagnose(diagnose.load(tmp_path)).verdict == "hung"
     (tmp_path / "train.log").write_text(STEPS)
-    assert diagnose.diagnose(diagnose.load(tmp_path)).verdict == "running"
+    found = diagnose.diagnose(diagnose.load(tmp_path))
+    assert (found.verdict, found.reasons[0].predicate) == ("unknown", "one_look")
