@@ -119,6 +119,39 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
+class CodeFrame:
+    """One frame of a traceback. `own`: of the user's program, not of an installed package.
+
+    `file` is as printed, `code` the line of the program there, "" where the log lacks it.
+    """
+
+    file: str
+    line: int
+    function: str
+    own: bool
+    code: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PythonException:
+    """The exception that the root cause rests on, with its traceback as far as the log has it.
+
+    `type` is as qualified as printed, `message` its first line. `rank` is whose it is, None where
+    nothing tells. `where` is the innermost frame of the user's own program, None where the log
+    shows none; `frames` are outermost first. It stands in `source` from `first_line` to `line`.
+    """
+
+    type: str
+    message: str
+    rank: int | None
+    where: CodeFrame | None
+    frames: list[CodeFrame]
+    source: str
+    first_line: int
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
 class Alternative:
     """A cause that was considered, and the reason why it lost."""
 
@@ -272,6 +305,7 @@ class Diagnosis:
     longer_timeout_helps: Answer = "unknown"
     causal_chain: list[ChainLink] = field(default_factory=list)
     evidence: list[Evidence] = field(default_factory=list)
+    exception: PythonException | None = None
     alternatives: list[Alternative] = field(default_factory=list)
     remedies: list[RemedyStep] = field(default_factory=list)
     restart: RestartAdvice = field(default_factory=lambda: RestartAdvice("none"))

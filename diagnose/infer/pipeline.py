@@ -191,6 +191,7 @@ def _result(
         longer_timeout_helps=remedies.longer_timeout(winner, job.catalog, context.activity),
         causal_chain=narrative.chain(winner, context, job.clocks),
         evidence=narrative.evidence(winner, context),
+        exception=narrative.exception(winner, context, job),
         alternatives=narrative.alternatives(ranked),
         remedies=remedies.remedies(winner, job.catalog, context.facts, _captured(context, winner)),
         restart=remedies.restart(winner, job.catalog),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -75,6 +75,14 @@ class Job:
         shifts = self.clocks.certain() if self.clocks else {}
         logs = [source.name for source in self.sources if source.kind in ("text", "empty")]
         return build(self._spent(), self.catalog, told, shifts, logs)
+
+    def lines_around(
+        self, places: Iterable[tuple[str, int]], above: int, below: int
+    ) -> dict[tuple[str, int], dict[int, str]]:
+        """Lines of logs read again; see `diagnose.job.reread`."""
+        from diagnose.job.reread import lines_around  # noqa: PLC0415  it needs this class
+
+        return lines_around(self, places, above, below)
 
     def _spent(self) -> Iterator[SourceScan]:
         """The scans, each without its lines once these were looked at.

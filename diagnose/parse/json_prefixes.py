@@ -14,14 +14,16 @@ from diagnose.parse.stamps import ISO_DATE, ISO_TIME, ISO_ZONE, iso_day, keep, s
 from diagnose.parse.who import Prefix, Stamp
 
 _LIMIT = 1 << 20  # characters; longer lines are left alone
-_MESSAGE = ("log", "msg", "message", "MESSAGE", "text", "event")
+_MESSAGE = ("log", "msg", "message", "MESSAGE", "text", "event", "textPayload")
 _TIME = ("time", "ts", "timestamp", "@timestamp", "asctime")
 _LEVEL = ("level", "levelname", "severity", "log_level", "log.level")
 _RANK = ("rank", "RANK", "global_rank", "process_index")
 _LOCAL_RANK = ("local_rank", "LOCAL_RANK")
 _HOST = ("host", "hostname", "host.name", "node", "_HOSTNAME", "podName")
 _PID = ("pid", "process", "_PID")
-_RAISED = ("exc_info", "exc_text", "exception", "stack_trace", "error.stack_trace", "traceback")
+_RAISED = (
+    "exc_info", "exc_text", "exception", "stack_trace", "error.stack_trace", "traceback", "stack",
+)  # fmt: skip
 _TRACEBACK = "Traceback (most recent call last)"
 _ISO = expression(rf"{ISO_DATE}[ T]{ISO_TIME}{ISO_ZONE}\Z")
 _STREAMS = frozenset({"stdout", "stderr"})
@@ -42,6 +44,8 @@ def json_line(line: str, prefix: Prefix) -> str | None:
         return None
     if not isinstance(record, dict):
         return None
+    payload = record.get("jsonPayload")  # Google Cloud Logging: what the program logged itself
+    record = {**record, **payload} if isinstance(payload, dict) else record
     message = _text(record, _MESSAGE)
     if message is None:
         return None
@@ -64,19 +68,25 @@ def json_line(line: str, prefix: Prefix) -> str | None:
     stream = record.get("stream")
     prefix.stream = stream if stream in _STREAMS else prefix.stream
     prefix.names.append(_family(record))
-    return _exception(record, message) or message.removesuffix("\n")
+    prefix.traceback = _traceback(record, message)
+    if prefix.traceback is not None:
+        return _raised(prefix.traceback)[-1]
+    return message.removesuffix("\n")
 
 
-def _exception(record: dict[str, Any], message: str) -> str | None:
-    """The last line of the traceback that a record holds: what was raised."""
+def _traceback(record: dict[str, Any], message: str) -> str | None:
+    """The traceback that a record holds, with what was raised below it."""
     error = record.get("error")
     nested = _text(error, ("stack_trace",)) if isinstance(error, dict) else None
     for text in (_text(record, _RAISED), nested, message):
-        if text and _TRACEBACK in text:
-            lines = [line for line in text.splitlines() if line[:1].strip()]
-            if len(lines) > 1:
-                return lines[-1]
+        if text and _TRACEBACK in text and len(_raised(text)) > 1:
+            return text
     return None
+
+
+def _raised(text: str) -> list[str]:
+    """The lines of a traceback that are not of a frame; the last is of the exception."""
+    return [line for line in text.splitlines() if line[:1].strip()]
 
 
 def _family(record: dict[str, Any]) -> str:

@@ -50,3 +50,4 @@ class Prefix:
     repeated: int = 1
     stream: str | None = None
     names: list[str] = field(default_factory=list)  # prefix families found, outermost first
+    traceback: str | None = None  # that a record holds, of which `message` is the last line

@@ -10,9 +10,9 @@ import re
 from collections.abc import Sequence
 
 from diagnose.catalog.schema import Run
-from diagnose.diagnosis import Diagnosis, Reason, RemedyStep
+from diagnose.diagnosis import Diagnosis, PythonException, Reason, RemedyStep
 from diagnose.job.model import Job
-from diagnose.report import Wish, words
+from diagnose.report import Wish, traceback, words
 from diagnose.report.html.context import learn
 from diagnose.report.redact import Redactor
 from diagnose.report.safe import cut, safe
@@ -140,6 +140,7 @@ def _run(label: str, run: Run, indent: str) -> str:
 
 def _details(diagnosis: Diagnosis) -> list[str]:
     return [
+        *_traceback(diagnosis.exception),
         folded("Evidence", _evidence(diagnosis)),
         folded("Sequence of events", _chain(diagnosis)),
         folded(
@@ -179,6 +180,17 @@ def _why(reasons: Sequence[Reason]) -> str:
         text = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
         parts.append(f"**{table.heading}**\n\n{text}")
     return folded(TITLE, "\n\n".join(parts))
+
+
+def _traceback(found: PythonException | None) -> list[str]:
+    if found is None or not found.frames:
+        return []
+    lines = (
+        ("> " if line.kind == "mark" else "  ") * (line.kind != "raised") + line.text
+        for line in traceback.lines(found)
+    )
+    where = code(traceback.place(found))
+    return [f"**{traceback.heading(found)}** {where}\n\n{fenced(chr(10).join(lines))}"]
 
 
 def _evidence(diagnosis: Diagnosis) -> str:

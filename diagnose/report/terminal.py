@@ -12,9 +12,9 @@ from rich.console import Console
 from rich.text import Text
 
 from diagnose.catalog.schema import Run
-from diagnose.diagnosis import ChainLink, Diagnosis, Evidence, RemedyStep
+from diagnose.diagnosis import ChainLink, Diagnosis, Evidence, PythonException, RemedyStep
 from diagnose.job.model import Job
-from diagnose.report import Wish, words
+from diagnose.report import Wish, traceback, words
 from diagnose.report.html.context import learn
 from diagnose.report.redact import Redactor, secrets_only
 from diagnose.report.safe import safe
@@ -33,6 +33,7 @@ _VERDICT_STYLE = {
     "running": "bold green",
     "unknown": "bold yellow",
 }
+_LINE_STYLE = {"own": "", "mark": "bold", "code": "cyan", "folded": "dim", "raised": "bold red"}
 _ASCII = str.maketrans(
     {"·": "-", "│": "|", "…": "...", "–": "-", "—": "-", "→": "->", "×": "x", "≥": ">=", "≤": "<="}
     | dict.fromkeys("‘’", "'")
@@ -82,6 +83,7 @@ def _body(page: Page, diagnosis: Diagnosis) -> None:
         _missing_evidence(page, diagnosis)
     _remedies(page, diagnosis)
     _advice(page, diagnosis)
+    _traceback(page, diagnosis.exception)
     _evidence(page, diagnosis.evidence)
     _chain(page, diagnosis.causal_chain)
     _alternatives(page, diagnosis)
@@ -261,6 +263,16 @@ def _advice(page: Page, diagnosis: Diagnosis) -> None:
     if restart:
         page.heading("Restart")
         page.paragraph(Text(restart), first="  ")
+
+
+def _traceback(page: Page, found: PythonException | None) -> None:
+    if found is None or not found.frames:
+        return
+    page.heading(traceback.heading(found))
+    page.paragraph(Text(traceback.place(found), style="magenta"), first="  ")
+    for line in traceback.lines(found):
+        first = "  > " if line.kind == "mark" else "    "
+        page.paragraph(Text(line.text, _LINE_STYLE[line.kind]), first=first, indent=8, full=True)
 
 
 def _evidence(page: Page, evidence: list[Evidence]) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import attrgetter
+from typing import NamedTuple
 
 from diagnose.parse.prefix import peel
 from diagnose.timeline.author import Author, author_of
@@ -32,6 +33,13 @@ _WORK = ("progress", "phase")
 _ERRORS = ("cause", "effect")
 
 
+class Stack(NamedTuple):
+    """A traceback: its first line, and those of its frames that the catalog knows."""
+
+    header: Event
+    frames: list[Event]
+
+
 @dataclass(slots=True)
 class _Block:
     """A traceback as far as it was read: its first line, whether torch's excepthook printed it,
@@ -42,9 +50,10 @@ class _Block:
     signed: bool
     uncaught: bool
     begins: int  # the first line of those that are chained to it
-    frames: int = 0
+    frames: list[Event] = field(default_factory=list)
     optional: bool = False  # the import of a module that may do without
     raised: Event | None = None  # its exception
+    inner: list[Event] = field(default_factory=list)  # frames in the text of its exception
 
     def holds(self, event: Event) -> bool:
         """Whether a line is still a part of it."""
@@ -59,6 +68,8 @@ class Raised:
     printed, and that somebody caught; `nameless` are the first lines of those that nobody caught
     and of whose exception no entry knows the line. `ends`: each exception that ended a process, and
     the line on which its tracebacks begin; of those raised while another one was handled, the last.
+    `stacks`: each exception, or the first line of a nameless one → its own traceback. `wrapped`:
+    an exception → the one whose traceback its text holds, as of a data loader's worker.
     """
 
     uncaught: set[int] = field(default_factory=set)
@@ -66,6 +77,8 @@ class Raised:
     caught: set[int] = field(default_factory=set)
     nameless: set[int] = field(default_factory=set)
     ends: dict[int, int] = field(default_factory=dict)
+    stacks: dict[int, Stack] = field(default_factory=dict)
+    wrapped: dict[int, Event] = field(default_factory=dict)
 
     def add(self, index: int, block: _Block) -> None:
         """Take an event of a traceback."""
@@ -161,12 +174,16 @@ class _Reader:
         return block
 
     def _add_frame(self, event: Event, block: _Block) -> None:
-        block.frames += 1
-        if block.frames == 1:
+        if block.raised is not None:
+            block.inner.append(event)
+            return
+        block.frames.append(event)
+        if len(block.frames) == 1:
             block.uncaught = _begins_program(event)
             self._found.add(block.header.index, block)
         if block.uncaught and event.line + 1 < self._last:
             self._found.nameless.add(block.header.index)
+            self._found.stacks[block.header.index] = Stack(block.header, block.frames)
         else:  # the text breaks off before what was raised
             self._found.nameless.discard(block.header.index)
 
@@ -180,15 +197,19 @@ class _Reader:
             block.uncaught &= not block.optional
             block.raised = event
             self._found.add(block.header.index, block)
+            self._found.stacks[event.index] = Stack(block.header, block.frames)
             if block.uncaught:
                 self._found.ends[event.index] = block.begins
+        elif block.inner and event.line > block.inner[-1].line:
+            self._found.stacks[event.index] = Stack(block.raised, block.inner)
+            self._found.wrapped.setdefault(block.raised.index, event)
         self._found.add(event.index, block)
 
 
 def _is_optional(event: Event, block: _Block) -> bool:
     """Whether a module may do without what it failed to import: no other module waits for it."""
     kind = event.fields.get("type", "").rpartition(".")[2]
-    return not block.signed and block.frames == 1 and kind in _OPTIONAL
+    return not block.signed and len(block.frames) == 1 and kind in _OPTIONAL
 
 
 def _begins_program(frame: Event) -> bool:

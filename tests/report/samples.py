@@ -4,6 +4,7 @@ from diagnose.catalog.schema import Run
 from diagnose.diagnosis import (
     Alternative,
     ChainLink,
+    CodeFrame,
     Collective,
     Culprits,
     Diagnosis,
@@ -11,6 +12,7 @@ from diagnose.diagnosis import (
     JobFacts,
     MissingEvidence,
     Onset,
+    PythonException,
     Reason,
     RemedyStep,
     RestartAdvice,
@@ -126,6 +128,36 @@ FAILED = Diagnosis(
     ],
 )
 
+_OWN = CodeFrame("/job/data.py", 77, "__iter__", own=True, code='yield row["text"]')
+RAISED = Diagnosis(
+    verdict="failed",
+    root_cause=RootCause(
+        "crash.exception",
+        "A Python exception ended a rank",
+        "KeyError: 'text' in data.py:77 (__iter__), rank 6",
+        "medium",
+        "python.exception",
+    ),
+    culprits=Culprits([6], [], "crashed", "it printed the error"),
+    exception=PythonException(
+        "KeyError",
+        "'text'",
+        6,
+        _OWN,
+        [
+            CodeFrame("/job/train.py", 210, "<module>", own=True, code="main()"),
+            CodeFrame("/opt/lib/python3/site-packages/torch/a.py", 5, "f", own=False, code="g()"),
+            CodeFrame("/opt/lib/python3/site-packages/torch/b.py", 6, "g", own=False),
+            _OWN,
+        ],
+        "train.log",
+        4,
+        13,
+    ),
+    restart=RestartAdvice("fix_first"),
+    longer_timeout_helps="no",
+)
+
 HEALTHY = Diagnosis(
     verdict="healthy",
     root_cause=RootCause(
@@ -213,4 +245,11 @@ HOSTILE = Diagnosis(
     ],
 )
 
-ALL = {"hung": HUNG, "failed": FAILED, "healthy": HEALTHY, "unknown": UNKNOWN, "hostile": HOSTILE}
+ALL = {
+    "hung": HUNG,
+    "failed": FAILED,
+    "raised": RAISED,
+    "healthy": HEALTHY,
+    "unknown": UNKNOWN,
+    "hostile": HOSTILE,
+}

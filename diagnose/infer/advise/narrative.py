@@ -8,7 +8,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from diagnose.catalog.entries import entry_of
-from diagnose.diagnosis import Alternative, ChainLink, Confidence, Evidence
+from diagnose.diagnosis import Alternative, ChainLink, Confidence, Evidence, PythonException
+from diagnose.infer.events.exceptions import exception_of, with_code
 from diagnose.infer.events.phases import Activity
 from diagnose.infer.rules import collectives
 from diagnose.infer.rules.base import Context, Hypothesis, Lost
@@ -19,6 +20,7 @@ from diagnose.timeline.event import Event, Timeline
 
 if TYPE_CHECKING:
     from diagnose.infer.collectives.clock_fit import ClockFit
+    from diagnose.job.model import Job
 
 _CHAIN_LIMIT, _EVIDENCE_LIMIT, _ALTERNATIVES = 10, 6, 4
 _TEXT_LIMIT, _EVENT_LIMIT = 400, 120
@@ -65,6 +67,14 @@ def _lines(winner: Hypothesis, context: Context) -> list[Evidence]:
             why = f"{why}; {whys[index]}" if why else whys[index]
         found.setdefault(event.place, Evidence(*event.place, clean(event.text), why))
     return list(found.values())[:_EVIDENCE_LIMIT]
+
+
+def exception(winner: Hypothesis, context: Context, job: Job) -> PythonException | None:
+    """The exception that the verdict rests on: of the first of its lines that is one."""
+    raised = context.stories.deeds.raised
+    found = (exception_of(context.timeline.at(index), raised) for index in winner.rows)
+    first = next((one for one in found if one is not None and one.type), None)
+    return first and with_code(first, job)
 
 
 def chain(winner: Hypothesis, context: Context, clocks: ClockFit | None = None) -> list[ChainLink]:

@@ -9,6 +9,7 @@ from operator import attrgetter
 
 from diagnose.catalog.entries import entry_of
 from diagnose.catalog.schema import Catalog, CauseClass, CulpritOf, Signature
+from diagnose.infer.events.exceptions import exception_of, in_words
 from diagnose.infer.events.unexplained import unexplained
 from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.infer.rules.blamed import culprits_of
@@ -16,6 +17,7 @@ from diagnose.infer.tiers import Tier, stated
 from diagnose.stories.order import after
 from diagnose.text.ranks import ranks_phrase
 from diagnose.timeline.event import Event, Fields, Timeline
+from diagnose.timeline.raised import Raised
 
 _Process = tuple[str, str | None, int | None, int | None]
 # Clocks of two hosts are not trusted to agree better than this.
@@ -73,8 +75,8 @@ def propose(context: Context) -> Iterator[Hypothesis]:
         yield Hypothesis(
             cause=signature.cause,
             tier=tier,
-            title=of_class.title,
-            summary=_summary(signature, group[0], ranks, hosts),
+            title=signature.title if _is_telling(signature) else of_class.title,
+            summary=_summary(signature, group, ranks, hosts, context.stories.deeds.raised),
             rows=[event.index for event in group[:_ROWS]],
             signature=signature.id,
             ranks=ranks,
@@ -205,8 +207,27 @@ def who(ranks: Sequence[int], hosts: Sequence[str]) -> str:
     return ranks_phrase(ranks) if ranks else ", ".join(hosts[:4])
 
 
-def _summary(signature: Signature, event: Event, ranks: list[int], hosts: list[str]) -> str:
+def _is_telling(signature: Signature) -> bool:
+    """Whether what an entry is about says more than its class."""
+    return signature.strength == "decisive" and not signature.generic
+
+
+def _summary(
+    signature: Signature,
+    group: Sequence[Event],
+    ranks: list[int],
+    hosts: list[str],
+    raised: Raised,
+) -> str:
     named = who(ranks, hosts)
+    exceptions = (exception_of(event, raised) for event in group[:_ROWS])
+    exception = next((one for one in exceptions if one is not None and one.type), None)
+    # Of two calls that differ the line says more than the exception.
+    if exception is not None and group[0].tells != "mismatch":
+        text = in_words(exception)
+        text = text if signature.generic or _is_telling(signature) else f"{signature.title}: {text}"
+        return f"{text}{', ' + named if named else ''}."
+    event = group[0]
     where = f" ({named})" if named else ""
     told = _two_calls(event.fields) if event.tells == "mismatch" else _detail(event.fields)
     detail = " ".join(told.split())[:160]

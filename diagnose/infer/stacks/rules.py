@@ -24,24 +24,8 @@ from diagnose.infer.stacks.frame_table import (
     Rule,
 )
 from diagnose.parse.stacks import Frame
+from diagnose.parse.tracebacks import is_generated, library_path
 
-# Top folders of packages, for tools that print paths from there on (py-spy).
-_LIBRARIES = frozenset(
-    {"torch", "torchvision", "torchaudio", "torchdata", "transformers", "accelerate", "deepspeed",
-     "datasets", "multiprocess", "numpy", "pandas", "pyarrow", "scipy", "sklearn", "PIL", "cv2",
-     "lightning", "pytorch_lightning", "lightning_fabric", "megatron", "nemo", "trl", "peft",
-     "axolotl", "swift", "llamafactory", "verl", "vllm", "sglang", "ray", "horovod", "mpi4py",
-     "apex", "transformer_engine", "flash_attn", "triton", "xformers", "bitsandbytes",
-     "huggingface_hub", "safetensors", "tokenizers", "sentencepiece", "requests", "urllib3",
-     "httpx", "httpcore", "aiohttp", "botocore", "boto3", "fsspec", "s3fs", "gcsfs", "filelock",
-     "wandb", "tensorboard", "mlflow", "webdataset", "streaming", "ffcv", "nvidia", "click",
-     "typer", "fire", "hydra", "omegaconf", "tqdm", "psutil", "zmq", "grpc", "jax", "numba"}
-)  # fmt: skip
-_PACKAGED = re.compile(r".*(?:site-packages|dist-packages)/|.*/lib(?:64)?/python\d[.\d]*/")
-_CHECKOUT = re.compile(
-    r".*/(?=torch/(?:distributed|nn|utils|autograd|cuda|optim|_\w+|serialization\.py|_tensor\.py))"
-)
-_GENERATED = re.compile(r"<(?!ipython)|.*/torchinductor_|\Z")
 _PREFIXES = re.compile(r"_+(?:GI_+)?(?:libc_+)?")
 
 
@@ -51,28 +35,20 @@ def names(frame: Frame) -> tuple[str, str]:
     if frame.native:
         prefix = _PREFIXES.match(frame.func)
         return frame.func[prefix.end() if prefix else 0 :], frame.file.rpartition("/")[2]
-    func = frame.func.rpartition(".")[2]
-    file = frame.file.replace("\\", "/")
-    packaged = _PACKAGED.match(file) or _CHECKOUT.match(file)
-    return func, file[packaged.end() :] if packaged else file
+    return frame.func.rpartition(".")[2], library_path(frame.file) or frame.file.replace("\\", "/")
 
 
 def is_library(frame: Frame) -> bool:
     """Is the frame outside of the user's own code?"""
-    if frame.native or frame.line is None or _GENERATED.match(frame.file):
-        return True
-    _, file = names(frame)
-    if file != frame.file.replace("\\", "/"):
-        return True
-    top = file.partition("/")[0].removesuffix(".py")
-    return top in _LIBRARIES or top in sys.stdlib_module_names
+    return frame.native or frame.line is None or library_path(frame.file) is not None
 
 
 def is_torch_or_python(frame: Frame) -> bool:
     """A library frame of torch or Python itself, which says nothing about who called it."""
+    if frame.native or frame.line is None or is_generated(frame.file):
+        return True
     top = names(frame)[1].partition("/")[0].removesuffix(".py")
-    told = top == "torch" or top in sys.stdlib_module_names
-    return frame.native or frame.line is None or told or bool(_GENERATED.match(frame.file))
+    return top == "torch" or top in sys.stdlib_module_names
 
 
 def read(frames: Sequence[Frame]) -> tuple[Rule, int] | None:

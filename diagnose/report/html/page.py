@@ -11,7 +11,7 @@ from diagnose import __version__
 from diagnose.cost import span, standstill
 from diagnose.diagnosis import Diagnosis
 from diagnose.job.model import Job
-from diagnose.report import why, words
+from diagnose.report import traceback, why, words
 from diagnose.report.html import (
     context,
     events,
@@ -58,6 +58,7 @@ def page(job: Job, diagnosis: Diagnosis, *, title: str | None, redact: bool) -> 
         diagnosis=shown,
         places=places.places(diagnosis.places, scrub),
         quotes=quoted,
+        traceback=traceback,
         reasons=why.tables(shown.reasons),
         findings=parts.found.items,
         finding_counts=findings.counts(parts.found.items),
@@ -147,6 +148,7 @@ def _sections(parts: _Parts, shown: Diagnosis, *, located: bool) -> list[tuple[s
         (parts.picture, "timeline", "Timeline"),
         (blocked, "waiting", "Ranks"),
         (parts.counters, "progress", "Progress"),
+        (shown.exception and shown.exception.frames, "traceback", "Traceback"),
         (shown.evidence, "evidence", "Evidence"),
         (parts.found.items, "findings", "Findings"),
         (parts.kept, "checkpoints", "Checkpoints"),

@@ -4,6 +4,7 @@ import pytest
 
 import diagnose
 from diagnose.diagnosis import Evidence
+from diagnose.job import reread
 from diagnose.report.html import context
 from diagnose.report.html.context import Row, around
 from diagnose.report.html.scrub import scrubber
@@ -21,9 +22,9 @@ def log(lines: int, at: int) -> str:
     )
 
 
-@pytest.mark.parametrize("small", [context.SMALL, 0], ids=["whole", "window"])
+@pytest.mark.parametrize("small", [reread.SMALL, 0], ids=["whole", "window"])
 def test_five_lines_to_each_side(tmp_path, monkeypatch, small) -> None:
-    monkeypatch.setattr(context, "SMALL", small)
+    monkeypatch.setattr(reread, "SMALL", small)
     (tmp_path / "job.log").write_text(log(5000, 3000))
     job = diagnose.load(tmp_path)
     rows = around(job, [evidence(3000)])["job.log", 3000]
@@ -33,9 +34,9 @@ def test_five_lines_to_each_side(tmp_path, monkeypatch, small) -> None:
     assert rows[10] == Row(3005, "line 3005")
 
 
-@pytest.mark.parametrize("small", [context.SMALL, 0], ids=["whole", "window"])
+@pytest.mark.parametrize("small", [reread.SMALL, 0], ids=["whole", "window"])
 def test_the_first_and_the_last_line(tmp_path, monkeypatch, small) -> None:
-    monkeypatch.setattr(context, "SMALL", small)
+    monkeypatch.setattr(reread, "SMALL", small)
     (tmp_path / "job.log").write_text(log(3, 1) + "\n\n" + watchdog(4))
     job = diagnose.load(tmp_path)
     found = around(job, [evidence(1), evidence(6)])
@@ -44,7 +45,7 @@ def test_the_first_and_the_last_line(tmp_path, monkeypatch, small) -> None:
 
 
 def test_a_large_source_is_read_at_the_offset_only(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(context, "SMALL", 0)
+    monkeypatch.setattr(reread, "SMALL", 0)
     (tmp_path / "job.log").write_text("x" * 200 + "\n" + log(50_000, 40_000))
     job = diagnose.load(tmp_path)
     [source] = job.sources
@@ -71,11 +72,11 @@ def test_a_large_source_is_read_at_the_offset_only(tmp_path, monkeypatch) -> Non
 
     monkeypatch.setattr(type(source.chunks.store), "open", counted)
     assert around(job, [evidence(40_001)])["job.log", 40_001][5].text == watchdog(3)
-    assert sum(read) <= 2 * context.WINDOW
+    assert sum(read) <= 2 * reread.WINDOW
 
 
 def test_a_large_compressed_source_has_no_context(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(context, "SMALL", 0)
+    monkeypatch.setattr(reread, "SMALL", 0)
     (tmp_path / "job.log.gz").write_bytes(gzip.compress(log(100, 50).encode()))
     job = diagnose.load(tmp_path)
     assert around(job, [evidence(50, "job.log.gz")]) == {}
@@ -92,7 +93,7 @@ def test_of_a_bar_the_last_picture_and_of_a_huge_line_its_start(tmp_path) -> Non
     (tmp_path / "job.log").write_bytes(text.encode())
     rows = around(diagnose.load(tmp_path), [evidence(2)])["job.log", 2]
     assert [row.text[:8] for row in rows if row.number != 2] == ["aaaaaaaa", "100%|###", "end"]
-    assert len(rows[0].text) == context.LINE_LIMIT
+    assert len(rows[0].text) == reread.LINE_LIMIT
 
 
 def test_a_source_that_is_gone_or_unknown_gives_nothing(tmp_path) -> None:
@@ -108,10 +109,10 @@ PRIVATE = "-----BEGIN " + "RSA PRIVATE KEY-----"
 BODY = ["Ab1" + "cD2eF3gH4iJ5" * 5 + "k"] * 60
 
 
-@pytest.mark.parametrize("small", [context.SMALL, 0], ids=["whole", "window"])
+@pytest.mark.parametrize("small", [reread.SMALL, 0], ids=["whole", "window"])
 def test_a_key_that_begins_far_above_is_known(tmp_path, monkeypatch, small) -> None:
     """Of 62 lines of a key six stand in the quote, its beginning does not."""
-    monkeypatch.setattr(context, "SMALL", small)
+    monkeypatch.setattr(reread, "SMALL", small)
     lines = [PRIVATE, *BODY, watchdog(3), "step 7"]
     (tmp_path / "job.log").write_text("\n".join(f"[rank0]: {line}" for line in lines) + "\n")
     rows = around(diagnose.load(tmp_path), [evidence(62)], scrubber(redact=True).block)
@@ -133,7 +134,7 @@ def test_only_so_many_lines_and_characters_are_looked_at(tmp_path) -> None:
 
     rows = around(diagnose.load(tmp_path), [evidence(501)], show)
     assert len(rows["job.log", 501]) == 2 * context.AROUND + 1
-    assert seen[0] <= 2 * context.WINDOW
+    assert seen[0] <= 2 * reread.WINDOW
 
 
 def test_a_line_where_a_chunk_begins_is_shown(tmp_path) -> None:
@@ -160,9 +161,9 @@ def test_where_it_is_stored_or_read_again_from_its_start_the_rows_are_the_same(
     (tmp_path / "job.log").write_text("\n".join(lines) + "\n", newline="")
     job = diagnose.load(tmp_path)
     [source] = job.sources
-    whole = context._from_whole(source, {line}, list)
-    monkeypatch.setattr(context, "_from_whole", None)
-    assert around(job, [evidence(line)]) == whole
+    whole = reread._from_whole(source, {line}, 80, 80)
+    monkeypatch.setattr(reread, "_from_whole", None)
+    assert reread.lines_around(job, [("job.log", line)], 80, 80) == whole
 
 
 def test_lines_of_a_paste_are_those_that_were_scanned(tmp_path) -> None:

@@ -1,0 +1,108 @@
+"""The exception of an event, and where it was raised: as Python says it, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from diagnose.diagnosis import CodeFrame, PythonException
+from diagnose.parse.prefix import peel
+from diagnose.parse.tracebacks import (
+    PythonFrame,
+    RaisedText,
+    frames_in,
+    library_path,
+    raised_in,
+)
+from diagnose.timeline.event import Event
+from diagnose.timeline.raised import Raised
+
+if TYPE_CHECKING:
+    from diagnose.job.model import Job
+
+_MESSAGE = 400  # characters
+_SHORT = 160  # of them in one sentence
+_LINES = 300  # of a traceback that are read again
+
+
+def exception_of(event: Event, raised: Raised) -> PythonException | None:
+    """The exception that an event tells, with the frames that are events; None where it is none.
+
+    A line is one where a traceback ends in it, where it holds a traceback, or where it is of the
+    form `Type: text` and the catalog takes it for an exception. Of one that passes on another, as a
+    data loader does of its worker's, the other.
+    """
+    event = raised.wrapped.get(event.index, event)
+    stack = raised.stacks.get(event.index)
+    prefix = peel(event.text)
+    if stack is None and prefix.traceback is None and event.tells != "exception":
+        return None
+    if prefix.traceback is not None:
+        frames = frames_in(prefix.traceback.splitlines())
+    else:
+        lines = {one.place: one.text for one in stack.frames} if stack else {}
+        frames = frames_in(peel(text).message for text in lines.values())
+    told = raised_in(prefix.message)
+    if told is None or (told.type == "Traceback" and event is (stack and stack.header)):
+        told = RaisedText(event.fields.get("type", ""), event.fields.get("message", ""))
+    first = stack.header.line if stack else event.line
+    return _exception(told, event, first, frames)
+
+
+def with_code(found: PythonException, job: Job) -> PythonException:
+    """The same with all frames and their code, where the lines of the log can be read again.
+
+    Of lines that several processes wrote by turns those of the one that raised.
+    """
+    if found.first_line >= found.line or found.line - found.first_line > _LINES:
+        return found
+    place = found.source, found.line
+    above = found.line - found.first_line
+    lines = job.lines_around([place], above, 0).get(place, {})
+    if found.first_line not in lines:
+        return found
+    peeled = [peel(lines[number]) for number in sorted(lines)]
+    who = [(one.rank, one.local_rank, one.host, one.pid, one.task) for one in peeled]
+    own = [one.message for one, author in zip(peeled, who, strict=True) if author == who[0]]
+    frames = [_shown(frame) for frame in frames_in(own)]
+    if len(frames) < len(found.frames):
+        return found
+    return PythonException(
+        found.type, found.message, found.rank, _where(frames), frames, *place[:1],
+        found.first_line, found.line,
+    )  # fmt: skip
+
+
+def in_words(found: PythonException) -> str:
+    """`KeyError: 'text' in data.py:77 (__iter__)`."""
+    message = found.message.rstrip(".:")
+    message = message if len(message) <= _SHORT else f"{message[:_SHORT]} …"
+    named = str(RaisedText(found.type, message))
+    return f"{named} in {place_of(found.where)}" if found.where else named
+
+
+def place_of(frame: CodeFrame) -> str:
+    """`data.py:77 (__iter__)`."""
+    file = frame.file.replace("\\", "/").rpartition("/")[2]
+    return f"{file}:{frame.line} ({frame.function})"
+
+
+def _exception(
+    told: RaisedText, event: Event, first: int, frames: Sequence[PythonFrame]
+) -> PythonException:
+    shown = [_shown(frame) for frame in frames]
+    message = " ".join(told.message.split())
+    message = message if len(message) <= _MESSAGE else f"{message[:_MESSAGE]} …"
+    return PythonException(
+        told.type, message, event.rank, _where(shown), shown, event.source, first, event.line
+    )
+
+
+def _shown(frame: PythonFrame) -> CodeFrame:
+    own = library_path(frame.file) is None
+    return CodeFrame(frame.file, frame.line, frame.function, own, frame.code)
+
+
+def _where(frames: Sequence[CodeFrame]) -> CodeFrame | None:
+    """The innermost frame of the program itself."""
+    return next((frame for frame in reversed(frames) if frame.own), None)

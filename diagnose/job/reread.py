@@ -1,0 +1,128 @@
+"""Lines of a log read again from its source, for what events do not keep.
+
+A log whose text is what is stored is read at the known offset; other small sources are read whole,
+because their lines may have been joined or renumbered (pastes, container logs). Of anything else
+nothing is read: a second pass over a large compressed log would cost more than the report.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from itertools import compress
+from typing import TYPE_CHECKING
+
+from diagnose.ingest.read import TextChunks
+
+if TYPE_CHECKING:
+    from diagnose.ingest.source import Source
+    from diagnose.job.model import Job
+
+SMALL = 2 << 20  # bytes as stored
+READ_LIMIT = 8 << 20  # decompressed bytes of a small source
+WINDOW = 16 << 10  # bytes read to each side of the offset
+LINE_LIMIT = 8 << 10  # bytes of one line
+
+Place = tuple[str, int]  # source and 1-based line
+Lines = dict[int, str]  # by number
+
+
+def lines_around(job: Job, places: Iterable[Place], above: int, below: int) -> dict[Place, Lines]:
+    """Each place with the lines around it, at most so many above and below; absent where unknown.
+
+    A place must be that of an event, unless its source is small.
+    """
+    wanted: dict[str, set[int]] = defaultdict(set)
+    for source, line in places:
+        wanted[source].add(line)
+    if not wanted:
+        return {}
+    found: dict[Place, Lines] = {}
+    sources = {source.name: source for source in job.sources if source.name in wanted}
+    plain = {name: reader for name, source in sources.items() if (reader := _plain(source))}
+    offsets = _offsets(job, {name: lines for name, lines in wanted.items() if name in plain})
+    for name, lines in wanted.items():
+        at = offsets.get(name, {})
+        for line, offset in at.items():
+            window = WINDOW if sources[name].size > SMALL else SMALL
+            if rows := _from_window(plain[name], line, offset, window, (above, below)):
+                found[name, line] = rows
+        if name in sources and sources[name].size <= SMALL and lines - at.keys():
+            found |= _from_whole(sources[name], lines - at.keys(), above, below)
+    return found
+
+
+def _from_whole(source: Source, lines: set[int], above: int, below: int) -> dict[Place, Lines]:
+    numbers = {near for line in lines for near in range(line - above, line + below + 1)}
+    last = max(numbers)
+    rows: Lines = {}
+    read = 0
+    for chunk in source.chunks():
+        read += len(chunk.data)
+        pieces = chunk.data.split(b"\n")
+        if chunk.lines is None:
+            first, end = chunk.first_line, chunk.first_line + len(pieces)
+            given = [(near, pieces[near - first]) for near in numbers if first <= near < end]
+        else:
+            given = [pair for pair in zip(chunk.lines, pieces, strict=False) if pair[0] in numbers]
+        for number, data in given:
+            if not rows.get(number):  # the last of a chunk may be where the next one begins
+                rows[number] = _text(data)
+        if read > READ_LIMIT or chunk.first_line > last:
+            break
+    return {
+        (source.name, line): {
+            near: rows[near] for near in range(line - above, line + below + 1) if near in rows
+        }
+        for line in lines
+        if rows.get(line, "").strip()
+    }
+
+
+def _plain(source: Source) -> TextChunks | None:
+    """How to read a source at an offset, if its bytes are stored as they were scanned."""
+    chunks = source.chunks
+    if not isinstance(chunks, TextChunks) or not (source.size > SMALL or chunks.whole):
+        return None
+    return chunks if chunks.opened.codec is None and chunks.opened.encoding == "utf-8" else None
+
+
+def _offsets(job: Job, wanted: Mapping[str, set[int]]) -> dict[str, dict[int, int]]:
+    """The bytes at which the wanted lines of sources begin."""
+    found: dict[str, dict[int, int]] = {}
+    sources = job.events.column("source") if wanted else ()
+    for event in compress(job.events, map(wanted.__contains__, sources)):
+        # Edges carry the offset of their chunk.
+        if event.kind != "edge" and event.line in wanted[event.source]:
+            found.setdefault(event.source, {})[event.line] = event.offset
+    return found
+
+
+def _from_window(
+    chunks: TextChunks, line: int, offset: int, window: int, reach: tuple[int, int]
+) -> Lines:
+    start = max(0, offset - window)
+    try:
+        with chunks.store.open() as reader:
+            data = reader.read_at(start, offset - start + window)
+    except OSError:
+        return {}
+    before, after = data[: offset - start], data[offset - start :]
+    # The offset may be that of a segment behind a carriage return: its line began before it.
+    begin = before.rfind(b"\n") + 1
+    after = before[begin:] + after
+    above = before[:begin].rsplit(b"\n", reach[0] + 1)[:-1]
+    if start > 0:
+        above = above[1:]  # cut by the window
+    rows = above[len(above) - reach[0] if len(above) > reach[0] else 0 :]
+    first = line - len(rows)
+    rows += after.split(b"\n", reach[1] + 1)[: reach[1] + 1]
+    return {first + index: _text(data) for index, data in enumerate(rows)}
+
+
+def _text(data: bytes) -> str:
+    # Of a progress bar, what the terminal showed last.
+    data = data.rstrip(b"\r")
+    if b"\r" in data[-LINE_LIMIT:]:
+        data = data[-LINE_LIMIT:].rpartition(b"\r")[2]
+    return data[:LINE_LIMIT].decode(errors="replace")

@@ -1,0 +1,99 @@
+"""Tracebacks as CPython prints them: the frames with their code, and the exception itself.
+
+Format: https://docs.python.org/3/library/traceback.html, `TracebackException.format`: a frame is
+`  File "<file>", line <n>, in <function>`, its code below it four blanks in, since 3.11 followed by
+a line of carets and tildes. The exception is `<qualified name>: <text>`, or the name alone.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable
+from typing import NamedTuple
+
+MAX_FRAMES = 100
+
+_FRAME = re.compile(r'\s*(?:\| ?)*\s*File "([^"]{1,1000})", line (\d{1,9}),? in (\S.{0,300}?)\s*\Z')
+_MARKS = re.compile(r"[\s|]*[~^]+[\s~^]*\Z")
+_RAISED = re.compile(r"((?:[A-Za-z_]\w*\.){0,8}[A-Za-z_]\w*)(?::(?:\s+(.*))?)?\s*\Z", re.DOTALL)
+_NESTED = re.compile(r"\s*(?:[+|] ?)+-*\s*")  # of exception groups
+
+# Top folders of packages, for tools that print paths from there on (py-spy).
+_LIBRARIES = frozenset(
+    {"torch", "torchvision", "torchaudio", "torchdata", "transformers", "accelerate", "deepspeed",
+     "datasets", "multiprocess", "numpy", "pandas", "pyarrow", "scipy", "sklearn", "PIL", "cv2",
+     "lightning", "pytorch_lightning", "lightning_fabric", "megatron", "nemo", "trl", "peft",
+     "axolotl", "swift", "llamafactory", "verl", "vllm", "sglang", "ray", "horovod", "mpi4py",
+     "apex", "transformer_engine", "flash_attn", "triton", "xformers", "bitsandbytes",
+     "huggingface_hub", "safetensors", "tokenizers", "sentencepiece", "requests", "urllib3",
+     "httpx", "httpcore", "aiohttp", "botocore", "boto3", "fsspec", "s3fs", "gcsfs", "filelock",
+     "wandb", "tensorboard", "mlflow", "webdataset", "streaming", "ffcv", "nvidia", "click",
+     "typer", "fire", "hydra", "omegaconf", "tqdm", "psutil", "zmq", "grpc", "jax", "numba"}
+)  # fmt: skip
+_PACKAGED = re.compile(r".*(?:site-packages|dist-packages)/|.*/lib(?:64)?/python\d[.\d]*/")
+_CHECKOUT = re.compile(
+    r".*/(?=torch/(?:distributed|nn|utils|autograd|cuda|optim|_\w+|serialization\.py|_tensor\.py))"
+)
+_GENERATED = re.compile(r"<(?!ipython)|.*/torchinductor_|.*\.(?:pyx|pxd|pxi)\Z|\Z")
+
+
+class PythonFrame(NamedTuple):
+    """One frame; `code` is the line of the program there, "" where it is not printed."""
+
+    file: str
+    line: int
+    function: str
+    code: str = ""
+
+
+class RaisedText(NamedTuple):
+    """An exception as printed: its type as qualified as it is, and the first line of its text."""
+
+    type: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.type}: {self.message}" if self.message else self.type
+
+
+def frames_in(lines: Iterable[str]) -> list[PythonFrame]:
+    """The frames among lines without their prefixes, outermost first; the last ones of very many.
+
+    Of tracebacks that follow each other ("During handling of the above exception …") the last.
+    """
+    frames: list[PythonFrame] = []
+    for line in lines:
+        found = _FRAME.match(line)
+        if found is not None:
+            frames.append(PythonFrame(found[1], int(found[2]), found[3]))
+        elif "Traceback (most recent call last)" in line:
+            frames = []
+        elif frames and not frames[-1].code and line[:1].isspace() and not _MARKS.match(line):
+            frames[-1] = frames[-1]._replace(code=line.strip())
+    return frames[-MAX_FRAMES:]
+
+
+def raised_in(message: str) -> RaisedText | None:
+    """The exception that a line without its prefix tells; None where it tells none."""
+    nested = _NESTED.match(message)
+    first = message[nested.end() if nested else 0 :].strip("`* ").partition("\n")[0]
+    found = _RAISED.match(first)
+    return RaisedText(found[1], (found[2] or "").strip()) if found else None
+
+
+def is_generated(file: str) -> bool:
+    """Whether no file of a person: made by Python or a compiler, or unknown."""
+    return _GENERATED.match(file) is not None
+
+
+def library_path(file: str) -> str | None:
+    """The path of an installed module from its package on; None for what may be the user's own."""
+    if is_generated(file):
+        return file
+    file = file.replace("\\", "/")
+    packaged = _PACKAGED.match(file) or _CHECKOUT.match(file)
+    path = file[packaged.end() :] if packaged else file
+    top = path.partition("/")[0].removesuffix(".py")
+    known = top in _LIBRARIES or top in sys.stdlib_module_names
+    return path if packaged or known else None
