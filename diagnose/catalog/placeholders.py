@@ -18,6 +18,7 @@ PLACEHOLDERS: dict[str, str] = {
     "port": "the TCP port",
     "path": "the file or folder that the message names",
     "world_size": "the number of ranks",
+    "frame": "the file and line where the program raised the exception",
     # ---- only the user knows
     "address": "the IP address of a host",
     "arch": "the compute capability of the GPUs, such as 9.0",

@@ -99,7 +99,8 @@ class Remedy:
     `run` is what to copy. Shell commands that name no framework are for every job; a setting or
     Python that names none is for those whose framework has no entry of its own. `setting` names
     a `Setting`, which has the same for every framework. `risk` and `needs` are of the whole step.
-    `unnamed` stands for `do` where neither a rank nor a host is named as the culprit.
+    `unnamed` stands for `do` where a placeholder of it is not known; of one that has none, where
+    neither a rank nor a host is named as the culprit.
     """
 
     __pydantic_config__ = _STRICT

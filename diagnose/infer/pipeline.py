@@ -12,6 +12,7 @@ from diagnose.diagnosis import (
     Diagnosis,
     JobFacts,
     Onset,
+    PythonException,
     RootCause,
     Topology,
     Verdict,
@@ -181,6 +182,8 @@ def _result(
     grid = _grid(job, context.facts)
     undumped = collectives.undumped(blocked) if blocked else None
     by_dumps = collectives.collective(blocked) if blocked else None
+    raised = narrative.exception(winner, context, job)
+    captured = _captured(context, winner, raised)
     return Diagnosis(
         verdict=decided,
         root_cause=RootCause(winner.cause, winner.title, winner.summary, level, winner.signature),
@@ -191,9 +194,9 @@ def _result(
         longer_timeout_helps=remedies.longer_timeout(winner, job.catalog, context.activity),
         causal_chain=narrative.chain(winner, context, job.clocks),
         evidence=narrative.evidence(winner, context),
-        exception=narrative.exception(winner, context, job),
+        exception=raised,
         alternatives=narrative.alternatives(ranked),
-        remedies=remedies.remedies(winner, job.catalog, context.facts, _captured(context, winner)),
+        remedies=remedies.remedies(winner, job.catalog, context.facts, captured),
         restart=remedies.restart(winner, job.catalog),
         missing_evidence=capture.capture_next(
             winner, level, job.catalog, context.facts, bool(context.stalls), undumped
@@ -246,9 +249,11 @@ def _first_failure(context: Context) -> Event | None:
     return context.timeline.at(min(rows)) if rows else None
 
 
-def _captured(context: Context, winner: Hypothesis) -> list[Fields]:
-    """What the line that is the first sign of a cause captured."""
-    return [context.timeline.at(index).fields for index in winner.rows[:1]]
+def _captured(context: Context, winner: Hypothesis, raised: PythonException | None) -> list[Fields]:
+    """What the first sign of a cause tells for the placeholders of its remedies."""
+    found = [context.timeline.at(index).fields for index in winner.rows[:1]]
+    where = raised.where if raised else None
+    return [*found, {"frame": f"{where.file}:{where.line}"}] if where else found
 
 
 def _why(winner: Hypothesis, grid: Topology | None, context: Context) -> str:

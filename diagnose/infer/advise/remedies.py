@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from diagnose.catalog.placeholders import fill
+from diagnose.catalog.placeholders import fill, names
 from diagnose.catalog.schema import Catalog, Remedy, Run
 from diagnose.catalog.settings import Setting
 from diagnose.diagnosis import Answer, RemedyStep, RestartAdvice
@@ -61,10 +61,17 @@ def remedies(
     for remedy in steps:
         step = step_of(remedy, catalog, facts.get("framework"), outside)
         runs = [_filled(run, winner.hosts, values) for run in step.run]
-        named = winner.ranks or winner.hosts or not remedy.unnamed
-        step = replace(step, do=step.do if named else remedy.unnamed, run=runs)
+        named = bool(winner.ranks or winner.hosts)
+        step = replace(step, do=_worded(remedy, values, named=named), run=runs)
         unique[step.do] = step
     return sorted(unique.values(), key=lambda step: _ORDER[step.when])
+
+
+def _worded(remedy: Remedy, values: Mapping[str, str], *, named: bool) -> str:
+    """What to do, with the placeholders filled in; `named`: a rank or host is the culprit."""
+    text = fill(remedy.do, values)
+    fits = not names(text) if names(remedy.do) else named
+    return text if fits or not remedy.unnamed else remedy.unnamed
 
 
 def step_of(
@@ -140,7 +147,9 @@ def _values(
 
 def _captured(fields: Mapping[str, str]) -> dict[str, str]:
     """What one line says of the placeholders."""
-    values = {name: str(fields[name]) for name in ("nic", "path", "port") if fields.get(name)}
+    values = {
+        name: str(fields[name]) for name in ("nic", "path", "port", "frame") if fields.get(name)
+    }
     peer = _PEER.fullmatch(str(fields.get("peer") or ""))
     if peer:
         values["peer"] = peer["host"]
