@@ -243,12 +243,14 @@ class JobFacts:
 class Progress:
     """How far the job came, as far as lines tell steps.
 
-    `seconds_a_step` is its heartbeat, `silent_s` the time from the last step to the end of the
-    log; both None without times. `lagging`: ranks whose last step is behind that of others.
+    `seconds_a_step` is what a step takes, `seconds_a_line` what usually passes between two lines
+    with a step, `silent_s` the time from the last one to the end of the log; None without times.
+    `lagging`: ranks whose last step is behind that of others.
     """
 
     last_step: int | None
     seconds_a_step: float | None = None
+    seconds_a_line: float | None = None
     silent_s: float | None = None
     lagging: list[int] = field(default_factory=list)
 

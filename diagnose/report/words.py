@@ -32,7 +32,7 @@ MAX_WHO = 20  # characters of a list of ranks beside an event
 KINDS = {
     "missing": "never reached the collective",
     "mismatched": "issued a different collective",
-    "crashed": "died",
+    "crashed": "failed",
     "slow": "slow, still making progress",
     "stuck_host": "blocked on the host (CPU) side",
     "stuck_device": "stuck on the GPU",
@@ -137,10 +137,13 @@ def progress(found: Progress | None) -> str:
     if found is None or found.last_step is None:
         return ""
     parts = [f"step {found.last_step:,}"]
-    beat, silent = found.seconds_a_step, found.silent_s or 0.0
+    beat, line = found.seconds_a_step, found.seconds_a_line or 0.0
+    silent = found.silent_s or 0.0
     if beat:
         parts.append(f"{beat:.3g} s a step" if beat < 60 else f"{duration(beat)} a step")
-    if silent >= max(_SILENT_S, _MISSED * (beat or 0.0)):
+    if line >= _MISSED * (beat or line or 1.0):
+        parts.append(f"a line every {duration(line)}")
+    if silent >= max(_SILENT_S, _MISSED * max(beat or 0.0, line)):
         parts.append(f"silent for the last {duration(silent)}")
     if found.lagging:
         parts.append(f"behind: {ranks_phrase(found.lagging)}")

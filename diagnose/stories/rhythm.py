@@ -166,9 +166,11 @@ def progress_of(timeline: Timeline) -> Progress | None:
     steps = {rank: one.last_step for one in alike if (rank := one.author.rank) is not None}
     ahead = max((step for step in steps.values() if step is not None), default=last.last_step)
     paces = [one.pace_s for one in alike if one.pace_s is not None]
+    intervals = [one.interval_s for one in alike if one.interval_s is not None]
     return Progress(
         last_step=ahead,
         seconds_a_step=round(median(paces), 3) if paces else None,
+        seconds_a_line=round(median(intervals), 3) if intervals else None,
         silent_s=_silence(timeline, found),
         lagging=sorted(rank for rank, step in steps.items() if (step or 0) < (ahead or 0))[
             :_LAGGING

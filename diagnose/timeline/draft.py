@@ -14,6 +14,7 @@ from diagnose.ingest.source import Source
 from diagnose.lazy import expression
 from diagnose.match.lines import Line
 from diagnose.match.scanner import SourceScan
+from diagnose.parse.times_in import time_in
 from diagnose.parse.torch_prefixes import behind_text
 from diagnose.parse.who import Prefix, Stamp
 from diagnose.timeline.captures import captured_ranks, integer, rank_of
@@ -166,11 +167,17 @@ def _draft(
         learned,
         None,
         0,
-        line.prefix.stamp,
+        line.prefix.stamp or _stamp_in(captures.get("time")),
         source.mtime,
         source.node,
         prefix.dev,
     )
+
+
+def _stamp_in(text: str | None) -> Stamp | None:
+    """The time that a line without one in front tells in its message."""
+    time = time_in(text) if text else None
+    return None if time is None else Stamp(time)
 
 
 def _of_a_launcher(meaning: Meaning, captures: Fields) -> bool:

@@ -132,3 +132,12 @@ def test_a_line_of_several_ranks_is_nobody_s() -> None:
 def test_a_line_of_a_program_tells_no_failure(line: str) -> None:
     roles = {event.role for event in matches(timeline(job=f"step 1 loss 2.0\n    {line}\n"))}
     assert not roles & {"cause", "effect", "aftermath"}
+
+
+def test_a_time_in_the_message_of_a_line_without_one_in_front(tmp_path) -> None:
+    line = (
+        "slurmstepd: error: *** JOB 71 ON n1 CANCELLED AT 2026-01-02T03:04:05 DUE TO PREEMPTION ***"
+    )
+    (tmp_path / "job.log").write_text(f"step 1 loss 2.0\n{line}\n")
+    found = diagnose.diagnose(diagnose.load(tmp_path))
+    assert found.onset.time == "2026-01-02T03:04:05"

@@ -171,6 +171,8 @@ def restart(winner: Hypothesis, catalog: Catalog) -> RestartAdvice:
 
 def longer_timeout(winner: Hypothesis, catalog: Catalog, activity: Activity) -> Answer:
     """Would a longer timeout help? Yes only if the late rank is known to be moving."""
+    if winner.kind == "crashed":
+        return "no"
     of_class = catalog.classes[winner.cause]
     answer = winner.longer_timeout or of_class.longer_timeout
     if answer == "yes" and of_class.moving:

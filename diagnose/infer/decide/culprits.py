@@ -8,11 +8,14 @@ from typing import NamedTuple
 from diagnose.catalog.schema import CauseClass
 from diagnose.infer.rules.base import Hypothesis, explains, most
 from diagnose.stories.fold import Stories
+from diagnose.stories.story import State
+from diagnose.timeline.author import Author
 from diagnose.timeline.captures import captured_ranks
 from diagnose.timeline.event import Timeline
 from diagnose.timeline.learned import Learned
 
 _SAID_AGAIN = 2  # times that one process prints its exception, as by a logger and the launcher
+_ALIVE = ("slow", "stuck_host", "stuck_device")  # kinds of culprits that still run
 _FEW = 2  # ranks, which need not be the whole job
 
 # How a number was found that no line ties to the culprit.
@@ -49,6 +52,8 @@ def name_culprits(
     if winner.kind == "crashed" and _nobody(winner, timeline, classes, size):
         naming = Naming("too_many", winner.ranks, winner.hosts)
         winner.ranks, winner.hosts, winner.kind, winner.why = [], [], None, ""
+    if winner.kind in _ALIVE and _dead(winner, stories):
+        winner.kind = "crashed"
     lines = [timeline.at(row) for row in winner.rows]
     ways = {event.learned for event in lines if event.rank in winner.ranks}
     if len(ways) == 1:
@@ -58,6 +63,17 @@ def name_culprits(
         host_of = timeline.hosts_of_ranks
         winner.hosts = sorted({host_of[rank] for rank in winner.ranks if rank in host_of})
     return naming
+
+
+def _dead(winner: Hypothesis, stories: Stories) -> bool:
+    """Whether each culprit failed, or ended otherwise than well, and did nothing after it."""
+    if winner.ranks:
+        own = [stories.of_ranks.get(rank) for rank in winner.ranks]
+    else:
+        own = [stories.all.get(Author("host", (host,))) for host in winner.hosts]
+    return bool(own) and all(
+        one is not None and (one.state is State.FAILED or bool(one.exit_code)) for one in own
+    )
 
 
 def _nobody(

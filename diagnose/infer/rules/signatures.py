@@ -209,7 +209,7 @@ def who(ranks: Sequence[int], hosts: Sequence[str]) -> str:
 
 def _is_telling(signature: Signature) -> bool:
     """Whether what an entry is about says more than its class."""
-    return signature.strength == "decisive" and not signature.generic
+    return signature.strength != "weak" and not signature.generic
 
 
 def _summary(

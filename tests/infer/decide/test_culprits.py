@@ -250,3 +250,34 @@ def test_settings_that_all_ranks_have_accuse_nobody(make: Any) -> None:
     config = one("env.config", 6.0, ranks=[0, 1], kind="crashed")
     name_culprits([config], stories_of(make(*rows, step(1, rank=2))), CLASSES, 8)
     assert config.ranks == [0, 1], "another one has no trouble"
+
+
+def test_a_rank_that_failed_is_not_called_slow(tmp_path: Any) -> None:
+    """The class is of storage that stalls; what this rank did is raise an error and end."""
+    lines = [
+        "[rank0]: step 10 loss 1.0",
+        "[rank4]: step 10 loss 1.0",
+        "[rank4]: Traceback (most recent call last):",
+        '[rank4]:   File "/job/train.py", line 5, in <module>',
+        "[rank4]: OSError: [Errno 5] Input/output error: '/mnt/data/x'",
+    ]
+    (tmp_path / "job.log").write_text("\n".join(lines))
+    found = diagnose.diagnose(diagnose.load(tmp_path))
+    assert found.root_cause.cause == "slow.storage"
+    assert (found.culprits.ranks, found.culprits.kind) == ([4], "crashed")
+    assert found.longer_timeout_helps == "no"
+
+
+def test_a_pod_that_failed_is_not_called_slow(tmp_path: Any) -> None:
+    start = "[pod/worker-{}/pytorch] 2026-01-02T03:00:0{}Z "
+    lines = [
+        start.format(0, 1) + "step 10 loss 1.0",
+        start.format(4, 1) + "step 10 loss 1.0",
+        start.format(4, 2) + "Traceback (most recent call last):",
+        start.format(4, 2) + '  File "/job/train.py", line 5, in <module>',
+        start.format(4, 2) + "OSError: [Errno 5] Input/output error: '/mnt/data/x'",
+        start.format(0, 1) + "step 10 done",
+    ]
+    (tmp_path / "job.log").write_text("\n".join(lines))
+    found = diagnose.diagnose(diagnose.load(tmp_path))
+    assert (found.culprits.hosts, found.culprits.kind) == (["worker-4"], "crashed")

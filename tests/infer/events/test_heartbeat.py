@@ -23,13 +23,14 @@ def test_interval_silence_and_who_lags(make: Any) -> None:
         step(20, rank=0, time=at("08:00:15")), step(18, rank=1, time=at("08:00:12")),
         wait(0, time=at("08:30:15")),
     )  # fmt: skip
-    assert progress_of(timeline) == Progress(20, 1.5, 1800.0, [1])
+    assert progress_of(timeline) == Progress(20, 1.5, 13.5, 1800.0, [1])
 
 
 def test_without_times_only_the_step_is_known(make: Any) -> None:
     assert progress_of(make(step(3), step(4))) == Progress(4)
 
 
+SPARSE = "step 4,500 · 3 s a step · a line every 15 min"
 LONG = "step 1,200 · 1.5 s a step · silent for the last 30 min · behind: rank 3"
 
 
@@ -37,12 +38,10 @@ LONG = "step 1,200 · 1.5 s a step · silent for the last 30 min · behind: rank
     ("found", "words"),
     [
         (None, ""),
-        (
-            Progress(1200, 1.5, 1800.0, [3]),
-            LONG,
-        ),
-        (Progress(7, 90.0, 300.0), "step 7 · 1 min 30 s a step"),
-        (Progress(7, None, 20.0), "step 7"),
+        (Progress(1200, 1.5, 1.5, 1800.0, [3]), LONG),
+        (Progress(4500, 3.0, 900.0, 914.0), SPARSE),
+        (Progress(7, 90.0, 90.0, 300.0), "step 7 · 1 min 30 s a step"),
+        (Progress(7, None, None, 20.0), "step 7"),
     ],
 )
 def test_in_words(found: Progress | None, words: str) -> None:
