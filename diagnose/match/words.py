@@ -14,6 +14,7 @@ from diagnose.catalog.vocabulary import HARMLESS, Vocabulary, Word
 from diagnose.lazy import expression
 from diagnose.match import patience
 from diagnose.match.digits import blind
+from diagnose.parse.prefix import peel
 
 _TOKEN = expression(r"\w+")
 _DIGIT = expression("[0-9]")
@@ -23,7 +24,7 @@ _PATIENCE_S = 0.02
 _STRENGTH = {"weak": 0, "medium": 1, "strong": 2}
 # A line of the program, as in a traceback: the exception itself comes below it.
 _CODE = expression(
-    r"(?:\[[^\]]{1,20}\]:? ?){0,2}\s*(?:(?:raise|except|assert|return|#define) |(?:\} else )?if \()"
+    r"\s*(?:(?:raise|except|assert|return|#define) |(?:\} else )?if \()"
     r"|.{0,300}?\bframe #\d+: "
 )
 # Who says so goes on without it.
@@ -53,7 +54,7 @@ class Words:
     def find(self, line: str, *, raised: bool = False) -> Meant | None:
         """The word of a line that says most; `raised`: the line ended a traceback."""
         line = line[:_LONGEST]
-        if _PASSED.search(line) or _CODE.match(line):
+        if _PASSED.search(line):
             return None
         handled = _HANDLED.search(line) is not None
         known = self._bare if raised else ""  # that the line is of an exception
@@ -66,7 +67,9 @@ class Words:
             key=lambda one: (one[1].names_cause, _STRENGTH[one[1].strength], one[0], one[1].id),
             default=None,
         )
-        return best[1] if best else None
+        if best is None or _CODE.match(peel(line).message):
+            return None
+        return best[1]
 
     def blind(self, line: str) -> bool:
         """Whether `find` says the same of this line with any other digits."""

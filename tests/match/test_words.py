@@ -102,6 +102,11 @@ def test_an_id_leads_back_to_its_entry() -> None:
             assert entry.cause in ("", *catalog.classes)
 
 
+@pytest.mark.parametrize("prefix", ["", "[rank3]: ", "[1,1]<stderr>:", "[pod/w-0/pytorch] "])
+def test_a_line_of_the_program_is_no_message(prefix: str) -> None:
+    assert found(f'{prefix}    raise JSONDecodeError("Expecting value", text, 0)') is None
+
+
 def told(*lines: str) -> diagnose.Diagnosis:
     return diagnose.diagnose(diagnose.load_text("\n".join(lines) + "\n"))
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING
 
 from diagnose.catalog.entries import entry_of
 from diagnose.diagnosis import Alternative, ChainLink, Confidence, Evidence, PythonException
-from diagnose.infer.events.exceptions import exception_of, with_code
+from diagnose.infer.events.exceptions import fullest, with_code
 from diagnose.infer.events.phases import Activity
 from diagnose.infer.rules import collectives
 from diagnose.infer.rules.base import Context, Hypothesis, Lost
@@ -70,11 +70,9 @@ def _lines(winner: Hypothesis, context: Context) -> list[Evidence]:
 
 
 def exception(winner: Hypothesis, context: Context, job: Job) -> PythonException | None:
-    """The exception that the verdict rests on: of the first of its lines that is one."""
-    raised = context.stories.deeds.raised
-    found = (exception_of(context.timeline.at(index), raised) for index in winner.rows)
-    first = next((one for one in found if one is not None and one.type), None)
-    return first and with_code(first, job)
+    """The exception that the verdict rests on, the fullest that one of its lines tells."""
+    found = fullest(map(context.timeline.at, winner.rows), context.stories.deeds.raised)
+    return found and with_code(found, job)
 
 
 def chain(winner: Hypothesis, context: Context, clocks: ClockFit | None = None) -> list[ChainLink]:
@@ -86,8 +84,8 @@ def chain(winner: Hypothesis, context: Context, clocks: ClockFit | None = None) 
     links: list[ChainLink] = []
     seen: set[str] = set()
     before: Event | None = None
-    for index in _to_tell(winner, told.values(), context.activity):
-        event = context.timeline.at(index)
+    chosen = map(context.timeline.at, _to_tell(winner, told.values(), context.activity))
+    for event in _in_order(chosen):
         if event.signature in seen:
             continue
         seen |= {event.signature} if event.signature else set()
@@ -99,6 +97,18 @@ def chain(winner: Hypothesis, context: Context, clocks: ClockFit | None = None) 
         before = event
         links.append(ChainLink(said, iso(event.time), event.rank, *event.place, several))
     return links[:_CHAIN_LIMIT]
+
+
+def _in_order(events: Iterable[Event]) -> list[Event]:
+    """By time; those without one stay below the line that they follow.
+
+    Processes that write one file by turns print lines that are older than the one above.
+    """
+    last, timed = 0, []
+    for event in events:
+        last = event.time if event.time is not None else last
+        timed.append((last, event))
+    return [event for _, event in sorted(timed, key=itemgetter(0))]
 
 
 def _told(timeline: Timeline) -> dict[str, list[Event]]:

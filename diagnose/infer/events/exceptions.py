@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from diagnose.diagnosis import CodeFrame, PythonException
@@ -47,6 +47,16 @@ def exception_of(event: Event, raised: Raised) -> PythonException | None:
         told = RaisedText(event.fields.get("type", ""), event.fields.get("message", ""))
     first = stack.header.line if stack else event.line
     return _exception(told, event, first, frames)
+
+
+def fullest(events: Iterable[Event], raised: Raised) -> PythonException | None:
+    """Of the exceptions that lines tell the first with a traceback, else with a text, else any.
+
+    A launcher's table names again what a process printed in full.
+    """
+    found = [one for event in events if (one := exception_of(event, raised)) is not None]
+    named = [one for one in found if one.type]
+    return min(named, key=lambda one: (not one.frames, not one.message), default=None)
 
 
 def with_code(found: PythonException, job: Job) -> PythonException:

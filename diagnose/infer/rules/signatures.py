@@ -9,7 +9,7 @@ from operator import attrgetter
 
 from diagnose.catalog.entries import entry_of
 from diagnose.catalog.schema import Catalog, CauseClass, CulpritOf, Signature
-from diagnose.infer.events.exceptions import exception_of, in_words
+from diagnose.infer.events.exceptions import fullest, in_words
 from diagnose.infer.events.unexplained import unexplained
 from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.infer.rules.blamed import culprits_of
@@ -220,8 +220,7 @@ def _summary(
     raised: Raised,
 ) -> str:
     named = who(ranks, hosts)
-    exceptions = (exception_of(event, raised) for event in group[:_ROWS])
-    exception = next((one for one in exceptions if one is not None and one.type), None)
+    exception = fullest(group[:_ROWS], raised)
     # Of two calls that differ the line says more than the exception.
     if exception is not None and group[0].tells != "mismatch":
         text = in_words(exception)
