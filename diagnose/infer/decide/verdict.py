@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from diagnose.catalog.schema import Catalog
 from diagnose.diagnosis import Collective, JobFacts, Verdict
@@ -103,6 +104,13 @@ def collective_of(found: Sequence[Stall], culprits: Collection[int] = ()) -> Col
     return Collective(
         stall.group, stall.op, stall.seq, [r for r in stall.joined if r >= 0], missing
     )
+
+
+def joined_by_others(call: Collective | None, winner: Hypothesis) -> Collective | None:
+    """The collective without those who made another call instead, unless they alone made it."""
+    if call is None or winner.kind != "mismatched" or set(call.joined) <= set(winner.ranks):
+        return call
+    return replace(call, joined=[rank for rank in call.joined if rank not in winner.ranks])
 
 
 def facts_told(facts: Facts, attempts: int) -> JobFacts:

@@ -151,6 +151,8 @@ def _hypothesis(code: int, group: list[Event], context: Context) -> Hypothesis:
     tier, did = SIGNALS.get(name, (Tier.GUESS, f"exited with status {code}"))
     cause = context.catalog.class_shown_by(f"exit.{name if name in SIGNALS else 'status'}")
     named = who(ranks, hosts) or "a process"
+    if len(ranks or hosts) > 1 and did.startswith("was "):
+        did = f"were {did.removeprefix('was ')}"
     together = code == -signal.SIGABRT and (len(hosts) > 1 or _repeat(group))
     if together or not context.catalog.classes[cause].strikes_one_process:
         # Whom somebody ended is not to blame, nor who aborts along with processes of other nodes:
