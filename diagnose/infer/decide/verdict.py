@@ -101,9 +101,7 @@ def collective_of(found: Sequence[Stall], culprits: Collection[int] = ()) -> Col
     missing = stall.missing if stall.shape == "missing" else []
     if culprits and not stall.proven and set(culprits) <= set(stall.joined):
         missing = []
-    return Collective(
-        stall.group, stall.op, stall.seq, [r for r in stall.joined if r >= 0], missing
-    )
+    return Collective(stall.group, stall.op, stall.seq, stall.in_call, missing)
 
 
 def joined_by_others(call: Collective | None, winner: Hypothesis) -> Collective | None:

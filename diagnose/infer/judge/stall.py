@@ -100,6 +100,16 @@ class Stall:
         return sorted(set(self.waits) - set(self.missing))
 
     @property
+    def in_call(self) -> list[int]:
+        """Ranks known to wait in the very call that it names, and in no other."""
+        named = self.group, self.seq, self.op
+        return sorted(
+            rank
+            for rank, wait in self.waits.items()
+            if rank >= 0 and named in ((wait.group, wait.seq, wait.op), (None, wait.seq, wait.op))
+        )
+
+    @property
     def tiny(self) -> bool:
         """At least one rank waits in a barrier-like collective and none in a larger one."""
         return bool(self.waits) and all(wait.tiny for wait in self.waits.values())
