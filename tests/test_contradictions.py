@@ -6,8 +6,7 @@ import pytest
 
 import diagnose
 from benchmarks.hangbench.__main__ import main as hangbench
-
-from .contradictions import contradictions
+from tests.contradictions import contradictions
 
 FIXTURES = sorted(
     path for path in (Path(__file__).parent.parent / "fixtures").iterdir() if path.is_dir()

@@ -13,6 +13,7 @@ from itertools import groupby, pairwise
 from operator import attrgetter
 
 from diagnose.parse.path import read_path
+from diagnose.parse.who import Stamp
 from diagnose.timeline.draft import BEGINS, Draft
 from diagnose.timeline.ends import ends_of
 
@@ -50,14 +51,24 @@ def _parts(drafts: Sequence[Draft]) -> Iterator[list[Draft]]:
 
 
 def _ran_at_once(parts: Sequence[Sequence[Draft]], external_ends: Collection[str]) -> bool:
-    times = [[d.stamp.ns for d in part if d.stamp and not d.stamp.boot] for part in parts]
-    apart = [later[0] - before[-1] for before, later in pairwise(times) if before and later]
+    times = [[d.stamp for d in part if d.stamp and not d.stamp.boot] for part in parts]
+    apart = [
+        later[0].ns - last.ns
+        for before, later in pairwise(times)
+        if later and (last := _last_alike(before, later[0])) is not None
+    ]
     if apart:
         return max(apart) < -_SLACK
     if any(times):
         return False
     ends = Counter(step for part in parts if (step := _stopped_at(part, external_ends)) is not None)
     return max(ends.values(), default=0) >= _ALIKE
+
+
+def _last_alike(stamps: Sequence[Stamp], other: Stamp) -> Stamp | None:
+    """The last of these that leaves out as much as the other: only those compare as printed."""
+    form = other.has_date, other.has_year
+    return next((one for one in reversed(stamps) if (one.has_date, one.has_year) == form), None)
 
 
 def _stopped_at(part: Sequence[Draft], external_ends: Collection[str]) -> int | None:

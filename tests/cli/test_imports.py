@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from diagnose.report.html.context import SMALL
+from diagnose.job.reread import SMALL
 
 ROOT = Path(__file__).parents[2]
 HEAVY = (

@@ -24,7 +24,7 @@ def test_sentence(text: str, expected: str) -> None:
     ("found", "expected"),
     [
         (Culprits(), ""),
-        (Culprits([3], [], "crashed"), "Rank 3: died"),
+        (Culprits([3], [], "crashed"), "Rank 3: failed"),
         (
             Culprits([1, 2, 3], ["a", "b"], "missing"),
             "Ranks 1-3 on a, b: never reached the collective",

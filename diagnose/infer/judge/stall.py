@@ -100,6 +100,23 @@ class Stall:
         return sorted(set(self.waits) - set(self.missing))
 
     @property
+    def call(self) -> str:
+        """The call for a sentence: `ALLREDUCE of 64 elements (SeqNum 3)`."""
+        size = next((w.size_in for w in self.waits.values() if w.size_in is not None), None)
+        parts = [self.op or "a collective"]
+        parts += [f"of {size:,} element{'s' * (size != 1)}"] if size is not None else []
+        parts += [f"(SeqNum {self.seq})"] if self.seq is not None else []
+        return " ".join(parts)
+
+    @property
+    def all_but_one(self) -> bool:
+        """Whether everybody but one rank is missing, who may not say its own number."""
+        if len(self.missing) < 2 or len(self.joined) != 1:
+            return False
+        everybody = set(range(max(self.missing) + 1))
+        return self.joined[0] >= 0 or len(everybody - set(self.missing)) == 1
+
+    @property
     def in_call(self) -> list[int]:
         """Ranks known to wait in the very call that it names, and in no other."""
         named = self.group, self.seq, self.op

@@ -174,7 +174,7 @@ def _at_work(stall: Stall, context: Context) -> Hypothesis | None:
 
 def _left_alone(stall: Stall, catalog: Catalog) -> Hypothesis:
     """Rank 0 waits after the end: in what only it does then, as the others have no more to do."""
-    summary = f"Rank 0 alone waited in {_call(stall)} after the work was done: only it entered it."
+    summary = f"Rank 0 alone waited in {stall.call} after the work was done: only it entered it."
     found = _shown("conditional", Tier.CIRCUMSTANTIAL, catalog, summary, stall)
     found.ranks, found.kind = [0], "mismatched"
     found.why = "the only rank that waits after the end"
@@ -200,7 +200,7 @@ def _busy(stall: Stall, who: list[int], activity: Activity, catalog: Catalog) ->
     """The rank that the others wait for was at work of the kind that only one rank does."""
     at_work = doing(activity.phase)
     subject = ranks_phrase(who).capitalize() if who else "One rank"
-    summary = f"{subject} was still {at_work} while the other ranks waited in {_call(stall)}."
+    summary = f"{subject} was still {at_work} while the other ranks waited in {stall.call}."
     tiny = stall.tiny or (not stall.sized and stall.op in _MAY_BE_TINY)
     spans = activity.spans_wait
     grounds = ["spans_the_wait" if spans else "moving" if activity.moving else "seen"]
@@ -219,7 +219,7 @@ def _busy(stall: Stall, who: list[int], activity: Activity, catalog: Catalog) ->
 
 def _early_barrier(stall: Stall, who: list[int], catalog: Catalog) -> Hypothesis:
     summary = (
-        f"The first collectives of the job stopped at {_call(stall)}, a barrier of the kind "
+        f"The first collectives of the job stopped at {stall.call}, a barrier of the kind "
         "used around work that one rank does first, most often data preparation."
     )
     found = _shown("early_barrier", Tier.CIRCUMSTANTIAL, catalog, summary, stall)
@@ -232,7 +232,7 @@ def _uneven(stall: Stall, done: list[int], catalog: Catalog, did: str) -> Hypoth
     names = ranks_phrase(done)
     summary = (
         f"{names.capitalize()} {did} while other ranks were still waiting in "
-        f"{_call(stall)}: uneven work."
+        f"{stall.call}: uneven work."
     )
     found = _shown("uneven", Tier.OBSERVED, catalog, summary, stall)
     found.ranks, found.kind = done, "missing"
@@ -242,16 +242,16 @@ def _uneven(stall: Stall, done: list[int], catalog: Catalog, did: str) -> Hypoth
 
 def _absent(stall: Stall, catalog: Catalog) -> Hypothesis:
     ranks: list[int] = []
-    if stall.proven and _all_but_one(stall):
+    if stall.proven and stall.all_but_one:
         return _alone(stall, catalog)
     if stall.missing:
         names = ranks_phrase(stall.missing)
         never = "never reached" if stall.proven else "probably never reached"
-        summary = f"{names.capitalize()} {never} {_call(stall)}; the reason is not logged."
+        summary = f"{names.capitalize()} {never} {stall.call}; the reason is not logged."
         tier = Tier.STRONG if stall.proven else Tier.CIRCUMSTANTIAL
         ranks = stall.missing if stall.proven else []
     else:
-        summary = f"Ranks timed out in {_call(stall)}; the log does not show which rank is missing."
+        summary = f"Ranks timed out in {stall.call}; the log does not show which rank is missing."
         tier = Tier.GUESS
     found = _shown("missing", tier, catalog, summary, stall)
     found.ranks, found.kind = ranks, "missing" if ranks else None
@@ -259,20 +259,12 @@ def _absent(stall: Stall, catalog: Catalog) -> Hypothesis:
     return found
 
 
-def _all_but_one(stall: Stall) -> bool:
-    """Whether everybody but one rank is missing, who may not say its own number."""
-    if len(stall.missing) < 2 or len(stall.joined) != 1:
-        return False
-    everybody = set(range(max(stall.missing) + 1))
-    return stall.joined[0] >= 0 or len(everybody - set(stall.missing)) == 1
-
-
 def _alone(stall: Stall, catalog: Catalog) -> Hypothesis:
     """One rank waits for all others: it took a branch that they did not, or they all stopped."""
     known = [rank for rank in stall.joined if rank >= 0]
     summary = (
         f"{ranks_phrase(known).capitalize() if known else 'One rank'} alone reached "
-        f"{_call(stall)}: either only its code goes there, or all others stopped before; the "
+        f"{stall.call}: either only its code goes there, or all others stopped before; the "
         "reason is not logged."
     )
     return _shown("missing", Tier.STRONG, catalog, summary, stall)
@@ -280,7 +272,7 @@ def _alone(stall: Stall, catalog: Catalog) -> Hypothesis:
 
 def _joined(stall: Stall, catalog: Catalog) -> Hypothesis:
     summary = (
-        f"All ranks of the group joined {_call(stall)} and none finished it: check network, "
+        f"All ranks of the group joined {stall.call} and none finished it: check network, "
         "GPU and driver; no rank is missing. The log does not show which of them failed."
     )
     return _shown("all_joined", Tier.WEAK, catalog, summary, stall)
@@ -300,11 +292,3 @@ def _who(stall: Stall, waiting: set[int], activity: Activity) -> list[int]:
     if waiting and 0 not in waiting and busy_alone and activity.phase in MAIN_ONLY:
         return [0]
     return []
-
-
-def _call(stall: Stall) -> str:
-    op = stall.op or "a collective"
-    size = next((w.size_in for w in stall.waits.values() if w.size_in is not None), None)
-    parts = [op] + ([f"of {size:,} element{'s' * (size != 1)}"] if size is not None else [])
-    parts += [f"(SeqNum {stall.seq})"] if stall.seq is not None else []
-    return " ".join(parts)

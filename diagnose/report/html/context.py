@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from diagnose.diagnosis import Diagnosis, Evidence
 from diagnose.job.model import Job
-from diagnose.job.reread import WINDOW
+from diagnose.job.reread import WINDOW, lines_around
 from diagnose.report.html.scrub import Scrub
 from diagnose.report.redact import Redactor
 
@@ -37,7 +37,7 @@ def around(job: Job, evidence: Iterable[Evidence], show: Show = list) -> Rows:
     `show` makes lines that follow each other fit to be shown, as many as it is given.
     """
     found: Rows = {}
-    read = job.lines_around(((one.source, one.line) for one in evidence), REACH, REACH)
+    read = lines_around(job, ((one.source, one.line) for one in evidence), REACH, REACH)
     for (source, line), lines in read.items():
         rows = _shown([Row(number, text) for number, text in lines.items()], line, show)
         if rows:
