@@ -12,10 +12,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from diagnose.lazy import expression
+from diagnose.report.issuers import Shape
 from diagnose.report.names import NAMES, named
 from diagnose.report.rules import RULES, Rule, ruled
-from diagnose.report.shapes import KEY_STARTS, Shape, Span, encoded_keys, possible, shaped
+from diagnose.report.shapes import KEY_STARTS, Span, encoded_keys, possible, shaped
 from diagnose.report.values import lowered, words_in
+from diagnose.report.views import encoded
 
 PEOPLE = frozenset({"user", "email"})  # kinds that are no secrets but stand beside one
 
@@ -33,6 +35,7 @@ class Clues(NamedTuple):
     starts: tuple[str, ...]
     keys: tuple[str, ...]
     words: tuple[str, ...]
+    views: bool = False  # whether some lines may be read otherwise: these are searched in any case
 
 
 def clues(text: str) -> Clues:
@@ -54,6 +57,8 @@ def clues(text: str) -> Clues:
 def holding(lines: Sequence[str], clues: Clues) -> set[int]:
     """Which of its lines hold anything of a text's `clues`, by their places."""
     found = _with(lines, (*clues.starts, *clues.keys))
+    if clues.views:
+        found |= {at for at, line in enumerate(lines) if encoded(line)}
     return found | _with([*map(lowered, lines)], clues.words) if clues.words else found
 
 
@@ -113,4 +118,4 @@ def _unfinished(tail: str, clues: Clues) -> bool:
     last = tail[max(tail.rfind(" "), tail.rfind("\t")) + 1 :]  # no form has a blank in it
     if any(map(last.__contains__, clues.starts)) or "://" in tail or _ENCODED in tail:
         return True
-    return bool(clues.names) and any(map(lowered(tail).__contains__, clues.names))
+    return any(map(lowered(tail).__contains__, clues.words))

@@ -17,7 +17,7 @@ NAMES = ("token", "key", "secret", "pass", "pwd", "auth", "credential")
 _HEAD = expression(
     r"(token|key|secret(?:string)?|passw(?:or)?d|passphrase|passcode|pass|pwd|auth|credentials?)"
     r"(?:_?\d{1,2})?"
-    r"(?:\\{0,8}[\"']?\]?\s{0,4}(?:=>|:=|={1,2}|:(?!:)|%3d)(?P<gap>\s{0,4})"
+    r"(?:\\{0,8}[\"']?\]?\s{0,4}(?:=>|:=|={1,2}|:(?!:))(?P<gap>\s{0,4})"
     r"|\\{0,8}[\"']\s{0,2},\s{0,2}(?:\\{0,8}[\"']value\\{0,8}[\"']\s{0,2}:\s{0,2})?"
     r"(?=\\{0,8}[\"'])"
     r"|(?P<loose> is:? |[ \t]{1,8}(?![-=:|])|\s?(?:->|\|)\s?))"

@@ -1,4 +1,4 @@
-"""Secrets over several lines: key files, base64 in columns, tokens that a terminal wrapped.
+"""Secrets over several lines: key files, base64 in columns.
 
 Lines of a log have prefixes, and lines of other ranks stand between those of a key: on each line
 only what belongs to the secret is taken, and all of it has one value, so one mask.
@@ -7,7 +7,7 @@ only what belongs to the secret is taken, and all of it has one value, so one ma
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from string import ascii_letters, digits
 from typing import NamedTuple
 
@@ -32,7 +32,9 @@ _LAST = expression(r"(?<!\S)[A-Za-z0-9+/=]+(?=(?:\\n)?[\"',}]{0,3}\s*\Z)")
 _FIRST = expression(r"[A-Za-z0-9+/=]+(?=\\n|\"|\s*\Z)")
 
 
-class _Line(NamedTuple):
+class Line(NamedTuple):
+    """A line and where it starts in its text."""
+
     start: int
     text: str
 
@@ -75,7 +77,7 @@ def _closed(text: str, begin: re.Match[str], end: re.Match[str]) -> Iterator[Spa
     inline = _INLINE.match(text, begin.end())
     stop = inline.end() if inline else begin.end()
     yield Span(begin.start(), stop, "")
-    lines = list(_lines(text, stop, end.start()))
+    lines = list(lines_of(text, stop, end.start()))
     for line in lines[1:-1]:
         start = len(prefix) if line.text.startswith(prefix) else len(line.text)
         piece = _FIRST.match(line.text, start) or _body_of(line.text)
@@ -89,7 +91,7 @@ def _closed(text: str, begin: re.Match[str], end: re.Match[str]) -> Iterator[Spa
 def _bodies(text: str, start: int, end: int, *, backwards: bool) -> Iterator[Span]:
     """What looks like lines of a key, going away from its first or last line."""
     gap = 0
-    lines = list(_lines(text, start, end))
+    lines = list(lines_of(text, start, end))
     for line in reversed(lines) if backwards else lines:
         if not line.text:
             continue
@@ -115,9 +117,10 @@ def _body(text: str) -> bool:
     return _key_like(text)
 
 
-def _lines(text: str, start: int, end: int) -> Iterator[_Line]:
+def lines_of(text: str, start: int, end: int) -> Iterator[Line]:
+    """The lines of a part of a text."""
     for line in text[start:end].split("\n"):
-        yield _Line(start, line)
+        yield Line(start, line)
         start += len(line) + 1
 
 
@@ -171,105 +174,3 @@ def _column(text: str, run: list[Span]) -> list[Span]:
 
 def _key_like(text: str) -> bool:
     return mixed(text) and text.lower() != text and text.upper() != text
-
-
-# --- tokens wrapped by a terminal -----------------------------------------------------------------
-
-_SIGNS = "_+/=.~%:@?&$!-"
-_OPEN = frozenset(ascii_letters + digits + _SIGNS)
-_RUN = f"[A-Za-z0-9{_SIGNS}]"
-_HEAD = expression(rf"{_RUN}{{1,512}}+")
-_INDENT = expression(r"[ \t]{0,40}(?:[|│>] ?)?")
-_PREFIX = expression(r"(?:\[[^\]\n]{1,60}\]:? ?|\S{1,60}[:|>] )+")
-_STAMP = expression(r"\d{1,4}[-/:.]\d\d|\d+\.\d+\b|\d+\b")
-_TAIL = 256  # characters of a line that a token's beginning is looked for in
-_LONGEST = 8192  # characters of one wrapped token
-_MIN_WIDTH = 40  # of a terminal
-_WRAPS = 60  # from that width on a whole token may go on in the next line
-_NEAR = 8  # lines that tell how wide the terminal was
-
-
-class _Piece(NamedTuple):
-    """Characters `start` to `end` of the text; `at` in the joined one."""
-
-    at: int
-    start: int
-    end: int
-
-
-def wrapped(
-    text: str,
-    find: Callable[[str], Iterable[Span]],
-    unfinished: Callable[[Sequence[str]], Iterable[int]],
-) -> list[Span]:
-    """Secrets that begin at the end of a line and go on in the next ones.
-
-    `find` gives the secrets of one line; only ends of lines are joined that may be `unfinished`.
-    """
-    if "\n" not in text:
-        return []
-    rows = text.split("\n")
-    begun = unfinished([row[-_TAIL:] for row in rows[:-1]])
-    begun = [at for at in begun if len(rows[at]) >= _MIN_WIDTH and rows[at][-1] in _OPEN]
-    lines = list(_lines(text, 0, len(text))) if begun else []
-    found: list[Span] = []
-    number = 0
-    for at in begun:
-        if at < number:
-            continue
-        line = lines[at]
-        number = at + 1
-        tail = line.text[-_TAIL:]
-        joined, pieces, used = _joined(lines, number, tail)
-        if not pieces:
-            continue
-        first = _Piece(0, line.start + len(line.text) - len(tail), line.start + len(line.text))
-        sure = {span.start for span in find(tail) if span.end == len(tail)}
-        for span in find(joined):
-            if not span.start < len(tail) < span.end:
-                continue
-            if span.start in sure and not _goes_on(lines, number - 1, joined[len(tail) :]):
-                continue
-            spans = list(_split(span, [first, *pieces]))
-            found += [one._replace(value=joined[span.start : span.end]) for one in spans]
-        number += max(0, used - 1)
-    return found
-
-
-def _joined(lines: list[_Line], number: int, tail: str) -> tuple[str, list[_Piece], int]:
-    """`tail` and what may go on from it in the lines from `number` on; how many these are."""
-    joined, pieces, used = tail, list[_Piece](), 0
-    prefixed = _PREFIX.match(lines[number - 1].text) is not None
-    for line in lines[number:]:
-        skip = _INDENT.match(line.text)
-        begin = skip.end() if skip else 0
-        prefix = _PREFIX.match(line.text, begin)
-        if prefix and (prefixed or line.text[begin] == "[") and len(prefix.group()) >= 4:
-            begin = prefix.end()
-        head = _HEAD.match(line.text, begin)
-        if head is None or (not used and _STAMP.match(head.group())):
-            break
-        pieces.append(_Piece(len(joined), line.start + begin, line.start + head.end()))
-        joined += head.group()
-        used += 1
-        if head.end() < len(line.text) or len(joined) > _LONGEST:
-            break
-    return joined, pieces, used
-
-
-def _goes_on(lines: list[_Line], number: int, rest: str) -> bool:
-    """Whether a line that ends in a whole token was wrapped inside it."""
-    width = len(lines[number].text)
-    near = lines[max(0, number - _NEAR) : number + _NEAR]
-    drawn = any(c.isdigit() or c.isupper() for c in rest)
-    return width >= _WRAPS and drawn and all(len(line.text) <= width for line in near)
-
-
-def _split(span: Span, pieces: list[_Piece]) -> Iterator[Span]:
-    """A span of the joined text as spans of the text."""
-    for piece in pieces:
-        start = max(span.start, piece.at)
-        end = min(span.end, piece.at + piece.end - piece.start)
-        if start < end:
-            move = piece.start - piece.at
-            yield Span(start + move, end + move, span.kind)
