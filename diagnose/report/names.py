@@ -7,19 +7,20 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from diagnose.lazy import expression
-from diagnose.report.shapes import Span, mixed
+from diagnose.report.shapes import Span, drawn, mixed
 from diagnose.report.values import JUDGED, placeholder, words
 
-NAMES = ("token", "key", "secret", "pass", "pwd", "auth", "credential")
+NAMES = ("token", "key", "secret", "pass", "pwd", "auth", "credential", "pw")
 
 # On lower-case text. After the name: its end (quotes, escaped or not) and `=`, `:`, `=>`; or the
 # next item of a printed list or pair; or loosely "is", a blank, an arrow, the bar of a table.
 _HEAD = expression(
-    r"(token|key|secret(?:string)?|passw(?:or)?d|passphrase|passcode|pass|pwd|auth|credentials?)"
+    r"(token|key|secret(?:string)?|passw(?:or)?d|passphrase|passcode|pass|pwd|pw|auth|credentials?)"
     r"(?:_?\d{1,2})?"
     r"(?:\\{0,8}[\"']?\]?\s{0,4}(?:=>|:=|={1,2}|:(?!:))(?P<gap>\s{0,4})"
-    r"|\\{0,8}[\"']\s{0,2},\s{0,2}(?:\\{0,8}[\"']value\\{0,8}[\"']\s{0,2}:\s{0,2})?"
-    r"(?=\\{0,8}[\"'])"
+    r"|\\{0,8}[\"']?,?\s{1,4}\\{0,8}[\"']?value\\{0,8}[\"']?\s{0,2}[:=]\s{0,2}"
+    r"|\\{0,8}[\"']\s{0,2},\s{0,2}(?=\\{0,8}[\"'])"
+    r"|(?P<element>(?:\s[^<>]{0,79}[^<>-]|</[a-z]{1,10}>\s{0,4}<[a-z]{1,10})?>)\s{0,4}(?:<!\[cdata\[)?(?=[^\s<])"
     r"|(?P<loose> is:? |[ \t]{1,8}(?![-=:|])|\s?(?:->|\|)\s?))"
 )
 _QUOTE = expression(r"[bru]{0,2}(\\{0,8}[\"'])")
@@ -29,6 +30,8 @@ _BARE = expression(
     r"|[,;)}\]&](?![\s\"')}\],;&]|\Z|[\w.%-]{1,64}[\"']?\s?[=:])"
     r"|\\(?![\"'nrt\\]))++"
 )
+_CONTENT = expression(r"[^<>\]]{1,4096}")  # of an element of XML
+_TAG = expression(r"<[a-z0-9_.:-]{0,40}\Z")
 _MAX_VALUE = 4096
 
 # Last word before "key" whose value is a secret.
@@ -49,10 +52,12 @@ _PLAIN_KEYS = words(
     " metric label feature column dict map input output prefix image text"
 )
 # Last word before "pass" whose value is a password, also in small letters.
-_PASSES = words(
-    "db database user smtp mail ftp ssh sudo admin root mysql pg postgres redis mongo rabbitmq"
-    " ansible become login http proxy ldap imap svc service account ssl tls cert keystore"
-    " truststore vnc wifi rclone encryption backup es elastic kafka"
+_PASSES = tuple(
+    words(
+        "bind db database user smtp mail ftp ssh sudo admin root mysql pg postgres redis mongo"
+        " rabbitmq ansible become login http proxy ldap imap svc service account ssl tls cert"
+        " keystore truststore vnc wifi rclone encryption backup es elastic kafka"
+    )
 )
 # Last word before "token" whose value is a secret whatever it looks like …
 _TOKENS = words(
@@ -108,7 +113,10 @@ def named(text: str, lower: str) -> Iterator[Span]:
     while head := _HEAD.search(lower, at):
         at = head.end()
         before = lower[max(0, head.start() - 40) : head.start()]
-        start, end, quoted = _value(text, at)
+        element = head["element"]
+        if element and "</" not in element and not _TAG.search(before):
+            continue
+        start, end, quoted = _content(text, at) if element else _value(text, at)
         value = text[start : min(end, start + JUDGED)]
         if not value or placeholder(value):
             continue
@@ -126,6 +134,12 @@ def named(text: str, lower: str) -> Iterator[Span]:
                 end = start + len(whole.group().rstrip(".:"))
             yield Span(start, end, _KINDS.get(name, "password"))
             at = end
+
+
+def _content(text: str, at: int) -> tuple[int, int, bool]:
+    """Like `_value`, of an element of XML."""
+    content = _CONTENT.match(text, at)
+    return at, at + len(content.group().rstrip()) if content else at, True
 
 
 def _value(text: str, at: int) -> tuple[int, int, bool]:
@@ -187,7 +201,17 @@ def _auth(value: _Value, how: _How) -> bool:
     """REDISCLI_AUTH=…, not http_auth=basic."""
     if value.last == "rediscli":
         return value.of(3)
-    return how.upper and value.before.endswith("_") and value.opaque and value.of(6)
+    if how.upper and value.before.endswith("_"):
+        return value.opaque and value.of(6)
+    return value.opaque and value.of(10) and not value.path and not how.loose
+
+
+def _pw(value: _Value, how: _How) -> bool:
+    """bind_pw=…, rootpw: …, not bw_pw=12."""
+    if value.last.endswith(_PASSES):
+        return value.of(3) and not value.path and not value.text.isdigit()
+    whole = not value.before[-1:].isalnum()
+    return whole and value.of(6) and (how.upper or value.opaque)
 
 
 def _credential(value: _Value, _: _How) -> bool:
@@ -212,7 +236,9 @@ def _token(value: _Value, how: _How) -> bool:
         return False
     if value.last in _TOKENS or value.last.endswith(_LONG_TOKENS):
         return value.of(6)
-    return value.opaque and value.of(8 if how.upper else 16) and value.last not in _TEXT_TOKENS
+    if value.last in _TEXT_TOKENS:
+        return False
+    return value.opaque and (value.of(8 if how.upper else 16) or drawn(value.text))
 
 
 def _is_path(value: _Value) -> bool:
@@ -222,7 +248,7 @@ def _is_path(value: _Value) -> bool:
 
 # By name; a value of any other name (password, passphrase …) is hidden unless it is tiny.
 _JUDGES: dict[str, Callable[[_Value, _How], bool]] = {
-    "pwd": _pwd, "pass": _pass, "auth": _auth, "key": _key, "token": _token,
+    "pwd": _pwd, "pw": _pw, "pass": _pass, "auth": _auth, "key": _key, "token": _token,
     "secret": _named_secret, "secretstring": _named_secret,
     "credential": _credential, "credentials": _credential,
 }  # fmt: skip

@@ -52,6 +52,7 @@ _ADDRESS = expression(
     r"(?<![\w.%+/-])(?:(?<=\\)[nrt])?"  # a written-out \n before it is not part of it
     r"([\w.%+-]{1,64}?)@([A-Za-z0-9](?:[A-Za-z0-9.-]{0,250}[A-Za-z0-9])?)"
 )
+_NUMERIC = expression(r"\d{1,3}(?:\.\d{1,3}){3}\Z")
 _REMOTE = expression(r"\b(?:ssh|scp|rsync|sftp|mosh|sshfs)\b")
 _PROMPT = expression(r":[~/]|\s[^\s\]]{1,60}\][$#]")
 _TOP_LEVEL = words(
@@ -77,8 +78,35 @@ _USER_SAID = expression(
 _UID = expression(r"\(\d+\)")  # Slurm: UserId=alice(1001)
 _SAID = ("logged in", "--user", "sudo", "accepted", "failed", "for user", "id=")
 # In lower case a line with a person's name has one of these, or the name is known.
-WORDS = ("@", "/home", "user", "logname", "inductor_", "hsperfdata_", *_SAID)
-_USER_KNOWN = expression(rf"\buser:? ({_NAME})|({_NAME})@\w")
+_IN_WORDS = ("user ", "cancelled by", "owner", "submitter", "account", "uid=")
+WORDS = ("@", "/home", "user", "logname", "inductor_", "hsperfdata_", *_SAID, *_IN_WORDS)
+_USER_KNOWN = expression(rf"\buser:? ({_NAME})|({_NAME})(?:@\w|\(\d)")
+# "slurm user alice(1001)", "of user alice", "cancelled by alice(1001)"; what else follows the word
+# in a sentence is no name.
+_USER_WORD = expression(
+    r"\buser ([a-z][a-z0-9_-]{1,31}(?:\.[a-z][a-z0-9_-]{1,31})?)(?=\(\d"
+    r"|[,;:)\]]|\.?\s{0,4}\Z|\s(?:on|from|by|at|is|has|was|with|in|to|not|via|and)\b)"
+    r"|\b(?:owner|by|uid|account|submitter)[ =:]{1,2}([a-z][a-z0-9._-]{1,31})"
+    r"\((?:uid=)?\d{3,10}\)"
+)
+_NO_NAME = expression(r".*(?:ed|ing|tions?|able|ible|ments?|ings|ents|ers|ies|ness|ory|ess)\Z")
+_AFTER_USER = words(
+    "input inputs output outputs data code script scripts space name names id ids group"
+    " groups error errors function functions program programs process prompt prompts message"
+    " messages request query queries mode level land config options option settings setting"
+    " agent agents account accounts interface session sessions home dir directory file files"
+    " folder path module modules package packages memory stack time limit limits quota quotas"
+    " class classes type types value values context content query model models task tasks job"
+    " jobs thread threads buffer buffers pointer address page pages profile info list role"
+    " roles rights access key token password email domain field fields text turn turns side"
+    " stream kernel op ops api guide manual docs hook hooks callback callbacks plugin"
+    " exception signal abort interrupt break command commands action does did is was has had"
+    " can could will would should must may might wants says said asks not and or in on at by"
+    " to of for from with as if that which who when where only itself site base count tag"
+    " tags cpu gpu driver heap heaps environment env variable variables namespace namespaces"
+    " service services slice unit units manager bus database table tables schema here there"
+    " then else whose all any no none per via main library libraries"
+)
 # Source lines of tracebacks: user=self.user, username=get_user()
 _VALUE_IN_CODE = expression(r"(?:.*[._])?(?:user|username|name)\Z|(?:self|args|cfg|config|os)\.")
 
@@ -100,11 +128,21 @@ def find(line: str, known: Set[str]) -> Iterator[Span]:
             )
             if sure and not call and not match[4].isdigit() and not _VALUE_IN_CODE.match(match[4]):
                 yield Span(*match.span(4), "user")
+    if any(word in lower for word in _IN_WORDS):
+        yield from _in_words(lower)
     if any(word in lower for word in _SAID):
         for match in _USER_SAID.finditer(lower):
             yield Span(*match.span(match.lastindex or 0), "user")
     if any(name in line for name in known):
         yield from _known(line, known)
+
+
+def _in_words(lower: str) -> Iterator[Span]:
+    for match in _USER_WORD.finditer(lower):
+        name = match[1] or match[2]
+        whole = lower[match.end() : match.end() + 1] == "(" or match[2]
+        if whole or not (name in _AFTER_USER or _NO_NAME.match(name)):
+            yield Span(*match.span(match.lastindex or 0), "user")
 
 
 def _known(line: str, known: Set[str]) -> Iterator[Span]:
@@ -125,7 +163,12 @@ def _addresses(line: str) -> Iterator[Span]:
     for match in _ADDRESS.finditer(line):
         top = match[2].rpartition(".")[2].lower() if "." in match[2] else ""
         remote = _REMOTE.search(line, max(0, match.start() - 160), match.start())
-        if remote or top in _INTERNAL or _PROMPT.match(line, match.end()):
+        if (
+            remote
+            or top in _INTERNAL
+            or _NUMERIC.match(match[2])
+            or _PROMPT.match(line, match.end())
+        ):
             yield Span(*match.span(1), "user")
         elif line[match.end() : match.end() + 1] in ("(", "[", "_") or match[1].lower() == "git":
             continue  # q@k.transpose(…) in a source line; git@github.com

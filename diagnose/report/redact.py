@@ -20,7 +20,7 @@ from diagnose.report.credentials import PEOPLE, Clues
 from diagnose.report.known import Known
 from diagnose.report.shapes import Span
 from diagnose.report.values import lowered
-from diagnose.report.views import plain, through
+from diagnose.report.views import plain_lines, through
 from diagnose.report.wrapped import wrapped
 
 _MASK = expression(r"\[(?:masked|[a-z]{2,12}(?:-[a-z]{2,12}){0,2}-\d{1,9})\]")
@@ -54,13 +54,12 @@ class Redactor:
         return self._worked(text)
 
     def _worked(self, text: str) -> str:
-        seen = plain(text)
-        whole = text if seen == text else f"{text}\n{seen}"
-        clues = credentials.clues(whole)._replace(views=seen != text)
+        seen = plain_lines(text)
+        whole = f"{text}\n{seen}" if seen else text
+        clues = credentials.clues(whole)._replace(views=bool(seen))
         if self._people:
             lower = lowered(whole)
-            words = [word for word in people.WORDS if word in lower]
-            clues = clues._replace(words=(*clues.words, *words))
+            clues = clues._replace(people=tuple(filter(lower.__contains__, people.WORDS)))
         quiet: set[str] = set()
         for _ in range(_ROUNDS):
             before, users = text, len(self._users)
@@ -88,21 +87,21 @@ class Redactor:
                 if lines[number] == line:
                     quiet.add(line)
         if self._known:
-            lines = self._without_known(lines)
+            lines = self._without_known(lines, clues)
         return "\n".join(lines)
 
-    def _without_known(self, lines: list[str]) -> list[str]:
+    def _without_known(self, lines: list[str], clues: Clues) -> list[str]:
         text = "\n".join(lines)
-        whole = self._known.within(f"{text}\n{plain(text)}")
+        whole = self._known.within(f"{text}\n{plain_lines(text)}" if clues.views else text)
 
         def find(line: str) -> Iterator[Span]:
             return self._known.spans(line, whole)
 
-        return [self._replace(line, through(line, find)) for line in lines]
+        return [self._replace(line, through(line, find, views=clues.views)) for line in lines]
 
     def _spread(self, text: str, clues: Clues) -> list[Span]:
         def find(line: str) -> list[Span]:
-            spans = through(line, lambda view: credentials.find(view, clues))
+            spans = through(line, lambda view: credentials.find(view, clues), views=clues.views)
             return [span for span in spans if span.kind not in PEOPLE]
 
         found: list[Span] = []
@@ -115,7 +114,7 @@ class Redactor:
 
     def _settle(self, line: str, clues: Clues) -> str:
         for _ in range(_ROUNDS):
-            spans = through(line, lambda view: self._find(view, clues))
+            spans = through(line, lambda view: self._find(view, clues), views=clues.views)
             before, line = line, self._replace(line, spans)
             if line == before:
                 break

@@ -1,30 +1,21 @@
-"""Secrets told by what stands around them: headers, addresses, commands."""
+"""Secrets told by what stands around them: headers, addresses, commands, lists."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
 from functools import cache
-from typing import NamedTuple
 
+from diagnose.report.commands import COMMANDS, WORD, Rule
 from diagnose.report.shapes import Span, mixed
 from diagnose.report.values import JUDGED, placeholder
 
 _RUN = r"[a-z0-9._~+/=%:-]"
-_WORD = r"[^\s\"']"
 _QUERY = r"[^\s&\"'<>#;,)\]}\\]{8,}+"  # a value in the query of an address …
 _DRAWN = r"(?=\d{0,64}[a-z])(?=[a-z]{0,64}\d)(?![a-z]+[-_])"  # … that is no word
-_AWS_PAIR = r"\ba[ks]ia[a-z0-9]{16}[\s:,|\"'/=]{1,8}([a-z0-9/+]{40})(?![\w/+])"
+_AWS_PAIR = r"\ba[ks]ia[a-z0-9]{16}[\s:,|\"'/=+]{1,8}([a-z0-9/+]{40})(?![\w/+])"
 
 _compiled = cache(re.compile)
-
-
-class Rule(NamedTuple):
-    """Word of the lower-case text, kinds of the groups, pattern for the lower-case text."""
-
-    word: str
-    kinds: tuple[str, ...]
-    pattern: str
 
 
 _ROWS: tuple[tuple[str, tuple[str, ...], str], ...] = (
@@ -32,13 +23,13 @@ _ROWS: tuple[tuple[str, tuple[str, ...], str], ...] = (
         "authorization",
         ("token",),
         r"authorization\\{0,8}[\"']?\s{0,3}[:=,]\s{0,3}\\{0,8}[bru]?[\"']?"
-        rf"(?:bearer|basic|token|apikey|negotiate) +({_RUN}{{6,}}+)",
+        rf"(?:bearer|basic|token|apikey|negotiate)[ +]+({_RUN}{{6,}}+)",
     ),
     ("bearer", ("token",), rf"\bbearer +({_RUN}{{16,}}+)"),
     (
         "cookie",
         ("cookie",),
-        rf"\bcookie\\{{0,8}}[\"']?: ?[\"']?([\w.-]{{1,64}}=[^\s\"';]{{8,}}+(?:; {_WORD}++)*+)",
+        rf"\bcookie\\{{0,8}}[\"']?: ?[\"']?([\w.-]{{1,64}}=[^\s\"';]{{8,}}+(?:; {WORD}++)*+)",
     ),
     # postgres://user:password@host, redis://:password@host; a list of host:port is none
     (
@@ -111,68 +102,68 @@ _ROWS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     # the id of a key and its secret, one after the other
     ("akia", ("aws-secret",), _AWS_PAIR),
     ("asia", ("aws-secret",), _AWS_PAIR),
-    ("login", ("user", "password"), rf"\blogin +({_WORD}{{1,64}}) +password +({_WORD}{{3,256}})"),
-    ("login", ("user",), r"\blogin [^\n]{0,120}?(?<= )(?:-u|--username)[ =]([^\s\"']{1,64})"),
-    ("login", ("password",), rf"\blogin [^\n]{{0,160}}?(?<= )-p[ =]?[\"']?({_WORD}{{3,256}})"),
-    ("wandb", ("wandb-key",), r"\bwandb(?:\.| +)login\b[^,;]{0,24}?\b([0-9a-f]{40})\b"),
+    ("wandb", ("wandb-key",), r"\bwandb:? +(?:api +)?key:? +([a-z0-9_]{40,}+)"),
     (
-        "configure",
-        ("key",),
-        rf"\bconfigure +set +[\w.-]{{0,40}}(?:secret_access_key|session_token) +({_WORD}{{16,}}+)",
+        "secretstr",
+        ("secret",),
+        r"\bsecretstr\(\s?(?:[a-z_]{1,20}\s?=\s?)?[\"']([^\"'\n]{3,256})[\"']",
     ),
-    ("account.key.", ("key",), rf"\baccount\.key\.[\w.-]{{1,120}}[=:] ?({_WORD}{{16,}}+)"),
+    (
+        "secretbytes",
+        ("secret",),
+        r"\bsecretbytes\(\s?(?:[a-z_]{1,20}\s?=\s?)?b?[\"']([^\"'\n]{3,256})[\"']",
+    ),
+    # tokens of Okta and old keys of NGC have no beginning of their own
+    ("ssws", ("token",), rf"\bssws[ +]+({_RUN}{{20,}}+)"),
+    (
+        "okta",
+        ("token",),
+        r"\bokta\b[^\n]{0,80}?(?<![\w-])(00(?=[a-z_-]{0,40}\d)[\w-]{38,40})(?![\w-])",
+    ),
+    ("ngc", ("api-key",), r"\bngc\b[^\n]{0,80}?\b([a-z0-9]{84})\b"),
+    ("nvcr.io", ("api-key",), r"\bnvcr\.io\b[^\n]{0,80}?\b([a-z0-9]{84})\b"),
+    ("account.key.", ("key",), rf"\baccount\.key\.[\w.-]{{1,120}}[=:] ?({WORD}{{16,}}+)"),
     ("thin:", ("user", "password"), r":thin:([\w.-]{1,64})/([^\s/@\"']{1,256})@"),
     (
         "auth",
         ("user", "password"),
         r"auth ?=? ?\( ?[\"']([^\s\"']{1,64})[\"'], ?[\"']([^\"'\n]{1,256})[\"'] ?\)",
     ),
-    ("sshpass", ("password",), rf"\bsshpass +-p *[\"']?({_WORD}{{3,256}})"),
-    ("redis-cli", ("password",), rf"\bredis-cli [^\n]{{0,160}}?(?<= )-a +[\"']?({_WORD}{{3,256}})"),
-    (
-        "mongo",
-        ("password",),
-        rf"\bmongo\w{{0,8}} [^\n]{{0,160}}?(?<= )-p +[\"']?({_WORD}{{3,256}})",
-    ),
-    ("sqlcmd", ("password",), rf"\bsqlcmd [^\n]{{0,160}}?(?<= )-p +[\"']?({_WORD}{{3,256}})"),
-    (
-        "ldap",
-        ("password",),
-        rf"\bldap[a-z]{{3,8}} [^\n]{{0,160}}?(?<= )-w +[\"']?({_WORD}{{3,256}})",
-    ),
-    (
-        "smbclient",
-        ("user", "password"),
-        rf"\bsmbclient [^\n]{{0,160}}?(?<= )-u ?([^\s%]{{1,64}})%({_WORD}{{3,256}})",
-    ),
-    ("kubeadm", ("token",), r"--token[ =]([a-z0-9]{6}\.[a-z0-9]{16})\b"),
-    ("pass:", ("password",), rf"-(?:pass|passin|passout|k) +[\"']?pass:({_WORD}{{3,256}})"),
-    ("mysql", ("password",), rf"\bmysql\w{{0,8}} [^\n]{{0,160}}?(?<= )-p({_WORD}{{3,256}})"),
-    (
-        "curl",
-        ("user", "password"),
-        r"\bcurl [^\n]{0,200}?(?<= )(?:-u|--user)[ =]?[\"']?"
-        rf"([^\s:\"'/]{{0,64}}):({_WORD}{{3,256}})",
-    ),
-    (
-        "echo",
-        ("password",),
-        r"\becho +(?:-n +)?[\"']?([^\s|\"'$]{6,256})[\"']? *\| *"
-        r"(?:sudo|docker|podman|helm|nerdctl|oras|gh|huggingface-cli|hf|wandb) ",
-    ),
 )
 
-RULES = tuple(Rule(*row) for row in _ROWS)
+# Lists of keys, whose names are the plural of one's.
+_LISTS = (
+    "api_keys", "api-keys", "apikeys", "access_keys", "accesskeys", "secret_keys", "secretkeys",
+    "account_keys", "access_tokens", "auth_tokens", "api_tokens", "hf_tokens", "bearer_tokens",
+    "passwords", "passphrases",
+)  # fmt: skip
+
+
+def _list(name: str) -> Rule:
+    kind = "password" if name.startswith("pass") else "key"
+    mark = r"\\{0,8}[\"']?\s{0,2}[:=]\s{0,2}"
+    items = (
+        r"\[\s?(?=[^\]\n]{0,256}\d)([^\]\n]{6,4096})"
+        r"|(?=\S{0,64}\d)[\"']?([^\s\"'\[\])}]{6,4096})"
+    )
+    return Rule(name, (kind, kind), rf"{name}{mark}(?:{items})")
+
+
+RULES = (*(Rule(*row) for row in _ROWS), *map(_list, _LISTS), *COMMANDS)
+# Words of those that hold none of the signs that other secrets have.
+SIGNLESS = tuple(
+    {rule.word for rule in COMMANDS} | {"akia", "asia", "okta", "ngc", "nvcr.io", "ssws", "wandb"}
+)
 
 
 def ruled(text: str, lower: str, rules: Sequence[Rule]) -> Iterator[Span]:
     """What `rules` find in one line; `lower` is the line in small letters."""
-    for word, kinds, pattern in rules:
+    for word, kinds, pattern, cased in rules:
         if word in lower:
-            for match in _compiled(pattern).finditer(lower):
+            for match in _compiled(pattern).finditer(text if cased else lower):
                 for group, kind in enumerate(kinds, start=1):
-                    start, end = match.span(group)
-                    value = text[start : min(end, start + JUDGED)]
+                    start, end = match.span(group)  # of a group that is not there: -1
+                    value = text[max(0, start) : min(end, start + JUDGED)]
                     if not value or placeholder(value):
                         continue
                     if kind == "user" and len(value) >= 20 and mixed(value):

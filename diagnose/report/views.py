@@ -61,9 +61,16 @@ class View:
         return (Span(start, end, span.kind, value) for start, end in found)
 
 
-def through(text: str, find: Callable[[str], Iterable[Span]]) -> Iterator[Span]:
-    """What `find` finds in a text and in its views, as characters of the text."""
+def through(
+    text: str, find: Callable[[str], Iterable[Span]], *, views: bool = True
+) -> Iterator[Span]:
+    """What `find` finds in a text and in its views, if it may have any: characters of the text."""
     yield from find(text)
+    if views:
+        yield from _in_views(text, find)
+
+
+def _in_views(text: str, find: Callable[[str], Iterable[Span]]) -> Iterator[Span]:
     views: list[View] = []
     seen = text
     while len(views) < _DEPTH and encoded(seen):
@@ -78,13 +85,17 @@ def through(text: str, find: Callable[[str], Iterable[Span]]) -> Iterator[Span]:
         yield from spans
 
 
-def plain(text: str) -> str:
-    """A text as its last view has it."""
+def plain_lines(text: str) -> str:
+    """Those lines of a text that have views, as these are."""
+    return "\n".join(plain for line in text.split("\n") for plain in _plain(line))
+
+
+def _plain(line: str) -> Iterator[str]:
     for _ in range(_DEPTH):
-        if not encoded(text):
-            break
-        text = "".join(read for read, _, _ in _decoded(text))
-    return text
+        if not encoded(line):
+            return
+        line = "".join(read for read, _, _ in _decoded(line))
+        yield line
 
 
 # --- escapes and look-alikes ----------------------------------------------------------------------
@@ -105,13 +116,16 @@ _OTHER = expression(
 )
 _ESCAPE = expression(
     r"(?:\\u001[bB]|\\x1[bB]|\\033|\\e)\[[0-9;]{0,16}[A-Za-z]"  # a colour, written out
-    r"|%(?P<percent>[0-9A-Fa-f]{2})\+?"  # a plus after it is a blank
-    r"|\\(?:u00|x)(?P<hex>[0-9A-Fa-f]{2})"
+    r"|%(?:(?P<percent>[0-7][0-9A-Fa-f])|(?P<bytes>[C-Fc-f][0-9A-Fa-f](?:%[89ABab][0-9A-Fa-f]){1,3}))"
+    r"|\\{1,8}(?:u(?P<unicode>[0-9A-Fa-f]{4})|x(?P<hex>[0-9A-Fa-f]{2}))"
     r"|&(?:#(?P<decimal>\d{2,3})|#[xX](?P<entity>[0-9A-Fa-f]{2})"
     r"|(?P<name>quot|apos|amp|lt|gt|nbsp|equals|colon|num));"
 )
-# The same, with a literal in front of each: a text of a megabyte is told in a millisecond.
-_ESCAPES = tuple(map(expression, (r"%[0-9A-Fa-f]{2}", r"\\[ux0e]", r"&(?:#|[a-z]{2,6};)")))
+_BLANKS = expression(r"(\s+)")
+_FORM = expression(r"\+[\w.-]{1,64}\+")
+_PERCENT = expression(r"%[0-9A-Fa-f]{2}")
+_BACKSLASH = expression(r"\\[ux0e]")
+_ENTITY = expression(r"&(?:#|[a-z]{2,6};)")
 _NAMES = {"quot": '"', "apos": "'", "amp": "&", "lt": "<", "gt": ">", "nbsp": " "} | {
     "equals": "=", "colon": ":", "num": "#",
 }  # fmt: skip
@@ -119,14 +133,20 @@ _NAMES = {"quot": '"', "apos": "'", "amp": "&", "lt": "<", "gt": ">", "nbsp": " 
 
 def encoded(text: str) -> bool:
     """Whether a text may have another view."""
-    if any(escape.search(text) for escape in _ESCAPES):
-        return True
-    return not text.isascii() and _OTHER.search(text) is not None
+    return bool(
+        ("%" in text and _PERCENT.search(text))
+        or ("\\" in text and _BACKSLASH.search(text))
+        or ("+" in text and _FORM.search(text))
+        or ("&" in text and _ENTITY.search(text))
+        or (not text.isascii() and _OTHER.search(text))
+    )
 
 
 def _decoded(text: str) -> Iterator[tuple[str, int, int]]:
     if not text.isascii():
         text = _OTHER.sub(_latin, text)
+    if "+" in text:
+        text = "".join(map(_form, _BLANKS.split(text)))
     done = 0
     for escape in _ESCAPE.finditer(text):
         if done < escape.start():
@@ -144,8 +164,15 @@ def _read(escape: re.Match[str]) -> str:
         return ""
     if kind == "name":
         return _NAMES[escape[kind]]
+    if kind == "bytes":
+        return bytes.fromhex(escape[kind].replace("%", "")).decode(errors="replace")
     char = chr(int(escape[kind], 10 if kind == "decimal" else 16))
-    return (char if char.isprintable() else " ") + " " * escape.group().endswith("+")
+    return char if char.isprintable() else " "
+
+
+def _form(word: str) -> str:
+    """A word of a form that was sent, where a plus is a blank."""
+    return word.replace("+", " ") if _PERCENT.search(word) or _FORM.search(word) else word
 
 
 def _latin(match: re.Match[str]) -> str:

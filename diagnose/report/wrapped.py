@@ -5,6 +5,7 @@ The lines are joined in a view without what stands before them: prefixes, indent
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from string import ascii_letters, digits
 
@@ -21,20 +22,24 @@ _RUN = f"[A-Za-z0-9{_SIGNS}]"
 _HEAD = expression(rf"{_RUN}{{1,512}}+")
 _INDENT = expression(r"[ \t]{0,40}(?:[|│>] ?)?")
 _PREFIX = expression(r"(?:\[[^\]\n]{1,60}\]:? ?|\S{1,60}[:|>] )+")
-_STAMP = expression(r"\d{1,4}[-/:.]\d\d|\d+\.\d+\b|\d+\b")
+_STAMP = expression(
+    r"\d{1,4}[-/:.]\d\d(?:[-/:.T ]\d|\b)|\d+\.\d+(?![\w.+/=~%&?-])|\d+(?![\w.+/=~%&?-])"
+)
 _TAIL = 256  # characters of a line that a token's beginning is looked for in
 _LONGEST = 8192  # characters of one wrapped token
 _MIN_WIDTH = 40  # of a terminal
 _WRAPS = 60  # from that width on a whole token may go on in the next line
 _NEAR = 8  # lines that tell how wide the terminal was
-_LEFT = 6  # characters of a word alone in its line that may be the rest of a secret
+_LEFT = 6  # characters of a word alone in its line that may be the rest of a secret …
+_LETTERS = 16  # … where it has no digits
 
 # A name at the end of a line, its value below it.
 _HANGING = expression(
     r"(?i:tokens?|key|secret(?:string)?|passw(?:or)?d|passphrase|passcode|pass|pwd|pw|auth"
-    r"|credentials?)(?:[_-]?\d{1,2})?(?P<end>[\"']?\s{0,2}(?::=|=>|[:=])\s{0,4}(?:[|>][-+]?\d?)?"
-    r"|[\"']?,?|(?:\s[^<>\n]{0,60})?>|\s?[=:]?\s?\\)\s{0,4}\Z"
+    r"|credentials?)(?:[_-]?\d{1,2})?(?P<end>[\"']?\s{0,2}(?::=|=>|[:=])\s{0,4}(?P<block>[|>][-+]?\d?)?"
+    r"|[\"']?,?|(?:\s[^<>\n]{0,60})?>|\s?[=:]?\s?\\{1,8})\s{0,4}\Z"
 )
+_SHORT = 32  # characters that such a name and its sign take; a tag of XML may take more
 _VALUE = expression(r"[\"']?value\b")  # of a name in a list of pairs
 _DEEPER = 2  # blanks
 _BELOW = 16  # lines of a block of YAML
@@ -57,8 +62,9 @@ def wrapped(
     for at in begun:
         row = rows[at]
         lines = lines or list(lines_of(text, 0, len(text)))
-        if row[-1:] and (end := _HANGING.search(row, max(0, len(row) - _TAIL))):
-            found += _hung(lines, at, end.start("end"), find)
+        near = len(row) - (_TAIL if row[-1:] == ">" else _SHORT)
+        if end := _HANGING.search(row, max(0, near)):
+            found += _hung(lines, at, end, find)
         if at < number or len(row) < _MIN_WIDTH or row[-1] not in _OPEN:
             continue
         spans, number = _cut(lines, at, find)
@@ -116,7 +122,8 @@ def _begin(line: str, prefixed: bool) -> int:
 def _goes_on(lines: list[Line], at: int, rest: tuple[str, int, int]) -> bool:
     """Whether a line that ends in a whole token was cut inside it: `rest` is no word of a log."""
     word, _, end = rest
-    if drawn(word) or (_alone(lines[at + 1], end) and len(word) >= _LEFT and mixed(word)):
+    least = _LEFT if mixed(word) else _LETTERS
+    if drawn(word) or (_alone(lines[at + 1], end) and len(word) >= least):
         return True
     width = len(lines[at].text)
     near = lines[max(0, at - _NEAR) : at + _NEAR]
@@ -131,37 +138,34 @@ def _alone(line: Line, end: int) -> bool:
 # --- values below their names ---------------------------------------------------------------------
 
 
-def _hung(lines: list[Line], at: int, end: int, find: Find) -> Iterator[Span]:
-    """The values below a line whose name ends before `end`, of YAML, XML, JSON or a shell."""
+def _hung(lines: list[Line], at: int, end: re.Match[str], find: Find) -> Iterator[Span]:
+    """The values below a line whose name and its sign `end` are, of YAML, XML, JSON or a shell."""
     line = lines[at]
-    prefixed = _PREFIX.match(line.text) is not None
-    begin = _begin(line.text, prefixed)
-    depth = _depth(line.text, begin)
-    sign = line.text[end:].strip()
-    head = line.text[max(0, end - _TAIL) :].rstrip().rstrip("\\")
-    block = sign[1:2] in ("|", ">") or sign[-1:] in ("|",)
-    if block:
-        head = head.rstrip("|>+-0123456789 ")
-    blank = "" if sign.endswith(">") and not block else " "
-    for below in lines[at + 1 : at + 1 + (_BELOW if block else 1)]:
-        start = _begin(below.text, prefixed)
-        start += len(below.text) - start - len(below.text[start:].lstrip())
-        value = below.text[start:].rstrip()
-        deeper = _depth(below.text, start) >= depth + _DEEPER
-        if not value or not (deeper or _fits(sign, value)):
+    sign = end["end"].strip()
+    head = line.text[max(0, end.start() - _TAIL) : end.start("block") if end["block"] else None]
+    head = head.rstrip().rstrip("\\") + " " * (not sign.endswith(">") or bool(end["block"]))
+    for below in lines[at + 1 : at + 1 + (_BELOW if end["block"] else 1)]:
+        skip = _shared(line.text[: end.start()], below.text)
+        value = below.text[skip:].lstrip()
+        start = len(below.text) - len(value)
+        deeper = start - skip >= _depth(line.text[skip:]) + _DEEPER
+        if not value or not (deeper or (not end["block"] and _fits(sign, value.rstrip()))):
             return
-        parts = [(head + blank, 0, 0), (value, below.start + start, below.start + len(below.text))]
-        view = View(parts)
+        view = View([(head, 0, 0), (value, below.start + start, below.start + len(below.text))])
         for span in find(view.text):
             if span.start >= len(head):
                 yield from view.back(span)
 
 
-def _depth(line: str, begin: int) -> int:
-    """Blanks before the text of a line that begins at `begin`; an item of a list is one deeper."""
-    text = line[begin:]
-    bare = text.lstrip(" ")
-    return len(line[:begin]) - len(line[:begin].rstrip(" ")) + len(text) - len(bare)
+def _shared(line: str, below: str) -> int:
+    """Characters that a launcher wrote before the second of two lines, as before the first."""
+    bare = below.lstrip()
+    prefix = _PREFIX.match(bare)
+    return len(below) - len(bare) + prefix.end() if prefix and prefix.group() in line else 0
+
+
+def _depth(line: str) -> int:
+    return len(line) - len(line.lstrip())
 
 
 def _fits(sign: str, value: str) -> bool:

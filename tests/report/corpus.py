@@ -1,7 +1,10 @@
 """The corpus of secrets and look-alikes, `secrets.yaml`."""
 
 import re
+from collections.abc import Callable
+from html import escape
 from pathlib import Path
+from urllib.parse import quote, quote_plus
 
 import yaml
 
@@ -24,3 +27,25 @@ def values(line: str, redacted: str) -> dict[str, str]:
     match = re.fullmatch("(.+?)".join(parts), line, re.S)
     assert match is not None, redacted
     return dict(zip(match.groups(), kinds, strict=True))
+
+
+# How a log writes text otherwise, and what hides a secret from who looks for it as it is.
+WRITTEN: dict[str, Callable[[str], str]] = {
+    "percent signs": lambda text: quote(text, safe=""),
+    "a form that was sent": quote_plus,
+    "percent signs twice": lambda text: quote(quote(text)),
+    "entities": escape,
+    "numbers of characters": lambda text: re.sub(r"[^\w\s]", lambda m: f"&#{ord(m[0])};", text),
+    "escapes of JSON": lambda text: re.sub(r"[^\w\s\\]", lambda m: f"\\u{ord(m[0]):04x}", text),
+    "full-width signs": lambda text: text.translate({ord("="): "\uff1d", ord(":"): "\uff1a"}),
+    "look-alike letters": lambda text: text.translate(str.maketrans("aeo", "\u0430\u0435\u043e")),
+}
+
+
+# Of the lines of secrets those that can be written so, each in one of the ways, and its values.
+PLACES: list[tuple[str, dict[str, str]]] = [
+    (written(line), {written(value): kind for value, kind in values(line, redacted).items()})
+    for number, (line, redacted) in enumerate(SECRETS)
+    for written in [[*WRITTEN.values()][number % len(WRITTEN)]]
+    if line.isascii() and "\n" not in line and written(line) != line
+]

@@ -10,12 +10,16 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from diagnose.report import redact
+from diagnose.report.commands import Rule
 from diagnose.report.credentials import clues, holding
+from diagnose.report.issuers import SHAPES, Shape
 from diagnose.report.redact import Redactor, mask
+from diagnose.report.rules import RULES, ruled
+from diagnose.report.shapes import shaped
 from diagnose.report.values import lowered, words_in
 from tests.counting import Count
 
-from .corpus import DOUBTFUL, INNOCENT, MASK, SECRETS
+from .corpus import DOUBTFUL, INNOCENT, MASK, PEOPLE, SECRETS, WRITTEN, values
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 HF = "hf_" + "AbCdEfGhIjKlMnOpQrStUvWxYz01234567"
@@ -33,9 +37,43 @@ def test_look_alikes_stay(line: str) -> None:
     assert mask(line) == line
 
 
+@pytest.mark.parametrize("way", WRITTEN)
+def test_secrets_are_hidden_however_they_are_written(way: str) -> None:
+    written = WRITTEN[way]
+    for line, redacted in SECRETS:
+        if "\n" in line or not line.isascii():
+            continue
+        found = values(line, redacted)
+        secret = {v for v, kind in found.items() if kind not in PEOPLE and len(v) >= 4}
+        hidden = Redactor().text(written(line))
+        assert not [value for value in secret if written(value) in hidden], line
+
+
+def test_what_is_written_otherwise_has_the_mask_of_what_it_is() -> None:
+    redactor = Redactor()
+    assert redactor.text("password=Zk2/s3cr3t") == "password=[password-1]"
+    assert redactor.text("password%3DZk2%2Fs3cr3t and") == "password%3D[password-1] and"
+    assert redactor.text("Zk2&#x2F;s3cr3t alone") == "[password-1] alone"
+
+
+@pytest.mark.parametrize(
+    ("form", "before"),
+    [(shape, shape.start) for shape in SHAPES],
+    ids=[f"{at} {shape.start}" for at, shape in enumerate(SHAPES)],
+)
+def test_each_form_of_an_issuer_has_a_sample(form: Shape, before: str) -> None:
+    lines = [line for line, _ in SECRETS if before in line]
+    assert any(list(shaped(line, [form])) for line in lines)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=[f"{at} {r.word}" for at, r in enumerate(RULES)])
+def test_each_rule_has_a_sample(rule: Rule) -> None:
+    assert any(list(ruled(line, lowered(line), [rule])) for line, _ in SECRETS)
+
+
 def test_the_corpus_is_large_enough() -> None:
-    assert len(SECRETS) >= 330
-    assert len(INNOCENT) >= 120
+    assert len(SECRETS) >= 500
+    assert len(INNOCENT) >= 200
     assert sum(Redactor().text(line) != line for line in DOUBTFUL) <= 2
 
 
@@ -61,11 +99,11 @@ def test_the_same_secret_has_the_same_mask() -> None:
 
 
 def test_a_name_is_hidden_elsewhere_only_where_names_stand() -> None:
-    line = "/scratch/carol/x carol@node1 user carol, carol-v2.ckpt on carol"
+    line = "/scratch/carol/x carol@node1 carol(1001), carol-v2.ckpt on carol"
     redactor = Redactor()
     assert redactor.text(line) == line
     redactor.text("LOGNAME=carol")
-    hidden = "/scratch/[user-1]/x [user-1]@node1 user [user-1], carol-v2.ckpt on carol"
+    hidden = "/scratch/[user-1]/x [user-1]@node1 [user-1](1001), carol-v2.ckpt on carol"
     assert redactor.text(line) == hidden
 
 
@@ -164,6 +202,21 @@ HOSTILE = {
     "pieces of what is known": "hf_aB3dEf aB3dEfgH1jKlMnOpQr ",
     "addresses cut off": "://a:b/…",
     "cut tokens": "ghp_aB3 ... ",
+    "percent signs": "%41",
+    "percent signs of percent signs": "%25",
+    "percent signs before names": "token%3D",
+    "entities": "&#x3c;",
+    "look-alikes": "p\u0430ss\uff1d",
+    "forms": "a+b+",
+    "elements": "<password ",
+    "elements with ends": "<password>a</password>",
+    "names at the ends of lines": "password: |\n",
+    "pairs over lines": "- name: HF_TOKEN\n  value: a\n",
+    "users of a sentence": "user a ",
+    "users by number": "by a(100) ",
+    "commands with many words": "htpasswd -b ",
+    "options": "zip -",
+    "lists": "api_keys=[",
 }
 
 

@@ -13,15 +13,19 @@ from rich.console import Console
 import diagnose
 from diagnose.cli import main as cli
 from diagnose.cli import output as console
+from diagnose.collect.sink import Sink
 from diagnose.diagnosis import Diagnosis, Evidence, Reason, RootCause, SourceLine
 from diagnose.report import github, html, markdown, slack, terminal
 from diagnose.report.html import view
+from diagnose.report.html.scrub import scrubber
+from diagnose.report.redact import Redactor
 from diagnose.report.safe import escaped, masked
+from diagnose.serve.masking import kept_text
 
-from .corpus import PEOPLE, SECRETS, values
+from .corpus import PEOPLE, PLACES, SECRETS, values
 
 OOM = "[rank0]: torch.OutOfMemoryError: CUDA out of memory."
-KINDS = [(line, values(line, redacted)) for line, redacted in SECRETS]
+KINDS = [(line, values(line, redacted)) for line, redacted in SECRETS] + PLACES[::5]
 ONE_LINE = [(line, found) for line, found in KINDS if "\n" not in line]
 PIECE = 12  # characters of a secret that must not be seen either
 
@@ -33,7 +37,8 @@ def pieces(found: dict[str, str], *, people: bool) -> set[str]:
         if kind not in PEOPLE:
             wanted.add(value)
             cut = {value[at : at + PIECE] for at in range(len(value) - PIECE + 1)}
-            wanted |= {text for text in cut if re.search(r"\d", text)}
+            wanted |= {text for text in cut if len(re.findall(r"\w", bare(text))) >= 8}
+            wanted = {text for text in wanted if re.search(r"\d", bare(text))} | {value}
         elif people:
             wanted.add(value)
     return {text for text in wanted if len(text) >= 4}
@@ -66,7 +71,7 @@ def told(line: str, number: int = 1) -> Diagnosis:
 
 def test_there_are_enough_kinds() -> None:
     secret = [line for line, found in KINDS if set(found.values()) - PEOPLE]
-    assert len(secret) >= 330
+    assert len(secret) >= 560
 
 
 @pytest.mark.parametrize(("line", "found"), KINDS)
@@ -82,6 +87,21 @@ def test_terminal_json_markdown_github_and_slack(line: str, found: dict[str, str
     message = slack.render(diagnosis)
     blocks = [block["text"]["text"] for block in message["blocks"]]
     unseen("\n".join([message["text"], *blocks]), found, people=True)
+
+
+@pytest.mark.parametrize(("line", "found"), KINDS)
+def test_kept_logs_bundles_and_lines_of_a_page_or_an_answer(
+    tmp_path: Path, line: str, found: dict[str, str]
+) -> None:
+    around = f"step 6\n{line}\nstep 7"
+    unseen(kept_text(around, Redactor()), found, people=True)
+    sink = Sink(tmp_path, Redactor(), 1 << 20)
+    sink.text("log.txt", around)
+    sink.json("process.json", {"command": [line]})
+    unseen("".join(path.read_text() for path in tmp_path.iterdir()), found, people=True)
+    scrub = scrubber(redact=True)
+    unseen("\n".join(scrub.block(around.split("\n"))), found, people=True)
+    unseen(scrubber(redact=True).lines(around), found, people=True)
 
 
 @pytest.mark.parametrize(("line", "found"), KINDS)
