@@ -338,7 +338,7 @@ def hostile() -> dict[str, Hostile]:
             b"".join(member(b"l%d.log" % n, kind=b"2", link=b"x") for n in range(500))
             + _GOOD
             + END,
-            "480 more members were not read",
+            "480 more members not read",
         ),
         "truncated tar": Hostile(
             evil, _GOOD + member(b"x.log", TEXT)[:2000], "cut short: 1488 of", "x.log"

@@ -20,6 +20,7 @@ from diagnose.errors import InputError
 from diagnose.ingest.file_names import ARCHIVE_NAME, MAX_DEPTH, NO_LOGS, PACKED
 from diagnose.ingest.filesystems import File, Place, is_url, place_of, walk
 from diagnose.ingest.find import MAX_FILES
+from diagnose.ingest.given import expanded, why_unreadable
 from diagnose.ingest.raw import reason
 from diagnose.parse.path import read_path
 
@@ -82,9 +83,7 @@ def find_jobs(
     """
     patterns = [_compiled(text) for text in labels]
     seen: set[str] = set()
-    for given in archives:
-        if not given:
-            raise InputError("one of the paths is empty")
+    for given in expanded(archives):
         place, path = place_of(given)
         for ref in _given(place, path, job_glob):
             if ref.source in seen or (since is not None and 0 < ref.mtime < since):
@@ -119,7 +118,7 @@ def _given(place: Place, path: str, job_glob: str | None) -> Iterator[JobRef]:
     try:
         file = place.look(path)
     except OSError as error:
-        raise InputError(f"{path}: {reason(error)}") from error
+        raise InputError(f"{path}: {why_unreadable(path, error)}") from error
     if file is not None:
         yield _single(place, file, _base(path))
         return

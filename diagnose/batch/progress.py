@@ -14,6 +14,7 @@ from rich.progress import Progress as Bar
 from diagnose.batch.jobs import JobRef
 from diagnose.batch.work import Result
 from diagnose.process import width
+from diagnose.text.ranks import counted
 
 if TYPE_CHECKING:
     from diagnose.batch.run import Summary
@@ -94,13 +95,13 @@ class Lines(Tally):
         """See Progress."""
         super().start(todo, unchanged)
         before = f", {unchanged} unchanged" if unchanged else ""
-        self._say(f"scan: {self.total} jobs, {self.total_bytes / 2**20:.1f} MiB{before}")
+        self._say(f"scan: {counted(self.total, 'job')}, {self.total_bytes / 2**20:.1f} MiB{before}")
 
     def done(self, result: Result) -> None:
         """See Progress."""
         super().done(result)
         if time.monotonic() - self.told >= LINE_SECONDS:
-            self._say(f"scan: {self.jobs}/{self.total} jobs · {self.text()}")
+            self._say(f"scan: {self.jobs}/{counted(self.total, 'job')} · {self.text()}")
 
     def end(self, summary: Summary) -> None:
         """See Progress."""
@@ -159,7 +160,7 @@ def progress(stream: TextIO) -> Progress:
 
 def _last(tally: Tally, summary: Summary) -> str:
     before = f", {summary.unchanged} unchanged" if summary.unchanged else ""
-    text = f"{summary.read} of {tally.total} jobs in {_clock(tally.seconds)}{before}"
+    text = f"{summary.read} of {counted(tally.total, 'job')} in {_clock(tally.seconds)}{before}"
     text += f" · {tally.text()}"
     return f"interrupted: {text}; --resume continues" if summary.interrupted else f"done: {text}"
 

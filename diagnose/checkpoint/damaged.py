@@ -33,11 +33,6 @@ def is_blank(data: bytes) -> bool:
     return data == bytes(len(data))
 
 
-def counted(number: int, thing: str = "byte") -> str:
-    """A number of things: `1 byte`, `2,000 bytes`."""
-    return f"{number:,} {thing}{'' if number == 1 else 's'}"
-
-
 def span(seconds: float) -> str:
     """A time that has passed, in words."""
     for unit, length in (("days", 86400.0), ("h", 3600.0)):

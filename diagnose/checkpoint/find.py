@@ -28,7 +28,7 @@ from diagnose.checkpoint.model import Found, Inspection, judged
 from diagnose.checkpoint.resume import resume
 from diagnose.checkpoint.tree import MAX_FILES, Folder, Leaf, read_tree
 from diagnose.errors import InputError
-from diagnose.ingest.raw import reason
+from diagnose.ingest.given import why_unreadable
 
 # The most telling first: a folder of the Trainer also looks like a model, one of NeMo like DCP.
 LAYOUTS: tuple[Layout, ...] = (
@@ -52,7 +52,7 @@ def inspect(
         try:
             tree = read_tree(path, max_files)
         except OSError as error:
-            raise InputError(f"{path}: {reason(error)}") from error
+            raise InputError(f"{path}: {why_unreadable(path, error)}") from error
         alone = read_file(tree, look, meant=True) if isinstance(tree, Leaf) else None
         several = [alone] if alone else []
         if isinstance(tree, Folder):

@@ -7,7 +7,8 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from diagnose.checkpoint.damaged import DamagedError, counted
+from diagnose.checkpoint.damaged import DamagedError
+from diagnose.text.ranks import counted
 
 MAX_BYTES = 64 << 20
 MAX_WEIGHT = 150 << 20  # bytes that the parsed content may take, estimated from above
@@ -38,7 +39,7 @@ def parse(data: bytes, pairs: Callable[[list[tuple[str, Any]]], Any] | None = No
     JSON file give TOO_HEAVY, too. Raises DamagedError: `partial` where the text was cut off.
     """
     if len(data) > MAX_BYTES:
-        raise DamagedError("unknown", f"has {counted(len(data))}: too many to check")
+        raise DamagedError("unknown", f"has {counted(len(data), 'byte')}: too many to check")
     whole = data.rstrip(b"\0")
     if len(whole) < len(data):
         zeros = counted(len(data) - len(whole), "zero byte")

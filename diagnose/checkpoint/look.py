@@ -12,7 +12,7 @@ from threading import Lock
 from typing import Any
 
 from diagnose.checkpoint import safetensors, torch_bytes, torch_legacy, torch_zip
-from diagnose.checkpoint.damaged import DamagedError, Ends, counted, exactly, is_blank
+from diagnose.checkpoint.damaged import DamagedError, Ends, exactly, is_blank
 from diagnose.checkpoint.file_names import CONTENT_UNUSED, TOKENIZERS, Kind, kind_of, never_empty
 from diagnose.checkpoint.imports import check_imports
 from diagnose.checkpoint.json_text import MAX_BYTES as MAX_JSON
@@ -24,6 +24,7 @@ from diagnose.checkpoint.tree import Leaf
 from diagnose.ingest.filesystems import LocalPlace
 from diagnose.ingest.raw import reason
 from diagnose.parse.opcodes import NoPickleError, TruncatedPickleError, end_of
+from diagnose.text.ranks import counted
 
 MAX_TEXT = 64 << 10  # bytes of a text file that is read
 MAX_PICKLE = 16 << 20  # bytes of a plain pickle that is walked over
@@ -219,7 +220,9 @@ class _File:
                 raise cut_off from None
             at = size
         if at < size:
-            raise DamagedError("corrupt", f"has {counted(size - at)} after the end of its pickle")
+            raise DamagedError(
+                "corrupt", f"has {counted(size - at, 'byte')} after the end of its pickle"
+            )
         check_imports(data)
         return Look("pickle", step=step_in(data, self.leaf.name), digest=_digest(data))
 
@@ -228,7 +231,7 @@ class _File:
         if is_blank(head):
             raise DamagedError("partial", "starts with zero bytes: its start was never written")
         if torch_zip.MAGIC.startswith(head):
-            raise DamagedError("partial", f"has only {counted(len(head))}")
+            raise DamagedError("partial", f"has only {counted(len(head), 'byte')}")
         _no_page(head)
         ckpt = self.leaf.name.endswith(".ckpt")  # a name that other frameworks use, too
         raise DamagedError(
@@ -238,7 +241,9 @@ class _File:
 
     def json(self) -> Look:
         if self.reader.size > MAX_JSON:
-            raise DamagedError("unknown", f"has {counted(self.reader.size)}: too many to check")
+            raise DamagedError(
+                "unknown", f"has {counted(self.reader.size, 'byte')}: too many to check"
+            )
         raw = exactly(self.reader, 0, self.reader.size)
         data = parse(raw)
         if data is TOO_HEAVY or self.leaf.name in CONTENT_UNUSED:

@@ -11,10 +11,11 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from diagnose.checkpoint.damaged import DamagedError, counted, exactly, is_blank
+from diagnose.checkpoint.damaged import DamagedError, exactly, is_blank
 from diagnose.checkpoint.json_text import TOO_HEAVY, parse
 from diagnose.checkpoint.model import Flaw
 from diagnose.ingest.raw import Reader
+from diagnose.text.ranks import counted
 
 MAX_HEADER = 100_000_000  # bytes; what the library refuses
 MAX_PARSED = 16 << 20  # bytes of a header that is looked at; a hundred thousand tensors take 10 MB
@@ -64,21 +65,24 @@ def read_header(reader: Reader) -> Header:
     """
     size = reader.size
     if size < 8:
-        raise DamagedError("partial", f"has only {counted(size)}, too few for a header")
+        raise DamagedError("partial", f"has only {counted(size, 'byte')}, too few for a header")
     start = exactly(reader, 0, min(16, size))
     length = int.from_bytes(start[:8], "little")
     if is_blank(start):
         raise DamagedError("partial", "starts with zero bytes: its start was never written")
     if length > MAX_HEADER or length < 2:
-        raise DamagedError("corrupt", f"claims a header of {counted(length)}")
+        raise DamagedError("corrupt", f"claims a header of {counted(length, 'byte')}")
     if size > 8 and start[8:9] != b"{":
         raise DamagedError("corrupt", "its header is not a JSON object")
     if size < 8 + length:
         raise DamagedError(
-            "partial", f"ends inside its header: {size - 8:,} of {counted(length)} are there"
+            "partial",
+            f"ends inside its header: {size - 8:,} of {counted(length, 'byte')} are there",
         )
     if length > MAX_PARSED:
-        raise DamagedError("unknown", f"has a header of {counted(length)}: too long to check")
+        raise DamagedError(
+            "unknown", f"has a header of {counted(length, 'byte')}: too long to check"
+        )
     return _checked(_parsed(exactly(reader, 8, length)), 8 + length, size)
 
 
@@ -118,10 +122,10 @@ def _checked(header: dict[str, Any], begin: int, size: int) -> Header:
     have = size - begin
     if have < end:
         raise DamagedError(
-            "partial", f"ends inside its tensors: {have:,} of {counted(end)} are there"
+            "partial", f"ends inside its tensors: {have:,} of {counted(end, 'byte')} are there"
         )
     if have > end:
-        raise DamagedError("corrupt", f"has {counted(have - end)} after its last tensor")
+        raise DamagedError("corrupt", f"has {counted(have - end, 'byte')} after its last tensor")
     return Header(tensors, places, begin)
 
 
@@ -141,7 +145,7 @@ def _place(name: str, entry: Any) -> tuple[int, int]:
         raise DamagedError(
             "corrupt",
             f"tensor {name[:80]!r} of shape {shape} and type {dtype} cannot have"
-            f" {counted(last - first)}",
+            f" {counted(last - first, 'byte')}",
         )
     return first, last
 
@@ -169,5 +173,5 @@ def holes(reader: Reader, header: Header, on_disk: int | None) -> Flaw | None:
     return Flaw(
         "unknown",
         f"its largest tensors start and end with zero bytes, and only {on_disk:,} of its"
-        f" {counted(reader.size)} are on disk: it looks like a sparse hole",
+        f" {counted(reader.size, 'byte')} are on disk: it looks like a sparse hole",
     )

@@ -5,10 +5,11 @@ from __future__ import annotations
 import heapq
 import zlib
 
-from diagnose.checkpoint.damaged import DamagedError, counted, exactly, is_blank
+from diagnose.checkpoint.damaged import DamagedError, exactly, is_blank
 from diagnose.checkpoint.model import Flaw
 from diagnose.checkpoint.torch_zip import Archive, Record, data_at
 from diagnose.ingest.raw import Reader
+from diagnose.text.ranks import counted
 
 PIECE = 1 << 20
 HOLE = 64 << 10  # a file that takes so many bytes less than its size is looked at for holes
@@ -81,7 +82,8 @@ def wrong_checksum(reader: Reader, archive: Archive) -> Flaw | None:
 
 
 def _mismatch(record: Record) -> str:
-    return f"the {counted(record.size)} of its record {record.shown} do not match their checksum"
+    size = counted(record.size, "byte")
+    return f"the {size} of its record {record.shown} do not match their checksum"
 
 
 def _crc(reader: Reader, begin: int, size: int) -> int:

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from diagnose.checkpoint.damaged import DamagedError, counted, exactly, is_blank
+from diagnose.checkpoint.damaged import DamagedError, exactly, is_blank
 from diagnose.checkpoint.pickled import Global, TooLongError, walk
 from diagnose.ingest.raw import Reader
 from diagnose.parse.opcodes import NoPickleError, TruncatedPickleError, end_of
+from diagnose.text.ranks import counted
 
 _MAGIC = b"\x8a\x0a" + (0x1950A86A20F9469CFC6C).to_bytes(10, "little") + b"."  # LONG1, STOP
 _START = 32  # bytes that the pickle of the magic number may take, whatever its protocol
@@ -50,7 +51,7 @@ def check_legacy(reader: Reader) -> None:
         # torch.save may be called several times with one open file.
         if not is_legacy(reader.read_at(at, _START)):
             break
-    raise DamagedError("corrupt", f"has {counted(reader.size - at)} after its last storage")
+    raise DamagedError("corrupt", f"has {counted(reader.size - at, 'byte')} after its last storage")
 
 
 def _one(reader: Reader, start: int) -> int:
@@ -68,7 +69,7 @@ def _one(reader: Reader, start: int) -> int:
         raise DamagedError(
             "partial",
             f"ends before its last storage: {reader.size - start:,} of"
-            f" {counted(end - start)} are there",
+            f" {counted(end - start, 'byte')} are there",
         )
     for place, numel in {*starts[:SAMPLE], *starts[-SAMPLE:]}:
         if int.from_bytes(exactly(reader, place, 8), "little") != numel:

@@ -14,8 +14,9 @@ from collections.abc import Iterator
 from struct import Struct, unpack_from
 from typing import NamedTuple
 
-from diagnose.checkpoint.damaged import DamagedError, counted, exactly, is_blank
+from diagnose.checkpoint.damaged import DamagedError, exactly, is_blank
 from diagnose.ingest.raw import Reader
+from diagnose.text.ranks import counted
 
 MAGIC = b"PK\3\4"
 TAIL = (64 << 10) + 22  # the longest comment there can be, and the end record
@@ -102,7 +103,7 @@ def _end(tail: bytes, tail_at: int, size: int) -> tuple[int, int, int]:
                 raise DamagedError("corrupt", _MOVED)
             return begin, length, count
         if close < size and begin + length == end:
-            raise DamagedError("corrupt", f"has {counted(size - close)} after its end")
+            raise DamagedError("corrupt", f"has {counted(size - close, 'byte')} after its end")
     if is_blank(tail):
         raise DamagedError("partial", "ends in zero bytes: its end was never written")
     raise DamagedError("partial", _CUT_OFF)

@@ -13,7 +13,6 @@ import typer
 
 from diagnose.cli.options import ColorOption, path
 from diagnose.cli.output import Color, clean, say, show, write
-from diagnose.errors import InputError
 
 if TYPE_CHECKING:
     from diagnose.checkpoint.lost import Lost
@@ -33,7 +32,7 @@ def checkpoint(
     paths: Annotated[
         list[str],
         typer.Argument(
-            metavar="PATH", help="Checkpoints, folders that contain checkpoints, or URLs."
+            metavar="PATH...", help="Checkpoints, folders that contain checkpoints, or URLs."
         ),
     ],
     output: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.terminal,
@@ -58,12 +57,14 @@ def checkpoint(
         typer.Option("--exit-code", help="Exit with status 1 unless every checkpoint is intact."),
     ] = False,
 ) -> None:
-    """Check which checkpoints are intact, what is wrong with the others, and how to resume."""
-    from diagnose.checkpoint.find import inspect
+    """Check which checkpoints are intact, and how to resume.
 
-    if "" in paths:  # an unset variable of a script; as a path it would be the current folder
-        raise InputError("one of the paths is empty")
-    inspection = inspect(paths, verify=verify)
+    Says what is wrong with the others.
+    """
+    from diagnose.checkpoint.find import inspect
+    from diagnose.ingest.given import expanded
+
+    inspection = inspect(expanded(paths), verify=verify)
     lost = _lost(inspection, logs) if logs else None
     from diagnose.report import checkpoint as report
 

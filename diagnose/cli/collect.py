@@ -101,8 +101,8 @@ MaxSize = Annotated[
         "--max-size",
         metavar="SIZE",
         parser=size,
-        show_default="512M",
-        help="What one node may answer with.",
+        show_default=False,
+        help="What one node may answer with (default: 512M).",
     ),
 ]
 Parallel = Annotated[
@@ -151,7 +151,10 @@ def collect(
     lines: Lines = False,
     probe_size: ProbeSize = None,
 ) -> None:
-    """Collect what shows why a running job hangs: stacks, dumps and the state of its nodes."""
+    """Collect what shows why a running job hangs.
+
+    Stacks of all ranks, dumps, and the state of their nodes.
+    """
     from diagnose.collect.model import NodeOptions
     from diagnose.collect.reach import plans
     from diagnose.collect.reach.model import Limits
@@ -206,8 +209,9 @@ def _run(
 
 def _tell(found: Collected) -> None:
     """The problems, and what was collected, on standard error."""
-    from diagnose.collect.reach.progress import counted, ranks
+    from diagnose.collect.reach.progress import ranks
     from diagnose.collect.reach.progress import size as shown
+    from diagnose.text.ranks import counted
 
     lines = [*found.problems]
     for node in found.nodes:
@@ -217,7 +221,7 @@ def _tell(found: Collected) -> None:
     for line in lines[:_SHOWN]:
         say(f"collect: {clean(line)}")
     if len(lines) > _SHOWN:
-        say(f"collect: {len(lines) - _SHOWN} more problems are in manifest.json")
+        say(f"collect: {counted(len(lines) - _SHOWN, 'more problem')}: see manifest.json")
     if found.nodes:
         what = counted(sum(map(ranks, found.nodes)), "rank")
         what += f" on {counted(len(found.nodes), 'node')}, {shown(found.size)}"

@@ -14,6 +14,7 @@ import typer
 from diagnose.cli.options import ColorOption, Patterns, file_path, path
 from diagnose.cli.output import Color, clean, note, say, show, write
 from diagnose.files import write_text
+from diagnose.text.ranks import counted
 
 if TYPE_CHECKING:
     from diagnose.fleet.summary import Fleet
@@ -38,7 +39,9 @@ def fleet(
     by: Annotated[
         str,
         typer.Option(
-            "--by", metavar="WHAT", help="Group by cause, host, week, user-label or any label."
+            "--by",
+            metavar="WHAT",
+            help="Group by cause, host, week, or a label that --label of scan took from the path.",
         ),
     ] = "cause",
     output: Annotated[
@@ -59,14 +62,16 @@ def fleet(
             "--reports", metavar="N", min=0, help="Write post-mortems of the N worst jobs."
         ),
     ] = 0,
-    title: Annotated[str | None, typer.Option("--title", help="Title of the page.")] = None,
+    title: Annotated[
+        str | None, typer.Option("--title", metavar="TEXT", help="Title of the page.")
+    ] = None,
     patterns: Patterns = None,
     color: ColorOption = Color.auto,
     no_redact: Annotated[
         bool, typer.Option("--no-redact", help="Do not mask secrets in the page.")
     ] = False,
 ) -> None:
-    """Summarise scanned jobs: top failures, cost, first seen, suspect nodes."""
+    """Summarise scanned jobs: failures, cost, suspect nodes."""
     from diagnose.catalog.load import load_catalog
     from diagnose.fleet import read, summarise
     from diagnose.fleet.read import table_of
@@ -82,7 +87,7 @@ def fleet(
         count = write_reports(
             jobs, folder, reports, patterns=given, redact=not no_redact, said=note
         )
-        say(f"{count} post-mortems in {clean(str(folder / 'reports'))}")
+        say(f"{counted(count, 'post-mortem')} in {clean(str(folder / 'reports'))}")
     found = summarise(jobs, by=by, titles=titles, results=folder, node_causes=catalog.node_causes)
     if page is not None:
         _write_page(found, page, folder, title, redact=not no_redact)

@@ -16,6 +16,7 @@ from diagnose.cli.output import note as tell
 from diagnose.cli.output import say
 from diagnose.errors import InputError
 from diagnose.process import held, one_thread
+from diagnose.text.ranks import counted
 
 if TYPE_CHECKING:
     from diagnose.diagnosis import Diagnosis
@@ -58,17 +59,17 @@ def _load(
     later: str,
 ) -> Job:
     from diagnose.ingest import find_sources, stdin_source
+    from diagnose.ingest.given import local
     from diagnose.job.load import saved
 
-    if "" in paths:  # an unset variable of a script; as a path it would be the current folder
-        raise InputError("one of the paths is empty")
-    sources = find_sources([Path(path) for path in paths if path != STDIN])
+    given = local(path for path in paths if path != STDIN)
+    sources = find_sources(given)
     if STDIN in paths:
         if sys.stdin is None:
             raise InputError("standard input is closed")
         sources.insert(0, stdin_source(sys.stdin.buffer))
     job = _read(sources, patterns, workers, later)
-    job.checkpoints = saved([path for path in paths if path != STDIN], checkpoints)
+    job.checkpoints = saved(given, checkpoints)
     return job
 
 
@@ -125,6 +126,6 @@ def end(diagnosis: Diagnosis, fails: Sequence[Condition]) -> None:
     for note in diagnosis.notes[:MAX_NOTES]:
         tell(note)
     if len(diagnosis.notes) > MAX_NOTES:
-        say(f"note: {len(diagnosis.notes) - MAX_NOTES} more notes not shown")
+        say(f"note: {counted(len(diagnosis.notes) - MAX_NOTES, 'more note')} not shown")
     if any(condition.holds(diagnosis) for condition in fails):
         raise typer.Exit(EXIT_FAILURE_FOUND)

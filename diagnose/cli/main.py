@@ -11,7 +11,7 @@ import sys
 import traceback
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -20,6 +20,7 @@ from diagnose.cli.output import clean, reader_is_gone, say, write
 from diagnose.errors import DiagnoseError
 
 EXIT_UNUSABLE = 2
+_COMPLETING = "_DIAGNOSE_COMPLETE"  # as the script of --install-completion sets it
 EXIT_BUG = 70  # EX_SOFTWARE of sysexits.h
 
 # Where each command is: a function of its name (`catalog` is a group) in a module of this package.
@@ -40,7 +41,11 @@ _COMMANDS: Mapping[str, str] = {
 
 def _app(asked: str) -> typer.Typer:
     """The command line: with the command asked for, or with all where it is none of them."""
-    app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+    app = typer.Typer(
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
     app.callback(invoke_without_command=True)(_root)
     for name in [asked] if asked in _COMMANDS else _COMMANDS:
         module = import_module(f"diagnose.cli.{_COMMANDS[name]}")
@@ -72,6 +77,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     command = typer.main.get_command(_app(given[0] if given else ""))
     try:
+        if _COMPLETING in os.environ:  # a shell asks what may follow
+            command.main(given, "diagnose", _COMPLETING)
         # Not main(), which makes 1, our status of a failed job, of whatever pipe broke.
         with command.make_context("diagnose", list(given)) as context:
             command.invoke(context)
@@ -117,7 +124,25 @@ def _unexpected(error: Exception) -> int:
 def _usage(error: Exception, arguments: Sequence[str]) -> str:
     """What is wrong with the command line, on one line, and where to look."""
     message = getattr(error, "format_message", error.__str__)()
+    option = getattr(error, "option_name", None)
+    owners = _owners(option) if option else []
+    if owners:  # more to the point than an option that is spelt like it
+        *most, last = owners
+        who = f"{', '.join(most)} and {last} have" if most else f"{last} has"
+        message = f"{getattr(error, 'message', message)}; diagnose {who} it"
     message = " ".join(message.replace("Value error, ", "").split())
     if arguments and os.path.exists(arguments[0]):  # noqa: PTH110  Path's raises on long names
         return f"{message} (to diagnose a file or folder: diagnose triage PATH)"
-    return f"{message} (see diagnose --help)"
+    context = getattr(error, "ctx", None)
+    given = " ".join(["diagnose", *(name for name in arguments[:1] if name in _COMMANDS)])
+    return f"{message} (see {context.command_path if context else given} --help)"
+
+
+def _owners(option: str) -> list[str]:
+    """The commands that have an option."""
+    group: Any = typer.main.get_command(_app(""))
+    return [
+        name
+        for name, command in group.commands.items()
+        if any(option in parameter.opts for parameter in command.params)
+    ]

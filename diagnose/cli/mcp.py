@@ -55,7 +55,10 @@ def mcp(
         bool, typer.Option("--no-redact", help="Do not mask secrets and names in log text.")
     ] = False,
 ) -> None:
-    """Offer the diagnosis to coding agents, by the Model Context Protocol."""
+    """Offer the diagnosis to coding agents, by MCP.
+
+    That is the Model Context Protocol.
+    """
     with extra("mcp"):
         from diagnose.mcp import server
     from diagnose.mcp.root import Root

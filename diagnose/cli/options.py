@@ -45,12 +45,17 @@ ColorOption = Annotated[Color, typer.Option("--color", help="When to use colour.
 Paths = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="PATH", help="Log files and job folders; none or - reads standard input."
+        metavar="PATH...", help="Log files and job folders; none or - reads standard input."
     ),
 ]
 Workers = Annotated[
     int | None,
-    typer.Option("--workers", min=1, help="Worker processes (default: a core each, if large)."),
+    typer.Option(
+        "--workers",
+        metavar="N",
+        min=1,
+        help="Worker processes (default: a core each, if large).",
+    ),
 ]
 Checkpoints = Annotated[
     list[str] | None,

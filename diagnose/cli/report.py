@@ -26,7 +26,9 @@ def report(
             help="Output file; - writes to stdout.",
         ),
     ] = Path("report.html"),
-    title: Annotated[str | None, typer.Option("--title", help="Title of the page.")] = None,
+    title: Annotated[
+        str | None, typer.Option("--title", metavar="TEXT", help="Title of the page.")
+    ] = None,
     patterns: Patterns = None,
     no_redact: Annotated[
         bool, typer.Option("--no-redact", help="Do not mask secrets and names in the page.")
@@ -37,7 +39,7 @@ def report(
     exit_code: ExitCode = False,
     fail_on: FailOn = None,
 ) -> None:
-    """Write a post-mortem of one job as a single-file HTML page."""
+    """Write a post-mortem of one job as an HTML page."""
     fails = failing(fail_on, patterns, exit_code=exit_code)
     needed = "report.html.page"
     job, diagnosis = diagnosed(paths, patterns or (), checkpoints or (), workers, later=needed)

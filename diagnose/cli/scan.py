@@ -59,7 +59,7 @@ def scan(
     archives: Annotated[
         list[str],
         typer.Argument(
-            metavar="ARCHIVES", parser=named, help="Folders of jobs, archives, logs, or URLs."
+            metavar="ARCHIVE...", parser=named, help="Folders of jobs, archives, logs, or URLs."
         ),
     ],
     results: Annotated[
@@ -67,7 +67,10 @@ def scan(
         typer.Option("--output", "-o", metavar="DIR", parser=path, help="Results folder."),
     ],
     workers: Annotated[
-        int, typer.Option("--workers", min=0, help="Worker processes; 0 means one per core.")
+        int,
+        typer.Option(
+            "--workers", metavar="N", min=0, help="Worker processes; 0 means one per core."
+        ),
     ] = 0,
     executor: Annotated[
         Where, typer.Option("--executor", help="Run on this machine or on a Dask cluster.")
@@ -89,7 +92,10 @@ def scan(
     label: Labels = None,
     patterns: Patterns = None,
 ) -> None:
-    """Diagnose many jobs into a results table; summarise it with `diagnose fleet`."""
+    """Diagnose many jobs into a table of results.
+
+    `diagnose fleet` summarises it.
+    """
     from diagnose.batch.jobs import find_jobs
     from diagnose.batch.progress import progress
     from diagnose.batch.results import open_results

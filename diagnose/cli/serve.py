@@ -16,9 +16,14 @@ _MIB = 1 << 20
 
 
 Host = Annotated[
-    str, typer.Option("--host", help="Address to listen on; others than loopback need a token.")
+    str,
+    typer.Option(
+        "--host", metavar="HOST", help="Address to listen on; others than loopback need a token."
+    ),
 ]
-Port = Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0 takes a free one.")]
+Port = Annotated[
+    int, typer.Option("--port", metavar="PORT", min=0, max=65535, help="Port; 0 takes a free one.")
+]
 Data = Annotated[
     Path | None, typer.Option("--data", metavar="DIR", parser=path, help="Folder of the results.")
 ]
@@ -29,10 +34,15 @@ TokenFile = Annotated[
     ),
 ]
 Workers = Annotated[
-    int, typer.Option("--workers", min=0, help="Worker processes; 0 means one per core.")
+    int,
+    typer.Option("--workers", metavar="N", min=0, help="Worker processes; 0 means one per core."),
 ]
-Queue = Annotated[int, typer.Option("--queue", min=1, max=10_000, help="Jobs that may wait.")]
-Seconds = Annotated[float, typer.Option("--max-seconds", min=1, help="Time that one job may take.")]
+Queue = Annotated[
+    int, typer.Option("--queue", metavar="N", min=1, max=10_000, help="Jobs that may wait.")
+]
+Seconds = Annotated[
+    float, typer.Option("--max-seconds", metavar="S", min=1, help="Time that one job may take.")
+]
 Memory = Annotated[
     int, typer.Option("--max-memory", min=100, metavar="MIB", help="Memory of one job.")
 ]
@@ -40,7 +50,8 @@ Upload = Annotated[
     int, typer.Option("--max-upload", min=1, metavar="MIB", help="Size of one upload.")
 ]
 KeepDays = Annotated[
-    float, typer.Option("--keep-days", min=0, help="Delete older results; 0 keeps them.")
+    float,
+    typer.Option("--keep-days", metavar="DAYS", min=0, help="Delete older results; 0 keeps them."),
 ]
 KeepSize = Annotated[
     int,
@@ -84,7 +95,7 @@ def serve(
     allow_host: AllowHost = None,
     patterns: Patterns = None,
 ) -> None:
-    """Serve a page to paste logs into, with links to send, and an HTTP API."""
+    """Serve a page to paste logs into, and an HTTP API."""
     with extra("serve"):
         from diagnose.serve import run
         from diagnose.serve.fetch import prefix

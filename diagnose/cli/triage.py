@@ -42,7 +42,10 @@ def triage(
         ),
     ] = False,
 ) -> None:
-    """Diagnose one job from its logs, or from text pasted on standard input."""
+    """Diagnose one job from its logs, or from a paste.
+
+    A paste is text on standard input.
+    """
     if why and output.value not in _WITH_REASONS:
         raise InputError(f"--why needs one of the formats {', '.join(_WITH_REASONS)}")
     fails = failing(fail_on, patterns, exit_code=exit_code)

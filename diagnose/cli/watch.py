@@ -15,7 +15,12 @@ from diagnose.process import INTERRUPTED
 
 Heartbeats = Annotated[
     float,
-    typer.Option("--heartbeats", min=2, help="Heartbeats without progress that are a stall."),
+    typer.Option(
+        "--heartbeats",
+        metavar="N",
+        min=2,
+        help="Heartbeats without progress that are a stall.",
+    ),
 ]
 Grace = Annotated[
     float,
@@ -54,7 +59,7 @@ def watch(
     paths: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="PATH", help="Log files and job folders; none or - follows standard input."
+            metavar="PATH...", help="Log files and job folders; none or - follows standard input."
         ),
     ] = None,
     every_rank: Annotated[
@@ -73,12 +78,15 @@ def watch(
     patterns: Patterns = None,
     exit_code: ExitCode = False,
 ) -> None:
-    """Follow the logs of a running job and report when it stops, recovers or ends."""
+    """Follow a running job and report when it stops or ends.
+
+    Also when it goes on after a stop.
+    """
+    from diagnose.ingest.given import local
     from diagnose.watch.run import Options, Watch
 
     given = paths or [STDIN]
-    if "" in given:  # an unset variable of a script; as a path it would be the current folder
-        raise InputError("one of the paths is empty")
+    found = [str(path) for path in local(path for path in given if path != STDIN)]
     if STDIN in given and sys.stdin is None:
         raise InputError("standard input is closed")
     options = Options(
@@ -91,7 +99,6 @@ def watch(
         tuple(patterns or ()),
         min_silence,
     )
-    found = [path for path in given if path != STDIN]
     stdin = sys.stdin.fileno() if STDIN in given else None
     outcome = Watch(found, options, write, note, stdin).run()
     if outcome.interrupted:

@@ -10,6 +10,7 @@ from diagnose.ingest.quota import Quota
 from diagnose.ingest.raw import Store
 from diagnose.ingest.recognise import nothing
 from diagnose.ingest.source import Remarks, Source
+from diagnose.text.ranks import counted
 
 
 @dataclass(slots=True)
@@ -44,7 +45,7 @@ class Level:
             found.append(nothing(f"{self.name}!{one.name}", "skipped", one.why, unread=one.unread))
         if names.more_refused:
             tell = remarks.cut if names.more_unread else remarks.note
-            tell(f"{names.more_refused} more members were not read")
+            tell(f"{counted(names.more_refused, 'more member')} not read")
         if names.beyond:
             remarks.cut(f"only the first {most} members were read")
         twice = [member for member, count in names.copies.items() if count > 1]

@@ -16,6 +16,7 @@ from diagnose.ingest.archive_names import Entry
 from diagnose.ingest.archive_stores import GzipStore, SliceStore
 from diagnose.ingest.compress import DEFAULT_LIMITS, Codec, Limits
 from diagnose.ingest.raw import BytesStore, Reader, Store
+from diagnose.text.ranks import counted
 
 DIRECTORY_LIMIT = 64 << 20  # bytes of a directory
 _COMMENT = 1 << 16
@@ -107,7 +108,7 @@ def zip_members(
         data, end, count = found
         records = list(_records(data, cut, limit))
         if len(records) < min(count, limit):
-            cut(f"the directory lists {count} members and holds {len(records)}")
+            cut(f"the directory lists {counted(count, 'member')} and holds {len(records)}")
     taken = 0
     for record in sorted(records, key=lambda record: record.offset):
         member, taken = _member(store, reader, record, taken, end)
@@ -155,7 +156,7 @@ def _records(data: bytes, cut: Callable[[str], None], limit: int) -> Iterator[_R
         signature, made, _, flags, method, time, date, crc, packed, size = fields[:10]
         name_size, extra_size, comment_size, _, _, attributes, offset = fields[10:]
         if signature != b"PK\x01\x02":
-            cut(f"damaged zip directory after {count} members")
+            cut(f"damaged zip directory after {counted(count, 'member')}")
             return
         if count == limit:
             cut(f"only the first {limit} members were looked at")

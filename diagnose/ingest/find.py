@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from operator import itemgetter
@@ -13,6 +13,7 @@ from pathlib import Path
 
 from diagnose.ingest.compress import DEFAULT_LIMITS, Limits
 from diagnose.ingest.file_names import ARCHIVE_NAME, MAX_DEPTH, is_no_log, printable
+from diagnose.ingest.given import why_unreadable
 from diagnose.ingest.place import MAX_ENTRIES
 from diagnose.ingest.raw import FileStore, Store, reason
 from diagnose.ingest.recognise import may_be_archive, nothing, source_of
@@ -39,7 +40,8 @@ def find_sources(
 ) -> list[Source]:
     """The sources of one job, sorted by name; files and folders given, folders with all inside.
 
-    Names are relative to the given folder, or to the folder which all given paths have in common.
+    Names are relative to the given folder, or to the folder which all given paths have in common;
+    a given path with nothing to read keeps the name that it was given by.
     Archives are read where they lie (see `diagnose.ingest.archive`): members of the only path
     given are named as in their folder, those of one among others `archive.tar!path`.
     Inside a given folder hidden files and folders are left out, and so are files that by their name
@@ -47,11 +49,12 @@ def find_sources(
     out (pipes, devices, bounds reached) is in the list too, with its kind and a note. `opened`
     gives the bytes of a file. Never raises OSError.
     """
-    given = list(dict.fromkeys(Path(os.path.abspath(path)) for path in paths))  # noqa: PTH100
+    typed = {Path(os.path.abspath(path)): path for path in paths}  # noqa: PTH100
+    given = list(typed)
     if not given:
         return []
     base = _base(given)
-    walk = _Walk(base)
+    walk = _Walk(base, typed)
     for path in sorted(given, key=os.path.isdir):  # a file that is named is read in any case
         walk.add(path)
     alone = len(walk.files) == 1 and not os.path.isdir(given[0])  # noqa: PTH112
@@ -84,6 +87,7 @@ class _Walk:
     """Collects the regular files below the given paths by name, and what else is there."""
 
     base: Path
+    given: Mapping[Path, Path]  # as they were typed, by what they lead to
     files: list[tuple[str, Path, os.stat_result]] = field(default_factory=list)
     others: list[Source] = field(default_factory=list)
     met: int = 0  # entries that are neither folders nor hidden
@@ -98,7 +102,7 @@ class _Walk:
         try:
             status = path.stat()
         except OSError as error:
-            self._other(path, "unreadable", reason(error))
+            self._other(path, "unreadable", why_unreadable(self.given[path], error), asked=True)
             return
         root = os.path.realpath(path)
         if not stat.S_ISDIR(status.st_mode):
@@ -113,7 +117,7 @@ class _Walk:
         self._left_out(path, self.no_logs, "file that is not a log", "files that are not logs")
         self._left_out(path, self.hidden, "hidden entry", "hidden entries")
         if self.met + len(self.others) == before:
-            self._other(path, "empty", "no files in this folder")
+            self._other(path, "empty", "no files in this folder", asked=True)
 
     def _left_out(self, path: Path, names: list[str], one: str, several: str) -> None:
         if names:
@@ -184,7 +188,7 @@ class _Walk:
         self.met += 1
         for is_special, note in _SPECIAL:
             if is_special(status.st_mode):
-                self._other(path, "skipped", note, unread=asked)
+                self._other(path, "skipped", note, unread=asked, asked=asked)
                 return
         if real in self.seen or self.full:
             return
@@ -203,9 +207,13 @@ class _Walk:
         note: str,
         *,
         unread: bool | None = None,
+        asked: bool = False,
         left_out: bool = False,
     ) -> None:
-        source = nothing(self._name(path), kind, note, unread=unread)
+        """Take in that there is nothing to read; what was asked for keeps the name it was given."""
+        typed = self.given.get(path) if asked else None
+        name = printable(str(typed)) if typed else self._name(path)
+        source = nothing(name, kind, note, unread=unread)
         self.others.append(replace(source, left_out=[note] * left_out))
 
     def _name(self, path: Path) -> str:

@@ -13,6 +13,7 @@ from diagnose.errors import InputError
 from diagnose.ingest import find_sources, text_source
 from diagnose.ingest.concatenated import parts_of
 from diagnose.ingest.find import MAX_FILES
+from diagnose.ingest.given import local
 from diagnose.ingest.source import TEXT_KINDS, Source, is_document
 from diagnose.job.model import Job
 from diagnose.match.compile import compile_matcher
@@ -42,9 +43,10 @@ def load(
     given = [paths] if isinstance(paths, str | Path) else list(paths)
     if not given:
         raise InputError("no path given")
-    sources = find_sources([Path(path) for path in given])
+    found = local(map(str, given))
+    sources = find_sources(found)
     job = read(sources, patterns=patterns, executor=executor)
-    job.checkpoints = saved(given, checkpoints)
+    job.checkpoints = saved(found, checkpoints)
     return job
 
 

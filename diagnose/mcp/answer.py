@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from math import ceil
 from typing import Any
 
+from diagnose.text.ranks import counted
+
 LIMIT = 24_000  # bytes of an answer as JSON
 SHARE = 11_500  # bytes of its text, and of its data; the rest is for what surrounds them
 MAX_LINE = 1500  # characters of one line of text
@@ -47,7 +49,7 @@ def text_of(answer: Answer, limit: int = SHARE) -> str:
         shown = line if len(line) <= MAX_LINE else f"{line[:MAX_LINE]}…"
         left -= size(shown) + 2
         if left < 0:
-            kept.append(f"… {len(answer.lines) - number} more lines: {answer.more}")
+            kept.append(f"… {counted(len(answer.lines) - number, 'more line')}: {answer.more}")
             break
         kept.append(shown)
     return "\n".join(kept)

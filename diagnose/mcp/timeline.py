@@ -11,7 +11,7 @@ from diagnose.errors import InputError
 from diagnose.mcp.answer import SHARE, UNTRUSTED, Answer, quoted, size
 from diagnose.mcp.jobs import Opened
 from diagnose.report.words import when
-from diagnose.text.ranks import plural, ranks_phrase
+from diagnose.text.ranks import counted, ranks_phrase
 from diagnose.text.times import iso
 from diagnose.timeline.event import Event
 
@@ -69,10 +69,14 @@ def timeline(opened: Opened, rank: int | None, offset: int) -> Answer:
             told += texts
             data.append(one)
     next_ = offset + len(data) if offset + len(data) < len(rows) else None
-    heading = f"{whose}: {len(rows)} {plural(len(rows), 'row')}"
+    heading = f"{whose}: {counted(len(rows), 'row')}"
     if len(data) < len(rows):
         heading += f", here {offset} to {offset + len(data) - 1}, counted from 0"
-    end = [f"{len(rows) - next_} more rows: call again with offset={next_}"] if next_ else []
+    end = (
+        [f"{counted(len(rows) - next_, 'more row')}: call again with offset={next_}"]
+        if next_
+        else []
+    )
     return Answer(
         [UNTRUSTED, heading if rows else f"{whose}: no known event", *told, *end],
         {

@@ -13,6 +13,7 @@ from diagnose.diagnosis import Diagnosis, Reason
 from diagnose.mcp.answer import BAR, UNTRUSTED, Answer, quoted
 from diagnose.mcp.jobs import Opened
 from diagnose.report import terminal
+from diagnose.text.ranks import counted
 
 WIDTH = 110
 MAX_EVIDENCE, MAX_CHAIN, MAX_ALTERNATIVES, MAX_NOTES = 8, 12, 4, 6
@@ -39,7 +40,7 @@ def triage(opened: Opened, *, why: bool = False) -> Answer:
     lines = [f"job: {opened.name}", UNTRUSTED, "", *text, "", _trust(diagnosis)]
     lines += [f"note: {note}" for note in diagnosis.notes[:MAX_NOTES]]
     if len(diagnosis.notes) > MAX_NOTES:
-        lines.append(f"{len(diagnosis.notes) - MAX_NOTES} more notes")
+        lines.append(counted(len(diagnosis.notes) - MAX_NOTES, "more note"))
     more = (
         "call `lines` for the log around a line of evidence, `timeline` for a rank, `waits` for "
         "who waits for whom"

@@ -11,7 +11,7 @@ from diagnose.mcp.jobs import Opened
 from diagnose.report import words
 from diagnose.report.html.stacks import Stand, places
 from diagnose.report.html.waiting import waiting
-from diagnose.text.ranks import ranks_phrase
+from diagnose.text.ranks import counted, ranks_phrase
 
 MAX_PLACES, MAX_FRAMES = 12, 8
 _NOTHING = (
@@ -40,12 +40,12 @@ def waits(opened: Opened) -> Answer:
         parts.append(f"To blame: {words.joined(who, diagnosis.culprits.why)}")
     parts += sentences
     if found and found.more:
-        parts.append(f"{found.more} more waits of this kind")
+        parts.append(f"{counted(found.more, 'more wait')} of this kind")
     for stand in stands:
         parts.append(f"Stack of {stand.ranks}: {_where(stand)}")
         parts += [quoted(frame) for frame in stand.frames[:MAX_FRAMES]]
     more = len(opened.diagnosis.places) - len(stands)
-    parts += [f"{more} more places"] if more > 0 else []
+    parts += [counted(more, "more place")] if more > 0 else []
     if not (sentences or collective or stands):
         parts = [_NOTHING, *_collect(diagnosis)]
     else:

@@ -8,6 +8,7 @@ from itertools import groupby
 from rich.console import Console
 from rich.text import Text
 
+from diagnose.catalog.lookup import Named
 from diagnose.catalog.schema import (
     Catalog,
     CauseClass,
@@ -48,6 +49,16 @@ def listing(catalog: Catalog, *, cause: str | None = None, role: str | None = No
         + f"  {clean(row[3])}\n"
         for row in sorted(rows)
     )
+
+
+def render(found: Named, catalog: Catalog, console: Console) -> None:
+    """What the catalog has under a name."""
+    if isinstance(found, CauseClass):
+        render_class(found, catalog, console)
+    elif isinstance(found, Setting):
+        render_setting(found, console)
+    else:
+        render_entry(found, console)
 
 
 def render_entry(entry: Signature | KnownIssue, console: Console) -> None:

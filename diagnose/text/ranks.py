@@ -38,6 +38,11 @@ def ranks_phrase(ranks: Iterable[int]) -> str:
     return f"{plural(len(numbers), 'rank')} {fold_ranks(numbers)}"
 
 
+def counted(count: int, one: str, many: str = "") -> str:
+    """A count with its noun: `1 job`, `2 jobs`, `1,500 ranks`."""
+    return f"{count:,} {plural(count, one, many)}"
+
+
 def plural(count: int, one: str, many: str = "") -> str:
     """The noun or verb that goes with a count: `plural(1, 'rank')`, `plural(2, 'is', 'are')`."""
     return one if count == 1 else many or f"{one}s"

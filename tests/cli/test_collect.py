@@ -98,7 +98,7 @@ def test_no_host_answers(here: Path, ssh: Path, capsys: pytest.CaptureFixture[st
     assert (status, out) == (2, "")
     assert err[0] == "collect: n1: ssh: connect to host n1 port 22: No route to host"
     assert err[20:] == [
-        "collect: 5 more problems are in manifest.json",
+        "collect: 5 more problems: see manifest.json",
         "diagnose: nothing was collected (b says why)",
     ]
     manifest = json.loads((here / "b" / "manifest.json").read_text())

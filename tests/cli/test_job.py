@@ -127,15 +127,47 @@ def test_paths_without_a_log_are_refused_on_one_line(
 
     monkeypatch.setattr(os, "open", refuse)
     for path, message in {
-        tmp_path / "gone.log": "no log to read: gone.log: no such file or directory",
-        tmp_path / "nothing": "no log to read: nothing: no files in this folder",
+        tmp_path / "gone.log": f"no log to read: {tmp_path}/gone.log: no such file or directory",
+        tmp_path / "nothing": f"no log to read: {tmp_path}/nothing: no files in this folder",
         tmp_path / "code": "no log to read: code: 1 file that is not a log left out: train.py",
-        tmp_path / "pipe": "no log to read: pipe: named pipe: not read; give it as standard input",
+        tmp_path / "pipe": f"no log to read: {tmp_path}/pipe: named pipe: not read; give it as "
+        "standard input",
         tmp_path / "secret.log": "no log to read: secret.log: permission denied",
-        Path("/dev/null"): "no log to read: null: device: not read",
+        Path("/dev/null"): "no log to read: /dev/null: device: not read",
     }.items():
         assert triage(capsys, path) == (2, f"diagnose: {message}\n", {})
     assert triage(capsys, "") == (2, "diagnose: one of the paths is empty\n", {})
+
+
+def test_what_was_typed_is_kept_and_what_is_spelt_like_it_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "jobs" / "81922").mkdir(parents=True)
+    log = tmp_path / "jobs" / "81922" / "rank0.log"
+    log.write_bytes(TRACEBACK)
+    absent = "no such file or directory"
+    for given, message in {
+        tmp_path / "joobs" / "81922" / "rank0.log": f"{absent}; did you mean {log}?",
+        tmp_path / "jobs" / "81922" / "rnak0.log": f"{absent}; did you mean {log}?",
+        tmp_path / "jobs" / "77" / "train.log": absent,  # neither is like what is there
+        tmp_path / "jobs" / "*" / "*.txt": "nothing matches this pattern",
+    }.items():
+        assert triage(capsys, given) == (2, f"diagnose: no log to read: {given}: {message}\n", {})
+    for url in ("https://ci.example.org/7/log.txt", "s3://logs/7"):
+        status, err, _ = triage(capsys, url)
+        assert (status, err.count("\n")) == (2, 1)
+        assert err.startswith(f"diagnose: {url}: URLs are not read here; ")
+
+
+def test_a_pattern_that_the_shell_did_not_expand_stands_for_what_it_matches(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "a.log").write_bytes(TRACEBACK)
+    (tmp_path / "logs" / "b[0].log").write_bytes(TRACEBACK)  # a name that is a pattern, too
+    for given in ("logs/*.log", "logs/b[0].log"):
+        status, _, answer = triage(capsys, tmp_path / given)
+        assert (status, answer["root_cause"]["class"]) == (0, "crash.gpu_oom")
 
 
 def test_of_several_paths_those_that_cannot_be_read_are_notes(
@@ -143,7 +175,7 @@ def test_of_several_paths_those_that_cannot_be_read_are_notes(
 ) -> None:
     (tmp_path / "a.log").write_bytes(TRACEBACK)
     status, err, answer = triage(capsys, tmp_path / "a.log", tmp_path / "gone.log")
-    assert (status, err) == (0, "note: gone.log: no such file or directory\n")
+    assert (status, err) == (0, f"note: {tmp_path}/gone.log: no such file or directory\n")
     assert answer["root_cause"]["class"] == "crash.gpu_oom"
 
 

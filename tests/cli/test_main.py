@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -88,9 +89,16 @@ def test_an_interrupt_is_quiet(engine: Engine, capsys: pytest.CaptureFixture[str
     [
         (["triage", "--format", "xml"], ["'xml'", "terminal", "json", "markdown"]),
         (["triage", "--color", "red"], ["'red'", "auto", "always", "never"]),
-        (["explain", "crash.gpu_om"], ["'crash.gpu_om'", "did you mean crash.gpu_oom", "hw.node"]),
-        (["explain", "\x1b[31m"], ["choose from crash.gpu_oom"]),
-        (["explain"], ["CLASS", "see diagnose --help"]),
+        (["explain", "crash.gpu_om"], ["'crash.gpu_om'", "did you mean crash.gpu_oom"]),
+        (["explain", "\x1b[31m"], ["diagnose catalog list shows all"]),
+        (["explain"], ["NAME", "see diagnose explain --help"]),
+        (["catalog", "show"], ["ID", "see diagnose catalog show --help"]),
+        (["scan", "--worker"], ["see diagnose scan --help"]),
+        (
+            ["report", "--format", "json"],
+            ["--format; diagnose triage, checkpoint and"],
+        ),
+        (["triage", "--since", "3d"], ["--since; diagnose scan has it"]),
         (["catalog", "list", "--role", "boss"], ["'boss'", "choose from cause, effect"]),
         (["catalog", "list", "--class", "x"], ["'x'", "crash.gpu_oom"]),
         (["catalog", "show", "tqdm.trainin"], ["'tqdm.trainin'", "did you mean tqdm.training"]),
@@ -245,3 +253,61 @@ main()
         check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+COMMANDS = (
+    *((name,) for name in cli._COMMANDS),
+    *(("catalog", name) for name in ("list", "show", "check")),
+)
+
+
+@pytest.mark.parametrize("command", [(), *COMMANDS], ids=" ".join)
+def test_the_help_fits_a_terminal_and_has_no_riddles(
+    command: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERMINAL_WIDTH", "80")
+    assert cli.run([*command, "-h"]) == 0
+    short = capsys.readouterr().out
+    assert cli.run([*command, "--help"]) == 0
+    assert capsys.readouterr().out == short
+    usage, *lines = short.splitlines()
+    for line in lines:
+        assert len(line) <= 80
+        assert not line.rstrip().endswith("...")  # a summary that is cut
+        assert not re.search(r"<(int|float|str)\b|\(\d+[KMG]\)", line)  # a type, a default as typed
+    if command and command[0] in ("triage", "report", "watch", "checkpoint", "scan"):
+        assert "..." in usage  # several are taken
+
+
+def test_shells_complete_commands_and_options() -> None:
+    def completed(words: str) -> list[str]:
+        asked = {
+            "_DIAGNOSE_COMPLETE": "complete_bash",
+            "COMP_WORDS": words,
+            "COMP_CWORD": str(words.count(" ")),
+        }
+        done = subprocess.run(
+            COMMAND,
+            cwd=ROOT,
+            env={**os.environ, **asked},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return done.stdout.split()
+
+    assert completed("diagnose re") == ["report"]
+    assert completed("diagnose catalog ch") == ["check"]
+    assert completed("diagnose triage --fo") == ["--format"]
+
+
+def test_the_script_for_a_shell_can_be_printed() -> None:
+    done = subprocess.run(
+        [*COMMAND, "--show-completion", "bash"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "_DIAGNOSE_COMPLETE=complete_bash" in done.stdout

@@ -142,17 +142,19 @@ def test_pipes_sockets_and_devices_are_not_read(tmp_path: Path) -> None:
             ("pipe", "skipped", "named pipe: not read; give it as standard input"),
             ("s", "skipped", "socket: not read"),
         ]
-    assert summary(find_sources([Path("/dev/null")])) == [("null", "skipped", "device: not read")]
+    assert summary(find_sources([Path("/dev/null")])) == [
+        ("/dev/null", "skipped", "device: not read")
+    ]
 
 
 def test_what_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, a_log="a\n")
     (tmp_path / "nothing").mkdir()
     assert summary(find_sources([tmp_path / "gone.log"])) == [
-        ("gone.log", "unreadable", "no such file or directory")
+        (f"{tmp_path}/gone.log", "unreadable", "no such file or directory")
     ]
     assert summary(find_sources([tmp_path / "nothing"])) == [
-        ("nothing", "empty", "no files in this folder")
+        (f"{tmp_path}/nothing", "empty", "no files in this folder")
     ]
 
     def refuse(*_: object) -> int:

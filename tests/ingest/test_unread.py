@@ -213,7 +213,7 @@ def test_archives() -> None:
         "j!a.log: the archive's members together are too large: not read"
     ]
     links = b"".join(member(b"l%d" % n, kind=b"2", link=b"x") for n in range(NAMED))
-    assert of(links + member(b"/a.log", TEXT) + END) == ["j: 1 more members were not read"]
+    assert of(links + member(b"/a.log", TEXT) + END) == ["j: 1 more member not read"]
     assert of(links + member(b"/a.py", TEXT) + END) == []
 
 

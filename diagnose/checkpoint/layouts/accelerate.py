@@ -36,6 +36,7 @@ from diagnose.checkpoint.layouts.worlds import check_pieces, check_ranks, lost_r
 from diagnose.checkpoint.look import Look, Looker
 from diagnose.checkpoint.model import Found
 from diagnose.checkpoint.tree import Folder, Leaf
+from diagnose.text.ranks import counted
 
 _NAME = re.compile(r"checkpoint_(\d{1,15})")
 _RANDOM = re.compile(r"random_states_(\d{1,7})\.pkl")
@@ -213,7 +214,9 @@ def compare(run: Folder, found: list[Found]) -> None:
     for one, world, other in lost_ranks(found, _restarted):
         have = numbers(one.parts, _RANDOM)
         check_ranks(one, have, world, "random_states_{}.pkl".format)
-        one.notes.append(f"{other.name} was saved by {world} ranks, this one by {len(have)}")
+        one.notes.append(
+            f"{other.name} was saved by {counted(world, 'rank')}, this one by {len(have)}"
+        )
 
 
 def _restarted(before: Found, found: Found) -> bool:

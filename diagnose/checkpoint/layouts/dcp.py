@@ -24,6 +24,7 @@ from diagnose.checkpoint.model import FlawKind, Found
 from diagnose.checkpoint.tree import Folder, Leaf
 from diagnose.ingest.raw import Reader, reason
 from diagnose.parse.opcodes import TruncatedPickleError, UnsafePickleError
+from diagnose.text.ranks import counted
 
 NAME = "PyTorch DCP"
 METADATA = ".metadata"
@@ -314,7 +315,9 @@ def _tell(found: Found, why: str, paths: list[str], kind: FlawKind) -> None:
     for path in paths[:MOST_NAMED]:
         found.flaw("partial", why, path, kind)
     if len(paths) > MOST_NAMED:
-        found.flaw("partial", f"{len(paths) - MOST_NAMED:,} more files have the same problem")
+        found.flaw(
+            "partial", f"{counted(len(paths) - MOST_NAMED, 'more file')} with the same problem"
+        )
 
 
 def _plural(word: str, count: int) -> str:

@@ -41,6 +41,7 @@ from diagnose.checkpoint.layouts.worlds import (
 from diagnose.checkpoint.look import Look, Looker
 from diagnose.checkpoint.model import Flaw, Found
 from diagnose.checkpoint.tree import Folder
+from diagnose.text.ranks import counted
 
 RNG = "rng_state.pth"
 OPTIMIZER = "optimizer.pt"
@@ -290,7 +291,9 @@ def compare(run: Folder, found: list[Found]) -> None:
     for one, world, other in lost_ranks(several, _restarted):
         have = numbers(one.parts, _RANK_RNG)
         check_ranks(one, have, world, "rng_state_{}.pth".format)
-        one.notes.append(f"{other.name} was saved by {world} ranks, this one by {len(have)}")
+        one.notes.append(
+            f"{other.name} was saved by {counted(world, 'rank')}, this one by {len(have)}"
+        )
     _no_rng(found)
     if len(found) > 1 and all(_UNSURE_CONFIG in one.flaws for one in found):
         for one in found:

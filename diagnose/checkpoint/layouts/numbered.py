@@ -11,6 +11,7 @@ from itertools import count, islice
 from diagnose.checkpoint.model import Flaw, Found
 from diagnose.checkpoint.tree import Folder
 from diagnose.ingest.raw import reason
+from diagnose.text.ranks import counted
 
 MOST_NAMED = 8  # missing files that get a flaw of their own
 _MARKER_SIZE = 4096  # bytes of a marker that are read; real ones are names
@@ -27,7 +28,7 @@ def add_missing(found: Found, why: str, names: Iterable[str], total: int) -> Non
     for name in islice(names, min(total, MOST_NAMED)):
         found.flaw("partial", why, name)
     if total > MOST_NAMED:
-        found.flaw("partial", f"{total - MOST_NAMED:,} more files like these are missing")
+        found.flaw("partial", f"missing: {counted(total - MOST_NAMED, 'more file')} like these")
 
 
 def add_common(run: Sequence[Found], pattern: re.Pattern[str]) -> None:

@@ -19,6 +19,7 @@ from diagnose.collect.reach.streams import Ending, pour
 from diagnose.collect.reach.tools import environment
 from diagnose.collect.reach.unpack import Unpacked, unpack
 from diagnose.collect.reach.within import read_document
+from diagnose.text.ranks import counted
 
 _ALL_LINES = 8 << 30  # bytes that a launcher may answer with for all of its nodes
 _LOOK_S = 0.2
@@ -88,7 +89,7 @@ class _Join:
             name = found.hosts[0] if found.hosts else "a node"
             problems = found.problems
             if part.missing:
-                problems = [f"{part.missing} lines of its answer were lost on the way"]
+                problems = [f"{counted(part.missing, 'line')} of its answer lost on the way"]
             reached.problems += [f"{name}: {line}" for line in problems]
         message = ending.message or (others[-1] if others else "")
         if ending.status != 0:

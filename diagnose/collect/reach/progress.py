@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TextIO
 
 from diagnose.collect.reach.model import Reached
+from diagnose.text.ranks import counted
 
 _FEW = 32
 
@@ -30,7 +31,7 @@ class Progress:
             self._say(f"{self._clean(told(reached))}\n")
         else:
             wrong = f", {self._wrong} with problems" if self._wrong else ""
-            self._say(f"\r{self._done}/{self._total} nodes{wrong}\x1b[K")
+            self._say(f"\r{self._done}/{counted(self._total, 'node')}{wrong}\x1b[K")
 
     def end(self) -> None:
         """Leave the line of the count."""
@@ -58,11 +59,6 @@ def ranks(document: dict[str, object]) -> int:
     if not isinstance(processes, list):
         return 0
     return sum(isinstance(one, dict) and one.get("role") == "rank" for one in processes)
-
-
-def counted(number: int, what: str) -> str:
-    """`1 rank`, `2 ranks`."""
-    return f"{number} {what}{'s' * (number != 1)}"
 
 
 def size(number: int) -> str:

@@ -17,6 +17,7 @@ from typing import IO
 from diagnose.ingest.archive_feeds import StreamFeed
 from diagnose.ingest.archive_names import Entry, short
 from diagnose.ingest.archive_tar import BLOCK, is_tar, tar_entries
+from diagnose.text.ranks import counted
 
 TOP = "nodes"
 MAX_FILES = 50_000  # members of one stream
@@ -74,7 +75,7 @@ def unpack(stream: IO[bytes], folder: Path, size: int) -> Unpacked:
             break
     found.problems += left_out[:_NAMED]
     if len(left_out) > _NAMED:
-        found.problems.append(f"{len(left_out) - _NAMED} more members were left out")
+        found.problems.append(f"{counted(len(left_out) - _NAMED, 'more member')} left out")
     found.complete = not cuts
     if cuts and found.files:
         found.problems.append(f"its answer is incomplete: {cuts[0]}")

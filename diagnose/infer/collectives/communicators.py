@@ -16,6 +16,7 @@ from diagnose.infer.collectives.group import Group
 from diagnose.infer.collectives.units import Unit, merged, units_of
 from diagnose.parse.comm_rank import CommRank
 from diagnose.parse.nccl_inits import INIT
+from diagnose.text.ranks import counted
 
 MAX_SIZE = 1 << 20  # ranks of a communicator
 _MAX_ATTEMPTS = 64
@@ -89,7 +90,7 @@ def members(ranks: Iterable[CommRank], notes: list[str]) -> tuple[list[Unit], li
     units = _newest(merged(units), notes)
     unknown = sum(unit.rank is None for unit in units)
     if unknown:
-        notes.append(f"NCCL: {unknown} processes ignored: their ranks are unknown")
+        notes.append(f"NCCL: {counted(unknown, 'process', 'processes')} of unknown rank ignored")
     of = {id(one): unit.rank for unit in units if unit.rank is not None for one in unit.told}
     found = []
     world = {id(comm) for comm, _ in worlds}
@@ -143,7 +144,7 @@ def _communicators(units: list[Unit], notes: list[str]) -> list[Placed]:
         unit.open_end = last.size is not None and not (known and id(last) in matched)
     if unmatched:
         notes.append(
-            f"NCCL: {unmatched} entries ignored: without commId (NCCL 2.16 "
+            f"NCCL: {counted(unmatched, 'entry', 'entries')} ignored: without commId (NCCL 2.16 "
             "on, NCCL_DEBUG_SUBSYS=INIT,COLL) ranks of one communicator cannot be found"
         )
     return kept
@@ -208,7 +209,9 @@ def _newest(units: list[Unit], notes: list[str]) -> list[Unit]:
                 return units
             old.add(id(first))
     if old:
-        notes.append(f"NCCL: {len(old)} processes of an earlier attempt ignored")
+        notes.append(
+            f"NCCL: {counted(len(old), 'process', 'processes')} of an earlier attempt ignored"
+        )
     return [unit for unit in units if id(unit) not in old]
 
 

@@ -110,7 +110,7 @@ def test_many_missing_files_are_counted(tmp_path: Path) -> None:
         path.unlink()
     reasons = judge(folder).reasons
     assert len(reasons) == 9
-    assert reasons[-1] == "8 more files like these are missing"
+    assert reasons[-1] == "missing: 8 more files like these"
 
 
 @pytest.mark.parametrize("size", [0, 1, 100, -1])

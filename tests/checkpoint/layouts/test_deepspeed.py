@@ -122,7 +122,7 @@ def test_all_optimizer_states_missing(tmp_path: Path) -> None:
         "zero_pp_rank_0_mp_rank_00_optim_states.pt: "
         "missing: optimizer states of 0 of 12 ranks exist"
     )
-    assert found.reasons[-1] == "4 more files like these are missing"
+    assert found.reasons[-1] == "missing: 4 more files like these"
     assert len(found.reasons) == 9
 
 

@@ -119,7 +119,7 @@ def test_no_more_than_eight_missing_shards_are_named(tmp_path: Path) -> None:
     write(tmp_path / "model-00002-of-99999.safetensors", safetensors_file(MODEL), T)
     said = reasons(tmp_path)
     assert said[0] == ("model-00001-of-99999.safetensors: missing: 1 of 99999 shards exist")
-    assert [text for text in said if "more" in text] == ["99,990 more files like these are missing"]
+    assert [text for text in said if "more" in text] == ["missing: 99,990 more files like these"]
     assert len(said) == 10
 
 

@@ -223,7 +223,7 @@ def test_the_world_is_read_from_the_training_arguments(tmp_path: Path) -> None:
             f"rng_state_{rank}.pth: missing: 280 of 300 ranks wrote theirs"
             for rank in range(280, 288)
         ),
-        "12 more files like these are missing",
+        "missing: 12 more files like these",
     ]
 
 

@@ -207,7 +207,7 @@ def test_lost_lines_are_one_line(tmp_path: Path) -> None:
         tmp_path, launcher(tmp_path, b"".join(whole[:6] + whole[8:]), "exit 5")
     )
     assert problems(reached) == [
-        "h: 2 lines of its answer were lost on the way", "mpirun: ended with exit status 5"
+        "h: 2 lines of its answer lost on the way", "mpirun: ended with exit status 5"
     ]  # fmt: skip
     assert noise.startswith((folder / "nodes" / "h" / "x").read_bytes())
 

@@ -182,7 +182,7 @@ def test_the_first_of_two_files_with_one_name_counts(tmp_path: Path) -> None:
 
 def test_many_members_left_out_are_counted(tmp_path: Path) -> None:
     found = unpack(io.BytesIO(stream(*[member(f"x{n}") for n in range(9)], *GOOD)), tmp_path, MIB)
-    assert found.problems[-1] == "6 more members were left out"
+    assert found.problems[-1] == "6 more members left out"
     assert len(found.problems) == 4
 
 

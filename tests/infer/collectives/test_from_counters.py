@@ -287,7 +287,7 @@ def test_groups_beside_each_other_are_not_the_world() -> None:
     assert verdict(read(mixed(logs)), notes) is None
     assert notes == [
         "NCCL: several processes are rank 0 of their communicators",
-        "NCCL: 8 processes ignored: their ranks are unknown",
+        "NCCL: 8 processes of unknown rank ignored",
     ]
 
 
