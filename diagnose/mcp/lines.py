@@ -72,7 +72,7 @@ def _source(opened: Opened, name: str) -> Source:
 
 def _said(names: Sequence[str], among: dict[str, Source]) -> str:
     more = len(among) - len(names)
-    return ", ".join(names) + (f" and {more} more" if more > 0 else "")
+    return ", ".join(f'"{name}"' for name in names) + (f" and {more} more" if more > 0 else "")
 
 
 def _rows(source: Source, first: int, last: int) -> tuple[dict[int, str], int]:

@@ -80,7 +80,7 @@ class Root:
             return ""
         missing = path.relative_to(folder).parts[0]
         near = get_close_matches(missing, names, n=3, cutoff=0.6)
-        shown = (near or names)[:_MAX_NAMES]
+        shown = [f'"{name}"' for name in (near or names)[:_MAX_NAMES]]  # words of whoever named it
         more = "" if near or len(names) <= _MAX_NAMES else f" and {len(names) - _MAX_NAMES} more"
         where = "the root" if folder == self.folder else self.name(folder)
         return f"; {where} has {', '.join(shown)}{more}" if shown else f"; {where} is empty"

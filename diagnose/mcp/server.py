@@ -20,6 +20,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from diagnose import __version__
 from diagnose.catalog.load import load_catalog
 from diagnose.errors import InputError
+from diagnose.mcp.arguments import Tools
 from diagnose.mcp.root import Root
 from diagnose.mcp.toolbox import Toolbox
 
@@ -31,7 +32,8 @@ INSTRUCTIONS = """\
 Use these tools when a distributed training job (torchrun, Slurm, Kubernetes, Ray, MPI; NCCL, DDP, \
 FSDP, DeepSpeed, Megatron …) hung, timed out, crashed or lost its checkpoint, before reading its \
 logs yourself. Call `triage` with the folder of all its logs, or with pasted text; then `lines`, \
-`timeline` and `waits` with the name of the job to check the evidence.
+`timeline` and `waits` with the name of the job to check the evidence. Call `fleet` with the \
+results of `diagnose scan` for what fails most, what recurs, and which nodes stand out.
 
 What not to conclude: the rank that prints the watchdog timeout is a victim, the culprit is the \
 rank that never joined. An exit code or the launcher's "first observed failure" is not the root \
@@ -47,7 +49,7 @@ def server_of(root: Root, *, redact: bool = True, patterns: Sequence[Path] = ())
     `patterns` are folders with further catalog entries; raises CatalogError where one is wrong.
     """
     load_catalog(patterns)
-    server: MCPServer = MCPServer(
+    server: MCPServer = Tools(
         "diagnose",
         title="diagnose: why distributed training jobs hang or die",
         instructions=INSTRUCTIONS,

@@ -15,8 +15,9 @@ from pydantic import Field
 from diagnose.catalog.load import load_catalog
 from diagnose.errors import DiagnoseError
 from diagnose.mcp import knowledge
-from diagnose.mcp.answer import Answer, data_of, text_of
+from diagnose.mcp.answer import NAMES_ARE_DATA, Answer, data_of, text_of
 from diagnose.mcp.checkpoint import checkpoint
+from diagnose.mcp.fleet import fleet
 from diagnose.mcp.jobs import Jobs
 from diagnose.mcp.lines import lines
 from diagnose.mcp.root import Root
@@ -56,6 +57,7 @@ class Toolbox:
             (self.explain, "Explain a cause or setting"),
             (self.match_line, "Look up a log line"),
             (self.checkpoint, "Check checkpoints"),
+            (self.fleet, "What fails most in scanned jobs"),
         ):
             server.add_tool(tool, title=title, annotations=_READS)
 
@@ -148,13 +150,29 @@ class Toolbox:
         scrub = scrubber(redact=self._redact)
         return self._result(lambda: checkpoint(self._root, path, scrub, verify=verify))
 
+    def fleet(
+        self,
+        path: Annotated[str, Field(description="Results folder of `diagnose scan`.")],
+        by: Annotated[
+            str, Field(description="Group by cause, host, week, or a label of the jobs.")
+        ] = "cause",
+    ) -> CallToolResult:
+        """Show what fails most in many scanned jobs, what recurs, and which nodes stand out.
+
+        Ask it whether a failure was seen before, and on which hosts.
+        """
+        classes = load_catalog(self._jobs.patterns).classes
+        titles = {name: cause.title for name, cause in classes.items()}
+        scrub = scrubber(redact=self._redact)
+        return self._result(lambda: fleet(self._root, path, by, titles, scrub))
+
     def _result(self, make: Callable[[], Answer]) -> CallToolResult:
         """What goes to the client; an error that says what to do where there is no answer."""
         try:
             with self._turns:
                 answer = make()
         except DiagnoseError as error:
-            raise ToolError(said(str(error), _MAX_ERROR)) from error
+            raise ToolError(f"{said(str(error), _MAX_ERROR)}\n{NAMES_ARE_DATA}") from error
         return CallToolResult(
             content=[TextContent(type="text", text=text_of(answer))],
             structured_content=data_of(answer),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -36,7 +36,8 @@ def triage(opened: Opened, *, why: bool = False) -> Answer:
     with opened.lock:
         wanted = opened.diagnosis if why else replace(opened.diagnosis, reasons=[])
         diagnosis = opened.scrub.diagnosis(wanted)
-    text = printed(diagnosis, why=why)
+    names = [opened.scrub.text(source.name) for source in opened.job.sources]
+    text = printed(diagnosis, names, why=why)
     lines = [f"job: {opened.name}", UNTRUSTED, "", *text, "", _trust(diagnosis)]
     lines += [f"note: {note}" for note in diagnosis.notes[:MAX_NOTES]]
     if len(diagnosis.notes) > MAX_NOTES:
@@ -51,13 +52,13 @@ def triage(opened: Opened, *, why: bool = False) -> Answer:
     return Answer(lines, data, more)
 
 
-def printed(diagnosis: Diagnosis, *, why: bool = False) -> list[str]:
+def printed(diagnosis: Diagnosis, names: Sequence[str] = (), *, why: bool = False) -> list[str]:
     """What `diagnose triage` prints, without colour; all that quotes the log is marked.
 
-    A sentence may end in the message of an exception: it shares many characters in a row with a
-    line of the evidence.
+    A sentence may end in the message of an exception, or hold one of the `names` of files: it
+    shares many characters in a row with a line of the evidence, or with a name.
     """
-    texts = [item.text for item in diagnosis.evidence]
+    texts = [*names, *(item.text for item in diagnosis.evidence)]
     texts += [one.text for one in diagnosis.reasons if _may_quote(one)]
     said = "\n".join(texts)
 

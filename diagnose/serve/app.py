@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -26,6 +27,7 @@ from diagnose.serve.store import Store
 
 STOP_SECONDS = 10.0  # that running jobs have to end when the server does
 _TIDY_SECONDS = 300.0
+NOT_READ = "The results of the server cannot be read or written: is its disk full, or damaged?"
 _DAY = 86400.0
 
 
@@ -57,7 +59,16 @@ def application(settings: Settings, key: bytes, made: ForkServerContext) -> Star
     async def gone(_request: Request, _error: Exception) -> Response:
         return Response(status_code=400)  # nobody reads it
 
-    handlers: dict[Any, Any] = {Refused: refused, HTTPException: refused, ClientDisconnect: gone}
+    async def unusable(request: Request, error: Exception) -> Response:
+        served.metrics.problem(error)
+        return await refused(request, Refused(500, "store", NOT_READ))
+
+    handlers: dict[Any, Any] = {
+        sqlite3.Error: unusable,
+        Refused: refused,
+        HTTPException: refused,
+        ClientDisconnect: gone,
+    }
     app = Starlette(
         routes=[*api.ROUTES, *pages.ROUTES],
         middleware=[Middleware(Door, served=served)],

@@ -23,6 +23,7 @@ from diagnose.serve.settings import (
 )
 from diagnose.serve.spool import TooLargeError, Upload
 from diagnose.serve.task import PASTE
+from diagnose.serve.uploads import Sending
 
 if TYPE_CHECKING:
     from python_multipart.multipart import MultipartCallbacks
@@ -31,46 +32,61 @@ _MORE = 1 << 20  # bytes that the form around an upload may take
 _BLOCK = 1 << 20
 
 
-async def pieces(request: Request, limit: int) -> AsyncIterator[bytes]:
-    """The body of a request, of `limit` bytes at most. Raises Refused; ClientDisconnect."""
+async def pieces(
+    request: Request, limit: int, sending: Sending | None = None
+) -> AsyncIterator[bytes]:
+    """The body of a request, of `limit` bytes at most. Raises Refused; ClientDisconnect.
+
+    `sending` is told how it goes, and may be given up for another.
+    """
+    sending = sending or Sending()
     told = request.headers.get("content-length", "0")
     if not told.isdecimal() or int(told) > limit:
         raise _too_large(limit)
     stream = aiter(request.stream())
-    began, size = time.monotonic(), 0
     while True:
+        if sending.given_up:
+            raise _too_slow()
         try:
-            async with asyncio.timeout(BODY_IDLE_SECONDS):
+            async with asyncio.timeout(BODY_IDLE_SECONDS) as sending.wait:
                 piece = await anext(stream, b"")
         except TimeoutError:
             raise _too_slow() from None
+        finally:
+            sending.wait = None
         if not piece:
             return
-        size += len(piece)
-        if size > limit:
+        sending.size += len(piece)
+        if sending.size > limit:
             raise _too_large(limit)
-        seconds = time.monotonic() - began
-        if seconds > BODY_GRACE_SECONDS and size < seconds * BODY_RATE:
+        now = time.monotonic()
+        if now - sending.began > BODY_GRACE_SECONDS and sending.rate(now) < BODY_RATE:
             raise _too_slow()
         yield piece
 
 
-async def whole(request: Request, limit: int) -> bytes:
+async def whole(request: Request, limit: int, sending: Sending | None = None) -> bytes:
     """A small body as a whole."""
-    return b"".join([piece async for piece in pieces(request, limit)])
+    return b"".join([piece async for piece in pieces(request, limit, sending)])
 
 
-async def to_file(request: Request, upload: Upload, name: str, limit: int) -> None:
+async def to_file(
+    request: Request, upload: Upload, name: str, limit: int, sending: Sending
+) -> None:
     """Write a body to a file of an upload."""
     with _refusing():
         upload.begin(name)
-        async for piece in pieces(request, limit):
+        async for piece in pieces(request, limit, sending):
             upload.write(piece)
         upload.end()
 
 
 async def form(
-    request: Request, upload: Upload, limit: int, ready: Callable[[dict[str, str]], None]
+    request: Request,
+    upload: Upload,
+    limit: int,
+    ready: Callable[[dict[str, str]], None],
+    sending: Sending,
 ) -> dict[str, str]:
     """Read a multipart form: its files and its `text` into `upload`, other fields returned.
 
@@ -84,7 +100,7 @@ async def form(
     try:
         with _refusing():
             parser = MultipartParser(boundary, reader.callbacks())
-            async for piece in pieces(request, limit + _MORE):
+            async for piece in pieces(request, limit + _MORE, sending):
                 for at in range(0, len(piece), _BLOCK):
                     parser.write(piece[at : at + _BLOCK])
             parser.finalize()

@@ -14,10 +14,18 @@ from diagnose.serve import body, fetch, spool
 from diagnose.serve.desk import Desk, FullError
 from diagnose.serve.metrics import Metrics
 from diagnose.serve.refused import Refused, busy
-from diagnose.serve.settings import MAX_UPLOADS, MAX_URLS, MIB, TEXT_LIMIT, TITLE_LIMIT, Settings
+from diagnose.serve.settings import (
+    MAX_URLS,
+    MIB,
+    TEXT_LIMIT,
+    TITLE_LIMIT,
+    UPLOAD_SURE_SECONDS,
+    Settings,
+)
 from diagnose.serve.spool import Upload
 from diagnose.serve.store import Record, Store, new_id
 from diagnose.serve.task import PASTE, TYPES, Kind
+from diagnose.serve.uploads import Sending, Uploads
 
 _JSON_LIMIT = 2 * TEXT_LIMIT  # escapes take room
 _SPARE = 256 * MIB  # of the disk
@@ -36,7 +44,7 @@ class Served:
     desk: Desk
     metrics: Metrics
     key: bytes
-    uploads: int = 0
+    uploads: Uploads = field(default_factory=Uploads)
     streams: int = field(default=0)
 
 
@@ -64,36 +72,46 @@ async def accept(
     Refused.
     """
     _check(served, request)
+    with served.uploads.place(request.client.host if request.client else "") as sending:
+        if sending is None:
+            raise busy(round(UPLOAD_SURE_SECONDS))
+        record = await _taken(served, request, sending, ready, viewed=viewed)
+    served.desk.put(record)
+    return record
+
+
+async def _taken(
+    served: Served,
+    request: Request,
+    sending: Sending,
+    ready: Callable[[Fields], None],
+    *,
+    viewed: bool,
+) -> Record:
+    """What a request sends, on disk and in the store. Raises Refused."""
     id_ = new_id()
     folder = spool.folder_of(served.settings.data / "spool", id_)
     upload = Upload(folder, served.settings.upload)
-    served.uploads += 1
     accepted = False
     try:
-        given = await _read(served, request, upload, ready)
+        given = await _read(served, request, upload, ready, sending)
+        _check_queue(served)  # others may have come while it was read
         record = served.store.add(
             id_, given.kind, _title(given.title), _source(given), given.size,
             _wanted(given.kind, viewed), "\n".join(given.urls),
         )  # fmt: skip
         accepted = True
     finally:
-        served.uploads -= 1
         upload.end()
         if not accepted:
             spool.remove(folder)
     served.metrics.count("upload_bytes_total", given.size)
-    served.desk.put(record)
     return record
 
 
 def _check(served: Served, request: Request) -> None:
     """Refuse before anything is read what cannot be taken in. Raises Refused."""
-    try:
-        served.desk.check()
-    except FullError as error:
-        raise busy(error.seconds) from error
-    if served.uploads >= MAX_UPLOADS:
-        raise busy(5)
+    _check_queue(served)
     if request.headers.get("content-encoding", "identity") != "identity":
         raise Refused(415, "encoded", "Send the body as it is; compressed files are understood.")
     if shutil.disk_usage(served.settings.data).free < served.settings.upload + _SPARE:
@@ -103,22 +121,35 @@ def _check(served: Served, request: Request) -> None:
             raise Refused(507, "disk_full", "The disk of the server is full.")
 
 
+def _check_queue(served: Served) -> None:
+    try:
+        served.desk.check()
+    except FullError as error:
+        raise busy(error.seconds) from error
+
+
 async def _read(
-    served: Served, request: Request, upload: Upload, ready: Callable[[Fields], None]
+    served: Served,
+    request: Request,
+    upload: Upload,
+    ready: Callable[[Fields], None],
+    sending: Sending,
 ) -> _Given:
     limit = served.settings.upload
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     title = request.query_params.get("title", "")
     if kind == "multipart/form-data":
-        fields = await body.form(request, upload, limit, ready)
+        fields = await body.form(request, upload, limit, ready, sending)
         return _given(upload, fields.get("title", title))
     if kind == "application/json":
-        return _from_json(await body.whole(request, _JSON_LIMIT), served.settings, upload, title)
+        return _from_json(
+            await body.whole(request, _JSON_LIMIT, sending), served.settings, upload, title
+        )
     if kind in ("text/plain", ""):
-        await body.to_file(request, upload, PASTE, limit)
+        await body.to_file(request, upload, PASTE, limit, sending)
         return _given(upload, title)
     if kind == "application/octet-stream":
-        await body.to_file(request, upload, request.query_params.get("name", "log"), limit)
+        await body.to_file(request, upload, request.query_params.get("name", "log"), limit, sending)
         return _given(upload, title)
     raise Refused(
         415, "media_type",

@@ -16,6 +16,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal
 
+from diagnose.errors import InputError
 from diagnose.serve.task import Kind, Summary
 
 State = Literal["queued", "running", "done", "failed"]
@@ -89,6 +90,9 @@ class Record:
     files: int
 
 
+_NO_ROOM = (
+    sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY,
+)  # fmt: skip
 _COLUMNS = ", ".join(field.name for field in fields(Record))
 
 
@@ -97,13 +101,43 @@ def new_id() -> str:
     return "".join(secrets.choice(_ALPHABET) for _ in range(16))
 
 
+def unusable(path: Path, error: sqlite3.Error) -> str:
+    """What is wrong with the file of the results, and what to do, on one line."""
+    code = getattr(error, "sqlite_errorcode", None)
+    if code is not None and code & 0xFF in _NO_ROOM:
+        return f"{path}: the results cannot be written ({error}): is the disk full?"
+    return (
+        f"{path}: damaged, or not of diagnose serve ({error}); move it away to start without "
+        "results"
+    )
+
+
 class Store:
     """The results of one data folder. Methods may be called from any thread."""
 
     def __init__(self, path: Path) -> None:
         self._lock = threading.Lock()
-        self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
-        path.chmod(0o600)
+        try:
+            self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+            path.chmod(0o600)
+            self._check()
+            self._prepare()
+            self.again()  # what a server does first: where it cannot be written, say so now
+        except sqlite3.Error as error:
+            raise InputError(unusable(path, error)) from error
+
+    def _check(self) -> None:
+        """Raise sqlite3.Error where the file is damaged or another's, before it is changed."""
+        tables = {name for (name,) in self._db.execute("SELECT name FROM sqlite_master")}
+        if not tables:
+            return
+        self._db.execute(f"SELECT {_COLUMNS} FROM diagnoses LIMIT 0")
+        # not of `outputs`, which may be large: of these each is checked when it is read
+        for (problem,) in self._db.execute("PRAGMA quick_check(diagnoses)"):
+            if problem != "ok":
+                raise sqlite3.DatabaseError(problem)
+
+    def _prepare(self) -> None:
         self._db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # before the first table
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = NORMAL")  # whole also after a power cut

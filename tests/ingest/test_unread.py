@@ -157,7 +157,7 @@ def test_what_lies_in_a_folder_and_is_no_log(tmp_path: Path) -> None:
     os.mkfifo(job / "queue")
     assert unread(find_sources([job])) == []
     assert unread(find_sources([job, job / "queue"])) == [
-        "queue: named pipe: not read; give it as standard input"
+        f"{job}/queue: named pipe: not read; give it as standard input"
     ]
     # But a log that links lead to, and something with no right to read it.
     (job / "rank_1.log.gz").symlink_to(tmp_path / "rank_1.log")

@@ -51,8 +51,8 @@ def test_what_is_outside_is_refused_whether_it_exists_or_not(root: Root, given: 
         ("a\0b", "the path is empty"),
         ("file:///etc/passwd", "no URLs"),
         ("s3://a/b", "no URLs"),
-        ("jb", "the root has job"),
-        ("job/b.log", "job has a.log"),
+        ("jb", 'the root has "job"'),
+        ("job/b.log", 'job has "a.log"'),
         ("x" * 5000, "cannot be resolved|no such file"),
         ("loop", "cannot be resolved|no such file"),
     ],
@@ -65,7 +65,7 @@ def test_what_is_wrong_says_what_there_is(root: Root, given: str, says: str) -> 
 def test_a_long_folder_is_told_in_part(root: Root) -> None:
     for number in range(20):
         (root.folder / "job" / f"rank{number}.log").write_text("x\n")
-    with pytest.raises(InputError, match=r"job has a\.log, rank0\.log.* and 13 more$"):
+    with pytest.raises(InputError, match=r'job has "a\.log", "rank0\.log".* and 13 more$'):
         root.find("job/zzz")
     (root.folder / "none").mkdir()
     with pytest.raises(InputError, match="none is empty"):

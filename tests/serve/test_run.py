@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 import urllib.request
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -16,8 +20,9 @@ from diagnose.cli.main import run as command
 from diagnose.errors import InputError
 from diagnose.serve import run
 from diagnose.serve.settings import Settings
+from diagnose.serve.store import Store
 
-from .running import API, LOG, ROOT
+from .running import API, LOG, ROOT, running
 
 
 @pytest.mark.parametrize(("host", "loopback"), [
@@ -66,6 +71,63 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="cannot keep results in"):
         run.claim(tmp_path / "file" / "data")
+
+
+def _damaged(path: Path) -> None:
+    store = Store(path)
+    for number in range(200):
+        store.add(f"{number:016}", "text", "a title" * 20, "pasted text", 1, "json", "")
+    store.close()
+    data = bytearray(path.read_bytes())
+    data[4096 * 2 : 4096 * 8] = random.Random(7).randbytes(4096 * 6)
+    path.write_bytes(data)
+
+
+def _no_database(path: Path) -> None:
+    path.write_bytes(b"a log, which somebody put here\n" * 200)
+
+
+def _of_another_program(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("CREATE TABLE diagnoses (patient TEXT)")
+
+
+@pytest.mark.parametrize("spoil", [_damaged, _no_database, _of_another_program])
+def test_results_that_cannot_be_read_end_it_in_one_line(
+    tmp_path: Path, spoil: Callable[[Path], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "diagnoses.sqlite"
+    spoil(path)
+    before = path.read_bytes()
+    assert command(["serve", "--port", "0", "--data", str(tmp_path)]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert err.startswith(f"diagnose: {path}: damaged, or not of diagnose serve (")
+    assert "move it away" in err
+    assert path.read_bytes() == before
+
+
+def test_a_full_disk_at_the_start_is_told_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(_: Store) -> None:
+        error = sqlite3.OperationalError("database or disk is full")
+        error.sqlite_errorcode = sqlite3.SQLITE_FULL
+        raise error
+
+    monkeypatch.setattr(Store, "again", full)
+    assert command(["serve", "--port", "0", "--data", str(tmp_path)]) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert err.endswith("(database or disk is full): is the disk full?\n")
+
+
+def test_results_that_are_damaged_later_are_told(tmp_path: Path) -> None:
+    with running(tmp_path) as server:
+        server.served.store._db.execute("DROP TABLE outputs")
+        server.served.store._db.execute("ALTER TABLE diagnoses RENAME TO gone")
+        reply = server.http.get(f"{API}/abc")
+        assert (reply.status_code, reply.json()["error"]["code"]) == (500, "store")
 
 
 def test_without_the_extra_it_says_what_to_install() -> None:

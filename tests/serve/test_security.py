@@ -10,6 +10,7 @@ import socket
 import time
 import zipfile
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -324,6 +325,68 @@ def test_who_sends_too_slowly_is_sent_away(
     assert list((server.served.settings.data / "spool").iterdir()) == []
 
 
+_DRIP = (
+    b"POST /api/v1/diagnoses HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\n"
+    b"Content-Length: 1000\r\n\r\nx"
+)
+
+
+def test_uploads_that_drip_keep_nobody_out(
+    server: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from diagnose.serve import uploads
+
+    monkeypatch.setattr(uploads, "MAX_UPLOADS", 4)
+    monkeypatch.setattr(uploads, "UPLOAD_SURE_SECONDS", 0.3)
+    with ExitStack() as stack:
+        dripping = [stack.enter_context(_raw(server)) for _ in range(4)]
+        for connection in dripping:
+            connection.sendall(_DRIP)
+        _until(lambda: len(server.served.uploads) == 4)
+        reply = server.http.post(API, content="x", headers=TEXT)
+        assert reply.status_code == 429  # each of them is sure of its place for a moment
+        time.sleep(0.4)
+        for _ in range(3):  # of whoever sends at once
+            assert server.http.post(API, content="x", headers=TEXT).status_code == 202
+        assert dripping[0].recv(4096).startswith(b"HTTP/1.1 408")  # the first came slowest
+    _until(lambda: len(server.served.uploads) == 0)
+
+
+def test_one_address_does_not_take_all_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    from diagnose.serve import uploads
+
+    monkeypatch.setattr(uploads, "MAX_UPLOADS_OF_ONE", 2)
+    held = uploads.Uploads()
+    with ExitStack() as stack:
+        places = [stack.enter_context(held.place(client)) for client in ("a", "a", "a", "b")]
+        assert [place is not None for place in places] == [True, True, False, True]
+    assert len(held) == 0
+
+
+def test_what_is_fast_does_not_give_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    from diagnose.serve import uploads
+
+    monkeypatch.setattr(uploads, "MAX_UPLOADS", 1)
+    monkeypatch.setattr(uploads, "UPLOAD_SURE_SECONDS", 0.0)
+    held = uploads.Uploads()
+    with held.place("a") as first:
+        assert first is not None
+        first.size = 1 << 30
+        with held.place("b") as second:
+            assert second is None
+        first.size = 0
+        with held.place("b") as second:
+            assert second is not None
+        assert first.given_up
+
+
+def _until(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
 def test_an_upload_that_breaks_off_leaves_nothing(server: Running, tmp_path: Path) -> None:
     with _raw(server) as connection:
         connection.sendall(
@@ -335,7 +398,7 @@ def test_an_upload_that_breaks_off_leaves_nothing(server: Running, tmp_path: Pat
     while list(spool.iterdir()) and time.monotonic() < end:
         time.sleep(0.02)
     assert list(spool.iterdir()) == []
-    assert server.served.uploads == 0
+    assert len(server.served.uploads) == 0
 
 
 def test_who_does_not_read_the_answer_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -367,7 +430,7 @@ def test_who_does_not_read_the_answer_is_let_go(monkeypatch: pytest.MonkeyPatch)
 def test_a_full_disk_and_too_many_uploads_are_told(
     server: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from diagnose.serve import intake
+    from diagnose.serve import intake, uploads
 
     nothing = shutil.disk_usage("/")._replace(free=0)
     with monkeypatch.context() as patch:
@@ -378,7 +441,7 @@ def test_a_full_disk_and_too_many_uploads_are_told(
             intake.shutil, "disk_usage", lambda _: nothing._replace(free=(256 << 20) + 10)
         )
         assert server.http.post(API, content="x", headers=TEXT).status_code == 202
-    monkeypatch.setattr(intake, "MAX_UPLOADS", 0)
+    monkeypatch.setattr(uploads, "MAX_UPLOADS", 0)
     assert server.http.post(API, content="x", headers=TEXT).status_code == 429
 
 
