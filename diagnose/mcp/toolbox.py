@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import BoundedSemaphore
@@ -172,7 +173,8 @@ class Toolbox:
             with self._turns:
                 answer = make()
         except DiagnoseError as error:
-            raise ToolError(f"{said(str(error), _MAX_ERROR)}\n{NAMES_ARE_DATA}") from error
+            message = str(error).replace(f"{self._root.folder}{os.sep}", "")  # as it is named here
+            raise ToolError(f"{said(message, _MAX_ERROR)}\n{NAMES_ARE_DATA}") from error
         return CallToolResult(
             content=[TextContent(type="text", text=text_of(answer))],
             structured_content=data_of(answer),

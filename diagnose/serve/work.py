@@ -72,7 +72,8 @@ def attempt(task: Task, tell: Tell) -> Done | Failed:
         problem = f"internal error, please report it: {type(error).__name__}: {error}"
     finally:
         tempfile.tempdir = before
-    return Failed(said(problem.replace(task.folder, "").replace(os.sep * 2, os.sep), 600))
+    inside = problem.replace(f"{task.folder}{os.sep}", "").replace(task.folder, "")
+    return Failed(said(inside, 600))
 
 
 def perform(task: Task, tell: Tell) -> Done:
