@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from diagnose.errors import InputError
+from diagnose.extras import install
 
 
 @contextmanager
@@ -20,4 +21,4 @@ def extra(name: str) -> Iterator[None]:
         package = (error.name or "").partition(".")[0]
         if package == "diagnose":
             raise
-        raise InputError(f"{name} needs {package}: pip install 'diagnose-hangs[{name}]'") from error
+        raise InputError(f"{name} needs {package}: {install(name)}") from error

@@ -103,9 +103,7 @@ def _pyspy() -> str:
     try:
         return found("py-spy")
     except Unavailable:
-        raise Unavailable(
-            "py-spy is not installed: pip install 'diagnose-hangs[collect]'"
-        ) from None
+        raise Unavailable("py-spy is not installed: pip install py-spy") from None
 
 
 def _python(pid: int) -> str:

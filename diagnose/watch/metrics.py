@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from diagnose.errors import InputError
+from diagnose.extras import install
 from diagnose.watch.pulse import State
 
 if TYPE_CHECKING:
@@ -40,9 +41,7 @@ class Metrics:
         try:
             from prometheus_client import CollectorRegistry, start_http_server  # noqa: PLC0415
         except ImportError:
-            raise InputError(
-                "--metrics needs a package: pip install 'diagnose-hangs[watch]'"
-            ) from None
+            raise InputError(f"--metrics needs a package: {install('watch')}") from None
         self.view = View()
         host, port = parsed(address)
         registry = CollectorRegistry()

@@ -69,9 +69,7 @@ def test_without_the_extra_it_says_what_to_install(
     monkeypatch.setitem(sys.modules, "mcp.server", None)
     monkeypatch.setitem(sys.modules, "mcp.server.mcpserver", None)
     assert cli.run(["mcp"]) == 2
-    assert capsys.readouterr().err == (
-        "diagnose: mcp needs mcp: pip install 'diagnose-hangs[mcp]'\n"
-    )
+    assert capsys.readouterr().err == ("diagnose: mcp needs mcp: pip install 'mcp>=2'\n")
 
 
 def test_other_commands_do_not_load_it() -> None:

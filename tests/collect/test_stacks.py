@@ -131,7 +131,7 @@ def test_where_pyspy_is_not_installed_it_says_what_to_install(
         raise Unavailable(f"there is no {name} here")
 
     monkeypatch.setattr(stacks, "found", missing)
-    with pytest.raises(Unavailable, match=r"pip install 'diagnose-hangs\[collect\]'"):
+    with pytest.raises(Unavailable, match="pip install py-spy"):
         stacks.quick(sink, Process(20, "rank"))
 
 

@@ -77,5 +77,5 @@ def test_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
         return real(name, *given)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(InputError, match=r"pip install 'diagnose-hangs\[watch\]'"):
+    with pytest.raises(InputError, match=r"pip install 'prometheus-client"):
         Metrics(":0")
