@@ -10,9 +10,11 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cache
+from html import escape
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from diagnose.catalog.schema import Needs, Risk, Run
+from diagnose.text.ranks import ranks_phrase
 
 if TYPE_CHECKING:
     from diagnose.infer.stacks.groups import PlaceClass
@@ -288,7 +290,7 @@ class Topology:
     coordinates: dict[int, dict[str, int]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Diagnosis:
     """The whole verdict on one job.
 
@@ -319,6 +321,36 @@ class Diagnosis:
     topology: Topology | None = None
     reasons: list[Reason] = field(default_factory=list)
     places: list[PlaceClass] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        """Short: what a cell of a notebook ends in, and a debugger shows."""
+        cause = self.root_cause
+        who = self._who()
+        return (
+            f"<Diagnosis {self.verdict}: {cause.title} ({cause.cause}, {cause.confidence} "
+            f"confidence){'; ' if who else ''}{who}>"
+        )
+
+    def _repr_html_(self) -> str:
+        """The verdict for a notebook, in words of the catalog: none of the log's, which may hold
+        secrets. `diagnose.render(job, result, "html")` is the whole page.
+        """
+        cause = self.root_cause
+        head = (
+            f"<b>{self.verdict.upper()}</b> {escape(cause.title)} ({cause.confidence} confidence)"
+        )
+        rows = {"cause": cause.cause, "culprits": self._who(), "onset": self.onset.time or ""}
+        cells = "".join(
+            f"<tr><th>{name}</th><td>{escape(value)}</td></tr>"
+            for name, value in rows.items()
+            if value
+        )
+        steps = "".join(f"<li>{escape(step.do)}</li>" for step in self.remedies if step.do)
+        return f"<p>{head}</p><table>{cells}</table><ol>{steps}</ol>"
+
+    def _who(self) -> str:
+        ranks = ranks_phrase(self.culprits.ranks) if self.culprits.ranks else ""
+        return " on ".join(filter(None, (ranks, ", ".join(self.culprits.hosts[:8]))))
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON form as a dict."""

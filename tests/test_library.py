@@ -16,6 +16,7 @@ import pytest
 
 import diagnose
 from diagnose.match.rows import DATABASES
+from diagnose.timeline.columns import PROGRESS_COLUMNS
 
 ROOT = Path(__file__).parents[1]
 NAMES = sorted(path.parent.name for path in ROOT.glob("fixtures/*/expected.yaml"))
@@ -152,3 +153,64 @@ def test_forms_to_pass_on() -> None:
     assert "alice" in diagnose.render(job, result, redact=False)
     with pytest.raises(ValueError, match="no form 'pdf'; there are terminal, json"):
         diagnose.render(job, result, "pdf")
+
+
+def _pods() -> str:
+    """Eight pods of 40 steps each; that of rank 4 stops three steps before the others."""
+    rows = []
+    for step in range(1, 41):
+        for pod in range(8):
+            if pod != 4 or step <= 37:
+                time = f"10:{step:02}:{pod:02}"
+                rows.append(f"[pod/llm-worker-{pod}/main] 2026-03-04T{time}Z step={step} loss=2.0")
+    return "\n".join(rows) + "\n"
+
+
+def test_progress_has_every_step_of_every_author() -> None:
+    progress = diagnose.load_text(_pods()).progress
+    steps = progress.groupby("author")["step"]
+    assert len(steps) == 8
+    assert sorted(steps.last()) == [37, *[40] * 7]
+    assert sorted(steps.count()) == [37, *[40] * 7]
+    assert list(progress.columns) == [column.name for column in PROGRESS_COLUMNS]
+    times = progress["time"].dropna()
+    assert len(times) == len(progress)
+    assert times.is_monotonic_increasing
+
+
+def test_progress_is_empty_where_nothing_counts() -> None:
+    progress = diagnose.load_text("hello\n").progress
+    assert list(progress["step"]) == []
+    assert "author" in progress.columns
+
+
+def test_the_last_step_of_a_rank_is_that_of_its_pod() -> None:
+    lines = [f"[pod/llm-worker-{pod}/main] [rank{pod}]: ready" for pod in range(8)]
+    error = "[pod/llm-worker-4/main] [rank4]: ValueError: no more rows"
+    ranks = diagnose.load_text("\n".join(lines) + "\n" + _pods() + error + "\n").ranks
+    assert ranks["last_step"][4] == 37
+
+
+def test_a_cell_of_a_notebook_shows_them_in_short() -> None:
+    job = diagnose.load(ROOT / "fixtures" / "torchrun-missing-rank")
+    result = diagnose.diagnose(job)
+    assert "\n" not in repr(job) + repr(result)
+    assert len(repr(job)) < 100
+    assert len(repr(result)) < 200
+    assert repr(result).startswith("<Diagnosis hung: ")
+    assert "rank 5" in repr(result)
+    page = result._repr_html_()
+    assert "<b>HUNG</b>" in page
+    assert "rank 5" in page
+    hostile = diagnose.load_text("<script>alert(1)</script> password=hunter2hunter2\n")
+    hostile.notes = ["<script>", "password=hunter2hunter2"]
+    for shown in (hostile._repr_html_(), diagnose.diagnose(hostile)._repr_html_()):
+        assert "<script>" not in shown
+        assert "hunter2" not in shown
+
+
+def test_the_page_is_a_form_like_the_others() -> None:
+    job = diagnose.load(ROOT / "fixtures" / "torchrun-missing-rank")
+    page = diagnose.render(job, diagnose.diagnose(job), "html")
+    assert page.startswith("<!doctype html>")
+    assert "Content-Security-Policy" in page

@@ -6,14 +6,16 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from html import escape
 from typing import TYPE_CHECKING
 
 from diagnose.artifacts import Artifacts
 from diagnose.catalog.schema import Catalog
-from diagnose.ingest.source import Source
+from diagnose.ingest.source import TEXT_KINDS, Source
 from diagnose.ingest.stdin import PASTED
 from diagnose.job.identity import hosts_of_ranks, ranks_of_pids
-from diagnose.match.scanner import SourceScan
+from diagnose.match.scanner import SourceScan, scan_source
+from diagnose.text.ranks import counted
 from diagnose.timeline.build import build
 from diagnose.timeline.draft import Drafted
 from diagnose.timeline.event import Timeline
@@ -30,14 +32,18 @@ if TYPE_CHECKING:
     from diagnose.parse.comm_rank import CommRank
 
 
+_SHOWN = 10  # sources and notes in a notebook
+
+
 # The readers of dumps and stacks, and pandas, are imported by the properties that need them: most
 # jobs have no such document, and a pasted log is diagnosed before pandas would be loaded.
-@dataclass
+@dataclass(repr=False)
 class Job:
     """One run: what it left behind, as events.
 
     `scans` are what the sources gave, with the lines that matched until `events` are made of these.
-    `events` are what the engine works on; `timeline` and `ranks` are the same as DataFrames.
+    `events` are what the engine works on; `timeline` and `ranks` are the same as DataFrames, and
+    `progress` has every step.
     `collectives` is the table of all operations that dumps tell of (None without any), `groups` has
     the process groups, also those of communicators in which nothing was called yet, `places` the
     ranks that stand alike by their stacks, `checkpoints` what its folders hold of these (None where
@@ -102,6 +108,34 @@ class Job:
         from diagnose.timeline.frame import frame_of  # noqa: PLC0415
 
         return frame_of(self.events)
+
+    @cached_property
+    def progress(self) -> pd.DataFrame:
+        """One row per step and author: the logs are read anew, for `timeline` has samples of them.
+
+        See `diagnose.timeline.columns` for its columns.
+        """
+        from diagnose.match.compile import compile_matcher  # noqa: PLC0415
+        from diagnose.timeline.frame import progress_table  # noqa: PLC0415
+
+        matcher = compile_matcher(self.catalog)
+        logs = [source for source in self.sources if source.kind in TEXT_KINDS]
+        scans = (scan_source(source, matcher, every_step=True) for source in logs)
+        return progress_table(build(scans, self.catalog))
+
+    def __repr__(self) -> str:
+        """Short: what a cell of a notebook ends in, and a debugger shows."""
+        sources = counted(len(self.sources), "source")
+        return f"<Job of {sources}, {counted(len(self.events), 'event')}>"
+
+    def _repr_html_(self) -> str:
+        """The sources and the first notes, for a notebook."""
+        shown = [source.name for source in self.sources[:_SHOWN]]
+        shown += [f"note: {note}" for note in self.notes[:_SHOWN]]
+        from diagnose.report import safe  # noqa: PLC0415  slow to import
+
+        rows = "".join(f"<li>{escape(safe.said(one, 200))}</li>" for one in shown)
+        return f"<p>{escape(repr(self))}</p><ul>{rows}</ul>"
 
     @cached_property
     def ranks(self) -> pd.DataFrame:

@@ -20,7 +20,7 @@ from diagnose.match.calls import Noted
 from diagnose.match.compile import Matcher
 from diagnose.match.first_words import LIMIT, Again, said_again
 from diagnose.match.lines import VISIBLE, Raw, first_lines, last_lines, segments
-from diagnose.match.thin import TAIL_MAX, Kept, Thin, tail_end
+from diagnose.match.thin import TAIL_MAX, Kept, Thin, every, tail_end
 
 # Lines kept of one pattern in one source: this many from its start and from its end.
 KEEP_FIRST = 2000
@@ -86,11 +86,17 @@ class Gathered:
 
 
 def gather(
-    chunks: Iterable[Chunk], matcher: Matcher, calls: Calls, *, to_end: bool = True
+    chunks: Iterable[Chunk],
+    matcher: Matcher,
+    calls: Calls,
+    *,
+    to_end: bool = True,
+    every_step: bool = False,
 ) -> Gathered:
     """Search chunks that follow each other, up to the end of their source or of a part of it.
 
-    `calls` is fed with those that NCCL wrote into.
+    `calls` is fed with those that NCCL wrote into. With `every_step` no line of a thin signature is
+    left out.
     """
     found, thin = Gathered(), Thin(matcher)
     last: Chunk | None = None
@@ -106,7 +112,8 @@ def gather(
         place = max(found.end, chunk.offset)
         told = matcher.known.search(chunk, place)
         found.take(told.raws)
-        found.samples += segments(chunk, thin.feed(place, chunk, told.thin), place)
+        hits = thin.feed(place, chunk, told.thin)
+        found.samples += segments(chunk, every(matcher, chunk) if every_step else hits, place)
         calls.feed(chunk, told.calls)
         found.starts.append((chunk.offset, chunk.first_line))
         found.end = place + len(chunk.data)

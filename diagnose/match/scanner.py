@@ -70,11 +70,14 @@ class SourceScan:
         return bool(self.edges)
 
 
-def scan_source(source: Source, matcher: Matcher) -> SourceScan:
-    """Scan one source to its end; what cannot be read becomes `problem`, never an exception."""
+def scan_source(source: Source, matcher: Matcher, *, every_step: bool = False) -> SourceScan:
+    """Scan one source to its end; what cannot be read becomes `problem`, never an exception.
+
+    With `every_step` no line of a step is left out: slower, and larger.
+    """
     problem: list[str] = []
     calls = Noted() if _seekable(source) else Forward(source)
-    found = gather(_chunks(source, problem), matcher, calls)
+    found = gather(_chunks(source, problem), matcher, calls, every_step=every_step)
     scan = finish(source, found, matcher)
     scan.problem = "".join(problem)
     if isinstance(calls, Forward):

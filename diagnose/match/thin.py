@@ -36,6 +36,17 @@ _PIECE = 16 << 10
 _NEW_SHAPES = 16
 
 
+def every(matcher: Matcher, chunk: Chunk) -> Hits:
+    """All matches of thin signatures in a chunk, a line at a time, which takes its time."""
+    hits: Hits = []
+    begin = 0
+    while begin < len(chunk.data):
+        end = chunk.data.find(b"\n", begin) + 1 or len(chunk.data)
+        hits += [(number, begin + to) for number, to in matcher.scan_thin(chunk.data[begin:end])]
+        begin = end
+    return hits
+
+
 @dataclass(slots=True)
 class Kept:
     """A chunk that may hold last words; `place` is that of its start.

@@ -162,10 +162,9 @@ class Toolbox:
 
         Ask it whether a failure was seen before, and on which hosts.
         """
-        classes = load_catalog(self._jobs.patterns).classes
-        titles = {name: cause.title for name, cause in classes.items()}
+        catalog = load_catalog(self._jobs.patterns)
         scrub = scrubber(redact=self._redact)
-        return self._result(lambda: fleet(self._root, path, by, titles, scrub))
+        return self._result(lambda: fleet(self._root, path, by, catalog, scrub))
 
     def _result(self, make: Callable[[], Answer]) -> CallToolResult:
         """What goes to the client; an error that says what to do where there is no answer."""

@@ -47,6 +47,7 @@ RENDERERS: Mapping[str, tuple[str, str | None]] = {
     "markdown": ("diagnose.report.markdown", None),
     "github": ("diagnose.report.github", "utf-8"),
     "slack": ("diagnose.report.slack", "utf-8"),
+    "html": ("diagnose.report.html", "utf-8"),
 }
 
 
@@ -58,7 +59,7 @@ def rendered(name: str, job: Job, diagnosis: Diagnosis, wish: Wish) -> tuple[str
 
 
 def render(job: Job, diagnosis: Diagnosis, form: str = "markdown", *, redact: bool = True) -> str:
-    """A diagnosis as text to pass on: `markdown`, `github`, `slack`, `json` or `terminal`.
+    """A diagnosis as text to pass on: `markdown`, `github`, `slack`, `html`, `json`, `terminal`.
 
     Secrets of a known form are masked in all of them, and but for `json` and `terminal` people's
     names and addresses, too; without `redact` only where the form always masks. Raises ValueError

@@ -22,6 +22,15 @@ class Author(NamedTuple):
     name: tuple[str | int | None, ...]
 
     @property
+    def shown(self) -> str:
+        """`rank 3`, `worker-4`, `node7 pid 812`, `console.log task 2`, `a.log`: for people."""
+        first, *rest = (str(part) for part in self.name if part is not None)
+        if self.kind == "rank":
+            return f"rank {first}"
+        what = {"process": "pid", "task": "task", "local_rank": "local rank"}.get(self.kind)
+        return " ".join([first, *([what] if what and rest else []), *rest])
+
+    @property
     def rank(self) -> int | None:
         """The global rank; None where it is not known."""
         number = self.name[0]

@@ -1,5 +1,6 @@
-"""The columns of `Job.timeline` and `Job.ranks`: the one definition, of which docs/timeline.md is
-made. Each is a field of `timeline.event.Event`; missing is NA.
+"""The columns of `Job.timeline`, `Job.progress` and `Job.ranks`: the one definition.
+
+docs/timeline.md is made of it. Each is a field of `timeline.event.Event`; missing is NA.
 """
 
 from __future__ import annotations
@@ -60,6 +61,13 @@ COLUMNS = (
         "local_rank, source, task, node, device, alone, group",
     ),
 )  # fmt: skip
+
+# Of Job.progress: some of the above, and who counted.
+PROGRESS_COLUMNS = (
+    *(one for one in COLUMNS if one.name in ("time", "source", "line", "attempt")),
+    Column("author", "str", "who counted: rank 3, the pod or host, or the source"),
+    *(one for one in COLUMNS if one.name in ("rank", "host", "signature", "phase", "step", "text")),
+)
 
 RANK_COLUMNS = (
     Column("host", "object", "the node"),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from diagnose.timeline.author import author_of
 from diagnose.timeline.captures import integer
-from diagnose.timeline.columns import COLUMNS
-from diagnose.timeline.event import Timeline
+from diagnose.timeline.columns import COLUMNS, PROGRESS_COLUMNS
+from diagnose.timeline.event import Event, Timeline
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 _LIMITS = {"Int16": 2**15, "Int32": 2**31, "Int64": 2**63}
 
 
-def frame_of(timeline: Timeline) -> pd.DataFrame:
+def frame_of(timeline: Timeline | Sequence[Event]) -> pd.DataFrame:
     """One row an event, in time order; the columns are those of `timeline.columns.COLUMNS`."""
     import pandas as pd  # noqa: PLC0415  only who asks for a frame pays for it
 
@@ -41,9 +43,20 @@ def frame_of(timeline: Timeline) -> pd.DataFrame:
     return pd.DataFrame(columns, index=index)
 
 
+def progress_table(timeline: Timeline) -> pd.DataFrame:
+    """One row a step and author; the columns are those of `timeline.columns.PROGRESS_COLUMNS`."""
+    counted = [event for event in timeline.kind("progress") if event.step is not None]
+    frame = frame_of(counted)
+    frame["author"] = [author_of(event).shown for event in counted]
+    names = [column.name for column in PROGRESS_COLUMNS]
+    return frame.astype({"author": "str"})[names].drop_duplicates(
+        ["source", "attempt", "author", "signature", "step"], keep="last", ignore_index=True
+    )
+
+
 def rank_table(timeline: pd.DataFrame) -> pd.DataFrame:
     """One row a rank (index `rank`); the columns are those of `timeline.columns.RANK_COLUMNS`."""
-    known = timeline.dropna(subset=["rank"])
+    known = _with_ranks_of_hosts(timeline).dropna(subset=["rank"])
     grouped = known.groupby("rank")
     import pandas as pd  # noqa: PLC0415  only who asks for a frame pays for it
 
@@ -65,6 +78,16 @@ def rank_table(timeline: pd.DataFrame) -> pd.DataFrame:
     table["exit"] = codes.groupby(exits["rank"]).first().astype("Int64")
     table["log_present"] = True
     return table
+
+
+def _with_ranks_of_hosts(timeline: pd.DataFrame) -> pd.DataFrame:
+    """Steps that a pod or host counted are of its rank, where all its lines are of one."""
+    known = timeline.dropna(subset=["rank", "host"])
+    ranks = known.groupby("host", observed=True)["rank"].agg(["nunique", "first"])
+    alone = ranks[ranks["nunique"] == 1]["first"]
+    counted = timeline["kind"].eq("progress") & timeline["rank"].isna()
+    filled = timeline["host"].astype(object).map(alone.to_dict()).where(counted)
+    return timeline.assign(rank=timeline["rank"].fillna(filled.astype(timeline["rank"].dtype)))
 
 
 def _first(values: pd.Series[Any]) -> Any:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from diagnose.timeline.columns import COLUMNS, RANK_COLUMNS, Column
+from diagnose.timeline.columns import COLUMNS, PROGRESS_COLUMNS, RANK_COLUMNS, Column
 
 PAGE = Path(__file__).parents[2] / "docs" / "timeline.md"
 
@@ -18,7 +18,10 @@ def table(columns: Sequence[Column]) -> str:
     return "\n".join(["| column | dtype | meaning |", "|---|---|---|", *rows])
 
 
-@pytest.mark.parametrize(("mark", "columns"), [("columns", COLUMNS), ("ranks", RANK_COLUMNS)])
+@pytest.mark.parametrize(
+    ("mark", "columns"),
+    [("columns", COLUMNS), ("progress", PROGRESS_COLUMNS), ("ranks", RANK_COLUMNS)],
+)
 def test_the_page_lists_all_columns(mark: str, columns: Sequence[Column]) -> None:
     text = PAGE.read_text(encoding="utf-8")
     start = text.index(f"<!-- {mark} -->\n") + len(f"<!-- {mark} -->\n")

@@ -13,8 +13,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from diagnose.diagnosis import Diagnosis
     from diagnose.job.model import Job
+    from diagnose.report import Wish
 
 __all__ = ["render"]
+
+
+def report(job: Job, diagnosis: Diagnosis, wish: Wish) -> str:
+    """The page, as the other reports are asked for."""
+    return render(job, diagnosis, redact=wish.redact)
 
 
 def render(job: Job, diagnosis: Diagnosis, *, title: str | None = None, redact: bool = True) -> str:
