@@ -11,13 +11,23 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from diagnose.cli.options import ColorOption, Patterns, file_path, path
+from diagnose.cli.options import ColorOption, Patterns, Title, file_path, path
 from diagnose.cli.output import Color, clean, note, say, show, write
 from diagnose.files import write_text
 from diagnose.text.ranks import counted
 
 if TYPE_CHECKING:
     from diagnose.fleet.summary import Fleet
+
+
+By = Annotated[
+    str,
+    typer.Option(
+        "--by",
+        metavar="WHAT",
+        help="Group by cause, host, week, or a label that --label of scan took from the path.",
+    ),
+]
 
 
 class FleetFormat(StrEnum):
@@ -36,14 +46,7 @@ def fleet(
             metavar="RESULTS", parser=path, help="Results folder written by `diagnose scan`."
         ),
     ],
-    by: Annotated[
-        str,
-        typer.Option(
-            "--by",
-            metavar="WHAT",
-            help="Group by cause, host, week, or a label that --label of scan took from the path.",
-        ),
-    ] = "cause",
+    by: By = "cause",
     output: Annotated[
         FleetFormat, typer.Option("--format", help="Output format.")
     ] = FleetFormat.terminal,
@@ -62,9 +65,7 @@ def fleet(
             "--reports", metavar="N", min=0, help="Write post-mortems of the N worst jobs."
         ),
     ] = 0,
-    title: Annotated[
-        str | None, typer.Option("--title", metavar="TEXT", help="Title of the page.")
-    ] = None,
+    title: Title = None,
     patterns: Patterns = None,
     color: ColorOption = Color.auto,
     no_redact: Annotated[

@@ -69,3 +69,4 @@ Checkpoints = Annotated[
 ExitCode = Annotated[
     bool, typer.Option("--exit-code", help="Exit with status 1 if the job hung or failed.")
 ]
+Title = Annotated[str | None, typer.Option("--title", metavar="TEXT", help="Title of the page.")]

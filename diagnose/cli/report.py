@@ -9,7 +9,7 @@ import typer
 
 from diagnose.cli.fail_on import FailOn
 from diagnose.cli.job import STDIN, diagnosed, end, failing
-from diagnose.cli.options import Checkpoints, ExitCode, Paths, Patterns, Workers, file_path
+from diagnose.cli.options import Checkpoints, ExitCode, Paths, Patterns, Title, Workers, file_path
 from diagnose.cli.output import clean, say, write
 from diagnose.files import write_text
 
@@ -26,9 +26,7 @@ def report(
             help="Output file; - writes to stdout.",
         ),
     ] = Path("report.html"),
-    title: Annotated[
-        str | None, typer.Option("--title", metavar="TEXT", help="Title of the page.")
-    ] = None,
+    title: Title = None,
     patterns: Patterns = None,
     no_redact: Annotated[
         bool, typer.Option("--no-redact", help="Do not mask secrets and names in the page.")
