@@ -31,6 +31,18 @@ def folder() -> Path | None:
     return found if found.is_absolute() else None
 
 
+def writable() -> bool:
+    """Whether something can be kept for later runs."""
+    inside = folder()
+    if inside is None:
+        return False
+    try:
+        inside.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError:
+        return False
+    return os.access(inside, os.W_OK | os.X_OK)
+
+
 def read(name: str) -> bytes | None:
     """What was kept under this name, unless it is not this user's."""
     inside = folder()

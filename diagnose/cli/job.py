@@ -87,11 +87,13 @@ def _read(
 
 def _tell_compiling(patterns: Sequence[Path]) -> None:
     """Say why the first answer on a machine takes longer than the others."""
+    from diagnose.catalog.cache import writable
     from diagnose.catalog.load import load_catalog
     from diagnose.match.compile import compiled_before
 
     if not compiled_before(load_catalog(patterns)):
-        say("Compiling the catalog of signatures, once; later answers come at once.")
+        often = "first run" if writable() else "no writable cache (XDG_CACHE_HOME), so in every run"
+        say(f"Compiling signatures, about 10 s: {often}.")
 
 
 def _load_engine(later: str) -> None:

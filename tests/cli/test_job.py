@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from diagnose.catalog import cache
 from diagnose.cli import main as cli
 from diagnose.cli.job import MAX_NOTES
 from diagnose.match import compile  # noqa: A004
@@ -77,7 +78,7 @@ def test_who_waits_at_a_terminal_for_the_first_answer_is_told_why(
     said.isatty = lambda: terminal  # type: ignore[method-assign]
     monkeypatch.setattr(sys, "stderr", said)
     monkeypatch.setattr(compile, "compiled_before", lambda _: False)
-    told = "Compiling the catalog of signatures, once; later answers come at once.\n"
+    told = "Compiling signatures, about 10 s: first run.\n"
     assert cli.run(["triage", str(tmp_path / "a.log")]) == 0
     assert said.getvalue() == told * terminal
     monkeypatch.setattr(compile, "compiled_before", lambda _: True)
@@ -235,3 +236,12 @@ if __name__ == "__main__":
     assert left(process) == []
     _, said = process.communicate()
     assert (process.returncode, said) == (-signal.SIGTERM, "")
+
+
+def test_without_a_writable_cache_it_does_not_promise_to_be_faster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "new" / "cache"))
+    assert cache.writable()
+    monkeypatch.setenv("XDG_CACHE_HOME", "/proc/nobody")
+    assert not cache.writable()

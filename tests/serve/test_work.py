@@ -125,6 +125,14 @@ def test_what_is_no_log_fails_in_a_line(
     assert str(tmp_path) not in result.error
 
 
+def test_an_error_names_a_url_as_it_is(tmp_path: Path) -> None:
+    url = "http://127.0.0.1:9/rank0.log"
+    wanted = Task(str(tmp_path), "urls", ("json",), urls=(url,), allowed=("http://127.0.0.1:9/",))
+    result = work.attempt(wanted, lambda _: None)
+    assert isinstance(result, Failed)
+    assert result.error.startswith(f"{url} cannot be fetched: ")
+
+
 @pytest.mark.parametrize(
     ("raised", "error"),
     [
