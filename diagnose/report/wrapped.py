@@ -25,6 +25,7 @@ _PREFIX = expression(r"(?:\[[^\]\n]{1,60}\]:? ?|\S{1,60}[:|>] )+")
 _STAMP = expression(
     r"\d{1,4}[-/:.]\d\d(?:[-/:.T ]\d|\b)|\d+\.\d+(?![\w.+/=~%&?-])|\d+(?![\w.+/=~%&?-])"
 )
+_NUMBER = expression(r"[0-9]+")
 _TAIL = 256  # characters of a line that a token's beginning is looked for in
 _LONGEST = 8192  # characters of one wrapped token
 _MIN_WIDTH = 40  # of a terminal
@@ -96,10 +97,11 @@ def _cut(lines: list[Line], at: int, find: Find) -> tuple[list[Span], int]:
 
 def _rest(lines: list[Line], at: int) -> Iterator[tuple[str, int, int]]:
     """What may go on from the end of a line in the lines below it."""
-    prefixed = _PREFIX.match(lines[at].text) is not None
+    prefix = _PREFIX.match(lines[at].text)
+    form = _form(prefix.group()) if prefix else ""
     length = 0
     for line in lines[at + 1 :]:
-        begin = _begin(line.text, prefixed)
+        begin = _begin(line.text, form)
         head = _HEAD.match(line.text, begin)
         if head is None or (not length and _STAMP.match(head.group())):
             return
@@ -109,12 +111,21 @@ def _rest(lines: list[Line], at: int) -> Iterator[tuple[str, int, int]]:
             return
 
 
-def _begin(line: str, prefixed: bool) -> int:
-    """Where the text of a line begins, after what a launcher or a terminal wrote before it."""
+def _form(prefix: str) -> str:
+    """What two lines of one writer have alike in front; a name and its colon is no such prefix."""
+    return _NUMBER.sub("0", prefix)
+
+
+def _begin(line: str, form: str) -> int:
+    """Where the text of a line begins, after what a launcher or a terminal wrote before it.
+
+    `form` is that of the prefix of the line above it, "" where it has none.
+    """
     skip = _INDENT.match(line)
     begin = skip.end() if skip else 0
     prefix = _PREFIX.match(line, begin)
-    if prefix and (prefixed or line[begin] == "[") and len(prefix.group()) >= 4:
+    alike = prefix is not None and (line[begin] == "[" or _form(prefix.group()) == form)
+    if prefix and alike and len(prefix.group()) >= 4:
         return prefix.end()
     return begin
 

@@ -297,3 +297,12 @@ def test_lines_with_a_clue_are_those_that_hold_one_by_themselves(lines: list[str
 def test_a_value_in_the_query_of_an_address_is_hidden(name: str) -> None:
     line = f"GET https://host/path?a=1&{name}=a1b2c3d4e5f6g7&b=2"
     assert mask(line) == f"GET https://host/path?a=1&{name}=[masked]&b=2"
+
+
+def test_a_name_in_front_of_the_next_line_is_no_prefix_of_a_writer() -> None:
+    """Else the rest of a token would begin with the value of another one, and hide it."""
+    first, second = "h" + "f_AbCdEfGhIjKlMnOpQrStUvWxYz01234567", "gl" + "pat-"
+    text = f"HF_TOKEN: {first}\nPRIVATE-TOKEN: {second}AbCdEfGhIj1234567890"
+    assert mask(text) == "HF_TOKEN: [masked]\nPRIVATE-TOKEN: [masked]"
+    cut = f"worker-1: refused the hub's token {first[:25]}\nworker-2: {first[25:]}"
+    assert first[25:] not in mask(cut)
