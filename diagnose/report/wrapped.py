@@ -90,7 +90,9 @@ def _cut(lines: list[Line], at: int, find: Find) -> tuple[list[Span], int]:
     for span in find(view.text):
         if not span.start < len(tail) < span.end:
             continue
-        if span.start not in sure or _goes_on(lines, at, parts[1]):
+        word, begin, _ = parts[1]
+        taken = word[: span.end - len(tail)]
+        if span.start not in sure or _goes_on(lines, at, (taken, begin, begin + len(taken))):
             found += view.back(span)
     return found, at + len(parts) - 1
 
@@ -131,7 +133,9 @@ def _begin(line: str, form: str) -> int:
 
 
 def _goes_on(lines: list[Line], at: int, rest: tuple[str, int, int]) -> bool:
-    """Whether a line that ends in a whole token was cut inside it: `rest` is no word of a log."""
+    """Whether a line that ends in a whole token was cut inside it: `rest`, which the token would
+    take of the next one, is no word of a log.
+    """
     word, _, end = rest
     least = _LEFT if mixed(word) else _LETTERS
     if drawn(word) or (_alone(lines[at + 1], end) and len(word) >= least):
