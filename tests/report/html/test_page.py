@@ -76,6 +76,17 @@ def test_why_is_folded_and_escaped() -> None:
     assert '<section id="why"' not in render(job, replace(diagnosis, reasons=[]))
 
 
+def test_the_traceback_has_own_frames_in_full_and_the_others_folded() -> None:
+    text = render(*fixture("lab-key-error"))
+    section = text[text.index('<section id="traceback"') :].partition("</section>")[0]
+    rows = re.findall(r'<div class="row ([\w ]*)"><span>(.*?)</span>', section)
+    own = [shown for look, shown in rows if "own" in look]
+    assert own[-2].endswith("train.py:148 in midway")
+    assert [shown for look, shown in rows if "marked" in look] == own[-2:]
+    assert section.count("<details>") == section.count(" library frame")
+    assert "<strong>KeyError: &#39;labels&#39;</strong>" in section
+
+
 def test_the_page_is_the_same_every_time() -> None:
     assert page("torchrun-missing-rank") == page("torchrun-missing-rank")
 
