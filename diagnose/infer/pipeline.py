@@ -182,7 +182,6 @@ def _result(
     grid = _grid(job, context.facts)
     undumped = collectives.undumped(blocked) if blocked else None
     by_dumps = collectives.collective(blocked) if blocked else None
-    stopped_at = by_dumps if blocked else verdict.collective_of(context.stalls, winner.ranks)
     raised = narrative.exception(winner, context, job)
     captured = _captured(context, winner, raised)
     return Diagnosis(
@@ -191,7 +190,7 @@ def _result(
         culprits=Culprits(winner.ranks, winner.hosts, winner.kind, _why(winner, grid, context)),
         phase=verdict.phase_of(winner, context, start),
         onset=Onset(iso(start.time), start.why),
-        collective=verdict.joined_by_others(stopped_at, winner),
+        collective=by_dumps if blocked else verdict.collective_of(context.stalls, winner.ranks),
         longer_timeout_helps=remedies.longer_timeout(winner, job.catalog, context.activity),
         causal_chain=narrative.chain(winner, context, job.clocks),
         evidence=narrative.evidence(winner, context),

@@ -13,6 +13,7 @@ from itertools import pairwise
 
 from diagnose.ingest.literals import places
 from diagnose.lazy import expression
+from diagnose.parse.tracebacks import TRACEBACK
 
 # `[rank3]: text` of torch's own excepthook, `[default3]:text` of torchrun; two may stand in a row.
 _TAG = r"\[(?:rank|default)\d+\]:"
@@ -22,7 +23,7 @@ _TAGS = expression(rf"(?:{_TAG} ?)+")
 # `node7:123:456 [0] ` of NCCL.
 _NCCL_TAG = r":\d{1,8}:\d{1,8} \[\d{1,3}\] (?:NCCL |[\w/.-]{1,80}\.(?:cc|cu|h):\d{1,6} )"
 _NCCL_LINE = expression(rf"([A-Za-z0-9][\w.-]{{0,80}}){_NCCL_TAG}")
-_TRACEBACK = "Traceback (most recent call last):"
+_TRACEBACK = f"{TRACEBACK}:"
 _BEFORE_FRAME = expression(r"\s{0,20}(?=\bFile \"[^\"\n]{1,500}\", line \d+, in )")
 _BEFORE_EXCEPTION = expression(
     r"(?<=[\s)\]}\"'^~])(?=(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): )"

@@ -11,6 +11,7 @@ from typing import Any
 from diagnose.lazy import expression
 from diagnose.parse.levels import SYSLOG_LEVELS, level
 from diagnose.parse.stamps import ISO_DATE, ISO_TIME, ISO_ZONE, iso_day, keep, stamp
+from diagnose.parse.tracebacks import TRACEBACK
 from diagnose.parse.who import Prefix, Stamp
 
 _LIMIT = 1 << 20  # characters; longer lines are left alone
@@ -24,7 +25,6 @@ _PID = ("pid", "process", "_PID")
 _RAISED = (
     "exc_info", "exc_text", "exception", "stack_trace", "error.stack_trace", "traceback", "stack",
 )  # fmt: skip
-_TRACEBACK = "Traceback (most recent call last)"
 _ISO = expression(rf"{ISO_DATE}[ T]{ISO_TIME}{ISO_ZONE}\Z")
 _STREAMS = frozenset({"stdout", "stderr"})
 _RANK_LIMIT = 10_000_000
@@ -79,7 +79,7 @@ def _traceback(record: dict[str, Any], message: str) -> str | None:
     error = record.get("error")
     nested = _text(error, ("stack_trace",)) if isinstance(error, dict) else None
     for text in (_text(record, _RAISED), nested, message):
-        if text and _TRACEBACK in text and len(_raised(text)) > 1:
+        if text and TRACEBACK in text and len(_raised(text)) > 1:
             return text
     return None
 

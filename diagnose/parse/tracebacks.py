@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterable
 from typing import NamedTuple
 
+TRACEBACK = "Traceback (most recent call last)"
 MAX_FRAMES = 100
 
 _FRAME = re.compile(r'\s*(?:\| ?)*\s*File "([^"]{1,1000})", line (\d{1,9}),? in (\S.{0,300}?)\s*\Z')
@@ -67,7 +68,7 @@ def frames_in(lines: Iterable[str]) -> list[PythonFrame]:
         found = _FRAME.match(line)
         if found is not None:
             frames.append(PythonFrame(found[1], int(found[2]), found[3]))
-        elif "Traceback (most recent call last)" in line:
+        elif TRACEBACK in line:
             frames = []
         elif frames and not frames[-1].code and line[:1].isspace() and not _MARKS.match(line):
             frames[-1] = frames[-1]._replace(code=line.strip())

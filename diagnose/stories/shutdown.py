@@ -19,10 +19,11 @@ from typing import Any
 
 from diagnose.catalog.entries import is_word
 from diagnose.catalog.schema import CauseClass
+from diagnose.parse.tracebacks import TRACEBACK
 from diagnose.stories.sifting import Fate, Sifted
 from diagnose.timeline.ends import exit_failed
 from diagnose.timeline.event import Event, Timeline
-from diagnose.timeline.raised import TRACEBACK, tracebacks
+from diagnose.timeline.raised import tracebacks
 
 _BLOCK_LINES = 60  # of a traceback below "Exception ignored in", or below an exception of nobody's
 _ENDS_BLOCK = ("ignored", "teardown", "exit")

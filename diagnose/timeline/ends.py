@@ -13,8 +13,9 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from diagnose.parse.tracebacks import TRACEBACK
 from diagnose.timeline.event import Event, Fields, Meaning, Timeline
-from diagnose.timeline.raised import TRACEBACK, tracebacks_in
+from diagnose.timeline.raised import tracebacks_in
 
 _REPORTS = ("quits", "teardown", "stopping")  # what who dies, or a launcher, says of an end
 

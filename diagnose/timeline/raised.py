@@ -15,10 +15,10 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from diagnose.parse.prefix import peel
+from diagnose.parse.tracebacks import TRACEBACK
 from diagnose.timeline.author import Author, author_of
 from diagnose.timeline.event import Event, Meaning, Timeline
 
-TRACEBACK = "Traceback (most recent call last)"
 OUTERMOST = ("<module>", "_run_module_as_main")  # functions: of a script, of `python -m`
 _SIGNED = re.compile(r"\[rank\d+\]: ?Traceback \(most recent call last\)")
 # As Python prints an exception: by its name, with which no launcher begins a line.

@@ -18,11 +18,12 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
+from diagnose.parse.tracebacks import TRACEBACK
 from diagnose.timeline.draft import BEGINS, Draft
 from diagnose.timeline.ends import End, ends_of
 from diagnose.timeline.event import Begin
 from diagnose.timeline.meaning import GLUED
-from diagnose.timeline.raised import TRACEBACK, outermost
+from diagnose.timeline.raised import outermost
 
 RESTART = "restart"  # what a line tells that reports one
 _BY_HAND = 60_000_000_000  # ns from an end to a start by hand

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 
 from diagnose.catalog.schema import Catalog
 from diagnose.diagnosis import Collective, JobFacts, Verdict
@@ -102,13 +101,6 @@ def collective_of(found: Sequence[Stall], culprits: Collection[int] = ()) -> Col
     if culprits and not stall.proven and set(culprits) <= set(stall.joined):
         missing = []
     return Collective(stall.group, stall.op, stall.seq, stall.in_call, missing)
-
-
-def joined_by_others(call: Collective | None, winner: Hypothesis) -> Collective | None:
-    """The collective without those who made another call instead, unless they alone made it."""
-    if call is None or winner.kind != "mismatched" or set(call.joined) <= set(winner.ranks):
-        return call
-    return replace(call, joined=[rank for rank in call.joined if rank not in winner.ranks])
 
 
 def facts_told(facts: Facts, attempts: int) -> JobFacts:

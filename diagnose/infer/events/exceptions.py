@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from diagnose.diagnosis import CodeFrame, PythonException
@@ -42,11 +43,9 @@ def exception_of(event: Event, raised: Raised) -> PythonException | None:
     else:
         lines = {one.place: one.text for one in stack.frames} if stack else {}
         frames = frames_in(peel(text).message for text in lines.values())
-    told = raised_in(prefix.message)
-    if told is None or (told.type == "Traceback" and event is (stack and stack.header)):
-        told = RaisedText(event.fields.get("type", ""), event.fields.get("message", ""))
+    captured = RaisedText(event.fields.get("type", ""), event.fields.get("message", ""))
     first = stack.header.line if stack else event.line
-    return _exception(told, event, first, frames)
+    return _exception(raised_in(prefix.message) or captured, event, first, frames)
 
 
 def fullest(events: Iterable[Event], raised: Raised) -> PythonException | None:
@@ -77,10 +76,7 @@ def with_code(found: PythonException, job: Job) -> PythonException:
     frames = [_shown(frame) for frame in frames_in(own)]
     if len(frames) < len(found.frames):
         return found
-    return PythonException(
-        found.type, found.message, found.rank, _where(frames), frames, *place[:1],
-        found.first_line, found.line,
-    )  # fmt: skip
+    return replace(found, where=_where(frames), frames=frames)
 
 
 def in_words(found: PythonException) -> str:
@@ -98,13 +94,13 @@ def place_of(frame: CodeFrame) -> str:
 
 
 def _exception(
-    told: RaisedText, event: Event, first: int, frames: Sequence[PythonFrame]
+    text: RaisedText, event: Event, first: int, frames: Sequence[PythonFrame]
 ) -> PythonException:
     shown = [_shown(frame) for frame in frames]
-    message = " ".join(told.message.split())
+    message = " ".join(text.message.split())
     message = message if len(message) <= _MESSAGE else f"{message[:_MESSAGE]} …"
     return PythonException(
-        told.type, message, event.rank, _where(shown), shown, event.source, first, event.line
+        text.type, message, event.rank, _where(shown), shown, event.source, first, event.line
     )
 
 

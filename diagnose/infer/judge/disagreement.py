@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 
 from diagnose.infer.judge.groups import gathered_size
-from diagnose.infer.judge.stall import Call, Stall, Wait
+from diagnose.infer.judge.stall import Call, Stall, Wait, in_words
 from diagnose.infer.judge.standing import Standing
 from diagnose.text.ranks import ranks_phrase
 from diagnose.timeline.captures import integer
@@ -92,15 +92,6 @@ def _is_part(call: Call, other: Call) -> bool:
     return call != other and all(
         ours is None or ours == theirs for ours, theirs in zip(call, other, strict=True)
     )
-
-
-def in_words(call: Call) -> str:
-    """A call for people: `ALLREDUCE of 1,024 elements (SeqNum 7)`."""
-    seq, op, size, _ = call
-    parts = [op or "a collective"]
-    parts += [f"of {size:,} elements"] if size is not None else []
-    parts += [f"(SeqNum {seq})"] if seq is not None else []
-    return " ".join(parts)
 
 
 def stated_mismatches(stated: Iterable[Event]) -> list[Stall]:

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Sequence
 
 from diagnose.infer.judge import graph
 from diagnose.infer.judge.arrivals import Named, named_missing, not_come, of_names
-from diagnose.infer.judge.disagreement import disagreement, in_words, lacks_one, stated_mismatches
+from diagnose.infer.judge.disagreement import disagreement, lacks_one, stated_mismatches
 from diagnose.infer.judge.groups import gathered_size
-from diagnose.infer.judge.stall import Stall, Wait
+from diagnose.infer.judge.stall import Stall, Wait, in_words
 from diagnose.infer.judge.standing import RANKS_LIMIT, Standing, is_world, standing_of
 from diagnose.text.ranks import ranks_phrase
 from diagnose.timeline.event import Timeline

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from diagnose.text.ranks import plural
+
 P2P_OPS = frozenset({"SEND", "RECV", "RECVANYSOURCE"})
 # Operations whose sizes may differ between ranks of one correct call.
 UNEVEN_OPS = frozenset({"ALLTOALL", "ALLTOALL_BASE", "GATHER", "SCATTER", *P2P_OPS, "UNKNOWN"})
@@ -17,6 +19,15 @@ Shape = Literal["mismatch", "conditional", "shifted", "missing", "all_joined", "
 # What must be equal on all members of a correct call: operation, elements in and out.
 Kind = tuple[str | None, int | None, int | None]
 Call = tuple[int | None, str | None, int | None, int | None]
+
+
+def in_words(call: Call) -> str:
+    """A call for people: `ALLREDUCE of 1,024 elements (SeqNum 7)`."""
+    seq, op, size, _ = call
+    parts = [op or "a collective"]
+    parts += [f"of {size:,} {plural(size, 'element')}"] if size is not None else []
+    parts += [f"(SeqNum {seq})"] if seq is not None else []
+    return " ".join(parts)
 
 
 class Wait(NamedTuple):
@@ -100,13 +111,10 @@ class Stall:
         return sorted(set(self.waits) - set(self.missing))
 
     @property
-    def call(self) -> str:
-        """The call for a sentence: `ALLREDUCE of 64 elements (SeqNum 3)`."""
+    def phrase(self) -> str:
+        """The call that most wait in, for a sentence."""
         size = next((w.size_in for w in self.waits.values() if w.size_in is not None), None)
-        parts = [self.op or "a collective"]
-        parts += [f"of {size:,} element{'s' * (size != 1)}"] if size is not None else []
-        parts += [f"(SeqNum {self.seq})"] if self.seq is not None else []
-        return " ".join(parts)
+        return in_words((self.seq, self.op, size, None))
 
     @property
     def all_but_one(self) -> bool:

@@ -121,11 +121,16 @@ _WHY = {
 
 
 def collective(verdict: DumpVerdict) -> Collective | None:
-    """The operation in which most ranks wait for the culprits."""
+    """The operation in which most ranks wait for the culprits.
+
+    Who made another call there has not joined it, unless only such ranks are known.
+    """
     if verdict.op is None:
         return None
+    others = [rank for rank in verdict.joined if rank not in verdict.ranks]
+    joined = others if verdict.kind == "mismatched" and others else [*verdict.joined]
     return Collective(
-        verdict.group, verdict.op, verdict.seq, [*verdict.joined], [*verdict.missing], verdict.site
+        verdict.group, verdict.op, verdict.seq, joined, [*verdict.missing], verdict.site
     )
 
 

@@ -174,7 +174,7 @@ def _at_work(stall: Stall, context: Context) -> Hypothesis | None:
 
 def _left_alone(stall: Stall, catalog: Catalog) -> Hypothesis:
     """Rank 0 waits after the end: in what only it does then, as the others have no more to do."""
-    summary = f"Rank 0 alone waited in {stall.call} after the work was done: only it entered it."
+    summary = f"Rank 0 alone waited in {stall.phrase} after the work was done: only it entered it."
     found = _shown("conditional", Tier.CIRCUMSTANTIAL, catalog, summary, stall)
     found.ranks, found.kind = [0], "mismatched"
     found.why = "the only rank that waits after the end"
@@ -200,7 +200,7 @@ def _busy(stall: Stall, who: list[int], activity: Activity, catalog: Catalog) ->
     """The rank that the others wait for was at work of the kind that only one rank does."""
     at_work = doing(activity.phase)
     subject = ranks_phrase(who).capitalize() if who else "One rank"
-    summary = f"{subject} was still {at_work} while the other ranks waited in {stall.call}."
+    summary = f"{subject} was still {at_work} while the other ranks waited in {stall.phrase}."
     tiny = stall.tiny or (not stall.sized and stall.op in _MAY_BE_TINY)
     spans = activity.spans_wait
     grounds = ["spans_the_wait" if spans else "moving" if activity.moving else "seen"]
@@ -219,7 +219,7 @@ def _busy(stall: Stall, who: list[int], activity: Activity, catalog: Catalog) ->
 
 def _early_barrier(stall: Stall, who: list[int], catalog: Catalog) -> Hypothesis:
     summary = (
-        f"The first collectives of the job stopped at {stall.call}, a barrier of the kind "
+        f"The first collectives of the job stopped at {stall.phrase}, a barrier of the kind "
         "used around work that one rank does first, most often data preparation."
     )
     found = _shown("early_barrier", Tier.CIRCUMSTANTIAL, catalog, summary, stall)
@@ -232,7 +232,7 @@ def _uneven(stall: Stall, done: list[int], catalog: Catalog, did: str) -> Hypoth
     names = ranks_phrase(done)
     summary = (
         f"{names.capitalize()} {did} while other ranks were still waiting in "
-        f"{stall.call}: uneven work."
+        f"{stall.phrase}: uneven work."
     )
     found = _shown("uneven", Tier.OBSERVED, catalog, summary, stall)
     found.ranks, found.kind = done, "missing"
@@ -247,11 +247,11 @@ def _absent(stall: Stall, catalog: Catalog) -> Hypothesis:
     if stall.missing:
         names = ranks_phrase(stall.missing)
         never = "never reached" if stall.proven else "probably never reached"
-        summary = f"{names.capitalize()} {never} {stall.call}; the reason is not logged."
+        summary = f"{names.capitalize()} {never} {stall.phrase}; the reason is not logged."
         tier = Tier.STRONG if stall.proven else Tier.CIRCUMSTANTIAL
         ranks = stall.missing if stall.proven else []
     else:
-        summary = f"Ranks timed out in {stall.call}; the log does not show which rank is missing."
+        summary = f"Ranks timed out in {stall.phrase}; the log does not show which rank is missing."
         tier = Tier.GUESS
     found = _shown("missing", tier, catalog, summary, stall)
     found.ranks, found.kind = ranks, "missing" if ranks else None
@@ -264,7 +264,7 @@ def _alone(stall: Stall, catalog: Catalog) -> Hypothesis:
     known = [rank for rank in stall.joined if rank >= 0]
     summary = (
         f"{ranks_phrase(known).capitalize() if known else 'One rank'} alone reached "
-        f"{stall.call}: either only its code goes there, or all others stopped before; the "
+        f"{stall.phrase}: either only its code goes there, or all others stopped before; the "
         "reason is not logged."
     )
     return _shown("missing", Tier.STRONG, catalog, summary, stall)
@@ -272,7 +272,7 @@ def _alone(stall: Stall, catalog: Catalog) -> Hypothesis:
 
 def _joined(stall: Stall, catalog: Catalog) -> Hypothesis:
     summary = (
-        f"All ranks of the group joined {stall.call} and none finished it: check network, "
+        f"All ranks of the group joined {stall.phrase} and none finished it: check network, "
         "GPU and driver; no rank is missing. The log does not show which of them failed."
     )
     return _shown("all_joined", Tier.WEAK, catalog, summary, stall)
