@@ -38,6 +38,13 @@ class Opened:
         return harm + ["hacked"] * bool(self.page.evaluate("window.hacked !== undefined"))
 
 
+def fits(page: Any, width: int) -> None:
+    """The page needs no scrolling sideways. Pictures are drawn again some frames after a change of
+    size, which takes its time on a loaded machine: hence it waits."""
+    page.set_viewport_size({"width": width, "height": 800})
+    page.wait_for_function("width => document.documentElement.scrollWidth <= width", arg=width)
+
+
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
     path = os.environ.get("CHROMIUM") or shutil.which("chromium") or "/usr/bin/chromium"

@@ -10,6 +10,8 @@ from fleet.frames import typed
 from diagnose.fleet import summarise
 from diagnose.report.fleet.html import render
 
+from .conftest import fits
+
 pytestmark = pytest.mark.browser
 
 
@@ -23,8 +25,7 @@ def page_of(name: str, by: str = "cause") -> str:
 def test_it_loads_without_complaint_and_fits(show, name, by, scheme) -> None:
     opened = show(page_of(name, by), color_scheme=scheme)
     for width in (1280, 400, 320):
-        opened.page.set_viewport_size({"width": width, "height": 800})
-        assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
+        fits(opened.page, width)
     assert opened.harm() == []
 
 

@@ -8,6 +8,8 @@ import pytest
 import diagnose
 from diagnose.report.html import render
 
+from .conftest import fits
+
 pytestmark = pytest.mark.browser
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -56,11 +58,8 @@ def many_ranks(count: int) -> str:
 @pytest.mark.parametrize("name", ALL)
 def test_every_fixture_loads_without_complaint_and_fits(show, name) -> None:
     opened = show(page_of(name))
-    page = opened.page
     for width in (1280, 400, 320):
-        page.set_viewport_size({"width": width, "height": 800})
-        page.evaluate("new Promise((done) => setTimeout(done, 60))")
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        fits(opened.page, width)
     assert opened.harm() == []
 
 

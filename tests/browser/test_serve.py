@@ -15,7 +15,7 @@ pytest.importorskip("playwright.sync_api", reason="needs playwright")
 from serve.running import LOG, Running, running
 from serve.test_desk import Slow
 
-from .conftest import WATCH, Opened
+from .conftest import WATCH, Opened, fits
 from .corpus import ALL
 
 pytestmark = pytest.mark.browser
@@ -246,13 +246,7 @@ def test_every_page_fits_a_phone(
 ) -> None:
     page = visit(server, path.format(**names), width=380, height=800).page
     for width in (380, 320):
-        page.set_viewport_size({"width": width, "height": 800})
-        for _ in range(100):  # pictures are drawn anew
-            wide = page.evaluate("document.documentElement.scrollWidth")
-            if wide <= width:
-                break
-            page.wait_for_timeout(100)
-        assert wide <= width
+        fits(page, width)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
