@@ -28,8 +28,8 @@ from pathlib import Path
 from diagnose.catalog.load import catalog_files, default_dir, entries_of, load_catalog
 from diagnose.catalog.schema import Catalog, Signature
 from diagnose.match import compile as compiled
-from diagnose.match.compile import hits_of
 from diagnose.match.rows import DATABASES, LITERAL, Row, patterns_of, rows_of
+from diagnose.search import hits_of
 
 HERE = Path(__file__).parent
 Cost = Callable[[Sequence[Row]], float]

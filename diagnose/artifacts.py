@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from diagnose.ingest.source import Source
 
 if TYPE_CHECKING:
+    from diagnose.catalog.schema import Held
     from diagnose.parse.comm_rank import CommRank
     from diagnose.parse.flight_recorder import Dump
     from diagnose.parse.node_signs import Sign
@@ -43,7 +44,7 @@ class Artifacts:
     `silent_mounts` which of their file systems gave no answer then, `signs` what nodes said of
     their devices and limits. `reports` are RAS reports by file, until `collect` has weighed them
     together. `passing`: a difference between ranks may have been in passing, seen
-    in one look at counters of a job that may have moved; `stood`: no counter moved between two
+    in one look at counters of a job that may have moved; `halted`: no counter moved between two
     looks; `glances`: when somebody looked who could not see whether any moved (seconds, None: no
     line says when).
     `notes` say what went wrong, `unread` which documents could not be read to their end.
@@ -58,7 +59,7 @@ class Artifacts:
     silent_mounts: list[str] = field(default_factory=list)
     signs: list[Sign] = field(default_factory=list)
     passing: bool = False
-    stood: bool = False
+    halted: bool = False
     glances: list[float | None] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
@@ -67,6 +68,15 @@ class Artifacts:
     def useful(self) -> bool:
         """Whether a verdict can be made of these alone."""
         return bool(self.dumps or self.stacks or self.ras or self.inspector or self.looks)
+
+    def held(self) -> list[Held]:
+        """The evidence that nobody needs to take once more."""
+        kinds: dict[Held, bool] = {
+            "stacks": bool(self.stacks),
+            "bundle": bool(self.looks),
+            "dumps": bool(self.dumps),
+        }
+        return [kind for kind, there in kinds.items() if there]
 
     def add(self, other: Artifacts) -> None:
         """Take over what another document holds."""
@@ -79,7 +89,7 @@ class Artifacts:
         self.silent_mounts += other.silent_mounts
         self.signs += other.signs
         self.passing |= other.passing
-        self.stood |= other.stood
+        self.halted |= other.halted
         self.glances += other.glances
         self.notes += other.notes
         self.unread += other.unread

@@ -6,6 +6,7 @@ here, so they cannot disagree about one job.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -35,9 +36,10 @@ def gpu_hours(seconds: float | None, ranks: int | None) -> float | None:
     return None if seconds is None or ranks is None else seconds * ranks / 3600
 
 
-def ranks_of(facts: JobFacts) -> int | None:
-    """How many ranks a job has: its world size, else those its logs show."""
-    return facts.world_size or len(facts.ranks_seen) or None
+def ranks_of(facts: JobFacts, culprits: Collection[int] = ()) -> int | None:
+    """How many ranks a job has: its world size, at least up to the highest that is named."""
+    named = max((*facts.ranks_seen, *culprits), default=-1) + 1
+    return max(facts.world_size or 0, named) or None
 
 
 def standstill(diagnosis: Diagnosis, end: datetime | None) -> Standstill | None:
@@ -46,7 +48,8 @@ def standstill(diagnosis: Diagnosis, end: datetime | None) -> Standstill | None:
     if onset is None or end is None or diagnosis.verdict in WELL:
         return None
     seconds = max(0.0, (end - onset).total_seconds())
-    return Standstill(seconds, end, ranks_of(diagnosis.job)) if seconds < _YEAR_S else None
+    ranks = ranks_of(diagnosis.job, diagnosis.culprits.ranks)
+    return Standstill(seconds, end, ranks) if seconds < _YEAR_S else None
 
 
 def span(timeline: Timeline) -> tuple[datetime | None, datetime | None]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cache
-from html import escape
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from diagnose.catalog.schema import Needs, Risk, Run
@@ -111,13 +110,15 @@ class ChainLink:
 class Evidence:
     """One line of a source that carries the verdict, and why it matters.
 
-    `line` is 1-based, and 0 where the source has no lines (a dump).
+    `line` is 1-based, and 0 where the source has no lines (a dump). `quoted`: `text` is the line
+    itself; without it, what a dump, a stack or a state of a node means, which begins there.
     """
 
     source: str
     line: int
     text: str
     why: str
+    quoted: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,9 +139,10 @@ class CodeFrame:
 class PythonException:
     """The exception that the root cause rests on, with its traceback as far as the log has it.
 
-    `type` is as qualified as printed, `message` its first line. `rank` is whose it is, None where
-    nothing tells. `where` is the innermost frame of the user's own program, None where the log
-    shows none; `frames` are outermost first. It stands in `source` from `first_line` to `line`.
+    `type` is as qualified as printed, "" where the log breaks off before it; `message` its first
+    line. `rank` is whose it is, None where nothing tells. `where` is the innermost frame of the
+    user's own program, None where the log shows none; `frames` are outermost first. It stands in
+    `source` from `first_line` to `line`.
     """
 
     type: str
@@ -247,7 +249,9 @@ class Progress:
 
     `seconds_a_step` is what a step takes, `seconds_a_line` what usually passes between two lines
     with a step, `silent_s` the time from the last one to the end of the log; None without times.
-    `lagging`: ranks whose last step is behind that of others.
+    `earlier_seconds_a_step` is what a step took before, on average, where steps have become much
+    slower, else None. `last_step_time` is ISO 8601. `lagging`: ranks whose last step is behind that
+    of others.
     """
 
     last_step: int | None
@@ -255,6 +259,8 @@ class Progress:
     seconds_a_line: float | None = None
     silent_s: float | None = None
     lagging: list[int] = field(default_factory=list)
+    last_step_time: str | None = None
+    earlier_seconds_a_step: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,6 +341,8 @@ class Diagnosis:
         """The verdict for a notebook, in words of the catalog: none of the log's, which may hold
         secrets. `diagnose.render(job, result, "html")` is the whole page.
         """
+        from html import escape  # noqa: PLC0415  only a notebook needs it
+
         cause = self.root_cause
         head = (
             f"<b>{self.verdict.upper()}</b> {escape(cause.title)} ({cause.confidence} confidence)"

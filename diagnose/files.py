@@ -70,9 +70,11 @@ def replace(path: Path, data: bytes, *, private: bool = False, durable: bool = F
         partial.replace(path)
         if durable:
             _sync_folder(path.parent)
-    except BaseException:
+    except BaseException as error:
         with suppress(OSError):
             partial.unlink()
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = str(path)  # a full disk names none
         raise
     finally:
         unfinished.discard(str(partial))

@@ -27,7 +27,7 @@ class Plugins:
     def drop(self, name: str, error: Exception) -> None:
         """Leave one out from now on; the first error is told."""
         if self.found.pop(name, None) is not None:
-            self.notes.append(_said(name, error))
+            self.notes.append(_left_out(name, error))
 
 
 @cache
@@ -38,7 +38,7 @@ def loaded(group: str) -> Plugins:
         try:
             plugins.found[entry.name] = entry.load()
         except Exception as error:
-            plugins.notes.append(_said(entry.name, error))
+            plugins.notes.append(_left_out(entry.name, error))
     return plugins
 
 
@@ -70,5 +70,5 @@ def _any_declared() -> bool:
     return False
 
 
-def _said(name: str, error: Exception) -> str:
+def _left_out(name: str, error: Exception) -> str:
     return f"plug-in {name}: left out: {type(error).__name__}: {' '.join(str(error).split())[:200]}"

@@ -38,7 +38,7 @@ def weighed(reports: Iterable[tuple[str, RasReport]]) -> Artifacts:
     for name, report in joined(reports):
         found.ras += report.ranks
         found.passing |= report.moving is None
-        found.stood |= report.moving is False
+        found.halted |= report.moving is False
         if report.moving is None and report.communicators:
             found.glances.append(seconds_of(report.timestamp))
         for signs in (signs_of_errors, signs_of_death, signs_of_lateness):
@@ -57,10 +57,10 @@ def _stacks(source: Source) -> Artifacts:
 
 
 def _probe(source: Source) -> Artifacts:
-    told = read_probe(source.content(), source.name)
-    notes = [f"collect: {note}" for note in told.notes]
+    probed = read_probe(source.content(), source.name)
+    notes = [f"collect: {note}" for note in probed.notes]
     return Artifacts(
-        looks=told.looks, silent_mounts=told.silent_mounts, signs=told.signs, notes=notes
+        looks=probed.looks, silent_mounts=probed.silent_mounts, signs=probed.signs, notes=notes
     )
 
 

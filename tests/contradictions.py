@@ -47,6 +47,18 @@ def _culprits(job: Job, found: Diagnosis) -> Iterator[str]:
         yield f"still making progress, and ended: {sorted(blamed)}"
     if found.longer_timeout_helps == "yes" and kind == "crashed":
         yield "a longer timeout would help a rank that failed"
+    lengthens = {one.id for one in job.catalog.settings.values() if one.lengthens}
+    places = [
+        line for name in lengthens for place in job.catalog.settings[name].places
+        for line in place.run.lines
+    ]  # fmt: skip
+    advised = [line for step in found.remedies for run in step.run for line in run.lines]
+    if found.longer_timeout_helps == "no" and {*advised} & {*places}:
+        yield f"a longer timeout does not help, and is advised: {[*{*advised} & {*places}]}"
+    if found.verdict in ("running", "hung") and not found.remedies:
+        looked_at = any(one.predicate == "seen_at_work" for one in found.reasons)
+        if not looked_at:
+            yield f"{found.verdict}, and no step to take"
     if not set(found.restart.exclude_hosts) <= set(found.culprits.hosts):
         yield f"hosts left out that nobody blames: {found.restart.exclude_hosts}"
     size = found.job.world_size
@@ -75,7 +87,7 @@ def _times(job: Job, found: Diagnosis) -> Iterator[str]:
 def _words(found: Diagnosis) -> Iterator[str]:
     texts = [
         found.root_cause.summary,
-        words.culprits(found.culprits),
+        words.culprits(found),
         found.culprits.why,
         found.onset.why,
         *(step.do for step in found.remedies),

@@ -42,7 +42,9 @@ def test_gpu_hours(seconds: float | None, ranks: int | None, hours: float | None
 
 def test_ranks_are_the_world_size_or_those_seen() -> None:
     assert ranks_of(JobFacts(world_size=8, ranks_seen=[0])) == 8
-    assert ranks_of(JobFacts(ranks_seen=[0, 5])) == 2
+    assert ranks_of(JobFacts(ranks_seen=[0, 5])) == 6
+    assert ranks_of(JobFacts(ranks_seen=[0, 1]), [6]) == 7
+    assert ranks_of(JobFacts(world_size=404, ranks_seen=[]), [573]) == 574
     assert ranks_of(JobFacts()) is None
 
 
@@ -93,4 +95,4 @@ def test_the_post_mortem_and_the_scan_agree() -> None:
     facts = {fact.label: fact.value for fact in verdict.facts(found, still)}
     row = row_of(JobRef("job", "logs", "job"), job, found)
     assert (row["duration_hung_s"], row["gpu_hours_lost"]) == (still.seconds, still.gpu_hours)
-    assert facts["Lost"] == f"{row['gpu_hours_lost']:.1f} GPU-hours"
+    assert facts["Lost"] == f"At least {row['gpu_hours_lost']:.1f} GPU-hours"  # no size is stated

@@ -167,8 +167,9 @@ def test_what_was_there_stays_when_writing_fails(
         return real(fd, data[:100])
 
     monkeypatch.setattr(os, "write", fail)
-    with pytest.raises(type(error)):
+    with pytest.raises(type(error)) as raised:
         files.write(target, DATA)
+    assert getattr(raised.value, "filename", str(target)) == str(target)  # for who reads of it
     monkeypatch.undo()
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
     assert target.read_bytes() == b"old"

@@ -178,6 +178,21 @@ def test_progress_has_every_step_of_every_author() -> None:
     assert times.is_monotonic_increasing
 
 
+@pytest.mark.parametrize(
+    ("fixture", "signature", "rows"),
+    [
+        ("horovod-stalled-rank", "tensorflow.step", 3),
+        ("llama2-accessory-first-save", "accessory.step", 21),
+    ],
+)
+def test_a_line_that_two_signatures_read_is_one_step(
+    fixture: str, signature: str, rows: int
+) -> None:
+    progress = diagnose.load(ROOT / "fixtures" / fixture).progress
+    assert set(progress["signature"]) == {signature}
+    assert (len(progress), len(progress.drop_duplicates(["source", "line"]))) == (rows, rows)
+
+
 def test_progress_is_empty_where_nothing_counts() -> None:
     progress = diagnose.load_text("hello\n").progress
     assert list(progress["step"]) == []

@@ -16,6 +16,7 @@ import pytest
 import diagnose
 from diagnose import plugins
 from diagnose.catalog import load
+from tests.own import LINE, README_ENTRY
 
 ROOT = Path(__file__).parents[1]
 EXAMPLE = Path(__file__).with_name("plugin_example")
@@ -165,8 +166,8 @@ def test_a_pack_that_is_wrong_is_left_out(
 
 
 def test_a_pack_is_a_folder_a_function_or_a_package(points: Any, tmp_path: Path) -> None:
-    shutil.copy(EXAMPLE / "diagnose_example" / "patterns" / "acme.yaml", tmp_path)
+    (tmp_path / "acme.yaml").write_text(README_ENTRY)
     points(patterns=[Point("acme", lambda: str(tmp_path))])
-    job = diagnose.load_text("[rank3]: acme token store a not mounted\n")
-    assert diagnose.diagnose(job).root_cause.signature == "acme.store.not-mounted"
+    job = diagnose.load_text(LINE)
+    assert diagnose.diagnose(job).root_cause.signature == "acme.tokens.not-mounted"
     assert job.notes == []

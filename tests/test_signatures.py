@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,11 +31,11 @@ def examples_of(entry: Signature | KnownIssue) -> list[Example]:
     return entry.examples.match
 
 
-def events(form: str) -> dict[str, list[Event]]:
-    """What each example of each signature gave, by "id number"; all read as one job."""
+def events(form: str, signatures: Sequence[Signature]) -> dict[str, list[Event]]:
+    """What each example of these gave, by "id number"; all read as one job."""
     sources = [
         replace(text_source(form.format(example.line)), name=f"{signature.id} {number}")
-        for signature in CATALOG.signatures
+        for signature in signatures
         for number, example in enumerate(examples_of(signature))
     ]
     frame = read(sources).timeline
@@ -63,13 +64,21 @@ def yields_to(signature: Signature, other: Signature) -> bool:
     return signature.generic and special
 
 
-@pytest.mark.parametrize("form", ["{}", AROUND], ids=["alone", "in-a-log"])
-def test_examples_give_their_events(form: str) -> None:
+@pytest.mark.parametrize(
+    ("form", "each"),
+    [
+        pytest.param(AROUND, 1, id="in-a-log"),
+        pytest.param("{}", 8, id="some-alone"),
+        pytest.param("{}", 1, id="alone", marks=pytest.mark.slow),
+    ],
+)
+def test_examples_give_their_events(form: str, each: int) -> None:
     """All entries in one test: thousands of tests would cost more than what they look at."""
-    found = events(form)
+    signatures = CATALOG.signatures[::each]
+    found = events(form, signatures)
     silent = [
         (signature.id, example.line)
-        for signature in CATALOG.signatures
+        for signature in signatures
         for number, example in enumerate(examples_of(signature))
         # a paste of nothing else is taken as a quotation
         if not (form == "{}" and example.line.startswith(" > "))

@@ -20,7 +20,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
 
-TABLE, DIAGNOSES, MANIFEST = "jobs.parquet", "diagnoses", "manifest.json"
+from diagnose.ingest.file_names import RESULTS
+
+TABLE, DIAGNOSES, MANIFEST = RESULTS
 MAX_LINE = 64 << 20
 MAX_MANIFEST = 16 << 20
 

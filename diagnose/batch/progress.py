@@ -41,6 +41,7 @@ class Tally:
 
     def __init__(self) -> None:
         self.total = self.jobs = self.bytes = self.total_bytes = self.errors = self.unchanged = 0
+        self.partly = 0  # diagnosed from what could be read
         self.verdicts: Counter[str] = Counter()
         self.began = time.monotonic()
 
@@ -54,8 +55,10 @@ class Tally:
         """See Progress."""
         self.jobs += 1
         self.bytes += result.row.get("size") or 0
-        self.errors += result.row.get("error") is not None
-        self.verdicts[result.row.get("verdict") or ""] += 1
+        verdict, wrong = result.row.get("verdict"), result.row.get("error") is not None
+        self.errors += wrong and not verdict
+        self.partly += wrong and bool(verdict)
+        self.verdicts[verdict or ""] += 1
 
     def end(self, summary: Summary) -> None:
         """See Progress."""
@@ -74,10 +77,12 @@ class Tally:
         return self.seconds * (1 - share) / share if share else None
 
     def text(self) -> str:
-        """Rate, bytes, verdicts, errors and the time left, in words."""
+        """Rate, bytes, verdicts, errors and the time left, in words; each job is counted once."""
         parts = [f"{self.jobs / self.seconds:.1f} jobs/s", f"{self.bytes / 2**20:.1f} MiB"]
         parts += [f"{self.verdicts[v]} {v}" for v in _VERDICTS if self.verdicts[v]]
-        parts.append(f"{self.errors} error{'s' * (self.errors != 1)}")
+        parts.append(counted(self.errors, "error"))
+        if self.partly:
+            parts[-1] += f" ({counted(self.partly, 'other job')} not fully readable)"
         if self.left is not None and self.jobs < self.total:
             parts.append(f"ETA {_clock(self.left)}")
         return " · ".join(parts)
@@ -89,7 +94,7 @@ class Lines(Tally):
     def __init__(self, stream: TextIO) -> None:
         super().__init__()
         self.stream = stream
-        self.told = time.monotonic()
+        self.printed_at = time.monotonic()
 
     def start(self, todo: Collection[JobRef], unchanged: int) -> None:
         """See Progress."""
@@ -100,7 +105,7 @@ class Lines(Tally):
     def done(self, result: Result) -> None:
         """See Progress."""
         super().done(result)
-        if time.monotonic() - self.told >= LINE_SECONDS:
+        if time.monotonic() - self.printed_at >= LINE_SECONDS:
             self._say(f"scan: {self.jobs}/{counted(self.total, 'job')} · {self.text()}")
 
     def end(self, summary: Summary) -> None:
@@ -108,7 +113,7 @@ class Lines(Tally):
         self._say(_last(self, summary))
 
     def _say(self, line: str) -> None:
-        self.told = time.monotonic()
+        self.printed_at = time.monotonic()
         print(line, file=self.stream, flush=True)
 
 

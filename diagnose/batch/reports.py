@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from diagnose.batch.jobs import JobRef, find_again
+from diagnose.batch.jobs import JobRef, find_stored
 from diagnose.batch.pages import page_of
 from diagnose.batch.stored import restored
 from diagnose.batch.work import sources_of
@@ -36,9 +36,9 @@ def write_reports(
     *,
     patterns: Sequence[str] = (),
     redact: bool = True,
-    said: Callable[[str], None],
+    warn: Callable[[str], None],
 ) -> int:
-    """Write the pages of the `count` worst jobs; returns how many. `said` hears of the others.
+    """Write the pages of the `count` worst jobs; returns how many. `warn` gets the others.
 
     Pages that are there already are left alone: a scan removes those of jobs it reads again.
     """
@@ -55,14 +55,14 @@ def write_reports(
                 write_text(target, page)
             written += 1
         except Exception as error:
-            said(f"no report of {name}: {_why(error)}")
+            warn(f"no report of {name}: {_why(error)}")
     return written
 
 
 def _ref(source: str, tag: str) -> JobRef:
     """The job of a stored source, where it can be as it was scanned. Raises InputError."""
     source = restored(source)
-    refs = [ref for ref in find_again(source) if ref.source == source]
+    refs = [ref for ref in find_stored(source) if ref.source == source]
     if not refs:
         raise InputError("is not there any more")
     return next((ref for ref in refs if ref.tag == tag), refs[0])

@@ -34,15 +34,16 @@ from diagnose.batch.stored import shown, stored
 from diagnose.batch.work import Result
 from diagnose.errors import InputError
 from diagnose.ingest.raw import reason
-from diagnose.report.redact import mask
+from diagnose.redact.redactor import mask
 from diagnose.report.safe import masked_strings
 
 FORMAT = "diagnose-results/1"
+LOCK = ".lock"
 ASIDE = ".{}.damaged"  # hidden: who reads the folder as a whole passes it by
 _MOST = (1 << 63) - 1
 _KEY = ("size", "mtime", "tag", "catalog")
 
-Said = Callable[[str], None]
+Warn = Callable[[str], None]
 
 
 @dataclass(slots=True)
@@ -53,6 +54,7 @@ class Results:
     part: int  # number of the next part
     known: dict[str, tuple[Any, ...]]  # stored source → (size, mtime, tag, catalog)
     lock: int
+    made: bool = False  # the folder was not there
     state: dict[str, Any] = field(default_factory=dict)
     keys: dict[str, str] = field(default_factory=dict)  # source → what it is called here
     taken: set[str] = field(default_factory=set)
@@ -62,8 +64,18 @@ class Results:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Let go of the folder."""
+        """Let go of the folder, and leave none behind that was made for nothing."""
+        if self.made and not self.part:
+            self._remove()
         os.close(self.lock)
+
+    def _remove(self) -> None:
+        """Remove what a scan makes before its first job; a folder with anything else stays."""
+        with suppress(OSError):
+            for name in (MANIFEST, LOCK):
+                (self.folder / name).unlink(missing_ok=True)
+            for inside in (TABLE, DIAGNOSES, ""):
+                (self.folder / inside).rmdir()
 
     def done(self, ref: JobRef, catalog: str) -> bool:
         """Whether the results hold this job, unchanged and by this catalog."""
@@ -130,13 +142,14 @@ class Results:
         _write(self.folder / MANIFEST, text.encode() + b"\n")
 
 
-def open_results(folder: Path, *, resume: bool, said: Said = warnings.warn) -> Results:
+def open_results(folder: Path, *, resume: bool, warn: Warn = warnings.warn) -> Results:
     """Open a folder for a scan; made if needed. Raises InputError.
 
     Without `resume` it must not hold results. What an unfinished commit left behind is removed;
-    what is damaged is put aside, so that its jobs are read again, and `said` hears of it.
+    what is damaged is put aside, so that its jobs are read again, and `warn` gets a line about it.
     """
     try:
+        made = not folder.exists()
         for inside in (folder, folder / TABLE, folder / DIAGNOSES):
             inside.mkdir(parents=True, exist_ok=True)
         lock = _locked(folder)
@@ -149,8 +162,8 @@ def open_results(folder: Path, *, resume: bool, said: Said = warnings.warn) -> R
             _clean(folder, set(numbers))
             known: dict[str, tuple[Any, ...]] = {}
             for number in numbers:
-                known |= _known(folder, number, said)
-            return Results(folder, max(numbers, default=-1) + 1, known, lock)
+                known |= _known(folder, number, warn)
+            return Results(folder, max(numbers, default=-1) + 1, known, lock, made)
         except BaseException:
             os.close(lock)
             raise
@@ -160,11 +173,11 @@ def open_results(folder: Path, *, resume: bool, said: Said = warnings.warn) -> R
 
 
 def diagnoses(
-    folder: Path, sources: Iterable[str] | None = None, said: Said = warnings.warn
+    folder: Path, sources: Iterable[str] | None = None, warn: Warn = warnings.warn
 ) -> Iterator[dict[str, Any]]:
     """The stored diagnoses: dicts with job, source and diagnosis (schema `diagnose/2`).
 
-    Of all jobs, or of those in `sources` (as stored). `said` hears of damaged parts, of which
+    Of all jobs, or of those in `sources` (as stored). `warn` gets a line of damaged parts, of which
     there is what comes before the damage. Raises OSError.
     """
     wanted = None if sources is None else set(sources)
@@ -175,7 +188,7 @@ def diagnoses(
                     yield parts.document_of(line)
         except DamagedError as error:
             path = folder / DIAGNOSES / parts.name(number, "jsonl.zst")
-            said(f"{path} is damaged ({error}): `diagnose scan … --resume` reads its jobs again")
+            warn(f"{path} is damaged ({error}): `diagnose scan … --resume` reads its jobs again")
 
 
 def _stored(result: Result, key: str) -> dict[str, Any]:
@@ -207,7 +220,7 @@ def _write(path: Path, data: bytes) -> None:
 def _locked(folder: Path) -> int:
     """A file of the folder, opened and locked for one scan."""
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    lock = os.open(folder / ".lock", flags, 0o666)
+    lock = os.open(folder / LOCK, flags, 0o666)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
@@ -224,25 +237,25 @@ def _clean(folder: Path, whole: set[int]) -> None:
         (folder / DIAGNOSES / parts.name(number, "jsonl.zst")).unlink()
 
 
-def _known(folder: Path, number: int, said: Said) -> dict[str, tuple[Any, ...]]:
+def _known(folder: Path, number: int, warn: Warn) -> dict[str, tuple[Any, ...]]:
     """The jobs of a part by source, and by what to see that they have changed."""
     path = folder / TABLE / parts.name(number, "parquet")
     try:
         table = parts.read_table(folder, number)
     except DamagedError as error:
-        told = folder / DIAGNOSES / parts.name(number, "jsonl.zst")
+        stored = folder / DIAGNOSES / parts.name(number, "jsonl.zst")
         with suppress(FileNotFoundError):
-            told.replace(told.with_name(ASIDE.format(told.name)))
+            stored.replace(stored.with_name(ASIDE.format(stored.name)))
         aside = path.with_name(ASIDE.format(path.name))
         path.replace(aside)
-        said(f"{path} is damaged ({error}): moved aside as {aside.name}, its jobs are read again")
+        warn(f"{path} is damaged ({error}): moved aside as {aside.name}, its jobs are read again")
         return {}
-    table = _repaired(folder, number, table, said)
+    table = _repaired(folder, number, table, warn)
     columns = (table[name].to_pylist() for name in _KEY)
     return dict(zip(table["source"].to_pylist(), zip(*columns, strict=True), strict=True))
 
 
-def _repaired(folder: Path, number: int, table: pa.Table, said: Said) -> pa.Table:
+def _repaired(folder: Path, number: int, table: pa.Table, warn: Warn) -> pa.Table:
     """The table of a part; where diagnoses are lost, written anew so that these jobs are read."""
     lines, damage = _salvaged(folder, number)
     lost = [
@@ -260,7 +273,7 @@ def _repaired(folder: Path, number: int, table: pa.Table, said: Said) -> pa.Tabl
     path = folder / DIAGNOSES / parts.name(number, "jsonl.zst")
     what = f"is damaged ({damage})" if damage else "is not whole"
     cost = f"{sum(lost)} of its jobs are read again" if any(lost) else "no diagnosis was lost"
-    said(f"{path} {what}: {cost}")
+    warn(f"{path} {what}: {cost}")
     return table
 
 

@@ -29,7 +29,7 @@ def row_of(ref: JobRef, job: Job, diagnosis: Diagnosis) -> dict[str, Any]:
     root, culprits, facts = diagnosis.root_cause, diagnosis.culprits, diagnosis.job
     started, ended = span(job.events)
     still = standstill(diagnosis, ended)
-    ranks = ranks_of(facts)
+    ranks = ranks_of(facts, diagnosis.culprits.ranks)
     hung = 0.0 if diagnosis.verdict in WELL else None
     if still is not None:
         hung = still.seconds
@@ -55,7 +55,9 @@ def row_of(ref: JobRef, job: Job, diagnosis: Diagnosis) -> dict[str, Any]:
         "started": started,
         "ended": ended,
         "error": problems(ref, job.sources),
-        "notes": [note[:NOTE_LIMIT] for note in diagnosis.notes[:MAX_NOTES]],
+        "notes": [note[:NOTE_LIMIT] for note in (*filter(None, [ref.note]), *diagnosis.notes)][
+            :MAX_NOTES
+        ],
     }
 
 
@@ -95,12 +97,12 @@ def problems(ref: JobRef, sources: Sequence[Source]) -> str | None:
     found: list[str] = []
     for source in sources:
         parts = dict.fromkeys(part for part in [*source.note.split("; "), *source.notes] if part)
-        told = [part for part in parts if _matters(source, part)]
-        if told:
+        notes = [part for part in parts if _matters(source, part)]
+        if notes:
             name = source.name
             if archive and not name.startswith(archive):
                 name = f"{archive}!{name}"
-            found.append(f"{name}: {'; '.join(dict.fromkeys(told))}")
+            found.append(f"{name}: {'; '.join(dict.fromkeys(notes))}")
     if not found:
         return None
     more = f" (and {len(found) - 3} more)" if len(found) > 3 else ""

@@ -43,11 +43,17 @@ MakeExecutor = Callable[[], Executor]
 
 @dataclass(slots=True)
 class Summary:
-    """What a scan did: jobs read now, jobs that were there before, and how it ended."""
+    """What a scan did: jobs read now, jobs that were there before, and how it ended.
+
+    Of `close` jobs of these it was not clear whether they are one each; their notes say why.
+    `several` of them are archives that may hold several jobs.
+    """
 
     read: int = 0
     unchanged: int = 0
     errors: int = 0
+    close: int = 0
+    several: int = 0
     interrupted: bool = False
 
 
@@ -82,8 +88,8 @@ class _Interrupts:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        heard = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
-        before = {number: signal.signal(number, self) for number in heard}
+        handled = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+        before = {number: signal.signal(number, self) for number in handled}
         try:
             yield
         finally:
@@ -117,6 +123,7 @@ class _Scan:
     def take(self, result: Result) -> None:
         self.ready.append(result)
         self.summary.read += 1
+        self.summary.several += result.several
         self.summary.errors += result.row.get("error") is not None
         self.progress.done(result)
 
@@ -167,15 +174,17 @@ def scan(
     catalog = load_catalog([Path(path) for path in options.patterns])
     compile_matcher(catalog)  # once, for the cache that the workers read
     run = _Scan(results, options, catalog.revision, progress, workers * AHEAD)
-    complete = False
+    complete = started = False
     with run.interrupts.installed():
         try:
             for ref in refs:
+                run.summary.close += bool(ref.note) and ref.kind != "missing"
                 if results.done(ref, run.catalog):
                     run.summary.unchanged += 1
                 else:
                     run.todo.append(ref)
             progress.start(run.todo, run.summary.unchanged)
+            started = True
             with run.interrupts.hold():
                 results.describe(complete=False, catalog=run.catalog)
                 results.forget({ref.source for ref in run.todo})
@@ -191,7 +200,8 @@ def scan(
         finally:
             with run.interrupts.hold():
                 results.describe(complete=complete)
-                progress.end(run.summary)
+                if started or run.summary.interrupted:
+                    progress.end(run.summary)
     return run.summary
 
 

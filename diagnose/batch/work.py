@@ -11,12 +11,13 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from diagnose.batch.jobs import JobRef
+from diagnose.batch.layout import note_of_archive
 from diagnose.batch.row import error_row, row_of
 from diagnose.catalog.load import load_catalog
 from diagnose.checkpoint.model import Inspection
@@ -26,15 +27,15 @@ from diagnose.infer.pipeline import diagnose
 from diagnose.ingest import Source, find_sources
 from diagnose.ingest.archive_names import Entry, Names
 from diagnose.ingest.file_names import MAX_DEPTH
-from diagnose.ingest.filesystems import Place, is_url, place_of, walk
 from diagnose.ingest.find import MAX_FILES, store_sources
+from diagnose.ingest.place import Place, is_url, place_of, walk
 from diagnose.ingest.raw import reason
 from diagnose.ingest.recognise import nothing
 from diagnose.job.load import read, saved
 from diagnose.job.model import Job
 from diagnose.parse.path import read_path
+from diagnose.redact.redactor import secrets_only
 from diagnose.report.html.context import learn
-from diagnose.report.redact import secrets_only
 from diagnose.report.safe import escaped, masked_strings
 from diagnose.workers import memory_bound
 
@@ -58,11 +59,13 @@ class Result:
     """A job's row, and its diagnosis as JSON text in one line ("" if there is none).
 
     `final`: the same job would give the same again; not so where a remote place failed.
+    `several`: an archive that may hold several jobs.
     """
 
     row: dict[str, Any]
     document: str = ""
     final: bool = True
+    several: bool = False
 
 
 class _OutOfTimeError(BaseException):
@@ -90,8 +93,9 @@ def diagnose_one(ref: JobRef, options: Options) -> Result:
             job = read(sources_of(ref), patterns=options.patterns)
             job.checkpoints = _checkpoints(ref)
             diagnosis = diagnose(job)
-            row = row_of(ref, job, diagnosis)
-            return Result(row, _json(job, diagnosis))
+            several = _several(ref, job)
+            row = row_of(replace(ref, note=ref.note or several), job, diagnosis)
+            return Result(row, _json(job, diagnosis), several=bool(several))
     except _OutOfTimeError:
         error = f"exceeded the limit of {options.seconds:g} s"
     except InputError as problem:
@@ -105,6 +109,15 @@ def diagnose_one(ref: JobRef, options: Options) -> Result:
     return Result(error_row(ref, catalog, error))
 
 
+def _several(ref: JobRef, job: Job) -> str:
+    """What speaks for several jobs in an archive, which was read as one; "" where nothing does."""
+    if ref.kind != "archive":
+        return ""
+    columns = job.events.column("source"), job.events.column("rank")
+    wrote = set(zip(*columns, strict=True))
+    return note_of_archive((name, rank) for name, rank in wrote if rank is not None)
+
+
 def sources_of(ref: JobRef) -> list[Source]:
     """The sources of a job. Raises OSError where a remote place does not give them."""
     if not is_url(ref.source):
@@ -116,7 +129,8 @@ def sources_of(ref: JobRef) -> list[Source]:
     for one in ref.files or (path,):
         file = place.look(one)
         if file is None:
-            raise OSError("was a file and is a folder now")
+            sources += _remote_folder(place, one, one.rstrip("/").rpartition("/")[0])
+            continue
         name = one.rpartition("/")[2]
         sources += store_sources(
             place.store(file), name, file.size, file.mtime, read_path(name), alone=not ref.files
@@ -124,13 +138,18 @@ def sources_of(ref: JobRef) -> list[Source]:
     return sources
 
 
-def _remote_folder(place: Place, folder: str) -> list[Source]:
-    """The sources of a remote folder, by the rules for the members of an archive."""
+def _remote_folder(place: Place, folder: str, base: str | None = None) -> list[Source]:
+    """The sources of a remote folder, by the rules for the members of an archive.
+
+    Names are relative to `base`, by default the folder: one among others keeps its own, which may
+    tell the node or rank.
+    """
+    base = folder if base is None else base
     names = Names(MAX_FILES)
     sources: list[Source] = []
     missed: list[tuple[str, str]] = []
     for file in walk(place, folder, MAX_DEPTH, missed):
-        name = names.admit(Entry(file.path.removeprefix(folder).lstrip("/"), file.size, file.mtime))
+        name = names.admit(Entry(file.path.removeprefix(base).lstrip("/"), file.size, file.mtime))
         if name is not None:
             store = place.store(file)
             sources += store_sources(store, name, file.size, file.mtime, read_path(name))

@@ -5,14 +5,12 @@ from __future__ import annotations
 import fnmatch
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 import hyperscan as hs
 import regex
 
-from diagnose.automaton import Automaton, compile_database
-from diagnose.catalog import examples as example_lines
 from diagnose.catalog.captures import CAPTURES
 from diagnose.catalog.expressions import costly, unusable
 from diagnose.catalog.load import (
@@ -23,15 +21,81 @@ from diagnose.catalog.load import (
     load_catalog,
     read_catalog,
 )
-from diagnose.catalog.policy import class_problems
 from diagnose.catalog.remedies import remedy_problems
 from diagnose.catalog.schema import Catalog, Condition, KnownIssue, Signature
+from diagnose.catalog.stored import example_lines
 from diagnose.catalog.versions import parsed
-from diagnose.catalog.word_problems import word_problems
+from diagnose.catalog.vocabulary import Vocabulary, Word
 from diagnose.errors import CatalogError
-from diagnose.match.compile import Matcher, hits_of
+from diagnose.match.compile import Matcher
 from diagnose.match.rows import DATABASES, hyperscan_form, pattern_flags, patterns_of
+from diagnose.match.words import Words
 from diagnose.parse.prefix import peel
+from diagnose.search import Automaton, compile_database, hits_of
+
+
+def class_problems(catalog: Catalog, ids: Collection[str]) -> Iterator[str]:
+    """What is wrong with the cause classes; `ids` are those of the other entries."""
+    names = {*ids, *catalog.classes}
+    owned: dict[str, dict[str, str]] = {"busy": {}, "held": {}, "shown_by": {}}
+    for cause in catalog.classes.values():
+        if not cause.remedies and cause.id not in ("none", "unknown"):
+            yield f"{cause.id}: a cause class needs remedies"
+        for pattern in cause.explains:
+            if not fnmatch.filter(names, pattern):
+                yield f"{cause.id}: explains: {pattern} names no entry and no class"
+        if len(set(cause.explains)) < len(cause.explains):
+            yield f"{cause.id}: explains: something is there twice"
+        if cause.phase and cause.usual_phase:
+            yield f"{cause.id}: usual_phase: never used, as the class has a phase"
+        if cause.moving and cause.longer_timeout != "yes":
+            yield f"{cause.id}: moving: only says when longer_timeout: yes holds"
+        for name, owners in owned.items():
+            for one in getattr(cause, name):
+                if one in owners:
+                    yield f"{cause.id}: {name}: {one} is already that of {owners[one]}"
+                owners.setdefault(one, cause.id)
+
+
+_SHORTEST = 3  # characters of a word that means something without a pattern
+
+
+def word_problems(catalog: Catalog, classes: set[str]) -> Iterator[str]:
+    """Problems of all vocabularies: unknown classes, words never found, and words given twice."""
+    owners: dict[str, tuple[str, Word]] = {}
+    words = Words(catalog.vocabularies)
+    for vocabulary in catalog.vocabularies:
+        if not vocabulary.references:
+            yield f"{vocabulary.id}: references: needed, the primary source"
+        broken = list(_broken(vocabulary))
+        yield from broken
+        for word in vocabulary.words:
+            at = f"{vocabulary.id}: {word.spellings[0]}"
+            for cause in {word.cause, *(near.cause for near in word.near)} - classes:
+                yield f"{at}: unknown class {cause}"
+            if vocabulary.pattern or broken:
+                continue
+            for spelling in word.spellings:
+                if len(spelling) < _SHORTEST or not words.knows(spelling, word):
+                    yield f"{at}: {spelling!r} is never found: it needs a token and length"
+                other, same = owners.setdefault(spelling, (vocabulary.id, word))
+                if same is not word:
+                    yield f"{at}: {spelling!r} is in {other} too"
+
+
+def _broken(vocabulary: Vocabulary) -> Iterator[str]:
+    texts = [near.text for word in vocabulary.words for near in word.near]
+    for text in [*texts, *filter(None, [vocabulary.pattern])]:
+        try:
+            regex.compile(text)
+        except regex.error as error:
+            yield f"{vocabulary.id}: {text}: {error}"
+    if vocabulary.pattern and "(?P<word>" not in vocabulary.pattern:
+        yield f"{vocabulary.id}: pattern: needs a group named word"
+    needed = {bool(vocabulary.pattern), bool(vocabulary.triggers), bool(vocabulary.noun)}
+    if len(needed) > 1:
+        yield f"{vocabulary.id}: a pattern needs triggers and a noun, and only a pattern does"
+
 
 _ID = re.compile(r"[a-z0-9]+(?:[.-][a-z0-9]+)+\Z")
 _LITERAL = 8  # characters of a wording before its first star
@@ -183,7 +247,7 @@ def _common_problems(
 def _progress_lines(catalog: Catalog, shipped: Catalog | None) -> list[str]:
     """Lines such as a job logs each step."""
     known = shipped or catalog
-    found = examples_of(shipped) if shipped else example_lines.lines(catalog.signatures)
+    found = examples_of(shipped) if shipped else example_lines(catalog.signatures)
     return [line for id_, line in found if known.by_id[id_].role == "progress"]
 
 

@@ -8,11 +8,17 @@ from collections.abc import Collection, Iterable, Sequence
 import hyperscan as hs
 import regex
 
-from diagnose.automaton import compile_database
 from diagnose.catalog.schema import Signature
-from diagnose.match.marks import rarest
-from diagnose.match.prefilter import LEAST, begins_with_repeat, parts, positions, required
-from diagnose.match.rows import Pattern, hyperscan_form, pattern_flags, patterns_of, searched
+from diagnose.match.literals import LEAST, begins_with_repeat, parts, positions, required
+from diagnose.match.rows import (
+    Pattern,
+    hyperscan_form,
+    pattern_flags,
+    patterns_of,
+    rarest,
+    searched,
+)
+from diagnose.search import compile_database
 
 MAX_LENGTH = 8000  # characters
 # States that the automata may spend on one pattern: a hundredth of all that the shipped catalog

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 import diagnose
 from diagnose import plugins
-from diagnose.catalog import examples as example_lines
 from diagnose.catalog import stored
 from diagnose.catalog.runs import RunError, type_runs
 from diagnose.catalog.schema import (
@@ -76,7 +75,7 @@ def _base(directory: Path, examples: bool) -> Catalog:
         catalog = read_catalog(shipped, revision)
         if not examples:
             stored.write(catalog)
-            example_lines.keep(catalog)
+            stored.write_examples(catalog)
     packs, notes = _packs()
     return _with_packs(catalog, packs, notes)
 
@@ -90,7 +89,7 @@ def _extended(catalog: Catalog, files: tuple[tuple[Path, bytes], ...], examples:
         kept = _with(catalog, files, revision)
         if not examples:
             stored.write(kept)
-            example_lines.keep(kept)
+            stored.write_examples(kept)
     return replace(kept, notes=catalog.notes)
 
 
@@ -148,8 +147,8 @@ def examples_of(catalog: Catalog) -> list[tuple[str, str]]:
 
     Read anew, which takes a second or two, where they are not kept.
     """
-    found = example_lines.kept(catalog) or example_lines.lines(catalog.signatures)
-    found = found or example_lines.lines(load_catalog(examples=True).signatures)
+    found = stored.read_examples(catalog) or stored.example_lines(catalog.signatures)
+    found = found or stored.example_lines(load_catalog(examples=True).signatures)
     return [(id_, line) for id_, line in found if id_ in catalog.by_id]
 
 
@@ -277,7 +276,7 @@ def _adapters() -> dict[str, Any]:
     """Kind of entry → pydantic's adapter of it; making them takes longer than reading a file."""
     from pydantic import TypeAdapter  # noqa: PLC0415  as above
 
-    from diagnose.catalog.settings import Setting  # noqa: PLC0415
+    from diagnose.catalog.schema import Setting  # noqa: PLC0415
 
     return {
         "signatures": TypeAdapter(Signature),

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from difflib import get_close_matches
 
-from diagnose.catalog.schema import Catalog, CauseClass, KnownIssue, Signature
-from diagnose.catalog.settings import Setting
+from diagnose.catalog.schema import Catalog, CauseClass, KnownIssue, Setting, Signature
 from diagnose.errors import InputError
 
 _ALIKE = 0.5

@@ -12,9 +12,8 @@ import subprocess
 import warnings
 from collections.abc import Iterator, Sequence, Set
 
-from diagnose.catalog.placeholders import example, unknown
-from diagnose.catalog.schema import Catalog, CauseClass, KnownIssue, Remedy, Run, Signature
-from diagnose.catalog.settings import setting_problems
+from diagnose.catalog.runs import example, unknown
+from diagnose.catalog.schema import Catalog, CauseClass, KnownIssue, Remedy, Run, Setting, Signature
 
 _ADMIN = re.compile(
     r"""(?x) (?:^|[;&|(]\s*|\bsudo\s+) (?:
@@ -77,6 +76,9 @@ _FILE_SYSTEM = re.compile(r"set_sharing_strategy\(.file_system")
 _ATTACHES = re.compile(r"\bpy-spy\s+(?:dump|record|top)\b|\bgdb\s+-p\b")
 _ELLIPSIS = re.compile(r"(?:^|\s)(?:\.\.\.|…)(?:\s|$)")
 
+_SETTING_ID = re.compile(r"[a-z]+(?:-[a-z]+)*\Z")
+_REFERENCE = re.compile(r"https?://\S+\Z")
+
 _PARSE = """while IFS= read -r -d '' text; do
   if ( eval "set -n"$'\\n'"$text" ) 2>/dev/null; then echo yes; else echo no; fi
 done"""
@@ -96,6 +98,7 @@ def remedy_problems(catalog: Catalog, settings: Set[str] = frozenset()) -> Itera
             yield f"{name}: setting: unknown setting {step.setting}"
         if step.setting and any(run.framework for run in step.run):
             yield f"{name}: run: what is for one framework is a place of {step.setting}"
+    yield from _waits_for_nothing(entries, catalog)
     for setting in catalog.settings.values():
         yield from setting_problems(setting, named | settings)
         steps.append(
@@ -104,6 +107,35 @@ def remedy_problems(catalog: Catalog, settings: Set[str] = frozenset()) -> Itera
     for name, step in steps:
         yield from (f"{name}: {line}" for line in _remedy(step))
     yield from _shell_problems(steps)
+
+
+def _waits_for_nothing(
+    entries: Sequence[Signature | KnownIssue | CauseClass], catalog: Catalog
+) -> Iterator[str]:
+    """Steps that let ranks wait longer where the class says that it does not help."""
+    lengthens = {setting.id for setting in catalog.settings.values() if setting.lengthens}
+    for entry in entries:
+        cause = entry if isinstance(entry, CauseClass) else catalog.classes.get(entry.cause or "")
+        if cause is not None and cause.longer_timeout == "no":
+            for step in entry.remedies:
+                if step.setting in lengthens:
+                    yield f"{entry.id}: remedies: {step.setting}: does not help against {cause.id}"
+
+
+def setting_problems(setting: Setting, named: Set[str]) -> Iterator[str]:
+    """What is wrong with a setting; `named` are those that remedies name."""
+    if not _SETTING_ID.match(setting.id):
+        yield f"{setting.id}: ids of settings are words joined by hyphens"
+    if setting.id not in named:
+        yield f"{setting.id}: no remedy names this setting"
+    seen: list[tuple[str, list[str]]] = []
+    for place in setting.places:
+        framework = place.run.framework
+        if not _REFERENCE.match(place.reference):
+            yield f"{setting.id}: {framework}: reference: {place.reference} is not a URL"
+        if (framework, place.run.lines) in seen:
+            yield f"{setting.id}: {framework}: is there twice"
+        seen.append((framework, place.run.lines))
 
 
 def _shell_problems(steps: Sequence[tuple[str, Remedy]]) -> Iterator[str]:

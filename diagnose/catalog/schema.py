@@ -1,4 +1,4 @@
-"""What an entry of the catalog is: signatures, known issues and cause classes.
+"""What an entry of the catalog is: signatures, known issues, cause classes and settings.
 
 Plain dataclasses without behaviour, so that the compiled catalog can be loaded without YAML or
 pydantic. `catalog.load` reads the YAML files into them and rejects unknown keys; `catalog.check`
@@ -9,12 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from diagnose.catalog.vocabulary import UNKNOWN, Vocabulary
-
-if TYPE_CHECKING:
-    from diagnose.catalog.settings import Setting
 
 Role = Literal["cause", "effect", "aftermath", "context", "phase", "progress"]
 Strength = Literal["decisive", "strong", "weak"]
@@ -22,6 +19,8 @@ Confidence = Literal["high", "medium", "low"]
 When = Literal["now", "fix", "prevent"]
 RunKind = Literal["shell", "python", "setting", "note"]
 Risk = Literal["read_only", "changes_state", "destructive"]
+# What is there of a job: stacks of its ranks, what `diagnose collect` took; a log that just ends.
+Held = Literal["stacks", "bundle", "dumps", "unfinished"]
 Needs = Literal["user", "admin"]
 Restart = Literal["retry", "retry_elsewhere", "fix_first", "none"]
 CulpritOf = Literal["self", "captured", "complement", "none"]
@@ -54,8 +53,10 @@ Tells = Literal[
     "quits",  # the process that prints it refuses to start, and ends
     "peer_gone",  # a peer closed the connection; only its own log knows why
     "teardown",  # a rank aborts or the launcher stops ranks: everything later is aftermath
-    "stopping",  # the launcher kills what is left; whatever else it prints later keeps its weight
+    "stopping",  # the launcher kills what is left, as one ended or for the captured `reason`;
+    # whatever else it prints later keeps its weight
     "restart",  # a new attempt begins after this line
+    "placed",  # the scheduler put pod `name` on node `host`
     "rank_map",  # maps pid / local_rank / host to a rank
     "finished",  # this rank reached the end of its script
     "chained",  # the traceback below is of the same exception as the one above
@@ -81,7 +82,7 @@ class Run:
     `{shell: ibstat}`, `{setting: "ddp_timeout: 7200"}`, or `{shell: [ibstat, perfquery -x]}` for
     several lines. `framework` (a launcher or scheduler too) says for which jobs it is, `file`
     where a setting stands. `<node>` and the like stand for what only the job knows;
-    `catalog.placeholders` lists them.
+    `catalog.runs` lists them.
     """
 
     __pydantic_config__ = _STRICT
@@ -100,7 +101,8 @@ class Remedy:
     Python that names none is for those whose framework has no entry of its own. `setting` names
     a `Setting`, which has the same for every framework. `risk` and `needs` are of the whole step.
     `unnamed` stands for `do` where a placeholder of it is not known; of one that has none, where
-    neither a rank nor a host is named as the culprit.
+    neither a rank nor a host is named as the culprit. What captures evidence is no advice to who
+    has it: the step is left out `unless` none of it is there, and where any of `given` is not.
     """
 
     __pydantic_config__ = _STRICT
@@ -113,6 +115,8 @@ class Remedy:
     needs: Needs = "user"
     setting: str = ""
     unnamed: str = ""
+    unless: list[Held] = field(default_factory=list)
+    given: list[Held] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,6 +287,7 @@ class CauseClass:
     restart_why: str
     longer_timeout: Literal["yes", "no", "unknown"] = "unknown"
     capture: list[str] = field(default_factory=list)
+    capture_stacks: list[str] = field(default_factory=list)
     explains: list[str] = field(default_factory=list)
     phase: Phase | None = None
     usual_phase: Phase | None = None
@@ -315,6 +320,39 @@ class CauseClass:
     def is_death(self) -> bool:
         """Whether a line of this class says that one process died."""
         return self.strikes_one_process and self.hang == "fails"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a framework has the setting, and the page that says so.
+
+    One of framework `torch` is for what is built on it and has no place of its own, one of no
+    framework for all others. Beside the framework `unless`, it is not the place: what FSDP saves is
+    nothing to a job that runs on DeepSpeed. YAML writes all parts as one mapping.
+    """
+
+    __pydantic_config__ = _STRICT
+
+    run: Run
+    reference: str
+    unless: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One thing that jobs are told, and where each framework has it; `about` holds for all.
+
+    `lengthens`: it lets ranks wait longer for each other. A step that sets it is left out where a
+    longer timeout does not help.
+    """
+
+    __pydantic_config__ = _STRICT
+
+    id: str
+    title: str
+    about: str
+    places: list[Place]
+    lengthens: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -2,7 +2,8 @@
 
 Entries of which a job needs few have a line each, which is read when it is asked for. What is known
 of all of them stands before these with the other entries, and above that a checksum of the rest, so
-that a damaged file shows at once.
+that a damaged file shows at once. The example lines are kept apart: only few jobs are compared with
+them.
 """
 
 from __future__ import annotations
@@ -20,11 +21,12 @@ from diagnose.catalog.schema import (
     CauseClass,
     Condition,
     KnownIssue,
+    Place,
     Remedy,
     Run,
+    Setting,
     Signature,
 )
-from diagnose.catalog.settings import Place, Setting
 from diagnose.catalog.vocabulary import Near, Vocabulary, Word
 from diagnose.lazy import Lazy, Named
 
@@ -153,3 +155,34 @@ def _class(entry: dict[str, Any]) -> CauseClass:
 def _setting(entry: dict[str, Any]) -> Setting:
     places = [Place(**(place | {"run": Run(**place["run"])})) for place in entry["places"]]
     return Setting(**(entry | {"places": places}))
+
+
+def _examples_name(revision: str) -> str:
+    return f"examples-{revision}.json"
+
+
+def write_examples(catalog: Catalog) -> None:
+    """Keep the examples of a catalog that was read with them."""
+    rows = json.dumps(example_lines(catalog.signatures))
+    cache.keep(_examples_name(catalog.revision), rows.encode())
+
+
+def read_examples(catalog: Catalog) -> list[tuple[str, str]]:
+    """What was kept of this catalog; [] if nothing was."""
+    raw = cache.read(_examples_name(catalog.revision))
+    try:
+        return [(id_, line) for id_, line in json.loads(raw or b"[]")]
+    except (ValueError, TypeError):
+        return []
+
+
+def example_lines(signatures: Sequence[Signature]) -> list[tuple[str, str]]:
+    """(Id, line) of every example of these entries that must match."""
+    return [
+        (entry.id, line)
+        for entry in signatures
+        if entry.examples
+        for example in entry.examples.match
+        for line in example.line.splitlines()
+        if line.strip()
+    ]

@@ -21,7 +21,7 @@ from diagnose.checkpoint.model import Flaw
 from diagnose.checkpoint.torch_bytes import HOLE, holes, wrong_checksum
 from diagnose.checkpoint.torch_zip import MAGIC, read_archive
 from diagnose.checkpoint.tree import Leaf
-from diagnose.ingest.filesystems import LocalPlace
+from diagnose.ingest.place import LocalPlace
 from diagnose.ingest.raw import Reader, reason
 
 READS = 4096  # of edges of items, in one checkpoint
@@ -84,12 +84,12 @@ def check_items(files: list[DataFile], *, verify: bool) -> Iterator[Flaw]:
     edges = [edge for several, _ in looks for edge in several]
     # Other formats than that of torch.save are possible: what most items are, all have to be.
     zips = sum(edge.head == MAGIC for edge in edges) * 2 >= len(edges)
-    told: set[str] = set()
+    reported: set[str] = set()
     for edge in edges:
-        if edge.path not in told and (flaw := _wrong(edge, zips)):
-            told.add(edge.path)
+        if edge.path not in reported and (flaw := _wrong(edge, zips)):
+            reported.add(edge.path)
             yield flaw
-    yield from (flaw for _, flaw in looks if flaw and flaw.file not in told)
+    yield from (flaw for _, flaw in looks if flaw and flaw.file not in reported)
 
 
 def _look_at(file: DataFile, each: int, verify: bool) -> tuple[list[_Edges], Flaw | None]:

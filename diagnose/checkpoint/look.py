@@ -21,7 +21,7 @@ from diagnose.checkpoint.model import Flaw, Found
 from diagnose.checkpoint.step_inside import MAX_BYTES as MAX_STEP_BYTES
 from diagnose.checkpoint.step_inside import step_in
 from diagnose.checkpoint.tree import Leaf
-from diagnose.ingest.filesystems import LocalPlace
+from diagnose.ingest.place import LocalPlace
 from diagnose.ingest.raw import reason
 from diagnose.parse.opcodes import NoPickleError, TruncatedPickleError, end_of
 from diagnose.text.ranks import counted

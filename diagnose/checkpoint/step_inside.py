@@ -43,12 +43,12 @@ def _clear_step(data: bytes, pair: re.Match[bytes]) -> int | None:
     if pair["key"].decode() not in _CLEAR or number is None:
         return None
     if pair["near"] is not None:
-        again = b"h" + pair["near"]
+        repeated = b"h" + pair["near"]
     elif pair["far"] is not None:
-        again = b"j" + pair["far"]
+        repeated = b"j" + pair["far"]
     else:
         return None
-    if again in data:
+    if repeated in data:
         return None
     return int.from_bytes(number, "little", signed=pair["four"] is not None)
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from diagnose.ingest.filesystems import File, Place, place_of
+from diagnose.ingest.place import File, Place, place_of
 from diagnose.ingest.raw import Reader, reason
 
 MAX_FILES = 500_000  # of one tree

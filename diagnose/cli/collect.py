@@ -5,6 +5,7 @@ Heavy imports stand inside the command, as in all of `cli`.
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import time
@@ -172,10 +173,15 @@ def collect(
         write_file(program, sent())
         return
     asked = plans.Asked(slurm, kubernetes, namespace, container, context, hosts, via)
-    target = Path(_checked(output) if output else time.strftime("diagnose-%Y%m%d-%H%M%S.tar.zst"))
+    target = Path(_checked(output) if output else _name())
     plan = plans.plan(asked, options, timeout, remote_command)
     reach = 0.0 if plan is None else _REACH_S
     _run(target, plan, options, Limits(timeout + reach, max_size, parallel), force, triage)
+
+
+def _name() -> str:
+    """Of a bundle that nobody named: two in one second are not one."""
+    return time.strftime(f"diagnose-%Y%m%d-%H%M%S-{os.getpid()}.tar.zst")
 
 
 def _checked(output: str) -> str:
@@ -188,7 +194,7 @@ def _run(
     target: Path, plan: Plan | None, options: NodeOptions, limits: Limits, force: bool, triage: bool
 ) -> None:
     from diagnose.collect.reach import run
-    from diagnose.collect.reach.progress import Progress
+    from diagnose.collect.reach.progress import Progress, ranks
 
     progress = Progress(sys.stderr, len(plan.calls) if plan else 1, clean)
     found = run.collect(plan, options, limits, target, replace=force, done=progress)
@@ -197,7 +203,7 @@ def _run(
     if found.interrupted:
         say(f"collect: interrupted; what had come is in {clean(str(target))}")
         raise typer.Exit(INTERRUPTED)
-    if not found.nodes:
+    if not any(map(ranks, found.nodes)):
         raise InputError(f"nothing was collected ({target} says why)")
     if triage:
         from diagnose.cli.triage import triage as show

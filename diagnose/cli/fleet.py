@@ -86,7 +86,7 @@ def fleet(
 
         given = tuple(str(path) for path in patterns or ())
         count = write_reports(
-            jobs, folder, reports, patterns=given, redact=not no_redact, said=note
+            jobs, folder, reports, patterns=given, redact=not no_redact, warn=note
         )
         say(f"{counted(count, 'post-mortem')} in {clean(str(folder / 'reports'))}")
     found = summarise(jobs, by=by, titles=titles, results=folder, node_causes=catalog.node_causes)

@@ -78,21 +78,24 @@ def _read(
 ) -> Job:
     from diagnose.job.load import read
 
-    if sys.stderr.isatty():
-        _tell_compiling(patterns)
+    _tell_compiling(patterns)
     if workers is None:
         workers = _best(sources)
     return read(sources, patterns=patterns, workers=workers, meanwhile=partial(_load_engine, later))
 
 
 def _tell_compiling(patterns: Sequence[Path]) -> None:
-    """Say why the first answer on a machine takes longer than the others."""
+    """Say why the first answer on a machine takes longer than the others.
+
+    Where nobody looks on, only if every run does: that can be mended.
+    """
     from diagnose.catalog.cache import writable
     from diagnose.catalog.load import load_catalog
     from diagnose.match.compile import compiled_before
 
-    if not compiled_before(load_catalog(patterns)):
-        often = "first run" if writable() else "no writable cache (XDG_CACHE_HOME), so in every run"
+    kept = writable()
+    if (sys.stderr.isatty() or not kept) and not compiled_before(load_catalog(patterns)):
+        often = "first run" if kept else "no writable cache (XDG_CACHE_HOME), so in every run"
         say(f"Compiling signatures, about 10 s: {often}.")
 
 

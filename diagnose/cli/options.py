@@ -25,9 +25,9 @@ def path(text: str) -> Path:
     return Path(named(text))
 
 
-def file_path(text: str) -> Path:
-    """A path to write a file to."""
-    if named(text).endswith("/"):  # which a Path would drop
+def file_path(text: str | Path) -> Path:
+    """A path to write a file to; the default of an option comes as a path."""
+    if named(str(text)).endswith("/"):  # which a Path would drop
         raise typer.BadParameter(f"{text} names a folder")
     return Path(text)
 

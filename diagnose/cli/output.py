@@ -86,4 +86,4 @@ def clean(text: str) -> str:
     """Names and text from logs may stand in messages: one line, nothing hostile, no secrets."""
     from diagnose.report import safe  # slow to import
 
-    return safe.said(text, 1000)
+    return safe.masked_line(text, 1000)

@@ -20,6 +20,7 @@ from diagnose.cli.options import Patterns, named, path
 from diagnose.cli.output import clean, note, say
 from diagnose.errors import InputError
 from diagnose.process import INTERRUPTED
+from diagnose.text.ranks import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -106,7 +107,7 @@ def scan(
     refs = find_jobs(archives, job_glob=job_glob, labels=label or (), since=newer)
     folders = tuple(str(path) for path in patterns or ())
     with ExitStack() as stack:
-        found = stack.enter_context(open_results(results, resume=resume, said=note))
+        found = stack.enter_context(open_results(results, resume=resume, warn=note))
         found.describe(archives=archives)
         make, count = _executor(executor, scheduler, workers, stack)
         # Dask's workers are not ours
@@ -134,6 +135,16 @@ def _end(summary: Summary, results: Path) -> None:
         raise typer.Exit(INTERRUPTED)
     if not summary.read and not summary.unchanged:
         raise InputError("no jobs found: give folders of jobs, archives or logs")
+    if summary.close:
+        note(
+            f"{counted(summary.close, 'job')} by the names of files and folders more than by what "
+            "is in them: see the column notes; --job-glob says what is one job"
+        )
+    if summary.several:
+        note(
+            f"{counted(summary.several, 'archive')} may hold several jobs, diagnosed as one: see "
+            "the column notes; unpack what is not one job"
+        )
     say(f"results in {clean(str(results))}; next: diagnose fleet {clean(str(results))}")
 
 

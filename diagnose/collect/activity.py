@@ -32,19 +32,21 @@ def sample(pid: int) -> dict[str, Any] | None:
     stat = proc.stat(pid)
     if stat is None:
         return None
-    told: dict[str, Any] = {
+    counters: dict[str, Any] = {
         "at": time.monotonic(), "state": stat.state, "threads": stat.threads,
         "user_s": stat.user / _TICKS, "system_s": stat.system / _TICKS,
         "io_wait_s": stat.waits_io / _TICKS,
     }  # fmt: skip
     with suppress(OSError, ValueError):
         status = proc.keyed(f"{proc.PROC}/{pid}/status")
-        told["voluntary"] = int(status["voluntary_ctxt_switches"])
-        told["involuntary"] = int(status["nonvoluntary_ctxt_switches"])
+        counters["voluntary"] = int(status["voluntary_ctxt_switches"])
+        counters["involuntary"] = int(status["nonvoluntary_ctxt_switches"])
     with suppress(OSError, ValueError):
         io = proc.keyed(f"{proc.PROC}/{pid}/io")
-        told |= {name: int(io[name]) for name in ("rchar", "wchar", "read_bytes", "write_bytes")}
-    return told
+        counters |= {
+            name: int(io[name]) for name in ("rchar", "wchar", "read_bytes", "write_bytes")
+        }
+    return counters
 
 
 def judge(first: dict[str, Any] | None, second: dict[str, Any] | None) -> tuple[Activity, float]:
@@ -63,7 +65,7 @@ def judge(first: dict[str, Any] | None, second: dict[str, Any] | None) -> tuple[
 def observe(sink: Sink, processes: list[Process], apart_s: float) -> str | None:
     """`activity.json` of every process. Raises OSError where one cannot be written."""
     before = {one.pid: (sample(one.pid), _threads(one.pid)) for one in processes}
-    time.sleep(apart_s)
+    time.sleep(apart_s if processes else 0)
     problems = []
     workers = ThreadPoolExecutor(8)
     looks = {one.pid: workers.submit(waits, one.pid) for one in processes}
@@ -98,21 +100,21 @@ def waits(pid: int) -> list[dict[str, Any]]:
         stat = proc.stat(pid, thread)
         if stat is None or not (thread == pid or stat.state == "D"):
             continue
-        told: dict[str, Any] = {"thread": thread, "name": stat.name, "state": stat.state}
+        wait: dict[str, Any] = {"thread": thread, "name": stat.name, "state": stat.state}
         with suppress(OSError):
-            told["wchan"] = proc.text(f"{proc.PROC}/{pid}/task/{thread}/wchan", 256)
+            wait["wchan"] = proc.text(f"{proc.PROC}/{pid}/task/{thread}/wchan", 256)
         with suppress(OSError):
-            told["kernel"] = proc.text(f"{proc.PROC}/{pid}/task/{thread}/stack", 8192).splitlines()
+            wait["kernel"] = proc.text(f"{proc.PROC}/{pid}/task/{thread}/stack", 8192).splitlines()
         made = syscalls.call(pid, thread)
         if made is not None:
-            told["call"] = made.name
+            wait["call"] = made.name
             file = syscalls.file_of(pid, made)
             mount = syscalls.mount_of(file, mounted) if file and file.startswith("/") else None
             if file:
-                told["file"] = file
+                wait["file"] = file
             if mount:
-                told |= {"mount": mount.point, "type": mount.type, "source": mount.source}
-        found.append(told)
+                wait |= {"mount": mount.point, "type": mount.type, "source": mount.source}
+        found.append(wait)
     return found
 
 

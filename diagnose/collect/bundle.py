@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+from diagnose.collect import private
 from diagnose.collect.model import MANIFEST, Manifest
 from diagnose.errors import InputError
 from diagnose.process import unfinished
@@ -38,26 +39,33 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
     overwrite(folder / MANIFEST, manifest.to_dict())
 
 
-def reserve(path: Path) -> None:
+def reserve(path: Path, document: dict[str, Any] | None = None) -> None:
     """Keep room on the disk for a small document, so that a full one still says what happened.
 
-    Raises OSError.
+    What is known of it already stands there, for whoever ends before it is whole. Raises OSError.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(b" " * _RESERVED)
+    private.folder(path.parent)
+    data = b"" if document is None else _encoded(document)
+    fd = private.opened(path, os.O_TRUNC)
+    try:
+        private.pour(fd, data + b" " * _RESERVED)
+    finally:
+        os.close(fd)
 
 
 def overwrite(path: Path, document: dict[str, Any]) -> None:
     """Write a JSON document into the room of its file first. Raises OSError."""
-    data = (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode("utf-8", "replace")
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    data = _encoded(document)
+    fd = private.opened(path, 0)
     try:
-        rest = memoryview(data)
-        while rest:
-            rest = rest[os.write(fd, rest) :]
+        private.pour(fd, data)
         os.ftruncate(fd, len(data))
     finally:
         os.close(fd)
+
+
+def _encoded(document: dict[str, Any]) -> bytes:
+    return (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode("utf-8", "replace")
 
 
 def pack(folder: Path, target: Path) -> None:
@@ -68,7 +76,8 @@ def pack(folder: Path, target: Path) -> None:
     partial = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     unfinished.add(str(partial))
     try:
-        with partial.open("xb") as out, compressed(out, target.name) as stream:
+        fd = private.opened(partial, os.O_EXCL)
+        with os.fdopen(fd, "wb") as out, compressed(out, target.name) as stream:
             add_folder(stream, folder, name_of(target))
         partial.replace(target)
     except OSError as error:

@@ -118,7 +118,7 @@ def _work(function: Callable[[], Any], fd: int) -> None:
         try:
             answer: dict[str, Any] = {"value": function()}
         except OSError as error:
-            answer = {"kind": "OSError", "error": said(error)}
+            answer = {"kind": "OSError", "error": message(error)}
         except Exception as error:
             answer = {"kind": type(error).__name__, "error": str(error)[:500] or repr(error)[:500]}
         rest = memoryview(json.dumps(answer).encode() + _END)
@@ -133,14 +133,14 @@ def end_with_parent() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL))
 
 
-def said(error: OSError) -> str:
+def message(error: OSError) -> str:
     """`no space left on device: /tmp/x`."""
     what = error.strerror.lower() if error.strerror else str(error)
     return f"{what}: {error.filename}" if error.filename else what
 
 
 def _look(child: _Child, readable: bool) -> Answer | None:
-    """What a child said, once it said all; None while it works."""
+    """The answer of a child, once it is complete; None while it works."""
     over = False
     while readable and len(child.data) <= _MAX_ANSWER:
         try:

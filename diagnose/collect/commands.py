@@ -62,11 +62,11 @@ def output(
                 child.kill()
                 with suppress(subprocess.TimeoutExpired):  # the kernel may hold it
                     child.wait(_EVERY_S * 50)
-        said, failed = _all(out), _all(err)
-        if child.returncode and not said:
+        printed, failed = _all(out), _all(err)
+        if child.returncode and not printed:
             reason = failed.strip() or f"exit status {child.returncode}"
             raise OSError(f"{Path(words[0]).name}: {reason}")
-        return said, failed
+        return printed, failed
     finally:
         os.close(out)
         os.close(err)

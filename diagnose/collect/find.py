@@ -12,66 +12,26 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NamedTuple
 
-from diagnose.collect import proc
+from diagnose.collect import owners, proc
 from diagnose.collect.children import TimedOut, bounded
 from diagnose.collect.model import Process, Role
+from diagnose.collect.seen import (
+    JOBS,
+    LOOK_S,
+    Identity,
+    Seen,
+    is_launcher,
+    is_python,
+    look_at_all,
+)
 
-# How launchers tell a process its rank, and the number of ranks, in the job and on its node.
-# Torch's own come first: a task of Slurm or MPI may be a launcher with ranks below it.
-IDENTITY = (
-    ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"),
-    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_SIZE",
-     "OMPI_COMM_WORLD_LOCAL_SIZE"),
-    ("PMIX_RANK", "PMIX_LOCAL_RANK", "PMIX_SIZE", "PMIX_LOCAL_SIZE"),
-    ("PMI_RANK", "MPI_LOCALRANKID", "PMI_SIZE", "MPI_LOCALNRANKS"),
-    ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS", "SLURM_NTASKS_PER_NODE"),
-)  # fmt: skip
-JOBS = (
-    "SLURM_JOB_ID", "TORCHELASTIC_RUN_ID", "PBS_JOBID", "LSB_JOBID", "RAY_JOB_ID", "PMIX_NAMESPACE",
-    "OMPI_MCA_ess_base_jobid", "MASTER_ADDR", "MASTER_PORT",
-)  # fmt: skip
-_LAUNCHERS = frozenset(
-    {"srun", "slurmstepd", "slurmd", "mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun",
-     "orted", "prted", "hydra_pmi_proxy", "torchrun", "accelerate", "deepspeed", "raylet",
-     "horovodrun", "hydra_bstrap_proxy", "colossalai", "composer", "fabric", "lightning"}
-)  # fmt: skip
-_MODULES = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch",
-            "deepspeed.launcher", "torch.distributed.elastic")  # fmt: skip
 _LOADER = ("pt_data_worker", "multiprocessing.spawn", "multiprocessing.forkserver")
 _LIBRARIES = (b"libtorch_cpu", b"libnccl", b"librccl", b"libjax", b"xla_extension", b"libhccl")
 _MAX_PROCESSES = 512
 _MAX_MAPS = 4 << 20
-_LOOK_S = 2.0  # that one look at a process may take
-
-
-class Identity(NamedTuple):
-    """Which rank a process is, by its environment."""
-
-    rank: int
-    local_rank: int | None
-    world: int | None
-    local_world: int | None
-
-
-@dataclass(slots=True)
-class Seen:
-    """What one look at a process shows."""
-
-    pid: int
-    parent: int
-    name: str
-    started: int
-    words: list[str] = field(default_factory=list)
-    environment: dict[str, str] = field(default_factory=dict)
-    identity: Identity | None = None
-    job: tuple[str, ...] = ()
-
-    @property
-    def who(self) -> tuple[int, int | None] | None:
-        """What of its identity tells it from other ranks."""
-        return self.identity and (self.identity.rank, self.identity.local_rank)
+_IDS = JOBS.index("MASTER_ADDR")  # of those, the ones that people call a job by
+_NAMED = 5
 
 
 @dataclass(slots=True)
@@ -84,14 +44,18 @@ class Found:
 
 
 def find(pids: Iterable[int] = (), job: str | None = None) -> Found:
-    """The job's processes: those of `pids` and below, else those that a launcher gave a rank."""
+    """The job's processes: those of `pids` and below, else those that a launcher gave a rank.
+
+    What was asked for and is not here is a problem; nothing else is taken in its place.
+    """
     found = Found()
-    found.seen, closed = _look_at_all(found.problems)
+    found.seen, closed = look_at_all(found.problems)
     seen = found.seen
     below = _children(seen)
-    wanted = [pid for pid in pids if pid in seen]
-    found.problems += [f"no process {pid} is here" for pid in pids if pid not in seen]
-    if wanted:
+    asked = tuple(pids)
+    wanted = [pid for pid in asked if pid in seen and pid not in closed]
+    found.problems += [f"no process {pid} is here" for pid in asked if pid not in seen]
+    if asked:
         inside = {one for pid in wanted for one in (pid, *_descendants(pid, below))}
         ranks = _ranks(inside, seen, below) or dict.fromkeys(wanted)
     else:
@@ -106,79 +70,19 @@ def find(pids: Iterable[int] = (), job: str | None = None) -> Found:
     if wanted and not any(is_launcher(seen[pid]) for pid in wanted):
         for one in found.processes:
             one.local_world = None  # some of its neighbours were not asked for
-    if not found.processes:
-        found.problems.append("no process of a job was found (name one with --pid)")
-        if closed:
-            found.problems.append(f"processes of other users that may not be looked at: {closed}")
+    if refused := [pid for pid in asked if pid in closed]:
+        found.problems += owners.refused(refused)
+    if not found.processes and not asked:
+        found.problems += [_nothing(job, seen), *owners.jobs(closed, seen)]
     return found
 
 
-def _look_at_all(problems: list[str]) -> tuple[dict[int, Seen], int]:
-    """Every process, and how many may not be looked at; one that is stuck costs a moment."""
-    seen: dict[int, Seen] = {}
-    for pid in proc.pids():
-        stat = proc.stat(pid)
-        if stat is not None:
-            seen[pid] = Seen(pid, stat.parent, stat.name, stat.started)
-    rest, closed = list(seen), 0
-    while rest:
-        looked, stuck = _halves(rest)
-        for pid, (words, environment) in looked.items():
-            seen[pid].words = words
-            if environment is None:
-                closed += 1
-            else:
-                seen[pid].environment = environment
-                seen[pid].identity = _identity(environment)
-                seen[pid].job = tuple(environment.get(name, "") for name in JOBS)
-        if stuck is None:
-            break
-        problems.append(f"process {stuck} is stuck: /proc/{stuck}/environ gives no answer")
-        rest = rest[rest.index(stuck) + 1 :]
-    return seen, closed
-
-
-def _halves(pids: list[int]) -> tuple[dict[int, Any], int | None]:
-    """Command lines and environments; and the process at which there was no answer, if any."""
-    with suppress(TimedOut):
-        found = bounded(partial(_read, pids), _LOOK_S + 0.005 * len(pids))
-        return {int(pid): tuple(value) for pid, value in found.items()}, None
-    if len(pids) == 1:
-        return {}, pids[0]
-    middle = len(pids) // 2
-    first, stuck = _halves(pids[:middle])
-    if stuck is not None:
-        return first, stuck
-    second, stuck = _halves(pids[middle:])
-    return first | second, stuck
-
-
-def _read(pids: list[int]) -> dict[int, tuple[list[str], dict[str, str] | None]]:
-    found: dict[int, tuple[list[str], dict[str, str] | None]] = {}
-    for pid in pids:
-        try:
-            words = proc.command(pid)
-        except OSError:
-            continue
-        try:
-            found[pid] = (words, proc.environment(pid))
-        except PermissionError:
-            found[pid] = (words, None) if words else ([], {})
-        except OSError:
-            continue
-    return found
-
-
-def _identity(environment: Mapping[str, str]) -> Identity | None:
-    for rank, *others in IDENTITY:
-        number = _number(environment.get(rank))
-        if number is not None:
-            return Identity(number, *(_number(environment.get(name)) for name in others))
-    return None
-
-
-def _number(text: str | None) -> int | None:
-    return int(text) if text and text.isdecimal() and len(text) < 9 else None
+def _nothing(job: str | None, seen: Mapping[int, Seen]) -> str:
+    if job is None:
+        return "no process of a job was found (name one with --pid)"
+    ids = sorted({one for each in seen.values() if each.identity for one in each.job[:_IDS] if one})
+    here = f"; here are {', '.join(ids[:_NAMED])}" if ids else ""
+    return f"no process of job {job} was found{here}"
 
 
 def _children(seen: Mapping[int, Seen]) -> dict[int, list[int]]:
@@ -261,29 +165,11 @@ def _unwrapped(pid: int, seen: Mapping[int, Seen], below: Mapping[int, list[int]
     return pid
 
 
-def is_python(one: Seen) -> bool:
-    """Whether a process is an interpreter of Python, by its name or its command."""
-    words = [_base(word) for word in one.words[:1]]
-    return any(word.startswith(("python", "pt_main")) for word in [one.name, *words])
-
-
-def _base(word: str) -> str:
-    return word.rpartition("/")[2]
-
-
-def is_launcher(one: Seen) -> bool:
-    """Whether a process only starts and watches ranks."""
-    words = [_base(word) for word in one.words[:3]]
-    return bool(_LAUNCHERS & {one.name, *words}) or any(
-        word.startswith(_MODULES) for word in one.words[1:4]
-    )
-
-
 def _with_library(pids: set[int], seen: Mapping[int, Seen]) -> list[int]:
     """Processes that have a library for collectives in memory, without those they started."""
     python = [pid for pid in sorted(pids) if is_python(seen[pid]) and not is_launcher(seen[pid])]
     try:
-        having = set(bounded(partial(_mapped, python[-_MAX_PROCESSES:]), 4 * _LOOK_S))
+        having = set(bounded(partial(_mapped, python[-_MAX_PROCESSES:]), 4 * LOOK_S))
     except (TimedOut, OSError):
         return []
     return [pid for pid in sorted(having) if not is_loader(seen[pid], having)]

@@ -41,12 +41,12 @@ def _kmsg(host: str, since: float) -> str:
     lines: list[str] = []
     size = 0
     for record in _records():
-        told = _RECORD.match(record)
-        if told is None or int(told[1]) >> 3:  # of programs, not of the kernel
+        match = _RECORD.match(record)
+        if match is None or int(match[1]) >> 3:  # of programs, not of the kernel
             continue
-        at = boot + int(told[3]) / 1e6
+        at = boot + int(match[3]) / 1e6
         if at >= since and size < _MAX:
-            lines.append(f"{_stamp(at)} {host} kernel: {told[4].partition(chr(10))[0]}")
+            lines.append(f"{_stamp(at)} {host} kernel: {match[4].partition(chr(10))[0]}")
             size += len(lines[-1])
     return "\n".join(lines)
 
@@ -72,9 +72,9 @@ def _by_program(since: float, seconds: float) -> str:
     ]
     for words in tries:
         with suppress(OSError, TimedOut, Unavailable):
-            said, _ = output([found(words[0]), *words[1:]], seconds / len(tries))
-            if "insufficient permissions" not in said and "No journal files" not in said:
-                return said
+            printed, _ = output([found(words[0]), *words[1:]], seconds / len(tries))
+            if "insufficient permissions" not in printed and "No journal files" not in printed:
+                return printed
     raise Unavailable("kernel messages may not be read: root, or kernel.dmesg_restrict=0")
 
 

@@ -38,19 +38,19 @@ _STA_UNSYNC = 0x40  # timex(7)
 
 def pressure(sink: Sink) -> str | None:
     """`pressure.json`: for what share of the time tasks waited for CPU, memory, I/O; and memory."""
-    told: dict[str, Any] = {"diagnose": "pressure/1"}
+    document: dict[str, Any] = {"diagnose": "pressure/1"}
     for name in ("cpu", "memory", "io"):
         with suppress(OSError):
-            told[name] = proc.text(f"{proc.PROC}/pressure/{name}", 4096).splitlines()
+            document[name] = proc.text(f"{proc.PROC}/pressure/{name}", 4096).splitlines()
     with suppress(OSError):
         memory = proc.keyed(proc.PROC / "meminfo")
         names = ("MemTotal", "MemFree", "MemAvailable", "SwapTotal", "SwapFree", "Shmem", "Dirty",
                  "Writeback", "HugePages_Free")  # fmt: skip
-        told["meminfo"] = {name: memory[name] for name in names if name in memory}
+        document["meminfo"] = {name: memory[name] for name in names if name in memory}
     with suppress(OSError):
-        told["loadavg"] = proc.text(proc.PROC / "loadavg", 256).strip()
-    told["cpus"] = os.cpu_count()
-    sink.json("pressure.json", told)
+        document["loadavg"] = proc.text(proc.PROC / "loadavg", 256).strip()
+    document["cpus"] = os.cpu_count()
+    sink.json("pressure.json", document)
     return None
 
 
@@ -69,9 +69,9 @@ def cgroups(sink: Sink, processes: list[Process]) -> str | None:
             folder = Path(f"{root}/{path.lstrip('/')}")
             # In a container the path is the host's, and its own group is the root.
             for place in (folder, root):
-                told = _limits(place)
-                if told:
-                    group |= {"folder": str(place), **told}
+                limits = _limits(place)
+                if limits:
+                    group |= {"folder": str(place), **limits}
                     break
     groups = {key: group for key, group in groups.items() if len(group) > 1}
     if not groups:
@@ -87,11 +87,11 @@ def _roots(controllers: str) -> list[Path]:
 
 
 def _limits(folder: Path) -> dict[str, str]:
-    told = {}
+    limits = {}
     for name in _LIMITS:
         with suppress(OSError):
-            told[name] = proc.text(folder / name, 4096).strip()
-    return told
+            limits[name] = proc.text(folder / name, 4096).strip()
+    return limits
 
 
 def filesystems(sink: Sink, processes: list[Process]) -> str | None:
@@ -109,24 +109,24 @@ def filesystems(sink: Sink, processes: list[Process]) -> str | None:
         (str(number), partial(_space, mount, pid)) for number, (mount, pid) in enumerate(wanted)
     ]
     answers = {int(a.name): a for a in each(asked, _STAT_S, at_once=len(asked) or 1)}
-    told = [_told(mount, answers[number]) for number, (mount, _) in enumerate(wanted)]
-    sink.json("filesystems.json", {"diagnose": "filesystems/1", "mounts": told})
-    silent = [one["point"] for one in told if one.get("answers") is False]
+    entries = [_entry(mount, answers[number]) for number, (mount, _) in enumerate(wanted)]
+    sink.json("filesystems.json", {"diagnose": "filesystems/1", "mounts": entries})
+    silent = [one["point"] for one in entries if one.get("answers") is False]
     return f"no answer in {_STAT_S:.0f} s: {', '.join(silent)}" if silent else None
 
 
 def _space(mount: syscalls.Mount, pid: int) -> dict[str, int]:
     try:
-        told = os.statvfs(f"{proc.PROC}/{pid}/root{mount.point}")
+        stat = os.statvfs(f"{proc.PROC}/{pid}/root{mount.point}")
     except PermissionError:
-        told = os.statvfs(mount.point)
+        stat = os.statvfs(mount.point)
     return {
-        "size": told.f_blocks * told.f_frsize, "free": told.f_bavail * told.f_frsize,
-        "inodes": told.f_files, "inodes_free": told.f_favail, "read_only": told.f_flag & 1,
+        "size": stat.f_blocks * stat.f_frsize, "free": stat.f_bavail * stat.f_frsize,
+        "inodes": stat.f_files, "inodes_free": stat.f_favail, "read_only": stat.f_flag & 1,
     }  # fmt: skip
 
 
-def _told(mount: syscalls.Mount, answer: Answer) -> dict[str, Any]:
+def _entry(mount: syscalls.Mount, answer: Answer) -> dict[str, Any]:
     about = {"point": mount.point, "type": mount.type, "source": mount.source}
     try:
         return {**about, "answers": True, **answer.result()}
@@ -145,16 +145,16 @@ def gpus(sink: Sink, seconds: float) -> str | None:
             program, words = found("rocm-smi"), _AMD
         except Unavailable:
             raise Unavailable("there is no nvidia-smi and no rocm-smi here") from None
-    told: dict[str, Any] = {"diagnose": "gpus/1", "program": Path(program).name, "said": {}}
+    report: dict[str, Any] = {"diagnose": "gpus/1", "program": Path(program).name, "said": {}}
     problem = ""
     for name, options in words.items():
         try:
-            told["said"][name] = output([program, *options], seconds / len(words))[0].splitlines()
+            report["said"][name] = output([program, *options], seconds / len(words))[0].splitlines()
         except (OSError, TimedOut) as error:
             problem = problem or str(error)
-    if not told["said"]:
+    if not report["said"]:
         raise OSError(problem)
-    sink.json("gpus.json", told)
+    sink.json("gpus.json", report)
     return problem or None
 
 
@@ -184,7 +184,7 @@ def rdma(sink: Sink) -> str | None:
         raise Unavailable("no RDMA devices below /sys/class/infiniband")
     first = {str(port): _counters(port) for port in ports}
     time.sleep(1.0)
-    told = []
+    entries = []
     for port in ports:
         about: dict[str, Any] = {"device": port.parts[-3], "port": port.name}
         for name in ("state", "phys_state", "rate", "link_layer", "lid"):
@@ -194,18 +194,18 @@ def rdma(sink: Sink) -> str | None:
         about["counters"] = last
         about["grew"] = {k: v - first[str(port)].get(k, v) for k, v in last.items()}
         about["grew"] = {name: by for name, by in about["grew"].items() if by}
-        told.append(about)
-    sink.json("rdma.json", {"diagnose": "rdma/1", "ports": told})
+        entries.append(about)
+    sink.json("rdma.json", {"diagnose": "rdma/1", "ports": entries})
     return None
 
 
 def _counters(port: Path) -> dict[str, int]:
-    told = {}
+    counters = {}
     for folder in ("counters", "hw_counters"):
         for path in sorted((port / folder).glob("*"))[:256]:
             with suppress(OSError, ValueError):
-                told[path.name] = int(proc.text(path, 64))
-    return told
+                counters[path.name] = int(proc.text(path, 64))
+    return counters
 
 
 class _Timex(ctypes.Structure):
@@ -220,25 +220,25 @@ class _Timex(ctypes.Structure):
 
 def clock(seconds: float) -> dict[str, Any]:
     """What the kernel and chrony know of the error of this node's clock, in seconds."""
-    told: dict[str, Any] = {}
+    known: dict[str, Any] = {}
     timex = _Timex()  # modes 0: only read
     with suppress(OSError, AttributeError):
         if ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.byref(timex)) >= 0:
-            told["synchronised"] = not timex.status & _STA_UNSYNC
-            told["most_s"] = timex.maxerror / 1e6
-            told["estimated_s"] = timex.esterror / 1e6
+            known["synchronised"] = not timex.status & _STA_UNSYNC
+            known["most_s"] = timex.maxerror / 1e6
+            known["estimated_s"] = timex.esterror / 1e6
     with suppress(OSError, Unavailable, TimedOut):
-        said, _ = output([found("chronyc"), "-n", "-c", "tracking"], seconds)
-        fields = said.strip().split(",")
-        told["offset_s"] = float(fields[4])  # + is slow of the servers' time
-        told["servers"] = fields[1]
-    return told
+        printed, _ = output([found("chronyc"), "-n", "-c", "tracking"], seconds)
+        fields = printed.strip().split(",")
+        known["offset_s"] = float(fields[4])  # + is slow of the servers' time
+        known["servers"] = fields[1]
+    return known
 
 
 def sockets(sink: Sink, processes: list[Process]) -> str | None:
     """`sockets.json`: TCP connections of each process: ends, state, queues, resends."""
     tables: dict[str, dict[str, dict[str, Any]]] = {}
-    told = []
+    entries = []
     for one in processes:
         inodes = proc.sockets(one.pid)
         if not inodes:
@@ -249,10 +249,10 @@ def sockets(sink: Sink, processes: list[Process]) -> str | None:
         if space not in tables:
             tables[space] = _connections(one.pid)
         mine = [tables[space][inode] for inode in inodes if inode in tables[space]]
-        told.append({"pid": one.pid, "rank": one.rank, "role": one.role, "sockets": mine[:512]})
-    if not told:
+        entries.append({"pid": one.pid, "rank": one.rank, "role": one.role, "sockets": mine[:512]})
+    if not entries:
         raise Unavailable("the open files of the processes may not be read")
-    sink.json("sockets.json", {"diagnose": "sockets/1", "processes": told})
+    sink.json("sockets.json", {"diagnose": "sockets/1", "processes": entries})
     return None
 
 
@@ -263,20 +263,20 @@ _STATES = {
 
 
 def _connections(pid: int) -> dict[str, dict[str, Any]]:
-    told: dict[str, dict[str, Any]] = {}
+    connections: dict[str, dict[str, Any]] = {}
     for name in ("tcp", "tcp6"):
         with suppress(OSError):
             for line in proc.text(f"{proc.PROC}/{pid}/net/{name}", 16 << 20).splitlines()[1:]:
                 words = line.split()
                 with suppress(ValueError, IndexError):
                     sent, received = words[4].split(":")
-                    told[words[9]] = {
+                    connections[words[9]] = {
                         "local": _end(words[1]), "remote": _end(words[2]),
                         "state": _STATES.get(int(words[3], 16), words[3]),
                         "unsent": int(sent, 16), "unread": int(received, 16),
                         "resends": int(words[6], 16),
                     }  # fmt: skip
-    return told
+    return connections
 
 
 def _end(text: str) -> str:

@@ -12,12 +12,24 @@ from functools import partial
 from pathlib import Path
 
 from diagnose import __version__
-from diagnose.collect import activity, bundle, kernel, machine, process, ras, recorder, stacks
+from diagnose.collect import (
+    activity,
+    bundle,
+    kernel,
+    lacking,
+    logs,
+    machine,
+    process,
+    ras,
+    recorder,
+    stacks,
+)  # fmt: skip
 from diagnose.collect.children import Answer, TimedOut, bounded, each
-from diagnose.collect.find import Found, find, is_python
+from diagnose.collect.find import Found, find
 from diagnose.collect.model import Node, NodeOptions, Probe
+from diagnose.collect.seen import is_python
 from diagnose.collect.sink import Sink
-from diagnose.report.redact import Redactor
+from diagnose.redact.redactor import Redactor
 
 _NO_NAME = re.compile(r"[^\w.-]")
 _AT_ONCE = 64  # probes that only read, and mostly wait
@@ -45,15 +57,19 @@ def collect_node(folder: Path, options: NodeOptions | None = None) -> Node:
     node.processes = found.processes
     for one in node.processes:
         one.command = sink.one_line(one.command, 2000)
-    for answer in _answers(node.host, found, sink, options):
-        node.probes.append(_outcome(answer, sink))
-    node.probes.sort(key=lambda probe: probe.name)
+    bundle.reserve(place / "node.json", node.to_dict())
     try:
-        node.clock = bounded(partial(machine.clock, 1.0), 2.0)
-    except (OSError, TimedOut) as error:
-        node.problems.append(sink.one_line(f"clock: {error}"))
-    node.ended = now()
-    bundle.overwrite(place / "node.json", node.to_dict())
+        for answer in _answers(node.host, found, sink, options):
+            node.probes.append(_outcome(answer, sink))
+        try:
+            node.clock = bounded(partial(machine.clock, 1.0), 2.0)
+        except (OSError, TimedOut) as error:
+            node.problems.append(sink.one_line(f"clock: {error}"))
+        node.problems += lacking.lines(node.probes)
+        node.ended = now()
+    finally:  # whoever ends it early finds what there is
+        node.probes.sort(key=lambda probe: probe.name)
+        bundle.overwrite(place / "node.json", node.to_dict())
     return node
 
 
@@ -70,12 +86,12 @@ def _host(options: NodeOptions) -> str:
 def _redactor(found: Found) -> Redactor:
     """It knows the secrets in the environments of the job, wherever they stand."""
     redactor = Redactor(people=False, numbers=False)
-    told: set[str] = set()
+    texts: set[str] = set()
     for one in found.processes:
         seen = found.seen[one.pid]
-        told |= {f"{name}={value}" for name, value in seen.environment.items()}
-        told.add(" ".join(seen.words))
-    for text in sorted(told):
+        texts |= {f"{name}={value}" for name, value in seen.environment.items()}
+        texts.add(" ".join(seen.words))
+    for text in sorted(texts):
         redactor.learn(text)
     return redactor
 
@@ -84,7 +100,12 @@ def _answers(host: str, found: Found, sink: Sink, options: NodeOptions) -> Itera
     """All probes; those that only read go on beside the samples, pauses come after them."""
     samples = ("activity", _task(activity.observe, sink, found.processes, options.apart_s))
     yield from each(
-        [samples, *_of_machine(host, found, sink, options), *_of_processes(found, sink, options)],
+        [
+            samples,
+            *_of_machine(host, found, sink, options),
+            *_of_processes(found, sink, options),
+            *_of_outputs(found, sink),
+        ],
         max(options.probe_s, options.apart_s + _SLACK_S),
         _AT_ONCE,
     )
@@ -102,7 +123,7 @@ def _answers(host: str, found: Found, sink: Sink, options: NodeOptions) -> Itera
     )
     # Last, for what is behind in two reports is no difference in passing.
     if ras.answered(sink):
-        second = _task(ras.again, sink, _environments(found), options.probe_s)
+        second = _task(ras.second_report, sink, _environments(found), options.probe_s)
         yield from each([("ncclras-2", second)], ras.APART_S + options.probe_s)
 
 
@@ -135,6 +156,12 @@ def _of_processes(found: Found, sink: Sink, options: NodeOptions) -> Iterator[Ta
                 f"{one.folder}/flight_recorder",
                 _task(recorder.collect, dumps, one, seen, options.dump, half),
             )
+
+
+def _of_outputs(found: Found, sink: Sink) -> Iterator[Task]:
+    for one in logs.outputs(found.processes):
+        name = one.name.removesuffix(".log")
+        yield f"{one.folder}/{name}".lstrip("/"), _task(logs.tail, sink.below(one.folder), one)
 
 
 def _began(found: Found) -> float:

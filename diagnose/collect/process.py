@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import Any
 
 from diagnose.collect import proc
@@ -41,6 +42,7 @@ def about(process: Process, found: Found, sink: Sink) -> dict[str, Any]:
             for name, value in sorted(seen.environment.items())
             if _ALLOWED.fullmatch(name)
         },
+        "output": {name: sink.masked(place) for name, place in _output(process.pid).items()},
         "status": _status(process.pid),
     }  # fmt: skip
 
@@ -50,11 +52,20 @@ def _masked(name: str, value: str, sink: Sink) -> str:
     return sink.masked(f"{name}={value}").removeprefix(f"{name}=")
 
 
+def _output(pid: int) -> dict[str, str]:
+    """Where it prints to: a path, or what the kernel calls a pipe or a socket."""
+    found = {}
+    for fd, name in ((1, "stdout"), (2, "stderr")):
+        with suppress(OSError):
+            found[name] = proc.link(proc.PROC / str(pid) / "fd" / str(fd))
+    return found
+
+
 def _status(pid: int) -> dict[str, str]:
     try:
-        told = proc.keyed(proc.PROC / str(pid) / "status")
+        status = proc.keyed(proc.PROC / str(pid) / "status")
     except OSError:
         return {}
     names = ("State", "Threads", "VmRSS", "VmSwap", "RssShmem", "SigBlk", "SigIgn", "SigCgt",
              "CapEff", "Cpus_allowed_list", "TracerPid", "Seccomp", "NSpid")  # fmt: skip
-    return {name: told[name] for name in names if name in told}
+    return {name: status[name] for name in names if name in status}

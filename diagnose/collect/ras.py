@@ -28,7 +28,7 @@ def answered(sink: Sink) -> bool:
     return _first(sink) is not None
 
 
-def again(sink: Sink, environments: list[Mapping[str, str]], seconds: float) -> str | None:
+def second_report(sink: Sink, environments: list[Mapping[str, str]], seconds: float) -> str | None:
     """A second report, long enough after the first. Raises Unavailable, OSError."""
     first = _first(sink)
     since = first.stat().st_mtime if first else 0.0
@@ -44,9 +44,9 @@ def ask(
     sink: Sink, environments: list[Mapping[str, str]], seconds: float, name: str = _NAME
 ) -> str | None:
     """`ncclras.json`, or `ncclras.txt` of older versions. Raises Unavailable, OSError."""
-    told = {one.get("NCCL_RAS_ADDR", "") for one in environments}
+    addresses = {one.get("NCCL_RAS_ADDR", "") for one in environments}
     refused = ""
-    for address in sorted(told) or [""]:
+    for address in sorted(addresses) or [""]:
         host, port = place(address)
         for form in ("json", "text"):
             try:

@@ -25,8 +25,8 @@ from pathlib import Path
 
 from diagnose.collect import proc
 from diagnose.collect.children import Unavailable
-from diagnose.collect.find import Seen
 from diagnose.collect.model import Process
+from diagnose.collect.seen import Seen
 from diagnose.collect.sink import Sink
 
 _PREFIXES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
@@ -58,8 +58,8 @@ def collect(sink: Sink, process: Process, seen: Seen, dump: bool, seconds: float
     stale = 0
     for place in places:
         try:
-            told = Path(root + place).stat()
-            if told.st_mtime < began - 1:
+            stat = Path(root + place).stat()
+            if stat.st_mtime < began - 1:
                 stale += 1  # of a job before this one
                 continue
             data = proc.raw(root + place, _MAX_DUMP + 1)
@@ -173,12 +173,12 @@ def _await(root: str, places: list[str], seconds: float) -> None:
     while time.monotonic() < ends:
         for place in places:
             with suppress(OSError):
-                told = Path(root + place).stat()
-                if told.st_mtime < asked or not told.st_size:
+                stat = Path(root + place).stat()
+                if stat.st_mtime < asked or not stat.st_size:
                     continue
                 size, since = sizes.get(place, (-1, 0.0))
-                if size != told.st_size:
-                    sizes[place] = (told.st_size, time.monotonic())
+                if size != stat.st_size:
+                    sizes[place] = (stat.st_size, time.monotonic())
                 elif time.monotonic() - since > _SETTLED_S:
                     return
         time.sleep(0.05)

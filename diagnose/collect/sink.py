@@ -7,7 +7,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from diagnose.report.redact import Redactor
+from diagnose.collect import private
+from diagnose.redact.redactor import Redactor
 from diagnose.report.safe import clean
 
 _LINE = 20_000  # characters of a line that are kept
@@ -81,15 +82,12 @@ class Sink:
 
     def data(self, name: str, data: bytes) -> None:
         """Write bytes that hold no secret: the whole file or none. Raises OSError."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        private.folder(self.folder)
         path = self.folder / name
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
         try:
-            fd = os.open(path, flags, 0o600)
+            fd = private.opened(path, os.O_TRUNC)
             try:
-                rest = memoryview(data)
-                while rest:
-                    rest = rest[os.write(fd, rest) :]
+                private.pour(fd, data)
             finally:
                 os.close(fd)
         except OSError as error:

@@ -49,8 +49,8 @@ def full(sink: Sink, process: Process, pause_s: float, until: float) -> str | No
     elif pause_s > 0:
         try:
             words = [_pyspy(), "dump", "--native", "--full-filenames", "--pid", str(process.pid)]
-            told, _ = output(words, min(left, 2 * _LOOK_S), _Pause(process.pid, pause_s).over)
-            sink.text("stack-2.txt", told)
+            printed, _ = output(words, min(left, 2 * _LOOK_S), _Pause(process.pid, pause_s).over)
+            sink.text("stack-2.txt", printed)
             return None
         except TimedOut as error:
             problem = f"no native stacks: {error}"
@@ -115,7 +115,9 @@ def _python(pid: int) -> str:
             return output(words, _LOOK_S)[0]
         except OSError as error:
             reason = _reason(error)
-            if attempt == _TRIES - 1 or reason == HINT:
+            if reason == HINT:
+                raise Unavailable(HINT) from error
+            if attempt == _TRIES - 1:
                 raise OSError(reason) from error
         except TimedOut as error:
             raise OSError(str(error)) from error
@@ -124,7 +126,7 @@ def _python(pid: int) -> str:
 
 
 def _reason(error: OSError) -> str:
-    said = " ".join(str(error).split())
-    if _NO_RIGHT.search(said):
+    message = " ".join(str(error).split())
+    if _NO_RIGHT.search(message):
         return HINT
-    return "no Python in it that py-spy knows" if _NO_PYTHON.search(said) else said
+    return "no Python in it that py-spy knows" if _NO_PYTHON.search(message) else message

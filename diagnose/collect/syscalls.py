@@ -94,17 +94,17 @@ def call(pid: int, thread: int) -> Call | None:
     return None
 
 
-def file_of(pid: int, told: Call) -> str | None:
+def file_of(pid: int, made: Call) -> str | None:
     """The file or socket that a call is about; may block, where the process's memory is locked."""
     with suppress(OSError, ValueError, IndexError):
-        if told.name in _OF_FD:
-            return proc.link(f"{proc.PROC}/{pid}/fd/{told.arguments[0]}")
-        if told.name in _OF_PATH:
-            return _absolute(pid, _AT_FDCWD, _string(pid, told.arguments[0]))
-        if told.name in _OF_PATH_AT:
-            folder = told.arguments[0] & 0xFFFFFFFF
+        if made.name in _OF_FD:
+            return proc.link(f"{proc.PROC}/{pid}/fd/{made.arguments[0]}")
+        if made.name in _OF_PATH:
+            return _absolute(pid, _AT_FDCWD, _string(pid, made.arguments[0]))
+        if made.name in _OF_PATH_AT:
+            folder = made.arguments[0] & 0xFFFFFFFF
             folder -= (folder & 0x80000000) << 1
-            return _absolute(pid, folder, _string(pid, told.arguments[1]))
+            return _absolute(pid, folder, _string(pid, made.arguments[1]))
     return None
 
 

@@ -17,7 +17,7 @@ from diagnose.fleet.jobs import NEVER, Jobs
 CAUSE, HOST, WEEK = "cause", "host", "week"
 USER_LABEL = "user-label"  # the label `user`, however it is spelt in the paths
 _USER = ("user", "owner", "account")
-NOT_SAID = "(not said)"
+NOT_STATED = "(not said)"
 MAX_WEEKS = 53
 
 
@@ -102,12 +102,12 @@ def _places(jobs: Jobs, by: str) -> _Places:
         return _Places(rows, causes.codes[rows], list(causes.values))
     if by == WEEK:
         days, keys = np.unique(jobs.week[readable], return_inverse=True)
-        return _Places(readable, keys, [_date(int(day)) or NOT_SAID for day in days])
+        return _Places(readable, keys, [_date(int(day)) or NOT_STATED for day in days])
     if by == HOST:
         return _host_places(jobs)
     label = _label(jobs, by)
-    told = jobs.labels.renamed(lambda labels: labels.get(label) or NOT_SAID)
-    return _Places(readable, told.codes[readable], list(told.values))
+    stated = jobs.labels.renamed(lambda labels: labels.get(label) or NOT_STATED)
+    return _Places(readable, stated.codes[readable], list(stated.values))
 
 
 def _host_places(jobs: Jobs) -> _Places:
@@ -119,7 +119,7 @@ def _host_places(jobs: Jobs) -> _Places:
     keys = np.concatenate((both.items, np.full(len(alone), len(both.values))))
     paid = np.zeros(len(rows), dtype=bool)
     paid[positions(culprits.keys(), both.keys())[1]] = True
-    return _Places(rows, keys, [*both.values, NOT_SAID], paid)
+    return _Places(rows, keys, [*both.values, NOT_STATED], paid)
 
 
 def _label(jobs: Jobs, by: str) -> str:
@@ -155,7 +155,7 @@ def _groups(jobs: Jobs, places: _Places, titles: Mapping[str, str]) -> list[Grou
     blamed = np.bincount(paid[1], minlength=size).tolist()
     costs = {key: jobs.gpu_hours_lost[paid[0][at]] for key, at in split(paid[1])}
     lost = {key: total(hours) for key, hours in costs.items()}
-    untold = {key: int(np.isnan(hours).sum()) for key, hours in costs.items()}
+    unpriced = {key: int(np.isnan(hours).sum()) for key, hours in costs.items()}
     return [
         Group(
             name=places.names[key],
@@ -168,7 +168,7 @@ def _groups(jobs: Jobs, places: _Places, titles: Mapping[str, str]) -> list[Grou
             running=of.get("running", none)[key],
             share=round(troubled[key] / whole, 4),
             gpu_hours_lost=hours(lost.get(key)),
-            cost_unknown=untold.get(key, 0),
+            cost_unknown=unpriced.get(key, 0),
             first_seen=moment(first[key]),
             last_seen=moment(last[key]),
             weekly=weekly[key],

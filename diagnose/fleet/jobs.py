@@ -38,7 +38,9 @@ _NOT_A_NODE = frozenset({"", "localhost", "127.0.0.1", "::1", "unknown", "none"}
 
 @dataclass(frozen=True, slots=True)
 class Jobs:
-    """A row is a job; see the module. `cause` is the column `class`."""
+    """A row is a job; see the module. `cause` is the column `class`, `by_file`: `time` is that of
+    its files, as its logs tell none.
+    """
 
     job: pa.StringArray
     source: pa.StringArray
@@ -59,6 +61,7 @@ class Jobs:
     gpu_hours_lost: np.ndarray
     duration_hung_s: np.ndarray
     time: np.ndarray
+    by_file: np.ndarray
     day: np.ndarray
     week: np.ndarray
     incident: np.ndarray
@@ -124,7 +127,7 @@ def joined(parts: Sequence[Part], endings: Mapping[str, str]) -> Jobs:
     verdict, cause = texts["verdict"], texts["class"]
     source = unique["source"]
     hosts, culprits = _hosts(parts, numbers["ranks"])
-    time = _times(parts)
+    time, by_file = _times(parts)
     day = np.where(np.isnat(time), NEVER, time.astype("datetime64[D]").astype(np.int64))
     troubled = verdict.where(TROUBLED.__contains__)
     return Jobs(
@@ -147,6 +150,7 @@ def joined(parts: Sequence[Part], endings: Mapping[str, str]) -> Jobs:
         gpu_hours_lost=numbers["gpu_hours_lost"],
         duration_hung_s=numbers["duration_hung_s"],
         time=time,
+        by_file=by_file,
         day=day,
         week=np.where(day == NEVER, NEVER, day - (day + 3) % 7),  # 1970 began on a Thursday
         incident=_incidents(hosts, culprits, texts["fingerprint"], day, troubled),
@@ -176,7 +180,7 @@ def _mapping(value: str) -> dict[str, str]:
 def _endings(
     cause: Coded[str],
     source: pa.StringArray,
-    told: Mapping[str, str],
+    quoted: Mapping[str, str],
     notes: Coded[str],
     titles: Coded[str],
 ) -> Coded[str]:
@@ -186,7 +190,7 @@ def _endings(
     numbers = {"": 0}
     codes = np.zeros(len(source), dtype=np.int32)
     codes[rows] = [
-        numbers.setdefault(told.get(name) or note or title or "no text", len(numbers))
+        numbers.setdefault(quoted.get(name) or note or title or "no text", len(numbers))
         for name, note, title in zip(sources, notes.of(rows), titles.of(rows), strict=True)
     ]
     return Coded(codes, list(numbers))
@@ -197,12 +201,12 @@ def _distinct(names: pa.StringArray, sources: pa.StringArray) -> pa.StringArray:
     slashes = pc.max(pc.count_substring(sources, "/")).as_py() or 0
     for length in range(2, slashes + 2):
         codes = names.dictionary_encode().indices.to_numpy()
-        again = np.bincount(codes)[codes] > 1
-        if not again.any():
+        repeated = np.bincount(codes)[codes] > 1
+        if not repeated.any():
             break
         end = rf"(?s)(?P<end>(?:[^/]*/){{0,{length - 1}}}[^/]*)\z"
-        longer = pc.struct_field(pc.extract_regex(sources.filter(again), end), "end")
-        names = pc.replace_with_mask(names, again, longer)
+        longer = pc.struct_field(pc.extract_regex(sources.filter(repeated), end), "end")
+        names = pc.replace_with_mask(names, repeated, longer)
     return names
 
 
@@ -226,9 +230,9 @@ def _hosts(parts: Sequence[Part], ranks: np.ndarray) -> tuple[Lists, Lists]:
     The hosts of the jobs and the culprits, both with the same values, which are in their order.
     """
     raw = _items(parts, "hosts"), _items(parts, "culprit_hosts")
-    said = {host for _, column in raw for host in column.values}
-    names = {host: host.split(".")[0] for host in said}
-    names = {host: short if short in said else host for host, short in names.items()}
+    named = {host for _, column in raw for host in column.values}
+    names = {host: host.split(".")[0] for host in named}
+    names = {host: short if short in named else host for host, short in names.items()}
     values = sorted({name for name in names.values() if name.lower() not in _NOT_A_NODE})
     places = {name: place for place, name in enumerate(values)}
 
@@ -243,22 +247,22 @@ def _hosts(parts: Sequence[Part], ranks: np.ndarray) -> tuple[Lists, Lists]:
     return hosts.only(whole), culprits
 
 
-def _times(parts: Sequence[Part]) -> np.ndarray:
-    """When each job went wrong: onset, else end, begin, or the time of its archive.
+def _times(parts: Sequence[Part]) -> tuple[np.ndarray, np.ndarray]:
+    """When each job went wrong: onset, else end, begin, or the time of its archive; which are such.
 
     A clock that is ahead of the archive is wrong; logs without a year get the wrong one easily.
     """
-    told = {
+    stated = {
         name: np.concatenate([part.times[name] for part in parts])
         for name in ("mtime", "onset", "ended", "started")
     }
-    written, time = told["mtime"], np.full(len(told["mtime"]), np.datetime64("NaT", "us"))
+    written, time = stated["mtime"], np.full(len(stated["mtime"]), np.datetime64("NaT", "us"))
     written[~((written > _FIRST) & (written < _LAST))] = np.datetime64("NaT", "us")
     for name in ("onset", "ended", "started"):
-        one = told[name]
+        one = stated[name]
         right = (one >= _FIRST) & (one <= _LAST) & ~(one > written + _LATE)
         time = np.where(np.isnat(time) & right, one, time)
-    return np.where(np.isnat(time), written, time)
+    return np.where(np.isnat(time), written, time), np.isnat(time) & ~np.isnat(written)
 
 
 def _incidents(

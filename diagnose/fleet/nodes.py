@@ -14,8 +14,12 @@ now and then (the 22 % in which the evidence points at the wrong one).
 
 What counts as blame: a cause that stays with the node (`causes`), at least medium confidence,
 and hosts named that are at most half of the job's (or its only one). Retries on the same hosts
-with the same fingerprint on the same day are one incident. Jobs whose hosts are unknown count
-neither as blame nor as exposure.
+with the same fingerprint on the same day are one incident.
+
+Of many jobs only the blamed host is known: the launcher names the node it lost and no other. Such
+blame is not compared with the width of jobs but would fall at random by each node's share of the
+places known from other jobs (one is added to each node, as some are known from blame alone), which
+makes a node's count binomial. Jobs that name no host at all are left out.
 """
 
 from __future__ import annotations
@@ -71,7 +75,11 @@ class Suspect:
 
 @dataclass(frozen=True, slots=True)
 class Nodes:
-    """All nodes, most suspect first, and what the comparison rests on."""
+    """All nodes, most suspect first, and what the comparison rests on.
+
+    Of the `jobs_without_hosts`, of which it is not known where they ran, `blamed_without_hosts` are
+    compared as well, by the host they blame.
+    """
 
     suspects: list[Suspect]
     nodes: list[Node]
@@ -87,7 +95,7 @@ class _Places:
     hosts: list[str]
     job: np.ndarray
     host: np.ndarray
-    width: np.ndarray  # 0: one node, 1: two, 2: up to four, 3: up to eight …
+    width: np.ndarray  # 0: only who is blamed is known; 1: one node, 2: two, 3: up to four …
     blamed: np.ndarray
 
     def without(self, host: int) -> _Places:
@@ -107,20 +115,31 @@ class _Tally:
     places: np.ndarray
     blamed: np.ndarray
 
+    def share(self) -> np.ndarray:
+        """The share that each node has of the places in jobs whose hosts are known."""
+        known = self.places[:, 1:].sum(axis=1) + self.places.any(axis=1)
+        found: np.ndarray = known / max(1, known.sum())
+        return found
+
     def expected(self) -> np.ndarray:
         """Blame that each node would have if it were like the rest, in widths the rest had too."""
         rest = self.places.sum(axis=0) - self.places
         with np.errstate(divide="ignore", invalid="ignore"):
-            rate = (self.blamed.sum(axis=0) - self.blamed) / rest
-        found: np.ndarray = np.where(rest > 0, rate * self.places, self.blamed).sum(axis=1)
+            others = self.blamed.sum(axis=0) - self.blamed
+            alike = np.where(rest > 0, others / rest * self.places, self.blamed)
+            share = self.share()
+            alike[:, 0] = np.where(share < 1, others[:, 0] * share / (1 - share), self.blamed[:, 0])
+        found: np.ndarray = alike.sum(axis=1)
         return found
 
 
 def nodes(jobs: Jobs, causes: Collection[str]) -> Nodes:
     """The nodes of the jobs; `causes` are the classes that stay with a node."""
     named = _named(jobs, causes)
-    told = ~jobs.unreadable & (jobs.hosts.lengths() > 0)
-    places = _places(jobs, named, told)
+    unknown = ~jobs.unreadable & (jobs.hosts.lengths() == 0)
+    blamed_only = unknown & (named.lengths() > 0)
+    placed = ~jobs.unreadable & (~unknown | blamed_only)
+    places = _places(jobs, named, placed)
     suspects = _suspects(places)
     took_part, blamed, victims = _counts(places)
     records = [
@@ -131,16 +150,16 @@ def nodes(jobs: Jobs, causes: Collection[str]) -> Nodes:
         key=lambda node: (flagged.get(node.host, len(flagged)), -node.blamed, -node.jobs, node.host)
     )
     victim = {node.host: node.victim for node in records}
-    unknown = ~jobs.unreadable & ~told
     rows = {suspect.host: named.rows_of(suspect.host) for suspect in suspects}
     return Nodes(
         suspects=[
-            _told(suspect, victim[suspect.host], jobs, rows[suspect.host]) for suspect in suspects
+            _completed(suspect, victim[suspect.host], jobs, rows[suspect.host])
+            for suspect in suspects
         ],
         nodes=records,
-        jobs_compared=len(np.unique(jobs.incident[told])),
+        jobs_compared=len(np.unique(jobs.incident[placed])),
         jobs_without_hosts=int(unknown.sum()),
-        blamed_without_hosts=int((unknown & (named.lengths() > 0)).sum()),
+        blamed_without_hosts=int(blamed_only.sum()),
     )
 
 
@@ -160,16 +179,16 @@ def _named(jobs: Jobs, causes: Collection[str]) -> Lists:
     return hosts.only(asked & alone).union(culprits.only(asked & ~alone & ~most))
 
 
-def _places(jobs: Jobs, named: Lists, told: np.ndarray) -> _Places:
+def _places(jobs: Jobs, named: Lists, placed: np.ndarray) -> _Places:
     """Incidents as places; the host named by most of the retries of an incident is blamed."""
-    rows = np.flatnonzero(told)
+    rows = np.flatnonzero(placed)
     _, first, number = np.unique(jobs.incident[rows], return_index=True, return_inverse=True)
-    hosts = jobs.hosts.only(told).at(rows[first])
+    hosts = jobs.hosts.only(placed).at(rows[first])
     # The votes of each incident.
     incident = np.zeros(len(jobs), dtype=np.int64)
     incident[rows] = number
     votes, count = np.unique(
-        pair_keys(incident[named.only(told).rows], named.only(told).items, named.values),
+        pair_keys(incident[named.only(placed).rows], named.only(placed).items, named.values),
         return_counts=True,
     )
     jobs_voted = votes // max(1, len(named.values))
@@ -182,6 +201,7 @@ def _places(jobs: Jobs, named: Lists, told: np.ndarray) -> _Places:
     known = np.bincount(whole.items, minlength=len(whole.values)) > 0
     host = (np.cumsum(known) - 1).astype(np.int32)[whole.items]
     wide = np.searchsorted(1 << np.arange(32), whole.lengths() - 1, side="right").astype(np.int8)
+    wide = np.where(hosts.lengths() > 0, wide + 1, 0)
     names = [whole.values[item] for item in np.flatnonzero(known).tolist()]
     return _Places(names, whole.rows, host, wide[whole.rows], blamed)
 
@@ -227,8 +247,8 @@ def _tally(places: _Places, widths: int) -> _Tally:
 
 def _chance(tally: _Tally, node: int) -> float:
     """P(a node with these places has at least this much blame), all places being alike."""
-    chances = np.ones(1)
-    for width in np.flatnonzero(tally.places[node]):
+    chances = binomial(int(tally.blamed[:, 0].sum()), float(tally.share()[node]))
+    for width in 1 + np.flatnonzero(tally.places[node, 1:]):
         all_places, all_blamed = tally.places[:, width].sum(), tally.blamed[:, width].sum()
         chances = np.convolve(
             chances,
@@ -257,6 +277,15 @@ def hypergeometric(population: int, marked: int, drawn: int) -> np.ndarray:
     return chance
 
 
+def binomial(drawn: int, share: float) -> np.ndarray:
+    """P(0), P(1), … of `drawn` that each fall on something with this probability, 0 < share < 1."""
+    count = np.arange(drawn + 1)
+    logs = _log_factorials(1 << drawn.bit_length())
+    ways = logs[drawn] - logs[count] - logs[drawn - count]
+    found: np.ndarray = np.exp(ways + count * np.log(share) + (drawn - count) * np.log1p(-share))
+    return found
+
+
 @lru_cache(maxsize=8)
 def _log_factorials(most: int) -> np.ndarray:
     """The logarithms of 0!, 1!, … `most`!."""
@@ -274,7 +303,7 @@ def _counts(places: _Places) -> tuple[list[int], list[int], list[int]]:
     return took_part, blamed, victim
 
 
-def _told(suspect: Suspect, victim: int, jobs: Jobs, rows: np.ndarray) -> Suspect:
+def _completed(suspect: Suspect, victim: int, jobs: Jobs, rows: np.ndarray) -> Suspect:
     """The suspect with the jobs in which it was blamed, retries and those without hosts too."""
     rows = jobs.in_time(rows)
     cost = total(jobs.gpu_hours_lost[rows])

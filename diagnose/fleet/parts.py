@@ -93,14 +93,14 @@ def _lists(column: pa.Array) -> tuple[np.ndarray, pa.DictionaryArray]:
     """Lists of texts without what is none in them; a text is a list of itself."""
     if kinds.is_list(column.type) or kinds.is_large_list(column.type):
         rows, flat = pc.list_parent_indices(column), pc.list_flatten(column)
-        told = _text(flat)
+        texts = _text(flat)
         keep = flat.is_valid()
         if not _is_text(flat.type):
             keep = pa.repeat(pa.scalar(value=False), len(flat))
         if len(flat) and not pc.all(keep).as_py():
-            rows, told = rows.filter(keep), told.filter(keep)
+            rows, texts = rows.filter(keep), texts.filter(keep)
         lengths = np.bincount(rows.to_numpy(), minlength=len(column))
-        return lengths, told.dictionary_encode()
+        return lengths, texts.dictionary_encode()
     words = _text(column)
     some = pc.not_equal(words, "")
     lengths = some.to_numpy(zero_copy_only=False).astype(np.int64)
@@ -164,10 +164,10 @@ def _written(column: pa.Array) -> np.ndarray:
 def _last_notes(notes: pa.Array, causes: pa.DictionaryArray) -> pa.DictionaryArray:
     """The last note of each job without a known cause, which is what else is known of its end."""
     unknown = _unknown(causes)
-    told = [_last(value) for value in notes.filter(unknown).to_pylist()]
+    texts = [_last(value) for value in notes.filter(unknown).to_pylist()]
     codes = np.zeros(len(causes), dtype=np.int32)
-    codes[unknown.to_numpy(zero_copy_only=False)] = np.arange(1, len(told) + 1)
-    whole = pa.array(["", *told], pa.string()).take(pa.array(codes))
+    codes[unknown.to_numpy(zero_copy_only=False)] = np.arange(1, len(texts) + 1)
+    whole = pa.array(["", *texts], pa.string()).take(pa.array(codes))
     return whole.dictionary_encode()
 
 

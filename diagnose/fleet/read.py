@@ -33,10 +33,10 @@ def table_of(results: Path) -> Path:
     return results if results.suffix == ".parquet" and not inside.exists() else inside
 
 
-def read(results: Path, said: Callable[[str], None] = warnings.warn) -> Jobs:
+def read(results: Path, warn: Callable[[str], None] = warnings.warn) -> Jobs:
     """The jobs of a results folder, or of the file in it.
 
-    `said` hears of parts that are damaged and left out. Raises InputError with what to do when
+    `warn` gets a line of each damaged part, left out. Raises InputError with what to do when
     the table is absent, damaged as a whole, empty or not one of jobs.
     """
     path = table_of(results)
@@ -45,11 +45,11 @@ def read(results: Path, said: Callable[[str], None] = warnings.warn) -> Jobs:
             f"{path} does not exist: give the folder that `diagnose scan ARCHIVES -o FOLDER` wrote"
         )
     # A part at a time is made small, so that no more than one is there in full.
-    found = [part(table) for table in (_parts(path, said) if path.is_dir() else [_file(path)])]
+    found = [part(table) for table in (_parts(path, warn) if path.is_dir() else [_file(path)])]
     pa.default_memory_pool().release_unused()
     if not any(map(len, found)):
         raise InputError(f"{path} holds no jobs: `diagnose scan` found nothing to diagnose")
-    return joined(found, _endings(path.parent, unexplained(found), said))
+    return joined(found, _endings(path.parent, unexplained(found), warn))
 
 
 def typed(table: pa.Table, endings: Mapping[str, str] | None = None) -> Jobs:
@@ -60,7 +60,7 @@ def typed(table: pa.Table, endings: Mapping[str, str] | None = None) -> Jobs:
     return joined([part(table)], endings or {})
 
 
-def _parts(path: Path, said: Callable[[str], None]) -> Iterator[pa.Table]:
+def _parts(path: Path, warn: Callable[[str], None]) -> Iterator[pa.Table]:
     """All whole parts."""
     whole, wrong = 0, []
     try:
@@ -78,7 +78,7 @@ def _parts(path: Path, said: Callable[[str], None]) -> Iterator[pa.Table]:
     if wrong and not whole:
         raise InputError(f"{wrong[0]}: {advice}")
     for text in wrong:
-        said(f"{text} and left out: {advice}")
+        warn(f"{text} and left out: {advice}")
     if not whole:
         raise InputError(f"{path.parent} holds no jobs yet: {_why_none(path.parent)}")
 
@@ -109,16 +109,16 @@ def _file(path: Path) -> pa.Table:
     return table
 
 
-def _endings(results: Path, sources: set[str], said: Callable[[str], None]) -> dict[str, str]:
+def _endings(results: Path, sources: set[str], warn: Callable[[str], None]) -> dict[str, str]:
     """By source what the stored diagnoses quote first. Old results may lack them."""
     found = {}
     try:
-        for one in diagnoses(results, sources, said) if sources else ():
+        for one in diagnoses(results, sources, warn) if sources else ():
             ending = _ending(one)
             if ending:
                 found[one["source"]] = ending
     except OSError as error:
-        said(f"{error.filename or results}: {error.strerror or error}: no texts of unknown jobs")
+        warn(f"{error.filename or results}: {error.strerror or error}: no texts of unknown jobs")
     return found
 
 

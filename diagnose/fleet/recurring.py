@@ -68,12 +68,12 @@ def recurring(jobs: Jobs) -> list[Recurring]:
     known = jobs.troubled & jobs.fingerprint.where(bool) & ~jobs.cause.where(UNKNOWN.__eq__)
     rows = jobs.in_time(np.flatnonzero(known))
     groups = [(mark, rows[at]) for mark, at in split(jobs.fingerprint.codes[rows]) if len(at) > 1]
-    told = [(mark, group, _looked_at(jobs, group)) for mark, group in groups]
+    with_packages = [(mark, group, _looked_at(jobs, group)) for mark, group in groups]
     packages = _packages(jobs)
-    pairs = max(1, sum(len(names) for _, _, names in told))
+    pairs = max(1, sum(len(names) for _, _, names in with_packages))
     found = [
         _recurring(jobs, group, [packages[name].began(mark, name, pairs) for name in names])
-        for mark, group, names in told
+        for mark, group, names in with_packages
     ]
     found.sort(
         key=lambda item: (not item.began_with, -item.incidents, -item.jobs, item.fingerprint)
@@ -82,8 +82,8 @@ def recurring(jobs: Jobs) -> list[Recurring]:
 
 
 def _looked_at(jobs: Jobs, rows: np.ndarray) -> list[str]:
-    said = np.unique(jobs.versions.codes[rows]).tolist()
-    return sorted({package for code in said for package in jobs.versions.values[code]})
+    codes = np.unique(jobs.versions.codes[rows]).tolist()
+    return sorted({package for code in codes for package in jobs.versions.values[code]})
 
 
 def _recurring(jobs: Jobs, rows: np.ndarray, began: Sequence[Began | None]) -> Recurring:
@@ -125,8 +125,8 @@ class _Package:
         self.versions = versions
         self.size = len(version)
         self.having = np.bincount(version, minlength=len(versions))
-        told = passing & ~np.isnat(time)
-        self.passed_at = [np.sort(time[told & (version == at)]) for at in range(len(versions))]
+        dated = passing & ~np.isnat(time)
+        self.passed_at = [np.sort(time[dated & (version == at)]) for at in range(len(versions))]
         self.failing = {
             code: (set(version[at].tolist()), len(at), np.fmin.reduce(time[at]))
             for code, at in split(mark)
@@ -166,10 +166,10 @@ def _packages(jobs: Jobs) -> dict[str, _Package]:
     passing = ~jobs.troubled[rows]
     found = {}
     for package in {package for versions in jobs.versions.values for package in versions}:
-        told = [said.get(package) for said in jobs.versions.values]
-        versions = list(dict.fromkeys(name for name in told if name is not None))
+        stated = [versions_of.get(package) for versions_of in jobs.versions.values]
+        versions = list(dict.fromkeys(name for name in stated if name is not None))
         places: dict[str | None, int] = {name: at for at, name in enumerate(versions)}
-        place = np.array([places.get(name, -1) for name in told])[codes]
+        place = np.array([places.get(name, -1) for name in stated])[codes]
         has = place >= 0
         found[package] = _Package(versions, place[has], marks[has], times[has], passing[has])
     return found

@@ -25,7 +25,9 @@ MAX_WORST = 20
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """All jobs in numbers. Times are UTC; `cost_unknown` troubled jobs have no GPU-hours."""
+    """All jobs in numbers. Times are UTC; `cost_unknown` troubled jobs have no GPU-hours. Of
+    `dated_by_file` jobs the time is that of their files, as their logs tell none.
+    """
 
     jobs: int
     hung: int
@@ -39,6 +41,7 @@ class Overview:
     cost_unknown: int
     first_seen: str | None
     last_seen: str | None
+    dated_by_file: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +141,7 @@ def _overview(jobs: Jobs, hosts: int) -> Overview:
         cost_unknown=int(np.isnan(costs).sum()),
         first_seen=first,
         last_seen=last,
+        dated_by_file=int(jobs.by_file.sum()),
     )
 
 

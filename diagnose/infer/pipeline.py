@@ -12,29 +12,32 @@ from diagnose.diagnosis import (
     Diagnosis,
     JobFacts,
     Onset,
-    PythonException,
     RootCause,
     Topology,
     Verdict,
+    WaitGraph,
 )
 from diagnose.infer.advise import capture, narrative, remedies
 from diagnose.infer.decide import fusion, ranking, silent, verdict
 from diagnose.infer.decide.culprits import name_culprits
 from diagnose.infer.decide.fusion import Dropped
+from diagnose.infer.decide.placement import put_on_nodes
 from diagnose.infer.events.attempts import earlier_attempts, last_attempt
 from diagnose.infer.events.facts import Facts, gather
 from diagnose.infer.events.failures import failures
-from diagnose.infer.events.onset import Start, find_onset, silent_since
+from diagnose.infer.events.onset import (
+    Start,
+    before_end,
+    find_onset,
+    last_written,
+    pending_since,
+    silent_since,
+)
 from diagnose.infer.events.phases import find_activity
 from diagnose.infer.judge.lines import stalls
+from diagnose.infer.judge.verdict import Verdict as Stopped
 from diagnose.infer.quiet import quiet
-from diagnose.infer.rules import (
-    INFERRED,
-    KNOWN,
-    STATED,
-    collectives,
-    proposals,
-)
+from diagnose.infer.rules import INFERRED, KNOWN, STATED, proposals
 from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.infer.rules.leads import leads_of
 from diagnose.infer.tiers import Tier
@@ -45,10 +48,9 @@ from diagnose.stories.fold import Stories
 from diagnose.stories.rhythm import progress_of
 from diagnose.stories.silence import Silence, find_silence
 from diagnose.text.times import iso
-from diagnose.timeline.event import Event, Fields
+from diagnose.timeline.event import Event
 
 if TYPE_CHECKING:
-    from diagnose.infer.collectives.verdict import DumpVerdict
     from diagnose.job.model import Job
 
 
@@ -76,28 +78,29 @@ def _diagnose(job: Job) -> Diagnosis:
         failing=shown.counted,
         alive=bool(job.documents.dumps),
         signs=job.documents.signs,
-        stood=job.documents.stood,
+        halted=job.documents.halted,
         checkpoints=job.checkpoints,
         silence=find_silence(stories.deeds, job.catalog.endings),
     )
     context = _with_places(context, job)
     context = replace(context, stalls=stalls(timeline, facts.world_size))
-    about = verdict.facts_told(facts, attempt.attempts)
+    about = verdict.job_facts(facts, attempt.attempts)
     judged = _judged(job, context)
     read = job.documents
-    blocked = fusion.believed(judged, context, passing=read.passing, stood=read.stood)
-    hang = None if context.failing or blocked is not None else silent.hang_shown_by(context)
-    if not context.failing and blocked is None and hang is None:
+    stopped = fusion.believed(judged, context, passing=read.passing, halted=read.halted)
+    hang = None if context.failing or stopped is not None else silent.hang_shown_by(context)
+    if not context.failing and stopped is None and hang is None:
         result = quiet(context, about, job)
     else:
-        result = _failure(replace(context, blocked=blocked), about, job, judged, hang)
+        context = replace(context, stalls=[stopped]) if stopped is not None else context
+        result = _failure(context, about, job, judged, hang)
     looked_at = event_reasons([*shown.sifted, *attempt.sifted], job.catalog)
     attempts = attempt_reasons(attempt, job.events, job.catalog)
     return replace(result, reasons=[*result.reasons, *looked_at, *attempts])
 
 
 def _failure(
-    context: Context, about: JobFacts, job: Job, judged: DumpVerdict | None, hang: str | None
+    context: Context, about: JobFacts, job: Job, judged: Stopped | None, hang: str | None
 ) -> Diagnosis:
     """The diagnosis of a job that hung or failed.
 
@@ -105,20 +108,25 @@ def _failure(
     though no line shows a failure.
     """
     timeline = context.timeline
-    context, notes = _with_stalls(context)
     context = replace(context, proposed=[*proposals(STATED, context)])
     first = _first_failure(context)
     start = find_onset(timeline, first)
-    if context.blocked is not None and start.time is None:
-        start = collectives.onset(context.blocked, timeline)
-    waiting = {rank for stall in context.stalls for rank in stall.joined if rank >= 0}
+    if context.by_dumps is not None and start.time is None:
+        start = pending_since(timeline, context.by_dumps.group, context.by_dumps.seq)
+    waiting = {rank for stall in context.stalls for rank in stall.waiting if rank >= 0}
     context = replace(context, activity=find_activity(timeline, first, waiting))
     context, weighed = _weighed(context)
     ranked = weighed.ranked
     if context.silence is not None and _is_of_silence(ranked[0], context.silence):
         start = silent_since(context.silence)
+    elif first is not None and ranked[0].hung and first.cause in job.catalog.endings:
+        start = before_end(timeline, first)
+    if start.time is None and job.documents.looks:
+        written = {source.name: source.mtime for source in job.sources}
+        start = last_written(timeline, written) or start
     naming = name_culprits(ranked, context.stories, job.catalog.classes, context.facts.world_size)
-    notes = [*job.notes, *notes, *_notes(job, about.attempts)]
+    put_on_nodes(ranked[0], timeline)
+    notes = [*job.notes, *_notes(job, context, about.attempts)]
     notes += [note for note in plugins.notes() if note not in notes]  # of rules that just failed
     decided = verdict.verdict_of(ranked[0], context)
     asked = ranking.conditions(ranked, known=decided[0] != "unknown")
@@ -178,32 +186,45 @@ def _result(
     notes: list[str],
 ) -> Diagnosis:
     """The decision as a diagnosis."""
-    winner, blocked = ranked[0], context.blocked
+    winner, by_dumps = ranked[0], context.by_dumps
     grid = _grid(job, context.facts)
-    undumped = collectives.undumped(blocked) if blocked else None
-    by_dumps = collectives.collective(blocked) if blocked else None
     raised = narrative.exception(winner, context, job)
-    captured = _captured(context, winner, raised)
+    held = job.documents.held()
+    longer = remedies.longer_timeout(winner, job.catalog, context.activity)
+    captured = remedies.captured(context, winner, raised)
+    steps = remedies.remedies(winner, job.catalog, context.facts, captured, held, longer)
     return Diagnosis(
         verdict=decided,
-        root_cause=RootCause(winner.cause, winner.title, winner.summary, level, winner.signature),
+        root_cause=RootCause(
+            winner.cause, winner.title, narrative.summary(winner, raised), level, winner.signature
+        ),
         culprits=Culprits(winner.ranks, winner.hosts, winner.kind, _why(winner, grid, context)),
         phase=verdict.phase_of(winner, context, start),
         onset=Onset(iso(start.time), start.why),
-        collective=by_dumps if blocked else verdict.collective_of(context.stalls, winner.ranks),
-        longer_timeout_helps=remedies.longer_timeout(winner, job.catalog, context.activity),
+        collective=verdict.collective_of(context.stalls, winner.ranks),
+        longer_timeout_helps=longer,
         causal_chain=narrative.chain(winner, context, job.clocks),
         evidence=narrative.evidence(winner, context),
         exception=raised,
         alternatives=narrative.alternatives(ranked),
-        remedies=remedies.remedies(winner, job.catalog, context.facts, captured),
+        remedies=[
+            *remedies.look_first(winner, context),
+            *remedies.find_nodes(winner, steps),
+            *steps,
+        ],
         restart=remedies.restart(winner, job.catalog),
         missing_evidence=capture.capture_next(
-            winner, level, job.catalog, context.facts, bool(context.stalls), undumped
+            winner,
+            level,
+            job.catalog,
+            context.facts,
+            bool(context.stalls),
+            _undumped(by_dumps),
+            held,
         ),
         job=about,
         progress=progress_of(context.timeline),
-        graph=collectives.graph(blocked) if blocked else None,
+        graph=WaitGraph({**by_dumps.roles}, [*by_dumps.edges]) if by_dumps else None,
         topology=grid,
         places=[*context.stacks],
         notes=notes,
@@ -220,7 +241,14 @@ def _with_places(context: Context, job: Job) -> Context:
     return replace(context, stacks=classes, lone=lone)
 
 
-def _judged(job: Job, context: Context) -> DumpVerdict | None:
+def _undumped(by_dumps: Stopped | None) -> list[int] | None:
+    """The ranks of the job that left no dump, where others did."""
+    if by_dumps is None:
+        return None
+    return sorted(rank for rank, role in by_dumps.roles.items() if role == "no dump")
+
+
+def _judged(job: Job, context: Context) -> Stopped | None:
     """Who is waited for by dumps and counters, with what lines tell beside them."""
     if job.collectives is None or not fusion.worth_analysis(context):
         return None
@@ -231,29 +259,11 @@ def _judged(job: Job, context: Context) -> DumpVerdict | None:
     return judge(job.collectives, lines, alive=context.alive)
 
 
-def _with_stalls(context: Context) -> tuple[Context, list[str]]:
-    """The context with the groups that stopped, and what dumps and logs disagree on."""
-    found, blocked = context.stalls, context.blocked
-    if blocked is None:
-        return context, []
-    same = [stall for stall in found if collectives.agrees(blocked, stall)]
-    notes = [*blocked.notes, *filter(None, [collectives.conflict(blocked, found)])]
-    stall = collectives.stall_of(blocked, context.timeline)
-    return replace(context, stalls=[stall], agreeing=same), notes
-
-
 def _first_failure(context: Context) -> Event | None:
     rows = [h.rows[0] for h in context.proposed if h.rows and h.tier >= Tier.LIKELY]
     # What a user says stands above the log or below it, and tells no time.
     rows += [event.index for event in context.failing[:1] if event.tells != "stuck"]
     return context.timeline.at(min(rows)) if rows else None
-
-
-def _captured(context: Context, winner: Hypothesis, raised: PythonException | None) -> list[Fields]:
-    """What the first sign of a cause tells for the placeholders of its remedies."""
-    found = [context.timeline.at(index).fields for index in winner.rows[:1]]
-    where = raised.where if raised else None
-    return [*found, {"frame": f"{where.file}:{where.line}"}] if where else found
 
 
 def _why(winner: Hypothesis, grid: Topology | None, context: Context) -> str:
@@ -277,10 +287,11 @@ def _grid(job: Job, facts: Facts) -> Topology | None:
     return grid if grid.axes else None
 
 
-def _notes(job: Job, attempts: int) -> list[str]:
-    """Hosts whose clock is surely off, and what earlier attempts died of."""
+def _notes(job: Job, context: Context, attempts: int) -> list[str]:
+    """What dumps lack, hosts whose clock is surely off, and what earlier attempts died of."""
     clocks = job.clocks.notes() if job.clocks else []
-    return [*clocks, *earlier_attempts(job.events, job.catalog, attempts)]
+    lacking = [note for stall in context.stalls for note in stall.notes]
+    return [*lacking, *clocks, *earlier_attempts(job.events, job.catalog, attempts)]
 
 
 __all__ = ["diagnose"]

@@ -7,17 +7,22 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from diagnose.diagnosis import (
+    Culprits,
     Diagnosis,
     Evidence,
     JobFacts,
     Onset,
+    Progress,
     Reason,
+    RemedyStep,
     RestartAdvice,
     RootCause,
     Verdict,
 )
 from diagnose.infer.advise import capture, narrative, remedies
 from diagnose.infer.decide import silent, verdict
+from diagnose.infer.decide.culprits import WROTE_NOTHING_MORE
+from diagnose.infer.events.attempts import earlier_attempts
 from diagnose.infer.events.facts import Facts
 from diagnose.infer.events.failures import closed, done, went_on
 from diagnose.infer.events.phases import last_phase
@@ -25,13 +30,15 @@ from diagnose.infer.events.unexplained import unexplained
 from diagnose.infer.rules import leads
 from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.infer.tiers import Tier
-from diagnose.infer.why.decision import quiet_reasons
+from diagnose.infer.why.decision import author_reasons, quiet_reasons
 from diagnose.infer.why.events import event_reasons
 from diagnose.infer.why.hypotheses import proposal_reasons
+from diagnose.stories.lone import fell_silent_with
 from diagnose.stories.rhythm import progress_of
-from diagnose.timeline.event import Event
+from diagnose.timeline.event import Event, Timeline
 
 if TYPE_CHECKING:
+    from diagnose.catalog.schema import Held
     from diagnose.job.model import Job
 
 # Unknown error lines that are shown, and how much of one stands in the verdict.
@@ -43,6 +50,8 @@ _UNKNOWN = {
     "only_glanced": "somebody looked into the job after the last line of work, and the counters of "
     "NCCL, which tell what was launched and not what ended, do not show whether any rank moved",
     "one_look": "all ranks were at one line when their stacks were taken, as in a step or a wait",
+    "seen_in_its_work": "the log says that the job ended, and a stack shows a rank amid its work: "
+    "nobody knows which of the two is later",
     "not_read_to_end": "the input was not read to its end: {0}",
 }
 _CALM = {
@@ -52,6 +61,7 @@ _CALM = {
     "at_work_at_end": "The job was at work where the log ends; no failure was found.",
 }
 _ENDED = ("done", "closed")
+_LAST = "That is so of the last of its {:,} attempts only."
 
 
 def quiet(context: Context, about: JobFacts, job: Job) -> Diagnosis:
@@ -64,17 +74,22 @@ def quiet(context: Context, about: JobFacts, job: Job) -> Diagnosis:
     ended = calm in _ENDED
     named: Verdict = "healthy" if ended else "running"
     pasted = job.pasted and not ended
+    made = progress_of(timeline)
+    summary = _CALM[calm]
+    if about.attempts > 1:
+        summary += f" {_LAST.format(about.attempts)}"
     found = Diagnosis(
         verdict=named,
         root_cause=RootCause(
-            "none", catalog.classes["none"].title, _CALM[calm], "low" if pasted else "medium"
+            "none", catalog.classes["none"].title, summary, "low" if pasted else "medium"
         ),
         phase=last_phase(timeline.kind("phase", "progress")),
         onset=Onset(None, "no failure in the log"),
+        remedies=_liveness_check(calm, made, context, job),
         restart=RestartAdvice("none", [], "no restart needed"),
         job=about,
-        progress=progress_of(timeline),
-        notes=list(job.notes),
+        progress=made,
+        notes=[*job.notes, *earlier_attempts(job.events, catalog, about.attempts)],
     )
     trouble = unexplained(context.stories)
     looked_at = event_reasons(trouble.sifted, catalog)
@@ -87,8 +102,29 @@ def quiet(context: Context, about: JobFacts, job: Job) -> Diagnosis:
         else ("nothing_found", "no line of the whole log shows a failure; silence proves little")
     )
     level = found.root_cause.confidence
-    reasons = [*quiet_reasons(named, calm, _CALM[calm], level, sure), *looked_at]
+    reasons = [*quiet_reasons(named, calm, summary, level, sure), *looked_at]
     return replace(found, reasons=reasons)
+
+
+def _liveness_check(
+    calm: str, made: Progress | None, context: Context, job: Job
+) -> list[RemedyStep]:
+    """What shows whether the job still runs, where only its last lines speak for that."""
+    if calm != "at_work_at_end":
+        return []
+    title = context.catalog.classes["none"].title
+    still = Hypothesis("none", Tier.NONE, title, "", ranks=[*made.lagging] if made else [])
+    held: list[Held] = [*job.documents.held(), "unfinished"]
+    return remedies.remedies(still, context.catalog, context.facts, held=held)
+
+
+def _author(trouble: Sequence[Event], timeline: Timeline) -> Culprits:
+    """Who printed errors that nobody knows, if it wrote nothing more."""
+    rank = fell_silent_with(trouble, timeline)
+    if rank is None:
+        return Culprits()
+    host = timeline.hosts_of_ranks.get(rank)
+    return Culprits([rank], [host] if host else [], "crashed", WROTE_NOTHING_MORE)
 
 
 def _calm(context: Context) -> str:
@@ -104,6 +140,8 @@ def _doubt(context: Context, trouble: Sequence[Event], job: Job) -> str | None:
     """The predicate by which the job is not called healthy or running; None where it is."""
     if trouble:
         return "unexplained_error"
+    if _calm(context) in _ENDED and silent.seen_in_its_work(context):
+        return "seen_in_its_work"
     working = verdict.at_work(context) or went_on(context.stories) or silent.seen_at_work(context)
     if not working:
         return "not_at_work"
@@ -121,7 +159,7 @@ def _glanced_at(context: Context, job: Job) -> bool:
     Who asks RAS suspects a hang, and one on the devices looks like work there: the log of a job
     that hangs just ends.
     """
-    if not job.documents.glances or job.documents.stood or silent.seen_at_work(context):
+    if not job.documents.glances or job.documents.halted or silent.seen_at_work(context):
         return False
     times = [event.time for event in context.timeline.kind("progress") if event.time is not None]
     last = max(times, default=None)
@@ -151,6 +189,11 @@ def _unknown(
             "No failure found, but all ranks stood at one line when their stacks were taken: take "
             "them again, and if nobody has moved, the job hangs."
         )
+    elif doubt == "seen_in_its_work":
+        summary = (
+            "No failure found, and the log says that the job ended, but a stack shows a rank amid "
+            "its work: if that stack is the later one, the rank hangs."
+        )
     elif doubt == "not_read_to_end":
         summary = f"No failure found, but the input was not read to its end: {job.unread[0]}."
     unknown = Hypothesis("unknown", Tier.NONE, catalog.classes["unknown"].title, summary)
@@ -159,19 +202,25 @@ def _unknown(
         unknown = replace(lead, summary=f"{lead.summary} {summary}")
     facts = Facts(world_size=found.job.world_size, ranks_seen=found.job.ranks_seen)
     text = _UNKNOWN[doubt].format(*job.unread[:1])
+    named = _author(trouble, context.timeline)
     why = ("no_cause_shown", "no evidence shows a cause")
+    held = job.documents.held()
     return replace(
         found,
         verdict="unknown",
+        culprits=named,
         root_cause=RootCause(unknown.cause, unknown.title, unknown.summary, "low"),
         evidence=[
             Evidence(*event.place, narrative.clean(event.text), "")
             for event in trouble[:_TROUBLE_SHOWN]
         ],
-        remedies=remedies.remedies(unknown, catalog, facts),
-        missing_evidence=capture.capture_next(unknown, "low", catalog, facts, waits=False),
+        remedies=remedies.remedies(unknown, catalog, facts, held=held),
+        missing_evidence=capture.capture_next(
+            unknown, "low", catalog, facts, waits=False, held=held
+        ),
         reasons=[
             *quiet_reasons("unknown", doubt, text, "low", why),
+            *author_reasons(named, trouble, context),
             *proposal_reasons([lead] if lead else [], [], [], context.timeline),
             *looked_at,
         ],

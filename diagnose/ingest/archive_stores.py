@@ -1,12 +1,13 @@
-"""Stores of archive members: a stretch of the archive, a deflate stream, or a bounded copy."""
+"""Stores of members: stretches of the whole, a deflate stream, or a bounded copy."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import accumulate, chain
 from typing import IO
 
 from diagnose.ingest.raw import BytesStore, Reader, SpoolStore, Store, data_from, reason
@@ -44,6 +45,43 @@ class SliceStore:
         """Open the whole store and read in it; see Store."""
         with self.store.open() as reader:
             yield _SliceReader(reader, self.start, self.size)
+
+
+@dataclass(frozen=True, slots=True)
+class _JoinedReader:
+    reader: Reader
+    starts: Sequence[int]
+    ends: Sequence[int]
+    size: int
+
+    def read_at(self, offset: int, length: int) -> bytes:
+        parts = []
+        at = bisect_right(self.ends, offset)
+        while length > 0 and at < len(self.ends):
+            begins = self.ends[at - 1] if at else 0
+            wanted = min(length, self.ends[at] - offset)
+            data = self.reader.read_at(self.starts[at] + offset - begins, wanted)
+            parts.append(data)
+            if len(data) < wanted:
+                break
+            offset, length, at = offset + wanted, length - wanted, at + 1
+        return b"".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedStore:
+    """Stretches of another store as one: each as (start, size)."""
+
+    store: Store
+    spans: Sequence[tuple[int, int]]
+
+    @contextmanager
+    def open(self) -> Iterator[Reader]:
+        """Open the whole store and read in it; see Store."""
+        ends = [*accumulate(size for _, size in self.spans)]
+        with self.store.open() as reader:
+            starts = [start for start, _ in self.spans]
+            yield _JoinedReader(reader, starts, ends, ends[-1] if ends else 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,14 @@ from operator import itemgetter
 from pathlib import Path
 
 from diagnose.ingest.compress import DEFAULT_LIMITS, Limits
-from diagnose.ingest.file_names import ARCHIVE_NAME, MAX_DEPTH, is_no_log, printable
+from diagnose.ingest.file_names import (
+    ARCHIVE_NAME,
+    MAX_DEPTH,
+    RESULTS_NOTE,
+    is_no_log,
+    is_results,
+    printable,
+)
 from diagnose.ingest.given import why_unreadable
 from diagnose.ingest.place import MAX_ENTRIES
 from diagnose.ingest.raw import FileStore, Store, reason
@@ -132,16 +139,7 @@ class _Walk:
         if depth > MAX_DEPTH:
             self._other(path, "skipped", f"more than {MAX_DEPTH} folders deep", unread=True)
             return
-        try:
-            with os.scandir(path) as entries:
-                inside = list(islice(entries, MAX_ENTRIES))
-                if next(entries, None) is not None:
-                    note = f"only {MAX_ENTRIES} of its entries were looked at"
-                    self._other(path, "skipped", note, unread=True)
-        except OSError as error:
-            self._other(path, "unreadable", reason(error))
-            return
-        for entry in sorted(inside, key=lambda entry: entry.name):
+        for entry in self._entries(path):
             if self.full:
                 return
             place, real_place = path / entry.name, os.path.join(real, entry.name)  # noqa: PTH118
@@ -157,6 +155,22 @@ class _Walk:
                     self._file(place, real_place, entry.stat())
             except OSError as error:
                 self._other(place, "unreadable", reason(error))
+
+    def _entries(self, path: Path) -> list[os.DirEntry[str]]:
+        """What is in a folder, by name; nothing where it holds the results of a scan."""
+        try:
+            with os.scandir(path) as entries:
+                inside = list(islice(entries, MAX_ENTRIES))
+                if next(entries, None) is not None:
+                    note = f"only {MAX_ENTRIES} of its entries were looked at"
+                    self._other(path, "skipped", note, unread=True)
+        except OSError as error:
+            self._other(path, "unreadable", reason(error))
+            return []
+        if is_results(entry.name for entry in inside):
+            self._other(path, "skipped", RESULTS_NOTE, asked=True, left_out=True)
+            return []
+        return sorted(inside, key=lambda entry: entry.name)
 
     def _link(self, link: Path, root: str) -> None:
         self.met += 1

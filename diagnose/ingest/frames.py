@@ -59,7 +59,7 @@ class FramedReader:
         """From `start` to `end`, or to the end of all, in blocks as they are decompressed."""
         number = bisect_right(self.frames.places, start) - 1
         place = self.frames.places[number]
-        store = _Behind(self.reader, self.frames.starts[number])
+        store = _Rest(self.reader, self.frames.starts[number])
         for block in decompress(store, self.codec, self.cut, self.limits):
             wanted = block[max(0, start - place) : None if end is None else max(0, end - place)]
             place += len(block)
@@ -70,7 +70,7 @@ class FramedReader:
 
 
 @dataclass(frozen=True, slots=True)
-class _Behind:
+class _Rest:
     """A reader without its beginning."""
 
     reader: Reader
@@ -112,10 +112,10 @@ def _bgzf(reader: Reader) -> Iterator[tuple[int, int]]:
     while head:
         if head[:4] != b"\x1f\x8b\x08\x04" or head[10:16] != b"\x06\0BC\x02\0":
             raise ValueError("not BGZF")
-        behind = at + 1 + struct.unpack_from("<H", head, 16)[0]
-        ends = reader.read_at(behind - 4, 4 + 18)
+        end = at + 1 + struct.unpack_from("<H", head, 16)[0]
+        ends = reader.read_at(end - 4, 4 + 18)
         yield at, struct.unpack_from("<I", ends)[0]
-        at, head = behind, ends[4:]
+        at, head = end, ends[4:]
 
 
 def _zstd(reader: Reader) -> Iterator[tuple[int, int]]:
@@ -126,19 +126,19 @@ def _zstd(reader: Reader) -> Iterator[tuple[int, int]]:
             at += 8 + struct.unpack_from("<I", head, 4)[0]
             continue
         try:
-            told = zstandard.get_frame_parameters(head)
+            parameters = zstandard.get_frame_parameters(head)
         except zstandard.ZstdError as error:
             raise ValueError("not a frame") from error
-        if told.content_size in _SIZES_UNKNOWN:
+        if parameters.content_size in _SIZES_UNKNOWN:
             raise ValueError("nobody knows what it holds")
-        yield at, told.content_size
-        at = _behind_blocks(reader, at + zstandard.frame_header_size(head))
-        at += 4 if told.has_checksum else 0
+        yield at, parameters.content_size
+        at = _end_of_blocks(reader, at + zstandard.frame_header_size(head))
+        at += 4 if parameters.has_checksum else 0
     if at != reader.size:
         raise ValueError("cut off")
 
 
-def _behind_blocks(reader: Reader, at: int) -> int:
+def _end_of_blocks(reader: Reader, at: int) -> int:
     """Where the last block of a frame ends, whose first one begins at `at` (RFC 8878, 3.1.1.2)."""
     last = False
     while not last:

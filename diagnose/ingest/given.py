@@ -9,8 +9,8 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from diagnose.errors import InputError
+from diagnose.ingest.place import is_url
 from diagnose.ingest.raw import reason
-from diagnose.ingest.remote_place import is_url
 
 _MAX_NAMES = 2000  # of a folder, among which a typo is looked for
 _ALIKE = 0.75  # a.log is not like gone.log

@@ -10,7 +10,7 @@ from functools import lru_cache
 
 import hyperscan as hs
 
-from diagnose.automaton import Automaton, compile_database
+from diagnose.search import Automaton, compile_database
 
 
 @lru_cache(maxsize=16)

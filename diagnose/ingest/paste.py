@@ -171,11 +171,11 @@ def _unquoted(texts: list[str]) -> list[str]:
         )
         last = one if spaced else mark
         marks = re.compile(rf" {{0,3}}(?:{one}){{0,{depth - 1}}}{last}")
-        return [_behind(marks, text) for text in texts]
+        return [_without_start(marks, text) for text in texts]
     return texts
 
 
-def _behind(start: re.Pattern[str], text: str) -> str:
+def _without_start(start: re.Pattern[str], text: str) -> str:
     """The text without what `start` matches at its beginning."""
     match = start.match(text)
     return text if match is None else text[match.end() :]
@@ -220,7 +220,7 @@ def _unnumbered(texts: list[str]) -> list[str]:
         numbers = [int(match[1]) for match in matches]
         if not _are_line_numbers(numbers, [match.string[match.end() :] for match in matches]):
             continue
-        rest = [_behind(pattern, text) for text in texts]
+        rest = [_without_start(pattern, text) for text in texts]
         # Columns may stand further apart than the least that tells them apart.
         gaps = [len(text) - len(text.lstrip(" ")) for text in rest if text.strip()]
         return [text[min(gaps, default=0) :] for text in rest]
@@ -248,13 +248,13 @@ def _are_line_numbers(numbers: list[int], texts: list[str]) -> bool:
     if loggish and numbers[0] >= 100:
         return True
     if never_fall:
-        said = [
+        agree = [
             number == int(match[1] or match[2])
             for number, text in zip(numbers, texts, strict=True)
             if (match := _RANK.search(text))
         ]
-        if said and loggish:
-            return sum(said) < 0.5 * len(said)
+        if agree and loggish:
+            return sum(agree) < 0.5 * len(agree)
     shapes = Counter(_DIGITS.sub("0", text) for text in texts if text.strip())
     if not shapes:
         return False

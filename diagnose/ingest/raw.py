@@ -121,5 +121,6 @@ class SpoolStore:
 
 def reason(error: Exception) -> str:
     """What an error of reading says, for a note."""
-    text = error.strerror if isinstance(error, OSError) else None
-    return (text or str(error)).lower()
+    text = (error.strerror if isinstance(error, OSError) else None) or str(error)
+    first = text.split(maxsplit=1)[0] if text.strip() else ""
+    return text[:1].lower() + text[1:] if first[1:].islower() else text

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from diagnose.ingest import journal
 from diagnose.ingest.chunks import (
     CHUNK_LIMIT,
     cuts,
@@ -263,7 +264,7 @@ def look(store: Store, name: str, limits: Limits = DEFAULT_LIMITS) -> Opened:
             head = _decompressed_head(reader, codec, problems, limits)
         elif head and is_zeros(head):
             # A hole at the start of a log; what it is, only the bytes behind it can tell.
-            start = _behind_zeros(reader)
+            start = _end_of_zeros(reader)
             if start >= reader.size:
                 return Opened("binary", "nothing but NUL bytes", None, "utf-8", 0)
             kind, what, container = describe(reader.read_at(start, HEAD), name)
@@ -287,7 +288,7 @@ def look(store: Store, name: str, limits: Limits = DEFAULT_LIMITS) -> Opened:
     return Opened(kind, what, codec, encoding, bom, size, container, frames)
 
 
-def _behind_zeros(reader: Reader) -> int:
+def _end_of_zeros(reader: Reader) -> int:
     """Where the first byte that is no NUL stands; as far as NULs were looked through."""
     at = have = 0
     while have < ZEROS_LIMIT and (at := data_from(reader, at)) < reader.size:
@@ -328,6 +329,9 @@ def _without_start(blocks: Iterator[bytes], length: int) -> Iterator[bytes]:
 
 
 def _as_utf8(blocks: Iterator[bytes], encoding: str) -> Iterator[bytes]:
+    if encoding in (journal.EXPORT, journal.VERBOSE):
+        yield from journal.printed(blocks, encoding)
+        return
     decoder = codecs.getincrementaldecoder(encoding)(errors="replace")
     for block in blocks:
         yield decoder.decode(block).encode()

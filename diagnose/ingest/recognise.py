@@ -49,6 +49,7 @@ def source_of(
         host=hints.host,
         attempt=hints.attempt,
         pid=hints.pid,
+        pod=hints.pod,
         mtime=mtime,
         note="; ".join(part for part in (opened.note, cut) if part),
         notes=remarks.notes,

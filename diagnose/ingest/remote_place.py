@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,23 +12,17 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 from diagnose.errors import InputError
-from diagnose.ingest.place import MAX_ENTRIES, File
+from diagnose.ingest.place import MAX_ENTRIES, File, is_url
 from diagnose.ingest.raw import BytesStore, Reader, SpoolStore, Store
 
 T = TypeVar("T")
 
 IN_MEMORY = 16 << 20  # bytes of a remote file that are kept in memory
 FETCH_LIMIT = 16 << 30  # bytes of a remote file that are fetched at all
-_URL = re.compile(r"[a-z][a-z0-9+.\-]*(?:::[a-z][a-z0-9+.\-]*)*://", re.IGNORECASE)
 _EXTRAS = {
     "s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "hdfs": "pyarrow",
     "http": "aiohttp", "https": "aiohttp", "abfs": "adlfs", "az": "adlfs",
 }  # fmt: skip
-
-
-def is_url(path: str) -> bool:
-    """Whether a path is for fsspec."""
-    return _URL.match(path) is not None
 
 
 @lru_cache(maxsize=8)

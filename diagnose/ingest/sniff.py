@@ -8,6 +8,7 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 from diagnose import plugins
+from diagnose.ingest import journal
 from diagnose.ingest.literals import held, places
 from diagnose.lazy import expression
 
@@ -22,6 +23,7 @@ class Container(Enum):
     OTHER_CODEC = auto()  # not read
     TWICE = auto()  # compressed data inside compressed data
     CONCATENATED = auto()  # text files one after the other, each under its name
+    NOTEBOOK = auto()  # of Jupyter: what its cells printed
 
 
 class Described(NamedTuple):
@@ -75,10 +77,13 @@ _INSPECTOR_WORD = b'"inspector_output_format_version"'
 _WORDS = (*_RAS_WORDS, *_STACK_WORDS, _INSPECTOR_WORD)
 # A JSON document, which a log that begins with `[rank0]:` is not.
 _JSON = expression(rb"\s*(?:\{\s*\"|\[\s*\{\s*\")")
+_NOTEBOOK = expression(rb"\s*\{\s*\"(?:cells\"\s*:\s*\[|metadata\"\s*:\s*\{|nbformat(?:_minor)?\")")
 _ERROR_JSON = expression(rb"\s*\{\s*\"message\"\s*:\s*(?:\{\s*\"(?:message|extraInfo)\"|\")")
-# The line that `tail` and `head` print above each of several files. Names hold no blanks, as conda
-# prints `==> WARNING: A newer version of conda exists. <==`.
-HEADING = expression(rb"(?m)^==> (\S{1,1024}) <==\r?\n")
+# What `tail` and `head`, or `more`, print above each of several files. Names hold no blanks, as
+# conda prints `==> WARNING: A newer version of conda exists. <==`.
+HEADING = expression(
+    rb"(?m)^(?:==> (?P<tail>\S{1,1024}) <==|:{14}\r?\n(?P<more>\S{1,1024})\r?\n:{14})\r?\n"
+)
 _FIRST_HEADING = 1 << 10  # bytes in which the first one stands, below a shell's prompt at most
 # A log stays one when a program has written bytes into it.
 _LOG_NAME = expression(
@@ -126,13 +131,18 @@ def describe(head: bytes, name: str) -> Described:
         return Described("fr_dump")
     if _is_error_json(head[bom:], name):
         return Described("error_json")
-    if HEADING.search(head, bom, _FIRST_HEADING):
-        return Described("text", "", Container.CONCATENATED)
-    return Described("text")
+    return Described("text", "", _of_several(head, bom))
+
+
+def _of_several(head: bytes, bom: int) -> Container | None:
+    """What text holds that several processes or cells wrote; None of one log."""
+    if _NOTEBOOK.match(head, bom):
+        return Container.NOTEBOOK
+    return Container.CONCATENATED if HEADING.search(head, bom, _FIRST_HEADING) else None
 
 
 def encoding_of(head: bytes) -> tuple[str, int]:
-    """`utf-8`, `utf-16-le` or `utf-16-be`, and the length of the byte order mark.
+    """`utf-8`, `utf-16-le`, `utf-16-be` or a form of `journal`; the length of the byte order mark.
 
     Legacy encodings count as utf-8: their bytes pass through. UTF-16 without a mark is told by
     its NULs: every other byte of ASCII text.
@@ -141,6 +151,8 @@ def encoding_of(head: bytes) -> tuple[str, int]:
         return "utf-8", 3
     if head[:2] in _UTF16:
         return _UTF16[head[:2]], 2
+    if form := journal.form_of(head):
+        return form, 0
     pairs = len(head) // 2
     if pairs >= 2 and b"\0" in head:
         even = head[0 : 2 * pairs : 2].count(0)

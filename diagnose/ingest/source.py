@@ -51,7 +51,7 @@ class Source:
     Inspector), `stacks` (stack dumps), `probe` (of a bundle of ours), or why there is nothing to
     read: `empty`, `binary`, `unreadable` (an error) or `skipped` (on purpose). `size` is in bytes
     as stored, so of the compressed file. `rank`, `local_rank`, `task`, `node`, `host`, `attempt`
-    and `pid` are what the file's name or folder says, if anything.
+    and `pid` are what the file's name or folder says, if anything; `pod`: the host is a pod's name.
 
     `chunks` opens the source anew at each call, never raises, and yields nothing for kinds that are
     no text (TEXT_KINDS). `content` gives a document (DOCUMENT_KINDS) as a whole, decompressed and
@@ -76,6 +76,7 @@ class Source:
     host: str | None = None
     attempt: int | None = None
     pid: int | None = None
+    pod: bool = False
     mtime: float | None = None
     note: str = ""
     notes: list[str] = field(default_factory=list, compare=False)

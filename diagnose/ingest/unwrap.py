@@ -93,9 +93,9 @@ def _may_cut_word(data: bytes, seams: Sequence[int]) -> bool:
     """Whether some line end may cut a long word; each seam ends with the first letter behind it."""
     if len(seams) > _LOOKED_AT:
         return True
-    for behind in seams:
-        end = _END_BYTES.search(data, max(0, behind - _NEAR), behind - 2)
-        start = _START_BYTES.match(data, behind - 1, behind + _NEAR)
+    for seam in seams:
+        end = _END_BYTES.search(data, max(0, seam - _NEAR), seam - 2)
+        start = _START_BYTES.match(data, seam - 1, seam + _NEAR)
         if end and start and (end[0] + start[0]).decode() in _WORDS:
             return True
     return False

@@ -80,12 +80,12 @@ def read(
     workers: int = 1,
     executor: Executor | None = None,
     meanwhile: Callable[[], object] | None = None,
-    heard: Callable[[int, int], None] | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
 ) -> Job:
     """Scan sources into a job, in several `workers` (processes) or those of an `executor`.
 
-    What `meanwhile` does needs not wait for them; with one worker `heard` gets how many of how many
-    of the job's logs were scanned.
+    What `meanwhile` does needs not wait for them; with one worker `on_progress` gets how many of
+    how many of the job's logs were scanned.
 
     Raises InputError when none of them holds anything to read, or a worker was killed.
     """
@@ -100,8 +100,8 @@ def read(
     if executor is None and workers < 2:
         scans = []
         for number, source in enumerate(readable):
-            if heard is not None:
-                heard(number, len(readable))
+            if on_progress is not None:
+                on_progress(number, len(readable))
             scans.append(scan_source(source, compile_matcher(catalog)))
     else:
         from diagnose.job.parallel import scan_in  # noqa: PLC0415  large jobs only
@@ -114,7 +114,7 @@ def read(
         later = [note for note in scan.source.notes if note != scan.source.note]
         notes += [f"{scan.source.name}: {note}" for note in (*later, scan.problem) if note]
     notes += documents.notes
-    if not any(scan.told() for scan in scans) and not documents.useful:
+    if not any(scan.holds_text() for scan in scans) and not documents.useful:
         raise InputError("; ".join(notes) or "the input is empty")
     unread = [f"{source.name}: {why}" for source in sources for why in source.unread]
     return Job(

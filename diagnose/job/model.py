@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from html import escape
 from typing import TYPE_CHECKING
 
 from diagnose.artifacts import Artifacts
@@ -68,19 +67,21 @@ class Job:
     @cached_property
     def events(self) -> Timeline:
         """Everything that lines and documents tell, in time order."""
-        told = []
+        rows = []
         if self.collectives:
             from diagnose.infer.collectives.rows import table_rows  # noqa: PLC0415
 
-            hosts = {source.name: source.host for source in self.sources if source.host}
-            told += table_rows(self.collectives, hosts)
+            # RAS reports of all ranks, whichever node it is asked on.
+            files = [source for source in self.sources if source.kind != "ras"]
+            hosts = {source.name: source.host for source in files if source.host}
+            rows += table_rows(self.collectives, hosts)
         if self.places:
             from diagnose.infer.stacks.rows import place_rows  # noqa: PLC0415
 
-            told += place_rows(self.places)
+            rows += place_rows(self.places)
         shifts = self.clocks.certain() if self.clocks else {}
         logs = [source.name for source in self.sources if source.kind in ("text", "empty")]
-        return build(self._spent(), self.catalog, told, shifts, logs)
+        return build(self._spent(), self.catalog, rows, shifts, logs)
 
     def lines_around(
         self, places: Iterable[tuple[str, int]], above: int, below: int
@@ -132,9 +133,11 @@ class Job:
         """The sources and the first notes, for a notebook."""
         shown = [source.name for source in self.sources[:_SHOWN]]
         shown += [f"note: {note}" for note in self.notes[:_SHOWN]]
-        from diagnose.report import safe  # noqa: PLC0415  slow to import
+        from html import escape  # noqa: PLC0415  only a notebook needs either
 
-        rows = "".join(f"<li>{escape(safe.said(one, 200))}</li>" for one in shown)
+        from diagnose.report import safe  # noqa: PLC0415
+
+        rows = "".join(f"<li>{escape(safe.masked_line(one, 200))}</li>" for one in shown)
         return f"<p>{escape(repr(self))}</p><ul>{rows}</ul>"
 
     @cached_property
@@ -148,8 +151,8 @@ class Job:
     def collectives(self) -> Table | None:
         """Rank × group × sequence number; see `diagnose.infer.collectives.table`."""
         # One kind of evidence only, the fullest: counts of different ones do not compare.
-        told = self._communicators or self.documents.ras or self.documents.inspector
-        if not self.documents.dumps and (not told or self._begun):
+        counters = self._communicators or self.documents.ras or self.documents.inspector
+        if not self.documents.dumps and (not counters or self._begun):
             return None
         from diagnose.infer.collectives.table import table  # noqa: PLC0415
 
@@ -157,7 +160,7 @@ class Job:
             return table(self.documents.dumps)
         from diagnose.infer.collectives.from_counters import dumps_of  # noqa: PLC0415
 
-        dumps = dumps_of(told)
+        dumps = dumps_of(counters)
         return table(dumps) if dumps else None
 
     @cached_property

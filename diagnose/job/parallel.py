@@ -31,7 +31,7 @@ _TELLING = 32  # of small files most lines tell something, which costs more than
 _UNPACKED = 8  # what a byte of compressed log stands for, roughly
 
 _Part = tuple[int, int | None]  # start and end in its source
-_Told = Union[Scans, "_Piece"]
+_Scanned = Union[Scans, "_Piece"]
 
 _matchers: dict[
     tuple[str, ...], Matcher
@@ -68,7 +68,7 @@ def scan_in(
     plan = _plan(sources)
     if len(plan.tasks) + len(plan.together) < 2:
         return [scan_source(source, matcher) for source in sources]
-    calls: list[Callable[[], _Told]] = [
+    calls: list[Callable[[], _Scanned]] = [
         *(partial(_scan_elsewhere, key, sources[task.source], task.part) for task in plan.tasks),
         *(partial(_scan_batch, key, [sources[n] for n in batch]) for batch in plan.together),
     ]
@@ -141,11 +141,11 @@ def _effort(source: Source, part: _Part | None) -> int:
 
 
 def _spread(
-    calls: Sequence[Callable[[], _Told]],
+    calls: Sequence[Callable[[], _Scanned]],
     here: Callable[[], object],
     workers: int,
     executor: Executor | None,
-) -> Iterator[tuple[int, _Told]]:
+) -> Iterator[tuple[int, _Scanned]]:
     """What each of these calls gives, as it comes; `here` is called once they are under way."""
     if executor is not None:
         yield from _sent(calls, here, executor)
@@ -159,8 +159,8 @@ def _spread(
 
 
 def _sent(
-    calls: Sequence[Callable[[], _Told]], here: Callable[[], object], executor: Executor
-) -> Iterator[tuple[int, _Told]]:
+    calls: Sequence[Callable[[], _Scanned]], here: Callable[[], object], executor: Executor
+) -> Iterator[tuple[int, _Scanned]]:
     from concurrent.futures import BrokenExecutor, as_completed  # noqa: PLC0415  as above
 
     sent = {executor.submit(call): n for n, call in enumerate(calls)}
@@ -191,8 +191,8 @@ def _joined(source: Source, pieces: Sequence[_Piece], matcher: Matcher) -> Sourc
     if source.chunks.opened.frames is not None and any(piece.unread for piece in pieces):
         return scan_source(source, matcher)  # reading stops at the damage, but others went on
     for mine, theirs in ((source.notes, "notes"), (source.unread, "unread")):
-        told = dict.fromkeys(text for piece in pieces for text in getattr(piece, theirs))
-        mine += [text for text in told if text not in mine]
+        texts = dict.fromkeys(text for piece in pieces for text in getattr(piece, theirs))
+        mine += [text for text in texts if text not in mine]
     found = join([piece.found for piece in pieces], source.chunks.part, matcher)
     return finish(source, found, matcher)
 
@@ -231,7 +231,7 @@ def _portable(source: Source) -> bool:
     return True
 
 
-def _scan_elsewhere(patterns: tuple[str, ...], source: Source, part: _Part | None) -> _Told:
+def _scan_elsewhere(patterns: tuple[str, ...], source: Source, part: _Part | None) -> _Scanned:
     """Scan one source in another process, whose matcher is compiled or cached there.
 
     Of a part of it what another process joins with the others.

@@ -1,27 +1,39 @@
-"""Progress in words that no signature knows: lines that recur while a number in them grows.
+"""Lines that recur, in words that no signature knows: of progress, and of a source's beginning.
 
 Numbers, times and addresses are masked, which makes a line a template. A template that speaks of
 work (steps, losses, speeds, n of m) and returns with a growing counter is progress, whatever its
 framework. Only the end of a source is looked at, and only where no signature saw progress.
+
+Where several authors write into one source the last template of each is compared: who alone wrote
+something of its own after a line that all have in common took another way through the program.
+
+Runs that are appended to a file begin like the first one: where its first words recur, programs of
+any kind and language are seen to start again. Only sources of bounded size are looked at, as files
+that are appended to are seldom large; and what recurs often is no beginning.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import itemgetter
+from typing import NamedTuple
 
+from diagnose.ingest.source import Chunk
 from diagnose.lazy import expression
-from diagnose.match.authors import author_of
-from diagnose.match.digits import shape
+from diagnose.match.lines import LINE_WINDOW, Raw, author_in, author_of, filled_lines, text_of
+from diagnose.match.shapes import shape
+from diagnose.parse.prefix import peel
 
 REACH = 24 << 10  # bytes of the end of a source that are looked at
 _LEAST = 2  # lines, and values of the counter, that make a cadence
-_TOLD = 4  # last lines of a template that become events, besides its first
+_KEPT = 4  # last lines of a template that become events, besides its first
 _LINE = 600  # bytes of a line that are looked at
 _MOST_NUMBERS = 40
+_AUTHORS = 3  # of whom one is alone in what it wrote last
+_WAYS = 2  # the common one, and its own
 
 _TIMES = expression(
     rb"\d{4}[-/.]\d\d?[-/.]\d\d?(?:[T ]\d\d?:\d\d:\d\d)?[.,]?\d*Z?|\b\d\d?:\d\d:\d\d(?:[.,]\d+)?"
@@ -31,6 +43,7 @@ _TIMES = expression(
 # The fill of a bar, as tqdm, rich and Keras draw it.
 _BAR = expression(rb"(?<=%)\|[^|\n]*\|(?= *\d)|\[[=>.# -]{5,}\]|(?:\xe2[\x94-\x97][\x80-\xbf]){5,}")
 _NUMBER = expression(rb"-?\d+(?:,\d{3})*(?:\.\d+)?(?:[eE][-+]?\d+)?")
+_RATIO = expression(rb"\[(\d{1,5})/(\d{1,5})\]")  # rank and size of the job, as scripts print them
 # What only work says, and what waiting, trying again and listing say.
 _WORK = expression(
     rb"(?i)\b(?:global_?)?(?:step|iter|epoch|batch|update|episode|round|minibatch|timestep)s?\b"
@@ -38,6 +51,10 @@ _WORK = expression(
     rb"|(?:samples|images|imgs?|tokens|examples|iters?|steps|it)\s?/\s?s"
     rb"|per[ _]sec|s/it\b|(?<![\w./-])\d+\s?/\s?\d+(?![\w./-])|\d%|tok/s|tflop|num_updates|wps\b"
     rb"|elbo|fid\b|\bin stage \d+\.\d+ \(TID \d"
+)
+# The number of a process among all of its job, which a banner of each states: no count of work.
+_IDENTITY = expression(
+    rb"(?i)\b(?:rank|process|member|worker|replica|node|host|pod|gpu|device)\W{1,3}\d+ ?/ ?\d+"
 )
 _NO_WORK = expression(
     rb"(?i)wait|retry|retri|attempt|time[d]?[ -]?out|stuck|heart ?beat|not responding|pending|sleep"
@@ -72,18 +89,20 @@ def beats(data: bytes) -> list[Beat]:
     for lines in groups.values():
         counters = _counter([numbers for _, _, numbers in lines])
         if counters:
-            told = [
+            counted = [
                 Beat(start, end, counter)
                 for (start, end, _), counter in zip(lines, counters, strict=True)
             ]
-            found.update((told[0], *told[-_TOLD:]))
+            found.update((counted[0], *counted[-_KEPT:]))
     return sorted(found, key=lambda beat: beat.start)
 
 
 @lru_cache(maxsize=4096)
 def _works(line: bytes) -> bool:
     """Whether lines of a shape speak of work: these come again and again, in many sources."""
-    return _WORK.search(line) is not None and _NO_WORK.search(line) is None
+    if _NO_WORK.search(line) is not None:
+        return False
+    return _WORK.search(_IDENTITY.sub(b"@", line)) is not None
 
 
 def _lines(data: bytes) -> Iterator[tuple[int, int]]:
@@ -96,6 +115,88 @@ def _lines(data: bytes) -> Iterator[tuple[int, int]]:
         if end > start:
             yield start, min(end, start + _LINE)
         at = end + 1
+
+
+@dataclass(frozen=True, slots=True)
+class OwnWay:
+    """The last line of the one author that wrote something else last than all others.
+
+    `start` and `end` are where it stands in the data, `others` how many authors wrote one and the
+    same last. `rank` is what a tag like `[2/4]` says, None where there are none.
+    """
+
+    start: int
+    end: int
+    rank: int | None
+    others: int
+
+
+def own_way(data: bytes) -> OwnWay | None:
+    """Who alone left the common way at the end of `data`, None where nobody or several did.
+
+    It had written the line that all others wrote last, and nobody else ever wrote its own last one.
+    """
+    written: dict[bytes, list[_Row]] = defaultdict(list)
+    for row in (row for start, end in _lines(data) for row in _by_author(data, start, end)):
+        if row.author:
+            written[row.author].append(row)
+    if len(written) < _AUTHORS:
+        return None
+    tags: dict[bytes, dict[bytes, list[_Row]]] = defaultdict(dict)
+    for author, rows in written.items():
+        tags[_NUMBER.sub(b"#", author)][author] = rows
+    found = (_own_way(data, one) for one in tags.values() if len(one) >= _AUTHORS)
+    return next(filter(None, found), None)
+
+
+class _Row(NamedTuple):
+    """A line: who wrote it, and where it is in the data."""
+
+    author: bytes
+    start: int
+    end: int
+
+    def template(self, data: bytes) -> bytes:
+        """What it has in common with others, without its author."""
+        text = _TIMES.sub(b"@", data[self.start + len(self.author) : self.end])
+        return _NUMBER.sub(b"#", _BAR.sub(b"|", text)).strip()
+
+
+def _own_way(data: bytes, written: Mapping[bytes, Sequence[_Row]]) -> OwnWay | None:
+    """The same among authors with tags of one form, by what each of them wrote."""
+    last = {author: rows[-1].template(data) for author, rows in written.items()}
+    ways = Counter(last.values())
+    ranked = any(map(_RATIO.fullmatch, written))
+    if len(ways) != _WAYS or min(ways.values()) != 1 or (ranked and not _all_ranks(written)):
+        return None
+    common = max(ways, key=lambda way: ways[way])
+    author = next(author for author, way in last.items() if way != common)
+    if common not in (row.template(data) for row in written[author]):
+        return None
+    if sum(row.template(data) == last[author] for rows in written.values() for row in rows) > 1:
+        return None
+    row, tag = written[author][-1], _RATIO.fullmatch(author)
+    return OwnWay(row.start, row.end, int(tag[1]) if tag else None, len(written) - 1)
+
+
+def _by_author(data: bytes, start: int, end: int) -> Iterator[_Row]:
+    """Each of the lines that were torn into one."""
+    line = data[start:end]
+    if not _RATIO.match(line):
+        yield _Row(author_in(line, 0, shape(line)), start, end)
+        return
+    tags = [*_RATIO.finditer(line)]
+    for tag, stop in zip(tags, [*(tag.start() for tag in tags[1:]), len(line)], strict=True):
+        yield _Row(tag[0], start + tag.start(), start + stop)
+
+
+def _all_ranks(written: Mapping[bytes, Sequence[_Row]]) -> bool:
+    """Whether tags like `[2/4]` name all ranks of a job again and again, and count no steps."""
+    tags = [tag for tag in map(_RATIO.fullmatch, written) if tag is not None]
+    sizes = {int(tag[2]) for tag in tags}
+    ranks = {int(tag[1]) for tag in tags}
+    repeated = all(len(rows) >= _LEAST for rows in written.values())
+    return repeated and len(sizes) == 1 and ranks == {*range(sizes.pop())}
 
 
 def _counter(rows: Sequence[Sequence[bytes]]) -> list[int]:
@@ -117,3 +218,73 @@ def _counter(rows: Sequence[Sequence[bytes]]) -> list[int]:
 
 def _mean(values: Sequence[int]) -> float:
     return sum(values) / len(values)
+
+
+LIMIT = 4 << 20  # bytes of the sources that are looked at
+_MOST_BEGINNINGS = 64  # times that first words are said
+_SHORTEST = 12  # characters
+_LETTERS = expression(r"[^\W\d_]{3,}\W+[^\W\d_]{2,}|[^\W\d_]{8,}")  # two words, or a long one
+_PROCESS = expression(rb":\d++:\d++ ")  # of another run another one
+
+
+class Beginning(NamedTuple):
+    """A line with the first words of its source, and the line before it, if any, else itself."""
+
+    before: Raw
+    line: Raw
+
+
+def beginnings(chunks: Sequence[Chunk], first: Sequence[Raw]) -> list[Beginning]:
+    """Where the chunks of a whole source, which begins with these lines, say its first words."""
+    if sum(len(chunk.data) for chunk in chunks) > LIMIT:
+        return []
+    words = _first_words(first)
+    known: dict[bytes, bool] = {}
+    found: list[tuple[Chunk, int, int]] = []
+    authors: set[bytes] = set()
+    for chunk in chunks if words else ():
+        at = chunk.data.find(words)
+        while at >= 0:
+            start, end = _line_at(chunk.data, at)
+            row = chunk.data[start:end]
+            same = shape(row)
+            if same not in known:
+                known[same] = _message(row).encode() == words
+            if known[same]:
+                found.append((chunk, start, end))
+                authors.add(_PROCESS.sub(b"", author_of(row)))
+                if len(found) > _MOST_BEGINNINGS:
+                    return []
+            at = chunk.data.find(words, at + len(words))
+    # Said once by each of its ranks they begin one run.
+    return [_beginning(*one) for one in found] if len(found) > len(authors) else []
+
+
+def _first_words(first: Iterable[Raw]) -> bytes:
+    """The message of the first line that is no rule or number, and not among last words."""
+    messages = [_message(raw.data) for raw in first]
+    if any(one.startswith("Traceback ") for one in messages):
+        return b""
+    found = (one for one in messages if len(one) >= _SHORTEST and _LETTERS.search(one))
+    return next(found, "").encode()
+
+
+def _message(data: bytes) -> str:
+    text = text_of(data)
+    return (peel(text).message or text).strip()
+
+
+def _line_at(data: bytes, at: int) -> tuple[int, int]:
+    """Start and end of the line there, as far as it is looked at."""
+    start = data.rfind(b"\n", max(0, at - LINE_WINDOW), at) + 1
+    end = data.find(b"\n", at, at + LINE_WINDOW)
+    return start, end if end >= 0 else len(data)
+
+
+def _beginning(chunk: Chunk, start: int, end: int) -> Beginning:
+    """The line between these places, and the one before it."""
+    data, number = chunk.data, chunk.newlines(start)
+    (line,) = filled_lines(chunk, [(number, data[start:end])])
+    low = data.rfind(b"\n", max(0, start - LINE_WINDOW), max(0, start - 1)) + 1
+    rows = [(number - 1, data[low : start - 1])] if start else []
+    return Beginning(next(filled_lines(chunk, rows), line), line)

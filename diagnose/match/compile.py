@@ -24,26 +24,25 @@ from typing import TYPE_CHECKING, NamedTuple
 import hyperscan as hs
 import regex
 
-from diagnose.automaton import Automaton, Hits, compile_database
+from diagnose import search
 from diagnose.catalog import cache
 from diagnose.catalog.schema import Catalog
 from diagnose.errors import CatalogError
-from diagnose.match import patience
-from diagnose.match.call_marks import CallMarks
-from diagnose.match.marked import Span, marked_lines
+from diagnose.match.calls import FIRST_MARK, CallMarks
 from diagnose.match.rows import DATABASES, LITERAL, Row, patterns_of, rows_of
 from diagnose.match.words import Words
+from diagnose.search import Automaton, Hits, compile_database, hits_of
 
 if TYPE_CHECKING:
-    from diagnose.match.doubts import Doubts
-    from diagnose.match.known import KnownLines
-    from diagnose.match.recall import Recall
-    from diagnose.match.thin_shapes import ThinShapes
+    from diagnose.match.digits import Doubts
+    from diagnose.match.memory import KnownLines, Recall
+    from diagnose.match.steps import StepShapes
+
 
 # A search that takes longer than this on one line is given up: no line may stall the tool.
 MATCH_TIMEOUT_S = 0.02
 # From what is quickly told to what takes long, so that compiling begins at once.
-_BY_EFFORT = ("thin-first", "bulk", "thin-all", "words", "rest", "everywhere", "marks")
+_BY_EFFORT = ("sampled-first", "bulk", "sampled-all", "words", "rest", "everywhere", "marks")
 BUILD = 14  # of what is kept of them: another one when the same catalog is compiled differently
 # Where literals are everywhere (a flood, a paste), a second look at single lines saves nothing.
 _DENSE = 0.5
@@ -93,8 +92,8 @@ class Matcher:
         self.signatures = catalog.signatures
         self.patterns = patterns_of(catalog.signatures)
         self.words = Words(catalog.vocabularies, catalog.class_shown_by("exception"))
-        self._marks, self._bulk, self._rest, self._words, self._everywhere, *thin = databases
-        self._thin_first, self._thin_all = thin
+        self._marks, self._bulk, self._rest, self._words, self._everywhere, *sampled = databases
+        self._sampled_first, self._sampled_all = sampled
         self.catalog = catalog
 
     @property
@@ -105,28 +104,28 @@ class Matcher:
     @cached_property
     def known(self) -> KnownLines:
         """What was found in lines of small sources so far."""
-        from diagnose.match.known import KnownLines  # noqa: PLC0415  it asks for ours
+        from diagnose.match.memory import KnownLines  # noqa: PLC0415  it asks for ours
 
         return KnownLines(self)
 
     @cached_property
     def recall(self) -> Recall:
         """What lines said so far."""
-        from diagnose.match.recall import Recall  # noqa: PLC0415  as above
+        from diagnose.match.memory import Recall  # noqa: PLC0415  as above
 
         return Recall(self)
 
     @cached_property
-    def thin_shapes(self) -> ThinShapes:
+    def step_shapes(self) -> StepShapes:
         """What lines of steps hold."""
-        from diagnose.match.thin_shapes import ThinShapes  # noqa: PLC0415  as above
+        from diagnose.match.steps import StepShapes  # noqa: PLC0415  as above
 
-        return ThinShapes(self)
+        return StepShapes(self)
 
     @cached_property
     def doubts(self) -> Doubts:
         """Which digits of a line matter."""
-        from diagnose.match.doubts import doubts_of  # noqa: PLC0415  where much repeats itself
+        from diagnose.match.digits import doubts_of  # noqa: PLC0415  where much repeats itself
 
         return doubts_of(self.catalog)
 
@@ -153,9 +152,9 @@ class Matcher:
         words.sort(key=itemgetter(1))
         return Scanned(hits, words, calls)
 
-    def scan_thin(self, data: bytes, *, every: bool = False) -> list[tuple[int, int]]:
+    def scan_steps(self, data: bytes, *, every: bool = False) -> list[tuple[int, int]]:
         """(pattern number, end offset) of thin patterns: the first of each, or every one."""
-        return hits_of(self._thin_all if every else self._thin_first, data)
+        return hits_of(self._sampled_all if every else self._sampled_first, data)
 
     def confirm(self, pattern: int, line: str, message: str) -> dict[str, str] | None:
         """The captures of pattern number `pattern` on a clean line, or None if it is no match."""
@@ -171,12 +170,12 @@ class Matcher:
         """What a pattern matches in the line, None if nothing. Raises TimeoutError."""
         found = self.patterns[pattern]
         text = message.strip() if found.anchored else line
-        match = patience.search(_compiled(found.expression, found.ignore_case), text, timeout_s)
+        match = search.first_match(_compiled(found.expression, found.ignore_case), text, timeout_s)
         if match is None:
             return None
         signature = self.signatures[found.signature]
         for expression in signature.unless:
-            if patience.search(_compiled(expression, signature.ignore_case), line, timeout_s):
+            if search.first_match(_compiled(expression, signature.ignore_case), line, timeout_s):
                 return None
         return Found(max(line.find(text), 0) if found.anchored else 0, match)
 
@@ -292,12 +291,31 @@ def _in_lines(
             yield number, spans[line][0] + to - at[line]
 
 
-def hits_of(automaton: Automaton | None, data: bytes) -> Hits:
-    """(number, end offset) of everything in `data` that a database finds, ordered by offset."""
-    return automaton.hits(data) if automaton is not None else []
-
-
 @lru_cache(maxsize=4096)
 def _compiled(expression: str, ignore_case: bool) -> regex.Pattern[str]:
     flags = regex.VERSION0 | regex.MULTILINE
     return regex.compile(expression, flags | regex.IGNORECASE if ignore_case else flags)
+
+
+Span = tuple[int, int]
+
+
+def marked_lines(marks: Automaton, data: bytes) -> tuple[list[Span], CallMarks]:
+    """Start and end of each line with a mark, in order; and what these tell of NCCL's calls."""
+    lines: list[Span] = []
+    calls = CallMarks()
+    find, rfind, append = data.find, data.rfind, lines.append
+    reached = -1
+
+    def each(number: int, _from: int, to: int, _flags: int, _context: object) -> None:
+        nonlocal reached
+        if to > reached:
+            reached = find(b"\n", to)
+            if reached < 0:
+                reached = len(data)
+            append((rfind(b"\n", 0, to) + 1, reached))
+        if number >= FIRST_MARK:
+            calls.add(number, to)
+
+    marks.search(data, each)
+    return lines, calls

@@ -1,31 +1,39 @@
-"""Lines of one shape: what is left of a line where every digit is as good as another.
+"""Which digits of a line matter to the expressions that are looked for in it.
 
-Ranks print the same lines with other numbers. What an expression finds in one line it finds at the
-same places in all lines of that shape, unless it tells digits apart. Most do so only inside of
-words (`P2P`, `comm 0x`), so that it is enough that lines have the same digits there.
+What an expression finds in one line it finds at the same places in all lines of that shape, unless
+it tells digits apart. Most do so only inside of words (`P2P`, `comm 0x`), so that it is enough that
+lines have the same digits there. Few of the catalog's expressions tell digits apart at all, and
+these match only lines that hold certain literals: in a shape without them no digit matters.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from re import _constants as code  # type: ignore[attr-defined]  # no other parser of these is public
-from typing import Any
+from typing import Any, NamedTuple
 
 import regex
 
+from diagnose import search
+from diagnose.catalog import cache
+from diagnose.catalog.schema import Catalog
+from diagnose.catalog.vocabulary import literals
 from diagnose.lazy import expression
-from diagnose.match import patience
-from diagnose.match.prefilter import parsed_form
+from diagnose.match.literals import openings, parsed_form, parts
+from diagnose.match.rows import announced, code_form, hyperscan_form, patterns_of
+from diagnose.match.shapes import shape
 
-_SAME = bytes.maketrans(b"123456789", b"000000000")
 _COUNTS = expression(r"(?<!\\)\{\d*,?\d*\}")
 # What may tell digits apart: digits, what depends on what was captured, what `re` does not know.
 _SPECIAL = expression(r"[0-9]|\(\?P=|\(\?\(|\[:|\\[aceg-mopquxyzCE-RT-VXY]")
 _DIGIT = expression("[0-9]")
 _DIGITS = frozenset(map(ord, "0123456789"))
-ANYWHERE = b"0"  # of `told_apart`: a digit with no word around it
+ANYWHERE = b"0"  # of `words_around_digits`: a digit with no word around it
 # A digit of an expression, or what has some that mean something else.
 _TOKEN = expression(r"\\.|\{\d*,?\d*\}|(?P<other>\[\^(?:\\.|[^]\\])+\])|[1-9]")
 _CODED = expression(r"\\[xuUN0-9]")
@@ -51,13 +59,8 @@ def _nothing(_: Any) -> tuple[()]:
     return ()
 
 
-def shape(data: bytes) -> bytes:
-    """The shape of a line, or of several: as long, with each digit made a 0."""
-    return data.translate(_SAME)
-
-
 @lru_cache(maxsize=8192)
-def told_apart(expression: str) -> frozenset[bytes] | None:
+def words_around_digits(expression: str) -> frozenset[bytes] | None:
     """Words, in the shape of lines and small letters, around the digits that an expression knows.
 
     Where none of them stands in the shape of a line, it finds the same in all lines of that shape;
@@ -66,7 +69,7 @@ def told_apart(expression: str) -> frozenset[bytes] | None:
     if not _SPECIAL.search(_COUNTS.sub("", expression)):
         return frozenset()  # nine of ten: categories and ranges hold all digits or none
     try:
-        return frozenset(_words(parsed_form(expression)))
+        return frozenset(_words_of(parsed_form(expression)))
     except re.error:  # what `regex` knows more than `re`, and what depends on what was captured
         return None
 
@@ -76,7 +79,7 @@ def blurred(expression: str) -> str:
 
     Empty, so it finds something everywhere, if that is not sure.
     """
-    if told_apart(expression) is None or _CODED.search(expression):
+    if words_around_digits(expression) is None or _CODED.search(expression):
         return ""
     return _TOKEN.sub(_blurred, expression)
 
@@ -92,7 +95,7 @@ def may_match(form: str, same: str, *, ignore_case: bool) -> bool:
     if not form:
         return True
     try:
-        return patience.search(_compiled(form, ignore_case), same, _PATIENCE_S) is not None
+        return search.first_match(_compiled(form, ignore_case), same, _PATIENCE_S) is not None
     except TimeoutError:
         return True
 
@@ -104,11 +107,11 @@ def _compiled(form: str, ignore_case: bool) -> regex.Pattern[str]:
 
 def blind(expression: str) -> bool:
     """Whether an expression tells no digit from another."""
-    return told_apart(expression) == frozenset()
+    return words_around_digits(expression) == frozenset()
 
 
 def digits_in(same: bytes, words: Iterable[bytes]) -> list[tuple[int, int]]:
-    """Where words of `told_apart` stand in the shape of a line."""
+    """Where words of `words_around_digits` stand in the shape of a line."""
     found = set()
     low = same.lower()
     for word in words:
@@ -119,7 +122,7 @@ def digits_in(same: bytes, words: Iterable[bytes]) -> list[tuple[int, int]]:
     return sorted(found)
 
 
-def _words(items: Iterable[tuple[Any, Any]], before: str = "") -> Iterator[bytes]:
+def _words_of(items: Iterable[tuple[Any, Any]], before: str = "") -> Iterator[bytes]:
     """The words of a sequence; `before` are the characters that stand before it."""
     run, telling = before, False
     for operation, argument in items:
@@ -130,9 +133,9 @@ def _words(items: Iterable[tuple[Any, Any]], before: str = "") -> Iterator[bytes
             continue
         if telling:
             yield run.encode()
-        again = operation in _REPEATS and argument[1] > 1
+        repeated = operation in _REPEATS and argument[1] > 1
         for part in _INSIDE.get(operation, _nothing)(argument):
-            yield from _words(part, "" if again or operation in _LOOKS else run)
+            yield from _words_of(part, "" if repeated or operation in _LOOKS else run)
         run, telling = "", False
     if telling:
         yield run.encode()
@@ -162,3 +165,109 @@ def _digits_of(members: Iterable[tuple[Any, Any]]) -> set[int]:
         elif operation is code.CATEGORY and argument not in _NO_DIGITS:
             raise re.error("an unknown category")
     return named
+
+
+BUILD = 4  # of what is kept: another one when it is made differently
+_GRAM = 4  # characters of a literal by which it is found; shorter ones are looked for each time
+_LEAST = 3  # characters of a literal that says something
+_ANY_DIGIT = frozenset({ANYWHERE})
+_ANY = re.compile(r"[0-9]")
+
+
+class Doubt(NamedTuple):
+    """An expression that tells digits apart, all literals in the shape of lines.
+
+    Lines that it matches hold one literal of each of `sets`, and their shape has `form`, which is
+    there where it counts; it knows the digits in `words`.
+    """
+
+    ignore_case: bool
+    sets: Sequence[Sequence[str]]
+    words: Sequence[str]
+    form: str = ""
+
+    def concerns(self, same: str) -> bool:
+        """Whether it may match lines of a shape that holds a literal of the first set."""
+        held = all(any(one in same for one in literals) for literals in self.sets[1:])
+        # Other characters are several bytes, which is what expressions count.
+        return held and (
+            not same.isascii() or may_match(self.form, same, ignore_case=self.ignore_case)
+        )
+
+
+class Doubts:
+    """All of a catalog."""
+
+    def __init__(self, doubts: Iterable[Doubt]) -> None:
+        self._by_gram: dict[str, list[tuple[str, Doubt]]] = defaultdict(list)
+        for doubt in doubts:
+            for literal in doubt.sets[0]:
+                gram = literal[:_GRAM].lower() if len(literal) >= _GRAM else ""
+                self._by_gram[gram].append((literal, doubt))
+
+    def fixed(self, same: bytes) -> list[tuple[int, int]]:
+        """Where digits matter in lines of this shape."""
+        text = same.decode(errors="replace")
+        low = text.lower()
+        words: set[str] = set()
+        grams = {low[at : at + _GRAM] for at in range(len(low) - _GRAM + 1)}
+        for gram in ("", *(grams & self._by_gram.keys())):
+            for literal, doubt in self._by_gram.get(gram, ()):
+                searched = low if doubt.ignore_case else text
+                if literal in searched and doubt.concerns(searched):
+                    words.update(doubt.words)
+        return digits_in(same, [word.encode() for word in words])
+
+
+def doubts_of(catalog: Catalog) -> Doubts:
+    """Those of a catalog, from the cache if they are there."""
+    name = f"doubts-{BUILD}-{catalog.revision}.json"
+    with suppress(ValueError, TypeError):  # something else wrote it, or half of it
+        if raw := cache.read(name):
+            return Doubts(Doubt(*row) for row in json.loads(raw))
+    found = list(doubts(catalog))
+    cache.keep(name, json.dumps(found).encode())
+    return Doubts(found)
+
+
+def doubts(catalog: Catalog) -> Iterator[Doubt]:
+    """Those of patterns and of words."""
+    for pattern in patterns_of(catalog.signatures):
+        known = words_around_digits(pattern.expression)
+        if known != frozenset():
+            form = hyperscan_form(pattern.expression).decode()
+            yield _doubt(announced(pattern), form, known, ignore_case=pattern.ignore_case)
+    for vocabulary in catalog.vocabularies:
+        words = literals(vocabulary)
+        if vocabulary.pattern:
+            form = code_form(vocabulary).decode()
+            known = words_around_digits(form)
+            if known != frozenset():
+                yield _doubt(openings(form) or words, form, known)
+            continue
+        for word in filter(_ANY.search, words):
+            same = shape(word.encode()).decode()
+            yield Doubt(ignore_case=False, sets=[[same]], words=[same.lower()])
+
+
+def _doubt(
+    announcing: Iterable[str],
+    form: str,
+    known: frozenset[bytes] | None,
+    *,
+    ignore_case: bool = False,
+) -> Doubt:
+    known = known or _ANY_DIGIT
+    sets = [announcing, *parts(form)]
+    shapes = [{shape(one.encode()).decode() for one in literals} for literals in sets]
+    if ignore_case:
+        shapes = [{one.lower() for one in literals} for literals in shapes]
+    good = {frozenset(one) for one in shapes[1:] if min(map(len, one)) >= _LEAST} - {
+        frozenset(shapes[0])
+    }
+    return Doubt(
+        ignore_case,
+        [sorted(shapes[0]), *sorted(map(sorted, good))],
+        sorted(word.decode() for word in known),
+        blurred(form) if ANYWHERE in known else "",
+    )

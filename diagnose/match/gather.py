@@ -3,36 +3,43 @@
 The cost is that of the automata plus what matched. Of a signature that floods a source only the
 first and the last lines are kept; their count stays exact. `join` makes of what was gathered of
 the parts of a source, in whatever process, what is gathered of the whole.
+
+Whether somebody worked on after an error is seen by what he had done before it, so lines of steps
+around serious ones are kept whatever else is left out: of each author the last before, the first
+after. The serious lines are known when a source was read to its end; what stands around them is
+read again, if the source is small or can be read anywhere.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from operator import attrgetter, itemgetter
+from typing import NamedTuple, Protocol
 
-from diagnose.ingest.source import Chunk
-from diagnose.match.cadence import REACH
-from diagnose.match.call_marks import CallMarks
-from diagnose.match.calls import Noted
+from diagnose.catalog.schema import Signature
+from diagnose.ingest.read import TextChunks
+from diagnose.ingest.source import Chunk, Source
+from diagnose.lazy import expression
+from diagnose.match.cadence import LIMIT, REACH, Beginning, beginnings
+from diagnose.match.calls import CallMarks, Noted
 from diagnose.match.compile import Matcher
-from diagnose.match.first_words import LIMIT, Again, said_again
-from diagnose.match.lines import VISIBLE, Raw, first_lines, last_lines, segments
-from diagnose.match.thin import TAIL_MAX, Kept, Thin, every, tail_end
+from diagnose.match.lines import VISIBLE, Line, Raw, author_of, first_lines, last_lines, segments
+from diagnose.match.steps import TAIL_MAX, StepSearch, TailChunk, every_match, tail_end
 
 # Lines kept of one pattern in one source: this many from its start and from its end.
 KEEP_FIRST = 2000
 KEEP_LAST = 1000
 
-ReadAgain = Callable[[int, int | None, int], Iterator[Chunk]]  # start, end and first line
+ReadPart = Callable[[int, int | None, int], Iterator[Chunk]]  # start, end and first line
 
 
 class Calls(Protocol):
     """What takes NCCL's call lines as they go by."""
 
-    def feed(self, chunk: Chunk, told: CallMarks) -> None:
+    def feed(self, chunk: Chunk, marks: CallMarks) -> None:
         """Take the next chunk, and what the marks found in it."""
 
 
@@ -45,7 +52,7 @@ class Gathered:
     `last_words` are those of the end of the source.
     `first` and `last` are its edges. `end` is the place behind its last byte, `size` how many bytes
     were searched, `lines` the number of its last line, `starts` the offset and first line of every
-    chunk. `again` is where it says its first words again. `ends` holds the chunks with the last
+    chunk. `beginnings` is where its first words recur. `ends` holds the chunks with the last
     REACH bytes, `small` all of a small source; they stay in their process.
     """
 
@@ -63,7 +70,7 @@ class Gathered:
     starts: list[tuple[int, int]] = field(default_factory=list)
     calls: Noted | None = None
     ends: deque[Chunk] = field(default_factory=deque)
-    again: list[Again] = field(default_factory=list)
+    beginnings: list[Beginning] = field(default_factory=list)
     small: list[Chunk] = field(default_factory=list)
 
     def take(self, raws: Iterable[Raw]) -> None:
@@ -98,7 +105,7 @@ def gather(
     `calls` is fed with those that NCCL wrote into. With `every_step` no line of a thin signature is
     left out.
     """
-    found, thin = Gathered(), Thin(matcher)
+    found, steps = Gathered(), StepSearch(matcher)
     last: Chunk | None = None
     visible: Chunk | None = None  # the last one that holds more than blanks
     small: list[Chunk] = []  # all, as long as they are few
@@ -110,11 +117,11 @@ def gather(
             visible = chunk
         # Where cleaning removed bytes, the next chunk begins a little behind the last one.
         place = max(found.end, chunk.offset)
-        told = matcher.known.search(chunk, place)
-        found.take(told.raws)
-        hits = thin.feed(place, chunk, told.thin)
-        found.samples += segments(chunk, every(matcher, chunk) if every_step else hits, place)
-        calls.feed(chunk, told.calls)
+        searched = matcher.known.search(chunk, place)
+        found.take(searched.raws)
+        hits = steps.feed(place, chunk, searched.steps)
+        found.samples += segments(chunk, every_match(matcher, chunk) if every_step else hits, place)
+        calls.feed(chunk, searched.calls)
         found.starts.append((chunk.offset, chunk.first_line))
         found.end = place + len(chunk.data)
         found.size += len(chunk.data)
@@ -130,11 +137,11 @@ def gather(
     if last is not None and not last.lines:
         unfinished = not last.data.endswith(b"\n")
         found.lines = last.first_line - 1 + last.newlines() + unfinished
-    found.last_stride = thin.last_stride
+    found.last_stride = steps.last_stride
     if to_end:
-        found.last_words = _last_words(thin, found.end)
+        found.last_words = _last_words(steps, found.end)
     if found.size <= LIMIT:
-        found.again, found.small = said_again(small, found.first), small
+        found.beginnings, found.small = beginnings(small, found.first), small
     if isinstance(calls, Noted):
         found.calls = calls
     return found
@@ -142,13 +149,13 @@ def gather(
 
 def portable(found: Gathered) -> Gathered:
     """What of it another process is given."""
-    return replace(found, ends=deque(), again=[], small=[])
+    return replace(found, ends=deque(), beginnings=[], small=[])
 
 
-def join(parts: Sequence[Gathered], again: ReadAgain, matcher: Matcher) -> Gathered:
+def join(parts: Sequence[Gathered], read: ReadPart, matcher: Matcher) -> Gathered:
     """What `gather` would have found in the parts, which follow each other, at once.
 
-    `again` reads of the source from the start of a chunk to that of another one, or to the end.
+    `read` reads of the source from the start of a chunk to that of another one, or to the end.
     """
     whole = Gathered(calls=Noted())
     for part in parts:
@@ -156,20 +163,20 @@ def join(parts: Sequence[Gathered], again: ReadAgain, matcher: Matcher) -> Gathe
     begin = min(tail_end(whole.last_stride), whole.end) - TAIL_MAX
     alone = parts[-1].last_stride >= 0 and parts[-1].starts[0][0] <= begin
     if whole.last_stride >= 0 and not alone:
-        chunks = _read(whole, again, begin, tail_end(whole.last_stride))
-        tail = [Kept(chunk.offset, chunk) for chunk in chunks]
-        thin = Thin(matcher, last_stride=whole.last_stride, tail=tail)
-        whole.last_words = _last_words(thin, whole.end)
-    whole.ends = deque(_read(whole, again, whole.end - REACH, whole.end))
+        chunks = _read(whole, read, begin, tail_end(whole.last_stride))
+        tail = [TailChunk(chunk.offset, chunk) for chunk in chunks]
+        steps = StepSearch(matcher, last_stride=whole.last_stride, tail=tail)
+        whole.last_words = _last_words(steps, whole.end)
+    whole.ends = deque(_read(whole, read, whole.end - REACH, whole.end))
     if whole.size <= LIMIT:
-        whole.again = said_again([*_read(whole, again, 0, whole.end)], whole.first)
+        whole.beginnings = beginnings([*_read(whole, read, 0, whole.end)], whole.first)
     return whole
 
 
-def _last_words(thin: Thin, end: int) -> list[Raw]:
+def _last_words(steps: StepSearch, end: int) -> list[Raw]:
     """The last words in a source with this end."""
     return [
-        raw for place, chunk, hits in thin.last_words(end) for raw in segments(chunk, hits, place)
+        raw for place, chunk, hits in steps.last_words(end) for raw in segments(chunk, hits, place)
     ]
 
 
@@ -197,15 +204,165 @@ def _moved(raw: Raw, lines: int) -> Raw:
     return raw._replace(line=raw.line + lines) if lines else raw
 
 
-def _read(whole: Gathered, again: ReadAgain, low: int, high: int) -> Iterator[Chunk]:
+def _read(whole: Gathered, read: ReadPart, low: int, high: int) -> Iterator[Chunk]:
     """The chunks that hold what lies between two places."""
     begin = max(0, bisect_right(whole.starts, low, key=_offset) - 1)
-    behind = bisect_left(whole.starts, high, key=_offset)
-    if begin < behind:
+    stop = bisect_left(whole.starts, high, key=_offset)
+    if begin < stop:
         start, line = whole.starts[begin]
-        end = whole.starts[behind][0] if behind < len(whole.starts) else None
-        yield from again(start, end, line)
+        end = whole.starts[stop][0] if stop < len(whole.starts) else None
+        yield from read(start, end, line)
 
 
 def _offset(start: tuple[int, int]) -> int:
     return start[0]
+
+
+# How far from an anchor lines are looked for.
+BEFORE, AFTER = 32 << 10, 64 << 10
+# Anchors of one entry of the catalog, and of a source: so many from the start and from the end.
+_OF_ENTRY, _OF_SOURCE = (1, 2), (4, 12)
+# Lines kept of each pattern before and after an anchor, of an author and of those without a tag.
+_BEFORE, _BEFORE_UNTAGGED, _AFTER, _AFTER_UNTAGGED = 1, 24, 4, 48
+_SERIOUS = ("cause", "effect")
+_SEGMENT = expression(rb"[^\r\n]++")
+
+
+class _Hit(NamedTuple):
+    """A match: the place of its segment, who wrote that, the pattern, the chunk, its end there."""
+
+    place: int
+    author: bytes
+    pattern: int
+    chunk: int
+    to: int
+
+
+def near_serious(
+    source: Source, found: Gathered, lines: Sequence[Line], kept: Sequence[Raw], matcher: Matcher
+) -> list[Raw]:
+    """The lines to keep around the serious ones of `lines`, but for those that are kept already."""
+    serious = _serious(lines, matcher.signatures)
+    if not serious:
+        return []
+    work = max((line.line for line in lines if _is_work(line, matcher.signatures)), default=-1)
+    # Below the last step of all the last words of each author say how far it got.
+    serious = [line for line in serious if line.line <= work]
+    anchors = sorted(line.place for line in serious)
+    known = {raw.place for raw in kept}
+    spans = _spans(anchors)
+    chunks = _chunks(source, found, spans)
+    return [raw for raw in around(anchors, spans, chunks, matcher) if raw.place not in known]
+
+
+def _serious(lines: Iterable[Line], signatures: Sequence[Signature]) -> list[Line]:
+    """The first and the last lines of each kind that may tell of an error."""
+    kinds: dict[object, list[Line]] = defaultdict(list)
+    for line in lines:
+        for number, _ in line.matches:
+            if signatures[number].role in _SERIOUS or signatures[number].tells == "trouble":
+                kinds[number].append(line)
+                break
+        else:
+            if line.word is not None:
+                kinds[line.word.id].append(line)
+    chosen = {id(line): line for own in kinds.values() for line in _ends(own, _OF_ENTRY)}
+    return _ends(sorted(chosen.values(), key=attrgetter("place")), _OF_SOURCE)
+
+
+def _is_work(line: Line, signatures: Sequence[Signature]) -> bool:
+    return any(signatures[number].role == "progress" for number, _ in line.matches)
+
+
+def _ends(lines: list[Line], size: tuple[int, int]) -> list[Line]:
+    first, last = size
+    return lines if len(lines) <= first + last else [*lines[:first], *lines[-last:]]
+
+
+def _chunks(
+    source: Source, found: Gathered, spans: Sequence[tuple[int, int]]
+) -> Iterator[tuple[int, Chunk]]:
+    """The chunks that hold these parts of a source, with their places, each once."""
+    chunks = source.chunks
+    if found.small or not isinstance(chunks, TextChunks) or not chunks.seekable():
+        yield from ((chunk.offset, chunk) for chunk in found.small or found.ends)
+        return
+    starts = [offset for offset, _ in found.starts]
+    done = 0
+    for low, high in spans:
+        begin = max(done, bisect_right(starts, low) - 1)
+        done = max(begin, bisect_left(starts, high))
+        if begin < done:
+            end = starts[done] if done < len(starts) else None
+            start, line = found.starts[begin]
+            yield from ((chunk.offset, chunk) for chunk in chunks.part(start, end, line))
+
+
+def around(
+    places: Sequence[int],
+    spans: Sequence[tuple[int, int]],
+    chunks: Iterable[tuple[int, Chunk]],
+    matcher: Matcher,
+) -> list[Raw]:
+    """The lines to keep around these anchors, which lie in these spans."""
+    known = [*chunks]
+    hits: list[_Hit] = []
+    for number, (place, chunk) in enumerate(known):
+        for low, high in spans:
+            if low < place + len(chunk.data) and high > place:
+                hits += _hits(number, place, chunk, (low, high), matcher)
+    chosen: set[_Hit] = set()
+    starts = [hit.place for hit in hits]
+    for place in places:
+        middle = bisect_right(starts, place)
+        first = bisect_right(starts, place - BEFORE - 1)
+        last = bisect_right(starts, place + AFTER)
+        chosen.update(_quota(reversed(hits[first:middle]), _BEFORE, _BEFORE_UNTAGGED))
+        chosen.update(_quota(hits[middle:last], _AFTER, _AFTER_UNTAGGED))
+    found: list[Raw] = []
+    for number, (place, chunk) in enumerate(known):
+        own = sorted((hit.pattern, hit.to) for hit in chosen if hit.chunk == number)
+        found += segments(chunk, sorted(own, key=itemgetter(1)), place)
+    return found
+
+
+def _spans(places: Sequence[int]) -> list[tuple[int, int]]:
+    """What is looked at for these anchors, without overlaps."""
+    spans: list[tuple[int, int]] = []
+    for place in places:
+        low, high = max(0, place - BEFORE), place + AFTER
+        if spans and low <= spans[-1][1]:
+            low = spans.pop()[0]
+        spans.append((low, high))
+    return spans
+
+
+def _hits(
+    number: int, place: int, chunk: Chunk, span: tuple[int, int], matcher: Matcher
+) -> Iterator[_Hit]:
+    """What is in the segments of a chunk that begin inside of a span, one hit of a pattern each."""
+    data = chunk.data
+    low, high = max(span[0] - place, 0), min(span[1] - place, len(data))
+    begin = end = -1
+    author, seen = b"", set[int]()
+    for pattern, to in sorted(matcher.scan_steps(data[low:high], every=True), key=itemgetter(1)):
+        if low + to > end:
+            line = data.rfind(b"\n", 0, low + to) + 1
+            begin = max(line, data.rfind(b"\r", line, low + to) + 1)
+            segment = _SEGMENT.match(data, begin)
+            end = segment.end() if segment else begin
+            author, seen = author_of(data, line), set()
+        if begin < low or pattern in seen:
+            continue
+        seen.add(pattern)
+        yield _Hit(place + begin, author, pattern, number, low + to)
+
+
+def _quota(hits: Iterable[_Hit], tagged: int, untagged: int) -> Iterator[_Hit]:
+    """The first few of each author and pattern."""
+    kept: Counter[tuple[bytes, int]] = Counter()
+    for hit in hits:
+        key = hit.author, hit.pattern
+        kept[key] += 1
+        if kept[key] <= (tagged if hit.author else untagged):
+            yield hit

@@ -15,23 +15,24 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, chain
 from math import inf
+from operator import attrgetter
 from time import thread_time
 from typing import TYPE_CHECKING
 
 from diagnose.catalog.entries import Meant
 from diagnose.ingest.read import TextChunks
 from diagnose.ingest.source import Chunk, Source
-from diagnose.match.anchors import near_serious
-from diagnose.match.cadence import beats
+from diagnose.match.cadence import OwnWay, beats, own_way
 from diagnose.match.calls import Forward, Noted, forward_calls, last_calls
 from diagnose.match.compile import MATCH_TIMEOUT_S, Found, Matcher, in_text
-from diagnose.match.gather import Gathered, gather
+from diagnose.match.gather import Gathered, gather, near_serious
 from diagnose.match.lines import Line, Raw, filled_lines, plain_lines, text_of
-from diagnose.match.patience import HARMLESS
-from diagnose.match.recall import word_matters
+from diagnose.match.memory import word_matters
 from diagnose.parse.prefix import peel
+from diagnose.search import HARMLESS
 
 if TYPE_CHECKING:
+    from diagnose.catalog.schema import Signature
     from diagnose.parse.comm_rank import CommRank
 
 # A line made to hurt may cost so much CPU time and one more search; then its other patterns are
@@ -50,22 +51,24 @@ class SourceScan:
 
     `counts` maps signature numbers to the number of lines they matched (of thin signatures: of
     lines kept). `edges` holds the first and the last few non-empty lines, matched or not.
-    `again` are the lines with its first words, each with the line before it, where it says them
-    again. `beats` are lines of progress that no signature knows, with their counters. `comm_ranks`
-    is what NCCL's call lines tell of each rank in each communicator.
+    `beginnings` are the lines with its first words, each with the line before it, where these
+    recur. `beats` are lines of progress that no signature knows, with their counters. `comm_ranks`
+    is what NCCL's call lines tell of each rank in each communicator. `own_way` is the line by which
+    one author alone left the way of all others at the end.
     """
 
     source: Source
     lines: list[Line] = field(default_factory=list)
     edges: list[Line] = field(default_factory=list)
-    again: list[tuple[Line, Line]] = field(default_factory=list)
+    beginnings: list[tuple[Line, Line]] = field(default_factory=list)
     beats: list[tuple[Line, int]] = field(default_factory=list)
     counts: Counter[int] = field(default_factory=Counter)
     total_lines: int = 0
     problem: str = ""
     comm_ranks: list[CommRank] = field(default_factory=list)
+    own_way: tuple[Line, OwnWay] | None = None
 
-    def told(self) -> bool:
+    def holds_text(self) -> bool:
         """Whether the source holds anything but blanks."""
         return bool(self.edges)
 
@@ -106,13 +109,15 @@ def finish(source: Source, found: Gathered, matcher: Matcher) -> SourceScan:
     scan.lines = list(_confirm(kept, matcher, scan.counts))
     if near := near_serious(source, found, scan.lines, kept, matcher):
         scan.lines += _confirm(near, matcher, scan.counts)
-        scan.lines.sort(key=lambda line: (line.line, line.offset))
+        scan.lines.sort(key=attrgetter("place"))
     scan.edges = list(plain_lines([*found.first, *found.last], scan.lines))
-    again = plain_lines(chain.from_iterable(found.again), scan.lines)
-    scan.again = list(zip(again, again, strict=True))  # two of each
+    begun = plain_lines(chain.from_iterable(found.beginnings), scan.lines)
+    scan.beginnings = list(zip(begun, begun, strict=True))  # two of each
+    tail = _Tail(found.ends)
     if not any(_shows_progress(line, matcher) for line in scan.lines):
-        known = {line.line for line in scan.lines if _watches(line, matcher)}
-        scan.beats = [beat for beat in _beats(found.ends) if beat[0].line not in known]
+        known = {line.line for line in scan.lines if _shows_no_work(line, matcher)}
+        scan.beats = [beat for beat in _beats(tail) if beat[0].line not in known]
+    scan.own_way = _own_way(tail)
     for number, extra in found.dropped().items():
         if number >= 0:
             scan.counts[matcher.patterns[number].signature] += extra
@@ -122,12 +127,17 @@ def finish(source: Source, found: Gathered, matcher: Matcher) -> SourceScan:
 def _shows_progress(line: Line, matcher: Matcher) -> bool:
     """Whether a line is of progress, and not only of what is loaded or prepared before."""
     found = [matcher.signatures[number] for number, _ in line.matches]
-    before = any(one.role == "phase" and one.phase in _BEFORE for one in found)
-    return not before and any(one.role == "progress" for one in found)
+    return not _prepares(found) and any(one.role == "progress" for one in found)
 
 
-def _watches(line: Line, matcher: Matcher) -> bool:
-    return any(matcher.signatures[number].tells == "silent" for number, _ in line.matches)
+def _shows_no_work(line: Line, matcher: Matcher) -> bool:
+    """Whether a line is known to be of what comes before the work, or of a watchdog."""
+    found = [matcher.signatures[number] for number, _ in line.matches]
+    return _prepares(found) or any(one.tells == "silent" for one in found)
+
+
+def _prepares(found: Iterable[Signature]) -> bool:
+    return any(one.role == "phase" and one.phase in _BEFORE for one in found)
 
 
 def _ordered(found: Gathered) -> list[Raw]:
@@ -137,35 +147,52 @@ def _ordered(found: Gathered) -> list[Raw]:
     """
     kept = [*found.kept, *(raw for queue in found.flood.values() for raw in queue)]
     kept.sort(key=lambda raw: raw.patterns[0] < 0)
-    thin = (
+    samples = (
         raw._replace(patterns=tuple(sorted(raw.patterns)))
         for raw in (*found.samples, *found.last_words)
     )
-    kept += sorted(thin, key=lambda raw: raw.patterns)
+    kept += sorted(samples, key=lambda raw: raw.patterns)
     kept.sort(key=lambda raw: raw.place)
     return kept
 
 
-def _beats(chunks: Sequence[Chunk]) -> Iterator[tuple[Line, int]]:
+class _Tail:
+    """The end of a source as one text, and its lines."""
+
+    def __init__(self, chunks: Sequence[Chunk]) -> None:
+        self._chunks = chunks
+        self._starts = [0, *accumulate(len(chunk.data) for chunk in chunks)]
+        self.data = b"".join(chunk.data for chunk in chunks)
+
+    def line(self, start: int, end: int) -> Line:
+        """The line between two places of the text."""
+        index = bisect_right(self._starts, start) - 1
+        number = self._chunks[index].newlines(start - self._starts[index])
+        rows = [(number, self.data[start:end])]
+        return next(plain_lines(filled_lines(self._chunks[index], rows)))
+
+
+def _beats(tail: _Tail) -> Iterator[tuple[Line, int]]:
     """The cadence of the end of a source."""
-    data = b"".join(chunk.data for chunk in chunks)
-    starts = [0, *accumulate(len(chunk.data) for chunk in chunks)]
-    for beat in beats(data):
-        index = bisect_right(starts, beat.start) - 1
-        number = chunks[index].newlines(beat.start - starts[index])
-        row = data[beat.start : beat.end]
-        yield next(plain_lines(filled_lines(chunks[index], [(number, row)]))), beat.counter
+    for beat in beats(tail.data):
+        yield tail.line(beat.start, beat.end), beat.counter
+
+
+def _own_way(tail: _Tail) -> tuple[Line, OwnWay] | None:
+    """The line by which one author left the way of all others at the end of a source."""
+    found = own_way(tail.data)
+    return (tail.line(found.start, found.end), found) if found else None
 
 
 def _confirm(kept: list[Raw], matcher: Matcher, counts: Counter[int]) -> Iterator[Line]:
     """Decode, peel and confirm the kept segments, which are in order, each place once."""
     recall, hurtful = matcher.recall, 0
     for raw in _merged(kept):
-        said = recall.said(raw)
-        if said is not None:
-            if said.way is None:
+        meaning = recall.meaning(raw)
+        if meaning is not None:
+            if meaning.way is None:
                 continue
-            line = said.line(raw)
+            line = meaning.line(raw)
             if line is not None:
                 for signature, _ in line.matches:
                     counts[signature] += 1
@@ -185,12 +212,14 @@ def _confirm(kept: list[Raw], matcher: Matcher, counts: Counter[int]) -> Iterato
         found, sure = _search(text, message, raw.patterns, matcher, patience)
         hurtful += patience < inf and thread_time() - begun > HURT_S
         word = _word(text, found, raw.patterns, matcher)
-        if said is None and sure:
+        if meaning is None and sure:
             recall.learn(raw, text, message, found, word)
         if found or word:
             matches = [(signature, match.captures()) for signature, match in in_text(found)]
             counts.update(found.keys())
-            yield Line(raw.line, raw.offset, text, prefix or peel(text), matches, word)
+            line = Line(raw.line, raw.offset, text, prefix or peel(text), matches, word)
+            line.place = raw.place
+            yield line
 
 
 def _merged(kept: Iterable[Raw]) -> Iterator[Raw]:

@@ -9,10 +9,10 @@ from functools import cached_property, lru_cache
 
 import regex
 
+from diagnose import search
 from diagnose.catalog.entries import Meant
 from diagnose.catalog.vocabulary import HARMLESS, Vocabulary, Word
 from diagnose.lazy import expression
-from diagnose.match import patience
 from diagnose.match.digits import blind
 from diagnose.parse.prefix import peel
 
@@ -162,7 +162,7 @@ def _meant(vocabulary: Vocabulary, word: Word, line: str, *, raised: bool, handl
 def _all(pattern: regex.Pattern[str], line: str) -> list[regex.Match[str]]:
     """The places of a pattern in a line; none in one that is made to hurt."""
     try:
-        return patience.find_all(pattern, line, _PATIENCE_S)
+        return search.all_matches(pattern, line, _PATIENCE_S)
     except TimeoutError:
         return []
 
@@ -170,7 +170,7 @@ def _all(pattern: regex.Pattern[str], line: str) -> list[regex.Match[str]]:
 def _stands(text: str, line: str) -> bool:
     """Whether an expression is found in a line; not in one that is made to hurt."""
     try:
-        return patience.search(_compiled(text), line, _PATIENCE_S) is not None
+        return search.first_match(_compiled(text), line, _PATIENCE_S) is not None
     except TimeoutError:
         return False
 

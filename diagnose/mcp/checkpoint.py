@@ -27,7 +27,7 @@ def checkpoint(root: Root, path: str, scrub: Scrub, *, verify: bool) -> Answer:
     leaving = root.leaving(found) if found.is_dir() else None
     if leaving is not None:
         raise InputError(
-            f"{root.name(leaving)}: leads outside of the root folder; restart the server with a "
+            f"{root.name(leaving)}: is outside the root folder; restart the server with a "
             "--root that holds both"
         )
     whole = inspect([str(found)], verify=verify)

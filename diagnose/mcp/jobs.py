@@ -18,9 +18,9 @@ from diagnose.job.load import load_text, read, saved
 from diagnose.job.model import Job
 from diagnose.job.parallel import processes
 from diagnose.mcp.root import Root
+from diagnose.redact.redactor import Redactor
 from diagnose.report.html.context import learn
 from diagnose.report.html.scrub import Scrub
-from diagnose.report.redact import Redactor
 
 KEPT = 8  # jobs
 MAX_TEXT = 2_000_000  # characters of a paste
@@ -114,7 +114,7 @@ class Jobs:
             job.checkpoints = saved([path])
         else:
             job.notes.append(
-                f"{self.root.name(leaving)}: leads outside of the root folder, so checkpoints were "
+                f"{self.root.name(leaving)}: is outside the root folder, so checkpoints were "
                 "not looked for"
             )
         return job

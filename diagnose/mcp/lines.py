@@ -67,10 +67,10 @@ def _source(opened: Opened, name: str) -> Source:
     if any(source.name == name for source in opened.job.sources):
         raise InputError(f"{name}: not a log, so it has no lines; `waits` says what is in dumps")
     near = get_close_matches(name, masked, n=3, cutoff=0.5) or list(masked)[:_MAX_NAMES]
-    raise InputError(f"{name or 'no source'}: not a log of this job; logs: {_said(near, masked)}")
+    raise InputError(f"{name or 'no source'}: not a log of this job; logs: {_listed(near, masked)}")
 
 
-def _said(names: Sequence[str], among: dict[str, Source]) -> str:
+def _listed(names: Sequence[str], among: dict[str, Source]) -> str:
     more = len(among) - len(names)
     return ", ".join(f'"{name}"' for name in names) + (f" and {more} more" if more > 0 else "")
 

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from diagnose.errors import InputError
-from diagnose.ingest.filesystems import is_url
+from diagnose.ingest.place import is_url
 from diagnose.ingest.raw import reason
 
 MAX_LINKS = 200_000  # entries of a folder that are looked through for links
@@ -40,7 +40,7 @@ class Root:
             raise InputError(f"{given}: cannot be resolved") from error
         if not path.is_relative_to(self.folder):
             raise InputError(
-                f"{given}: leads outside of the root folder of this server; copy it there, or "
+                f"{given}: is outside this server's root folder; copy it there, or "
                 "restart the server with another --root"
             )
         if not os.path.exists(path):  # noqa: PTH110  Path's raises on long names

@@ -104,11 +104,11 @@ class Address:
 
 
 def serve_http(
-    server: MCPServer, address: Address, token: str | None, said: Callable[[str], None]
+    server: MCPServer, address: Address, token: str | None, announce: Callable[[str], None]
 ) -> None:
     """Answer HTTP requests until the process is told to end. Raises InputError.
 
-    Without a `token` only on an address of loopback. `said` is given the URL.
+    Without a `token` only on an address of loopback. `announce` is given the URL.
     """
     if token is None and not address.loopback:
         raise InputError(
@@ -121,7 +121,7 @@ def serve_http(
         app = _Guard(app, token)
     with _listening(address) as opened:
         host = f"[{address.host}]" if ":" in address.host else address.host
-        said(f"http://{host}:{opened.getsockname()[1]}{PATH}")
+        announce(f"http://{host}:{opened.getsockname()[1]}{PATH}")
         config = uvicorn.Config(app, log_level="warning", server_header=False, access_log=False)
         anyio.run(uvicorn.Server(config).serve, [opened])
 

@@ -57,16 +57,16 @@ def timeline(opened: Opened, rank: int | None, offset: int) -> Answer:
     if offset and not 0 <= offset < len(rows):
         raise InputError(f"offset {offset}: there are {len(rows)} rows, from 0 on")
     whose = f"rank {rank}" if rank is not None else "the job"
-    told: list[str] = []
+    lines: list[str] = []
     data: list[dict[str, Any]] = []
     left = SHARE - _SPARE, SHARE - _SPARE
     with opened.lock:
         for row in rows[offset : offset + MAX_ROWS]:
-            texts, one = _told(opened, row, rank)
+            texts, one = _event(opened, row, rank)
             left = left[0] - sum(size(text) + 2 for text in texts), left[1] - size(one) - 2
             if data and min(left) < 0:
                 break
-            told += texts
+            lines += texts
             data.append(one)
     next_ = offset + len(data) if offset + len(data) < len(rows) else None
     heading = f"{whose}: {counted(len(rows), 'row')}"
@@ -78,7 +78,7 @@ def timeline(opened: Opened, rank: int | None, offset: int) -> Answer:
         else []
     )
     return Answer(
-        [UNTRUSTED, heading if rows else f"{whose}: no known event", *told, *end],
+        [UNTRUSTED, heading if rows else f"{whose}: no known event", *lines, *end],
         {
             "job": opened.name,
             "rank": rank,
@@ -111,7 +111,7 @@ def _title(opened: Opened, event: Event) -> str:
     return known.title if known else event.signature or event.kind or "line"
 
 
-def _told(opened: Opened, row: Row, rank: int | None) -> tuple[list[str], dict[str, Any]]:
+def _event(opened: Opened, row: Row, rank: int | None) -> tuple[list[str], dict[str, Any]]:
     """A row as lines and as data."""
     event, *others = row.events
     what, *also = dict.fromkeys(_title(opened, one) for one in row.events)

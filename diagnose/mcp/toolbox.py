@@ -27,7 +27,7 @@ from diagnose.mcp.triage import triage
 from diagnose.mcp.waits import waits
 from diagnose.process import cores
 from diagnose.report.html.scrub import scrubber
-from diagnose.report.safe import said
+from diagnose.report.safe import masked_line
 
 JobName = Annotated[
     str,
@@ -173,7 +173,7 @@ class Toolbox:
                 answer = make()
         except DiagnoseError as error:
             message = str(error).replace(f"{self._root.folder}{os.sep}", "")  # as it is named here
-            raise ToolError(f"{said(message, _MAX_ERROR)}\n{NAMES_ARE_DATA}") from error
+            raise ToolError(f"{masked_line(message, _MAX_ERROR)}\n{NAMES_ARE_DATA}") from error
         return CallToolResult(
             content=[TextContent(type="text", text=text_of(answer))],
             structured_content=data_of(answer),

@@ -35,7 +35,7 @@ def waits(opened: Opened) -> Answer:
     parts = []
     if collective:
         parts.append(f"Collective: {words.collective(collective)}")
-    who = words.culprits(diagnosis.culprits)
+    who = words.culprits(diagnosis)
     if who:
         parts.append(f"To blame: {words.joined(who, diagnosis.culprits.why)}")
     parts += sentences

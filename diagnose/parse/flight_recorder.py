@@ -165,12 +165,12 @@ def _repeating(data: bytes) -> tuple[Any, Entries] | None:
 
     What is wrong with a dump is found, and told, by the reading of all of it.
     """
-    thin = thinned(data) if data[:1] == b"\x80" and pickles.bounded(data) else None
-    if thin is None:
+    sampled = thinned(data) if data[:1] == b"\x80" and pickles.bounded(data) else None
+    if sampled is None:
         return None
     try:
-        content = pickles.load(thin.data)
-        return content, spread(thin, _listed(content))
+        content = pickles.load(sampled.data)
+        return content, spread(sampled, _listed(content))
     except (TypeError, ValueError):
         return None
 
@@ -204,7 +204,7 @@ def _columns(content: Any, entries: Entries, name: str, *, partial: bool) -> Dum
     p2p = flags(rows, "is_p2p") | np.array([c.peer is not None for c in calls], bool)[call]
     retired = flags(rows, "retired")
     gloo = np.array([c.backend == "gloo" for c in calls], bool)[call]
-    states = [_STATE_CODES.get(said, ENQUEUED) for said in column(rows, "state", "")]
+    states = [_STATE_CODES.get(stated, ENQUEUED) for stated in column(rows, "state", "")]
     state = np.array(states, np.int8)
     state[gloo & retired] = COMPLETED
     old = bool(rows) and "collective_seq_id" not in rows[0]

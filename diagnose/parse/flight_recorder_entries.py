@@ -143,7 +143,7 @@ def distinct_sites(entries: Sequence[dict[str, Any]]) -> tuple[list[str], npt.ND
 
     Frames are shared between entries, so what a frame says is worked out once per object.
     """
-    said: dict[int, str | None] = {}
+    known: dict[int, str | None] = {}
     of_list: dict[int, int] = {}
     of_stack: dict[tuple[int, ...], int] = {}
     index: dict[str, int] = {"": 0}
@@ -155,18 +155,18 @@ def distinct_sites(entries: Sequence[dict[str, Any]]) -> tuple[list[str], npt.ND
             key = tuple(map(id, frames))
             code = of_stack.get(key)
             if code is None:
-                site = _first_site(frames, said)
+                site = _first_site(frames, known)
                 code = of_stack[key] = index.setdefault(site, len(index))
             of_list[id(stack)] = code
         codes.append(code)
     return [*index], _codes(codes)
 
 
-def _first_site(frames: Sequence[Mapping[str, Any]], said: dict[int, str | None]) -> str:
+def _first_site(frames: Sequence[Mapping[str, Any]], known: dict[int, str | None]) -> str:
     for frame in frames:
-        if id(frame) not in said:
-            said[id(frame)] = _site(frame)
-        site = said[id(frame)]
+        if id(frame) not in known:
+            known[id(frame)] = _site(frame)
+        site = known[id(frame)]
         if site is not None:
             return site
     return ""

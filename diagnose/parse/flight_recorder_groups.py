@@ -77,9 +77,9 @@ def names_of_ids(
 
 def status_of(found: Any, names: dict[str, str]) -> dict[str, Status]:
     """The pg_status by name of the group; `names` has them by pg_id."""
-    told: dict[str, Status] = {}
+    by_name: dict[str, Status] = {}
     for key, status in found.items() if isinstance(found, dict) else ():
         if isinstance(status, dict) and str(key) in names:
             keys = [f"last_{what}_collective" for what in _STATUS_KEYS]
-            told[names[str(key)]] = Status(*(int(numbers([status], key)[0]) for key in keys))
-    return told
+            by_name[names[str(key)]] = Status(*(int(numbers([status], key)[0]) for key in keys))
+    return by_name

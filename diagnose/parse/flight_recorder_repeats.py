@@ -122,25 +122,25 @@ def thinned(data: bytes) -> Thinned | None:
     return Thinned(b"".join([*parts, data[at:]]), len(index), np.split(codes, breaks), own)
 
 
-def spread(thin: Thinned, rows: list[Any]) -> Entries:
+def spread(sampled: Thinned, rows: list[Any]) -> Entries:
     """All entries, given those that were read of a thinned dump. Raises ValueError if these do not
     fit.
     """
     gaps = [at for at, row in enumerate(rows) if row is None]
-    if len(gaps) != len(thin.runs) or gaps[-1] + thin.samples >= len(rows):
+    if len(gaps) != len(sampled.runs) or gaps[-1] + sampled.samples >= len(rows):
         raise ValueError("entries in an odd place")
     samples = gaps[-1] + 1
     of, repeats = [], []
-    for low, high, run in zip([-1, *gaps], [*gaps, None], [*thin.runs, None], strict=True):
+    for low, high, run in zip([-1, *gaps], [*gaps, None], [*sampled.runs, None], strict=True):
         # In front of each run, and behind the last and its samples, are entries of their own.
-        first = low + 1 if high is not None else samples + thin.samples
+        first = low + 1 if high is not None else samples + sampled.samples
         own = np.arange(first, len(rows) if high is None else high)
         of.append(own)
         repeats.append(np.zeros(len(own), bool))
         if run is not None:
             of.append(samples + run)
             repeats.append(np.ones(len(run), bool))
-    return _ordered(rows, np.concatenate(of), np.concatenate(repeats), thin.numbers)
+    return _ordered(rows, np.concatenate(of), np.concatenate(repeats), sampled.numbers)
 
 
 def _ordered(
@@ -199,8 +199,10 @@ def _form(keys: _Keys, texts: _Texts) -> tuple[re.Pattern[bytes], dict[str, int]
     for key, name in keys:
         cut = name in NUMBERS or name in OTHER
         if inside == cut:  # a group of what is kept as it is begins or ends
-            said = b"".join(re.escape(text) + b"|" for text in next(likely, ())) if not cut else b""
-            parts.append(b")" if cut else b"(" + said)
+            alternatives = (
+                b"".join(re.escape(text) + b"|" for text in next(likely, ())) if not cut else b""
+            )
+            parts.append(b")" if cut else b"(" + alternatives)
             groups += not cut
             inside = not cut
         value = _VALUE

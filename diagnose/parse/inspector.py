@@ -134,8 +134,8 @@ def _slowly(line: bytes) -> Fields | None:
     if b'"coll_perf"' not in line or len(line) > MAX_LINE:
         return None
     try:
-        said = json.loads(line)
-        header, perf = said["header"], said["coll_perf"]
+        record = json.loads(line)
+        header, perf = record["header"], record["coll_perf"]
         values = [header["id"], *(header[key] for key in ("rank", "n_ranks"))]
         values += [perf[key] for key in _PERF]
         fields = [str(value)[:64].encode() for value in [*values, perf.get("coll_busbw_gbs", 0)]]
@@ -198,8 +198,8 @@ def _who(line: bytes) -> tuple[int | None, str | None, int | None]:
     if found := _WHO.search(line):
         return int(found[1]), found[2].decode("utf-8", "replace"), int(found[3])
     try:
-        said: Any = json.loads(line)["metadata"]
-        written, host, pid = (said.get(key) for key in ("dump_timestamp_us", "hostname", "pid"))
+        metadata: Any = json.loads(line)["metadata"]
+        written, host, pid = (metadata.get(key) for key in ("dump_timestamp_us", "hostname", "pid"))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None, None, None
     return (

@@ -9,10 +9,9 @@ import json
 from typing import Any
 
 from diagnose.lazy import expression
-from diagnose.parse.levels import SYSLOG_LEVELS, level
 from diagnose.parse.stamps import ISO_DATE, ISO_TIME, ISO_ZONE, iso_day, keep, stamp
 from diagnose.parse.tracebacks import TRACEBACK
-from diagnose.parse.who import Prefix, Stamp
+from diagnose.parse.who import SYSLOG_LEVELS, Prefix, Stamp, level
 
 _LIMIT = 1 << 20  # characters; longer lines are left alone
 _MESSAGE = ("log", "msg", "message", "MESSAGE", "text", "event", "textPayload")
@@ -20,7 +19,11 @@ _TIME = ("time", "ts", "timestamp", "@timestamp", "asctime")
 _LEVEL = ("level", "levelname", "severity", "log_level", "log.level")
 _RANK = ("rank", "RANK", "global_rank", "process_index")
 _LOCAL_RANK = ("local_rank", "LOCAL_RANK")
-_HOST = ("host", "hostname", "host.name", "node", "_HOSTNAME", "podName")
+_POD = ("podName", "pod_name")
+_HOST = (*_POD, "host", "hostname", "host.name", "node", "_HOSTNAME")
+# Where collectors of logs put what they know of who wrote a line, the surest last: Google Cloud,
+# fluentd and filebeat on Kubernetes, and labels that a program adds of its own.
+_ABOUT = (("resource", "labels"), ("kubernetes",), ("kubernetes", "labels"), ("labels",))
 _PID = ("pid", "process", "_PID")
 _RAISED = (
     "exc_info", "exc_text", "exception", "stack_trace", "error.stack_trace", "traceback", "stack",
@@ -34,7 +37,7 @@ def json_line(line: str, prefix: Prefix) -> str | None:
     """Fill `prefix` from a JSON object on `line` and give its message; None if it is not one.
 
     The message may have several lines (an escaped traceback); one trailing newline goes. Objects
-    without a message are left alone: a metrics record is its own message.
+    without a message or a traceback are left alone: a metrics record is its own message.
     """
     if len(line) > _LIMIT or not line.rstrip().endswith("}"):
         return None
@@ -47,17 +50,18 @@ def json_line(line: str, prefix: Prefix) -> str | None:
     payload = record.get("jsonPayload")  # Google Cloud Logging: what the program logged itself
     record = {**record, **payload} if isinstance(payload, dict) else record
     message = _text(record, _MESSAGE)
-    if message is None:
+    traceback = _traceback(record, message)
+    if message is None and traceback is None:
         return None
     found = _time(record)
     if found is not None:
         keep(prefix, found)
-    labels = record.get("labels")  # of the Elastic Common Schema: what a program adds of its own
-    about = {**labels, **record} if isinstance(labels, dict) else record
+    about = _about(record)
     rank, local_rank = _number(about, _RANK), _number(about, _LOCAL_RANK)
     prefix.rank = rank if rank is not None else prefix.rank
     prefix.local_rank = local_rank if local_rank is not None else prefix.local_rank
-    prefix.host = _text(record, _HOST) or prefix.host
+    prefix.host = _text(about, _HOST) or prefix.host
+    prefix.pod = prefix.pod or _text(about, _POD) is not None
     pid = _number(record, _PID)
     prefix.pid = pid if pid is not None else prefix.pid
     name = _text(record, _LEVEL)
@@ -68,20 +72,55 @@ def json_line(line: str, prefix: Prefix) -> str | None:
     stream = record.get("stream")
     prefix.stream = stream if stream in _STREAMS else prefix.stream
     prefix.names.append(_family(record))
-    prefix.traceback = _traceback(record, message)
-    if prefix.traceback is not None:
-        return _raised(prefix.traceback)[-1]
-    return message.removesuffix("\n")
+    prefix.traceback = traceback
+    if traceback is not None:
+        return _raised(traceback)[-1]
+    return None if message is None else message.removesuffix("\n")
 
 
-def _traceback(record: dict[str, Any], message: str) -> str | None:
+def _about(record: dict[str, Any]) -> dict[str, Any]:
+    """The record and its labels in one; of `k8s-pod/rank` the name is `rank`."""
+    about: dict[str, Any] = {}
+    for path in _ABOUT:
+        found: Any = record
+        for key in path:
+            found = found.get(key) if isinstance(found, dict) else None
+        if isinstance(found, dict):
+            about |= {key.rpartition("/")[2]: value for key, value in found.items()}
+    if isinstance(pod := about.get("pod"), dict):
+        about["pod_name"] = pod.get("name")
+    return {**about, **record}
+
+
+def _traceback(record: dict[str, Any], message: str | None) -> str | None:
     """The traceback that a record holds, with what was raised below it."""
     error = record.get("error")
     nested = _text(error, ("stack_trace",)) if isinstance(error, dict) else None
-    for text in (_text(record, _RAISED), nested, message):
+    in_parts = next((record[key] for key in _RAISED if isinstance(record.get(key), list)), None)
+    for text in (_text(record, _RAISED), nested, in_parts and _joined(in_parts), message):
         if text and TRACEBACK in text and len(_raised(text)) > 1:
             return text
     return None
+
+
+def _joined(raised: list[Any]) -> str | None:
+    """A traceback that structlog wrote as data (`dict_tracebacks`), as Python prints it.
+
+    The exception that ended it comes first there, and last in what Python prints.
+    """
+    blocks = []
+    for one in reversed(raised):
+        frames = one.get("frames") if isinstance(one, dict) else None
+        if not isinstance(frames, list) or not isinstance(one.get("exc_type"), str):
+            return None
+        where = [
+            f'  File "{frame.get("filename")}", line {frame.get("lineno")}, in {frame.get("name")}'
+            for frame in frames
+            if isinstance(frame, dict)
+        ]
+        name, value = one["exc_type"], str(one.get("exc_value") or "")
+        blocks.append("\n".join([f"{TRACEBACK}:", *where, f"{name}: {value}" if value else name]))
+    return "\n\n".join(blocks)
 
 
 def _raised(text: str) -> list[str]:

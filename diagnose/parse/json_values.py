@@ -8,15 +8,15 @@ from typing import Any
 _MAX_ITEMS = 20_000
 
 
-def listed(told: object, name: str) -> list[Any]:
+def listed(document: object, name: str) -> list[Any]:
     """The list under a name, so far as anybody needs it."""
-    found = told.get(name) if isinstance(told, dict) else None
+    found = document.get(name) if isinstance(document, dict) else None
     return found[:_MAX_ITEMS] if isinstance(found, list) else []
 
 
-def items(told: object, name: str) -> Iterator[dict[str, Any]]:
+def items(document: object, name: str) -> Iterator[dict[str, Any]]:
     """The objects in the list under a name."""
-    yield from (item for item in listed(told, name) if isinstance(item, dict))
+    yield from (item for item in listed(document, name) if isinstance(item, dict))
 
 
 def text(value: object, most: int) -> str:

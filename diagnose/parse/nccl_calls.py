@@ -23,7 +23,7 @@ Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
 Flags = npt.NDArray[np.bool_]
 
-BEHIND = 120  # bytes from the opCount on that hold the number of elements and the type
+ARGUMENT_BYTES = 120  # bytes from the opCount on that hold the number of elements and the type
 OPS = (
     "AllReduce", "AllGather", "ReduceScatter", "Broadcast", "Reduce", "AlltoAll", "AllToAll",
     "Gather", "Scatter", "Send", "Recv",
@@ -81,9 +81,9 @@ class Calls:
 
 
 def texts(data: bytes, count: Ints) -> Ints:
-    """BEHIND bytes from each opCount on, packed into numbers; near the end they begin before."""
-    codes = np.frombuffer(data.ljust(BEHIND, b"\n"), np.uint8)
-    rows = np.lib.stride_tricks.sliding_window_view(codes, BEHIND)
+    """The bytes from each opCount on, packed into numbers; near the end they begin before."""
+    codes = np.frombuffer(data.ljust(ARGUMENT_BYTES, b"\n"), np.uint8)
+    rows = np.lib.stride_tricks.sliding_window_view(codes, ARGUMENT_BYTES)
     return rows[np.minimum(count, len(rows) - 1)].view(np.int64)
 
 

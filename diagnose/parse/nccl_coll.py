@@ -220,21 +220,21 @@ class CollReader:
                 "receivers: the rest is left out"
             )
             self._inits.full = self._hashes.full = self._peers.hashes.full = False
-        return [self._told(key, calls) for key in self._inits.seen]
+        return [self._comm_rank(key, calls) for key in self._inits.seen]
 
-    def _told(self, key: Key, calls: dict[int, list[tuple[int, CollCall]]]) -> CommRank:
-        told, code = self._inits.told(key, self._source), self._current.get(key)
+    def _comm_rank(self, key: Key, calls: dict[int, list[tuple[int, CollCall]]]) -> CommRank:
+        found, code = self._inits.comm_rank(key, self._source), self._current.get(key)
         if code is None:
-            return told
+            return found
         comm = self._comms[code]
         if key not in self._inits.lives:
-            told.size, told.device = comm.size, comm.device
-        told.calls = [call for _, call in sorted(calls.get(code, []), key=_place)]
-        told.line = told.calls[-1].line if told.calls else told.line
-        told.launched = max((c.seq for c in told.calls if not _P2P.match(c.op)), default=-1)
+            found.size, found.device = comm.size, comm.device
+        found.calls = [call for _, call in sorted(calls.get(code, []), key=_place)]
+        found.line = found.calls[-1].line if found.calls else found.line
+        found.launched = max((c.seq for c in found.calls if not _P2P.match(c.op)), default=-1)
         if self._launches.any(code) and not comm.whole:
-            told.calls, told.launched = [], None
-        return told
+            found.calls, found.launched = [], None
+        return found
 
 
 def _place(call: tuple[int, CollCall]) -> int:

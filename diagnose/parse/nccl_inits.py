@@ -85,7 +85,7 @@ class Inits:
         if (host, pid) not in self.ranks:
             self.ranks[host, pid] = _rank_of(ahead)
 
-    def told(self, key: Key, source: Origin) -> CommRank:
+    def comm_rank(self, key: Key, source: Origin) -> CommRank:
         """What the init lines tell of a communicator of a process, as if it had made no call."""
         life, rank = self.lives.get(key), self.ranks.get(key[:2])
         if rank is None:
@@ -102,7 +102,7 @@ class Inits:
         """Every communicator of every process of a log without call lines."""
         if self.full:
             source.notes.append(f"more than {MAX_COMMS:,} NCCL communicators: the rest is left out")
-        return [self.told(key, source) for key in self.seen]
+        return [self.comm_rank(key, source) for key in self.seen]
 
     def _begins(self, data: bytes, at: int) -> re.Match[bytes] | None:
         text = data[max(0, at - REACH + 64) : at]

@@ -9,7 +9,7 @@ _REACH = 500  # characters within which " NCCL " must follow; build paths can be
 # [dev] is missing on CALL lines; WARN has file:line, from 2.30 on also (function).
 _NCCL = expression(
     r"(?:([A-Za-z0-9][\w.\-]{0,127}):(\d{1,7}):(?P<thread>\d{1,20}) (?:\[(-?\d{1,4})\] )?)?"
-    r"(?:(\S{1,400}:\d{1,7}) (?:\([\w:~<>]{1,120}\) )?)?"
+    r"(?:(\S{1,400}[: ]\d{1,7}) (?:\([\w:~<>]{1,120}\) )?)?"
     r"NCCL (INFO|WARN|TRACE|CALL|ABORT|VERSION|ATTN)(?: |\Z)"
 )
 _LEVELS = {"WARN": "WARNING", "ABORT": "FATAL", "TRACE": "DEBUG", "CALL": "DEBUG"}

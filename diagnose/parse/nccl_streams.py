@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from diagnose.parse.chunk import Chunk
-from diagnose.parse.nccl_calls import BEHIND, Calls, Ints, Words, texts
+from diagnose.parse.nccl_calls import ARGUMENT_BYTES, Calls, Ints, Words, texts
 
 KEEP_TOTAL = 1 << 20  # calls; with very many streams fewer are kept of each
 _COLUMNS = 5  # code, place, line, number, op; then text
@@ -55,8 +55,8 @@ def _last_rows(codes: Ints, keep: int) -> Ints:
     small = codes.astype(np.uint16) if codes.max() < 1 << 16 else codes  # sorted by radix
     order = np.argsort(small, kind="stable")
     counts = np.bincount(codes)
-    behind = np.cumsum(counts)[codes[order]] - np.arange(len(codes))
-    chosen: Ints = order[behind <= keep]
+    from_end = np.cumsum(counts)[codes[order]] - np.arange(len(codes))
+    chosen: Ints = order[from_end <= keep]
     return chosen
 
 
@@ -96,7 +96,7 @@ class Last:
     def __init__(self, keep: int) -> None:
         self.known = 0  # codes
         self._most = keep
-        self._kept: Ints = np.zeros((0, _COLUMNS + BEHIND // 8), np.int64)
+        self._kept: Ints = np.zeros((0, _COLUMNS + ARGUMENT_BYTES // 8), np.int64)
         self._held: list[tuple[Piece, Ints, Ints, Calls]] = []  # piece, codes, numbers, calls
         self._bytes = 0
 

@@ -44,7 +44,7 @@ class Sign:
     """One thing that a node says of itself.
 
     `what` is the device, port, group or address, `up` whether a port is active (None of all else),
-    `said` what was read, for people; `rank` whom it is about, where that is no node; `local` the
+    `text` what was read, for people; `rank` whom it is about, where that is no node; `local` the
     node's own end of a connection to the address.
     """
 
@@ -52,31 +52,31 @@ class Sign:
     host: str | None
     kind: Kind
     what: str
-    said: str
+    text: str
     up: bool | None = None
     rank: int | None = None
     line: int = 1
     local: str = ""
 
 
-def signs_of(kind: str, told: Mapping[str, Any], source: str, host: str | None) -> list[Sign]:
+def signs_of(kind: str, document: Mapping[str, Any], source: str, host: str | None) -> list[Sign]:
     """The signs in a document of this kind; of ports also those that are well, to compare with."""
     if kind == "sockets":
-        found = islice(_unanswered(told), _MAX_SOCKETS)
+        found = islice(_unanswered(document), _MAX_SOCKETS)
         return [
-            Sign(source, host, "unanswered", remote, said, local=local)
-            for remote, said, local in found
+            Sign(source, host, "unanswered", remote, text, local=local)
+            for remote, text, local in found
         ]
     find = _FIND.get(kind)
-    return [Sign(source, host, *found) for found in find(told)] if find else []
+    return [Sign(source, host, *found) for found in find(document)] if find else []
 
 
-def remarks(kind: str, told: Mapping[str, Any], host: str | None) -> list[str]:
+def remarks(kind: str, document: Mapping[str, Any], host: str | None) -> list[str]:
     """What a document says that may matter and proves nothing, for people."""
     if kind == "filesystems":
-        return [f"{host}: {line}" for line in _full(told)]
+        return [f"{host}: {line}" for line in _full(document)]
     if kind == "pressure":
-        return [f"{host}: {line}" for line in _pressed(told)]
+        return [f"{host}: {line}" for line in _pressed(document)]
     return []
 
 
@@ -84,9 +84,9 @@ _Found = tuple[Kind, str, str] | tuple[Kind, str, str, bool]
 _MAX_SOCKETS = 10_000  # of a node that wait for an answer
 
 
-def _gpus(told: Mapping[str, Any]) -> Iterator[_Found]:
-    said = told.get("said")
-    lines = [_text(line) for line in listed(said, "gpus")]
+def _gpus(document: Mapping[str, Any]) -> Iterator[_Found]:
+    outputs = document.get("said")
+    lines = [_text(line) for line in listed(outputs, "gpus")]
     for line in lines:
         if _LOST.search(line):
             yield "gpu_lost", "GPU", line
@@ -102,8 +102,8 @@ def _gpus(told: Mapping[str, Any]) -> Iterator[_Found]:
                 yield "gpu_errors", f"GPU {values[0]}", f"{count} uncorrectable memory errors"
 
 
-def _ports(told: Mapping[str, Any]) -> Iterator[_Found]:
-    for port in items(told, "ports"):
+def _ports(document: Mapping[str, Any]) -> Iterator[_Found]:
+    for port in items(document, "ports"):
         name = f"{_text(port.get('device'))}/{_text(port.get('port'))}"
         state = _text(port.get("state"))
         if state:
@@ -118,8 +118,8 @@ def _ports(told: Mapping[str, Any]) -> Iterator[_Found]:
             yield "port_errors", name, f"{', '.join(grown)} within a second"
 
 
-def _groups(told: Mapping[str, Any]) -> Iterator[_Found]:
-    groups = told.get("groups")
+def _groups(document: Mapping[str, Any]) -> Iterator[_Found]:
+    groups = document.get("groups")
     for name, group in (groups if isinstance(groups, dict) else {}).items():
         if not isinstance(group, dict):
             continue
@@ -133,17 +133,17 @@ def _groups(told: Mapping[str, Any]) -> Iterator[_Found]:
                 )
 
 
-def _unanswered(told: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+def _unanswered(document: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     """The other end, what is said of it, and the node's own end."""
-    for process in items(told, "processes"):
+    for process in items(document, "processes"):
         for socket in items(process, "sockets"):
             resends, remote = socket.get("resends"), _text(socket.get("remote"))
             waits = socket.get("state") in ("established", "syn-sent")
             if not isinstance(resends, int) or resends < _RESENDS or not waits:
                 continue
             if remote and not _OWN.match(remote):
-                said = f"{socket.get('state')}, sent again {resends} times without an answer"
-                yield remote, said, _text(socket.get("local"))
+                text = f"{socket.get('state')}, sent again {resends} times without an answer"
+                yield remote, text, _text(socket.get("local"))
 
 
 _FIND: Mapping[str, Callable[[Mapping[str, Any]], Iterator[_Found]]] = {
@@ -151,9 +151,9 @@ _FIND: Mapping[str, Callable[[Mapping[str, Any]], Iterator[_Found]]] = {
 }  # fmt: skip
 
 
-def _full(told: Mapping[str, Any]) -> Iterator[str]:
+def _full(document: Mapping[str, Any]) -> Iterator[str]:
     seen: set[tuple[str, str]] = set()
-    for mount in items(told, "mounts"):
+    for mount in items(document, "mounts"):
         size, free = mount.get("size"), mount.get("free")
         key = (_text(mount.get("source")), str(size))
         if not isinstance(size, int) or not size or mount.get("read_only") or key in seen:
@@ -168,9 +168,9 @@ def _no_inodes(mount: Mapping[str, Any]) -> bool:
     return mount.get("inodes_free") == 0 and bool(mount.get("inodes"))
 
 
-def _pressed(told: Mapping[str, Any]) -> Iterator[str]:
+def _pressed(document: Mapping[str, Any]) -> Iterator[str]:
     for name in ("memory", "io"):
-        for line in listed(told, name):
+        for line in listed(document, name):
             found = _AVERAGE.match(_text(line))
             if found and float(found[1]) >= _STALLED:
                 what = "memory" if name == "memory" else "I/O"

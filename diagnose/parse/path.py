@@ -8,7 +8,8 @@ from functools import lru_cache
 from itertools import pairwise
 
 from diagnose.lazy import expression
-from diagnose.parse.launcher_prefixes import node_like
+from diagnose.parse.launcher_prefixes import names_node, node_like
+from diagnose.parse.who import Prefix
 
 _LENGTH = 4096
 _EXTENSIONS = expression(
@@ -40,6 +41,14 @@ _CONTAINER_FILE = expression(
 _HOST_FOLDER = expression(
     r"(?i)(?:node|host|dgx|hgx|nid|cn|gn|compute|worker|master|gpu)-?\d{1,6}\Z"
 )
+# `dmesg-node-b.txt`: what a machine's own log is called, and behind it the machine.
+_OWN_LOG = expression(r"(?i)(?:dmesg|syslog|messages|journal(?:ctl)?|kern(?:el)?|nvidia-smi)[_.\-]")
+_LETTERED = expression(r"(?i)(?:node|host)-[a-z]\Z")
+# `logs/rank_3.log:12:` of grep; its lines of context have dashes.
+_GREPPED = expression(
+    r"((?:[\w.+@=%\-]{0,120}/){0,16}[\w.+@=%\-]{1,120}?\.(?:log|out|err|txt|stdout|stderr)(?:\.\d{1,3})?)"
+    r"(?::(?:\d{1,9}:)?|-\d{1,9}-)"
+)
 # Ranks of something smaller than the job; any other word before "rank" belongs to a longer name.
 _PARTIAL = frozenset(
     {"tp", "pp", "dp", "cp", "ep", "mp", "sp", "group", "pg", "data", "pipe", "model"}
@@ -50,8 +59,8 @@ _PARTIAL = frozenset(
 class PathHints:
     """Who wrote a file, as far as its path tells; each kind of number as in `Prefix`.
 
-    `node` is a node's number in the job (0-based), `host` a machine's or pod's name, `attempt` the
-    0-based start of the job, `task` the launcher's task id.
+    `node` is a node's number in the job (0-based), `host` a machine's name, or a pod's where `pod`
+    is set, `attempt` the 0-based start of the job, `task` the launcher's task id.
     """
 
     rank: int | None = None
@@ -61,6 +70,7 @@ class PathHints:
     attempt: int | None = None
     task: int | None = None
     pid: int | None = None
+    pod: bool = False
 
 
 @lru_cache(maxsize=4096)  # the jobs of a fleet name their files alike
@@ -107,7 +117,7 @@ def _layouts(folders: list[str], name: str, hints: PathHints) -> None:
     for folder in folders:
         pod = _POD_FOLDER.match(folder)
         if pod:
-            hints.host = pod[1]
+            hints.host, hints.pod = pod[1], True
             restarts = name.partition(".")[0]  # kubelet names the file by restarts of the container
             hints.attempt = int(restarts) if _NUMBER.match(restarts) else None
 
@@ -137,25 +147,47 @@ def _words(text: str, hints: PathHints) -> None:
 def _file_host(stem: str, hints: PathHints) -> None:
     container = _CONTAINER_FILE.match(stem)
     if container:
-        hints.host = container[1]
+        hints.host, hints.pod = container[1], True
         return
-    if hints.host is None and node_like(stem):
+    own = _OWN_LOG.match(stem)
+    stem = stem[own.end() :] if own else stem
+    if hints.host is None and (node_like(stem) or (own and _LETTERED.match(stem))):
         hints.host = stem
         return
     # %x.%N.%t and the like: a machine between separators, then the task (NCCL's %h.%p: the pid).
     for separators in (r"[._]", r"[._\-]"):
         words = re.split(separators, stem)
         for position, word in enumerate(words[:-1]):
-            if _NUMBER.match(word) or not node_like(word):
+            following = words[position + 1]
+            numbered = _NUMBER.match(following)
+            # A number of letters and digits is a machine where its task comes next.
+            if _NUMBER.match(word) or not (node_like if numbered else names_node)(word):
                 continue
             hints.host = hints.host or word
-            following = words[position + 1]
-            if _NUMBER.match(following):
+            if numbered:
                 if "nccl" in stem.lower():
                     hints.pid = int(following) if hints.pid is None else hints.pid
                 elif hints.rank is None and hints.task is None:
                     hints.task = int(following)
             return
-        if words and node_like(words[-1]) and len(words) > 1:
+        if words and names_node(words[-1]) and len(words) > 1:
             hints.host = hints.host or words[-1]
             return
+
+
+def grepped(line: str, at: int, prefix: Prefix) -> int:
+    """The name of a file that `grep` puts before each line, where it tells who wrote the file."""
+    found = _GREPPED.match(line, at) if not prefix.names else None
+    if found is None:
+        return -1
+    hints = read_path(found[1])
+    known = {
+        name: value
+        for name in ("rank", "local_rank", "task", "host", "pid")
+        if (value := getattr(hints, name)) is not None
+    }
+    for name, value in known.items():
+        setattr(prefix, name, value)
+    if known:
+        prefix.names.append("grep")
+    return found.end() if known else -1

@@ -7,44 +7,48 @@ that can start so, and repeats behind each prefix found. Every number keeps its 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 
+from diagnose.parse.dated_prefixes import bare_date, bracket_date, bracket_time, named_date
 from diagnose.parse.json_prefixes import json_line
 from diagnose.parse.launcher_prefixes import (
+    TAG_INITIALS,
+    accelerate,
+    braces,
     compose,
+    composer,
+    device,
+    elapsed,
     host_pid,
+    host_tag,
     hydra,
+    kaggle,
     kubectl,
     label,
     mpi,
     mpi_xml,
     pdsh,
+    rank_tag,
     ray,
     repeated,
     stern,
 )
 from diagnose.parse.logging_prefixes import (
-    accelerate,
-    bare_date,
-    bracket_date,
     bracket_level,
-    bracket_time,
     determined,
     hugectr,
     level_first,
-    named_date,
+    logfmt,
     nemo,
+    plog,
 )
 from diagnose.parse.nccl_prefix import nccl
-from diagnose.parse.rank_tags import FIRST as _TAG_INITIALS
-from diagnose.parse.rank_tags import rank_tag
+from diagnose.parse.path import grepped
 from diagnose.parse.stamps import MONTHS, WEEKDAYS
 from diagnose.parse.system_prefixes import (
     bracket_boot,
     bracket_named,
-    elapsed,
     facility,
-    kaggle,
     kmsg,
     month_first,
     priority,
@@ -52,34 +56,34 @@ from diagnose.parse.system_prefixes import (
     weekday_first,
 )
 from diagnose.parse.torch_prefixes import c10, glog, in_group, rank, role
-from diagnose.parse.who import Prefix, Stamp
+from diagnose.parse.who import Family, Prefix, Stamp
 
 __all__ = ["Prefix", "Stamp", "peel"]
-
-_Family = Callable[[str, int, Prefix], int]
 
 _LAYERS = 12  # prefixes stacked on one line; more is a hostile line
 # What follows these is the message, whatever it looks like.
 _INNERMOST = frozenset({"c10", "glog", "nccl", "dmesg", "kmsg"})
 
 # By the character behind "[".
-_BRACKETS: dict[str, tuple[_Family, ...]] = {
-    **dict.fromkeys("0123456789", (bracket_date, mpi, hydra, bracket_boot, bracket_time)),
+_BRACKETS: dict[str, tuple[Family, ...]] = {
+    **dict.fromkeys(
+        "0123456789", (determined, bracket_date, mpi, hydra, bracket_boot, bracket_time, host_tag)
+    ),
     " ": (bracket_boot, bracket_level),
     "+": (elapsed,),
-    "r": (rank, rank_tag, role, host_pid),
+    "r": (rank, rank_tag, role, host_pid, host_tag),
     "R": (accelerate, rank_tag, role),
-    **dict.fromkeys("gGlL", (rank_tag, role, mpi, host_pid, named_date)),
-    "p": (kubectl, mpi, role, host_pid),
-    "N": (bracket_level, nemo, bracket_named, role),
-    **dict.fromkeys("DEIC", (c10, bracket_level, bracket_named, role)),
-    **dict.fromkeys("FWTS", (c10, bracket_level, bracket_named, role)),
-    **dict.fromkeys("JMAO", (bracket_named, role)),
+    **dict.fromkeys("gGlL", (rank_tag, device, role, mpi, host_pid, host_tag, named_date)),
+    "p": (kubectl, mpi, role, host_pid, host_tag),
+    "N": (plog, bracket_level, nemo, bracket_named, device, role),
+    **dict.fromkeys("DEIC", (c10, plog, bracket_level, bracket_named, device, role)),
+    **dict.fromkeys("FWTS", (c10, plog, bracket_level, bracket_named, role)),
+    **dict.fromkeys("JMAO", (bracket_named, role, named_date)),
     "V": (c10, role),
     "H": (hugectr, role, mpi, host_pid),
 }
-_OTHER_BRACKETS: tuple[_Family, ...] = (role, mpi, host_pid, named_date)
-_NUMBERS: tuple[_Family, ...] = (bare_date, label, unix_time, kmsg, kaggle, nccl)
+_OTHER_BRACKETS: tuple[Family, ...] = (role, mpi, host_pid, host_tag, named_date)
+_NUMBERS: tuple[Family, ...] = (bare_date, label, unix_time, kmsg, kaggle, nccl)
 _LEVEL_INITIALS = frozenset("DIWECFNTS")
 _GLOG_INITIALS = frozenset("DIWEFV")
 
@@ -128,6 +132,8 @@ def _one(line: str, at: int, first: str, prefix: Prefix, hosts: Collection[str])
         return -1
     if first == "(":
         return max(ray(line, at, prefix), rank_tag(line, at, prefix))
+    if first == "{":
+        return braces(line, at, prefix)
     if first == " ":
         return _spaces(line, at, prefix)
     if first == "<":
@@ -138,10 +144,10 @@ def _one(line: str, at: int, first: str, prefix: Prefix, hosts: Collection[str])
             end = family(line, at, prefix)
             if end >= 0:
                 return end
-        return pdsh(line, at, prefix, hosts)
+        return max(pdsh(line, at, prefix, hosts), grepped(line, at, prefix))
     if first.isalpha():
         return _word(line, at, first, prefix, hosts)
-    return nccl(line, at, prefix) if first in "./" else -1
+    return max(nccl(line, at, prefix), grepped(line, at, prefix)) if first in "./" else -1
 
 
 def _word(line: str, at: int, first: str, prefix: Prefix, hosts: Collection[str]) -> int:
@@ -156,18 +162,19 @@ def _word(line: str, at: int, first: str, prefix: Prefix, hosts: Collection[str]
             end = month_first(line, at, prefix)
         elif head in WEEKDAYS:
             end = weekday_first(line, at, prefix)
-    if end < 0 and first in _TAG_INITIALS:
-        end = rank_tag(line, at, prefix)
+    if end < 0 and first in TAG_INITIALS:
+        end = max(rank_tag(line, at, prefix), composer(line, at, prefix))
     if end < 0:
         end = nccl(line, at, prefix)
     if end < 0:
         end = pdsh(line, at, prefix, hosts)
     if end < 0 and first == "P":
         end = label(line, at, prefix)
-    if end < 0 and first.islower() and not prefix.names:
-        end = facility(line, at, prefix)
-        if end < 0:
-            end = max(stern(line, at, prefix), compose(line, at, prefix))
+    if end < 0 and not prefix.names:
+        end = grepped(line, at, prefix)
+        if end < 0 and first.islower():
+            families = (facility, stern, compose, logfmt)
+            end = max(family(line, at, prefix) for family in families)
     return end
 
 

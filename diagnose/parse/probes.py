@@ -82,29 +82,31 @@ def is_probe(head: bytes) -> bool:
 def read_probe(data: bytes, name: str) -> Probed:
     """What a document holds. Raises ValueError with a line for people where it is none."""
     try:
-        told = json.loads(data[:_MAX_BYTES])
+        document = json.loads(data[:_MAX_BYTES])
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{name}: damaged: it is no JSON document") from error
-    if not isinstance(told, dict):
+    if not isinstance(document, dict):
         raise ValueError(f"{name}: it is no document of a bundle")
-    kind = _text(told.get("diagnose") or told.get("schema")).partition("/")[0]
+    kind = _text(document.get("diagnose") or document.get("schema")).partition("/")[0]
     host = read_path(name).host
     if kind == "node":
-        return _node(told, name, host)
+        return _node(document, name, host)
     if kind == "activity":
-        return Probed(looks=[_activity(told, name, host)])
+        return Probed(looks=[_activity(document, name, host)])
     if kind == "filesystems":
-        silent = [_text(m.get("point")) for m in items(told, "mounts") if m.get("answers") is False]
-        return Probed(silent_mounts=silent, notes=remarks(kind, told, host))
+        silent = [
+            _text(m.get("point")) for m in items(document, "mounts") if m.get("answers") is False
+        ]
+        return Probed(silent_mounts=silent, notes=remarks(kind, document, host))
     if kind == "diagnose-bundle":
-        problems = told.get("problems")
+        problems = document.get("problems")
         notes = problems if isinstance(problems, list) else []
         return Probed(notes=[_text(note) for note in notes[:100]])
-    return Probed(signs=signs_of(kind, told, name, host), notes=remarks(kind, told, host))
+    return Probed(signs=signs_of(kind, document, name, host), notes=remarks(kind, document, host))
 
 
-def _node(told: dict[str, Any], name: str, host: str | None) -> Probed:
-    here = _text(told.get("host")) or host
+def _node(document: dict[str, Any], name: str, host: str | None) -> Probed:
+    here = _text(document.get("host")) or host
     looks = [
         Look(
             name, here, pid, rank=_number(one.get("rank")),
@@ -112,13 +114,13 @@ def _node(told: dict[str, Any], name: str, host: str | None) -> Probed:
             parent=_number(one.get("parent")), world=_number(one.get("world")),
             ranks_here=_number(one.get("local_world")), command=_text(one.get("command")),
         )
-        for one in items(told, "processes")
+        for one in items(document, "processes")
         if (pid := _number(one.get("pid"))) is not None
     ]  # fmt: skip
-    problems = told.get("problems")
+    problems = document.get("problems")
     notes = [_text(problem) for problem in problems[:20]] if isinstance(problems, list) else []
     failed: dict[str, list[str]] = {}
-    for probe in items(told, "probes"):
+    for probe in items(document, "probes"):
         if probe.get("problem") and probe.get("status") != "not available":
             failed.setdefault(_text(probe.get("problem")), []).append(_text(probe.get("name")))
     notes += [
@@ -127,30 +129,30 @@ def _node(told: dict[str, Any], name: str, host: str | None) -> Probed:
     return Probed(looks=looks, notes=[f"{here}: {note}" for note in notes])
 
 
-def _activity(told: dict[str, Any], name: str, host: str | None) -> Look:
-    cpu = told.get("cpu")
+def _activity(document: dict[str, Any], name: str, host: str | None) -> Look:
+    cpu = document.get("cpu")
     waits = tuple(
         Wait(
             thread, _text(one.get("state")), _text(one.get("wchan")), _text(one.get("call")),
             _text(one.get("file")), _text(one.get("type")), _text(one.get("mount")),
         )
-        for one in items(told, "waits")
+        for one in items(document, "waits")
         if (thread := _number(one.get("thread"))) is not None
     )  # fmt: skip
-    pid = _number(told.get("pid"))
+    pid = _number(document.get("pid"))
     if pid is None:
         raise ValueError(f"{name}: it does not say of which process it is")
     return Look(
-        name, host, pid, rank=_number(told.get("rank")), role=_text(told.get("role")),
-        activity=_text(told.get("activity")),
-        cpu=float(cpu) if isinstance(cpu, int | float) else None, switches=_switches(told),
+        name, host, pid, rank=_number(document.get("rank")), role=_text(document.get("role")),
+        activity=_text(document.get("activity")),
+        cpu=float(cpu) if isinstance(cpu, int | float) else None, switches=_switches(document),
         waits=waits,
     )  # fmt: skip
 
 
-def _switches(told: dict[str, Any]) -> int | None:
+def _switches(document: dict[str, Any]) -> int | None:
     counts = []
-    for sample in items(told, "samples"):
+    for sample in items(document, "samples"):
         parts = (_number(sample.get("voluntary")), _number(sample.get("involuntary")))
         counts.append(
             sum(part for part in parts if part is not None)

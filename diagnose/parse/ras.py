@@ -106,8 +106,8 @@ def read_ras(data: bytes, name: str) -> RasReport:
     if len(data) > MAX_BYTES:
         raise RasError(f"{name}: refused: {len(data):,} bytes of RAS reports")
     text = _ESCAPES.sub("", data.decode("utf-8", "replace"))
-    begin, said = JSON_BEGIN.search(text), BEGIN.search(text)
-    as_json = begin is not None and (said is None or begin.start() < said.start())
+    begin, as_text = JSON_BEGIN.search(text), BEGIN.search(text)
+    as_json = begin is not None and (as_text is None or begin.start() < as_text.start())
     found = read_json(text, name) if as_json else read_text(text)
     if not found.snapshots and not found.events:
         raise RasError(f"{name}: no RAS report in it, or not a whole part of one")
@@ -236,8 +236,8 @@ def seconds_of(stamp: str | None) -> float | None:
             return datetime.fromisoformat(f"{found[1]}T{found[2]}+00:00").timestamp()
         if found := CTIME.search(stamp or ""):
             form = "%b %d %I:%M:%S %p %Y %z" if found[4] else "%b %d %H:%M:%S %Y %z"
-            said = " ".join(part for part in (*found.groups(), "+0000") if part)
-            return datetime.strptime(said, form).timestamp()
+            printed = " ".join(part for part in (*found.groups(), "+0000") if part)
+            return datetime.strptime(printed, form).timestamp()
     except ValueError:
         pass
     return None
@@ -251,13 +251,13 @@ def _ranks(
         n: sum(rank.counts.values()) for n, rank in comm.ranks.items() if rank.counts is not None
     }
     stand = {number: at for number, at in sums.items() if at < MAX_SEQ}
-    told = {number: comm.ranks[number] for number in stand}
-    calls = _calls(comm, told, stand, notes)
+    known = {number: comm.ranks[number] for number in stand}
+    calls = _calls(comm, known, stand, notes)
     moving = None
-    if before is not None and not told and comm.unnamed and before.unnamed:
+    if before is not None and not known and comm.unnamed and before.unnamed:
         moving = comm.unnamed != before.unnamed  # nobody says whose counts, but all of them
-    if before is not None and told:
-        moved = {number for number in told if _moved(told[number], before.ranks.get(number))}
+    if before is not None and known:
+        moved = {number for number in known if _moved(known[number], before.ranks.get(number))}
         moving = bool(moved)
         top = max(stand.values())
         floor = min(at for number, at in stand.items() if at == top or number in moved)
@@ -286,7 +286,7 @@ def _moved(rank: Rank, before: Rank | None) -> bool:
 
 
 def _calls(
-    comm: Comm, told: Mapping[int, Rank], stand: Mapping[int, int], notes: list[str]
+    comm: Comm, known: Mapping[int, Rank], stand: Mapping[int, int], notes: list[str]
 ) -> dict[int, dict[int, str]]:
     """Rank → sequence number → operation, as far as the counts prove it.
 
@@ -294,16 +294,16 @@ def _calls(
     are of that. A rank that has more of one and less of another has called the one for the other,
     somewhere; it is put at the last call that both made, as a mismatch lets nobody get further.
     """
-    if not told:
+    if not known:
         return {}
     top = max(stand.values())
-    vectors = Counter(_vector(rank) for number, rank in told.items() if stand[number] == top)
+    vectors = Counter(_vector(rank) for number, rank in known.items() if stand[number] == top)
     usual = dict(min(vectors.items(), key=lambda found: (-found[1], found[0]))[0])
     lacking: dict[str, int] = {}  # operation → least place of the ranks that lack only it
     crossed: dict[tuple[str, str], list[int]] = defaultdict(list)
     calls: dict[int, dict[int, str]] = {}
     usual_calls: dict[int, str] = {}
-    for number, rank in sorted(told.items()):
+    for number, rank in sorted(known.items()):
         counts = rank.counts or {}
         less = [op for op in sorted(usual) if counts.get(op, 0) < usual[op]]
         more = [op for op in sorted(counts) if counts[op] > usual.get(op, 0)]

@@ -15,7 +15,7 @@ from diagnose.parse.comm_rank import CommRank
 from diagnose.parse.node_signs import Sign
 from diagnose.parse.ras import RasReport
 
-_TOLD = re.compile(
+_ERROR = re.compile(
     r"(?i:rank) (\d{1,9}) (?:reported (Invalid usage)"
     r"|of (0x[0-9a-f]{1,16}\S{0,40}): (?:init_state \d+, )?async_error 5\b)"
 )
@@ -41,13 +41,13 @@ def signs_of_lateness(report: RasReport, source: str) -> Iterator[Sign]:
     for one in report.ranks:
         top[one.comm] = max(top[one.comm], one.launched or 0)
     lacks: dict[tuple[str | None, int], int] = defaultdict(int)
-    told: dict[tuple[str | None, int], CommRank] = {}
+    first: dict[tuple[str | None, int], CommRank] = {}
     for one in sorted(report.ranks, key=lambda one: one.rank is None):
         if one.pid is not None and one.launched is not None:
             lacks[one.host, one.pid] += top[one.comm] - one.launched
-            told.setdefault((one.host, one.pid), one)
+            first.setdefault((one.host, one.pid), one)
     most = max(lacks.values(), default=0)
-    late = [told[who] for who, lack in lacks.items() if lack == most > 0]
+    late = [first[who] for who, lack in lacks.items() if lack == most > 0]
     if report.moving is False and len(late) == 1:
         yield Sign(
             source, late[0].host, "late", f"process {late[0].pid}",
@@ -65,11 +65,11 @@ def signs_of_errors(report: RasReport, source: str) -> Iterator[Sign]:
     largest = _largest(report)
     sizes = {one.hash: one.size for one in report.communicators}
     for line, text in report.errors:
-        if not (told := _TOLD.search(text)):
+        if not (found := _ERROR.search(text)):
             continue
         # Text has the name of the communicator in another line, and mostly but one.
-        world = sizes.get(told[3]) == largest if told[3] else len(sizes) == 1
-        rank = int(told[1])
+        world = sizes.get(found[3]) == largest if found[3] else len(sizes) == 1
+        rank = int(found[1])
         yield Sign(
             source, None, "nccl_error", f"rank {rank}" if world else f"rank {rank} of a group",
             "NCCL's asynchronous error is Invalid usage", rank=rank if world else None, line=line,

@@ -108,22 +108,22 @@ def _snapshot(document: Mapping[str, Any], lines: Iterator[int], line: int) -> S
         snapshot.errors.append((line, f"{timeouts} communication timeouts while gathering data"))
     silent: dict[RasProcess, bool] = {}
     left = MAX_RANKS
-    for said in _dicts(document, "communicators"):
-        comm = _comm(said, snapshot, line)
+    for communicator in _dicts(document, "communicators"):
+        comm = _comm(communicator, snapshot, line)
         statuses = set()
-        for told in _dicts(said, "ranks"):
-            number, at, left = _number(told, "rank"), next(lines, line), left - 1
+        for member in _dicts(communicator, "ranks"):
+            number, at, left = _number(member, "rank"), next(lines, line), left - 1
             if number is not None and left >= 0:
-                comm.ranks[number] = rank = Rank(at, _process(told), _counts(told))
-                statuses.add(_status(told, number, rank, comm, snapshot))
-        for told in _dicts(said, "missing_ranks"):
-            number, at, left = _number(told, "rank"), next(lines, line), left - 1
+                comm.ranks[number] = rank = Rank(at, _process(member), _counts(member))
+                statuses.add(_status(member, number, rank, comm, snapshot))
+        for member in _dicts(communicator, "missing_ranks"):
+            number, at, left = _number(member, "rank"), next(lines, line), left - 1
             if number is None or left < 0:
                 continue
-            flags = _flags(told)
+            flags = _flags(member)
             dead = flags.get("considered_dead") is True
             gone = dead or flags.get("unresponsive") is True
-            rank = comm.ranks[number] = Rank(at, _process(told), missing=True, gone=gone)
+            rank = comm.ranks[number] = Rank(at, _process(member), missing=True, gone=gone)
             comm.errors.add("INCOMPLETE")
             if rank.process is not None:
                 silent[rank.process] = dead or silent.get(rank.process, False)
@@ -138,17 +138,17 @@ def _snapshot(document: Mapping[str, Any], lines: Iterator[int], line: int) -> S
     return snapshot
 
 
-def _comm(said: Mapping[str, Any], snapshot: Snapshot, line: int) -> Comm:
-    value = _HASH.match(_string(said, "hash"))
+def _comm(communicator: Mapping[str, Any], snapshot: Snapshot, line: int) -> Comm:
+    value = _HASH.match(_string(communicator, "hash"))
     key = hash_name(value[1]) if value else ""
     if key in snapshot.comms:  # hashes may be alike; the second one tells them apart
-        key += "/" + _string(said, "secondary_hash")
-    comm = snapshot.comms[key] = Comm(key, _number(said, "size"), line)
+        key += "/" + _string(communicator, "secondary_hash")
+    comm = snapshot.comms[key] = Comm(key, _number(communicator, "size"), line)
     return comm
 
 
-def _counts(told: Mapping[str, Any]) -> dict[str, int] | None:
-    counts = told.get("collective_counts")
+def _counts(member: Mapping[str, Any]) -> dict[str, int] | None:
+    counts = member.get("collective_counts")
     if not isinstance(counts, dict):
         return None
     known = {op[:32]: counts[op] for op in [*counts][:32]}
@@ -156,16 +156,16 @@ def _counts(told: Mapping[str, Any]) -> dict[str, int] | None:
 
 
 def _status(
-    told: Mapping[str, Any], number: int, rank: Rank, comm: Comm, snapshot: Snapshot
+    member: Mapping[str, Any], number: int, rank: Rank, comm: Comm, snapshot: Snapshot
 ) -> str:
     """The status in the words of the text; notes an error."""
-    flags = _flags(told)
+    flags = _flags(member)
     codes = {key: _number(flags, key) or 0 for key in _CODES}
     if any(code not in (0, 7) for code in codes.values()):
         comm.errors.add("ERROR")
         if len(snapshot.errors) < MAX_NOTED:
-            said = ", ".join(f"{key} {code}" for key, code in codes.items() if code)
-            snapshot.errors.append((rank.line, f"rank {number} of {comm.hash}: {said}"))
+            nonzero = ", ".join(f"{key} {code}" for key, code in codes.items() if code)
+            snapshot.errors.append((rank.line, f"rank {number} of {comm.hash}: {nonzero}"))
     if flags.get("abort_flag") is True:
         return "ABORT"
     if flags.get("finalize_called") is True or flags.get("destroy_flag") is True:
@@ -173,29 +173,29 @@ def _status(
     return "INIT" if codes["init_state"] == 7 else "RUNNING"
 
 
-def _process(said: Mapping[str, Any]) -> RasProcess | None:
-    host, pid = _string(said, "host"), _number(said, "pid")
-    devices = said.get("cuda_devs", [said.get("cuda_dev")])
+def _process(member: Mapping[str, Any]) -> RasProcess | None:
+    host, pid = _string(member, "host"), _number(member, "pid")
+    devices = member.get("cuda_devs", [member.get("cuda_dev")])
     devices = devices[:MAX_DEVICES] if isinstance(devices, list) else []
     known = tuple(device for device in devices if type(device) is int)
     return RasProcess(host, pid, known) if host and pid is not None else None
 
 
-def _flags(told: Mapping[str, Any]) -> Mapping[str, Any]:
-    flags = told.get("status")
+def _flags(member: Mapping[str, Any]) -> Mapping[str, Any]:
+    flags = member.get("status")
     return flags if isinstance(flags, dict) else {}
 
 
-def _dicts(said: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
-    found = said.get(key)
+def _dicts(document: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
+    found = document.get(key)
     return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
 
-def _string(said: Mapping[str, Any], key: str) -> str:
-    value = said.get(key)
+def _string(document: Mapping[str, Any], key: str) -> str:
+    value = document.get(key)
     return value[:MAX_TEXT] if isinstance(value, str) else ""
 
 
-def _number(said: Mapping[str, Any], key: str) -> int | None:
-    value = said.get(key)
+def _number(document: Mapping[str, Any], key: str) -> int | None:
+    value = document.get(key)
     return value if type(value) is int and 0 <= value < _MAX_NUMBER else None

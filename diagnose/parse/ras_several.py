@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from diagnose.parse.ras import MIN_SECONDS, RasReport, report_of, seconds_of
 from diagnose.parse.ras_snapshot import Found, Snapshot
 
-_Told = tuple[str, Snapshot]
+_Named = tuple[str, Snapshot]
 
 _DIGITS = re.compile(r"(\d+)")
 
@@ -62,31 +62,31 @@ def _one(files: list[tuple[str, RasReport]]) -> tuple[str, RasReport]:
         return files[0]
     as_json = any(report.json and report.found.snapshots for _, report in files)
     whole = Found()
-    told: list[_Told] = []
+    snapshots: list[_Named] = []
     for name, report in files:
         whole.dead |= report.found.dead
         whole.events += report.found.events
         whole.errors += report.found.errors
         if report.json == as_json:
-            told += [(name, one) for one in report.found.snapshots]
-    times = [seconds_of(one.stamp) for _, one in told]
+            snapshots += [(name, one) for one in report.found.snapshots]
+    times = [seconds_of(one.stamp) for _, one in snapshots]
     if None not in times:
-        order = sorted(range(len(told)), key=lambda n: (times[n] or 0.0, n))
-        told = _fullest_last([told[n] for n in order], [times[n] or 0.0 for n in order])
-    whole.snapshots = deque(one for _, one in told)
-    name = told[-1][0] if told else files[-1][0]
+        order = sorted(range(len(snapshots)), key=lambda n: (times[n] or 0.0, n))
+        snapshots = _fullest_last([snapshots[n] for n in order], [times[n] or 0.0 for n in order])
+    whole.snapshots = deque(one for _, one in snapshots)
+    name = snapshots[-1][0] if snapshots else files[-1][0]
     report = report_of(whole, name, as_json)
     report.notes = [*dict.fromkeys(report.notes)]
     return name, report
 
 
-def _fullest_last(told: list[_Told], times: Sequence[float]) -> list[_Told]:
+def _fullest_last(snapshots: list[_Named], times: Sequence[float]) -> list[_Named]:
     """Of the last reports, asked for at about the same time, only the one of the most ranks.
 
     A node that the others cannot reach sees only itself.
     """
     since = next(n for n, time in enumerate(times) if times[-1] - time < MIN_SECONDS)
-    return [*told[:since], max(told[since:], key=lambda one: _counted(one[1]))]
+    return [*snapshots[:since], max(snapshots[since:], key=lambda one: _counted(one[1]))]
 
 
 def _counted(snapshot: Snapshot) -> int:

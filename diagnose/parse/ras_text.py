@@ -70,8 +70,8 @@ def read_text(text: str) -> Found:
     reading = _Reading()
     for number, line in enumerate(text.split("\n"), 1):
         for pattern, take in _LINES:
-            if said := pattern.match(line):
-                take(reading, said, number)
+            if match := pattern.match(line):
+                take(reading, match, number)
                 break
         else:
             reading.other(line, number)
@@ -94,82 +94,82 @@ class _Reading:
     stamp: str | None = None
     sizes: dict[str, tuple[int, str, str]] = field(default_factory=dict)
 
-    def begin(self, said: re.Match[str], number: int) -> None:
-        self.snapshot = Snapshot(number, said[1], self.stamp)
+    def begin(self, match: re.Match[str], number: int) -> None:
+        self.snapshot = Snapshot(number, match[1], self.stamp)
         self.found.snapshots.append(self.snapshot)
         self.comm, self.op, self.kind, self.stamp, self.sizes = None, None, "", None, {}
 
-    def event(self, said: re.Match[str], number: int) -> None:
-        peer = _PROCESS.match(said.string, said.end())
-        self.found.event(said[1], _process(peer) if peer else None, number)
+    def event(self, match: re.Match[str], number: int) -> None:
+        peer = _PROCESS.match(match.string, match.end())
+        self.found.event(match[1], _process(peer) if peer else None, number)
 
-    def row(self, said: re.Match[str], _: int) -> None:
-        size = int(said["size"])
-        self.sizes[said["group"]] = size, said["status"], said["nodes"]
-        if said["errors"] == "OK":
-            self.snapshot.healthy.append(RasComm("", size, said["status"], "OK"))
+    def row(self, match: re.Match[str], _: int) -> None:
+        size = int(match["size"])
+        self.sizes[match["group"]] = size, match["status"], match["nodes"]
+        if match["errors"] == "OK":
+            self.snapshot.healthy.append(RasComm("", size, match["status"], "OK"))
 
-    def entry(self, said: re.Match[str], number: int) -> None:
-        size, status, nodes = self.sizes.get(said["group"], (None, "", ""))
-        key, self.kind, self.op = hash_name(said["hash"]), said["kind"], None
+    def entry(self, match: re.Match[str], number: int) -> None:
+        size, status, nodes = self.sizes.get(match["group"], (None, "", ""))
+        key, self.kind, self.op = hash_name(match["hash"]), match["kind"], None
         self.comm = self.snapshot.comms.setdefault(key, Comm(key, size, number, status))
         self.comm.errors.add(self.kind)
         self.comm.nodes = int(nodes) if nodes.isdecimal() else 0
 
-    def summary(self, said: re.Match[str], _: int) -> None:
+    def summary(self, match: re.Match[str], _: int) -> None:
         if not self.sizes:
-            self.snapshot.nodes = int(said[1])
-            self.snapshot.per_node = int(said[2]) * int(said[3])
+            self.snapshot.nodes = int(match[1])
+            self.snapshot.per_node = int(match[2]) * int(match[3])
 
-    def heading(self, said: re.Match[str], _: int) -> None:
-        self.comm, self.op, self.kind = None, None, said[1]
+    def heading(self, match: re.Match[str], _: int) -> None:
+        self.comm, self.op, self.kind = None, None, match[1]
 
-    def process(self, said: re.Match[str], _: int) -> None:
+    def process(self, match: re.Match[str], _: int) -> None:
         if self.comm is None and self.kind in ("DEAD", "INCOMPLETE"):
             silent = self.snapshot.dead if self.kind == "DEAD" else self.snapshot.missing
-            silent.append(_process(said))
+            silent.append(_process(match))
 
-    def trouble(self, said: re.Match[str], number: int) -> None:
+    def trouble(self, match: re.Match[str], number: int) -> None:
         errors = self.snapshot.errors if self.snapshot.line else self.found.errors
-        _note(errors, number, said.string)
+        _note(errors, number, match.string)
 
     def other(self, line: str, number: int) -> None:
         """An indented line of a communicator's entry, or one with the time of a report."""
         if self.comm is not None and line[:1] == " ":
             for pattern, take in _BODY:
-                if said := pattern.match(line):
-                    take(self, self.comm, said, number)
+                if match := pattern.match(line):
+                    take(self, self.comm, match, number)
                     break
         elif clock := ISO.search(line[:MAX_TEXT]) or CTIME.search(line[:MAX_TEXT]):
             self.stamp = clock[0]
 
-    def differ(self, comm: Comm, said: re.Match[str], number: int) -> None:
+    def differ(self, comm: Comm, match: re.Match[str], number: int) -> None:
         self.op = None
-        if said[2] is not None:
-            self.op = Op(said[1], number)
+        if match[2] is not None:
+            self.op = Op(match[1], number)
             comm.ops.append(self.op)
 
-    def some(self, _: Comm, said: re.Match[str], __: int) -> None:
+    def some(self, _: Comm, match: re.Match[str], __: int) -> None:
         if self.op is not None:
-            self.op.some.append([int(said["count"] or 0), int(said["n"]), 0])
+            self.op.some.append([int(match["count"] or 0), int(match["n"]), 0])
 
-    def missing(self, comm: Comm, said: re.Match[str], number: int) -> None:
-        comm.missing.append((number, said[1]))
+    def missing(self, comm: Comm, match: re.Match[str], number: int) -> None:
+        comm.missing.append((number, match[1]))
 
-    def rank(self, comm: Comm, said: re.Match[str], number: int) -> None:
+    def rank(self, comm: Comm, match: re.Match[str], number: int) -> None:
         op = self.op
-        if said["error"] or said["status"]:
-            if said["status"] != "RUNNING":
-                _note(self.snapshot.errors, number, said.string)
+        if match["error"] or match["status"]:
+            if match["status"] != "RUNNING":
+                _note(self.snapshot.errors, number, match.string)
         elif op is not None or self.kind == "INCOMPLETE":
-            rank = comm.ranks.setdefault(int(said["rank"]), Rank(number))
-            rank.process = rank.process or (_process(said) if said["host"] else None)
+            rank = comm.ranks.setdefault(int(match["rank"]), Rank(number))
+            rank.process = rank.process or (_process(match) if match["host"] else None)
             if op is None:
                 rank.missing = True
-            elif said["count"] or said["none"]:
-                op.ranks[int(said["rank"])] = int(said["count"] or 0)
+            elif match["count"] or match["none"]:
+                op.ranks[int(match["rank"])] = int(match["count"] or 0)
             elif op.some:
-                op.ranks[int(said["rank"])] = op.some[-1][0]
+                op.ranks[int(match["rank"])] = op.some[-1][0]
                 op.some[-1][2] += 1
 
 
@@ -225,9 +225,9 @@ def spread(snapshot: Snapshot) -> None:
                         op.ranks.setdefault(number, quiet[0][0])
             elif quiet:
                 comm.unnamed += [(op.op, count, n) for count, n in sorted(quiet)]
-                told = ", ".join(f"{n} at operation {count}" for count, n in quiet[:4])
+                unnamed = ", ".join(f"{n} at operation {count}" for count, n in quiet[:4])
                 snapshot.notes.append(
-                    f"communicator {comm.hash}: RAS does not name these ranks: {told} "
+                    f"communicator {comm.hash}: RAS does not name these ranks: {unnamed} "
                     "(ncclras -v names more)"
                 )
         named = set.intersection(*(set(op.ranks) for op in comm.ops)) if comm.ops else set()
@@ -251,8 +251,8 @@ def _lose(snapshot: Snapshot) -> None:
             rank.gone = (rank.process.host, rank.process.pid) in processes
 
 
-def _process(said: re.Match[str]) -> RasProcess:
-    return RasProcess(said["host"], int(said["pid"]), tuple(_numbers(said["gpu"], MAX_DEVICES)))
+def _process(match: re.Match[str]) -> RasProcess:
+    return RasProcess(match["host"], int(match["pid"]), tuple(_numbers(match["gpu"], MAX_DEVICES)))
 
 
 def _numbers(text: str, most: int) -> list[int]:

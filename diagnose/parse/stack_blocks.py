@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field, replace
 from typing import Literal
+
+from diagnose.lazy import expression
 
 MAX_STACKS = 100_000
 MAX_FRAMES = 512
 
-_DETACHED = re.compile(r"\[Inferior \d{1,7} \(process (\d{1,9})\)")
+_DETACHED = expression(r"\[Inferior \d{1,7} \(process (\d{1,9})\)")
 
 Kind = Literal[
     "py-spy", "faulthandler", "gdb", "eu-stack", "debug-server", "kernel", "traceback", "interrupt"
@@ -173,9 +174,9 @@ class Blocks:
 
     def end_of_process(self, line: str) -> None:
         """What follows belongs to another dump; gdb tells the process at its end."""
-        told = _DETACHED.match(line)
-        if told and self._block is not None:
-            self._block.where = Where(pid=int(told[1])).over(self._block.where)
+        match = _DETACHED.match(line)
+        if match and self._block is not None:
+            self._block.where = Where(pid=int(match[1])).over(self._block.where)
         self._close()
 
     def no_answer(self, line: int, status: str) -> bool:
@@ -295,8 +296,8 @@ def _main(block: _Block) -> _Thread | None:
         return block.threads[0]
     own = [t for t in block.threads if t.outermost is not None and not _bootstrapped(t.outermost)]
     modules = [t for t in own if t.outermost is not None and t.outermost.func == "<module>"]
-    told = modules or own
-    return told[-1] if told else None
+    candidates = modules or own
+    return candidates[-1] if candidates else None
 
 
 def _bootstrapped(frame: Frame) -> bool:

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-import re
-
+from diagnose.lazy import expression
 from diagnose.parse.stack_blocks import Frame
 
 # py-spy; the name may itself hold brackets: `Thread 19018 (idle): "Thread-1 (bg)"`. Who shows it to
 # others may leave out the number.
-PYSPY_THREAD = re.compile(
+PYSPY_THREAD = expression(
     r"Thread (?:(0x[\da-fA-F]{1,16}|\d{1,20}) (?=\()|(?=\((?:idle|active)))"
     r'\(([a-z+ ]{1,24})\)(?:: "(.{0,200})")?\s*\Z'
 )
-PROCESS = re.compile(r"(Parent )?Process (\d{1,9}): ?(.*)")
+PROCESS = expression(r"(Parent )?Process (\d{1,9}): ?(.*)")
 # faulthandler; Python 3.14 prints names, `Stack` stands for the one thread asked for.
-FAULT_THREAD = re.compile(
+FAULT_THREAD = expression(
     r"(?:(Current thread|Thread) (0x[\da-fA-F]{1,16})(?: \[(.{0,100}?)\])?|Stack)"
     r" \(most recent call first\):"
 )
 # gdb and pstack: `Thread 5 (Thread 0x7fa56a6276c0 (LWP 25522) "pt_gloo_runloop"):`
-GDB_THREAD = re.compile(r"Thread (\d{1,7}) \(((?:Thread|LWP|process) .{1,300})\):?\s*\Z")
+GDB_THREAD = expression(r"Thread (\d{1,7}) \(((?:Thread|LWP|process) .{1,300})\):?\s*\Z")
 # The first frame of a thread: two blanks, as no sanitizer and no other backtrace writes it.
-GDB_FIRST = re.compile(r"#0  (?:0x[\da-f]{1,16} in )?[^\s(][^(]{0,500}\(")
-EU_PID = re.compile(r"PID (\d{1,9}) - (?:process|core)")
-EU_THREAD = re.compile(r"TID (\d{1,9}):\s*\Z")
-NOISE = re.compile(
+GDB_FIRST = expression(r"#0  (?:0x[\da-f]{1,16} in )?[^\s(][^(]{0,500}\(")
+EU_PID = expression(r"PID (\d{1,9}) - (?:process|core)")
+EU_THREAD = expression(r"TID (\d{1,9}):\s*\Z")
+NOISE = expression(
     r"Python v\d|Timeout \(\d+:|Fatal Python error|Extension modules: |PARTIAL DATA: "
     r"|  Rank \d{1,7}: |\[New LWP |\[New Thread |\[Thread debugging|\[Inferior |\[Switching to "
     r"|Using host libthread_db|Attaching to |Reading symbols |Loaded symbols|warning: |\(gdb\)"
@@ -35,19 +34,19 @@ NOISE = re.compile(
     r"|Error: |Permission Denied|Defaulted container |-{20,}\Z"
 )
 
-_PYSPY = re.compile(r"\s{1,20}(\S.*?) \(([^()]{1,1000})\)\s*\Z")
-_PLACE = re.compile(r"(.*?):(\d{1,9})\Z")
-_FAULT = re.compile(r'\s{1,20}File "(.{0,1000})", line (\d{1,9}|\?\?\?) in (.{1,1000}?)\s*\Z')
-_PY_BT = re.compile(r'\s{1,20}File "(.{0,1000})", line (\d{1,9}), in (.{1,1000}?)\s*\Z')
-_NUMBERED = re.compile(r"#\d{1,6}\s+(?:0x[\da-f]{1,16}\s+(?:in )?)?(?:- 1\s+)?(\S.*)\Z")
-_PLACE_BELOW = re.compile(
+_PYSPY = expression(r"\s{1,20}(\S.*?) \(([^()]{1,1000})\)\s*\Z")
+_PLACE = expression(r"(.*?):(\d{1,9})\Z")
+_FAULT = expression(r'\s{1,20}File "(.{0,1000})", line (\d{1,9}|\?\?\?) in (.{1,1000}?)\s*\Z')
+_PY_BT = expression(r'\s{1,20}File "(.{0,1000})", line (\d{1,9}), in (.{1,1000}?)\s*\Z')
+_NUMBERED = expression(r"#\d{1,6}\s+(?:0x[\da-f]{1,16}\s+(?:in )?)?(?:- 1\s+)?(\S.*)\Z")
+_PLACE_BELOW = expression(
     r"\s{1,40}(?:\S.{0,400}\) )?(?:at (\S{1,500}?)(?::(\d{1,9}))?|from (\S{1,500}))\s*\Z"
 )
-_SCROLLED = re.compile(r"\[\d{1,9}/\d{1,9}\]\Z")  # tmux shows how far it is scrolled
-_AT = re.compile(r" (?:at (\S.{0,500}?)(?::(\d{1,9}))?|from (\S.{0,500})|- (/\S{1,500}))\Z")
-_SOURCE = re.compile(r"\.(?:so[\d.]*|c|cc|cpp|cxx|cu|h|hpp|inl|rs|S|dylib)(?::|\Z)")
+_SCROLLED = expression(r"\[\d{1,9}/\d{1,9}\]\Z")  # tmux shows how far it is scrolled
+_AT = expression(r" (?:at (\S.{0,500}?)(?::(\d{1,9}))?|from (\S.{0,500})|- (/\S{1,500}))\Z")
+_SOURCE = expression(r"\.(?:so[\d.]*|c|cc|cpp|cxx|cu|h|hpp|inl|rs|S|dylib)(?::|\Z)")
 # A native name ends before its arguments and template parameters.
-_NAME = re.compile(r"(?:\(anonymous\)|operator\(\)|operator<+|<signal handler called>|[^<(])*")
+_NAME = expression(r"(?:\(anonymous\)|operator\(\)|operator<+|<signal handler called>|[^<(])*")
 _LENGTH = 300
 
 

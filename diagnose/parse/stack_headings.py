@@ -2,37 +2,37 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from itertools import pairwise
 
+from diagnose.lazy import expression
 from diagnose.parse.launcher_prefixes import node_like
 from diagnose.parse.stack_blocks import Where
 
 # torch/distributed/debug/_debug_handlers.py of 2.13: StacksHandler.dump, PySpyHandler.dump
-DEBUG_SERVER = re.compile(
+DEBUG_SERVER = expression(
     r"=== Rank (\d{1,7}): (?:https?://\[?([^\s/\]]{1,200}?)\]?(?::\d{1,5})?(?:/\S*)?)? ===\s*\Z"
 )
-DEBUG_SERVER_ERROR = re.compile(r"Error: (\d{3})\s*\Z")
+DEBUG_SERVER_ERROR = expression(r"Error: (\d{3})\s*\Z")
 
-_DECORATED = re.compile(r"\s{0,8}(?:[=#*>~+@|$]+|-{2,}|<{2,})\s*(.*)")
-_KEYED = re.compile(
+_DECORATED = expression(r"\s{0,8}(?:[=#*>~+@|$]+|-{2,}|<{2,})\s*(.*)")
+_KEYED = expression(
     r"(?i)[\[(]?(?:global[ _]?)?(?:rank|local_?rank|host|hostname|node|pid|pod)[\W\d_]*\Z"
 )
-_HOST_KEY = re.compile(r"(?i)\W*(?:host|hostname|node|pod)\W*\Z")
-_ENVIRONMENT = re.compile(r"[A-Z_][A-Z0-9_]{1,60}=\S{0,2000}\Z")
-_RANK = re.compile(
+_HOST_KEY = expression(r"(?i)\W*(?:host|hostname|node|pod)\W*\Z")
+_ENVIRONMENT = expression(r"[A-Z_][A-Z0-9_]{1,60}=\S{0,2000}\Z")
+_RANK = expression(
     r"(?i)(?<![a-z\d])(?:([a-z]{1,12})[_\-]|(local|node|global) )?"
     r"rank[ _:=#.\-\[]{0,3}(\d{1,7})(?!\d)"
 )
 # Open MPI's `mpirun --get-stack-traces`: job, step and rank.
-_OPEN_MPI = re.compile(
+_OPEN_MPI = expression(
     r"STACK TRACE FOR PROC \[\[\d{1,9},\d{1,9}\],(\d{1,7})\] \((\S{1,255}), PID (\d{1,9})\)"
 )
-_PROCID = re.compile(r"(?:SLURM_PROCID|PMIX?_RANK)=(\d{1,7})\Z")
-_PID = re.compile(r"(?i)(?<![a-z\d])pid[ _:=#\-]{0,3}(\d{1,9})(?!\d)")
-_HOST_PID = re.compile(r"(?=[\w.\-]*[\d.\-])([A-Za-z][\w.\-]{0,120})[ :/]{1,3}(\d{2,9})\W*\Z")
-_OPTION = re.compile(r"(?:--?(local[_\-])?rank[= ]|\b(LOCAL_)?RANK=)(\d{1,7})(?!\d)")
+_PROCID = expression(r"(?:SLURM_PROCID|PMIX?_RANK)=(\d{1,7})\Z")
+_PID = expression(r"(?i)(?<![a-z\d])pid[ _:=#\-]{0,3}(\d{1,9})(?!\d)")
+_HOST_PID = expression(r"(?=[\w.\-]*[\d.\-])([A-Za-z][\w.\-]{0,120})[ :/]{1,3}(\d{2,9})\W*\Z")
+_OPTION = expression(r"(?:--?(local[_\-])?rank[= ]|\b(LOCAL_)?RANK=)(\d{1,7})(?!\d)")
 # Ranks inside something smaller than the job.
 _PARTIAL = frozenset(
     {"local", "node", "group", "role", "machine", "tp", "pp", "dp", "cp", "ep", "mp", "sp", "pg",
@@ -104,8 +104,8 @@ def _where(text: str) -> Where:
             local = int(found[3])
         elif of not in _PARTIAL and rank is None:
             rank = int(found[3])
-    if told := _PID.search(text):
-        pid = int(told[1])
+    if match := _PID.search(text):
+        pid = int(match[1])
     pair = _HOST_PID.match(text.strip("=#*-<>~+@| "))
     if pair and pid is None and not _RANK.match(text) and not _PID.match(text):
         return Where(rank, pair[1], int(pair[2]), local)

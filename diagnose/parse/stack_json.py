@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from typing import Any
 
+from diagnose.lazy import expression
 from diagnose.parse.stack_blocks import MAX_FRAMES, Blocks, Frame, Where
 from diagnose.parse.stack_frames import make
 from diagnose.parse.stack_headings import Heading, of_command
 
-_START = re.compile(rb"\s{0,100}\[\s{0,100}\{\s{0,100}\"pid\"\s{0,10}:\s{0,10}\d")
-_LIST = re.compile(r"(?m)^[ \t]{0,20}\[\s{0,100}(?=\{)")
-_BETWEEN = re.compile(r"[\s,]{0,1000}")
+_START = expression(rb"\s{0,100}\[\s{0,100}\{\s{0,100}\"pid\"\s{0,10}:\s{0,10}\d")
+_LIST = expression(r"(?m)^[ \t]{0,20}\[\s{0,100}(?=\{)")
+_BETWEEN = expression(r"[\s,]{0,1000}")
 _FAILURES = 8  # lists that may be damaged; each costs a pass over what it holds
 _DECODER = json.JSONDecoder()
 
@@ -33,9 +33,9 @@ def json_stacks(text: str, blocks: Blocks, heading: Callable[[str], Heading | No
     at, line, failures = 0, 1, 0
     while failures < _FAILURES and (found := _LIST.search(text, at)) and not blocks.full:
         for title in text[at : found.start()].splitlines()[-100:]:
-            said = heading(title)
-            if said is not None and said.where != Where():
-                blocks.section(said.where)
+            parsed = heading(title)
+            if parsed is not None and parsed.where != Where():
+                blocks.section(parsed.where)
         line += text.count("\n", at, found.end())
         at = found.end()
         began: set[int] = set()
@@ -46,8 +46,8 @@ def json_stacks(text: str, blocks: Blocks, heading: Callable[[str], Heading | No
                 failures += 1
                 break
             _thread(item, line, blocks, began)
-            behind = _BETWEEN.match(text, end)
-            end = behind.end() if behind else end
+            separator = _BETWEEN.match(text, end)
+            end = separator.end() if separator else end
             line += text.count("\n", at, end)
             at = end
 

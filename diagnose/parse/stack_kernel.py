@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import re
-
+from diagnose.lazy import expression
 from diagnose.parse.stack_blocks import Blocks, Frame, Where
 
-TASK = re.compile(r"\s{0,8}task:(\S{1,100})\s{1,40}state:([A-Z])\s.{0,80}?\bpid:\s{0,8}(\d{1,9})\b")
-_BEGINS = re.compile(r"\s{0,8}(?:task:|\[<0>\] |sysrq: )")
+TASK = expression(r"\s{0,8}task:(\S{1,100})\s{1,40}state:([A-Z])\s.{0,80}?\bpid:\s{0,8}(\d{1,9})\b")
+_BEGINS = expression(r"\s{0,8}(?:task:|\[<0>\] |sysrq: )")
 # `/proc/<pid>/stack`, which says nothing of the task.
-_BARE = re.compile(r"\s{0,8}\[<0>\] \S")
-_FRAME = re.compile(
+_BARE = expression(r"\s{0,8}\[<0>\] \S")
+_FRAME = expression(
     r"\s{0,8}(?:\[\s{0,8}[\d.]{1,20}\]\s{1,8})?(?:\[<[\da-f]{1,16}>\] )?(\? )?"
     r"([A-Za-z_][\w.$]{0,200})\+0x[\da-f]{1,8}(?:/0x[\da-f]{1,8})?"
     r"(?: \[(\w{1,60})[^\]]{0,60}\])?\s*\Z"
 )
-_BETWEEN = re.compile(
+_BETWEEN = expression(
     r"\s{0,8}(?:Call [Tt]race:|</?(?:TASK|IRQ|NMI)>|R[A-Z\d]{1,2} ?:|RSP:|ORIG_RAX|Not tainted"
     r"|Tainted:|Workqueue:|Code: |\"echo 0 > )"
 )
-_SHOWS = re.compile(r"sysrq: (?:Show Blocked State|SysRq : Show Blocked)")
+_SHOWS = expression(r"sysrq: (?:Show Blocked State|SysRq : Show Blocked)")
 
 
 def take(line: str, number: int, blocks: Blocks) -> bool:

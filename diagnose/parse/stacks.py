@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
 
+from diagnose.lazy import expression
 from diagnose.parse.path import read_path
 from diagnose.parse.prefix import peel
 from diagnose.parse.stack_blocks import Blocks, Frame, Stack, Where
@@ -43,12 +44,12 @@ _MAX_HEADINGS = 100_000
 _LONG_LINE = 20_000  # C++ signatures of templates reach a few thousand characters
 _CUT = 30_000  # a longer head may end inside a line
 _SAMPLE = 200  # lines that show whether every line carries a prefix
-_COLOURS = re.compile(r"\x1b\[[\d;]{0,20}m")
-_HEADERS = re.compile(
+_COLOURS = expression(r"\x1b\[[\d;]{0,20}m")
+_HEADERS = expression(
     r"Thread (?:\S{1,20} )?\(|TID \d|\(most recent call first\)|#0  \w|state:D|\[<0>\] "
 )
 # What is said of a process that died: its native stack is that of a crash.
-_CRASHED = re.compile(
+_CRASHED = expression(
     r"Program (?:received|terminated with) signal SIG(?:SEGV|ABRT|BUS|FPE|ILL|KILL)"
     r"|Backtrace for this error|Sanitizer: |[Ss]egmentation fault|terminate called|[Cc]ore dumped"
     r"|Process received signal|Signal: (?:Abort|Bus|Float)|Fatal Python error|^Aborted",
@@ -57,8 +58,8 @@ _CRASHED = re.compile(
 _PY_BT = "Traceback (most recent call first)"  # gdb's, of the thread that it shows
 _PROSE = 40  # lines somebody wrote around stacks
 # How texts set off what they quote.
-_SET_OFF = re.compile(r"(?m)^([ \t>|]{1,12})(?=#0  \w|Thread (?:\S{1,20} )?\()")
-_LABELLED = re.compile(r"(?m)^([\w.\-]{1,80}): (?=Process \d|Thread \w|Python v)")
+_SET_OFF = expression(r"(?m)^([ \t>|]{1,12})(?=#0  \w|Thread (?:\S{1,20} )?\()")
+_LABELLED = expression(r"(?m)^([\w.\-]{1,80}): (?=Process \d|Thread \w|Python v)")
 
 
 def is_stacks(head: bytes, name: str) -> bool:
@@ -149,9 +150,9 @@ def _writers(text: str) -> dict[Where, Iterable[tuple[int, str]]]:
     """The lines of each writer, when every line says who wrote it; else one writer of all lines."""
     hosts = set(islice((found[1] for found in _LABELLED.finditer(text)), 10_000))
     sample = [line for _, line in islice(_lines(text), 5 * _SAMPLE) if line.strip()][:_SAMPLE]
-    bare = sum(_told(line) for line in sample)
-    behind = sum(_told(peel(line, hosts).message) for line in sample)
-    if behind <= bare:
+    bare = sum(_only_in_dumps(line) for line in sample)
+    peeled = sum(_only_in_dumps(peel(line, hosts).message) for line in sample)
+    if peeled <= bare:
         return {Where(): islice(_lines(text), _MAX_LINES)}
     found: dict[Where, list[tuple[int, str]]] = defaultdict(list)
     for number, line in islice(_lines(text), _MAX_LINES // 2):
@@ -172,7 +173,7 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
         at = end + 1
 
 
-def _told(line: str) -> bool:
+def _only_in_dumps(line: str) -> bool:
     """Is `line` one that only dumps have?"""
     return any(
         pattern.match(line)
@@ -195,14 +196,14 @@ def _line(line: str, number: int, blocks: Blocks) -> bool:
         if line.startswith(("Timeout (", "Fatal Python error", "[Inferior", "Attaching to")):
             blocks.end_of_process(line)
         return True
-    said = heading(line) if blocks.headings < _MAX_HEADINGS else None
-    if said is None:
+    parsed = heading(line) if blocks.headings < _MAX_HEADINGS else None
+    if parsed is None:
         return False
     blocks.headings += 1
-    if said.environment:
-        blocks.environment(said.where)
-    elif said.where != Where():
-        blocks.section(said.where)
+    if parsed.environment:
+        blocks.environment(parsed.where)
+    elif parsed.where != Where():
+        blocks.section(parsed.where)
     return True
 
 

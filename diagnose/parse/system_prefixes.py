@@ -9,7 +9,6 @@ import re
 
 from diagnose.lazy import expression
 from diagnose.parse.launcher_prefixes import mpi, mpi_time, node_like
-from diagnose.parse.levels import LEVEL, NAMES, SYSLOG_LEVELS
 from diagnose.parse.stamps import (
     ISO_DATE,
     ISO_TIME,
@@ -23,7 +22,7 @@ from diagnose.parse.stamps import (
     since_boot,
     stamp,
 )
-from diagnose.parse.who import Prefix
+from diagnose.parse.who import LEVEL, NAMES, SYSLOG_LEVELS, Prefix
 
 # Host, process and pid behind a time.
 SYSLOG = expression(r" ([\w.\-]{1,128}) ([\w./\-()@]{1,80})(?:\[(\d{1,7})\])?:(?: |\Z)")
@@ -47,10 +46,11 @@ _CTIME = expression(
 _BOOT = expression(
     r"\[ {0,8}(\d{1,10})\.(\d{6}|\d{3}(?=\](?:  | ?\w)))\](?:\[ *[TC]\d{1,7}\])?(?: |\Z)"
 )
+# journalctl's short-full.
+_FULL = expression(
+    rf"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) {ISO_DATE} {ISO_TIME}(?: ([A-Z]{{3,4}}|[+-]\d\d))?(?= )"
+)
 _DELTA = expression(r"\[ {1,8}[+-]\d{1,6}\.\d{6}\](?: |\Z)")
-# The seconds since a start, as wrappers of a command print them, and as Kaggle's logs have them.
-_ELAPSED = expression(r"\[\+ {0,8}\d{1,7}\.\d{1,6}\](?: |\Z)")
-_KAGGLE = expression(r"\d{1,7}(?:\.\d{1,3})?s\t\d{1,7}\t")
 _DMESG_H = expression(r"\[([A-Z][a-z]{2}) ?(\d{1,2}) (\d\d:\d\d)\](?: |\Z)")
 _FACILITY = expression(r"[a-z]{2,8} {0,6}:(emerg|alert|crit|err|warn|notice|info|debug) {0,6}: ")
 _FACILITY_LEVELS = dict(
@@ -83,10 +83,10 @@ def month_first(line: str, at: int, prefix: Prefix) -> int:
     if printed is None:
         return -1
     keep(prefix, printed)
-    return behind_time(line, found.end(), prefix)
+    return after_time(line, found.end(), prefix)
 
 
-def behind_time(line: str, at: int, prefix: Prefix) -> int:
+def after_time(line: str, at: int, prefix: Prefix) -> int:
     """` host proc[pid]: ` or ` host ` or ` ` behind a system log's time."""
     tail = SYSLOG.match(line, at)
     if tail:
@@ -109,7 +109,18 @@ def syslog_tail(tail: re.Match[str], prefix: Prefix, family: str) -> int:
 
 
 def weekday_first(line: str, at: int, prefix: Prefix) -> int:
-    """`Thu Oct 10 03:06:53 2024`, also with a zone's name, and then Open MPI's tag if there."""
+    """`Thu Oct 10 03:06:53 2024`, also with a zone's name, and then Open MPI's tag if there.
+
+    Or `Thu 2024-10-10 03:06:53 UTC host proc[pid]: ` of journalctl's short-full.
+    """
+    full = _FULL.match(line, at)
+    if full:
+        zone = "Z" if full[4] in ("UTC", "GMT") else ""
+        printed = stamp(iso_day(full[1]), full[2], full[3], zone)
+        if printed is None:
+            return -1
+        keep(prefix, printed)
+        return after_time(line, full.end(), prefix)
     found = _CTIME.match(line, at)
     if found is None or not _ctime(found, prefix):
         return -1
@@ -155,7 +166,7 @@ def bracket_boot(line: str, at: int, prefix: Prefix) -> int:
         return -1
     keep(prefix, printed)
     tail = SYSLOG.match(line, found.end() - 1)
-    if tail and not prefix.names and tail[2] == "kernel":
+    if tail and not prefix.names and (tail[2] == "kernel" or tail[3]):
         return syslog_tail(tail, prefix, "journal")
     prefix.names.append("dmesg")
     return found.end()
@@ -219,23 +230,6 @@ def kmsg(line: str, at: int, prefix: Prefix) -> int:
     return found.end()
 
 
-def elapsed(line: str, at: int, prefix: Prefix) -> int:
-    """`[+  473.320] `: the time since something that nobody knows tells no time."""
-    return _since(_ELAPSED.match(line, at), prefix, "elapsed")
-
-
-def kaggle(line: str, at: int, prefix: Prefix) -> int:
-    """`704.7s<tab>1339<tab>` of a downloaded log of a Kaggle notebook."""
-    return _since(_KAGGLE.match(line, at), prefix, "kaggle")
-
-
-def _since(found: re.Match[str] | None, prefix: Prefix, family: str) -> int:
-    if found is None:
-        return -1
-    prefix.names.append(family)
-    return found.end()
-
-
 def unix_time(line: str, at: int, prefix: Prefix) -> int:
     """`1728529613.123456 host kernel: ` of journalctl's short-unix."""
     found = _UNIX.match(line, at)
@@ -245,7 +239,7 @@ def unix_time(line: str, at: int, prefix: Prefix) -> int:
     if printed is None:
         return -1
     keep(prefix, printed)
-    return behind_time(line, found.end(), prefix)
+    return after_time(line, found.end(), prefix)
 
 
 def priority(line: str, at: int, prefix: Prefix) -> int:

@@ -7,9 +7,8 @@ gives the position after the prefix, or -1 (Prefix untouched) if it is not there
 from __future__ import annotations
 
 from diagnose.lazy import expression
-from diagnose.parse.levels import NAMES
 from diagnose.parse.stamps import NO_YEAR, day, keep, stamp
-from diagnose.parse.who import Prefix
+from diagnose.parse.who import NAMES, Prefix
 
 # The 9 digits after the seconds are CLOCK_MONOTONIC, not a fraction of the second: dropped.
 _C10 = expression(
@@ -19,13 +18,13 @@ _C10 = expression(
 _GLOG = expression(
     r"([DIWEFV])(\d{4}|\d{8}) (\d\d:\d\d:\d\d)\.(\d{6}) +(\d{1,20}) ([^\s\]]{1,300})\](?: |\Z)"
 )
-_RANK = expression(r"\[rank(?:(\d{1,7})\](?::|(?= ))|[:= ]{1,2}(\d{1,7})\]:?)")
+_RANK = expression(r"\[rank(?:(\d{1,7})\](?::|(?= ))|[:= ]{1,2}(\d{1,7})\](?::| \|\|)?)")
 _ROLE = expression(r"\[([A-Za-z_]\w{0,63}?)(\d{1,6})\](?:<(\d{1,6})>: ?|:)")
 _TITAN = expression(r"\[titan\] |(?=\d{4}-\d\d-\d\d[ T])")
 _IN_GROUP = expression(r"\[(?:Rank|PG [^\[\]\n]{1,256}? Rank) (\d{1,7})\]")
 
 # A tag in front of a logger's line that another process's bar stands before.
-_BEHIND = expression(r"[^\s:]\[rank(\d{1,7})\]:(?=\[[FEWIV][ \d])")
+_GLUED_RANK = expression(r"[^\s:]\[rank(\d{1,7})\]:(?=\[[FEWIV][ \d])")
 
 # Words with a number in brackets and a colon that are no torchrun role.
 _NO_ROLE = frozenset(
@@ -86,9 +85,9 @@ def glog(line: str, at: int, prefix: Prefix) -> int:
 def rank(line: str, at: int, prefix: Prefix) -> int:
     """`[rank3]:` in front of c10 and python loggers, `[rank3]: ` of the excepthook.
 
-    Also Lightning's `[rank: 3] `, and `[rank3] ` of those who print like them. torchtitan names its
-    torchrun role "rank", so that its `[rank3]:` is a LOCAL rank: recognised by what follows, or by
-    a second `[rankN]:`.
+    Also Lightning's `[rank: 3] `, Determined's `[rank=3] || `, and `[rank3] ` of those who print
+    like them. torchtitan names its torchrun role "rank", so that its `[rank3]:` is a LOCAL rank:
+    recognised by what follows, or by a second `[rankN]:`.
     """
     found = _RANK.match(line, at)
     if found is None:
@@ -149,7 +148,7 @@ def place_in_group(message: str) -> tuple[int, int] | None:
     return found.span(1) if found else None
 
 
-def behind_text(line: str) -> int | None:
+def glued_rank(line: str) -> int | None:
     """The rank of a `[rank3]:[E…` that is glued behind other text; None if there are several."""
-    found = set(_BEHIND.findall(line)) if "[rank" in line else set()
+    found = set(_GLUED_RANK.findall(line)) if "[rank" in line else set()
     return int(found.pop()) if len(found) == 1 else None

@@ -12,13 +12,15 @@ import sys
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from diagnose.lazy import expression
+
 TRACEBACK = "Traceback (most recent call last)"
 MAX_FRAMES = 100
 
-_FRAME = re.compile(r'\s*(?:\| ?)*\s*File "([^"]{1,1000})", line (\d{1,9}),? in (\S.{0,300}?)\s*\Z')
-_MARKS = re.compile(r"[\s|]*[~^]+[\s~^]*\Z")
-_RAISED = re.compile(r"((?:[A-Za-z_]\w*\.){0,8}[A-Za-z_]\w*)(?::(?:\s+(.*))?)?\s*\Z", re.DOTALL)
-_NESTED = re.compile(r"\s*(?:[+|] ?)+-*\s*")  # of exception groups
+_FRAME = expression(r'\s*(?:\| ?)*\s*File "([^"]{1,1000})", line (\d{1,9}),? in (\S.{0,300}?)\s*\Z')
+_MARKS = expression(r"[\s|]*[~^]+[\s~^]*\Z")
+_RAISED = expression(r"((?:[A-Za-z_]\w*\.){0,8}[A-Za-z_]\w*)(?::(?:\s+(.*))?)?\s*\Z", re.DOTALL)
+_NESTED = expression(r"\s*(?:[+|] ?)+-*\s*")  # of exception groups
 
 # Top folders of packages, for tools that print paths from there on (py-spy).
 _LIBRARIES = frozenset(
@@ -32,11 +34,11 @@ _LIBRARIES = frozenset(
      "wandb", "tensorboard", "mlflow", "webdataset", "streaming", "ffcv", "nvidia", "click",
      "typer", "fire", "hydra", "omegaconf", "tqdm", "psutil", "zmq", "grpc", "jax", "numba"}
 )  # fmt: skip
-_PACKAGED = re.compile(r".*(?:site-packages|dist-packages)/|.*/lib(?:64)?/python\d[.\d]*/")
-_CHECKOUT = re.compile(
+_PACKAGED = expression(r".*(?:site-packages|dist-packages)/|.*/lib(?:64)?/python\d[.\d]*/")
+_CHECKOUT = expression(
     r".*/(?=torch/(?:distributed|nn|utils|autograd|cuda|optim|_\w+|serialization\.py|_tensor\.py))"
 )
-_GENERATED = re.compile(r"<(?!ipython)|.*/torchinductor_|.*\.(?:pyx|pxd|pxi)\Z|\Z")
+_GENERATED = expression(r"<(?!ipython)|.*/torchinductor_|.*\.(?:pyx|pxd|pxi)\Z|\Z")
 
 
 class PythonFrame(NamedTuple):

@@ -16,9 +16,9 @@ from diagnose.catalog.schema import (
     KnownIssue,
     Remedy,
     Run,
+    Setting,
     Signature,
 )
-from diagnose.catalog.settings import Setting
 from diagnose.report import words
 from diagnose.report.safe import clean
 
@@ -97,8 +97,8 @@ def render_class(cause: CauseClass, catalog: Catalog, console: Console) -> None:
     page.paragraph(cause.explanation)
     page.remedies(cause.remedies)
     page.items("Restart", [words.joined(words.RESTART[cause.restart], cause.restart_why)])
-    page.items("Would a longer timeout help?", [words.longer_timeout(cause.longer_timeout)])
-    page.items("Collect this next time", cause.capture)
+    page.items("Would a longer timeout help?", [words.longer_timeout_of(cause)])
+    page.items("Collect this next time", [*cause.capture_stacks, *cause.capture])
     entries: list[Signature | KnownIssue] = [*catalog.signatures, *catalog.known_issues]
     mine = [f"{entry.id}: {entry.title}" for entry in entries if entry.cause == cause.id]
     page.items("Signatures and known issues", mine)

@@ -11,8 +11,8 @@ from rich.text import Text
 from diagnose.checkpoint.lost import Lost
 from diagnose.checkpoint.model import STATE_WORDS, Checkpoint, Inspection
 from diagnose.checkpoint.resume import newest
+from diagnose.redact.redactor import secrets_only
 from diagnose.report import words
-from diagnose.report.redact import secrets_only
 from diagnose.report.safe import each, learn, masked_strings, shown
 from diagnose.report.terminal import Page
 from diagnose.text.ranks import plural
@@ -54,14 +54,14 @@ def headline(inspection: Inspection, last: Checkpoint, base: str) -> str:
     """The answer in a sentence: `checkpoint-300 is incomplete; resume from checkpoint-200`."""
     found, back = inspection.checkpoints, inspection.resume
     which = ", the newest," if len(found) > 1 else ""
-    told = f"{name(last, base)}{which} is {_told(last)}"
+    finding = f"{name(last, base)}{which} is {_state(last)}"
     if back is None:
-        return f"{told}; there is no checkpoint to resume from."
+        return f"{finding}; there is no checkpoint to resume from."
     if back.path != last.path:
-        return f"{told}: resume from {_relative(back.path, base)}{_at(back.step)}."
+        return f"{finding}: resume from {_relative(back.path, base)}{_at(back.step)}."
     others = sum(one.state != "whole" for one in found)
     also = f"; {others} of {len(found)} are not" if others else ""
-    return f"{told}{also}: resume from it{_at(back.step)}."
+    return f"{finding}{also}: resume from it{_at(back.step)}."
 
 
 def common(found: Sequence[Checkpoint]) -> str:
@@ -80,7 +80,7 @@ def _relative(path: str, base: str) -> str:
     return path.removeprefix(base).strip("/") or path
 
 
-def _told(one: Checkpoint) -> str:
+def _state(one: Checkpoint) -> str:
     return STATE_WORDS[one.state]
 
 
@@ -119,12 +119,12 @@ def _reasons(page: Page, found: Sequence[Checkpoint], base: str) -> None:
         return
     page.heading("What is wrong")
     for one in damaged[-MAX_DAMAGED:]:
-        text = Text.assemble((name(one, base), "bold"), f" is {_told(one)}")
+        text = Text.assemble((name(one, base), "bold"), f" is {_state(one)}")
         page.paragraph(text, first="  ")
-        told = folded(one.reasons)
-        for reason in told[:MAX_REASONS]:
+        reasons = folded(one.reasons)
+        for reason in reasons[:MAX_REASONS]:
             page.paragraph(Text(words.sentence(reason)), first="    - ")
-        _more(page, len(told) - MAX_REASONS)
+        _more(page, len(reasons) - MAX_REASONS)
     _more(page, len(damaged) - MAX_DAMAGED)
     _notes(page, found, base)
 

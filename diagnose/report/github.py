@@ -10,10 +10,10 @@ from __future__ import annotations
 from diagnose import __version__
 from diagnose.diagnosis import Diagnosis
 from diagnose.job.model import Job
+from diagnose.redact.redactor import Redactor
 from diagnose.report import Wish, words
 from diagnose.report.html.context import learn
 from diagnose.report.markdown import escape, folded, parts
-from diagnose.report.redact import Redactor
 from diagnose.report.safe import safe
 from diagnose.text.ranks import plural
 

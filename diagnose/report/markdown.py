@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from diagnose.catalog.schema import Run
 from diagnose.diagnosis import Diagnosis, PythonException, Reason, RemedyStep
 from diagnose.job.model import Job
+from diagnose.redact.redactor import Redactor
 from diagnose.report import Wish, traceback, words
 from diagnose.report.html.context import learn
-from diagnose.report.redact import Redactor
 from diagnose.report.safe import cut, safe
 
 MAX_EVIDENCE = 12
@@ -94,7 +94,7 @@ def headline(diagnosis: Diagnosis) -> str:
 
 def _verdict(diagnosis: Diagnosis) -> list[str]:
     bad = diagnosis.verdict in ("hung", "failed")
-    who = words.culprits(diagnosis.culprits)
+    who = words.culprits(diagnosis)
     if not who and bad:
         who = "The evidence does not identify a rank or host"
     found = diagnosis.collective
@@ -108,7 +108,7 @@ def _verdict(diagnosis: Diagnosis) -> list[str]:
         ),
         ("Progress", escape(words.progress(diagnosis.progress))),
         ("Collective", escape(words.collective(found)) if found else ""),
-        ("Longer timeout", words.longer_timeout(diagnosis.longer_timeout_helps) if bad else ""),
+        ("Longer timeout", words.longer_timeout(diagnosis) if bad else ""),
         ("Restart", escape(words.restart(diagnosis)) if bad else ""),
         ("Job", escape(words.job(diagnosis.job))),
     ]

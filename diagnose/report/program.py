@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from diagnose.diagnosis import Diagnosis
 from diagnose.job.model import Job
+from diagnose.redact.redactor import secrets_only
 from diagnose.report import Wish
 from diagnose.report.html.context import learn
-from diagnose.report.redact import secrets_only
 from diagnose.report.safe import escaped, masked
 
 

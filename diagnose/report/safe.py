@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast
 
 from diagnose.diagnosis import Diagnosis
 from diagnose.lazy import expression
-from diagnose.report.redact import Redactor, secrets_only
+from diagnose.redact.redactor import Redactor, secrets_only
 
 MAX_TEXT = 2000  # characters of any one string
 MAX_ITEMS = 20_000  # of any one list; ranks are the long ones
@@ -122,7 +122,7 @@ def _collect(value: object, texts: dict[str, None]) -> None:
             _collect(getattr(value, field.name), texts)
 
 
-def said(text: str, limit: int) -> str:
+def masked_line(text: str, limit: int) -> str:
     """One clean line for a message: secrets masked, then cut."""
     return shown(text, secrets_only(), limit)
 

@@ -15,9 +15,9 @@ from typing import Any
 from diagnose.catalog.schema import Run
 from diagnose.diagnosis import Diagnosis, RemedyStep
 from diagnose.job.model import Job
+from diagnose.redact.redactor import Redactor
 from diagnose.report import Wish, words
 from diagnose.report.html.context import learn
-from diagnose.report.redact import Redactor
 from diagnose.report.safe import cut, escaped, safe
 
 MAX_BLOCKS, MAX_TEXT, MAX_HEADER = 50, 3000, 150
@@ -129,7 +129,7 @@ def _line(text: str, limit: int = MAX_TEXT // _WIDEST - 50) -> str:
 
 def _facts(diagnosis: Diagnosis) -> list[str]:
     bad = diagnosis.verdict in ("hung", "failed")
-    who = words.culprits(diagnosis.culprits)
+    who = words.culprits(diagnosis)
     if not who and bad:
         who = "The evidence does not identify a rank or host"
     found = diagnosis.collective
@@ -139,7 +139,7 @@ def _facts(diagnosis: Diagnosis) -> list[str]:
         "Phase": words.phase(diagnosis.phase) if diagnosis.phase else "",
         "Progress": words.progress(diagnosis.progress),
         "Collective": words.collective(found) if found else "",
-        "Longer timeout": words.longer_timeout(diagnosis.longer_timeout_helps) if bad else "",
+        "Longer timeout": words.longer_timeout(diagnosis) if bad else "",
         "Restart": words.restart(diagnosis) if bad else "",
         "Job": words.job(diagnosis.job),
     }

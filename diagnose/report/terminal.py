@@ -14,9 +14,9 @@ from rich.text import Text
 from diagnose.catalog.schema import Run
 from diagnose.diagnosis import ChainLink, Diagnosis, Evidence, PythonException, RemedyStep
 from diagnose.job.model import Job
+from diagnose.redact.redactor import Redactor, secrets_only
 from diagnose.report import Wish, traceback, words
 from diagnose.report.html.context import learn
-from diagnose.report.redact import Redactor, secrets_only
 from diagnose.report.safe import safe
 
 MAX_WIDTH = 110  # columns of prose; longer lines are hard to read
@@ -205,7 +205,7 @@ def _headline(page: Page, diagnosis: Diagnosis, *, summary: bool = True) -> None
 
 def _facts(page: Page, diagnosis: Diagnosis) -> None:
     bad = diagnosis.verdict in ("hung", "failed")
-    who = words.culprits(diagnosis.culprits)
+    who = words.culprits(diagnosis)
     if not who and bad:
         who = "The evidence does not identify a rank or host"
     found = diagnosis.collective
@@ -258,7 +258,7 @@ def _advice(page: Page, diagnosis: Diagnosis) -> None:
     if diagnosis.verdict not in ("hung", "failed"):
         return
     page.heading("Would a longer timeout help?")
-    page.paragraph(Text(words.longer_timeout(diagnosis.longer_timeout_helps)), first="  ")
+    page.paragraph(Text(words.longer_timeout(diagnosis)), first="  ")
     restart = words.restart(diagnosis)
     if restart:
         page.heading("Restart")

@@ -73,7 +73,7 @@ def lines(found: PythonException) -> Iterator[Line]:
             yield Line(text, "mark" if mark else "own" if frame.own else "folded")
             if frame.code:
                 yield Line(f"  {frame.code}", "code")
-    yield Line(raised(found), "raised")
+    yield Line(raised(found) or "… the log breaks off here", "raised")
 
 
 def _runs(frames: list[CodeFrame]) -> list[Run]:

@@ -7,12 +7,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from diagnose.catalog.schema import Remedy, Run
+from diagnose.catalog.schema import CauseClass, Remedy, Run
 from diagnose.diagnosis import (
     Answer,
     ChainLink,
     Collective,
-    Culprits,
     Diagnosis,
     Evidence,
     JobFacts,
@@ -37,18 +36,20 @@ KINDS = {
     "stuck_host": "blocked on the host (CPU) side",
     "stuck_device": "stuck on the GPU",
 }
+APART = "left the other ranks, or never joined them"  # missing, where no collective is known
 RESTART = {
-    "retry": "Restart unchanged",
+    "retry": "Restart the job",
     "retry_elsewhere": "Restart on different hosts",
     "fix_first": "Fix the cause before restarting",
     "none": "",
 }
-# Would a longer timeout help? The answer, and why.
+# Would a longer timeout help? The answer, and why. A job that failed may have met no timeout.
 LONGER_TIMEOUT: dict[Answer, tuple[str, str]] = {
     "yes": ("Yes.", "It has to exceed the time the slow rank needs."),
     "no": ("No.", "A longer timeout would only delay the same failure."),
     "unknown": ("Unknown.", "It helps only if the blocking rank was still making progress."),
 }
+NO_TIMEOUT = "The cause is not a timeout."
 PHASES = {
     "init": "initialisation",
     "model_load": "model loading",
@@ -112,12 +113,22 @@ def confidence(diagnosis: Diagnosis) -> str:
     return "" if diagnosis.verdict == "unknown" else f"{diagnosis.root_cause.confidence} confidence"
 
 
-def culprits(found: Culprits) -> str:
+def culprit_kind(diagnosis: Diagnosis) -> str:
+    """What the culprits did, as far as it is known; empty where nothing is."""
+    kind = diagnosis.culprits.kind
+    if kind == "missing" and diagnosis.collective is None:
+        return APART
+    return KINDS[kind] if kind else ""
+
+
+def culprits(diagnosis: Diagnosis) -> str:
     """Who is to blame: `Rank 3 on node7: died`; empty when nobody is named."""
+    found = diagnosis.culprits
     ranks = ranks_phrase(found.ranks).capitalize() if found.ranks else ""
     hosts = names(found.hosts)
     who = f"{ranks} on {hosts}" if ranks and hosts else ranks or hosts
-    return f"{who}: {KINDS[found.kind]}" if who and found.kind else who
+    kind = culprit_kind(diagnosis)
+    return f"{who}: {kind}" if who and kind else who
 
 
 def onset(found: Onset) -> str:
@@ -133,14 +144,15 @@ def phase(name: str) -> str:
 
 
 def progress(found: Progress | None) -> str:
-    """`step 1,200 · 1.4 s a step · silent for the last 30 min · behind: ranks 3, 5`."""
+    """`step 12 at … · 9 s a step, 1.4 s earlier · silent for the last 30 min · behind: rank 3`."""
     if found is None or found.last_step is None:
         return ""
-    parts = [f"step {found.last_step:,}"]
+    at = f" at {when(found.last_step_time)}" if found.last_step_time else ""
+    parts = [f"step {found.last_step:,}{at}"]
     beat, line = found.seconds_a_step, found.seconds_a_line or 0.0
     silent = found.silent_s or 0.0
     if beat:
-        parts.append(f"{beat:.3g} s a step" if beat < 60 else f"{duration(beat)} a step")
+        parts.append(_pace(beat, found.earlier_seconds_a_step))
     if line >= _MISSED * (beat or line or 1.0):
         parts.append(f"a line every {duration(line)}")
     if silent >= max(_SILENT_S, _MISSED * max(beat or 0.0, line)):
@@ -148,6 +160,14 @@ def progress(found: Progress | None) -> str:
     if found.lagging:
         parts.append(f"behind: {ranks_phrase(found.lagging)}")
     return " · ".join(parts)
+
+
+def _pace(seconds: float, earlier: float | None) -> str:
+    """What a step takes: `1.4 s a step`, or `2 min 3 s a step, 9 s earlier`."""
+    now, *before = (
+        f"{one:.3g} s" if one < 60 else duration(one) for one in (seconds, earlier) if one
+    )
+    return ", ".join([f"{now} a step", *(f"{one} earlier" for one in before)])
 
 
 def collective(found: Collective) -> str:
@@ -168,9 +188,26 @@ def collective(found: Collective) -> str:
     return ", ".join(what) + (": " + ", ".join(sides) if sides else "")
 
 
-def longer_timeout(answer: Answer) -> str:
-    """The answer to "would a longer timeout help?" as sentences."""
-    return " ".join(LONGER_TIMEOUT[answer])
+def longer_timeout_why(diagnosis: Diagnosis) -> tuple[str, str]:
+    """The answer to "would a longer timeout help?", and why."""
+    answer, why = LONGER_TIMEOUT[diagnosis.longer_timeout_helps]
+    if diagnosis.longer_timeout_helps == "no" and diagnosis.verdict == "failed":
+        why = NO_TIMEOUT
+    return answer, why
+
+
+def longer_timeout(diagnosis: Diagnosis) -> str:
+    """The same as sentences."""
+    return " ".join(longer_timeout_why(diagnosis))
+
+
+def longer_timeout_of(cause: CauseClass) -> str:
+    """The answer for a whole class, of which `moving` says that it depends on the job."""
+    if cause.longer_timeout == "yes" and cause.moving:
+        return f"Yes, if the blocking rank is still making progress. {LONGER_TIMEOUT['yes'][1]}"
+    if cause.longer_timeout == "no" and cause.hang == "fails":
+        return f"No. {NO_TIMEOUT}"
+    return " ".join(LONGER_TIMEOUT[cause.longer_timeout])
 
 
 def restart(diagnosis: Diagnosis) -> str:
@@ -282,18 +319,19 @@ def quotes(evidence: Iterable[Evidence], limit: int) -> list[tuple[str, list[Evi
     The reason is a sentence, and empty where it is that of the kind before.
     """
     found: list[tuple[str, list[Evidence]]] = []
-    said: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for items in alike(evidence):
         why = items[0].why
-        said[why] += 1
-        if said[why] <= MAX_KINDS:
-            found.append((sentence(why) if said[why] == 1 else "", items))
+        counts[why] += 1
+        if counts[why] <= MAX_KINDS:
+            found.append((sentence(why) if counts[why] == 1 else "", items))
     return found[:limit]
 
 
 def places(items: Sequence[Evidence | SourceLine]) -> str:
-    """Where alike evidence stands: `a.log:4`, `a.log:4, :9, b.log:1 and 3 more`."""
+    """Where alike evidence is, each place once: `a.log:4`, `a.log:4, :9, b.log:1 and 3 more`."""
     shown = []
+    items = list({(item.source, item.line): item for item in items}.values())
     for before, item in zip([None, *items], items, strict=False):
         same = before is not None and before.source == item.source and item.line > 0
         shown.append(f":{item.line}" if same else place(item.source, item.line))

@@ -95,6 +95,6 @@ class _Maker:
             raise TypeError(f"{kind} has no form in JSON")
         if kind.__name__ not in self.shared:
             self.shared[kind.__name__] = {}  # for those that hold themselves
-            said = {"description": " ".join((inspect.getdoc(kind) or "").split())}
-            self.shared[kind.__name__] = said | self._object(_hints(kind))
+            described = {"description": " ".join((inspect.getdoc(kind) or "").split())}
+            self.shared[kind.__name__] = described | self._object(_hints(kind))
         return {"$ref": f"#/$defs/{kind.__name__}"}

@@ -40,8 +40,8 @@ async def pieces(
     `sending` is told how it goes, and may be given up for another.
     """
     sending = sending or Sending()
-    told = request.headers.get("content-length", "0")
-    if not told.isdecimal() or int(told) > limit:
+    length = request.headers.get("content-length", "0")
+    if not length.isdecimal() or int(length) > limit:
         raise _too_large(limit)
     stream = aiter(request.stream())
     while True:

@@ -82,10 +82,10 @@ def _sides(data: Data) -> dict[str, dict[str, list[str]]]:
 def _collective(value: Data | None) -> list[str]:
     if value is None:
         return []
-    told = [str(value[name]) for name in ("op", "group") if value[name] is not None]
+    call = [str(value[name]) for name in ("op", "group") if value[name] is not None]
     number = [] if value["seq"] is None else [f"sequence number {value['seq']}"]
     missing = [f"missing: {ranks_phrase(value['missing'])}"] if value["missing"] else []
-    return [", ".join([*told, *number, *missing])]
+    return [", ".join([*call, *number, *missing])]
 
 
 def _one(value: object) -> list[str]:

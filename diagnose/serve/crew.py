@@ -52,7 +52,7 @@ class Worker:
         self,
         task: Task,
         seconds: float,
-        heard: Callable[[Progress], None],
+        on_progress: Callable[[Progress], None],
         stop: Callable[[], bool],
     ) -> Done | Failed:
         """Do a task, within `seconds`. Raises Stopped as soon as `stop` says so."""
@@ -64,7 +64,7 @@ class Worker:
                 if connection.poll(_TICK):
                     message = receive(connection)
                     if isinstance(message, Progress):
-                        heard(message)
+                        on_progress(message)
                         continue
                     self._jobs += 1
                     if self._jobs >= JOBS:

@@ -103,7 +103,7 @@ class Desk:
     def start(self) -> None:
         """Start the workers, and take up what an earlier server did not finish."""
         kept = set()
-        for record in self._store.again():
+        for record in self._store.requeue():
             folder = self._folder(record.id)
             if folder.is_dir():
                 kept.add(record.id)
@@ -201,11 +201,11 @@ class Desk:
             asked = self._loop.create_future()
             self._asked[record.id, name] = asked
             asked.add_done_callback(lambda _: self._asked.pop((record.id, name), None))
-            folder = spool.folder_of(self._spool, f"again-{record.id}-{name}")
+            folder = spool.folder_of(self._spool, f"masked-{record.id}-{name}")
             (folder / MASKED).write_bytes(
                 zstandard.ZstdDecompressor().decompress(kept, max_output_size=_MAX_INPUT)
             )
-            task = self._task(folder, "again", record, (name,))
+            task = self._task(folder, "masked", record, (name,))
             with self._lock:
                 self._later.append(_Later(record.id, task, asked))
                 self._lock.notify()
@@ -319,14 +319,14 @@ class Desk:
             spool.remove(job.folder)
             return
 
-        def heard(progress: Progress) -> None:
+        def on_progress(progress: Progress) -> None:
             job.progress = progress
             self._tell()
 
         self._tell()
         try:
             result = worker.run(
-                job.task, self._settings.seconds, heard, lambda: job.cancelled or self._hurry
+                job.task, self._settings.seconds, on_progress, lambda: job.cancelled or self._hurry
             )
         except Stopped:
             if job.cancelled:

@@ -115,8 +115,8 @@ def _check(served: Served, request: Request) -> None:
     if request.headers.get("content-encoding", "identity") != "identity":
         raise Refused(415, "encoded", "Send the body as it is; compressed files are understood.")
     if shutil.disk_usage(served.settings.data).free < served.settings.upload + _SPARE:
-        told = request.headers.get("content-length", "")
-        size = int(told) if told.isdecimal() else served.settings.upload
+        length = request.headers.get("content-length", "")
+        size = int(length) if length.isdecimal() else served.settings.upload
         if shutil.disk_usage(served.settings.data).free < size + _SPARE:
             raise Refused(507, "disk_full", "The disk of the server is full.")
 
@@ -213,20 +213,20 @@ def _wanted(kind: Kind, viewed: bool) -> str:
 
 def _title(text: str) -> str:
     """A title in one clean line, secrets masked."""
-    from diagnose.report.safe import said  # noqa: PLC0415  not before a first title
+    from diagnose.report.safe import masked_line  # noqa: PLC0415  not before a first title
 
-    return said(text, TITLE_LIMIT).strip() if text.strip() else ""
+    return masked_line(text, TITLE_LIMIT).strip() if text.strip() else ""
 
 
 def _source(given: _Given) -> str:
     """What was given, for a list."""
-    from diagnose.report.safe import said  # noqa: PLC0415
+    from diagnose.report.safe import masked_line  # noqa: PLC0415
 
     names = given.urls or given.names
     if given.kind == "text":
         return "pasted text"
     folders = {name.partition("/")[0] for name in given.names if "/" in name}
     if len(names) > 1 and len(folders) == 1 and all("/" in name for name in given.names):
-        return f"{said(folders.pop(), _NAME)}/ with {len(names)} files"
-    shown = ", ".join(said(name, _NAME) for name in names[:_SHOWN])
+        return f"{masked_line(folders.pop(), _NAME)}/ with {len(names)} files"
+    shown = ", ".join(masked_line(name, _NAME) for name in names[:_SHOWN])
     return shown if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN} more"

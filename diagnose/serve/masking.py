@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 
 from diagnose.ingest.source import TEXT_KINDS, Source
-from diagnose.report.redact import Redactor
+from diagnose.redact.redactor import Redactor
 from diagnose.report.safe import MAX_RAW, clean
 
 KEPT = 8 << 20  # bytes of all logs together that are kept

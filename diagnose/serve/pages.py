@@ -309,12 +309,12 @@ def _stage(status: Status | None) -> str:
     if status.position:
         return f"Waiting: {status.position} in the queue"
     now = status.now
-    told = [now.stage]
+    parts = [now.stage]
     if now.total > 1:
-        told.append(f"log {min(now.done + 1, now.total)} of {now.total}")
+        parts.append(f"log {min(now.done + 1, now.total)} of {now.total}")
     if now.size:
-        told.append(f"{_size(now.read)} of {_size(now.size)}")
-    return ", ".join(told)
+        parts.append(f"{_size(now.read)} of {_size(now.size)}")
+    return ", ".join(parts)
 
 
 def _size(count: int) -> str:

@@ -19,7 +19,7 @@ from diagnose.serve.task import Progress
 
 PERIOD = 0.25  # seconds between two reports about one file
 
-Hear = Callable[[Store, int, int], None]
+Report = Callable[[Store, int, int], None]
 
 
 class Reading:
@@ -36,7 +36,7 @@ class Reading:
 
     def opened(self, path: Path) -> Store:
         """A file of the job, to be looked at: an archive is read to its end for that."""
-        return _Heard(FileStore(path), self._found)
+        return _Tracked(FileStore(path), self._found)
 
     def sources(self, found: Sequence[Source]) -> list[Source]:
         """What was found in the files, to be read."""
@@ -61,14 +61,14 @@ class Reading:
     def _listened(self, of: Any) -> Any:
         """The chunks or the content of a source, which tell how far they are read."""
         if isinstance(of, TextChunks | Content):
-            return replace(of, store=_Heard(of.store, self._heard))
+            return replace(of, store=_Tracked(of.store, self._advanced))
         return of
 
     def _found(self, store: Store, read: int, size: int) -> None:
         if self._finding:
-            self._heard(store, read, size)
+            self._advanced(store, read, size)
 
-    def _heard(self, store: Store, read: int, size: int) -> None:
+    def _advanced(self, store: Store, read: int, size: int) -> None:
         if store is not self._store:
             self._store, self._far = store, 0
         self._far = max(self._far, min(read, size))  # its end is looked at more than once
@@ -79,29 +79,29 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Heard:
+class _Tracked:
     """A store that tells how far it is read."""
 
     store: Store
-    hear: Hear
+    report: Report
 
     @contextmanager
     def open(self) -> Iterator[Reader]:
         """See Store."""
         with self.store.open() as reader:
-            yield _HeardReader(self, reader, reader.size)
+            yield _TrackedReader(self, reader, reader.size)
 
 
 @dataclass(frozen=True, slots=True)
-class _HeardReader:
-    of: _Heard
+class _TrackedReader:
+    of: _Tracked
     reader: Reader
     size: int
 
     def read_at(self, offset: int, length: int) -> bytes:
         """See Reader."""
         data = self.reader.read_at(offset, length)
-        self.of.hear(self.of, offset + len(data), self.size)
+        self.of.report(self.of, offset + len(data), self.size)
         return data
 
     def data_from(self, offset: int) -> int:

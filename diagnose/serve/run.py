@@ -23,8 +23,8 @@ _BACKLOG = 512
 _STOP_SECONDS = 5  # that requests have to end when the server does
 
 
-def run(settings: Settings, said: Callable[[str], None]) -> None:
-    """Serve until a signal asks to end. `said` gets the address. Raises InputError."""
+def run(settings: Settings, announce: Callable[[str], None]) -> None:
+    """Serve until a signal asks to end. `announce` gets the address. Raises InputError."""
     if settings.token is None and not is_loopback(settings.host):
         raise InputError(f"{settings.host} can be reached by others: give a --token-file")
     lock = claim(settings.data)
@@ -33,7 +33,7 @@ def run(settings: Settings, said: Callable[[str], None]) -> None:
             made = crew.context()
             crew.check(made, settings.patterns, settings.data / "spool")
             app = application(settings, key_of(settings.data), made)
-            said(f"diagnose serve: {url(settings.host, listener.getsockname()[1])}")
+            announce(f"diagnose serve: {url(settings.host, listener.getsockname()[1])}")
             server_of(app).run(sockets=[listener])
     finally:
         os.close(lock)

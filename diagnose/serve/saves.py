@@ -47,8 +47,8 @@ def uploaded(
             try:
                 unpack(path, Path(place), limit)
             except InputError as error:
-                told = f"checkpoints in it were not looked for: {error}"
-                notes.append(f"{printable(path.name)}: {told}")
+                note = f"checkpoints in it were not looked for: {error}"
+                notes.append(f"{printable(path.name)}: {note}")
             else:
                 found += _in(Path(place), notes)
     return (Inspection(found, resume(found)) if found else None), notes

@@ -22,7 +22,7 @@ from diagnose.serve.task import Kind, Summary
 State = Literal["queued", "running", "done", "failed"]
 WAITING: tuple[State, ...] = ("queued", "running")
 MAX_ATTEMPTS = 2  # of one job; what ended the server twice does not get a third chance
-LOST = "the server ended while it was diagnosed, more than once: given up"
+LOST = "the server ended while it was diagnosed, more than once: abandoned"
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # of Crockford's base 32: none that look alike
 _SCHEMA = """
@@ -122,7 +122,7 @@ class Store:
             path.chmod(0o600)
             self._check()
             self._prepare()
-            self.again()  # what a server does first: where it cannot be written, say so now
+            self.requeue()  # what a server does first: where it cannot be written, say so now
         except sqlite3.Error as error:
             raise InputError(unusable(path, error)) from error
 
@@ -230,7 +230,7 @@ class Store:
                 (time.time(), error, id_),
             )
 
-    def again(self) -> list[Record]:
+    def requeue(self) -> list[Record]:
         """Jobs that were accepted and have no result yet, in their order: queued again.
 
         What ended the server MAX_ATTEMPTS times is given up.

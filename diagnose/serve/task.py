@@ -20,7 +20,7 @@ TYPES = {
     "markdown": "text/markdown",
     "input": "text/plain",
 }
-Kind = Literal["text", "files", "urls", "again", "check"]
+Kind = Literal["text", "files", "urls", "masked", "check"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Task:
     """One job for a worker: what lies in `folder`, and which outputs are `wanted`.
 
     `text`: the paste in PASTE; `files`: all that is there; `urls`: what `urls` give, fetched by the
-    worker within `allowed` prefixes and `upload` bytes; `again`: the masked input in MASKED;
+    worker within `allowed` prefixes and `upload` bytes; `masked`: the masked input in MASKED;
     `check`: nothing but whether the patterns load, which is answered with an empty error.
     """
 

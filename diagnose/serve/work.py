@@ -21,10 +21,10 @@ from diagnose.ingest import find_sources
 from diagnose.ingest.raw import reason
 from diagnose.job.load import load_text, read
 from diagnose.job.model import Job
+from diagnose.redact.redactor import Redactor, secrets_only
 from diagnose.report import html, markdown, words
 from diagnose.report.html.context import learn
-from diagnose.report.redact import Redactor, secrets_only
-from diagnose.report.safe import cut, escaped, masked, safe, said
+from diagnose.report.safe import cut, escaped, masked, masked_line, safe
 from diagnose.serve import fetch
 from diagnose.serve.masking import kept_logs, kept_text
 from diagnose.serve.progress import Reading
@@ -73,7 +73,7 @@ def attempt(task: Task, tell: Tell) -> Done | Failed:
     finally:
         tempfile.tempdir = before
     inside = problem.replace(f"{task.folder}{os.sep}", "").replace(task.folder, "")
-    return Failed(said(inside, 600))
+    return Failed(masked_line(inside, 600))
 
 
 def perform(task: Task, tell: Tell) -> Done:
@@ -85,7 +85,7 @@ def perform(task: Task, tell: Tell) -> Done:
     redactor = Redactor() if task.redact else None
     folder = Path(task.folder)
     kept = ""
-    if task.kind in ("text", "again"):
+    if task.kind in ("text", "masked"):
         data = (folder / (PASTE if task.kind == "text" else MASKED)).read_bytes()
         kept = kept_text(data.decode(errors="replace"), redactor)
         job = load_text(kept, patterns=task.patterns)
@@ -110,7 +110,7 @@ def _read(folder: Path, task: Task, tell: Tell) -> Job:
     reading = Reading(tell)
     # Each by itself: what was chosen by name is read whatever its suffix.
     sources = reading.sources(find_sources(sorted(folder.iterdir()), opened=reading.opened))
-    job = read(sources, patterns=task.patterns, heard=reading.logs)
+    job = read(sources, patterns=task.patterns, on_progress=reading.logs)
     reading.end()
     tell(Progress("Looking for checkpoints"))
     job.checkpoints, notes = uploaded(folder, sources, task.upload)
@@ -135,7 +135,7 @@ def _outputs(
 def _summary(job: Job, shown: Diagnosis, title: str) -> Summary:
     shown = safe(shown, None)
     root, facts = shown.root_cause, shown.job
-    who = words.culprits(shown.culprits)
+    who = words.culprits(shown)
     found = [
         title, shown.verdict, root.cause, root.signature or "", root.title, root.summary, who,
         shown.phase or "", *shown.culprits.hosts, *facts.frameworks,

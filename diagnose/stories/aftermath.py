@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from diagnose.parse.prefix import peel
 from diagnose.parse.times_in import duration_in, time_in
 from diagnose.stories.rhythm import SECOND, Rhythm
 from diagnose.timeline.author import Author, author_of
@@ -43,13 +44,13 @@ class End:
         """Seconds from the last sign of life to the end, and whether they are only reckoned."""
         if self.last.tells == "finished" or self._works_unseen():
             return None, False
-        told = [seconds for event in self.watched if (seconds := _stated(event)) is not None]
+        stated = [seconds for event in self.watched if (seconds := _stated(event)) is not None]
         until = self._time
         if until is not None and self.last.time is not None:
             seconds = (until - self.last.time) / SECOND
-            return max([*told, 0.0 if self._other_zone(seconds, usual) else seconds]), False
-        if told:
-            return max(told), False
+            return max([*stated, 0.0 if self._other_zone(seconds, usual) else seconds]), False
+        if stated:
+            return max(stated), False
         return self._reckoned(), True
 
     @cached_property
@@ -96,7 +97,18 @@ class End:
             return None
         if self.last.time is not None:
             return took - (self.last.time - begun) / SECOND if begun is not None else None
-        return None if self.last.elapsed_ms is None else took - self.last.elapsed_ms / _MS
+        return None if (shown := self._clock()) is None else took - shown / _MS
+
+    def _clock(self) -> int | None:
+        """How far into the run the last work was, by a bar: its own, or one drawn just above it."""
+        last = self.last
+        bars = [
+            one.last
+            for one in self.working
+            if one.last.source == last.source and last.line - one.last.line <= one.apart
+        ]
+        known = [bar.elapsed_ms for bar in (last, *bars) if bar.elapsed_ms is not None]
+        return known[0] if known else None
 
 
 def end_of(timeline: Timeline, endings: Collection[str], working: Sequence[Rhythm]) -> End:
@@ -165,4 +177,6 @@ def _when(event: Event) -> int | None:
 
 def _stated(event: Event) -> float | None:
     """Seconds that a line says something took."""
-    return event.elapsed_ms / _MS if event.elapsed_ms is not None else duration_in(event.text)
+    if event.elapsed_ms is not None:
+        return event.elapsed_ms / _MS
+    return duration_in(peel(event.text).message)  # the time of the line is no duration

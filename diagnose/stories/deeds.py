@@ -12,7 +12,7 @@ from typing import TypeVar
 from diagnose.catalog.schema import CauseClass
 from diagnose.stories.habits import Kind, habits, kind_of
 from diagnose.stories.order import Latest, after
-from diagnose.stories.work import Works
+from diagnose.stories.work import Works, moved
 from diagnose.timeline.author import Author, author_of
 from diagnose.timeline.ends import endings, exit_failed
 from diagnose.timeline.event import Event, Timeline
@@ -159,7 +159,7 @@ class Deeds:
 
     @cached_property
     def _worked(self) -> Latest:
-        return Latest(self.progress)
+        return Latest(self._moves)
 
     def worked_after(self, event: Event) -> bool:
         """Whether anybody surely worked after an event."""
@@ -174,8 +174,12 @@ class Deeds:
         return self._busy.after(event)
 
     @cached_property
+    def _moves(self) -> Sequence[Event]:
+        return [*moved(self.progress)]
+
+    @cached_property
     def _answered(self) -> Latest:
-        return Latest([*self.progress, *self.endings])
+        return Latest([*self._moves, *self.endings])
 
     def answered_below(self, event: Event) -> bool:
         """Whether anybody worked, or ended well, after an event."""

@@ -62,8 +62,8 @@ class Stories:
         if self.deeds.counted_after(last) >= LONG:
             return True
         begun = (one for one in self.timeline.telling(BEGINS) if self._below(one, last))
-        again = next(begun, None)
-        return again is not None and self.deeds.busy_after(again)
+        restart = next(begun, None)
+        return restart is not None and self.deeds.busy_after(restart)
 
     def _below(self, event: Event, other: Event) -> bool:
         return event.source == other.source and event.line > other.line
@@ -143,6 +143,11 @@ class Stories:
 def lost_peer(event: Event) -> bool:
     """Whether its author lost the connection to a peer, whose own log knows why."""
     return event.role == "effect" and (event.tells == "peer_gone" or "peer" in event.fields)
+
+
+def only_lost_peers(events: Sequence[Event]) -> bool:
+    """Whether there are events, and all they say is that their authors lost a peer."""
+    return bool(events) and all(map(lost_peer, events))
 
 
 def _did(story: Story, event: Event) -> None:

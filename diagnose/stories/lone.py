@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from diagnose.stories.deeds import Deeds
 from diagnose.stories.rhythm import Rhythm
 from diagnose.text.median import median
 from diagnose.text.ranks import ranks_phrase
 from diagnose.timeline.author import Author
+from diagnose.timeline.draft import OWN_WAY
 from diagnose.timeline.event import Event, Timeline
+from diagnose.timeline.learned import CIRCUMSTANTIAL
 
 # Lines that the others wrote after its last: before they fell silent too, or while they go on,
 # when fewer may be lost or late.
@@ -75,6 +78,15 @@ def find_lone(
     return None
 
 
+def own_way(timeline: Timeline) -> Event | None:
+    """The last line of the one rank that left the way of all others before these fell silent.
+
+    Rank 0 writes alone what it does for all.
+    """
+    found = {event.rank: event for event in timeline.telling(OWN_WAY) if event.rank}
+    return next(iter(found.values())) if len(found) == 1 else None
+
+
 def _latest(counter: Sequence[Rhythm]) -> Mapping[Author, Rhythm]:
     """The last rhythm of each author: a launcher may repeat what it wrote into its own file."""
     last: dict[Author, Rhythm] = {}
@@ -116,10 +128,11 @@ def _ended_itself(rhythm: Rhythm, deeds: Deeds, endings: Collection[str]) -> boo
     held in a buffer.
     """
     author, last, uncaught = rhythm.author, rhythm.last, deeds.raised.uncaught
-    told = deeds.timeline.where(lambda meaning: meaning.role in ("cause", "effect", "phase"))
+    reported = deeds.timeline.where(lambda meaning: meaning.role in ("cause", "effect", "phase"))
+    nameless = [deeds.timeline.at(index) for index in deeds.raised.nameless]
     return any(
         event.index in uncaught or event.index > last.index
-        for event in told
+        for event in (*reported, *nameless)
         if event.tells == "finished" or (event.role != "phase" and event.cause not in endings)
         if deeds.author(event) == deeds.author(last) or _of(author, event)
     )
@@ -152,3 +165,20 @@ def _number_of_file(author: Author, latest: Collection[Author]) -> int | None:
     own = found[author]
     alike = len(parts) == len(found) and len(set(parts)) == 1
     return int(own[2]) if own and alike and numbers == [*range(len(found))] else None
+
+
+def fell_silent_with(errors: Iterable[Event], timeline: Timeline) -> int | None:
+    """The one rank that printed these and wrote nothing more, in a job of which others are seen.
+
+    What it only says as it is stopped is no more.
+    """
+    own = [event for event in errors if event.rank is not None]
+    ranks = {event.rank for event in own}
+    if len(ranks) != 1 or not {*timeline.ranks} - ranks:
+        return None
+    if any(event.learned in CIRCUMSTANTIAL for event in own):
+        return None
+    (rank,), last = ranks, max(own, key=attrgetter("index"))
+    later = (event for event in timeline.after(last.index) if event.rank == rank)
+    more = any(event.role != "aftermath" and event.place != last.place for event in later)
+    return None if more else rank

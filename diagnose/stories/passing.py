@@ -28,7 +28,7 @@ _DYING = ("FATAL", "CRITICAL")  # levels of those who cannot go on
 _CAME_BACK = 3  # states of work of a rank below the line that says it ended
 _SERVED_LINES = 150  # below the error that a server survived
 _BUFFER = 8192  # bytes that a process may hold back until it ends
-_AGAIN = 3  # lines below which a wait that is told again and again has ended
+_REPEATED_WITHIN = 3  # lines below which a wait that is reported over and over has ended
 _NAME = re.compile(r"\s*\S+: +(?=\S)")  # who writes, where no prefix is known to say it
 _OTHER = re.compile(r"[^a-z0-9]+")
 # Programs as which jobs run; the kernel cuts their names to 15 characters.
@@ -72,7 +72,7 @@ def _wait_ended(event: Event, author: Author, deeds: Deeds) -> bool:
     A rank that signs its steps, and neither made one below nor began anything, waits whatever the
     others say.
     """
-    if event.line > deeds.last_lines[event.source] - _AGAIN:
+    if event.line > deeds.last_lines[event.source] - _REPEATED_WITHIN:
         return False
     alone = author.kind != "source" and deeds.signs_steps(author)
     return (
@@ -118,8 +118,8 @@ def _is_mention(event: Event) -> bool:
         return False
     slug = (event.signature or "").split(".")[2].replace("-", " ")
     message = peel(event.text).message
-    told = (message, _NAME.sub("", message, count=1))
-    return not any(_OTHER.sub(" ", one.lower()).strip().startswith(slug) for one in told)
+    messages = (message, _NAME.sub("", message, count=1))
+    return not any(_OTHER.sub(" ", one.lower()).strip().startswith(slug) for one in messages)
 
 
 def _of_another_program(event: Event) -> bool:
@@ -139,7 +139,10 @@ def _outlived(event: Event, author: Author, deeds: Deeds) -> Passed | None:
         return None
     own = deeds.works_of(author, event)
     if author.kind == "source":
-        if own.all_went_beyond(event.index, several=True) and counted >= LONG:
+        # Of a program of several processes the others may be all who print steps, but for what
+        # this one held back until it ended.
+        spawned = event.index in deeds.raised.spawned and _is_far(own, event)
+        if own.all_went_beyond(event.index, several=not spawned) and counted >= LONG:
             return "everybody_went_on"
     elif own and (event.index not in deeds.raised.uncaught or deeds.one_writer(event.source)):
         limit, ended = deeds.end_after(author, event)

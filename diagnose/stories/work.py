@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from operator import attrgetter
@@ -129,6 +129,16 @@ def counter(work: Event) -> Key:
     """What a number counts: by the entry, and by the name and the end of a bar."""
     named = _NUMBER.sub("0", work.fields.get("what", ""))
     return work.signature, named, work.fields.get("total")
+
+
+def moved(works: Iterable[Event]) -> Iterator[Event]:
+    """Progress without bars that are drawn once more with the number that they had."""
+    last: dict[object, int | None] = {}
+    for work in works:
+        of = (work.source, work.rank, work.host, work.pid, counter(work))
+        if work.elapsed_ms is None or work.step is None or last.get(of) != work.step:
+            yield work
+        last[of] = work.step
 
 
 def two_steps(works: Iterable[Event]) -> tuple[Event, Event] | None:

@@ -98,13 +98,13 @@ def _by_peers(found: Sequence[Draft], nameless: Sequence[Draft]) -> Namer | None
     if not _have(nameless, "host", "pid"):
         return None
     peers = [draft for draft in found if draft.peer_rank is not None]
-    told = _numbers(peers, *_PROCESS, "peer_rank")
-    told = {process: numbers for process, numbers in told.items() if None not in process[1:]}
-    for process, numbers in _numbers(_named(found), *_PROCESS, "rank").items() if told else ():
-        if process in told:
-            told[process] |= numbers
-    ranks = {process: min(numbers) for process, numbers in told.items()}
-    one_each = all(len(numbers) == 1 for numbers in told.values())
+    stated = _numbers(peers, *_PROCESS, "peer_rank")
+    stated = {process: numbers for process, numbers in stated.items() if None not in process[1:]}
+    for process, numbers in _numbers(_named(found), *_PROCESS, "rank").items() if stated else ():
+        if process in stated:
+            stated[process] |= numbers
+    ranks = {process: min(numbers) for process, numbers in stated.items()}
+    one_each = all(len(numbers) == 1 for numbers in stated.values())
     if not (ranks and one_each and len(set(ranks.values())) == len(ranks)):
         return None
     return lambda drafts: map(ranks.get, map(attrgetter(*_PROCESS), drafts))
@@ -203,13 +203,14 @@ def _devices_are_ranks(found: Sequence[Draft]) -> bool:
     if len(hosts) > 1 or not _single_node(found):
         return False
     ranks = {draft.rank for draft in found} - {None}
-    told = {(draft.rank, draft.device) for draft in found if None not in (draft.rank, draft.device)}
-    worlds = [rank_of(draft.fields.get("world_size")) or 0 for draft in found]
+    pairs = {
+        (draft.rank, draft.device) for draft in found if None not in (draft.rank, draft.device)
+    }
+    worlds, nodes = _stated(found, "world_size"), _stated(found, "nodes")
     most = max([*worlds, *(rank + 1 for rank in ranks if rank is not None)], default=0)
-    nodes = max((rank_of(draft.fields.get("nodes")) or 1 for draft in found), default=1)
     shared = max(_processes(found).values(), default=0) > 1  # each sees its own one as number 0
-    fits = all(rank == device for rank, device in told)
-    return most <= _NODE and nodes == 1 and fits and not shared
+    fits = all(rank == device for rank, device in pairs)
+    return most <= _NODE and nodes <= {1} and fits and not shared
 
 
 def _processes(found: Sequence[Draft]) -> Mapping[int, int]:
@@ -240,12 +241,27 @@ def _of_tasks(found: Sequence[Draft], _: Sequence[Draft]) -> Namer | None:
 
 
 def _of_one_node(found: Sequence[Draft], _: Sequence[Draft]) -> Namer | None:
-    return partial(map, attrgetter("local_rank")) if _single_node(found) else None
+    """Local ranks are ranks, unless the log states more nodes or a world that one cannot hold."""
+    several = max(_stated(found, "nodes"), default=1) > 1
+    seen = max((draft.local_rank for draft in found if draft.local_rank is not None), default=0)
+    large = max(_stated(found, "world_size"), default=1) > max(_NODE, seen + 1)
+    known = _single_node(found) and not several and not large
+    return partial(map, attrgetter("local_rank")) if known else None
 
 
-def _of_groups(found: Sequence[Draft], _: Sequence[Draft]) -> Namer | None:
-    """The rank inside a group, of all that its process prints or that is reported of it."""
-    if any(draft.rank is not None for draft in found if draft.group_rank is not None):
+def _stated(found: Sequence[Draft], name: str) -> set[int]:
+    """What lines tell of the size of the job under this name."""
+    return {number for draft in found if (number := rank_of(draft.fields.get(name)))}
+
+
+def _of_groups(found: Sequence[Draft], nameless: Sequence[Draft]) -> Namer | None:
+    """The rank inside a group, of all that its process prints or that is reported of it.
+
+    Not where it is another than the known rank of a process, or that of two.
+    """
+    known = {(d.rank, d.group_rank) for d in _named(found) if d.group_rank is not None}
+    others = {draft.group_rank for draft in nameless}
+    if any(rank != number or number in others for rank, number in known):
         return None
     placed = [draft for draft in found if None not in (draft.group_rank, draft.pid)]
     numbers = _numbers(placed, "attempt", "pid", "group_rank")

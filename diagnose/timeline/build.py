@@ -51,7 +51,8 @@ def build(
     for draft in documents:
         draft.attempt = last
     name_authors(logs)
-    return Timeline(ordered, begins, {*files} - {draft.source for draft in found})
+    pods = {draft.host for draft in found if draft.pod and draft.host is not None}
+    return Timeline(ordered, begins, {*files} - {draft.source for draft in found}, pods)
 
 
 def _shift_documents(found: Sequence[Draft]) -> None:
@@ -80,16 +81,16 @@ def _shift_documents(found: Sequence[Draft]) -> None:
 
 def _pairs(found: Sequence[Draft]) -> list[tuple[int, int]]:
     """When an operation was enqueued, by the dump and by the watchdog of the same rank."""
-    told: dict[tuple[int | None, int | None], int] = {}
+    enqueued_at: dict[tuple[int | None, int | None], int] = {}
     for draft in found:
         if draft.document and draft.meaning.tells == PENDING and draft.time is not None:
-            told.setdefault((draft.rank, draft.work.seq), draft.time)
+            enqueued_at.setdefault((draft.rank, draft.work.seq), draft.time)
     pairs = []
     for draft in found:
         if draft.document or draft.meaning.tells != "timeout" or draft.work.elapsed_ms is None:
             continue
         call = draft.rank, draft.work.seq
-        enqueued = told.get(call) if None not in call else None
+        enqueued = enqueued_at.get(call) if None not in call else None
         if draft.time is not None and enqueued is not None:
             pairs.append((enqueued, draft.time - draft.work.elapsed_ms * 1_000_000))
     return pairs

@@ -63,8 +63,8 @@ def integer(text: str | None) -> int | None:
 def milliseconds(captures: Mapping[str, str], name: str) -> int | None:
     """A captured duration (`<name>_ms`, `<name>_s`), None for one that leaves the calendar."""
     if f"{name}_ms" in captures:
-        told = integer(captures[f"{name}_ms"])
-        return told if told is not None and told <= _MS_LIMIT else None
+        number = integer(captures[f"{name}_ms"])
+        return number if number is not None and number <= _MS_LIMIT else None
     try:
         seconds = float(captures[f"{name}_s"]) if f"{name}_s" in captures else None
     except ValueError:

@@ -15,12 +15,12 @@ from diagnose.lazy import expression
 from diagnose.match.lines import Line
 from diagnose.match.scanner import SourceScan
 from diagnose.parse.times_in import time_in
-from diagnose.parse.torch_prefixes import behind_text
+from diagnose.parse.torch_prefixes import glued_rank
 from diagnose.parse.who import Prefix, Stamp
 from diagnose.timeline.captures import captured_ranks, integer, rank_of
 from diagnose.timeline.event import NO_WORK, Event, Fields, Meaning, Work
 from diagnose.timeline.learned import Learned
-from diagnose.timeline.meaning import GLUED, SUBJECT, told_by, work_of
+from diagnose.timeline.meaning import GLUED, SUBJECT, statements_of, work_of
 from diagnose.timeline.records import with_authors
 
 _TEXT_LIMIT = 1000
@@ -31,11 +31,21 @@ _EDGES = dict.fromkeys(("ERROR", "FATAL"), Meaning(kind="edge", severity="error"
 # The first words of a source, in each of the runs that it holds.
 BEGINS = "begins"
 _BEGINS = Meaning(kind="edge", tells=BEGINS)
+# The line by which one author alone left the way of all others.
+OWN_WAY = "own_way"
+_OWN_WAY = Meaning(kind="edge", tells=OWN_WAY)
 # A line of progress that no signature knows.
 _BEAT = Meaning(
     kind="progress", signature=COUNTER.id, role="progress", severity="info", phase="training"
 )
 _OF_EVALUATION = replace(_BEAT, phase="evaluation")
+# What loads counts parts of a model, and no steps.
+_OF_LOADING = replace(_BEAT, kind="phase", role="phase", phase="model_load")
+_PARTS = r"(?:shard|weight|checkpoint|safetensor|model|layer|tensor)s?\b"
+_LOADS = expression(
+    rf"(?i)\b{_PARTS}[^:]{{0,40}}\b(?:down)?load(?:ed|ing)\b|\b(?:down)?load(?:ed|ing)\b[^:]{{0,40}}\b{_PARTS}"
+)
+_STEPS = expression(r"(?i)\b(?:loss|step|epoch|iter|batch)")
 _EVALUATES = expression(r"(?i)^\W*(?:eval|valid|test(?:ing)?\b)")
 
 # What documents tell: operations of the table of collectives, and where a rank's stack is.
@@ -52,6 +62,7 @@ class Draft(Event):
     `stamp` and `mtime` are as in `timeline.clock.Printed`. `mapped_rank` of `mapped_of` is a rank
     inside of a communicator of that size, `peer_rank` one of a communicator of unknown size.
     `device` is the CUDA device of the thread that printed it.
+    `pod`: its host is the name of a pod.
     `document`: no line of a log tells it, but a dump or a stack that knows its own rank.
     """
 
@@ -63,6 +74,7 @@ class Draft(Event):
     mapped_of: int | None = None
     peer_rank: int | None = None
     document: bool = False
+    pod: bool = False
 
 
 @dataclass(slots=True)
@@ -75,7 +87,7 @@ class Drafted(SourceScan):
     drafts: list[Draft] = field(default_factory=list)
     authors: list[Author] = field(default_factory=list)
 
-    def told(self) -> bool:
+    def holds_text(self) -> bool:
         """Whether the source holds anything but blanks."""
         return bool(self.drafts)
 
@@ -107,26 +119,35 @@ def _by_task(found: list[Draft]) -> list[Draft]:
 def drafts_of(scan: SourceScan, signatures: Sequence[Signature]) -> Iterator[Draft]:
     """What one source tells, a line about many tasks as one draft."""
     for line, author in with_authors(scan.lines, scan.edges):
-        for match, meaning, work, of_whom in told_by(line, signatures):
+        for match, meaning, work, of_whom in statements_of(line, signatures):
             captures = line.matches[match][1] if match >= 0 else {}
-            said = work or work_of(captures)
-            draft = _draft(scan.source, line, meaning, said, captures, author)
+            stated = work or work_of(captures)
+            draft = _draft(scan.source, line, meaning, stated, captures, author)
             if draft.rank is None and meaning.role in GLUED:
-                draft.rank = behind_text(line.text)
+                draft.rank = glued_rank(line.text)
                 draft.learned = Learned.LINE if draft.rank is not None else None
             if of_whom:
                 _name_subject(draft, captures)
             yield draft
     for line, counter in scan.beats:
-        of_evaluation = _EVALUATES.match(line.prefix.message)
-        meaning = _OF_EVALUATION if of_evaluation else _BEAT
+        message = line.prefix.message
+        if _LOADS.search(message) and not _STEPS.search(message):
+            yield _draft(scan.source, line, _OF_LOADING, NO_WORK, {})
+            continue
+        meaning = _OF_EVALUATION if _EVALUATES.match(message) else _BEAT
         yield _draft(scan.source, line, meaning, Work(step=counter), {})
     for line in scan.edges:
         yield _edge(scan.source, line)
-    for before, line in scan.again:
+    for before, line in scan.beginnings:
         if before.line < line.line:
             yield _edge(scan.source, before)
         yield _draft(scan.source, line, _BEGINS, NO_WORK, {})
+    if scan.own_way is not None:
+        line, found = scan.own_way
+        draft = _draft(scan.source, line, _OWN_WAY, NO_WORK, {"others": str(found.others)})
+        if draft.rank is None and found.rank is not None:
+            draft.rank, draft.learned = found.rank, Learned.LINE
+        yield draft
 
 
 def _edge(source: Source, line: Line) -> Draft:
@@ -171,6 +192,7 @@ def _draft(
         source.mtime,
         source.node,
         prefix.dev,
+        pod=prefix.pod if host else source.pod,
     )
 
 

@@ -26,6 +26,7 @@ _SIGNAL_WORDS = {
     "bus error": signal.SIGBUS, "terminated": signal.SIGTERM, "interrupt": signal.SIGINT,
     "hangup": signal.SIGHUP, "illegal instruction": signal.SIGILL,
     "floating point exception": signal.SIGFPE, "out of memory": signal.SIGKILL,
+    "terminate": signal.SIGABRT,  # what std::terminate ends the process with
 }  # fmt: skip
 _MAX_CODE = 2**32  # Windows prints NTSTATUS values
 _NEXT_LINES = 2  # of a block that names who ended, and then how

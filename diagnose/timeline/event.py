@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import attrgetter
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 from diagnose.timeline.learned import Learned
 from diagnose.timeline.positions import merged, taken
@@ -66,7 +66,7 @@ def _of(place: str) -> Any:
     return property(attrgetter(place))
 
 
-class _Said:
+class _Content:
     """What an event says, by the names that its `meaning` and its `work` have for it.
 
     Whoever goes through all events asks these themselves, which takes a fifth of the time.
@@ -93,7 +93,7 @@ class _Said:
 
 
 @dataclass(slots=True)
-class Event(_Said):
+class Event(_Content):
     """One thing that a line, or a document, tells. None is "not known"; see `timeline.columns`.
 
     `index` is its place in the time order of the whole job. `time` is in nanoseconds since 1970 on
@@ -145,7 +145,7 @@ class Timeline:
     What goes through all of them asks for columns, and what is asked of some is asked by their
     positions in these: each look at an object costs ten times as much as one into a list.
     `begins` is where runs begin in files that hold several, of a whole job alone. `silent` are logs
-    that were read and have no event, mostly empty ones: they were collected.
+    that were read and have no event, mostly empty ones; `pods` are the hosts that are pods.
     """
 
     def __init__(
@@ -153,10 +153,11 @@ class Timeline:
         events: Iterable[Event] = (),
         begins: Sequence[Begin] = (),
         silent: Collection[str] = (),
+        pods: Collection[str] = (),
     ) -> None:
         self.events: Sequence[Event] = tuple(events)
         self.begins = begins
-        self.silent = frozenset(silent)
+        self.silent, self.pods = frozenset(silent), frozenset(pods)
         self._asked: dict[tuple[str, tuple[str, ...]], list[Event]] = {}
         self._columns: dict[str, list[Any]] = {}
         self._made: dict[Callable[[Timeline], Any], Any] = {}
@@ -184,13 +185,13 @@ class Timeline:
     def only(self, keep: Callable[[Event], bool]) -> Timeline:
         """The timeline of the events for which `keep` holds; this one where it holds for all."""
         kept = [event for event in self.events if keep(event)]
-        return self if len(kept) == len(self.events) else Timeline(kept, silent=self.silent)
+        changed = len(kept) < len(self.events)
+        return Timeline(kept, silent=self.silent, pods=self.pods) if changed else self
 
     def of_attempt(self, number: int) -> Timeline:
         """The timeline of an attempt, with the events that may be of any; mostly all of it."""
-        if self.attempts <= {number, None}:
-            return self
-        return self.only(lambda event: event.attempt in (number, None))
+        whole = self.attempts <= {number, None}
+        return self if whole else self.only(lambda event: event.attempt in (number, None))
 
     def after(self, index: int) -> Sequence[Event]:
         """The events behind this index."""
@@ -200,8 +201,7 @@ class Timeline:
         """What a function makes of this timeline, worked out at the first call."""
         if work not in self._made:
             self._made[work] = work(self)
-        found: Item = self._made[work]
-        return found
+        return cast("Item", self._made[work])
 
     def kind(self, *kinds: str) -> list[Event]:
         """Events of these kinds, in order."""
@@ -251,8 +251,8 @@ class Timeline:
     def hosts_of_ranks(self) -> Mapping[int, str]:
         """The host of every rank whose host is known, as its first event with a host says."""
         found: dict[int, str] = {}
-        told = zip(self.column("rank"), self.column("host"), strict=True)
-        for rank, host in dict.fromkeys(told):  # each pair once, by the first of it
+        pairs = zip(self.column("rank"), self.column("host"), strict=True)
+        for rank, host in dict.fromkeys(pairs):  # each pair once, by the first of it
             if rank is not None and host is not None:
                 found.setdefault(rank, host)
         return found

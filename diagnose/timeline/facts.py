@@ -13,7 +13,7 @@ from diagnose.timeline.event import Event, Fields, Timeline
 _CAPTURE = expression(r"\{(\w+)\}")
 
 
-def told(
+def stated_facts(
     timeline: Timeline, signatures: Mapping[str, Signature]
 ) -> Iterable[tuple[str, str, Sequence[Event]]]:
     """Each fact, its value and the events of one signature that tell it, by the first of these."""

@@ -44,12 +44,19 @@ def frame_of(timeline: Timeline | Sequence[Event]) -> pd.DataFrame:
 
 
 def progress_table(timeline: Timeline) -> pd.DataFrame:
-    """One row a step and author; the columns are those of `timeline.columns.PROGRESS_COLUMNS`."""
+    """One row a step and author; the columns are those of `timeline.columns.PROGRESS_COLUMNS`.
+
+    A line that several signatures read alike is one row, of that which reads most of the lines.
+    """
     counted = [event for event in timeline.kind("progress") if event.step is not None]
     frame = frame_of(counted)
     frame["author"] = [author_of(event).shown for event in counted]
     names = [column.name for column in PROGRESS_COLUMNS]
-    return frame.astype({"author": "str"})[names].drop_duplicates(
+    frame = frame.astype({"author": "str"})[names]
+    often = frame["signature"].map(frame["signature"].value_counts()).astype(int)
+    best = frame.assign(often=often).sort_values(["often", "signature"], ascending=[False, True])
+    several = best.duplicated(["source", "line", "author", "step"]) & (best["line"] > 0)
+    return frame.drop(index=best.index[several]).drop_duplicates(
         ["source", "attempt", "author", "signature", "step"], keep="last", ignore_index=True
     )
 

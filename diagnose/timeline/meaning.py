@@ -45,7 +45,7 @@ _COPES = expression(
 )
 
 
-class Told(NamedTuple):
+class Statement(NamedTuple):
     """One thing that a line tells: `match` is which of its matches has the captures, -1 none has.
 
     `work` is None where each line like this speaks of another. `of_whom`: captures name somebody.
@@ -57,22 +57,22 @@ class Told(NamedTuple):
     of_whom: bool
 
 
-def told_by(line: Line, signatures: Sequence[Signature]) -> list[Told]:
+def statements_of(line: Line, signatures: Sequence[Signature]) -> list[Statement]:
     """What a line tells, worked out once for those that differ in numbers only."""
     alike = line.alike
     if alike is None:
-        return list(_told(line, signatures))
+        return list(_statements(line, signatures))
     if not alike.kept:
-        alike.kept.append([_common(alike, told) for told in _told(line, signatures)])
-    plan: list[Told] = alike.kept[0]
+        alike.kept.append([_common(alike, one) for one in _statements(line, signatures)])
+    plan: list[Statement] = alike.kept[0]
     return plan
 
 
-def _common(alike: Alike, told: Told) -> Told:
+def _common(alike: Alike, one: Statement) -> Statement:
     """The same for all lines like this: without its work, if that is not the same for all."""
-    told.meaning.alike = True
-    own = told.work is not NO_WORK and not alike.same(told.match)
-    return told._replace(work=None) if own else told
+    one.meaning.alike = True
+    own = one.work is not NO_WORK and not alike.same(one.match)
+    return one._replace(work=None) if own else one
 
 
 def _captures_of(line: Line, match: int) -> dict[str, str]:
@@ -80,7 +80,7 @@ def _captures_of(line: Line, match: int) -> dict[str, str]:
     return line.matches[match][1] if match >= 0 else {}
 
 
-def _told(line: Line, signatures: Sequence[Signature]) -> Iterator[Told]:
+def _statements(line: Line, signatures: Sequence[Signature]) -> Iterator[Statement]:
     """What a line tells by its matches, those left out that others know better."""
     found = [(signatures[number], match) for match, (number, _) in enumerate(line.matches)]
     of_program = _SOURCE.search(line.text) is not None
@@ -107,7 +107,7 @@ def _told(line: Line, signatures: Sequence[Signature]) -> Iterator[Told]:
             continue
         captures = _captures_of(line, match)
         meaning = meaning_of(signature, captures)
-        yield Told(match, meaning, work_of(captures), _of_whom(meaning))
+        yield Statement(match, meaning, work_of(captures), _of_whom(meaning))
 
 
 def _passes(signature: Signature) -> bool:

@@ -37,15 +37,17 @@ def of_numbered_hosts(found: Sequence[Draft], _: Sequence[Draft]) -> Namer | Non
     """Pods, or hosts, whose numbers are the ranks that they name: one process runs in each.
 
     Where several ranks run in each, they name others than its number; so do workers beside a
-    master.
+    master. One name is enough where the job has no room for a second rank in each.
     """
     named = {(draft.host, draft.rank) for draft in found if draft.host is not None}
     world = _world(found)
     for numbers in _series({host for host, _ in named if host is not None}):
         ranks = {(numbers[host], rank) for host, rank in named if host in numbers}
         shown = {(number, rank) for number, rank in ranks if rank is not None}
-        alike = len(shown) > 1 and all(number == rank for number, rank in shown)
-        if alike and (not world or max(numbers.values()) < world):
+        last = max(numbers.values())
+        enough = len(shown) > 1 or (len(shown) == 1 and 2 * (last + 1) > world > 0)
+        alike = enough and all(number == rank for number, rank in shown)
+        if alike and (not world or last < world):
             return lambda drafts: (numbers.get(draft.host or "") for draft in drafts)
     return None
 

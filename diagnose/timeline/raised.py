@@ -8,6 +8,7 @@ so is one that torch's excepthook signs, which only runs for such exceptions.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -23,7 +24,8 @@ OUTERMOST = ("<module>", "_run_module_as_main")  # functions: of a script, of `p
 _SIGNED = re.compile(r"\[rank\d+\]: ?Traceback \(most recent call last\)")
 # As Python prints an exception: by its name, with which no launcher begins a line.
 _EXCEPTION = re.compile(r"(?:\w+\.)*(?:[A-Z]\w*|(?<=\.)\w+)(?::|\s*$)")
-_SPAWNED = "_bootstrap"  # of multiprocessing; threads begin with another function
+# Where a process of multiprocessing begins, or of its twin that pickles more.
+_SPAWNED, _PROCESSES = "_bootstrap", ("multiprocessing/process.py", "multiprocess/process.py")
 _CHAIN_LINES = 2  # from the sentence between two tracebacks of one exception to the second one
 _MESSAGE_LINES = 20  # that an exception's text may have
 _BLOCK_LINES = 300  # of one traceback
@@ -54,6 +56,17 @@ class _Block:
     optional: bool = False  # the import of a module that may do without
     raised: Event | None = None  # its exception
     inner: list[Event] = field(default_factory=list)  # frames in the text of its exception
+    spawned: bool = False  # of a process that another one of the program began
+    mixed: bool = False  # lines of another process's, which nothing tells from its own
+
+    def opening(self, event: Event) -> bool:
+        """Whether a line stands where its frames begin: a bar that another thread draws there."""
+        return not self.frames and event.line <= self.header.line + 1
+
+    def open_at(self, line: int) -> bool:
+        """Whether its next frame, or what was raised, is still to come on a line."""
+        before = self.frames[-1].line if self.frames else self.header.line
+        return self.raised is None and line == before + 1
 
     def holds(self, event: Event) -> bool:
         """Whether a line is still a part of it."""
@@ -64,21 +77,28 @@ class _Block:
 
 @dataclass(slots=True)
 class Raised:
-    """Events of tracebacks, by their indices: of those that nobody caught, that torch's excepthook
-    printed, and that somebody caught; `nameless` are the first lines of those that nobody caught
-    and of whose exception no entry knows the line. `ends`: each exception that ended a process, and
-    the line on which its tracebacks begin; of those raised while another one was handled, the last.
-    `stacks`: each exception, or the first line of a nameless one → its own traceback. `wrapped`:
-    an exception → the one whose traceback its text holds, as of a data loader's worker.
+    """Events of tracebacks, by their indices: of those that nobody caught, of these such as torch's
+    excepthook printed and such of a process that another one of its program began, and of those
+    that somebody caught; `nameless` are the first lines of those that nobody caught and of whose
+    exception no entry knows the line. `ends`: each exception that ended a process, and the line on
+    which its tracebacks begin; of those raised while another one was handled, the last. `stacks`:
+    each exception, or the first line of a nameless one → its own traceback. `wrapped`: an exception
+    → the one whose traceback its text holds, as of a data loader's worker. `mixed`: exceptions of
+    processes that wrote their tracebacks at once, of which nobody knows whose frames are whose.
+    `code`: lines of the program that a frame shows; what stands in one was written down, and did
+    not happen.
     """
 
     uncaught: set[int] = field(default_factory=set)
     signed: set[int] = field(default_factory=set)
+    spawned: set[int] = field(default_factory=set)
     caught: set[int] = field(default_factory=set)
     nameless: set[int] = field(default_factory=set)
     ends: dict[int, int] = field(default_factory=dict)
     stacks: dict[int, Stack] = field(default_factory=dict)
     wrapped: dict[int, Event] = field(default_factory=dict)
+    mixed: set[int] = field(default_factory=set)
+    code: set[int] = field(default_factory=set)
 
     def add(self, index: int, block: _Block) -> None:
         """Take an event of a traceback."""
@@ -90,6 +110,8 @@ class Raised:
                 self.caught.add(index)
         if block.uncaught and block.signed:
             self.signed.add(index)
+        if block.uncaught and block.spawned:
+            self.spawned.add(index)
 
 
 def outermost(event: Event) -> bool:
@@ -152,7 +174,7 @@ class _Reader:
             (self._found.uncaught if alone else self._found.caught).add(event.index)
             if alone:
                 self._found.ends[event.index] = event.line
-        elif block is None:
+        elif block is None or (event.kind in _WORK and block.opening(event)):
             pass
         elif event.kind in _WORK or not block.holds(event):
             del self._blocks[author]
@@ -170,6 +192,10 @@ class _Reader:
             block.begins = before.begins
             if before.raised is not None:
                 self._found.ends.pop(before.raised.index, None)
+        elif before is not None and author.kind == "source":
+            block.mixed = before.open_at(header.line)
+            if block.mixed:
+                block.frames, block.uncaught = [*before.frames], before.uncaught
         self._found.add(header.index, block)
         return block
 
@@ -179,31 +205,53 @@ class _Reader:
             return
         block.frames.append(event)
         if len(block.frames) == 1:
-            block.uncaught = _begins_program(event)
+            block.spawned = _begins_process(event)
+            block.uncaught = block.spawned or outermost(event)
             self._found.add(block.header.index, block)
         if block.uncaught and event.line + 1 < self._last:
             self._found.nameless.add(block.header.index)
-            self._found.stacks[block.header.index] = Stack(block.header, block.frames)
+            self._found.stacks[block.header.index] = _stack(block.header, block)
         else:  # the text breaks off before what was raised
             self._found.nameless.discard(block.header.index)
 
     def _add_line(self, event: Event, block: _Block) -> None:
-        if _EXCEPTION.match(peel(event.text).message):
+        # What an entry takes for no failure by itself ended the process all the same.
+        harmless = event.role == "context" and event.kind != "fact"
+        if not harmless and _EXCEPTION.match(peel(event.text).message):
             self._found.nameless.discard(block.header.index)
         if event.role not in _ERRORS:
             return
-        if block.raised is None:
+        if block.raised is None and _is_code(event):
+            self._found.code.add(event.index)
+        elif block.raised is None:
             block.optional = block.uncaught and _is_optional(event, block)
             block.uncaught &= not block.optional
             block.raised = event
             self._found.add(block.header.index, block)
-            self._found.stacks[event.index] = Stack(block.header, block.frames)
+            self._found.stacks[event.index] = _stack(event, block)
             if block.uncaught:
                 self._found.ends[event.index] = block.begins
         elif block.inner and event.line > block.inner[-1].line:
             self._found.stacks[event.index] = Stack(block.raised, block.inner)
             self._found.wrapped.setdefault(block.raised.index, event)
         self._found.add(event.index, block)
+        if block.mixed:
+            self._found.mixed.add(event.index)
+
+
+def _stack(event: Event, block: _Block) -> Stack:
+    """The traceback of what an event tells; none where it is mixed with one of another place."""
+    if block.mixed:
+        lines = {frame.line: frame.text for frame in block.frames}
+        counts = {*Counter(lines.values()).values()}
+        if len(counts) > 1 or counts == {1}:
+            return Stack(event, [])
+    return Stack(block.header, block.frames)
+
+
+def _is_code(event: Event) -> bool:
+    """Whether it is the line of a program that a frame shows: what is raised is not set in."""
+    return peel(event.text).message[:1].isspace()
 
 
 def _is_optional(event: Event, block: _Block) -> bool:
@@ -212,7 +260,6 @@ def _is_optional(event: Event, block: _Block) -> bool:
     return not block.signed and len(block.frames) == 1 and kind in _OPTIONAL
 
 
-def _begins_program(frame: Event) -> bool:
-    return outermost(frame) or (
-        frame.fields.get("func") == _SPAWNED and "multiprocessing" in frame.fields.get("file", "")
-    )
+def _begins_process(frame: Event) -> bool:
+    file = frame.fields.get("file", "").replace("\\", "/")
+    return frame.fields.get("func") == _SPAWNED and file.endswith(_PROCESSES)

@@ -28,8 +28,8 @@ def with_authors(
     `others` are lines of the same source that tell nothing, but where a record begins or ends.
     """
     error = record = None
-    told = {line.line for line in lines}
-    between = [line for line in others if line.line not in told]
+    numbers = {line.line for line in lines}
+    between = [line for line in others if line.line not in numbers]
     for line in sorted([*lines, *between], key=_PLACE):
         if line.prefix.names:
             named = _names_author(line.prefix)
@@ -40,7 +40,7 @@ def with_authors(
             record = error if below else None
         if record is not None and line.line > record.line + _REACH:
             record = None
-        if line.line in told:
+        if line.line in numbers:
             yield line, line.prefix if record is None else record.prefix
         if record is not line and not line.text.startswith(_PARTS):
             record = None  # its exception, or somebody else's line

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from diagnose.diagnosis import WELL
-from diagnose.report.redact import Redactor
+from diagnose.redact.redactor import Redactor
 from diagnose.report.safe import escaped, masked_strings, shown
 from diagnose.text.ranks import fold_ranks, ranks_phrase
 from diagnose.text.times import duration
@@ -24,18 +24,25 @@ Kind = Literal["stalled", "recovered", "attempt", "verdict", "ended"]
 _TEXT = 200  # characters of a line of a log
 _SHOWN = 4  # last lines in the words
 _LABEL = 12
+_COLLECT = (
+    "diagnose collect --triage, on its nodes and before it is ended, shows where its ranks are"
+)
 _TITLES = {"attempt": "A new attempt started", "recovered": "The job makes progress again"}
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where one rank is: its step, how long it has been silent, and its last line."""
+    """Where one rank is: its step, how long it has been without progress, and its last line.
+
+    `last_line_s`: how long ago that came.
+    """
 
     name: str
     rank: int | None = None
     step: int | None = None
     silent_s: float | None = None
     last_line: str = ""
+    last_line_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +133,9 @@ def details(alert: Alert) -> list[tuple[str, str]]:
         rows.append(("first", _names(alert) or "the logs do not show which rank stopped first"))
         if alert.trouble:
             rows.append(("error", alert.trouble))
-        told = [one for one in alert.ranks if one.last_line]
-        rows += [("last line", f"{one.name}: {one.last_line}") for one in told[:_SHOWN]]
+        with_line = [one for one in alert.ranks if one.last_line]
+        rows += [("last line", f"{_whose(one)}: {one.last_line}") for one in with_line[:_SHOWN]]
+        rows.append(("do now", _COLLECT))
     elif alert.verdict is not None and alert.verdict.names_cause:
         rows.append(("cause", f"{alert.verdict.cause}: {alert.verdict.summary}"))
         blamed = ranks_phrase(alert.verdict.ranks) if alert.verdict.ranks else ""
@@ -154,6 +162,11 @@ def variables(alert: Alert) -> dict[str, str]:
         "DIAGNOSE_STALL_SECONDS": f"{alert.silent_s or 0:.0f}",
         "DIAGNOSE_STALL_LOGS": "\n".join(alert.logs),
     }
+
+
+def _whose(one: Standing) -> str:
+    """Whose last line it is, and how long ago it came: of some it is a warning of the start."""
+    return one.name if one.last_line_s is None else f"{one.name}, {duration(one.last_line_s)} ago"
 
 
 def _names(alert: Alert) -> str:

@@ -16,9 +16,8 @@ from operator import itemgetter
 
 from diagnose.catalog.schema import Catalog, Signature
 from diagnose.ingest.source import Chunk
-from diagnose.match.authors import author_of
 from diagnose.match.cadence import beats
-from diagnose.match.lines import Raw, segments, text_of
+from diagnose.match.lines import Raw, author_of, segments, text_of
 from diagnose.parse.path import PathHints
 from diagnose.parse.prefix import Prefix, peel
 from diagnose.parse.who import Stamp

@@ -14,7 +14,7 @@ from statistics import median
 KEPT = 64  # intervals
 LEAST = 4  # intervals of which a heartbeat is made
 WARM_UP = 2  # first intervals of an attempt, which compile, fill caches and are no measure
-AGAIN = 1.5  # how much longer a pause may be when it comes again
+PAUSE_FACTOR = 1.5  # how much longer a pause may be when it comes again
 _SIGMA = 1.4826  # makes of that deviation a standard deviation, of a normal distribution
 _TOGETHER = 2.0  # looks, within which steps came one after the other and not in one burst
 
@@ -66,7 +66,7 @@ class Pace:
         if self.heartbeat is None:
             return None
         spread = self.heartbeat + 2 * heartbeats * self.spread
-        return max(least, heartbeats * self.heartbeat, spread, AGAIN * self.pause)
+        return max(least, heartbeats * self.heartbeat, spread, PAUSE_FACTOR * self.pause)
 
     def _close(self, look: float, longest: float) -> None:
         """Count the interval before the last step; what came after it is known now."""

@@ -27,10 +27,10 @@ class Past:
 
     def timed(self) -> Iterator[tuple[float, bool, Notice]]:
         """Each notice, when it was, and whether that is known."""
-        told = [_printed(notice) for notice in self.notices]
+        times = [_printed(notice) for notice in self.notices]
         running, days = [], 0
         before: int | None = None
-        for printed in told:
+        for printed in times:
             if printed is not None:
                 if before is not None and printed + days - before < -_DAY // 2:
                     days += _DAY  # a time without a date, past midnight

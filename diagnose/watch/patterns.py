@@ -9,18 +9,18 @@ from collections.abc import Sequence
 
 import hyperscan as hs
 
-from diagnose.automaton import Automaton
 from diagnose.catalog import cache
 from diagnose.catalog.schema import Catalog, Signature
 from diagnose.match.compile import BUILD, Matcher, compile_rows
 from diagnose.match.rows import DATABASES, Pattern, pattern_flags, patterns_of, searched
+from diagnose.search import Automaton
 
-_TOLD = frozenset({"exit", "exception", "teardown", "finished", "restart", "timeout"})
+_WANTED = frozenset({"exit", "exception", "teardown", "finished", "restart", "timeout"})
 
 
 def wanted(signature: Signature) -> bool:
     """Whether its lines tell a watch anything: of progress, of phases, of an end."""
-    return signature.role in ("phase", "progress") or signature.tells in _TOLD
+    return signature.role in ("phase", "progress") or signature.tells in _WANTED
 
 
 class Patterns:

@@ -117,7 +117,7 @@ class Pulse:
     stalls: int = 0
     progress: float | None = None  # the last of any author
     life: float = -1e18
-    heard: float = -1e18  # the last byte
+    last_byte: float = -1e18  # when the last byte was read
     episode: Episode | None = None
     stall: Stall | None = None
     trouble: Notice | None = None
@@ -215,7 +215,7 @@ class Pulse:
         if now - limit.since > limit.seconds + extra:
             if self.stall is None or not self.stall.whole:
                 known = self.stall is not None
-                self.stall = self._stall(now, limit, again=known)
+                self.stall = self._stall(now, limit, known=known)
                 changes.append(Change("stalled", now, self.stall))
         elif self.every_rank and self.stall is None:
             changes += self._lone(now)
@@ -223,7 +223,7 @@ class Pulse:
 
     def over(self, now: float) -> bool:
         """Whether the job may have ended: it is time to ask for the verdict."""
-        quiet = now - self.heard
+        quiet = now - self.last_byte
         if self.finished or self.exited:
             return quiet >= QUIET_S
         return self.stall is not None and self.trouble is not None and quiet >= GIVEN_UP_S
@@ -348,32 +348,32 @@ class Pulse:
         known = self._learned.get(episode.phase)
         longest = max(known) if known else None
         least = max(FLOOR_S, training[0] if training else 0.0)
-        again = self.heartbeats / 2 * longest if longest is not None else 0.0
+        repeated = self.heartbeats / 2 * longest if longest is not None else 0.0
         if episode.phase != _TRAINING:
             own = min(self._of_counters(episode.phase, since), default=None)
             if own is not None:
-                return Limit(since, max(own[0], again), own[1])
+                return Limit(since, max(own[0], repeated), own[1])
         if longest is not None:
-            return Limit(since, max(again, least), longest)
+            return Limit(since, max(repeated, least), longest)
         return Limit(since, max(self.grace, least))
 
     # --- stalls ----------------------------------------------------------------------------------
 
-    def _stall(self, now: float, limit: Limit, *, old: bool = False, again: bool = False) -> Stall:
-        self.stalls += not (old or again)
+    def _stall(self, now: float, limit: Limit, *, old: bool = False, known: bool = False) -> Stall:
+        self.stalls += not (old or known)
         doing = self.episode.who if self.episode is not None else None
         title = self.episode.title if self.episode is not None else ""
         return Stall(self.stalls, now, limit, self.phase, title, doing, self._first(limit), old=old)
 
     def _first(self, limit: Limit) -> tuple[Who, ...]:
-        """Who stopped first: those behind in steps, else those silent for clearly longer."""
-        told = [(who, author) for who, author in self.authors.items() if author.step is not None]
-        kinds = {author.kind for _, author in told}
-        if len(told) > 1 and len(kinds) == 1:
-            most = max(author.step or 0 for _, author in told)
-            behind = tuple(who for who, author in told if (author.step or 0) < most)
-            if behind:
-                return behind
+        """Who stopped first: those that lag in steps, else those silent for clearly longer."""
+        counted = [(who, author) for who, author in self.authors.items() if author.step is not None]
+        kinds = {author.kind for _, author in counted}
+        if len(counted) > 1 and len(kinds) == 1:
+            most = max(author.step or 0 for _, author in counted)
+            lagging = tuple(who for who, author in counted if (author.step or 0) < most)
+            if lagging:
+                return lagging
         times = [author.at for author in self.authors.values()]
         if len(times) < 2:
             return ()

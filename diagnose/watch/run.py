@@ -114,7 +114,7 @@ class Watch:
     def _watched(self) -> Outcome:
         for path in self._paths:
             if not os.path.exists(path):  # noqa: PTH110
-                self._note(f"{path}: not there yet")
+                self._note(f"{path}: does not exist; waiting until it appears")
         now = time.monotonic()
         self._past(now)
         wake = Wake(self._places, self._stop)
@@ -148,8 +148,8 @@ class Watch:
             self._attempts(stream, now)
         for at, timed, notice in merged(files.values()):
             self._pulse.take(notice, at, 0.0, timed=timed)
-        self._pulse.heard = max((past.end for past in files.values()), default=now)
-        silent = now - self._pulse.heard
+        self._pulse.last_byte = max((past.end for past in files.values()), default=now)
+        silent = now - self._pulse.last_byte
         ago = f", written last {duration(silent)} ago" if files and silent > 60 else ""
         count = len(self._follow)
         what = "standard input" if self._stdin else f"{count} {plural(count, 'file')}{ago}"
@@ -163,7 +163,7 @@ class Watch:
             self._attempts(stream, now)
             for notice in self._reader.read(stream.memory, block, window, now):
                 self._pulse.take(notice, now, period)
-            self._pulse.heard = now
+            self._pulse.last_byte = now
             self._live, self._done = True, None
         for text in self._follow.notes[self._noted :]:
             self._note(text)
@@ -266,6 +266,7 @@ class Watch:
                 author.step if author is not None else None,
                 None if at is None else round(now - at, 3),
                 alerts.line(text_of(last[0])) if last is not None else "",
+                None if last is None else round(now - last[1], 3),
             )
 
     def _last_lines(self) -> dict[Who, tuple[bytes, float]]:
@@ -294,12 +295,12 @@ class Watch:
         if question is not None and question.answer is not None:
             self._question = None
             self._answered(question.answer)
-        if self._outcome is None and self._pulse.over(now) and self._pulse.heard > self._asked:
+        if self._outcome is None and self._pulse.over(now) and self._pulse.last_byte > self._asked:
             if self._question is not None:
                 if self._final:
                     return
                 self._question.cancel()
-            self._asked = self._pulse.heard
+            self._asked = self._pulse.last_byte
             self._ask(FINAL_S, final=True)
         if self._done is not None and self._outcome is None and now - self._asked >= GIVEN_UP_S:
             self._end(self._done)
@@ -310,7 +311,7 @@ class Watch:
                 self._say(replace(self._base("verdict"), verdict=verdict))
             return
         pulse = self._pulse
-        if pulse.heard > self._asked or not (pulse.finished or pulse.exited or pulse.stall):
+        if pulse.last_byte > self._asked or not (pulse.finished or pulse.exited or pulse.stall):
             return  # it goes on
         if verdict.verdict in ("healthy", "failed", "hung"):
             self._end(verdict)
@@ -388,8 +389,8 @@ class Watch:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        heard = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
-        before = {number: signal.signal(number, self._interrupt) for number in heard}
+        handled = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+        before = {number: signal.signal(number, self._interrupt) for number in handled}
         try:
             yield
         finally:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 READ = 1 << 20  # bytes read of a file at once
-BEHIND = 4 << 20  # bytes that a file may be ahead; of more only the last READ are read
+MAX_UNREAD = 4 << 20  # bytes that a file may be ahead; of more only the last READ are read
 _MARK = 32  # of the last bytes read, to know the place again
 _HEAD = 256  # of the first bytes, to know a copy of the file
 
@@ -103,7 +103,7 @@ class Tail:
         touched, self.written = status.st_mtime_ns != self.written, status.st_mtime_ns
         if size < self.offset or (touched and not self._same()):
             self.offset, self.mark, self.head = 0, b"", b""
-        if size - self.offset > BEHIND:
+        if size - self.offset > MAX_UNREAD:
             self.missed += size - READ - self.offset
             self.offset, skipped = size - READ, True
         if size == self.offset:

@@ -88,10 +88,10 @@ def _ended(process: subprocess.Popen[bytes], limit_s: float, stop: threading.Eve
 
 def _read(answer: bytes) -> Verdict:
     try:
-        told: dict[str, Any] = json.loads(answer)
-        cause, culprits = told["root_cause"], told["culprits"]
+        found: dict[str, Any] = json.loads(answer)
+        cause, culprits = found["root_cause"], found["culprits"]
         return Verdict(
-            told["verdict"], cause["class"], cause["title"], cause["summary"], cause["confidence"],
+            found["verdict"], cause["class"], cause["title"], cause["summary"], cause["confidence"],
             culprits["ranks"], culprits["hosts"],
         )  # fmt: skip
     except (ValueError, KeyError, TypeError):

@@ -66,8 +66,8 @@ class Webhook:
             for pause in (0.0, *self._pauses_s):
                 if self._stop.wait(pause):
                     return
-                problem, again = self._sent(body)
-                if not again:
+                problem, retry = self._sent(body)
+                if not retry:
                     break
             if problem:
                 self._say(f"webhook {self._where}: {problem}")

@@ -41,13 +41,13 @@ def ranks(authors: Iterable[Who]) -> dict[Who, int]:
     A local rank is the rank where all of the job is on one node, a task where each is one process.
     """
     found = list(authors)
-    told = {who: who.rank for who in found if who.rank is not None}
+    known = {who: who.rank for who in found if who.rank is not None}
     nodes = {(who.host, who.task) for who in found if who.local_rank is not None}
     if len(nodes) == 1:
-        told |= {who: who.local_rank for who in found if who.local_rank is not None}
+        known |= {who: who.local_rank for who in found if who.local_rank is not None}
     elif not nodes:
-        told |= {who: who.task for who in found if who.task is not None}
-    return told
+        known |= {who: who.task for who in found if who.task is not None}
+    return known
 
 
 def name(who: Who, known: dict[Who, int]) -> str:

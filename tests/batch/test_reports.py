@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from diagnose.batch import reports, run
-from diagnose.batch.jobs import find_again, find_jobs
+from diagnose.batch.jobs import find_jobs, find_stored
 from diagnose.batch.pages import mark, marked, page_of
 from diagnose.batch.progress import Tally
 from diagnose.batch.reports import write_reports
@@ -41,7 +41,7 @@ def scanned(out: Path, *given: Path, resume: bool = False) -> Jobs:
 
 def written(jobs: Jobs, out: Path) -> tuple[int, list[str]]:
     said: list[str] = []
-    return write_reports(jobs, out, 99, said=said.append), said
+    return write_reports(jobs, out, 99, warn=said.append), said
 
 
 def test_jobs_of_one_name_have_a_page_each(tmp_path: Path) -> None:
@@ -134,9 +134,9 @@ def test_a_job_is_found_again_by_its_source(tmp_path: Path) -> None:
     found = {ref.source: ref for ref in find_jobs([str(tmp_path)])}
     assert len(found) == 3
     for source, ref in found.items():
-        assert ref.tag in [again.tag for again in find_again(source) if again.source == source]
+        assert ref.tag in [again.tag for again in find_stored(source) if again.source == source]
     with pytest.raises(InputError, match="nothing: no such file or directory"):
-        list(find_again(str(tmp_path / "nothing")))
+        list(find_stored(str(tmp_path / "nothing")))
 
 
 def test_a_page_is_known_by_its_mark() -> None:

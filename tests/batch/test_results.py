@@ -38,7 +38,7 @@ def result(ref: JobRef, **values: Any) -> Result:
 def resume(folder: Path, refs: Iterable[JobRef] = REFS) -> tuple[list[str], list[str]]:
     """Scan two jobs a part; the ids of the jobs that were read, and what was said."""
     said: list[str] = []
-    with open_results(folder, resume=True, said=said.append) as results:
+    with open_results(folder, resume=True, warn=said.append) as results:
         todo = [ref for ref in refs if not results.done(ref, "c")]
         results.forget({ref.source for ref in todo})
         for start in range(0, len(todo), 2):
@@ -62,6 +62,18 @@ def folder(tmp_path: Path) -> Path:
     assert resume(tmp_path) == ([ref.id for ref in REFS], [])
     assert resume(tmp_path) == ([], [])
     return tmp_path
+
+
+def test_a_scan_without_a_job_leaves_no_folder_that_it_made(tmp_path: Path) -> None:
+    new = tmp_path / "new"
+    with open_results(new, resume=False) as results:
+        results.describe(archives=["/gone"])
+    assert not new.exists()
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    with open_results(mine, resume=False) as results:
+        results.describe(archives=[])
+    assert mine.exists()
 
 
 def table_of(folder: Path, number: int = 1) -> Path:

@@ -20,7 +20,7 @@ from diagnose.batch.results import diagnoses, open_results
 from diagnose.batch.run import _Interrupts
 from diagnose.batch.work import Result
 from diagnose.errors import InputError
-from tests.archives import PACK, hostile
+from tests.archives import PACK, TEXT, hostile
 from tests.batch.fleet import Inline, healthy, hung, scan, start_scan, table, write_fleet
 
 COUNT = 12
@@ -92,6 +92,26 @@ def test_unchanged_jobs_are_not_read_again(tmp_path: Path) -> None:
     assert sorted(one["source"] for one in diagnoses(out)) == list(after["source"])
 
 
+def test_results_inside_the_archive_are_no_job(tmp_path: Path) -> None:
+    write_fleet(tmp_path, 2)
+    out = tmp_path / "results"
+    assert scan(tmp_path, out).read == 2
+    assert scan(tmp_path, out, resume=True).read == 0
+    assert len(table(out)) == 2
+    assert len(list(find_jobs([str(tmp_path)], job_glob="*"))) == 2
+
+
+def test_results_beside_the_logs_of_a_job_do_not_change_it(tmp_path: Path) -> None:
+    (tmp_path / "train.log").write_text(TEXT.decode())
+    out = tmp_path / "results"
+    [before] = find_jobs([str(tmp_path)])
+    scan(tmp_path, out)
+    [after] = find_jobs([str(tmp_path)])
+    assert (after.kind, after.tag) == ("folder", before.tag)
+    [row] = table(out).to_dict("records")
+    assert pd.isna(row["error"])
+
+
 def test_a_new_catalog_reads_everything_again(
     fleet: tuple[Path, dict[str, str]], whole: Path
 ) -> None:
@@ -149,7 +169,10 @@ def test_hostile_archives_cost_one_error_each(every: int, tmp_path: Path) -> Non
         elif case.good:
             assert pd.isna(error), kind
     assert tally.jobs == 6 + len(cases)
-    assert tally.errors == frame["error"].notna().sum()
+    assert tally.errors == frame["verdict"].isna().sum()
+    assert tally.errors + tally.partly == frame["error"].notna().sum()
+    verdicts = sum(count for name, count in tally.verdicts.items() if name)
+    assert verdicts + tally.errors == tally.jobs
 
 
 def test_a_job_that_kills_its_worker_twice_is_given_up(tmp_path: Path) -> None:

@@ -12,14 +12,16 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from diagnose.batch import work
-from diagnose.batch.jobs import find_jobs
+from diagnose.batch import run, work
+from diagnose.batch.jobs import JobRef, find_jobs
 from diagnose.batch.parts import SCHEMA
 from diagnose.batch.progress import Lines, Tally, progress
+from diagnose.batch.results import open_results
 from diagnose.batch.run import Summary
 from diagnose.batch.work import Options, Result, diagnose_one
+from diagnose.errors import InputError
 from tests.archives import PACK
-from tests.batch.fleet import ROOT, hung, scan, table, write_fleet
+from tests.batch.fleet import ROOT, Inline, hung, scan, table, write_fleet
 from tests.checkpoint.make import hf
 from tests.checkpoint.make.base import write
 
@@ -38,7 +40,7 @@ def test_a_worker_loads_neither_arrow_nor_pandas(tmp_path: Path) -> None:
     (tmp_path / "j.zip").write_bytes(PACK["job.zip"](hung(3)))
     code = """if True:
         import sys
-        from diagnose.batch.jobs import find_jobs
+        from diagnose.batch.jobs import JobRef, find_jobs
         from diagnose.batch.work import Options, diagnose_one, prepare_worker
         prepare_worker()
         print(diagnose_one(next(find_jobs(sys.argv[1:])), Options()).row["verdict"])
@@ -66,6 +68,22 @@ def test_checkpoints_in_the_folder_of_a_job(tmp_path: Path, remote: bool) -> Non
     assert (row["verdict"], row["culprit_ranks"]) == ("hung", [3])
     assert row["checkpoint"] == f"{where}/j/out/checkpoint-100"
     assert (row["checkpoint_step"], row["checkpoint_state"]) == (100, "partial")
+
+
+def test_folders_of_one_remote_job_keep_their_names(tmp_path: Path) -> None:
+    memory = pytest.importorskip("fsspec").filesystem("memory")
+    parts = ("rank-0", "rank-1")
+    for part in parts:
+        write(tmp_path / part / "out.log", f"{part}: initialised\n".encode(), 1.7e9)
+    memory.put(f"{tmp_path}/", "/parts-of-a-job", recursive=True)
+
+    def told(where: str) -> list[tuple[str, int | None]]:
+        folders = tuple(f"{where}/{part}" for part in parts)
+        found = work.sources_of(JobRef("job", "logs", folders[0], files=folders))
+        return [(source.name, source.rank) for source in found]
+
+    assert told("memory://parts-of-a-job") == [("rank-0/out.log", 0), ("rank-1/out.log", 1)]
+    assert told("memory://parts-of-a-job") == told(str(tmp_path))
 
 
 def test_a_job_that_takes_too_long_is_given_up(
@@ -151,6 +169,30 @@ def test_progress_in_a_pipe_is_plain_lines(monkeypatch: pytest.MonkeyPatch) -> N
     )
 
 
+def test_a_job_that_is_not_fully_readable_is_counted_once() -> None:
+    stream = io.StringIO()
+    lines = Lines(stream)
+    lines.start([next(find_jobs([__file__]))] * 3, 0)
+    lines.done(Result({"verdict": "hung"}))
+    lines.done(Result({"verdict": "failed", "error": "member damaged"}))
+    lines.done(Result({"verdict": None, "error": "bad"}))
+    lines.end(Summary(read=3))
+    assert stream.getvalue().endswith(
+        " · 1 hung · 1 failed · 1 error (1 other job not fully readable)\n"
+    )
+
+
+def test_a_scan_that_does_not_start_prints_no_counts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(InputError), open_results(tmp_path / "out", resume=False) as results:
+        run.scan(
+            find_jobs([str(tmp_path / "gone")]), results, Inline,
+            workers=1, options=Options(), progress=progress(sys.stderr),
+        )  # fmt: skip
+    assert capsys.readouterr().err == ""
+
+
 @pytest.fixture
 def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """An S3 server on loopback, with a bucket; its URL."""
@@ -214,7 +256,6 @@ def test_a_bucket_gives_what_its_files_give(bucket: str, tmp_path: Path) -> None
 
 @pytest.mark.slow
 def test_a_bucket_that_is_not_there_is_said(bucket: str) -> None:
-    from diagnose.errors import InputError
 
     with pytest.raises(InputError, match="s3://nobody/x"):
         list(find_jobs(["s3://nobody/x"]))

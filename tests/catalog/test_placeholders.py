@@ -2,12 +2,12 @@
 
 import pytest
 
-from diagnose.catalog.placeholders import example, fill, names, unknown
+from diagnose.catalog.runs import example, fill, placeholders_in, unknown
 
 
 def test_placeholders_are_found_and_others_are_not() -> None:
     text = "ssh <node> 'grep -c x < in.log' && echo '<|im_end|>' <<EOF <pid of rank 0>"
-    assert names(text) == ["node", "pid of rank 0"]
+    assert placeholders_in(text) == ["node", "pid of rank 0"]
     assert list(unknown(text)) == ["pid of rank 0"]
     assert example("nc -vz <head> <port>") == "nc -vz word word"
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from diagnose.catalog.check import class_problems
 from diagnose.catalog.load import load_catalog
-from diagnose.catalog.policy import class_problems
 from diagnose.catalog.schema import Catalog, CauseClass, Remedy
 
 ONE = CauseClass(

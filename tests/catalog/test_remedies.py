@@ -1,12 +1,24 @@
 """Remedies that destroy, surprise or cannot run are refused; none of them is executed."""
 
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
 from diagnose.catalog.load import CatalogError, read_catalog
 from diagnose.catalog.remedies import parsed, remedy_problems
-from diagnose.catalog.schema import Catalog, CauseClass, Needs, Remedy, Risk, Run
+from diagnose.catalog.schema import (
+    Catalog,
+    CauseClass,
+    Needs,
+    Place,
+    Remedy,
+    Risk,
+    Run,
+    Setting,
+)
+
+Answer = Literal["yes", "no", "unknown"]
 
 
 def found(
@@ -208,3 +220,15 @@ def test_what_is_no_run_names_its_line(run: str, problem: str) -> None:
     with pytest.raises(CatalogError, match=r"^a.yaml:11: env.own: ") as caught:
         read_catalog([(Path("a.yaml"), (YAML % run).encode())], "test")
     assert problem in str(caught.value)
+
+
+def test_no_entry_lengthens_a_timeout_where_its_class_says_that_it_does_not_help() -> None:
+    wait = Remedy("fix", "Wait longer", setting="timeout")
+    place = Place(Run("setting", ["timeout=7200"]), "https://pytorch.org/docs/stable/")
+    settings = {"timeout": Setting("timeout", "t", "a", [place], lengthens=True)}
+    answers: list[tuple[Answer, bool]] = [("no", True), ("unknown", False), ("yes", False)]
+    for answer, wrong in answers:
+        cause = CauseClass("net.dns", "t", "e", [wait], "retry", "why", longer_timeout=answer)
+        catalog = Catalog([], [], {"net.dns": cause}, "test", settings=settings)
+        problem = "net.dns: remedies: timeout: does not help against net.dns"
+        assert (problem in remedy_problems(catalog)) is wrong

@@ -7,9 +7,8 @@ import pytest
 
 from diagnose.catalog import check
 from diagnose.catalog.load import load_catalog, read_catalog
-from diagnose.catalog.remedies import remedy_problems
-from diagnose.catalog.schema import Catalog, CauseClass, Remedy, Run
-from diagnose.catalog.settings import Place, Setting, setting_problems
+from diagnose.catalog.remedies import remedy_problems, setting_problems
+from diagnose.catalog.schema import Catalog, CauseClass, Place, Remedy, Run, Setting
 from diagnose.errors import CatalogError
 
 PAGE = "https://example.org/page"
@@ -33,7 +32,7 @@ classes:
 """
 # What fixes names of launchers, containers and libraries, which no log states as its framework.
 ELSEWHERE = {
-    "apptainer", "compose", "docker", "hccl", "kubernetes", "libfabric", "mmengine", "mpi",
+    "apptainer", "compose", "docker", "hccl", "libfabric", "mmengine", "mpi",
     "oneccl", "ray", "ucx",
 }  # fmt: skip
 

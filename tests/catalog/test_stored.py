@@ -12,11 +12,12 @@ from diagnose.catalog.schema import (
     Example,
     Examples,
     KnownIssue,
+    Place,
     Remedy,
     Run,
+    Setting,
     Signature,
 )
-from diagnose.catalog.settings import Place, Setting
 from diagnose.catalog.vocabulary import Near, Vocabulary, Word
 
 RUN = Run("shell", ["a", "b"], "slurm", "f")

@@ -8,7 +8,7 @@ from pathlib import Path
 from diagnose.checkpoint.look import Look, Looker
 from diagnose.checkpoint.model import Found
 from diagnose.checkpoint.tree import Leaf
-from diagnose.ingest.filesystems import File, LocalPlace
+from diagnose.ingest.place import File, LocalPlace
 
 
 def found(name: str, files: dict[str, tuple[int, float]], step: int | None = None) -> Found:

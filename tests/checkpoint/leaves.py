@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from diagnose.checkpoint.look import Look, Looker
 from diagnose.checkpoint.tree import Leaf
-from diagnose.ingest.filesystems import File, LocalPlace
+from diagnose.ingest.place import File, LocalPlace
 from diagnose.ingest.raw import BytesStore, Store
 
 

@@ -15,7 +15,7 @@ from diagnose.checkpoint import look as look_module
 from diagnose.checkpoint.look import Look, Looker
 from diagnose.checkpoint.model import Flaw, Found
 from diagnose.checkpoint.tree import Folder, Leaf, read_tree
-from diagnose.ingest.filesystems import File, LocalPlace
+from diagnose.ingest.place import File, LocalPlace
 from tests.checkpoint.leaves import leaf, look
 from tests.checkpoint.make.base import (
     Tensor,

@@ -10,6 +10,7 @@ import pytest
 from tests.checkpoint import mutate
 from tests.checkpoint.leaves import look
 from tests.checkpoint.mutate import BEGIN, KINDS, STEPS, WORLD, Tally, makers, measure
+from tests.sizes import few
 
 # What follows from names and structure alone. A stale file is known by its time, its checksum or
 # the step it says, which a model's single file of weights need not have.
@@ -19,7 +20,7 @@ ENDED = ("torch", "legacy", "safetensors", "pickle", "json")
 MAGIC = 4  # bytes of the longest; what has fewer may be a text under names that say nothing
 
 
-@pytest.mark.parametrize("maker", sorted(makers()))
+@pytest.mark.parametrize("maker", few(sorted(makers()), 16))
 def test_a_sample_of_damages_is_seen(maker: str) -> None:
     result = measure(maker, offsets=1, steps=(STEPS[-1],), most=12)
     certain = sum((result.tallies.get(kind, Tally()) for kind in CERTAIN), Tally())

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from diagnose.cli import main as cli
-from tests.cli.running import ROOT, triage
+from tests.cli.running import triage
+from tests.own import LINE, README_ENTRY
 
 OWN = """\
 signatures:
@@ -158,9 +159,8 @@ def test_wrong_signatures_are_told_with_file_line_and_field(
 def test_the_signature_in_the_readme_works(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _, _, rest = (ROOT / "README.md").read_text(encoding="utf-8").partition("```yaml\n")
-    (tmp_path / "acme.yaml").write_text(rest.partition("```")[0])
-    (tmp_path / "job.log").write_text("[rank3]: token store a not mounted\n")
+    (tmp_path / "acme.yaml").write_text(README_ENTRY)
+    (tmp_path / "job.log").write_text(LINE)
     cli.run(["catalog", "check", str(tmp_path / "acme.yaml")])
     assert "acme." not in capsys.readouterr().out
     log, own = str(tmp_path / "job.log"), str(tmp_path / "acme.yaml")

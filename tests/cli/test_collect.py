@@ -15,9 +15,11 @@ import typer
 
 from diagnose.cli import collect as command
 from diagnose.cli import main as cli
+from diagnose.collect import bundle
+from diagnose.collect.model import Node, NodeOptions
 from diagnose.collect.reach import within
 from diagnose.collect.reach.model import Reached
-from diagnose.collect.reach.progress import Progress, counted, size, told
+from diagnose.collect.reach.progress import Progress, counted, outcome, size
 from diagnose.collect.reach.run import Collected
 from tests.collect.reach.test_fan import node
 from tests.collect.reach.test_remote import quick
@@ -66,9 +68,37 @@ def test_this_node_into_a_name_with_the_time(
 ) -> None:
     status, out, err = run(capsys)
     (bundle,) = here.iterdir()
-    assert re.fullmatch(r"diagnose-\d{8}-\d{6}\.tar\.zst", bundle.name)
+    assert re.fullmatch(r"diagnose-\d{8}-\d{6}-\d+\.tar\.zst", bundle.name)
     assert (status, out) == (0, f"{bundle.name}\n")
-    assert err == ["collect: h: () None 5", "collect: 0 ranks on 1 node, 9.9 KiB, in 9.9 s"]
+    assert err == ["collect: h: () None 5", "collect: 1 rank on 1 node, 9.9 KiB, in 9.9 s"]
+
+
+def absent(folder: Path, options: NodeOptions) -> Node:
+    """Stands in for the probes of a node that has no process of the job."""
+    node = Node("h", "1", problems=["no process 9 is here", "look elsewhere"])
+    bundle.reserve(folder / node.folder / "node.json")
+    bundle.overwrite(folder / node.folder / "node.json", node.to_dict())
+    return node
+
+
+def test_a_job_that_is_not_here(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(within, "collect_node", absent)
+    status, out, err = run(capsys, "--pid", "9", "-o", "b")
+    assert (status, out, err) == (2, "", ["diagnose: no process 9 is here; look elsewhere"])
+    assert list(here.iterdir()) == []
+
+
+def test_nodes_that_answer_and_have_nothing(
+    here: Path, ssh: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (ssh / "n1").write_bytes(node("n1", problems=["no process of job 7 was found"]))
+    status, out, err = run(capsys, "--hosts", "n1", "--job", "7", "-o", "b")
+    assert (status, out) == (2, "")
+    assert err[0] == "collect: n1: no process of job 7 was found"
+    assert err[-1] == "diagnose: nothing was collected (b says why)"
+    assert (here / "b" / "manifest.json").is_file()
 
 
 def test_options_of_the_probes(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -227,4 +257,4 @@ def test_without_a_terminal_there_is_no_progress() -> None:
 def test_words() -> None:
     assert [counted(n, "rank") for n in (0, 1, 2)] == ["0 ranks", "1 rank", "2 ranks"]
     assert (size(100), size(3 << 20)) == ("0.1 KiB", "3.0 MiB")
-    assert told(Reached("n1", 1.0, [{}], 1, 2048)) == "n1: 0 ranks, 2.0 KiB, 1.0 s"
+    assert outcome(Reached("n1", 1.0, [{}], 1, 2048)) == "n1: 0 ranks, 2.0 KiB, 1.0 s"

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from diagnose.job.reread import SMALL
+from tests.sizes import few
 
 ROOT = Path(__file__).parents[2]
 HEAVY = (
@@ -52,7 +53,7 @@ def triage(*arguments: str, text: str = "") -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("form", ["terminal", "json", "markdown", "github", "slack"])
+@pytest.mark.parametrize("form", few(["terminal", "json", "markdown", "github", "slack"], 2))
 def test_a_verdict_on_a_paste_imports_nothing_heavy(form: str) -> None:
     done = triage("-", "--format", form, text=PASTE)
     assert (done.returncode, done.stderr.split()) == (0, [])

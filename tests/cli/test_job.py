@@ -86,6 +86,18 @@ def test_who_waits_at_a_terminal_for_the_first_answer_is_told_why(
     assert said.getvalue() == told * terminal
 
 
+def test_without_a_writable_cache_every_run_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.log").write_bytes(TRACEBACK)
+    monkeypatch.setattr(compile, "compiled_before", lambda _: False)
+    monkeypatch.setattr(cache, "writable", lambda: False)
+    assert cli.run(["triage", str(tmp_path / "a.log")]) == 0
+    assert capsys.readouterr().err == (
+        "Compiling signatures, about 10 s: no writable cache (XDG_CACHE_HOME), so in every run.\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("name", "data", "message"),
     [

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -303,8 +304,9 @@ def test_shells_complete_commands_and_options() -> None:
 
 
 def test_the_script_for_a_shell_can_be_printed() -> None:
+    line = shlex.join([*COMMAND, "--show-completion"])
     done = subprocess.run(
-        [*COMMAND, "--show-completion", "bash"],
+        ["bash", "-c", f"{line}; exit $?"],  # which shell it is for, it asks its parents
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -27,3 +27,12 @@ def test_a_page_replaces_a_file_but_no_folder_and_no_pipe(
     assert os.read(reader, 100) == b"page"
     os.close(reader)
     assert sorted(path.name for path in Path().iterdir()) == ["logs", "page.html", "pipe"]
+
+
+def test_without_an_output_the_page_is_report_html_here(
+    log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("diagnose.report.html.render", lambda *_, **__: "page")
+    monkeypatch.chdir(log.parent)
+    assert cli.run(["report", str(log)]) == 0
+    assert Path("report.html").read_text() == "page"

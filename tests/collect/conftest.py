@@ -6,7 +6,7 @@ import pytest
 
 from diagnose.collect import proc
 from diagnose.collect.sink import Sink
-from diagnose.report.redact import Redactor
+from diagnose.redact.redactor import Redactor
 from tests.collect.machines import Machine
 
 

@@ -33,6 +33,7 @@ class Machine:
         call: str = "",
         wchan: str = "0",
         maps: str = "",
+        uid: int = 1000,
     ) -> None:
         """A process; `env` are words like RANK=3."""
         words = command.split()
@@ -45,7 +46,7 @@ class Machine:
         task.mkdir(parents=True, exist_ok=True)
         own = self.root / str(pid)
         status = (
-            f"Name:\t{name}\nState:\t{state} (x)\nThreads:\t1\n"
+            f"Name:\t{name}\nState:\t{state} (x)\nThreads:\t1\nUid:\t{uid}\t0\t0\t0\n"
             f"voluntary_ctxt_switches:\t{switches}\nnonvoluntary_ctxt_switches:\t0\n"
         )
         for folder in (own, task):

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ import diagnose
 from diagnose.collect import bundle
 from diagnose.collect.model import Manifest, Node
 from diagnose.errors import InputError
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
 
 NODE = Node("node1", "0.1.0", "2026-06-02T08:00:00.000Z", "2026-06-02T08:00:09.000Z")
 
@@ -111,7 +114,7 @@ def test_without_stacks_the_kernel_names_the_rank(folder: Path) -> None:
     assert shown == {
         "rank 1: stopped by a signal (state T): SIGSTOP or SIGTSTP; it goes on with SIGCONT":
             "Process of the outlier rank",
-        "rank 0: in an unrecognised frame: it sleeps": "",
+        "rank 0: without a stack: it sleeps": "",
     }  # fmt: skip
 
 
@@ -153,3 +156,58 @@ def test_a_bundle_is_a_job(folder: Path, tmp_path: Path) -> None:
     assert first.culprits.why == "its process: stopped by a signal (state T)"
     for other in told[1:]:
         assert (other.root_cause, other.culprits) == (first.root_cause, first.culprits)
+
+
+def idle(folder: Path, ranks: int, *, ran: int | None = None) -> None:
+    """Ranks without a stack that slept between two looks, but for one; all print the same step."""
+    for rank in range(ranks):
+        samples = [{"voluntary": n * (rank == ran), "involuntary": 1} for n in range(2)]
+        document = {
+            "diagnose": "activity/1", "pid": 100 + rank, "rank": rank, "role": "rank",
+            "activity": "waiting", "cpu": 0.0, "samples": samples,
+            "waits": [{"thread": 100 + rank, "state": "S", "wchan": "futex", "call": "futex"}],
+        }  # fmt: skip
+        place = folder / NODE.folder / f"rank-{rank}"
+        place.mkdir(exist_ok=True)
+        (place / "activity.json").write_text(json.dumps(document))
+        (place / "stack-1.txt").unlink(missing_ok=True)
+        log = place / "stdout.log"
+        log.write_text(f"[rank{rank}]: step 41 loss 2.5\n" * 3)
+        os.utime(log, (1_900_000_000 - rank, 1_900_000_000 - rank))
+
+
+def test_a_job_of_which_no_rank_runs_hangs_since_its_last_line(folder: Path) -> None:
+    idle(folder, 3)
+    found = diagnose.diagnose(diagnose.load(folder))
+    assert (found.verdict, found.root_cause.cause, found.culprits.ranks) == ("hung", "unknown", [])
+    assert found.root_cause.confidence == "low"
+    assert found.root_cause.summary == (
+        "Ranks 0-2 did not run at all between two looks; no stack shows who holds them up."
+    )
+    assert (found.onset.time, found.onset.why) == (
+        "2030-03-17T17:46:40", "when the last log of a rank was written",
+    )  # fmt: skip
+
+
+def test_one_rank_that_runs_is_no_hang_by_itself(folder: Path) -> None:
+    idle(folder, 3, ran=1)
+    assert diagnose.diagnose(diagnose.load(folder)).verdict != "hung"
+
+
+def test_who_collected_is_told_to_take_what_lacks_and_from_which_processes(folder: Path) -> None:
+    idle(folder, 3)
+    shell = [line for step in diagnose.diagnose(diagnose.load(folder)).remedies for run in step.run
+             for line in run.lines if run.kind == "shell"]  # fmt: skip
+    assert "pip install py-spy" in shell
+    assert any("echo 100,101,102 |" in line for line in shell)
+    assert not [line for line in shell if "diagnose collect" in line]
+
+
+def test_a_node_that_reports_of_all_ranks_is_not_the_host_of_all() -> None:
+    """RAS names all ranks on every node; where all are at one line, it is no lead."""
+    job = diagnose.load(FIXTURES / "gpu-node-cut-off")
+    assert job.ranks["host"].to_dict() == {rank: f"gpu-node-{rank}" for rank in range(4)}
+    result = diagnose.diagnose(job)
+    assert "Stack of the outlier rank" not in {one.why for one in result.evidence}
+    assert [step.do for step in result.remedies if step.do.startswith("Start at")] == []
+    assert result.onset.why == "no dump says when an operation began"

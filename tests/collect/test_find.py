@@ -5,7 +5,7 @@ import os
 import pytest
 
 from diagnose.collect import find as module
-from diagnose.collect import proc
+from diagnose.collect import owners, proc, seen
 from diagnose.collect.children import TimedOut
 from diagnose.collect.find import find
 from tests.collect.machines import Machine, ranks
@@ -92,7 +92,8 @@ def test_of_two_jobs_the_larger_one_is_looked_at_unless_one_is_named(machine: Ma
     assert [one.pid for one in found.processes] == [30, 31, 32]
     assert found.problems == ["other jobs here that were left out (--job or --pid chooses): 1"]
     assert [pid for pid, _, _ in told(machine, job="1")] == [20, 21]
-    assert find(job="9").problems == ["no process of a job was found (name one with --pid)"]
+    assert find(job="9").processes == []
+    assert find(job="9").problems == ["no process of job 9 was found; here are 1, 2"]
 
 
 def test_processes_that_are_named_are_taken_with_what_they_started(machine: Machine) -> None:
@@ -104,7 +105,14 @@ def test_processes_that_are_named_are_taken_with_what_they_started(machine: Mach
     machine.process(10, TORCHRUN)
     assert find([10]).processes[1].local_world == 2
     assert told(machine, 10)[:3] == [(10, "launcher", None), (20, "rank", 0), (21, "rank", 1)]
-    assert find([99]).problems[0] == "no process 99 is here"
+
+
+def test_a_process_that_is_not_here_is_no_reason_to_take_another(machine: Machine) -> None:
+    ranks(machine, 2)
+    assert find([99]).processes == []
+    assert find([99]).problems == ["no process 99 is here"]
+    both = find([20, 99])
+    assert ([one.pid for one in both.processes], both.problems) == ([20], ["no process 99 is here"])
 
 
 def test_without_any_rank_processes_with_torch_in_memory_are_taken(machine: Machine) -> None:
@@ -131,7 +139,7 @@ def test_a_process_whose_memory_is_locked_is_left_out(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ranks(machine, 3)
-    read = module._read
+    read = seen._read
 
     def stuck(function: object, seconds: float) -> object:
         pids = function.args[0]  # type: ignore[attr-defined]
@@ -139,7 +147,7 @@ def test_a_process_whose_memory_is_locked_is_left_out(
             raise TimedOut("no answer")
         return {str(pid): value for pid, value in read(pids).items()}
 
-    monkeypatch.setattr(module, "bounded", stuck)
+    monkeypatch.setattr(seen, "bounded", stuck)
     found = find()
     assert [one.rank for one in found.processes] == [0, 2]
     assert found.problems == ["process 21 is stuck: /proc/21/environ gives no answer"]
@@ -151,18 +159,66 @@ def test_two_processes_that_say_the_same_rank_have_folders_of_their_own(machine:
     assert [one.folder for one in find().processes] == ["rank-0", "rank-0-pid-21"]
 
 
-def test_processes_of_others_are_counted(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    def closed(pid: int) -> dict[str, str]:
-        raise PermissionError(13, "Permission denied", str(pid))
+@pytest.fixture
+def closed(monkeypatch: pytest.MonkeyPatch) -> set[int]:
+    """Processes whose environment may not be read."""
+    pids: set[int] = set()
+    read = proc.environment
 
+    def environment(pid: int) -> dict[str, str]:
+        if pid in pids:
+            raise PermissionError(13, "Permission denied", str(pid))
+        return read(pid)
+
+    monkeypatch.setattr(proc, "environment", environment)
+    monkeypatch.setattr(owners, "owner", lambda pid: "user alice" if pid < 50 else "user bob")
+    return pids
+
+
+NOTHING = "no process of a job was found (name one with --pid)"
+SUDO = 'sudo "$(command -v diagnose)" collect'
+
+
+def test_processes_of_others_are_counted(machine: Machine, closed: set[int]) -> None:
+    closed |= {2, 20, 99}
     machine.process(20)
     machine.process(2, "")
-    monkeypatch.setattr(proc, "environment", closed)
-    assert module._read([2, 20, 99]) == {2: ([], {}), 20: (["python", "train.py"], None)}
+    assert seen._read([2, 20, 99]) == {2: ([], {}), 20: (["python", "train.py"], None)}
+    assert find().problems == [NOTHING, "processes of other users that may not be looked at: 1"]
+
+
+def test_a_job_of_others_is_named_with_the_command_that_works(
+    machine: Machine, closed: set[int]
+) -> None:
+    machine.process(10, TORCHRUN)
+    ranks(machine, 2)
+    ranks(machine, 5, parent=1, first=60)
+    machine.process(40, "python cron.py")
+    closed |= {10, 20, 21, 40, *range(60, 65)}
     assert find().problems == [
-        "no process of a job was found (name one with --pid)",
-        "processes of other users that may not be looked at: 1",
+        NOTHING,
+        f"2 Python processes of user alice look like a job (pid 20, 21): {SUDO}",
+        f"5 Python processes of user bob look like a job (pid 60, 61, 62, 63, …): {SUDO}",
     ]
+
+
+def test_a_process_of_others_that_is_asked_for_says_whose_it_is(
+    machine: Machine, closed: set[int]
+) -> None:
+    machine.process(20)
+    machine.process(30)
+    closed.add(20)
+    found = find([20, 30])
+    assert [one.pid for one in found.processes] == [30]
+    assert found.problems == [f"process 20 is of user alice: {SUDO} --pid 20"]
+
+
+def test_whose_a_process_is(machine: Machine) -> None:
+    machine.process(20, uid=0)
+    machine.process(21, uid=3_999_999)
+    assert [owners.owner(pid) for pid in (20, 21, 99)] == [
+        "user root", "user 3999999", "another user",
+    ]  # fmt: skip
 
 
 def test_where_memory_maps_give_no_answer_nobody_is_taken(

@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import time
@@ -13,13 +14,16 @@ from pathlib import Path
 
 import pytest
 
-from diagnose.collect import machine, node, ras, stacks
+from diagnose.collect import bundle, machine, node, ras, stacks
+from diagnose.collect.children import Answer
 from diagnose.collect.model import NodeOptions
 from diagnose.collect.node import collect_node
+from diagnose.collect.reach.within import Over, collect_within
 from diagnose.collect.sink import Sink
 
 SECRET = "hf_" + "aB3dE5fG7hJ9kL1mN3pQ5rS7tU9vW1xY2z"
 JOB = f"made-up-{os.getpid()}"  # other tests of this file may run beside these
+OUTPUTS = {f"rank-3/{name}" for name in ("stdout", "stderr", "output")}  # as pytest is run
 QUICK = {"apart_s": 0.3, "pause_s": 0.0}
 
 
@@ -56,7 +60,7 @@ def test_a_node_is_collected(job: subprocess.Popen[bytes], tmp_path: Path) -> No
     assert [(one.pid, one.rank, one.folder) for one in found.processes] == [(job.pid, 3, "rank-3")]
     document = json.loads((place / "node.json").read_text())
     assert document == json.loads(json.dumps(found.to_dict()))
-    told = {probe.name: probe for probe in found.probes}
+    told = {probe.name: probe for probe in found.probes if probe.name not in OUTPUTS}
     assert sorted(told) == sorted(
         ["activity", "cgroup", "filesystems", "gpus", "kernel", "ncclras", "pressure", "rdma",
          "sockets", "rank-3/process", "rank-3/stack-1", "rank-3/stack-2", "rank-3/flight_recorder"]
@@ -109,6 +113,37 @@ def test_a_probe_that_hangs_and_one_that_breaks_cost_a_line_each(
     # How the others end within a second depends on the machine; each has its line.
     assert {"activity", "filesystems", "rank-3/process", "rank-3/stack-2"} <= set(told)
     assert (tmp_path / "nodes" / "n1" / "half.txt").exists()
+
+
+def test_what_ends_early_has_what_was_found(
+    job: subprocess.Popen[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ending(*_: object) -> Iterator[Answer]:
+        yield Answer("kernel", 0.1, {"bytes": 7, "problem": ""})
+        raise Over("interrupted", by_user=True)
+
+    monkeypatch.setattr(node, "_answers", ending)
+    (told,), over = collect_within(tmp_path, NodeOptions(job=JOB, host="n1"), 60)
+    assert over is not None
+    assert [one["rank"] for one in told["processes"]] == [3]
+    assert [one["name"] for one in told["probes"]] == ["kernel"]
+    assert told["problems"] == ["ended early: interrupted"]
+    assert told["ended"]
+    assert json.loads((tmp_path / "nodes" / "n1" / "node.json").read_text()) == told
+
+
+def test_all_of_it_is_for_its_owner_only(job: subprocess.Popen[bytes], tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        collect_node(tmp_path / "b", NodeOptions(job=JOB, **QUICK))  # type: ignore[arg-type]
+        bundle.pack(tmp_path / "b", tmp_path / "b.tar.gz")
+    finally:
+        os.umask(before)
+    modes = {
+        (path.is_dir(), stat.S_IMODE(path.stat().st_mode))
+        for path in [tmp_path / "b.tar.gz", tmp_path / "b", *(tmp_path / "b").rglob("*")]
+    }
+    assert modes == {(True, 0o700), (False, 0o600)}
 
 
 def test_a_process_that_ends_meanwhile(tmp_path: Path) -> None:
@@ -176,6 +211,7 @@ def test_without_the_right_to_look_the_rest_is_there(
     found = collect_node(tmp_path, NodeOptions(pids=(job.pid,), host="n1", **QUICK))  # type: ignore[arg-type]
     told = {probe.name: probe for probe in found.probes}
     assert told["rank-3/stack-1"].problem == stacks.HINT
+    assert f"no stacks of 1 process: {stacks.HINT}" in found.problems
     assert told["activity"].status == "ok"
 
 
@@ -194,7 +230,7 @@ def test_a_clock_that_cannot_be_asked(
 def test_no_process_of_a_job(tmp_path: Path) -> None:
     found = collect_node(tmp_path, NodeOptions(job="no such job", host="n1", **QUICK))  # type: ignore[arg-type]
     assert found.processes == []
-    assert found.problems[0] == "no process of a job was found (name one with --pid)"
+    assert found.problems[0].startswith("no process of job no such job was found")
     assert {probe.name for probe in found.probes} >= {"pressure", "filesystems"}
 
 

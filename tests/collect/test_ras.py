@@ -72,7 +72,7 @@ def test_a_second_report_comes_later(sink: Sink, monkeypatch: pytest.MonkeyPatch
     with server(new) as (environment, _):
         ras.ask(sink, [environment], 5)
         assert ras.answered(sink)
-        assert ras.again(sink, [environment], 5) is None
+        assert ras.second_report(sink, [environment], 5) is None
     assert (sink.folder / "ncclras-2.json").read_text() == '{"nccl_version": "2.29.1"}\n'
     assert 4 < slept[-1] <= ras.APART_S
 

@@ -14,8 +14,8 @@ import pytest
 
 from diagnose.collect import recorder
 from diagnose.collect.children import Unavailable
-from diagnose.collect.find import Seen
 from diagnose.collect.model import Process
+from diagnose.collect.seen import Seen
 from diagnose.collect.sink import Sink
 from diagnose.parse.flight_recorder import read_dump
 from tests.collect.machines import Machine

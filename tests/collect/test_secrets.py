@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from diagnose.collect import node, process
-from diagnose.collect.find import Found, Seen, find
+from diagnose.collect.find import Found, find
 from diagnose.collect.model import Process
+from diagnose.collect.seen import Seen
 from diagnose.collect.sink import Sink
 from tests.collect.machines import Machine
 from tests.report.corpus import PEOPLE, SECRETS, values

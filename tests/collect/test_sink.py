@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from diagnose.collect.sink import Sink
-from diagnose.report.redact import Redactor
+from diagnose.redact.redactor import Redactor
 
 TOKEN = "hf_" + "aB3dE5fG7hJ9kL1mN3pQ5rS7tU9vW1xY2z"
 

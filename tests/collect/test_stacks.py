@@ -96,10 +96,10 @@ def test_a_pause_that_is_too_long_is_ended(machine: Machine, sink: Sink, pyspy: 
 def test_without_the_right_to_look_it_says_so(machine: Machine, sink: Sink, pyspy: Path) -> None:
     machine.process(20)
     says("echo 'Permission Denied: Try running again with elevated permissions' >&2; exit 1")
-    with pytest.raises(OSError, match="it needs the capability SYS_PTRACE, or root"):
+    with pytest.raises(Unavailable, match="it needs the capability SYS_PTRACE, or root"):
         stacks.quick(sink, Process(20, "rank"))
     assert len(pyspy.read_text().splitlines()) == 1
-    with pytest.raises(OSError, match="SYS_PTRACE"):
+    with pytest.raises(Unavailable, match="SYS_PTRACE"):
         full(sink)
 
 

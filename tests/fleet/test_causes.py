@@ -3,7 +3,7 @@
 import pytest
 
 from diagnose.errors import InputError
-from diagnose.fleet.causes import MAX_WEEKS, NOT_SAID, Group, count, weeks
+from diagnose.fleet.causes import MAX_WEEKS, NOT_STATED, Group, count, weeks
 
 from .frames import failed, frame, row, typed
 
@@ -41,7 +41,7 @@ def test_by_cause() -> None:
 
 def test_by_host_a_cost_is_of_who_is_blamed() -> None:
     groups = by("host")
-    assert list(groups) == ["n1", "n2", NOT_SAID]
+    assert list(groups) == ["n1", "n2", NOT_STATED]
     assert (groups["n1"].jobs, groups["n1"].blamed, groups["n1"].victim) == (2, 2, 0)
     assert groups["n1"].gpu_hours_lost == 5.0
     assert (groups["n2"].jobs, groups["n2"].blamed, groups["n2"].victim) == (4, 0, 2)
@@ -58,7 +58,7 @@ def test_by_week_in_order() -> None:
 @pytest.mark.parametrize("name", ["user", "user-label"])
 def test_by_a_label(name: str) -> None:
     groups = by(name)
-    assert {key: group.jobs for key, group in groups.items()} == {"x": 3, "y": 1, NOT_SAID: 1}
+    assert {key: group.jobs for key, group in groups.items()} == {"x": 3, "y": 1, NOT_STATED: 1}
     assert groups["x"].share == 0.5
 
 

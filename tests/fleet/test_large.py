@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from diagnose.catalog.load import load_catalog
-from diagnose.fleet.causes import NOT_SAID, count, weeks
+from diagnose.fleet.causes import NOT_STATED, count, weeks
 from diagnose.fleet.columns import pairs, positions, split, total
 from diagnose.fleet.jobs import Jobs
 from diagnose.fleet.nodes import nodes
@@ -57,10 +57,10 @@ def keys_of(job: Any, by: str) -> list[str]:
     if by == "cause":
         return [job.cause or "unknown"] if job.troubled else []
     if by == "week":
-        return [job.week or NOT_SAID]
+        return [job.week or NOT_STATED]
     if by == "host":
-        return sorted({*job.hosts, *job.culprit_hosts}) or [NOT_SAID]
-    return [job.labels.get(by) or NOT_SAID]
+        return sorted({*job.hosts, *job.culprit_hosts}) or [NOT_STATED]
+    return [job.labels.get(by) or NOT_STATED]
 
 
 @pytest.mark.parametrize("by", ["cause", "week", "host", "user"])
@@ -118,10 +118,10 @@ def test_nodes(seed: int) -> None:
     incidents: dict[int, list[Any]] = defaultdict(list)
     without = []
     for job in shown(jobs).itertuples():
-        if job.hosts and not job.unreadable:
-            incidents[job.incident].append(job)
-        elif not job.unreadable:
+        if not job.unreadable and not job.hosts:
             without.append(job)
+        if not job.unreadable and (job.hosts or named_by(job)):
+            incidents[job.incident].append(job)
     took_part, blamed, victim = Counter(), Counter(), Counter()  # type: ignore[var-annotated]
     for mine in incidents.values():
         votes = Counter(host for job in mine for host in named_by(job))

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from diagnose.catalog.load import load_catalog
-from diagnose.fleet.nodes import ALPHA, Nodes, hypergeometric, nodes
+from diagnose.fleet.nodes import ALPHA, Nodes, binomial, hypergeometric, nodes
+from diagnose.report.fleet.words import compared
 from tests.sizes import few
 
 from .frames import BAD, BUSY, failed, fleet, frame, row, shown, typed
@@ -155,11 +156,44 @@ def test_narrow_jobs_are_compared_with_narrow_jobs() -> None:
     assert hosts(found(*rows)) == []
 
 
-def test_jobs_without_hosts_are_left_out_and_counted() -> None:
-    report = found(*background(), *blamed("n3", 9, hosts=[]))
+def test_jobs_that_name_no_host_are_left_out_and_counted() -> None:
+    unnamed = blamed("n3", 9, hosts=[], culprit_hosts=[])
+    report = found(*background(), *unnamed)
     assert report.suspects == []
-    assert report.jobs_without_hosts == 9
-    assert report.blamed_without_hosts == 9
+    assert (report.jobs_compared, report.jobs_without_hosts) == (200, 9)
+    assert report.blamed_without_hosts == 0
+    assert "9 jobs without known hosts excluded" in compared(report)
+
+
+def test_a_node_is_suspect_where_only_who_is_blamed_is_known() -> None:
+    report = found(*background(), *blamed("n3", 6, hosts=[]), *blamed("n5", 1, hosts=[]))
+    [suspect] = report.suspects
+    assert (suspect.host, suspect.blamed, suspect.jobs) == ("n3", 6, 46)
+    # One of ten nodes with the same number of places: 7 blamed, each of them by a tenth.
+    assert suspect.expected == pytest.approx(1 / 9, abs=1e-3)
+    tail = sum(comb(7, k) * 0.1**k * 0.9 ** (7 - k) for k in (6, 7))
+    assert suspect.p == pytest.approx(10 * tail)
+    assert suspect.blamed_jobs == [f"n3-{n}" for n in range(6)]
+    assert (report.jobs_compared, report.jobs_without_hosts) == (207, 7)
+    assert report.blamed_without_hosts == 7
+    assert "of 7 jobs only the blamed node is known" in compared(report)
+    assert "without known hosts excluded" not in compared(report)
+
+
+def test_nodes_known_from_blame_alone_are_compared_with_each_other() -> None:
+    once = [one for at in range(30) for one in blamed(f"n{at}", 1, hosts=[])]
+    assert hosts(found(*once, *blamed("bad", 9, hosts=[]))) == ["bad"]
+    thrice = [one for at in range(30) for one in blamed(f"n{at}", 3, hosts=[])]
+    assert hosts(found(*thrice)) == []
+    assert hosts(found(*blamed("n3", 9, hosts=[]))) == []
+
+
+def test_a_busy_node_is_blamed_more_often_where_only_that_is_known() -> None:
+    """n0 does a third of the work, and has a third of the blame."""
+    busy = [row(f"b{n}", n / 10, hosts=["n0", f"n{1 + n % 9}"]) for n in range(200)]
+    rest = [one for at in range(1, 10) for one in blamed(f"n{at}", 2, hosts=[])]
+    assert hosts(found(*background(), *busy, *rest, *blamed("n0", 9, hosts=[]))) == []
+    assert hosts(found(*background(), *rest, *blamed("n0", 12, hosts=[]))) == ["n0"]
 
 
 def test_one_node_alone_cannot_be_compared() -> None:
@@ -178,4 +212,7 @@ def test_the_distribution_is_exact() -> None:
             for k in range(min(marked, drawn) + 1)
         ]
         assert np.allclose(chance, exact, rtol=1e-9)
+    for drawn, share in ((0, 0.5), (7, 0.1), (60, 0.7)):
+        exact = [comb(drawn, k) * share**k * (1 - share) ** (drawn - k) for k in range(drawn + 1)]
+        assert np.allclose(binomial(drawn, share), exact, rtol=1e-9)
     assert ALPHA == 0.01

@@ -13,6 +13,8 @@ from diagnose.batch.work import Result
 from diagnose.errors import InputError
 from diagnose.fleet import read
 from diagnose.fleet.read import COLUMNS, table_of
+from diagnose.fleet.summary import summarise
+from diagnose.report.fleet import words
 
 from .frames import BEGIN, EMPTY, failed, frame, row, shown, typed
 
@@ -226,6 +228,15 @@ def test_time_is_onset_else_end_else_begin_else_the_archive() -> None:
         times[name] = None  # type: ignore[assignment]
     mtime = (BEGIN + timedelta(days=9)).timestamp()
     assert one(**times, mtime=mtime)["day"] == "2025-06-11"
+
+
+def test_a_time_of_the_files_is_known_as_such() -> None:
+    bare = {"onset": None, "ended": None, "started": None, "mtime": BEGIN.timestamp()}
+    jobs = typed(frame(failed("dated", 1.0), failed("by its file", 1.0, **bare)))
+    assert [*jobs.by_file] == [False, True]
+    overview = summarise(jobs).overview
+    assert overview.dated_by_file == 1
+    assert words.title(overview).endswith(" (1 dated by their files)")
 
 
 def test_a_clock_ahead_of_the_archive_is_not_believed() -> None:

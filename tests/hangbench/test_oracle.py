@@ -170,10 +170,18 @@ def test_the_best_of_all_evidence_counts() -> None:
     assert oracle.conclude(job, [lines, dumps]).determines == "rank"
 
 
+def test_a_communicator_that_was_never_complete_shows_nobody_who_waits() -> None:
+    """Of the rank that never joined the first call a report of RAS knows as much as of all."""
+    job = outcome({"0": (0, 1, 2, 3)}, [[Mark("end", HERE)], *[[call("0"), SYNC]] * 3], 0)
+    assert oracle.conclude(job, [oracle.of_report(job, range(4))]).determines == "nothing"
+    later = outcome({"0": (0, 1, 2, 3)}, [[call("0")], *[[call("0"), call("0"), SYNC]] * 3], 0)
+    assert oracle.conclude(later, [oracle.of_report(later, range(4))]).determines == "rank"
+
+
 @pytest.mark.parametrize(
     "look",
-    [oracle.of_dumps, oracle.of_counts, oracle.of_stacks],
-    ids=["dumps", "counts", "stacks"],
+    [oracle.of_dumps, oracle.of_counts, oracle.of_report, oracle.of_stacks],
+    ids=["dumps", "counts", "report", "stacks"],
 )
 def test_what_is_determined_is_true(
     look: Callable[[Outcome, Collection[int]], oracle.Sight],

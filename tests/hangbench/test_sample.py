@@ -15,9 +15,9 @@ from benchmarks.hangbench.run import Settings, run
 BOUNDS = Path(__file__).with_name("bounds.json")
 SAMPLE: dict[Track, Wanted] = {
     "sim": Wanted(24, 2_000, ranks=32),
-    "silent": Wanted(12, 2_000),
-    "calm": Wanted(12, 2_000),
-    "real": Wanted(12, 0),
+    "silent": Wanted(6, 2_000),
+    "calm": Wanted(6, 2_000),
+    "real": Wanted(6, 0),
 }
 
 

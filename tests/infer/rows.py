@@ -76,7 +76,7 @@ def context(
 def proposed(rule: Rule, timeline: Timeline, world: int | None) -> list[Hypothesis]:
     """What a rule proposes where it is known who waits for whom, and what the job was about."""
     stalled = stalls(timeline, world)
-    waiting = {rank for stall in stalled for rank in stall.joined if rank >= 0}
+    waiting = {rank for stall in stalled for rank in stall.waiting if rank >= 0}
     end = next(iter(timeline.telling("timeout")), None)
     activity = find_activity(timeline, end, waiting)
     return [*rule(context(timeline, world=world, stalls=stalled, activity=activity))]

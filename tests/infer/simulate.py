@@ -15,8 +15,9 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any
 
-from diagnose.infer.collectives.analyze import DumpVerdict, judge
+from diagnose.infer.collectives.analyze import judge
 from diagnose.infer.collectives.table import Table
+from diagnose.infer.judge.verdict import Verdict
 from tests.infer.dump_jobs import CRASH, DEVICE, HOST, KERNEL, Call, Groups, Job, tables
 from tests.infer.layouts import LAYOUTS, Program
 
@@ -190,7 +191,7 @@ def _gloo(content: dict[str, Any]) -> dict[str, Any]:
     return {**content, "entries": entries, "pg_config": config}
 
 
-def marked(world: World, found: DumpVerdict | None) -> str:
+def marked(world: World, found: Verdict | None) -> str:
     """How good a verdict is.
 
     `right`; `tie`: the culprit is among the suspects; `open`: no rank is named, where dumps are

@@ -60,3 +60,12 @@ def test_an_exception_of_the_program_needs_no_order(tmp_path: Path) -> None:
 def test_an_error_without_a_known_form_makes_the_limit_less_sure() -> None:
     found = judged("shardio.errors.ShardMismatch: shard 654 holds 4095 samples", LIMIT)
     assert found.root_cause.confidence != "high"
+
+
+def test_who_reports_that_a_rank_died_is_not_the_one_that_died() -> None:
+    lines = [
+        *(f"[rank{rank}] step {step} loss 2.0" for step in (1, 2, 3) for rank in (0, 1)),
+        "[rank0] ERROR: rank 2 died unexpectedly (exit code 1)",
+    ]
+    found = diagnose.diagnose(diagnose.load_text("\n".join(lines) + "\n"))
+    assert (found.verdict, found.culprits.ranks) == ("failed", [2])

@@ -54,7 +54,7 @@ def test_a_further_rule_is_not_asked_about_a_healthy_job(monkeypatch: pytest.Mon
 
     for stage in (STATED, INFERRED, KNOWN):
         monkeypatch.setitem(stage, "never", never)
-    assert judged("[rank0]: iteration 1/ 100 | loss: 1.0\n").verdict == "running"
+    assert judged("[rank0]: iteration 1/ 100 | loss: Tier.GUESS\n").verdict == "running"
 
 
 def test_rules_of_a_later_stage_see_what_the_stages_before_proposed(

@@ -163,6 +163,26 @@ def test_a_job_at_work_is_running() -> None:
     assert (result.verdict, result.root_cause.cause, result.evidence) == ("running", "none", [])
 
 
+def test_of_a_job_whose_log_just_ends_it_says_how_to_see_whether_it_hangs() -> None:
+    steps = [f"[rank{rank}]: step {n} loss 2.{n}" for n in range(9) for rank in range(4)]
+    behind = [line for line in steps if line[5] != "3" or "step 8" not in line]
+    done = [*steps, *(f"[rank{rank}]: Training complete." for rank in range(4))]
+    said = {}
+    for name, lines in (("even", steps), ("behind", behind), ("done", done)):
+        result = diagnose.diagnose(diagnose.load_text("\n".join(lines) + "\n"))
+        said[name] = (result.verdict, [step.do for step in result.remedies])
+    collect = (
+        "If it runs and makes no more steps, it hangs; collect the stacks of its ranks before "
+        "ending it."
+    )
+    rank = "See whether it still makes steps, rank 3 first, whose last step is lower than that of "
+    assert said == {
+        "even": ("running", ["See whether it still makes steps.", collect]),
+        "behind": ("running", [f"{rank}its peers.", collect]),
+        "done": ("healthy", []),
+    }
+
+
 def test_an_unknown_text_is_unknown() -> None:
     result = diagnose.diagnose(diagnose.load_text("lorem ipsum\ndolor sit amet\n"))
     assert (result.verdict, result.root_cause.confidence) == ("unknown", "low")
@@ -240,6 +260,26 @@ def test_the_last_attempt_is_diagnosed_and_the_earlier_ones_noted() -> None:
     (note,) = result.notes
     assert note.startswith("attempt 0 ended with: ")
     assert note.endswith(" (rank 1)")
+
+
+def test_of_a_job_that_ended_well_the_earlier_attempts_are_noted() -> None:
+    lines = [
+        "step 100 loss 2.0",
+        "[rank3]: torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:2370, "
+        "remote process exited or there was a network error, NCCL version 2.28.9",
+        RESTART,
+        *("step 100 loss 2.0", "step 110 loss 1.9", "step 120 loss 1.9"),
+        "Training finished, saved to /out/final",
+    ]
+    result = diagnose.diagnose(diagnose.load_text("\n".join(lines) + "\n"))
+    assert (result.verdict, result.job.attempts) == ("healthy", 2)
+    assert result.root_cause.summary == (
+        "The job says that it ended well, and no failure was found. That is so of the last of its "
+        "2 attempts only."
+    )
+    assert result.notes == [
+        "attempt 0 ended with: NCCL lost the connection to another rank (rank 3)"
+    ]
 
 
 def test_of_many_attempts_the_first_are_noted() -> None:

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from diagnose.errors import InputError
 from diagnose.ingest import Source, find, find_sources
+from diagnose.job.load import load
 
 
 def write(folder: Path, **files: str) -> None:
@@ -232,3 +234,17 @@ def test_a_file_that_is_named_is_read_whatever_its_suffix(tmp_path: Path) -> Non
         ("b.py", "text", ""),
         (tmp_path.name, "skipped", "1 file that is not a log left out: c.md"),
     ]
+
+
+def test_the_results_of_a_scan_are_no_logs(tmp_path: Path) -> None:
+    for name in ("jobs.parquet/part-00000.parquet", "diagnoses/part-00000.jsonl.zst"):
+        (tmp_path / "results" / name).parent.mkdir(parents=True)
+        (tmp_path / "results" / name).write_text("Traceback")
+    (tmp_path / "results" / "manifest.json").write_text("{}")
+    (tmp_path / "train.log").write_text("step 1\n")
+    assert [(one.name, one.kind) for one in find_sources([tmp_path])] == [
+        ("results", "skipped"),
+        ("train.log", "text"),
+    ]
+    with pytest.raises(InputError, match=r"results: results of diagnose scan .* diagnose fleet"):
+        load(tmp_path / "results")

@@ -40,6 +40,17 @@ def test_lines_of_ranks_are_parted_before_each_tag() -> None:
     ]
 
 
+def test_lines_of_pythons_loggers_are_parted_where_each_begins() -> None:
+    torn = "INFO:root:[rank1] step=40 loss=1.08INFO:root:[rank0] step=40 loss=1.10"
+    assert closely(torn.encode())
+    assert texts(torn) == [
+        "INFO:root:[rank1] step=40 loss=1.08",
+        "INFO:root:[rank0] step=40 loss=1.10",
+    ]
+    quoted = "INFO:root:the peer wrote WARNING:root:slow"
+    assert texts(quoted) == [quoted]
+
+
 def test_the_parts_keep_the_number_of_their_line() -> None:
     assert {number for number, _ in part([(7, DEATH)])} == {7}
 
@@ -60,10 +71,12 @@ def test_a_traceback_in_one_line_is_parted_at_frames_and_exception() -> None:
         "Traceback (most recent call last):",
         "[E ProcessGroupNCCL.cpp:475] [Rank 1] Watchdog",
         "[rank1]: x",
+        '  File "/a/train.py", line 3, in <module>',
     ],
 )
-def test_what_stands_behind_a_bar_is_a_line(behind: str) -> None:
-    bar = "Evaluation:  88%|####8| 383/433 [29:55<03:25, 2.70s/it]"
+@pytest.mark.parametrize("shown", ["", ", v_num=3, loss=2.1", ", lr=1e-5"])
+def test_what_stands_behind_a_bar_is_a_line(shown: str, behind: str) -> None:
+    bar = f"Evaluation:  88%|####8| 383/433 [29:55<03:25, 2.70s/it{shown}]"
     assert closely((bar + behind).encode())
     assert texts(bar + behind) == [bar, behind]
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import bz2
+import errno
 import gzip
 import lzma
 import pickle
@@ -12,7 +13,7 @@ import zstandard
 
 from diagnose.ingest import read
 from diagnose.ingest.compress import Limits
-from diagnose.ingest.raw import BytesStore, FileStore
+from diagnose.ingest.raw import BytesStore, FileStore, reason
 from diagnose.ingest.read import TextChunks, look
 from diagnose.ingest.sniff import Container
 from diagnose.ingest.source import Chunk, Remarks
@@ -209,3 +210,17 @@ def test_a_reading_tells_whether_the_text_is_what_is_stored(data: bytes, whole: 
     for _ in range(2):
         list(source())
     assert source.whole == [True] * whole
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (OSError(errno.EIO, "Input/output error"), "input/output error"),
+        (PermissionError(errno.EACCES, "Permission denied"), "permission denied"),
+        (OSError("NoKeyError: Unable to find it"), "NoKeyError: Unable to find it"),
+        (ValueError("Not a gzipped file"), "not a gzipped file"),
+        (ValueError(""), ""),
+    ],
+)
+def test_names_keep_their_capitals_in_a_reason(error: Exception, words: str) -> None:
+    assert reason(error) == words

@@ -15,6 +15,7 @@ from diagnose.checkpoint.find import inspect
 from diagnose.diagnosis import Diagnosis
 from diagnose.errors import CatalogError, InputError
 from tests.checkpoint.make import hf
+from tests.own import LINE, README_ENTRY
 
 LOG = """\
 [rank0]: ***** Running training *****
@@ -114,25 +115,6 @@ def test_a_bad_source_beside_a_good_one_is_a_note(folder: Path) -> None:
 # --------------------------------------------------------------------------- own entries
 
 
-README_ENTRY = r"""
-signatures:
-  - id: acme.tokens.not-mounted
-    title: The token store was not mounted
-    role: cause
-    class: slow.storage
-    strength: decisive
-    culprit: self
-    match: ['token store (?P<name>\S+) not mounted']
-    remedies:
-      - {when: now, do: Mount the store on the host of that rank, run: [{shell: mount /tokens}]}
-    restart: fix_first
-    references: ['https://wiki.example.org/tokens']
-    examples:
-      match: [{line: '[rank3]: token store a not mounted', captures: {name: a}}]
-      near_miss: ['[rank3]: token store a mounted']
-"""
-
-
 @pytest.mark.parametrize(
     "given",
     [
@@ -143,17 +125,16 @@ signatures:
 )
 def test_an_own_signature(tmp_path: Path, given: Callable[[Path], str | Path]) -> None:
     (tmp_path / "acme.yaml").write_text(README_ENTRY)
-    text = "[rank3]: token store a not mounted\n"
-    result = diagnose.diagnose(diagnose.load_text(text, patterns=[given(tmp_path)]))
+    result = diagnose.diagnose(diagnose.load_text(LINE, patterns=[given(tmp_path)]))
     assert (result.verdict, result.root_cause.cause) == ("failed", "slow.storage")
     assert result.root_cause.signature == "acme.tokens.not-mounted"
     assert (result.culprits.ranks, result.restart.advice) == ([3], "fix_first")
     assert result.remedies[0].run == [Run("shell", ["mount /tokens"])]
-    assert diagnose.diagnose(diagnose.load_text(text)).root_cause.cause == "unknown"
+    assert diagnose.diagnose(diagnose.load_text(LINE)).root_cause.cause == "unknown"
 
 
 def test_a_wrong_entry_is_told(tmp_path: Path) -> None:
-    (tmp_path / "acme.yaml").write_text(README_ENTRY.replace("culprit: self", "culprits: self"))
+    (tmp_path / "acme.yaml").write_text(README_ENTRY.replace("culprit:", "culprits:"))
     with pytest.raises(CatalogError, match="culprits"):
         diagnose.load_text("x", patterns=[tmp_path])
 

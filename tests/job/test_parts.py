@@ -26,7 +26,7 @@ from diagnose.ingest.source import Chunk, Source
 from diagnose.job import parallel
 from diagnose.job.load import read as read_job
 from diagnose.job.model import Job
-from diagnose.match import gather, thin
+from diagnose.match import gather, steps
 from diagnose.parse import nccl_coll
 from tests.framed import PACKED
 from tests.job.test_parallel import Elsewhere
@@ -38,9 +38,9 @@ LIMIT = 64 << 10
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     for where, name, value in (
         (chunks, "_PROBE", 8 << 10), (read, "PASTE_LIMIT", LIMIT), (parallel, "PASTE_LIMIT", LIMIT),
-        (parallel, "PART", LIMIT), (thin, "FULL", 16 << 10), (thin, "STRIDE", 16 << 10),
-        (thin, "WINDOW", 1 << 10), (thin, "GLANCE", 256), (thin, "BLOCK", LIMIT),
-        (thin, "TAIL_MIN", 8 << 10), (thin, "TAIL_MAX", LIMIT), (gather, "TAIL_MAX", LIMIT),
+        (parallel, "PART", LIMIT), (steps, "FULL", 16 << 10), (steps, "STRIDE", 16 << 10),
+        (steps, "WINDOW", 1 << 10), (steps, "GLANCE", 256), (steps, "BLOCK", LIMIT),
+        (steps, "TAIL_MIN", 8 << 10), (steps, "TAIL_MAX", LIMIT), (gather, "TAIL_MAX", LIMIT),
         (gather, "KEEP_FIRST", 20), (gather, "KEEP_LAST", 10), (nccl_coll, "KEEP_CALLS", 5),
     ):  # fmt: skip
         monkeypatch.setattr(where, name, value)
@@ -248,9 +248,9 @@ def copied(monkeypatch: pytest.MonkeyPatch) -> None:
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     for where, name, value in (
         (chunks, "_PROBE", TINY // 2), (read, "PASTE_LIMIT", TINY), (parallel, "PASTE_LIMIT", TINY),
-        (parallel, "PART", TINY), (thin, "FULL", TINY // 4), (thin, "STRIDE", TINY // 4),
-        (thin, "WINDOW", 256), (thin, "GLANCE", 64), (thin, "BLOCK", TINY),
-        (thin, "TAIL_MIN", TINY // 8), (thin, "TAIL_MAX", TINY), (gather, "TAIL_MAX", TINY),
+        (parallel, "PART", TINY), (steps, "FULL", TINY // 4), (steps, "STRIDE", TINY // 4),
+        (steps, "WINDOW", 256), (steps, "GLANCE", 64), (steps, "BLOCK", TINY),
+        (steps, "TAIL_MIN", TINY // 8), (steps, "TAIL_MAX", TINY), (gather, "TAIL_MAX", TINY),
     ):  # fmt: skip
         monkeypatch.setattr(where, name, value)
 
@@ -346,11 +346,11 @@ def test_the_number_of_workers_changes_nothing(tmp_path: Path) -> None:
 
 def test_what_needs_what_came_before_is_read_as_a_whole(tmp_path: Path) -> None:
     split = "".join(
-        f"2026-08-20T10:00:00.123456789Z stdout {'PF'[n % 2]} step {n}\n" for n in range(9000)
+        f"2026-08-20T10:00:00.123456789Z stdout {'PF'[n % 2]} step {n}\n" for n in range(4000)
     )
     for name, data in (
         ("cri.log", split.encode()),
-        ("utf16.log", ("\ufeff" + "step\n" * 90_000).encode("utf-16-le")),
+        ("utf16.log", ("\ufeff" + "step\n" * 20_000).encode("utf-16-le")),
         ("job.log.gz", gzip.compress(random.Random(1).randbytes(200_000).hex().encode())),
         ("short.log", b"step 1\n" * 5000),
     ):

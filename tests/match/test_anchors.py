@@ -54,3 +54,20 @@ def test_cuts_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_an_error_below_the_last_step_keeps_nothing_more(tmp_path: Path) -> None:
     calm = kept(log(500, 500, 2)[:-1], tmp_path)
     assert kept(log(500, 500, 2), tmp_path) == calm
+
+
+def test_lines_around_an_error_stay_in_their_order_where_all_were_one_line(tmp_path: Path) -> None:
+    bar = " {}%|███ | {}/80 [11:07<25:02, 27.83s/it]"
+    bars = [bar.format(n, n) for n in range(28, 33)]
+    raised = (
+        'Traceback (most recent call last):\n  File "train.py", line 137, in <module>\n'
+        "    batch = reader.read(shard)\nshardio.ShardMismatch: shard 505 holds 4095\n"
+    )
+    path = tmp_path / "job.log"
+    head = "".join(f"loading part {n}\n" for n in range(5))
+    path.write_text(f"{head}\r" + "\r".join(bars) + raised + "\r" + bars[-1] + "\n")  # drawn again
+    job = diagnose.load(path)
+    steps = [(event.line, event.step) for event in job.events.kind("progress")]
+    assert steps == [*((6, n) for n in range(28, 33)), (10, 32)]
+    found = diagnose.diagnose(job)
+    assert (found.verdict, found.root_cause.cause) == ("failed", "crash.exception")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from diagnose.match.authors import author_in, author_of, authors_of
-from diagnose.match.digits import shape
+from diagnose.match.lines import author_in, author_of, authors_of
+from diagnose.match.shapes import shape
 
 LINES = {
     b"step 12 loss 2.1": b"",
@@ -42,3 +42,10 @@ def test_author_is_what_a_line_says_of_itself(line: bytes, author: bytes) -> Non
 def test_a_rank_of_the_next_line_is_none_of_this_one() -> None:
     assert author_of(b"step 1\n[rank 3] step 1") == b""
     assert authors_of([b"7: a", b"7: b", b"c"]) == {b"7: ", b""}
+
+
+@pytest.mark.parametrize("word", [b"a1f", b"1f", b"a.", b"a-1_", b"[1", b"(pid=", b"a1: "])
+def test_a_long_word_takes_the_time_of_its_length(word: bytes) -> None:
+    """By square this would not come to its end."""
+    line = b"a" + word * (1 << 20)
+    assert author_of(line) in (b"", b"aa1: " + b"a1: " * 15)

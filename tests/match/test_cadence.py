@@ -12,7 +12,7 @@ import diagnose
 from diagnose.ingest import text_source
 from diagnose.ingest.chunks import stream_chunks
 from diagnose.job.load import read
-from diagnose.match.cadence import REACH, beats
+from diagnose.match.cadence import REACH, OwnWay, beats, own_way
 from diagnose.timeline.event import Event
 
 
@@ -69,6 +69,13 @@ def test_waiting_listing_and_times_are_none(line: str) -> None:
     assert counters(*(line.format(n) for n in range(1, 8))) == []
 
 
+@pytest.mark.parametrize("line", ["Process {}/8 is ready", "Worker {}/8 up", "node {}/8: joined"])
+def test_the_number_of_a_process_among_all_counts_no_work(line: str) -> None:
+    assert counters(*(line.format(n) for n in range(1, 9))) == []
+    assert counters(*(f"{line.format(3)}, step {n}" for n in range(2))) == [0, 1]
+    assert counters(*(f"processed {n}/8" for n in range(2))) == [0, 1]
+
+
 def test_lines_of_several_ranks_mix() -> None:
     assert counters(
         "[rank0]: step 5 loss 1", "[rank1]: step 5 loss 1", "[rank0]: step 6 loss 1"
@@ -111,6 +118,13 @@ def test_a_job_at_work_in_unknown_words_is_running() -> None:
     assert (found.verdict, found.root_cause.confidence) == ("running", "low")
 
 
+def test_a_line_of_what_comes_before_the_work_counts_none() -> None:
+    banner = "Initializing distributed: GLOBAL_RANK: {}, MEMBER: {}/4\n"
+    job = diagnose.load_text("".join(banner.format(n, n + 1) for n in range(4)))
+    assert [event.signature for event in job.events].count("lightning.rendezvous") == 4
+    assert not any(_is_beat(event) for event in job.events)
+
+
 def test_where_a_signature_saw_progress_nothing_is_added() -> None:
     job = diagnose.load_text("step 1 loss 2.1\nstep 2 loss 2.0\nround 1 elbo 3\nround 2 elbo 4\n")
     assert not any(_is_beat(event) for event in job.events)
@@ -127,3 +141,43 @@ def test_where_a_signature_saw_progress_nothing_is_added() -> None:
 def test_frames_of_a_crash_are_no_progress(line: str) -> None:
     text = "".join(line.format(n=n) + "\n" for n in range(9))
     assert not any(_is_beat(event) for event in diagnose.load_text(text).events)
+
+
+def way(*lines: str) -> tuple[str, int | None, int] | None:
+    data = "\n".join(lines).encode()
+    found: OwnWay | None = own_way(data)
+    return found and (data[found.start : found.end].decode(), found.rank, found.others)
+
+
+STEPS = [f"[rank{rank}]: step {step} loss 0.{rank}" for step in range(2) for rank in range(4)]
+
+
+def test_who_alone_wrote_something_else_last() -> None:
+    own = "[rank2]: reading shard 7 again"
+    assert way(*STEPS, own) == (own, None, 3)
+    assert way(*STEPS, own, "srun: Job step aborted") == (own, None, 3)
+    assert way(*STEPS) is None
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        ["[rank2]: reading shard 7", "[rank1]: writing shard 7"],  # two of them
+        ["[rank2]: reading shard 7", "[rank2]: step 2 loss 0.1"],  # and came back
+        ["[rank2]: reading shard 7", "[rank2]: reading shard 8"],  # what it does at each step
+        ["[rank2]: reading shard 7", *(f"[rank{rank}]: reading shard 8" for rank in range(4))],
+        ["[rank4]: reading shard 7"],  # was never on the way of the others
+    ],
+)
+def test_whoever_did_not_leave_the_common_way_alone(more: list[str]) -> None:
+    assert way(*STEPS, *more) is None
+
+
+def test_rank_and_size_of_the_job_in_brackets() -> None:
+    steps = [f"[{rank}/4] it {step} w 0.1" for step in range(2) for rank in range(4)]
+    own = "[2/4] the copy is stale"
+    assert way(*steps, own) == (own, 2, 3)
+    torn = [steps[0] + steps[1], "", steps[2] + steps[3], *steps[4:], own]
+    assert way(*torn) == (own, 2, 3)
+    built = [f"[{n}/4] compile kernel" for n in range(1, 5)]
+    assert way(*built, *built, "[2/4] link all of it") is None  # steps of a build: no rank 0

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from diagnose.match.digits import blurred, digits_in, may_match, shape, told_apart
+from diagnose.match.digits import blurred, digits_in, may_match, words_around_digits
+from diagnose.match.shapes import shape
 
 
 @pytest.mark.parametrize(
@@ -31,7 +32,7 @@ from diagnose.match.digits import blurred, digits_in, may_match, shape, told_apa
     ],
 )
 def test_words_around_digits(expression: str, words: set[bytes] | None) -> None:
-    assert told_apart(expression) == (None if words is None else frozenset(words))
+    assert words_around_digits(expression) == (None if words is None else frozenset(words))
 
 
 def test_the_places_of_words() -> None:
@@ -54,7 +55,7 @@ def test_lines_alike_in_these_places_match_alike(
         pattern = re.compile(expression)
     except re.error:
         assume(False)
-    words = told_apart(expression)
+    words = words_around_digits(expression)
     assert words is not None
     kept = {at for start, end in digits_in(shape(line.encode()), words) for at in range(start, end)}
     other = "".join(

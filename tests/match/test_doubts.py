@@ -8,7 +8,7 @@ import pytest
 
 from diagnose.catalog import cache
 from diagnose.catalog.load import load_catalog
-from diagnose.match.doubts import BUILD, Doubt, Doubts, doubts_of
+from diagnose.match.digits import BUILD, Doubt, Doubts, doubts_of
 
 
 def test_digits_matter_in_the_words_that_an_expression_knows() -> None:

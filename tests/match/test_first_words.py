@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from diagnose.ingest.source import Chunk
-from diagnose.match import first_words
-from diagnose.match.first_words import said_again
+from diagnose.match import cadence
+from diagnose.match.cadence import beginnings
 from diagnose.match.lines import first_lines
 
 BEGIN = "2026-01-04 17:18:{:02},389 - INFO - Iniciando processo de ajuste"
@@ -18,7 +18,7 @@ def found(*texts: str) -> list[tuple[int, int]]:
     for text in texts:
         chunks.append(Chunk(text.encode(), offset, line))
         line, offset = line + text.count("\n"), offset + len(text.encode())
-    return [(two.before.line, two.line.line) for two in said_again(chunks, first_lines(chunks[0]))]
+    return [(two.before.line, two.line.line) for two in beginnings(chunks, first_lines(chunks[0]))]
 
 
 def run(second: int, *lines: str) -> str:
@@ -58,6 +58,6 @@ def test_what_is_no_beginning(text: str) -> None:
 
 def test_large_sources_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     text = run(4, "a") * 3
-    monkeypatch.setattr(first_words, "LIMIT", len(text))
+    monkeypatch.setattr(cadence, "LIMIT", len(text))
     assert len(found(text)) == 3
     assert found(text + "b") == []

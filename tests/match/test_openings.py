@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diagnose.catalog.load import load_catalog
-from diagnose.match.openings import openings
+from diagnose.match.literals import openings
 from diagnose.match.rows import announced, database_of, hyperscan_form, patterns_of
 
 
@@ -35,18 +36,20 @@ def test_the_texts_of_an_expression(expression: str, texts: set[str]) -> None:
     assert openings(expression) == texts
 
 
-# Expressions of the catalog that only such texts announce.
-SHORT = sorted(
-    hyperscan_form(pattern.expression).decode()
-    for pattern in patterns_of(load_catalog().signatures)
-    if not pattern.ignore_case and database_of(pattern) == "rest"
-)
+@cache  # not while tests are collected, which every worker does
+def short() -> list[str]:
+    """Expressions of the catalog that only such texts announce."""
+    return sorted(
+        hyperscan_form(pattern.expression).decode()
+        for pattern in patterns_of(load_catalog().signatures)
+        if not pattern.ignore_case and database_of(pattern) == "rest"
+    )
 
 
 @given(st.data())
 @settings(deadline=None, max_examples=100)
 def test_every_match_has_one_of_the_texts(data: st.DataObject) -> None:
-    expression = data.draw(st.sampled_from(SHORT))
+    expression = data.draw(st.sampled_from(short()))
     match = data.draw(st.from_regex(re.compile(expression, re.ASCII)))
     found = re.search(expression, match, re.ASCII)
     assert found is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import regex
 
-from diagnose.match.phrases import simpler
+from diagnose.match.rows import simpler
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 from diagnose.catalog.load import load_catalog
 from diagnose.match.compile import Matcher, compile_matcher
-from diagnose.match.prefilter import required
+from diagnose.match.literals import required
 from diagnose.parse.prefix import peel
 
 FILLER = b"[default3]:step 12/99 loss 2.4900 lr 1e-05\n" * 400
@@ -48,30 +48,43 @@ def matcher() -> Matcher:
     return compile_matcher(load_catalog())
 
 
-@pytest.mark.parametrize("filler", [FILLER, b""], ids=["few lines have one", "all have one"])
-def test_nothing_that_matches_is_overlooked(matcher: Matcher, filler: bytes) -> None:
+@pytest.fixture(scope="module")
+def examples(matcher: Matcher) -> list[tuple[str, set[int]]]:
+    """The lines of all examples, and which patterns of their signatures they match."""
     catalog = load_catalog(examples=True)
     patterns: dict[str, list[int]] = {}
     for number, pattern in enumerate(matcher.patterns):
         patterns.setdefault(matcher.signatures[pattern.signature].id, []).append(number)
-    examples = [
-        (signature.id, line)
+    return [
+        (
+            line,
+            {
+                number
+                for number in patterns[signature.id]
+                if matcher.confirm(number, line, peel(line).message) is not None
+            },
+        )
         for signature in catalog.signatures
         if signature.examples is not None and not signature.thin
         for example in signature.examples.match
         for line in example.line.strip("\n").replace("\r", "\n").split("\n")
     ]
+
+
+@pytest.mark.parametrize("filler", [FILLER, b""], ids=["few lines have one", "all have one"])
+def test_nothing_that_matches_is_overlooked(
+    matcher: Matcher, examples: list[tuple[str, set[int]]], filler: bytes
+) -> None:
     assert len(examples) > 1500
     for at in range(0, len(examples), 100):
         part = examples[at : at + 100]
-        data = filler + b"\n".join(line.encode() for _, line in part)
+        data = filler + b"\n".join(line.encode() for line, _ in part)
         first = filler.count(b"\n")
         found = {(number, data.count(b"\n", 0, to - 1)) for number, to in matcher.scan(data)[0]}
         missed = [
-            (id_, line)
-            for row, (id_, line) in enumerate(part, start=first)
-            for number in patterns[id_]
-            if matcher.confirm(number, line, peel(line).message) is not None
+            (number, line)
+            for row, (line, numbers) in enumerate(part, start=first)
+            for number in numbers
             if (number, row) not in found
         ]
         assert missed == []

@@ -13,11 +13,10 @@ import pytest
 from diagnose.catalog.load import load_catalog
 from diagnose.catalog.schema import Catalog, Signature
 from diagnose.ingest.source import Chunk, Source
-from diagnose.match import known, recall, shapes
+from diagnose.match import memory, shapes
 from diagnose.match.compile import Matcher, compile_matcher, matcher_of
-from diagnose.match.known import KnownLines
 from diagnose.match.lines import Raw
-from diagnose.match.recall import Recall, Said
+from diagnose.match.memory import KnownLines, Recall, ShapeMeaning
 from diagnose.match.scanner import SourceScan, scan_source
 
 PREFIXES = (
@@ -43,14 +42,14 @@ def afresh(matcher: Matcher) -> None:
 
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(known, "PAYS", 0)
-    monkeypatch.setattr(recall, "PAYS", 0)
+    monkeypatch.setattr(memory, "SEARCHES_PAY", 0)
+    monkeypatch.setattr(memory, "READINGS_PAY", 0)
 
 
 class Forgets(Recall):
     """Remembers nothing."""
 
-    def said(self, raw: Raw) -> Said | None:
+    def meaning(self, raw: Raw) -> ShapeMeaning | None:
         return None
 
 
@@ -58,7 +57,7 @@ def alone(matcher: Matcher, *lines: str) -> SourceScan:
     """The same, each line looked at by itself."""
     matcher.recall, matcher.known = Forgets(matcher), KnownLines(matcher)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(known, "PAYS", 1 << 60)
+        patch.setattr(memory, "SEARCHES_PAY", 1 << 60)
         return scanned(matcher, *lines)
 
 
@@ -77,8 +76,8 @@ def examples() -> list[str]:
 @pytest.fixture
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only lines with a mark are looked up, as of large sources."""
-    monkeypatch.setattr(known, "SMALL", 0)
-    monkeypatch.setattr(known, "dense", lambda *_: False)
+    monkeypatch.setattr(memory, "SMALL", 0)
+    monkeypatch.setattr(memory, "dense", lambda *_: False)
 
 
 @pytest.mark.usefixtures("at_once", "large")
@@ -157,8 +156,8 @@ MATCHER = matcher_of(Catalog([CODE, ANCHORED], [], {}, "t"))
 @pytest.fixture
 def taught(monkeypatch: pytest.MonkeyPatch) -> Matcher:
     """A matcher that has seen these two lines, and cannot look at any of their shape."""
-    monkeypatch.setattr(known, "PAYS", 0)
-    monkeypatch.setattr(recall, "PAYS", 0)
+    monkeypatch.setattr(memory, "SEARCHES_PAY", 0)
+    monkeypatch.setattr(memory, "READINGS_PAY", 0)
     afresh(MATCHER)
     for _ in range(2):
         scanned(

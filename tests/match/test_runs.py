@@ -6,8 +6,7 @@ import random
 
 import pytest
 
-from diagnose.match.digits import shape
-from diagnose.match.runs import runs
+from diagnose.match.shapes import runs, shape
 
 TEXTS = [
     b"",

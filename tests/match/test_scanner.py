@@ -13,7 +13,7 @@ from diagnose.match import gather
 from diagnose.match import scanner as scan
 from diagnose.match.compile import MATCH_TIMEOUT_S, matcher_of
 from diagnose.match.lines import LINE_WINDOW, TEXT_LIMIT
-from diagnose.match.recall import Recall
+from diagnose.match.memory import Recall
 
 ERROR = Signature("t.error", "", "cause", [r"bad thing (?P<value>\d+)"], cause="env.config")
 ANCHORED = Signature("t.anchored", "", "context", [r"^step zero$"])

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from diagnose.mcp.answer import SHARE, Answer, data_of, quoted, size, text_of
+from tests.sizes import few
 
 
 def test_what_fits_stays() -> None:
@@ -63,9 +64,7 @@ def anything(chance: random.Random, depth: int) -> Any:
     return 'é\x1b"x' * chance.randrange(400) if kind == "s" else chance.randrange(10**9)
 
 
-@pytest.mark.parametrize(
-    "seed", [*range(6), *(pytest.param(n, marks=pytest.mark.slow) for n in range(6, 30))]
-)
+@pytest.mark.parametrize("seed", few(range(30), 2))
 def test_any_data_is_bounded(seed: int) -> None:
     chance = random.Random(seed)
     data = {f"key{number}": anything(chance, 4) for number in range(20)}

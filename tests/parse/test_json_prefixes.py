@@ -53,7 +53,26 @@ SECONDS = 1714564800
         (
             {"message": "x", "nodeName": "n", "podName": "train-worker-0", "containerName": "c"},
             "x",
-            {"host": "train-worker-0", "names": ["stern"]},
+            {"host": "train-worker-0", "pod": True, "names": ["stern"]},
+        ),
+        # Google Cloud Logging, fluentd and filebeat on Kubernetes
+        (
+            {"textPayload": "x", "severity": "ERROR",
+             "resource": {"type": "k8s_container", "labels": {"pod_name": "trainer-3"}},
+             "labels": {"k8s-pod/rank": "3", "compute.googleapis.com/resource_name": "gke-1"}},
+            "x",
+            {"host": "trainer-3", "pod": True, "rank": 3, "level": "ERROR", "names": ["json"]},
+        ),
+        (
+            {"log": "x\n", "stream": "stdout", "kubernetes": {"pod_name": "w-1", "host": "n7"}},
+            "x",
+            {"host": "w-1", "pod": True, "stream": "stdout", "names": ["docker"]},
+        ),
+        (
+            {"message": "x", "kubernetes": {"pod": {"name": "w-1"}, "node": {"name": "n7"},
+                                            "labels": {"rank": "1"}}},
+            "x",
+            {"host": "w-1", "pod": True, "rank": 1, "names": ["json"]},
         ),
         # values that are no rank, time, level or priority
         (

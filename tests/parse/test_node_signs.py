@@ -12,7 +12,7 @@ HEADER = "index, name, ecc.errors.uncorrected.volatile.total, retired_pages.pend
 
 
 def signs(kind: str, told: dict[str, Any]) -> list[tuple[object, ...]]:
-    return [(s.kind, s.what, s.said, s.up) for s in signs_of(kind, told, "s", "n")]
+    return [(s.kind, s.what, s.text, s.up) for s in signs_of(kind, told, "s", "n")]
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,12 @@ UUID = "01234567-89ab-cdef-0123-456789abcdef"
         ("node_1.log", {"node": 1}),
         ("task_3.log", {"task": 3}),
         ("worker_3.log", {"task": 3}),
+        # what a machine's own log is called is no part of its name
+        ("dmesg-node-b.txt", {"host": "node-b"}),
+        ("dmesg-node-3.log", {"host": "node-3"}),
+        ("journal-dgx-12.log.gz", {"host": "dgx-12"}),
+        ("dmesg-old.log", {}),
+        ("messages-20260101", {}),
         # tools
         ("log/workerlog.3", {"local_rank": 3}),
         ("node01/log/workerlog.3.gz", {"host": "node01", "local_rank": 3}),
@@ -58,9 +64,14 @@ UUID = "01234567-89ab-cdef-0123-456789abcdef"
         (RAY_WORKER + ".out", {"pid": 4242}),
         ("py-spy-rank3-pid99.txt", {"rank": 3, "pid": 99}),
         ("1/rank.3/stdout", {"task": 3}),
-        (f"ns_train-worker-2_{UUID}/pytorch/1.log", {"host": "train-worker-2", "attempt": 1}),
-        (f"train-worker-2_ns_pytorch-{'0123456789abcdef' * 4}.log", {"host": "train-worker-2"}),
+        (f"ns_train-worker-2_{UUID}/pytorch/1.log", {"host": "train-worker-2", "attempt": 1,
+         "pod": True}),
+        (f"train-worker-2_ns_pytorch-{'0123456789abcdef' * 4}.log",
+         {"host": "train-worker-2", "pod": True}),
         # nothing for certain
+        ("m06_hf429.log", {}),
+        ("job-hf429.log", {}),
+        ("hf429_lora.log", {}),
         ("slurm-123.out", {}),
         ("slurm-123_4.out", {}),
         ("job-1234-5.out", {}),
@@ -69,6 +80,7 @@ UUID = "01234567-89ab-cdef-0123-456789abcdef"
         ("train.log.1", {}),
         ("frank3.log", {}),
         ("tp_rank_3.log", {}),
+        ("multi-node-a.log", {}),
         ("gpu3.log", {}),
         ("checkpoint-500/trainer.log", {}),
         ("my-run-2024-05-01/train.log", {}),
@@ -77,7 +89,8 @@ UUID = "01234567-89ab-cdef-0123-456789abcdef"
     ],
 )  # fmt: skip
 def test_says(path: str, expected: dict[str, object]) -> None:
-    found = {field: value for field, value in asdict(read_path(path)).items() if value is not None}
+    stated = asdict(read_path(path)).items()
+    found = {field: value for field, value in stated if value is not None and value is not False}
 
     assert found == expected
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diagnose.diagnosis import Evidence
-from diagnose.report.redact import mask, secrets_only
+from diagnose.redact.redactor import mask, secrets_only
 from diagnose.report.safe import clean, masked, safe
 
 from .samples import ALL, HUNG

@@ -3,8 +3,21 @@
 import pytest
 
 from diagnose.catalog.schema import Needs, Risk, Run
-from diagnose.diagnosis import Collective, Culprits, JobFacts, Onset, RemedyStep
+from diagnose.diagnosis import (
+    Answer,
+    Collective,
+    Culprits,
+    Diagnosis,
+    JobFacts,
+    Onset,
+    Progress,
+    RemedyStep,
+    RootCause,
+    Verdict,
+)
 from diagnose.report import words
+
+CAUSE = RootCause("desync.missing_rank", "title", "summary", "medium")
 
 
 @pytest.mark.parametrize(
@@ -27,14 +40,20 @@ def test_sentence(text: str, expected: str) -> None:
         (Culprits([3], [], "crashed"), "Rank 3: failed"),
         (
             Culprits([1, 2, 3], ["a", "b"], "missing"),
-            "Ranks 1-3 on a, b: never reached the collective",
+            "Ranks 1-3 on a, b: left the other ranks, or never joined them",
         ),
         (Culprits([], ["a"], None), "a"),
         (Culprits([], [], "slow"), ""),
     ],
 )
 def test_culprits(found: Culprits, expected: str) -> None:
-    assert words.culprits(found) == expected
+    assert words.culprits(Diagnosis("hung", CAUSE, found)) == expected
+
+
+def test_who_is_missing_never_reached_the_collective_that_is_known() -> None:
+    waits = Collective(None, "ALLREDUCE", 7)
+    found = Diagnosis("hung", CAUSE, Culprits([2], [], "missing"), collective=waits)
+    assert words.culprits(found) == "Rank 2: never reached the collective"
 
 
 @pytest.mark.parametrize(
@@ -61,6 +80,31 @@ def test_onset() -> None:
         words.onset(Onset("2025-01-02T03:04:05.678901", "why")) == "2025-01-02 03:04:05.678 (why)"
     )
     assert words.onset(Onset("2025-01-02T03:04:05")) == "2025-01-02 03:04:05"
+
+
+def test_progress_has_the_time_of_the_last_step_and_a_slow_down() -> None:
+    done = Progress(
+        1200, 9.0, None, 1800.0, last_step_time="2026-06-02T08:02:27", earlier_seconds_a_step=1.2
+    )
+    assert words.progress(done) == (
+        "step 1,200 at 2026-06-02 08:02:27 · 9 s a step, 1.2 s earlier · silent for the last 30 min"
+    )
+    assert words.progress(Progress(7, seconds_a_step=75.0)) == "step 7 · 1 min 15 s a step"
+
+
+@pytest.mark.parametrize(
+    ("verdict", "answer", "text"),
+    [
+        ("hung", "no", "No. A longer timeout would only delay the same failure."),
+        ("failed", "no", "No. The cause is not a timeout."),
+        ("failed", "yes", "Yes. It has to exceed the time the slow rank needs."),
+    ],
+)
+def test_a_longer_timeout_delays_only_what_waits(
+    verdict: Verdict, answer: Answer, text: str
+) -> None:
+    found = Diagnosis(verdict, RootCause("c", "", "", "low"), longer_timeout_helps=answer)
+    assert words.longer_timeout(found) == text
 
 
 def test_job() -> None:

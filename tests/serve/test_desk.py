@@ -146,11 +146,11 @@ def test_a_job_whose_input_is_gone_fails(slow: type[Slow], tmp_path: Path) -> No
         served.store.add("a" * 16, "text", "", "", 1, "json", "")
         served.store.add("b" * 16, "text", "", "", 1, "json", "")
         for _ in range(2):
-            served.store.again()
+            served.store.requeue()
             served.store.begin("b" * 16)
     with running(tmp_path, workers=1) as server:
         assert "lost" in server.until("a" * 16, "failed")["error"]
-        assert "given up" in server.until("b" * 16, "failed")["error"]
+        assert "abandoned" in server.until("b" * 16, "failed")["error"]
 
 
 def test_a_graceful_end_keeps_what_runs(

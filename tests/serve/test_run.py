@@ -115,7 +115,7 @@ def test_a_full_disk_at_the_start_is_told_in_one_line(
         error.sqlite_errorcode = sqlite3.SQLITE_FULL
         raise error
 
-    monkeypatch.setattr(Store, "again", full)
+    monkeypatch.setattr(Store, "requeue", full)
     assert command(["serve", "--port", "0", "--data", str(tmp_path)]) == 2
     err = capsys.readouterr().err
     assert err.count("\n") == 1

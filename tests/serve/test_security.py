@@ -169,12 +169,10 @@ def test_no_secret_of_the_corpus_is_kept(server: Running) -> None:
         names = ("json", "markdown", "input")
         seen += [server.http.get(f"/d/{id_}/{name}").text for name in names]
         seen += [server.http.get(f"/d/{id_}").text.partition('id="data"')[0]]
-        for _, found in KINDS:
-            for page in seen:
-                unseen(page, found)
+        for page in seen:
+            unseen(page, *(found for _, found in KINDS))
     record = server.served.store.search(limit=1)[0]
-    for _, found in KINDS:
-        unseen(repr(record), found)
+    unseen(repr(record), *(found for _, found in KINDS))
 
 
 def _line(kind: tuple[str, object]) -> str:

@@ -19,7 +19,7 @@ import pytest
 import zstandard
 
 import diagnose
-from diagnose.report.redact import Redactor
+from diagnose.redact.redactor import Redactor
 from diagnose.serve import crew, masking, progress, task, work
 from diagnose.serve.masking import kept_logs, kept_text
 from diagnose.serve.task import MASKED, PASTE, TYPES, Done, Failed, Progress, Task
@@ -49,7 +49,7 @@ def test_all_outputs_of_a_paste(tmp_path: Path) -> None:
     again = tmp_path / "again"
     again.mkdir()
     (again / MASKED).write_text(outputs["input"])
-    _, later = done(Task(str(again), "again", ("page", "markdown", "json"), title="job 7"))
+    _, later = done(Task(str(again), "masked", ("page", "markdown", "json"), title="job 7"))
     assert {name: later[name] for name in later} == {name: outputs[name] for name in later}
 
 

@@ -69,6 +69,29 @@ def test_lines_that_nobody_knows_may_be_work(make: Any) -> None:
     assert find(make, *steps(10), limit(9000, line=40)) is None
 
 
+def bar(number: int, line: int, **more: Any) -> Row:
+    return step(number, time=None, elapsed_ms=number * 20_000, line=line) | more
+
+
+@pytest.mark.parametrize(("below", "seconds"), [(1, 1750.0), (9, None)])
+def test_a_bar_tells_how_far_into_the_run_the_work_went(
+    make: Any, below: int, seconds: float | None
+) -> None:
+    """Also where a line without a time stands right below it; an old bar tells nothing of it.
+
+    The time of the line that ended the job is no duration.
+    """
+    begun = {"line": 1, "text": "Job 7 started on n1 at Sun Jan 11 08:00:00 2026"}
+    bars = [bar(n, 10 + n) for n in range(1, 6)]
+    loss = [step(n, time=None, line=line) | {"signature": "loss"} for n, line in
+            ((2, 12), (5, 15 + below))]  # fmt: skip
+    end = {"role": "cause", "cause": "scheduler.limit", "line": 17 + below,
+           "text": "W0111 08:30:50.921000 157 torch/x.py:719] stopped"}  # fmt: skip
+    ended_at = {"role": "aftermath", "line": 18 + below, "text": "2026-01-11T08:30:50Z ended"}
+    found = find(make, begun, *bars, *loss, end, ended_at)
+    assert (found.seconds if found else None) == seconds
+
+
 def test_the_clock_of_a_scheduler_may_be_in_another_zone(make: Any) -> None:
     text = "CANCELLED AT 1970-01-01T{} DUE TO TIME LIMIT"
     rows = [row | {"time": (row["time"] - START) + 8 * 3600 * NS} for row in steps(10)]

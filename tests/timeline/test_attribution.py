@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import diagnose
 from diagnose.ingest import text_source
 from diagnose.job.load import read
 from diagnose.timeline.attribution import name_authors
@@ -86,6 +87,17 @@ def test_the_rank_in_a_group_is_global_only_where_nothing_else_names_ranks() -> 
     found = timeline(job=line.format(0) + f"[rank6]: [Rank 0] {WATCHDOG.format(seq=8)}\n")
     assert of(found, "SeqNum=8").rank == 6
     assert of(found, "SeqNum=7").rank is None
+
+
+def test_the_rank_in_a_group_is_global_where_it_is_for_all_that_are_known() -> None:
+    """Two hosts with one pid: what lines of the process say of its rank may be of either."""
+    line = "({}) [E] [Rank {}] " + WATCHDOG.format(seq=7) + " of {}\n"
+    ranks = [line.format(f"A pid={500 + n}, ip=10.0.0.{n}", n, n) for n in range(3)]
+    known = "".join(f"[rank{n}]: [Rank {n}] {WATCHDOG.format(seq=8)}\n" for n in (4, 5))
+    found = timeline(job=known + "".join(ranks))
+    assert [of(found, f" of {n}").rank for n in range(3)] == [0, 1, 2]
+    found = timeline(job=known.replace("rank5", "rank0") + "".join(ranks))
+    assert {of(found, f" of {n}").rank for n in range(3)} == {None}
 
 
 # ---------------------------------------------------------------------- what NCCL's lines tell
@@ -297,6 +309,16 @@ def test_local_ranks_are_global_on_a_single_node(apart: dict[str, Any], rank: in
     assert ranks({"host": "a", "node": 0, "local_rank": 2}, apart)[0] == rank
 
 
+@pytest.mark.parametrize(("nodes", "rank"), [("", 3), (1, 3), (2, None)])
+def test_a_local_rank_is_no_global_one_where_the_launcher_counts_more_nodes(
+    nodes: int | str, rank: int | None
+) -> None:
+    counted = f"  max_nodes            : {nodes}\n" if nodes else ""
+    failed = "failed (exitcode: -9) local_rank: 3 (pid: 4711) of binary: python\n"
+    exits = timeline(job=f"{counted}{failed}").kind("exit")
+    assert [(event.local_rank, event.rank) for event in exits] == [(3, rank)]
+
+
 def test_a_task_number_on_several_hosts_is_of_several_steps() -> None:
     text = "srun: error: n1: task 0: Out Of Memory\n{}srun: error: {}: task 0: Out Of Memory\n"
     same, other = (timeline(job=text.format("", host)) for host in ("n1", "n2"))
@@ -337,3 +359,32 @@ def test_the_number_of_a_pod_is_its_rank_where_others_name_theirs(
 ) -> None:
     first, last = ({"host": pod, "rank": rank} for pod, rank in named.items())
     assert ranks(first, {"host": "pod-1"}, last) == found
+
+
+@pytest.mark.parametrize(
+    ("world", "first", "found"),
+    [
+        ("32", 0, [0, 18]),
+        ("64", 0, [0, None]),  # a second rank may run in each
+        ("32", 1, [1, None]),  # a worker beside a master
+        ("16", 0, [0, None]),  # more pods than ranks
+    ],
+)
+def test_one_name_is_enough_where_each_pod_has_room_for_one_rank(
+    world: str, first: int, found: list[int | None]
+) -> None:
+    stated = {"host": "pod-0", "rank": first, "fields": {"world_size": world}}
+    assert ranks(stated, {"host": "pod-18"}) == found
+
+
+@pytest.mark.parametrize(
+    ("world", "local", "ranks"), [(8, 3, [3]), (16, 3, []), (16, 15, [15]), (32, 15, [])]
+)
+def test_a_local_rank_is_no_rank_in_a_world_beyond_one_node(
+    world: int, local: int, ranks: list[int]
+) -> None:
+    text = (
+        f"Initializing distributed: world_size {world}\n[default{local}]:step 1 loss 2\n"
+        f"[default{local}]:torch.OutOfMemoryError: CUDA out of memory.\n"
+    )
+    assert diagnose.diagnose(diagnose.load_text(text)).culprits.ranks == ranks

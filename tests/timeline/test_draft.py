@@ -7,7 +7,7 @@ import pytest
 import diagnose
 from diagnose.ingest import text_source
 from diagnose.job.load import read
-from diagnose.parse.torch_prefixes import behind_text
+from diagnose.parse.torch_prefixes import glued_rank
 from diagnose.text.times import moment
 from diagnose.timeline.draft import drafts
 
@@ -117,8 +117,8 @@ def test_a_tag_behind_a_bar_names_who_printed_the_error_but_not_the_bar() -> Non
 
 def test_a_line_of_several_ranks_is_nobody_s() -> None:
     text = f"50%[rank0]:[E a.cpp:1] x 60%[rank1]:[E a.cpp:1] {WATCHDOG.format(seq=7)}\n"
-    assert behind_text(text) is None
-    assert behind_text("50%[rank0]: said of [rank0]") is None
+    assert glued_rank(text) is None
+    assert glued_rank("50%[rank0]: said of [rank0]") is None
 
 
 @pytest.mark.parametrize(
@@ -141,3 +141,18 @@ def test_a_time_in_the_message_of_a_line_without_one_in_front(tmp_path) -> None:
     (tmp_path / "job.log").write_text(f"step 1 loss 2.0\n{line}\n")
     found = diagnose.diagnose(diagnose.load(tmp_path))
     assert found.onset.time == "2026-01-02T03:04:05"
+
+
+@pytest.mark.parametrize(
+    ("form", "kind", "phase"),
+    [
+        ("shard {}/8 loaded", "phase", "model_load"),
+        ("Loading part {}/8 of the model", "phase", "model_load"),
+        ("step {}/8 loss 2.1 data loaded by the model in 3 ms", "progress", "training"),
+    ],
+)
+def test_counted_parts_of_a_model_are_no_steps(form: str, kind: str, phase: str) -> None:
+    lines = "".join(form.format(number) + "\n" for number in range(1, 4))
+    job = diagnose.load_text("Starting\n" + lines)
+    found = [event for event in job.events if event.line in (2, 3, 4) and event.phase]
+    assert {(event.kind, event.phase) for event in found} == {(kind, phase)}

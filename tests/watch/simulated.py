@@ -48,7 +48,7 @@ class Simulated:
             of, "".join(f"{line}\n" for line in lines).encode(), 1 << 16, self.now
         ):
             self.pulse.take(notice, self.now, LOOK)
-        self.pulse.heard = self.now
+        self.pulse.last_byte = self.now
 
     def wait(self, seconds: float) -> None:
         """Let time pass, with a look every LOOK seconds."""

@@ -8,6 +8,10 @@ from diagnose.watch.alert import Alert, Standing, details, line, masked, title, 
 from diagnose.watch.verdict import Verdict
 
 TOKEN = "hf_" + "aBcDeFgHiJkLmNoPqRsTuVwXyZaBcDeFgH"
+NOW = (
+    "          do now      diagnose collect --triage, on its nodes and before it is ended, shows "
+    "where its ranks are\n"
+)
 STALL = Alert(
     "stalled",
     "2026-11-02T03:14:15.926+00:00",
@@ -22,8 +26,8 @@ STALL = Alert(
     first=["rank 3"],
     first_ranks=[3],
     ranks=[
-        Standing("rank 3", 3, 40, 16.9, "[rank3]: step 40"),
-        Standing("rank 0", 0, 41, 14.9, "[rank0]: step 41"),
+        Standing("rank 3", 3, 40, 16.9, "[rank3]: step 40", 16.9),
+        Standing("rank 0", 0, 41, 14.9, "[rank0]: evaluating", 3.2),
     ],
 )
 
@@ -31,14 +35,14 @@ STALL = Alert(
 def test_a_stall() -> None:
     assert (
         words(STALL)
-        == """\
+        == f"""\
 03:14:15  No progress since 03:14:01 (15 s)
           activity    training, step 41
           heartbeat   2 s; silence of 12 s is allowed here
           first       rank 3, at step 40
-          last line   rank 3: [rank3]: step 40
-          last line   rank 0: [rank0]: step 41
-"""
+          last line   rank 3, 17 s ago: [rank3]: step 40
+          last line   rank 0, 3 s ago: [rank0]: evaluating
+{NOW}"""
     )
 
 
@@ -49,13 +53,13 @@ def test_a_stall_of_which_little_is_known() -> None:
     )  # fmt: skip
     assert (
         words(stall)
-        == """\
+        == f"""\
 03:14:15  No progress, before the watch began (11 min 40 s)
           activity    checkpoint, Saving a checkpoint
           heartbeat   not known yet; silence of 10 min is allowed here
           first       the logs do not show which rank stopped first
           error       ValueError: x
-"""
+{NOW}"""
     )
 
 

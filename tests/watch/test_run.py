@@ -102,6 +102,17 @@ def noted(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
 
 
+def test_a_path_that_does_not_exist_is_named_and_waited_for(
+    tmp_path: Path, stopping: list[Running]
+) -> None:
+    log = tmp_path / "late.log"
+    job = Running(log)
+    stopping.append(job)
+    assert job.notes == [f"{log}: does not exist; waiting until it appears"]
+    say(log, "[rank0]: step 1 loss 1")
+    job.until(lambda: job.watch._live)
+
+
 def test_a_job_stalls_recovers_and_ends(
     tmp_path: Path, chat: Chat, stopping: list[Running], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diagnose.watch.lines import Lines
-from diagnose.watch.tail import BEHIND, READ, Tail
+from diagnose.watch.tail import MAX_UNREAD, READ, Tail
 
 
 def all_of(tail: Tail) -> bytes:
@@ -87,10 +87,10 @@ def test_what_grows_too_fast_is_read_from_its_end(tmp_path: Path) -> None:
     tail = Tail(str(path))
     all_of(tail)
     with path.open("ab") as file:
-        file.write(b"y" * (BEHIND + READ))
+        file.write(b"y" * (MAX_UNREAD + READ))
     data, skipped = tail.read()
     assert (len(data), skipped) == (READ, True)
-    assert tail.missed == BEHIND
+    assert tail.missed == MAX_UNREAD
     tail.close()
 
 

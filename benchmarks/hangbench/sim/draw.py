@@ -173,7 +173,7 @@ def _reported(rng: random.Random, outcome: Outcome, torch: str) -> _Evidence | N
     data = rng.random() < 0.5
     files = ras.reports(outcome, rng, text=not data or rng.random() < 0.5, data=data)
     there = [rank.rank for rank in outcome.ranks if rank.ended is None]
-    sight = oracle.of_counts(outcome, there)
+    sight = oracle.of_report(outcome, there)
     text = files.get("ncclras-1.txt", b"").decode()
     if not data and not ras.names_all(text):
         sight = oracle.Sight()

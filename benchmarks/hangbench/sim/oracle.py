@@ -13,7 +13,7 @@ and `nothing` are never too strict; `rank` is claimed only where the lines show 
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Literal
@@ -113,6 +113,19 @@ def of_counts(outcome: Outcome, ranks: Collection[int]) -> Sight:
     """What the number of calls in every communicator shows (RAS reports, call lines)."""
     heads = {rank: _head(outcome.ranks[rank], collective=True) for rank in ranks}
     return Sight(heads, groups=True, kinds=False)
+
+
+def of_report(outcome: Outcome, ranks: Collection[int]) -> Sight:
+    """What a RAS report shows: a communicator that one of its ranks never joined is not in it."""
+    callers: dict[str, set[int]] = defaultdict(set)
+    for rank in outcome.ranks:
+        for work in rank.works:
+            callers[work.group].add(rank.rank)
+    sight = of_counts(outcome, ranks)
+    for rank, work in sight.heads.items():
+        if work and not callers[work.group] >= {*outcome.groups[work.group].members}:
+            sight.heads[rank] = None
+    return sight
 
 
 def of_stacks(outcome: Outcome, ranks: Collection[int]) -> Sight:

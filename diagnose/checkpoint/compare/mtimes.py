@@ -103,10 +103,10 @@ def _copied_on(leaf: Leaf | None, before: Found) -> bool:
 
 def doubt_times(run: Sequence[Found]) -> None:
     """Take back what times alone tell of several checkpoints of a run: they come from copying."""
-    told = [[flaw for flaw in one.flaws if flaw.kind in _BY_TIME] for one in run]
-    if sum(map(bool, told)) < 2:
+    by_time = [[flaw for flaw in one.flaws if flaw.kind in _BY_TIME] for one in run]
+    if sum(map(bool, by_time)) < 2:
         return
-    for one, flaws in zip(run, told, strict=True):
+    for one, flaws in zip(run, by_time, strict=True):
         if flaws:
             one.flaws = [flaw for flaw in one.flaws if flaw not in flaws]
             one.notes.append(

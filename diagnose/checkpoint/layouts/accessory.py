@@ -11,7 +11,7 @@ import re
 from collections import defaultdict
 
 from diagnose.checkpoint.layouts import Layout
-from diagnose.checkpoint.layouts.contents import number, said
+from diagnose.checkpoint.layouts.contents import number, stated
 from diagnose.checkpoint.layouts.numbered import MOST_NAMED, add_missing, gaps
 from diagnose.checkpoint.look import Looker
 from diagnose.checkpoint.model import Found
@@ -103,7 +103,7 @@ def _check_count(folder: Folder, found: Found, count: str, size: int) -> None:
     """The iteration that the other states say against that of the folder's name."""
     for n in range(min(size, MOST_NAMED)):
         name = f"consolidated.{n:02d}-of-{size:02d}.other.pth"
-        says = number(said(folder.files.get(name), ("iter",)), "iter")
+        says = number(stated(folder.files.get(name), ("iter",)), "iter")
         if says is not None and says != int(count):
             found.flaw("corrupt", f"says iteration {says}", name)
 

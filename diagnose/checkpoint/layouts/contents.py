@@ -15,7 +15,7 @@ from diagnose.parse.opcodes import PickleError
 MAX_PICKLE = 16 << 20  # bytes of data.pkl; larger ones, of very many tensors, are not looked at
 
 
-def said(leaf: Leaf | None, keys: Collection[str]) -> dict[str, Any]:
+def stated(leaf: Leaf | None, keys: Collection[str]) -> dict[str, Any]:
     """Those items of the dict in the file, and of dicts inside it, whose keys are asked for.
 
     Empty where the file is damaged, has another format, or holds no dict.

@@ -89,24 +89,24 @@ def check(found: Found, look: Looker, metadata_needed: bool = True) -> None:
         if path == TEMPORARY or _RANK_TEMPORARY.fullmatch(path):
             why = "a temporary file of a save that was killed before committing its files"
             found.flaw("partial", why, path)
-    said: dict[str, Metadata] = {}
+    metadata_files: dict[str, Metadata] = {}
     if METADATA in parts or not alone:
         if METADATA in parts:
-            said = _said(found, METADATA)
+            metadata_files = _metadata_of(found, METADATA)
         elif metadata_needed:
             _never_finished(found, data)
     else:
         for path in alone:
-            said |= _said(found, path)
+            metadata_files |= _metadata_of(found, path)
         _each_rank(found, data, alone)
-    named = {name: path for path, metadata in said.items() for name in metadata.files}
-    found.ranks = _ranks(named if METADATA in said else [*data, *named]) or _ranks(data)
-    if said:
-        _overwritten(found, data, {path: parts[path] for path in said})
+    named = {name: path for path, metadata in metadata_files.items() for name in metadata.files}
+    found.ranks = _ranks(named if METADATA in metadata_files else [*data, *named]) or _ranks(data)
+    if metadata_files:
+        _overwritten(found, data, {path: parts[path] for path in metadata_files})
         _stale(found, {path: leaf for path, leaf in data.items() if path in named})
-    for metadata in said.values():
+    for metadata in metadata_files.values():
         _check_sizes(found, metadata)
-    _check_items(found, said, look)
+    _check_items(found, metadata_files, look)
     surplus = [p for p, leaf in data.items() if named and p not in named and leaf.size > 0]
     if surplus and not any(flaw.file in surplus for flaw in found.flaws):
         verb = "is" if len(surplus) == 1 else "are"
@@ -159,7 +159,7 @@ def _each_rank(found: Found, data: Mapping[str, Leaf], alone: list[str]) -> None
     add_missing(found, "missing: this rank never finished its part of the save", names, count)
 
 
-def _said(found: Found, path: str) -> dict[str, Metadata]:
+def _metadata_of(found: Found, path: str) -> dict[str, Metadata]:
     """What a metadata file says, by its path; nothing where it cannot be read."""
     leaf = found.parts[path]
     if leaf.size < 0:
@@ -253,12 +253,12 @@ def _check_sizes(found: Found, metadata: Metadata) -> None:
     add_missing(found, "missing: the metadata names it", missing, len(missing))
 
 
-def _check_items(found: Found, said: Mapping[str, Metadata], look: Looker) -> None:
+def _check_items(found: Found, metadata_files: Mapping[str, Metadata], look: Looker) -> None:
     """Whether the items of files that are long enough are where the metadata has them."""
     damaged = {flaw.file for flaw in found.flaws}
     files = [
         DataFile(name, found.parts[name], rows, metadata.transformed)
-        for metadata in said.values()
+        for metadata in metadata_files.values()
         for name, rows in metadata.files.items()
         if len(rows) and name in found.parts and name not in damaged
     ]

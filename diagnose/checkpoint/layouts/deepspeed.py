@@ -17,7 +17,7 @@ from itertools import islice, pairwise
 from statistics import median
 
 from diagnose.checkpoint.layouts import Layout
-from diagnose.checkpoint.layouts.contents import number, said
+from diagnose.checkpoint.layouts.contents import number, stated
 from diagnose.checkpoint.layouts.deepspeed_names import PIECE, SHARD, WHOLE, Names, names_of
 from diagnose.checkpoint.layouts.numbered import (
     MOST_NAMED,
@@ -117,7 +117,7 @@ def _claims(files: Mapping[str, Leaf], names: Names) -> _Claims:
         SHARD.format(mp=mp, dp=dp) for mp, dp in sorted(sharded)
     ]
     for name in model[:4]:
-        items = said(files.get(name), _KEYS)
+        items = stated(files.get(name), _KEYS)
         dp, mp = (number(items, key) or 0 for key in _KEYS[:2])
         if 0 < dp <= _MOST_RANKS and 0 < mp <= _MOST_RANKS:
             zero = ("ds_config", "zero_optimization")

@@ -157,7 +157,8 @@ def _read_torch(folder: Folder, look: Looker, step: int | None) -> Found | None:
     for path in (f"{name}/{model}" for name in ranks):
         check_step(found, looks, path)
     settings = next(
-        (said for name in ranks if (said := _settings(folder.folders[name].files.get(model)))), {}
+        (stated for name in ranks if (stated := _settings(folder.folders[name].files.get(model)))),
+        {},
     )
     found.ranks = settings.get("world_size")
     length = Counter(len(numbers) for numbers in ranks.values()).most_common(1)[0][0]

@@ -11,7 +11,7 @@ from pathlib import Path
 from threading import Event, Lock
 from typing import IO, Any
 
-from diagnose.collect import bundle
+from diagnose.collect import bundle, private
 from diagnose.collect.model import Node
 from diagnose.collect.reach.frames import split
 from diagnose.collect.reach.model import Call, Limits, Plan, Reached
@@ -66,7 +66,7 @@ class _Join:
                 self._take_lines(call, out, ending, reached)
             else:
                 found = self._take(out, reached)
-                reached.problems += [f"{call.name}: {line}" for line in _said(found, ending)]
+                reached.problems += [f"{call.name}: {line}" for line in _problems(found, ending)]
 
     def _take(self, stream: IO[bytes], reached: Reached) -> Unpacked:
         """Unpack one stream, and move its nodes into the bundle."""
@@ -102,12 +102,11 @@ class _Join:
         """Move one node's folder into the bundle; gives its document, with its name there."""
         nodes = self.folder / "nodes"
         with self.lock:
-            nodes.mkdir(exist_ok=True)
             name, count = source.name, 1
             while (nodes / name).exists():
                 count += 1
                 name = f"{source.name}-{count}"
-            (nodes / name).mkdir()
+            private.folder(nodes / name)
         target = nodes / name
         source.replace(target)
         path = target / "node.json"
@@ -156,7 +155,7 @@ def gather(
     return [results[number] for number in sorted(results)]
 
 
-def _said(found: Unpacked, ending: Ending) -> list[str]:
+def _problems(found: Unpacked, ending: Ending) -> list[str]:
     """What is wrong with a call, in lines; where it answered in full nothing is."""
     if found.complete and found.files and not ending.status:
         return found.problems

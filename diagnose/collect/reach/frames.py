@@ -140,12 +140,12 @@ def split(lines: IO[bytes]) -> tuple[list[Part], list[str]]:
         found = False
         for match in _FRAME.finditer(line):
             found = True
-            name, number, told, text = match.groups()
+            name, number, checksum, text = match.groups()
             known = name in parts or len(parts) < MAX_STREAMS
-            if known and int(told, 16) == _sum(name, int(number), text):
+            if known and int(checksum, 16) == _sum(name, int(number), text):
                 parts.setdefault(name, Part()).take(int(number), text, place + match.start())
-        said = line.strip()
-        if not found and b" " in said and not (b"~D1" in said or said.endswith(b"~")):
-            others.append(said.decode("utf-8", "replace"))
+        stripped = line.strip()
+        if not found and b" " in stripped and not (b"~D1" in stripped or stripped.endswith(b"~")):
+            others.append(stripped.decode("utf-8", "replace"))
         place += len(line)
     return list(parts.values()), list(others)

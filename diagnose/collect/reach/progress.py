@@ -28,7 +28,7 @@ class Progress:
         if not self._shown:
             return
         if self._total <= _FEW:
-            self._say(f"{self._clean(told(reached))}\n")
+            self._say(f"{self._clean(outcome(reached))}\n")
         else:
             wrong = f", {self._wrong} with problems" if self._wrong else ""
             self._say(f"\r{self._done}/{counted(self._total, 'node')}{wrong}\x1b[K")
@@ -43,7 +43,7 @@ class Progress:
         self._stream.flush()
 
 
-def told(reached: Reached) -> str:
+def outcome(reached: Reached) -> str:
     """`node1: 8 ranks, 1.2 MiB, 6.1 s`, or what is wrong."""
     if not reached.nodes:
         return reached.problems[0] if reached.problems else f"{reached.name}: no answer"

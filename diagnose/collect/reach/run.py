@@ -50,7 +50,8 @@ def collect(
     """Write the bundle of the nodes of a plan, or of this node, to `target`.
 
     It is written also where no node could be reached: its manifest says why. After an interrupt
-    it holds what had come. Raises InputError where it cannot be written.
+    it holds what had come. Raises InputError where it cannot be written, or this node has no
+    process of the job.
     """
     check(target, replace=replace)
     began, started = time.monotonic(), now()
@@ -114,6 +115,8 @@ def _collected(
     if plan is None:
         nodes, over = collect_within(folder, options, limits.seconds)
         found = Collected(nodes)
+        if over is None and not any(node.get("processes") for node in nodes):
+            raise InputError("; ".join(line for node in nodes for line in node["problems"]))
         if over is not None:
             found.problems.append(f"this node: ended early: {over}")
             found.interrupted = over.by_user
@@ -138,8 +141,8 @@ def _stopping() -> Iterator[threading.Event]:
             raise KeyboardInterrupt
         stop.set()
 
-    heard = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, end) for number in heard}
+    handled = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, end) for number in handled}
     try:
         yield stop
     finally:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+from diagnose.collect import private
 from diagnose.ingest.archive_feeds import StreamFeed
 from diagnose.ingest.archive_names import Entry, short
 from diagnose.ingest.archive_tar import BLOCK, is_tar, tar_entries
@@ -104,10 +105,10 @@ def _place(entry: Entry) -> tuple[str, str]:
 def _write(path: Path, feed: StreamFeed, size: int) -> int:
     """The next bytes of a stream as a new file; how many there were. Raises OSError."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        private.folder(path.parent)
+        fd = private.opened(path, os.O_EXCL)
     except NotADirectoryError as error:
         raise FileExistsError from error
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with os.fdopen(fd, "wb") as out:
         written = 0
         for piece in feed.pieces(size):

@@ -74,10 +74,10 @@ def _is_shallow(document: object) -> bool:
 
 def _rescued(path: Path, started: str, why: str) -> dict[str, Any]:
     """The document of a node whose probes did not come to an end."""
-    found = read_document(path)
-    if found is None:
-        node = Node(path.parent.name, __version__, started, now(), problems=[f"ended early: {why}"])
-        found = node.to_dict()
+    found = read_document(path) or Node(path.parent.name, __version__, started).to_dict()
+    if not found["ended"]:
+        found["problems"].append(f"ended early: {why}")
+        found["ended"] = now()
         bundle.overwrite(path, found)
     return found
 
@@ -94,8 +94,8 @@ def _ending(seconds: float) -> Iterator[None]:
             raise Over(f"no end in {seconds:g} s", by_user=False)
         raise Over("interrupted", by_user=True)
 
-    heard = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, end) for number in (*heard, signal.SIGALRM)}
+    handled = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, end) for number in (*handled, signal.SIGALRM)}
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield

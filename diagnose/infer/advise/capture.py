@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from diagnose.catalog.schema import Catalog
+from collections.abc import Collection
+
+from diagnose.catalog.schema import Catalog, Held
 from diagnose.diagnosis import Confidence, MissingEvidence
 from diagnose.infer.events.facts import Facts
 from diagnose.infer.rules.base import Hypothesis
@@ -24,10 +26,12 @@ def capture_next(
     facts: Facts,
     waits: bool,
     undumped: list[int] | None = None,
+    held: Collection[Held] = (),
 ) -> list[MissingEvidence]:
     """What would settle the question, with the variable names of the job's own versions.
 
-    `undumped` are the ranks without a Flight Recorder dump, None where there is no dump at all.
+    `undumped` are the ranks without a Flight Recorder dump, None where there is no dump at all;
+    `held` is other evidence that is there.
     """
     wanted: list[MissingEvidence] = []
     if confidence == "high":
@@ -47,7 +51,10 @@ def capture_next(
     elif undumped:
         what = f"the Flight Recorder dumps of {ranks_phrase(undumped)}"
         wanted.append(MissingEvidence(what, _UNDUMPED))
-    if catalog.classes[winner.cause].vague and waits:
+    of_class = catalog.classes[winner.cause]
+    stacks = [] if "stacks" in held else of_class.capture_stacks
+    if of_class.vague and waits and not {"stacks", "bundle"} & {*held}:
+        stacks = []
         wanted.append(
             MissingEvidence(
                 "the stacks of the silent ranks",
@@ -55,9 +62,9 @@ def capture_next(
                 "--kubernetes, --hosts or --via (in a container with the capability SYS_PTRACE)",
             )
         )
-    for line in catalog.classes[winner.cause].capture:
-        if waits and "flight recorder" in line.lower():
-            continue  # named above, with the variables of this version
+    for line in [*stacks, *of_class.capture]:
+        if (waits or "dumps" in held) and "flight recorder" in line.lower():
+            continue  # it is there, or named above with the variables of this version
         what, _, how = line.partition(": ")
         wanted.append(MissingEvidence(what, how))
     return wanted[:5]

@@ -11,7 +11,7 @@ from diagnose.checkpoint.model import Checkpoint, Inspection
 from diagnose.checkpoint.resume import newest
 from diagnose.diagnosis import Diagnosis, Evidence, RemedyStep
 from diagnose.infer.advise.remedies import step_of
-from diagnose.infer.rules.checkpoints import name, state_of, told, why_damaged
+from diagnose.infer.rules.checkpoints import adjective, name, state_of, why_damaged
 from diagnose.text.ranks import plural, ranks_phrase
 from diagnose.timeline.event import Timeline
 
@@ -32,7 +32,7 @@ def added(diagnosis: Diagnosis, inspection: Inspection, timeline: Timeline,
     if diagnosis.verdict not in ("hung", "failed"):
         if last.state not in _DAMAGED:
             return diagnosis
-        note = f"{name(last)} is {told(last)} ({why_damaged(last)}); harmless during a save"
+        note = f"{name(last)} is {adjective(last)} ({why_damaged(last)}); harmless during a save"
         return replace(diagnosis, notes=[*diagnosis.notes, note])
     gone = lost(
         timeline,
@@ -52,16 +52,18 @@ def added(diagnosis: Diagnosis, inspection: Inspection, timeline: Timeline,
 def _evidence(last: Checkpoint, cause: str) -> list[Evidence]:
     if last.state not in _DAMAGED:
         return []
-    why = f"the most recent checkpoint is {told(last)}"
+    why = f"the most recent checkpoint is {adjective(last)}"
     if not cause.startswith("checkpoint."):
         why = f"consequence: {why}"
-    behind = _behind(last)
-    if behind:
-        why += f"; {ranks_phrase(behind)} did not finish writing"
-    return [Evidence(name(last), 0, reason, why) for reason in last.reasons[:_MAX_REASONS]]
+    ranks = _ranks_missing(last)
+    if ranks:
+        why += f"; {ranks_phrase(ranks)} did not finish writing"
+    return [
+        Evidence(name(last), 0, reason, why, quoted=False) for reason in last.reasons[:_MAX_REASONS]
+    ]
 
 
-def _behind(last: Checkpoint) -> list[int]:
+def _ranks_missing(last: Checkpoint) -> list[int]:
     """The few ranks whose own files are missing: those that hung or died before they wrote them."""
     named = map(_RANK.search, last.missing)
     ranks = sorted({int(match[1]) for match in named if match})
@@ -98,11 +100,11 @@ def _remedies(
 def _restart(why: str, inspection: Inspection, last: Checkpoint, gone: Lost | None) -> str:
     back = inspection.resume
     if back is None:
-        text = f"there is no usable checkpoint ({name(last)} is {told(last)})"
+        text = f"there is no usable checkpoint ({name(last)} is {adjective(last)})"
         return f"{why.rstrip('.')}; {text}".lstrip("; ")
     text = f"resume from {back.path.rstrip('/').rpartition('/')[2]}"
     if last.state != "whole":
-        text += f", because {name(last)} is {told(last)}"
+        text += f", because {name(last)} is {adjective(last)}"
     if gone is not None and gone.steps:
         text += f"; this repeats {gone.steps:,} {plural(gone.steps, 'step')}"
         if gone.gpu_hours is not None:

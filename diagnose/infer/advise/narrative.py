@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING
 
 from diagnose.catalog.entries import entry_of
 from diagnose.diagnosis import Alternative, ChainLink, Confidence, Evidence, PythonException
-from diagnose.infer.events.exceptions import fullest, with_code
+from diagnose.infer.events.exceptions import fullest, in_words, reread, with_code
 from diagnose.infer.events.phases import Activity
-from diagnose.infer.rules import collectives
+from diagnose.infer.judge.verdict import Verdict
+from diagnose.infer.rules import signatures
 from diagnose.infer.rules.base import Context, Hypothesis, Lost
 from diagnose.infer.tiers import Tier
 from diagnose.text.times import iso
@@ -48,9 +49,17 @@ def evidence(winner: Hypothesis, context: Context) -> list[Evidence]:
         from diagnose.infer.rules import node_signs  # noqa: PLC0415  only bundles have them
 
         found += node_signs.evidence(context, winner.cause)
-    if context.blocked is not None:
-        found += collectives.evidence(context.blocked)
-    return found
+    return [*found, *(one for stall in context.stalls for one in _of_ranks(stall))]
+
+
+def _of_ranks(stall: Verdict) -> Iterator[Evidence]:
+    """What dumps say of single ranks, the culprits first."""
+    why = {True: "State of the blocking rank", False: "State of a waiting rank"}
+    if stall.kind in ("mismatched", "cycle"):
+        why = {True: "State of the diverging rank", False: "State of another rank"}
+    for one in stall.evidence:
+        text = why[one.rank in stall.ranks] if stall.ranks else ""
+        yield Evidence(one.file, one.line, one.text, text, quoted=False)
 
 
 def _lines(winner: Hypothesis, context: Context) -> list[Evidence]:
@@ -71,8 +80,19 @@ def _lines(winner: Hypothesis, context: Context) -> list[Evidence]:
 
 def exception(winner: Hypothesis, context: Context, job: Job) -> PythonException | None:
     """The exception that the verdict rests on, the fullest that one of its lines tells."""
-    found = fullest(map(context.timeline.at, winner.rows), context.stories.deeds.raised)
-    return found and with_code(found, job)
+    lines, raised = [*map(context.timeline.at, winner.rows)], context.stories.deeds.raised
+    if found := fullest(lines, raised):
+        return with_code(found, job)
+    header = next((line for line in lines if line.index in raised.nameless), None)
+    return reread(header, job) if header is not None else None
+
+
+def summary(winner: Hypothesis, raised: PythonException | None) -> str:
+    """What happened: by its rule, but that a name which only reading again shows is said."""
+    if raised is None or not winner.vague or (raised.type and raised.type in winner.summary):
+        return winner.summary
+    who = signatures.who(winner.ranks, winner.hosts)
+    return f"{in_words(raised)}{', ' + who if who else ''}."
 
 
 def chain(winner: Hypothesis, context: Context, clocks: ClockFit | None = None) -> list[ChainLink]:
@@ -80,22 +100,22 @@ def chain(winner: Hypothesis, context: Context, clocks: ClockFit | None = None) 
 
     Where `clocks` cannot tell which of two hosts' lines came first, the later one says so.
     """
-    told = _told(context.timeline)
+    by_signature = _by_signature(context.timeline)
     links: list[ChainLink] = []
     seen: set[str] = set()
     before: Event | None = None
-    chosen = map(context.timeline.at, _to_tell(winner, told.values(), context.activity))
+    chosen = map(context.timeline.at, _to_tell(winner, by_signature.values(), context.activity))
     for event in _in_order(chosen):
         if event.signature in seen:
             continue
         seen |= {event.signature} if event.signature else set()
         entry = entry_of(context.catalog, event.signature)
-        said = entry.title if entry else clean(event.text)[:_EVENT_LIMIT]
-        ranks = set(map(attrgetter("rank"), told.get(event.signature or "", ()))) - {None}
+        title = entry.title if entry else clean(event.text)[:_EVENT_LIMIT]
+        ranks = set(map(attrgetter("rank"), by_signature.get(event.signature or "", ()))) - {None}
         several = sorted(ranks) if len(ranks) > 1 else []
-        said += _unordered(before, event, clocks)
+        title += _unordered(before, event, clocks)
         before = event
-        links.append(ChainLink(said, iso(event.time), event.rank, *event.place, several))
+        links.append(ChainLink(title, iso(event.time), event.rank, *event.place, several))
     return links[:_CHAIN_LIMIT]
 
 
@@ -111,7 +131,7 @@ def _in_order(events: Iterable[Event]) -> list[Event]:
     return [event for _, event in sorted(timed, key=itemgetter(0))]
 
 
-def _told(timeline: Timeline) -> dict[str, list[Event]]:
+def _by_signature(timeline: Timeline) -> dict[str, list[Event]]:
     """Signature → its events that count; the first of them comes first."""
     found: dict[str, list[Event]] = defaultdict(list)
     for alike, events in timeline.alike.items():
@@ -121,9 +141,11 @@ def _told(timeline: Timeline) -> dict[str, list[Event]]:
     return found
 
 
-def _to_tell(winner: Hypothesis, told: Iterable[Sequence[Event]], activity: Activity) -> list[int]:
+def _to_tell(
+    winner: Hypothesis, groups: Iterable[Sequence[Event]], activity: Activity
+) -> list[int]:
     """The first event of each signature that counts, and what shows the cause."""
-    first = sorted(events[0].index for events in told)
+    first = sorted(events[0].index for events in groups)
     keep = {*first[:_CHAIN_LIMIT], *winner.rows[:2]}
     return sorted(keep if activity.row is None else {*keep, activity.row})
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from diagnose.catalog.placeholders import fill, names
-from diagnose.catalog.schema import Catalog, Remedy, Run
-from diagnose.catalog.settings import Setting
-from diagnose.diagnosis import Answer, RemedyStep, RestartAdvice
+from diagnose.catalog.runs import fill, placeholders_in
+from diagnose.catalog.schema import Catalog, Held, Remedy, Run, Setting
+from diagnose.diagnosis import Answer, PythonException, RemedyStep, RestartAdvice
 from diagnose.infer.events.facts import Facts
 from diagnose.infer.events.phases import Activity
-from diagnose.infer.rules.base import Hypothesis
+from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.lazy import expression
+from diagnose.text.ranks import plural, ranks_phrase
+from diagnose.timeline.event import Fields
 
 _ORDER = {"now": 0, "fix": 1, "prevent": 2}
 # More hosts than this are no culprits to act on one by one.
@@ -46,31 +47,82 @@ def remedies(
     catalog: Catalog,
     facts: Facts,
     captured: Iterable[Mapping[str, str]] = (),
+    held: Collection[Held] = (),
+    longer: Answer = "unknown",
 ) -> list[RemedyStep]:
     """The winner's own steps, then its class's for the stages it says nothing about.
 
-    `captured`: what the lines of its evidence captured, for the placeholders in the commands.
+    `captured`: what the lines of its evidence captured, for the placeholders in the commands;
+    `held`: the evidence that is there, so that nobody is told to take it; `longer`: whether a
+    longer timeout helps.
     """
     steps = list(winner.remedies)
     covered = {step.when for step in steps}
     defaults = catalog.classes[winner.cause].remedies
     steps += [step for step in defaults if step.when not in covered]
+    lengthens = {setting.id for setting in catalog.settings.values() if setting.lengthens}
+    steps = [step for step in steps if longer != "no" or step.setting not in lengthens]
+    steps = [s for s in steps if not {*s.unless} & {*held} and {*s.given} <= {*held}]
     outside = [*facts.get("launcher"), *facts.get("backend")]
     values = _values(winner, facts, captured)
     unique: dict[str, RemedyStep] = {}
     for remedy in steps:
         step = step_of(remedy, catalog, facts.get("framework"), outside)
-        runs = [_filled(run, winner.hosts, values) for run in step.run]
+        runs = [_filled(run, _nodes(winner), values) for run in step.run]
         named = bool(winner.ranks or winner.hosts)
         step = replace(step, do=_worded(remedy, values, named=named), run=runs)
         unique[step.do] = step
     return sorted(unique.values(), key=lambda step: _ORDER[step.when])
 
 
+def look_first(winner: Hypothesis, context: Context) -> list[RemedyStep]:
+    """The line where the culprit is by its stack, if no other rank is there, and what they do."""
+    own = next((g for g in context.stacks if g.site and {*g.ranks} <= {*winner.ranks}), None)
+    if own is None or not any(place.running for place in own.places):
+        return []
+    from diagnose.infer.stacks.rows import says  # noqa: PLC0415  few jobs have stacks
+
+    ranks = sorted(own.ranks)
+    place = own.places[0]
+    where = own.site
+    for frame in place.stack.frames:
+        if own.site == f"{frame.file.rpartition('/')[2]}:{frame.line}":
+            where = f"{own.site} ({frame.func})"
+            break
+    what = "" if place.state == "unknown" else f" {says(place)}"
+    does = f"{ranks_phrase(ranks)} {plural(len(ranks), 'is', 'are')}{what}"
+    others = [
+        f"{ranks_phrase(group.ranks)} {plural(len(group.ranks), 'waits', 'wait')} "
+        f"{f'in {group.call}' if group.call else 'for others'}"
+        + (f" at {group.site}" if group.site else "")
+        for group in context.stacks
+        if group.waits and not {*winner.ranks} & {*group.ranks}
+    ]
+    meanwhile = f", while {', '.join(others)}" if len(others) == 1 else ""
+    return [RemedyStep("now", f"Start at {where}: {does} there{meanwhile}.")]
+
+
+def _nodes(winner: Hypothesis) -> list[str]:
+    """The culprits that commands for nodes can name."""
+    return [host for host in winner.hosts if host not in winner.pods]
+
+
+def find_nodes(winner: Hypothesis, steps: Iterable[RemedyStep]) -> list[RemedyStep]:
+    """How to find the nodes of pods that are culprits, where a step is about a node."""
+    unplaced = [pod for pod in winner.pods if pod in winner.hosts][:_MAX_HOSTS]
+    lines = [line for step in steps for run in step.run for line in run.lines]
+    if not unplaced or not {"node", "nodes"} & {*placeholders_in(" ".join(lines))}:
+        return []
+    what = plural(len(unplaced), "Find the node of the pod", "Find the nodes of the pods")
+    looks = [f"kubectl get pod {pod} -o jsonpath='{{.spec.nodeName}}'" for pod in unplaced]
+    why = "The log names pods; commands for a node need the node's name."
+    return [RemedyStep("now", f"{what}.", why, [Run("shell", looks)])]
+
+
 def _worded(remedy: Remedy, values: Mapping[str, str], *, named: bool) -> str:
     """What to do, with the placeholders filled in; `named`: a rank or host is the culprit."""
     text = fill(remedy.do, values)
-    fits = not names(text) if names(remedy.do) else named
+    fits = not placeholders_in(text) if placeholders_in(remedy.do) else named
     return text if fits or not remedy.unnamed else remedy.unnamed
 
 
@@ -136,8 +188,11 @@ def _values(
     values: dict[str, str] = {}
     for fields in captured:
         values = {**_captured(fields), **values}
-    if winner.hosts and len(winner.hosts) <= _MAX_HOSTS:
-        values["nodes"] = ",".join(winner.hosts)
+    nodes = _nodes(winner)
+    if nodes and len(nodes) <= _MAX_HOSTS:
+        values["nodes"] = ",".join(nodes)
+    if len(winner.pods) == 1:
+        values["pod"] = winner.pods[0]
     if len(winner.ranks) == 1:
         values["rank"] = str(winner.ranks[0])
     if facts.world_size:
@@ -148,7 +203,9 @@ def _values(
 def _captured(fields: Mapping[str, str]) -> dict[str, str]:
     """What one line says of the placeholders."""
     values = {
-        name: str(fields[name]) for name in ("nic", "path", "port", "frame") if fields.get(name)
+        name: str(fields[name])
+        for name in ("nic", "path", "port", "frame", "pid", "pids")
+        if fields.get(name)
     }
     peer = _PEER.fullmatch(str(fields.get("peer") or ""))
     if peer:
@@ -161,12 +218,33 @@ def _captured(fields: Mapping[str, str]) -> dict[str, str]:
     return values
 
 
+def captured(context: Context, winner: Hypothesis, raised: PythonException | None) -> list[Fields]:
+    """What the first sign of a cause tells for the placeholders of its remedies."""
+    found = [context.timeline.at(index).fields for index in winner.rows[:1]]
+    where = raised.where if raised else None
+    found += [{"frame": f"{where.file}:{where.line}"}] if where else []
+    return [*found, _processes(context, winner)]
+
+
+def _processes(context: Context, winner: Hypothesis) -> Fields:
+    """The processes that were looked at while the job ran: the culprit's, and all of a node."""
+    places = [place for group in context.stacks for place in group.places if place.running]
+    known = {place.rank: str(place.stack.pid) for place in places if place.stack.pid is not None}
+    found = {}
+    if len(winner.ranks) == 1 and winner.ranks[0] in known:
+        found["pid"] = known[winner.ranks[0]]
+    if len({place.stack.host for place in places}) == 1:
+        found["pids"] = ",".join(known[rank] for rank in sorted(known))
+    return found
+
+
 def restart(winner: Hypothesis, catalog: Catalog) -> RestartAdvice:
-    """The winner's advice, or its class's."""
+    """The winner's advice, or its class's with the reason, which speaks for no other advice."""
     default = catalog.classes[winner.cause]
     advice = winner.restart or default.restart
-    hosts = winner.hosts if advice == "retry_elsewhere" else []
-    return RestartAdvice(advice, hosts, default.restart_why)  # type: ignore[arg-type]
+    hosts = _nodes(winner) if advice == "retry_elsewhere" else []
+    why = default.restart_why if advice == default.restart else ""
+    return RestartAdvice(advice, hosts, why)  # type: ignore[arg-type]
 
 
 def longer_timeout(winner: Hypothesis, catalog: Catalog, activity: Activity) -> Answer:

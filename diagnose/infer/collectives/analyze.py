@@ -15,45 +15,46 @@ of this graph, after folding cycles, hold up all others:
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from diagnose.infer.collectives import explain as telling
 from diagnose.infer.collectives import nobody
-from diagnose.infer.collectives import wait_graph as waitgraph
-from diagnose.infer.collectives.beside import NO_LINES, Lines, standing_of, with_silent
+from diagnose.infer.collectives.beside import NO_LINES, Lines, combined, compared, settled
+from diagnose.infer.collectives.by_table import ByTable
 from diagnose.infer.collectives.divergence import Stray, kinds, strays
 from diagnose.infer.collectives.explain import SHOWN, sign
 from diagnose.infer.collectives.mismatch import Streams
-from diagnose.infer.collectives.progress import Standing
 from diagnose.infer.collectives.table import Table
-from diagnose.infer.collectives.verdict import DumpVerdict, Kind, Sign
-from diagnose.infer.collectives.wait_graph import Graph
+from diagnose.infer.judge.ops import ROOTED_OPS, plain
 from diagnose.infer.judge.standing import whole_node
+from diagnose.infer.judge.verdict import Kind, Verdict
+from diagnose.infer.judge.wait_graph import Ends, Graph, build, ends_of
 from diagnose.text.ranks import ranks_phrase
 
-__all__ = ["DumpVerdict", "Kind", "Sign", "judge"]
+_FEW = 4  # of so many members one is few
 
 
-def judge(table: Table, lines: Lines = NO_LINES, *, alive: bool = True) -> DumpVerdict | None:
+def judge(table: Table, lines: Lines = NO_LINES, *, alive: bool = True) -> Verdict | None:
     """The verdict on one job, None when nothing is pending in its dumps.
 
     `alive`: ranks of which dumps tell were alive then.
     """
-    if table.empty or not (standing := standing_of(table, lines, alive=alive)).pending:
+    if table.empty or not (standing := combined(table, lines, alive=alive)).pending:
         return None
-    streams, graph, lone = Streams(table), waitgraph.build(standing), strays(table)
+    streams, graph, lone = Streams(table), build(standing), strays(table)
     found = _differing(standing, streams, graph, lone) or _blame(standing, streams, graph, lone)
-    return telling.finished(standing, graph, with_silent(standing, lines, found, alive=alive))
+    found = settled(standing, lines, found, alive=alive)
+    return compared(telling.finished(standing, graph, found, lines.rows), lines, alive=alive)
 
 
 def _differing(
-    standing: Standing, streams: Streams, graph: Graph, lone: list[Stray]
-) -> DumpVerdict | None:
+    standing: ByTable, streams: Streams, graph: Graph, lone: list[Stray]
+) -> Verdict | None:
     """Ranks whose calls differ from those of the others."""
     mismatch = next(iter(streams.mismatches()), None)
     proven = [stray for stray in lone if stray.proven]
     if mismatch is None or mismatch.tie:
-        if proven and 2 * len(proven) < len(standing.ranks):
+        if proven and 2 * len(proven) < len(standing.recorded):
             return telling.astray(standing, graph, proven)
         side = _among(lone, mismatch.odd) if mismatch else []
         if side:
@@ -68,45 +69,9 @@ def _among(lone: list[Stray], ranks: Iterable[int]) -> list[Stray]:
     return found if 2 * len(found) <= len(inside) else []
 
 
-@dataclass(slots=True)
-class _Ends:
-    """Where the waits end: ranks that are `idle`, that left no dump (`lost`), that wait in a group
-    nobody knows (`elsewhere`), whose `device` lags behind its peers', that wait in a circle
-    (`cycles`), and all others (`waiting`).
-    """
-
-    idle: list[int] = field(default_factory=list)
-    lost: list[int] = field(default_factory=list)
-    elsewhere: list[int] = field(default_factory=list)
-    device: list[int] = field(default_factory=list)
-    cycles: list[list[int]] = field(default_factory=list)
-    waiting: list[int] = field(default_factory=list)
-
-
-def _ends(standing: Standing, graph: Graph) -> _Ends:
-    found = _Ends()
-    for sink in waitgraph.sinks(graph, standing.ranks):
-        rank = waitgraph.unfold(graph, sink) if len(sink) > 1 else sink[0]
-        if rank is None:
-            found.cycles.append(sink)
-        elif standing.idle(rank):
-            found.idle.append(rank)
-        elif rank in standing.elsewhere:
-            found.elsewhere.append(rank)
-        elif rank not in standing.pending:
-            found.lost.append(rank)
-        elif waitgraph.behind(standing, graph, rank):
-            found.device.append(rank)
-        elif len(sink) > 1:
-            found.cycles.append(sink)
-        else:
-            found.waiting.append(rank)
-    return found
-
-
-def _blame(standing: Standing, streams: Streams, graph: Graph, lone: list[Stray]) -> DumpVerdict:
+def _blame(standing: ByTable, streams: Streams, graph: Graph, lone: list[Stray]) -> Verdict:
     """The culprits by the graph, the strongest evidence first."""
-    ends = _ends(standing, graph)
+    ends = ends_of(standing, graph)
     died = _dead_peers(standing, ends.idle + ends.device)
     if died:
         notes = ["Gloo: inferred from failed operations"]
@@ -115,7 +80,7 @@ def _blame(standing: Standing, streams: Streams, graph: Graph, lone: list[Stray]
     if alone is not None:
         return alone
     for rank in () if ends.idle else ends.device:
-        pair = nobody.sides_that_differ(standing, graph, rank)
+        pair = nobody.sides_that_differ(standing, rank)
         if pair:
             return nobody.miscounted(standing, graph, pair)
     if ends.idle or ends.device:
@@ -132,7 +97,7 @@ def _blame(standing: Standing, streams: Streams, graph: Graph, lone: list[Stray]
     return nobody.network(standing, graph, ends.waiting)
 
 
-def _stuck(standing: Standing, graph: Graph, ends: _Ends) -> DumpVerdict:
+def _stuck(standing: ByTable, graph: Graph, ends: Ends) -> Verdict:
     """Ranks that are idle while others wait for them, or whose device did not finish."""
     idle, device, lost = ends.idle, ends.device, ends.lost
     kind: Kind = "stuck_device" if len(device) > len(idle) else "stuck_host"
@@ -140,26 +105,45 @@ def _stuck(standing: Standing, graph: Graph, ends: _Ends) -> DumpVerdict:
     if idle and device:
         notes.append(f"idle: {ranks_phrase(idle)}; device did not finish: {ranks_phrase(device)}")
     found = telling.blamed(standing, graph, kind, sorted(idle + device), notes)
+    done = _completed(standing, device[0], found.joined) if kind == "stuck_device" else []
+    if 0 < len(done) <= len(found.joined) // _FEW and plain(found.op) not in ROOTED_OPS:
+        return _done_alone(found, done)
     # Numbers of sends and receives differ between the sides: without a count it is a guess. So
     # is blaming those that are idle when as many wait: they may have made a call too many.
-    few = 2 * len(found.ranks) < len(standing.ranks)
-    counted = all(op.nth >= 0 or not op.p2p for rank in device for op in graph.waits[rank])
+    few = 2 * len(found.ranks) < len(standing.recorded)
+    counted = all(op.nth >= 0 or not op.p2p for rank in device for op in standing.heads[rank])
     return replace(found, sure=few and counted)
 
 
-def _without_dump(
-    standing: Standing, streams: Streams, graph: Graph, lost: list[int]
-) -> DumpVerdict:
+def _completed(standing: ByTable, rank: int, joined: Iterable[int]) -> list[int]:
+    """Those of `joined` whose devices finished what the one of `rank` has not."""
+    group, _, seq = standing.heads[rank][0].unit
+    return [other for other in joined if standing.completed(other, group, seq)]
+
+
+def _done_alone(found: Verdict, done: list[int]) -> Verdict:
+    """Few members have completed a call that is not complete: with others than their fellows."""
+    who, left = ranks_phrase(done), len(found.joined) - len(done)
+    why = (
+        f"{who} completed {found.op} seq {found.seq} of {found.group}, which {left} others have not"
+    )
+    one = tuple(done) if len(done) == 1 else ()
+    return replace(
+        found, kind="mismatched", ranks=one, suspects=() if one else tuple(done), why=why
+    )
+
+
+def _without_dump(standing: ByTable, streams: Streams, graph: Graph, lost: list[int]) -> Verdict:
     """All waits end at ranks that left no dump."""
-    quiet = _behind(standing, [rank for rank in standing.ranks if standing.idle(rank)])
+    quiet = _lagging(standing, [rank for rank in standing.recorded if standing.idle(rank)])
     if quiet and len(quiet) < len(standing.pending):
         # Whoever waits for these left no dump, yet all others wait and they do not.
         notes = [f"no dump from {ranks_phrase(lost)}, so no rank is seen waiting for the culprit"]
         return telling.blamed(standing, graph, "stuck_host", quiet, notes)
-    return _unlike(standing, streams, graph) or _missing(standing, graph, lost)
+    return _unlike(standing, streams) or _missing(standing, graph, lost)
 
 
-def _dead_peers(standing: Standing, ends: list[int]) -> list[int]:
+def _dead_peers(standing: ByTable, ends: list[int]) -> list[int]:
     """Ranks without a dump that were in the last operation of all ranks others wait for, in gloo.
 
     Its recorder shows an operation that failed (its peer died) like one that finished. So when
@@ -170,12 +154,12 @@ def _dead_peers(standing: Standing, ends: list[int]) -> list[int]:
     if len(ends) < 2 or any(call.backend != "gloo" for call in standing.table.calls):
         return []
     groups = standing.last_groups()
-    lost = [set(standing.undumped(groups[rank])) for rank in ends if rank in groups]
+    lost = [set(standing.unseen(groups[rank])) for rank in ends if rank in groups]
     died = set.intersection(*lost) if len(lost) == len(ends) else set()
     return sorted(died) if 2 * len(died) <= len(ends) else []
 
 
-def _behind(standing: Standing, idle: list[int]) -> list[int]:
+def _lagging(standing: ByTable, idle: list[int]) -> list[int]:
     """Idle ranks that got less far in some kind of group than a rank that waits."""
     kind = kinds(standing.table) if idle else {}
     furthest: dict[int, int] = {}
@@ -195,70 +179,67 @@ def _behind(standing: Standing, idle: list[int]) -> list[int]:
     ]
 
 
-def _missing(standing: Standing, graph: Graph, lost: list[int]) -> DumpVerdict:
+def _missing(standing: ByTable, graph: Graph, lost: list[int]) -> Verdict:
     """Ranks without a dump that hold up the others: a node, or each one alone explains a wait.
 
     Dumps get lost for other reasons too. Where several ranks left none and not each of them is the
     only one that an operation waits for, any of them may be the culprit; likewise one whose dump
     was cut off, for it lived to write it.
     """
-    table = standing.table
-    unseen = [rank for rank in range(table.world) if rank not in standing.known]
+    unseen = sorted(standing.unplaced)
     alone = {next(iter(ends)) for ends in graph.edges.values() if len(ends) == 1}
     found = telling.blamed(standing, graph, "missing", lost)
     whole = unseen == lost and whole_node(lost, len(standing.pending))
     if whole or (set(unseen) <= alone and set(lost) <= set(unseen)):
         return found
     why = f"{found.why}; the other dumps do not show which of them, if any, is to blame"
-    return replace(found, ranks=(), tie=True, suspects=tuple(sorted(lost)), why=why)
+    return replace(found, ranks=(), suspects=tuple(sorted(lost)), why=why)
 
 
-def _alone(
-    standing: Standing, streams: Streams, graph: Graph, idle: list[int]
-) -> DumpVerdict | None:
+def _alone(standing: ByTable, streams: Streams, graph: Graph, idle: list[int]) -> Verdict | None:
     """A few ranks in a call that most others never made, or one that lost step by an earlier call.
 
     When more ranks are idle than wait, the ones that wait made a call too many.
     """
     waiting = sorted(standing.pending)
-    units = {graph.waits[rank][0].unit for rank in waiting}
-    group, p2p, seq = graph.waits[waiting[0]][0].unit
+    units = {standing.heads[rank][0].unit for rank in waiting}
+    group, p2p, seq = standing.heads[waiting[0]][0].unit
     if len(units) == 1 and not p2p:
         absent = standing.absent(group, seq)
         joined = [
             r for r in standing.members(group) if r in standing.table.files and r not in absent
         ]
         if len(absent) > len(joined) and set(absent) <= set(idle):
-            said = {r: streams.shift(group, r, absent) for r in joined[:SHOWN]}
-            return _extra(standing, graph, joined, absent, {r: s for r, s in said.items() if s})
+            texts = {r: streams.shift(group, r, absent) for r in joined[:SHOWN]}
+            return _extra(standing, graph, joined, absent, {r: s for r, s in texts.items() if s})
     for rank in idle:
-        for name in sorted({op.group for r in waiting for op in graph.waits[r] if not op.p2p}):
+        for name in sorted({op.unit[0] for r in waiting for op in standing.heads[r] if not op.p2p}):
             if rank not in standing.members(name):
                 continue
             others = [r for r in standing.members(name) if r != rank and r in standing.pending]
             text = streams.shift(name, rank, others) if len(others) > 1 else None
             if text is not None:
                 found = telling.blamed(standing, graph, "mismatched", [rank])
-                told = sign(standing, rank, text)
-                return replace(found, why=text, evidence=(told, *found.evidence))
+                evidence = sign(standing, rank, text)
+                return replace(found, why=text, evidence=(evidence, *found.evidence))
     return None
 
 
-def _unlike(standing: Standing, streams: Streams, graph: Graph) -> DumpVerdict | None:
+def _unlike(standing: ByTable, streams: Streams) -> Verdict | None:
     """A rank whose own peers left no dump, in a call that no group of its kind makes there."""
     odd: dict[int, str] = {}
-    for rank in sorted(graph.waits):
-        op = graph.waits[rank][0]
-        text = None if op.p2p else streams.odd_beside(rank, op.group, op.seq)
+    for rank in sorted(standing.heads):
+        group, p2p, seq = standing.heads[rank][0].unit
+        text = None if p2p else streams.odd_beside(rank, group, seq)
         odd.update({rank: text} if text else {})
-    if not odd or 2 * len(odd) >= len(graph.waits):
+    if not odd or 2 * len(odd) >= len(standing.heads):
         return None
-    signs = [sign(standing, rank, text, graph.waits[rank][0]) for rank, text in odd.items()]
+    signs = [sign(standing, rank, text, standing.heads[rank][0]) for rank, text in odd.items()]
     return telling.of_unit(
         standing,
         "mismatched",
         odd,
-        graph.waits[min(odd)][0].unit,
+        standing.heads[min(odd)][0].unit,
         "; ".join([*odd.values()][:SHOWN]),
         signs,
         ["inferred from groups of the same kind: its own peers left no dump"],
@@ -266,16 +247,16 @@ def _unlike(standing: Standing, streams: Streams, graph: Graph) -> DumpVerdict |
 
 
 def _extra(
-    standing: Standing, graph: Graph, joined: list[int], absent: list[int], said: dict[int, str]
-) -> DumpVerdict:
-    op = graph.waits[joined[0]][0]
+    standing: ByTable, graph: Graph, joined: list[int], absent: list[int], texts: dict[int, str]
+) -> Verdict:
+    op = standing.heads[joined[0]][0]
     text = (
         f"only {ranks_phrase(joined)} called {standing.described(op)}; "
         f"{ranks_phrase(absent)} did not"
     )
-    signs = [telling.waits(standing, graph, rank) for rank in joined]
-    signs += [sign(standing, rank, line) for rank, line in said.items()]
+    signs = [telling.waits(standing, rank) for rank in joined]
+    signs += [sign(standing, rank, line) for rank, line in texts.items()]
     signs += [sign(standing, rank, f"rank {rank} is idle") for rank in absent[:SHOWN]]
-    why = "; ".join([*said.values()] or [text])
+    why = "; ".join([*texts.values()] or [text])
     found = telling.of_unit(standing, "mismatched", joined, op.unit, why, signs[: 3 * SHOWN])
     return replace(found, sure=True)

@@ -8,21 +8,20 @@ tell nothing.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import prod
 
-from diagnose.infer.collectives.progress import Op, Standing
+from diagnose.infer.collectives.by_table import ByTable
 from diagnose.infer.collectives.table import Table
-from diagnose.infer.collectives.verdict import DumpVerdict
-from diagnose.infer.judge.stall import Stall, Wait
-from diagnose.infer.judge.witnesses import Frontier, witnessed
-from diagnose.parse.flight_recorder import Call, Sizes
+from diagnose.infer.judge.ops import Kind, Op, plain
+from diagnose.infer.judge.verdict import Verdict
+from diagnose.infer.judge.witnesses import Frontier, heads_of, witnessed
+from diagnose.text.ranks import ranks_phrase
+from diagnose.timeline.draft import IDLE, PENDING
 from diagnose.timeline.event import Timeline
 
-_Kind = tuple[str, int | None, int | None]  # operation, elements in and out
 # By group and number what ranks with a dump call there.
-_Called = Mapping[tuple[str, int | None], set[_Kind]]
+_Called = Mapping[tuple[str, bool, int], set[Kind]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,42 +29,46 @@ class Lines:
     """What lines tell.
 
     `waits` are those that each rank may really stand in, `frontiers` how far it got by rank and
-    name of the group, `places` where the lines of the waits are, by row. `silent` are the ranks of
-    which lines prove that they wait nowhere, and `why`.
+    name of the group, `places` where the lines of the waits are, by row. `verdicts` are what lines
+    alone show, `rows` the event of the timeline that shows what a rank stood in by its dump.
     """
 
-    waits: Mapping[int, Sequence[Wait]] = field(default_factory=dict)
+    waits: Mapping[int, Sequence[Op]] = field(default_factory=dict)
     frontiers: Mapping[tuple[int, str | None], Frontier] = field(default_factory=dict)
     places: Mapping[int, tuple[str, int]] = field(default_factory=dict)
-    silent: frozenset[int] = frozenset()
-    why: str = ""
+    verdicts: Sequence[Verdict] = ()
+    rows: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def silence(self) -> Verdict:
+        """The verdict on ranks of which lines prove that they wait nowhere, if there is one."""
+        proven = (one for one in self.verdicts if one.kind == "missing" and one.sure)
+        return next(proven, Verdict("missing"))
 
 
 NO_LINES = Lines()
 
 
-def lines_beside(timeline: Timeline, stalls: Sequence[Stall]) -> Lines:
-    """What the lines of a job tell that has dumps too; `stalls` are how it stands by lines."""
+def lines_beside(timeline: Timeline, verdicts: Sequence[Verdict]) -> Lines:
+    """What the lines of a job tell that has dumps too; `verdicts` are how it stands by lines."""
     found = witnessed(timeline)
-    heads = found.heads()
-    proven = next((s for s in stalls if s.proven and s.shape == "missing"), None)
-    return Lines(
-        heads,
-        found.frontiers,
-        {wait.row: timeline.at(wait.row).place for waits in heads.values() for wait in waits},
-        frozenset(proven.missing if proven else ()),
-        proven.why if proven else "",
-    )
+    heads = {rank: heads_of(found.started(own)) for rank, own in found.waits.items()}
+    rows: dict[int, int] = {}
+    for event in timeline.telling(PENDING, IDLE):
+        if event.rank is not None:
+            rows.setdefault(event.rank, event.index)
+    places = {wait.row: timeline.at(wait.row).place for waits in heads.values() for wait in waits}
+    return Lines(heads, found.frontiers, places, verdicts, rows)
 
 
-def standing_of(table: Table, lines: Lines, *, alive: bool) -> Standing:
+def combined(table: Table, lines: Lines, *, alive: bool) -> ByTable:
     """Where all ranks stand, by dumps and lines.
 
     Who writes a dump was there to write it. Counters (`alive` is False) are the last that is told
     of a rank: where lines prove who is silent, whose own watchdog prints a timeout is not idle.
     Their numbers are not those of the lines.
     """
-    standing = Standing(table)
+    standing = ByTable(table)
     own: dict[int, dict[str, str]] = {rank: {} for rank in lines.waits}
     for key, group in table.groups.items() if own else ():
         for rank in own.keys() & set(group.members):
@@ -74,41 +77,36 @@ def standing_of(table: Table, lines: Lines, *, alive: bool) -> Standing:
     for rank in lines.waits:
         if rank not in table.files and 0 <= rank < table.world:
             _enter(standing, lines, rank, own[rank], called)
-        elif not alive and lines.silent and rank not in standing.pending:
+        elif not alive and lines.silence.ranks and rank not in standing.pending:
             standing.elsewhere.add(rank)
     return standing
 
 
-def _called(standing: Standing) -> _Called:
-    found: dict[tuple[str, int | None], set[_Kind]] = defaultdict(set)
+def _called(standing: ByTable) -> _Called:
+    found: dict[tuple[str, bool, int], set[Kind]] = defaultdict(set)
     for op in (op for ops in standing.pending.values() for op in ops if not op.p2p):
-        call = standing.calls[op.call]
-        found[op.group, op.seq].add((call.op, _elements(call.size_in), _elements(call.size_out)))
+        found[op.unit].add((op.op, op.size_in, op.size_out))
     return found
 
 
-def _elements(sizes: Sizes) -> int | None:
-    return sum(prod(size) for size in sizes) if sizes else None
-
-
 def _enter(
-    standing: Standing, lines: Lines, rank: int, own: Mapping[str, str], called: _Called
+    standing: ByTable, lines: Lines, rank: int, own: Mapping[str, str], called: _Called
 ) -> None:
     """Enter one rank without a dump; `own`: its groups by name."""
     standing.known.add(rank)
-    standing.partial.add(rank)
+    standing.unplaced.discard(rank)
     for name, key in own.items():
         status = lines.frontiers.get((rank, name))
         if status is not None and key not in standing.mixed:
             standing.enqueued[rank, key, False] = status.enqueued
             standing.last_completed[rank, key] = status.completed
     waits = lines.waits[rank]
-    fits = [(wait, *fit) for wait in waits for fit in _fits(wait, own, called)]
+    fits = [fit for wait in waits for fit in _fits(wait, own, called)]
     if len(fits) == len(waits) == 1:
-        op = _op(standing, lines, *fits[0])
-        standing.pending[rank] = [op]
-        last = standing.enqueued.get((rank, op.group, False), -1)
-        standing.enqueued[rank, op.group, False] = max(last, op.seq)
+        source, line = lines.places[waits[0].row]
+        op = fits[0]._replace(source=source, line=line)
+        standing.pending[rank] = standing.heads[rank] = [op]
+        standing.enqueue(op)
     else:
         standing.elsewhere.add(rank)
     standing.unknown |= {
@@ -116,58 +114,78 @@ def _enter(
     }
 
 
-def _fits(wait: Wait, own: Mapping[str, str], called: _Called) -> list[tuple[str, str]]:
-    """The groups of its rank that a line can be of, each with the name of the operation there.
+def _fits(wait: Op, own: Mapping[str, str], called: _Called) -> Iterable[Op]:
+    """The wait as an operation of each of the groups of its rank that a line can be of.
 
     Those in which ranks with a dump are in the same call; where a line names the group, it may be
     that none of its members left a dump.
     """
-    fits = []
     for name, key in own.items() if wait.seq is not None and not wait.p2p else ():
-        alike = called.get((key, wait.seq), set()) if wait.group in (None, name) else None
-        same = sorted(kind[0] for kind in alike or () if _agree(wait, kind))
+        op = wait._replace(group=key)
+        alike = called.get(op.unit, set()) if wait.group in (None, name) else None
+        same = sorted(str(kind[0]) for kind in alike or () if _agree(wait, kind))
         if same or (alike == set() and wait.group and called):
-            fits.append((key, [*same, (wait.op or "").lower()][0]))
-    return fits
+            word = [*same, (wait.op or "").lower()][0]
+            yield op._replace(op=word, text=word)
 
 
-def _agree(wait: Wait, kind: _Kind) -> bool:
+def _agree(wait: Op, kind: Kind) -> bool:
     """Whether a line and a dump tell of one call: `ALLREDUCE` is `all_reduce`."""
-    op = None if wait.op is None else wait.op.lower().replace("_", "")
-    return all(
-        printed is None or recorded is None or printed == recorded
-        for printed, recorded in zip(
-            (op, wait.size_in, wait.size_out), (kind[0].replace("_", ""), *kind[1:]), strict=True
-        )
-    )
+    printed = (plain(wait.op), wait.size_in, wait.size_out)
+    recorded = (plain(kind[0]), *kind[1:])
+    pairs = zip(printed, recorded, strict=True)
+    return all(one is None or other is None or one == other for one, other in pairs)
 
 
-def _op(standing: Standing, lines: Lines, wait: Wait, group: str, op: str) -> Op:
-    """The operation that a line tells."""
-    sizes: list[Sizes] = [
-        ((size,),) if size is not None else () for size in (wait.size_in, wait.size_out)
-    ]
-    standing.calls.append(Call(op, "nccl", sizes[0], sizes[1], "", None))
-    source, line = lines.places[wait.row]
-    return Op(
-        wait.rank, group, wait.seq or 0, False, op, -1, 0, True, wait.began or 0,
-        len(standing.calls) - 1, "", line, source=source,
-    )  # fmt: skip
-
-
-def with_silent(
-    standing: Standing, lines: Lines, verdict: DumpVerdict, *, alive: bool
-) -> DumpVerdict:
+def settled(standing: ByTable, lines: Lines, verdict: Verdict, *, alive: bool) -> Verdict:
     """The verdict with the ranks that lines prove silent, where dumps choose among several.
 
-    Of a node that is gone counters tell which ranks stopped first, and lines that all of it is.
+    Of a node that is gone counters tell which ranks stopped first, and lines that all of it is. One
+    rank of which neither counters nor lines show that it waits, as some of all others, is missing.
     """
-    silent, open_to = lines.silent, set(verdict.suspects) if verdict.tie else set()
+    absent = {rank for one in lines.verdicts for rank in one.absent} - standing.pending.keys()
+    if not alive and verdict.tie and len(absent) == 1 and absent == set(verdict.suspects):
+        who = ranks_phrase(absent)
+        why = f"neither calls nor a timeout show that {who} waits, as they do of all others"
+        return replace(verdict, kind="missing", ranks=verdict.suspects, suspects=(), why=why)
+    silence, open_to = lines.silence, set(verdict.suspects)
+    silent = set(silence.ranks)
     blamed = set() if alive else open_to or set(verdict.ranks)
     others_wait = verdict.tie and open_to - silent <= lines.waits.keys()
     lost = others_wait and (not alive or silent.isdisjoint(standing.known))
     if not silent or not (silent <= open_to or silent > blamed > set() or lost):
         return verdict
-    why = f"{lines.why}, and by the calls {verdict.why}"
-    ranks = tuple(sorted(silent))
-    return replace(verdict, kind="missing", ranks=ranks, suspects=(), tie=False, why=why)
+    why = f"{silence.why}, and by the calls {verdict.why}"
+    return replace(verdict, kind="missing", ranks=silence.ranks, suspects=(), why=why)
+
+
+def compared(verdict: Verdict, lines: Lines, *, alive: bool) -> Verdict:
+    """The verdict, surer where lines prove the same, with a note where they blame others.
+
+    A rank that counters show idle and that printed no timeout never came; nothing says why. One
+    that wrote a dump (`alive`) was there, and its host did not go on.
+    """
+    proven = [one for one in lines.verdicts if one.sure and one.ranks]
+    same = next((one for one in proven if _same(verdict, one)), None)
+    if same is not None:
+        found = replace(verdict, sure=True, rows=(*same.rows, *verdict.rows))
+        why = f"{same.why}, and by the calls {verdict.why}"
+        kind = verdict.kind if alive else "missing"
+        return replace(found, kind=kind, why=why) if verdict.absent else found
+    for one in proven if verdict.ranks else ():
+        if not {*one.ranks} & {*verdict.ranks}:
+            note = (
+                f"the logs and the dumps disagree: according to the logs, {one.why}; "
+                f"according to the dumps, {verdict.why}"
+            )
+            return replace(verdict, notes=(*verdict.notes, note))
+    return verdict
+
+
+def _same(verdict: Verdict, other: Verdict) -> bool:
+    """Whether both blame the same ranks, in the same way."""
+    if verdict.ranks != other.ranks:
+        return False
+    if verdict.absent:
+        return bool(other.absent)
+    return verdict.kind == "mismatched" and other.kind in ("mismatched", "conditional")

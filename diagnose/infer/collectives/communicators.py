@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations, pairwise
+from itertools import combinations
 
 from diagnose.infer.collectives.group import Group
 from diagnose.infer.collectives.units import Unit, merged, units_of
+from diagnose.infer.judge.groups import line_through
 from diagnose.parse.comm_rank import CommRank
 from diagnose.parse.nccl_inits import INIT
 from diagnose.text.ranks import counted
@@ -23,7 +24,7 @@ _MAX_ATTEMPTS = 64
 
 
 @dataclass(slots=True)
-class Members:
+class Communicator:
     """A communicator: what is told of its ranks by their number in it, and the global ranks.
 
     `ranks` has members of which nothing is told as well, where the others show which they are.
@@ -32,7 +33,7 @@ class Members:
 
     name: str
     size: int
-    told: dict[int, CommRank] = field(default_factory=dict)
+    known: dict[int, CommRank] = field(default_factory=dict)
     seen: dict[int, CommRank] = field(default_factory=dict)
     ranks: dict[int, int] = field(default_factory=dict)
     world: bool = False
@@ -47,7 +48,7 @@ class Members:
         """Those that began to make it and did not complete."""
         return {
             place: one
-            for place, one in self.told.items()
+            for place, one in self.known.items()
             if one.calls and any(call.op == INIT for call in one.calls)
         }
 
@@ -60,28 +61,30 @@ def groups_of(ranks: Sequence[CommRank]) -> tuple[list[Group], int] | None:
     if any(call.op != INIT for one in ranks for call in one.calls):
         return None
     units, comms = members(ranks, [])
-    most = mostly_told(units, comms)
-    if any(comm.beginning and (most(comm) or comm.size <= len(comm.told)) for comm in comms):
+    most = mostly_known(units, comms)
+    if any(comm.beginning and (most(comm) or comm.size <= len(comm.known)) for comm in comms):
         return None
     groups = [
-        Group(comm.name, comm.name, comm.desc, tuple(sorted(comm.ranks.values())), told=True)
+        Group(comm.name, comm.name, comm.desc, tuple(sorted(comm.ranks.values())), listed=True)
         for comm in comms
-        if len(comm.beginning) < len(comm.told)
+        if len(comm.beginning) < len(comm.known)
     ]
     known = [unit.rank for unit in units if unit.rank is not None]
     return groups, max([*known, *(rank for group in groups for rank in group.members), -1]) + 1
 
 
-def mostly_told(units: Iterable[Unit], comms: Iterable[Members]) -> Callable[[Members], bool]:
+def mostly_known(
+    units: Iterable[Unit], comms: Iterable[Communicator]
+) -> Callable[[Communicator], bool]:
     """Whether only few ranks of a communicator left no line at all."""
     present = {unit.rank for unit in units if unit.rank is not None and not unit.gone}
     size = max((comm.size for comm in comms if comm.world), default=0)
     if size:
         return lambda comm: 2 * len(present) > size
-    return lambda comm: 2 * len(comm.told) > comm.size
+    return lambda comm: 2 * len(comm.known) > comm.size
 
 
-def members(ranks: Iterable[CommRank], notes: list[str]) -> tuple[list[Unit], list[Members]]:
+def members(ranks: Iterable[CommRank], notes: list[str]) -> tuple[list[Unit], list[Communicator]]:
     """The ranks of the job and its communicators, in an order that no file order changes."""
     units = units_of(sorted(ranks, key=lambda one: (one.host or "", one.pid or 0, one.source)))
     comms = _communicators(units, notes)
@@ -91,21 +94,21 @@ def members(ranks: Iterable[CommRank], notes: list[str]) -> tuple[list[Unit], li
     unknown = sum(unit.rank is None for unit in units)
     if unknown:
         notes.append(f"NCCL: {counted(unknown, 'process', 'processes')} of unknown rank ignored")
-    of = {id(one): unit.rank for unit in units if unit.rank is not None for one in unit.told}
+    of = {id(one): unit.rank for unit in units if unit.rank is not None for one in unit.entries}
     found = []
     world = {id(comm) for comm, _ in worlds}
     for comm, places in comms:
         comm.seen = places
-        comm.told = {place: one for place, one in places.items() if id(one) in of}
-        comm.ranks = {place: of[id(one)] for place, one in comm.told.items()}
+        comm.known = {place: one for place, one in places.items() if id(one) in of}
+        comm.ranks = {place: of[id(one)] for place, one in comm.known.items()}
         comm.world = id(comm) in world
         _complete(comm)
-        if comm.told:
+        if comm.known:
             found.append(comm)
     return [unit for unit in units if unit.rank is not None], found
 
 
-Placed = tuple[Members, dict[int, CommRank]]
+Placed = tuple[Communicator, dict[int, CommRank]]
 
 
 def _communicators(units: list[Unit], notes: list[str]) -> list[Placed]:
@@ -114,11 +117,11 @@ def _communicators(units: list[Unit], notes: list[str]) -> list[Placed]:
     Without a name (before NCCL 2.16, or without init lines) only those that span the job can be
     matched, by their order in each process.
     """
-    largest = max((one.size or 0 for unit in units for one in unit.told), default=0)
+    largest = max((one.size or 0 for unit in units for one in unit.entries), default=0)
     found: dict[tuple[str, bool], Placed] = {}
     for unit in units:
         order: Counter[int] = Counter()
-        for one in unit.told:
+        for one in unit.entries:
             # RAS and Inspector name communicators alike, but count differently.
             key = (one.comm, one.launched is None and one.completed is not None)
             size = one.size or 0
@@ -127,7 +130,7 @@ def _communicators(units: list[Unit], notes: list[str]) -> list[Placed]:
                     continue
                 order[size] += 1
                 key = (f"#{order[size]}", False)
-            comm, places = found.setdefault(key, (Members(key[0], size), {}))
+            comm, places = found.setdefault(key, (Communicator(key[0], size), {}))
             comm.size = max(comm.size, size)
             place = one.comm_rank
             if place is None:
@@ -138,8 +141,8 @@ def _communicators(units: list[Unit], notes: list[str]) -> list[Placed]:
     matched = {id(one) for _, places in kept for one in places.values()}
     unmatched = 0
     for unit in units:
-        last = max(unit.told, key=lambda one: one.line)
-        unmatched += sum(1 for one in unit.told if one.size and id(one) not in matched)
+        last = max(unit.entries, key=lambda one: one.line)
+        unmatched += sum(1 for one in unit.entries if one.size and id(one) not in matched)
         known = last.launched is not None or last.completed is not None
         unit.open_end = last.size is not None and not (known and id(last) in matched)
     if unmatched:
@@ -152,13 +155,13 @@ def _communicators(units: list[Unit], notes: list[str]) -> list[Placed]:
 
 def _worlds(units: list[Unit], comms: list[Placed]) -> list[Placed]:
     """The largest communicators, if they have room for all: one, or one an attempt."""
-    known = (one.world or 0 for unit in units for one in unit.told)
+    known = (one.world or 0 for unit in units for one in unit.entries)
     largest = max([*known, *(comm.size for comm, _ in comms)], default=0)
     worlds = [placed for placed in comms if placed[0].size == largest]
     inside = {id(one) for _, places in worlds for one in places.values()}
     for unit in units:
-        outside = not any(id(one) in inside for one in unit.told)
-        if outside and unit.told[0].size and not unit.nameless:
+        outside = not any(id(one) in inside for one in unit.entries)
+        if outside and unit.entries[0].size and not unit.nameless:
             return []
     return worlds
 
@@ -175,13 +178,13 @@ def _number(units: list[Unit], worlds: list[Placed]) -> None:
     number = {id(one): place for _, places in worlds for place, one in places.items() if place >= 0}
     for unit in units:
         if unit.rank is None:
-            unit.rank = next((number[id(one)] for one in unit.told if id(one) in number), None)
+            unit.rank = next((number[id(one)] for one in unit.entries if id(one) in number), None)
     if any(unit.rank is not None for unit in units):
         return
     # Without init lines: on a single host, torch's ranks are usually its devices.
     size = max((comm.size for comm, _ in worlds), default=0)
-    devices = [unit.told[0].device for unit in known]
-    hosts = {unit.told[0].host for unit in known}
+    devices = [unit.entries[0].device for unit in known]
+    hosts = {unit.entries[0].host for unit in known}
     if len(hosts) == 1 and len(set(devices)) == len(devices) and None not in devices:
         for unit, device in zip(known, devices, strict=True):
             unit.rank = device if device is not None and 0 <= device < size else None
@@ -222,31 +225,21 @@ def _first(one: Unit, other: Unit) -> Unit | None:
         if end < other_begin or other_end < begin:
             return one if end < other_begin else other
         return None
-    a, b = one.told[0], other.told[0]
+    a, b = one.entries[0], other.entries[0]
     same = a.host is not None and a.host == b.host
     if same and a.device == b.device and a.bus_id == b.bus_id and a.pid and b.pid:
         return one if a.pid < b.pid else other
     return None
 
 
-def _complete(comm: Members) -> None:
+def _complete(comm: Communicator) -> None:
     """Add the members of which nothing is told: groups take ranks at equal distances."""
-    known = sorted((place, rank) for place, rank in comm.ranks.items() if place >= 0)
     absent = [place for place in range(min(comm.size, MAX_SIZE)) if place not in comm.ranks]
     if comm.world:
         comm.ranks |= {place: place for place in absent if place not in comm.ranks.values()}
         return
-    steps = {
-        divmod(rank - before, place - other) for (other, before), (place, rank) in pairwise(known)
-    }
-    if len(steps) != 1:
-        return
-    ((step, rest),) = steps
-    if rest or step < 1:
-        return
-    place, rank = known[0]
-    comm.ranks |= {
-        other: rank + step * (other - place)
-        for other in absent
-        if rank + step * (other - place) >= 0
-    }
+    line = line_through({place: rank for place, rank in comm.ranks.items() if place >= 0})
+    if line is not None:
+        first, step = line
+        placed = {place: first + step * place for place in absent}
+        comm.ranks |= {place: rank for place, rank in placed.items() if rank >= 0}

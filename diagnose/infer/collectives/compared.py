@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from diagnose.infer.collectives.communicators import Members
+from diagnose.infer.collectives.communicators import Communicator
 from diagnose.parse.comm_rank import CommRank
 
 _PAIR = 2  # ranks of which nobody knows which is odd
@@ -35,7 +35,7 @@ class CountedWait:
 
 
 def compared(
-    comms: Sequence[Members], dead: Collection[int], *, at_once: bool
+    comms: Sequence[Communicator], dead: Collection[int], *, at_once: bool
 ) -> list[CountedWait] | None:
     """Who waits by the counts of different communicators; `dead` are ranks that ended.
 
@@ -46,29 +46,29 @@ def compared(
     """
     made: dict[int, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
     lacking: dict[int, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
-    told: dict[int, CommRank] = {}
+    entry_of: dict[int, CommRank] = {}
     for comm in comms:
         counts = {place: o.launched for place, o in comm.seen.items() if o.launched is not None}
         for place in counts.keys() & comm.ranks.keys():
             rank = comm.ranks[place]
             made[rank][comm.size].append(counts[place])
             lacking[rank][comm.size].append(max(counts.values()) - counts[place])
-            told.setdefault(rank, comm.seen[place])
+            entry_of.setdefault(rank, comm.seen[place])
     alone = _ahead_alone(made) if at_once and not dead else None
     if alone is not None:
         rank, size, seq = alone
-        one = told[rank]
+        one = entry_of[rank]
         return [
             CountedWait(
                 rank, "by their counts", f"communicators of {size} ranks", tuple(sorted(made)), seq,
                 one.source, one.line, only=True,
             )
         ]  # fmt: skip
-    behind = sorted(rank for rank, sizes in lacking.items() if any(map(any, sizes.values())))
+    lagging = sorted(rank for rank, sizes in lacking.items() if any(map(any, sizes.values())))
     last = [
         rank
-        for rank in behind
-        if not any(_lacks_more(lacking[other], lacking[rank]) for other in behind)
+        for rank in lagging
+        if not any(_lacks_more(lacking[other], lacking[rank]) for other in lagging)
     ]
     ends = sorted(dead) or (last if len(last) == 1 else [])
     if not ends and at_once and _tied(lacking, last):
@@ -77,9 +77,9 @@ def compared(
     return [
         CountedWait(
             rank, f"{rank} and {names}", "calls that are not counted",
-            tuple(sorted((rank, *ends))), 1, told[rank].source, told[rank].line,
+            tuple(sorted((rank, *ends))), 1, entry_of[rank].source, entry_of[rank].line,
         )
-        for rank in (behind if ends else ())
+        for rank in (lagging if ends else ())
         if rank not in ends
     ]  # fmt: skip
 

@@ -3,37 +3,41 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from diagnose.infer.collectives.by_table import ByTable
 from diagnose.infer.collectives.divergence import Stray
 from diagnose.infer.collectives.mismatch import Mismatch
-from diagnose.infer.collectives.progress import Op, Standing, Unit
-from diagnose.infer.collectives.verdict import DumpVerdict, Kind, Role, Sign
-from diagnose.infer.collectives.wait_graph import Graph
 from diagnose.infer.judge.graph import awaited
+from diagnose.infer.judge.ops import Op, Unit
+from diagnose.infer.judge.verdict import Kind, Role, Sign, Verdict
+from diagnose.infer.judge.wait_graph import Graph
 from diagnose.text.ranks import plural, ranks_phrase
 
 MAX_EDGES = 4096  # of a verdict
 SHOWN = 3  # waiting ranks quoted as evidence
 _SIDES = 4
+_AWAITED = 32  # ranks that called something else, to each of which an edge leads
+_ROWS = 8
 
 
-def sign(standing: Standing, rank: int, text: str, op: Op | None = None) -> Sign:
+def sign(standing: ByTable, rank: int, text: str, op: Op | None = None) -> Sign:
     """Evidence from the source of one rank, at `op` or at the last it tells."""
     line = op.line if op is not None else standing.last_line(rank)
     source = op.source if op is not None else ""
     return Sign(source or standing.table.files[rank], line, rank, text)
 
 
-def waits(standing: Standing, graph: Graph, rank: int) -> Sign:
+def waits(standing: ByTable, rank: int) -> Sign:
     """What a rank waits in."""
-    op = graph.waits[rank][0]
+    op = standing.heads[rank][0]
     return sign(standing, rank, f"rank {rank} is waiting in {standing.described(op)}", op)
 
 
-def finished(standing: Standing, graph: Graph, verdict: DumpVerdict) -> DumpVerdict:
-    """The verdict with what holds for all kinds: notes, edges and roles."""
+def finished(standing: ByTable, graph: Graph, verdict: Verdict, rows: Mapping[int, int]) -> Verdict:
+    """The verdict with what holds for all kinds; `rows` are the events that show single ranks."""
+    shown = [*verdict.ranks, *(one.rank for one in verdict.evidence), *verdict.joined]
     table = standing.table
     lost = [rank for rank in range(table.world) if rank not in table.files]
     unseen = [f"no dump from {ranks_phrase(lost)}"] if lost else []
@@ -42,18 +46,38 @@ def finished(standing: Standing, graph: Graph, verdict: DumpVerdict) -> DumpVerd
         verdict,
         notes=notes,
         sure=verdict.sure and not lost and not table.partial,
-        edges=_edges(standing, graph),
+        by_dumps=True,
+        waits={rank: ops[0] for rank, ops in standing.heads.items()},
+        rows=tuple(rows[rank] for rank in dict.fromkeys(shown) if rank in rows)[:_ROWS],
+        edges=_edges(standing, graph, verdict),
         roles=_roles(standing, graph, set(verdict.ranks)),
     )
 
 
-def _edges(standing: Standing, graph: Graph) -> tuple[tuple[int, int, str], ...]:
-    pairs = ((rank, target) for rank, ends in graph.edges.items() for target in ends)
-    chosen = sorted(pairs, key=lambda pair: (pair not in graph.hard, pair))[:MAX_EDGES]
-    return tuple((*pair, standing.brief(graph.ops[pair])) for pair in chosen)
+def _edges(standing: ByTable, graph: Graph, verdict: Verdict) -> tuple[tuple[int, int, str], ...]:
+    """Who waits for whom, first for ranks that have not joined or called something else."""
+    differing = _unjoined(standing, verdict)
+    pairs = {(rank, target) for rank, ends in graph.edges.items() for target in ends}
+    later = {pair for pair in pairs if pair not in differing and not graph.hard(*pair)}
+    chosen = sorted(pairs | differing.keys(), key=lambda pair: (pair in later, pair))[:MAX_EDGES]
+    return tuple((*pair, standing.brief(differing.get(pair) or graph.op(*pair))) for pair in chosen)
 
 
-def _roles(standing: Standing, graph: Graph, culprits: set[int]) -> dict[int, Role]:
+def _unjoined(standing: ByTable, verdict: Verdict) -> dict[tuple[int, int], Op]:
+    """(rank, culprit) where the rank waits in the call that the culprit made a different one of."""
+    if verdict.kind != "mismatched":
+        return {}
+    groups, culprits = standing.table.groups, set(verdict.ranks)
+    return {
+        (rank, odd): ops[0]
+        for rank, ops in standing.pending.items()
+        if rank not in culprits
+        and (groups[ops[0].unit[0]].label, ops[0].unit[2]) == (verdict.group, verdict.seq)
+        for odd in verdict.ranks[:_AWAITED]
+    }
+
+
+def _roles(standing: ByTable, graph: Graph, culprits: set[int]) -> dict[int, Role]:
     waited_for = awaited(graph.edges)
     roles: dict[int, Role] = {}
     for rank in range(standing.table.world):
@@ -68,7 +92,7 @@ def _roles(standing: Standing, graph: Graph, culprits: set[int]) -> dict[int, Ro
     return roles
 
 
-def differing(standing: Standing, mismatch: Mismatch) -> DumpVerdict:
+def differing(standing: ByTable, mismatch: Mismatch) -> Verdict:
     """Ranks that called something else than their group, or the sides of a tie."""
     group, seq = standing.table.groups[mismatch.group], mismatch.seq
     sides = "; ".join(
@@ -78,20 +102,20 @@ def differing(standing: Standing, mismatch: Mismatch) -> DumpVerdict:
     if mismatch.tie:
         why = f"no majority at seq {seq} of {group.label}: {sides}"
     else:
-        why = "; ".join(mismatch.said.values()) or sides
-        more = len(mismatch.odd) - len(mismatch.said)
+        why = "; ".join(mismatch.texts.values()) or sides
+        more = len(mismatch.odd) - len(mismatch.texts)
         why += f"; and {more} more {plural(more, 'rank')}" if more > 0 else ""
     joined = tuple(sorted(rank for called in mismatch.calls.values() for rank in called))
     files = standing.table.files
     signs = [
-        Sign(files[rank], mismatch.lines[rank], rank, text) for rank, text in mismatch.said.items()
+        Sign(files[rank], mismatch.lines[rank], rank, text) for rank, text in mismatch.texts.items()
     ]
     for call, called in mismatch.calls.items():
         signs += [
             Sign(files[rank], mismatch.lines[rank], rank, f"rank {rank}: {call} at seq {seq}")
             for rank in called[: SHOWN if mismatch.tie else 1]
         ]
-    return DumpVerdict(
+    return Verdict(
         "mismatched",
         () if mismatch.tie else mismatch.odd,
         group.label,
@@ -103,13 +127,12 @@ def differing(standing: Standing, mismatch: Mismatch) -> DumpVerdict:
         tuple(dict.fromkeys(signs)),
         (mismatch.note,) if mismatch.note else (),
         mismatch.site or None,
-        mismatch.tie,
         mismatch.odd if mismatch.tie else (),
         not mismatch.tie and not mismatch.note,
     )
 
 
-def astray(standing: Standing, graph: Graph, lone: list[Stray]) -> DumpVerdict:
+def astray(standing: ByTable, graph: Graph, lone: list[Stray]) -> Verdict:
     """Ranks that left the way of the others."""
     found = blamed(standing, graph, "mismatched", [stray.rank for stray in lone])
     lines, signs = standing.table.columns["line"], []
@@ -132,56 +155,54 @@ def astray(standing: Standing, graph: Graph, lone: list[Stray]) -> DumpVerdict:
 
 
 def blamed(
-    standing: Standing, graph: Graph, kind: Kind, ranks: list[int], notes: Iterable[str] = ()
-) -> DumpVerdict:
+    standing: ByTable, graph: Graph, kind: Kind, ranks: list[int], notes: Iterable[str] = ()
+) -> Verdict:
     """The verdict on single ranks, with the operation in which most others wait for them."""
     guilty = set(ranks)
     direct = Counter(
         op.unit
-        for rank, ops in graph.waits.items()
+        for rank, ops in standing.heads.items()
         if rank not in guilty and graph.edges.get(rank, set()) & guilty
         for op in ops
     )
-    own = {op.unit for rank in ranks for op in graph.waits.get(rank, [])[:1]}
-    began = _began(graph)
+    own = {op.unit for rank in ranks for op in standing.heads.get(rank, [])[:1]}
+    began = _began(standing)
     unit = (
         min(direct, key=lambda u: (-direct[u], began[u], u)) if direct else min(own, default=None)
     )
     if kind == "stuck_device" and own:
         unit = min(own)
     if unit is None:
-        return DumpVerdict(kind, tuple(ranks), None, None, None, (), (), "", (), tuple(notes))
+        return Verdict(kind, tuple(ranks), notes=tuple(notes))
     op = first_of(standing, unit)
     signs = []
     for rank in ranks[: 2 * SHOWN]:
-        if rank in standing.table.files or rank in graph.waits:
-            mine = graph.waits.get(rank, [None])[0]
+        if rank in standing.table.files or rank in standing.heads:
+            mine = standing.heads.get(rank, [None])[0]
             state = f"is waiting in {standing.described(mine)}" if mine else "is idle"
             last = _frontier(standing, unit, rank)
             signs.append(sign(standing, rank, f"rank {rank} {state}{last}", mine))
     waiting = [
         rank
-        for rank in sorted(graph.waits)
+        for rank in sorted(standing.heads)
         if rank not in guilty and graph.edges.get(rank, set()) & guilty
     ]
-    signs += [waits(standing, graph, rank) for rank in waiting[:SHOWN]]
-    return of_unit(
-        standing, kind, ranks, unit, _why(standing, graph, kind, ranks, op), signs, notes
-    )
+    signs += [waits(standing, rank) for rank in waiting[:SHOWN]]
+    return of_unit(standing, kind, ranks, unit, _why(standing, kind, ranks, op), signs, notes)
 
 
 def of_unit(
-    standing: Standing,
+    standing: ByTable,
     kind: Kind,
     ranks: Iterable[int],
     unit: Unit,
     why: str,
     signs: Iterable[Sign],
     notes: Iterable[str] = (),
-) -> DumpVerdict:
+) -> Verdict:
     """A verdict about one operation."""
     joined, missing = members(standing, unit)
-    return DumpVerdict(
+    return Verdict(
         kind,
         tuple(ranks),
         standing.table.groups[unit[0]].label,
@@ -196,29 +217,31 @@ def of_unit(
     )
 
 
-def first_of(standing: Standing, unit: Unit) -> Op:
+def first_of(standing: ByTable, unit: Unit) -> Op:
     """The pending operation of the lowest rank in a unit."""
     return next(
         op for rank in sorted(standing.pending) for op in standing.pending[rank] if op.unit == unit
     )
 
 
-def _site(standing: Standing, unit: Unit) -> str | None:
+def _site(standing: ByTable, unit: Unit) -> str | None:
     sites = Counter(
         op.site for ops in standing.pending.values() for op in ops if op.unit == unit and op.site
     )
     return min(sites, key=lambda site: (-sites[site], site)) if sites else None
 
 
-def _why(standing: Standing, graph: Graph, kind: Kind, ranks: list[int], op: Op) -> str:
+def _why(standing: ByTable, kind: Kind, ranks: list[int], op: Op) -> str:
     who, one = ranks_phrase(ranks), len(ranks) == 1
-    held = len([rank for rank in graph.waits if rank not in ranks])
+    held = len([rank for rank in standing.heads if rank not in ranks])
     others = f"{held} other {plural(held, 'rank')} {plural(held, 'is', 'are')} waiting"
     if kind == "missing":
         dump = "complete dump" if any(rank in standing.table.files for rank in ranks) else "dump"
         return f"{who} left no {dump}, and {others} for {'it' if one else 'them'}"
     if kind == "stuck_device":
-        stuck = {graph.waits[r][0].unit: graph.waits[r][0] for r in ranks if r in graph.waits}
+        stuck = {
+            standing.heads[r][0].unit: standing.heads[r][0] for r in ranks if r in standing.heads
+        }
         where = " and ".join(standing.brief(op) for op in [*stuck.values()][:SHOWN])
         return (
             f"{who} launched {where} like {'its' if one else 'their'} peers, but only "
@@ -233,23 +256,24 @@ def _why(standing: Standing, graph: Graph, kind: Kind, ranks: list[int], op: Op)
     )
 
 
-def _began(graph: Graph) -> dict[Unit, int]:
+def _began(standing: ByTable) -> dict[Unit, int]:
     """When the first rank that waits in an operation enqueued it."""
     began: dict[Unit, int] = {}
-    for ops in graph.waits.values():
+    for ops in standing.heads.values():
         for op in ops:
-            began[op.unit] = min(op.created, began.get(op.unit, op.created))
+            since = op.began or 0
+            began[op.unit] = min(since, began.get(op.unit, since))
     return began
 
 
-def _frontier(standing: Standing, unit: Unit, rank: int) -> str:
+def _frontier(standing: ByTable, unit: Unit, rank: int) -> str:
     last = standing.enqueued.get((rank, unit[0], unit[1]))
     if last is None:
         return ""
     return f"; it last launched seq {last} in {standing.table.groups[unit[0]].label}"
 
 
-def members(standing: Standing, unit: Unit) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def members(standing: ByTable, unit: Unit) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """(joined, missing) of the members of an operation, those without a dump left out of both."""
     group, p2p, seq = unit
     known = [

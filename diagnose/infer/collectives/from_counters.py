@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from diagnose.infer.collectives.communicators import Members, members, mostly_told
+from diagnose.infer.collectives.communicators import Communicator, members, mostly_known
 from diagnose.infer.collectives.compared import compared
 from diagnose.infer.collectives.mismatch import comparable
 from diagnose.parse.comm_rank import CollCall, CommRank
@@ -61,33 +61,33 @@ def dumps_of(ranks: Iterable[CommRank], notes: list[str] | None = None) -> list[
     units, comms = members(ranks, notes)
     present = {unit.rank for unit in units if unit.rank is not None and not unit.gone}
     gone = {unit.rank for unit in units if unit.rank is not None and unit.gone}
-    most = mostly_told(units, comms)
+    most = mostly_known(units, comms)
     job = _Job()
     for comm in comms:
         few = most(comm)
         _collectives(job, comm, gone - present, few)
         _p2p(job, comm, notes)
         _inits(job, comm, few, notes)
-    reported = all(one.world for unit in units for one in unit.told)
+    reported = all(one.world for unit in units for one in unit.entries)
     dead = {unit.rank for unit in units if unit.rank is not None and unit.dead}
     _waits(job, comms, dead - present, at_once=reported)
     own: dict[int, list[Config]] = defaultdict(list)
     for name, (desc, ranks_of) in job.groups.items():
         for rank in ranks_of:
             own[rank].append(Config(name, desc, ranks_of))
-    sources = {unit.rank: unit.told[0].source for unit in reversed(units)}
+    sources = {unit.rank: unit.entries[0].source for unit in reversed(units)}
     open_ends = {unit.rank for unit in units if unit.open_end}
     return [
         _dump(job, rank, sources[rank], own[rank], rank in open_ends) for rank in sorted(present)
     ]
 
 
-def _collectives(job: _Job, comm: Members, gone: set[int], few: bool) -> None:
+def _collectives(job: _Job, comm: Communicator, gone: set[int], few: bool) -> None:
     """Entries of the collectives of one communicator."""
     beginning = comm.beginning
     alive = {
         place: one
-        for place, one in comm.told.items()
+        for place, one in comm.known.items()
         if comm.ranks[place] not in gone and place not in beginning
     }
     by_launches = any(one.launched is not None for one in alive.values())
@@ -102,9 +102,9 @@ def _collectives(job: _Job, comm: Members, gone: set[int], few: bool) -> None:
     calls = {place: {c.seq: c for c in one.calls if c.op != INIT and not _P2P.match(c.op)}
              for place, one in alive.items()}  # fmt: skip
     name = _name(job, comm)
-    behind = {place for place, at in stand.items() if at < top}
+    lagging = {place for place, at in stand.items() if at < top}
     lost = any(rank in gone for rank in comm.ranks.values()) or (
-        few and comm.size > len(comm.told) and comm.size == len(comm.ranks)
+        few and comm.size > len(comm.known) and comm.size == len(comm.ranks)
     )
     since = low + 1
     if by_launches and (_differ(calls, low) or (low == top and lost)):
@@ -112,8 +112,8 @@ def _collectives(job: _Job, comm: Members, gone: set[int], few: bool) -> None:
     for place, one in alive.items():
         rank = comm.ranks[place]
         own = {seq: call for seq, call in calls[place].items() if seq <= stand.get(place, top)}
-        stuck = not by_launches and place in behind and top == stand[place] + 1
-        stuck = stuck and 2 * len(behind) < len(stand)
+        stuck = not by_launches and place in lagging and top == stand[place] + 1
+        stuck = stuck and 2 * len(lagging) < len(stand)
         # Of whom nothing is known, nothing is to be said: as far as the others.
         last = stand[place] if by_launches and place in stand else top
         if last >= 0 and last not in own:
@@ -123,7 +123,9 @@ def _collectives(job: _Job, comm: Members, gone: set[int], few: bool) -> None:
             job.entries[rank].append(_Entry(name, seq, _call(call), pending, one.source, call.line))
 
 
-def _waits(job: _Job, comms: Sequence[Members], dead: Collection[int], *, at_once: bool) -> None:
+def _waits(
+    job: _Job, comms: Sequence[Communicator], dead: Collection[int], *, at_once: bool
+) -> None:
     """Enter the waits that follow from counts of different communicators."""
     waits = compared(comms, dead, at_once=at_once)
     if waits is None or any(wait.only for wait in waits):
@@ -144,10 +146,10 @@ def _differ(calls: dict[int, dict[int, CollCall]], seq: int) -> bool:
 
 def _usual(calls: dict[int, dict[int, CollCall]], seq: int, line: int) -> CollCall:
     """What most ranks called at `seq`, for one that does not tell."""
-    said = Counter((c.op, c.size, c.dtype) for own in calls.values() if (c := own.get(seq)))
-    if not said:
+    counts = Counter((c.op, c.size, c.dtype) for own in calls.values() if (c := own.get(seq)))
+    if not counts:
         return CollCall(seq, _UNNAMED, -1, "", line)
-    op, size, dtype = min(said, key=lambda kind: (-said[kind], kind))
+    op, size, dtype = min(counts, key=lambda kind: (-counts[kind], kind))
     return CollCall(seq, op, size, dtype, line)
 
 
@@ -157,20 +159,20 @@ def _call(call: CollCall, peer: int | None = None) -> Call:
     return Call(op, "nccl", sizes, sizes, call.dtype, peer)
 
 
-def _name(job: _Job, comm: Members, name: str = "", ranks: Iterable[int] = ()) -> str:
+def _name(job: _Job, comm: Communicator, name: str = "", ranks: Iterable[int] = ()) -> str:
     """The name of a group, which is made if need be; by default that of the communicator."""
     named = name or comm.name
     job.groups.setdefault(named, (comm.desc, tuple(sorted(ranks or comm.ranks.values()))))
     return named
 
 
-def _p2p(job: _Job, comm: Members, notes: list[str]) -> None:
+def _p2p(job: _Job, comm: Communicator, notes: list[str]) -> None:
     """Sends and receives that lack their other side, in groups of the two ranks and a direction.
 
     The n-th send belongs to the n-th receive. Small gaps only: many would be lost lines.
     """
     sent: dict[tuple[int, int], dict[str, list[CollCall]]] = defaultdict(lambda: defaultdict(list))
-    for one in comm.told.values():
+    for one in comm.known.values():
         for call in one.calls:
             found = _P2P.match(call.op)
             if found:
@@ -180,7 +182,7 @@ def _p2p(job: _Job, comm: Members, notes: list[str]) -> None:
     odd = 0
     for (source, target), sides in sorted(sent.items()):
         ends = {"send": source, "recv": target}
-        if source == target or not all(_counts(comm.told.get(place)) for place in ends.values()):
+        if source == target or not all(_counts(comm.known.get(place)) for place in ends.values()):
             continue
         last = {op: max((call.seq for call in sides[op]), default=-1) for op in ends}
         gap = last["send"] - last["recv"]
@@ -192,7 +194,7 @@ def _p2p(job: _Job, comm: Members, notes: list[str]) -> None:
         pair_ranks = sorted(comm.ranks[place] for place in ends.values())
         name = _name(job, comm, f"{comm.name} {source}->{target}", pair_ranks)
         for op, place in ends.items():
-            one, rank = comm.told[place], comm.ranks[place]
+            one, rank = comm.known[place], comm.ranks[place]
             other = comm.ranks[ends["recv" if op == "send" else "send"]]
             for call in sides[op]:
                 pending = call.seq > min(last.values())
@@ -212,21 +214,21 @@ def _counts(one: CommRank | None) -> bool:
     return one is not None and one.launched is not None and not one.gone
 
 
-def _inits(job: _Job, comm: Members, few: bool, notes: list[str]) -> None:
+def _inits(job: _Job, comm: Communicator, few: bool, notes: list[str]) -> None:
     """A communicator that some ranks began to make and did not complete."""
     began = comm.beginning
     if not began:
         return
-    if comm.size > len(comm.told) and not few:
+    if comm.size > len(comm.known) and not few:
         notes.append(
             f"NCCL: {len(began)} of {comm.size} ranks of {comm.name} never completed its init; of "
-            f"{comm.size - len(comm.told)} nothing is known"
+            f"{comm.size - len(comm.known)} nothing is known"
         )
         return
     name = f"init of {comm.name}"
     # No group that calls something is of its kind: their first calls are not compared with it.
     job.groups.setdefault(name, (f"init of {comm.desc}", tuple(sorted(comm.ranks.values()))))
-    for place, one in comm.told.items():
+    for place, one in comm.known.items():
         line = next((call.line for call in one.calls if call.op == INIT), one.line)
         call = _call(CollCall(0, INIT, -1, "", line))
         job.entries[comm.ranks[place]].append(

@@ -69,21 +69,3 @@ def counted_sends(table: Table, counted: Collection[int]) -> tuple[npt.NDArray[n
         (rank, names[group], kinds[op], peer): count
         for rank, group, op, peer, count in zip(*ends, counts.tolist(), strict=True)
     }
-
-
-def gathered_size(table: Table, group: str) -> int | None:
-    """Members of a group by what its gathers make of their input."""
-    columns = table.columns
-    own = columns["call"][columns["group"] == [*table.groups].index(group)]
-    for code in dict.fromkeys(own.tolist()):
-        call = table.calls[code]
-        if call.op == "all_gather" and len(call.size_out) > 1:
-            return len(call.size_out)
-        if call.op not in ("_all_gather_base", "all_gather_into_tensor"):
-            continue
-        small, large = (
-            int(np.prod(s[0], dtype=object)) if s else 0 for s in (call.size_in, call.size_out)
-        )
-        if small and large > small and large % small == 0:
-            return large // small
-    return None

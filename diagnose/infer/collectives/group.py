@@ -9,13 +9,13 @@ DEFAULT_GROUP = "default_pg"
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A process group; `told` when a dump lists the members (global ranks, in group order)."""
+    """A process group; `listed` when a dump lists the members (global ranks, in group order)."""
 
     key: str
     name: str
     desc: str
     members: tuple[int, ...]
-    told: bool
+    listed: bool
 
     @property
     def label(self) -> str:

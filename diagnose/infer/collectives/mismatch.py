@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from diagnose.infer.collectives.alignment import WINDOW, Key, align, majority, run_from
 from diagnose.infer.collectives.table import Table, shown
+from diagnose.infer.judge.ops import majority_of
 from diagnose.parse.flight_recorder import COMPLETED, Call
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class Mismatch:
     """The first call in which the ranks of one group disagree.
 
     `odd` called something else than the majority; on a tie it holds every side's ranks and `tie`
-    is set. `calls` maps a printable call to the ranks that made it, most ranks first. `said` has
+    is set. `calls` maps a printable call to the ranks that made it, most ranks first. `texts` has
     one line per odd rank. `created` is when the first of the odd calls was enqueued (ns), `site`
     where the majority's call is, `lines` the line of each rank's call (0 in a dump).
     """
@@ -47,7 +48,7 @@ class Mismatch:
     odd: tuple[int, ...]
     tie: bool
     calls: dict[str, tuple[int, ...]]
-    said: dict[int, str]
+    texts: dict[int, str]
     created: int
     lines: dict[int, int]
     site: str = ""
@@ -65,11 +66,11 @@ def comparable(call: Call) -> Key:
     return (call.op, call.size_in, call.size_out, call.dtype)
 
 
-def _apart(numbers: npt.NDArray[np.int64], said: npt.NDArray[np.int64]) -> bool:
-    """Whether different things were said under one number."""
-    kinds = int(said.max(initial=0)) + 1
-    told = np.unique(numbers * kinds + said) // kinds
-    return bool((told[1:] == told[:-1]).any())
+def _apart(numbers: npt.NDArray[np.int64], keys: npt.NDArray[np.int64]) -> bool:
+    """Whether different `keys` have one number."""
+    kinds = int(keys.max(initial=0)) + 1
+    distinct = np.unique(numbers * kinds + keys) // kinds
+    return bool((distinct[1:] == distinct[:-1]).any())
 
 
 class Streams:
@@ -127,11 +128,10 @@ class Streams:
         for seq in seqs[:WINDOW]:
             at = frame[frame["seq"] == seq]
             votes = Counter(at["key"].tolist())
-            (major, most), (_, second) = votes.most_common(2)
-            tie, note = most == second, ""
-            if tie:
+            major, note = majority_of(votes), ""
+            if major is None:
                 major, note = self._siblings(group, seq, votes)
-                tie = major < 0
+            tie = major is None
             odd = sorted(set(at["rank"].tolist() if tie else at.loc[at["key"] != major, "rank"]))
             if not at["open"].any() and not self._lasting(frame, seqs, odd):
                 continue
@@ -142,18 +142,18 @@ class Streams:
             for row in order.itertuples():
                 calls.setdefault(shown(self._table.calls[int(row.call)]), []).append(int(row.rank))
             one = at[at["rank"].isin(odd)]
-            told_from = at if tie else at[at["key"] == major]
+            reference = at if tie else at[at["key"] == major]
             return Mismatch(
                 self._names[group],
                 int(seq),
-                self._table.calls[int(told_from["call"].min())].op,
+                self._table.calls[int(reference["call"].min())].op,
                 tuple(int(rank) for rank in odd),
                 tie,
                 {call: tuple(ranks) for call, ranks in calls.items()},
                 {} if tie else self._say(frame, odd, seq),
                 int(one["created"].min()),
                 dict(zip(at["rank"].tolist(), at["line"].tolist(), strict=True)),
-                self._sites[int(told_from["site"].mode().iloc[0])],
+                self._sites[int(reference["site"].mode().iloc[0])],
                 note,
             )
         return None
@@ -166,13 +166,13 @@ class Streams:
         last = min(own["seq"].max(), others["seq"].max()) if len(own) and len(others) else -1
         return last in seqs[-1:]
 
-    def _siblings(self, group: int, seq: int, votes: Counter[int]) -> tuple[int, str]:
+    def _siblings(self, group: int, seq: int, votes: Counter[int]) -> tuple[int | None, str]:
         """Settle a tie by groups of the same kind: other replicas make the same calls."""
         beside = self._beside(group, seq)
-        counted = Counter({key: n for key, n in beside.items() if key in votes}).most_common(2)
-        if not counted or (len(counted) == 2 and counted[0][1] == counted[1][1]):
-            return -1, ""
-        return counted[0][0], "no majority in its own group; decided by groups of the same kind"
+        major = majority_of({key: n for key, n in beside.items() if key in votes})
+        if major is None:
+            return None, ""
+        return major, "no majority in its own group; decided by groups of the same kind"
 
     def _beside(self, group: int, seq: int) -> Counter[int]:
         """What ranks of like groups called at `seq`.
@@ -185,7 +185,7 @@ class Streams:
             code
             for code, name in enumerate(self._names)
             if groups[name].desc == own.desc
-            and (not own.told or len(groups[name].members) == len(own.members))
+            and (not own.listed or len(groups[name].members) == len(own.members))
         ]
         near = self._frame["seq"].between(seq - _BEFORE, seq) & self._frame["group"].isin(alike)
         frame = self._frame[near]
@@ -199,7 +199,7 @@ class Streams:
             for code, stream in streams.items()
             if code != group
             and all(stream[s] == mine[s] for s in stream.keys() & mine.keys())
-            and (stream.keys() & mine.keys() or own.told)
+            and (stream.keys() & mine.keys() or own.listed)
         ]
         at = frame[(frame["seq"] == seq) & frame["group"].isin(same)]
         return Counter(int(key) for key in at["key"].tolist())
@@ -217,11 +217,11 @@ class Streams:
 
     def _say(self, frame: pd.DataFrame, odd: list[int], seq: int) -> dict[int, str]:
         others = frame[~frame["rank"].isin(odd)]
-        said = {}
+        texts = {}
         for rank in odd[:_DESCRIBED]:
             own = frame[frame["rank"] == rank]
-            said[rank] = self._shift(rank, own, others) or self._difference(rank, own, others, seq)
-        return said
+            texts[rank] = self._shift(rank, own, others) or self._difference(rank, own, others, seq)
+        return texts
 
     def shift(self, group: str, rank: int, others: list[int]) -> str | None:
         """Where `rank` got out of step with `others` by call sites, though all calls look alike."""

@@ -85,7 +85,7 @@ def _by_name(
     rest: set[tuple[int, ...]] = set()
     # Where data is both replicated and sharded, the replicas are the data axis.
     for desc in sorted(described, key=lambda text: ("replicate" not in text, len(text), text)):
-        name, parts = _told(desc), tuple(sorted(described[desc]))
+        name, parts = _axis_of(desc), tuple(sorted(described[desc]))
         if name and name not in named and _partition(parts, world):
             named[name] = parts
         elif name is None or name in named:
@@ -115,7 +115,7 @@ def _coordinates(axes: Iterable[Axis], world: int) -> dict[int, dict[str, int]]:
     return found
 
 
-def _told(desc: str) -> str | None:
+def _axis_of(desc: str) -> str | None:
     """The axis a description names, "" if it names none or several, None if it says nothing."""
     if _NO_AXIS.search(desc):
         return ""
@@ -203,11 +203,11 @@ def _units(
 def _of_axis(axis: Axis) -> Iterable[tuple[str, str, tuple[int, ...]]]:
     """Groups of an axis, or, where it orders stages or replicas, what lies at the same place."""
     slices = [tuple(sorted(group[n] for group in axis.groups)) for n in range(axis.size)]
-    told = axis.name in _NAMES
+    named = axis.name in _NAMES
     if axis.name not in _PLACES:
         for number, group in enumerate(axis.groups):
-            yield f"{axis.name} group" if told else "group", f"{axis.name} group {number}", group
-    if axis.name in _PLACES or not told:
+            yield f"{axis.name} group" if named else "group", f"{axis.name} group {number}", group
+    if axis.name in _PLACES or not named:
         kind, word = _PLACES.get(axis.name, ("slice", f"{axis.name} place"))
         for number, ranks in enumerate(slices):
             yield kind, f"{word} {number}", ranks

@@ -73,7 +73,7 @@ def _row(
 def _text(table: Table, op: Mapping[str, int], group: str, tells: str) -> str:
     call = table.calls[op["call"]]
     site = table.sites[op["site"]]
-    text = table.told(shown(call), group, op["seq"], call.op, op["peer"], site)
+    text = table.described(shown(call), group, op["seq"], call.op, op["peer"], site)
     if tells == IDLE:
         return f"idle; the last operation was {text}"
     begun = "started" if op["state"] == STARTED else "enqueued"

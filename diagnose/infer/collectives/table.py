@@ -69,7 +69,7 @@ class Table:
         names = ["rank", "group", "enqueued", "started", "completed"]
         return pd.DataFrame(self.statuses, columns=names)
 
-    def told(self, what: str, group: str, seq: int, op: str, peer: int, site: str = "") -> str:
+    def described(self, what: str, group: str, seq: int, op: str, peer: int, site: str = "") -> str:
         """`what` with its other side, its number in its group and its call site, for a report."""
         sides = {"send": f" to rank {peer}", "recv": f" from rank {peer}"}
         text = f"{what}{sides.get(op, '') if peer >= 0 else ''} seq {seq}"
@@ -210,11 +210,11 @@ def _groups(
 ) -> tuple[dict[tuple[int, str], str], dict[str, Group]]:
     """(rank, name) → key, and all groups by key."""
     lists = _Lists()
-    told: dict[str, set[int]] = defaultdict(set)
+    listed: dict[str, set[int]] = defaultdict(set)
     descs: dict[str, Counter[str]] = defaultdict(Counter)
     for dump in chosen.values():
         for group in dump.config:
-            told[group.name].add(lists.number(group.ranks))
+            listed[group.name].add(lists.number(group.ranks))
             descs[group.name][group.desc] += 1
         for name, desc in dump.pgs:
             descs[name][desc] += 1
@@ -225,7 +225,7 @@ def _groups(
         for name in {*(group.name for group in dump.config), *(name for name, _ in dump.pgs)}:
             found = own.get(name)
             if found is None:
-                fitting = (number for number in told[name] if lists.holds(number, rank))
+                fitting = (number for number in listed[name] if lists.holds(number, rank))
                 found = max(fitting, key=lambda number: lists.ranks[number], default=None)
             members[rank, name] = found
             if found is None:

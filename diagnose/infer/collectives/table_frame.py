@@ -26,7 +26,7 @@ def peer_ranks(dump: Dump, groups: list[Group]) -> npt.NDArray[np.int32]:
         return peers
     for code, group in enumerate(groups):
         inside = (dump.pg == code) & (peers >= 0) & (peers < len(group.members))
-        if group.told and inside.any():
+        if group.listed and inside.any():
             peers[inside] = np.array(group.members, np.int32)[peers[inside]]
     return peers
 

@@ -13,35 +13,35 @@ from diagnose.parse.comm_rank import CommRank
 class Unit:
     """One rank: a process, or one GPU of a process with several, and all that is told of it."""
 
-    told: list[CommRank]
+    entries: list[CommRank]
     rank: int | None = None
     open_end: bool = False  # its last call is in a communicator that cannot be judged
 
     @property
     def gone(self) -> bool:
         """Whether the process is dead or does not answer."""
-        return any(one.gone for one in self.told)
+        return any(one.gone for one in self.entries)
 
     @property
     def dead(self) -> bool:
         """Whether the process is known to have ended."""
-        return any(one.dead for one in self.told)
+        return any(one.dead for one in self.entries)
 
     @property
     def nameless(self) -> bool:
         """Whether nothing says which process it is: a number inside a communicator is all."""
-        return all(one.pid is None and one.rank is None for one in self.told)
+        return all(one.pid is None and one.rank is None for one in self.entries)
 
     @property
     def prefix(self) -> int | None:
         """The rank that lines or files tell."""
-        return next((one.rank for one in self.told if one.rank is not None), None)
+        return next((one.rank for one in self.entries if one.rank is not None), None)
 
     @property
     def span(self) -> tuple[str, int, int]:
         """Source, first and last line."""
-        lines = [n for one in self.told for n in (one.line, *(c.line for c in one.calls))]
-        return self.told[0].source, min(lines), max(lines)
+        lines = [n for one in self.entries for n in (one.line, *(c.line for c in one.calls))]
+        return self.entries[0].source, min(lines), max(lines)
 
 
 def units_of(ranks: Sequence[CommRank]) -> list[Unit]:
@@ -58,7 +58,7 @@ def units_of(ranks: Sequence[CommRank]) -> list[Unit]:
             key = (one.source, one.comm, one.comm_rank)
         elif key in several:
             key = (*key, one.device)
-        found.setdefault(key, Unit([])).told.append(one)
+        found.setdefault(key, Unit([])).entries.append(one)
     return [*found.values()]
 
 
@@ -75,5 +75,5 @@ def merged(units: list[Unit]) -> list[Unit]:
             if whole is unit:
                 kept.append(unit)
             else:
-                whole.told += unit.told
+                whole.entries += unit.entries
     return kept

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from diagnose.catalog.schema import CauseClass
 from diagnose.infer.rules.base import Hypothesis, explains, most
-from diagnose.stories.fold import Stories
-from diagnose.stories.story import State
+from diagnose.stories.fold import Stories, only_lost_peers
+from diagnose.stories.lone import fell_silent_with
+from diagnose.stories.story import State, Story
 from diagnose.timeline.author import Author
 from diagnose.timeline.captures import captured_ranks
 from diagnose.timeline.event import Timeline
 from diagnose.timeline.learned import Learned
 
-_SAID_AGAIN = 2  # times that one process prints its exception, as by a logger and the launcher
+_REPEATED = 2  # times that one process prints its exception, as by a logger and the launcher
 _ALIVE = ("slow", "stuck_host", "stuck_device")  # kinds of culprits that still run
 _FEW = 2  # ranks, which need not be the whole job
+WROTE_NOTHING_MORE = "it printed the error, and nothing more"
 
 # How a number was found that no line ties to the culprit.
-_TOLD_BY = {
-    Learned.DEVICE: "its number is that of its device, as the log shows one node",
+_LEARNED_BY = {
+    Learned.DEVICE: "its number is that of its device, as the log shows no other node",
+    Learned.NODE: "its number is its local rank, as the log shows no other node",
     Learned.ALONE: "it is the one rank that the log names, and this its one process",
 }
 
@@ -47,6 +51,8 @@ def name_culprits(
     Gives what decided it.
     """
     winner, timeline = ranked[0], stories.timeline
+    if _of_one_of_several(winner, stories):
+        winner.ranks, winner.kind, winner.why = [], None, ""
     naming = Naming(borrow_culprits(ranked, stories, classes))
     size = world or _size_shown(timeline)
     if winner.kind == "crashed" and _nobody(winner, timeline, classes, size):
@@ -56,9 +62,12 @@ def name_culprits(
         winner.kind = "crashed"
     lines = [timeline.at(row) for row in winner.rows]
     ways = {event.learned for event in lines if event.rank in winner.ranks}
+    devices = {event.fields.get("dev") for event in lines}
+    if winner.ranks and not ways and devices == {*map(str, winner.ranks)}:
+        ways = {Learned.DEVICE}
     if len(ways) == 1:
-        told = _TOLD_BY.get(ways.pop() or Learned.LINE)
-        winner.why = "; ".join(part for part in (winner.why, told) if part)
+        how = _LEARNED_BY.get(ways.pop() or Learned.LINE)
+        winner.why = "; ".join(part for part in (winner.why, how) if part)
     if winner.ranks and not winner.hosts:
         host_of = timeline.hosts_of_ranks
         winner.hosts = sorted({host_of[rank] for rank in winner.ranks if rank in host_of})
@@ -71,9 +80,14 @@ def _dead(winner: Hypothesis, stories: Stories) -> bool:
         own = [stories.of_ranks.get(rank) for rank in winner.ranks]
     else:
         own = [stories.all.get(Author("host", (host,))) for host in winner.hosts]
-    return bool(own) and all(
-        one is not None and (one.state is State.FAILED or bool(one.exit_code)) for one in own
-    )
+    return bool(own) and all(one is not None and _died(one) for one in own)
+
+
+def _died(story: Story) -> bool:
+    """Whether a process failed or ended badly; one that a launcher stopped had not."""
+    if story.exit_code == -signal.SIGTERM and not story.stated:
+        return False
+    return story.state is State.FAILED or bool(story.exit_code)
 
 
 def _nobody(
@@ -127,20 +141,31 @@ def _name_if_one(winner: Hypothesis, ranks: Iterable[int | None], why: str) -> b
     return True
 
 
-def _printed_by_several(winner: Hypothesis, timeline: Timeline) -> bool:
+def _printed_by_several(winner: Hypothesis, stories: Stories) -> bool:
     """Whether several processes printed the cause: who of them ended first means nothing.
 
-    Of exceptions without a rank a few may be one process's, which says it again.
+    Of exceptions without a rank a few may be one process's, which says it again; but not where
+    another process wrote its traceback at once.
     """
-    lines = [event for row in winner.rows if (event := timeline.at(row)).role == "cause"]
+    lines = [event for row in winner.rows if (event := stories.timeline.at(row)).role == "cause"]
+    if not stories.deeds.raised.mixed.isdisjoint(winner.rows):
+        return True
     unsigned = sum(event.rank is None and event.kind == "exception" for event in lines)
-    return unsigned > _SAID_AGAIN or len({event.rank for event in lines} - {None}) > 1
+    return unsigned > _REPEATED or len({event.rank for event in lines} - {None}) > 1
+
+
+def _of_one_of_several(winner: Hypothesis, stories: Stories) -> bool:
+    """Whether only an exit names who raised, and several raised at once: it may be the other's."""
+    if stories.deeds.raised.mixed.isdisjoint(winner.rows):
+        return False
+    lines = map(stories.timeline.at, winner.rows)
+    return {event.kind for event in lines if event.rank is not None} == {"exit"}
 
 
 def _named_missing(winner: Hypothesis, timeline: Timeline) -> None:
     """Name who did not come, as lines list them."""
-    told = timeline.telling("missing")
-    ranks = {rank for event in told for rank in captured_ranks(event.fields.get("missing"))}
+    events = timeline.telling("missing")
+    ranks = {rank for event in events for rank in captured_ranks(event.fields.get("missing"))}
     if ranks:
         winner.ranks, winner.kind = sorted(ranks), "missing"
         winner.why = "listed as not having come"
@@ -163,9 +188,12 @@ def borrow_culprits(
         _at_work(winner, stories, busy)
         if winner.ranks:
             return "unfinished_work"
-        nothing_said = winner.basis == "inference" and not busy
-        cut_off = nothing_said and _only_traceback(winner, timeline)
-        return "only_traceback" if cut_off else _by_hosts(winner)
+        victims = only_lost_peers([timeline.at(row) for row in winner.rows])
+        only_inferred = winner.basis == "inference" and not (busy or victims)
+        if only_inferred and _only_traceback(winner, timeline):
+            return "only_traceback"
+        last = only_inferred and _wrote_nothing_more(winner, timeline)
+        return "wrote_nothing_more" if last else _by_hosts(winner)
     listed = _listed(winner, timeline)
     if listed:
         winner.ranks, winner.kind = sorted(listed), "crashed"
@@ -184,7 +212,7 @@ def borrow_culprits(
     found = "listed_missing" if winner.ranks else ""
     if not of_class.strikes_one_process:
         return found or _by_hosts(winner, "strikes_whole_job")
-    if _printed_by_several(winner, timeline):
+    if _printed_by_several(winner, stories):
         return found or _by_hosts(winner, "several_authors")
     return _struck(ranked, timeline, classes) or found or _by_hosts(winner)
 
@@ -198,11 +226,13 @@ def _struck(
     ranked: Sequence[Hypothesis], timeline: Timeline, classes: Mapping[str, CauseClass]
 ) -> str | None:
     """Name the one process that the cause struck; gives the predicate, None where none shows it."""
-    winner = ranked[0]
-    author = classes[winner.cause].author
+    winner, of_class = ranked[0], classes[ranked[0].cause]
+    author = of_class.author
     if author == "struck" and _own_author(winner, timeline):
         return "only_author"
     for other in ranked[1:]:
+        if of_class.ends_process and _raised(other, timeline):
+            continue
         of_one = classes[other.cause].is_crash and len(other.ranks) <= _FEW
         missing = other.kind == "missing" and (other.basis in ("wait", "dump") or other.hung)
         if other.ranks and (of_one or missing) and explains(winner, other):
@@ -211,23 +241,49 @@ def _struck(
             return "struck_by_it"
     if author == "victim":
         return None  # who raised first about a broken connection is as likely its victim
-    return _only_rank(winner, timeline)
+    if author == "of_all" and len(timeline.ranks) == 1:
+        # All have these settings: the lines of one rank were kept, and only its launcher compares.
+        return _only_with(winner, timeline, "exit")
+    return _only_rank(winner, timeline, raised=not of_class.ends_process)
 
 
-def _only_rank(winner: Hypothesis, timeline: Timeline) -> str | None:
-    """Name the one rank with an exception or exit of its own, or that last lines are about."""
-    for kind in ("exception", "exit"):
+def _raised(other: Hypothesis, timeline: Timeline) -> bool:
+    """Whether all that speaks for it is raised: by a process that no signal has ended then."""
+    return bool(other.rows) and all(timeline.at(row).kind == "exception" for row in other.rows)
+
+
+def _only_rank(winner: Hypothesis, timeline: Timeline, *, raised: bool) -> str | None:
+    """Name the one rank with an exception or exit of its own, or that last lines are about.
+
+    `raised`: whether the cause ends a process by an exception; what others raise is no sign else.
+    """
+    if found := _only_with(winner, timeline, *(("exception",) if raised else ()), "exit"):
+        return found
+    if raised and _only_traceback(winner, timeline):
+        return "only_traceback"
+    if _wrote_nothing_more(winner, timeline):
+        return "wrote_nothing_more"
+    effects = timeline.role("effect")
+    captured = [event.fields for event in effects if event.tells in (None, "peer_gone")]
+    named = {rank for fields in captured for rank in captured_ranks(fields.get("rank"))}
+    last = _name_if_one(winner, named, "the only rank that its last lines name")
+    return "only_rank_in_last_lines" if last else None
+
+
+def _only_with(winner: Hypothesis, timeline: Timeline, *kinds: str) -> str | None:
+    """Name the one rank that has an event of its own of one of these kinds."""
+    for kind in kinds:
         events = [event for event in timeline.kind(kind) if event.role != "aftermath"]
         ranks = {event.rank for event in events}
         if _name_if_one(winner, ranks, f"the only rank with its own {kind}"):
             return f"only_{kind}"
-    if _only_traceback(winner, timeline):
-        return "only_traceback"
-    effects = timeline.role("effect")
-    told = [event.fields for event in effects if event.tells in (None, "peer_gone")]
-    named = {rank for fields in told for rank in captured_ranks(fields.get("rank"))}
-    last = _name_if_one(winner, named, "the only rank that its last lines name")
-    return "only_rank_in_last_lines" if last else None
+    return None
+
+
+def _wrote_nothing_more(winner: Hypothesis, timeline: Timeline) -> bool:
+    """Name the one rank that printed the lines of the cause, and nothing more."""
+    rank = fell_silent_with(map(timeline.at, winner.rows), timeline)
+    return _name_if_one(winner, {rank}, WROTE_NOTHING_MORE)
 
 
 def _only_traceback(winner: Hypothesis, timeline: Timeline) -> bool:

@@ -33,7 +33,7 @@ def merge(hypotheses: list[Hypothesis]) -> list[Hypothesis]:
         known.rows = rows
         known.support += known.tier - one.tier < _APART
         known.late = known.late and one.late
-        known.behind &= one.behind
+        known.preceded_by &= one.preceded_by
         known.hung |= one.hung
         known.explains = list(dict.fromkeys([*known.explains, *one.explains]))
         if not known.ranks or (same_voice and known.kind == one.kind):
@@ -68,7 +68,7 @@ def rank(hypotheses: list[Hypothesis]) -> list[Hypothesis]:
     losers = [c for c in ordered if c.lost]
     if winners:
         for other in winners[1:]:
-            other.lost, other.lost_to = _why_behind(winners[0], other), winners[0]
+            other.lost, other.lost_to = _why_lost(winners[0], other), winners[0]
     return [*winners, *losers]
 
 
@@ -83,7 +83,7 @@ def ended(one: Hypothesis, end: Hypothesis) -> bool:
     """Whether `end` is but how somebody ended a job that was seen to hang, or lacked a process."""
     if not end.outside or one.outside:
         return False
-    return one.hung or (one.cause in end.behind and one.tier >= Tier.LIKELY)
+    return one.hung or (one.cause in end.preceded_by and one.tier >= Tier.LIKELY)
 
 
 def resists(one: Hypothesis, other: Hypothesis) -> str | None:
@@ -93,7 +93,7 @@ def resists(one: Hypothesis, other: Hypothesis) -> str | None:
 
 def _is_stated_first(one: Hypothesis, other: Hypothesis) -> bool:
     """Whether a process that states both stated this one first."""
-    return one.cause in other.behind and one.tier >= Tier.LIKELY
+    return one.cause in other.preceded_by and one.tier >= Tier.LIKELY
 
 
 def _is_of_higher_tier(one: Hypothesis, other: Hypothesis) -> bool:
@@ -111,7 +111,14 @@ def _reads_closer(one: Hypothesis, other: Hypothesis) -> bool:
 
 
 def _explains_back(one: Hypothesis, other: Hypothesis) -> bool:
-    return explains(one, other) and _weight(one) < _weight(other) and not _died_first(other, one)
+    return explains(one, other) and _leads(one, other) and not _died_first(other, one)
+
+
+def _leads(one: Hypothesis, other: Hypothesis) -> bool:
+    """Whether it is the stronger one of two, or of two as strong ones that which shows first."""
+    if _weight(one) != _weight(other):
+        return _weight(one) < _weight(other)
+    return bool(one.rows and other.rows) and one.rows[0] < other.rows[0]
 
 
 def _died_first(stated: Hypothesis, stall: Hypothesis) -> bool:
@@ -124,6 +131,7 @@ def _died_first(stated: Hypothesis, stall: Hypothesis) -> bool:
 
 
 _RESISTS: Mapping[str, Callable[[Hypothesis, Hypothesis], bool]] = {
+    "ended_by_it": ended,
     "explained_too_weakly": lambda one, other: other.tier < Tier.WEAK,
     "stated_first": _is_stated_first,
     "died_first": _died_first,
@@ -152,7 +160,7 @@ _PREDICATES: Mapping[Lost, str] = {
 }  # fmt: skip
 
 
-def _why_behind(winner: Hypothesis, other: Hypothesis) -> Lost:
+def _why_lost(winner: Hypothesis, other: Hypothesis) -> Lost:
     if other.late:
         return Lost.LATE
     if other.tier <= Tier.WEAK < winner.tier:

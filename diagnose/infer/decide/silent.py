@@ -9,6 +9,7 @@ from diagnose.infer.events.phases import find_activity
 from diagnose.infer.rules import known_issues, plugged
 from diagnose.infer.rules.base import Context
 from diagnose.infer.tiers import Tier
+from diagnose.stories.lone import own_way
 
 
 def hang_shown_by(context: Context) -> str | None:
@@ -22,12 +23,15 @@ def hang_shown_by(context: Context) -> str | None:
     if any(one.tier >= Tier.STRONG for one in plugged.propose(context)):
         return "plugged_rule"
     if context.stacks:
-        from diagnose.infer.stacks.groups import hang  # noqa: PLC0415  few jobs have stacks
+        from diagnose.infer.stacks.groups import by_itself, hang  # noqa: PLC0415  few have stacks
 
+        way = own_way(context.timeline)
+        if way is not None and by_itself(context.stacks, way.rank):
+            return "own_way"
         stepped = context.timeline.kind("progress") and seen_together(context)
         if not stepped and hang(context.stacks, context.world):
             return "stacks"
-    if context.stood:
+    if context.halted:
         return "reports"
     if context.signs:
         from diagnose.infer.rules import node_signs  # noqa: PLC0415  only bundles have them
@@ -58,11 +62,20 @@ def _printed_last(context: Context) -> bool:
 
 def seen_at_work(context: Context) -> bool:
     """Whether every rank made steps between two looks at it."""
-    if not context.stacks or context.stood:
+    if not context.stacks or context.halted:
         return False  # a process that waits for its GPU is as busy as one at work
     from diagnose.infer.stacks.groups import at_work  # noqa: PLC0415  few jobs have stacks
 
     return at_work(context.stacks)
+
+
+def seen_in_its_work(context: Context) -> bool:
+    """Whether a rank was amid its work, and not at its end, when somebody took its stack."""
+    return any(
+        place.running and place.state != "exited" and place.phase != "shutdown"
+        for group in context.stacks
+        for place in group.places
+    )
 
 
 def seen_together(context: Context) -> bool:

@@ -7,10 +7,11 @@ from collections.abc import Collection, Sequence
 from diagnose.catalog.schema import Catalog
 from diagnose.diagnosis import Collective, JobFacts, Verdict
 from diagnose.infer.events.facts import Facts
-from diagnose.infer.events.failures import said_to_hang
+from diagnose.infer.events.failures import reported_hang
 from diagnose.infer.events.onset import Start
 from diagnose.infer.events.phases import last_phase
-from diagnose.infer.judge.stall import Stall
+from diagnose.infer.judge.verdict import DIFFER
+from diagnose.infer.judge.verdict import Verdict as Stopped
 from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.infer.tiers import Tier
 from diagnose.stories.passing import WAITED
@@ -24,7 +25,7 @@ _WITHIN_TRAINING = ("evaluation", "checkpoint", "inference")
 
 
 def inconclusive(failing: Sequence[Event], catalog: Catalog) -> Hypothesis:
-    """What is left where no rule proposes anything."""
+    """What is left where no rule proposes anything; the one pod that is told to have failed."""
     summary = "The job failed, but these lines do not show why."
     if not failing:
         summary = "The job had not ended when somebody looked into it; nothing shows why it hangs."
@@ -32,9 +33,18 @@ def inconclusive(failing: Sequence[Event], catalog: Catalog) -> Hypothesis:
         summary = "The user says that the job hangs; these lines do not show why."
     rows = [event.index for event in failing[:_ROWS]]
     title = catalog.classes["unknown"].title
-    return Hypothesis(
+    found = Hypothesis(
         "unknown", Tier.GUESS, title, summary, rows, inferred=True, rule="inconclusive"
     )
+    ended = {event.fields["host"] for event in failing if event.tells == "dies" and _of_pod(event)}
+    if len(ended) == 1:
+        found.hosts, found.kind, found.why = sorted(ended), "crashed", "it alone ended in an error"
+    return found
+
+
+def _of_pod(event: Event) -> bool:
+    """Whether a line is about a pod, or host, that it names."""
+    return event.rank is None and bool(event.fields.get("host"))
 
 
 def verdict_of(winner: Hypothesis, context: Context) -> tuple[Verdict, str]:
@@ -49,7 +59,7 @@ def verdict_of(winner: Hypothesis, context: Context) -> tuple[Verdict, str]:
     if silent is not None and winner.inferred and hang != "fails":
         return "hung", silent
     waited = silent is not None or bool(context.timeline.telling(*WAITED))
-    if not waited and not said_to_hang(context.stories):
+    if not waited and not reported_hang(context.stories):
         return "failed", "nobody_waited"
     if hang == "hangs":
         return "hung", "waited" if waited else "user_reports_hang"
@@ -62,7 +72,7 @@ def _silent_by(winner: Hypothesis, context: Context) -> str | None:
         return "fell_silent"
     if winner.hung:
         return "seen_to_hang"
-    if context.blocked is not None:
+    if context.by_dumps is not None:
         return "stopped_by_dumps"
     return None if context.failing else "no_failure_line"
 
@@ -85,25 +95,27 @@ def phase_of(winner: Hypothesis, context: Context, start: Start) -> str | None:
         marks = [mark for mark in marks if mark.index <= start.row]
     if any(mark.kind == "progress" for mark in marks):
         return "training"
-    told = last_phase(marks) or next((event.phase for event in events if event.phase), None)
-    return told or of_class.usual_phase
+    phase = last_phase(marks) or next((event.phase for event in events if event.phase), None)
+    return phase or of_class.usual_phase
 
 
-def collective_of(found: Sequence[Stall], culprits: Collection[int] = ()) -> Collective | None:
-    """The collective in which the first of these groups stopped.
+def collective_of(found: Sequence[Stopped], culprits: Collection[int] = ()) -> Collective | None:
+    """The operation in which most ranks of the first verdict wait for the culprits.
 
-    Who did not join is told if a line names them; a guess gives way to culprits who all joined.
+    Who made another call there has not joined it, unless only such ranks are known. A guess who did
+    not join gives way to culprits who all did.
     """
-    if not found:
+    one = found[0] if found else Stopped("unclear")
+    if not (one.group or one.op or one.joined or one.missing):
         return None
-    stall = found[0]
-    missing = stall.missing if stall.shape == "missing" else []
-    if culprits and not stall.proven and set(culprits) <= set(stall.joined):
-        missing = []
-    return Collective(stall.group, stall.op, stall.seq, stall.in_call, missing)
+    others = [rank for rank in one.joined if rank not in one.ranks]
+    joined = others if one.kind in DIFFER and others else [*one.joined]
+    guess = not one.ranks and bool(culprits) and set(culprits) <= set(one.waiting)
+    missing = [] if guess else [*one.missing]
+    return Collective(one.group, one.op, one.seq, joined, missing, one.site)
 
 
-def facts_told(facts: Facts, attempts: int) -> JobFacts:
+def job_facts(facts: Facts, attempts: int) -> JobFacts:
     """What the log says about the job itself, as the diagnosis has it."""
     return JobFacts(
         world_size=facts.world_size,

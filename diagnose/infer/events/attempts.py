@@ -79,13 +79,16 @@ def earlier_attempts(timeline: Timeline, catalog: Catalog, attempts: int) -> lis
 
 
 def ended_by(timeline: Timeline, attempts: int) -> dict[int, Event]:
-    """Earlier attempt → the first strong cause that a line of it states, else the first one."""
+    """Earlier attempt → the first strong cause that a line of it states, else the first one.
+
+    Where none states a cause, what the attempt printed first of its failure.
+    """
     numbers = sorted(number for number in timeline.attempts if number is not None)
     died: dict[int, Event] = {}
-    for event in timeline.role("cause"):
+    for event in (*timeline.role("cause"), *timeline.role("effect")):
         if event.attempt is None:
             continue
         known = died.setdefault(event.attempt, event)
-        if known.strength not in _STRONG and event.strength in _STRONG:
+        if known.strength not in _STRONG and event.strength in _STRONG and event.role == "cause":
             died[event.attempt] = event
     return {number: died[number] for number in numbers[: attempts - 1] if number in died}

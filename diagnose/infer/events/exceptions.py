@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from diagnose.diagnosis import CodeFrame, PythonException
-from diagnose.parse.prefix import peel
+from diagnose.parse.prefix import Prefix, peel
 from diagnose.parse.tracebacks import (
     PythonFrame,
     RaisedText,
@@ -49,13 +49,19 @@ def exception_of(event: Event, raised: Raised) -> PythonException | None:
 
 
 def fullest(events: Iterable[Event], raised: Raised) -> PythonException | None:
-    """Of the exceptions that lines tell the first with a traceback, else with a text, else any.
+    """Of the exceptions that lines tell the first whose traceback leads into the program's code.
 
-    A launcher's table names again what a process printed in full.
+    Else the first with a traceback, with a text, or any. A launcher's table names again what a
+    process printed in full.
     """
     found = [one for event in events if (one := exception_of(event, raised)) is not None]
     named = [one for one in found if one.type]
-    return min(named, key=lambda one: (not one.frames, not one.message), default=None)
+    return min(named, key=_lacks, default=None)
+
+
+def _lacks(found: PythonException) -> tuple[bool, bool, bool]:
+    """What is not known of an exception; the least is the fullest."""
+    return found.where is None, not found.frames, not found.message
 
 
 def with_code(found: PythonException, job: Job) -> PythonException:
@@ -71,7 +77,7 @@ def with_code(found: PythonException, job: Job) -> PythonException:
     if found.first_line not in lines:
         return found
     peeled = [peel(lines[number]) for number in sorted(lines)]
-    who = [(one.rank, one.local_rank, one.host, one.pid, one.task) for one in peeled]
+    who = [*map(_author, peeled)]
     own = [one.message for one, author in zip(peeled, who, strict=True) if author == who[0]]
     frames = [_shown(frame) for frame in frames_in(own)]
     if len(frames) < len(found.frames):
@@ -79,12 +85,36 @@ def with_code(found: PythonException, job: Job) -> PythonException:
     return replace(found, where=_where(frames), frames=frames)
 
 
+def reread(header: Event, job: Job) -> PythonException | None:
+    """The exception of a traceback that begins here, of which no entry knows the line.
+
+    Python sets the lines of frames in; the first line of its author that is not ends them. Where
+    the log breaks off before it, there is no type.
+    """
+    around = job.lines_around([header.place], 0, _LINES).get(header.place, {})
+    own: list[str] = []
+    number = header.line
+    for number in sorted(around):
+        prefix = peel(around[number])
+        if _author(prefix) != _author(peel(around[header.line])):
+            continue
+        if not own or prefix.message[:1].isspace():
+            own.append(prefix.message)
+            continue
+        text = raised_in(prefix.message)
+        last = replace(header, line=number)
+        return text and _exception(text, last, header.line, frames_in(own))
+    frames, last = frames_in(own), replace(header, line=number)
+    return _exception(RaisedText("", ""), last, header.line, frames) if frames else None
+
+
 def in_words(found: PythonException) -> str:
     """`KeyError: 'text' in data.py:77 (__iter__)`."""
     message = found.message.rstrip(".:")
     message = message if len(message) <= _SHORT else f"{message[:_SHORT]} …"
-    named = str(RaisedText(found.type, message))
-    return f"{named} in {place_of(found.where)}" if found.where else named
+    named = str(RaisedText(found.type, message)) if found.type else "An exception"
+    placed = f"{named} in {place_of(found.where)}" if found.where else named
+    return placed if found.type else f"{placed} that the log does not name"
 
 
 def place_of(frame: CodeFrame) -> str:
@@ -102,6 +132,10 @@ def _exception(
     return PythonException(
         text.type, message, event.rank, _where(shown), shown, event.source, first, event.line
     )
+
+
+def _author(prefix: Prefix) -> tuple[int | str | None, ...]:
+    return prefix.rank, prefix.local_rank, prefix.host, prefix.pid, prefix.task
 
 
 def _shown(frame: PythonFrame) -> CodeFrame:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from diagnose.catalog.schema import Signature
 from diagnose.timeline.captures import RANK_LIMIT, highest_rank
 from diagnose.timeline.event import Timeline
-from diagnose.timeline.facts import told
+from diagnose.timeline.facts import stated_facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +47,10 @@ class Facts:
 def gather(timeline: Timeline, signatures: Mapping[str, Signature]) -> Facts:
     """All facts of a timeline."""
     counted: dict[str, Counter[str]] = defaultdict(Counter)
-    for name, value, events in told(timeline, signatures):
+    for name, value, events in stated_facts(timeline, signatures):
         counted[name][value] += len(events)
+    if timeline.pods:  # whoever collected their logs says so
+        counted["launcher"]["kubernetes"] += 1
     return Facts(
         values={name: [v for v, _ in counter.most_common(8)] for name, counter in counted.items()},
         world_size=_world_size(timeline, counted.get("world_size", Counter())),
@@ -67,8 +69,8 @@ def _world_size(timeline: Timeline, named: Counter[str]) -> int | None:
     claims = {event.fields["world_size"] for event in timeline.capturing("world_size")}
     sizes += [int(value) for value in claims if value.isdigit()]
     for event in timeline.telling("missing", "joined"):
-        told = (highest_rank(event.fields.get(key)) for key in ("ranks", "missing"))
-        sizes += [rank + 1 for rank in told if rank is not None]
+        highest = (highest_rank(event.fields.get(key)) for key in ("ranks", "missing"))
+        sizes += [rank + 1 for rank in highest if rank is not None]
     sizes = [size for size in sizes if 0 < size <= RANK_LIMIT]
     if not sizes:
         return None

@@ -34,8 +34,8 @@ def failures(stories: Stories) -> Failures:
         return sieve.counting("shows_failure", serious)
     if stuck := _stuck_at_the_end(stories):
         return sieve.counting("stuck_at_the_end", stuck)
-    if reported := said_to_hang(stories):
-        return sieve.counting("reported_hang", reported)
+    if reports := reported_hang(stories):
+        return sieve.counting("reported_hang", reports)
     hints = timeline.where(lambda meaning: _weak(meaning) or meaning.role == "aftermath")
     return _hinted(stories, hints, sieve)
 
@@ -49,7 +49,7 @@ def _serious_events(stories: Stories, sieve: Sieve) -> list[Event]:
     if gathering is not None and not any(event is gathering for event in serious):
         insort(serious, gathering, key=attrgetter("index"))
     if all(is_word(event.signature) for event in serious):
-        if not any(_last_said(stories, serious)):
+        if not any(_in_last_lines(stories, serious)):
             return sieve.keep("word_above_the_end", serious, [])
         return serious
     caught = all(_may_be_caught(stories, event) for event in serious)
@@ -91,7 +91,7 @@ def _hinted(stories: Stories, hints: list[Event], sieve: Sieve) -> Failures:
         return sieve.counting("", [])
     hints = _absolved(sieve, hints, stories.hint_passed)
     if hints and all(is_word(event.signature) for event in hints):
-        hints = sieve.keep("word_above_the_end", hints, _last_said(stories, hints))
+        hints = sieve.keep("word_above_the_end", hints, _in_last_lines(stories, hints))
     if closed(timeline):
         before = [event for event in hints if event.phase != "shutdown"]
         hints = sieve.keep("orderly_shutdown", hints, before)
@@ -125,19 +125,19 @@ def _stuck_at_the_end(stories: Stories) -> list[Event]:
     return [event for event in stuck if event.index > last]
 
 
-def said_to_hang(stories: Stories) -> list[Event]:
+def reported_hang(stories: Stories) -> list[Event]:
     """What the user says of a job that hangs, above or below its log, if it did not end well.
 
     Amid the steps of a log, or in a long one, it is text that the job trains on or writes.
     """
     timeline = stories.timeline
-    said = timeline.telling("stuck")
-    if not said or done(stories):
+    reports = timeline.telling("stuck")
+    if not reports or done(stories):
         return []
     ends, steps = stories.deeds.last_lines, timeline.kind("progress")
     return [
         event
-        for event in said
+        for event in reports
         if ends[event.source] <= _PASTE
         and not (_steps(steps, event, above=True) and _steps(steps, event, above=False))
     ]
@@ -150,8 +150,8 @@ def _steps(steps: Sequence[Event], event: Event, *, above: bool) -> bool:
 
 def _of_a_job(timeline: Timeline) -> bool:
     """Whether it is the log of a job, not of some machine, or short enough for someone's choice."""
-    told = ("phase", "progress", "frame", "exit", "collective", "fact", "exception", "restart")
-    of_job = timeline.where(lambda a: a.kind in told and not is_word(a.signature))
+    kinds = ("phase", "progress", "frame", "exit", "collective", "fact", "exception", "restart")
+    of_job = timeline.where(lambda a: a.kind in kinds and not is_word(a.signature))
     return bool(of_job) or all(event.line <= _SHORT for event in timeline)
 
 
@@ -161,7 +161,7 @@ def _ends_with(stories: Stories, events: Sequence[Event], lines: int) -> bool:
     return any(event.line > ends[event.source] - lines for event in events)
 
 
-def _last_said(stories: Stories, events: Sequence[Event]) -> list[Event]:
+def _in_last_lines(stories: Stories, events: Sequence[Event]) -> list[Event]:
     """Those of the last lines of their sources: a word alone makes no failure of what went on."""
     if not _of_a_job(stories.timeline):
         return []
@@ -175,8 +175,8 @@ def _weak(meaning: Meaning) -> bool:
 
 def _serious(meaning: Meaning) -> bool:
     """Whether such events show a failure; an exit may."""
-    told = meaning.role in ("cause", "effect") and not _weak(meaning)
-    return told or meaning.tells in _EFFECTS or meaning.kind == "exit"
+    failing = meaning.role in ("cause", "effect") and not _weak(meaning)
+    return failing or meaning.tells in _EFFECTS or meaning.kind == "exit"
 
 
 def _only_after_the_end(stories: Stories, events: Sequence[Event]) -> bool:
@@ -209,12 +209,12 @@ def went_on(stories: Stories) -> bool:
     What ran before the user's complaint does not speak against it, nor does a server that answers.
     """
     timeline = stories.timeline
-    if said := timeline.telling("complaint"):
-        return _worked_since(stories, said[-1])
+    if complaints := timeline.telling("complaint"):
+        return _worked_since(stories, complaints[-1])
     if done(stories):
         return True
-    told = timeline.role("cause", "effect", "aftermath")
-    trouble = [one for one in told if one.tells != "waiting" or not stories.passed(one)]
+    reported = timeline.role("cause", "effect", "aftermath")
+    trouble = [one for one in reported if one.tells != "waiting" or not stories.passed(one)]
     if not trouble:
         return bool(timeline.kind("progress"))
     return all(stories.hint_passed(event) for event in trouble)
@@ -247,9 +247,9 @@ def done(stories: Stories) -> bool:
 
 def closed(timeline: Timeline) -> bool:
     """Whether it is a server that served, and then shut down in order."""
-    said = timeline.telling("closed")
+    shutdowns = timeline.telling("closed")
     served = [e.index for e in timeline.kind("progress") if e.phase == "inference"]
-    return bool(said and served) and served[0] < said[-1].index > served[-1]
+    return bool(shutdowns and served) and served[0] < shutdowns[-1].index > served[-1]
 
 
 def unfinished_gathering(timeline: Timeline) -> Event | None:

@@ -31,6 +31,7 @@ OP_OF_CALL = {
 
 
 _GAP_LINES = 40
+_MODULE = "<module>"
 _DUMP_FRAME = expression(r'", line \d+ in |\.py:\d+\)\s*$')
 
 
@@ -92,15 +93,32 @@ def _last(rank: int, stack: Sequence[Event]) -> LastTraceback:
 
 
 def _last_run(frames: list[Event]) -> Printed:
-    """The last unbroken run of frames in a source; a gap of lines ends one."""
-    run: list[Event] = []
+    """The last unbroken run of frames in a source; a gap of lines ends one.
+
+    So does the outermost frame of another traceback. One of which only the installed program is
+    known that Python ran, such as that of a launcher, shows no place.
+    """
+    runs: list[list[Event]] = []
     for event in sorted(frames, key=lambda event: event.line):
-        if run and event.line > run[-1].line + _GAP_LINES:
-            run = []
-        run.append(event)
+        if not runs or event.line > runs[-1][-1].line + _GAP_LINES or _is_outermost(event):
+            runs.append([])
+        runs[-1].append(event)
+    placed = [run for run in runs if not all(map(_is_program, run))]
+    run = (placed or runs)[-1]
     # Tracebacks ("line 3, in f") end with the innermost frame, dumps ("line 3 in f") begin with it.
     dump = any(_DUMP_FRAME.search(event.text) for event in run)
     return Printed(run[::-1] if dump else run, dump)
+
+
+def _is_outermost(event: Event) -> bool:
+    """Whether a traceback begins with this frame."""
+    return event.fields.get("func") == _MODULE and not _DUMP_FRAME.search(event.text)
+
+
+def _is_program(event: Event) -> bool:
+    """Whether it is the line of an installed program that calls its main function."""
+    file = event.fields.get("file", ".py")
+    return event.fields.get("func") == _MODULE and not file.endswith((".py", ">"))
 
 
 def _site(fields: Fields) -> str | None:

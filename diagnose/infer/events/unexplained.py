@@ -34,8 +34,8 @@ def unexplained(stories: Stories) -> Failures:
     sieve = Sieve()
     lines = {event.line for event in found}
     known = {event.place for event in timeline.where(_explains) if event.line in lines}
-    told = [e for e in found if e.place not in known or (e.kind == "edge" and _is_named(e))]
-    found = sieve.keep("explained", found, told)
+    unknown = [e for e in found if e.place not in known or (e.kind == "edge" and _is_named(e))]
+    found = sieve.keep("explained", found, unknown)
     answered = {event.place for event in found if not _unanswered(event, stories)}
     found = sieve.keep("worked_on_below", found, [e for e in found if e.place not in answered])
     first: dict[tuple[str, int], Event] = {}

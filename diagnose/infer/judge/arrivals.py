@@ -9,9 +9,10 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from diagnose.infer.judge.stall import Stall, Wait
+from diagnose.infer.judge.ops import Op
+from diagnose.infer.judge.verdict import Verdict
 from diagnose.text.ranks import ranks_phrase
 from diagnose.timeline.captures import captured_ranks, highest_rank
 from diagnose.timeline.event import Event, Timeline
@@ -24,8 +25,8 @@ _RANKS_LIMIT = 100_000
 _NAMED_LIMIT = 1_000_000  # ranks that different lines name, one after the other, in one job
 
 
-def not_come(timeline: Timeline, world_size: int | None) -> list[Stall]:
-    """The stall that lists of those that came tell of, none where they tell of no gap."""
+def not_come(timeline: Timeline, world_size: int | None) -> list[Verdict]:
+    """The verdict that lists of those that came tell of, none where they tell of no gap."""
     lists = timeline.telling("joined")
     return _unanswered(lists) or _unready(lists, world_size)
 
@@ -48,19 +49,18 @@ def _near(line: int, others: Sequence[int]) -> bool:
     return first < len(others) and others[first] <= line + _LISTED
 
 
-def _unanswered(lists: Iterable[Event]) -> list[Stall]:
+def _unanswered(lists: Iterable[Event]) -> list[Verdict]:
     """Ranks that came to a barrier and got no answer from the rank that keeps the count."""
     came = [event for event in lists if "from_rank" in event.fields]
     asked = {rank for event in came for rank in captured_ranks(event.fields["from_rank"])}
     here = {r: e for e in came for r in captured_ranks(e.fields.get("ranks")) if r not in asked}
     if len(asked) != 1 or not here:
         return []
-    stall = _stall(here, asked, came, "BARRIER")
-    stall.why = f"{ranks_phrase(asked)} answered nobody who came to the barrier"
-    return [stall]
+    why = f"{ranks_phrase(asked)} answered nobody who came to the barrier"
+    return [_verdict(here, asked, came, "BARRIER", why, proven=False)]
 
 
-def _unready(lists: Iterable[Event], world_size: int | None) -> list[Stall]:
+def _unready(lists: Iterable[Event], world_size: int | None) -> list[Verdict]:
     """Ranks between those that came: a list is whole, and its gaps are no gaps of an excerpt.
 
     Every list of the job must have the same gaps; ranks that miss different calls are no matter of
@@ -71,10 +71,8 @@ def _unready(lists: Iterable[Event], world_size: int | None) -> list[Stall]:
     if len(gaps) != 1 or not (absent := gaps.pop()):
         return []
     here = {rank: event for event in whole for rank in captured_ranks(event.fields["ranks"])}
-    stall = _stall(here, absent, whole, whole[0].op)
-    stall.proven = True
-    stall.why = f"{ranks_phrase(absent)}: on no list of the ranks that arrived"
-    return [stall]
+    why = f"{ranks_phrase(absent)}: on no list of the ranks that arrived"
+    return [_verdict(here, absent, whole, whole[0].op, why, proven=True)]
 
 
 def _gaps(event: Event, world_size: int | None) -> tuple[int, ...]:
@@ -86,16 +84,37 @@ def _gaps(event: Event, world_size: int | None) -> tuple[int, ...]:
     return tuple(rank for rank in range(limit) if rank not in came)
 
 
-def _stall(
-    here: dict[int, Event], missing: Collection[int], shown: list[Event], op: str | None
-) -> Stall:
+def _verdict(
+    here: dict[int, Event],
+    absent: Collection[int],
+    shown: list[Event],
+    op: str | None,
+    why: str,
+    *,
+    proven: bool,
+) -> Verdict:
     size = 1 if op == "BARRIER" else None
     waits = {
-        rank: Wait(rank, None, op, size, None, event.timeout_ms, event.elapsed_ms, event.index)
+        rank: Op(rank, None, op, size, None, event.timeout_ms, event.elapsed_ms, event.index)
         for rank, event in here.items()
     }
-    rows = [event.index for event in shown]
-    return Stall(None, "missing", waits, sorted(missing), rows=rows, op=op)
+    rows = tuple(event.index for event in shown)
+    found = Verdict("missing", op=op, joined=tuple(sorted(waits)), waits=waits, rows=rows)
+    return of_absent(found, absent, why, proven=proven)
+
+
+def of_absent(verdict: Verdict, ranks: Iterable[int], why: str, *, proven: bool) -> Verdict:
+    """The verdict that these ranks did not join, who are culprits if that is proven."""
+    absent = tuple(sorted(ranks))
+    return replace(
+        verdict,
+        kind="missing",
+        ranks=absent * proven,
+        suspects=absent * (not proven),
+        missing=absent,
+        why=why,
+        sure=proven,
+    )
 
 
 @dataclass(slots=True)
@@ -134,12 +153,12 @@ def named_missing(timeline: Timeline) -> Named | None:
     return named if named.ranks else None
 
 
-def of_names(named: Named) -> Stall:
-    """The stall that names alone tell of."""
-    ranks = sorted(named.ranks)
-    stall = Stall(None, "missing", missing=ranks, proven=True, named=True, rows=named.rows)
-    stall.why = f"the log names {ranks_phrase(ranks)} as not having joined"
+def of_names(named: Named, waiting: Verdict | None = None) -> Verdict:
+    """The verdict that names alone tell of; `waiting`: what is known of those that wait."""
+    of = waiting or Verdict("missing")
+    of, ranks = replace(of, rows=(*named.rows, *of.rows)), sorted(named.ranks)
     if named.crossed:
-        stall.shape, stall.missing = "conditional", []
-        stall.why = f"{ranks_phrase(ranks)} lack different operations from each other"
-    return stall
+        why = f"{ranks_phrase(ranks)} lack different operations from each other"
+        return replace(of, kind="conditional", why=why, sure=True)
+    why = f"the log names {ranks_phrase(ranks)} as not having joined"
+    return of_absent(of, ranks, why, proven=True)

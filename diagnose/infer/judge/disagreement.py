@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
-from diagnose.infer.judge.groups import gathered_size
-from diagnose.infer.judge.stall import Call, Stall, Wait, in_words
-from diagnose.infer.judge.standing import Standing
+from diagnose.infer.judge.by_lines import ByLines
+from diagnose.infer.judge.ops import Call, Op, gathered_size, in_words, majority_of
+from diagnose.infer.judge.verdict import Kind, Verdict
 from diagnose.text.ranks import ranks_phrase
 from diagnose.timeline.captures import integer
 from diagnose.timeline.event import Event, Fields
@@ -28,10 +29,10 @@ _Call = tuple[int | None, str | None, str | None]
 _PAIR = 2  # ranks of which nobody knows which is odd
 
 
-def disagreement(group: str | None, waits: Mapping[int, Wait]) -> Stall | None:
+def disagreement(group: str | None, waits: Mapping[int, Op]) -> Verdict | None:
     """The ranks of one group that wait in different calls; None where they do not.
 
-    `proven` where the group or the number says that it should be the same call.
+    `sure` where the group or the number says that it should be the same call.
     """
     calls = _completed({rank: wait.call for rank, wait in waits.items()})
     kinds = Counter(calls.values())
@@ -40,33 +41,46 @@ def disagreement(group: str | None, waits: Mapping[int, Wait]) -> Stall | None:
         return None
     if group is None and ((len(seqs) > 2 and len(ops) > 1) or _far_apart(seqs)):
         return None  # several groups mixed under no name: their numbers cannot be compared
-    majority, votes = kinds.most_common(1)[0]
-    tie = list(kinds.values()).count(votes) > 1
-    # Where more than two kinds meet, the most frequent one may be as odd as the others.
-    split = tie or (len(kinds) > 2 and 2 * votes <= len(waits))
-    stall = Stall(group, "mismatch", dict(waits), rows=sorted(w.row for w in waits.values()))
-    stall.odd = [] if split else sorted(r for r, call in calls.items() if call != majority)
+    majority = majority_of(kinds)
+    odd = sorted(r for r, call in calls.items() if call != majority) if majority else []
     first = min(waits.values(), key=lambda w: (w.seq if w.seq is not None else 1 << 62, w.rank))
-    stall.op, stall.seq = first.op, first.seq
-    stall.proven = len(seqs) == 1 or group is not None
     tiny = {rank for rank, wait in waits.items() if wait.tiny}
+    sized = any(wait.size_in is not None for wait in waits.values())
+    kind: Kind = "mismatched"
     if len(ops) == 1 and len(seqs) > 1 and len({call[2:] for call in kinds}) == 1:
-        stall.shape = "shifted"
-        stall.why = "ranks wait for different sequence numbers of the same operation"
-        if tie and len(kinds) == 2:  # who waits for the earlier one is behind
+        kind, why = "shifted", "ranks wait for different sequence numbers of the same operation"
+        if majority is None and len(kinds) == 2:  # who waits for the earlier one is behind
             earlier = min(seq for seq in seqs if seq is not None)
-            stall.odd = sorted(r for r, (seq, *_) in calls.items() if seq == earlier)
-    elif tiny and tiny != set(waits) and stall.sized:
-        stall.shape = "conditional"
-        stall.why = "some ranks wait in a one-element barrier, others in a larger collective"
-        if tie and sorted(set(waits) - tiny) == [0]:
-            stall.odd = [0]
+            odd = sorted(r for r, (seq, *_) in calls.items() if seq == earlier)
+    elif tiny and tiny != set(waits) and sized:
+        kind = "conditional"
+        why = "some ranks wait in a one-element barrier, others in a larger collective"
+        if majority is None and sorted(set(waits) - tiny) == [0]:
+            odd = [0]
     else:
-        stall.why = "ranks wait for different collectives: " + "; ".join(
+        why = "ranks wait for different collectives: " + "; ".join(
             f"{ranks_phrase(sorted(r for r, c in calls.items() if c == call))} {in_words(call)}"
             for call in sorted(kinds, key=lambda c: (-kinds[c], str(c)))[:3]
         )
-    return stall
+    found = waiting_in(waits, group, first.seq, first.op)
+    sure = len(seqs) == 1 or group is not None
+    return replace(found, kind=kind, ranks=tuple(odd), why=why, sure=sure)
+
+
+def waiting_in(
+    waits: Mapping[int, Op], group: str | None, seq: int | None, op: str | None
+) -> Verdict:
+    """What is known of those that wait, and of the call that it is about, before any verdict."""
+    same = (r for r, w in waits.items() if (w.seq, w.op) == (seq, op) and group in (None, w.group))
+    return Verdict(
+        "unclear",
+        group=group,
+        op=op,
+        seq=seq,
+        joined=tuple(sorted(rank for rank in same if rank >= 0)),
+        waits=waits,
+        rows=tuple(sorted(wait.row for wait in waits.values())),
+    )
 
 
 def _far_apart(seqs: set[int | None]) -> bool:
@@ -94,27 +108,31 @@ def _is_part(call: Call, other: Call) -> bool:
     )
 
 
-def stated_mismatches(stated: Iterable[Event]) -> list[Stall]:
-    """One stall for all lines that tell of a mismatch, none where there are no such lines."""
+def stated_mismatches(stated: Iterable[Event]) -> list[Verdict]:
+    """One verdict for all lines that tell of a mismatch, none where there are no such lines."""
     events = list(stated)
-    if not events:
-        return []
-    stall = Stall(None, "mismatch", proven=True, rows=[event.index for event in events])
     calls: dict[int, _Call] = {}
     pairs: set[frozenset[int]] = set()
+    kind: Kind = "mismatched"
     for fields in (event.fields for event in events):
-        stall.op = stall.op or fields.get("op")
-        stall.seq = stall.seq if stall.seq is not None else integer(fields.get("seq"))
         mine, other = integer(fields.get("rank")), integer(fields.get("other_rank"))
         if mine is None or other is None:
             continue
         pairs.add(frozenset((mine, other)))
         calls[mine], calls[other] = _call(fields, ""), _call(fields, "other_")
         if _one_is_a_barrier(fields):
-            stall.shape = "conditional"
-    stall.odd = _odd(calls, pairs)
-    stall.why = "a consistency check found ranks in different collectives"
-    return [stall]
+            kind = "conditional"
+    seqs = (integer(event.fields.get("seq")) for event in events)
+    found = Verdict(
+        kind,
+        tuple(_odd(calls, pairs)),
+        op=next(filter(None, (event.fields.get("op") for event in events)), None),
+        seq=next((seq for seq in seqs if seq is not None), None),
+        why="a consistency check found ranks in different collectives",
+        rows=tuple(event.index for event in events),
+        sure=True,
+    )
+    return [found] if events else []
 
 
 def _odd(calls: Mapping[int, _Call], pairs: set[frozenset[int]]) -> list[int]:
@@ -124,10 +142,8 @@ def _odd(calls: Mapping[int, _Call], pairs: set[frozenset[int]]) -> list[int]:
         return sorted(in_all)
     if len(calls) < _RANKS_TO_VOTE:
         return _odd_of_two(calls)
-    votes = Counter(calls.values()).most_common(2)
-    if len(votes) < 2 or votes[0][1] == votes[1][1]:
-        return []
-    return sorted(rank for rank, call in calls.items() if call != votes[0][0])
+    majority = majority_of(Counter(calls.values()))
+    return sorted(rank for rank, call in calls.items() if majority not in (None, call))
 
 
 def _odd_of_two(calls: Mapping[int, _Call]) -> list[int]:
@@ -155,7 +171,7 @@ def _one_is_a_barrier(fields: Fields) -> bool:
     return other is not None and op != other and "BARRIER" in (op, other)
 
 
-def lacks_one(standing: Standing, stall: Stall) -> Stall | None:
+def lacks_one(standing: ByLines, waiting: Verdict) -> Verdict | None:
     """The one rank that calls something of its own at the number of a gather that lacks one.
 
     All groups of a kind call alike at a number, so that those who wait in it are as many as all
@@ -165,26 +181,25 @@ def lacks_one(standing: Standing, stall: Stall) -> Stall | None:
     if standing.silent or standing.silent is None or standing.groups_named:
         return None
     heads = {rank: own[0] for rank, own in standing.heads.items() if not own[0].p2p}
-    calls: dict[Call, dict[int, Wait]] = defaultdict(dict)
+    calls: dict[Call, dict[int, Op]] = defaultdict(dict)
     for rank, wait in heads.items():
         calls[wait.call][rank] = wait
     found = {rank for call, own in calls.items() for rank in _elsewhere(call, own, calls)}
     if len(found) != 1:
         return None
     odd = sorted(found)
-    stall.shape, stall.odd = "mismatch", odd
-    stall.why = (
+    why = (
         f"{ranks_phrase(odd)} alone waits in {heads[odd[0]].op} where a group lacks one of its "
         f"members in another call of SeqNum {heads[odd[0]].seq}"
     )
-    return stall
+    return replace(waiting, kind="mismatched", ranks=tuple(odd), why=why)
 
 
 def _elsewhere(
-    call: Call, own: Mapping[int, Wait], calls: Mapping[Call, Mapping[int, Wait]]
+    call: Call, own: Mapping[int, Op], calls: Mapping[Call, Mapping[int, Op]]
 ) -> list[int]:
     """Who waits alone in another call of the number of this gather, where that lacks one."""
-    size = gathered_size(own.values())
+    size = gathered_size(wait.kind for wait in own.values())
     if size is None or size <= _PAIR or len(own) % size != size - 1:
         return []
     alone = [next(iter(others)) for other, others in calls.items()

@@ -12,10 +12,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from diagnose.infer.judge.stall import Wait
+from diagnose.infer.judge.ops import Op, gathered_size
 
 WORLD = ("0", "default_pg")  # names of the group of all ranks
-_GATHERS, _SCATTERS = ("ALLGATHER", "_ALLGATHER_BASE"), ("REDUCE_SCATTER", "_REDUCE_SCATTER_BASE")
 _MOST = 100_000  # members
 
 
@@ -39,24 +38,15 @@ class Members:
         return self.certain and self.size is not None and len(self.ranks) >= self.size
 
 
-def gathered_size(waits: Iterable[Wait]) -> int | None:
-    """How many ranks a group has by the sizes of a gather or scatter; None where no call tells."""
-    for wait in waits:
-        small, large = wait.size_in, wait.size_out
-        if wait.op in _SCATTERS:
-            small, large = large, small
-        elif wait.op not in _GATHERS:
-            continue
-        if small and large and large % small == 0 and large > small:
-            return large // small
-    return None
-
-
-def members_of(waits: Mapping[str, Iterable[Wait]], world: int | None) -> dict[str, Members]:
+def members_of(waits: Sequence[Op], world: int | None) -> dict[str, Members]:
     """Group → its members, as far as the waits in it tell; `world` ranks are in the job."""
     groups: dict[str, Members] = {}
-    for name, own in waits.items():
-        size = gathered_size(own)
+    named: dict[str, list[Op]] = defaultdict(list)
+    for wait in waits:
+        if wait.group is not None:
+            named[wait.group].append(wait)
+    for name, own in named.items():
+        size = gathered_size(wait.kind for wait in own)
         group = groups[name] = Members(size=size, certain=size is not None)
         for wait in own:
             group.ranks.add(wait.rank)
@@ -65,6 +55,8 @@ def members_of(waits: Mapping[str, Iterable[Wait]], world: int | None) -> dict[s
                 group.places.setdefault(wait.place, wait.rank)
         if name in WORLD and world is not None and world <= _MOST:
             group.size, group.certain, group.ranks = world, True, set(range(world))
+        elif name in WORLD:
+            group.ranks |= {wait.rank for wait in waits}  # whoever waits is of the job
     parallel = [group for name, group in groups.items() if name not in WORLD]
     _complete(parallel, world)
     _complete_by_first(parallel, world)
@@ -75,7 +67,7 @@ def _complete(groups: Iterable[Members], world: int | None) -> None:
     """Add the members at equal distances from those that are known."""
     strides: dict[tuple[int, str | None], list[tuple[Members, int]]] = defaultdict(list)
     for group in groups:
-        line = _line(group.places)
+        line = line_through(group.places)
         if line is not None:
             strides[line[1], group.desc].append((group, line[0]))
     for (stride, _), alike in strides.items():
@@ -130,7 +122,7 @@ def _common_size(
     return (sizes[0], len(sizes) == 1) if sizes else (0, False)
 
 
-def _line(places: Mapping[int, int]) -> tuple[int, int] | None:
+def line_through(places: Mapping[int, int]) -> tuple[int, int] | None:
     """The rank at number 0 and the distance of the ranks; None where there is no such line."""
     known = sorted(places.items())
     if len(known) < 2:

@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import NamedTuple, TypeVar
 
 from diagnose.infer.events.tracebacks import last_tracebacks
-from diagnose.infer.judge.stall import Wait
+from diagnose.infer.judge.ops import Op, is_p2p
 from diagnose.timeline.captures import integer
 from diagnose.timeline.event import Event, Timeline
 from diagnose.timeline.learned import Learned
@@ -44,22 +44,16 @@ class Witnessed:
     rank and group (None: the line names none).
     """
 
-    waits: dict[int, list[Wait]] = field(default_factory=dict)
-    unnamed: list[Wait] = field(default_factory=list)
+    waits: dict[int, list[Op]] = field(default_factory=dict)
+    unnamed: list[Op] = field(default_factory=list)
     frontiers: dict[tuple[int, str | None], Frontier] = field(default_factory=dict)
     folded: bool = False
 
-    def heads(self) -> dict[int, list[Wait]]:
-        """By rank the waits that may be the one it really stands in: those that began first.
+    def started(self, waits: Iterable[Op]) -> list[Op]:
+        """The waits, with what the devices have not started."""
+        return [wait._replace(started=not self._unstarted(wait)) for wait in waits]
 
-        One that its device has not started is behind another.
-        """
-        return {
-            rank: _oldest([wait for wait in waits if not self.unstarted(wait)] or waits)
-            for rank, waits in self.waits.items()
-        }
-
-    def unstarted(self, wait: Wait) -> bool:
+    def _unstarted(self, wait: Op) -> bool:
         """Whether the device of a rank that waits has not come to this call yet.
 
         Sends and receives are counted apart from collectives and their numbers told as well, so a
@@ -90,7 +84,7 @@ def witnessed(timeline: Timeline) -> Witnessed:
     return found
 
 
-def _mentions(timeline: Timeline) -> list[tuple[Event, Wait]]:
+def _mentions(timeline: Timeline) -> list[tuple[Event, Op]]:
     """Every line of a wait; its group is that of a status line behind it where it names none.
 
     Watchdogs of several groups print at one time, so where a rank waits in several calls of one
@@ -118,7 +112,7 @@ def _mentions(timeline: Timeline) -> list[tuple[Event, Wait]]:
 
 
 _Statuses = Mapping[str | None, Event]  # by group the last status line of one rank and number
-_Found = dict[int, tuple[Event, Wait]]
+_Found = dict[int, tuple[Event, Op]]
 _Row = TypeVar("_Row")
 _Rows = Mapping[tuple[str, int | None, int | None], list[_Row]]  # by source, rank and number
 # By call the kinds of groups that make it, and how often that is told.
@@ -151,23 +145,23 @@ def _match(found: _Found, unnamed: _Rows[int], statuses: _Rows[Event], kinds: _K
                     kinds[wait.call][_kind_of(of)] += 1
 
 
-def _is_open(wait: Wait, stated: Iterable[tuple[object, ...]]) -> bool:
+def _is_open(wait: Op, stated: Iterable[tuple[object, ...]]) -> bool:
     """Whether no line of its rank tells another call of this number in a group."""
     return not any(call[0] == wait.seq and call != wait.call for call in stated)
 
 
-def _of_its_kind(groups: _Statuses, told: Counter[str]) -> Event | None:
-    """The status line of the one group that is of a kind told of a call."""
-    fits = [row for row in groups.values() if _often(row, told)]
+def _of_its_kind(groups: _Statuses, counts: Counter[str]) -> Event | None:
+    """The status line of the one group that is of a kind counted for a call."""
+    fits = [row for row in groups.values() if _often(row, counts)]
     return fits[0] if len(fits) == 1 else None
 
 
-def _often(row: Event, told: Counter[str]) -> bool:
-    """Whether the kind of a group is not told far more seldom than another one for a call."""
-    return _SELDOM * told[_kind_of(row)] > max(told.values(), default=0)
+def _often(row: Event, counts: Counter[str]) -> bool:
+    """Whether the kind of a group is not counted far more seldom than another one for a call."""
+    return _SELDOM * counts[_kind_of(row)] > max(counts.values(), default=0)
 
 
-def _left_over(own: Sequence[Wait], groups: _Statuses) -> Event | None:
+def _left_over(own: Sequence[Op], groups: _Statuses) -> Event | None:
     """The status line that is left when all other waits of the rank have theirs.
 
     Who calls what nobody else does is the one that matters most, and no other rank tells its group.
@@ -180,7 +174,7 @@ def _left_over(own: Sequence[Wait], groups: _Statuses) -> Event | None:
     return rest[0] if matched else None
 
 
-def _in_group(wait: Wait, row: Event) -> Wait:
+def _in_group(wait: Op, row: Event) -> Op:
     """The wait, in the group that this line names."""
     place, desc = integer(row.fields.get("group_rank")), row.fields.get("group_desc")
     return wait._replace(group=row.group, place=place, desc=desc)
@@ -191,18 +185,19 @@ def _kind_of(row: Event) -> str:
     return row.fields.get("group_desc") or row.group or ""
 
 
-def _wait(event: Event) -> Wait:
+def _wait(event: Event) -> Op:
     work = event.work
     elapsed = work.elapsed_ms
     began = event.time - elapsed * _MS if None not in (event.time, elapsed) else None  # type: ignore[operator]
-    return Wait(
+    return Op(
         -1 if event.rank is None else event.rank, work.seq, work.op, work.size_in, work.size_out,
         work.timeout_ms, elapsed, event.index, work.group,
         integer(event.fields.get("group_rank")), began, event.fields.get("group_desc"),
+        is_p2p(work.op, work.size_in),
     )  # fmt: skip
 
 
-def _add(waits: list[Wait], wait: Wait) -> None:
+def _add(waits: list[Op], wait: Op) -> None:
     """Add a wait, or what this line says more of one that is known."""
     for at, known in enumerate(waits):
         if known.call != wait.call or not _agree(known.group, wait.group):
@@ -218,7 +213,7 @@ def _agree(one: object, other: object) -> bool:
     return one is None or other is None or one == other
 
 
-def _numbers_are_ranks(mentions: Iterable[tuple[Event, Wait]]) -> bool:
+def _numbers_are_ranks(mentions: Iterable[tuple[Event, Op]]) -> bool:
     """Whether numbers inside process groups are ranks of the job: no two processes have the same.
 
     Of several groups each has a number 0, and their ranks mostly call the same. One process may
@@ -236,7 +231,7 @@ def _numbers_are_ranks(mentions: Iterable[tuple[Event, Wait]]) -> bool:
     return len(twice) < 2 and max(twice, default=0) < 3
 
 
-def _without_known(found: Witnessed) -> list[Wait]:
+def _without_known(found: Witnessed) -> list[Op]:
     """Waits of nobody, each once, without those that a rank printed as well."""
     known = {(w.call, w.elapsed_ms) for waits in found.waits.values() for w in waits}
     kept = {(wait.call, wait.elapsed_ms): wait for wait in reversed(found.unnamed)}
@@ -276,8 +271,10 @@ def _add_tracebacks(found: Witnessed, timeline: Timeline) -> None:
 
     Who stands in a collective has come, though it printed another error than the others.
     """
-    told = [wait for waits in found.waits.values() for wait in waits]
-    if not told or any(w.seq is not None or w.op is not None for w in (*told, *found.unnamed)):
+    all_waits = [wait for waits in found.waits.values() for wait in waits]
+    if not all_waits or any(
+        w.seq is not None or w.op is not None for w in (*all_waits, *found.unnamed)
+    ):
         return
     for rank, last in last_tracebacks(timeline).items():
         if last.op is None:
@@ -285,10 +282,16 @@ def _add_tracebacks(found: Witnessed, timeline: Timeline) -> None:
         size = 1 if last.op == "BARRIER" else None
         known = found.waits.get(rank)
         timeout = known[0].timeout_ms if known else None
-        found.waits[rank] = [Wait(rank, None, last.op, size, None, timeout, None, last.row)]
+        p2p = is_p2p(last.op, size)
+        found.waits[rank] = [Op(rank, None, last.op, size, None, timeout, None, last.row, p2p=p2p)]
 
 
-def _oldest(waits: list[Wait]) -> list[Wait]:
+def heads_of(waits: Sequence[Op]) -> list[Op]:
+    """Of the waits of a rank those that may be the one it really stands in: that began first.
+
+    One that its device has not started is behind another.
+    """
+    waits = [wait for wait in waits if wait.started] or [*waits]
     first = waits[0].began
     if first is None:
         return waits

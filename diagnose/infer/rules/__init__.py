@@ -44,10 +44,8 @@ INFERRED: dict[str, Rule] = {
     "rendezvous": rendezvous.propose,
     **unstated.RULES,
     "cut_line": cut_line.propose,
-    "collectives": _when(lambda context: context.blocked, "diagnose.infer.rules.collectives"),
     "stacks": _when(lambda context: context.stacks or context.lone, "diagnose.infer.rules.stacks"),
     "node_signs": _when(lambda context: context.signs, "diagnose.infer.rules.node_signs"),
-    "agreeing": stalls.agreeing,
     "checkpoints": _when(lambda context: context.checkpoints, "diagnose.infer.rules.checkpoints"),
     "plugged": plugged.propose,
 }

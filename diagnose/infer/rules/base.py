@@ -12,7 +12,7 @@ from diagnose.catalog.schema import Catalog, Remedy
 from diagnose.diagnosis import Answer, CulpritKind
 from diagnose.infer.events.facts import Facts
 from diagnose.infer.events.phases import Activity
-from diagnose.infer.judge.stall import Stall
+from diagnose.infer.judge.verdict import Verdict
 from diagnose.infer.tiers import Tier
 from diagnose.stories.fold import Stories
 from diagnose.stories.silence import Silence
@@ -20,7 +20,6 @@ from diagnose.timeline.event import Event, Timeline
 
 if TYPE_CHECKING:
     from diagnose.checkpoint.model import Inspection
-    from diagnose.infer.collectives.verdict import DumpVerdict
     from diagnose.infer.stacks.classify import Place
     from diagnose.infer.stacks.groups import PlaceClass
     from diagnose.parse.node_signs import Sign
@@ -32,7 +31,6 @@ Basis = Literal[
     "line",  # a line of the log states it
     "exit",  # how a process ended
     "wait",  # ranks that wait in a collective
-    "agreeing_wait",  # the same by watchdog lines, where dumps name the same ranks
     "dump",  # dumps, counters or call lines of collectives
     "stack",  # a stack that was taken of a process
     "traceback",  # frames that a process printed itself
@@ -68,9 +66,10 @@ class Hypothesis:
     of what it accounts for. `rule` is the name of who proposed it, for people; `basis` is the kind
     of its evidence, by which it is weighed. `lost` says why it is not the root cause, once that is
     known, and `lost_to` what it lost to. `merged` are the others of its class that were merged.
-    `behind` are classes that the very processes of its lines had told of before; of an end from
-    outside, those of which a process had died by then.
+    `preceded_by` are classes that the very processes of its lines had stated before; of an end
+    from outside, those of which a process had died by then.
     `hung`: a job was seen to hang; `outside`: somebody else ended it, as such a job only ends.
+    `pods` are the culprits that are pods; one is among `hosts` only where no line names its node.
     `hint` tells of a known issue of some versions, where it is not the verdict.
     `longer_timeout`: whether one would help, where that does not follow from the class.
     """
@@ -83,6 +82,7 @@ class Hypothesis:
     signature: str | None = None
     ranks: list[int] = field(default_factory=list)
     hosts: list[str] = field(default_factory=list)
+    pods: list[str] = field(default_factory=list)
     kind: CulpritKind | None = None
     why: str = ""
     sure: bool = False
@@ -102,7 +102,7 @@ class Hypothesis:
     hung: bool = False
     outside: bool = False
     hint: str = ""
-    behind: frozenset[str] = frozenset()
+    preceded_by: frozenset[str] = frozenset()
     longer_timeout: Answer | None = None
 
 
@@ -111,11 +111,11 @@ class Context:
     """What rules may look at; the later fields are filled as the pipeline gets to them.
 
     `timeline` is the last attempt's. `failing` are the events that show a failure, `stalls` the
-    process groups that stopped (the first one by the dumps, where there are any), `agreeing` those
-    of the logs that say the same as the dumps. `blocked` is what dumps say, `alive` whether who is
-    told of there was alive. `stacks` are ranks by their stack dumps, `lone` those of processes of
-    unknown rank, `signs` what nodes say of themselves, `stood` whether no counter of NCCL moved
-    between two looks. `silence` is that of the job, or of one of its processes, until it was ended.
+    verdicts on ranks that stand still (the one by dumps and lines together, where there are dumps),
+    `alive` whether whom dumps tell of was alive. `stacks` are ranks by their stack dumps, `lone`
+    those of processes of unknown rank, `signs` what nodes say of themselves, `halted` whether no
+    counter of NCCL moved between two looks. `silence` is that of the job, or of one of its
+    processes, until it was ended.
     `proposed` are the hypotheses of the stages before.
     """
 
@@ -124,18 +124,21 @@ class Context:
     facts: Facts
     stories: Stories
     failing: Sequence[Event] = ()
-    stalls: Sequence[Stall] = ()
-    agreeing: Sequence[Stall] = ()
+    stalls: Sequence[Verdict] = ()
     activity: Activity = field(default_factory=Activity)
-    blocked: DumpVerdict | None = None
     alive: bool = False
     stacks: Sequence[PlaceClass] = ()
     lone: Sequence[Place] = ()
     signs: Sequence[Sign] = ()
-    stood: bool = False
+    halted: bool = False
     checkpoints: Inspection | None = None
     silence: Silence | None = None
     proposed: Sequence[Hypothesis] = ()
+
+    @property
+    def by_dumps(self) -> Verdict | None:
+        """The verdict on ranks that stand still, where dumps or counters show it."""
+        return next((one for one in self.stalls if one.by_dumps), None)
 
     @property
     def world(self) -> int | None:

@@ -77,8 +77,8 @@ def _by_device(group: Sequence[Event], timeline: Timeline) -> set[int]:
 
 def _captured(group: Sequence[Event], *names: str) -> set[int]:
     """Ranks under these names; what stands for "none of them" (HCCL's 4294967295) is no rank."""
-    told = (rank_of(event.fields.get(name)) for event in group for name in names)
-    return {rank for rank in told if rank is not None}
+    numbers = (rank_of(event.fields.get(name)) for event in group for name in names)
+    return {rank for rank in numbers if rank is not None}
 
 
 def _links(group: Sequence[Event]) -> set[frozenset[int]]:
@@ -113,8 +113,8 @@ def _by_bus(group: Sequence[Event], timeline: Timeline) -> set[int]:
 
 def _by_pid(group: Sequence[Event], timeline: Timeline) -> set[int]:
     """The ranks of the processes that lines are about, where these named themselves elsewhere."""
-    told = [(integer(event.fields.get("pid")), event.fields.get("host")) for event in group]
-    hosts = {pid: host for pid, host in told if pid is not None}
+    pairs = [(integer(event.fields.get("pid")), event.fields.get("host")) for event in group]
+    hosts = {pid: host for pid, host in pairs if pid is not None}
     ranks: dict[int, set[int]] = {pid: set() for pid in hosts}
     for event in timeline if ranks else ():
         if event.rank is None or event.pid not in ranks:
@@ -126,8 +126,8 @@ def _by_pid(group: Sequence[Event], timeline: Timeline) -> set[int]:
 
 def _in_words(event: Event) -> int | None:
     """The rank on which an error was, as a line says that names no author: `Error on rank 3: …`."""
-    told = {*_ON_RANK.findall(event.text)} if event.rank is None else set()
-    return rank_of(told.pop()) if len(told) == 1 else None
+    numbers = {*_ON_RANK.findall(event.text)} if event.rank is None else set()
+    return rank_of(numbers.pop()) if len(numbers) == 1 else None
 
 
 def gpu_ranks(timeline: Timeline) -> dict[tuple[str | None, int], int]:

@@ -56,14 +56,14 @@ def tail(one: Checkpoint) -> str:
     return "/".join(parts[-2:]) if len(parts[-1]) < 8 else parts[-1]
 
 
-def told(one: Checkpoint) -> str:
+def adjective(one: Checkpoint) -> str:
     """Its state as an adjective."""
     return STATE_WORDS[one.state]
 
 
 def state_of(one: Checkpoint) -> str:
     """Its name and state, and why."""
-    return f"{name(one)} is {told(one)}: {why_damaged(one)}"
+    return f"{name(one)} is {adjective(one)}: {why_damaged(one)}"
 
 
 def why_damaged(one: Checkpoint) -> str:

@@ -33,8 +33,8 @@ def propose(context: Context) -> Iterator[Hypothesis]:
         return
     for event in _last_lines(context):
         text = event.text.rstrip()
-        told, id_ = _continued(text, context.catalog)
-        if not told or _ambiguous(told, context.catalog):
+        part, id_ = _continued(text, context.catalog)
+        if not part or _ambiguous(part, context.catalog):
             continue
         entry = context.catalog.by_id[id_]
         yield Hypothesis(
@@ -94,9 +94,9 @@ def _continued(text: str, catalog: Catalog) -> tuple[str, str]:
             best = shared, id_
     if best is None:
         return "", ""
-    told = _TYPE.sub("", text[-best[0] :])
-    enough = len(told) >= _LEAST and len(_WORD.findall(told)) >= _WORDS
-    return (told, best[1]) if enough else ("", "")
+    part = _TYPE.sub("", text[-best[0] :])
+    enough = len(part) >= _LEAST and len(_WORD.findall(part)) >= _WORDS
+    return (part, best[1]) if enough else ("", "")
 
 
 @lru_cache(maxsize=16)
@@ -113,9 +113,9 @@ def _beginnings(anchor: str, catalog: Catalog) -> list[tuple[str, str]]:
     ]
 
 
-def _ambiguous(told: str, catalog: Catalog) -> bool:
+def _ambiguous(part: str, catalog: Catalog) -> bool:
     """Whether messages of several classes, or of none, begin so."""
-    found = {id_ for id_, line in examples_of(catalog) if told in line}
+    found = {id_ for id_, line in examples_of(catalog) if part in line}
     return len({catalog.by_id[id_].cause for id_ in found}) > 1
 
 

@@ -7,9 +7,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from diagnose.infer.rules.base import Context, Hypothesis
+from diagnose.infer.events import kills
+from diagnose.infer.judge.by_lines import authors
+from diagnose.infer.rules.base import Context, Hypothesis, inferred
 from diagnose.infer.rules.signatures import who
 from diagnose.infer.tiers import Tier
+from diagnose.stories.fold import lost_peer
 from diagnose.timeline.ends import exit_code, exits_named
 from diagnose.timeline.event import Event, Timeline
 from diagnose.timeline.learned import Learned
@@ -33,6 +36,8 @@ SIGNALS: Mapping[str, tuple[Tier, str]] = {
 _NAMES = {number.value: number.name for number in signal.Signals}
 # What launchers send to victims, and what the watchdog ends with.
 _OF_VICTIMS = (-signal.SIGTERM, -signal.SIGABRT)
+# Of whose jobs a watchdog aborts every process that waits in a collective for too long.
+_WATCHED = frozenset({"torch", "nccl"})
 _WAITS = ("timeout", "store_wait")
 _ROWS = 4
 
@@ -41,18 +46,18 @@ def propose(context: Context) -> Iterator[Hypothesis]:
     """What killed the first process that was not a victim.
 
     SIGTERM and SIGABRT count only where no process ended otherwise and nothing in the log before
-    them sent them; SIGKILL not where the launcher had begun to stop the others of one that had
+    them sent them, that of tasks whose launcher stopped them where it is all that happened to a job
+    at work; SIGKILL not where the launcher had begun to stop the others of one that had
     ended, and not of a process that the launcher says it killed.
     """
     by_code: dict[int, list[Event]] = {}
     timeline = context.timeline
-    stopping, killed = _stopping(timeline), _killed_by_launcher(timeline)
+    stopped = kills.by_launcher(timeline)
     for event in [*exits_named(timeline.kind("exit")), *_own_words(timeline)]:
         code = exit_code(event.fields)
-        stopped = code == -signal.SIGKILL and event.line > stopping.get(event.source, event.line)
-        stopped |= code == -signal.SIGKILL and event.fields.get("pid") in killed
-        if code and event.role != "aftermath" and not stopped:
+        if code and event.role != "aftermath" and not stopped(event):
             by_code.setdefault(code, []).append(event)
+    by_code = by_code or _stopped_at_work(context)
     gave_up = _gave_up(timeline)
     by_code = {code: _not_waiting(code, group, gave_up) for code, group in by_code.items()}
     waits, stops = timeline.telling("timeout"), timeline.telling("teardown")
@@ -61,10 +66,23 @@ def propose(context: Context) -> Iterator[Hypothesis]:
         group = by_code.get(code, [])
         if waits or others or (stops and all(e.index > stops[0].index for e in group)):
             by_code.pop(code, None)
+    if by_code.get(-signal.SIGABRT):
+        by_code.pop(-signal.SIGTERM, None)  # what a launcher sends to the others of who aborted
     for code, group in by_code.items():
-        yield _hypothesis(code, group, context)
+        watched = code == -signal.SIGABRT and _by_a_watchdog(group, context)
+        yield _watchdog(group, context) if watched else _hypothesis(code, group, context)
     if not (by_code or waits or stops) and (unreported := _unreported(timeline)):
         yield _of_unreported(unreported, context)
+
+
+def _stopped_at_work(context: Context) -> dict[int, list[Event]]:
+    """The ends of tasks that were stopped by SIGTERM, if the job worked and nothing else failed."""
+    trained = any(step.phase in ("training", None) for step in context.timeline.kind("progress"))
+    if not trained or any(event.role != "aftermath" for event in context.failing):
+        return {}
+    code = -signal.SIGTERM
+    ends = [one for one in context.timeline.kind("exit") if exit_code(one.fields) == code]
+    return {code: ends} if ends else {}
 
 
 def _not_waiting(code: int, group: list[Event], gave_up: set[int]) -> list[Event]:
@@ -107,35 +125,12 @@ def _unreported(timeline: Timeline) -> list[Event]:
 
 def _of_unreported(group: Sequence[Event], context: Context) -> Hypothesis:
     """Who raises says so; who ends without a word was killed, or crashed in native code."""
-    named = who(sorted({event.rank for event in group if event.rank is not None}), [])
     return replace(
         _hypothesis(-signal.SIGKILL, [*group], context),
         tier=Tier.GUESS,
-        summary=f"{named[:1].upper()}{named[1:]} ended without a word; nothing says what ended it.",
+        summary=f"{_named(group)} ended without a word; nothing says what ended it.",
         why="ended without a word",
     )
-
-
-def _stopping(timeline: Timeline) -> dict[str, int]:
-    """Source → the line from which a launcher kills the rest, because a process ended by itself."""
-    ended: dict[str, int] = {}
-    for event in timeline.kind("exit"):
-        if event.role != "aftermath" and exit_code(event.fields) not in (0, None, -signal.SIGKILL):
-            ended[event.source] = min(event.line, ended.get(event.source, event.line))
-    lines: dict[str, int] = {}
-    for event in timeline.telling("stopping"):
-        if event.line > ended.get(event.source, event.line):
-            lines[event.source] = min(event.line, lines.get(event.source, event.line))
-    return lines
-
-
-def _killed_by_launcher(timeline: Timeline) -> set[str]:
-    """The processes which a launcher says that it killed, as they did not end when told to."""
-    return {
-        event.fields["pid"]
-        for event in timeline.telling("teardown")
-        if "pid" in event.fields and exit_code(event.fields) == -signal.SIGKILL
-    }
 
 
 def _repeat(group: Sequence[Event]) -> bool:
@@ -144,16 +139,64 @@ def _repeat(group: Sequence[Event]) -> bool:
     return len({local for _, local in known}) < len(known)
 
 
+def _by_a_watchdog(group: Sequence[Event], context: Context) -> bool:
+    """Whether processes aborted that a watchdog may have aborted, as their collective timed out.
+
+    What it prints as it does so is in no log of these: they are of several nodes, whose processes
+    do not crash at one time by themselves, or nothing that any of them printed is there. One that
+    aborted alone, and whose peers lost it, crashed.
+    """
+    known = {*context.facts.versions, *context.facts.get("framework")}
+    ranks = {event.rank for event in group} - {None}
+    silent = bool(ranks) and ranks.isdisjoint(authors(context.timeline))
+    printed = any(event.tells == "dies" for event in group)
+    if printed or (len(ranks) == 1 and any(map(lost_peer, context.timeline.role("effect")))):
+        return False
+    return not known.isdisjoint(_WATCHED) and (silent or _of_several_nodes(group))
+
+
+def _of_several_nodes(group: Sequence[Event]) -> bool:
+    return len({event.host for event in group} - {None}) > 1 or _repeat(group)
+
+
+def _watchdog(group: list[Event], context: Context) -> Hypothesis:
+    """Processes of a job whose collective timed out, as it seems: they waited for somebody else.
+
+    That is the one that had finished, where one alone had.
+    """
+    summary = (
+        f"{_named(group)} aborted (SIGABRT), as a watchdog ends what waits in a collective for too "
+        "long; what they printed is not in the log."
+    )
+    cause = context.catalog.class_shown_by("exit.watchdog")
+    rows = [event.index for event in group[:_ROWS]]
+    found = inferred(cause, Tier.GUESS, context.catalog, summary, rows)
+    stories = context.stories.of_ranks.items()
+    left = [rank for rank, one in stories if one.finished and one.finished.index < rows[0]]
+    if len(left) == 1:
+        found.ranks, found.kind, found.why = left, "missing", "had finished when its peers aborted"
+    return replace(found, basis="exit", vague=True, hung=True)
+
+
+def _named(group: Sequence[Event]) -> str:
+    ranks = sorted({event.rank for event in group if event.rank is not None})
+    named = who(ranks, sorted({event.host for event in group if event.host is not None}))
+    return f"{named[:1].upper()}{named[1:]}" if named else "A process"
+
+
 def _hypothesis(code: int, group: list[Event], context: Context) -> Hypothesis:
     ranks = sorted({event.rank for event in group if event.rank is not None})
     hosts = sorted({event.host for event in group if event.host is not None})
     name = _NAMES.get(-code, "")
     tier, did = SIGNALS.get(name, (Tier.GUESS, f"exited with status {code}"))
     cause = context.catalog.class_shown_by(f"exit.{name if name in SIGNALS else 'status'}")
-    named = who(ranks, hosts) or "a process"
+    thrown = next((event.fields["type"] for event in group if "type" in event.fields), None)
+    if thrown is not None:
+        did = f"ended with an uncaught C++ exception: {thrown}"
     if len(ranks or hosts) > 1 and did.startswith("was "):
         did = f"were {did.removeprefix('was ')}"
-    together = code == -signal.SIGABRT and (len(hosts) > 1 or _repeat(group))
+    named = _named(group)
+    together = code == -signal.SIGABRT and _of_several_nodes(group)
     if together or not context.catalog.classes[cause].strikes_one_process:
         # Whom somebody ended is not to blame, nor who aborts along with processes of other nodes:
         # a crash stays in its process, a watchdog aborts all that waited for the one to blame.
@@ -162,7 +205,7 @@ def _hypothesis(code: int, group: list[Event], context: Context) -> Hypothesis:
         cause=cause,
         tier=tier,
         title=context.catalog.classes[cause].title,
-        summary=f"{named[:1].upper()}{named[1:]} {did}.",
+        summary=f"{named} {did}.",
         rows=[event.index for event in group[:_ROWS]],
         ranks=ranks,
         hosts=hosts,

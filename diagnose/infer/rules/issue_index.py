@@ -34,10 +34,10 @@ def possible(
     """The issues that may hold, in the order of the catalog; wordings are looked for in `text`."""
     index = _index(catalog)
     lines = {*text.translate(_WORDS).split("\n")}
-    told = {_ANY, *" ".join(lines).split()}
-    told.update(f"signature {id_.lower()}" for id_ in signatures)
-    told.update(f"{fact} {value.lower()}" for fact, has in facts.values.items() for value in has)
-    found = {number for key in index.keys() & told for number in index[key]}
+    present = {_ANY, *" ".join(lines).split()}
+    present.update(f"signature {id_.lower()}" for id_ in signatures)
+    present.update(f"{fact} {value.lower()}" for fact, has in facts.values.items() for value in has)
+    found = {number for key in index.keys() & present for number in index[key]}
     return [catalog.known_issues[number] for number in sorted(found)]
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from diagnose.catalog.schema import Catalog, Condition, KnownIssue
 from diagnose.catalog.versions import how_to_check, meets
 from diagnose.infer.events.facts import Facts
-from diagnose.infer.judge.stall import Stall
+from diagnose.infer.judge.verdict import DIFFER, Verdict
 from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.infer.rules.issue_index import Lines, lines_of, possible
 from diagnose.infer.tiers import Tier
@@ -34,7 +34,7 @@ class Situation:
     ops: frozenset[str]
     states: frozenset[str]
     causes: frozenset[str]
-    stall: Stall | None = None
+    stall: Verdict | None = None
     ended: bool = False
     rows: list[int] = field(default_factory=list)
     lines: Lines = field(default_factory=Lines)
@@ -80,7 +80,7 @@ def situation(context: Context) -> Situation:
     classes = context.catalog.classes
     crashed = any(classes[one.cause].is_crash for one in context.proposed)
     states |= {"crashed"} if crashed else set()
-    waits = found or context.blocked or timeline.telling(*WAITED, "stuck", "complaint")
+    waits = found or timeline.telling(*WAITED, "stuck", "complaint")
     failed = any(event.kind in ("exception", "exit") for event in context.failing)
     rows = [row for stall in found[:1] for row in stall.rows[:_ROWS_OF_STALL]]
     if context.activity.row is not None:
@@ -102,18 +102,19 @@ def situation(context: Context) -> Situation:
 
 # States of who waits, or of a job that may: a process that failed had no need to.
 _WAITS = frozenset({"timeout", "mismatch", "behind", "no_progress"})
-_STATE_OF_SHAPE = {
-    "mismatch": "mismatch", "conditional": "mismatch", "shifted": "behind",
-    "missing": "missing_ranks", "all_joined": "all_joined",
+_STATE_OF_KIND = {
+    "mismatched": "mismatch", "conditional": "mismatch", "cycle": "mismatch", "shifted": "behind",
+    "missing": "missing_ranks", "stuck_host": "missing_ranks",
+    "all_joined": "all_joined", "network": "all_joined", "stuck_device": "all_joined",
 }  # fmt: skip
 _FIRST_COLLECTIVES = 5
 
 
-def _states(stall: Stall) -> Iterator[str]:
+def _states(stall: Verdict) -> Iterator[str]:
     if stall.waits:
         yield "timeout"
-    if stall.shape in _STATE_OF_SHAPE:
-        yield _STATE_OF_SHAPE[stall.shape]
+    if stall.kind in _STATE_OF_KIND:
+        yield _STATE_OF_KIND[stall.kind]
     if stall.tiny:
         yield "tiny_collective"
     if (stall.seq or 99) <= _FIRST_COLLECTIVES:
@@ -175,10 +176,10 @@ def _tests(condition: Condition, situation: Situation) -> Iterator[bool | None]:
     if condition.version:
         yield _version(condition.version, facts)
     if condition.wording:
-        yield _said(condition, situation) is not None
+        yield _wording_row(condition, situation) is not None
 
 
-def _said(condition: Condition, situation: Situation) -> int | None:
+def _wording_row(condition: Condition, situation: Situation) -> int | None:
     """The first line with the wording asked for."""
     rows = [row for text in condition.wording if (row := situation.lines.find(text)) is not None]
     return min(rows, default=None)
@@ -209,8 +210,10 @@ def _specific(issue: KnownIssue) -> bool:
 
 def _to_check(issue: KnownIssue, situation: Situation) -> Hypothesis:
     """It may be this one: the version decides, and the log does not say it."""
-    said = situation.facts.versions
-    unknown = [text for texts in _versions(issue) for text in texts if meets(said, text) is None]
+    versions = situation.facts.versions
+    unknown = [
+        text for texts in _versions(issue) for text in texts if meets(versions, text) is None
+    ]
     checks = list(dict.fromkeys(how_to_check(text) for text in unknown))
     found = _hypothesis(issue, situation)
     found.tier, found.sure = Tier.GUESS, False
@@ -245,10 +248,10 @@ def _hypothesis(issue: KnownIssue, situation: Situation) -> Hypothesis:
         hint=f"known issue of {versions} ({issue.title})" if versions else "",
     )
     if stall is not None:
-        found.ranks = stall.odd or (stall.missing if stall.proven else [])
+        found.ranks = [*stall.ranks] if stall.kind in DIFFER or stall.absent else []
         found.why = stall.why if found.ranks else ""
         if found.ranks:
-            found.kind = "mismatched" if stall.odd else "missing"
+            found.kind = "mismatched" if stall.kind in DIFFER else "missing"
     if issue.kind in ("missing", "mismatched", "slow", "stuck_host", "crashed") and found.ranks:
         found.kind = issue.kind  # type: ignore[assignment]
     return found
@@ -257,7 +260,7 @@ def _hypothesis(issue: KnownIssue, situation: Situation) -> Hypothesis:
 def _shown(issue: KnownIssue, situation: Situation) -> list[int]:
     """First the lines with its wording, then those of the signatures it asks for."""
     conditions = (*issue.all, *issue.any)
-    said = [row for c in conditions if (row := _said(c, situation)) is not None]
+    worded = [row for c in conditions if (row := _wording_row(c, situation)) is not None]
     asked = [glob for condition in conditions for glob in condition.signature]
     shown = [row for id_, row in situation.signatures.items() if _any_glob(asked, [id_])]
-    return [*sorted(said), *sorted(shown)]
+    return [*sorted(worded), *sorted(shown)]

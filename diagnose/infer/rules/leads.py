@@ -2,7 +2,7 @@
 
 What the log ends amid of, and the line that matters most and matched nothing, beside all examples
 of the catalog: other versions say the same in other words, so a line that shares the distinctive
-words of an example of a cause is a lead, and never more.
+words of an example of a cause is a lead, and never more. A line that an entry knows is none.
 """
 
 from __future__ import annotations
@@ -18,13 +18,16 @@ from diagnose.catalog.schema import Catalog
 from diagnose.infer.rules.base import Context, Hypothesis, inferred
 from diagnose.infer.tiers import Tier
 from diagnose.lazy import expression
-from diagnose.stories.fold import lost_peer
+from diagnose.stories.fold import only_lost_peers
 from diagnose.timeline.event import Event
 
 _WORD = expression(r"[A-Za-z_][A-Za-z_]{2,40}")
 _MODULES = expression(
     r"\b(?:[a-z_][a-z_0-9]{0,40}\.){2,}"
 )  # where an exception is defined tells nothing
+_SITE = expression(  # where a line was printed, or what failed there, tells nothing either
+    r"\[(?:FUNC|FILE|LINE):[^\]\n]{0,300}\]?|\S{1,200}\.(?:cc|cpp|cxx|cu|h|hpp|py):\d{1,7}"
+)
 _FRAME = expression(  # of Python, of C++, and of py-spy, with its heading
     r"\s*(?:\[rank\d+\]:\s*)?"
     r"(?:File \"|frame #|raise |0x[0-9a-f]{4,16} \(|\S{1,80} \(\S+:\d+\)$)|.*Traceback \(most"
@@ -36,6 +39,7 @@ _WELL = expression(
     r"|\b(?:code|status|rc|returncode)[ :=]+0\b"
 )
 _ILL = expression(r"(?i)fail|error|exception|abort|not? (?:\w+ )?success|\bdied|killed")
+_KNOWN = ("cause", "effect")  # an entry that knows a line says more than likeness to another
 _MOST_LINES = 40
 _LEAST_SHARED = 4  # words
 _LEAST_ALIKE = 0.55  # of what the words of both weigh
@@ -44,21 +48,25 @@ _BUSY = "Nothing says what went wrong; the log ends amid this work, which was no
 
 def leads_of(context: Context) -> list[Hypothesis]:
     """What is better than nothing where nothing is likely: low confidence, and no culprits."""
-    lines = [event for event in context.timeline if event.signature is None or _vague(event)]
+    timeline = context.timeline
+    known = {event.place for event in timeline if _is_known(event, context.catalog)}
+    lines = [e for e in timeline if e.place not in known and (e.signature is None or _vague(e))]
     found = list(resembling(context, lines))
     phase = context.activity.phase if context.activity.moving else None
     if phase == "inference" and all(event.role == "aftermath" for event in context.failing):
         phase = None  # a server that was stopped kept nobody waiting
     busy = context.catalog.busy_class(phase) if phase else None
-    if busy and not _peer_went(context.failing):
+    if busy and not only_lost_peers(context.failing):
         lead = inferred(busy, Tier.GUESS, context.catalog, _BUSY)
         found.insert(0, replace(lead, rule="busy"))
     return found[:1]
 
 
-def _peer_went(failing: Sequence[Event]) -> bool:
-    """Whether the lines say only that a peer went away, whose own log knows why."""
-    return bool(failing) and all(map(lost_peer, failing))
+def _is_known(event: Event, catalog: Catalog) -> bool:
+    """Whether an entry knows what the line proves, or that it proves nothing."""
+    entry = catalog.by_id.get(event.signature or "")
+    harmless = entry is not None and entry.role == "context" and bool(entry.not_evidence_of)
+    return event.role in _KNOWN or (harmless and not _vague(event))
 
 
 def _vague(event: Event) -> bool:
@@ -124,7 +132,7 @@ def _alike(
 
 
 def _words(text: str) -> frozenset[str]:
-    return frozenset(word.lower() for word in _WORD.findall(_MODULES.sub("", text)))
+    return frozenset(word.lower() for word in _WORD.findall(_MODULES.sub("", _SITE.sub("", text))))
 
 
 @lru_cache(maxsize=2)

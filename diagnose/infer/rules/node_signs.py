@@ -44,7 +44,7 @@ def propose(context: Context) -> Iterator[Hypothesis]:
     """One hypothesis a kind of sign, naming the nodes that have it."""
     by_kind = relevant(context.signs, context.stacks)
     for kind, group in by_kind.items():
-        if kind == "late" and (context.blocked is not None or "dead" in by_kind):
+        if kind == "late" and (context.by_dumps is not None or "dead" in by_kind):
             continue  # the counts of all ranks say more
         cause, why = _class(kind, context), WHY[kind]
         tier = _TIERS.get(kind, Tier.CIRCUMSTANTIAL)
@@ -115,7 +115,7 @@ def relevant(signs: Sequence[Sign], classes: Sequence[PlaceClass]) -> dict[Kind,
 def evidence(context: Context, cause: str) -> list[Evidence]:
     """What the nodes said that speaks for this cause."""
     return [
-        Evidence(sign.source, sign.line, _quoted(sign), WHY[kind])
+        Evidence(sign.source, sign.line, _sentence(sign), WHY[kind], quoted=False)
         for kind, group in relevant(context.signs, context.stacks).items()
         if _class(kind, context) == cause
         for sign in group[:3]
@@ -126,8 +126,8 @@ def _class(kind: Kind, context: Context) -> str:
     return context.catalog.class_shown_by(f"node.{kind}")
 
 
-def _quoted(sign: Sign) -> str:
-    return ": ".join(part for part in (sign.host, sign.what, sign.said) if part)
+def _sentence(sign: Sign) -> str:
+    return ": ".join(part for part in (sign.host, sign.what, sign.text) if part)
 
 
 def _missing(classes: Sequence[PlaceClass], hosts: Sequence[str]) -> list[int]:
@@ -139,8 +139,8 @@ def _summary(group: Sequence[Sign]) -> str:
     first, more = group[0], len(group) - 1
     rest = f" (and {more} more)." if more else "."
     if first.kind in _OF_RANKS:
-        return f"NCCL's RAS report says of {first.what}: {first.said}{rest}"
-    return f"{first.host or 'A node'} says of {first.what}: {first.said}{rest}"
+        return f"NCCL's RAS report says of {first.what}: {first.text}{rest}"
+    return f"{first.host or 'A node'} says of {first.what}: {first.text}{rest}"
 
 
 _OTHERS = 2  # nodes that are cut off from it

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
 from diagnose.catalog.schema import Catalog
@@ -60,9 +60,10 @@ def _gathering(timeline: Timeline, catalog: Catalog) -> Iterator[Hypothesis]:
     finding = "incomplete"
     if twins := _twins(timeline, world):
         finding = "equal_ranks"
+        ranks = fold_ranks(sorted(set(twins.values())))
         summary = (
-            f"{world} processes of a job of {world} have only the ranks {fold_ranks(twins)}: each "
-            "node counts from the first one."
+            f"{world} processes of a job of {world} have only the ranks {ranks}: each node counts "
+            "from the first one."
         )
     elif joined < world:
         summary = f"Only {joined} of {world} processes joined the rendezvous."
@@ -71,32 +72,39 @@ def _gathering(timeline: Timeline, catalog: Catalog) -> Iterator[Hypothesis]:
             f"{joined} processes registered for a job of {world}: leftovers of an earlier "
             "attempt, or started more than once."
         )
-    cause = catalog.class_shown_by(f"rendezvous.{finding}")
-    found = inferred(cause, Tier.STRONG, catalog, summary)
-    found.rows = [last.index]
+    beyond = sorted(rank for rank in _counted(timeline, world) if rank >= world)
+    if beyond and not twins:
+        finding = "beyond"
+    found = inferred(catalog.class_shown_by(f"rendezvous.{finding}"), Tier.STRONG, catalog, summary)
+    found.rows = [*twins, last.index]
     if twins:
         yield found
         return
-    if beyond := [rank for rank in _counted(timeline, world) if rank >= world]:
-        found.ranks, found.kind = sorted(beyond), "mismatched"
-        found.why = f"of a job of {world}, whose last rank is {world - 1}"
+    if beyond:
+        found.ranks, found.why = beyond, f"in a job of {world}, whose last rank is {world - 1}"
     elif absent := _absent(timeline, joined, world):
         found.ranks, found.kind = absent, "missing"
         found.why = f"the other {joined} say that they wait"
     yield found
 
 
-def _twins(timeline: Timeline, world: int) -> list[int]:
-    """Ranks that several processes have, where as many tell theirs as there should be ranks."""
-    told = {
-        event.place: rank
-        for event in timeline.capturing("world_size", "joined")
-        if event.fields["world_size"] == str(world)
-        for rank in captured_ranks(event.fields.get("rank"))
-    }
-    times = Counter(told.values())
-    twice = len(times) < world == len(told) and min(times.values()) > 1
-    return sorted(times) if twice else []
+def _twins(timeline: Timeline, world: int) -> dict[int, int]:
+    """Ranks that several processes have, by the rows that state them.
+
+    As many processes as there should be ranks state one. Each does so once, as it begins; a line
+    that counts who came may be repeated.
+    """
+    stated: dict[object, dict[int, int]] = defaultdict(dict)
+    for event in timeline.capturing("world_size", "rank"):
+        begins = event.role == "phase" and event.phase == "init" and "joined" not in event.fields
+        if begins and event.fields["world_size"] == str(world):
+            for rank in captured_ranks(event.fields["rank"]):
+                stated[event.signature, event.attempt][event.index] = rank
+    for ranks in stated.values():
+        times = Counter(ranks.values())
+        if len(times) < world == len(ranks) and min(times.values()) > 1:
+            return ranks
+    return {}
 
 
 def _absent(timeline: Timeline, joined: int, world: int) -> list[int]:

@@ -9,6 +9,7 @@ from operator import attrgetter
 
 from diagnose.catalog.entries import entry_of
 from diagnose.catalog.schema import Catalog, CauseClass, CulpritOf, Signature
+from diagnose.infer.events import kills
 from diagnose.infer.events.exceptions import fullest, in_words
 from diagnose.infer.events.unexplained import unexplained
 from diagnose.infer.rules.base import Context, Hypothesis
@@ -46,13 +47,16 @@ def propose(context: Context) -> Iterator[Hypothesis]:
     first_effect = next(iter(timeline.telling("timeout", "teardown")), None)
     trouble = cache(lambda: unexplained(context.stories).counted)  # few jobs need it
     causes: dict[str | None, list[Event]] = defaultdict(list)
+    stopped = kills.by_launcher(timeline)
     for event in timeline.role("cause"):
-        if event.tells != "waiting" or not context.stories.passed(event):
+        waited = event.tells == "waiting" and context.stories.passed(event)
+        shown = event.index in context.stories.deeds.raised.code
+        if not (waited or shown or (event.tells == "exit" and stopped(event))):
             causes[event.signature].append(event)
     if nameless := [timeline.at(index) for index in sorted(context.stories.deeds.raised.nameless)]:
         bare = _bare_exception(catalog)
         causes[bare] = sorted([*causes[bare], *nameless], key=attrgetter("index"))
-    told_first = _told_first(causes)
+    first_stated = _first_stated(causes)
     for id_, group in causes.items():
         signature = entry_of(catalog, id_)
         if signature is None:
@@ -88,7 +92,8 @@ def propose(context: Context) -> Iterator[Hypothesis]:
             explains=list(signature.explains),
             remedies=list(signature.remedies),
             restart=signature.restart,
-            behind=_behind(group, told_first) | _deaths_before(group[0], of_class, causes, context),
+            preceded_by=_preceded_by(group, first_stated)
+            | _deaths_before(group[0], of_class, causes, context),
             basis="line",
             grounds=[signature.strength, *grounds],
             vague=signature.generic,
@@ -112,7 +117,7 @@ def _bare_exception(catalog: Catalog) -> str:
     return next(one.id for one in generic if catalog.classes[one.cause].unspecific)
 
 
-def _told_first(causes: Mapping[str | None, Sequence[Event]]) -> Mapping[_Process, Event]:
+def _first_stated(causes: Mapping[str | None, Sequence[Event]]) -> Mapping[_Process, Event]:
     """The first surely stated cause of each process that names itself."""
     found: dict[_Process, Event] = {}
     for event in (event for group in causes.values() for event in group):
@@ -129,9 +134,9 @@ def _process(event: Event) -> _Process | None:
     return author if event.pid is not None and event.host is not None else None
 
 
-def _behind(group: Sequence[Event], told_first: Mapping[_Process, Event]) -> frozenset[str]:
+def _preceded_by(group: Sequence[Event], first_stated: Mapping[_Process, Event]) -> frozenset[str]:
     """The classes that those processes which state this cause had stated before, each of them."""
-    firsts = [told_first.get(process) if (process := _process(e)) else None for e in group]
+    firsts = [first_stated.get(process) if (process := _process(e)) else None for e in group]
     before = {
         first.cause
         for first, event in zip(firsts, group, strict=True)
@@ -228,8 +233,8 @@ def _summary(
         return f"{text}{', ' + named if named else ''}."
     event = group[0]
     where = f" ({named})" if named else ""
-    told = _two_calls(event.fields) if event.tells == "mismatch" else _detail(event.fields)
-    detail = " ".join(told.split())[:160]
+    what = _two_calls(event.fields) if event.tells == "mismatch" else _detail(event.fields)
+    detail = " ".join(what.split())[:160]
     return f"{signature.title}{where}{': ' + detail if detail else ''}."
 
 

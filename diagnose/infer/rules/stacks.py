@@ -16,10 +16,11 @@ from diagnose.infer.events.phases import doing
 from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.infer.stacks.classify import Place
 from diagnose.infer.stacks.frame_table import KINDS, WHATEVER_FOR, State
-from diagnose.infer.stacks.groups import Division, PlaceClass, divide
+from diagnose.infer.stacks.groups import Division, PlaceClass, by_itself, divide, none_ran
 from diagnose.infer.stacks.printed import worked_below
-from diagnose.infer.stacks.rows import says, told
+from diagnose.infer.stacks.rows import described, says
 from diagnose.infer.tiers import Tier
+from diagnose.stories.lone import own_way
 from diagnose.text.ranks import plural, ranks_phrase
 from diagnose.timeline.ends import endings
 from diagnose.timeline.event import Timeline
@@ -53,9 +54,10 @@ def propose(context: Context) -> Iterator[Hypothesis]:
 
 
 def _compared(context: Context) -> Iterator[Hypothesis]:
-    held = context.blocked.ranks if context.blocked else ()
+    by_dumps = context.by_dumps
+    held = by_dumps.ranks if by_dumps else ()
     found = placed(context.stacks, context, held)
-    if context.blocked is None or context.blocked.kind != "mismatched":
+    if by_dumps is None or by_dumps.kind != "mismatched":
         yield from found
         return
     # That the rank which called something else is somewhere in Python is no other cause.
@@ -70,8 +72,7 @@ def placed(
 ) -> list[Hypothesis]:
     """Hypotheses from the places; `held` are the culprits that dumps of collectives name."""
     counted = context.facts.world_size is not None
-    named = context.timeline.ranks
-    division = divide(classes, context.world, counted=counted, named=named)
+    division = divide(classes, context.world, counted=counted, named=context.timeline.ranks)
     blamed = set(division.held)
     if held and not blamed & set(held):
         # The dumps know who is waited for; the stacks then say what those ranks do.
@@ -87,8 +88,10 @@ def placed(
         return [gone]
     if division.alone or any(group.differs for group in classes):
         return [_mismatch(classes, division, context)]
-    shown = division.waiting or (classes if _ended(context) else ())
-    seen = [place for group in shown for place in group.places if place.running]
+    if not held and (left := _left(classes, context)):
+        return [left]
+    shown = division.waiting or (classes if _ended(context) or none_ran(classes) else ())
+    seen = any(place.running for group in shown for place in group.places)
     return [_unclear(shown, context)] if seen and not held else []
 
 
@@ -101,12 +104,10 @@ def _held(
         kind = "slow" if set(group.moving) & set(ranks) else "stuck_host"
     certain = any(place.certain for place in group.places)
     whose = plural(len(ranks), "its", "their") + (" process" if certain else " stack")
-    does = f"{plural(len(ranks), 'is', 'are')} {told(group.places[0])}"
-    said = f"{ranks_phrase(ranks)} {does}."
+    text = f"{ranks_phrase(ranks)} {plural(len(ranks), 'is', 'are')} {described(group.places[0])}."
     victims = _victims(division)
-    found = _of_stacks(
-        cause, f"{victims}; {said}" if victims else f"{said[:1].upper()}{said[1:]}", context, ranks
-    )
+    text = f"{victims}; {text}" if victims else f"{text[:1].upper()}{text[1:]}"
+    found = _of_stacks(cause, text, context, ranks)
     agrees = set(ranks) <= held
     found.tier = Tier.OBSERVED if agrees else Tier.STRONG
     found.grounds = ["outlier", *(["agrees_with_dumps"] if agrees else [])]
@@ -117,8 +118,8 @@ def _held(
 def _gone(division: Division, context: Context) -> Hypothesis | None:
     """Ranks that are not there while the others wait: that say they finished, or are missed."""
     timeline, classes = context.timeline, context.catalog.classes
-    said = [event for event in endings(timeline) if event.rank in division.absent]
-    ranks = sorted({event.rank for event in said if event.rank is not None})
+    ended = [event for event in endings(timeline) if event.rank in division.absent]
+    ranks = sorted({event.rank for event in ended if event.rank is not None})
     if not ranks and not division.missed:
         return None
     cause = cause_of("exited", None, context.catalog)
@@ -127,10 +128,26 @@ def _gone(division: Division, context: Context) -> Hypothesis | None:
     names = ranks_phrase(ranks or division.absent)
     what = f"{names} had finished" if ranks else f"there is no stack of {names}"
     found = _of_stacks(cause, f"{_victims(division)}; {what}.", context, [])
-    found.rows = [event.index for event in said[:_PLACES]]
+    found.rows = [event.index for event in ended[:_PLACES]]
     found.tier = Tier.STRONG if ranks else Tier.CIRCUMSTANTIAL
     found.ranks, found.kind = ranks or [*division.absent], "missing"
     found.why = "all others that have a stack wait" + (", and it had finished" if ranks else "")
+    return found
+
+
+def _left(classes: Sequence[PlaceClass], context: Context) -> Hypothesis | None:
+    """The rank that alone wrote something else last than all others, and stands by itself too."""
+    way = own_way(context.timeline)
+    if way is None or (own := by_itself(classes, way.rank)) is None:
+        return None
+    summary = (
+        f"{ranks_phrase(own.ranks).capitalize()} alone wrote something else last than all others, "
+        f"and is alone at {own.site or own.detail}: it took another branch."
+    )
+    found = _of_stacks(context.catalog.class_shown_by("stack.own_way"), summary, context, own.ranks)
+    found.rows = [way.index, *found.rows]
+    found.tier, found.ranks, found.kind = Tier.LIKELY, [*own.ranks], "mismatched"
+    found.why = "it alone wrote something else last, and is at a place of its own"
     return found
 
 
@@ -138,7 +155,9 @@ def _unclear(classes: Sequence[PlaceClass], context: Context) -> Hypothesis:
     """Ranks wait, or somebody ended a job of which stacks were taken; none shows why."""
     ranks = [rank for group in classes for rank in group.ranks]
     where = _victims(Division(tuple(group for group in classes if group.waits)))
-    if not where:
+    if not where and none_ran(classes):
+        where = f"{ranks_phrase(sorted(ranks)).capitalize()} did not run at all between two looks"
+    elif not where:
         parts = [f"{ranks_phrase(g.ranks)} at {g.site or g.detail}" for g in classes[:_PLACES]]
         where = "; ".join(parts).capitalize()
     return _of_stacks("unknown", f"{where}; no stack shows who holds them up.", context, ranks)
@@ -251,13 +270,13 @@ def _lone(context: Context) -> Iterator[Hypothesis]:
         cause = cause_of(place.state, place.phase, context.catalog)
         if place.state in silent and cause == cause_of(place.state, None, context.catalog):
             continue
-        busy = place.state in _NOWHERE and not apart
-        what = doing(place.phase) if busy else says(place)
+        what = doing(place.phase) if place.state in _NOWHERE and not apart else says(place)
         summary = f"The stack shows a process {what}: {place.detail}."
         yield replace(_of_stacks(cause, summary, context, []), tier=Tier.CIRCUMSTANTIAL)
         return
     if waiting is not None and _ended(context):
-        summary = f"A process was {told(waiting)} before somebody ended it; nothing shows for whom."
+        what = described(waiting)
+        summary = f"A process was {what} before somebody ended it; nothing shows for whom."
         yield _of_stacks("unknown", summary, context, [])
 
 
@@ -274,7 +293,8 @@ def evidence(classes: Sequence[PlaceClass], blamed: Collection[int]) -> list[Evi
         place = group.places[0]
         frames = " < ".join(frame.func for frame in place.stack.frames[:_FRAMES])
         what = "Stack" if place.stack.frames else "Process"
-        why = f"{what} of the outlier rank" if set(group.ranks) & set(blamed) else ""
-        text = f"{ranks_phrase(group.ranks)}: {told(place)}" + (f" [{frames}]" if frames else "")
-        found.append(Evidence(place.stack.source, place.stack.line, text, why))
+        why = f"{what} of the outlier rank" if set(group.ranks) <= set(blamed) else ""
+        seen = f"{ranks_phrase(group.ranks)}: {described(place)}"
+        text = f"{seen} [{frames}]" if frames else seen
+        found.append(Evidence(place.stack.source, place.stack.line, text, why, quoted=False))
     return found

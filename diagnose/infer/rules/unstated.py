@@ -6,46 +6,23 @@ ranks did that wait for each other in a collective is compared in `rules.stalls`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from operator import attrgetter
 from typing import NamedTuple
 
-from diagnose.diagnosis import Answer, CulpritKind
+from diagnose.diagnosis import CulpritKind
 from diagnose.infer.events.phases import doing
-from diagnose.infer.judge.arrivals import listed_gone
+from diagnose.infer.rules import lost_peers
 from diagnose.infer.rules.base import Basis, Context, Hypothesis, Rule, explains, inferred
+from diagnose.infer.rules.seen import Seen
 from diagnose.infer.tiers import Tier
+from diagnose.stories.lone import own_way
 from diagnose.text.ranks import ranks_phrase
-from diagnose.timeline.captures import captured_ranks
-from diagnose.timeline.event import Event
 
 # NCCL's own connections take seconds; frameworks set minutes.
 _NO_JOB_KEEPS_MS = 5_000
 _LEAST_STOPPED = 2  # ranks, since one alone proves little
 _STOPS = ("SIGTERM", "15")
-_LEAST_COMPLAIN = 2  # ranks, where nothing tells whether the log shows all of the job
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """What shows that a predicate holds.
-
-    `summary` says it; `events` show it, the first sign first. `ranks` and `hosts` are who is to
-    blame, `why` says for what. `cause` is a class that says more than that of the predicate.
-    `vague`, `explains`, `longer_timeout`: as in `Hypothesis`.
-    """
-
-    summary: str
-    events: Sequence[Event]
-    ranks: Sequence[int] = ()
-    hosts: Sequence[str] = ()
-    why: str = ""
-    cause: str | None = None
-    vague: bool = False
-    explains: Sequence[str] = ()
-    longer_timeout: Answer | None = None
 
 
 class Predicate(NamedTuple):
@@ -134,7 +111,8 @@ def _killed_before_a_step(context: Context) -> Seen | None:
     catalog = context.catalog
     end = catalog.classes[catalog.class_shown_by("killed_before_a_step")].ends_as
     killed = next((one for one in context.proposed if one.cause == end), None)
-    if killed is None or killed.basis != "exit" or context.stories.deeds.progress:
+    signal_seen = killed is not None and killed.basis == "exit" and killed.tier > Tier.GUESS
+    if killed is None or not signal_seen or context.stories.deeds.progress:
         return None
     others = (one for one in context.proposed if one.cause != killed.cause)
     if any(one.tier >= Tier.WEAK and not explains(killed, one) for one in others):
@@ -156,10 +134,10 @@ def _not_stopped(context: Context) -> Seen | None:
     it, or the launcher of each, and nothing else says what happened.
     """
     timeline = context.timeline
-    if context.stalls or context.blocked or any(h.tier > Tier.GUESS for h in context.proposed):
+    if context.stalls or any(h.tier > Tier.GUESS for h in context.proposed):
         return None
-    stops = [event for event in timeline.telling("teardown") if _is_stop(event)]
-    stopped = {event.rank for event in stops}
+    stops = [e for e in timeline.telling("teardown") if e.fields.get("signal") in _STOPS]
+    stopped = {event.rank for event in stops} - {None}
     left = {*range(context.facts.world_size or 0), *timeline.ranks} - stopped
     if len(left) != 1 or len(stopped) < _LEAST_STOPPED or not left <= {*timeline.ranks}:
         return None
@@ -173,10 +151,6 @@ def _not_stopped(context: Context) -> Seen | None:
     return Seen(summary, stops, [*left], why=why)
 
 
-def _is_stop(event: Event) -> bool:
-    return event.rank is not None and event.fields.get("signal") in _STOPS
-
-
 def _silence(context: Context) -> Seen | None:
     """Regular lines of the job, or of one process, stopped long before somebody ended it.
 
@@ -188,84 +162,21 @@ def _silence(context: Context) -> Seen | None:
     if silence is None or context.stalls:
         return None
     cause = catalog.busy_class(activity.phase) if activity.moving else None
-    events = filter(None, (silence.began, silence.last, silence.ended))
     lone = silence.lone
+    way = own_way(context.timeline) if lone is None else None
+    events = filter(None, (way, silence.began, silence.last, silence.ended))
+    ranks = [way.rank] if way else [lone.rank] if lone else []
+    why = "it alone wrote something else last than all others"
     return Seen(
         silence.summary(doing(activity.phase) if cause else None),
         [*events],
-        [lone.rank] if lone and lone.rank is not None else [],
+        [rank for rank in ranks if rank is not None],
         [lone.host] if lone and lone.host else [],
-        "it wrote no more progress, and the others went on",
+        why if way else "it wrote no more progress, and the others went on",
         cause,
         vague=silence.whole and cause is None,
         explains=sorted(catalog.endings),
     )
-
-
-def _listed_gone(context: Context) -> Seen | None:
-    """Who keeps the list of all ranks lists some that stopped answering or crashed."""
-    items = listed_gone(context.timeline)
-    if not items or _complaining(context) is None:
-        return None
-    ranks = sorted({rank for item in items for rank in captured_ranks(item.fields.get("missing"))})
-    summary = f"{ranks_phrase(ranks).capitalize()} stopped answering or crashed. Nothing says why."
-    return Seen(summary, items, ranks, why="listed as gone")
-
-
-def _left_peers(context: Context) -> Seen | None:
-    """Ranks ended well too early, or one printed no error, while their peers lost them."""
-    complain = _complaining(context)
-    if not complain or listed_gone(context.timeline):
-        return None
-    world, stories = context.facts.world_size, context.stories.of_ranks
-    ranks = set(range(world)) if world else set(context.timeline.ranks)
-    finished = {rank: one.finished.index for rank, one in stories.items() if one.finished}
-    lost = [one.lost_peer for one in stories.values() if one.lost_peer]
-    lost.sort(key=attrgetter("index"))
-    first = next((event.index for event in lost if event.rank not in finished), 0)
-    gone, how = {rank for rank, row in finished.items() if row < first}, "had finished"
-    if not gone or not ranks - gone <= complain:
-        gone, how = ranks - complain, "printed no error"
-        if not lost or not _is_quiet(gone, complain, context):
-            return None
-    summary = (
-        f"{ranks_phrase(sorted(complain - gone)).capitalize()} lost a peer, and "
-        f"{ranks_phrase(sorted(gone))} {how}: it ended while they were still in a collective. "
-        "Nothing says why."
-    )
-    return Seen(summary, lost, sorted(gone), why=f"{how} when its peers lost a connection")
-
-
-def _complaining(context: Context) -> set[int] | None:
-    """The ranks that lost a peer or were notified; None where anything says more of what happened.
-
-    These say no more: that a process is missing or stuck, that somebody ended the job, and with
-    what status those ended that had lost a peer.
-    """
-    more = [one for one in context.proposed if not context.catalog.classes[one.cause].vague]
-    more = [one for one in more if not one.outside or one.tier >= Tier.LIKELY]
-    ends = [one for one in more if one.basis == "exit" and one.tier is Tier.GUESS and one.ranks]
-    if context.stalls or context.blocked or len(ends) < len(more):
-        return None
-    stories = context.stories.of_ranks
-    found = {rank for rank, one in stories.items() if one.lost_peer or one.notified}
-    return found if all(found.issuperset(end.ranks) for end in ends) else None
-
-
-def _is_quiet(gone: set[int], complain: set[int], context: Context) -> bool:
-    """Whether one rank alone printed no error, and not because the log is an excerpt without it.
-
-    Where few complain, the log has to be whole, and the rank to print where they do.
-    """
-    stories, writers = context.stories.of_ranks, context.stories.deeds.writers
-    if len(gone) != 1 or any(rank in stories and stories[rank].failed for rank in gone):
-        return False
-    if len(complain) >= _LEAST_COMPLAIN:
-        return True
-    if not context.facts.world_size and all(one.basis != "exit" for one in context.proposed):
-        return False
-    places = {story.lost_peer.source for story in stories.values() if story.lost_peer}
-    return any(author.rank in gone for place in places for author in writers[place])
 
 
 PREDICATES: Mapping[str, Predicate] = {
@@ -277,8 +188,11 @@ PREDICATES: Mapping[str, Predicate] = {
     "killed_before_a_step": Predicate(_killed_before_a_step, Tier.STRONG, "crashed", "exit"),
     "not_stopped": Predicate(_not_stopped, Tier.CIRCUMSTANTIAL, "crashed"),
     "silence": Predicate(_silence, Tier.STRONG, "missing", "silence"),
-    "listed_gone": Predicate(_listed_gone, Tier.CIRCUMSTANTIAL, "crashed"),
-    "left_peers": Predicate(_left_peers, Tier.CIRCUMSTANTIAL, "missing"),
+    "listed_gone": Predicate(lost_peers.list_of_gone, Tier.CIRCUMSTANTIAL, "crashed"),
+    "lost_each_other": Predicate(lost_peers.lost_each_other, Tier.WEAK),
+    "left_peers": Predicate(
+        lost_peers.left_peers, Tier.CIRCUMSTANTIAL, "missing", unnamed=Tier.WEAK
+    ),
 }
 RULES: Mapping[str, Rule] = {
     name: partial(_propose, name, predicate) for name, predicate in PREDICATES.items()

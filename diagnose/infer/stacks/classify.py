@@ -23,13 +23,14 @@ from diagnose.infer.stacks.rules import (
     read,
 )
 from diagnose.infer.stacks.stuck import in_kernel, stuck
+from diagnose.lazy import expression
 from diagnose.parse.stacks import Frame, Stack
 
-_STAMP = re.compile(r"\d{8}[_\-T]?\d{6}|\d{10,13}")
+_STAMP = expression(r"\d{8}[_\-T]?\d{6}|\d{10,13}")
 _BESIDE = 3  # other threads named
-_DIGITS = re.compile(r"(\d{1,18})")
-_CALLERS = re.compile(r"(?:torch/distributed|deepspeed/comm|torch/autograd)/")
-_NATIVE_CALL = re.compile(
+_DIGITS = expression(r"(\d{1,18})")
+_CALLERS = expression(r"(?:torch/distributed|deepspeed/comm|torch/autograd)/")
+_NATIVE_CALL = expression(
     r"(?:c10d::(?:ops::|Async|ProcessGroup\w*::(?:Async)?)|nccl|gloo::|P?MPI_I?)_?"
     r"(all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|broadcast|bcast|barrier|reduce|gather"
     r"|scatter|send|recv)",
@@ -109,12 +110,12 @@ def _alone(dump: list[Stack]) -> Place:
         return place
     for thread in dump:
         if thread.kind == "kernel":
-            told = in_kernel(thread.frames, asleep=thread.status == "D")
+            found = in_kernel(thread.frames, asleep=thread.status == "D")
         else:
             shown = thread.main or thread.thread.startswith("#")
-            told = stuck(thread.frames, shown=shown)
-        if told is not None:
-            state, index = told
+            found = stuck(thread.frames, shown=shown)
+        if found is not None:
+            state, index = found
             return replace(
                 place, state=state, detail=_shown(thread.frames[index]), call=None, op=None,
                 key=_key(thread.frames[index:]), vague=False, stack=thread,
@@ -180,19 +181,20 @@ def _last(dumps: list[list[Stack]]) -> tuple[list[Stack], list[Stack] | None]:
 
 def _place(rank: int, dump: list[Stack]) -> Place:
     main = stack = dump[0]
-    told = read(main.frames)
-    if told is not None and is_backward(told[0]):
-        stack, told = _in_autograd(dump[1:]) or (main, told)
-    state: State = told[0].state if told else "python" if main.owns_gil else "unknown"
+    found = read(main.frames)
+    if found is not None and is_backward(found[0]):
+        stack, found = _in_autograd(dump[1:]) or (main, found)
+    state: State = found[0].state if found else "python" if main.owns_gil else "unknown"
     if state == "message_wait" and rank >= 0 and not _is_child(main.frames):
         state = "lock"  # a rank may have children of its own
-    index = told[1] if told else 0
+    index = found[1] if found else 0
     python = next((frame for frame in stack.frames if not frame.native), stack.frames[0])
-    detail = _shown(stack.frames[index] if told else python)
+    detail = _shown(stack.frames[index] if found else python)
     native = any(frame.native for frame in stack.frames)
-    vague = told is None or (told[0].level >= CONTEXT and not native)
-    # Who waits for the GPU polls; a thread that sleeps below a line of Python waits for the host.
-    vague = vague and main.status != "idle"
+    # Who waits for the GPU polls; a thread that sleeps below a line of Python waits for the host,
+    # and so does one whose innermost call takes a lock.
+    asleep = main.status == "idle" or (state == "lock" and index == 0)
+    vague = (found is None or (found[0].level >= CONTEXT and not native)) and not asleep
     owner = next((thread for thread in dump if thread.owns_gil), None)
     if state == "gil_wait" and owner is not None:
         at = _site(owner.frames)
@@ -217,8 +219,8 @@ def _beside(thread: Stack) -> str:
     own = next((frame for frame in thread.frames if not frame.native), None)
     if own is None or is_library(own):
         return ""
-    told = read(thread.frames)
-    does = "waits for one" if told is not None and told[0].state == "lock" else "is"
+    found = read(thread.frames)
+    does = "waits for one" if found is not None and found[0].state == "lock" else "is"
     return f"; thread {thread.thread} {does} at {_site(thread.frames)}"
 
 
@@ -229,9 +231,9 @@ def _in_autograd(threads: Iterable[Stack]) -> tuple[Stack, tuple[Rule, int]] | N
         started = python and names(python[-1]) == ("_bootstrap", "threading.py")
         if not thread.thread.startswith("pt_autograd") and (started or not python):
             continue
-        told = read(thread.frames)
-        if told is not None and told[0].level == CALL and not is_backward(told[0]):
-            return thread, told
+        found = read(thread.frames)
+        if found is not None and found[0].level == CALL and not is_backward(found[0]):
+            return thread, found
     return None
 
 
@@ -247,14 +249,14 @@ def _call(frames: Sequence[Frame], dump: list[Stack]) -> tuple[str | None, str |
     if called:
         return called[-1].replace("_engine_run_backward", "backward"), OP_OF_CALL[called[0]]
     for threads in ([frames], [stack.frames for stack in dump]):
-        told = {
+        calls = {
             _SPELLED.get(found[1].lower().replace("_", ""), found[1].lower())
             for thread in threads
             for frame in thread
             if frame.native and (found := _NATIVE_CALL.match(frame.func))
         }
-        if len(told) == 1:
-            call = told.pop()
+        if len(calls) == 1:
+            call = calls.pop()
             return call, OP_OF_CALL[call]
     return None, None
 

@@ -90,6 +90,8 @@ _OPS = "|".join(sorted(set(OP_OF_CALL) - {"_engine_run_backward"}))
 
 
 _BACKWARD = r"_engine_run_backward|run_backward"
+# What calls the engine, in tracebacks of which a log keeps no more, and in torch before 2.2.
+_ENTRY = "backward"
 
 
 _ENGINE = r"torch::autograd::(ReadyQueue::pop|Engine::execute_with_graph_task)"
@@ -142,6 +144,7 @@ RULES: tuple[Rule, ...] = (
          r"torch/distributed/utils\.py"),
     Rule(CALL, "collective_wait", r"wait_for_everyone", r"accelerate/.*"),
     Rule(CALL, "collective_wait", _BACKWARD, r"torch/autograd/.*"),
+    Rule(CALL, "collective_wait", _ENTRY, r"torch/autograd/__init__\.py"),
     _native(CALL, "collective_wait", _ENGINE),
     Rule(CALL, "data_loading", r".*", r"torch/utils/data/(dataloader\.py|_utils/.*)"),
     Rule(CALL, "data_loading", r"_?_?(next|iter|fetch|get_batch|next_batch|chunk_iterator)_?_?\w*",

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from diagnose.infer.judge.stall import P2P_OPS
+from diagnose.infer.judge.ops import P2P_OPS
 from diagnose.infer.judge.standing import no_chance
 from diagnose.infer.stacks.classify import Place
 from diagnose.infer.stacks.frame_table import WAITING, State
@@ -124,11 +124,23 @@ def hang(classes: Sequence[PlaceClass], world: int | None = None) -> bool:
     if any(place.still is not None for place in places):
         apart = {*division.held, *division.alone, *_differing(classes)}
         steps = any(place.still is False for place in places if place.rank not in apart)
-        return (wait or bool(apart)) and any(place.still for place in places) and not steps
+        seen_still = (wait or bool(apart)) and any(place.still for place in places)
+        return none_ran(classes) or (seen_still and not steps)
     if any(place.moving for place in places if place.rank not in division.held):
         return False
     computes = any(p.state == "python" for p in places if p.rank in division.held)
     return wait and not computes
+
+
+def by_itself(classes: Sequence[PlaceClass], rank: int | None) -> PlaceClass | None:
+    """The place of a rank where no other rank is."""
+    return next((group for group in classes if group.ranks == (rank,)), None)
+
+
+def none_ran(classes: Sequence[PlaceClass]) -> bool:
+    """Whether the main thread of no rank ran at all between two looks at it."""
+    places = [place for group in classes for place in group.places]
+    return bool(places) and all(place.still for place in places)
 
 
 def together(classes: Sequence[PlaceClass], world: int | None = None) -> bool:

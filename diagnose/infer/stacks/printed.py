@@ -7,24 +7,24 @@ it was taken in passing.
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from diagnose.catalog.schema import Catalog
 from diagnose.infer.events.tracebacks import Printed, last_printed
 from diagnose.infer.stacks.classify import Place, places, unranked
 from diagnose.infer.stacks.groups import PlaceClass, fold
+from diagnose.lazy import expression
 from diagnose.parse.stack_blocks import Kind
 from diagnose.parse.stacks import Frame, Stack
 from diagnose.timeline.event import Event, Timeline
 
-_FRAME = re.compile(
+_FRAME = expression(
     r'File "(?P<file>[^"]{1,1000})", line (?P<line>\d{1,9}),? in (?P<func>\S{1,300})'
     r"|(?P<spy>\S{1,300}) \((?P<path>[^()]{1,1000}):(?P<number>\d{1,9})\)\s*\Z"
 )
-_LAST_LINES = 12  # from the innermost frame of a traceback to the exception
+_LAST_LINES = 12  # from the innermost frame of a stack to what ended its process
 
 # Lines by rank and source.
 Ends = Mapping[tuple[int | None, str], Sequence[int]]
@@ -52,8 +52,8 @@ def _compares(place: Place) -> bool:
 def _printed(timeline: Timeline, catalog: Catalog) -> tuple[list[Place], list[Place]]:
     """The places of ranks, and those of processes whose rank no line tells."""
     printed = last_printed(timeline)
-    outside = _ended(timeline, catalog)
-    stacks = [_stack(one, number, outside) for number, one in enumerate(printed)]
+    outside, deaths = _ended(timeline, catalog), _lines(timeline.telling("dies"))
+    stacks = [_stack(one, number, outside, deaths) for number, one in enumerate(printed)]
     found = [
         stack
         for stack, one in zip(stacks, printed, strict=True)
@@ -65,12 +65,15 @@ def _printed(timeline: Timeline, catalog: Catalog) -> tuple[list[Place], list[Pl
         named = [event.phase for event in printed[place.stack.dump].frames if event.phase]
         return replace(place, phase=place.phase or (named[-1] if named else None))
 
-    dumps = [stack for stack in found if stack.kind == "faulthandler"]
+    dumps = [stack for stack in found if printed[stack.dump].dump]
     return [phased(place) for place in places(found)], [phased(one) for one in unranked(dumps)]
 
 
-def _stack(printed: Printed, number: int, outside: Ends) -> Stack:
-    """The stack of the thread that printed it, as one read from a file."""
+def _stack(printed: Printed, number: int, outside: Ends, deaths: Ends) -> Stack:
+    """The stack of the thread that printed it, as one read from a file.
+
+    What a process dumps as it dies of a signal shows where that reached it, and no hang.
+    """
     frames: list[Frame] = []
     at = None
     for event in reversed(printed.frames):
@@ -80,11 +83,15 @@ def _stack(printed: Printed, number: int, outside: Ends) -> Stack:
         at = event.place
     inner = printed.frames[-1]
     ends = outside.get((inner.rank, inner.source), ())
-    interrupted = any(inner.line < line <= inner.line + _LAST_LINES for line in ends)
-    kind: Kind = "interrupt" if interrupted else "traceback"
+    if printed.dump:
+        ends = deaths.get((inner.rank, inner.source), ())
+        interrupted = any(inner.line - _LAST_LINES <= line < inner.line for line in ends)
+    else:
+        interrupted = any(inner.line < line <= inner.line + _LAST_LINES for line in ends)
+    otherwise: Kind = "faulthandler" if printed.dump else "traceback"
     return Stack(
         inner.source, inner.line, inner.rank, inner.host, inner.pid, "", True, "", False,
-        tuple(frames), "faulthandler" if printed.dump else kind, dump=number,
+        tuple(frames), "interrupt" if interrupted else otherwise, dump=number,
     )  # fmt: skip
 
 
@@ -117,7 +124,12 @@ def worked_below(source: str, line: int, timeline: Timeline, rank: int | None = 
 
 def _ended(timeline: Timeline, catalog: Catalog) -> Ends:
     """Where somebody else ended a process, by the exception that it printed."""
+    classes = catalog.classes
+    return _lines(timeline.where(lambda a: a.cause is not None and classes[a.cause].outside))
+
+
+def _lines(events: Iterable[Event]) -> Ends:
     found: dict[tuple[int | None, str], list[int]] = defaultdict(list)
-    for event in timeline.where(lambda a: a.cause is not None and catalog.classes[a.cause].outside):
+    for event in events:
         found[event.rank, event.source].append(event.line)
     return found

@@ -7,35 +7,35 @@ taken, this is all there is.
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import fields, replace
 
 from diagnose.infer.stacks.classify import Place
 from diagnose.infer.stacks.frame_table import State
+from diagnose.lazy import expression
 from diagnose.parse.probes import Look, Wait
 from diagnose.parse.stacks import Stack
 
-_FILES = re.compile(
+_FILES = expression(
     r"p?(?:read|write)v?2?(?:64)?|open(?:at2?)?|close|[fl]?stat(?:x|fs)?|newfstatat|getdents(?:64)?"
     r"|f(?:data)?sync|f?truncate|fallocate|rename(?:at2?)?|mkdir(?:at)?|rmdir|unlink(?:at)?"
     r"|readlink(?:at)?|f?access(?:at2?)?|copy_file_range|flock|fcntl"
 )
 # File systems whose answer comes from another machine or process.
-_REMOTE = re.compile(
+_REMOTE = expression(
     r"nfs\d?|fuse(?:\.\S+|blk)?|lustre|ceph|gpfs|mmfs|beegfs\S*|wekafs|cifs|smb3|9p|virtiofs|afs|pvfs2"
     r"|orangefs|glusterfs|vboxsf|daos\S*"
 )
 # Functions of the kernel in which those wait.
-_STORAGE = re.compile(
+_STORAGE = expression(
     r"nfs|rpc_|fuse|request_wait_answer|folio_wait|wait_on_page|io_schedule|bit_wait_io|ll_|cl_|ptlrpc"
     r"|ceph|cxiWait|cifs|jbd2|xfs|ext4|btrfs|d_alloc_parallel|blk_"
 )
-_DRIVER = re.compile(r"nv_|nvidia|uvm_|rm_|os_acquire|amdgpu|kfd|ib_|mlx")
-_PIPES = re.compile(r"pipe|fifo|wait_for_partner")
+_DRIVER = expression(r"nv_|nvidia|uvm_|rm_|os_acquire|amdgpu|kfd|ib_|mlx")
+_PIPES = expression(r"pipe|fifo|wait_for_partner")
 # Through what the main process hears of its workers.
-_CHANNELS = re.compile(
+_CHANNELS = expression(
     r"(?:.*/)?(?:multiprocess(?:ing)?/\w+|torch/(?:utils/data|multiprocessing)/.*"
     r"|concurrent/futures/process)\.py"
 )
@@ -78,7 +78,7 @@ def _merged(looks: Iterable[Look]) -> list[Look]:
         if before is None:
             found[key] = look
             continue
-        told = {
+        added = {
             field.name: value
             for field in fields(Look)
             if (value := getattr(look, field.name)) not in (None, "", ())
@@ -86,7 +86,7 @@ def _merged(looks: Iterable[Look]) -> list[Look]:
         }
         # The document that says what it did is the one to look into.
         source = look.source if look.activity else before.source
-        found[key] = replace(before, **{**told, "source": source})
+        found[key] = replace(before, **{**added, "source": source})
     return list(found.values())
 
 
@@ -126,9 +126,9 @@ def _seen(
     assert look.rank is not None
     place = place or _bare(look.rank, look)
     place = replace(place, still=_still(look))
-    told = _blocked(place, look, children, silent_mounts)
-    if told is not None:
-        state, detail = told
+    blocked = _blocked(place, look, children, silent_mounts)
+    if blocked is not None:
+        state, detail = blocked
         return replace(
             place, state=state, detail=detail, certain=True, vague=False, call=None, op=None,
             key=(state, place.site or ""),

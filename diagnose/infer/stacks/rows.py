@@ -25,12 +25,14 @@ def _row(place: Place) -> Draft:
     )
     work = Work(op=place.op)
     stack = place.stack
-    draft = document(stack.source, stack.line, place.rank, told(place), meaning, work, place.site)
+    draft = document(
+        stack.source, stack.line, place.rank, described(place), meaning, work, place.site
+    )
     draft.host, draft.pid = stack.host, stack.pid
     return draft
 
 
-def told(place: Place) -> str:
+def described(place: Place) -> str:
     """`waiting in a collective (all_reduce) at train.py:141: wait in torch/distributed/…`."""
     call = f" ({place.call})" if place.call else ""
     site = f" at {place.site}" if place.site else ""
@@ -40,5 +42,7 @@ def told(place: Place) -> str:
 
 def says(place: Place) -> str:
     """What its state means, after "the rank is"."""
+    if place.state == "unknown" and not place.stack.frames:
+        return "without a stack"
     asleep = place.state == "unknown" and place.stack.status == "idle"
     return "asleep in a call that shows no frame" if asleep else SAYS[place.state]

@@ -7,7 +7,6 @@ stack means little while a frame further out says what it is for.
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Sequence
 from functools import lru_cache
@@ -15,6 +14,7 @@ from functools import lru_cache
 from diagnose.infer.stacks.frame_table import (
     _BACKWARD,
     _ENGINE,
+    _ENTRY,
     BARE,
     COMPUTE,
     HELPERS,
@@ -23,10 +23,11 @@ from diagnose.infer.stacks.frame_table import (
     RULES,
     Rule,
 )
+from diagnose.lazy import expression
 from diagnose.parse.stacks import Frame
 from diagnose.parse.tracebacks import is_generated, library_path
 
-_PREFIXES = re.compile(r"_+(?:GI_+)?(?:libc_+)?")
+_PREFIXES = expression(r"_+(?:GI_+)?(?:libc_+)?")
 
 
 @lru_cache(maxsize=65_536)
@@ -64,7 +65,7 @@ def read(frames: Sequence[Frame]) -> tuple[Rule, int] | None:
 
 def is_backward(rule: Rule) -> bool:
     """The caller's side of the backward pass, which waits while autograd's threads work."""
-    return rule.func in (_BACKWARD, _ENGINE)
+    return rule.func in (_BACKWARD, _ENGINE, _ENTRY)
 
 
 def is_helper(frames: Sequence[Frame]) -> bool:
@@ -83,15 +84,15 @@ def phase(frames: Sequence[Frame]) -> str | None:
 
 _COMPILED = {
     native: tuple(
-        (rule, re.compile(rule.func), re.compile(rf"(?:.*/)?(?:{rule.file})"))
+        (rule, expression(rule.func), expression(rf"(?:.*/)?(?:{rule.file})"))
         for rule in RULES
         if rule.native == native
     )
     for native in (False, True)
 }
-_COMPILED_HELPERS = tuple((re.compile(func), re.compile(file)) for func, file in HELPERS)
-_COMPILED_OWN_PHASES = tuple((name, re.compile(func)) for name, func in OWN_PHASES)
-_COMPILED_PHASES = tuple((re.compile(func), re.compile(file)) for _, func, file in PHASES)
+_COMPILED_HELPERS = tuple((expression(func), expression(file)) for func, file in HELPERS)
+_COMPILED_OWN_PHASES = tuple((name, expression(func)) for name, func in OWN_PHASES)
+_COMPILED_PHASES = tuple((expression(func), expression(file)) for _, func, file in PHASES)
 
 
 @lru_cache(maxsize=65_536)

@@ -12,32 +12,33 @@ from collections.abc import Sequence
 
 from diagnose.infer.stacks.frame_table import State
 from diagnose.infer.stacks.rules import names, read
+from diagnose.lazy import expression
 from diagnose.parse.stacks import Frame
 
 # How the C library waits for a lock, from the innermost frame on.
-_WAITING = re.compile(
+_WAITING = expression(
     r"(do_)?futex\w*|lll_lock_wait\w*|pthread_(mutex|rwlock|spin)_\w*lock\w*|(new_)?sem_\w*wait\w*"
     r"|syscall|std::(mutex|unique_lock|lock_guard|shared_mutex)::.*|gthread_mutex_lock|\?\?"
 )
-_MUTEX = re.compile(r"lll_lock_wait\w*|pthread_(mutex|rwlock|spin)_\w*lock\w*")
-_SEMAPHORE = re.compile(r"(do_)?futex\w*|(new_)?sem_\w*wait\w*")
-_LIBC = re.compile(r"(?:lib(?:c|pthread)[.\-].*|[\w\-.]+\.[chS])?")
-_GIL = re.compile(r"take_gil|PyEval_(?:Restore|Acquire)Thread|PyGILState_Ensure")
-_OWN_LOCKS = re.compile(r"(?:take|drop)_gil|Py\w+|pthread_cond_\w+|std::condition_variable.*")
-_PROFILER = re.compile(r"nv\d*cupti|cupti\w*")
-_DRIVER = re.compile(r"lib(?:cuda|cupti|amdhip64|hsa-runtime64)[.\-].*")
-_GPU = re.compile(r"lib(?:cuda|cudart|cupti|amdhip64|hsa-runtime64)[.\-].*")
+_MUTEX = expression(r"lll_lock_wait\w*|pthread_(mutex|rwlock|spin)_\w*lock\w*")
+_SEMAPHORE = expression(r"(do_)?futex\w*|(new_)?sem_\w*wait\w*")
+_LIBC = expression(r"(?:lib(?:c|pthread)[.\-].*|[\w\-.]+\.[chS])?")
+_GIL = expression(r"take_gil|PyEval_(?:Restore|Acquire)Thread|PyGILState_Ensure")
+_OWN_LOCKS = expression(r"(?:take|drop)_gil|Py\w+|pthread_cond_\w+|std::condition_variable.*")
+_PROFILER = expression(r"nv\d*cupti|cupti\w*")
+_DRIVER = expression(r"lib(?:cuda|cupti|amdhip64|hsa-runtime64)[.\-].*")
+_GPU = expression(r"lib(?:cuda|cudart|cupti|amdhip64|hsa-runtime64)[.\-].*")
 # Calls that hand work to the GPU or give something back; none waits for kernels to end.
-_CALLS = re.compile(
+_CALLS = expression(
     r"(?:cuda|cu|hip)(?:(?:Graph)?Launch|Mem(?:cpy|set)\w*Async|HostRegister|Module(?:Unl|L)oad"
     r"|EventRecord|Stream(?:Create|Destroy)|CtxCreate|Init|Ipc)\w*|ncclGroupEnd\w*"
 )
-_ABORT = re.compile(r"ncclCommAbort\w*")
+_ABORT = expression(r"ncclCommAbort\w*")
 # Values and tensors fetched from the GPU come once its kernels have ended.
-_FETCHES = re.compile(r"at::.*(?:_local_scalar_dense|item|copy)\w*|at::.*::to\w*")
-_SYNCHRONIZES = re.compile(r"(?:cuda|cu|hip)\w*Synchronize\w*")
+_FETCHES = expression(r"at::.*(?:_local_scalar_dense|item|copy)\w*|at::.*::to\w*")
+_SYNCHRONIZES = expression(r"(?:cuda|cu|hip)\w*Synchronize\w*")
 # The kernel's ways to sleep, whatever for.
-_SLEEPS = re.compile(r"(io_)?schedule|mutex_lock|rwsem_|down|rt_mutex|wait_for_|bit_wait|out_of_")
+_SLEEPS = expression(r"(io_)?schedule|mutex_lock|rwsem_|down|rt_mutex|wait_for_|bit_wait|out_of_")
 
 
 def stuck(frames: Sequence[Frame], *, shown: bool) -> tuple[State, int] | None:
@@ -64,9 +65,9 @@ def stuck(frames: Sequence[Frame], *, shown: bool) -> tuple[State, int] | None:
 
 def in_kernel(frames: Sequence[Frame], *, asleep: bool) -> tuple[State, int] | None:
     """Where a task is in the kernel: in a driver, or, if nothing wakes it (`asleep`), anywhere."""
-    told = read(frames)
-    if told is not None and told[0].state == "device_driver":
-        return "driver_call", told[1]
+    found = read(frames)
+    if found is not None and found[0].state == "device_driver":
+        return "driver_call", found[1]
     if not asleep:
         return None
     awake = (i for i, frame in enumerate(frames) if not _SLEEPS.match(names(frame)[0]))

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from diagnose.diagnosis import Confidence, Evidence, Outcome, Reason, SourceLine, Step, Verdict
+from diagnose.diagnosis import (
+    Confidence,
+    Culprits,
+    Evidence,
+    Outcome,
+    Reason,
+    SourceLine,
+    Step,
+    Verdict,
+)
 from diagnose.infer.advise.narrative import clean
 from diagnose.infer.decide.culprits import Naming
 from diagnose.infer.decide.ranking import Condition
@@ -12,7 +21,7 @@ from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.infer.why.events import MAX_PLACES, places_of
 from diagnose.infer.why.hypotheses import grounds_of
 from diagnose.text.ranks import ranks_phrase
-from diagnose.timeline.event import Timeline
+from diagnose.timeline.event import Event, Timeline
 
 _VERDICTS = {
     "seen_to_hang": "stacks show a job that hung, whoever ended it later",
@@ -29,6 +38,7 @@ _VERDICTS = {
 _SHOWN_BY = {
     "plugged_rule": "a rule of another package",
     "stacks": "stacks of the ranks",
+    "own_way": "what the rank wrote last that is by itself",
     "reports": "counters of NCCL that did not move between two reports",
     "node_signs": "what nodes report",
     "lone_stacks": "the stack of a process",
@@ -43,6 +53,7 @@ _NAMED = {
     "waited_for": "the rank that the others waited for",
     "listed_missing": "listed as missing",
     "only_author": "the only rank that printed the error",
+    "wrote_nothing_more": "the one rank that printed the error and nothing more",
     "struck_by_it": "the rank that the root cause struck",
     "only_exception": "the only rank with an exception of its own",
     "only_exit": "the only rank with an exit of its own",
@@ -94,6 +105,14 @@ def quiet_reasons(
     ]
 
 
+def author_reasons(named: Culprits, trouble: Sequence[Event], context: Context) -> Iterator[Reason]:
+    """Who printed errors that nobody knows, where it is named."""
+    if named.ranks:
+        rows = [event.index for event in trouble if event.rank in named.ranks]
+        whom = _who(named.ranks, named.hosts)
+        yield _culprits("named", whom, "wrote_nothing_more", named.why, rows, context)
+
+
 def culprit_reasons(
     ranked: Sequence[Hypothesis], naming: Naming, context: Context
 ) -> Iterator[Reason]:
@@ -133,7 +152,7 @@ def _waiting(winner: Hypothesis, context: Context) -> Iterator[tuple[str, str, s
     spared: set[int] = {*winner.ranks}
     for stall in context.stalls:
         calls: dict[str, list[int]] = {}
-        for rank in sorted({rank for rank in stall.joined if rank >= 0} - spared):
+        for rank in sorted({rank for rank in stall.waiting if rank >= 0} - spared):
             wait = stall.waits.get(rank)
             call = (wait.op if wait else None) or stall.op or "the collective"
             calls.setdefault(call, []).append(rank)

@@ -31,6 +31,7 @@ _LOST = {
     "less_evidence": "its evidence weighs less than that of {0}",
 }
 _RESISTED = {
+    "ended_by_it": "{0} would explain it, but only ended the job that this one had stopped",
     "explained_too_weakly": "{0} would explain it, but is too weak to explain anything",
     "stated_first": "{0} would explain it, but the same process stated this one first",
     "died_first": "{0} would explain it, but its ranks died before any wait ended",
@@ -42,6 +43,7 @@ _RESISTED = {
 _DROPPED = {
     "stacks_know_what": "stacks of the same ranks show better what they were doing",
     "lines_know_what": "lines of the same ranks show better what they were doing",
+    "silent_since_trouble": "the job fell silent when a process had stated this",
     "below_threshold": "what was weighed leaves it no tier, too little for a verdict",
 }
 _DISBELIEVED = {

@@ -9,8 +9,8 @@ from dataclasses import asdict, fields
 
 from diagnose.fleet.causes import Group
 from diagnose.fleet.summary import Fleet
+from diagnose.redact.redactor import mask
 from diagnose.report.fleet import words
-from diagnose.report.redact import mask
 from diagnose.report.safe import clean, escaped, masked_strings
 
 # What a spreadsheet would take for a formula.

@@ -11,8 +11,8 @@ from diagnose.fleet.causes import CAUSE, HOST, WEEK, Group
 from diagnose.fleet.hostlist import fold
 from diagnose.fleet.summary import Fleet
 from diagnose.fleet.unknowns import Gap
+from diagnose.redact.redactor import mask
 from diagnose.report.fleet import words
-from diagnose.report.redact import mask
 from diagnose.report.safe import clean
 from diagnose.report.terminal import Page
 from diagnose.report.words import names

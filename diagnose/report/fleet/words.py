@@ -74,11 +74,12 @@ def days(first: str | None, last: str | None) -> str:
 
 
 def title(overview: Overview) -> str:
-    """`2,000 jobs on 200 hosts, 2025-06-02 to 2025-08-24`."""
+    """`2,000 jobs on 200 hosts, 2025-06-02 to 2025-08-24 (20 dated by their files)`."""
     hosts = f" on {overview.hosts:,} host{'' if overview.hosts == 1 else 's'}"
     text = jobs(overview.jobs) + (hosts if overview.hosts else "")
     when = days(overview.first_seen, overview.last_seen)
-    return f"{text}, {when}" if when else text
+    files = f" ({overview.dated_by_file:,} dated by their files)" if overview.dated_by_file else ""
+    return f"{text}, {when}{files}" if when else text
 
 
 def outcome(overview: Overview) -> str:
@@ -131,10 +132,16 @@ def sparkline(counts: Sequence[int], wide: int) -> str:
 
 
 def suspect(found: Suspect) -> str:
-    """`blamed in 25 of 35 jobs; 1.4 expected at the rate of the other nodes (×18, p < 1e-9)`."""
+    """`blamed in 25 of 35 jobs; 1.4 expected at the rate of the other nodes (×18, p < 1e-9)`.
+
+    Below one job neither their number nor how many times as many it is says anything.
+    """
+    less = found.expected < 1
+    expected = "fewer than 1" if less else f"{found.expected:.1f}"
+    times = "" if less else f"×{found.ratio:.0f}, "
     return (
-        f"blamed in {found.blamed:,} of {jobs(found.jobs)}; {found.expected:.1f} expected at the "
-        f"rate of the other nodes (×{found.ratio:.0f}, {chance(found.p)})"
+        f"blamed in {found.blamed:,} of {jobs(found.jobs)}; {expected} expected at the rate of the "
+        f"other nodes ({times}{chance(found.p)})"
     )
 
 
@@ -169,8 +176,10 @@ def compared(nodes: Nodes) -> str:
     )
     if len(nodes.suspects) > 1:
         text += "; jobs explained by a stronger suspect are excluded"
-    if nodes.jobs_without_hosts:
-        text += f"; {jobs(nodes.jobs_without_hosts)} without known hosts excluded"
+    if nodes.blamed_without_hosts:
+        text += f"; of {jobs(nodes.blamed_without_hosts)} only the blamed node is known"
+    if without := nodes.jobs_without_hosts - nodes.blamed_without_hosts:
+        text += f"; {jobs(without)} without known hosts excluded"
     return sentence(text)
 
 

@@ -37,10 +37,10 @@ def checkpoints(inspection: Inspection | None, scrub: Scrub) -> list[CheckpointR
 
 
 def _row(one: Checkpoint, base: str, back: str | None, scrub: Scrub) -> CheckpointRow:
-    told = folded(one.reasons)
-    reasons = [words.sentence(scrub.text(reason, 300)) for reason in told[:MAX_REASONS]]
-    if len(told) > MAX_REASONS:
-        reasons.append(f"… and {len(told) - MAX_REASONS} more.")
+    lines = folded(one.reasons)
+    reasons = [words.sentence(scrub.text(reason, 300)) for reason in lines[:MAX_REASONS]]
+    if len(lines) > MAX_REASONS:
+        reasons.append(f"… and {len(lines) - MAX_REASONS} more.")
     return CheckpointRow(
         scrub.text(name(one, base), 200),
         one.layout,

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from diagnose.diagnosis import Diagnosis, Evidence
 from diagnose.job.model import Job
 from diagnose.job.reread import WINDOW, lines_around
+from diagnose.redact.redactor import Redactor
 from diagnose.report.html.scrub import Scrub
-from diagnose.report.redact import Redactor
 
 AROUND = 5  # lines before and after
 REACH = 80  # lines before and after that are looked at; the longest usual key file has 55

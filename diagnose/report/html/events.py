@@ -13,7 +13,7 @@ from diagnose.report.html import clock
 from diagnose.timeline.event import Event, Timeline
 from diagnose.timeline.positions import taken
 
-_TOLD = ("cause", "effect", "progress", "phase")
+_COUNTED = ("cause", "effect", "progress", "phase")
 _MILLISECOND = 1_000_000  # in the unit of Event.time
 
 
@@ -81,10 +81,10 @@ def prepare(job: Job, onset: str | None) -> Events:
 
 def _last_attempt(timeline: Timeline) -> Timeline:
     """Inference diagnoses the last attempt that left anything but facts; so do the pictures."""
-    told = [e.attempt for e in timeline.role(*_TOLD) if e.attempt is not None]
-    if not told:
+    attempts = [e.attempt for e in timeline.role(*_COUNTED) if e.attempt is not None]
+    if not attempts:
         return timeline
-    return timeline.of_attempt(max(told))
+    return timeline.of_attempt(max(attempts))
 
 
 def _places(

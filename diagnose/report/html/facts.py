@@ -13,7 +13,7 @@ from diagnose.report.html.findings import who
 from diagnose.report.html.scrub import Scrub
 from diagnose.text.ranks import ranks_phrase
 from diagnose.timeline.event import Event, Timeline
-from diagnose.timeline.facts import told
+from diagnose.timeline.facts import stated_facts
 
 MAX_VALUES = 8  # of one fact
 MAX_FACTS = 200
@@ -58,13 +58,13 @@ def overview(job: JobFacts) -> list[tuple[str, str]]:
 
 
 def job_facts(timeline: Timeline, catalog: Catalog, scrub: Scrub) -> list[JobFact]:
-    """Every fact that a line told, sorted by name, those that differ first."""
-    said: dict[tuple[str, str], list[Event]] = defaultdict(list)
-    for name, value, events in told(timeline, catalog.by_id):
+    """Every fact that a line states, sorted by name, those that differ first."""
+    stated: dict[tuple[str, str], list[Event]] = defaultdict(list)
+    for name, value, events in stated_facts(timeline, catalog.by_id):
         if name not in _OWN:
-            said[name, value] += events
+            stated[name, value] += events
     values: dict[str, list[tuple[str, list[Event]]]] = defaultdict(list)
-    for (name, value), found in said.items():
+    for (name, value), found in stated.items():
         values[name].append((value, found))
     facts = [_fact(name, items, scrub) for name, items in sorted(values.items())[:MAX_FACTS]]
     return sorted(facts, key=lambda fact: not fact.differs)
@@ -93,7 +93,7 @@ def _differs(groups: list[list[Event]]) -> bool:
         return False
     by_rank: list[set[Any]] = [{e.rank for e in events} - {None} for events in groups]
     by_host: list[set[Any]] = [{e.host for e in events} - {None} for events in groups]
-    for said in (by_rank, by_host):
-        if all(said):
-            return sum(map(len, said)) == len(set().union(*said))
+    for authors in (by_rank, by_host):
+        if all(authors):
+            return sum(map(len, authors)) == len(set().union(*authors))
     return False

@@ -151,8 +151,8 @@ def _variants(indexes: list[int], timeline: Timeline, *, of_calls: bool) -> list
     compared = indexes[:_COMPARED]
     meanings = taken(timeline.column("meaning"), compared)
     # Whose lines are alike by the object that they share, others by themselves.
-    told = zip(meanings, compared, strict=True)
-    lines = [id(meaning) if meaning.alike else -index for meaning, index in told]
+    of_each = zip(meanings, compared, strict=True)
+    lines = [id(meaning) if meaning.alike else -index for meaning, index in of_each]
     first = dict(zip(lines[::-1], compared[::-1], strict=True))
     texts = [event.text[:MAX_TEXT] for event in taken(timeline.events, [*first.values()])]
     shapes = _shapes(texts)

@@ -19,7 +19,7 @@ MARKED = ("cause", "effect", "aftermath")
 MAX_BARS = 40  # phases in one lane
 _NUMBER = {phase: number for number, phase in enumerate(PHASES)}
 
-_TOLD = ("cause", "effect")
+_FAILURES = ("cause", "effect")
 _TELLING = (*MARKED, "phase", "progress")
 
 # A rank, or the name of a source whose lines name none.
@@ -46,7 +46,7 @@ class Printed:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Failures:
     """What lanes tell of failures.
 
     `firsts` are the first events of each signature in each lane that are worth a mark, by their
@@ -138,12 +138,12 @@ def printed(events: Events, begin: int) -> Printed:
             moves[keys[event.index]].append((place, event))
     telling: set[str] = set()
     if any(isinstance(key, str) for key in first):
-        said = [e.index for e in timeline.role(*_TELLING) if at[e.index] is not None]
-        telling = {key for key in taken(keys, said) if isinstance(key, str)}
+        shown = [e.index for e in timeline.role(*_TELLING) if at[e.index] is not None]
+        telling = {key for key in taken(keys, shown) if isinstance(key, str)}
     return Printed(keys, at, first, last, moves, telling)
 
 
-def failures(events: Events, own: Printed, known: Container[Key], onset: int | None) -> Told:
+def failures(events: Events, own: Printed, known: Container[Key], onset: int | None) -> Failures:
     """What the `known` lanes tell of failures; messages count from the onset on."""
     keys, at = own.keys, own.at
     marked: dict[str, list[list[int]]] = defaultdict(list)
@@ -152,7 +152,7 @@ def failures(events: Events, own: Printed, known: Container[Key], onset: int | N
     # A line is printed at whole seconds, its onset may be known to the millisecond.
     begin = -inf if onset is None else onset - 1000
     for meaning, of_all in _indexes(events.last_attempt):
-        signature, telling = meaning.signature, meaning.role in _TOLD
+        signature, telling = meaning.signature, meaning.role in _FAILURES
         if meaning.role not in MARKED and meaning.kind != "exit":
             continue
         indexes = [index for index in of_all if at[index] is not None and keys[index] in known]
@@ -169,7 +169,7 @@ def failures(events: Events, own: Printed, known: Container[Key], onset: int | N
         indexes = merged(parts)[::-1]
         of_lanes = dict(zip(taken(keys, indexes), indexes, strict=True))
         firsts |= dict.fromkeys(of_lanes.values(), signature)
-    return Told({index: firsts[index] for index in sorted(firsts)}, message, signatures)
+    return Failures({index: firsts[index] for index in sorted(firsts)}, message, signatures)
 
 
 def _indexes(timeline: Timeline) -> Iterator[tuple[Meaning, list[int]]]:

@@ -27,12 +27,14 @@ class LaneClass:
     phase: str
 
 
-def folded(lanes: list[Lane], said: Mapping[Key, Set[str]]) -> tuple[list[Lane], list[LaneClass]]:
+def folded(
+    lanes: list[Lane], signatures: Mapping[Key, Set[str]]
+) -> tuple[list[Lane], list[LaneClass]]:
     """Lanes of ranks sorted into classes of those that look alike, the odd ones first.
 
-    `said` are the causes and effects that each rank printed, by their signatures.
+    `signatures` are those of the causes and effects that each rank printed.
     """
-    keys = [_keys(lane, tuple(sorted(said.get(lane.rank or 0, ())))) for lane in lanes]
+    keys = [_keys(lane, tuple(sorted(signatures.get(lane.rank or 0, ())))) for lane in lanes]
     groups: dict[Any, list[Lane]] = {}
     for level in range(4):
         groups = {}
@@ -70,9 +72,9 @@ def _class(members: list[Lane], label: str, ranks: list[int], begin: int) -> Lan
     return LaneClass(label, state, ranks, begin, end, steps, _common(members))
 
 
-def _keys(lane: Lane, said: tuple[str, ...]) -> tuple[Any, ...]:
+def _keys(lane: Lane, signatures: tuple[str, ...]) -> tuple[Any, ...]:
     """What makes ranks alike, the coarsest first; the finer ones are dropped if need be."""
-    return (lane.state, said, lane.bars[-1][2] if lane.bars else -1, lane.step)
+    return (lane.state, signatures, lane.bars[-1][2] if lane.bars else -1, lane.step)
 
 
 def _span(steps: Iterable[int | None]) -> str:

@@ -65,13 +65,15 @@ def lanes(
     onset = _onset(diagnosis, events.begin) if events.clocked else None
     for key in made.keys() & own.first.keys():
         made[key].fill(own.first[key], own.last[key], own.moves.get(key, ()))
-    told = failures(events, own, made, onset)
-    sources = _marks(made, told.firsts, own, events.timeline, found)
-    first_message = _waits(made, told.message, onset) if onset is not None else None
+    failed = failures(events, own, made, onset)
+    sources = _marks(made, failed.firsts, own, events.timeline, found)
+    first_message = _waits(made, failed.message, onset) if onset is not None else None
     if not any(lane.bars or lane.marks or lane.wait or lane.step for lane in made.values()):
         return None
     ranks = [lane for lane in made.values() if lane.rank is not None]
-    ordered, classes = folded(ranks, told.signatures) if len(ranks) > FOLD else (by_host(ranks), [])
+    ordered, classes = (
+        folded(ranks, failed.signatures) if len(ranks) > FOLD else (by_host(ranks), [])
+    )
     ordered += [lane for lane in made.values() if lane.rank is None]
     return Lanes(
         ordered,
@@ -93,7 +95,7 @@ def to_json(picture: Lanes, events: Events, diagnosis: Diagnosis) -> dict[str, A
         "begin": events.begin,
         "onset": picture.onset,
         "message": picture.first_message,
-        "blame": words.KINDS[diagnosis.culprits.kind] if diagnosis.culprits.kind else "to blame",
+        "blame": words.culprit_kind(diagnosis) or "to blame",
         "view": list(picture.view),
         "phases": [words.phase(phase) for phase in PHASES],
         "states": names,

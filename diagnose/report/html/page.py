@@ -94,13 +94,13 @@ class _Parts:
 def _parts(job: Job, raw: Diagnosis, shown: Diagnosis, scrub: Scrub) -> _Parts:
     """The parts of the page; `shown` is `raw` scrubbed."""
     # Where a slow rank is waited for, its own lines go on.
-    stood = shown.culprits.kind != "slow"
-    prepared = events.prepare(job, shown.onset.time if stood else None)
+    halted = shown.culprits.kind != "slow"
+    prepared = events.prepare(job, shown.onset.time if halted else None)
     found = findings.findings(prepared, job.catalog, scrub)
     ranks = states.states(prepared.last_attempt, raw)
-    told = prepared.last_attempt.hosts_of_ranks
-    names = {host: scrub.text(host, 80) for host in set(told.values())}
-    hosts = {rank: names[host] for rank, host in told.items()}
+    host_of = prepared.last_attempt.hosts_of_ranks
+    names = {host: scrub.text(host, 80) for host in set(host_of.values())}
+    hosts = {rank: names[host] for rank, host in host_of.items()}
     picture = lanes.lanes(prepared, shown, found, ranks, hosts, scrub)
     counted = progress.counters(prepared, job.catalog, shown.culprits.ranks, scrub)
     waits = waiting.waiting(raw, ranks, scrub)

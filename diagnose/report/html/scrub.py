@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from diagnose.diagnosis import Diagnosis
-from diagnose.report.redact import Redactor
+from diagnose.redact.redactor import Redactor
 from diagnose.report.safe import MAX_RAW, MAX_TEXT, clean, each, learn, shown
 
 

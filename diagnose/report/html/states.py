@@ -46,8 +46,8 @@ def states(timeline: Timeline, diagnosis: Diagnosis) -> dict[int, str]:
         _set(found, diagnosis.collective.joined, "waiting")
         _set(found, diagnosis.collective.missing, "missing")
     if diagnosis.graph is not None:
-        told = diagnosis.graph.state.items()
-        found |= {rank: state for rank, state in told if state in STATES and rank >= 0}
+        stated = diagnosis.graph.state.items()
+        found |= {rank: state for rank, state in stated if state in STATES and rank >= 0}
     _set(found, diagnosis.culprits.ranks, "culprit")
     return dict(sorted(found.items())[:MAX_RANKS])
 

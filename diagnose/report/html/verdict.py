@@ -13,6 +13,7 @@ from diagnose.text.ranks import plural
 from diagnose.text.times import duration
 
 _BAD = ("hung", "failed")
+_KNOWN_S = 1.0  # below, nothing was written after the onset: how long it went on is unknown
 _LABELS = {
     "hung": "The job hung",
     "failed": "The job failed",
@@ -41,7 +42,7 @@ def facts(diagnosis: Diagnosis, still: Standstill | None) -> list[Fact]:
     """The facts under the headline, the most wanted first; only what is known."""
     bad = diagnosis.verdict in _BAD
     found = []
-    who = words.culprits(diagnosis.culprits)
+    who = words.culprits(diagnosis)
     if who:
         found.append(Fact("To blame", who, _sentence(diagnosis.culprits.why)))
     elif bad:
@@ -51,7 +52,7 @@ def facts(diagnosis: Diagnosis, still: Standstill | None) -> list[Fact]:
         found.append(Fact("Began", began, _sentence(diagnosis.onset.why)))
     elif bad:
         found.append(Fact("Began", "Unknown", _sentence(diagnosis.onset.why)))
-    if still is not None and bad and still.seconds:
+    if still is not None and bad and still.seconds >= _KNOWN_S:
         hung = diagnosis.verdict == "hung"
         found.append(
             Fact(
@@ -62,8 +63,10 @@ def facts(diagnosis: Diagnosis, still: Standstill | None) -> list[Fact]:
             )
         )
         if still.gpu_hours is not None:
-            lost = clock.hours(still.gpu_hours)
-            ranks = f"{still.ranks:,} {plural(still.ranks or 0, 'rank')}"
+            # Without a stated world size there are those that are named, if not more.
+            least = "" if diagnosis.job.world_size == still.ranks else "At least "
+            lost = f"{least}{clock.hours(still.gpu_hours)}"
+            ranks = f"{least}{still.ranks:,} {plural(still.ranks or 0, 'rank')}"
             found.append(
                 Fact("Lost", f"{lost} GPU-hours", f"{ranks}, one GPU each, from the onset.")
             )
@@ -80,7 +83,7 @@ def facts(diagnosis: Diagnosis, still: Standstill | None) -> list[Fact]:
             value += f", excluding {words.names(restart.exclude_hosts)}"
         found.append(Fact("Restart", value, _sentence(restart.why)))
     if bad:
-        answer, why = words.LONGER_TIMEOUT[diagnosis.longer_timeout_helps]
+        answer, why = words.longer_timeout_why(diagnosis)
         found.append(Fact("Longer timeout", answer.rstrip("."), why))
     return found
 

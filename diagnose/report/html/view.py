@@ -29,10 +29,14 @@ class QuotedLine:
 
 @dataclass(frozen=True, slots=True)
 class Quote:
-    """Alike lines of evidence: why they matter, where they stand, one of them with its context."""
+    """Alike lines of evidence: why they matter, where they stand, one of them with its context.
+
+    `meaning` is what a dump or a stack says there, in words that it does not hold itself.
+    """
 
     anchor: str
     why: str
+    meaning: str
     places: str
     lines: list[QuotedLine]
 
@@ -64,6 +68,7 @@ def quotes(diagnosis: Diagnosis, near: Near, scrub: Scrub) -> list[Quote]:
         Quote(
             f"evidence-{number}",
             scrub.text(_started(why)),
+            "" if items[0].quoted else scrub.text(_capital(items[0].text)),
             scrub.text(words.places(items)),
             _lines(items[0], around.get((items[0].source, items[0].line), []), scrub),
         )
@@ -73,19 +78,24 @@ def quotes(diagnosis: Diagnosis, near: Near, scrub: Scrub) -> list[Quote]:
 
 def _started(text: str) -> str:
     """With a capital where it starts with plain prose; it may also start with a name of code."""
-    prose = text.startswith(("the ", "a ", "an ", "one ", "what "))
-    return text[:1].upper() + text[1:] if prose else text
+    return _capital(text) if text.startswith(("the ", "a ", "an ", "one ", "what ")) else text
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _lines(item: Evidence, rows: list[Row], scrub: Scrub) -> list[QuotedLine]:
-    if not any(row.number == item.line for row in rows):
+    if not item.quoted:  # what it means begins there
+        rows = [row for row in rows if row.number >= item.line]
+    elif not any(row.number == item.line for row in rows):
         rows = [Row(item.line, item.text)]
     return [
         QuotedLine(
             row.number,
             # The catalog's own text of the line may show more of a very long one.
             scrub.text(_fuller(row.text, scrub.text(item.text)))
-            if row.number == item.line
+            if item.quoted and row.number == item.line
             else scrub.row(row.text, CONTEXT_LIMIT),
             row.number == item.line,
         )

@@ -16,7 +16,7 @@ from diagnose.text.ranks import ranks_phrase
 
 MAX_NODES = 80
 MAX_AWAITED = 32  # of the ranks that did not join a collective
-MAX_SAID = 60  # sentences about who waits for whom
+MAX_SENTENCES = 60  # sentences about who waits for whom
 
 _DIGITS = re.compile(r"\d+")
 _ROUNDS = 6  # of folding; each one may make more ranks alike
@@ -61,7 +61,7 @@ def waiting(diagnosis: Diagnosis, states: dict[int, str], scrub: Scrub) -> Waiti
         f"{nodes[b].label}" + (f" in {operation}" if operation else "") + "."
         for a, b, operation in folded
     ]
-    return Waiting(nodes, folded, sentences[:MAX_SAID], max(0, len(sentences) - MAX_SAID))
+    return Waiting(nodes, folded, sentences[:MAX_SENTENCES], max(0, len(sentences) - MAX_SENTENCES))
 
 
 def graph_json(found: Waiting) -> dict[str, Any]:
@@ -83,8 +83,8 @@ def graph_json(found: Waiting) -> dict[str, Any]:
 
 def _edges(diagnosis: Diagnosis, scrub: Scrub) -> list[Edge]:
     if diagnosis.graph is not None and diagnosis.graph.edges:
-        told = {operation for _, _, operation in diagnosis.graph.edges}
-        shown = {operation: scrub.text(operation, 200) for operation in told}
+        operations = {operation for _, _, operation in diagnosis.graph.edges}
+        shown = {operation: scrub.text(operation, 200) for operation in operations}
         return [(a, b, shown[operation]) for a, b, operation in diagnosis.graph.edges]
     found = diagnosis.collective
     if found is None or not found.missing or not found.joined:

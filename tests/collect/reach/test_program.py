@@ -242,7 +242,7 @@ def test_secrets_are_masked_alike_by_an_older_python(tmp_path: Path) -> None:
         "import json, sys\n"
         "from diagnose.collect.reach import older\n"
         "older.adapt()\n"
-        "from diagnose.report.redact import Redactor\n"
+        "from diagnose.redact.redactor import Redactor\n"
         "texts = json.load(sys.stdin)\n"
         "print(json.dumps([Redactor(people=False, numbers=False).text(one) for one in texts]))\n"
     )

@@ -16,7 +16,7 @@ from typing import IO
 import pytest
 
 from diagnose.collect import bundle
-from diagnose.collect.model import Node, NodeOptions
+from diagnose.collect.model import Node, NodeOptions, Process
 from diagnose.collect.reach import remote, within
 from diagnose.collect.reach.frames import split
 from diagnose.collect.reach.remote import answer, arguments, main
@@ -29,6 +29,7 @@ FD = 1  # of standard output
 def quick(folder: Path, options: NodeOptions) -> Node:
     """Stands in for the probes: writes two files at once."""
     node = Node("h", "1", problems=[f"{options.pids} {options.job} {options.apart_s:g}"])
+    node.processes = [Process(7, "rank")]
     place = folder / node.folder
     bundle.reserve(place / "node.json")
     (place / "kernel.log").write_text("quiet\n")

@@ -7,7 +7,7 @@ import pytest
 from diagnose.infer.advise import narrative
 from diagnose.infer.collectives.clock_fit import ClockFit
 from diagnose.infer.events.phases import Activity
-from diagnose.infer.judge.stall import Stall
+from diagnose.infer.judge.verdict import Verdict
 from diagnose.infer.rules.base import Hypothesis, Lost
 from diagnose.infer.tiers import Tier
 
@@ -74,7 +74,7 @@ def test_evidence_comes_once_per_place(make: Any) -> None:
 
 def test_what_was_worked_out_says_why(make: Any) -> None:
     timeline = make(wait(0), {"text": "unknown line", "signature": None})
-    stall = Stall(None, "missing", why="rank 1 of 2 printed no timeout", rows=[0, 1])
+    stall = Verdict("missing", why="rank 1 of 2 printed no timeout", rows=(0, 1))
     seen = context(timeline, CATALOG, stalls=[stall])
     found = narrative.evidence(winner(0, 1, inferred=True), seen)
     assert [e.why for e in found] == [

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from diagnose.catalog.schema import Remedy, Run
-from diagnose.catalog.settings import Place, Setting
-from diagnose.diagnosis import RemedyStep
+from diagnose.catalog.load import load_catalog
+from diagnose.catalog.schema import Place, Remedy, Run, Setting
+from diagnose.diagnosis import Answer, RemedyStep, RestartAdvice
 from diagnose.infer.advise.remedies import longer_timeout, remedies, restart
 from diagnose.infer.events.facts import Facts
 from diagnose.infer.events.phases import Activity
@@ -45,6 +45,19 @@ def test_what_is_for_the_jobs_framework_is_chosen(known: Facts, run: Run) -> Non
     step = Remedy("fix", "Use less", "why", runs, "changes_state", "admin")
     (_, fix) = remedies(winner(remedies=[step]), CATALOG, known)
     assert fix == RemedyStep("fix", "Use less", "why", [LOOK, run], "changes_state", "admin")
+
+
+def test_nobody_is_to_wait_longer_where_that_does_not_help() -> None:
+    place = Place(Run("setting", ["timeout=7200"]), "https://pytorch.org/docs/stable/")
+    known = replace(CATALOG, settings={"t": Setting("t", "t", "a", [place], lengthens=True)})
+    steps = [Remedy("fix", "Wait longer", setting="t"), Remedy("fix", "Use less")]
+    answers: tuple[Answer, ...] = ("yes", "no", "unknown")
+    said = {}
+    for answer in answers:
+        found = remedies(winner(remedies=steps), known, facts(), longer=answer)
+        said[answer] = [step.do for step in found if step.when == "fix"]
+    both = ["Wait longer", "Use less"]
+    assert said == {"yes": both, "no": ["Use less"], "unknown": both}
 
 
 def test_a_command_is_not_there_twice() -> None:
@@ -126,6 +139,11 @@ def test_restart_avoids_hosts_only_where_that_helps() -> None:
     assert (default.advice, default.exclude_hosts, default.why) == ("retry", [], "why")
 
 
+def test_the_reason_of_a_class_speaks_for_no_other_advice() -> None:
+    """\"A retry is a guess" beside "Restart the job", of a loss that a retry survives."""
+    assert restart(winner(restart="fix_first"), CATALOG) == RestartAdvice("fix_first")
+
+
 @pytest.mark.parametrize(
     ("cause", "of_class", "activity", "answer"),
     [
@@ -203,3 +221,32 @@ def test_where_nobody_is_named_nothing_is_told_of_a_culprit(who: dict[str, Any],
     step = Remedy("now", "Read its log.", unnamed="Find the silent rank.")
     (only,) = remedies(winner(remedies=[step], **who), CATALOG, facts())
     assert only.do == do
+
+
+@pytest.mark.parametrize(
+    ("held", "steps"),
+    [
+        ([], ["Collect", "Restart"]),
+        (["bundle"], ["Take stacks", "Restart"]),
+        (["stacks"], ["Collect", "Restart"]),
+        (["stacks", "bundle"], ["Restart"]),
+    ],
+)
+def test_nobody_is_told_to_take_what_is_there(held: list[Any], steps: list[str]) -> None:
+    own = [
+        Remedy("now", "Collect", unless=["bundle"]),
+        Remedy("now", "Take stacks", given=["bundle"], unless=["stacks"]),
+        Remedy("now", "Restart"),
+    ]
+    found = remedies(winner(remedies=own), catalog(), facts(), (), held)
+    assert [step.do for step in found if step.when == "now"] == steps
+
+
+def test_nobody_with_dumps_of_a_mismatch_is_told_to_find_the_calls() -> None:
+    shipped = load_catalog()
+    first = {
+        held: remedies(winner("desync.mismatch"), shipped, Facts(), held=[*held])[0]
+        for held in ((), ("dumps",))
+    }
+    assert first["dumps",].run == []
+    assert "TORCH_DISTRIBUTED_DEBUG" in first[()].run[0].lines[0]

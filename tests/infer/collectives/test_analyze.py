@@ -8,9 +8,10 @@ from itertools import combinations
 
 import pytest
 
-from diagnose.infer.collectives.analyze import DumpVerdict, Sign, judge
+from diagnose.infer.collectives.analyze import _completed, judge
+from diagnose.infer.collectives.by_table import ByTable
 from diagnose.infer.collectives.divergence import strays
-from diagnose.infer.collectives.progress import Standing
+from diagnose.infer.judge.verdict import Sign, Verdict
 from tests.infer.dump_jobs import AHEAD, CRASH, DEVICE, HOST, WAIT, Call, Job, grid, of, tables
 
 WORLD, TENSOR, STEPS, AT = 8, 2, 9, 6
@@ -37,7 +38,7 @@ def training(culprit: int, fault: list[Call], replace: bool = False) -> Job:
     return Job(GROUPS, program)
 
 
-def verdict(job: Job, only_pending: bool = False, lost: tuple[int, ...] = ()) -> DumpVerdict:
+def verdict(job: Job, only_pending: bool = False, lost: tuple[int, ...] = ()) -> Verdict:
     files = job.files(only_pending)
     found = judge(tables((n, d) for n, d in files.items() if int(n[6:]) not in lost))
     assert found is not None
@@ -103,6 +104,41 @@ def test_a_stuck_device(culprit: int, only_pending: bool) -> None:
     assert found.joined == tuple(sorted((culprit, culprit ^ 1)))
 
 
+@pytest.mark.parametrize(
+    ("op", "done", "kind", "ranks", "suspects"),
+    [
+        ("all_reduce", [3], "mismatched", (3,), ()),
+        ("all_reduce", [3, 5], "mismatched", (), (3, 5)),
+        ("all_reduce", [3, 4, 5], "stuck_device", (0, 1, 2, 6, 7), ()),
+        ("broadcast", [3], "stuck_device", (0, 1, 2, 4, 5, 6, 7), ()),  # it sent what it had
+    ],
+)
+def test_who_alone_completed_a_call_made_it_with_others(
+    op: str, done: list[int], kind: str, ranks: tuple[int, ...], suspects: tuple[int, ...]
+) -> None:
+    """As of groups that one rank created in another order: their numbers do not mean the same."""
+    groups = {"0": ("default_pg", [*range(8)])}
+    job = Job(groups, lambda _: [Call("0"), DEVICE, Call("0", op)])
+    contents = [job.content(rank) for rank in range(8)]
+    for rank in done:
+        contents[rank]["entries"][-1].update(state="completed", retired=True)
+    files = ((f"_dump_{r}", pickle.dumps(content, 2)) for r, content in enumerate(contents))
+    found = judge(tables(files))
+    assert found is not None
+    assert (found.kind, found.ranks, found.suspects) == (kind, ranks, suspects)
+
+
+def test_who_only_made_the_call_has_not_completed_it() -> None:
+    groups = {"0": ("default_pg", [*range(8)])}
+    job = Job(groups, lambda _: [Call("0"), DEVICE, Call("0")])
+    contents = [job.content(rank) for rank in range(8)]
+    contents[3]["entries"][-1].update(state="completed", retired=True)
+    table = tables((f"_dump_{r}", pickle.dumps(one, 2)) for r, one in enumerate(contents))
+    standing = ByTable(table)
+    assert _completed(standing, 0, range(8)) == [3]
+    assert standing.absent("0", 1) == [], "all have made it"
+
+
 @pytest.mark.parametrize("culprit", [1, 6])
 def test_another_call_in_place_of_one(culprit: int) -> None:
     tensor = own("TENSOR_GROUP", culprit)
@@ -165,6 +201,14 @@ def test_a_call_only_one_rank_makes() -> None:
     assert (found.kind, found.ranks) == ("mismatched", (0,))
     assert found.missing == (1, 2, 3)
     assert "only rank 0 called all_reduce [8] Float seq 3" in found.why
+
+
+def test_of_three_calls_without_a_majority_the_most_frequent_is_no_measure() -> None:
+    sizes = [8, 8, 16, 32]
+    groups = {"0": ("default_pg", [0, 1, 2, 3])}
+    job = Job(groups, lambda rank: [Call("0", "all_reduce", 4), Call("0", size=sizes[rank])])
+    found = verdict(job)
+    assert (found.kind, found.ranks, found.suspects) == ("mismatched", (), (0, 1, 2, 3))
 
 
 def test_a_tie_is_told_as_one() -> None:
@@ -368,7 +412,7 @@ def test_a_group_whose_last_call_the_ring_has_lost(status: bool) -> None:
     for content in contents:
         if not status:
             del content["pg_status"]
-    standing = Standing(
+    standing = ByTable(
         tables((f"_dump_{r}", pickle.dumps(content, 2)) for r, content in enumerate(contents))
     )
     assert standing.enqueued.get((0, "1", False)) == (3 if status else None)

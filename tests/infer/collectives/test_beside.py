@@ -8,11 +8,17 @@ from typing import Any
 import pytest
 
 from diagnose.infer.collectives.analyze import judge
-from diagnose.infer.collectives.beside import Lines, lines_beside, standing_of, with_silent
+from diagnose.infer.collectives.beside import (
+    Lines,
+    combined,
+    compared,
+    lines_beside,
+    settled,
+)
 from diagnose.infer.collectives.table import Table
-from diagnose.infer.collectives.verdict import DumpVerdict
 from diagnose.infer.judge.lines import stalls
-from diagnose.infer.judge.stall import Wait
+from diagnose.infer.judge.ops import Op
+from diagnose.infer.judge.verdict import Verdict
 from tests.infer.dump_jobs import CRASH, HOST, Call, Job, grid, of, tables
 
 from ..rows import wait
@@ -34,16 +40,17 @@ def dumped(*lost: int, culprit: int = 3, fault: Call = CRASH) -> Table:
     return tables((name, data) for name, data in files.items() if int(name[6:]) not in lost)
 
 
-def waits(rank: int, seq: int = 3, size: int = 64, group: str | None = None) -> Wait:
-    return Wait(rank, seq, "ALLREDUCE", size, size, 600_000, 600_000, rank, group)
+def waits(rank: int, seq: int = 3, size: int = 64, group: str | None = None) -> Op:
+    return Op(rank, seq, "ALLREDUCE", size, size, 600_000, 600_000, rank, group)
 
 
-def lines(*own: Wait, silent: tuple[int, ...] = ()) -> Lines:
-    by_rank: dict[int, list[Wait]] = {}
+def lines(*own: Op, silent: tuple[int, ...] = ()) -> Lines:
+    by_rank: dict[int, list[Op]] = {}
     for one in own:
         by_rank.setdefault(one.rank, []).append(one)
     places = {one.row: ("train.log", one.row + 1) for one in own}
-    return Lines(by_rank, {}, places, frozenset(silent), "these printed no timeout")
+    silence = Verdict("missing", silent, why="these printed no timeout", sure=True)
+    return Lines(by_rank, {}, places, [silence] * bool(silent))
 
 
 def judged(table: Table, own: Lines, *, alive: bool = True) -> tuple[object, ...]:
@@ -78,8 +85,8 @@ def test_it_waits_where_ranks_with_a_dump_are_in_the_same_call() -> None:
     ],
     ids=["alike", "of no group", "no such number", "named", "named, unlike", "two"],
 )
-def test_whose_group_is_not_sure_waits_elsewhere(own: list[Wait], group: str | None) -> None:
-    standing = standing_of(dumped(3, 5), lines(*own), alive=True)
+def test_whose_group_is_not_sure_waits_elsewhere(own: list[Op], group: str | None) -> None:
+    standing = combined(dumped(3, 5), lines(*own), alive=True)
     assert [op.group for op in standing.pending.get(5, [])] == [group] * bool(group)
     assert (5 in standing.elsewhere) is (group is None)
     assert 5 in standing.known
@@ -116,8 +123,8 @@ def test_whom_counters_show_idle_its_own_watchdog_knows_better() -> None:
     assert judged(idle, lines(silent=(6,)), alive=False) == ((3,), ()), "it does not wait"
 
 
-VERDICT = DumpVerdict("missing", (2,), "dp", "all_reduce", 7, (0, 1), (2,), "why", sure=True)
-OPEN = replace(VERDICT, ranks=(), suspects=(2, 3, 5), tie=True)
+VERDICT = Verdict("missing", (2,), "dp", "all_reduce", 7, (0, 1), (2,), "why", sure=True)
+OPEN = replace(VERDICT, ranks=(), suspects=(2, 3, 5))
 
 
 @pytest.mark.parametrize(
@@ -142,12 +149,26 @@ OPEN = replace(VERDICT, ranks=(), suspects=(2, 3, 5), tie=True)
     ],
 )  # fmt: skip
 def test_silence_settles_what_dumps_and_counters_leave_open(
-    verdict: DumpVerdict, own: Lines, alive: bool, ranks: tuple[int, ...]
+    verdict: Verdict, own: Lines, alive: bool, ranks: tuple[int, ...]
 ) -> None:
-    standing = standing_of(dumped(2, 3, 4, 5), own, alive=alive)
-    found = with_silent(standing, own, verdict, alive=alive)
+    standing = combined(dumped(2, 3, 4, 5), own, alive=alive)
+    found = settled(standing, own, verdict, alive=alive)
     assert found.ranks == ranks
     assert found.tie is (verdict.tie and not ranks)
+
+
+@pytest.mark.parametrize(
+    ("left", "alive", "ranks"), [((2, 7), False, (2,)), ((2, 7), True, ()), ((2, 3), False, ())]
+)
+def test_whom_neither_counters_nor_timeouts_show_to_wait_is_missing(
+    left: tuple[int, ...], alive: bool, ranks: tuple[int, ...]
+) -> None:
+    """Rank 7 printed no timeout, but its counters show a call that it waits in."""
+    unproven = Verdict("missing", suspects=left, missing=left, why="these printed no timeout")
+    own = replace(lines(), verdicts=[unproven])
+    standing = combined(dumped(2, 3), own, alive=alive)
+    found = settled(standing, own, replace(OPEN, suspects=(2,)), alive=alive)
+    assert found.ranks == ranks
 
 
 def test_what_lines_tell_beside_dumps(make: Any) -> None:
@@ -156,6 +177,46 @@ def test_what_lines_tell_beside_dumps(make: Any) -> None:
     assert {rank: own[0].group for rank, own in found.waits.items()} == dict.fromkeys(
         (0, 1, 3), "dp"
     )
-    assert found.silent == {2}
-    assert "printed no timeout" in found.why
+    assert found.silence.ranks == (2,)
+    assert "printed no timeout" in found.silence.why
     assert found.places[0] == timeline.at(0).place
+
+
+IDLE = replace(VERDICT, kind="stuck_host", sure=False, rows=(9,))
+ODD = replace(IDLE, kind="mismatched")
+
+
+@pytest.mark.parametrize(
+    ("verdict", "by_lines", "kind", "sure"),
+    [
+        (IDLE, Verdict("missing", (2,), sure=True), "missing", True),
+        (ODD, Verdict("mismatched", (2,), sure=True), "mismatched", True),
+        (ODD, Verdict("conditional", (2,), sure=True), "mismatched", True),
+        (IDLE, Verdict("missing", suspects=(2,)), "stuck_host", False),
+        (IDLE, Verdict("missing", (2, 3), sure=True), "stuck_host", False),
+        (IDLE, Verdict("missing", sure=True), "stuck_host", False),
+        (IDLE, Verdict("mismatched", (2,), sure=True), "stuck_host", False),
+    ],
+    ids=["the same", "odd too", "a branch", "a guess", "others too", "nobody", "in another way"],
+)
+def test_dumps_are_surer_of_what_lines_prove_too(
+    verdict: Verdict, by_lines: Verdict, kind: str, sure: bool
+) -> None:
+    lines = Lines(verdicts=[replace(by_lines, rows=(4, 5))])
+    found = compared(verdict, lines, alive=False)
+    assert (found.kind, found.ranks, found.sure) == (kind, (2,), sure)
+    assert found.rows == ((4, 5, 9) if sure else (9,)), "the lines first, which people can read"
+    assert found.notes == ()
+    alive = compared(verdict, lines, alive=True)
+    assert alive == replace(found, kind=verdict.kind), "who wrote a dump was there"
+
+
+def test_a_conflict_is_noted_only_where_the_logs_prove_others() -> None:
+    other = Verdict("missing", (5,), why="the log names rank 5", sure=True)
+    assert compared(VERDICT, Lines(verdicts=[other]), alive=True).notes == (
+        "the logs and the dumps disagree: according to the logs, the log names rank 5; "
+        "according to the dumps, why",
+    )
+    some = replace(other, ranks=(2, 3))
+    guess = replace(other, ranks=(), suspects=(5,), sure=False)
+    assert compared(VERDICT, Lines(verdicts=[some, guess]), alive=True).notes == ()

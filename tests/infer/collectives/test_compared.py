@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from diagnose.infer.collectives.communicators import Members
+from diagnose.infer.collectives.communicators import Communicator
 from diagnose.infer.collectives.compared import CountedWait, compared
 from diagnose.parse.comm_rank import CommRank
 
 
-def comm(name: str, counts: dict[int, int | None]) -> Members:
+def comm(name: str, counts: dict[int, int | None]) -> Communicator:
     """A communicator of these global ranks, with what each has launched."""
     seen = {
         place: CommRank("ras.json", 1, name, place, len(counts), launched=count)
         for place, count in enumerate(counts.values())
     }
-    return Members(name, len(counts), seen, seen, dict(enumerate(counts)))
+    return Communicator(name, len(counts), seen, seen, dict(enumerate(counts)))
 
 
-def waits(*comms: Members, dead: tuple[int, ...] = ()) -> list[CountedWait] | None:
+def waits(*comms: Communicator, dead: tuple[int, ...] = ()) -> list[CountedWait] | None:
     return compared(comms, dead, at_once=True)
 
 

@@ -11,7 +11,7 @@ import pytest
 from diagnose.infer.collectives.analyze import judge
 from diagnose.infer.collectives.from_counters import dumps_of
 from diagnose.infer.collectives.table import table
-from diagnose.infer.collectives.verdict import DumpVerdict
+from diagnose.infer.judge.verdict import Verdict
 from diagnose.ingest.source import Chunk, Source
 from diagnose.parse.comm_rank import CollCall, CommRank
 from diagnose.parse.nccl_coll import CollReader
@@ -80,14 +80,14 @@ def mixed(logs: dict[int, list[str]], seed: int = 0) -> list[str]:
     return lines
 
 
-def verdict(ranks: list[CommRank], notes: list[str] | None = None) -> DumpVerdict | None:
+def verdict(ranks: list[CommRank], notes: list[str] | None = None) -> Verdict | None:
     found = judge(table(dumps_of(ranks, notes)))
     again = judge(table(dumps_of([*reversed(ranks)])))
     assert found == again, "the order of files must not matter"
     return found
 
 
-def culprits(found: DumpVerdict | None) -> tuple[str, tuple[int, ...]]:
+def culprits(found: Verdict | None) -> tuple[str, tuple[int, ...]]:
     assert found is not None
     return found.kind, found.ranks
 

@@ -98,7 +98,7 @@ def test_members_without_a_config_are_the_ranks_that_share_it() -> None:
     dumps = [dump(r, process_group=tensor) for r in (1, 2)] + [dump(0)]
     whole = table(dumps, world=4)
     assert whole.groups["3"].members == (1, 2)
-    assert not whole.groups["3"].told
+    assert not whole.groups["3"].listed
     assert whole.groups["0"].members == (0, 1, 2, 3)  # the default group has all ranks
 
 

@@ -50,6 +50,16 @@ def test_the_only_exit_names_the_rank(make: Any) -> None:
     assert other.ranks == []
 
 
+def test_settings_of_all_name_no_rank_whose_lines_alone_were_kept(make: Any) -> None:
+    exception = {"kind": "exception", "tells": "exception", "role": "cause", "rank": 2}
+    config = one("env.config", 6.0)
+    borrow_culprits([config], stories_of(make(exception)), CLASSES)
+    assert config.ranks == []
+    data = one("data.loader", 6.0)
+    borrow_culprits([data], stories_of(make(exception)), CLASSES)
+    assert data.ranks == [2]
+
+
 def test_a_traceback_of_one_rank_names_it_though_its_exception_is_cut_off(make: Any) -> None:
     header = {"tells": "trouble", "role": "aftermath", "rank": 1}
     for rows, ranks in (([header], [1]), ([header, header | {"rank": 2}], [])):
@@ -59,6 +69,36 @@ def test_a_traceback_of_one_rank_names_it_though_its_exception_is_cut_off(make: 
     silent = one("unknown", 4.0, inferred=True, basis="silence")
     borrow_culprits([silent], stories_of(make(header)), CLASSES)
     assert silent.ranks == []
+
+
+@pytest.mark.parametrize("cause", ["crash.native", "crash.killed", "crash.host_oom"])
+def test_what_a_rank_raised_does_not_name_it_as_the_one_that_a_signal_ended(
+    make: Any, cause: str
+) -> None:
+    raised = {"kind": "exception", "tells": "exception", "role": "cause", "rank": 3}
+    traceback = {"tells": "trouble", "role": "aftermath", "rank": 3}
+    stories = stories_of(make(raised, traceback, step(1, rank=1)))
+    struck = one(cause, 6.0)
+    borrow_culprits([struck, one("crash.exception", 4.0, ranks=[3], rows=[0])], stories, CLASSES)
+    assert struck.ranks == []
+
+
+def test_a_crash_in_one_file_of_several_ranks_is_not_of_who_raised_something_else() -> None:
+    """As `cat` joins the files of ranks: nothing ties the crash to a rank."""
+    found = diagnose.diagnose(diagnose.load_text(
+        "[rank3]: Traceback (most recent call last):\n"
+        '[rank3]:   File "/w/train.py", line 150, in midway\n'
+        '[rank3]:     print(batch["labels"])\n'
+        "[rank3]: KeyError: 'labels'\n"
+        "{'loss': 0.0463, 'epoch': 0.17}\n"
+        "{'loss': 0.0336, 'epoch': 0.33}\n"
+        "Fatal Python error: Segmentation fault\n\n"
+        "Current thread 0x00007f617f27ab80 (most recent call first):\n"
+        '  File "/w/train.py", line 154 in midway\n'
+        "[rank2]: RuntimeError: Connection closed by peer [127.0.0.1]:7561\n"
+    ))  # fmt: skip
+    assert found.root_cause.cause == "crash.native"
+    assert found.culprits.ranks == []
 
 
 def test_lightning_names_the_rank_that_raised_the_exception() -> None:
@@ -220,7 +260,8 @@ def test_who_was_at_the_work_that_did_not_end_is_named_by_its_own_lines(make: An
         (Learned.LINE, "it printed the error"),
         (
             Learned.DEVICE,
-            "it printed the error; its number is that of its device, as the log shows one node",
+            "it printed the error; its number is that of its device, as the log shows no other "
+            "node",
         ),
     ],
 )
@@ -230,6 +271,16 @@ def test_a_number_that_no_line_ties_to_the_culprit_is_told_as_such(
     told = one("crash.gpu_oom", 6.0, ranks=[3], rows=[0], why="it printed the error")
     name_culprits([told], stories_of(make(said(3) | {"learned": learned})), CLASSES)
     assert told.why == why
+
+
+def test_a_rank_known_by_the_device_in_the_line_is_told_as_such() -> None:
+    found = diagnose.diagnose(diagnose.load_text(
+        "step 1 loss 2\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. "
+        "GPU 3 has a total capacity of 79.15 GiB of which 1.20 GiB is free.\n"
+    ))  # fmt: skip
+    assert found.culprits.ranks == [3]
+    assert found.culprits.why.endswith("its number is that of its device, as the log shows no "
+                                       "other node")  # fmt: skip
 
 
 @pytest.mark.parametrize(("killed", "ranks"), [((1, 2, 3), [1, 2, 3]), ((0, 1, 2, 3), [])])
@@ -281,3 +332,31 @@ def test_a_pod_that_failed_is_not_called_slow(tmp_path: Any) -> None:
     (tmp_path / "job.log").write_text("\n".join(lines))
     found = diagnose.diagnose(diagnose.load(tmp_path))
     assert (found.culprits.hosts, found.culprits.kind) == (["worker-4"], "crashed")
+
+
+_STEPS = [f"[rank{rank}]: step {number} loss 2.1" for number in range(1, 9) for rank in range(3)]
+
+
+@pytest.mark.parametrize("error", ["FATAL: no room for states", "mypkg.errors.ShardShort: shard 4"])
+@pytest.mark.parametrize(
+    ("last", "named"),
+    [
+        (["[rank0]: step 9 loss 2.1", "[rank2]: step 9 loss 2.1"], [1]),  # it wrote nothing more
+        (["[rank1]: retrying with smaller states", "[rank1]: WARNING: half of it"], []),
+        (["[rank2]: {}", "[rank0]: step 9 loss 2.1"], []),  # two of them
+    ],
+)
+def test_who_printed_an_unknown_error_and_nothing_more(
+    error: str, last: list[str], named: list[int]
+) -> None:
+    lines = [*_STEPS, f"[rank1]: {error}", *(line.format(error) for line in last)]
+    result = diagnose.diagnose(diagnose.load_text("\n".join(lines) + "\n"))
+    assert (result.verdict, result.culprits.ranks) == ("unknown", named)
+    reasons = {one.predicate for one in result.reasons if one.outcome == "named"}
+    assert reasons == ({"wrote_nothing_more"} if named else set())
+
+
+def test_the_one_rank_of_a_log_is_not_blamed_for_being_seen() -> None:
+    lines = ["[rank0]: step 1 loss 2.1", "[rank0]: step 2 loss 2.1", "[rank0]: FATAL: no room"]
+    result = diagnose.diagnose(diagnose.load_text("\n".join(lines) + "\n"))
+    assert (result.verdict, result.culprits.ranks) == ("unknown", [])

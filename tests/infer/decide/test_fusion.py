@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from diagnose.infer.collectives.verdict import DumpVerdict
 from diagnose.infer.decide.fusion import believed, fused, worth_analysis
+from diagnose.infer.judge.verdict import Verdict
 from diagnose.infer.rules.base import Basis, Hypothesis
 from diagnose.infer.tiers import Tier
 from diagnose.timeline.event import Timeline
 
 from ..rows import Row, at, context, finished, step, wait
 
-VERDICT = DumpVerdict("missing", (2,), "dp", "all_reduce", 7, (0, 1), (2,), "why", sure=True)
+VERDICT = Verdict("missing", (2,), "dp", "all_reduce", 7, (0, 1), (2,), "why", sure=True)
 
 
 def one(cause: str, basis: Basis, *ranks: int) -> Hypothesis:
@@ -86,10 +86,10 @@ def test_dumps_of_a_job_at_work_show_what_is_in_flight(
 
 def test_counters_that_did_not_move_between_two_looks_are_sure(make: Any) -> None:
     seen = context(make(pending("08:00:00"), wait(0)), failing=[], alive=False)
-    for stood in (True, False):
-        found = believed(VERDICT, seen, passing=False, stood=stood)
+    for halted in (True, False):
+        found = believed(VERDICT, seen, passing=False, halted=halted)
         assert found
-        assert found.sure is stood
+        assert found.sure is halted
 
 
 def test_no_dump_says_nothing(make: Any) -> None:

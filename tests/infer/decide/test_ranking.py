@@ -204,7 +204,7 @@ def test_what_a_process_states_first_does_not_follow_from_what_it_states_later()
     cuda = one("crash.cuda_error", Tier.STRONG, explains=["net.*"], rows=[9])
     fabric = one("net.fabric", Tier.STRONG, rows=[0])
     assert order(cuda, fabric)[0] == "crash.cuda_error"
-    cuda.behind = frozenset({"net.fabric"})
+    cuda.preceded_by = frozenset({"net.fabric"})
     assert order(cuda, fabric)[0] == "net.fabric"
     fabric.tier = Tier.CIRCUMSTANTIAL  # hardly a cause
     assert order(cuda, fabric)[0] == "crash.cuda_error"
@@ -217,7 +217,8 @@ def test_what_a_process_states_first_does_not_follow_from_what_it_states_later()
     ("one_more", "other_more", "predicate"),
     [
         ({}, {"tier": Tier.GUESS}, "explained_too_weakly"),
-        ({}, {"behind": frozenset({"data.loader"})}, "stated_first"),
+        ({}, {"preceded_by": frozenset({"data.loader"})}, "stated_first"),
+        ({"hung": True}, {"outside": True}, "ended_by_it"),
         ({"ranks": [1]}, {"basis": "wait"}, "died_first"),
         ({}, {"tier": Tier.CIRCUMSTANTIAL}, "of_higher_tier"),
         ({}, {"late": True}, "seen_before"),

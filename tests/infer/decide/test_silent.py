@@ -75,3 +75,21 @@ def test_beside_steps_all_ranks_at_one_line_are_in_a_step_or_in_a_wait(tmp_path:
     (tmp_path / "train.log").write_text(STEPS)
     found = diagnose.diagnose(diagnose.load(tmp_path))
     assert (found.verdict, found.reasons[0].predicate) == ("unknown", "one_look")
+
+
+def test_a_rank_amid_its_work_speaks_against_the_end_of_the_job(tmp_path: Path) -> None:
+    """One rank may say that it finished, under no name, and another hang for it."""
+    (tmp_path / "job.log").write_text(f"{STEPS}2026-11-21 16:07:00 training finished\n")
+    assert diagnose.diagnose(diagnose.load(tmp_path)).verdict == "healthy"
+    stack = (
+        "Process 90: python train.py\nPython v3.11.7 (/usr/bin/python3.11)\n\n"
+        'Thread 90 (active): "MainThread"\n    {inner}\n    <module> (train.py:40)\n'
+    )
+    file = tmp_path / "rank0.stack"
+    file.write_text(stack.format(inner="log_step (metrics.py:31)"))
+    found = diagnose.diagnose(diagnose.load(tmp_path))
+    assert (found.verdict, found.reasons[0].predicate) == ("unknown", "seen_in_its_work")
+    assert found.culprits.ranks == []
+    ending = "destroy_process_group (torch/distributed/distributed_c10d.py:2127)"
+    file.write_text(stack.format(inner=ending))
+    assert diagnose.diagnose(diagnose.load(tmp_path)).verdict == "healthy"

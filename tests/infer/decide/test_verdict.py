@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,8 +11,8 @@ from diagnose.diagnosis import Collective, JobFacts
 from diagnose.infer.decide.verdict import (
     at_work,
     collective_of,
-    facts_told,
     inconclusive,
+    job_facts,
     phase_of,
     verdict_of,
 )
@@ -19,7 +20,7 @@ from diagnose.infer.events.facts import Facts
 from diagnose.infer.events.onset import Start
 from diagnose.infer.events.phases import Activity
 from diagnose.infer.judge.lines import stalls
-from diagnose.infer.judge.stall import Stall
+from diagnose.infer.judge.verdict import Verdict
 from diagnose.infer.rules.base import Hypothesis
 from diagnose.infer.tiers import Tier
 
@@ -137,8 +138,8 @@ def test_else_it_is_where_such_a_cause_usually_strikes(make: Any, cause: str, ph
 def test_the_collective_of_the_first_group_that_stopped(make: Any) -> None:
     found = stalls(make(wait(0, group="dp"), wait(None, group="dp"), wait(2, group="dp")), None)
     assert collective_of(found) == Collective("dp", "ALLREDUCE", 7, [0, 2], [1])
-    other = Stall("tp", "mismatch", missing=[5])
-    assert collective_of([other, *found]) == Collective("tp", None, None, [], [])
+    other = Verdict("mismatched", (5,), "tp", joined=(5, 6))
+    assert collective_of([other, *found]) == Collective("tp", None, None, [6], [])
     assert collective_of([]) is None
 
 
@@ -146,13 +147,13 @@ def test_a_guess_at_who_did_not_join_gives_way_to_a_culprit_who_did(make: Any) -
     found = stalls(make(wait(0, group="dp"), wait(None, group="dp"), wait(2, group="dp")), None)
     assert collective_of(found, [2]) == Collective("dp", "ALLREDUCE", 7, [0, 2], [])
     assert collective_of(found, [1]) == Collective("dp", "ALLREDUCE", 7, [0, 2], [1])
-    found[0].proven = True
-    assert collective_of(found, [2]) == Collective("dp", "ALLREDUCE", 7, [0, 2], [1])
+    proven = [replace(found[0], ranks=found[0].suspects, suspects=(), sure=True)]
+    assert collective_of(proven, [2]) == Collective("dp", "ALLREDUCE", 7, [0, 2], [1])
 
 
 def test_the_facts_of_a_job() -> None:
     facts = Facts({"framework": ["verl", "torch"], "version.torch": ["2.4.0", "2.3.0"]}, 8)
-    assert facts_told(facts, 3) == JobFacts(
+    assert job_facts(facts, 3) == JobFacts(
         world_size=8,
         hosts=[],
         attempts=3,
@@ -166,6 +167,21 @@ def test_where_no_rule_proposes_anything_the_first_failures_are_shown(make: Any)
     failing = list(make(*[wait(rank) for rank in range(9)]))
     found = inconclusive(failing, catalog())
     assert (found.cause, found.title, found.rows) == ("unknown", "Title of unknown", [0, 1, 2, 3])
+
+
+@pytest.mark.parametrize(
+    ("pods", "hosts"), [(["w-0"], ["w-0"]), (["w-0", "w-0"], ["w-0"]), (["w-0", "w-1"], [])]
+)
+def test_the_one_pod_that_a_table_shows_in_error_is_named(
+    make: Any, pods: list[str], hosts: list[str]
+) -> None:
+    """Of several who failed first is not told."""
+    table = [{"kind": "other", "role": "effect", "tells": "dies", "fields": {"host": pod}}
+             for pod in pods]  # fmt: skip
+    timeline = make(step(3), *table)
+    found = inconclusive([event for event in timeline if event.tells], catalog())
+    assert found.hosts == hosts
+    assert found.kind == ("crashed" if hosts else None)
 
 
 @pytest.mark.parametrize(

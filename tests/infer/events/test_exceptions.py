@@ -88,3 +88,38 @@ def test_only_frames_of_packages_name_no_place(tmp_path) -> None:
     lines = [line for line in traceback() if "/job/" not in line]
     found = verdict(tmp_path, "\n".join(lines))
     assert found.root_cause.summary == "KeyError: 'text'."
+
+
+def test_a_name_that_no_entry_knows_is_read_below_the_frames(tmp_path) -> None:
+    steps = [f"[rank{rank}]: step 4 loss 2.1" for rank in (0, 1, 2)]
+    own = traceback("[rank2]: ", "mypkg.errors.ShardShort: shard 17 holds 4095 samples")
+    mixed = [line for text in own for line in (text, steps[0])]
+    found = verdict(tmp_path, "\n".join([*steps, *mixed, *steps[:2]]))
+    assert found.root_cause.summary == (
+        "mypkg.errors.ShardShort: shard 17 holds 4095 samples in data.py:77 (__iter__), rank 2."
+    )
+    raised = found.exception
+    assert raised is not None
+    assert (raised.type, raised.rank, raised.first_line, raised.line) == (
+        "mypkg.errors.ShardShort", 2, 4, 20,
+    )  # fmt: skip
+
+
+def test_a_bare_name_that_no_entry_knows_is_read_too(tmp_path) -> None:
+    found = verdict(tmp_path, "\n".join(["step 1 loss 2.1", *traceback(end="DatasetExhausted")]))
+    assert found.root_cause.summary == "DatasetExhausted in data.py:77 (__iter__)."
+
+
+def test_a_traceback_that_breaks_off_says_where_it_was() -> None:
+    frames = ('  File "/w/train.py", line 9, in <module>', "    main()",
+              '  File "/w/data.py", line 7, in read', "    rows = load(path)",
+              '  File "/v/site-packages/datasets/load.py", line 3, in load')  # fmt: skip
+    lines = ["Traceback (most recent call last):", *frames, "    return open(path)"]
+    log = "".join(f"[rank1]: {line}\n" for line in lines)
+    found = diagnose.diagnose(diagnose.load_text(log))
+    assert found.root_cause.summary == (
+        "An exception in data.py:7 (read) that the log does not name, rank 1."
+    )
+    assert found.exception is not None
+    assert (found.exception.type, found.exception.rank) == ("", 1)
+    assert [frame.function for frame in found.exception.frames] == ["<module>", "read", "load"]

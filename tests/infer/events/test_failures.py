@@ -286,3 +286,54 @@ def test_symptoms_of_a_rank_with_steps_to_go_are_no_aftermath_of_ones_end(
     gone = {"role": "effect", "kind": "signature", "tells": "peer_gone", "rank": 0}
     found = failures(stories_of(make(own, finished(1), gone)))
     assert [event.index for event in found.counted] == ([2] if left else [])
+
+
+def test_what_mpirun_wraps_after_exited_on_is_one_statement() -> None:
+    result = verdict(
+        "[1,3]<stdout>:step 300 loss 1.93",
+        "prterun noticed that process rank 3 with PID 22871 on node cn0412 exited on",
+        "signal 9 (Killed).",
+    )
+    assert (result.verdict, result.root_cause.cause) == ("failed", "crash.killed")
+    assert (result.culprits.ranks, result.culprits.hosts) == ([3], ["cn0412"])
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "TimeoutError: RPC call to sample_tokens timed out.",
+        "Timed out waiting for the first rpc of the peer",
+        "redis: Failed to connect to server 10.0.0.3:6379",
+    ],
+)
+def test_words_that_many_programs_use_are_not_read_as_a_graph_trainers(line: str) -> None:
+    result = verdict(*STEPS, line)
+    assert "DGL" not in result.root_cause.summary + result.root_cause.title
+
+
+def test_a_step_that_torchft_drops_is_no_failure_of_a_job_that_goes_on() -> None:
+    name = "INFO:torchft.manager:[ddp_0/0 - step"
+    lost = (
+        f"{name} 311] should_commit=True enough_replicas=True, errored=None",
+        "WARNING:torchft.manager:[ddp_0/0 - step 312] got exception in all reduce -- skipping "
+        "remaining: Connection closed by peer [10.0.0.9]:4411",
+        f"{name} 312] should_commit=False enough_replicas=True, "
+        "errored=RuntimeError('Connection closed by peer')",
+    )
+    further = f"{name} 313] should_commit=True enough_replicas=True, errored=None"
+    assert verdict(*lost, further).verdict == "running"
+    assert verdict(*lost).verdict == "failed"
+
+
+def test_a_server_of_which_one_rank_alone_prints_no_watchdog_timeout_hung() -> None:
+    at = "[2026-11-28 01:1"
+    batch = "Decode batch, #running-req: 64, #token: 81233, gen throughput (token/s): 5121.33"
+    result = verdict(
+        f"{at}0:22 TP0] {batch}",
+        f"{at}0:25 TP0] {batch}, #queue-req: 12",
+        *(f"{at}5:27 TP{rank}] Watchdog timeout (self.watchdog_timeout=300)" for rank in (2, 1, 3)),
+        f"{at}5:32] Received sigquit from a child process. It usually means the child failed.",
+        "Killed",
+    )
+    assert (result.verdict, result.root_cause.cause) == ("hung", "desync.missing_rank")
+    assert result.culprits.ranks == [0]

@@ -23,7 +23,8 @@ def test_interval_silence_and_who_lags(make: Any) -> None:
         step(20, rank=0, time=at("08:00:15")), step(18, rank=1, time=at("08:00:12")),
         wait(0, time=at("08:30:15")),
     )  # fmt: skip
-    assert progress_of(timeline) == Progress(20, 1.5, 13.5, 1800.0, [1])
+    at_last = "2026-06-02T08:00:15"
+    assert progress_of(timeline) == Progress(20, 1.5, 13.5, 1800.0, [1], last_step_time=at_last)
 
 
 def test_without_times_only_the_step_is_known(make: Any) -> None:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from diagnose.infer.events.onset import Start, find_onset
+from diagnose.infer.events.onset import Start, before_end, find_onset
 
 from ..rows import at, step, wait
 
@@ -67,8 +67,8 @@ def test_a_failure_without_a_time_came_after_the_last_line_that_has_one(make: An
     assert start.why == "the first failure has no timestamp: the last line with one before it"
     start = find_onset(timeline := make(*rows, wait(0, elapsed_ms=9_000)), timeline.at(2))
     assert (start.time, start.why) == (
-        at("08:00:00"),
-        "the last line with a timestamp before a watchdog's, which waited 9 s",
+        at("08:00:01"),
+        "the last line with a timestamp before a watchdog line, which waited 9 s",
     )
 
 
@@ -82,7 +82,7 @@ def test_a_failure_above_all_times_came_no_later_than_the_first_one(make: Any) -
     start = find_onset(timeline := make(wait(0, elapsed_ms=9_000), later), timeline.at(0))
     assert (start.time, start.why) == (
         at("08:00:01"),
-        "the first line with a timestamp after a watchdog's, minus the 9 s it waited",
+        "the first line with a timestamp after a watchdog line, minus the 9 s it waited",
     )
 
 
@@ -101,3 +101,31 @@ def test_where_only_stacks_show_a_hang_it_began_with_the_last_step(make: Any) ->
     start = find_onset(make(step(1)), None)
     assert (start.time, start.row) == (None, None)
     assert start.why == "no line shows a failure; the log ends in this phase"
+
+
+def test_whoever_ended_a_job_that_hung_is_no_onset(make: Any) -> None:
+    ended = {"signature": "launcher.sigterm", "time": at("09:00:00")}
+    timeline = make(step(1, time=at("08:00:00")), step(2, time=at("08:00:04")), ended)
+    assert before_end(timeline, timeline.at(2)) == Start(
+        at("08:00:04"), 1, "the last step before the job was ended"
+    )
+    timeline = make(step(1), step(2), ended)
+    assert before_end(timeline, timeline.at(2)) == Start(
+        None, 1, "no line before the end of the job has a timestamp"
+    )
+
+
+def test_the_job_worked_until_a_wait_of_which_no_time_is_known(make: Any) -> None:
+    own = step(1, time=at("08:00:00"), rank=1)
+    others = step(9, time=at("11:00:00"), rank=0)
+    start = find_onset(timeline := make(own, others, wait(1, elapsed_ms=9_000)), timeline.at(2))
+    assert start.time == at("11:00:00")
+
+
+def test_a_wait_that_does_not_say_how_long_took_its_timeout(make: Any) -> None:
+    """SGLang's watchdog prints its limit only."""
+    line = wait(0, time=at("08:10:00"), elapsed_ms=None)
+    timeline = make(line)
+    start = find_onset(timeline, timeline.at(0))
+    why = "the first timeout, minus the 600 s it waited"
+    assert start == Start(at("08:00:00"), 0, why)

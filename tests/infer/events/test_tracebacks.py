@@ -56,6 +56,18 @@ def test_the_last_stack_of_a_rank_counts(make: Any) -> None:
     assert (found.op, found.site, found.phase) == ("BARRIER", "train.py:8", "training")
 
 
+def test_a_traceback_right_below_another_is_one_of_its_own(make: Any) -> None:
+    """Nor does one of which only the launcher's program is known show where a rank was."""
+    own = stack(0, ("/job/train.py", 9, "<module>"), ("/job/train.py", 5, "main"))
+    other = stack(0, ("/job/train.py", 9, "<module>"), ("/job/train.py", 7, "save"))
+    launcher = stack(0, ("/opt/bin/torchrun", 8, "<module>"))
+    rows = [row | {"line": 10 + n} for n, row in enumerate([*own, *other, *launcher])]
+    (found,) = last_printed(make(*rows))
+    assert [event.line for event in found.frames] == [12, 13]
+    (alone,) = last_printed(make(*launcher))
+    assert len(alone.frames) == 1
+
+
 def test_frames_of_libraries_are_no_call_site(make: Any) -> None:
     rows = stack(0, ("/usr/lib/python3.11/runpy.py", 3, "run"), ("<string>", 1, "x"))
     assert last_tracebacks(make(*rows))[0].site is None

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 import diagnose
-from diagnose.infer.judge.groups import members_of
+from diagnose.infer.judge.groups import Members, members_of
 from diagnose.infer.judge.lines import stalls
-from diagnose.infer.judge.stall import Stall, Wait
+from diagnose.infer.judge.ops import Op
+from diagnose.infer.judge.verdict import Verdict
 from diagnose.timeline.event import Timeline
 
 from ..rows import step
@@ -39,7 +40,7 @@ def hsdp(culprit: int) -> list[dict[str, Any]]:
     return rows
 
 
-def first(make: Any, world: int | None, *rows: dict[str, Any]) -> Stall:
+def first(make: Any, world: int | None, *rows: dict[str, Any]) -> Verdict:
     return stalls(make(*rows), world)[0]
 
 
@@ -49,7 +50,11 @@ def test_who_waits_in_another_group_is_a_victim(make: Any, culprit: int, world: 
     if world is None and culprit == 7:
         return  # nothing shows that there is such a rank
     stall = first(make, world, *hsdp(culprit))
-    assert (stall.shape, stall.missing, stall.odd) == ("missing", [culprit], [])
+    assert (stall.kind, stall.missing, stall.ranks) == ("missing", (culprit,), (culprit,))
+    shard = culprit // SHARD
+    others = tuple(r for r in range(shard * SHARD, (shard + 1) * SHARD) if r != culprit)
+    found = (stall.op, stall.seq, stall.group, stall.joined)
+    assert found == ("_ALLGATHER_BASE", 771, str(1 + shard), others)
 
 
 def test_who_never_came_and_waits_only_where_all_have_come_is_to_blame(make: Any) -> None:
@@ -57,7 +62,7 @@ def test_who_never_came_and_waits_only_where_all_have_come_is_to_blame(make: Any
     lacking = [in_group(r, "1", r, "ep", op="REDUCE", seq=12) for r in (0, 2, 3)]
     everybody = [in_group(r, "0", r, "default_pg", seq=3) for r in range(8)]
     stall = first(make, 8, *lacking, *everybody)
-    assert (stall.shape, stall.odd) == ("mismatch", [1])
+    assert (stall.kind, stall.ranks) == ("mismatched", (1,))
     assert stall.why == (
         "rank 1 waits in ALLREDUCE of 1,000 elements (SeqNum 3), and others wait for it elsewhere"
     )
@@ -69,50 +74,50 @@ def test_a_circle_of_waits_is_broken_by_the_one_rank_that_all_need(make: Any) ->
     rows += [in_group(3, "0", 3, "default_pg", op="ALLGATHER", size=4, seq=2)]
     rows += [{"rank": 3, "kind": "progress", "step": 5}]
     stall = first(make, 4, *rows)
-    assert (stall.missing or stall.odd) == [3]
+    assert (stall.missing or stall.ranks) == (3,)
 
 
 def test_two_pairs_that_wait_for_each_other_accuse_nobody(make: Any) -> None:
     rows = [in_group(r, "1", r, "dp", seq=9) for r in (0, 1)]
     rows += [in_group(r, "0", r, "default_pg", seq=2) for r in (2, 3)]
     stall = first(make, 4, *rows)
-    assert (stall.missing, stall.odd) == ([], [])
+    assert (stall.missing, stall.ranks) == ((), ())
 
 
 def test_equal_numbers_of_different_groups_prove_nothing(make: Any) -> None:
     rows = [in_group(r, "1", r, "tp", seq=7) for r in (0, 1)]
     rows += [in_group(r, "2", r - 2, "tp", seq=7, op="BROADCAST") for r in (2, 3)]
     stall = first(make, 4, *rows)
-    assert (stall.shape, stall.odd) == ("unclear", [])
+    assert (stall.kind, stall.ranks) == ("unclear", ())
 
 
 def test_a_whole_silent_node_is_named_and_a_part_of_one_is_not(make: Any) -> None:
     hosts = {"host": "a"}
     rows = [wait(rank, host=f"n{rank // 4}") for rank in range(16) if rank // 4 != 2]
     node = first(make, 16, *rows)
-    assert (node.missing, node.proven) == ([8, 9, 10, 11], True)
+    assert (node.missing, node.sure) == ((8, 9, 10, 11), True)
     part = first(make, 16, *[row for row in rows if row["rank"] != 12])
-    assert (part.missing, part.proven) == ([8, 9, 10, 11, 12], False), hosts
+    assert (part.missing, part.sure) == ((8, 9, 10, 11, 12), False), hosts
 
 
 def test_a_block_of_silent_ranks_is_a_node_where_nothing_tells_how_large_nodes_are(
     make: Any,
 ) -> None:
     block = first(make, 64, *[wait(rank) for rank in range(64) if rank // 4 != 10])
-    assert (block.missing, block.proven) == ([40, 41, 42, 43], True)
+    assert (block.missing, block.sure) == ((40, 41, 42, 43), True)
     across = first(make, 64, *[wait(rank) for rank in range(64) if (rank - 2) // 4 != 10])
-    assert (across.missing, across.proven) == ([42, 43, 44, 45], False), "of two nodes"
+    assert (across.missing, across.sure) == ((42, 43, 44, 45), False), "of two nodes"
     pair = first(make, 8, *[wait(rank) for rank in range(8) if rank // 2 != 1])
-    assert (pair.missing, pair.proven) == ([2, 3], False), "two left out at random, as likely"
+    assert (pair.missing, pair.sure) == ((2, 3), False), "two left out at random, as likely"
 
 
 def test_half_of_a_job_is_a_node_if_it_had_a_log(make: Any) -> None:
     waits = [wait(rank) for rank in range(8, 16)]
-    assert first(make, 16, *waits).shape == "unclear", "the log of the other node may be lost"
+    assert first(make, 16, *waits).kind == "unclear", "the log of the other node may be lost"
     there = first(make, 16, step(3) | {"rank": 0}, *waits)
-    assert (there.missing, there.proven) == ([*range(8)], True)
+    assert (there.missing, there.sure) == (tuple(range(8)), True)
     small = first(make, 4, step(3) | {"rank": 2}, wait(0), wait(1))
-    assert not small.proven, "two of four are left out at random as well"
+    assert not small.sure, "two of four are left out at random as well"
 
 
 def test_a_node_without_any_file_where_each_has_its_own_may_not_have_been_collected(
@@ -121,11 +126,11 @@ def test_a_node_without_any_file_where_each_has_its_own_may_not_have_been_collec
     """Whether the node is gone or nobody fetched its logs, nothing tells."""
     waits = [wait(rank, source=f"rank{rank}.log") for rank in range(32) if rank // 8 != 2]
     lost = first(make, 32, *waits)
-    assert (lost.missing, lost.proven) == ([*range(16, 24)], False)
+    assert (lost.missing, lost.sure) == (tuple(range(16, 24)), False)
     wrote = step(1) | {"rank": 16, "source": "rank16.log"}
-    assert first(make, 32, wrote, *waits).proven
+    assert first(make, 32, wrote, *waits).sure
     empty = Timeline(make(*waits).events, silent={f"rank{rank}.log" for rank in range(16, 24)})
-    assert stalls(empty, 32)[0].proven, "its files are there, without a line"
+    assert stalls(empty, 32)[0].sure, "its files are there, without a line"
 
 
 def test_of_the_silent_ranks_who_ended_by_itself_is_missing(make: Any) -> None:
@@ -136,11 +141,11 @@ def test_of_the_silent_ranks_who_ended_by_itself_is_missing(make: Any) -> None:
         for rank, c in ((4, "-15"), (5, "-9"), (6, "-15"))
     ]
     stall = first(make, 8, *waits, *ends)
-    assert (stall.missing, stall.proven) == ([5], True)
+    assert (stall.missing, stall.sure) == ((5,), True)
     named = {"kind": "exit", "tells": "exit", "role": "effect", "rank": 6}
     code = {"kind": "exit", "tells": "exit", "role": "effect", "fields": {"exitcode": "1"}}
     stall = first(make, 8, *waits, named, code)
-    assert (stall.missing, stall.proven) == ([6], True), "mpirun tells the code a line below"
+    assert (stall.missing, stall.sure) == ((6,), True), "mpirun tells the code a line below"
 
 
 def test_a_status_line_names_the_group_of_the_wait_before_it(make: Any) -> None:
@@ -170,7 +175,7 @@ def test_the_status_line_that_is_left_is_that_of_the_call_that_nobody_else_makes
     rows += [wait(4, size=1), status(4, "0")]
     odd = [wait(3, size=9), wait(3, size=1), status(3, "0"), status(3, "4")]
     stall = first(make, 5, *rows, *odd)
-    assert (stall.shape, stall.odd, stall.proven) == ("mismatch", [3], True)
+    assert (stall.kind, stall.ranks, stall.sure) == ("mismatched", (3,), True)
 
 
 def test_a_rank_whose_device_has_not_started_is_who_the_others_wait_for(make: Any) -> None:
@@ -182,9 +187,9 @@ def test_a_rank_whose_device_has_not_started_is_who_the_others_wait_for(make: An
 
     rows = [row for r in range(4) for row in waiting(r, 6 if r == 2 else 7)]
     stall = first(make, 4, *rows)
-    assert (stall.shape, stall.odd) == ("mismatch", [2])
+    assert (stall.kind, stall.ranks) == ("mismatched", (2,))
     untimed = first(make, 4, *[row for r in range(4) for row in waiting(r, -1)])
-    assert (untimed.shape, untimed.odd) == ("all_joined", [])
+    assert (untimed.kind, untimed.ranks) == ("all_joined", ())
 
 
 def test_who_is_alone_at_the_number_of_a_gather_that_lacks_one_is_odd(make: Any) -> None:
@@ -192,37 +197,41 @@ def test_who_is_alone_at_the_number_of_a_gather_that_lacks_one_is_odd(make: Any)
     rows = [wait(r, seq=4, size=1) for r in range(8)]
     rows += [wait(r, seq=8, op="_ALLGATHER_BASE", size=8, size_out=32) for r in (8, 9, 11)]
     stall = first(make, None, *rows, wait(10, seq=8, size=4096))
-    assert (stall.shape, stall.odd, stall.proven) == ("mismatch", [10], False)
+    assert (stall.kind, stall.ranks, stall.sure) == ("mismatched", (10,), False)
     assert stall.why == (
         "rank 10 alone waits in ALLREDUCE where a group lacks one of its members in another call "
         "of SeqNum 8"
     )
     two = [wait(10, seq=8, size=4096), wait(12, seq=8, size=64)]
-    assert first(make, None, *rows, *two).odd == [], "either of them may be the one"
+    assert first(make, None, *rows, *two).ranks == (), "either of them may be the one"
     elsewhere = wait(10, seq=9, size=4096)
-    assert first(make, None, *rows, elsewhere).odd == [], "a number of another group"
+    assert first(make, None, *rows, elsewhere).ranks == (), "a number of another group"
 
 
 def test_the_lone_rank_with_another_count_of_calls_called_one_more(make: Any) -> None:
     rows = [row for r in range(4) for row in (wait(r, group="0"), frontier(r, 7, 6, group="0"))]
     rows[-1] = frontier(3, 8, 6, group="0")
     stall = first(make, 4, *rows)
-    assert (stall.shape, stall.odd) == ("mismatch", [3])
+    assert (stall.kind, stall.ranks) == ("mismatched", (3,))
     assert stall.why == "rank 3 had enqueued 8 calls of the group, all others 7"
 
 
 # --------------------------------------------------------------------------- members of groups
 
 
-def waits_of(*places: tuple[int, int], op: str = "ALLREDUCE", out: int = 4) -> list[Wait]:
+def waits_of(*places: tuple[int, int], op: str = "ALLREDUCE", out: int = 4) -> list[Op]:
     return [
-        Wait(rank, 1, op, 4, out, None, None, rank, "g", place, None, "dp")
-        for place, rank in places
+        Op(rank, 1, op, 4, out, None, None, rank, "g", place, None, "dp") for place, rank in places
     ]
 
 
+def members(groups: dict[str, list[Op]], world: int | None) -> dict[str, Members]:
+    waits = [wait._replace(group=name) for name, own in groups.items() for wait in own]
+    return members_of(waits, world)
+
+
 @pytest.mark.parametrize(
-    ("groups", "world", "members"),
+    ("groups", "world", "sizes"),
     [
         ({"a": waits_of((0, 4), (3, 7)), "b": waits_of((0, 0), (2, 2))}, 8, {"a": 4, "b": 4}),
         ({"a": waits_of((0, 1), (2, 33))}, 64, {"a": 4}),
@@ -234,17 +243,17 @@ def waits_of(*places: tuple[int, int], op: str = "ALLREDUCE", out: int = 4) -> l
     ids=["next block", "whole job", "unknown", "gather", "firsts", "no grid"],
 )  # fmt: skip
 def test_members_follow_from_numbers_at_equal_distances(
-    groups: dict[str, list[Wait]], world: int | None, members: dict[str, int | None]
+    groups: dict[str, list[Op]], world: int | None, sizes: dict[str, int | None]
 ) -> None:
-    found = members_of(groups, world)
-    assert {name: found[name].size for name in members} == members
-    assert all(len(found[name].ranks) == size for name, size in members.items() if size)
+    found = members(groups, world)
+    assert {name: found[name].size for name in sizes} == sizes
+    assert all(len(found[name].ranks) == size for name, size in sizes.items() if size)
 
 
 def test_a_size_that_could_be_another_is_no_certain_one() -> None:
     """Blocks that begin at 8 and 24 may be of four or eight ranks."""
     groups = {"a": waits_of((0, 8), (3, 11)), "b": waits_of((1, 25), (2, 26))}
-    found = members_of(groups, 32)
+    found = members(groups, 32)
     assert (found["a"].size, found["a"].certain) == (4, False)
 
 
@@ -292,4 +301,4 @@ def test_a_group_of_which_a_rank_states_its_call_is_none_of_its_other_calls(make
     rows = [row for r in range(3) for row in (wait(r, size=1), described(r, "0", "default_pg"))]
     lost = [described(3, "0", "default_pg"), wait(3, size=9), wait(3, size=1, group="0")]
     (stall,) = stalls(make(*rows, *lost), 4)
-    assert not stall.odd
+    assert not stall.ranks

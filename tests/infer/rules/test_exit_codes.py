@@ -1,15 +1,18 @@
 """Hypotheses from how processes ended."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from diagnose.infer.events.facts import Facts
+from diagnose.infer.rules.base import Hypothesis
 from diagnose.infer.rules.exit_codes import propose
 from diagnose.infer.tiers import Tier
 from diagnose.timeline.ends import exit_code
 from diagnose.timeline.learned import Learned
 
-from ..rows import context, ended, wait
+from ..rows import context, ended, finished, step, wait
 
 
 @pytest.mark.parametrize(
@@ -25,6 +28,7 @@ from ..rows import context, ended, wait
         ({"signal": "kill"}, -9),
         ({"signal": "Segmentation fault"}, -11),
         ({"signal": "Out Of Memory"}, -9),
+        ({"signal": "terminate"}, -6),
         ({"exitcode": "many"}, None),
         ({"signal": "9" * 20}, None),
         ({"signal": "9" * 5000}, None),
@@ -76,6 +80,49 @@ def test_who_aborts_along_with_processes_of_other_nodes_is_not_to_blame(make: An
     assert (hypothesis.cause, hypothesis.ranks, hypothesis.kind) == ("crash.native", [], None)
     (hypothesis,) = propose(context(make(*rows[:2])))
     assert hypothesis.ranks == [1, 3], "of one node: the crash of one may be that of the other"
+
+
+def _of_torch(timeline: Any) -> list[Hypothesis]:
+    known = Facts(values={"framework": ["torch"]}, world_size=8)
+    return [*propose(replace(context(timeline), facts=known))]
+
+
+def test_who_aborts_unseen_in_a_job_with_a_watchdog_waited(make: Any) -> None:
+    """Of a log that lost the lines of the ranks that aborted, only their ends are left."""
+    ends = [ended(rank, exitcode="-6") | {"local_rank": rank % 4} for rank in (1, 5)]
+    (found,) = _of_torch(make(step(3, rank=0), *ends[:1]))
+    assert (found.cause, found.ranks, found.hung) == ("desync.missing_rank", [], True)
+    assert found.summary.startswith("Rank 1 aborted (SIGABRT), as a watchdog ends what waits")
+    (found,) = _of_torch(make(step(3, rank=1), *ends))
+    assert (found.cause, found.ranks) == ("desync.missing_rank", []), "of two nodes"
+    (found,) = _of_torch(make(step(3, rank=1), *ends[:1]))
+    assert (found.cause, found.ranks) == ("crash.native", [1]), "it printed no timeout"
+    (found,) = propose(context(make(step(3, rank=0), *ends[:1])))
+    assert (found.cause, found.ranks) == ("crash.native", [1]), "nothing tells of a watchdog"
+    lost = {"role": "effect", "tells": "peer_gone", "rank": 0}
+    (found,) = _of_torch(make(step(3, rank=0), lost, *ends[:1]))
+    assert (found.cause, found.ranks) == ("crash.native", [1]), "its peers lost it first"
+
+
+def test_who_had_finished_before_others_aborted_unseen_is_missing(make: Any) -> None:
+    timeline = make(step(3, rank=0), finished(0), ended(1, exitcode="-6"))
+    (found,) = _of_torch(timeline)
+    assert (found.cause, found.ranks, found.kind) == ("desync.missing_rank", [0], "missing")
+    assert found.why == "had finished when its peers aborted"
+
+
+def test_a_launcher_stops_the_others_of_who_aborted(make: Any) -> None:
+    rows = [step(3, rank=1), ended(0, exitcode="-15"), ended(1, exitcode="-6")]
+    (found,) = propose(context(make(*rows)))
+    assert (found.cause, found.ranks) == ("crash.native", [1])
+
+
+def test_what_was_thrown_says_more_than_that_it_aborted(make: Any) -> None:
+    thrown = {"signal": "terminate", "type": "std::out_of_range"}
+    row = {"role": "effect", "tells": "dies", "rank": 2, "fields": thrown}
+    (hypothesis,) = propose(context(make(row)))
+    assert (hypothesis.cause, hypothesis.ranks) == ("crash.native", [2])
+    assert hypothesis.summary == "Rank 2 ended with an uncaught C++ exception: std::out_of_range."
 
 
 _ABORTS = {"role": "effect", "tells": "dies", "fields": {"signal": "Aborted"}}

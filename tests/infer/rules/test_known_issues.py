@@ -9,7 +9,7 @@ from diagnose.catalog.schema import Condition, KnownIssue, Remedy
 from diagnose.infer.events.facts import Facts
 from diagnose.infer.events.phases import Activity
 from diagnose.infer.judge.lines import stalls
-from diagnose.infer.judge.stall import Stall
+from diagnose.infer.judge.verdict import Verdict
 from diagnose.infer.rules.base import Hypothesis
 from diagnose.infer.rules.known_issues import Situation, holds, known, propose, situation
 from diagnose.infer.tiers import Tier
@@ -141,14 +141,14 @@ def test_its_evidence_begins_with_the_signatures_it_asks_for() -> None:
 @pytest.mark.parametrize(
     ("stall", "kind", "ranks", "said"),
     [
-        (Stall(None, "mismatch", odd=[3]), None, [3], "mismatched"),
-        (Stall(None, "missing", missing=[2], proven=True), None, [2], "missing"),
-        (Stall(None, "missing", missing=[2], proven=True), "slow", [2], "slow"),
-        (Stall(None, "missing", missing=[2], proven=False), "slow", [], None),
+        (Verdict("mismatched", (3,)), None, [3], "mismatched"),
+        (Verdict("missing", (2,)), None, [2], "missing"),
+        (Verdict("missing", (2,)), "slow", [2], "slow"),
+        (Verdict("missing", suspects=(2,)), "slow", [], None),
     ],
 )
 def test_its_culprits_come_from_the_collective(
-    stall: Stall, kind: str | None, ranks: list[int], said: str | None
+    stall: Verdict, kind: str | None, ranks: list[int], said: str | None
 ) -> None:
     fields = {name: getattr(SITUATION, name) for name in Situation.__dataclass_fields__}
     situation = Situation(**(fields | {"stall": stall}))

@@ -39,6 +39,18 @@ def test_what_is_like_nothing_stays_unknown() -> None:
     assert "resembles" not in result.root_cause.summary
 
 
+def test_a_line_of_which_the_catalog_says_what_it_does_not_prove_is_like_nothing() -> None:
+    result = told(
+        "Some weights of BertForSequenceClassification were not initialized from the model "
+        "checkpoint at bert-base-uncased and are newly initialized: ['classifier.bias']",
+        "Traceback (most recent call last):",
+        '  File "/app/t.py", line 10, in <module>',
+        "SystemExit: 3",
+    )
+    assert result.root_cause.cause == "unknown"
+    assert "resembles" not in result.root_cause.summary
+
+
 def test_what_went_well_is_like_no_failure() -> None:
     words = "[INFO] [launch.py:340:sigterm_handler] Main process received the result, exits"
     like = [leads._may_tell(f"{words} {how}") for how in ("successfully.", "unsuccessfully.")]
@@ -61,3 +73,18 @@ def test_a_native_frame_is_like_nothing() -> None:
     assert leads._FRAME.match(line)
     assert leads._FRAME.match("    <module> (/opt/venv/lib/torch/distributed/run.py:994)")
     assert not leads._FRAME.match("0x7f1e692ecdb4 is no address of libstdc++.so.6")
+
+
+def test_a_line_that_an_entry_knows_is_like_no_other() -> None:
+    thrown = "[1] terminate called after throwing an instance of 'c10::Error'"
+    result = told("[1] About to start", thrown)
+    assert (result.verdict, result.root_cause.cause) == ("failed", "unknown")
+    assert "resembles" not in result.root_cause.summary
+
+
+def test_where_a_line_was_printed_is_like_no_other() -> None:
+    site = "[FUNC:FuncErrorReason][FILE:error_message_manage.cc][LINE:53]"
+    assert leads._words(f"rtDeviceSynchronize failed at NPUStream.cpp:423 {site}") == {
+        "rtdevicesynchronize",
+        "failed",
+    }

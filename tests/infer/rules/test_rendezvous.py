@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+import diagnose
 from diagnose.infer.rules.rendezvous import propose
 from diagnose.infer.tiers import Tier
 
@@ -71,7 +72,9 @@ def test_a_rank_that_no_job_of_the_size_has_is_named(make: Any) -> None:
         gathered(3, 2) | {"fields": gathered(3, 2)["fields"] | {"rank": str(n)}} for n in (0, 2)
     ]
     hypothesis = only(make(*lines), None)
-    assert (hypothesis.ranks, hypothesis.kind) == ([2], "mismatched")
+    assert hypothesis.cause == "rendezvous.rank_mapping"
+    assert (hypothesis.ranks, hypothesis.kind) == ([2], None)  # it made no other call
+    assert hypothesis.why == "in a job of 2, whose last rank is 1"
     assert only(make(gathered(1, 2)), None).ranks == []
 
 
@@ -122,8 +125,44 @@ def test_where_most_of_the_job_is_absent_nobody_is_named(
 def test_ranks_that_are_told_twice_are_numbers_of_several_processes(
     make: Any, ranks: list[int], cause: str
 ) -> None:
-    rows = [
-        {"line": line, "fields": gathered(rank + 1, 4)["fields"] | {"rank": str(rank)}}
-        for line, rank in enumerate(ranks, 1)
-    ]
-    assert only(make(*rows, gathered(2, 4)), 4).cause == cause
+    assert (
+        only(make(*(banner(*row) for row in enumerate(ranks, 1)), gathered(2, 4)), 4).cause == cause
+    )
+
+
+def test_the_lines_that_state_equal_ranks_are_the_evidence_and_blame_nobody(make: Any) -> None:
+    rows = [banner(*row) for row in enumerate([0, 1, 0, 1], 1)]
+    found = only(make(*rows, gathered(2, 4)), 4)
+    assert (found.rows, found.ranks, found.hosts) == ([0, 1, 2, 3, 4], [], [])
+
+
+def test_a_count_that_a_rank_repeats_makes_no_other_process(make: Any) -> None:
+    count = gathered(2, 4)["fields"]
+    rows = [{"line": line, "fields": count | {"rank": str(line % 2)}} for line in range(1, 5)]
+    assert only(make(*rows), 4).cause == "rendezvous.timeout"
+
+
+def banner(line: int, rank: int) -> dict[str, Any]:
+    """The line by which a rank of 4 introduces itself."""
+    begin = {"kind": "phase", "role": "phase", "phase": "init", "line": line}
+    return begin | {"fields": {"world_size": "4", "rank": str(rank)}}
+
+
+BANNER = "Initializing distributed: GLOBAL_RANK: {}, MEMBER: {}/4\n"
+RAISED = 'Traceback (most recent call last):\n  File "/app/train.py", line 12, in training_step\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "verdict", "cause"),
+    [
+        (BANNER.format(2, 3), "unknown", "unknown"),
+        (BANNER.format(0, 1) + BANNER.format(2, 3), "unknown", "unknown"),
+        (BANNER.format(2, 3) + RAISED + "ValueError: bad batch\n", "failed", "crash.exception"),
+    ],
+)
+def test_the_banner_of_a_rank_of_lightning_counts_nobody(
+    text: str, verdict: str, cause: str
+) -> None:
+    result = diagnose.diagnose(diagnose.load_text(text))
+    assert (result.verdict, result.root_cause.cause) == (verdict, cause)
+    assert result.culprits.ranks == []

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+import diagnose
 from diagnose.catalog.load import load_catalog
 from diagnose.infer.rules.base import Hypothesis
 from diagnose.infer.rules.blamed import culprits_of, gpu_ranks, pci_bus
@@ -316,7 +317,7 @@ PROCESS = {"host": "n1", "pid": 7}
 
 
 @pytest.mark.parametrize(
-    ("rows", "behind"),
+    ("rows", "preceding"),
     [
         ([matched(FABRIC, **PROCESS), matched(OOM, **PROCESS)], {"net.fabric"}),
         ([matched(OOM, **PROCESS), matched(FABRIC, **PROCESS)], set()),
@@ -328,7 +329,24 @@ PROCESS = {"host": "n1", "pid": 7}
         ),
     ],
 )
-def test_what_its_own_processes_stated_before(make: Any, rows: list[Any], behind: set[str]) -> None:
+def test_what_its_own_processes_stated_before(
+    make: Any, rows: list[Any], preceding: set[str]
+) -> None:
     numbered = [{**row, "line": number, "source": "a"} for number, row in enumerate(rows, 1)]
     found = propose(context(make(*numbered), catalog(OOM, FABRIC)))
-    assert {one.cause: one.behind for one in found}["crash.gpu_oom"] == behind
+    assert {one.cause: one.preceded_by for one in found}["crash.gpu_oom"] == preceding
+
+
+@pytest.mark.parametrize(
+    ("lines", "hosts"),
+    [
+        (["Aborting, io error and missing step on node 10"], []),
+        (["Aborting, io error and missing step on node 10", "Node failure on wn11"], ["wn11"]),
+        (["Node failure on wn11"], ["wn11"]),
+    ],
+)
+def test_the_index_of_a_node_in_a_step_names_no_host(lines: list[str], hosts: list[str]) -> None:
+    result = diagnose.diagnose(
+        diagnose.load_text("".join(f"srun: error: {line}\n" for line in lines))
+    )
+    assert (result.root_cause.cause, result.culprits.hosts) == ("hw.node", hosts)

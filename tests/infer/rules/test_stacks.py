@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import diagnose
 from diagnose.catalog.load import load_catalog
 from diagnose.diagnosis import Evidence
-from diagnose.infer.collectives.verdict import DumpVerdict, Kind
+from diagnose.infer.advise.remedies import look_first
+from diagnose.infer.judge.verdict import Kind, Verdict
 from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.infer.rules.stacks import evidence, placed, propose
 from diagnose.infer.stacks.classify import places
@@ -172,9 +176,16 @@ def test_evidence_has_the_frames_and_says_who_is_odd() -> None:
         "rank 1: blocked in the data loader at train.py:16: _try_get_data in "
         "torch/utils/data/dataloader.py [_try_get_data < step < main]",
         "Stack of the outlier rank",
+        quoted=False,
     )
     assert rest.text.startswith("ranks 0, 2: waiting in a collective (all_reduce)")
     assert rest.why == ""
+
+
+def test_a_rank_that_is_where_all_are_is_no_outlier() -> None:
+    (everybody,) = evidence(classes(DATA, DATA, DATA), [1])
+    assert everybody.text.startswith("ranks 0-2: blocked in the data loader")
+    assert everybody.why == ""
 
 
 def test_where_a_rank_that_called_something_else_stands_is_no_other_cause() -> None:
@@ -182,8 +193,35 @@ def test_where_a_rank_that_called_something_else_stands_is_no_other_cause() -> N
     found = classes(WAIT, ("hook (train.py:153)", MAIN), WAIT, WAIT)
 
     def told(kind: Kind, ranks: tuple[int, ...]) -> list[str]:
-        blocked = DumpVerdict(kind, ranks, "dp", "all_reduce", 7, (0, 2), (), "why", (), ())
-        return [one.cause for one in propose(seen(found, blocked=blocked))]
+        stopped = Verdict(kind, ranks, "dp", "all_reduce", 7, (0, 2), (), "why", by_dumps=True)
+        return [one.cause for one in propose(seen(found, stalls=[stopped]))]
 
     assert told("mismatched", (1,)) == []
     assert told("stuck_host", (1,)) == ["stall.host"]
+
+
+def test_the_first_step_is_the_line_where_the_rank_stands_and_what_its_peers_do() -> None:
+    found = classes(WAIT, SAVE, WAIT, WAIT)
+    seen_there = seen(found)
+    (winner,) = placed(found, seen_there, ())
+    (step,) = look_first(winner, seen_there)
+    assert (step.when, step.do) == (
+        "now",
+        "Start at train.py:70 (save_checkpoint): rank 1 is writing files there, while "
+        "ranks 0, 2-3 wait in all_reduce at train.py:41.",
+    )
+    nobody = replace(winner, ranks=[])
+    assert look_first(nobody, seen_there) == []
+
+
+def test_who_wrote_something_else_last_and_stands_alone_took_another_branch(tmp_path: Path) -> None:
+    steps = [f"[{rank}/4] it {step} w 0.1" for step in range(3) for rank in range(4)]
+    (tmp_path / "console.log").write_text("\n".join([*steps, "[2/4] the copy is stale\n"]))
+    lines = (15, 15, 26, 18)
+    for rank, line in enumerate(lines):
+        (tmp_path / f"stacks_rank_{rank}.txt").write_text(text(rank, (f"<module> (p.py:{line})",)))
+    found = diagnose.diagnose(diagnose.load(tmp_path))
+    assert (found.verdict, found.root_cause.cause) == ("hung", "desync.conditional")
+    assert (found.culprits.ranks, found.culprits.kind) == ([2], "mismatched")
+    assert found.evidence[0].text == "[2/4] the copy is stale"
+    assert found.remedies[0].do == "Start at p.py:26 (<module>): rank 2 is there."

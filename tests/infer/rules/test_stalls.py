@@ -5,13 +5,10 @@ from typing import Any
 
 import pytest
 
-from diagnose.infer.collectives.verdict import DumpVerdict
-from diagnose.infer.judge.lines import stalls
-from diagnose.infer.judge.stall import Shape, Stall
-from diagnose.infer.rules.stalls import agreeing, propose
+from diagnose.infer.rules.stalls import propose
 from diagnose.infer.tiers import Tier
 
-from ..rows import alone, bar, barrier, context, finished, marker, proposed, stack, step, wait
+from ..rows import alone, bar, barrier, finished, marker, proposed, stack, step, wait
 
 SITE = "/opt/site-packages/torch/distributed/c10d.py"
 
@@ -194,40 +191,24 @@ def test_only_the_last_count_matters(make: Any) -> None:
     assert found(make(gathered(3, 4), gathered(4, 4)), 4) == []
 
 
-# --------------------------------------------------------------------------- with dumps
-
-
-def test_groups_that_agree_with_the_dumps_are_told_apart_from_those(make: Any) -> None:
-    timeline = make(wait(0), wait(1), wait(3))
-    by_dumps = [Stall("mesh_dp", "missing", missing=[2], proven=True)]
-    seen = context(timeline, world=4, stalls=by_dumps)
-    assert agreeing(seen) == []
-    (same,) = agreeing(context(timeline, stalls=by_dumps, agreeing=stalls(timeline, 4)))
-    assert (same.cause, same.ranks, same.rows) == ("desync.missing_rank", [2], [0, 1, 2])
-
-
-BY_DUMPS = DumpVerdict("stuck_host", (2,), "dp", "all_reduce", 7, (0, 1), (2,), "why")
-
-
-@pytest.mark.parametrize("shape", ["missing", "mismatch", "all_joined"])
-def test_who_is_waited_for_is_left_to_the_dumps(make: Any, shape: Shape) -> None:
-    stall = Stall("dp", shape, missing=[2] * (shape == "missing"), proven=True)
-    timeline = make(wait(0), wait(1))
-    assert propose(context(timeline, stalls=[stall])) != []
-    assert propose(context(timeline, stalls=[stall], blocked=BY_DUMPS)) == []
-
-
-def test_what_the_rank_was_at_lines_show_beside_dumps(make: Any) -> None:
-    timeline = make(finished(2), wait(0), wait(1))
-    stall = Stall("dp", "missing", missing=[2], proven=True)
-    (found,) = propose(context(timeline, stalls=[stall], blocked=BY_DUMPS))
-    assert (found.cause, found.ranks, found.basis) == ("desync.uneven_work", [2], "wait")
-
-
 def test_who_evaluates_at_the_barrier_while_others_train_had_less_to_do(make: Any) -> None:
     timeline = make(marker("evaluation", rank=1), wait(0), barrier(1))
     hypothesis = only(timeline, 2)
     assert (hypothesis.cause, hypothesis.ranks) == ("desync.uneven_work", [1])
+
+
+@pytest.mark.parametrize(
+    ("own", "cause"),
+    [(4, "desync.uneven_work"), (5, "slow.evaluation"), (None, "slow.evaluation")],
+    ids=["after fewer steps", "after as many steps", "who prints no steps"],
+)
+def test_who_evaluates_had_less_to_do_after_fewer_steps_than_the_others(
+    make: Any, own: int | None, cause: str
+) -> None:
+    steps = [step(5, rank=0), *([step(own, rank=2)] if own is not None else [])]
+    timeline = make(*steps, marker("evaluation", rank=2), barrier(0), barrier(1), barrier(3))
+    hypothesis = only(timeline, 4)
+    assert (hypothesis.cause, hypothesis.ranks) == (cause, [2])
 
 
 @pytest.mark.parametrize("evaluating", [[0], [0, 1]], ids=["rank 0 for all", "both"])

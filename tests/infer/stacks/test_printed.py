@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+import diagnose
 from diagnose.infer.stacks.classify import Place
 from diagnose.infer.stacks.groups import divide
 from diagnose.infer.stacks.printed import with_printed
@@ -47,6 +50,16 @@ def test_dumps_count_unless_the_job_went_on_below_them(make: Any) -> None:
     assert printed(make(*rows, step | {"line": 30, "rank": 1}))[0][0].state == "lock"
 
 
+def test_a_dump_of_a_dying_process_shows_no_hang(make: Any) -> None:
+    """Below "Fatal Python error: Aborted": it is compared, and nobody saw its process hang."""
+    rows = [row | {"line": 10 + n} for n, row in enumerate(stack(0, *LOCK, dump=True))]
+    fatal = {"kind": "other", "role": "effect", "tells": "dies", "rank": 0}
+    (before,) = printed(make(fatal | {"line": 8}, *rows))[0].values()
+    assert (before.state, before.running) == ("lock", False)
+    for other in (fatal | {"line": 8, "rank": 1}, fatal | {"line": 90}):
+        assert printed(make(other, *rows))[0][0].running
+
+
 def test_a_dump_of_nobody_is_that_of_some_process(make: Any) -> None:
     rows = [row | {"rank": None} for row in stack(0, *LOCK, dump=True)]
     found, (place,) = printed(make(*rows))
@@ -68,3 +81,40 @@ def test_what_ranks_printed_is_compared_as_what_documents_show(make: Any) -> Non
     assert divide(classes).alone == (3,)
     known, _ = with_printed(classes, [], make(*stack(3, *WAIT)), catalog())
     assert divide(known).alone == (3,), "a document says more than what was printed"
+
+
+INTERRUPTED = """\
+[rank0]: Traceback (most recent call last):
+[rank0]:   File "/app/train.py", line 203, in <module>
+[rank0]:     main()
+[rank0]:   File "/app/train.py", line 137, in train
+[rank0]:     loss.backward()
+[rank0]:   File "/opt/site-packages/torch/autograd/__init__.py", line 347, in backward
+[rank0]:     _engine_run_backward(
+[rank0]: KeyboardInterrupt
+[rank1]: Traceback (most recent call last):
+[rank1]:   File "/app/train.py", line 203, in <module>
+[rank1]:     main()
+[rank1]:   File "/app/train.py", line 129, in train
+[rank1]:     {code}
+[rank1]:   File "{file}", line 930, in {func}
+[rank1]:     wait()
+[rank1]: KeyboardInterrupt
+"""
+LOADER = "/opt/site-packages/torch/utils/data/dataloader.py"
+
+
+@pytest.mark.parametrize(
+    ("file", "func", "cause"),
+    [
+        (LOADER, "_next_data", "data.loader"),
+        ("/usr/lib/python3.11/queue.py", "get", "stall.host"),
+        ("/usr/lib/python3.11/multiprocessing/queues.py", "get", "stall.host"),
+        ("/usr/lib/python3.11/ssl.py", "read", "stall.host"),
+    ],
+)
+def test_ctrl_c_shows_who_waited_for_what(file: str, func: str, cause: str) -> None:
+    """The frames of libraries tell the rank that is held up from the one that waits for it."""
+    text = INTERRUPTED.format(code="batch = next(batches)", file=file, func=func)
+    result = diagnose.diagnose(diagnose.load_text(text))
+    assert (result.root_cause.cause, result.culprits.ranks) == (cause, [1])

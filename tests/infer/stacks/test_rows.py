@@ -5,7 +5,7 @@ from __future__ import annotations
 from diagnose.catalog.load import load_catalog
 from diagnose.infer.stacks.classify import places
 from diagnose.infer.stacks.groups import fold
-from diagnose.infer.stacks.rows import place_rows, told
+from diagnose.infer.stacks.rows import described, place_rows
 from diagnose.parse.stacks import read_stacks
 from diagnose.timeline.build import build
 
@@ -32,4 +32,4 @@ def test_one_event_per_rank() -> None:
         (3, 103, "place", "stands", "ALLREDUCE", {"site": "train.py:41"}, SAYS, "all.txt", None),
         (1, 101, "place", "stands", "ALLREDUCE", {"site": "train.py:41"}, SAYS, "all.txt", None),
     ]
-    assert told(classes[0].places[0]) == SAYS
+    assert described(classes[0].places[0]) == SAYS

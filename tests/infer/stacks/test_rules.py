@@ -39,6 +39,7 @@ def state(*told: str) -> tuple[State, int] | None:
         ("wait_tensor@torch/distributed/_functional_collectives.py:3", "collective_wait"),
         ("_verify_param_shape_across_processes@torch/distributed/utils.py:286", "collective_wait"),
         ("_engine_run_backward@torch/autograd/graph.py:979", "collective_wait"),
+        ("backward@torch/autograd/__init__.py:347", "collective_wait"),
         ("Accelerator.wait_for_everyone@accelerate/accelerator.py:3", "collective_wait"),
         ("c10d::Work::wait@libtorch_cpu.so", "collective_wait"),
         ("c10d::ProcessGroupNCCL::WorkNCCL::synchronizeInternal@libtorch_cuda.so",
@@ -147,8 +148,11 @@ def test_a_system_call_yields_to_what_it_is_for(inner: str, outer: str, expected
     assert found[0] == expected
 
 
-def test_a_backward_pass_that_computes_waits_for_nobody() -> None:
-    backward = "_engine_run_backward@torch/autograd/graph.py:979"
+@pytest.mark.parametrize(
+    "backward",
+    ["_engine_run_backward@torch/autograd/graph.py:979", "backward@torch/autograd/__init__.py:347"],
+)
+def test_a_backward_pass_that_computes_waits_for_nobody(backward: str) -> None:
     assert state("pthread_cond_wait@libc.so.6", backward) == ("collective_wait", 1)
     assert state("at::native::mm@libtorch_cpu.so", backward) == ("python", 0)
     assert state("c10d::Reducer::finalize_backward@libtorch_cpu.so",

@@ -11,7 +11,7 @@ import diagnose
 from diagnose.catalog.load import load_catalog
 from diagnose.infer.decide.culprits import Naming, name_culprits
 from diagnose.infer.decide.ranking import conditions, confidence, rank
-from diagnose.infer.judge.stall import Stall
+from diagnose.infer.judge.verdict import Verdict
 from diagnose.infer.tiers import Tier
 from diagnose.infer.why import decision, events
 from diagnose.infer.why.decision import confidence_reasons, culprit_reasons, verdict_reasons
@@ -76,8 +76,8 @@ def test_why_nobody_is_named(make: Any) -> None:
 def test_who_waited_or_was_blamed_by_a_loser_is_not_named(make: Any) -> None:
     winner = one("hw.gpu", Tier.PROVEN, ranks=[3])
     loser = one("desync.missing_rank", Tier.STRONG, ranks=[3, 5])
-    stall = Stall("g", "missing", op="ALLREDUCE")
-    stall.waits = dict.fromkeys((0, 1, 3), None)  # type: ignore[arg-type]
+    waits = dict.fromkeys((0, 1, 3))
+    stall = Verdict("missing", group="g", op="ALLREDUCE", waits=waits)  # type: ignore[arg-type]
     assert named(make, winner, loser, stalls=[stall]) == [
         ("named", "rank 3", "by_its_rule"),
         ("not_named", "rank 5", "blamed_by_loser"),

@@ -21,9 +21,10 @@ from board_dumps import KINDS, Plan
 from launch_dumps import WORKER, Server, torchrun
 
 from diagnose.diagnosis import Diagnosis
-from diagnose.infer.collectives.analyze import DumpVerdict, judge
+from diagnose.infer.collectives.analyze import judge
 from diagnose.infer.collectives.parallelism import smallest_unit, topology
 from diagnose.infer.collectives.table import Table, table
+from diagnose.infer.judge.verdict import Verdict
 from diagnose.parse.flight_recorder import Dump, read_dump
 
 pytestmark = [
@@ -116,7 +117,7 @@ def dumped(
 
 def judged(
     folder: Path, only: Collection[int] = range(WORLD), kind: str = "dumps", seed: int | None = None
-) -> DumpVerdict:
+) -> Verdict:
     found = judge(dumped(folder, only, kind, seed))
     assert found is not None
     return found

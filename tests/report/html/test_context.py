@@ -8,8 +8,9 @@ from diagnose.job import reread
 from diagnose.report.html import context
 from diagnose.report.html.context import Row, around
 from diagnose.report.html.scrub import scrubber
+from diagnose.report.html.view import quotes as quoted
 
-from .jobs import watchdog
+from .jobs import fixture, watchdog
 
 
 def evidence(line: int, source: str = "job.log") -> Evidence:
@@ -171,3 +172,25 @@ def test_lines_of_a_paste_are_those_that_were_scanned(tmp_path) -> None:
     (tmp_path / "job.log").write_text(text)
     rows = around(diagnose.load(tmp_path), [evidence(21)])["job.log", 21]
     assert [row.text for row in rows[4:7]] == ["step 1", watchdog(3), watchdog(4)]
+
+
+def test_what_a_stack_means_is_no_line_of_it() -> None:
+    job, found = fixture("stacks-dataloader")
+    scrub = scrubber(redact=True)
+    quotes = quoted(found, lambda items: around(job, items, scrub.block), scrub)
+    [quote] = [one for one in quotes if one.places == "stacks_20261121_161616.txt:77"]
+    assert quote.meaning.startswith("Rank 3: blocked in the data loader at train.py:16: ")
+    assert [line.text for line in quote.lines][:2] == [
+        "Thread 0x00007fb3de1eab80 (most recent call first):",
+        '  File "/usr/lib/python3.11/selectors.py", line 415 in select',
+    ]
+    assert [line.number for line in quote.lines] == [77, 78, 79, 80, 81, 82]
+    assert [line.marked for line in quote.lines] == [True] + [False] * 5
+
+
+def test_what_a_dump_without_lines_means_stands_alone() -> None:
+    job, found = fixture("flight-recorder-mismatch")
+    scrub = scrubber(redact=True)
+    for quote in quoted(found, lambda items: around(job, items, scrub.block), scrub):
+        assert quote.meaning
+        assert quote.lines == []

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 from diagnose.cost import span, standstill
 from diagnose.report.html import verdict
 
@@ -15,11 +17,11 @@ def test_facts_of_a_hang() -> None:
         "To blame": ("Rank 5: never reached the collective", "Rank 5 of 8 printed no timeout."),
         "Began": ("2 June 2026, 08:15:11", "The first watchdog line, minus the 601 s it waited."),
         "Hung for": ("11 min 3 s", "Until the last line of the logs, 08:26:14."),
-        "Lost": ("1.5 GPU-hours", "8 ranks, one GPU each, from the onset."),
+        "Lost": ("At least 1.5 GPU-hours", "At least 8 ranks, one GPU each, from the onset."),
         "Phase": ("Training", ""),
         "Progress": ("Step 14 · 12 s a step", ""),
         "Restart": (
-            "Restart unchanged",
+            "Restart the job",
             "Nothing argues against one retry with capture enabled; if it stops at the same point, "
             "do not retry again.",
         ),
@@ -43,3 +45,16 @@ def test_an_unknown_onset_is_said() -> None:
 def test_labels() -> None:
     _, diagnosis = fixture("torchrun-missing-rank")
     assert verdict.label(diagnosis) == "The job hung · medium confidence"
+
+
+def test_a_hang_of_which_nothing_later_is_known_has_no_length() -> None:
+    """Dumps alone: their last time is that of the last call, not the end of the hang."""
+    assert {"Hung for", "Lost"}.isdisjoint(facts("flight-recorder-mismatch"))
+
+
+def test_the_gpu_hours_of_a_stated_world_size_are_all() -> None:
+    job, diagnosis = fixture("torchrun-missing-rank")
+    stated = replace(diagnosis, job=replace(diagnosis.job, world_size=8))
+    still = standstill(stated, span(job.events)[1])
+    (lost,) = [fact for fact in verdict.facts(stated, still) if fact.label == "Lost"]
+    assert (lost.value, lost.note) == ("1.5 GPU-hours", "8 ranks, one GPU each, from the onset.")

@@ -50,3 +50,10 @@ def test_what_the_kill_explains_is_no_other_reason() -> None:
 )
 def test_where_more_is_known(text: str, cause: str) -> None:
     assert told(text).root_cause.cause == cause
+
+
+def test_an_end_of_which_nobody_saw_the_signal_is_no_kill() -> None:
+    left = "mpirun has exited due to process rank 0 with PID 0 on\nnode n1 exiting improperly.\n"
+    result = told("hello\n" + left)
+    assert (result.verdict, result.root_cause.cause) == ("failed", "unknown")
+    assert not [one for one in result.reasons if one.rule == "killed_before_a_step"]

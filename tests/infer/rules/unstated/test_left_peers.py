@@ -137,3 +137,27 @@ def test_otherwise_nobody_is_named(
     make: Any, rows: list[dict[str, Any]], more: dict[str, Any]
 ) -> None:
     assert not [*propose(context(make(*rows), **more))]
+
+
+def test_who_ended_for_a_lost_peer_is_not_to_blame_where_the_peer_is_unknown() -> None:
+    text = """\
+step 4 loss 0.7500
+[rank0]: Traceback (most recent call last):
+[rank0]:   File "train.py", line 23, in <module>
+[rank0]:     dist.all_reduce(t)
+[rank0]: RuntimeError: [/gloo/transport/tcp/pair.cc:537] Read error [10.0.0.1]:25833: Connection reset by peer
+E1129 09:22:01.569000 23536 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: 1) local_rank: 0 (pid: 23546) of binary: /usr/bin/python
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-11-29_09:22:01
+  host      : localhost
+  rank      : 0 (local_rank: 0)
+  exitcode  : 1 (pid: 23546)
+"""  # noqa: E501
+    result = diagnose.diagnose(diagnose.load_text(text))
+    assert (result.verdict, result.root_cause.cause) == ("failed", "desync.missing_rank")
+    assert (result.culprits.ranks, result.culprits.hosts) == ([], [])
+    assert result.root_cause.summary == (
+        "Rank 0 lost the connection to a peer, and ended for it. Nothing shows which process had "
+        "ended before, or why."
+    )

@@ -92,6 +92,42 @@ def test_the_rank_that_fell_silent_first_is_named(tmp_path: Path) -> None:
     assert found.onset.time.startswith("2026-11-27T04:14:30")
 
 
+RAISED = (
+    "[rank2]: Traceback (most recent call last):\n"
+    '[rank2]:   File "train.py", line 137, in train\n'
+    "[rank2]:     batch = reader.read(shard)\n"
+    "[rank2]: RuntimeError: shard 415 holds 4095 samples, index says 4096\n"
+)
+
+
+def test_who_died_when_the_job_fell_silent_is_the_cause(tmp_path: Path) -> None:
+    found = verdict(tmp_path, *ranked(30), RAISED, LIMIT.format("06:00:00"))
+    assert (found.verdict, found.root_cause.cause) == ("failed", "crash.exception")
+    assert found.culprits.ranks == [2]
+    (dropped,) = [one for one in found.reasons if one.predicate == "silent_since_trouble"]
+    assert (dropped.rule, dropped.outcome) == ("silence", "dropped")
+    (lost,) = [one for one in found.reasons if one.step == "rival" and one.outcome == "lost"]
+    assert (lost.subject, lost.predicate) == ("scheduler.limit", "ended_a_hang")
+
+
+def test_what_is_raised_at_the_end_of_a_silence_did_not_begin_it(tmp_path: Path) -> None:
+    late = "2026-11-27 05:59:50,451 [ERROR] train: [rank2] giving up\n"
+    timed = RAISED.replace("[rank2]: Trace", "2026-11-27 05:59:51,451 [rank2]: Trace")
+    found = verdict(tmp_path, *ranked(30), late, timed, LIMIT.format("06:00:00"))
+    assert (found.verdict, found.root_cause.cause) == ("hung", "unknown")
+
+
+def test_who_alone_wrote_something_else_last_is_named(tmp_path: Path) -> None:
+    own = "[rank{}]: [2026-11-27 04:15:02,451] [INFO] train: the copy is stale, fetching it anew\n"
+    found = verdict(tmp_path, *ranked(30), own.format(2), LIMIT.format("06:00:00"))
+    assert (found.verdict, found.culprits.ranks) == ("hung", [2])
+    assert found.culprits.why == "it alone wrote something else last than all others"
+    assert "the copy is stale" in found.evidence[0].text
+    # Rank 0 writes alone what it does for all.
+    found = verdict(tmp_path, *ranked(30), own.format(0), LIMIT.format("06:00:00"))
+    assert (found.verdict, found.culprits.ranks) == ("hung", [])
+
+
 def test_nobody_is_named_where_all_fall_silent_at_once(tmp_path: Path) -> None:
     found = verdict(tmp_path, *ranked(30), LIMIT.format("06:00:00"))
     assert (found.verdict, found.culprits.ranks) == ("hung", [])

@@ -9,26 +9,27 @@ from diagnose.infer.rules import (
     INFERRED,
     KNOWN,
     STATED,
-    collectives,
     exit_codes,
     node_signs,
-    stalls,
 )
+from diagnose.infer.rules.awaited import Finding
 from diagnose.infer.rules.unstated import PREDICATES, RULES
 
 from ...rows import context
 
 
 def test_all_that_rules_find_shows_one_class() -> None:
+    findings = [kind for part in get_args(Finding) for kind in get_args(part)]
     shown = [name for one in load_catalog().classes.values() for name in one.shown_by]
     found = [
         *PREDICATES,
-        *(f"exit.{name}" for name in (*exit_codes.SIGNALS, "status")),
+        *(f"exit.{name}" for name in (*exit_codes.SIGNALS, "status", "watchdog")),
         *(f"node.{kind}" for kind in node_signs.WHY),
-        *(f"dump.{kind}" for kind in collectives.TIERS),
-        *(f"wait.{finding}" for finding in get_args(stalls.Finding)),
+        *(f"wait.{finding}" for finding in findings if finding != "unclear"),
         *(f"resume.{state}" for state in ("partial", "corrupt")),
-        *("rendezvous.incomplete", "rendezvous.equal_ranks", "store.wait", "exception"),
+        *(f"rendezvous.{finding}" for finding in ("incomplete", "equal_ranks", "beyond")),
+        *("store.wait", "exception"),
+        "stack.own_way",
     ]
     assert sorted(shown) == sorted(found)
 

@@ -1,0 +1,272 @@
+"""Which files or folders beside each other are parts of one job: told by what is in them.
+
+Names only say what may belong together: names that differ in nothing but a number make a series,
+and a name may be that of a part as a whole (`rank_3`, `node-1`, `attempt_0`). What the logs state
+decides: job ids, communicators, world sizes, and which ranks print. Where they are silent, folders
+whose whole names are parts are taken for one job, others for jobs of their own; a note says so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from itertools import combinations, takewhile
+
+from diagnose.batch.identity import Identity, together
+from diagnose.ingest.file_names import PACKED
+from diagnose.parse.path import read_path
+
+SAMPLE = 8  # members of a series whose logs are looked at
+MOST_UNITS = 32  # beside each other, which are compared
+_APART_S = 600.0  # parts of one job begin closer to each other
+
+_DIGITS = re.compile(r"\d+")
+_ROTATED = re.compile(r"(?<=[a-z])\.\d{1,3}\Z")
+_DATED = re.compile(r"\d{6}|\d{4}-\d\d-\d\d")
+_WHOLE = re.compile(
+    r"(?P<attempt>(?:attempt|restart)[_.\-]?\d{1,4})"
+    r"|(?:(?:global|local|log|node)[_.\-]?)?"
+    r"(?:(?P<rank>rank|worker|task|process|proc|pid|replica)|(?P<host>node|machine|host|pod))"
+    r"[_.\-]?\d{1,7}"
+    r"|(?P<number>\d{1,4})",
+    re.IGNORECASE,
+)
+# Folders that every launcher and collector makes inside a job's folder.
+_STRUCTURE = re.compile(
+    r"(?:logs?|console|launcher|journal|dmesg|syslog|std(?:out|err)|dumps?|traces?|stacks?"
+    r"|nccl\w*|torchelastic\w*|fr_?dumps?|flight_?recorder)\Z",
+    re.IGNORECASE,
+)
+_ASK = "--job-glob says what is a job"
+BY_NAME = f"taken for one job by the names of its folders: their logs do not show it; {_ASK}"
+UNSTATED = f"taken for one job with all its folders: their logs do not show it; {_ASK}"
+
+
+class Bond(Enum):
+    """Whether things are parts of one job."""
+
+    ONE = "parts of one job"
+    MANY = "jobs of their own"
+    OPEN = "not known"
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What is one job, or part of one: paths beside each other; `note` where it was close."""
+
+    paths: tuple[str, ...]
+    stated: Identity
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The units of things beside each other, and whether these are one job in turn.
+
+    `note` is what to say where they are taken for one job, though nothing in them tells.
+    """
+
+    units: tuple[Unit, ...]
+    bond: Bond
+    note: str = ""
+
+
+def layout(
+    names: Sequence[tuple[str, str]], stated: Callable[[str], Identity], *, files: bool = False
+) -> Layout:
+    """The layout of paths with their names; `stated` reads what a file or folder tells."""
+    pieces: dict[str, list[str]] = {}  # of one log that was rotated
+    for path, name in names:
+        pieces.setdefault(_unrotated(name) if files else name, []).append(path)
+    series: dict[tuple[str, str], list[str]] = {}
+    for name in pieces:
+        series.setdefault(_file_series(name) if files else _folder_series(name), []).append(name)
+    units: list[Unit] = []
+    note, found = "", Bond.OPEN
+    for (scheme, _), members in series.items():
+        read = _sample(members) if len(members) > 1 or len(series) <= MOST_UNITS else ()
+        identities = {name: stated(pieces[name][0]) for name in read}
+        of_series, why = bond([*identities.values()], scheme, len(members))
+        silent = of_series is Bond.OPEN and len(members) > 1
+        if len(members) == 1 or of_series is Bond.ONE or (silent and (scheme or files)):
+            by_name = BY_NAME if silent and not files else ""
+            units.append(Unit(tuple(members), together(identities.values()), by_name))
+        elif len(identities) == len(members) and all(one.ids for one in identities.values()):
+            units += _by_id(identities)
+        else:
+            units += _each(members, scheme, identities, why)
+            note = UNSTATED if silent and any(one.read for one in identities.values()) else note
+        found = of_series if of_series is Bond.MANY else found
+    whole = tuple(
+        Unit(tuple(path for name in unit.paths for path in pieces[name]), unit.stated, unit.note)
+        for unit in units
+    )
+    if found is Bond.OPEN and len(units) <= MOST_UNITS:
+        found, _ = bond([unit.stated for unit in units], "", len(units), alike=not files)
+    return Layout(whole, found, note)
+
+
+def bond(
+    members: Sequence[Identity], scheme: str, count: int, *, alike: bool = True
+) -> tuple[Bond, str]:
+    """Whether the `count` members of a series, of which these were read, are parts of one job.
+
+    `scheme` is what their whole names number (`rank`, `host`, `attempt` …), "" if nothing that a
+    job has. Unless they are `alike`, the same rank may print in several: a console, a file a rank.
+    """
+    pairs = [
+        _of_two(one, other, once=alike and scheme != "attempt")
+        for one, other in combinations(members, 2)
+    ]
+    for found, why in pairs:
+        if found is Bond.MANY:
+            return found, why
+    if any(found is Bond.ONE for found, _ in pairs):
+        return Bond.ONE, ""
+    worlds = {one.world for one in members if one.world}
+    ranks = [one.ranks for one in members if one.ranks]
+    every: set[int] = set().union(*ranks)
+    complementary = len(ranks) > 1 and len(every) == sum(map(len, ranks))
+    if scheme in ("", "attempt"):
+        # Of two jobs each may show only the rank that failed.
+        sure = worlds == {len(every)} or (not worlds and len(every) >= 2 * count)
+        whole = complementary and len(ranks) == count and every == {*range(len(every))} and sure
+        return (Bond.ONE if whole else Bond.OPEN), ""
+    if len(worlds) == 1 and count > 1:
+        world = min(worlds)
+        if count > world:
+            return Bond.MANY, f"there are {count}, and they state a world size of {world}"
+        return Bond.ONE, ""
+    if complementary:
+        return Bond.ONE, ""
+    began = [one.began for one in members if one.began is not None]
+    if scheme != "host" and began and max(began) - min(began) > _APART_S:
+        return Bond.MANY, "they did not begin together"
+    return Bond.OPEN, ""
+
+
+def note_of_archive(logs: Iterable[tuple[str, int]]) -> str:
+    """What is said of an archive in which several folders have a log of one rank.
+
+    `logs`: the paths of logs in it, each with a rank that printed there. Folders that a job has,
+    of a rank, a node or an attempt, are no jobs.
+    """
+    paths = {(tuple(path.split("/")), rank) for path, rank in logs}
+    levels = zip(*(path for path, _ in paths), strict=False)
+    same = sum(1 for _ in takewhile(lambda names: len(set(names)) == 1, levels))
+    folders: dict[tuple[str, int], set[str]] = {}
+    for path, rank in paths:
+        if len(path) > same + 1 and not is_part(path[same]):
+            folders.setdefault((path[-1], rank), set()).add(path[same])
+    several = max(sorted(map(sorted, folders.values())), key=len, default=[])
+    if len(several) < 2:
+        return ""
+    first, second, *_ = several
+    return (
+        f"one rank has a log in each of {len(several)} folders of this archive ({first}, {second}"
+        f"{', …' if len(several) > 2 else ''}), which may be jobs of their own: unpack it"
+    )
+
+
+def note_of(found: Layout) -> str:
+    """What is said of things that were taken for one job, where nothing in them tells."""
+    if found.bond is Bond.ONE:
+        return ""
+    return found.units[0].note if len(found.units) == 1 else found.note
+
+
+def is_part(name: str) -> bool:
+    """Whether a folder's whole name is that of a part of a job."""
+    return bool(_scheme(name)) or is_structure(name)
+
+
+def is_structure(name: str) -> bool:
+    """Whether a folder is one that launchers and collectors make inside a job's folder."""
+    return _STRUCTURE.match(name) is not None
+
+
+def _of_two(one: Identity, other: Identity, *, once: bool) -> tuple[Bond, str]:
+    """What two tell of each other; `once`: a rank prints in one of them only."""
+    if one.ids and other.ids:
+        if one.ids & other.ids:
+            return Bond.ONE, ""
+        return Bond.MANY, "they state different job ids"
+    if one.communicators & other.communicators:
+        return Bond.ONE, ""
+    shared = one.ranks & other.ranks
+    many = 2 * len(shared) >= min(len(one.ranks), len(other.ranks)) > 0
+    if not once:
+        return (Bond.ONE if many else Bond.OPEN), ""
+    if one.world and other.world and one.world != other.world:
+        return Bond.MANY, "they state different world sizes"
+    if many:
+        return Bond.MANY, f"rank {min(shared)} prints in each of them"
+    return Bond.OPEN, ""
+
+
+def _by_id(identities: Mapping[str, Identity]) -> list[Unit]:
+    """One unit a job id."""
+    units: list[Unit] = []
+    for name, one in identities.items():
+        for number, unit in enumerate(units):
+            if unit.stated.ids & one.ids:
+                units[number] = Unit((*unit.paths, name), together((unit.stated, one)))
+                break
+        else:
+            units.append(Unit((name,), one))
+    return units
+
+
+def _each(
+    members: Iterable[str], scheme: str, identities: Mapping[str, Identity], why: str
+) -> Iterator[Unit]:
+    """Each member of a series as a unit of its own, and why, where its name is like a part's."""
+    why = why or "nothing in their logs makes them one"
+    note = f"a job of its own though named like a part: {why}; {_ASK}"
+    for name in members:
+        likely = scheme or _named_part(name)
+        yield Unit((name,), identities.get(name, Identity()), note if likely else "")
+
+
+def _unrotated(name: str) -> str:
+    for packed in PACKED:
+        name = name.removesuffix(packed)
+    return _ROTATED.sub("", name)
+
+
+def _folder_series(name: str) -> tuple[str, str]:
+    """What a name numbers as a whole, and its shape: names of one series have both in common."""
+    scheme = _scheme(name)
+    return (scheme, "") if scheme else ("", _DIGITS.sub("#", name))
+
+
+def _file_series(name: str) -> tuple[str, str]:
+    hints = read_path(name)
+    # Pieces of one log, or processes of one rank after each other.
+    continued = (
+        hints.pid is not None or hints.attempt is not None or _DATED.search(name) is not None
+    )
+    return "attempt" if continued else _scheme(name.partition(".")[0]), _DIGITS.sub("#", name)
+
+
+def _scheme(name: str) -> str:
+    whole = _WHOLE.fullmatch(name)
+    if whole is not None:
+        return whole.lastgroup or ""
+    return "host" if read_path(f"{name}/x").host is not None and not _named_part(name) else ""
+
+
+def _named_part(name: str) -> bool:
+    """Whether a name holds the number of a part."""
+    hints = read_path(f"{name}/x")
+    numbers = (hints.rank, hints.local_rank, hints.node, hints.attempt, hints.task)
+    return any(number is not None for number in numbers)
+
+
+def _sample(paths: Sequence[str]) -> Iterable[str]:
+    """Some of a series, first and last among them."""
+    if len(paths) <= SAMPLE:
+        return paths
+    return [paths[round(at * (len(paths) - 1) / (SAMPLE - 1))] for at in range(SAMPLE)]

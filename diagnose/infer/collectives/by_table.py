@@ -1,0 +1,175 @@
+"""How far every rank got in every group, and what it waits for now, by the table."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from math import prod
+
+import numpy as np
+import numpy.typing as npt
+
+from diagnose.infer.collectives.frontiers import counted_sends, first_records, most
+from diagnose.infer.collectives.table import Table, shown
+from diagnose.infer.judge.groups import Members
+from diagnose.infer.judge.ops import Kind, Op, gathered_size
+from diagnose.infer.judge.standing import Standing
+from diagnose.parse.flight_recorder import COMPLETED, STARTED, Call, Sizes
+
+
+class ByTable(Standing):
+    """Where the ranks stand by a table, and what the table tells of single ones, in words."""
+
+    def __init__(self, table: Table) -> None:
+        super().__init__(table.world)
+        self.table = table
+        self.known, self.recorded = set(table.files), table.files.keys()
+        self.unplaced = {*range(table.world)} - self.known
+        columns = table.columns
+        self._names = [*table.groups]
+        self._p2p = columns["p2p"].astype(bool)
+        open_rows = columns["state"] < COMPLETED
+        self._whole = set(np.unique(columns["rank"][~open_rows]).tolist()) - table.partial
+        self.mixed = {self._names[code] for code in np.unique(columns["group"][self._p2p])}
+        self._firsts = first_records(table)
+        self.groups = self._groups()
+        self.enqueued = self._frontier()
+        self.last_completed = {(rank, group): last for rank, group, _, _, last in table.statuses}
+        self.entire = table.files.keys() - table.partial
+        logged = set(np.unique(columns["rank"][columns["line"] > 0]).tolist())
+        begun = {rank for rank, first in self._firsts.items() if first == 0}
+        self.counted = (begun - logged) & self._whole
+        nth, self.sent = counted_sends(table, self.counted)
+        self.pending = self._pending(np.flatnonzero(open_rows), nth)
+        self.heads = {
+            rank: [op for op in ops if op.unit == ops[0].unit] for rank, ops in self.pending.items()
+        }
+        # What was cut off may have lost its wait, but for those that were through with all groups.
+        through = {rank: True for rank, *_ in table.statuses}
+        through |= {rank: False for rank, _, sent, _, done in table.statuses if sent > done}
+        self.cut = {rank for rank in table.partial if not through.get(rank)}
+
+    def _groups(self) -> dict[str, Members]:
+        """The members of the groups; who left no dump may be in one whose members none lists."""
+        columns, calls, groups = self.table.columns, self.table.calls, self.table.groups
+        everybody = tuple(range(self.table.world))
+        listed = {name for name, one in groups.items() if one.listed or one.members == everybody}
+        called: dict[str, list[Kind]] = defaultdict(list)
+        if len(listed) < len(groups):
+            pairs = np.unique(columns["group"].astype(np.int64) * len(calls) + columns["call"])
+            for group, call in (divmod(pair, len(calls)) for pair in pairs.tolist()):
+                called[self._names[group]].append(_kind(calls[call]))
+        return {
+            name: Members(
+                ranks=set(group.members),
+                size=len(group.members),
+                certain=name in listed or gathered_size(called[name]) == len(group.members),
+            )
+            for name, group in groups.items()
+        }
+
+    def _frontier(self) -> dict[tuple[int, str, bool], int]:
+        """(rank, group, p2p) → the last number enqueued.
+
+        The rows tell it, unless the dump lists pending operations only, is cut off, or its ring has
+        lost the last operation of a group. Then the status of the group does; it counts collectives
+        and sends alike, so it only helps where a group has one kind. `unknown` has what is left.
+        """
+        columns = self.table.columns
+        each = [columns["rank"], columns["group"], self._p2p.astype(np.int8)]
+        found = {
+            (rank, self._names[code], bool(p2p)): last
+            for (rank, code, p2p), last in most(each, columns["seq"])
+        }
+        with_status = set()
+        for rank, group, sent, _, _ in self.table.statuses:
+            for p2p in (False, True):
+                key = (rank, group, p2p)
+                if p2p != (group in self.mixed) or (rank in self._whole and key in found):
+                    continue
+                with_status.add((rank, group))
+                if not p2p or len(self.table.groups[group].members) == 2:
+                    found[key] = max(found.get(key, -1), sent)
+        cut = {rank for rank, first in self._firsts.items() if first > 0}
+        self.unknown = {
+            (rank, name)
+            for name, group in self.table.groups.items()
+            for rank in group.members
+            if rank in cut and (rank, name) not in with_status and (rank, name, False) not in found
+        }
+        return found
+
+    def _pending(
+        self, places: npt.NDArray[np.intp], nth: npt.NDArray[np.int64]
+    ) -> dict[int, list[Op]]:
+        """Pending operations per rank, oldest first; a batch is told by its members."""
+        table, found = self.table, defaultdict[int, list[Op]](list)
+        calls = {
+            code: (*_kind(table.calls[code]), shown(table.calls[code]))
+            for code in np.unique(table.columns["call"][places]).tolist()
+        }
+        columns = zip(
+            *(
+                table.columns[name][places].tolist()
+                for name in (
+                    "rank", "group", "seq", "p2p", "call", "peer", "record", "state",
+                    "time_created", "timeout_ms", "site", "line",
+                )
+            ),
+            nth[places].tolist(),
+            strict=True,
+        )  # fmt: skip
+        for rank, group, seq, p2p, call, peer, record, state, created, *rest in columns:
+            op, size_in, size_out, text = calls[call]
+            if p2p and op == "coalesced":
+                continue
+            timeout, site, line, number = rest
+            found[rank].append(
+                Op(
+                    rank, seq, op, size_in, size_out, timeout if timeout >= 0 else None, None,
+                    group=self._names[group], began=created or None, p2p=bool(p2p), text=text,
+                    site=table.sites[site], started=state == STARTED, peer=peer, nth=number,
+                    record=record, line=line,
+                )
+            )  # fmt: skip
+        for ops in found.values():
+            ops.sort(key=lambda op: op.record)
+        return dict(found)
+
+    def last_groups(self) -> dict[int, str]:
+        """Rank → the group of the last operation that it recorded."""
+        columns = self.table.columns
+        order = np.argsort(columns["record"], kind="stable")
+        last = zip(columns["rank"][order].tolist(), columns["group"][order].tolist(), strict=True)
+        return {rank: self._names[group] for rank, group in dict(last).items()}
+
+    def last_line(self, rank: int) -> int:
+        """Line of the last operation a log tells of a rank; 0 for a dump."""
+        columns = self.table.columns
+        lines = columns["line"][columns["rank"] == rank]
+        return int(lines.max(initial=0))
+
+    def described(self, op: Op) -> str:
+        """An operation for a report."""
+        group, _, seq = op.unit
+        return self.table.described(op.text, group, seq, op.op or "", op.peer, op.site)
+
+    def called(self, place: int) -> str:
+        """The call of a row of the table, for a report."""
+        row = {name: int(column[place]) for name, column in self.table.columns.items()}
+        op, site = self.table.calls[row["call"]].op, self.table.sites[row["site"]]
+        return self.table.described(
+            op, self._names[row["group"]], row["seq"], op, row["peer"], site
+        )
+
+    def brief(self, op: Op) -> str:
+        """An operation in few words: for an edge of the graph."""
+        group, _, seq = op.unit
+        return self.table.described(op.op or "", group, seq, op.op or "", op.peer)
+
+
+def _kind(call: Call) -> Kind:
+    return call.op, _elements(call.size_in), _elements(call.size_out)
+
+
+def _elements(sizes: Sizes) -> int | None:
+    return sum(prod(size) for size in sizes) if sizes else None

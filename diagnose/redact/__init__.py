@@ -1,0 +1,1 @@
+"""Hides secrets and people: what of a text must not leave the house."""

@@ -1,0 +1,208 @@
+"""Where a line of text names a person: folders, addresses, fields, sentences of programs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Set
+
+from diagnose.lazy import expression
+from diagnose.redact.forms import Span, lowered, words
+
+# Accounts and folders that say what a machine is, not who works there.
+_NOBODY = words(
+    "root user users admin administrator nobody none null true false unknown default guest system"
+    " ubuntu debian centos fedora rocky opc ec2-user azureuser azureml core vagrant runner jenkins"
+    " gitlab-runner circleci jovyan coder vscode codespace node app service worker ray spark hadoop"
+    " hdfs yarn airflow slurm munge sagemaker-user sagemaker conda mambauser nonroot docker git hg"
+    " postgres mysql redis mongodb oauth2 oauth2accesstoken x-access-token token __token__ aws"
+    " linuxbrew shared public common all data dataset datasets projects project models checkpoints"
+    " ckpt logs tmp scratch software apps opt conda miniconda3 anaconda3 venv current me you"
+    " username your_name yourname name uid id str int bytes self and or is optional"
+)
+_NAME = r"\w[\w.+-]{0,63}"
+
+# Behind these a user's folder stands; /home/a/alice is filed by first letter.
+_HOME = expression(
+    r"/(home/jusers|home\d{0,2}|homes|Users|users|user)/(?:([A-Za-z])/(?=\2))?"
+    rf"({_NAME}(?:@[\w.-]{{1,80}})?)(?!\w|/\[user-)(/?)"
+)
+_NO_PATH = expression(r"[^\w.+/-]")
+_METHOD = expression(r"\b(?:GET|HEAD|POST|PUT|PATCH|DELETE) \Z")
+# Storage mounted for all, where homes are kept: the whole path before /home.
+_MOUNT = expression(
+    r"/(?:mnt|data|nfs|gpfs|lustre|fsx|exports?|scratch|work|storage|ceph|beegfs|global|net|var|usr"
+    r"|vol|volume|cluster|shared?|p|fs|efs|c|d|private|System|afs)\w{0,16}(?:/[\w.+-]{1,40}){0,4}"
+)
+_BUCKET = expression(r"\b(?:s3a?|gs|hdfs|viewfs|dbfs|oss|abfss?|wasbs?):(?://)?[^\s/]{0,100}\Z")
+_WINDOWS = expression(
+    r"[A-Za-z]:(?:\\{1,2}|/)Users(?:\\{1,2}|/)"
+    r"([\w.+-]{1,64}(?: [\w.+-]{1,32})?(?=\\)|[\w.+-]{1,64})"
+)
+# Users keep folders under these, and so do others: only names known from elsewhere count.
+_SHARED = expression(
+    r"/(?:scratch|work|checkpoints?|fsx|lustre|data|u|nfs|mnt|gpfs|projects?)\w{0,8}"
+    r"((?:/[\w.+-]{1,64}){1,6})"
+)
+MAX_KNOWN = 64  # user names looked for there
+_FOLDER = expression(rf"/(?:torchinductor|hsperfdata)_({_NAME})")
+_FILE = expression(r".*\.(?:py|sh|log|txt|json|ya?ml|out|err|cpp|cu|so|md|zip|tar|gz)", re.S)
+
+_ADDRESS = expression(
+    r"(?<![\w.%+/-])(?:(?<=\\)[nrt])?"  # a written-out \n before it is not part of it
+    r"([\w.%+-]{1,64}?)@([A-Za-z0-9](?:[A-Za-z0-9.-]{0,250}[A-Za-z0-9])?)"
+)
+_NUMERIC = expression(r"\d{1,3}(?:\.\d{1,3}){3}\Z")
+_REMOTE = expression(r"\b(?:ssh|scp|rsync|sftp|mosh|sshfs)\b")
+_PROMPT = expression(r":[~/]|\s[^\s\]]{1,60}\][$#]")
+_TOP_LEVEL = words(
+    "com org net edu gov mil int info biz name pro dev app xyz tech cloud online site email systems"
+    " computer science academy institute university company global group team work works"
+)
+_INTERNAL = words("local localdomain internal intern lan cluster corp home private")
+# Two letters that follow a dot in code and file names more often than in an address.
+_NO_COUNTRY = words("py so cc sh md rs gz xz bz cu hh ts js db h5 ai2")
+
+# On lower-case text: the names of fields and variables, then sentences and commands.
+_USER_FIELD = expression(
+    r"(?:user|logname)([_-]?name|[_-]?id)?\\{0,3}[\"']?\s{0,2}([=:])\s{0,2}\\{0,3}([\"']?)"
+    rf"({_NAME})(?=[\s\"',;()&|\]}}\\]|\Z)"
+)
+_USER_NAMED = expression(
+    r"(?:logged in as:? |--user[_-]?name |\bsudo -u "
+    r"|\b(?:accepted|failed) \w{1,24} for (?:invalid user )?)[\"']?"
+    rf"({_NAME})"
+    rf"|\bfor user (?:[\"']({_NAME})[\"']|({_NAME})(?:\(uid| from | by ))"
+    rf"|\b[ug]id=\d{{1,10}}\(({_NAME})\)|\buid=({_NAME});"
+)
+_UID = expression(r"\(\d+\)")  # Slurm: UserId=alice(1001)
+_NAMING = ("logged in", "--user", "sudo", "accepted", "failed", "for user", "id=")
+# In lower case a line with a person's name has one of these, or the name is known.
+_IN_WORDS = ("user ", "cancelled by", "owner", "submitter", "account", "uid=")
+WORDS = ("@", "/home", "user", "logname", "inductor_", "hsperfdata_", *_NAMING, *_IN_WORDS)
+_USER_KNOWN = expression(rf"\buser:? ({_NAME})|({_NAME})(?:@\w|\(\d)")
+# "slurm user alice(1001)", "of user alice", "cancelled by alice(1001)"; what else follows the word
+# in a sentence is no name.
+_USER_WORD = expression(
+    r"\buser ([a-z][a-z0-9_-]{1,31}(?:\.[a-z][a-z0-9_-]{1,31})?)(?=\(\d"
+    r"|[,;:)\]]|\.?\s{0,4}\Z|\s(?:on|from|by|at|is|has|was|with|in|to|not|via|and|exceeded|submitted|requested"
+    r"|logged|cancell?ed|disconnected|lacks)\b)"
+    r"|\b(?:owner|by|uid|account|submitter)[ =:]{1,2}([a-z][a-z0-9._-]{1,31})"
+    r"\((?:uid=)?\d{3,10}\)"
+)
+_NO_NAME = expression(r".*(?:ed|ing|tions?|able|ible|ments?|ings|ents|ers|ies|ness|ory|ess)\Z")
+_AFTER_USER = words(
+    "input inputs output outputs data code script scripts space name names id ids group"
+    " groups error errors function functions program programs process prompt prompts message"
+    " messages request query queries mode level land config options option settings setting"
+    " processes jobs agent agents account accounts interface session sessions home dir file files"
+    " directory"
+    " folder path module modules package packages memory stack time limit limits quota quotas"
+    " class classes type types value values context content query model models task tasks job"
+    " jobs thread threads buffer buffers pointer address page pages profile info list role"
+    " roles rights access key token password email domain field fields text turn turns side"
+    " stream kernel op ops api guide manual docs hook hooks callback callbacks plugin"
+    " exception signal abort interrupt break command commands action does did is was has had"
+    " can could will would should must may might wants says said asks not and or in on at by"
+    " to of for from with as if that which who when where only itself site base count tag"
+    " tags cpu gpu driver heap heaps environment env variable variables namespace namespaces"
+    " service services slice unit units manager bus database table tables schema here there"
+    " then else whose all any no none per via main library libraries"
+)
+# Source lines of tracebacks: user=self.user, username=get_user()
+_VALUE_IN_CODE = expression(r"(?:.*[._])?(?:user|username|name)\Z|(?:self|args|cfg|config|os)\.")
+
+
+def find(line: str, known: Set[str]) -> Iterator[Span]:
+    """Names and addresses of people in one line; `known` are names seen elsewhere."""
+    lower = lowered(line)
+    if "@" in line:
+        yield from _addresses(line)
+    if "/home" in line or "users" in lower or "/user/" in line:
+        yield from _homes(line)
+    if "inductor_" in line or "hsperfdata_" in line:
+        yield from (Span(*match.span(1), "user") for match in _FOLDER.finditer(line))
+    if "user" in lower or "logname" in lower:
+        for match in _USER_FIELD.finditer(lower):
+            sure = match[2] == "=" or match[3] or (match[1] or "").endswith("name")
+            call = lower[match.end() : match.end() + 1] == "(" and not _UID.match(
+                lower, match.end()
+            )
+            if sure and not call and not match[4].isdigit() and not _VALUE_IN_CODE.match(match[4]):
+                yield Span(*match.span(4), "user")
+    if any(word in lower for word in _IN_WORDS):
+        yield from _in_words(lower)
+    if any(word in lower for word in _NAMING):
+        for match in _USER_NAMED.finditer(lower):
+            yield Span(*match.span(match.lastindex or 0), "user")
+    if any(name in line for name in known):
+        yield from _known(line, known)
+
+
+def _in_words(lower: str) -> Iterator[Span]:
+    for match in _USER_WORD.finditer(lower):
+        name = match[1] or match[2]
+        whole = lower[match.end() : match.end() + 1] == "(" or match[2]
+        if whole or not (name in _AFTER_USER or _NO_NAME.match(name)):
+            yield Span(*match.span(match.lastindex or 0), "user")
+
+
+def _known(line: str, known: Set[str]) -> Iterator[Span]:
+    """Names known from elsewhere, where a name may stand: shared folders, user alice, alice@n1."""
+    for match in _USER_KNOWN.finditer(line):
+        if match.group(match.lastindex or 0) in known:
+            yield Span(*match.span(match.lastindex or 0), "user")
+    for path in _SHARED.finditer(line):
+        at = path.start(1) + 1
+        for part in path.group(1)[1:].split("/"):
+            if part in known:
+                yield Span(at, at + len(part), "user")
+            at += len(part) + 1
+
+
+def _addresses(line: str) -> Iterator[Span]:
+    """E-mail addresses; of user@host only the user."""
+    for match in _ADDRESS.finditer(line):
+        top = match[2].rpartition(".")[2].lower() if "." in match[2] else ""
+        remote = _REMOTE.search(line, max(0, match.start() - 160), match.start())
+        if (
+            remote
+            or top in _INTERNAL
+            or _NUMERIC.match(match[2])
+            or _PROMPT.match(line, match.end())
+        ):
+            yield Span(*match.span(1), "user")
+        elif line[match.end() : match.end() + 1] in ("(", "[", "_") or match[1].lower() == "git":
+            continue  # q@k.transpose(…) in a source line; git@github.com
+        elif top in _TOP_LEVEL or (len(top) == 2 and top.isalpha() and top not in _NO_COUNTRY):
+            yield Span(match.start(1), match.end(), "email")
+
+
+def _homes(line: str) -> Iterator[Span]:
+    for match in _HOME.finditer(line):
+        name = match[3].rstrip(".+-")
+        if _is_home(line, match.start(), match[1], bool(match[2])) and (
+            match[4] or not _FILE.fullmatch(name)
+        ):
+            yield Span(match.start(3), match.start(3) + len(name), "user")
+    yield from (Span(*match.span(1), "user") for match in _WINDOWS.finditer(line))
+
+
+def _is_home(line: str, at: int, root: str, by_letter: bool) -> bool:
+    """Whether the path that comes to `/home/` (or another root) at `at` keeps users there."""
+    near = line[max(0, at - 120) : at]
+    before = _NO_PATH.split(near)[-1]
+    start = at - len(before)
+    if ":" in near and _BUCKET.search(near):
+        return True
+    if root == "user" and not by_letter:
+        return False
+    if before in ("", "-I", "-L", "//"):
+        return not _METHOD.search(line, max(0, start - 8), start)
+    if before in ("n", "r", "t"):
+        return line[start - 1 : start] == "\\"
+    return by_letter or _MOUNT.fullmatch(before) is not None
+
+
+def is_person(name: str) -> bool:
+    """Whether a name is no account of a machine or a service."""
+    return name.lower() not in _NOBODY
