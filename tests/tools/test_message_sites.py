@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import message_sites
 import pytest
 from sites.c_code import CallForm, c_sites
 from sites.judge import Judge, Judgement, catalog_of
-from sites.page import Counts, keep, page
 from sites.plain_text import found, topics
 from sites.python_code import PythonForms, python_sites
 from sites.sources import read_specs, sites_of
 from sites.template import Site, Slot, distinct, printf
 
-from diagnose.catalog.entries import entry_of
 from diagnose.catalog.load import load_catalog
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -209,51 +206,12 @@ def test_a_run_counts_and_lists(tmp_path: Path, capsys: pytest.CaptureFixture[st
         "demo: {title: Demo, repository: 'https://example.org', parts: [{files: ['src/*.cc'],"
         " calls: [{call: [WARN], form: printf, line: 'h:1:2 [0] {file}:{line} NCCL WARN {}'}]}]}"
     )
-    kept = tmp_path / "coverage.json"
-    options = ["--sources", str(sources), "--patterns", str(patterns), "--json", str(kept)]
+    options = ["--sources", str(sources), "--patterns", str(patterns)]
     assert message_sites.main(["demo", str(checkout), "--missing", *options]) == 0
     assert capsys.readouterr().out.splitlines() == [
-        "demo 1.2: 2 sites, named 1, word 0, family 1, none 0, left out 1: "
-        "50 % covered, wanted 75 %",
+        "demo 1.2: 2 sites, named 1, word 0, family 1, none 0, left out 1",
         "src/a.cc:1 [family a.any] new text",
     ]
-    numbers = {"total": 2, "named": 1, "word": 0, "family": 1, "none": 0, "left_out": 1}
-    assert json.loads(kept.read_text()) == {"demo": {"1.2": numbers | {"by": {"a.lost": 1}}}}
-
-
-def test_versions_are_kept_newest_first(tmp_path: Path) -> None:
-    for version in ("2.9.1", "2.10.0", "2.9.8"):
-        keep(tmp_path / "kept.json", "nccl", version, Counts(4, 1, 2, 0, 1, 0, {}))
-    kept = json.loads((tmp_path / "kept.json").read_text())
-    assert list(kept["nccl"]) == ["2.10.0", "2.9.8", "2.9.1"]
-    rows = page(kept, read_specs(SOURCES)).splitlines()
-    assert (
-        "| [NCCL](https://github.com/NVIDIA/nccl) | 2.10.0 | 4 | 1 | 2 | 0 | 1 | 75 % | 90 % | 0 |"
-        in rows
-    )
-
-
-KEPT = json.loads((ROOT / "tools" / "coverage.json").read_text(encoding="utf-8"))
-
-
-def test_the_page_is_what_the_counts_give() -> None:
-    assert page(KEPT, read_specs(SOURCES)) == (ROOT / "docs" / "coverage.md").read_text("utf-8")
-
-
-def test_every_entry_named_exists() -> None:
-    catalog = load_catalog()
-    named = {
-        id_ for versions in KEPT.values() for counts in versions.values() for id_ in counts["by"]
-    }
-    assert [id_ for id_ in sorted(named) if entry_of(catalog, id_) is None] == []
-
-
-def test_counts_add_up() -> None:
-    for versions in KEPT.values():
-        for counts in versions.values():
-            parts = [counts[kind] for kind in ("named", "word", "family", "none")]
-            assert sum(parts) == counts["total"]
-            assert sum(counts["by"].values()) == counts["named"] + counts["word"]
 
 
 def test_sources_are_read_without_running_anything(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -97,12 +96,3 @@ def _vague(signature: Signature) -> bool:
 def _worth(signature: Signature) -> tuple[bool, bool, bool, str]:
     known = signature.id.startswith(_WORDINGS)
     return known, signature.role not in _FAILURE_ROLES, signature.generic, signature.id
-
-
-def tally(judged: Iterable[Judgement]) -> Mapping[str, int]:
-    """How many sites each entry covers."""
-    counts: dict[str, int] = {}
-    for one in judged:
-        if one.kind in ("named", "word"):
-            counts[one.id] = counts.get(one.id, 0) + 1
-    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))

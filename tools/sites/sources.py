@@ -43,12 +43,11 @@ class NoFailure:
 
 @dataclass(frozen=True, slots=True)
 class SourceSpec:
-    """One source: where it is from, the share that must be covered, its parts."""
+    """One source: where it is from, and its parts."""
 
     name: str
     title: str
     repository: str
-    need: int
     parts: tuple[Part, ...]
     no_failures: tuple[NoFailure, ...]
 
@@ -68,7 +67,6 @@ def _spec(name: str, raw: Mapping[str, Any], every: Mapping[str, Any]) -> Source
         name,
         raw["title"],
         raw["repository"],
-        raw.get("need", 75),
         tuple(_part(part, every) for part in raw["parts"]),
         tuple(NoFailure(re.compile(row["template"]), row["why"]) for row in rows),
     )
