@@ -21,7 +21,7 @@ from tests.sizes import few
 
 FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"
 NAMES = sorted(path.parent.name for path in FIXTURES.glob("*/expected.yaml"))
-LEADS = ("resembles", "busy", "inconclusive")  # where no rule of a stage says anything
+LEADS = ("learned", "busy", "inconclusive")  # where no rule of a stage says anything
 CONFIDENCE = ["low", "medium", "high"]
 KEYS = {"verdict", "class", "culprits", "hosts", "phase", "confidence_floor", "note"}
 STORIES = {

@@ -40,6 +40,7 @@ from diagnose.infer.quiet import quiet
 from diagnose.infer.rules import INFERRED, KNOWN, STATED, proposals
 from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.infer.rules.leads import leads_of
+from diagnose.infer.rules.learned import with_kind
 from diagnose.infer.tiers import Tier
 from diagnose.infer.why.decision import confidence_reasons, culprit_reasons, verdict_reasons
 from diagnose.infer.why.events import attempt_reasons, event_reasons
@@ -169,6 +170,7 @@ def _weighed(context: Context) -> tuple[Context, _Weighed]:
     leads = [] if likely else leads_of(context)
     ranked = ranking.rank(ranking.merge(likely or leads))
     ranked = ranked or [verdict.inconclusive(context.failing, context.catalog)]
+    ranked = with_kind(ranked, context)
     kept = {id(one) for one in likely or leads}
     weak = [Dropped(one, "below_threshold") for one in hypotheses if id(one) not in kept]
     proposed = {id(one): one for one in (*stated, *inferred, *known, *leads)}

@@ -27,8 +27,8 @@ from diagnose.infer.events.facts import Facts
 from diagnose.infer.events.failures import closed, done, went_on
 from diagnose.infer.events.phases import last_phase
 from diagnose.infer.events.unexplained import unexplained
-from diagnose.infer.rules import leads
 from diagnose.infer.rules.base import Context, Hypothesis
+from diagnose.infer.rules.learned import SURE, suggested, unknown_lines
 from diagnose.infer.tiers import Tier
 from diagnose.infer.why.decision import author_reasons, quiet_reasons
 from diagnose.infer.why.events import event_reasons
@@ -54,6 +54,7 @@ _UNKNOWN = {
     "nobody knows which of the two is later",
     "not_read_to_end": "the input was not read to its end: {0}",
 }
+_READ = ("unexplained_error", "not_at_work")  # where lines that no entry knows may say why
 _CALM = {
     "done": "The job says that it ended well, and no failure was found.",
     "closed": "The server shut down in order, and no failure was found.",
@@ -197,7 +198,10 @@ def _unknown(
     elif doubt == "not_read_to_end":
         summary = f"No failure found, but the input was not read to its end: {job.unread[0]}."
     unknown = Hypothesis("unknown", Tier.NONE, catalog.classes["unknown"].title, summary)
-    lead = next(leads.resembling(context, trouble), None)
+    lead = None
+    if doubt in _READ:
+        lines, least = (trouble, 0.0) if trouble else (unknown_lines(context), SURE)
+        lead = suggested(context, lines, least)
     if lead is not None:
         unknown = replace(lead, summary=f"{lead.summary} {summary}")
     facts = Facts(world_size=found.job.world_size, ranks_seen=found.job.ranks_seen)

@@ -5,15 +5,16 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from diagnose.catalog import reader
 from diagnose.catalog.lookup import Named, find
 from diagnose.catalog.schema import Catalog, CauseClass, KnownIssue, Remedy, Setting, Signature
 from diagnose.errors import InputError
-from diagnose.infer.rules.leads import nearest
 from diagnose.job.load import load_text
 from diagnose.job.model import Job
 from diagnose.mcp.answer import UNTRUSTED, Answer, quoted
 from diagnose.mcp.jobs import Jobs
 from diagnose.mcp.triage import drawn
+from diagnose.parse.prefix import peel
 from diagnose.report import catalog as report
 from diagnose.report import words
 from diagnose.report.html.scrub import Scrub
@@ -22,13 +23,10 @@ from diagnose.text.ranks import counted
 MAX_LINES = 20  # that are looked up at once
 MAX_LINE = 4000  # characters of one
 MAX_QUOTE = 300
-_NEAREST = 3
-_LEAST_ALIKE = 0.3  # less shares only words that all messages share
-_CLOSE = 0.55  # from here on triage takes it for a lead
 _RULES = (
     "A signature with role `cause` names a cause; `effect` and `aftermath` are consequences and "
-    "never the cause; `context` proves nothing by itself. A line that only resembles an entry is a "
-    "lead. Give `triage` the whole log before you conclude anything."
+    "never the cause; `context` proves nothing by itself. What the words of a line "
+    "suggest is a guess. Give `triage` the whole log before you conclude anything."
 )
 
 
@@ -59,7 +57,7 @@ def _data(found: Named, catalog: Catalog) -> dict[str, Any]:
 
 
 def match_line(jobs: Jobs, text: str, scrub: Scrub) -> Answer:
-    """Which entries match each of these lines, and which resemble one that none matches."""
+    """Which entries match each of these lines, and what the learned reader suggests of others."""
     rows = [row for row in text.splitlines() if row.strip()]
     if not rows:
         raise InputError("the text is empty; give the line as it is in the log")
@@ -79,7 +77,6 @@ def match_line(jobs: Jobs, text: str, scrub: Scrub) -> Answer:
 
 def _known(job: Job, row: str) -> dict[str, Any]:
     """What the catalog knows of a line, which is all of this job."""
-    catalog = job.catalog
     matches = [
         {"id": signature.id, "title": signature.title, "role": signature.role,
          "class": signature.cause, "strength": signature.strength, "captures": dict(captures)}
@@ -91,12 +88,12 @@ def _known(job: Job, row: str) -> dict[str, Any]:
         word = words_[0]
         found["word"] = {"id": word.id, "class": word.cause, "strength": word.strength}
     if not any(match["role"] == "cause" for match in matches):
-        found["nearest"] = [
-            {"id": id_, "alike": round(alike, 2), "title": catalog.by_id[id_].title,
-             "class": catalog.by_id[id_].cause}
-            for alike, id_ in nearest(catalog, row, _NEAREST)
-            if alike >= _LEAST_ALIKE
-        ]  # fmt: skip
+        reading = reader.model().read(peel(row).message)
+        found["suggested"] = (
+            {"class": reading.cause, "probability": reading.probability, "words": [*reading.words]}
+            if reading.names_cause and reading.probability >= reader.model().least
+            else None
+        )
     return found
 
 
@@ -124,9 +121,12 @@ def _found_in(one: dict[str, Any], scrub: Scrub) -> list[str]:
         )
     if not lines:
         lines.append("no signature and no word of the catalog matches this line")
-    for near in one.get("nearest", []):
-        how = "resembles" if near["alike"] >= _CLOSE else "has a few words of"
-        lines.append(f"{how} {near['id']}: {near['title']} ({near['class']}, {near['alike']:.2f})")
+    if one.get("suggested"):
+        read = one["suggested"]
+        lines.append(
+            f"its words suggest {read['class']} ({read['probability']:.2f}), which is a guess: "
+            + ", ".join(read["words"])
+        )
     return lines
 
 

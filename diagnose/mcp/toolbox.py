@@ -136,7 +136,7 @@ class Toolbox:
         self,
         text: Annotated[str, Field(description="A line of a log, or up to 20.")],
     ) -> CallToolResult:
-        """Look up which known failures match a log line, and which only resemble it."""
+        """Look up which known failures match a log line, or what its words suggest."""
         scrub = scrubber(redact=self._redact)
         return self._result(lambda: knowledge.match_line(self._jobs, text, scrub))
 

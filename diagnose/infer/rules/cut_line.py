@@ -14,11 +14,13 @@ from diagnose.catalog.schema import Catalog
 from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.infer.tiers import Tier, stated
 from diagnose.lazy import expression
+from diagnose.parse.prefix import peel
 from diagnose.timeline.event import Event
 
 _LEAST = 18  # characters that the line shares with an example, up to the cut
 _ANCHOR = 8  # of them are looked up first
 _WORDS = 3  # among them, the last of which may be cut
+_WORDS_AMID = 5  # where they are no beginning: any message may go on like the middle of another one
 _WORD = expression(r"[A-Za-z_]{2,}")
 # Frames and code say where, and not what.
 _CODE = expression(r"File \"|\braise \w|^\s*(?:frame #|at |in )|\S/\S+/\S")
@@ -87,16 +89,19 @@ def _continued(text: str, catalog: Catalog) -> tuple[str, str]:
     Empty where no example goes on behind it, or not enough is shared.
     """
     anchor = text[-_ANCHOR:]
-    best: tuple[int, str] | None = None
+    best: tuple[int, str, str] | None = None
     for id_, beginning in _beginnings(anchor, catalog) if len(text) >= _LEAST else ():
         shared = _shared(text, beginning)
         if best is None or shared > best[0]:
-            best = shared, id_
+            best = shared, id_, beginning
     if best is None:
         return "", ""
-    part = _TYPE.sub("", text[-best[0] :])
-    enough = len(part) >= _LEAST and len(_WORD.findall(part)) >= _WORDS
-    return (part, best[1]) if enough else ("", "")
+    shared, id_, beginning = best
+    part = _TYPE.sub("", text[-shared:])
+    begins = shared >= len(peel(beginning).message)
+    words = _WORDS if begins else _WORDS_AMID
+    enough = len(part) >= _LEAST and len(_WORD.findall(part)) >= words
+    return (part, id_) if enough else ("", "")
 
 
 @lru_cache(maxsize=16)

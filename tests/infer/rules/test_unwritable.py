@@ -14,7 +14,10 @@ _RAISED = """[rank1]: Traceback (most recent call last):
 @pytest.mark.parametrize(
     ("line", "cause"),
     [
-        ("OSError: [Errno 28] No space left on device: '/data/ckpt/step_10/model.pt'", "env.storage"),
+        (
+            "OSError: [Errno 28] No space left on device: '/data/ckpt/step_10/model.pt'",
+            "env.storage",
+        ),
         ("OSError: [Errno 122] Disk quota exceeded: '/home/u/out/optimizer.pt'", "env.storage"),
         ("OSError: [Errno 30] Read-only file system: '/opt/model/index.json'", "env.storage"),
         ("PermissionError: [Errno 13] Permission denied: '/data/out'", "env.storage"),

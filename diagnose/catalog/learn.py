@@ -1,0 +1,365 @@
+"""Builds the model of the learned reader: `python -m diagnose.catalog.learn`.
+
+It learns from the labelled lines of `patterns/learned/*.tsv` (class, source, line), the examples of
+the catalog's own entries and the words of its vocabularies. Needs scikit-learn, which nothing that
+ships needs. `--leave-one-out` measures how well it reads the messages of a source that it has not
+seen, and writes `benchmarks/learned.md`; `--check` says whether the model in the package is the one
+that these lines give.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import math
+import sys
+from array import array
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from diagnose.catalog import reader
+from diagnose.catalog.load import default_dir, load_catalog
+from diagnose.catalog.reader import AFTERMATH, BUCKETS, NOTHING, features, tokens
+from diagnose.catalog.schema import Catalog, Signature
+from diagnose.catalog.vocabulary import HARMLESS, UNKNOWN
+from diagnose.errors import CatalogError
+
+_COMMON = 3  # labelled lines with a word that may be told
+_FOLDS = 5  # of whole sources, for the calibration
+_MADE_UP = ("vocabulary", "training-script", "generic")  # no program's messages
+_FEWEST_ALONE = 40  # lines of failure of a source that is left out alone, for the report
+_FEWEST = 15  # lines of failure that a source must have to be left out
+_COST = 0.5
+_ROUNDS = 400
+_SEED = 20
+_RIGHT = 0.75  # of what is answered: the least probability follows from it
+_MOST_OF_WORD = 3  # spellings of one word
+_SENTENCES = ("{}", "RuntimeError: {}", "failed: {}")
+
+
+@dataclass(frozen=True, slots=True)
+class Labelled:
+    """A line with the class that a person gave it, and the program that prints it."""
+
+    label: str
+    source: str
+    line: str
+
+
+def read_lines(folder: Path, labels: Iterable[str]) -> list[Labelled]:
+    """The labelled lines of a folder's files, in their order.
+
+    Raises CatalogError where a row has not three columns or an unknown class.
+    """
+    known = {*labels, AFTERMATH, NOTHING}
+    found = []
+    for path in sorted(folder.glob("*.tsv")):
+        for number, row in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+            parts = row.split("\t")
+            if len(parts) != 3 or not all(parts) or parts[0] not in known:
+                raise CatalogError(f"{path.name}:{number}: expected a class, a source and a line")
+            found.append(Labelled(*parts))
+    return found
+
+
+def examples(catalog: Catalog) -> Iterator[Labelled]:
+    """The examples of all entries that name a cause or say what is none."""
+    for entry in catalog.signatures:
+        label = _label(entry)
+        if label is None or entry.examples is None:
+            continue
+        for example in entry.examples.match:
+            for line in example.line.splitlines():
+                if line.strip():
+                    yield Labelled(label, entry.id.partition(".")[0], line.strip())
+
+
+def _label(entry: Signature) -> str | None:
+    if entry.generic:
+        return None
+    if entry.role == "cause":
+        return {"none": NOTHING, "unknown": None}.get(entry.cause, entry.cause)
+    return {"aftermath": AFTERMATH, "progress": NOTHING, "phase": NOTHING}.get(entry.role)
+
+
+def words(catalog: Catalog) -> Iterator[Labelled]:
+    """The words of the vocabularies, each alone and as programs print it."""
+    for vocabulary in catalog.vocabularies:
+        for word in vocabulary.words:
+            if vocabulary.pattern or word.cause in (HARMLESS, UNKNOWN):
+                continue
+            label = AFTERMATH if word.role == "aftermath" else word.cause
+            for spelling in word.spellings[:_MOST_OF_WORD]:
+                for sentence in _SENTENCES:
+                    yield Labelled(label, "vocabulary", sentence.format(spelling))
+
+
+def labelled(catalog: Catalog, folder: Path) -> list[Labelled]:
+    """All that is learned from, each line once (the first label counts)."""
+    rows = [*read_lines(folder, catalog.classes), *examples(catalog), *words(catalog)]
+    return list({(row.source, row.line): row for row in reversed(rows)}.values())[::-1]
+
+
+def digest(rows: Sequence[Labelled]) -> str:
+    """What tells one set of lines from another, and one way to read them."""
+    text = "\n".join(f"{row.label}\t{row.source}\t{row.line}" for row in rows)
+    ways = f"{reader.FORMAT} {BUCKETS} {_COST} {_ROUNDS} {_SEED}"
+    return hashlib.sha256(f"{ways}\n{text}".encode()).hexdigest()
+
+
+class _Table:
+    """The features of lines as a matrix: what each counts times how rare it is, of length 1."""
+
+    def __init__(self, rows: Sequence[Labelled]) -> None:
+        import numpy as np  # noqa: PLC0415
+        from scipy.sparse import csr_matrix  # noqa: PLC0415
+
+        found = [features(row.line) for row in rows]
+        many = Counter(bucket for line in found for bucket in line)
+        self.rarity = bytes(
+            min(255, round(16 * (1 + math.log((1 + len(rows)) / (1 + many[bucket])))))
+            for bucket in range(BUCKETS)
+        )
+        ends, buckets, values = [0], array("i"), array("d")
+        for line in found:
+            worth = [value * self.rarity[bucket] for bucket, value in line.items()]
+            length = math.sqrt(sum(one * one for one in worth)) or 1.0
+            buckets.extend(line)
+            values.extend(one / length for one in worth)
+            ends.append(len(buckets))
+        self.matrix: Any = csr_matrix(
+            (np.array(values), np.array(buckets), np.array(ends)), shape=(len(rows), BUCKETS)
+        )
+        self.labels: Any = np.array([row.label for row in rows])
+        self.sources: Any = np.array([row.source for row in rows])
+
+    def without(self, sources: Sequence[str]) -> Any:
+        """Which lines are of no such source."""
+        import numpy as np  # noqa: PLC0415
+
+        return ~np.isin(self.sources, sources)
+
+
+def _fitted(table: _Table, which: Any) -> Any:
+    """A linear classifier of some lines. Its coordinate descent is the same on every machine."""
+    from sklearn.svm import LinearSVC  # noqa: PLC0415
+
+    fit = LinearSVC(C=_COST, dual=True, max_iter=_ROUNDS, random_state=_SEED)
+    return fit.fit(table.matrix[which], table.labels[which])
+
+
+@dataclass(frozen=True, slots=True)
+class Unseen:
+    """A line, and the margins of all classes by a model that has not seen its source."""
+
+    row: Labelled
+    classes: Sequence[str]
+    margins: Sequence[float]
+
+    def read(self, sharpness: float) -> tuple[str, float]:
+        """The likeliest class, and how sure."""
+        top = max(range(len(self.classes)), key=self.margins.__getitem__)
+        odds = math.fsum(math.exp(sharpness * (one - self.margins[top])) for one in self.margins)
+        return self.classes[top], 1 / odds
+
+
+def unseen(
+    rows: Sequence[Labelled], table: _Table, groups: Sequence[Sequence[str]]
+) -> list[Unseen]:
+    """Each line of some sources, read by a model of all lines but those of its group."""
+    found = []
+    for group in groups:
+        learn = table.without(group)
+        fit = _fitted(table, learn)
+        classes = [str(name) for name in fit.classes_]
+        left = [number for number, kept in enumerate(learn) if not kept]
+        for number, margins in zip(left, fit.decision_function(table.matrix[left]), strict=True):
+            found.append(Unseen(rows[number], classes, [float(one) for one in margins]))
+    return found
+
+
+def _sources(rows: Sequence[Labelled], least: int) -> list[str]:
+    """The sources with so many lines of failure that one may measure by them, by name."""
+    failures = Counter(row.source for row in rows if row.label not in (AFTERMATH, NOTHING))
+    return sorted(one for one, many in failures.items() if many >= least and one not in _MADE_UP)
+
+
+def _sharpness(found: Sequence[Unseen]) -> float:
+    """Of some values the one under which the right classes are the most likely."""
+
+    def loss(sharpness: float) -> float:
+        total = 0.0
+        for one in found:
+            if one.row.label in one.classes:
+                highest = max(one.margins)
+                odds = math.fsum(math.exp(sharpness * (m - highest)) for m in one.margins)
+                right = one.margins[one.classes.index(one.row.label)]
+                total -= sharpness * (right - highest) - math.log(odds)
+        return total
+
+    return min((step / 4 for step in range(4, 49)), key=loss)
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """How lines of failure of unseen sources are read, and how often others are taken for one."""
+
+    lines: int
+    answered: int
+    right: int
+    others: int
+    alarms: int
+
+    @property
+    def text(self) -> str:
+        """The figures of one row of the table."""
+        of_all = self.answered / max(1, self.lines)
+        of_answered = self.right / max(1, self.answered)
+        of_others = self.alarms / max(1, self.others)
+        return f"{self.lines} | {of_all:.0%} | {of_answered:.0%} | {self.others} | {of_others:.0%}"
+
+
+def score(found: Sequence[Unseen], sharpness: float, least: float) -> Score:
+    """Answers are classes of causes that are at least so likely."""
+    lines = answered = right = others = alarms = 0
+    for one in found:
+        cause, likely = one.read(sharpness)
+        says = likely >= least and cause not in (AFTERMATH, NOTHING)
+        if one.row.label in (AFTERMATH, NOTHING):
+            others += 1
+            alarms += says
+        else:
+            lines += 1
+            answered += says
+            right += says and cause == one.row.label
+    return Score(lines, answered, right, others, alarms)
+
+
+def _least(found: Sequence[Unseen], sharpness: float) -> float:
+    """The least probability with which so many answers are right as are asked for."""
+    for percent in range(5, 96):
+        made = score(found, sharpness, percent / 100)
+        if made.answered and made.right / made.answered >= _RIGHT:
+            return percent / 100
+    return 0.95
+
+
+def _folds(sources: Sequence[str]) -> list[list[str]]:
+    return [list(sources[start::_FOLDS]) for start in range(_FOLDS)]
+
+
+def _words(rows: Sequence[Labelled]) -> list[str]:
+    """The words that several labelled lines have."""
+    many = Counter(word for row in rows for word in set(tokens(row.line)))
+    return sorted(word for word, count in many.items() if count >= _COMMON and word != "0")
+
+
+def build(rows: Sequence[Labelled]) -> bytes:
+    """The model of these lines, as its file has it."""
+    import numpy as np  # noqa: PLC0415
+
+    table = _Table(rows)
+    found = unseen(rows, table, _folds(_sources(rows, _FEWEST)))
+    sharpness = _sharpness(found)
+    fit = _fitted(table, table.without([]))
+    weights = fit.coef_.T  # a row for each bucket
+    scale = float(np.abs(weights).max()) / 127
+    small = array("b", np.rint(weights / scale).astype(np.int8).tobytes())
+    header = {
+        "classes": [str(name) for name in fit.classes_],
+        "bias": [round(float(one), 6) for one in fit.intercept_],
+        "scale": scale,
+        "sharpness": sharpness,
+        "least": _least(found, sharpness),
+        "words": " ".join(_words(rows)),
+        "source": digest(rows),
+        "lines": len(rows),
+    }
+    return reader.packed(header, table.rarity, small)
+
+
+def _calibration(found: Sequence[Unseen], sharpness: float) -> Iterator[str]:
+    """How often it is right where it is so sure."""
+    bins: dict[int, list[bool]] = defaultdict(list)
+    for one in found:
+        cause, likely = one.read(sharpness)
+        if cause not in (AFTERMATH, NOTHING):
+            bins[min(9, int(likely * 10))].append(cause == one.row.label)
+    for low, rights in sorted(bins.items()):
+        share = sum(rights) / len(rights)
+        yield f"| {low / 10:.1f}-{(low + 1) / 10:.1f} | {len(rights)} | {share:.0%} |"
+
+
+def report(rows: Sequence[Labelled]) -> str:
+    """How well messages of unseen sources are read, as Markdown."""
+    table = _Table(rows)
+    folds = unseen(rows, table, _folds(_sources(rows, _FEWEST)))
+    sharpness = _sharpness(folds)
+    least = _least(folds, sharpness)
+    sources = _sources(rows, _FEWEST_ALONE)
+    found = unseen(rows, table, [[source] for source in sources])
+    whole = score(found, sharpness, least)
+    by_source: Mapping[str, list[Unseen]] = {
+        source: [one for one in found if one.row.source == source] for source in sources
+    }
+    missed = Counter(
+        (one.row.label, cause)
+        for one in found
+        for cause, likely in [one.read(sharpness)]
+        if likely >= least and cause not in (AFTERMATH, NOTHING, one.row.label)
+    )
+    return "\n".join([
+        "# The learned reader: one source left out",
+        "",
+        "Made by `python -m diagnose.catalog.learn --leave-one-out`: for each source a model that",
+        "has seen none of its lines reads its messages, one line at a time. Answered: a class of",
+        f"causes with a probability of at least {least:.2f}. Others: lines that are no cause.",
+        "",
+        f"{len(rows):,} labelled lines, {len(sources)} sources with {_FEWEST_ALONE} or more that "
+        "name a cause.",
+        "",
+        "| source | lines of failure | answered | right of these | others | alarms of these |",
+        "|---|---|---|---|---|---|",
+        f"| **all** | {whole.text} |",
+        *(f"| {name} | {score(of, sharpness, least).text} |" for name, of in by_source.items()),
+        "",
+        "| probability | answers | right |",
+        "|---|---|---|",
+        *_calibration(found, sharpness),
+        "",
+        "| is | was read as | lines |",
+        "|---|---|---|",
+        *(f"| {is_} | {read} | {many} |" for (is_, read), many in missed.most_common(20)),
+        "",
+    ])  # fmt: skip
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Build the model, measure it, or check that it is current."""
+    parser = argparse.ArgumentParser(prog="python -m diagnose.catalog.learn", description=__doc__)
+    parser.add_argument("--leave-one-out", action="store_true")
+    parser.add_argument("--check", action="store_true")
+    given = parser.parse_args(arguments)
+    catalog = load_catalog(examples=True)
+    folder = default_dir() / "learned"
+    rows = labelled(catalog, folder)
+    if given.check:
+        current = reader.model().source == digest(rows)
+        print("current" if current else "not current: run python -m diagnose.catalog.learn")
+        return 0 if current else 1
+    if given.leave_one_out:
+        text = report(rows)
+        Path("benchmarks", "learned.md").write_text(text, encoding="utf-8")
+        print(text)
+        return 0
+    folder.mkdir(exist_ok=True)
+    (folder / reader.FILE).write_bytes(build(rows))
+    print(f"{len(rows):,} lines, {(folder / reader.FILE).stat().st_size:,} bytes")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

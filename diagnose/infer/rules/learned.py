@@ -1,0 +1,208 @@
+"""What the learned reader suggests: a class for lines that no entry knows, a kind for an exception.
+
+It is asked only where nothing else knows the cause (`leads`, `infer.quiet`), and of an exception or
+an end of which nothing but its form is known. A suggestion is a guess of low confidence; no job
+fails by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from diagnose.catalog import reader
+from diagnose.catalog.reader import Reading, tokens
+from diagnose.catalog.schema import Catalog
+from diagnose.infer.rules.base import Context, Hypothesis
+from diagnose.infer.tiers import Tier
+from diagnose.lazy import expression
+from diagnose.parse.prefix import peel
+from diagnose.timeline.event import Event
+
+_FRAME = expression(  # of Python, of C++, and of py-spy, with its heading
+    r"\s*(?:File \"|frame #|raise |0x[0-9a-f]{4,16} \(|\S{1,80} \(\S+:\d+\)$)|.*Traceback \(most"
+    r"|Process \d{1,7}: /"
+)
+# What went well tells no cause, whatever its words are.
+_WELL = expression(
+    r"(?i)(?<!not )\b(?:success(?:ful(?:ly)?)?|succeeded|completed?|finished|passed)\b"
+    r"|\b(?:code|status|rc|returncode)[ :=]+0\b"
+)
+_ILL = expression(r"(?i)fail|error|exception|abort|not? (?:\w+ )?success|\bdied|killed")
+_TYPE = expression(r"^(?:[\w.]{1,80}\.)?[A-Z]\w{1,60}(?:Error|Exception|Warning): ")
+_NUMBER = expression(r"\d+")
+_KNOWN = ("cause", "effect")  # an entry that knows a line says more than its words
+_FEWEST_WORDS = 3
+_MOST_LINES = 40  # of different words that are read
+# Least probability of the kind of an exception, and of what no failure was seen beside.
+SURE = 0.6
+
+
+@dataclass(frozen=True, slots=True)
+class _Suggestion:
+    """A class with all lines that are read so, the surest first."""
+
+    cause: str
+    readings: list[tuple[Reading, Event]]
+
+    @property
+    def weight(self) -> float:
+        return sum(reading.probability for reading, _ in self.readings)
+
+
+def suggested(context: Context, lines: Sequence[Event], least: float = 0.0) -> Hypothesis | None:
+    """The class that most of these lines suggest, if any line suggests one surely enough.
+
+    `least`: the probability that is asked for, where it is more than the reader's own.
+    """
+    found = _suggestions(context, lines, max(least, reader.model().least))
+    if not found:
+        return None
+    best = max(found, key=lambda one: (one.weight, one.cause))
+    reading, event = best.readings[0]
+    title = context.catalog.classes[best.cause].title
+    return Hypothesis(
+        cause=best.cause,
+        tier=Tier.GUESS,
+        title=title,
+        summary=f"No entry knows this line. {_words(reading)}",
+        rows=[event.index],
+        inferred=True,
+        rule="learned",
+        basis="line",
+        grounds=_grounds(reading),
+    )
+
+
+def unknown_lines(context: Context) -> list[Event]:
+    """The lines that no entry knows, those apart that it only knows to tell of trouble."""
+    known = {event.place for event in context.timeline if _is_known(event, context.catalog)}
+    return [
+        event
+        for event in context.timeline
+        if event.place not in known and (event.signature is None or _vague(event))
+    ]
+
+
+def _is_known(event: Event, catalog: Catalog) -> bool:
+    """Whether an entry knows what the line proves, or that it proves nothing."""
+    entry = catalog.by_id.get(event.signature or "")
+    harmless = entry is not None and entry.role == "context" and bool(entry.not_evidence_of)
+    return event.role in _KNOWN or (harmless and not _vague(event))
+
+
+def _vague(event: Event) -> bool:
+    return event.tells == "trouble" or event.role == "aftermath"
+
+
+def with_kind(ranked: Sequence[Hypothesis], context: Context) -> list[Hypothesis]:
+    """The hypotheses, the first one with the kind that its lines suggest.
+
+    Only one that says no more than that something failed, by an entry that others know better.
+    """
+    first = ranked[0]
+    unspecific = context.catalog.classes[first.cause].unspecific
+    if not (unspecific and first.vague and first.basis == "line" and first.rows):
+        return [*ranked]
+    rows = [context.timeline.at(index) for index in first.rows]
+    lines = [event for event in rows if event.signature == first.signature]
+    found = [
+        one
+        for one in _suggestions(context, [*lines, *_below(lines, context)], SURE)
+        if one.cause != first.cause and not _is_too_late(one, lines[0], context)
+    ]
+    if not found:
+        return [*ranked]
+    best = max(found, key=lambda one: (one.weight, one.cause))
+    reading, _ = best.readings[0]
+    of_class = context.catalog.classes[best.cause]
+    kind = replace(
+        first,
+        cause=best.cause,
+        tier=Tier.WEAK,
+        title=of_class.title,
+        summary=f"{first.summary} {_words(reading)}",
+        remedies=[],
+        restart=None,
+        rule="learned",
+        grounds=_grounds(reading),
+        merged=[first, *first.merged],
+    )
+    return [kind, *(one for one in ranked[1:] if one.cause != best.cause)]
+
+
+def _is_too_late(kind: _Suggestion, event: Event, context: Context) -> bool:
+    """Whether the job had made steps by then, which it could not if its settings were wrong."""
+    at_start = context.catalog.classes[kind.cause].usual_phase == "init"
+    return at_start and any(mark.index < event.index for mark in context.timeline.kind("progress"))
+
+
+def _suggestions(context: Context, lines: Sequence[Event], least: float) -> list[_Suggestion]:
+    found: dict[str, _Suggestion] = {}
+    model = reader.model()
+    for text, event in _texts(lines):
+        reading = model.read(text)
+        known = reading.names_cause and reading.cause in context.catalog.classes
+        if known and reading.probability >= least:
+            of_class = found.setdefault(reading.cause, _Suggestion(reading.cause, []))
+            of_class.readings.append((reading, event))
+    for one in found.values():
+        one.readings.sort(key=lambda pair: (-pair[0].probability, pair[1].index))
+    return list(found.values())
+
+
+def _texts(lines: Sequence[Event]) -> Iterator[tuple[str, Event]]:
+    """What these lines say, each once, alone and with the line below, as programs break lines."""
+    messages = {event.place: (_message(event), event) for event in reversed(lines)}
+    seen: set[str] = set()
+    for (source, line), (text, event) in sorted(
+        messages.items(), key=lambda item: -item[1][1].index
+    ):
+        if not _may_tell(text):
+            continue
+        below = messages.get((source, line + 1))
+        texts = [text]
+        if below is not None and _may_tell(below[0]):
+            texts.append(f"{text} {below[0]}")
+        for one in texts:
+            shape = _NUMBER.sub("0", one)
+            if shape not in seen:
+                seen.add(shape)
+                yield one, event
+        if len(seen) >= 2 * _MOST_LINES:
+            return
+
+
+def _message(event: Event) -> str:
+    """What a line says. Of an exception without its type: of what kind it is its message tells."""
+    return _TYPE.sub("", peel(event.text).message)
+
+
+def _below(lines: Sequence[Event], context: Context) -> list[Event]:
+    """The lines right below that no entry knows, where a program goes on with what it says."""
+    wanted = {
+        (event.source, event.line + 1): event.rank for event in lines if event.tells != "exception"
+    }
+    return [
+        event
+        for event in (unknown_lines(context) if wanted else ())
+        if event.place in wanted and event.rank == wanted[event.place]
+    ]
+
+
+def _may_tell(text: str) -> bool:
+    """Whether a line has words, is no stack frame, and does not say that something went well."""
+    return (
+        len(set(tokens(text))) >= _FEWEST_WORDS
+        and not _FRAME.match(text)
+        and (not _WELL.search(text) or _ILL.search(text) is not None)
+    )
+
+
+def _words(reading: Reading) -> str:
+    words = ", ".join(f'"{word}"' for word in reading.words)
+    return f"Its words{f' ({words})' if words else ''} suggest {reading.cause}, which is a guess."
+
+
+def _grounds(reading: Reading) -> list[str]:
+    return [f"probability {reading.probability:.2f}", *reading.words]

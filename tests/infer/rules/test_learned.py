@@ -1,0 +1,87 @@
+"""What the learned reader suggests of lines that no entry knows, and what it must not."""
+
+from __future__ import annotations
+
+import pytest
+
+import diagnose
+from diagnose.infer.rules import learned
+
+
+def told(*lines: str) -> diagnose.Diagnosis:
+    return diagnose.diagnose(diagnose.load_text("\n".join(lines) + "\n"))
+
+
+def test_words_of_an_unknown_error_suggest_a_class_at_low_confidence() -> None:
+    line = "ERROR: 7 cells on each side are not divisible by the tiles that you ask for"
+    found = told("step 3 loss 2.0", line)
+    cause = found.root_cause
+    assert (found.verdict, cause.cause, cause.confidence) == ("unknown", "env.config", "low")
+    assert "which is a guess" in cause.summary
+    assert found.culprits.ranks == []
+    proposed = [reason for reason in found.reasons if reason.rule == "learned"]
+    assert [reason.subject for reason in proposed] == ["env.config"]
+    assert "divisible" in proposed[0].text
+
+
+def test_what_suggests_nothing_stays_unknown() -> None:
+    found = told("step 3 loss 2.0", "ERROR: 42")
+    assert (found.verdict, found.root_cause.cause) == ("unknown", "unknown")
+
+
+def test_a_job_that_went_on_is_not_read() -> None:
+    found = told(*(f"step {n} loss 2.0" for n in range(1, 20)))
+    assert (found.verdict, found.root_cause.cause) == ("running", "none")
+
+
+def test_an_end_of_unknown_kind_gets_the_kind_that_its_words_suggest() -> None:
+    found = told(
+        "--> FOAM FATAL ERROR:",
+        "number of processors 7 does not divide the grid 64 x 64",
+    )
+    assert (found.verdict, found.root_cause.cause) == ("failed", "env.config")
+    assert found.root_cause.confidence == "low"
+
+
+def test_a_message_that_is_broken_over_two_lines_is_read_as_one() -> None:
+    texts = diagnose.load_text("a parameter given to a command line\ndoes not match the format\n")
+    events = [event for event in texts.events if event.kind == "edge"]
+    read = [text for text, _ in learned._texts(events)]
+    assert "a parameter given to a command line does not match the format" in read
+
+
+@pytest.mark.parametrize(
+    ("line", "telling"),
+    [
+        ("Main process received the result, exits successfully.", False),
+        ("Main process received the result, exits unsuccessfully.", True),
+        ("the job has ended, exit code 0", False),
+        ("the job has ended, exit code: 1", True),
+        ("ERROR: 42", False),
+        ("checkpoint completed, but an error was raised by the writer", True),
+        ("    0x7f1e692ecdb4 (/usr/lib/x86_64-linux-gnu/libstdc++.so.6.0.33)", False),
+        ("    <module> (/opt/venv/lib/torch/distributed/run.py:994)", False),
+        ("0x7f1e692ecdb4 is no address of libstdc++.so.6", True),
+    ],
+)
+def test_frames_and_good_ends_are_not_read(line: str, telling: bool) -> None:
+    assert learned._may_tell(line) == telling
+
+
+def test_a_line_of_which_the_catalog_says_what_it_does_not_prove_is_not_read() -> None:
+    found = told(
+        "Some weights of BertForSequenceClassification were not initialized from the model "
+        "checkpoint at bert-base-uncased and are newly initialized: ['classifier.bias']",
+        "Traceback (most recent call last):",
+        '  File "/app/t.py", line 10, in <module>',
+        "SystemExit: 3",
+    )
+    assert found.root_cause.cause == "unknown"
+
+
+def test_that_a_child_failed_suggests_nothing() -> None:
+    found = told(
+        "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:",
+        "  exitcode  : -6 (pid: 592)",
+    )
+    assert found.root_cause.cause == "unknown"
