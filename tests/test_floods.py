@@ -82,14 +82,14 @@ def one_of_each_kind() -> list[str]:
 
     Of attempts only the last is judged.
     """
-    kinds = {(s.role, s.tells): s.id for s in catalog()[0].signatures if s.tells != "restart"}
+    kinds = {(s.role, s.signal): s.id for s in catalog()[0].signatures if s.signal != "restart"}
     return [*kinds.values()]
 
 
 def at_work() -> list[str]:
     """Signatures of a job that goes on."""
     roles = ("progress", "phase", "context")
-    kinds = {(s.role, s.tells): s.id for s in catalog()[0].signatures if s.role in roles}
+    kinds = {(s.role, s.signal): s.id for s in catalog()[0].signatures if s.role in roles}
     return [*kinds.values()]
 
 
@@ -126,7 +126,7 @@ PARTS = 8  # so that several workers share them
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
 def test_every_signature(part: int) -> None:
-    everything = sorted(catalog()[0].signatures, key=lambda s: (s.role, s.tells or "", s.id))
-    ids = [signature.id for signature in everything if signature.tells != "restart"]
+    everything = sorted(catalog()[0].signatures, key=lambda s: (s.role, s.signal or "", s.id))
+    ids = [signature.id for signature in everything if signature.signal != "restart"]
     for start in range(10 * part, len(ids), 10 * PARTS):
         check(ids[start : start + 10], 16)

@@ -252,7 +252,7 @@ def _progress_lines(catalog: Catalog, shipped: Catalog | None) -> list[str]:
 
 
 def _cost_problems(signature: Signature, ordinary: Sequence[str]) -> Iterator[str]:
-    if signature.thin:  # has automata of its own, which search samples
+    if signature.per_step:  # has automata of its own, which search samples
         return
     for expression in signature.match:
         problem = costly(expression, ignore_case=signature.ignore_case, ordinary=ordinary)

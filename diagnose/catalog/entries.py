@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-from diagnose.catalog.schema import Catalog, Signature, Tells
+from diagnose.catalog.schema import Catalog, Signal, Signature
 from diagnose.catalog.schema import Strength as SignatureStrength
 from diagnose.catalog.vocabulary import (
     HARMLESS,
@@ -87,9 +87,9 @@ class Meant:
         """The signature that it stands for."""
         strength, generic = _AS_SIGNATURE[self.strength]
         aftermath = self.role == "aftermath"
-        tells: Tells | None = None if self.names_cause or aftermath else "trouble"
+        signal: Signal | None = None if self.names_cause or aftermath else "trouble"
         if self.raised and self.names_cause and strength != "weak":
-            tells = "exception"
+            signal = "exception"
         return Signature(
             id=self.id,
             title=self._title(),
@@ -98,7 +98,7 @@ class Meant:
             cause=self.cause if self.names_cause else "",
             strength=strength,
             generic=generic,
-            tells=tells,
+            signal=signal,
             not_evidence_of=(self.context.why_not if self.context else "") or self.word.why_not,
             culprit="self" if self.raised else "none",
             references=self.vocabulary.references,

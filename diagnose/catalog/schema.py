@@ -37,7 +37,7 @@ Phase = Literal[
 
 # What a match tells the engine beyond its role. Inference asks for these, never for ids, so that a
 # user's own signature of a new wording joins the same reasoning.
-Tells = Literal[
+Signal = Literal[
     "timeout",  # this rank waited for a collective: seq, op, numel_in, timeout_ms, elapsed_ms
     "frontier",  # this rank's last enqueued / started / completed collective
     "notified",  # this rank was told that another one (from_rank) timed out or failed
@@ -149,7 +149,7 @@ class Signature:
     lines. `^` means the start of the message, after the prefixes.
 
     `generic` marks catch-alls ("some Python exception"): they yield to any other cause or effect
-    on the same line, those of progress to any other progress or phase. `thin` marks what matches
+    on the same line, those of progress to any other progress or phase. `per_step` marks what matches
     on every step: only the first match in a block of input and the last ones per rank are kept.
 
     `facts` maps fact names to values; "{name}" in a value stands for a capture. Fact names:
@@ -167,8 +167,8 @@ class Signature:
     unless: list[str] = field(default_factory=list)
     ignore_case: bool = False
     generic: bool = False
-    thin: bool = False
-    tells: Tells | None = None
+    per_step: bool = False
+    signal: Signal | None = None
     phase: Phase | None = None
     ends_phase: bool = False
     facts: dict[str, str] = field(default_factory=dict)

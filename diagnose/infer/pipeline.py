@@ -264,7 +264,7 @@ def _judged(job: Job, context: Context) -> Stopped | None:
 def _first_failure(context: Context) -> Event | None:
     rows = [h.rows[0] for h in context.proposed if h.rows and h.tier >= Tier.LIKELY]
     # What a user says stands above the log or below it, and tells no time.
-    rows += [event.index for event in context.failing[:1] if event.tells != "stuck"]
+    rows += [event.index for event in context.failing[:1] if event.signal != "stuck"]
     return context.timeline.at(min(rows)) if rows else None
 
 

@@ -13,7 +13,7 @@ from itertools import compress
 from typing import TYPE_CHECKING
 
 from diagnose.ingest.read import TextChunks
-from diagnose.timeline.draft import DOCUMENT_TELLS
+from diagnose.timeline.draft import DOCUMENT_SIGNALS
 
 if TYPE_CHECKING:
     from diagnose.ingest.source import Source
@@ -94,7 +94,7 @@ def _offsets(job: Job, wanted: Mapping[str, set[int]]) -> dict[str, dict[int, in
     sources = job.events.column("source") if wanted else ()
     for event in compress(job.events, map(wanted.__contains__, sources)):
         # Edges carry the offset of their chunk, and what a document means has none.
-        known = event.kind != "edge" and event.tells not in DOCUMENT_TELLS
+        known = event.kind != "edge" and event.signal not in DOCUMENT_SIGNALS
         if known and event.line in wanted[event.source]:
             found.setdefault(event.source, {})[event.line] = event.offset
     return found

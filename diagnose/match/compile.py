@@ -98,7 +98,7 @@ class Matcher:
 
     @property
     def marks_all(self) -> bool:
-        """Whether each line in which there is anything but thin patterns is `marked`."""
+        """Whether each line in which there is anything but per-step patterns is `marked`."""
         return self._everywhere is None
 
     @cached_property
@@ -134,7 +134,7 @@ class Matcher:
         return self.scan_lines(data, *self.marked(data))
 
     def marked(self, data: bytes) -> tuple[list[Span], CallMarks]:
-        """The lines in which there may be anything but thin patterns; NCCL's calls."""
+        """The lines in which there may be anything but per-step patterns; NCCL's calls."""
         return ([], CallMarks()) if self._marks is None else marked_lines(self._marks, data)
 
     def scan_lines(self, data: bytes, spans: Sequence[Span], calls: CallMarks) -> Scanned:
@@ -153,7 +153,7 @@ class Matcher:
         return Scanned(hits, words, calls)
 
     def scan_steps(self, data: bytes, *, every: bool = False) -> list[tuple[int, int]]:
-        """(pattern number, end offset) of thin patterns: the first of each, or every one."""
+        """(pattern number, end offset) of per-step patterns: the first of each, or every one."""
         return hits_of(self._sampled_all if every else self._sampled_first, data)
 
     def confirm(self, pattern: int, line: str, message: str) -> dict[str, str] | None:

@@ -48,7 +48,7 @@ class Gathered:
     """What was found in a source or a part of it.
 
     `kept` and `flood` (by its first pattern) are matched segments, `seen` counts all of them by
-    that pattern; `samples` are those of thin patterns, `last_stride` tells where these end, and
+    that pattern; `samples` are those of per-step patterns, `last_stride` tells where these end, and
     `last_words` are those of the end of the source.
     `first` and `last` are its edges. `end` is the place behind its last byte, `size` how many bytes
     were searched, `lines` the number of its last line, `starts` the offset and first line of every
@@ -102,7 +102,7 @@ def gather(
 ) -> Gathered:
     """Search chunks that follow each other, up to the end of their source or of a part of it.
 
-    `calls` is fed with those that NCCL wrote into. With `every_step` no line of a thin signature is
+    `calls` is fed with those that NCCL wrote into. With `every_step` no line of a per-step signature is
     left out.
     """
     found, steps = Gathered(), StepSearch(matcher)
@@ -260,7 +260,7 @@ def _serious(lines: Iterable[Line], signatures: Sequence[Signature]) -> list[Lin
     kinds: dict[object, list[Line]] = defaultdict(list)
     for line in lines:
         for number, _ in line.matches:
-            if signatures[number].role in _SERIOUS or signatures[number].tells == "trouble":
+            if signatures[number].role in _SERIOUS or signatures[number].signal == "trouble":
                 kinds[number].append(line)
                 break
         else:

@@ -28,11 +28,13 @@ from diagnose.search import HARMLESS
 
 SMALL = 1 << 20  # bytes of a chunk: of large ones the automata look at many lines at once
 SEARCHES_PAY = 2000  # lines that were searched before: a paste is read once
-_FEW = 1 / 4  # of the lines: of so many unknown ones the thin patterns are looked for one by one
+_FEW = (
+    1 / 4
+)  # of the lines: of so many unknown ones the per-step patterns are looked for one by one
 
 
 class _Found(NamedTuple):
-    """What is in a line: patterns, words, thin patterns."""
+    """What is in a line: patterns, words, per-step patterns."""
 
     patterns: tuple[int, ...] = ()
     words: tuple[int, ...] = ()
@@ -45,7 +47,7 @@ _NOTHING_FOUND = _Found()
 class Searched(NamedTuple):
     """What a chunk holds: segments in which something is found, NCCL's call lines.
 
-    And, where that is known of all lines, the thin patterns.
+    And, where that is known of all lines, the per-step patterns.
     """
 
     raws: Iterator[Raw]
@@ -110,7 +112,7 @@ class KnownLines:
     def _found(
         self, data: bytes, rows: Runs, kinds: Iterable[bytes]
     ) -> tuple[dict[int, _Found], dict[bytes, Ends] | None]:
-        """What is in lines, by their numbers, but for thin patterns that all of a shape have.
+        """What is in lines, by their numbers, but for per-step patterns that all of a shape have.
 
         Those are by shape, in the order of `kinds`, which are the shapes that there are; None where
         not all of them are known.
@@ -146,7 +148,7 @@ class KnownLines:
         return found, steps if few else None
 
     def _learned(self, lines: Mapping[int, bytes], rows: Runs, *, few: bool) -> dict[int, _Found]:
-        """What is in these lines, which are remembered; thin patterns where they are `few`."""
+        """What is in these lines, which are remembered; per-step patterns where they are `few`."""
         found = self._searched(lines)
         for number, line in lines.items():
             spot = self._shapes.place(rows.kind(number), line, self._matcher.doubts.fixed)
@@ -160,7 +162,7 @@ class KnownLines:
         return found
 
     def _searched(self, lines: Mapping[int, bytes]) -> dict[int, _Found]:
-        """The same but for thin patterns, by the automata."""
+        """The same but for per-step patterns, by the automata."""
         chunk = Chunk(b"\n".join(lines.values()), 0, 0, list(lines))
         scanned = self._matcher.scan(chunk.data)
         patterns, words = (
@@ -173,7 +175,7 @@ class KnownLines:
         }
 
     def _steps(self, line: bytes) -> Ends:
-        """The thin patterns in a line. By itself: beside others it would depend on these."""
+        """The per-step patterns in a line. By itself: beside others it would depend on these."""
         ends: dict[int, tuple[int, int]] = {}
         for number, to in self._matcher.scan_steps(line, every=True):
             ends[number] = ends.get(number, (to, to))[0], to
@@ -181,7 +183,7 @@ class KnownLines:
 
 
 def _raws(chunk: Chunk, place: int, lines: Iterable[tuple[int, int, int, _Found]]) -> Iterator[Raw]:
-    """The segments of the lines in which there is more than thin patterns.
+    """The segments of the lines in which there is more than per-step patterns.
 
     Of each line its number in the chunk, its start and end, and what is in it.
     """

@@ -57,7 +57,7 @@ def rows_of(catalog: Catalog, name: str) -> list[Row]:
     """What is in one of DATABASES; see `database_of`.
 
     The marks announce `bulk` (with the codes of the vocabularies, numbered behind the patterns),
-    `rest` and the words. Of the thin patterns the first or all matches are found.
+    `rest` and the words. Of the per-step patterns the first or all matches are found.
     """
     if name == "marks":
         return _marks_of(catalog)
@@ -67,7 +67,7 @@ def rows_of(catalog: Catalog, name: str) -> list[Row]:
     rows = [
         (form.encode(), number, pattern_flags(pattern, first=name == "sampled-first"))
         for number, pattern in enumerate(patterns)
-        if _holds(name, pattern, sampled=catalog.signatures[pattern.signature].thin)
+        if _holds(name, pattern, sampled=catalog.signatures[pattern.signature].per_step)
         for form in searched(pattern, name)
     ]
     if name == "bulk":
@@ -102,7 +102,7 @@ def _holds(name: str, pattern: Pattern, *, sampled: bool) -> bool:
 def searched(pattern: Pattern, name: str) -> list[str]:
     """What Hyperscan searches for a pattern in one of DATABASES: any of these.
 
-    Of thin patterns it is the pattern itself: the last match of an author hides those before it.
+    Of per-step patterns it is the pattern itself: the last match of an author hides those before it.
     """
     form = hyperscan_form(pattern.expression).decode()
     if name == "bulk":
@@ -142,7 +142,7 @@ def _marks_of(catalog: Catalog) -> list[Row]:
     telling = {
         (literal, pattern.ignore_case)
         for pattern in patterns_of(signatures)
-        if not signatures[pattern.signature].thin
+        if not signatures[pattern.signature].per_step
         for literal in announced(pattern)
     }
     for vocabulary in catalog.vocabularies:

@@ -49,7 +49,7 @@ HURT_S, HURTFUL_LINES, LITTLE_S = 0.005, 20, 0.001
 class SourceScan:
     """What one source gave: matched lines in order, exact counts, its first and last lines.
 
-    `counts` maps signature numbers to the number of lines they matched (of thin signatures: of
+    `counts` maps signature numbers to the number of lines they matched (of per-step signatures: of
     lines kept). `edges` holds the first and the last few non-empty lines, matched or not.
     `beginnings` are the lines with its first words, each with the line before it, where these
     recur. `beats` are lines of progress that no signature knows, with their counters. `comm_ranks`
@@ -133,7 +133,7 @@ def _shows_progress(line: Line, matcher: Matcher) -> bool:
 def _shows_no_work(line: Line, matcher: Matcher) -> bool:
     """Whether a line is known to be of what comes before the work, or of a watchdog."""
     found = [matcher.signatures[number] for number, _ in line.matches]
-    return _prepares(found) or any(one.tells == "silent" for one in found)
+    return _prepares(found) or any(one.signal == "silent" for one in found)
 
 
 def _prepares(found: Iterable[Signature]) -> bool:
@@ -143,7 +143,7 @@ def _prepares(found: Iterable[Signature]) -> bool:
 def _ordered(found: Gathered) -> list[Raw]:
     """All that was kept, in the order of the source; of one place words last, thin behind them.
 
-    Of thin ones the catalog's first comes first, in whichever way they were found.
+    Of per-step ones the catalog's first comes first, in whichever way they were found.
     """
     kept = [*found.kept, *(raw for queue in found.flood.values() for raw in queue)]
     kept.sort(key=lambda raw: raw.patterns[0] < 0)
@@ -267,5 +267,5 @@ def _word(
     """The word of a line that no signature knows but one that stands for many."""
     if not word_matters(found, patterns, matcher):
         return None
-    raised = any(matcher.signatures[number].tells == "exception" for number in found)
+    raised = any(matcher.signatures[number].signal == "exception" for number in found)
     return matcher.words.find(text, raised=raised)

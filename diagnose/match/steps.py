@@ -1,4 +1,4 @@
-"""Lines of thin signatures (one a step): samples of a source, and the last words of its authors.
+"""Lines of per-step signatures (one a step): samples of a source, and the last words of its authors.
 
 What is looked at is told by places in the source and not by chunks, so that the cuts between chunks
 change nothing: of every block the first match of each pattern in its searched parts; of the end of
@@ -24,7 +24,7 @@ Ends = tuple[tuple[int, int, int], ...]  # pattern number, its first and last en
 
 @dataclass(slots=True)
 class StepLines:
-    """The thin patterns in the lines of a chunk, where these are known.
+    """The per-step patterns in the lines of a chunk, where these are known.
 
     `alike` is what all lines of a shape hold, in the order of the first line of each, `own` what
     others do, by their numbers.
@@ -69,7 +69,7 @@ class StepShapes:
         self._shapes: Shapes[bytes, frozenset[int]] = Shapes()
 
     def present(self, data: bytes) -> frozenset[int] | None:
-        """The thin patterns in whole lines; None where some are of a shape not known yet."""
+        """The per-step patterns in whole lines; None where some are of a shape not known yet."""
         if len(data) > _MOST_AT_ONCE:
             return None
         shapes = shape(data).split(b"\n")
@@ -110,7 +110,7 @@ _NEW_SHAPES = 16
 
 
 def every_match(matcher: Matcher, chunk: Chunk) -> Hits:
-    """All matches of thin signatures in a chunk, a line at a time, which takes its time."""
+    """All matches of per-step signatures in a chunk, a line at a time, which takes its time."""
     hits: Hits = []
     begin = 0
     while begin < len(chunk.data):

@@ -23,7 +23,7 @@ Report = Callable[[Store, int, int], None]
 
 
 class Reading:
-    """Tells of the reading of one job, from the first look at its files on."""
+    """Signal of the reading of one job, from the first look at its files on."""
 
     def __init__(self, tell: Callable[[Progress], None]) -> None:
         self._tell = tell

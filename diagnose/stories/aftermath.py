@@ -42,7 +42,7 @@ class End:
 
     def silence(self, usual: float | None) -> tuple[float | None, bool]:
         """Seconds from the last sign of life to the end, and whether they are only reckoned."""
-        if self.last.tells == "finished" or self._works_unseen():
+        if self.last.signal == "finished" or self._works_unseen():
             return None, False
         stated = [seconds for event in self.watched if (seconds := _stated(event)) is not None]
         until = self._time
@@ -119,7 +119,7 @@ def end_of(timeline: Timeline, endings: Collection[str], working: Sequence[Rhyth
         lines[one.last.source] = max(lines[one.last.source], one.last.line)
     later = [event for event in timeline if _later(event, last, lines)]
     ending = [event for event in later if _ends(event, endings)]
-    watched = [event for event in later if event.tells == _WATCHES]
+    watched = [event for event in later if event.signal == _WATCHES]
     first = ending[0] if ending else None
     if first is not None:
         watched = [event for event in watched if event.index < first.index]
@@ -132,7 +132,9 @@ def end_of(timeline: Timeline, endings: Collection[str], working: Sequence[Rhyth
         if first is None or _before(event, first)
         if _alive(event, authors, first)
     ]
-    stated = [one for one in later if one.tells == _TOOK or (one.role == "cause" and one in ending)]
+    stated = [
+        one for one in later if one.signal == _TOOK or (one.role == "cause" and one in ending)
+    ]
     worked = {line.place for one in working for line in one.lines}
     durations = [one for one in stated if one.place not in worked]
     last = max([last, *life], key=_order)
@@ -159,7 +161,7 @@ def _ends(event: Event, endings: Collection[str]) -> bool:
     """Whether it tells of an end: somebody ends the job, or what follows that."""
     if event.role == "cause":
         return event.cause in endings
-    return event.role == "aftermath" or event.kind == "exit" or event.tells in _ENDS
+    return event.role == "aftermath" or event.kind == "exit" or event.signal in _ENDS
 
 
 def _alive(event: Event, authors: Collection[Author], first: Event | None) -> bool:

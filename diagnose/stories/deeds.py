@@ -232,7 +232,7 @@ class Deeds:
     @cached_property
     def _deaths(self) -> Mapping[Author, list[int]]:
         """The ends of each author; what is reported in nobody's name may be anybody's."""
-        ends = self.timeline.where(lambda one: one.kind == "exit" or one.tells in _DEATHS)
+        ends = self.timeline.where(lambda one: one.kind == "exit" or one.signal in _DEATHS)
         raised = [
             event for event in self.timeline.role("cause") if event.index in self.raised.uncaught
         ]
@@ -256,7 +256,7 @@ class Deeds:
 
     @cached_property
     def _handled(self) -> Mapping[str, Sequence[Event]]:
-        return _by(attrgetter("source"), self.timeline.telling("handled"))
+        return _by(attrgetter("source"), self.timeline.signalling("handled"))
 
     def handled(self, author: Author, event: Event, reach: int) -> bool:
         """Whether a handler took an error up, in its author's name or nobody's."""
@@ -289,7 +289,7 @@ class Deeds:
 
 def _is_implied(ending: Event) -> bool:
     """Whether a process only says something as it exits, well or not."""
-    return ending.tells == "finished" and ending.role == "context" and ending.rank is not None
+    return ending.signal == "finished" and ending.role == "context" and ending.rank is not None
 
 
 def _by(key: Callable[[Event], Found], events: Iterable[Event]) -> dict[Found, list[Event]]:

@@ -61,7 +61,7 @@ class Stories:
         last = max(events, key=lambda event: event.index)
         if self.deeds.counted_after(last) >= LONG:
             return True
-        begun = (one for one in self.timeline.telling(BEGINS) if self._below(one, last))
+        begun = (one for one in self.timeline.signalling(BEGINS) if self._below(one, last))
         restart = next(begun, None)
         return restart is not None and self.deeds.busy_after(restart)
 
@@ -73,7 +73,7 @@ class Stories:
         """The story of each author."""
         events: dict[Author, list[Event]] = defaultdict(list)
         for event in self.timeline:
-            if event.meaning.kind != "edge" and event.meaning.tells not in _OF_OTHERS:
+            if event.meaning.kind != "edge" and event.meaning.signal not in _OF_OTHERS:
                 events[self.deeds.author(event)].append(event)
         return {author: self._story(author, own) for author, own in events.items()}
 
@@ -94,7 +94,7 @@ class Stories:
                 _did(story, event)
             elif lost_peer(event):
                 story.lost_peer = story.lost_peer or event
-            elif event.meaning.tells == "notified":
+            elif event.meaning.signal == "notified":
                 story.notified = story.notified or event
             self._became(story, event, open_)
         return story
@@ -130,7 +130,7 @@ class Stories:
         if event.meaning.role == "cause":
             story.stated.append(event)
         open_.append(event)
-        if event.meaning.tells == "timeout":
+        if event.meaning.signal == "timeout":
             story.waits_in = story.waits_in or event
             story.become(State.WAITING, event.index, "timeout")
         elif ends_process(event, self.deeds):
@@ -142,7 +142,7 @@ class Stories:
 
 def lost_peer(event: Event) -> bool:
     """Whether its author lost the connection to a peer, whose own log knows why."""
-    return event.role == "effect" and (event.tells == "peer_gone" or "peer" in event.fields)
+    return event.role == "effect" and (event.signal == "peer_gone" or "peer" in event.fields)
 
 
 def only_lost_peers(events: Sequence[Event]) -> bool:

@@ -29,7 +29,7 @@ Kind = tuple[str, str, str]  # source, entry, how the message begins
 def habits(timeline: Timeline) -> Collection[Kind]:
     """The kinds of errors, of those that may be caught, which the job survived regularly."""
     steps = [event for event in timeline.kind("progress") if event.signature != COUNTER.id]
-    mild = timeline.where(lambda one: one.strength == "weak" or one.tells == "trouble")
+    mild = timeline.where(lambda one: one.strength == "weak" or one.signal == "trouble")
     errors = [event for event in mild if _mild(event) and event.role != "progress"]
     often = Counter((event.source, event.signature) for event in errors)
     errors = [event for event in errors if often[event.source, event.signature] > _OFTEN]
@@ -65,7 +65,7 @@ def _mild(event: Event) -> bool:
     """Whether it may be caught: an exception of no known cause, an error line, a traceback."""
     if event.kind == "exit" or event.strength == "decisive":
         return False
-    return event.strength == "weak" or event.tells == "trouble"
+    return event.strength == "weak" or event.signal == "trouble"
 
 
 def kind_of(event: Event) -> Kind | None:

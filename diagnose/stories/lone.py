@@ -83,7 +83,7 @@ def own_way(timeline: Timeline) -> Event | None:
 
     Rank 0 writes alone what it does for all.
     """
-    found = {event.rank: event for event in timeline.telling(OWN_WAY) if event.rank}
+    found = {event.rank: event for event in timeline.signalling(OWN_WAY) if event.rank}
     return next(iter(found.values())) if len(found) == 1 else None
 
 
@@ -133,7 +133,7 @@ def _ended_itself(rhythm: Rhythm, deeds: Deeds, endings: Collection[str]) -> boo
     return any(
         event.index in uncaught or event.index > last.index
         for event in (*reported, *nameless)
-        if event.tells == "finished" or (event.role != "phase" and event.cause not in endings)
+        if event.signal == "finished" or (event.role != "phase" and event.cause not in endings)
         if deeds.author(event) == deeds.author(last) or _of(author, event)
     )
 

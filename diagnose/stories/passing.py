@@ -41,7 +41,7 @@ def passed(event: Event, deeds: Deeds) -> Passed | None:
     if event.kind == "exit":
         return "another_run" if _came_back(event, deeds) else None
     author = deeds.author(event)
-    if event.tells == "waiting":
+    if event.signal == "waiting":
         return "wait_ended" if _wait_ended(event, author, deeds) else None
     if deeds.left_phase_after(author, event) and deeds.worked_after(event):
         return "phase_ended"
@@ -49,7 +49,7 @@ def passed(event: Event, deeds: Deeds) -> Passed | None:
         return _outlived(event, author, deeds)
     if words := _by_words(event, author, deeds):
         return words
-    if event.tells in WAITED:
+    if event.signal in WAITED:
         return None
     if _completed(event, author, deeds):
         return "completed"
@@ -107,7 +107,7 @@ def ends_process(event: Event, deeds: Deeds) -> bool:
         return True
     if event.role not in ("cause", "effect") or _is_mention(event) or _of_another_program(event):
         return False
-    if event.tells == "dies" or (event.cause in deeds.final and not is_word(event.signature)):
+    if event.signal == "dies" or (event.cause in deeds.final and not is_word(event.signature)):
         return True
     return event.cause in deeds.deadly and event.strength != "weak"
 
@@ -167,7 +167,7 @@ def _by_words(event: Event, author: Author, deeds: Deeds) -> Passed | None:
         return "handled" if same_line else None
     if deeds.handled(author, event, _HANDLED_REACH):
         return "handled"
-    if event.tells in WAITED:
+    if event.signal in WAITED:
         return None
     if _of_another_program(event):
         return "another_program"
@@ -268,7 +268,7 @@ def _by_the_job(event: Event, author: Author, deeds: Deeds) -> Passed | None:
 
 
 def _lasting(event: Event, deeds: Deeds) -> bool:
-    return event.role == "cause" or event.tells == "trouble" or _lasted(event, deeds)
+    return event.role == "cause" or event.signal == "trouble" or _lasted(event, deeds)
 
 
 def _lasted(event: Event, deeds: Deeds) -> bool:

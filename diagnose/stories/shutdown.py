@@ -33,8 +33,8 @@ _NEARLY = 0.9  # of its steps a job that finishes has made, of those that are ke
 
 # What becomes of the events that a predicate finds, and what they mean from then on.
 _MEANS: Mapping[str, tuple[Fate, Mapping[str, str | None]]] = {
-    "end_of_crash": ("ignored", {"tells": None}),
-    "orderly_close": ("absolved", {"role": "context", "tells": None}),
+    "end_of_crash": ("ignored", {"signal": None}),
+    "orderly_close": ("absolved", {"role": "context", "signal": None}),
     "own_end": ("absolved", {"role": "aftermath", "cause": None, "strength": None}),
 }
 
@@ -50,7 +50,7 @@ def settled(timeline: Timeline, classes: Mapping[str, CauseClass]) -> tuple[Time
     is its aftermath, and communicators that are closed in order are context.
     """
     sifted: list[Sifted] = []
-    if timeline.telling("ignored") and (left := {*_ignored(timeline, classes)}):
+    if timeline.signalling("ignored") and (left := {*_ignored(timeline, classes)}):
         sifted.append(_sifted("absolved", "ignored_exception", timeline, left))
         lines = {event.place for event in sifted[-1].events}
         timeline = timeline.only(
@@ -96,7 +96,7 @@ def _after_exceptions(
     ends: set[int] = set()
     crashes: set[int] = set()
     uncaught = timeline.once(tracebacks).uncaught
-    if not uncaught and not timeline.telling("finished"):
+    if not uncaught and not timeline.signalling("finished"):
         return ends, crashes
     raised: dict[_Author, int] = {}
     worked: dict[_Author, int] = {}
@@ -143,7 +143,7 @@ def _raises(event: Event) -> bool:
 
 def _implies_end(event: Event) -> bool:
     """A rank's own words at exit which do not claim success (those are markers of a phase)."""
-    return event.tells == "finished" and event.role == "context" and event.rank is not None
+    return event.signal == "finished" and event.role == "context" and event.rank is not None
 
 
 @dataclass(slots=True)
@@ -167,19 +167,19 @@ def _ignored(timeline: Timeline, classes: Mapping[str, CauseClass]) -> Iterator[
                 yield event.index
             else:
                 del blocks[author]
-        if event.tells == "ignored":
+        if event.signal == "ignored":
             blocks[author] = _Block(event.line)
 
 
 def _belongs(event: Event, block: _Block, classes: Mapping[str, CauseClass]) -> bool:
     if event.line > block.line + _BLOCK_LINES:
         return False
-    if event.tells == "chained":
+    if event.signal == "chained":
         block.end, block.begun = None, False
         return True
     if block.end is not None and event.line > block.end + 1:
         return False  # the code line above an error may quote it
-    if event.tells in _ENDS_BLOCK or event.kind in _WORK:
+    if event.signal in _ENDS_BLOCK or event.kind in _WORK:
         return False
     if event.role == "cause" and _sure(event) and not _unspecific(event, classes):
         return False  # what it names is true, wherever it was noticed
@@ -211,7 +211,7 @@ def _closings(timeline: Timeline, no_ends: Collection[int]) -> Iterator[int]:
         return
     last = max(work.index for work in works if work.index < closings[0].index)
     latest = [work for work in works if work.place == timeline.at(last).place]
-    ended = any(event.index not in no_ends for event in timeline.telling("finished"))
+    ended = any(event.index not in no_ends for event in timeline.signalling("finished"))
     if not ended and any(_amid(work) for work in latest):
         return
     own = {event.index for event in closings}
@@ -235,4 +235,4 @@ def _of_trouble(event: Event) -> bool:
     """Whether it is, or follows from, anything but an end in order."""
     if event.kind == "exit":
         return exit_failed(event)
-    return event.role in ("cause", "effect", "aftermath") or event.tells == "trouble"
+    return event.role in ("cause", "effect", "aftermath") or event.signal == "trouble"

@@ -33,12 +33,12 @@ def number_attempts(found: Sequence[Draft], external_ends: Collection[str]) -> S
 def _begins(found: Sequence[Draft], external_ends: Collection[str]) -> list[Begin]:
     """Where runs begin; who reports restarts reports all, so that no other sign counts then."""
     meanings = {id(draft.meaning): draft.meaning for draft in found}.values()
-    reported = any(one.tells == RESTART for one in meanings)
+    reported = any(one.signal == RESTART for one in meanings)
 
     def worth_reading(meaning: Meaning) -> bool:
         if reported:
-            return meaning.tells == RESTART
-        return meaning.tells == BEGINS or may_end(meaning, external_ends)
+            return meaning.signal == RESTART
+        return meaning.signal == BEGINS or may_end(meaning, external_ends)
 
     begins: list[Begin] = []
     for _, group in groupby(found, attrgetter("source")):

@@ -52,14 +52,14 @@ def _join_tables(found: Sequence[Draft]) -> None:
 
     In whose file the launcher prints its table means nothing.
     """
-    sources = {d.source for d in found if d.meaning.tells == "exit" and _unnamed(d)}
+    sources = {d.source for d in found if d.meaning.signal == "exit" and _unnamed(d)}
     if not sources:
         return
-    rows = [d for d in found if d.meaning.tells in ("exit", "rank_map") and d.source in sources]
+    rows = [d for d in found if d.meaning.signal in ("exit", "rank_map") and d.source in sources]
     rows.sort(key=attrgetter("source", "line"))
     named: Draft | None = None
     for draft in rows:
-        if draft.meaning.tells == "rank_map":
+        if draft.meaning.signal == "rank_map":
             named = draft
         elif named is not None and _unnamed(draft) and _in_table(named, draft):
             draft.rank = rank_of(named.fields.get("rank"))

@@ -83,11 +83,11 @@ def _pairs(found: Sequence[Draft]) -> list[tuple[int, int]]:
     """When an operation was enqueued, by the dump and by the watchdog of the same rank."""
     enqueued_at: dict[tuple[int | None, int | None], int] = {}
     for draft in found:
-        if draft.document and draft.meaning.tells == PENDING and draft.time is not None:
+        if draft.document and draft.meaning.signal == PENDING and draft.time is not None:
             enqueued_at.setdefault((draft.rank, draft.work.seq), draft.time)
     pairs = []
     for draft in found:
-        if draft.document or draft.meaning.tells != "timeout" or draft.work.elapsed_ms is None:
+        if draft.document or draft.meaning.signal != "timeout" or draft.work.elapsed_ms is None:
             continue
         call = draft.rank, draft.work.seq
         enqueued = enqueued_at.get(call) if None not in call else None

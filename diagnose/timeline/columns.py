@@ -40,7 +40,7 @@ COLUMNS = (
     Column("severity", "category", "error, warning or info"),
     Column("cause", "category", "of the entry: the cause class"),
     Column("strength", "category", "of the entry: decisive, strong or weak"),
-    Column("tells", "category", "of the entry: what inference learns from it (see the schema)"),
+    Column("signal", "category", "of the entry: what inference learns from it (see the schema)"),
     Column("phase", "category", "of phase markers, progress and frames: init, training, …"),
     Column("group", "category", "the process group"),
     Column("op", "category", "the collective operation"),

@@ -40,7 +40,7 @@ def _is_of_one(source: str) -> bool:
 def _parts(drafts: Sequence[Draft]) -> Iterator[list[Draft]]:
     """The drafts between one saying of the first words and the next."""
     part: list[Draft] = []
-    begins = {draft.line for draft in drafts if draft.meaning.tells == BEGINS}
+    begins = {draft.line for draft in drafts if draft.meaning.signal == BEGINS}
     for line, own in groupby(drafts, attrgetter("line")):
         if part and line in begins:
             yield part

@@ -30,10 +30,10 @@ _EDGE = Meaning(kind="edge")
 _EDGES = dict.fromkeys(("ERROR", "FATAL"), Meaning(kind="edge", severity="error"))
 # The first words of a source, in each of the runs that it holds.
 BEGINS = "begins"
-_BEGINS = Meaning(kind="edge", tells=BEGINS)
+_BEGINS = Meaning(kind="edge", signal=BEGINS)
 # The line by which one author alone left the way of all others.
 OWN_WAY = "own_way"
-_OWN_WAY = Meaning(kind="edge", tells=OWN_WAY)
+_OWN_WAY = Meaning(kind="edge", signal=OWN_WAY)
 # A line of progress that no signature knows.
 _BEAT = Meaning(
     kind="progress", signature=COUNTER.id, role="progress", severity="info", phase="training"
@@ -50,7 +50,7 @@ _EVALUATES = expression(r"(?i)^\W*(?:eval|valid|test(?:ing)?\b)")
 
 # What documents tell: operations of the table of collectives, and where a rank's stack is.
 PENDING, IDLE, STANDS = "pending", "idle", "stands"
-DOCUMENT_TELLS = (PENDING, IDLE, STANDS)
+DOCUMENT_SIGNALS = (PENDING, IDLE, STANDS)
 
 Author = tuple[int, str | None, int | None]  # rank, host and process
 
@@ -105,7 +105,7 @@ def _by_task(found: list[Draft]) -> list[Draft]:
 
     srun tells of many tasks in one line; a task is a rank if it starts one per GPU.
     """
-    many = [d for d in found if d.meaning.tells == "exit" and "ranks" in d.fields]
+    many = [d for d in found if d.meaning.signal == "exit" and "ranks" in d.fields]
     if not many:
         return found
     left, of_tasks = _TASKS_LIMIT, dict[int, list[Draft]]()
@@ -117,7 +117,7 @@ def _by_task(found: list[Draft]) -> list[Draft]:
 
 
 def drafts_of(scan: SourceScan, signatures: Sequence[Signature]) -> Iterator[Draft]:
-    """What one source tells, a line about many tasks as one draft."""
+    """What one source signal, a line about many tasks as one draft."""
     for line, author in with_authors(scan.lines, scan.edges):
         for match, meaning, work, of_whom in statements_of(line, signatures):
             captures = line.matches[match][1] if match >= 0 else {}
@@ -197,7 +197,7 @@ def _draft(
 
 
 def _stamp_in(text: str | None) -> Stamp | None:
-    """The time that a line without one in front tells in its message."""
+    """The time that a line without one in front signal in its message."""
     time = time_in(text) if text else None
     return None if time is None else Stamp(time)
 
@@ -209,26 +209,26 @@ def _of_a_launcher(meaning: Meaning, captures: Fields) -> bool:
 
 def _name_subject(draft: Draft, captures: dict[str, str]) -> None:
     """Give the event to whom its line speaks of, where that is not who printed it."""
-    tells = draft.meaning.tells
-    if tells in SUBJECT or draft.meaning.role in ("phase", "progress"):
-        in_communicator = tells == "rank_map" and "world_size" in captures
+    signal = draft.meaning.signal
+    if signal in SUBJECT or draft.meaning.role in ("phase", "progress"):
+        in_communicator = signal == "rank_map" and "world_size" in captures
         if in_communicator:
             draft.mapped_rank = rank_of(captures.get("rank"))
             draft.mapped_of = rank_of(captures["world_size"])
         elif "rank" in captures:
             draft.rank = rank_of(captures["rank"])
             draft.learned = Learned.LINE if draft.rank is not None else None
-        if tells == "rank_map" and "dev" in captures:
+        if signal == "rank_map" and "dev" in captures:
             draft.device = integer(captures["dev"])
         if "local_rank" in captures:
             draft.local_rank = rank_of(captures["local_rank"])
         if "pid" in captures:
             draft.pid = integer(captures["pid"])
-        if "host" in captures and tells in SUBJECT:
+        if "host" in captures and signal in SUBJECT:
             draft.host = captures["host"]
-    if "group_rank" in captures and tells == "rank_map":
+    if "group_rank" in captures and signal == "rank_map":
         draft.peer_rank = rank_of(captures["group_rank"])
-    elif "group_rank" in captures and tells != "missing":
+    elif "group_rank" in captures and signal != "missing":
         draft.group_rank = rank_of(captures["group_rank"])
 
 
@@ -241,7 +241,7 @@ def document(
     work: Work = NO_WORK,
     site: str | None = None,
 ) -> Draft:
-    """The draft of what no line tells, but a document (a dump, a report, a stack) of its rank.
+    """The draft of what no line signal, but a document (a dump, a report, a stack) of its rank.
 
     `site` is a place in user code.
     """

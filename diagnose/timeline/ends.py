@@ -59,7 +59,7 @@ def _stops_job(meaning: Meaning, external_ends: Collection[str]) -> bool:
 
 def may_end(meaning: Meaning, external_ends: Collection[str]) -> bool:
     """Whether a line that means this may report an end, or be part of such a report."""
-    reports = meaning.kind in ("exit", "frame") or meaning.tells in ("finished", *_REPORTS)
+    reports = meaning.kind in ("exit", "frame") or meaning.signal in ("finished", *_REPORTS)
     return reports or _stops_job(meaning, external_ends)
 
 
@@ -85,31 +85,31 @@ def ends_of(events: Sequence[Event], external_ends: Collection[str]) -> dict[int
 def _reported(event: Event, external_ends: Collection[str]) -> Whose | None:
     """Whose end a line reports by itself."""
     meaning = event.meaning
-    if meaning.tells == "finished":
+    if meaning.signal == "finished":
         return "done" if event.rank is None else None
     if _stops_job(meaning, external_ends):
         return "job"
     if meaning.kind == "exit":
         ended = exit_failed(event)
     else:
-        ended = meaning.tells in _REPORTS and (
-            meaning.role == "aftermath" or meaning.tells == "quits"
+        ended = meaning.signal in _REPORTS and (
+            meaning.role == "aftermath" or meaning.signal == "quits"
         )
     if not ended:
         return None
     of_one = (event.rank, event.task, event.local_rank, event.fields.get("pid")) != (None,) * 4
-    return "process" if of_one or meaning.tells == "quits" else "job"
+    return "process" if of_one or meaning.signal == "quits" else "job"
 
 
 def endings(timeline: Timeline) -> list[Event]:
     """The lines that say that the job, or a rank, finished."""
-    found = timeline.where(lambda one: one.kind == "phase" or one.tells == "finished")
+    found = timeline.where(lambda one: one.kind == "phase" or one.signal == "finished")
     return [event for event in found if is_end(event)]
 
 
 def is_end(event: Event) -> bool:
     """Whether it says that the job finished."""
-    return event.tells == "finished" or (event.kind == "phase" and event.phase == "shutdown")
+    return event.signal == "finished" or (event.kind == "phase" and event.phase == "shutdown")
 
 
 def exit_code(fields: Fields) -> int | None:

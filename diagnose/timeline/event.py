@@ -37,7 +37,7 @@ class Meaning:
     severity: str | None = None
     cause: str | None = None
     strength: str | None = None
-    tells: str | None = None
+    signal: str | None = None
     phase: str | None = None
     ends_phase: bool = False
     captures: tuple[str, ...] = ()
@@ -79,7 +79,7 @@ class _Content:
     severity: str | None = _of("meaning.severity")
     cause: str | None = _of("meaning.cause")
     strength: str | None = _of("meaning.strength")
-    tells: str | None = _of("meaning.tells")
+    signal: str | None = _of("meaning.signal")
     phase: str | None = _of("meaning.phase")
     ends_phase: bool = _of("meaning.ends_phase")
     group: str | None = _of("work.group")
@@ -207,9 +207,9 @@ class Timeline:
         """Events of these kinds, in order."""
         return self._of("kind", kinds)
 
-    def telling(self, *tells: str) -> list[Event]:
+    def signalling(self, *signals: str) -> list[Event]:
         """Events that tell one of these, in order."""
-        return self._of("tells", tells)
+        return self._of("signal", signals)
 
     def role(self, *roles: str) -> list[Event]:
         """Events of these roles, in order."""
@@ -275,7 +275,7 @@ class Timeline:
         """Kinds, what is told, roles and signatures, each with the meanings that have it."""
         found: dict[tuple[str, str | None], list[Meaning]] = defaultdict(list)
         for meaning in self.positions:
-            for what in ("kind", "tells", "role", "signature"):
+            for what in ("kind", "signal", "role", "signature"):
                 found[what, getattr(meaning, what)].append(meaning)
         return found
 

@@ -85,21 +85,21 @@ def _statements(line: Line, signatures: Sequence[Signature]) -> Iterator[Stateme
     found = [(signatures[number], match) for match, (number, _) in enumerate(line.matches)]
     of_program = _SOURCE.search(line.text) is not None
     if of_program:
-        found = [one for one in found if one[0].role not in GLUED and not one[0].tells]
+        found = [one for one in found if one[0].role not in GLUED and not one[0].signal]
     if any(_passes(signature) for signature, _ in found) and _COPES.search(line.text):
         found = [one for one in found if not _passes(one[0])]
     harmless = any(_harmless(signature) for signature, _ in found)
     if line.word is not None and not of_program:
         # It says better what an exception or a line of error level is about.
         word, match = line.word.entry(), found[0][1] if found else -1
-        better = word.tells != "trouble" and not any(_outweighs(s, word) for s, _ in found)
+        better = word.signal != "trouble" and not any(_outweighs(s, word) for s, _ in found)
         better = better and not (harmless and word.strength == "weak")
         found = [(word, match)] if better or not found else found
     specific = any(not s.generic and s.role in GLUED for s, _ in found)
     named = any(not s.generic and s.role in _AT_WORK for s, _ in found)
-    explained = any(s.tells != "trouble" for s, _ in found)
+    explained = any(s.signal != "trouble" for s, _ in found)
     for signature, match in found:
-        if (signature.generic and specific) or (signature.tells == "trouble" and explained):
+        if (signature.generic and specific) or (signature.signal == "trouble" and explained):
             continue
         if harmless and signature.generic and signature.role in GLUED:
             continue
@@ -118,25 +118,25 @@ def _passes(signature: Signature) -> bool:
 def _harmless(signature: Signature) -> bool:
     """Whether it knows that the message tells of no failure, in spite of its words."""
     plain = signature.role == "context" and not signature.generic and not signature.facts
-    return plain and signature.tells is None and bool(signature.not_evidence_of)
+    return plain and signature.signal is None and bool(signature.not_evidence_of)
 
 
 def _outweighs(signature: Signature, word: Signature) -> bool:
     """Whether it names a cause more surely than the word does; an exception's type names none."""
-    names = signature.role == "cause" and signature.tells != "exception"
+    names = signature.role == "cause" and signature.signal != "exception"
     return names and word.strength == "weak" and signature.strength != "weak"
 
 
 def _of_whom(meaning: Meaning) -> bool:
     """Whether captures say of whom a line speaks, or who printed it."""
-    if meaning.tells in SUBJECT or meaning.role in _AT_WORK:
+    if meaning.signal in SUBJECT or meaning.role in _AT_WORK:
         return not _NAMES.isdisjoint(meaning.captures)
     return "group_rank" in meaning.captures
 
 
 def meaning_of(signature: Signature, captures: Iterable[str]) -> Meaning:
     """What lines of a signature say that have captures of these names."""
-    kind = _KIND_OF_TELLS.get(signature.tells or "") or _KIND_OF_ROLE.get(signature.role)
+    kind = _KIND_OF_TELLS.get(signature.signal or "") or _KIND_OF_ROLE.get(signature.role)
     return Meaning(
         kind or ("fact" if signature.facts else "signature"),
         signature.id,
@@ -144,7 +144,7 @@ def meaning_of(signature: Signature, captures: Iterable[str]) -> Meaning:
         _SEVERITY.get(signature.role, "info"),
         signature.cause or None,
         signature.strength,
-        signature.tells,
+        signature.signal,
         signature.phase,
         signature.ends_phase,
         tuple(captures),

@@ -116,7 +116,7 @@ class Raised:
 
 def outermost(event: Event) -> bool:
     """Whether it is a frame in which Python begins to run a program."""
-    return event.tells == "frame" and event.fields.get("func") in OUTERMOST
+    return event.signal == "frame" and event.fields.get("func") in OUTERMOST
 
 
 def tracebacks(timeline: Timeline) -> Raised:
@@ -144,7 +144,7 @@ def tracebacks_in(events: Iterable[Event]) -> Raised:
 
 def _may_hold(meaning: Meaning) -> bool:
     """Whether the text of lines that mean this may hold a traceback or begin one."""
-    return meaning.role in _ERRORS or meaning.tells == "trouble"
+    return meaning.role in _ERRORS or meaning.signal == "trouble"
 
 
 def _embedded(event: Event) -> bool | None:
@@ -166,7 +166,7 @@ class _Reader:
         """Take the next event."""
         author = author_of(event)
         block = self._blocks.get(author)
-        if event.tells == "chained":
+        if event.signal == "chained":
             self._chained[author] = event.line
         if TRACEBACK in event.text and event.role == "aftermath":
             self._blocks[author] = self._begun(author, event, block)
@@ -178,7 +178,7 @@ class _Reader:
             pass
         elif event.kind in _WORK or not block.holds(event):
             del self._blocks[author]
-        elif event.tells == "frame":
+        elif event.signal == "frame":
             self._add_frame(event, block)
         else:
             self._add_line(event, block)

@@ -131,7 +131,7 @@ class Machine:
                 over.below, self.run.state = row.draft.line, State.ENDED
             predicate = self._shown_by(row)
             if predicate is not None:
-                first, of_job = self._first_line(row, over), row.draft.meaning.tells == RESTART
+                first, of_job = self._first_line(row, over), row.draft.meaning.signal == RESTART
                 yield Begin(row.draft.source, first, 0, predicate, of_job, row.draft.index)
                 self.before, self.run = self.run.words, _Run()
             self._read(row)
@@ -139,7 +139,7 @@ class Machine:
     def _shown_by(self, row: _Row) -> str | None:
         """The predicate by which another run shows at this row; None where the run goes on."""
         over, draft, meaning = self.run.over, row.draft, row.draft.meaning
-        if meaning.tells == RESTART:
+        if meaning.signal == RESTART:
             return "restart_reported"
         if self._is_after_silence(row):
             return "words_after_silence"
@@ -189,7 +189,7 @@ class Machine:
 
     def _first_line(self, row: _Row, over: _Over | None) -> int:
         """The first line of the run that shows at this row."""
-        if row.draft.meaning.tells == RESTART:
+        if row.draft.meaning.signal == RESTART:
             return row.draft.line + 1  # the line itself ends the run before
         if over is None or row.word == BEGINS:
             return row.draft.line  # what stands above the first words is not of this run
@@ -241,9 +241,9 @@ def _rows(drafts: Sequence[Draft], external_ends: Collection[str]) -> list[_Row]
 def _opening_word(draft: Draft) -> str:
     """The entry of a line that a program, its launcher or a library writes as it starts, or ""."""
     meaning = draft.meaning
-    if meaning.tells == BEGINS:
+    if meaning.signal == BEGINS:
         return BEGINS
-    if meaning.tells == "rank_map":
+    if meaning.signal == "rank_map":
         opens = meaning.role != "effect"  # the table of those that failed
     elif meaning.kind == "phase":
         opens = meaning.phase == "init" and not meaning.ends_phase
@@ -268,7 +268,7 @@ def _works(draft: Draft) -> bool:
 def _is_last_word(draft: Draft) -> bool:
     """Whether who dies may write it below the line that reports it."""
     meaning = draft.meaning
-    if TRACEBACK in draft.text or meaning.tells == BEGINS:
+    if TRACEBACK in draft.text or meaning.signal == BEGINS:
         return False
     follows = meaning.role in ("effect", "aftermath")
     return follows or meaning.kind in ("exit", "frame", "fact", "edge")

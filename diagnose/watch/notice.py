@@ -207,15 +207,15 @@ def _grown(before: bytes, line: bytes) -> int | None:
 
 def _says(signature: Signature) -> Says | None:
     """What a line of a signature says, None where that is nothing to a watch."""
-    if signature.tells == "restart":
+    if signature.signal == "restart":
         return Says.RESTART
-    if signature.tells == "finished":
+    if signature.signal == "finished":
         return Says.FINISHED
-    if signature.role == "progress" or (signature.thin and signature.role in _LIVING):
+    if signature.role == "progress" or (signature.per_step and signature.role in _LIVING):
         return Says.PROGRESS
     if signature.role == "phase":
         return Says.END if signature.ends_phase else Says.BEGIN
-    if signature.tells == "exit":
+    if signature.signal == "exit":
         return Says.EXIT
     return Says.TROUBLE if wanted(signature) else None
 

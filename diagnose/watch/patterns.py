@@ -20,7 +20,7 @@ _WANTED = frozenset({"exit", "exception", "teardown", "finished", "restart", "ti
 
 def wanted(signature: Signature) -> bool:
     """Whether its lines tell a watch anything: of progress, of phases, of an end."""
-    return signature.role in ("phase", "progress") or signature.tells in _WANTED
+    return signature.role in ("phase", "progress") or signature.signal in _WANTED
 
 
 class Patterns:

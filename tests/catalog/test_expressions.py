@@ -45,7 +45,7 @@ def test_the_catalog_costs_no_more() -> None:
     """As the check says, which takes long for other reasons."""
     ordinary = ["step 10/100 loss 2.1 lr 1e-05"] * 3
     for signature in load_catalog().signatures:
-        if not signature.thin:
+        if not signature.per_step:
             for expression in signature.match:
                 ignored = signature.ignore_case
                 assert costly(expression, ignore_case=ignored, ordinary=ordinary) is None

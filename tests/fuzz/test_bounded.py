@@ -50,7 +50,7 @@ def _examples() -> dict[str, str]:
     for signature in load_catalog(examples=True).signatures:
         if signature.examples is not None:
             lines = [example.line for example in signature.examples.match]
-            found.setdefault(f"{signature.role} {signature.tells}", lines[0])
+            found.setdefault(f"{signature.role} {signature.signal}", lines[0])
     return found
 
 

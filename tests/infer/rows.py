@@ -77,7 +77,7 @@ def proposed(rule: Rule, timeline: Timeline, world: int | None) -> list[Hypothes
     """What a rule proposes where it is known who waits for whom, and what the job was about."""
     stalled = stalls(timeline, world)
     waiting = {rank for stall in stalled for rank in stall.waiting if rank >= 0}
-    end = next(iter(timeline.telling("timeout")), None)
+    end = next(iter(timeline.signalling("timeout")), None)
     activity = find_activity(timeline, end, waiting)
     return [*rule(context(timeline, world=world, stalls=stalled, activity=activity))]
 
@@ -99,15 +99,15 @@ def matched(entry: Signature, **more: Any) -> Row:
     kinds = {"exit": "exit", "exception": "exception"}
     return {
         "signature": entry.id, "role": entry.role, "cause": entry.cause or None,
-        "strength": entry.strength, "tells": entry.tells,
-        "kind": kinds.get(entry.tells or "", "signature"),
+        "strength": entry.strength, "signal": entry.signal,
+        "kind": kinds.get(entry.signal or "", "signature"),
     } | more  # fmt: skip
 
 
 def wait(rank: int | None, seq: int | None = 7, **more: Any) -> Row:
     """A watchdog line: a wait of 600 s for an ALLREDUCE of 1000 elements."""
     return {
-        "tells": "timeout", "kind": "collective", "role": "effect", "rank": rank, "seq": seq,
+        "signal": "timeout", "kind": "collective", "role": "effect", "rank": rank, "seq": seq,
         "op": "ALLREDUCE", "size_in": 1000, "size_out": 1000, "timeout_ms": 600_000,
         "elapsed_ms": 600_000, "signature": "t.watchdog",
     } | more  # fmt: skip
@@ -146,7 +146,7 @@ def stack(rank: int, *frames: tuple[str, int, str], dump: bool = False, **more: 
     form = '  File "{}", line {} in {}' if dump else '  File "{}", line {}, in {}'
     return [
         {
-            "kind": "frame", "tells": "frame", "rank": rank, "text": form.format(*frame),
+            "kind": "frame", "signal": "frame", "rank": rank, "text": form.format(*frame),
             "signature": "t.frame",
             "fields": {"file": frame[0], "line": str(frame[1]), "func": frame[2]},
         } | more
@@ -157,10 +157,10 @@ def stack(rank: int, *frames: tuple[str, int, str], dump: bool = False, **more: 
 def ended(rank: int | None, **fields: str) -> Row:
     """A process ended with these captures (exitcode, signal)."""
     return {
-        "tells": "exit", "kind": "exit", "role": "effect", "rank": rank, "fields": fields,
+        "signal": "exit", "kind": "exit", "role": "effect", "rank": rank, "fields": fields,
         "signature": "t.exit",
     }  # fmt: skip
 
 
 def finished(rank: int) -> Row:
-    return {"tells": "finished", "rank": rank, "signature": "t.finished"}
+    return {"signal": "finished", "rank": rank, "signature": "t.finished"}

@@ -30,7 +30,7 @@ def judged(text: str = LOG) -> diagnose.Diagnosis:
 
 def own(seen: Context) -> Iterator[Hypothesis]:
     """A rule as anybody may write it."""
-    waits = seen.timeline.telling("timeout")
+    waits = seen.timeline.signalling("timeout")
     if waits:
         yield Hypothesis(
             "slow.storage", Tier.PROVEN, "The storage", "It is slow.", [waits[0].index], ranks=[3],

@@ -130,7 +130,7 @@ def test_stacks_of_processes_are_given_to_their_ranks(
 ) -> None:
     job = stacked(tmp_path, log)
     assert [group.label for group in job.places] == ([label] if label else [])
-    told = sorted(event.rank for event in job.events.telling("stands") if event.rank is not None)
+    told = sorted(event.rank for event in job.events.signalling("stands") if event.rank is not None)
     assert told == [int(rank) for rank in (label or "").split(",") if rank]
 
 
@@ -161,7 +161,7 @@ def test_clocks_of_hosts_are_compared_by_the_collectives_they_share(tmp_path: Pa
     job = diagnose.load(tmp_path)
     assert job.clocks is not None
     assert job.clocks.certain() == {"node2": 90 * 10**9}
-    assert [event.rank for event in job.events.telling("pending")] == [0, 1]
+    assert [event.rank for event in job.events.signalling("pending")] == [0, 1]
 
 
 def test_one_host_has_one_clock(tmp_path: Path) -> None:

@@ -62,5 +62,5 @@ def test_something_announces_every_pattern_of_the_catalog() -> None:
     assert [
         pattern.expression
         for pattern in patterns_of(catalog.signatures)
-        if not catalog.signatures[pattern.signature].thin and not announced(pattern)
+        if not catalog.signatures[pattern.signature].per_step and not announced(pattern)
     ] == []

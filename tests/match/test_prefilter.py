@@ -65,7 +65,7 @@ def examples(matcher: Matcher) -> list[tuple[str, set[int]]]:
             },
         )
         for signature in catalog.signatures
-        if signature.examples is not None and not signature.thin
+        if signature.examples is not None and not signature.per_step
         for example in signature.examples.match
         for line in example.line.strip("\n").replace("\r", "\n").split("\n")
     ]

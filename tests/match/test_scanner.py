@@ -1,4 +1,4 @@
-"""The scan: exact places, thin signatures, floods, and independence of chunk borders."""
+"""The scan: exact places, per-step signatures, floods, and independence of chunk borders."""
 
 import itertools
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from diagnose.match.memory import Recall
 
 ERROR = Signature("t.error", "", "cause", [r"bad thing (?P<value>\d+)"], cause="env.config")
 ANCHORED = Signature("t.anchored", "", "context", [r"^step zero$"])
-STEP = Signature("t.step", "", "progress", [r"step (?P<step>\d+)\b"], thin=True)
+STEP = Signature("t.step", "", "progress", [r"step (?P<step>\d+)\b"], per_step=True)
 UNLESS = Signature("t.unless", "", "effect", ["closed by peer"], unless=["gracefully"])
 ALL = [ERROR, ANCHORED, STEP, UNLESS]
 

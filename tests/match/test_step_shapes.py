@@ -8,9 +8,9 @@ from diagnose.match.compile import matcher_of
 from diagnose.match.steps import _MOST_AT_ONCE, StepShapes
 
 SIGNATURES = [
-    Signature("t.step", "A step", "progress", [r"step (?P<step>\d+) loss"], thin=True),
-    Signature("t.first", "The first step", "progress", [r"step 1 of \d+"], thin=True),
-    Signature("t.saved", "A save", "progress", [r"^saved at (?P<step>\d+)$"], thin=True),
+    Signature("t.step", "A step", "progress", [r"step (?P<step>\d+) loss"], per_step=True),
+    Signature("t.first", "The first step", "progress", [r"step 1 of \d+"], per_step=True),
+    Signature("t.saved", "A save", "progress", [r"^saved at (?P<step>\d+)$"], per_step=True),
 ]
 MATCHER = matcher_of(Catalog(SIGNATURES, [], {}, "step-shapes"))
 LINES = [b"step %d loss 2.%d", b"step %d of %d", b"saved at %d%d", b"it was saved at %d%d", b"%d%d"]

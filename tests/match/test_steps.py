@@ -1,4 +1,4 @@
-"""Lines of thin signatures: samples, and last words of authors, wherever chunks are cut."""
+"""Lines of per-step signatures: samples, and last words of authors, wherever chunks are cut."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from diagnose.match.steps import (
 )
 from tests.sizes import few
 
-STEP = Signature("t.step", "A step", "progress", [r"step (?P<step>\d+) loss"], thin=True)
+STEP = Signature("t.step", "A step", "progress", [r"step (?P<step>\d+) loss"], per_step=True)
 MATCHER = matcher_of(Catalog([STEP], [], {}, "test"))
 
 
@@ -93,7 +93,7 @@ def test_a_block_gives_one_sample_of_a_pattern() -> None:
     assert len(steps(log(3 * BLOCK - 1000, 1), [1 << 20])[0]) == 3
 
 
-OTHER = Signature("t.other", "Another", "context", [r"other \w+"], thin=True)
+OTHER = Signature("t.other", "Another", "context", [r"other \w+"], per_step=True)
 
 
 def test_a_window_is_searched_as_far_as_its_first_glance_with_a_match() -> None:

@@ -10,7 +10,7 @@ import diagnose
 from diagnose.stories.habits import habits, kind_of
 from tests.infer.rows import Row, ended, matched, signature, step
 
-RAISED = signature("t.raised", "crash.exception", tells="exception", strength="weak")
+RAISED = signature("t.raised", "crash.exception", signal="exception", strength="weak")
 OOM = signature("t.oom", "crash.gpu_oom", strength="decisive")
 
 

@@ -55,7 +55,7 @@ def test_an_error_of_a_phase_that_its_author_ended_well_has_passed(make: Any) ->
 
 
 def test_its_word_of_completion_absolves_a_decisive_error_only_after_work(make: Any) -> None:
-    exits = {"tells": "finished", "rank": 3, "role": "context"}
+    exits = {"signal": "finished", "rank": 3, "role": "context"}
     complete = {"kind": "phase", "phase": "shutdown", "rank": 3}
     worked = [step(4, rank=3), matched(OOM, rank=3), step(4, rank=3)]
     assert not passed(make(step(4, rank=3), matched(OOM, rank=3), complete))
@@ -112,7 +112,7 @@ def test_a_handlers_words_near_by_and_further_work_are_recovery(
     make: Any, rank: int | None, line: int, is_passed: bool
 ) -> None:
     failed = matched(OOM, rank=3, line=10)
-    handled = {"tells": "handled", "role": "context", "rank": rank, "line": line}
+    handled = {"signal": "handled", "role": "context", "rank": rank, "line": line}
     assert passed(make(failed, handled, step(5, rank=0, line=99))) is is_passed
     assert not passed(make(failed, handled)), "words alone are no work"
 
@@ -122,7 +122,7 @@ def done_of(timeline: Timeline) -> bool:
 
 
 def test_a_job_is_done_when_all_who_tell_of_steps_are(make: Any) -> None:
-    finished = {"tells": "finished", "role": "context"}
+    finished = {"signal": "finished", "role": "context"}
     assert done_of(make(step(1, rank=0), finished | {"rank": 0}))
     assert not done_of(make(step(1, rank=0), step(1, rank=1), finished | {"rank": 0}))
     assert done_of(make(step(1, rank=0), step(1, rank=1), finished))
@@ -159,6 +159,6 @@ def test_whoever_fails_and_however_long_others_go_on_it_has_not_passed(
         for r in range(ranks)
         if r != victim and chance.random() < 0.9
     ]
-    timeline = make(*rows, *others, {"tells": "finished", "rank": (victim + 1) % ranks})
+    timeline = make(*rows, *others, {"signal": "finished", "rank": (victim + 1) % ranks})
     assert not passed(timeline)
     assert len(failures(stories_of(timeline)).counted)

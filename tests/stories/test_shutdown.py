@@ -136,9 +136,9 @@ def test_another_rank_s_traceback_does_not_hide_in_the_ignored_one() -> None:
     assert result.culprits.ranks == [1]
 
 
-IGNORED = {"tells": "ignored", "text": "Exception ignored in: <function f>"}
+IGNORED = {"signal": "ignored", "text": "Exception ignored in: <function f>"}
 RAISED = matched(
-    signature("t.exception", "crash.exception", tells="exception", strength="weak"), rank=3
+    signature("t.exception", "crash.exception", signal="exception", strength="weak"), rank=3
 )
 
 
@@ -156,9 +156,9 @@ def test_the_traceback_below_an_ignored_line_is_left_out(make: Any) -> None:
 
 def test_an_end_that_a_crash_brought_is_no_success(make: Any) -> None:
     crashed = cleared(make(RAISED, finished(3), finished(4)))
-    assert [event.tells for event in crashed] == ["exception", None, "finished"]
+    assert [event.signal for event in crashed] == ["exception", None, "finished"]
     worked = cleared(make(RAISED, step(9, rank=3), finished(3)))
-    assert [event.tells for event in worked] == ["exception", None, "finished"]
+    assert [event.signal for event in worked] == ["exception", None, "finished"]
 
 
 def test_an_end_after_a_traceback_is_no_success_whatever_its_exception_is_read_as(
@@ -167,7 +167,7 @@ def test_an_end_after_a_traceback_is_no_success_whatever_its_exception_is_read_a
     read = matched(signature("t.missing", "env.config"), rank=3)
     trace = {"text": f"[rank3]: {TRACE}", "rank": 3}
     crashed = cleared(make(trace, read, finished(3), finished(4)))
-    assert [event.tells for event in crashed] == [None, None, None, "finished"]
+    assert [event.signal for event in crashed] == [None, None, None, "finished"]
 
 
 def test_a_cause_that_ended_its_rank_was_not_survived() -> None:

@@ -49,7 +49,7 @@ def test_a_phase_is_a_sign_of_life(make: Any) -> None:
 
 
 def test_the_end_of_its_script_is_no_silence(make: Any) -> None:
-    done = {"kind": "phase", "role": "phase", "tells": "finished", "time": START + 95 * NS}
+    done = {"kind": "phase", "role": "phase", "signal": "finished", "time": START + 95 * NS}
     assert find(make, *steps(10), done, limit(9000)) is None
 
 
@@ -58,10 +58,10 @@ def test_nothing_after_the_last_line_shows_no_silence(make: Any) -> None:
 
 
 def test_who_watches_says_how_long(make: Any) -> None:
-    found = find(make, *steps(10), {"tells": "silent", "elapsed_ms": 600_000})
+    found = find(make, *steps(10), {"signal": "silent", "elapsed_ms": 600_000})
     assert found is not None
     assert (found.seconds, found.ended) == (600.0, None)
-    assert find(make, *steps(10), {"tells": "silent", "elapsed_ms": 60_000}) is None
+    assert find(make, *steps(10), {"signal": "silent", "elapsed_ms": 60_000}) is None
 
 
 def test_lines_that_nobody_knows_may_be_work(make: Any) -> None:
@@ -131,7 +131,7 @@ def test_who_says_why_it_stopped_is_not_silent(make: Any) -> None:
 def test_what_stood_in_a_buffer_is_no_work_after_an_exception(make: Any) -> None:
     rows = [row for rank in range(4) for row in steps(8 if rank == 2 else 20, rank=rank)]
     rows.sort(key=lambda row: row["time"])
-    signed = {"text": "[rank2]: Traceback (most recent call last):", "tells": "trouble"}
+    signed = {"text": "[rank2]: Traceback (most recent call last):", "signal": "trouble"}
     raised = {"role": "cause", "cause": "crash.exception", "kind": "exception"}
     died = [signed | {"role": "aftermath"}, raised]
     assert find(make, *(row | {"rank": 2, "time": START} for row in died), *rows) is None

@@ -66,7 +66,7 @@ def test_a_stack_tells_what_no_marker_does(make: Any) -> None:
 
 
 def test_what_others_say_of_a_rank_is_not_its_story(make: Any) -> None:
-    said = {"tells": "missing", "role": "effect", "rank": 4}
+    said = {"signal": "missing", "role": "effect", "rank": 4}
     assert list(stories_of(make(step(1, rank=2), said, step(1, rank=0))).of_ranks) == [0, 2]
 
 
@@ -80,7 +80,7 @@ def test_a_story_knows_how_its_lines_were_attributed(make: Any) -> None:
 
 def test_the_first_sign_that_a_peer_is_gone_and_the_end_of_its_work(make: Any) -> None:
     lost = {"role": "effect", "rank": 0, "fields": {"peer": "node<1>"}}
-    notified = {"role": "aftermath", "tells": "notified", "rank": 0}
+    notified = {"role": "aftermath", "signal": "notified", "rank": 0}
     rows = [notified, lost, notified, lost, finished(0), ended(0, exitcode="1")]
     found = story(make(*rows))
     signs = (found.notified, found.lost_peer, found.finished, found.ended)

@@ -278,8 +278,8 @@ def test_a_file_is_that_of_the_only_rank_it_names_if_every_file_names_another() 
 
 @pytest.mark.parametrize(("distance", "rank"), [(1, 5), (3, 5), (4, None), (0, None)])
 def test_a_table_names_the_rank_a_few_lines_above(distance: int, rank: int | None) -> None:
-    named = {"meaning": Meaning(tells="rank_map"), "fields": {"rank": "5"}, "line": 10}
-    exit_ = {"meaning": Meaning(tells="exit"), "line": 10 + distance}
+    named = {"meaning": Meaning(signal="rank_map"), "fields": {"rank": "5"}, "line": 10}
+    exit_ = {"meaning": Meaning(signal="exit"), "line": 10 + distance}
     assert ranks(named, exit_)[1] == rank
     assert ranks(named, exit_ | {"source": "b"})[1] is None
     assert ranks(named, exit_ | {"rank": 2})[1] == 2

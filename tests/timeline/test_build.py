@@ -102,7 +102,7 @@ def test_folders_name_the_attempt() -> None:
 
 def dumped(rank: int, seq: int, ns: int | None, **more: object) -> Draft:
     """A pending operation of a dump."""
-    meaning = Meaning(kind="collective", tells=PENDING)
+    meaning = Meaning(kind="collective", signal=PENDING)
     draft = document(f"fr_{rank}", 0, rank, "", meaning, Work(seq=seq))
     draft.stamp = Stamp(ns, utc_offset_s=0) if ns is not None else None
     draft.host = "node"
@@ -119,20 +119,20 @@ NOON = 1_748_865_600 * SECOND  # 2025-06-02 12:00:00 UTC
 
 def test_a_document_is_of_the_last_attempt_and_keeps_its_rank() -> None:
     found = built([dumped(3, 7, None)], f"{ERROR}\n{RESTART}{ERROR}\n")
-    told = [event for event in found if event.tells == PENDING]
+    told = [event for event in found if event.signal == PENDING]
     assert [(event.attempt, event.rank, event.time) for event in told] == [(1, 3, None)]
     assert {event.rank for event in found if event.source == "job.log"} == {None}
 
 
 def test_times_of_dumps_are_shown_in_order() -> None:
     found = built([dumped(0, 2, NOON + SECOND), dumped(1, 1, NOON)])
-    assert [(e.rank, e.time) for e in found if e.tells] == [(1, NOON), (0, NOON + SECOND)]
+    assert [(e.rank, e.time) for e in found if e.signal] == [(1, NOON), (0, NOON + SECOND)]
 
 
 def test_a_clock_that_is_ahead_is_put_back() -> None:
     drafts = [dumped(0, 2, NOON + SECOND), dumped(1, 1, NOON, host="other")]
     found = built(drafts, node=3 * SECOND)
-    assert [(e.rank, e.time) for e in found if e.tells] == [(0, NOON - 2 * SECOND), (1, NOON)]
+    assert [(e.rank, e.time) for e in found if e.signal] == [(0, NOON - 2 * SECOND), (1, NOON)]
 
 
 def test_times_of_dumps_that_fit_no_printed_one_are_left_out() -> None:
@@ -141,8 +141,8 @@ def test_times_of_dumps_that_fit_no_printed_one_are_left_out() -> None:
         built([dumped(0, 2, NOON)], log.format(14)),
         built([dumped(0, 2, NOON)], log.format(15)),
     )
-    assert [e.time for e in near if e.tells == PENDING] == [NOON]
-    assert [e.time for e in far if e.tells == PENDING] == [None]
+    assert [e.time for e in near if e.signal == PENDING] == [NOON]
+    assert [e.time for e in far if e.signal == PENDING] == [None]
 
 
 def test_a_watchdog_of_the_same_operation_proves_the_zone_of_the_logs() -> None:
@@ -151,5 +151,5 @@ def test_a_watchdog_of_the_same_operation_proves_the_zone_of_the_logs() -> None:
         "collective operation timeout: WorkNCCL(SeqNum=2, OpType=ALLREDUCE, NumelIn=8, NumelOut=8, "
         "Timeout(ms)=600000) ran for 600000 milliseconds before timing out.\n"
     )
-    (pending,) = [e for e in built([dumped(0, 2, NOON)], line) if e.tells == PENDING]
+    (pending,) = [e for e in built([dumped(0, 2, NOON)], line) if e.signal == PENDING]
     assert pending.time == NOON + 8 * HOUR

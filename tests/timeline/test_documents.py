@@ -9,9 +9,9 @@ from diagnose.timeline.event import Meaning
 
 
 def test_a_document_knows_its_own_rank() -> None:
-    draft = document("fr_3", 4, 3, "waits", Meaning(kind="collective", tells="pending"))
+    draft = document("fr_3", 4, 3, "waits", Meaning(kind="collective", signal="pending"))
     assert (draft.document, draft.rank) == (True, 3)
-    assert (draft.source, draft.line, draft.text, draft.tells) == ("fr_3", 4, "waits", "pending")
+    assert (draft.source, draft.line, draft.text, draft.signal) == ("fr_3", 4, "waits", "pending")
 
 
 @pytest.mark.parametrize(

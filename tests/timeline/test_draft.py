@@ -18,7 +18,7 @@ def test_a_watchdog_line_fills_the_fields_of_a_collective() -> None:
     text = f"begin\n[rank3]:[E602 08:25:12.625763863 x.cpp:632] {WATCHDOG.format(seq=7)}\n"
     event = of(diagnose.load_text(text).events, "Watchdog")
     assert (event.source, event.line, event.offset, event.rank) == ("<paste>", 2, 6, 3)
-    said = (event.kind, event.role, event.severity, event.tells)
+    said = (event.kind, event.role, event.severity, event.signal)
     assert said == ("collective", "effect", "error", "timeout")
     assert (event.op, event.seq, event.size_in, event.size_out) == ("ALLREDUCE", 7, 1000, 1000)
     assert (event.timeout_ms, event.elapsed_ms) == (600_000, 600_007)
@@ -32,7 +32,7 @@ def test_lines_about_many_tasks_become_events_up_to_a_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("diagnose.timeline.draft._TASKS_LIMIT", 10)
-    exits = timeline(log="srun: error: node1: tasks 0-7: Killed\n" * 4).telling("exit")
+    exits = timeline(log="srun: error: node1: tasks 0-7: Killed\n" * 4).signalling("exit")
     lines = [event.line for event in exits]
     assert [lines.count(line) for line in (1, 2, 3, 4)] == [8, 3, 1, 1]
 
@@ -111,7 +111,7 @@ def test_a_long_line_is_cut() -> None:
 def test_a_tag_behind_a_bar_names_who_printed_the_error_but_not_the_bar() -> None:
     glued = "  0%|          | 0/60 [00:00<?, ?it/s][rank0]:[E ProcessGroupNCCL.cpp:563] "
     found = timeline(job=glued + WATCHDOG.format(seq=7) + "\n")
-    told = {event.tells or event.kind: event.rank for event in matches(found)}
+    told = {event.signal or event.kind: event.rank for event in matches(found)}
     assert (told["timeout"], told["progress"]) == (0, None)
 
 

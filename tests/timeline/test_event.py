@@ -22,9 +22,9 @@ EVENTS = [
         line=7,
     ),
     event(index=3, kind="progress", role="progress", signature="a", rank=1),
-    event(index=5, kind="phase", tells="finished", role="phase", signature="b", rank=1, host="n2"),
-    event(index=9, tells="timeout", role="effect", rank=3, host="n2"),
-    event(index=12, kind="exit", tells="exit"),
+    event(index=5, kind="phase", signal="finished", role="phase", signature="b", rank=1, host="n2"),
+    event(index=9, signal="timeout", role="effect", rank=3, host="n2"),
+    event(index=12, kind="exit", signal="exit"),
 ]
 TIMELINE = Timeline(EVENTS)
 
@@ -68,9 +68,9 @@ def test_a_part_keeps_the_indices() -> None:
 def test_events_of_several_kinds_are_in_order_of_time() -> None:
     assert indices(TIMELINE.kind("progress", "phase")) == [2, 3, 5]
     assert indices(TIMELINE.kind("phase")) == [2, 5]
-    assert indices(TIMELINE.telling("timeout", "exit", "finished")) == [5, 9, 12]
+    assert indices(TIMELINE.signalling("timeout", "exit", "finished")) == [5, 9, 12]
     assert indices(TIMELINE.role("effect", "phase")) == [2, 5, 9]
-    assert TIMELINE.kind("restart", "frame") == TIMELINE.telling("ignored") == []
+    assert TIMELINE.kind("restart", "frame") == TIMELINE.signalling("ignored") == []
 
 
 def test_signatures_come_in_the_order_in_which_they_first_appear() -> None:

@@ -17,7 +17,7 @@ DTYPES = {
     "attempt": "Int16", "rank": "Int32", "local_rank": "Int16", "group_rank": "Int32",
     "task": "Int32", "host": "category", "pid": "Int64", "kind": "category",
     "signature": "category", "role": "category", "severity": "category", "cause": "category",
-    "strength": "category", "tells": "category", "phase": "category", "group": "category",
+    "strength": "category", "signal": "category", "phase": "category", "group": "category",
     "op": "category", "seq": "Int64", "size_in": "Int64", "size_out": "Int64",
     "timeout_ms": "Int64", "elapsed_ms": "Int64", "step": "Int64", "text": "str",
     "fields": "object", "ends_phase": "bool", "repeated": "int64",

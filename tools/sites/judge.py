@@ -64,7 +64,7 @@ class Judge:
             id_ = min(special, key=_worth).id
             return Judgement("word" if id_.startswith(_WORDINGS) else "named", id_)
         if all(one.generic for one in signatures) and (signatures or has_word):
-            raised = any(one.tells == "exception" for one in signatures)
+            raised = any(one.signal == "exception" for one in signatures)
             word = self._matcher.words.find(line, raised=raised)
             if word is not None:
                 return Judgement("word", word.id)
@@ -88,7 +88,7 @@ class Judge:
 
 def _vague(signature: Signature) -> bool:
     """Whether it says no more than that there is trouble, or states facts of the job only."""
-    if signature.tells == "trouble":
+    if signature.signal == "trouble":
         return signature.generic
     return signature.role == "context" and bool(signature.facts)
 

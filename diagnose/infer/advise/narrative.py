@@ -16,7 +16,7 @@ from diagnose.infer.rules import signatures
 from diagnose.infer.rules.base import Context, Hypothesis, Lost
 from diagnose.infer.tiers import Tier
 from diagnose.text.times import iso
-from diagnose.timeline.draft import DOCUMENT_TELLS
+from diagnose.timeline.draft import DOCUMENT_SIGNALS
 from diagnose.timeline.event import Event, Timeline
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def _lines(winner: Hypothesis, context: Context) -> list[Evidence]:
     found: dict[tuple[str, int], Evidence] = {}
     for index in winner.rows:
         event = context.timeline.at(index)
-        if event.tells in DOCUMENT_TELLS:
+        if event.signal in DOCUMENT_SIGNALS:
             continue
         entry = entry_of(context.catalog, event.signature)
         why = entry.title if entry else ""
@@ -136,7 +136,7 @@ def _by_signature(timeline: Timeline) -> dict[str, list[Event]]:
     found: dict[str, list[Event]] = defaultdict(list)
     for alike, events in timeline.alike.items():
         counts = alike.role in _CHAIN_ROLES or alike.kind == "exit"
-        if alike.signature is not None and counts and alike.tells not in _NO_EVENT:
+        if alike.signature is not None and counts and alike.signal not in _NO_EVENT:
             found[alike.signature] += events
     return found
 

@@ -54,7 +54,7 @@ def lines_beside(timeline: Timeline, verdicts: Sequence[Verdict]) -> Lines:
     found = witnessed(timeline)
     heads = {rank: heads_of(found.started(own)) for rank, own in found.waits.items()}
     rows: dict[int, int] = {}
-    for event in timeline.telling(PENDING, IDLE):
+    for event in timeline.signalling(PENDING, IDLE):
         if event.rank is not None:
             rows.setdefault(event.rank, event.index)
     places = {wait.row: timeline.at(wait.row).place for waits in heads.values() for wait in waits}

@@ -1,7 +1,7 @@
 """Events of the timeline from the table of collectives: what every rank waited in at the end.
 
 A dump holds thousands of operations of which the timeline needs few: of each rank the first
-pending ones (`tells` is `pending`), or, where it has none, the last one it finished (`idle`).
+pending ones (`signal` is `pending`), or, where it has none, the last one it finished (`idle`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from diagnose.timeline.event import Meaning, Work
 
 PENDING_SHOWN = 4  # pending operations of one rank
 _SAYS = {
-    tells: Meaning(kind="collective", severity="info", tells=tells) for tells in (PENDING, IDLE)
+    tells: Meaning(kind="collective", severity="info", signal=tells) for tells in (PENDING, IDLE)
 }
 
 

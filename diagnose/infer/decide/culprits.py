@@ -164,7 +164,7 @@ def _of_one_of_several(winner: Hypothesis, stories: Stories) -> bool:
 
 def _named_missing(winner: Hypothesis, timeline: Timeline) -> None:
     """Name who did not come, as lines list them."""
-    events = timeline.telling("missing")
+    events = timeline.signalling("missing")
     ranks = {rank for event in events for rank in captured_ranks(event.fields.get("missing"))}
     if ranks:
         winner.ranks, winner.kind = sorted(ranks), "missing"
@@ -264,7 +264,7 @@ def _only_rank(winner: Hypothesis, timeline: Timeline, *, raised: bool) -> str |
     if _wrote_nothing_more(winner, timeline):
         return "wrote_nothing_more"
     effects = timeline.role("effect")
-    captured = [event.fields for event in effects if event.tells in (None, "peer_gone")]
+    captured = [event.fields for event in effects if event.signal in (None, "peer_gone")]
     named = {rank for fields in captured for rank in captured_ranks(fields.get("rank"))}
     last = _name_if_one(winner, named, "the only rank that its last lines name")
     return "only_rank_in_last_lines" if last else None
@@ -288,5 +288,5 @@ def _wrote_nothing_more(winner: Hypothesis, timeline: Timeline) -> bool:
 
 def _only_traceback(winner: Hypothesis, timeline: Timeline) -> bool:
     """Name the one rank that printed tracebacks, whatever it raised: that may be cut off."""
-    raised = {event.rank for event in timeline.telling("trouble") if event.role == "aftermath"}
+    raised = {event.rank for event in timeline.signalling("trouble") if event.role == "aftermath"}
     return _name_if_one(winner, raised, "the only rank with a traceback")

@@ -23,7 +23,7 @@ def put_on_nodes(winner: Hypothesis, timeline: Timeline) -> None:
 def _nodes_of_pods(timeline: Timeline) -> Mapping[str, str | None]:
     """Pod to node; None where lines name several, as of one that was moved."""
     nodes: dict[str, set[str]] = defaultdict(set)
-    for event in timeline.telling("placed"):
+    for event in timeline.signalling("placed"):
         if event.fields.get("name") and event.fields.get("host"):
             nodes[event.fields["name"]].add(event.fields["host"])
     return {pod: next(iter(of)) if len(of) == 1 else None for pod, of in nodes.items()}

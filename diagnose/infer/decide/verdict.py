@@ -29,14 +29,14 @@ def inconclusive(failing: Sequence[Event], catalog: Catalog) -> Hypothesis:
     summary = "The job failed, but these lines do not show why."
     if not failing:
         summary = "The job had not ended when somebody looked into it; nothing shows why it hangs."
-    elif all(event.tells == "stuck" for event in failing):
+    elif all(event.signal == "stuck" for event in failing):
         summary = "The user says that the job hangs; these lines do not show why."
     rows = [event.index for event in failing[:_ROWS]]
     title = catalog.classes["unknown"].title
     found = Hypothesis(
         "unknown", Tier.GUESS, title, summary, rows, inferred=True, rule="inconclusive"
     )
-    ended = {event.fields["host"] for event in failing if event.tells == "dies" and _of_pod(event)}
+    ended = {event.fields["host"] for event in failing if event.signal == "dies" and _of_pod(event)}
     if len(ended) == 1:
         found.hosts, found.kind, found.why = sorted(ended), "crashed", "it alone ended in an error"
     return found
@@ -58,7 +58,7 @@ def verdict_of(winner: Hypothesis, context: Context) -> tuple[Verdict, str]:
     silent = _silent_by(winner, context)
     if silent is not None and winner.inferred and hang != "fails":
         return "hung", silent
-    waited = silent is not None or bool(context.timeline.telling(*WAITED))
+    waited = silent is not None or bool(context.timeline.signalling(*WAITED))
     if not waited and not reported_hang(context.stories):
         return "failed", "nobody_waited"
     if hang == "hangs":

@@ -36,7 +36,7 @@ def exception_of(event: Event, raised: Raised) -> PythonException | None:
     event = raised.wrapped.get(event.index, event)
     stack = raised.stacks.get(event.index)
     prefix = peel(event.text)
-    if stack is None and prefix.traceback is None and event.tells != "exception":
+    if stack is None and prefix.traceback is None and event.signal != "exception":
         return None
     if prefix.traceback is not None:
         frames = frames_in(prefix.traceback.splitlines())

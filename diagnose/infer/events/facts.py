@@ -68,7 +68,7 @@ def _world_size(timeline: Timeline, named: Counter[str]) -> int | None:
     sizes = [int(value) for value in named if value.isdigit()]
     claims = {event.fields["world_size"] for event in timeline.capturing("world_size")}
     sizes += [int(value) for value in claims if value.isdigit()]
-    for event in timeline.telling("missing", "joined"):
+    for event in timeline.signalling("missing", "joined"):
         highest = (highest_rank(event.fields.get(key)) for key in ("ranks", "missing"))
         sizes += [rank + 1 for rank in highest if rank is not None]
     sizes = [size for size in sizes if 0 < size <= RANK_LIMIT]

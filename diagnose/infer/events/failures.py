@@ -85,7 +85,7 @@ def _may_be_caught(stories: Stories, event: Event) -> bool:
 def _hinted(stories: Stories, hints: list[Event], sieve: Sieve) -> Failures:
     """A weak hint, or what follows an abort, counts only in a log that ends with it."""
     timeline = stories.timeline
-    complaint = timeline.telling("complaint")
+    complaint = timeline.signalling("complaint")
     if complaint and _worked_since(stories, complaint[-1]):
         sieve.absolve("work_went_on", hints)
         return sieve.counting("", [])
@@ -95,7 +95,7 @@ def _hinted(stories: Stories, hints: list[Event], sieve: Sieve) -> Failures:
     if closed(timeline):
         before = [event for event in hints if event.phase != "shutdown"]
         hints = sieve.keep("orderly_shutdown", hints, before)
-    if all(event.tells == "closed" for event in hints):
+    if all(event.signal == "closed" for event in hints):
         hints = sieve.keep("orderly_shutdown", hints, [])  # who shuts down in order need not fail
     if complaint:
         return sieve.counting("complaint", complaint)
@@ -119,7 +119,7 @@ def _is_unsurvived(stories: Stories, event: Event) -> bool:
 
 def _stuck_at_the_end(stories: Stories) -> list[Event]:
     """Lines that say that a process is stuck, after everything that the job did or said."""
-    stuck = stories.timeline.telling("host_blocked")
+    stuck = stories.timeline.signalling("host_blocked")
     work = [*stories.deeds.progress, *stories.deeds.endings]
     last = max((event.index for event in work), default=-1)
     return [event for event in stuck if event.index > last]
@@ -131,7 +131,7 @@ def reported_hang(stories: Stories) -> list[Event]:
     Amid the steps of a log, or in a long one, it is text that the job trains on or writes.
     """
     timeline = stories.timeline
-    reports = timeline.telling("stuck")
+    reports = timeline.signalling("stuck")
     if not reports or done(stories):
         return []
     ends, steps = stories.deeds.last_lines, timeline.kind("progress")
@@ -176,14 +176,14 @@ def _weak(meaning: Meaning) -> bool:
 def _serious(meaning: Meaning) -> bool:
     """Whether such events show a failure; an exit may."""
     failing = meaning.role in ("cause", "effect") and not _weak(meaning)
-    return failing or meaning.tells in _EFFECTS or meaning.kind == "exit"
+    return failing or meaning.signal in _EFFECTS or meaning.kind == "exit"
 
 
 def _only_after_the_end(stories: Stories, events: Sequence[Event]) -> bool:
     """Symptoms alone, all after the job said that it was done: sockets that close at exit."""
-    if any(e.role == "cause" or e.kind == "exit" or e.tells in WAITED for e in events):
+    if any(e.role == "cause" or e.kind == "exit" or e.signal in WAITED for e in events):
         return False
-    if any(e.tells == "dies" and stories.deeds.unordered(e) for e in events):
+    if any(e.signal == "dies" and stories.deeds.unordered(e) for e in events):
         return False  # a table of the pods tells of no order
     ends = stories.deeds.endings
     return bool(ends) and ends[0].index < events[0].index and not _left_others(stories)
@@ -209,12 +209,12 @@ def went_on(stories: Stories) -> bool:
     What ran before the user's complaint does not speak against it, nor does a server that answers.
     """
     timeline = stories.timeline
-    if complaints := timeline.telling("complaint"):
+    if complaints := timeline.signalling("complaint"):
         return _worked_since(stories, complaints[-1])
     if done(stories):
         return True
     reported = timeline.role("cause", "effect", "aftermath")
-    trouble = [one for one in reported if one.tells != "waiting" or not stories.passed(one)]
+    trouble = [one for one in reported if one.signal != "waiting" or not stories.passed(one)]
     if not trouble:
         return bool(timeline.kind("progress"))
     return all(stories.hint_passed(event) for event in trouble)
@@ -247,7 +247,7 @@ def done(stories: Stories) -> bool:
 
 def closed(timeline: Timeline) -> bool:
     """Whether it is a server that served, and then shut down in order."""
-    shutdowns = timeline.telling("closed")
+    shutdowns = timeline.signalling("closed")
     served = [e.index for e in timeline.kind("progress") if e.phase == "inference"]
     return bool(shutdowns and served) and served[0] < shutdowns[-1].index > served[-1]
 

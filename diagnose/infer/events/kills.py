@@ -32,7 +32,7 @@ def _stopping(timeline: Timeline) -> dict[str, int]:
         if event.role != "aftermath" and exit_code(event.fields) not in (0, None, -signal.SIGKILL):
             ended[event.source] = min(event.line, ended.get(event.source, event.line))
     lines: dict[str, int] = {}
-    for event in timeline.telling("stopping"):
+    for event in timeline.signalling("stopping"):
         if "reason" in event.fields or event.line > ended.get(event.source, event.line):
             lines[event.source] = min(event.line, lines.get(event.source, event.line))
     return lines
@@ -42,6 +42,6 @@ def _named(timeline: Timeline) -> set[str]:
     """The processes which a launcher says that it killed, as they did not end when told to."""
     return {
         event.fields["pid"]
-        for event in timeline.telling("teardown")
+        for event in timeline.signalling("teardown")
         if "pid" in event.fields and exit_code(event.fields) == -signal.SIGKILL
     }

@@ -28,7 +28,7 @@ class Start:
 
 def find_onset(timeline: Timeline, first_failure: Event | None) -> Start:
     """Back-date the first wait, or take the first failure's own time."""
-    waits = [(w, ms) for w in timeline.telling("timeout") if (ms := _waited_ms(w)) is not None]
+    waits = [(w, ms) for w in timeline.signalling("timeout") if (ms := _waited_ms(w)) is not None]
     dated = [(w.time - ms * _MS, w, ms) for w, ms in waits if w.time is not None]
     if dated:
         begun, wait, elapsed = min(dated, key=itemgetter(0))
@@ -152,7 +152,7 @@ def silent_since(silence: Silence) -> Start:
 
 def pending_since(timeline: Timeline, group: str | None, seq: int | None) -> Start:
     """When the first rank enqueued the operation in which dumps show the others waiting."""
-    pending = [(e.time, e) for e in timeline.telling(PENDING) if e.time is not None]
+    pending = [(e.time, e) for e in timeline.signalling(PENDING) if e.time is not None]
     same = [(t, e) for t, e in pending if (e.group, e.seq) == (group, seq)]
     if not pending:
         return Start(None, None, "no dump says when an operation began")

@@ -56,7 +56,9 @@ def find_activity(timeline: Timeline, end: Event | None, waiting: set[int]) -> A
     that very line counts. Frames of tracebacks come after the failure and speak of it all the same.
     """
     marks = _latest_bars(_before(timeline, end))
-    waited = [ms for event in timeline.telling("timeout") if (ms := event.elapsed_ms) is not None]
+    waited = [
+        ms for event in timeline.signalling("timeout") if (ms := event.elapsed_ms) is not None
+    ]
     if waited:
         most = max(waited)
         long = [bar for bar in _unfinished(marks) if _spans(bar, most) and bar.phase in BUSY]

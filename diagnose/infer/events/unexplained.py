@@ -20,14 +20,14 @@ _NAMED = re.compile(
 def unexplained(stories: Stories) -> Failures:
     """Error lines that no other entry knows and whose authors were not seen to go on.
 
-    Those in words of their own (`tells: trouble`), and last lines that a logger wrote at error
+    Those in words of their own (`signal: trouble`), and last lines that a logger wrote at error
     level or that read as the name of an exception. Where nobody knows who writes, what is only of
     error level passes as soon as anybody works on below it.
     """
     timeline = stories.timeline
     last = [event for event in timeline.kind("edge") if _ends_in_error(event)]
     words = [event for event in timeline.role("cause") if is_word(event.signature)]
-    found = [*timeline.telling("trouble"), *words, *last]
+    found = [*timeline.signalling("trouble"), *words, *last]
     found.sort(key=lambda event: event.index)
     if not found:
         return Failures([])
@@ -66,5 +66,5 @@ def _unanswered(event: Event, stories: Stories) -> bool:
 
 def _explains(meaning: Meaning) -> bool:
     """Whether an entry knows what lines are about, apart from that they tell of trouble."""
-    named = meaning.signature is not None and meaning.tells != "trouble"
+    named = meaning.signature is not None and meaning.signal != "trouble"
     return named and not (is_word(meaning.signature) and meaning.role == "cause")

@@ -27,19 +27,19 @@ _NAMED_LIMIT = 1_000_000  # ranks that different lines name, one after the other
 
 def not_come(timeline: Timeline, world_size: int | None) -> list[Verdict]:
     """The verdict that lists of those that came tell of, none where they tell of no gap."""
-    lists = timeline.telling("joined")
+    lists = timeline.signalling("joined")
     return _unanswered(lists) or _unready(lists, world_size)
 
 
 def listed_gone(timeline: Timeline) -> list[Event]:
     """The items of a list of ranks that went away, as a line around it says."""
     lost: dict[str, list[int]] = defaultdict(list)
-    for event in timeline.telling("peer_gone"):
+    for event in timeline.signalling("peer_gone"):
         if event.role == "effect":
             lost[event.source].append(event.line)
     for lines in lost.values():
         lines.sort()
-    items = (event for event in timeline.telling("missing") if event.role == "context")
+    items = (event for event in timeline.signalling("missing") if event.role == "context")
     return [item for item in items if _near(item.line, lost.get(item.source, ()))]
 
 
@@ -137,7 +137,7 @@ def named_missing(timeline: Timeline) -> Named | None:
     named, left = Named(), _NAMED_LIMIT
     naming: dict[tuple[str | None, ...], bool] = {}  # what lines print, and whether it names ranks
     gone = {event.index for event in listed_gone(timeline)}
-    for event in timeline.telling("missing"):
+    for event in timeline.signalling("missing"):
         if event.index in gone:
             continue
         op = event.op

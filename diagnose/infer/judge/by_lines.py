@@ -182,7 +182,7 @@ def standing_of(timeline: Timeline, world_size: int | None) -> ByLines | None:
 
 def authors(timeline: Timeline) -> set[int]:
     """The ranks with a line of their own; what a launcher says of them is none."""
-    of_others = timeline.where(lambda one: one.kind == "exit" or one.tells == "rank_map")
+    of_others = timeline.where(lambda one: one.kind == "exit" or one.signal == "rank_map")
     theirs = Counter(event.rank for event in of_others)
     every = Counter(timeline.column("rank"))
     return {rank for rank, count in every.items() if rank is not None and count > theirs[rank]}

@@ -44,7 +44,7 @@ def stalls(timeline: Timeline, world_size: int | None) -> list[Verdict]:
     The order of the lines changes nothing. `world_size` is None where the log does not say it.
     """
     named = named_missing(timeline)
-    found = stated_mismatches(timeline.telling("mismatch"))
+    found = stated_mismatches(timeline.signalling("mismatch"))
     standing = standing_of(timeline, world_size)
     if standing is not None:
         found.append(_judged(standing, named))

@@ -90,18 +90,18 @@ def _mentions(timeline: Timeline) -> list[tuple[Event, Op]]:
     Watchdogs of several groups print at one time, so where a rank waits in several calls of one
     number its status lines may be in any order. Then what other ranks call in a group tells.
     """
-    rows = sorted(timeline.telling("timeout", "frontier"), key=lambda e: (e.source, e.line))
-    found = {row.index: (row, _wait(row)) for row in rows if row.tells == "timeout"}
+    rows = sorted(timeline.signalling("timeout", "frontier"), key=lambda e: (e.source, e.line))
+    found = {row.index: (row, _wait(row)) for row in rows if row.signal == "timeout"}
     unnamed: dict[tuple[str, int | None, int | None], list[int]] = defaultdict(list)
     statuses: dict[tuple[str, int | None, int | None], list[Event]] = defaultdict(list)
     kinds: dict[tuple[object, ...], Counter[str]] = defaultdict(Counter)  # call → kinds of groups
     last: dict[tuple[str, int | None, int | None], int] = {}
     for row in rows:
         key = row.source, row.rank, row.seq
-        if row.tells == "timeout" and row.group is None:
+        if row.signal == "timeout" and row.group is None:
             unnamed[key].append(row.index)
             last[key] = row.index
-        elif row.tells == "timeout":
+        elif row.signal == "timeout":
             kinds[found[row.index][1].call][_kind_of(row)] += 1
         elif row.group is not None and row.seq is not None:
             statuses[key].append(row)
@@ -241,7 +241,7 @@ def _without_known(found: Witnessed) -> list[Op]:
 def _frontiers(timeline: Timeline) -> dict[tuple[int, str | None], Frontier]:
     """The furthest that each rank is said to have got in each group."""
     found: dict[tuple[int, str | None], Frontier] = {}
-    for event in timeline.telling("frontier"):
+    for event in timeline.signalling("frontier"):
         enqueued = integer(event.fields.get("enqueued"))
         completed = integer(event.fields.get("completed"))
         if event.rank is None or enqueued is None or completed is None:
@@ -261,7 +261,7 @@ def _add_failed(found: Witnessed, timeline: Timeline) -> None:
         of = alike.get((event.seq, event.op))
         if event.rank is None or event.seq is None or of is None or event.rank in found.waits:
             continue
-        if event.role == "effect" and event.tells is None:
+        if event.role == "effect" and event.signal is None:
             place = of._replace(rank=event.rank, elapsed_ms=None, row=event.index, began=None)
             found.waits[event.rank] = [place]
 

@@ -75,7 +75,7 @@ def _left_alone(stall: Verdict, catalog: Catalog) -> Hypothesis:
 
 
 def _finished(timeline: Timeline) -> set[int]:
-    return {event.rank for event in timeline.telling("finished") if event.rank is not None}
+    return {event.rank for event in timeline.signalling("finished") if event.rank is not None}
 
 
 def _evaluating(activity: Activity, waiting: set[int], stories: Mapping[int, Story]) -> int | None:

@@ -133,7 +133,7 @@ def _in_words(event: Event) -> int | None:
 def gpu_ranks(timeline: Timeline) -> dict[tuple[str | None, int], int]:
     """(host, PCI bus number) → rank, from lines that map both (NCCL's init lines)."""
     found = {}
-    for event in timeline.telling("rank_map"):
+    for event in timeline.signalling("rank_map"):
         bus = pci_bus(event.fields.get("busid"))
         if event.rank is not None and bus is not None:
             found[event.host, bus] = event.rank

@@ -78,7 +78,7 @@ def _last_lines(context: Context) -> Iterator[Event]:
 
 def _known(id_: str, catalog: Catalog) -> bool:
     entry = catalog.by_id.get(id_)
-    if entry is None or entry.generic or entry.tells == "exception":
+    if entry is None or entry.generic or entry.signal == "exception":
         return False
     return entry.role in ("cause", "effect", "context")
 

@@ -60,7 +60,7 @@ def propose(context: Context) -> Iterator[Hypothesis]:
     by_code = by_code or _stopped_at_work(context)
     gave_up = _gave_up(timeline)
     by_code = {code: _not_waiting(code, group, gave_up) for code, group in by_code.items()}
-    waits, stops = timeline.telling("timeout"), timeline.telling("teardown")
+    waits, stops = timeline.signalling("timeout"), timeline.signalling("teardown")
     others = any(code not in _OF_VICTIMS for code in by_code)
     for code in _OF_VICTIMS:
         group = by_code.get(code, [])
@@ -101,7 +101,7 @@ def _gave_up(timeline: Timeline) -> set[int]:
 
     In a job with several groups those numbers repeat, and name nobody.
     """
-    waits = timeline.telling(*_WAITS)
+    waits = timeline.signalling(*_WAITS)
     ranks = {event.rank for event in waits if event.rank is not None}
     placed = {(e.signature, e.place): e.group_rank for e in waits if e.group_rank is not None}
     several = Counter((signature, rank) for (signature, _), rank in placed.items())
@@ -112,7 +112,7 @@ def _gave_up(timeline: Timeline) -> set[int]:
 
 def _own_words(timeline: Timeline) -> list[Event]:
     """What processes say of the signal that ends them, before anybody sees how they end."""
-    return [event for event in timeline.telling("dies") if exit_code(event.fields) is not None]
+    return [event for event in timeline.signalling("dies") if exit_code(event.fields) is not None]
 
 
 def _unreported(timeline: Timeline) -> list[Event]:
@@ -149,7 +149,7 @@ def _by_a_watchdog(group: Sequence[Event], context: Context) -> bool:
     known = {*context.facts.versions, *context.facts.get("framework")}
     ranks = {event.rank for event in group} - {None}
     silent = bool(ranks) and ranks.isdisjoint(authors(context.timeline))
-    printed = any(event.tells == "dies" for event in group)
+    printed = any(event.signal == "dies" for event in group)
     if printed or (len(ranks) == 1 and any(map(lost_peer, context.timeline.role("effect")))):
         return False
     return not known.isdisjoint(_WATCHED) and (silent or _of_several_nodes(group))

@@ -113,7 +113,7 @@ def _different(timeline: Timeline) -> Iterator[tuple[str, int]]:
 
 
 def _tells(meaning: Meaning) -> bool:
-    return meaning.role in _ROLES or meaning.tells in _TELLS
+    return meaning.role in _ROLES or meaning.signal in _TELLS
 
 
 def _in_order(parts: list[str], text: str, start: int, end: int) -> bool:

@@ -73,14 +73,14 @@ def situation(context: Context) -> Situation:
     """What conditions may ask about, of a job."""
     timeline, found = context.timeline, context.stalls
     states = {state for stall in found for state in _states(stall)}
-    states |= {"timeout"} if timeline.telling("store_wait") else set()
+    states |= {"timeout"} if timeline.signalling("store_wait") else set()
     steps = {e.step for e in timeline.kind("progress") if e.step is not None}
     states |= {"progress_then_stop"} if steps else {"no_progress"}
     states |= {"step_0"} if steps and max(steps) == 0 else set()
     classes = context.catalog.classes
     crashed = any(classes[one.cause].is_crash for one in context.proposed)
     states |= {"crashed"} if crashed else set()
-    waits = found or timeline.telling(*WAITED, "stuck", "complaint")
+    waits = found or timeline.signalling(*WAITED, "stuck", "complaint")
     failed = any(event.kind in ("exception", "exit") for event in context.failing)
     rows = [row for stall in found[:1] for row in stall.rows[:_ROWS_OF_STALL]]
     if context.activity.row is not None:

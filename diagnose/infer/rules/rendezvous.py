@@ -22,7 +22,7 @@ def propose(context: Context) -> Iterator[Hypothesis]:
     waits = [wait for stall in context.stalls for wait in stall.waits.values()]
     if all(wait.seq is None for wait in waits):  # whoever waits in a collective has gathered
         yield from _gathering(context.timeline, context.catalog)
-    store = context.timeline.telling("store_wait")
+    store = context.timeline.signalling("store_wait")
     if store and not any(stall.waits for stall in context.stalls):
         yield _store(store, context.activity, context.catalog)
 

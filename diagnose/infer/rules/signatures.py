@@ -43,15 +43,15 @@ _WHY: Mapping[CulpritOf, str] = {
 def propose(context: Context) -> Iterator[Hypothesis]:
     """One hypothesis per cause signature that matched."""
     timeline, catalog = context.timeline, context.catalog
-    first_wait = next(iter(timeline.telling("timeout")), None)
-    first_effect = next(iter(timeline.telling("timeout", "teardown")), None)
+    first_wait = next(iter(timeline.signalling("timeout")), None)
+    first_effect = next(iter(timeline.signalling("timeout", "teardown")), None)
     trouble = cache(lambda: unexplained(context.stories).counted)  # few jobs need it
     causes: dict[str | None, list[Event]] = defaultdict(list)
     stopped = kills.by_launcher(timeline)
     for event in timeline.role("cause"):
-        waited = event.tells == "waiting" and context.stories.passed(event)
+        waited = event.signal == "waiting" and context.stories.passed(event)
         shown = event.index in context.stories.deeds.raised.code
-        if not (waited or shown or (event.tells == "exit" and stopped(event))):
+        if not (waited or shown or (event.signal == "exit" and stopped(event))):
             causes[event.signature].append(event)
     if nameless := [timeline.at(index) for index in sorted(context.stories.deeds.raised.nameless)]:
         bare = _bare_exception(catalog)
@@ -72,7 +72,7 @@ def propose(context: Context) -> Iterator[Hypothesis]:
         if of_class.outside and _in_trouble(group[0], trouble(), timeline):
             grounds.append("in_trouble")
         tier = stated(signature.strength, grounds)
-        own = signature.tells == "exception" and (len(ranks) <= 1 or _of_the_program(group))
+        own = signature.signal == "exception" and (len(ranks) <= 1 or _of_the_program(group))
         if own and not late and not context.stories.survived(group):
             grounds.append("own_exception")
             tier = max(tier, Tier.LIKELY)
@@ -102,7 +102,7 @@ def propose(context: Context) -> Iterator[Hypothesis]:
 
 def _is_own(raised: Event) -> bool:
     """Whether an exception is the program's own: of what is wrong with it, or of no known name."""
-    return raised.tells != "exception" or _of_the_program([raised])
+    return raised.signal != "exception" or _of_the_program([raised])
 
 
 def _of_the_program(exceptions: Sequence[Event]) -> bool:
@@ -113,7 +113,7 @@ def _of_the_program(exceptions: Sequence[Event]) -> bool:
 @cache
 def _bare_exception(catalog: Catalog) -> str:
     """The entry of an exception of which nothing but its form is known."""
-    generic = (one for one in catalog.signatures if one.generic and one.tells == "exception")
+    generic = (one for one in catalog.signatures if one.generic and one.signal == "exception")
     return next(one.id for one in generic if catalog.classes[one.cause].unspecific)
 
 
@@ -199,7 +199,7 @@ def _came_true(of_class: CauseClass, failure: Event, context: Context) -> bool:
         event.cause == of_class.ends_as
         and _after(event, failure)
         and not context.stories.survived([event])
-        for event in context.timeline.telling("exit")
+        for event in context.timeline.signalling("exit")
     )
 
 
@@ -227,13 +227,13 @@ def _summary(
     named = who(ranks, hosts)
     exception = fullest(group[:_ROWS], raised)
     # Of two calls that differ the line says more than the exception.
-    if exception is not None and group[0].tells != "mismatch":
+    if exception is not None and group[0].signal != "mismatch":
         text = in_words(exception)
         text = text if signature.generic or _is_telling(signature) else f"{signature.title}: {text}"
         return f"{text}{', ' + named if named else ''}."
     event = group[0]
     where = f" ({named})" if named else ""
-    what = _two_calls(event.fields) if event.tells == "mismatch" else _detail(event.fields)
+    what = _two_calls(event.fields) if event.signal == "mismatch" else _detail(event.fields)
     detail = " ".join(what.split())[:160]
     return f"{signature.title}{where}{': ' + detail if detail else ''}."
 

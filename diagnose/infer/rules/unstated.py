@@ -73,7 +73,7 @@ def _unequal_steps(context: Context) -> Seen | None:
 
 def _short_timeout(context: Context) -> Seen | None:
     """Every wait that ended had a timeout of a few seconds at most: a wrong unit, or a test."""
-    waits = [one for one in context.timeline.telling("timeout") if one.timeout_ms is not None]
+    waits = [one for one in context.timeline.signalling("timeout") if one.timeout_ms is not None]
     longest = max((one.timeout_ms or 0 for one in waits), default=None)
     if longest is None or longest > _NO_JOB_KEEPS_MS:
         return None
@@ -91,7 +91,7 @@ def _host_blocked(context: Context) -> Seen | None:
 
     The one rank that the log shows may be the messenger: its peers would report the same.
     """
-    reports = context.timeline.telling("host_blocked")
+    reports = context.timeline.signalling("host_blocked")
     ranks = sorted({event.rank for event in reports if event.rank is not None})
     alone = len(ranks) == 1 and len(context.timeline.ranks) > 1
     summary = (
@@ -136,7 +136,7 @@ def _not_stopped(context: Context) -> Seen | None:
     timeline = context.timeline
     if context.stalls or any(h.tier > Tier.GUESS for h in context.proposed):
         return None
-    stops = [e for e in timeline.telling("teardown") if e.fields.get("signal") in _STOPS]
+    stops = [e for e in timeline.signalling("teardown") if e.fields.get("signal") in _STOPS]
     stopped = {event.rank for event in stops} - {None}
     left = {*range(context.facts.world_size or 0), *timeline.ranks} - stopped
     if len(left) != 1 or len(stopped) < _LEAST_STOPPED or not left <= {*timeline.ranks}:

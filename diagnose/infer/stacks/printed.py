@@ -52,7 +52,7 @@ def _compares(place: Place) -> bool:
 def _printed(timeline: Timeline, catalog: Catalog) -> tuple[list[Place], list[Place]]:
     """The places of ranks, and those of processes whose rank no line tells."""
     printed = last_printed(timeline)
-    outside, deaths = _ended(timeline, catalog), _lines(timeline.telling("dies"))
+    outside, deaths = _ended(timeline, catalog), _lines(timeline.signalling("dies"))
     stacks = [_stack(one, number, outside, deaths) for number, one in enumerate(printed)]
     found = [
         stack

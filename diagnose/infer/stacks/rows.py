@@ -20,7 +20,7 @@ def _row(place: Place) -> Draft:
     meaning = Meaning(
         kind="place",
         severity="info",
-        tells=STANDS,
+        signal=STANDS,
         phase=place.phase,
     )
     work = Work(op=place.op)

@@ -100,7 +100,7 @@ def _kinds(events: Sequence[Event]) -> Mapping[str, Sequence[Event]]:
     meanings = [event.meaning for event in events]
     distinct = {id(meaning): meaning for meaning in meanings}  # few differ in a flood of events
     names = {
-        number: meaning.signature or meaning.tells or meaning.kind or "line"
+        number: meaning.signature or meaning.signal or meaning.kind or "line"
         for number, meaning in distinct.items()
     }
     if len({*names.values()}) == 1:

@@ -37,7 +37,7 @@ def states(timeline: Timeline, diagnosis: Diagnosis) -> dict[int, str]:
             code = event.fields.get("exitcode", "").lstrip("+")
             clean = code == "0" and "signal" not in event.fields
             found[event.rank] = "done" if clean else "ended"
-    waited = (event.rank for event in timeline.telling("timeout"))
+    waited = (event.rank for event in timeline.signalling("timeout"))
     _set(found, (rank for rank in waited if rank is not None), "waiting")
     for place in diagnosis.places:
         if place.waits:

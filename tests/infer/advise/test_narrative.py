@@ -160,7 +160,7 @@ def test_an_order_that_clocks_do_not_tell_is_not_claimed(
 
 
 def test_events_of_documents_are_no_lines(make: Any) -> None:
-    pending = {"kind": "collective", "tells": "pending", "role": None, "text": "waits"}
+    pending = {"kind": "collective", "signal": "pending", "role": None, "text": "waits"}
     timeline = make(pending, matched(OOM, text="CUDA out of memory"))
     found = narrative.evidence(winner(0, 1), context(timeline, CATALOG))
     assert [e.text for e in found] == ["CUDA out of memory"]

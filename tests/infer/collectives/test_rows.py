@@ -47,7 +47,7 @@ def two_ranks(folder: Path) -> None:
 def test_pending_operations_and_the_last_of_an_idle_rank(tmp_path: Path) -> None:
     two_ranks(tmp_path)
     rows = diagnose.load(tmp_path).timeline
-    told = rows[["source", "rank", "kind", "tells", "seq", "text"]].to_dict("records")
+    told = rows[["source", "rank", "kind", "signal", "seq", "text"]].to_dict("records")
     what = "all_reduce [4, 2] Float"
     assert [tuple(row.values()) for row in told] == [
         (
@@ -77,7 +77,7 @@ def test_the_watchdog_proves_the_zone_of_the_log(tmp_path: Path) -> None:
     two_ranks(tmp_path)
     (tmp_path / "train.log").write_text(watchdog("20:10:00"))  # eight hours ahead of UTC
     rows = diagnose.load(tmp_path).timeline
-    pending = rows[(rows["tells"] == "pending") & (rows["seq"] == 2)]
+    pending = rows[(rows["signal"] == "pending") & (rows["seq"] == 2)]
     assert pending["time"].dt.time.tolist() == [pd.Timestamp("20:00:00").time()]
 
 
@@ -85,7 +85,7 @@ def test_times_that_fit_no_printed_one_are_left_out(tmp_path: Path) -> None:
     two_ranks(tmp_path)
     (tmp_path / "train.log").write_text("2025-03-08 20:10:00,000 INFO step 4 loss 1.0\n")
     rows = diagnose.load(tmp_path).timeline
-    assert rows.loc[rows["tells"] == "pending", "time"].isna().all()
+    assert rows.loc[rows["signal"] == "pending", "time"].isna().all()
 
 
 def test_a_log_without_a_rank_is_not_given_to_the_rank_of_a_dump(tmp_path: Path) -> None:

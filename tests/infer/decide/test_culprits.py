@@ -29,7 +29,7 @@ def test_not_if_many_were_struck(make: Any) -> None:
 
 
 def test_the_only_exception_names_the_rank(make: Any) -> None:
-    exception = {"kind": "exception", "tells": "exception", "role": "cause", "rank": 2}
+    exception = {"kind": "exception", "signal": "exception", "role": "cause", "rank": 2}
     config = one("env.config", 6.0)
     borrow_culprits(
         [config],
@@ -51,7 +51,7 @@ def test_the_only_exit_names_the_rank(make: Any) -> None:
 
 
 def test_settings_of_all_name_no_rank_whose_lines_alone_were_kept(make: Any) -> None:
-    exception = {"kind": "exception", "tells": "exception", "role": "cause", "rank": 2}
+    exception = {"kind": "exception", "signal": "exception", "role": "cause", "rank": 2}
     config = one("env.config", 6.0)
     borrow_culprits([config], stories_of(make(exception)), CLASSES)
     assert config.ranks == []
@@ -61,7 +61,7 @@ def test_settings_of_all_name_no_rank_whose_lines_alone_were_kept(make: Any) -> 
 
 
 def test_a_traceback_of_one_rank_names_it_though_its_exception_is_cut_off(make: Any) -> None:
-    header = {"tells": "trouble", "role": "aftermath", "rank": 1}
+    header = {"signal": "trouble", "role": "aftermath", "rank": 1}
     for rows, ranks in (([header], [1]), ([header, header | {"rank": 2}], [])):
         unknown = one("unknown", 1.0, inferred=True)
         borrow_culprits([unknown], stories_of(make(*rows)), CLASSES)
@@ -75,8 +75,8 @@ def test_a_traceback_of_one_rank_names_it_though_its_exception_is_cut_off(make: 
 def test_what_a_rank_raised_does_not_name_it_as_the_one_that_a_signal_ended(
     make: Any, cause: str
 ) -> None:
-    raised = {"kind": "exception", "tells": "exception", "role": "cause", "rank": 3}
-    traceback = {"tells": "trouble", "role": "aftermath", "rank": 3}
+    raised = {"kind": "exception", "signal": "exception", "role": "cause", "rank": 3}
+    traceback = {"signal": "trouble", "role": "aftermath", "rank": 3}
     stories = stories_of(make(raised, traceback, step(1, rank=1)))
     struck = one(cause, 6.0)
     borrow_culprits([struck, one("crash.exception", 4.0, ranks=[3], rows=[0])], stories, CLASSES)
@@ -228,12 +228,12 @@ def test_last_words_about_one_rank_name_it(make: Any) -> None:
     borrow_culprits([told], stories_of(make(destroyed)), CLASSES)
     assert (told.ranks, told.why) == ([0], "the only rank that its last lines name")
     waited = one("crash.cuda_error", 6.0)
-    borrow_culprits([waited], stories_of(make(destroyed | {"tells": "timeout"})), CLASSES)
+    borrow_culprits([waited], stories_of(make(destroyed | {"signal": "timeout"})), CLASSES)
     assert waited.ranks == [], "who waits is a victim"
 
 
 def test_who_is_listed_as_late_did_not_come_to_the_rendezvous(make: Any) -> None:
-    late = [{"tells": "missing", "role": "context", "fields": {"missing": str(n)}} for n in (1, 3)]
+    late = [{"signal": "missing", "role": "context", "fields": {"missing": str(n)}} for n in (1, 3)]
     told = one("rendezvous.timeout", 4.0)
     borrow_culprits([told], stories_of(make(*late)), CLASSES)
     assert (told.ranks, told.kind) == ([1, 3], "missing")

@@ -58,7 +58,7 @@ def test_what_is_dropped_names_what_knows_better() -> None:
 
 def pending(clock: str) -> Row:
     return {
-        "tells": "pending", "kind": "collective", "role": None, "rank": 0, "seq": 7, "group": "dp",
+        "signal": "pending", "kind": "collective", "role": None, "rank": 0, "seq": 7, "group": "dp",
         "time": at(clock),
     }  # fmt: skip
 

@@ -59,9 +59,9 @@ def test_hung_or_failed(
     assert verdict_of(one(cause, inferred=inferred), seen)[0] == verdict
 
 
-@pytest.mark.parametrize("tells", ["store_wait", "missing", "host_blocked"])
-def test_other_words_for_a_wait(make: Any, tells: str) -> None:
-    timeline = make({"tells": tells})
+@pytest.mark.parametrize("signal", ["store_wait", "missing", "host_blocked"])
+def test_other_words_for_a_wait(make: Any, signal: str) -> None:
+    timeline = make({"signal": signal})
     seen = context(timeline, failing=[timeline.at(0)])
     assert verdict_of(one("desync.missing_rank"), seen) == ("hung", "waited")
 
@@ -99,7 +99,7 @@ OOM = signature("t.oom", "crash.gpu_oom")
         # Training goes on to evaluate and save: what went on says it closer.
         (matched(OOM, phase="training"), Activity("evaluation"), "evaluation"),
         (matched(OOM, phase="training"), Activity("preprocessing"), "training"),
-        # What is neither cause nor aftermath tells what went on beside it.
+        # What is neither cause nor aftermath signal what went on beside it.
         (matched(OOM, phase="init", role="effect"), Activity("training"), "training"),
         (matched(OOM, phase="shutdown", role="effect"), Activity(), "shutdown"),
     ],
@@ -176,10 +176,10 @@ def test_the_one_pod_that_a_table_shows_in_error_is_named(
     make: Any, pods: list[str], hosts: list[str]
 ) -> None:
     """Of several who failed first is not told."""
-    table = [{"kind": "other", "role": "effect", "tells": "dies", "fields": {"host": pod}}
+    table = [{"kind": "other", "role": "effect", "signal": "dies", "fields": {"host": pod}}
              for pod in pods]  # fmt: skip
     timeline = make(step(3), *table)
-    found = inconclusive([event for event in timeline if event.tells], catalog())
+    found = inconclusive([event for event in timeline if event.signal], catalog())
     assert found.hosts == hosts
     assert found.kind == ("crashed" if hosts else None)
 

@@ -39,8 +39,10 @@ def test_the_last_attempt_that_tells_anything(
 
 
 def test_what_a_finaliser_printed_is_no_part_of_it(make: Any) -> None:
-    ignored = {"tells": "ignored", "text": "Exception ignored in: <function f>"}
-    error = matched(signature("t.exception", "crash.exception", tells="exception", strength="weak"))
+    ignored = {"signal": "ignored", "text": "Exception ignored in: <function f>"}
+    error = matched(
+        signature("t.exception", "crash.exception", signal="exception", strength="weak")
+    )
     attempt = last_attempt(make(step(1), ignored, error), load_catalog().classes)
     assert [event.index for event in attempt.timeline] == [0, 1]
     (left,) = attempt.sifted

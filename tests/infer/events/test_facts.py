@@ -59,7 +59,7 @@ def test_a_claim_below_a_rank_that_was_seen_is_wrong(make: Any) -> None:
 
 
 def test_ranks_named_as_missing_bound_the_world_size(make: Any) -> None:
-    row = {"tells": "missing", "fields": {"missing": "3, 5-6"}}
+    row = {"signal": "missing", "fields": {"missing": "3, 5-6"}}
     assert gathered(make(wait(0), row)).world_size == 7
 
 

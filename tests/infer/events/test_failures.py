@@ -173,7 +173,7 @@ AFTER = matched(signature("t.after", "", role="aftermath"))
         # A symptom passes where the job ends well, works on for long or answers; not what waited.
         ([step(1), SYMPTOM, step(2), step(3), step(4)], [1]),
         ([step(1), SYMPTOM, *(step(n) for n in range(2, 13))], []),
-        ([step(1), SYMPTOM, {"tells": "finished"}], []),
+        ([step(1), SYMPTOM, {"signal": "finished"}], []),
         ([step(1), matched(ERROR), SYMPTOM, *(step(n) for n in range(2, 13))], []),
         ([*SERVED, SYMPTOM, *SERVED], []),
         ([*SERVED, SYMPTOM, *SERVED[:2]], [3]),
@@ -183,10 +183,10 @@ AFTER = matched(signature("t.after", "", role="aftermath"))
         ([matched(HINT), AFTER], [0, 1]),
         ([matched(HINT), matched(ERROR)], [1]),
         ([matched(HINT), step(1)], []),
-        ([{"tells": "complaint"}, AFTER], [0]),
+        ([{"signal": "complaint"}, AFTER], [0]),
         # Sockets that close after the end.
-        ([{"kind": "phase", "phase": "shutdown"}, {"tells": "notified"}], []),
-        ([{"kind": "phase", "phase": "shutdown"}, {"tells": "notified"}, wait(0)], [1, 2]),
+        ([{"kind": "phase", "phase": "shutdown"}, {"signal": "notified"}], []),
+        ([{"kind": "phase", "phase": "shutdown"}, {"signal": "notified"}, wait(0)], [1, 2]),
     ],
 )
 def test_which_events_show_a_failure(make: Any, rows: list[Row], shown: list[int]) -> None:
@@ -217,7 +217,7 @@ def test_a_gathering_to_which_not_all_came(make: Any, rows: list[Row], index: in
 
 
 def test_an_unknown_error_is_told_once_per_line(make: Any) -> None:
-    trouble = {"tells": "trouble", "signature": "t.trouble", "strength": "weak"}
+    trouble = {"signal": "trouble", "signature": "t.trouble", "strength": "weak"}
     edge = {"kind": "edge", "severity": "error", "role": None}
     known = matched(ERROR, line=5)
     timeline = make(trouble, edge | {"line": 1}, edge | {"line": 5}, known)
@@ -228,7 +228,7 @@ def test_an_unknown_error_is_told_once_per_line(make: Any) -> None:
 
 
 def test_a_complaint_is_answered_by_steps_behind_it(make: Any) -> None:
-    complaint = {"tells": "complaint"}
+    complaint = {"signal": "complaint"}
     assert went_on(stories_of(make(complaint, step(1))))
     assert not went_on(stories_of(make(step(1), complaint)))
     assert not went_on(stories_of(make(complaint, step(1, phase="inference")))), (
@@ -283,7 +283,7 @@ def test_symptoms_of_a_rank_with_steps_to_go_are_no_aftermath_of_ones_end(
     make: Any, total: str, left: bool
 ) -> None:
     own = step(5, rank=0) | {"fields": {"step": "5", "total": total}}
-    gone = {"role": "effect", "kind": "signature", "tells": "peer_gone", "rank": 0}
+    gone = {"role": "effect", "kind": "signature", "signal": "peer_gone", "rank": 0}
     found = failures(stories_of(make(own, finished(1), gone)))
     assert [event.index for event in found.counted] == ([2] if left else [])
 

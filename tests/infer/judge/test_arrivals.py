@@ -10,7 +10,7 @@ from diagnose.infer.judge.arrivals import not_come
 
 
 def came(ranks: str) -> dict[str, Any]:
-    return {"tells": "joined", "kind": "collective", "role": "effect", "fields": {"ranks": ranks}}
+    return {"signal": "joined", "kind": "collective", "role": "effect", "fields": {"ranks": ranks}}
 
 
 @pytest.mark.parametrize(

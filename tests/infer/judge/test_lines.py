@@ -20,7 +20,7 @@ def wait(
     **more: Any,
 ) -> dict[str, Any]:
     return {
-        "tells": "timeout", "kind": "collective", "role": "effect", "rank": rank, "seq": seq,
+        "signal": "timeout", "kind": "collective", "role": "effect", "rank": rank, "seq": seq,
         "op": op, "size_in": size, "size_out": size, "timeout_ms": 600_000, "elapsed_ms": 600_050,
     } | more  # fmt: skip
 
@@ -28,7 +28,7 @@ def wait(
 def frontier(rank: int, enqueued: int, completed: int, **more: Any) -> dict[str, Any]:
     fields = {"enqueued": str(enqueued), "completed": str(completed)}
     return {
-        "tells": "frontier",
+        "signal": "frontier",
         "kind": "collective",
         "role": "effect",
         "rank": rank,
@@ -38,7 +38,7 @@ def frontier(rank: int, enqueued: int, completed: int, **more: Any) -> dict[str,
 
 def missing(ranks: str) -> dict[str, Any]:
     return {
-        "tells": "missing",
+        "signal": "missing",
         "kind": "collective",
         "role": "effect",
         "fields": {"missing": ranks},
@@ -210,7 +210,7 @@ def test_a_stated_mismatch_is_one(make: Any) -> None:
         "other_op": "ALLREDUCE",
         "seq": "3",
     }
-    row = {"tells": "mismatch", "kind": "collective", "role": "cause", "fields": fields}
+    row = {"signal": "mismatch", "kind": "collective", "role": "cause", "fields": fields}
     stall = only(make, 2, row)
     assert (stall.kind, stall.ranks, stall.sure, stall.seq) == ("mismatched", (), True, 3)
 
@@ -325,7 +325,7 @@ def test_of_two_sides_of_one_operation_the_earlier_call_is_behind(make: Any) -> 
 
 def came(rank: int, asked: int) -> dict[str, Any]:
     fields = {"ranks": str(rank), "from_rank": str(asked)}
-    return {"tells": "joined", "kind": "collective", "role": "effect", "fields": fields}
+    return {"signal": "joined", "kind": "collective", "role": "effect", "fields": fields}
 
 
 def test_who_answers_nobody_at_a_barrier_is_waited_for(make: Any) -> None:
@@ -356,7 +356,7 @@ def test_of_three_kinds_the_most_frequent_is_no_measure_without_a_majority(make:
 
 def test_whose_call_ended_with_an_error_had_joined_it(make: Any) -> None:
     fields = {"op": "ALLREDUCE", "seq": "7", "timeout_ms": "600000", "reason": "NCCL error"}
-    error = wait(0, tells=None, fields=fields, elapsed_ms=None)
+    error = wait(0, signal=None, fields=fields, elapsed_ms=None)
     (stall,) = stalls(make(wait(1), wait(2), step(1, rank=0), error), None)
     assert stall.missing == ()
     assert stall.waiting == [0, 1, 2]

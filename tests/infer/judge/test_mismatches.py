@@ -16,7 +16,7 @@ def line(mine: int, call: str, other: int, other_call: str) -> Event:
         fields |= dict(
             zip((f"{prefix}seq", f"{prefix}op", f"{prefix}shape"), said.split(), strict=False)
         )
-    return event(tells="mismatch", fields=fields)
+    return event(signal="mismatch", fields=fields)
 
 
 GRADIENT, OBJECT, SMALL = "7 ALLREDUCE 1000", "7 BROADCAST 1", "7 ALLREDUCE 900"

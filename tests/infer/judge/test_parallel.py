@@ -137,13 +137,19 @@ def test_of_the_silent_ranks_who_ended_by_itself_is_missing(make: Any) -> None:
     """A launcher stops the neighbours of a killed rank before they can say that they wait."""
     waits = [wait(rank) for rank in range(4)]
     ends = [
-        {"kind": "exit", "tells": "exit", "role": "effect", "rank": rank, "fields": {"exitcode": c}}
+        {
+            "kind": "exit",
+            "signal": "exit",
+            "role": "effect",
+            "rank": rank,
+            "fields": {"exitcode": c},
+        }
         for rank, c in ((4, "-15"), (5, "-9"), (6, "-15"))
     ]
     stall = first(make, 8, *waits, *ends)
     assert (stall.missing, stall.sure) == ((5,), True)
-    named = {"kind": "exit", "tells": "exit", "role": "effect", "rank": 6}
-    code = {"kind": "exit", "tells": "exit", "role": "effect", "fields": {"exitcode": "1"}}
+    named = {"kind": "exit", "signal": "exit", "role": "effect", "rank": 6}
+    code = {"kind": "exit", "signal": "exit", "role": "effect", "fields": {"exitcode": "1"}}
     stall = first(make, 8, *waits, named, code)
     assert (stall.missing, stall.sure) == ((6,), True), "mpirun tells the code a line below"
 

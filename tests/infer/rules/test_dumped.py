@@ -25,7 +25,7 @@ VERDICT = Verdict(
 
 def operation(source: str, rank: int, tells: str, op: str, seq: int, clock: str) -> Row:
     return {
-        "source": source, "rank": rank, "tells": tells, "op": op, "seq": seq, "time": at(clock),
+        "source": source, "rank": rank, "signal": tells, "op": op, "seq": seq, "time": at(clock),
         "kind": "collective", "role": None, "group": "mesh_dp (5)", "timeout_ms": 600_000,
     }  # fmt: skip
 

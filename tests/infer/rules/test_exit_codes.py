@@ -99,7 +99,7 @@ def test_who_aborts_unseen_in_a_job_with_a_watchdog_waited(make: Any) -> None:
     assert (found.cause, found.ranks) == ("crash.native", [1]), "it printed no timeout"
     (found,) = propose(context(make(step(3, rank=0), *ends[:1])))
     assert (found.cause, found.ranks) == ("crash.native", [1]), "nothing tells of a watchdog"
-    lost = {"role": "effect", "tells": "peer_gone", "rank": 0}
+    lost = {"role": "effect", "signal": "peer_gone", "rank": 0}
     (found,) = _of_torch(make(step(3, rank=0), lost, *ends[:1]))
     assert (found.cause, found.ranks) == ("crash.native", [1]), "its peers lost it first"
 
@@ -119,14 +119,14 @@ def test_a_launcher_stops_the_others_of_who_aborted(make: Any) -> None:
 
 def test_what_was_thrown_says_more_than_that_it_aborted(make: Any) -> None:
     thrown = {"signal": "terminate", "type": "std::out_of_range"}
-    row = {"role": "effect", "tells": "dies", "rank": 2, "fields": thrown}
+    row = {"role": "effect", "signal": "dies", "rank": 2, "fields": thrown}
     (hypothesis,) = propose(context(make(row)))
     assert (hypothesis.cause, hypothesis.ranks) == ("crash.native", [2])
     assert hypothesis.summary == "Rank 2 ended with an uncaught C++ exception: std::out_of_range."
 
 
-_ABORTS = {"role": "effect", "tells": "dies", "fields": {"signal": "Aborted"}}
-_STOPS = {"role": "aftermath", "tells": "teardown"}
+_ABORTS = {"role": "effect", "signal": "dies", "fields": {"signal": "Aborted"}}
+_STOPS = {"role": "aftermath", "signal": "teardown"}
 
 
 def test_a_process_that_says_that_it_aborts_needs_no_launcher_to_report_it(make: Any) -> None:
@@ -150,7 +150,7 @@ def test_equal_ends_are_one_hypothesis(make: Any) -> None:
     assert found["crash.exception"].ranks == [0]
 
 
-_STOPPING = {"role": "aftermath", "tells": "stopping"}
+_STOPPING = {"role": "aftermath", "signal": "stopping"}
 
 
 def test_what_a_launcher_kills_after_a_task_ended_is_its_victim(make: Any) -> None:
@@ -186,7 +186,7 @@ def test_a_code_belongs_to_the_rank_named_on_the_line_above(make: Any) -> None:
 
 
 def test_a_process_that_the_agent_killed_itself_is_no_cause(make: Any) -> None:
-    killed = {"tells": "teardown", "role": "aftermath", "line": 5}
+    killed = {"signal": "teardown", "role": "aftermath", "line": 5}
     killed |= {"fields": {"pid": "4547", "signal": "9"}}
     ends = [
         ended(0, exitcode="-9", pid="4547"),
@@ -220,7 +220,7 @@ def test_who_ended_without_a_word_was_ended(make: Any) -> None:
 
 def test_a_rank_whose_wait_ran_out_did_not_end_by_itself(make: Any) -> None:
     """It raises as well, and ends with the same status as the one it waited for."""
-    gave_up = {"tells": "store_wait", "role": "effect", "signature": "t.store"}
+    gave_up = {"signal": "store_wait", "role": "effect", "signature": "t.store"}
     waits = [gave_up | {"group_rank": rank} for rank in (1, 2)]
     ends = [ended(rank, exitcode="1") for rank in (1, 2, 8)]
     (hypothesis,) = propose(context(make(*waits, *ends)))

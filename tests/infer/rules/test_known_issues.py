@@ -226,7 +226,7 @@ def test_few_issues_are_left_to_be_checked(make: Any) -> None:
         ([], {"no_progress"}),
         ([step(0)], {"progress_then_stop", "step_0"}),
         ([step(0), step(1)], {"progress_then_stop"}),
-        ([{"tells": "store_wait"}], {"no_progress", "timeout"}),
+        ([{"signal": "store_wait"}], {"no_progress", "timeout"}),
         ([wait(0), wait(1)], {"no_progress", "timeout", "missing_ranks"}),
         ([wait(0), wait(1), wait(2)], {"no_progress", "timeout", "all_joined"}),
         ([wait(0), wait(1), wait(2, op="BROADCAST")], {"no_progress", "timeout", "mismatch"}),
@@ -274,7 +274,7 @@ def test_issues_are_proposed_for_a_job(make: Any) -> None:
     ]
 
 
-RAISED = {"kind": "exception", "role": "cause", "tells": "exception", "signature": "t.raised"}
+RAISED = {"kind": "exception", "role": "cause", "signal": "exception", "signature": "t.raised"}
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from ..rows import alone, marker, proposed, step
 
 
 def at_the_store(rank: int) -> dict[str, Any]:
-    return {"tells": "store_wait", "role": "effect", "rank": rank}
+    return {"signal": "store_wait", "role": "effect", "rank": rank}
 
 
 def gathered(joined: int, world: int) -> dict[str, Any]:

@@ -20,12 +20,12 @@ CONFIG = signature("t.config", "env.config", culprit="self")
 WEAK = signature("t.weak", "env.config", strength="weak")
 NAMED = signature("t.named", "net.socket", culprit="captured")
 EXCEPTION = signature(
-    "t.exception", "crash.exception", tells="exception", generic=True, strength="weak",
+    "t.exception", "crash.exception", signal="exception", generic=True, strength="weak",
     culprit="self",
 )  # fmt: skip
 LIMIT = signature("t.limit", "scheduler.limit", strength="decisive")
 MEMORY = signature("t.memory", "crash.host_oom", strength="decisive")
-KILLED = signature("t.killed", "crash.killed", tells="exit")
+KILLED = signature("t.killed", "crash.killed", signal="exit")
 CATALOG = catalog(OOM, CONFIG, WEAK, NAMED, EXCEPTION, LIMIT, MEMORY, KILLED)
 
 
@@ -129,7 +129,7 @@ def test_bus_numbers_as_kernel_and_nccl_print_them(text: str, bus: int | None) -
 def test_a_bus_number_leads_to_the_rank_on_that_gpu_of_that_host(make: Any) -> None:
     xid = signature("t.xid", "hw.gpu", culprit="self")
     maps = [
-        {"tells": "rank_map", "rank": rank, "host": host, "fields": {"busid": busid}}
+        {"signal": "rank_map", "rank": rank, "host": host, "fields": {"busid": busid}}
         for rank, host, busid in [(0, "a", "18000"), (1, "a", "9b000"), (2, "b", "9b000")]
     ]
     timeline = make(*maps, matched(xid, host="b", fields={"busid": "0000:9b:00.0"}))
@@ -192,7 +192,7 @@ def test_causes_after_the_wait_count_less(make: Any, entry: Any, tier: Tier) -> 
 
 
 def test_endings_may_follow_a_teardown(make: Any) -> None:
-    teardown = {"tells": "teardown", "role": "aftermath"}
+    teardown = {"signal": "teardown", "role": "aftermath"}
     ending = only(make(teardown, matched(LIMIT)))
     assert (ending.tier, ending.late) == (Tier.PROVEN, False)
     other = only(make(teardown, matched(CONFIG)))
@@ -219,7 +219,7 @@ def test_later_needs_the_same_source_or_the_clock(
 def test_the_cause_that_a_teardown_states_in_its_own_line_is_not_late(
     make: Any, line: int, late: bool
 ) -> None:
-    teardown = {"tells": "teardown", "role": "aftermath", "source": "job.log", "line": 5}
+    teardown = {"signal": "teardown", "role": "aftermath", "source": "job.log", "line": 5}
     found = only(make(teardown, matched(CONFIG, source="job.log", line=line)))
     assert found.late is late
 
@@ -280,7 +280,7 @@ def test_a_device_that_met_the_setting_of_its_host_is_no_culprit(
     assert culprits_of(entry, timeline.events, 8, timeline, author) == (ranks, ["a"])
 
 
-PAIR = signature("t.pair", "desync.mismatch", tells="mismatch", culprit="none")
+PAIR = signature("t.pair", "desync.mismatch", signal="mismatch", culprit="none")
 
 
 @pytest.mark.parametrize(

@@ -141,7 +141,7 @@ def test_a_rank_without_a_stack_is_missed_where_all_others_wait() -> None:
 
 def test_who_says_that_it_finished_has_left_the_others() -> None:
     found = classes(WAIT, WAIT)
-    meaning = Meaning(kind="signature", tells="finished")
+    meaning = Meaning(kind="signature", signal="finished")
     said = Event("a.log", 9, meaning=meaning, rank=3, index=9)
     timeline = Timeline([*of(found), said])
     (hypothesis,) = placed(found, context(timeline, stacks=found, world=4), ())

@@ -237,7 +237,7 @@ def test_rank_0_alone_waits_after_the_end_in_what_only_it_does(make: Any) -> Non
 def test_a_rank_that_alone_reached_a_call_accuses_nobody(make: Any) -> None:
     rows = [
         {
-            "tells": "missing",
+            "signal": "missing",
             "role": "effect",
             "kind": "collective",
             "fields": {"missing": "1, 2, 3"},

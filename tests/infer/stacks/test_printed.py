@@ -53,7 +53,7 @@ def test_dumps_count_unless_the_job_went_on_below_them(make: Any) -> None:
 def test_a_dump_of_a_dying_process_shows_no_hang(make: Any) -> None:
     """Below "Fatal Python error: Aborted": it is compared, and nobody saw its process hang."""
     rows = [row | {"line": 10 + n} for n, row in enumerate(stack(0, *LOCK, dump=True))]
-    fatal = {"kind": "other", "role": "effect", "tells": "dies", "rank": 0}
+    fatal = {"kind": "other", "role": "effect", "signal": "dies", "rank": 0}
     (before,) = printed(make(fatal | {"line": 8}, *rows))[0].values()
     assert (before.state, before.running) == ("lock", False)
     for other in (fatal | {"line": 8, "rank": 1}, fatal | {"line": 90}):

@@ -27,7 +27,8 @@ def test_one_event_per_rank() -> None:
     classes = fold(places(read_stacks(text.encode(), "all.txt")))
     timeline = build([], load_catalog(), place_rows(classes))
     assert [
-        (e.rank, e.pid, e.kind, e.tells, e.op, e.fields, e.text, e.source, e.time) for e in timeline
+        (e.rank, e.pid, e.kind, e.signal, e.op, e.fields, e.text, e.source, e.time)
+        for e in timeline
     ] == [
         (3, 103, "place", "stands", "ALLREDUCE", {"site": "train.py:41"}, SAYS, "all.txt", None),
         (1, 101, "place", "stands", "ALLREDUCE", {"site": "train.py:41"}, SAYS, "all.txt", None),

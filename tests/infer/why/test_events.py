@@ -21,7 +21,7 @@ ERROR = signature("t.error", "crash.gpu_oom", strength="strong")
 HINT = signature("t.hint", "crash.exception", strength="weak")
 CRASH = signature("t.crash", "crash.native", strength="strong")
 CATALOG = catalog(ERROR, HINT, CRASH)
-SYMPTOM = {"tells": "notified", "role": "effect", "signature": "t.symptom"}
+SYMPTOM = {"signal": "notified", "role": "effect", "signature": "t.symptom"}
 SERVED = [
     {"kind": "progress", "role": "progress", "phase": "inference", "text": f"served {n}"}
     for n in range(3)
@@ -38,10 +38,10 @@ def fates(timeline: Timeline) -> list[tuple[str, str, str]]:
     [
         ([matched(ERROR)], ("counted", "t.error", "shows_failure")),
         ([matched(HINT)], ("counted", "t.hint", "ends_the_log")),
-        ([{"tells": "stuck"}], ("counted", "stuck", "reported_hang")),
-        ([{"tells": "complaint"}], ("counted", "complaint", "complaint")),
+        ([{"signal": "stuck"}], ("counted", "stuck", "reported_hang")),
+        ([{"signal": "complaint"}], ("counted", "complaint", "complaint")),
         (
-            [step(1), {"tells": "host_blocked", "role": None, "signature": "t.blocked"}],
+            [step(1), {"signal": "host_blocked", "role": None, "signature": "t.blocked"}],
             ("counted", "t.blocked", "stuck_at_the_end"),
         ),
         ([matched(HINT), step(1), step(2)], ("absolved", "t.hint", "work_went_on")),
@@ -50,13 +50,13 @@ def fates(timeline: Timeline) -> list[tuple[str, str, str]]:
             ("absolved", "t.error", "worked_on"),
         ),
         (
-            [step(1, rank=0), matched(HINT, rank=0), {"tells": "finished", "rank": 0}],
+            [step(1, rank=0), matched(HINT, rank=0), {"signal": "finished", "rank": 0}],
             ("absolved", "t.hint", "completed"),
         ),
         (
             [
                 {"kind": "phase", "phase": "shutdown", "signature": "t.end"},
-                {"tells": "notified", "signature": "t.notified"},
+                {"signal": "notified", "signature": "t.notified"},
             ],
             ("absolved", "t.notified", "after_the_end"),
         ),
@@ -93,7 +93,7 @@ def test_an_end_of_another_run_does_not_count(make: Any) -> None:
 
 
 def test_trouble_that_work_answers(make: Any) -> None:
-    trouble = {"tells": "trouble", "signature": "t.trouble", "strength": "weak"}
+    trouble = {"signal": "trouble", "signature": "t.trouble", "strength": "weak"}
     sifted = unexplained(stories_of(make(trouble, step(1)))).sifted
     assert [(one.fate, one.predicate) for one in sifted] == [("absolved", "worked_on_below")]
     sifted = unexplained(stories_of(make(step(1), trouble))).sifted
@@ -102,9 +102,9 @@ def test_trouble_that_work_answers(make: Any) -> None:
 
 def test_a_crash_behind_an_exception_is_its_own_end(make: Any) -> None:
     frames = stack(0, ("train.py", 9, "<module>"))
-    raised = matched(signature("t.raised", "crash.exception", tells="exception"), rank=0)
+    raised = matched(signature("t.raised", "crash.exception", signal="exception"), rank=0)
     trace = {"text": "Traceback (most recent call last):", "role": "aftermath", "rank": 0}
-    trace["tells"] = "trouble"
+    trace["signal"] = "trouble"
     timeline = make(trace, *frames, raised, matched(CRASH, rank=0))
     (reason,) = event_reasons(last_attempt(timeline, CATALOG.classes).sifted, CATALOG)
     assert (reason.outcome, reason.subject, reason.predicate) == ("absolved", "t.crash", "own_end")
@@ -112,7 +112,7 @@ def test_a_crash_behind_an_exception_is_its_own_end(make: Any) -> None:
 
 def test_a_flood_of_events_leaves_few_reasons(make: Any) -> None:
     rows = [matched(ERROR, rank=number % 8) for number in range(2000)]
-    kinds = [{"tells": "notified", "role": "effect", "signature": f"t.{n}"} for n in range(50)]
+    kinds = [{"signal": "notified", "role": "effect", "signature": f"t.{n}"} for n in range(50)]
     reasons = event_reasons(failures(stories_of(make(*rows, *kinds))).sifted, CATALOG)
     assert len(reasons) == why.MAX_KINDS + 1
     assert (reasons[0].subject, reasons[0].count) == ("t.error", 2000)

@@ -31,7 +31,7 @@ def test_a_stuck_host_thread(
     make: Any, ranks: list[int], heard: list[int], tier: Tier, named: list[int], kind: str | None
 ) -> None:
     rows = [{"kind": "progress", "rank": rank} for rank in heard]
-    rows += [{"tells": "host_blocked", "role": "effect", "rank": rank} for rank in ranks]
+    rows += [{"signal": "host_blocked", "role": "effect", "rank": rank} for rank in ranks]
     hypothesis = only(make(*rows), 4)
     assert (hypothesis.cause, hypothesis.tier) == ("stall.host", tier)
     assert (hypothesis.ranks, hypothesis.kind) == (named, kind)

@@ -21,7 +21,7 @@ def lost(rank: int) -> dict[str, Any]:
 
 
 def notified(rank: int) -> dict[str, Any]:
-    return {"role": "effect", "kind": "signature", "tells": "notified", "rank": rank}
+    return {"role": "effect", "kind": "signature", "signal": "notified", "rank": rank}
 
 
 def signal(tier: Tier) -> Hypothesis:
@@ -67,7 +67,7 @@ def test_who_is_listed_as_gone_is_not_waited_for() -> None:
     assert (late.culprits.ranks, late.culprits.kind) == ([3, 5], "missing")
 
 
-GONE = {"tells": "peer_gone", "fields": {}}
+GONE = {"signal": "peer_gone", "fields": {}}
 
 
 @pytest.mark.parametrize(

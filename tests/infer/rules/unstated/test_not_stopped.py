@@ -17,7 +17,7 @@ propose = RULES["not_stopped"]
 
 def stopped(rank: int, signal: str = "SIGTERM") -> dict[str, Any]:
     fields = {"signal": signal}
-    return {"role": "aftermath", "tells": "teardown", "rank": rank, "fields": fields}
+    return {"role": "aftermath", "signal": "teardown", "rank": rank, "fields": fields}
 
 
 def test_it_ended_before_the_launcher_stopped_the_others(make: Any) -> None:
