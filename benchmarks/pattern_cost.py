@@ -25,7 +25,7 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
 
-from diagnose.catalog.load import catalog_files, default_dir, entries_of, load_catalog
+from diagnose.catalog.load import catalog_files, default_dir, load_catalog, read_files
 from diagnose.catalog.schema import Catalog, Signature
 from diagnose.match import compile as compiled
 from diagnose.match.rows import DATABASES, LITERAL, Row, patterns_of, rows_of
@@ -77,11 +77,12 @@ def groups(catalog: Catalog, data: bytes) -> None:
     print(f"\n{'file, all of it at once':<28}{'rows':>7}{'compile':>10}{'MB/s':>8}{'hits':>9}")
     found = []
     for path, text in catalog_files([default_dir()]):
-        own = [one for one in entries_of(path, text) if isinstance(one, Signature)]
+        entries = [one.entry for one in read_files([(path, text)])]
+        own = [one for one in entries if isinstance(one, Signature)]
         if own:
             part = Catalog(own, [], {}, "")
             rows = [row for name in ("bulk", "rest", "everywhere") for row in rows_of(part, name)]
-            if rows:  # not where all of it is thin
+            if rows:  # not where all of it is of each step
                 name = str(path.relative_to(default_dir()))
                 found.append((scan_seconds(rows, data[: 4 << 20]), name, rows))
     for _, name, rows in sorted(found, key=lambda one: -one[0])[:25]:

@@ -99,7 +99,7 @@ def main() -> None:
     catalog = load_catalog(examples=True)
     matcher = compile_matcher(catalog)
     examples = {
-        signature.id: _RANK.sub("", signature.examples.match[0].line)
+        signature.id: _RANK.sub("", signature.examples[0].line)
         for signature in catalog.signatures
         if signature.examples and any(fnmatchcase(signature.id, glob) for glob in options.ids)
     }

@@ -29,7 +29,7 @@ SCAN, TIMELINE, INFER = 12_000, 3_600, 3_600
 def catalog() -> tuple[Catalog, Matcher, dict[str, str]]:
     """The catalog, its matcher and the first example of each signature, without its rank."""
     found = load_catalog(examples=True)
-    examples = {s.id: s.examples.match[0].line for s in found.signatures if s.examples}
+    examples = {s.id: s.examples[0].line for s in found.signatures if s.examples}
     bare = {id_: re.sub(r"^\[rank\d+\]: ?", "", line) for id_, line in examples.items()}
     return found, compile_matcher(found), bare
 

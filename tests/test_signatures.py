@@ -26,17 +26,12 @@ AROUND = "the job begins\nand its log goes on like this\n{}\nand on\n"
 Event = tuple[Signature, dict[str, str]]
 
 
-def examples_of(entry: Signature | KnownIssue) -> list[Example]:
-    assert entry.examples is not None
-    return entry.examples.match
-
-
 def events(form: str, signatures: Sequence[Signature]) -> dict[str, list[Event]]:
     """What each example of these gave, by "id number"; all read as one job."""
     sources = [
         replace(text_source(form.format(example.line)), name=f"{signature.id} {number}")
         for signature in signatures
-        for number, example in enumerate(examples_of(signature))
+        for number, example in enumerate(signature.examples)
     ]
     frame = read(sources).timeline
     frame = frame[frame["signature"].notna()]
@@ -52,8 +47,11 @@ def events(form: str, signatures: Sequence[Signature]) -> dict[str, list[Event]]
 def yields_to(signature: Signature, other: Signature) -> bool:
     """A catch-all gives way to a special entry on the same line, and to a word.
 
-    So it does to one that knows that the message tells of no failure.
+    So it does to one that knows that the message tells of no failure. Trouble in words that no
+    entry knows gives way to all that know some.
     """
+    if signature.signal == "trouble":
+        return other.signal != "trouble"
     if other.role == "context" and not other.generic and other.not_evidence_of:
         return signature.generic
     special = (not other.generic or is_word(other.id)) and other.role in (
@@ -79,7 +77,7 @@ def test_examples_give_their_events(form: str, each: int) -> None:
     silent = [
         (signature.id, example.line)
         for signature in signatures
-        for number, example in enumerate(examples_of(signature))
+        for number, example in enumerate(signature.examples)
         # a paste of nothing else is taken as a quotation
         if not (form == "{}" and example.line.startswith(" > "))
         and not gives(signature, example, found[f"{signature.id} {number}"])
@@ -96,14 +94,14 @@ def gives(signature: Signature, example: Example, found: list[Event]) -> bool:
 
 
 ISSUES = [
-    pytest.param(issue, example.line, id=f"{issue.id}-{number}")
+    pytest.param(issue, text, id=f"{issue.id}-{number}")
     for issue in CATALOG.known_issues
-    for number, example in enumerate(examples_of(issue))
+    for number, text in enumerate(issue.examples)
 ]
 NEAR_MISSES = [
     pytest.param(issue, text, id=f"{issue.id}-{number}")
     for issue in CATALOG.known_issues
-    for number, text in enumerate(issue.examples.near_miss if issue.examples else [])
+    for number, text in enumerate(issue.near_miss)
 ]
 
 

@@ -6,32 +6,32 @@ import fnmatch
 import re
 import sys
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import hyperscan as hs
 import regex
 
 from diagnose.catalog.captures import CAPTURES
-from diagnose.catalog.expressions import costly, unusable
+from diagnose.catalog.examples import example_problems
+from diagnose.catalog.expressions import automaton_of, costly, malformed, not_linear
 from diagnose.catalog.load import (
+    FileEntry,
     catalog_files,
+    catalog_of,
     default_dir,
-    entries_of,
     examples_of,
     load_catalog,
-    read_catalog,
+    read_files,
 )
 from diagnose.catalog.remedies import remedy_problems
+from diagnose.catalog.scaffold import BAD_ID, ID, TODO
 from diagnose.catalog.schema import Catalog, Condition, KnownIssue, Signature
 from diagnose.catalog.stored import example_lines
 from diagnose.catalog.versions import parsed
 from diagnose.catalog.vocabulary import Vocabulary, Word
 from diagnose.errors import CatalogError
-from diagnose.match.compile import Matcher
-from diagnose.match.rows import DATABASES, hyperscan_form, pattern_flags, patterns_of
 from diagnose.match.words import Words
-from diagnose.parse.prefix import peel
-from diagnose.search import Automaton, compile_database, hits_of
 
 
 def class_problems(catalog: Catalog, ids: Collection[str]) -> Iterator[str]:
@@ -97,9 +97,9 @@ def _broken(vocabulary: Vocabulary) -> Iterator[str]:
         yield f"{vocabulary.id}: a pattern needs triggers and a noun, and only a pattern does"
 
 
-_ID = re.compile(r"[a-z0-9]+(?:[.-][a-z0-9]+)+\Z")
 _LITERAL = 8  # characters of a wording before its first star
 _REFERENCE = re.compile(r"https?://\S+\Z")
+_WHERE = re.compile(r"https?://\S+\Z|[\w./-]+\Z")
 
 
 def check(own: Sequence[Path] = ()) -> list[str]:
@@ -108,28 +108,53 @@ def check(own: Sequence[Path] = ()) -> list[str]:
     Without any, the shipped catalog is checked. Own entries may name the shipped ones, which are
     not checked again.
     """
-    found: list[str] = []
-    files = []
+    problems_, found = [], []
     try:
         for directory in own or [default_dir()]:
-            here = list(catalog_files([directory]))
-            found += _repeated(here)
-            files += here
-        catalog = read_catalog(files, "check")
+            here = read_files([*catalog_files([directory])])
+            problems_ += [*_repeated(here), *_misplaced(directory, here)]
+            found += here
+        catalog = catalog_of(found, "check")
         shipped = load_catalog() if own else catalog
     except CatalogError as error:
         return [str(error)]
-    return [*found, *problems(catalog, shipped)]
+    return [*problems_, *problems(catalog, shipped)]
 
 
-def _repeated(files: Sequence[tuple[Path, bytes]]) -> Iterator[str]:
+def check_entry(found: FileEntry) -> list[str]:
+    """Every problem of one entry, which may name those of the shipped catalog."""
+    is_signature = isinstance(found.entry, Signature)
+    signatures, issues = ([found.entry], []) if is_signature else ([], [found.entry])
+    return [*problems(Catalog(signatures, issues, {}, "check"), load_catalog())]
+
+
+def _repeated(found: Sequence[FileEntry]) -> Iterator[str]:
     """Ids that one directory gives to two entries: the later file would win in silence."""
     seen: dict[str, Path] = {}
-    for path, data in files:
-        for entry in entries_of(path, data):
-            if entry.id in seen:
-                yield f"{path}: {entry.id}: the id is taken in {seen[entry.id]}"
-            seen[entry.id] = path
+    for one in found:
+        if one.entry.id in seen:
+            yield f"{one.path}: {one.entry.id}: the id is taken in {seen[one.entry.id]}"
+        seen[one.entry.id] = one.path
+
+
+def _misplaced(directory: Path, found: Sequence[FileEntry]) -> Iterator[str]:
+    """Entries that are not in PRODUCT/FAMILY.yaml of their id; loose files may hold any."""
+    for one in found:
+        place = one.path.relative_to(directory).with_suffix("").parts
+        named = one.kind in ("signatures", "known_issues")
+        if named and len(place) > 1 and tuple(one.entry.id.split(".")[:-1]) != place:
+            there = "/".join(one.entry.id.split(".")[:-1])
+            yield f"{one.path}: {one.entry.id}: the id is not the path; move it to {there}.yaml"
+
+
+def _duplicates(signatures: Sequence[Signature]) -> Iterator[str]:
+    """Expressions that are there twice: the second one finds nothing new."""
+    seen: dict[tuple[str, bool], str] = {}
+    for signature in signatures:
+        for expression in signature.match:
+            owner = seen.setdefault((expression, signature.ignore_case), signature.id)
+            if owner is not signature.id or signature.match.count(expression) > 1:
+                yield f"{signature.id}: match: is that of {owner} too: {expression[:120]}"
 
 
 def problems(catalog: Catalog, shipped: Catalog | None = None) -> Iterator[str]:
@@ -144,11 +169,7 @@ def problems(catalog: Catalog, shipped: Catalog | None = None) -> Iterator[str]:
     ordinary = _progress_lines(catalog, shipped)
     usable = []
     for signature in catalog.signatures:
-        broken = [
-            problem
-            for expression in (*signature.match, *signature.unless)
-            if (problem := unusable(expression, ignore_case=signature.ignore_case))
-        ]
+        broken = [*filter(None, map(malformed, (*signature.match, *signature.unless)))]
         yield from (f"{signature.id}: {problem}" for problem in broken)
         if not broken:
             usable.append(signature)
@@ -162,14 +183,32 @@ def problems(catalog: Catalog, shipped: Catalog | None = None) -> Iterator[str]:
     elsewhere = set(shipped.settings) if shipped and shipped is not catalog else set()
     yield from remedy_problems(catalog, elsewhere)
     yield from word_problems(catalog, classes)
+    yield from _duplicates(catalog.signatures)
     if usable:
-        yield from _example_problems(usable)
+        yield from _exceptions_problems(usable)
+        yield from example_problems(usable)
+
+
+def _exceptions_problems(signatures: Sequence[Signature]) -> Iterator[str]:
+    """The expressions under `unless` that no automaton can search for; nearly always none."""
+    exceptions = [replace(entry, match=entry.unless) for entry in signatures if entry.unless]
+    try:
+        automaton_of(exceptions)
+    except hs.error:
+        for entry in exceptions:
+            for expression in entry.unless:
+                problem = not_linear(expression, ignore_case=entry.ignore_case)
+                if problem:
+                    yield f"{entry.id}: {problem}"
 
 
 def _signature_problems(signature: Signature, classes: set[str], ids: set[str]) -> Iterator[str]:
     name = signature.id
-    if not _ID.match(name):
-        yield f"{name}: ids are dotted, lower case: layer.family.what"
+    if not ID.match(name):
+        yield f"{name}: {BAD_ID}"
+    texts = (signature.title, signature.not_evidence_of, *signature.near_miss)
+    if TODO in (*texts, *(step.do for step in signature.remedies)):
+        yield f"{name}: {TODO}: something is still to be filled in"
     if not signature.match:
         yield f"{name}: match: at least one pattern"
     if (signature.role == "cause") != bool(signature.cause):
@@ -185,10 +224,8 @@ def _signature_problems(signature: Signature, classes: set[str], ids: set[str]) 
         for capture in re.findall(r"\{(\w+)\}", value):
             if not any(f"(?P<{capture}>" in e for e in signature.match):
                 yield f"{name}: facts: no pattern captures {capture}"
-    if signature.examples is None:
-        yield f"{name}: examples: needed"
-    elif not signature.examples.match or not signature.examples.near_miss:
-        yield f"{name}: examples: at least one match and one near miss"
+    if signature.where and not _WHERE.match(signature.where):
+        yield f"{name}: where: {signature.where} is neither a URL nor a file"
 
 
 def _cause_problems(signature: Signature) -> Iterator[str]:
@@ -262,54 +299,12 @@ def _cost_problems(signature: Signature, ordinary: Sequence[str]) -> Iterator[st
 
 def _expression_problems(name: str, expression: str) -> Iterator[str]:
     """What is wrong with an expression that compiles."""
-    for capture in regex.compile(expression).groupindex:
+    for capture in re.findall(r"\(\?P<(\w+)>", expression):
         if capture not in CAPTURES:
             yield f"{name}: unknown capture {capture}; see CAPTURES in catalog/captures.py"
     inner = re.sub(r"\\.|\[\^[^]]*]", "", expression.removeprefix("^"))
     if "^" in inner:
         yield f"{name}: ^ only at the start of a pattern: {expression}"
-
-
-def _example_problems(signatures: Sequence[Signature]) -> Iterator[str]:
-    catalog = Catalog(list(signatures), [], {}, "check")
-    numbered = patterns_of(signatures)
-    flags = [pattern_flags(p, first=False) for p in numbered]
-    try:
-        database = compile_database(
-            [hyperscan_form(p.expression) for p in numbered], range(len(numbered)), flags
-        )
-    except hs.error as error:
-        yield f"catalog: the patterns do not compile together: {error}"
-        return
-    matcher = Matcher(catalog, [database] * len(DATABASES))
-    for index, signature in enumerate(signatures):
-        if signature.examples is None:
-            continue
-        for example in signature.examples.match:
-            captures = _match(matcher, database, index, example.line)
-            if captures is None:
-                yield f"{signature.id}: examples: does not match: {example.line.strip()[:120]}"
-                continue
-            for key, value in example.captures.items():
-                if captures.get(key) != value:
-                    got = captures.get(key)
-                    yield f"{signature.id}: examples: {key}: expected {value!r}, got {got!r}"
-        for line in signature.examples.near_miss:
-            if _match(matcher, database, index, line) is not None:
-                yield f"{signature.id}: examples: near miss matches: {line.strip()[:120]}"
-
-
-def _match(
-    matcher: Matcher, database: Automaton, signature: int, text: str
-) -> dict[str, str] | None:
-    """Captures of the first line of `text` that the signature matches."""
-    for line in re.split(r"[\r\n]+", text.strip("\n")):
-        for number, _ in hits_of(database, line.encode()):
-            if matcher.patterns[number].signature == signature:
-                found = matcher.confirm(number, line, peel(line).message)
-                if found is not None:
-                    return found
-    return None
 
 
 def main() -> None:

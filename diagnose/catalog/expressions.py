@@ -18,7 +18,7 @@ from diagnose.match.rows import (
     rarest,
     searched,
 )
-from diagnose.search import compile_database
+from diagnose.search import Automaton, compile_database
 
 MAX_LENGTH = 8000  # characters
 # States that the automata may spend on one pattern: a hundredth of all that the shipped catalog
@@ -33,6 +33,11 @@ COMMON_BEGIN = 1 / 2
 
 def unusable(expression: str, *, ignore_case: bool) -> str | None:
     """Why the matcher could not take an expression; None if it can."""
+    return malformed(expression) or not_linear(expression, ignore_case=ignore_case)
+
+
+def malformed(expression: str) -> str | None:
+    """Why it is no regular expression; None if it is one."""
     if len(expression) > MAX_LENGTH:
         return f"does not compile: longer than {MAX_LENGTH} characters: {expression[:80]}…"
     try:
@@ -41,12 +46,27 @@ def unusable(expression: str, *, ignore_case: bool) -> str | None:
         return f"does not compile: {error}: {expression}"
     except RecursionError:
         return f"does not compile: nested too deeply: {expression[:80]}…"
-    (pattern,) = patterns_of([Signature("", "", "context", [expression], ignore_case=ignore_case)])
+    return None
+
+
+def not_linear(expression: str, *, ignore_case: bool) -> str | None:
+    """Why no automaton can search for it; None if one can."""
+    entry = Signature("", "", "context", [expression], ignore_case=ignore_case)
     try:
-        compile_database([hyperscan_form(expression)], [0], [pattern_flags(pattern, first=False)])
+        automaton_of([entry])
     except hs.error as error:
         return f"not linear-time (Hyperscan: {error}): {expression}"
     return None
+
+
+def automaton_of(signatures: Sequence[Signature]) -> Automaton:
+    """One that searches for all expressions of these, by their numbers. Raises hs.error."""
+    numbered = patterns_of(signatures)
+    return compile_database(
+        [hyperscan_form(pattern.expression) for pattern in numbered],
+        range(len(numbered)),
+        [pattern_flags(pattern, first=False) for pattern in numbered],
+    )
 
 
 def costly(expression: str, *, ignore_case: bool, ordinary: Sequence[str]) -> str | None:

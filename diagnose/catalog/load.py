@@ -20,12 +20,11 @@ from typing import TYPE_CHECKING, Any
 import diagnose
 from diagnose import plugins
 from diagnose.catalog import stored
+from diagnose.catalog.matches import MatchError, type_matches, type_near_misses
 from diagnose.catalog.runs import RunError, type_runs
 from diagnose.catalog.schema import (
     Catalog,
     CauseClass,
-    Example,
-    Examples,
     KnownIssue,
     Signature,
 )
@@ -154,10 +153,19 @@ def examples_of(catalog: Catalog) -> list[tuple[str, str]]:
 
 def read_catalog(files: Sequence[tuple[Path, bytes]], revision: str) -> Catalog:
     """Parse and type-check catalog files (with their examples), without the cache."""
+    return catalog_of(read_files(files), revision)
+
+
+def read_files(files: Sequence[tuple[Path, bytes]]) -> list[FileEntry]:
+    """The entries of catalog files, in order."""
+    return [found for path, data in files for found in _read_file(path, data)]
+
+
+def catalog_of(found: Iterable[FileEntry], revision: str) -> Catalog:
+    """The catalog of these entries; of one id the last counts."""
     entries: dict[str, dict[str, Any]] = {kind: {} for kind in (*_KINDS, _WORDS)}
-    for path, data in files:
-        for found in _read_file(path, data):
-            entries[found.kind][found.entry.id] = found.entry
+    for one in found:
+        entries[one.kind][one.entry.id] = one.entry
     return Catalog(
         signatures=list(entries["signatures"].values()),
         known_issues=list(entries["known_issues"].values()),
@@ -166,11 +174,6 @@ def read_catalog(files: Sequence[tuple[Path, bytes]], revision: str) -> Catalog:
         vocabularies=list(entries[_WORDS].values()),
         settings=entries["settings"],
     )
-
-
-def entries_of(path: Path, data: bytes) -> list[Any]:
-    """The entries of one catalog file, in order."""
-    return [found.entry for found in _read_file(path, data)]
 
 
 def catalog_files(dirs: Iterable[Path]) -> Iterator[tuple[Path, bytes]]:
@@ -236,7 +239,7 @@ def _revision(files: Sequence[tuple[Path, bytes]], before: str = "") -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class FileEntry:
     """An entry where it stands: number `index` of its kind in the file."""
 
     kind: str
@@ -253,7 +256,7 @@ class _Found:
         return CatalogError(f"{self.path}:{line}: {self.entry.id}: {problem}")
 
 
-def _read_file(path: Path, data: bytes) -> Iterator[_Found]:
+def _read_file(path: Path, data: bytes) -> Iterator[FileEntry]:
     # Not needed when the catalog is cached.
     from diagnose.catalog.document import DocumentError, read  # noqa: PLC0415
 
@@ -266,7 +269,7 @@ def _read_file(path: Path, data: bytes) -> Iterator[_Found]:
     if not isinstance(root.value, dict):
         raise CatalogError(f"{path}:{root.line}: expected a mapping with {', '.join(_KINDS)}")
     if "words" in root.value:
-        yield _Found(_WORDS, 0, _vocabulary(path, root), path, root)
+        yield FileEntry(_WORDS, 0, _vocabulary(path, root), path, root)
     else:
         yield from _read_kinds(path, root)
 
@@ -286,7 +289,7 @@ def _adapters() -> dict[str, Any]:
     }
 
 
-def _read_kinds(path: Path, root: Node) -> Iterator[_Found]:
+def _read_kinds(path: Path, root: Node) -> Iterator[FileEntry]:
     from pydantic import ValidationError  # noqa: PLC0415  as above
 
     from diagnose.catalog.document import line_of  # noqa: PLC0415
@@ -307,8 +310,12 @@ def _read_kinds(path: Path, root: Node) -> Iterator[_Found]:
                 item["cause"] = item.pop("class")
             try:
                 type_runs(item)
+                if kind == "signatures":
+                    type_matches(item)
+                elif kind == "known_issues":
+                    type_near_misses(item)
                 entry = adapters[kind].validate_python(item)
-            except RunError as error:
+            except (RunError, MatchError) as error:
                 line = line_of(root, [kind, index, *error.at])
                 name = item.get("id", f"{kind}[{index}]")
                 raise CatalogError(f"{path}:{line}: {name}: {error}") from error
@@ -319,7 +326,7 @@ def _read_kinds(path: Path, root: Node) -> Iterator[_Found]:
                 field = ".".join(str(part) for part in where)
                 name = item.get("id", f"{kind}[{index}]")
                 raise CatalogError(f"{path}:{line}: {name}: {field}: {first['msg']}") from error
-            yield _Found(kind, index, entry, path, root)
+            yield FileEntry(kind, index, entry, path, root)
 
 
 def _vocabulary(path: Path, root: Node) -> Vocabulary:
@@ -353,7 +360,7 @@ def _refuse_unusable(path: Path, data: bytes, catalog: Catalog) -> None:
                     raise found.wrong([name, index], problem)
 
 
-def _refuse_unknown_setting(found: _Found, catalog: Catalog) -> None:
+def _refuse_unknown_setting(found: FileEntry, catalog: Catalog) -> None:
     for index, remedy in enumerate(getattr(found.entry, "remedies", ())):
         if remedy.setting and remedy.setting not in catalog.settings:
             problem = f"setting: unknown setting {remedy.setting}"
@@ -361,8 +368,6 @@ def _refuse_unknown_setting(found: _Found, catalog: Catalog) -> None:
 
 
 __all__ = [
-    "Example",
-    "Examples",
     "default_dir",
     "load_catalog",
     "read_catalog",

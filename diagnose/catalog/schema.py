@@ -15,6 +15,7 @@ from diagnose.catalog.vocabulary import UNKNOWN, Vocabulary
 
 Role = Literal["cause", "effect", "aftermath", "context", "phase", "progress"]
 Strength = Literal["decisive", "strong", "weak"]
+Status = Literal["seen", "from_source"]
 Confidence = Literal["high", "medium", "low"]
 When = Literal["now", "fix", "prevent"]
 RunKind = Literal["shell", "python", "setting", "note"]
@@ -121,7 +122,7 @@ class Remedy:
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A log text that must match, with the captures it must give, or (`line` alone) must not."""
+    """A log text that must match, with the captures it must give."""
 
     __pydantic_config__ = _STRICT
 
@@ -130,13 +131,23 @@ class Example:
 
 
 @dataclass(frozen=True, slots=True)
-class Examples:
-    """At least one text that matches and one near miss that must not."""
+class Match:
+    """One expression as YAML writes it, with texts that it matches.
+
+    Either `regex`, the parts of an expression that follow each other, or `any_of`: literals of
+    which a line has one, between the expressions `after` and `before`. YAML has a single one of
+    the parts as its text, of `examples` as `example`, and one without captures as its text alone.
+    One with a literal stands for all literals: they are put in its place. Of `variants` each
+    `{a|b}` in a text is one of these at a time.
+    """
 
     __pydantic_config__ = _STRICT
 
-    match: list[Example]
-    near_miss: list[str]
+    regex: list[str] = field(default_factory=list)
+    any_of: list[str] = field(default_factory=list)
+    after: str = ""
+    before: str = ""
+    examples: list[Example] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,11 +157,16 @@ class Signature:
     `match` holds regular expressions, searched in a line after its known prefixes were peeled off
     and escape codes removed; any one is enough, any of `unless` on the same line cancels. They
     must compile in Hyperscan (linear time: no lookaround, no back-references) and may not cross
-    lines. `^` means the start of the message, after the prefixes.
+    lines. `^` means the start of the message, after the prefixes. `written` has the same with its
+    examples, as YAML does; like `near_miss`, it is there only where the catalog is read with them.
+
+    `status`: whether a log has shown the message, or only the program's source or documentation;
+    `where` is that log or source, if none of `references` is.
 
     `generic` marks catch-alls ("some Python exception"): they yield to any other cause or effect
-    on the same line, those of progress to any other progress or phase. `per_step` marks what matches
-    on every step: only the first match in a block of input and the last ones per rank are kept.
+    on the same line, those of progress to any other progress or phase. `per_step` marks what
+    matches on every step: only the first match in a block of input and the last ones per rank are
+    kept.
 
     `facts` maps fact names to values; "{name}" in a value stands for a capture. Fact names:
     `framework`, `trainer`, `model`, `version.<package>`, `setting.<name>`, `launcher`, `backend`.
@@ -178,7 +194,15 @@ class Signature:
     remedies: list[Remedy] = field(default_factory=list)
     restart: Restart | None = None
     references: list[str] = field(default_factory=list)
-    examples: Examples | None = None
+    status: Status = "from_source"
+    where: str = ""
+    written: list[Match] = field(default_factory=list)
+    near_miss: list[str] = field(default_factory=list)
+
+    @property
+    def examples(self) -> list[Example]:
+        """The texts that must match, of all expressions."""
+        return [example for one in self.written for example in one.examples]
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +250,8 @@ class KnownIssue:
     """A cause that no single line names: conditions over facts, signatures and inferred state.
 
     Every condition of `all` must hold, at least one of `any` (if given), none of `none`.
+    `examples` are logs in which it is the cause, `near_miss` those in which it is not. Where YAML
+    has a `first_line` of these, the rest is that of the first example.
     """
 
     __pydantic_config__ = _STRICT
@@ -242,7 +268,8 @@ class KnownIssue:
     remedies: list[Remedy] = field(default_factory=list)
     restart: Restart | None = None
     references: list[str] = field(default_factory=list)
-    examples: Examples | None = None
+    examples: list[str] = field(default_factory=list)
+    near_miss: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

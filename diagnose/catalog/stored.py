@@ -30,7 +30,8 @@ from diagnose.catalog.schema import (
 from diagnose.catalog.vocabulary import Near, Vocabulary, Word
 from diagnose.lazy import Lazy, Named
 
-FORMAT = 14  # of what is kept: another one when the fields of an entry change
+FORMAT = 15  # of what is kept: another one when the fields of an entry change
+_EXAMPLES = ("written", "examples", "near_miss")  # fields that are not kept
 _WHOLE = ("classes", "settings")  # which are read at once
 _LINES = ("known_issues", "vocabularies", "signatures")  # of which each entry has a line
 Entry = TypeVar("Entry")
@@ -87,7 +88,7 @@ def _fields(entry: Any) -> dict[str, Any]:
     return {
         field.name: value
         for field in fields(entry)
-        if field.name != "examples" and (value := getattr(entry, field.name)) != _default(field)
+        if field.name not in _EXAMPLES and (value := getattr(entry, field.name)) != _default(field)
     }
 
 
@@ -181,8 +182,7 @@ def example_lines(signatures: Sequence[Signature]) -> list[tuple[str, str]]:
     return [
         (entry.id, line)
         for entry in signatures
-        if entry.examples
-        for example in entry.examples.match
+        for example in entry.examples
         for line in example.line.splitlines()
         if line.strip()
     ]

@@ -49,7 +49,7 @@ _DENSE = 0.5
 
 
 class Scanned(NamedTuple):
-    """What is in a block of bytes: patterns that are not thin, what may be words, NCCL's calls.
+    """What is in a block of bytes: patterns that are not per-step, what may be words, NCCL's calls.
 
     The first two are ordered by offset: (pattern number, end offset), and (-1 - number of the
     vocabulary, end offset).
@@ -178,6 +178,23 @@ class Matcher:
             if search.first_match(_compiled(expression, signature.ignore_case), line, timeout_s):
                 return None
         return Found(max(line.find(text), 0) if found.anchored else 0, match)
+
+    def excluded_by(self, pattern: int, line: str, message: str) -> str | None:
+        """The expression under `unless` for which alone a pattern does not match the line."""
+        found = self.patterns[pattern]
+        text = message.strip() if found.anchored else line
+        own = _compiled(found.expression, found.ignore_case)
+        signature = self.signatures[found.signature]
+        try:
+            if search.first_match(own, text, MATCH_TIMEOUT_S) is None:
+                return None
+            for expression in signature.unless:
+                other = _compiled(expression, signature.ignore_case)
+                if search.first_match(other, line, MATCH_TIMEOUT_S):
+                    return expression
+        except TimeoutError:
+            pass
+        return None
 
     def prepare(self, patterns: Iterable[int]) -> None:
         """Compile what `find` needs: it takes longer than a search may."""

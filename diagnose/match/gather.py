@@ -102,8 +102,8 @@ def gather(
 ) -> Gathered:
     """Search chunks that follow each other, up to the end of their source or of a part of it.
 
-    `calls` is fed with those that NCCL wrote into. With `every_step` no line of a per-step signature is
-    left out.
+    `calls` is fed with those that NCCL wrote into. With `every_step` no line of a
+    per-step signature is left out.
     """
     found, steps = Gathered(), StepSearch(matcher)
     last: Chunk | None = None

@@ -81,7 +81,7 @@ def rows_of(catalog: Catalog, name: str) -> list[Row]:
 
 
 def database_of(pattern: Pattern) -> str:
-    """Which database searches for a pattern that is not thin, by what announces it.
+    """Which database searches for a pattern that is not per-step, by what announces it.
 
     `bulk` if a long literal does, `rest` if anything does, else `everywhere`.
     """
@@ -102,7 +102,7 @@ def _holds(name: str, pattern: Pattern, *, sampled: bool) -> bool:
 def searched(pattern: Pattern, name: str) -> list[str]:
     """What Hyperscan searches for a pattern in one of DATABASES: any of these.
 
-    Of per-step patterns it is the pattern itself: the last match of an author hides those before it.
+    Of per-step patterns it is the pattern itself: the last match of an author hides those before.
     """
     form = hyperscan_form(pattern.expression).decode()
     if name == "bulk":

@@ -141,7 +141,7 @@ def _prepares(found: Iterable[Signature]) -> bool:
 
 
 def _ordered(found: Gathered) -> list[Raw]:
-    """All that was kept, in the order of the source; of one place words last, thin behind them.
+    """All that was kept, in the order of the source; of one place words last, per-step behind them.
 
     Of per-step ones the catalog's first comes first, in whichever way they were found.
     """

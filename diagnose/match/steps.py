@@ -1,4 +1,4 @@
-"""Lines of per-step signatures (one a step): samples of a source, and the last words of its authors.
+"""Lines of per-step signatures: samples of a source, and the last words of its authors.
 
 What is looked at is told by places in the source and not by chunks, so that the cuts between chunks
 change nothing: of every block the first match of each pattern in its searched parts; of the end of

@@ -11,15 +11,15 @@ from diagnose.catalog.schema import (
     CauseClass,
     Condition,
     Example,
-    Examples,
     KnownIssue,
+    Match,
     Remedy,
     Signature,
 )
 
 CLASS = CauseClass("env.config", "t", "e", [Remedy("now", "do")], "fix_first", "why")
 ENTRY = Signature(
-    id="mine.entry",
+    id="mine.own.entry",
     title="title",
     role="cause",
     cause="env.config",
@@ -27,7 +27,8 @@ ENTRY = Signature(
     remedies=[Remedy("now", "Set it right")],
     restart="fix_first",
     references=["https://example.org/"],
-    examples=Examples([Example("value=12 is wrong", {"value": "12"})], ["value=12 is right"]),
+    written=[Match(examples=[Example("value=12 is wrong", {"value": "12"})])],
+    near_miss=["value=12 is right"],
 )
 
 
@@ -48,7 +49,8 @@ def test_a_good_entry_has_no_problems() -> None:
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"id": "Mine"}, "ids are dotted"),
+        ({"id": "Mine.Own.Entry"}, "ids are in lower case"),
+        ({"id": "mine.entry"}, "three parts"),
         ({"match": []}, "at least one pattern"),
         ({"match": [r"value=(?P<value>\d+) is wrong(?=x)"]}, "not linear-time"),
         ({"match": [r"value=(?P<value>(\d)\2) is wrong"]}, "not linear-time"),
@@ -65,17 +67,21 @@ def test_a_good_entry_has_no_problems() -> None:
         ({"restart": None}, "a cause needs restart advice"),
         ({"explains": ["no.such.*"]}, "names no entry and no class"),
         ({"facts": {"framework": "{name}"}}, "no pattern captures name"),
-        ({"examples": None}, "examples: needed"),
-        ({"examples": Examples([], ["x"])}, "at least one match and one near miss"),
-        ({"examples": Examples([Example("value=x is wrong")], ["x"])}, "does not match"),
+        ({"near_miss": []}, "near_miss: at least one line"),
+        ({"written": []}, "no example: value="),
+        ({"written": [Match(examples=[Example("value=x is wrong")])]}, "does not match"),
         (
-            {"examples": Examples([Example("value=1 is wrong", {"value": "2"})], ["x"])},
+            {"written": [Match(examples=[Example("value=1 is wrong", {"value": "2"})])]},
             "expected '2', got '1'",
         ),
+        ({"near_miss": ["value=3 is wrong"]}, "near_miss: matches value="),
+        ({"match": [r"value=(?P<value>\d+) is (?:wrong|lost)"]}, "no example shows: value="),
+        ({"match": [*ENTRY.match, *ENTRY.match]}, "match: is that of mine.own.entry too"),
         (
-            {"examples": Examples([Example("value=1 is wrong")], ["value=3 is wrong"])},
-            "near miss matches",
+            {"written": [Match(regex=["x" * 201], examples=[Example("value=1 is wrong")])]},
+            "longer than 200",
         ),
+        ({"where": "in a log"}, "is neither a URL nor a file"),
         ({"unless": ["is wrong"]}, "does not match"),
     ],
 )
@@ -110,16 +116,33 @@ def test_the_conditions_of_known_issues(
 
 def test_an_id_given_twice_in_one_directory_is_found(tmp_path: Path) -> None:
     text = """signatures:
-  - id: mine.fact
+  - id: mine.own.fact
     title: t
     role: context
-    match: [some fact]
-    examples: {match: [{line: some fact}], near_miss: [x]}
+    match: [{regex: some fact, example: some fact}]
+    near_miss: [x]
 """
     for name in ("a.yaml", "b.yaml"):
         (tmp_path / name).write_text(text)
     first, second = tmp_path / "a.yaml", tmp_path / "b.yaml"
-    assert check([tmp_path]) == [f"{second}: mine.fact: the id is taken in {first}"]
+    assert check([tmp_path]) == [f"{second}: mine.own.fact: the id is taken in {first}"]
+
+
+def test_an_entry_in_a_folder_is_in_the_file_of_its_id(tmp_path: Path) -> None:
+    text = """signatures:
+  - id: mine.own.fact
+    title: t
+    role: context
+    match: [{regex: some fact, example: some fact}]
+    near_miss: [x]
+"""
+    for name in ("mine/own.yaml", "mine/other.yaml"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+        wrong = [line.rpartition(": ")[2] for line in check([tmp_path])]
+        move = "the id is not the path; move it to mine/own.yaml"
+        assert wrong == ([move] if "other" in name else [])
+        (tmp_path / name).unlink()
 
 
 def test_own_entries_are_checked_against_the_shipped_ones(
@@ -127,17 +150,17 @@ def test_own_entries_are_checked_against_the_shipped_ones(
 ) -> None:
     (tmp_path / "own.yaml").write_text(
         """signatures:
-  - id: mine.fact
+  - id: mine.own.fact
     title: t
     role: effect
-    match: ['some fact']
+    match: [{regex: some fact, example: some fact}]
+    near_miss: [x]
     explains: [net.fabric, 'nccl.*', nothing.*]
-    examples: {match: [{line: some fact}], near_miss: [x]}
 """
     )
     checked = []
-    monkeypatch.setattr("diagnose.catalog.check.unusable", lambda found, **_: checked.append(found))
+    monkeypatch.setattr("diagnose.catalog.check.malformed", checked.append)
     assert check([tmp_path]) == [
-        "mine.fact: explains: nothing.* names no entry and no class",
+        "mine.own.fact: explains: nothing.* names no entry and no class",
     ]
     assert checked == ["some fact"]

@@ -20,11 +20,11 @@ signatures:
     title: The license server went away
     role: cause
     class: env.config
-    match: ['LICENSE (?P<name>\\w+) LOST']
+    match: [{regex: 'LICENSE (?P<name>\\w+) LOST', example: LICENSE abc LOST}]
+    near_miss: [LICENSE abc found]
     remedies: [{when: now, do: Renew it}]
     restart: fix_first
     references: [https://example.org/license]
-    examples: {match: [{line: LICENSE abc LOST}], near_miss: [LICENSE abc found]}
 """
 
 
@@ -68,8 +68,10 @@ def test_the_cached_catalog_equals_the_read_one(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(load, "read_catalog", None)  # a second read would fail
     second = afresh()
     assert second.revision == first.revision
-    assert [*second.signatures] == [replace(s, examples=None) for s in first.signatures]
-    assert [*second.known_issues] == [replace(one, examples=None) for one in first.known_issues]
+    assert [*second.signatures] == [replace(s, written=[], near_miss=[]) for s in first.signatures]
+    assert [*second.known_issues] == [
+        replace(one, examples=[], near_miss=[]) for one in first.known_issues
+    ]
     assert second.classes == first.classes
 
 
@@ -93,13 +95,13 @@ def test_the_shipped_entries_are_read_once_a_process() -> None:
         (("title:", "titel:"), 2, "mine.lost-license: "),
         (
             ("restart: fix_first", "restart: fix_first\n    blame: me"),
-            9,
+            10,
             "mine.lost-license: blame: ",
         ),
-        (("when: now", "when: soon"), 7, "mine.lost-license: remedies.0.when: "),
+        (("when: now", "when: soon"), 8, "mine.lost-license: remedies.0.when: "),
         (("signatures:", "signature:"), 1, "signature: unknown key"),
         (("class: env.config", "title: again"), 5, "title: the key appears twice"),
-        (("['LICENSE", "[['LICENSE"), 7, "not valid YAML"),
+        (("match: [", "match: [["), 7, "not valid YAML"),
         (("mine.lost-license", "2026-13-45"), 2, "2026-13-45: is of type timestamp"),
         (("The license", "9" * 10_000 + " #"), 3, "is of type int"),
         (("title: The", "title: .nan #"), 3, "is of type float"),
@@ -107,7 +109,20 @@ def test_the_shipped_entries_are_read_once_a_process() -> None:
         (("'LICENSE", "'" + "(" * 5000 + "a" + ")" * 5000), 6, "does not compile: longer"),
         (("'LICENSE", "'" + "(" * 900 + "a" + ")" * 900), 6, "does not compile: nested too deeply"),
         (("'LICENSE", "'(LICENSE"), 6, "mine.lost-license: does not compile: missing )"),
-        (("'LICENSE", "LICENSE found, '(?=LICENSE)"), 6, "not linear-time"),
+        (("'LICENSE", "'(?=LICENSE)"), 6, "not linear-time"),
+        (("[{regex", "[plain, {regex"), 6, "match: expected {regex: …, example: …}"),
+        (("regex:", "regexp:"), 6, "match: regexp: unknown key"),
+        (("regex:", "any_of: [a], regex:"), 6, "match: needs exactly one of regex and any_of"),
+        (("regex:", "after: a, regex:"), 6, "match: after and before go with any_of"),
+        (("regex: 'LICENSE (?P<name>\\w+) LOST'", "any_of: []"), 6, "any_of: a text is missing"),
+        (("example: LICENSE abc LOST", "example: {line: [a]}"), 6, "example: expected a line"),
+        (("example: LICENSE abc LOST", "example: {line: a, captures: [a]}"), 6, "captures: expect"),
+        (("example: LICENSE abc LOST", "example: {line: a, what: b}"), 6, "what: unknown key"),
+        (("regex: ", "after: [a], regex: "), 6, "match: after: expected a text"),
+        (("regex: ", "regex: [], regexes: "), 6, "match: regexes: unknown key"),
+        (("example: LICENSE abc LOST", "example: [a]"), 6, "example: expected a line"),
+        (("example: LICENSE abc LOST", "examples: a"), 6, "examples: expected a list"),
+        (("match:", "written: []\n    match:"), 6, "written: unknown key"),
         (("env.config", "env.none"), 5, "mine.lost-license: class: unknown class env.none"),
         (("    class: env.config\n", ""), 4, "mine.lost-license: class: needed for role cause"),
     ],

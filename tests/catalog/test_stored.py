@@ -10,8 +10,8 @@ from diagnose.catalog.schema import (
     CauseClass,
     Condition,
     Example,
-    Examples,
     KnownIssue,
+    Match,
     Place,
     Remedy,
     Run,
@@ -22,9 +22,9 @@ from diagnose.catalog.vocabulary import Near, Vocabulary, Word
 
 RUN = Run("shell", ["a", "b"], "slurm", "f")
 STEP = Remedy("now", "do", "why", [RUN], "destructive", "admin", "timeout")
-EXAMPLES = Examples([Example("a")], ["b"])
+WRITTEN = [Match(["x"], examples=[Example("a")])]
 CATALOG = Catalog(
-    [Signature("a.b", "t", "cause", ["x"], remedies=[STEP], examples=EXAMPLES)],
+    [Signature("a.b", "t", "cause", ["x"], remedies=[STEP], written=WRITTEN, near_miss=["b"])],
     [KnownIssue("c.d", "t", "env.config", "s", "low", [Condition(op=["X"])], remedies=[STEP])],
     {"env.config": CauseClass("env.config", "t", "e", [STEP], "retry", "w", busy=["checkpoint"])},
     "0123",
@@ -45,7 +45,7 @@ def test_all_but_the_examples_comes_back() -> None:
     stored.write(CATALOG)
     back = stored.read("0123")
     assert back is not None
-    assert back.signatures[0].examples is None
+    assert (back.signatures[0].examples, back.signatures[0].near_miss) == ([], [])
     assert back.signatures[0].remedies == back.by_id["a.b"].remedies == [STEP]
     assert [*stored.sizes(back.signatures)] == stored.sizes(CATALOG.signatures) == [1]
     assert [*back.known_issues] == CATALOG.known_issues

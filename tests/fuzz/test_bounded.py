@@ -48,9 +48,8 @@ def _examples() -> dict[str, str]:
     """One line for each thing that a signature may tell the engine, or role where it tells none."""
     found: dict[str, str] = {}
     for signature in load_catalog(examples=True).signatures:
-        if signature.examples is not None:
-            lines = [example.line for example in signature.examples.match]
-            found.setdefault(f"{signature.role} {signature.signal}", lines[0])
+        line = signature.examples[0].line
+        found.setdefault(f"{signature.role} {signature.signal}", line)
     return found
 
 

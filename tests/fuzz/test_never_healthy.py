@@ -18,8 +18,7 @@ from tests.fuzz.test_fuzz import FIXED
 DEATHS = [
     (signature.id, tuple(example.line.splitlines()))
     for signature in corpus.grave_signatures().values()
-    if signature.examples is not None
-    for example in signature.examples.match
+    for example in signature.examples
 ]
 GENERIC = [
     ("Killed",),

@@ -96,10 +96,11 @@ def test_own_entries_are_known_elsewhere(files: Path, tmp_path: Path) -> None:
     entry = tmp_path / "own.yaml"
     entry.write_text(
         "signatures:\n  - id: own.two\n    title: Two\n    role: cause\n    class: env.config\n"
-        "    strength: strong\n    culprit: self\n    match: ['ValueError: 2']\n"
+        "    strength: strong\n    culprit: self\n"
+        "    match: [{regex: 'ValueError: 2', example: 'ValueError: 2'}]\n"
         "    references: ['https://example.org']\n    remedies: [{when: now, do: Look}]\n"
         "    restart: fix_first\n"
-        "    examples: {match: [{line: 'ValueError: 2'}], near_miss: ['ValueError: 1']}\n"
+        "    near_miss: ['ValueError: 1']\n"
     )
     job = load([*files.glob("*.log")], patterns=[entry], executor=Elsewhere())
     assert [event.rank for event in job.events.by_signature["own.two"]] == [2]

@@ -65,8 +65,8 @@ def examples(matcher: Matcher) -> list[tuple[str, set[int]]]:
             },
         )
         for signature in catalog.signatures
-        if signature.examples is not None and not signature.per_step
-        for example in signature.examples.match
+        if not signature.per_step
+        for example in signature.examples
         for line in example.line.strip("\n").replace("\r", "\n").split("\n")
     ]
 

@@ -67,9 +67,8 @@ def others(line: str, seed: random.Random) -> str:
 
 def examples() -> list[str]:
     signatures = load_catalog([], examples=True).signatures
-    told = [entry.examples for entry in signatures if entry.examples]
-    lines = [example.line for one in told for example in one.match]
-    lines += [line for one in told for line in one.near_miss]
+    lines = [example.line for entry in signatures for example in entry.examples]
+    lines += [line for entry in signatures for line in entry.near_miss]
     return [row for line in lines for row in line.split("\n")]
 
 

@@ -33,15 +33,15 @@ MATCHER = matcher_of(Catalog([STEP], [], {}, "test"))
 
 def steps(data: bytes, sizes: list[int]) -> tuple[list[bytes], list[bytes]]:
     """The sampled and the last lines, with chunks of about these sizes, the last one again."""
-    thin, place, sampled = StepSearch(MATCHER), 0, []
+    search, place, sampled = StepSearch(MATCHER), 0, []
     sizes = list(sizes)
     while place < len(data):
         size = sizes.pop(0) if len(sizes) > 1 else sizes[0]
         cut = data.find(b"\n", place + size) + 1 or len(data)
         chunk = Chunk(data[place:cut], place, 1)
-        sampled += [line_at(chunk.data, to) for _, to in thin.feed(place, chunk)]
+        sampled += [line_at(chunk.data, to) for _, to in search.feed(place, chunk)]
         place = cut
-    last = [line_at(c.data, to) for _, c, hits in thin.last_words(len(data)) for _, to in hits]
+    last = [line_at(c.data, to) for _, c, hits in search.last_words(len(data)) for _, to in hits]
     return sampled, sorted(last)
 
 
@@ -97,15 +97,15 @@ OTHER = Signature("t.other", "Another", "context", [r"other \w+"], per_step=True
 
 
 def test_a_window_is_searched_as_far_as_its_first_glance_with_a_match() -> None:
-    thin = StepSearch(matcher_of(Catalog([STEP, OTHER], [], {}, "test")))
+    search = StepSearch(matcher_of(Catalog([STEP, OTHER], [], {}, "test")))
     filling = b"x" * 63 + b"\n"
     first = filling * ((BLOCK + STRIDE) // 64)
     window = b"step 1 loss 2\n" + filling * (GLANCE // 64) + b"other word\n"
     late = filling * (STRIDE // 64 - len(window) // 64 + 2 * GLANCE // 64) + b"step 2 loss 2\n"
     data = first + window + late + filling * (STRIDE // 64)
-    found = [line_at(data, to) for _, to in thin.feed(0, Chunk(data, 0, 1))]
+    found = [line_at(data, to) for _, to in search.feed(0, Chunk(data, 0, 1))]
     assert found == [b"step 1 loss 2"]
-    assert thin.last_stride == BLOCK // STRIDE + 2
+    assert search.last_stride == BLOCK // STRIDE + 2
 
 
 def test_last_steps_of_all_ranks_are_known_when_a_log_is_a_little_longer_than_a_chunk() -> None:
@@ -168,9 +168,9 @@ def test_of_known_lines_the_same_is_kept(rows: list[tuple[bytes, bytes, int]], m
             memory.search(Chunk(b"\n".join(lines[: len(lines) - more]) + b"\n", 0, 1), 0)
         told = memory.search(chunk, 0).steps
     assert (told is None) == (4 * more > len(lines) + 1)
-    expected, thin = StepSearch(MATCHER), StepSearch(MATCHER)
-    assert thin.feed(0, chunk, told) == expected.feed(0, chunk)
+    expected, search = StepSearch(MATCHER), StepSearch(MATCHER)
+    assert search.feed(0, chunk, told) == expected.feed(0, chunk)
     size = len(chunk.data)
-    assert [hits for *_, hits in thin.last_words(size)] == [
+    assert [hits for *_, hits in search.last_words(size)] == [
         hits for *_, hits in expected.last_words(size)
     ]

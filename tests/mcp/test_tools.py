@@ -264,8 +264,8 @@ def test_own_signatures(tmp_path: Path) -> None:
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "a.yaml").write_text(
         "signatures:\n  - {id: acme.lost, title: The store was lost, role: cause, class: "
-        "slow.storage, strength: decisive, match: ['acme store lost'], examples: {match: "
-        "[{line: acme store lost}], near_miss: [acme store found]}}\n"
+        "slow.storage, strength: decisive, match: [{regex: acme store lost, example: "
+        "acme store lost}], near_miss: [acme store found]}\n"
     )
     server = server_of(Root(tmp_path), patterns=[tmp_path / "own"])
     looked, explained, triaged = asked(

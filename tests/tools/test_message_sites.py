@@ -151,14 +151,16 @@ def test_printf_knows_widths_and_names() -> None:
 
 PATTERNS = """
 signatures:
-  - {id: a.lost, title: A, role: effect, strength: weak, match: ['packets of \\d+ were lost']}
-  - {id: a.any, title: B, role: effect, strength: weak, match: ['NCCL WARN ']}
+  - {id: a.lost, title: A, role: effect, strength: weak,
+     match: [{regex: 'packets of \\d+ were lost'}]}
+  - {id: a.any, title: B, role: effect, strength: weak, match: [{regex: 'NCCL WARN '}]}
   - {id: a.trouble, title: C, role: context, strength: weak, generic: true, signal: trouble,
-     match: ['unheard']}
-  - {id: a.known-trouble, title: D, role: context, strength: weak, signal: trouble, match: ['odd 7']}
+     match: [{regex: 'unheard'}]}
+  - {id: a.known-trouble, title: D, role: context, strength: weak, signal: trouble,
+     match: [{regex: 'odd 7'}]}
   - {id: a.version, title: E, role: context, strength: weak, facts: {version.a: '1'},
-     match: ['release 7']}
-  - {id: families.lost, title: F, role: effect, strength: weak, match: ['was lost']}
+     match: [{regex: 'release 7'}]}
+  - {id: families.lost, title: F, role: effect, strength: weak, match: [{regex: 'was lost'}]}
 """
 
 

@@ -1,0 +1,103 @@
+"""A new entry in its place, to be filled in; one entry by itself, to be tested."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from diagnose import files
+from diagnose.catalog.load import FileEntry, catalog_files, load_catalog, read_files
+from diagnose.catalog.lookup import entries, unknown
+from diagnose.errors import InputError
+from diagnose.parse.prefix import peel
+
+ID = re.compile(r"[a-z0-9-]+\.[a-z0-9-]+\.[a-z0-9-]+\Z")
+BAD_ID = "ids are in lower case, and have three parts: product.family.name"
+_SCHEMA = "# yaml-language-server: $schema=../schema.json\n"
+TODO = "TODO"  # what is still to be filled in
+_CAUSE = """\
+    class: {cause}
+    culprit: self
+"""
+_REMEDIES = """\
+    remedies:
+      - {when: now, do: TODO}
+    restart: fix_first
+"""
+
+
+def place_of(id_: str, directory: Path) -> Path:
+    """The file of an entry. Raises InputError for what is no id."""
+    if not ID.match(id_):
+        raise InputError(f"{id_}: {BAD_ID}")
+    product, family, _ = id_.split(".")
+    return directory / product / f"{family}.yaml"
+
+
+def add(id_: str, directory: Path, *, role: str, cause: str, line: str) -> tuple[Path, int]:
+    """Write a new signature where its id says; the file, and the line of the entry there.
+
+    Raises InputError where the id is taken, also by the shipped catalog.
+    """
+    path = place_of(id_, directory)
+    catalog = load_catalog([directory] if any(directory.rglob("*.yaml")) else [])
+    if id_ in catalog.by_id or any(issue.id == id_ for issue in catalog.known_issues):
+        raise InputError(f"{id_}: the id is taken; diagnose explain {id_} shows the entry")
+    if cause and cause not in catalog.classes:
+        raise InputError(f"unknown cause class {cause!r}; choose from {', '.join(catalog.classes)}")
+    before, after = _around(path, directory)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    files.replace(path, (before + _entry(id_, role, cause, line) + after).encode())
+    return path, before.count("\n") + 1
+
+
+def _around(path: Path, directory: Path) -> tuple[str, str]:
+    """What stands in its file before a new signature and after it."""
+    if not path.exists():
+        schema = _SCHEMA if (directory / "schema.json").exists() else ""
+        return f"{schema}signatures:\n", ""
+    text = path.read_text(encoding="utf-8").rstrip("\n") + "\n"
+    own = re.search(r"^signatures:.*\n", text, re.MULTILINE)
+    if own is None:
+        return f"{text}\nsignatures:\n", ""
+    others = re.compile(r"^\w+:", re.MULTILINE).search(text, own.end())
+    end = others.start() if others else len(text)
+    return text[:end].rstrip("\n") + "\n\n", "\n" * bool(others) + text[end:]
+
+
+def _entry(id_: str, role: str, cause: str, line: str) -> str:
+    line = line.strip("\n")
+    is_cause = role == "cause"
+    message = peel(line).message.strip() or TODO
+    regex = re.sub(r"\d+", r"\\d+", re.sub(r"[\\.^$|?*+()\[\]{}]", r"\\\g<0>", message))
+    return "".join(
+        [
+            f"  - id: {id_}\n    title: {TODO}\n    role: {role}\n",
+            _CAUSE.format(cause=cause or TODO) if is_cause else "",
+            f"    match:\n      - regex: {_quoted(regex)}\n",
+            f"        example: {_quoted(line or TODO)}\n",
+            f"    near_miss: [{TODO}]\n    not_evidence_of: {TODO}\n",
+            _REMEDIES if is_cause else "",
+            f"    references: [{TODO}]\n" if is_cause else "",
+        ]
+    )
+
+
+def _quoted(text: str) -> str:
+    if not text.isprintable():
+        return json.dumps(text)
+    return "'" + text.replace("'", "''") + "'"
+
+
+def entry_in(id_: str, directories: list[Path]) -> FileEntry:
+    """The entry of an id, read from its own file where it has one. Raises InputError."""
+    product, _, _ = id_.partition(".")
+    for directory in directories:
+        family = directory / product / f"{id_.split('.')[1] if '.' in id_ else ''}.yaml"
+        for place in (family, directory):
+            if place.exists():
+                for found in read_files([*catalog_files([place])]):
+                    if found.entry.id == id_:
+                        return found
+    raise InputError(unknown("id", id_, entries(load_catalog())))
