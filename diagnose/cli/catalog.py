@@ -1,4 +1,4 @@
-"""The commands on the catalog: `explain` what has a name; list, show and check entries."""
+"""The commands on the catalog: `explain` what has a name; list, find, add and check entries."""
 
 from __future__ import annotations
 
@@ -66,22 +66,88 @@ def catalog_list(
     write(report.listing(catalog, cause=cause, role=role))
 
 
-@catalog_app.command("show")
-def catalog_show(
+@catalog_app.command("new")
+def catalog_new(
+    entry: Annotated[str, typer.Argument(metavar="ID", help="PRODUCT.FAMILY.NAME of the entry.")],
+    role: Annotated[str, typer.Option("--role", metavar="ROLE", help="Its causal role.")] = "cause",
+    cause: Annotated[
+        str, typer.Option("--class", metavar="CLASS", help="Its cause class, for role cause.")
+    ] = "",
+    line: Annotated[
+        str, typer.Option("--line", metavar="TEXT", help="A line that it must match.")
+    ] = "",
+    patterns: Patterns = None,
+) -> None:
+    """Begin a signature in the file of its ID.
+
+    With --patterns in that folder, else in the built-in catalog, which is for a checkout.
+    """
+    from typing import get_args
+
+    from diagnose.catalog.load import default_dir
+    from diagnose.catalog.lookup import unknown
+    from diagnose.catalog.scaffold import TODO, add
+    from diagnose.catalog.schema import Role
+
+    if role not in get_args(Role):
+        raise InputError(unknown("role", role, dict.fromkeys(get_args(Role))))
+    where = (patterns or [default_dir()])[0]
+    file, number = add(entry, where, role=role, cause=cause, line=line)
+    write(
+        f"{file}:{number}: {entry}\n"
+        f"Fill in each {TODO}: what happened (title), what shows it (match, with a line for each\n"
+        "alternative), a line that looks alike and is none of it (near_miss), what to do, and\n"
+        "where you know it from (references). Then run:\n"
+        f"diagnose catalog test {entry}{f' --patterns {where}' if patterns else ''}\n"
+    )
+
+
+@catalog_app.command("test")
+def catalog_test(
     entry: Annotated[str, typer.Argument(metavar="ID", help="ID of a signature or known issue.")],
     patterns: Patterns = None,
-    color: ColorOption = Color.auto,
 ) -> None:
-    """Show one signature or known issue."""
-    from diagnose.catalog.load import load_catalog
-    from diagnose.catalog.lookup import entries, unknown
-    from diagnose.report import catalog as report
+    """Check one entry and its examples.
 
-    catalog = load_catalog(patterns or ())
-    known = entries(catalog)
-    if entry not in known:
-        raise InputError(unknown("id", entry, known))
-    show(color, lambda console: report.render_entry(known[entry], console))
+    The others are not looked at. Prints one line per problem.
+    """
+    from diagnose.catalog.check import check_entry
+    from diagnose.catalog.load import default_dir
+    from diagnose.catalog.scaffold import entry_in
+    from diagnose.text.ranks import counted
+
+    found = entry_in(entry, [*(patterns or ()), default_dir()])
+    problems = check_entry(found)
+    if problems:
+        write("".join(f"{clean(problem)}\n" for problem in problems))
+        raise typer.Exit(EXIT_PROBLEMS)
+    examples = counted(len(found.entry.examples), "example")
+    misses = counted(len(found.entry.near_miss), "near miss", "near misses")
+    write(f"{found.path}: {entry}: {examples}, {misses}: no problems\n")
+
+
+@catalog_app.command("where")
+def catalog_where(
+    line: Annotated[str, typer.Argument(metavar="TEXT", help="A line, as it is in the log.")],
+    patterns: Patterns = None,
+) -> None:
+    """Show which entries match a line, or nearly do.
+
+    Also those that would without their exceptions, and those that the line resembles.
+    """
+    from diagnose.known_line import known_line, wording
+
+    if not line.strip():
+        raise InputError("the text is empty; give the line as it is in the log")
+    write("".join(f"{clean(row)}\n" for row in wording(known_line(line, patterns or ()))))
+
+
+@catalog_app.command("schema")
+def catalog_schema() -> None:
+    """Print the JSON Schema of the files, for editors."""
+    from diagnose.catalog.json_schema import text
+
+    write(text())
 
 
 @catalog_app.command("check")
@@ -101,7 +167,7 @@ def catalog_check(
     from diagnose.text.ranks import counted
 
     own = [*(directories or ()), *(patterns or ())]
-    say("Checking every example against the whole catalog: this takes a minute.")
+    say("Checking every expression and its examples: this takes some seconds.")
     problems = check(own)
     if problems:
         write("".join(f"{clean(problem)}\n" for problem in problems))

@@ -52,7 +52,7 @@ def _app(asked: str) -> typer.Typer:
         if name == "catalog":
             app.add_typer(
                 module.catalog_app, name=name,
-                help="List, show or check the catalog of known failures.",
+                help="List, find, add or check the entries of known failures.",
             )  # fmt: skip
         else:
             app.command()(getattr(module, name))

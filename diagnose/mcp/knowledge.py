@@ -5,16 +5,14 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from diagnose.catalog import reader
 from diagnose.catalog.lookup import Named, find
+from diagnose.catalog.reader import Reading
 from diagnose.catalog.schema import Catalog, CauseClass, KnownIssue, Remedy, Setting, Signature
 from diagnose.errors import InputError
-from diagnose.job.load import load_text
-from diagnose.job.model import Job
+from diagnose.known_line import KnownLine, known_line, suggestion
 from diagnose.mcp.answer import UNTRUSTED, Answer, quoted
 from diagnose.mcp.jobs import Jobs
 from diagnose.mcp.triage import drawn
-from diagnose.parse.prefix import peel
 from diagnose.report import catalog as report
 from diagnose.report import words
 from diagnose.report.html.scrub import Scrub
@@ -33,11 +31,10 @@ _RULES = (
 def explain(catalog: Catalog, name: str) -> Answer:
     """A cause class, a setting, a signature or a known issue. Raises InputError."""
     found = find(catalog, name)
-    how = "catalog show" if isinstance(found, Signature | KnownIssue) else "explain"
     return Answer(
         drawn(lambda console: report.render(found, catalog, console)),
         _data(found, catalog),
-        f"`diagnose {how} {found.id}` prints all of it",
+        f"`diagnose explain {found.id}` prints all of it",
     )
 
 
@@ -63,7 +60,7 @@ def match_line(jobs: Jobs, text: str, scrub: Scrub) -> Answer:
         raise InputError("the text is empty; give the line as it is in the log")
     lines, data = [UNTRUSTED], []
     for row in rows[:MAX_LINES]:
-        one = _known(load_text(row[:MAX_LINE], patterns=jobs.patterns), row)
+        one = _data_of(known_line(row[:MAX_LINE], jobs.patterns))
         shown = scrub.text(row, MAX_QUOTE)
         lines += ["", quoted(shown), *_found_in(one, scrub)]
         data.append({"text": shown, **_masked(one, scrub)})
@@ -75,36 +72,26 @@ def match_line(jobs: Jobs, text: str, scrub: Scrub) -> Answer:
     )
 
 
-def _known(job: Job, row: str) -> dict[str, Any]:
-    """What the catalog knows of a line, which is all of this job."""
-    matches = [
-        {"id": signature.id, "title": signature.title, "role": signature.role,
-         "class": signature.cause, "strength": signature.strength, "captures": dict(captures)}
-        for signature, captures in _matches(job)
-    ]  # fmt: skip
-    found: dict[str, Any] = {"matches": matches}
-    words_ = [line.word for scan in job.scans for line in scan.lines if line.word]
-    if words_:
-        word = words_[0]
+def _data_of(known: KnownLine) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "matches": [
+            {"id": signature.id, "title": signature.title, "role": signature.role,
+             "class": signature.cause, "strength": signature.strength, "captures": {**captures}}
+            for signature, captures in known.matches
+        ]
+    }  # fmt: skip
+    if word := known.word:
         found["word"] = {"id": word.id, "class": word.cause, "strength": word.strength}
-    if not any(match["role"] == "cause" for match in matches):
-        reading = reader.model().read(peel(row).message)
-        found["suggested"] = (
-            {"class": reading.cause, "probability": reading.probability, "words": [*reading.words]}
-            if reading.names_cause and reading.probability >= reader.model().least
-            else None
-        )
+    if known.cancelled and not known.matches:
+        found["cancelled"] = [
+            {"id": one.signature.id, "title": one.signature.title, "unless": one.by}
+            for one in known.cancelled
+        ]
+    if read := known.suggested:
+        found["suggested"] = {
+            "class": read.cause, "probability": read.probability, "words": [*read.words],
+        }  # fmt: skip
     return found
-
-
-def _matches(job: Job) -> list[tuple[Signature, dict[str, str]]]:
-    signatures = job.catalog.signatures
-    return [
-        (signatures[number], captures)
-        for scan in job.scans
-        for line in scan.lines
-        for number, captures in line.matches
-    ]
 
 
 def _found_in(one: dict[str, Any], scrub: Scrub) -> list[str]:
@@ -121,12 +108,10 @@ def _found_in(one: dict[str, Any], scrub: Scrub) -> list[str]:
         )
     if not lines:
         lines.append("no signature and no word of the catalog matches this line")
-    if one.get("suggested"):
-        read = one["suggested"]
-        lines.append(
-            f"its words suggest {read['class']} ({read['probability']:.2f}), which is a guess: "
-            + ", ".join(read["words"])
-        )
+    for entry in one.get("cancelled", []):
+        lines.append(f"would match {entry['id']}: {entry['title']}; cancelled by its `unless`")
+    if read := one.get("suggested"):
+        lines.append(suggestion(Reading(read["class"], read["probability"], (*read["words"],))))
     return lines
 
 

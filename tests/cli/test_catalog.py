@@ -17,14 +17,14 @@ signatures:
     role: cause
     strength: decisive
     culprit: self
-    match: ['token store (?P<name>\\S+) not mounted']
+    match:
+      - regex: 'token store (?P<name>\\S+) not mounted'
+        example: {line: 'rank 3: token store a not mounted', captures: {name: a}}
+    near_miss: ['token store a mounted']
     remedies:
       - {when: now, do: Mount it, why: The job reads it first, run: [{shell: mount /tokens}]}
     restart: fix_first
     references: ['https://example.org/tokens']
-    examples:
-      match: [{line: 'rank 3: token store a not mounted', captures: {name: a}}]
-      near_miss: ['token store a mounted']
 """
 
 
@@ -45,8 +45,8 @@ def test_catalog_list(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == ""
 
 
-def test_catalog_show(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.run(["catalog", "show", "own.store.gone", "--patterns", str(own)]) == 0
+def test_explain_an_entry(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["explain", "own.store.gone", "--patterns", str(own)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "own.store.gone  The token store was not mounted"
     for line in (
@@ -113,6 +113,38 @@ def test_explain(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert out.startswith("slow.storage  ")
     assert "What to do now" in out
     assert "  own.store.gone: The token store was not mounted" in out.splitlines()
+
+
+def test_an_entry_is_begun_and_tested(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    new = ["catalog", "new", "own.store.gone", "--line", "store 7 gone", "--role", "effect"]
+    folder = ["--patterns", str(tmp_path)]
+    assert cli.run([*new, *folder]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith(f"{tmp_path}/own/store.yaml:2: own.store.gone\n")
+    assert said.endswith(f"\ndiagnose catalog test own.store.gone --patterns {tmp_path}\n")
+    assert cli.run(["catalog", "test", "own.store.gone", *folder]) == 1
+    said = capsys.readouterr().out
+    assert said == "own.store.gone: TODO: something is still to be filled in\n"
+    path = tmp_path / "own" / "store.yaml"
+    path.write_text(path.read_text().replace("TODO", "nothing like it"))
+    assert cli.run(["catalog", "test", "own.store.gone", *folder]) == 0
+    said = capsys.readouterr().out
+    assert said == f"{path}: own.store.gone: 1 example, 1 near miss: no problems\n"
+    assert cli.run([*new, *folder]) == 2
+    assert "the id is taken" in capsys.readouterr().err
+    assert cli.run(["catalog", "new", "a.b.c", "--role", "guilt", *folder]) == 2
+    assert "unknown role 'guilt'" in capsys.readouterr().err
+
+
+def test_where_a_line_belongs(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    where = ["catalog", "where", "--patterns", str(own)]
+    assert cli.run([*where, "[rank3]: token store a not mounted"]) == 0
+    assert capsys.readouterr().out.splitlines()[:2] == [
+        "matches own.store.gone: The token store was not mounted (cause, slow.storage, decisive)",
+        "captures name=a",
+    ]
+    assert cli.run([*where, " "]) == 2
+    assert "the text is empty" in capsys.readouterr().err
 
 
 def test_catalog_check_passes_and_counts(own: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -93,7 +93,7 @@ def test_an_interrupt_is_quiet(engine: Engine, capsys: pytest.CaptureFixture[str
         (["explain", "crash.gpu_om"], ["'crash.gpu_om'", "did you mean crash.gpu_oom"]),
         (["explain", "\x1b[31m"], ["diagnose catalog list shows all"]),
         (["explain"], ["NAME", "see diagnose explain --help"]),
-        (["catalog", "show"], ["ID", "see diagnose catalog show --help"]),
+        (["catalog", "test"], ["ID", "see diagnose catalog test --help"]),
         (["scan", "--worker"], ["see diagnose scan --help"]),
         (
             ["report", "--format", "json"],
@@ -102,7 +102,7 @@ def test_an_interrupt_is_quiet(engine: Engine, capsys: pytest.CaptureFixture[str
         (["triage", "--since", "3d"], ["--since; diagnose scan has it"]),
         (["catalog", "list", "--role", "boss"], ["'boss'", "choose from cause, effect"]),
         (["catalog", "list", "--class", "x"], ["'x'", "crash.gpu_oom"]),
-        (["catalog", "show", "tqdm.trainin"], ["'tqdm.trainin'", "did you mean tqdm.training"]),
+        (["catalog", "test", "tqdm.trainin"], ["'tqdm.trainin'", "did you mean tqdm.training"]),
         (["catalog", "list", "--patterns", "no/such"], ["no/such", "no such file"]),
         (["nonsense"], ["'nonsense'", "see diagnose --help"]),
         ([str(Path(__file__))], ["diagnose triage PATH"]),
@@ -258,7 +258,7 @@ main()
 
 COMMANDS = (
     *((name,) for name in cli._COMMANDS),
-    *(("catalog", name) for name in ("list", "show", "check")),
+    *(("catalog", name) for name in ("list", "new", "test", "where", "schema", "check")),
 )
 
 

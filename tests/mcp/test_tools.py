@@ -134,7 +134,7 @@ def test_a_line_is_looked_up(answers: Answers) -> None:
     (row,) = data(answers["torchrun-missing-rank"]["match_line"])["lines"]
     ids = [match["id"] for match in row["matches"]]
     assert "c10d.watchdog.timeout" in ids
-    assert row["suggested"] is None or row["suggested"]["probability"] < 1
+    assert row.get("suggested", {}).get("probability", 0) < 1  # a guess, never more
 
 
 def test_a_class_is_explained(answers: Answers) -> None:
