@@ -32,8 +32,8 @@ class Cancelled:
 class KnownLine:
     """A line: `matches` with their captures, and what else there is where none is a cause.
 
-    `suggested`: what the learned reader makes of it, where it is sure enough; `alike`: entries whose
-    examples share most words with it, with the share.
+    `suggested`: what the learned reader makes of it, where it is sure enough; `alike`: entries the
+    examples of which share most words with it, and the share.
     """
 
     matches: Sequence[tuple[Signature, dict[str, str]]]

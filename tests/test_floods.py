@@ -104,10 +104,10 @@ def test_a_job_at_work() -> None:
 @pytest.mark.parametrize(
     "ids",
     [
-        ["python.exception-ignored"],
-        ["python.exception", "deepspeed.launcher.finished"],
-        ["cuda.out-of-memory", "elastic.restart"],
-        ["elastic.table.rank", "elastic.table.exit"],
+        ["python.exception.ignored"],
+        ["python.exception.any", "deepspeed.launcher.finished"],
+        ["torch.cuda.out-of-memory", "torch.elastic.restart"],
+        ["torch.elastic.table-rank", "torch.elastic.table-exit"],
         ["slurm.task.exit-code"],
     ],
     ids=["ignored", "ends", "restarts", "tables", "statuses"],
@@ -117,7 +117,7 @@ def test_lines_that_cost_much_before(ids: list[str]) -> None:
 
 
 def test_a_stack_of_every_rank() -> None:
-    check(["torch.call.collective", "gloo.timeout"], 40, ranks=None)
+    check(["torch.call.collective", "torch.gloo.timeout"], 40, ranks=None)
 
 
 PARTS = 8  # so that several workers share them

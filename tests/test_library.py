@@ -181,8 +181,8 @@ def test_progress_has_every_step_of_every_author() -> None:
 @pytest.mark.parametrize(
     ("fixture", "signature", "rows"),
     [
-        ("horovod-stalled-rank", "tensorflow.step", 3),
-        ("llama2-accessory-first-save", "accessory.step", 21),
+        ("horovod-stalled-rank", "tensorflow.progress.step", 3),
+        ("llama2-accessory-first-save", "accessory.run.step", 21),
     ],
 )
 def test_a_line_that_two_signatures_read_is_one_step(

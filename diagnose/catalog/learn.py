@@ -27,7 +27,7 @@ from diagnose.catalog.schema import Catalog, Signature
 from diagnose.catalog.vocabulary import HARMLESS, UNKNOWN
 from diagnose.errors import CatalogError
 
-_COMMON = 3  # labelled lines with a word that may be told
+_COMMON = 4  # sources of a word that may be told
 _FOLDS = 5  # of whole sources, for the calibration
 _MADE_UP = ("vocabulary", "training-script", "generic")  # no program's messages
 _FEWEST_ALONE = 40  # lines of failure of a source that is left out alone, for the report
@@ -69,9 +69,9 @@ def examples(catalog: Catalog) -> Iterator[Labelled]:
     """The examples of all entries that name a cause or say what is none."""
     for entry in catalog.signatures:
         label = _label(entry)
-        if label is None or entry.examples is None:
+        if label is None:
             continue
-        for example in entry.examples.match:
+        for example in entry.examples:
             for line in example.line.splitlines():
                 if line.strip():
                     yield Labelled(label, entry.id.partition(".")[0], line.strip())
@@ -252,9 +252,12 @@ def _folds(sources: Sequence[str]) -> list[list[str]]:
 
 
 def _words(rows: Sequence[Labelled]) -> list[str]:
-    """The words that several labelled lines have."""
-    many = Counter(word for row in rows for word in set(tokens(row.line)))
-    return sorted(word for word, count in many.items() if count >= _COMMON and word != "0")
+    """The words that messages of several programs have: no names of people or machines."""
+    sources: dict[str, set[str]] = defaultdict(set)
+    for row in rows:
+        for word in tokens(row.line):
+            sources[word].add(row.source)
+    return sorted(word for word, of in sources.items() if len(of) >= _COMMON and word != "0")
 
 
 def build(rows: Sequence[Labelled]) -> bytes:

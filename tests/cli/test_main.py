@@ -102,7 +102,10 @@ def test_an_interrupt_is_quiet(engine: Engine, capsys: pytest.CaptureFixture[str
         (["triage", "--since", "3d"], ["--since; diagnose scan has it"]),
         (["catalog", "list", "--role", "boss"], ["'boss'", "choose from cause, effect"]),
         (["catalog", "list", "--class", "x"], ["'x'", "crash.gpu_oom"]),
-        (["catalog", "test", "tqdm.trainin"], ["'tqdm.trainin'", "did you mean tqdm.training"]),
+        (
+            ["catalog", "test", "tqdm.bar.trainin"],
+            ["'tqdm.bar.trainin'", "did you mean tqdm.bar.training"],
+        ),
         (["catalog", "list", "--patterns", "no/such"], ["no/such", "no such file"]),
         (["nonsense"], ["'nonsense'", "see diagnose --help"]),
         ([str(Path(__file__))], ["diagnose triage PATH"]),

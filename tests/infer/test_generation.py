@@ -5,7 +5,7 @@ import pytest
 import diagnose
 from diagnose.catalog.schema import Run
 
-ENDLESS = "transformers.endless-generation"
+ENDLESS = "transformers.issues.endless-generation"
 WORDS = "After loading the checkpoint the model never stops generating."
 SPECIAL = (
     "Special tokens have been added in the vocabulary, make sure the associated word embeddings "
@@ -129,7 +129,7 @@ def test_remedies_start_with_the_checkpoint_and_name_the_framework_s_own_setting
 
 
 def test_answers_that_are_all_cut_at_the_limit() -> None:
-    assert judged(SPECIAL, CUT, CUT).root_cause.signature == "generation.never-stopped"
+    assert judged(SPECIAL, CUT, CUT).root_cause.signature == "generation.issues.never-stopped"
     assert judged(PAD, "stop reason: max_tokens").root_cause.cause == "env.config"
 
 

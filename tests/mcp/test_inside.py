@@ -284,5 +284,5 @@ def test_what_a_line_tells_is_one_row() -> None:
     rows = data_of(answer)["rows"]
     assert len({row["line"] for row in rows}) == len(rows)
     (ended,) = [row for row in rows if row["line"] == 10]
-    assert (ended["role"], ended["also"]) == ("cause", ["c10d.teardown"])
+    assert (ended["role"], ended["also"]) == ("cause", ["torch.c10d.teardown"])
     assert "fact" not in {row["event"] for row in rows}

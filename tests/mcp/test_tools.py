@@ -133,7 +133,7 @@ def test_who_waits_for_whom(answers: Answers) -> None:
 def test_a_line_is_looked_up(answers: Answers) -> None:
     (row,) = data(answers["torchrun-missing-rank"]["match_line"])["lines"]
     ids = [match["id"] for match in row["matches"]]
-    assert "c10d.watchdog.timeout" in ids
+    assert "torch.c10d.watchdog-timeout" in ids
     assert row.get("suggested", {}).get("probability", 0) < 1  # a guess, never more
 
 

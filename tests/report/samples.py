@@ -24,7 +24,7 @@ HUNG = Diagnosis(
     verdict="hung",
     root_cause=RootCause(
         cause="data.preparation",
-        signature="tqdm.preparation",
+        signature="tqdm.bar.preparation",
         title="Rank 0 was still tokenising the data set while ranks 1-7 waited for it",
         summary="Ranks 1-7 waited 30 minutes in a barrier until their watchdogs fired; the "
         "progress bar of rank 0 stood at 9 % with four more hours to go",
@@ -136,7 +136,7 @@ RAISED = Diagnosis(
         "A Python exception ended a rank",
         "KeyError: 'text' in data.py:77 (__iter__), rank 6",
         "medium",
-        "python.exception",
+        "python.exception.any",
     ),
     culprits=Culprits([6], [], "crashed", "it printed the error"),
     exception=PythonException(
@@ -214,7 +214,7 @@ HOSTILE = Diagnosis(
             "highest_ranked",
             "[bold]x[/bold] | `y` | </details> HF_TOKEN=hf_abcdefghijklmnopqrstuvwxyz",
             "signatures",
-            "python.exception",
+            "python.exception.any",
             None,
             "strong",
             [SourceLine("a | `[ b.log", 1)],

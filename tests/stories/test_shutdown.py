@@ -175,7 +175,7 @@ def test_a_cause_that_ended_its_rank_was_not_survived() -> None:
     lines = [TRACE, f"FileNotFoundError: [Errno 2] No such file or directory: '{path}'"]
     result = judged(*(f"[rank4]: {line}" for line in lines), LEFT.replace("rank0", "rank4"))
     assert (result.root_cause.cause, result.root_cause.confidence) == ("crash.exception", "medium")
-    assert result.root_cause.signature == "megatron.index-cache-race"
+    assert result.root_cause.signature == "megatron.crash.index-cache-race"
     assert result.culprits.ranks == [4]
 
 

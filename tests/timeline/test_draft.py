@@ -56,7 +56,7 @@ def test_a_general_entry_yields_to_a_special_one_on_the_same_line(line: str, gen
 @pytest.mark.parametrize(
     ("line", "entry"),
     [
-        ("node07 systemd-logind[811]: The system will reboot now!", "host.shutdown"),
+        ("node07 systemd-logind[811]: The system will reboot now!", "host.power.shutdown"),
         ("RuntimeError: No route to host", "word.errno.ehostunreach.raised"),
     ],
 )

@@ -7,7 +7,7 @@ import pytest
 from .told import matches, timeline
 
 NAMED = "operator torchvision::nms does not exist"
-ID = "compile.binary-mismatch"
+ID = "torch.compile.binary-mismatch"
 
 
 def told(line: str) -> set[str | None]:
@@ -61,7 +61,7 @@ def test_lines_of_a_program_tell_nothing(line: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "ids"),
-    [("Counting tokens", {"tqdm.other"}), ("Map (num_proc=8)", {"tqdm.preparation"})],
+    [("Counting tokens", {"tqdm.bar.other"}), ("Map (num_proc=8)", {"tqdm.bar.preparation"})],
 )
 def test_a_bar_of_a_name_that_is_known_is_no_other_bar(name: str, ids: set[str]) -> None:
     bar = f"{name}:  45%|████▌     | 4500/10000 [01:23<01:41, 54.2 examples/s]"

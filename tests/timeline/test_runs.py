@@ -118,7 +118,7 @@ def test_in_the_file_of_a_rank_steps_begin_again() -> None:
 def test_the_last_words_of_a_process_are_of_its_own_run() -> None:
     crash = "terminate called without an active exception\nAborted\n"
     found = timeline(job=f"{opened()}{KEY}{crash}{opened()}{VALUE}")
-    (event,) = found.by_signature["native.terminate"]
+    (event,) = found.by_signature["program.crash.terminate"]
     assert event.attempt == 0
 
 

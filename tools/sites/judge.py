@@ -15,7 +15,7 @@ from diagnose.parse.prefix import peel
 from sites.template import Site
 
 Kind = Literal["named", "word", "family", "none"]
-_WORDINGS = "families."  # families of wordings, which name a class as a word does
+_WORDINGS = "program.words."  # families of wordings, which name a class as a word does
 _FAILURE_ROLES = ("cause", "effect", "aftermath")
 
 

@@ -27,7 +27,7 @@ def propose(context: Context) -> Iterator[Hypothesis]:
         return
     if any(event.index <= failing[0].index for event in timeline.kind("progress")):
         return
-    loading = timeline.by_signature.get("checkpoint.resume", [])
+    loading = timeline.by_signature.get("checkpoint.saving.resume", [])
     for one in context.checkpoints.checkpoints:
         naming = [event for event in (*loading, *failing) if tail(one) in event.text]
         if one.state not in _DAMAGED or not naming:

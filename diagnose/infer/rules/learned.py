@@ -92,7 +92,7 @@ def _is_known(event: Event, catalog: Catalog) -> bool:
 
 
 def _vague(event: Event) -> bool:
-    return event.tells == "trouble" or event.role == "aftermath"
+    return event.signal == "trouble" or event.role == "aftermath"
 
 
 def with_kind(ranked: Sequence[Hypothesis], context: Context) -> list[Hypothesis]:
@@ -181,7 +181,7 @@ def _message(event: Event) -> str:
 def _below(lines: Sequence[Event], context: Context) -> list[Event]:
     """The lines right below that no entry knows, where a program goes on with what it says."""
     wanted = {
-        (event.source, event.line + 1): event.rank for event in lines if event.tells != "exception"
+        (event.source, event.line + 1): event.rank for event in lines if event.signal != "exception"
     }
     return [
         event

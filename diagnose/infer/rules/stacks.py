@@ -32,7 +32,7 @@ _NOWHERE: frozenset[State] = frozenset({"python", "unknown"})
 _SILENT: frozenset[State] = frozenset({*_NOWHERE, "lock", "sleep", "exited"})
 # The work of one rank, whose phase says more than how it is done.
 _OF_A_PHASE = ("checkpoint", "evaluation", "preprocessing")
-_HUNG_TASK = "host.hung-task"
+_HUNG_TASK = "host.kernel.hung-task"
 
 
 def cause_of(state: State, phase: str | None, catalog: Catalog) -> str:

@@ -47,7 +47,7 @@ def test_a_job_that_got_on_did_not_die_of_its_checkpoint(tmp_path: Path) -> None
 
 ERROR = signature("t.error")
 NAMING = matched(ERROR, text="cannot read out/checkpoint-200/model.safetensors")
-LOADING_LINE: Row = {"signature": "checkpoint.resume", "text": "Loading out/checkpoint-200"}
+LOADING_LINE: Row = {"signature": "checkpoint.saving.resume", "text": "Loading out/checkpoint-200"}
 
 
 def inspected(state: State, path: str = "/run/out/checkpoint-200") -> Inspection:

@@ -16,11 +16,11 @@ def told(text: str) -> diagnose.Diagnosis:
 @pytest.mark.parametrize(
     ("last", "cause", "signature"),
     [
-        ("RuntimeError: Gloo connectFullMesh fai", "net.socket", "gloo.full-mesh"),
+        ("RuntimeError: Gloo connectFullMesh fai", "net.socket", "torch.gloo.full-mesh"),
         (
             "[rank0]: RuntimeError: Expected to have finished reduction in the prior iter",
             "desync.conditional",
-            "ddp.unused-parameters",
+            "torch.ddp.unused-parameters",
         ),
     ],
 )

@@ -12,7 +12,7 @@ from diagnose.infer.rules.issue_index import possible
 from ..rows import catalog
 
 FACTS = Facts({"framework": ["Axolotl"], "setting.zero_stage": ["3"]})
-SIGNATURES = ["axolotl.drop-long", "native.segfault"]
+SIGNATURES = ["axolotl.drop-long", "program.crash.segfault"]
 TEXT = "RuntimeError: selected index 17 out of range\nKeyError: '_orig_mod'\n"
 
 
@@ -26,7 +26,7 @@ def found(*conditions: dict[str, Any]) -> bool:
 @pytest.mark.parametrize(
     ("condition", "answer"),
     [
-        ({"signature": ["native.segfault"]}, True),
+        ({"signature": ["program.crash.segfault"]}, True),
         ({"signature": ["native.abort"]}, False),
         ({"signature": ["native.abort", "axolotl.drop-long"]}, True),  # any of them
         ({"signature": ["native.abort", "axolotl.*"]}, True),
@@ -51,7 +51,7 @@ def test_what_an_issue_needs(condition: dict[str, Any], answer: bool) -> None:
 
 
 def test_one_thing_that_is_missing_is_enough() -> None:
-    assert found({"framework": ["axolotl"]}, {"signature": ["native.segfault"]})
+    assert found({"framework": ["axolotl"]}, {"signature": ["program.crash.segfault"]})
     assert not found({"framework": ["axolotl"]}, {"signature": ["native.abort"]})
     assert not found({"state": ["timeout"], "framework": ["verl"]})
 

@@ -23,7 +23,7 @@ SITUATION = Situation(
             "version.torch": ["2.10.0+cu121"], "version.trl": ["0.9.6"],
         }
     ),
-    signatures={"axolotl.drop-long": 9, "c10d.barrier.device-unknown": 2},
+    signatures={"axolotl.drop-long": 9, "torch.c10d.barrier-device-unknown": 2},
     phase="preprocessing",
     ops=frozenset({"ALLREDUCE"}),
     states=frozenset({"timeout", "tiny_collective"}),
@@ -133,7 +133,7 @@ def test_an_issue_that_holds_is_a_candidate(level: str, tier: Tier, sure: bool) 
 
 
 def test_its_evidence_begins_with_the_signatures_it_asks_for() -> None:
-    asked = Condition(signature=["axolotl.*", "c10d.*"])
+    asked = Condition(signature=["axolotl.*", "torch.c10d.*"])
     (hypothesis,) = known(catalog(issues=(issue(all=[asked]),)), SITUATION)
     assert hypothesis.rows == [2, 9, 4, 7]
 

@@ -41,7 +41,7 @@ def test_what_has_no_time_came_before_the_onset() -> None:
 def test_a_bar_tells_its_own_time() -> None:
     job, diagnosis = fixture("torchrun-missing-rank")
     events = prepare(job, diagnosis.onset.time)
-    bars = events.timeline.by_signature["tqdm.steps"]
+    bars = events.timeline.by_signature["tqdm.bar.steps"]
     first, last = (events.at[bars[end].index] or 0 for end in (0, -1))
     assert last - first == 156_000  # 00:12 to 02:48
     assert {event.time for event in bars} == {None}

@@ -20,7 +20,7 @@ def test_the_same_message_of_many_ranks_is_one_variant() -> None:
         [watchdog(rank) for rank in range(1, 128)] + [watchdog(0, seq=6, op="BROADCAST")]
     )
     found = fold(diagnose.load_text(log))
-    [timeout] = [item for item in found.items if item.signature == "c10d.watchdog.timeout"]
+    [timeout] = [item for item in found.items if item.signature == "torch.c10d.watchdog-timeout"]
     assert timeout.who == "ranks 0-127"
     assert timeout.count == 128
     assert [(v.who, v.count, v.place) for v in timeout.variants] == [
@@ -41,7 +41,7 @@ def test_many_wordings_are_counted_but_not_all_kept() -> None:
     log = "\n".join(f"[rank0]: ValueError: {word} is wrong" for word in words)
     job = diagnose.load_text(log)
     found = fold(job)
-    [error] = [item for item in found.items if item.signature == "python.exception"]
+    [error] = [item for item in found.items if item.signature == "python.exception.any"]
     assert (len(error.variants), error.more, error.count) == (8, 2, 10)
     number = int(error.anchor.split("-")[1]) - 1
     places = [found.of(event.signature or "", event.index) for event in job.events]
@@ -77,5 +77,5 @@ def test_findings_come_in_order_of_time_and_say_when() -> None:
     items = fold(job, diagnosis).items
     places = [item.at for item in items if item.at is not None and item.role != "progress"]
     assert places == sorted(places)
-    timeout = next(item for item in items if item.signature == "c10d.watchdog.timeout")
+    timeout = next(item for item in items if item.signature == "torch.c10d.watchdog-timeout")
     assert (timeout.role, timeout.time, timeout.who) == ("effect", "08:25:12", "ranks 0-4, 6-7")

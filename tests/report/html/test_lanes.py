@@ -49,7 +49,7 @@ def test_a_mark_leads_to_its_finding_and_line() -> None:
     )
     marks = picture.lanes[2].marks
     places = [(found.items[f].signature, picture.sources[s], line) for _, f, _, s, line in marks]
-    assert ("c10d.watchdog.timeout", "console.log", 48) in places
+    assert ("torch.c10d.watchdog-timeout", "console.log", 48) in places
     assert len({finding for _, finding, *_ in marks}) == len(marks)  # the first of each
 
 
