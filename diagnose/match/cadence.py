@@ -50,7 +50,7 @@ _WORK = expression(
     rb"|loss|\bppl\b|perplexity|accuracy|\bacc\b|reward|throughput|\blr\b|grad_?norm|\bETA\b"
     rb"|(?:samples|images|imgs?|tokens|examples|iters?|steps|it)\s?/\s?s"
     rb"|per[ _]sec|s/it\b|(?<![\w./-])\d+\s?/\s?\d+(?![\w./-])|\d%|tok/s|tflop|num_updates|wps\b"
-    rb"|elbo|fid\b|\bin stage \d+\.\d+ \(TID \d"
+    rb"|(?:inference|generation|decoding) time\b|elbo|fid\b|\bin stage \d+\.\d+ \(TID \d"
 )
 # The number of a process among all of its job, which a banner of each states: no count of work.
 _IDENTITY = expression(

@@ -40,6 +40,10 @@ def test_tasks_that_a_spark_executor_finishes_are_progress() -> None:
     assert counters(*(f"[INFO] [tid {n}] message received" for n in range(3))) == []
 
 
+def test_measured_times_are_of_work() -> None:
+    assert counters(*(f"prompt {n} tokens, generation time:0.0{n}" for n in (32, 64))) == [32, 64]
+
+
 def test_the_fill_of_a_bar_is_no_part_of_its_template() -> None:
     bars = ("loss: 0.6: 90%|████▉ | 115/128 [08:40<]", "loss: 0.6: 91%|█████ | 116/128 [08:45<]")
     assert counters(*bars) == [90, 91]
@@ -121,7 +125,7 @@ def test_a_job_at_work_in_unknown_words_is_running() -> None:
 def test_a_line_of_what_comes_before_the_work_counts_none() -> None:
     banner = "Initializing distributed: GLOBAL_RANK: {}, MEMBER: {}/4\n"
     job = diagnose.load_text("".join(banner.format(n, n + 1) for n in range(4)))
-    assert [event.signature for event in job.events].count("lightning.progress.rendezvous") == 4
+    assert [event.signature for event in job.events].count("lightning.rendezvous") == 4
     assert not any(_is_beat(event) for event in job.events)
 
 
