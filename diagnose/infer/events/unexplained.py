@@ -15,6 +15,8 @@ from diagnose.timeline.event import Event, Meaning
 _NAMED = re.compile(
     r"(?:[a-z_]\w*\.)+(?:[A-Z][A-Za-z0-9]*[a-z]\w*)(?:: .*)?$|(?:[A-Z][a-z0-9]+){2,}$"
 )
+# A frame of a native stack, as a signal handler of the program itself prints it.
+_FRAME = re.compile(r"(?:\[\d+\] )?#\d+ +\S.* (?:in|at) \S+")
 
 
 def unexplained(stories: Stories) -> Failures:
@@ -25,7 +27,8 @@ def unexplained(stories: Stories) -> Failures:
     error level passes as soon as anybody works on below it.
     """
     timeline = stories.timeline
-    last = [event for event in timeline.kind("edge") if _ends_in_error(event)]
+    edges = timeline.kind("edge")
+    last = [e for e in edges if _ends_in_error(e) or _ends_in_stack(e, stories)]
     words = [event for event in timeline.role("cause") if is_word(event.signature)]
     found = [*timeline.signalling("trouble"), *words, *last]
     found.sort(key=lambda event: event.index)
@@ -47,6 +50,13 @@ def unexplained(stories: Stories) -> Failures:
 def _ends_in_error(edge: Event) -> bool:
     """Whether a first or last line is of error level, or an exception under a name of its own."""
     return edge.severity == "error" or _is_named(edge)
+
+
+def _ends_in_stack(edge: Event, stories: Stories) -> bool:
+    """Whether it is the last line of a program that showed work, and a frame of its stack."""
+    if not _FRAME.match(edge.text) or edge.line < stories.deeds.last_lines[edge.source]:
+        return False
+    return any(work.source == edge.source for work in stories.deeds.progress)
 
 
 def _is_named(edge: Event) -> bool:
