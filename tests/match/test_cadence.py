@@ -125,7 +125,7 @@ def test_a_job_at_work_in_unknown_words_is_running() -> None:
 def test_a_line_of_what_comes_before_the_work_counts_none() -> None:
     banner = "Initializing distributed: GLOBAL_RANK: {}, MEMBER: {}/4\n"
     job = diagnose.load_text("".join(banner.format(n, n + 1) for n in range(4)))
-    assert [event.signature for event in job.events].count("lightning.rendezvous") == 4
+    assert [event.signature for event in job.events].count("lightning.progress.rendezvous") == 4
     assert not any(_is_beat(event) for event in job.events)
 
 

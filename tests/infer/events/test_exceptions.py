@@ -78,7 +78,7 @@ def test_a_traceback_in_one_line_of_json(tmp_path) -> None:
 
 def test_without_a_traceback_type_and_text(tmp_path) -> None:
     found = verdict(tmp_path, "[rank3]: RuntimeError: no such layer: decoder.9\n")
-    assert found.root_cause.summary == "RuntimeError: no such layer: decoder.9, rank 3."
+    assert found.root_cause.summary.startswith("RuntimeError: no such layer: decoder.9, rank 3.")
     assert found.exception is not None
     assert found.exception.where is None
     assert found.exception.frames == []
