@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from diagnose.catalog import reader
 from diagnose.catalog.reader import Reading, tokens
 from diagnose.catalog.schema import Catalog
-from diagnose.infer.rules.base import Context, Hypothesis
+from diagnose.infer.rules.base import Context, Hypothesis, Lost
 from diagnose.infer.tiers import Tier
 from diagnose.lazy import expression
 from diagnose.parse.prefix import peel
@@ -36,6 +36,8 @@ _FEWEST_WORDS = 3
 _MOST_LINES = 40  # of different words that are read
 # Least probability of the kind of an exception, and of what no failure was seen beside.
 SURE = 0.6
+# And of a kind that makes the unspecific class no better than a guess.
+_DOUBT = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +100,10 @@ def _vague(event: Event) -> bool:
 def with_kind(ranked: Sequence[Hypothesis], context: Context) -> list[Hypothesis]:
     """The hypotheses, the first one with the kind that its lines suggest.
 
-    Only one that says no more than that something failed, by an entry that others know better.
+    Only one that says no more than that something failed, by an entry that others know better. A
+    kind that is not sure is a rival, and the first one no surer than it.
     """
-    first = ranked[0]
+    first, *others = ranked
     unspecific = context.catalog.classes[first.cause].unspecific
     if not (unspecific and first.vague and first.basis == "line" and first.rows):
         return [*ranked]
@@ -108,19 +111,18 @@ def with_kind(ranked: Sequence[Hypothesis], context: Context) -> list[Hypothesis
     lines = [event for event in rows if event.signature == first.signature]
     found = [
         one
-        for one in _suggestions(context, [*lines, *_below(lines, context)], SURE)
+        for one in _suggestions(context, [*lines, *_below(lines, context)], _DOUBT)
         if one.cause != first.cause and not _is_too_late(one, lines[0], context)
     ]
     if not found:
         return [*ranked]
     best = max(found, key=lambda one: (one.weight, one.cause))
     reading, _ = best.readings[0]
-    of_class = context.catalog.classes[best.cause]
     kind = replace(
         first,
         cause=best.cause,
         tier=Tier.WEAK,
-        title=of_class.title,
+        title=context.catalog.classes[best.cause].title,
         summary=f"{first.summary} {_words(reading)}",
         remedies=[],
         restart=None,
@@ -128,7 +130,12 @@ def with_kind(ranked: Sequence[Hypothesis], context: Context) -> list[Hypothesis
         grounds=_grounds(reading),
         merged=[first, *first.merged],
     )
-    return [kind, *(one for one in ranked[1:] if one.cause != best.cause)]
+    others = [one for one in others if one.cause != best.cause]
+    if reading.probability >= SURE:
+        return [kind, *others]
+    doubted = replace(first, tier=min(first.tier, Tier.WEAK))
+    rival = replace(kind, tier=Tier.GUESS, merged=[], lost=Lost.LESS, lost_to=doubted)
+    return [doubted, rival, *others]
 
 
 def _is_too_late(kind: _Suggestion, event: Event, context: Context) -> bool:

@@ -85,3 +85,15 @@ def test_that_a_child_failed_suggests_nothing() -> None:
         "  exitcode  : -6 (pid: 592)",
     )
     assert found.root_cause.cause == "unknown"
+
+
+def test_a_kind_that_is_not_sure_is_a_rival_and_lowers_the_confidence() -> None:
+    found = told(
+        "[rank1]: Traceback (most recent call last):",
+        '[rank1]:   File "/app/train.py", line 12, in main',
+        "[rank1]:     read(path)",
+        "[rank1]: RuntimeError: the index of the shard is stale",
+    )
+    assert (found.root_cause.cause, found.root_cause.confidence) == ("crash.exception", "low")
+    assert found.culprits.ranks == [1]
+    assert [reason.rule for reason in found.reasons if reason.step == "rival"] == ["learned"]
