@@ -15,8 +15,9 @@ from diagnose.timeline.event import Event, Meaning
 _NAMED = re.compile(
     r"(?:[a-z_]\w*\.)+(?:[A-Z][A-Za-z0-9]*[a-z]\w*)(?:: .*)?$|(?:[A-Z][a-z0-9]+){2,}$"
 )
-# A frame of a native stack, as a signal handler of the program itself prints it.
-_FRAME = re.compile(r"(?:\[\d+\] )?#\d+ +\S.* (?:in|at) \S+")
+# A frame of a native stack, as a signal handler of the program itself prints it: a debugger, which
+# looks at a program that goes on, writes arguments.
+_FRAME = re.compile(r"(?:\[\d+\] )?#\d+ +\S.* (?:in|at) \S+(?! *\()[^()]*$")
 
 
 def unexplained(stories: Stories) -> Failures:

@@ -19,9 +19,11 @@ from diagnose.lazy import expression
 from diagnose.parse.prefix import peel
 from diagnose.timeline.event import Event
 
-_FRAME = expression(  # of Python, of C++, and of py-spy, with its heading
-    r"\s*(?:File \"|frame #|raise |0x[0-9a-f]{4,16} \(|\S{1,80} \(\S+:\d+\)$)|.*Traceback \(most"
-    r"|Process \d{1,7}: /"
+_FRAME = expression(  # of Python, C++, a kernel, gdb and py-spy, with its heading
+    r"\s*(?:(?:\[\s*\d+\] ?)*#\d+\s|File \"|frame #|raise |0x[0-9a-f]{4,16} \("
+    r"|\S{1,80} \(\S+:\d+\)$"
+    r"|(?:\[[^\]]{0,40}\] )?(?:\? )?[\w.]{1,80}\+0x[0-9a-f]+/0x)"
+    r"|.*Traceback \(most|Process \d{1,7}: /|Call Trace:"
 )
 # What went well tells no cause, whatever its words are.
 _WELL = expression(
