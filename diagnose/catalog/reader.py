@@ -30,54 +30,12 @@ _PARTS = (3, 4, 5)  # characters, with `<` and `>` at the ends of the word
 # Labels that are no cause: what follows from another failure, and what an orderly job prints.
 AFTERMATH, NOTHING = "aftermath", "nothing"
 _WEIGHED = 3  # words that are told
-_PLAIN = frozenset(  # that weigh, and explain nothing to a reader
-    [
-        "a",
-        "an",
-        "and",
-        "any",
-        "are",
-        "as",
-        "at",
-        "be",
-        "been",
-        "but",
-        "by",
-        "can",
-        "did",
-        "do",
-        "for",
-        "from",
-        "had",
-        "has",
-        "have",
-        "if",
-        "in",
-        "into",
-        "is",
-        "it",
-        "its",
-        "of",
-        "on",
-        "or",
-        "so",
-        "than",
-        "that",
-        "the",
-        "then",
-        "there",
-        "this",
-        "to",
-        "was",
-        "we",
-        "were",
-        "while",
-        "will",
-        "with",
-        "you",
-        "your",
-    ]
-)
+_PLAIN = frozenset({  # that weigh, and explain nothing to a reader
+    "a", "an", "and", "any", "are", "as", "at", "be", "been", "but", "by", "can", "did", "do",
+    "for", "from", "had", "has", "have", "if", "in", "into", "is", "it", "its", "of", "on", "or",
+    "so", "than", "that", "the", "then", "there", "this", "to", "was", "we", "were", "while",
+    "will", "with", "you", "your",
+})  # fmt: skip
 _HEX = re.compile(r"\b0x[0-9a-fA-F]+\b|\b[0-9a-f]{12,}\b")
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _TOKEN = re.compile(r"[a-z]+|[0-9]+")
