@@ -29,6 +29,7 @@ from diagnose.infer.judge.ops import ROOTED_OPS, plain
 from diagnose.infer.judge.standing import whole_node
 from diagnose.infer.judge.verdict import Kind, Verdict
 from diagnose.infer.judge.wait_graph import Ends, Graph, build, ends_of
+from diagnose.parse.nccl_inits import INIT
 from diagnose.text.ranks import ranks_phrase
 
 _FEW = 4  # of so many members one is few
@@ -105,6 +106,8 @@ def _stuck(standing: ByTable, graph: Graph, ends: Ends) -> Verdict:
     if idle and device:
         notes.append(f"idle: {ranks_phrase(idle)}; device did not finish: {ranks_phrase(device)}")
     found = telling.blamed(standing, graph, kind, sorted(idle + device), notes)
+    if kind == "stuck_device" and found.op == INIT:
+        return _half_made(found)
     done = _completed(standing, device[0], found.joined) if kind == "stuck_device" else []
     if 0 < len(done) <= len(found.joined) // _FEW and plain(found.op) not in ROOTED_OPS:
         return _done_alone(found, done)
@@ -113,6 +116,15 @@ def _stuck(standing: ByTable, graph: Graph, ends: Ends) -> Verdict:
     few = 2 * len(found.ranks) < len(standing.recorded)
     counted = all(op.nth >= 0 or not op.p2p for rank in device for op in standing.heads[rank])
     return replace(found, sure=few and counted)
+
+
+def _half_made(found: Verdict) -> Verdict:
+    """A communicator that only some have finished to make: the others connect, on no device."""
+    why = (
+        f"{ranks_phrase(found.ranks)} have not finished to make {found.group}, which others have: "
+        "they connect to their peers, so check the network between the nodes"
+    )
+    return replace(found, kind="network", ranks=(), suspects=found.ranks, why=why)
 
 
 def _completed(standing: ByTable, rank: int, joined: Iterable[int]) -> list[int]:

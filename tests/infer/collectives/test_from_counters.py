@@ -304,6 +304,19 @@ def test_an_init_that_some_ranks_never_began() -> None:
     assert (found.op, found.group) == ("init", "init of world (init of 0xee)")
 
 
+def test_an_init_that_some_ranks_never_finished_blames_no_device() -> None:
+    def lines(rank: int) -> list[str]:
+        head = f"n{rank // 4}:{100 + rank}:7 [0] NCCL INFO ncclCommInitRank comm 0x90{rank} rank "
+        head += f"{rank} nranks 8 cudaDev 0 nvmlDev 0 busId 1a000 commId 0xee - Init "
+        ended = [] if rank in (1, 5) else [f"{head}COMPLETE"]
+        return [*log(rank, program(4)), f"{head}START", *ended]
+
+    found = verdict(read(mixed({rank: lines(rank) for rank in range(WORLD)})))
+    assert found is not None
+    assert (found.kind, found.ranks, found.suspects) == ("network", (), (1, 5))
+    assert "check the network" in found.why
+
+
 def pipeline(stopped: int, lost: int = 0) -> list[CommRank]:
     """Four stages pass 20 activations on; stage `stopped` stops, and those behind it wait.
 
