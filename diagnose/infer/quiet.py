@@ -33,7 +33,6 @@ from diagnose.infer.tiers import Tier
 from diagnose.infer.why.decision import author_reasons, quiet_reasons
 from diagnose.infer.why.events import event_reasons
 from diagnose.infer.why.hypotheses import proposal_reasons
-from diagnose.stories.closing import closing
 from diagnose.stories.lone import fell_silent_with
 from diagnose.stories.rhythm import progress_of
 from diagnose.timeline.event import Event, Timeline
@@ -58,15 +57,11 @@ _UNKNOWN = {
 _READ = ("unexplained_error", "not_at_work")  # where lines that no entry knows may say why
 _CALM = {
     "done": "The job says that it ended well, and no failure was found.",
-    "last_words": "The log ends with the words of a program that ended; no failure was found.",
-    "measured": "The job reported what it measured where the log ends; no failure was found.",
     "closed": "The server shut down in order, and no failure was found.",
     "seen_at_work": "All ranks were at work when they were looked at; no failure was found.",
     "at_work_at_end": "The job was at work where the log ends; no failure was found.",
 }
-_ENDED = ("done", "closed", "last_words")
-# By what a program that no signature knows says last.
-_BY_LAST_WORDS = ("last_words", "measured")
+_ENDED = ("done", "closed")
 _LAST = "That is so of the last of its {:,} attempts only."
 
 
@@ -79,8 +74,7 @@ def quiet(context: Context, about: JobFacts, job: Job) -> Diagnosis:
     calm = _calm(context)
     ended = calm in _ENDED
     named: Verdict = "healthy" if ended else "running"
-    by_words = calm in _BY_LAST_WORDS and not verdict.at_work(context)
-    weak = by_words or (job.pasted and not ended)
+    pasted = job.pasted and not ended
     made = progress_of(timeline)
     summary = _CALM[calm]
     if about.attempts > 1:
@@ -88,7 +82,7 @@ def quiet(context: Context, about: JobFacts, job: Job) -> Diagnosis:
     found = Diagnosis(
         verdict=named,
         root_cause=RootCause(
-            "none", catalog.classes["none"].title, summary, "low" if weak else "medium"
+            "none", catalog.classes["none"].title, summary, "low" if pasted else "medium"
         ),
         phase=last_phase(timeline.kind("phase", "progress")),
         onset=Onset(None, "no failure in the log"),
@@ -103,11 +97,11 @@ def quiet(context: Context, about: JobFacts, job: Job) -> Diagnosis:
     doubt = _doubt(context, trouble.counted, job)
     if doubt is not None:
         return _unknown(found, doubt, context, trouble.counted, job, looked_at)
-    sure = ("nothing_found", "no line of the whole log shows a failure; silence proves little")
-    if by_words:
-        sure = ("last_words", "only the last words of the log say so")
-    elif weak:
-        sure = ("pasted", "the log was pasted: what follows the excerpt is not known")
+    sure = (
+        ("pasted", "the log was pasted: what follows the excerpt is not known")
+        if pasted
+        else ("nothing_found", "no line of the whole log shows a failure; silence proves little")
+    )
     level = found.root_cause.confidence
     reasons = [*quiet_reasons(named, calm, summary, level, sure), *looked_at]
     return replace(found, reasons=reasons)
@@ -117,7 +111,7 @@ def _liveness_check(
     calm: str, made: Progress | None, context: Context, job: Job
 ) -> list[RemedyStep]:
     """What shows whether the job still runs, where only its last lines speak for that."""
-    if calm not in ("at_work_at_end", "measured"):
+    if calm != "at_work_at_end":
         return []
     title = context.catalog.classes["none"].title
     still = Hypothesis("none", Tier.NONE, title, "", ranks=[*made.lagging] if made else [])
@@ -140,25 +134,17 @@ def _calm(context: Context) -> str:
         return "done"
     if closed(context.timeline):
         return "closed"
-    if silent.seen_at_work(context):
-        return "seen_at_work"
-    last = closing(context.timeline)
-    if last == "ended":
-        return "last_words"
-    if last == "measured" and not verdict.at_work(context):
-        return "measured"
-    return "at_work_at_end"
+    return "seen_at_work" if silent.seen_at_work(context) else "at_work_at_end"
 
 
 def _doubt(context: Context, trouble: Sequence[Event], job: Job) -> str | None:
     """The predicate by which the job is not called healthy or running; None where it is."""
     if trouble:
         return "unexplained_error"
-    calm = _calm(context)
-    if calm in _ENDED and silent.seen_in_its_work(context):
+    if _calm(context) in _ENDED and silent.seen_in_its_work(context):
         return "seen_in_its_work"
     working = verdict.at_work(context) or went_on(context.stories) or silent.seen_at_work(context)
-    if not working and calm not in _BY_LAST_WORDS:
+    if not working:
         return "not_at_work"
     if not done(context.stories):
         if silent.seen_together(context):
