@@ -11,6 +11,7 @@ from diagnose.catalog.entries import Meant
 from diagnose.catalog.load import examples_of
 from diagnose.catalog.reader import Reading
 from diagnose.catalog.schema import Catalog, Signature
+from diagnose.infer.rules.learned import may_tell, message_of
 from diagnose.job.load import load_text
 from diagnose.job.model import Job
 from diagnose.match.compile import compile_matcher
@@ -49,18 +50,19 @@ def known_line(text: str, patterns: Sequence[Path | str] = ()) -> KnownLine:
     matches = [*_matches(job)]
     words = [line.word for scan in job.scans for line in scan.lines if line.word]
     suggested, alike = None, list[tuple[float, Signature]]()
-    if not any(signature.role == "cause" for signature, _ in matches):
-        suggested = _suggested(peel(text).message)
+    if all(one.role != "cause" or one.generic for one, _ in matches):
+        suggested = _suggested(text)
         alike = _alike(job.catalog, text)
     known = {signature.id for signature, _ in matches}
     cancelled = [one for one in _cancelled(job.catalog, text) if one.signature.id not in known]
     return KnownLine(matches, words[0] if words else None, cancelled, suggested, alike)
 
 
-def _suggested(message: str) -> Reading | None:
-    model = reader.model()
+def _suggested(text: str) -> Reading | None:
+    model, message = reader.model(), message_of(text)
     reading = model.read(message)
-    return reading if reading.names_cause and reading.probability >= model.least else None
+    sure = reading.names_cause and reading.probability >= model.least
+    return reading if sure and may_tell(message) else None
 
 
 def _alike(catalog: Catalog, text: str) -> list[tuple[float, Signature]]:

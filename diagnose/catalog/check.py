@@ -139,6 +139,8 @@ def _repeated(found: Sequence[FileEntry]) -> Iterator[str]:
 
 def _misplaced(directory: Path, found: Sequence[FileEntry]) -> Iterator[str]:
     """Entries that are not in PRODUCT/FAMILY.yaml of their id; loose files may hold any."""
+    if directory.is_file():
+        return
     for one in found:
         place = one.path.relative_to(directory).with_suffix("").parts
         named = one.kind in ("signatures", "known_issues")

@@ -29,7 +29,7 @@ from diagnose.errors import CatalogError
 
 _COMMON = 4  # sources of a word that may be told
 _FOLDS = 5  # of whole sources, for the calibration
-_MADE_UP = ("vocabulary", "training-script", "generic")  # no program's messages
+_MADE_UP = ("vocabulary", "training-script", "families", "said", "program")  # no program's messages
 _FEWEST_ALONE = 100  # lines of failure of a source that is left out alone, for the report
 _FEWEST = 15  # lines of failure that a source must have to be left out
 _COST = 0.5

@@ -133,7 +133,8 @@ def catalog_where(
 ) -> None:
     """Show which entries match a line, or nearly do.
 
-    Also those that would without their exceptions, and those that the line resembles.
+    Also those that would without their exceptions, what the words of the line suggest, and
+    whose examples share most words with it.
     """
     from diagnose.known_line import known_line, wording
 

@@ -28,7 +28,7 @@ from diagnose.infer.events.failures import closed, done, went_on
 from diagnose.infer.events.phases import last_phase
 from diagnose.infer.events.unexplained import unexplained
 from diagnose.infer.rules.base import Context, Hypothesis
-from diagnose.infer.rules.learned import SURE, suggested, unknown_lines
+from diagnose.infer.rules.learned import suggested, unknown_lines
 from diagnose.infer.tiers import Tier
 from diagnose.infer.why.decision import author_reasons, quiet_reasons
 from diagnose.infer.why.events import event_reasons
@@ -200,8 +200,8 @@ def _unknown(
     unknown = Hypothesis("unknown", Tier.NONE, catalog.classes["unknown"].title, summary)
     lead = None
     if doubt in _READ:
-        lines, least = (trouble, 0.0) if trouble else (unknown_lines(context), SURE)
-        lead = suggested(context, lines, least)
+        lines = trouble or unknown_lines(context)
+        lead = suggested(context, lines, trouble=bool(trouble))
     if lead is not None:
         unknown = replace(lead, summary=f"{lead.summary} {summary}")
     facts = Facts(world_size=found.job.world_size, ranks_seen=found.job.ranks_seen)

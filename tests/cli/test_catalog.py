@@ -147,6 +147,12 @@ def test_where_a_line_belongs(own: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert "the text is empty" in capsys.readouterr().err
 
 
+def test_one_file_is_checked(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = own if own.is_file() else next(own.rglob("*.yaml"))
+    assert cli.run(["catalog", "check", str(file)]) == 0
+    assert "no problems" in capsys.readouterr().out
+
+
 def test_catalog_check_passes_and_counts(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["catalog", "check", str(own)]) == 0
     assert capsys.readouterr().out.endswith(" cause classes: no problems\n")

@@ -30,8 +30,17 @@ _WELL = expression(
     r"(?i)(?<!not )\b(?:success(?:ful(?:ly)?)?|succeeded|completed?|finished|passed)\b"
     r"|\b(?:code|status|rc|returncode)[ :=]+0\b"
 )
-_ILL = expression(r"(?i)fail|error|exception|abort|not? (?:\w+ )?success|\bdied|killed")
+_ILL = expression(
+    r"(?i)fail|error|exception|abort|not? (?:\w+ )?success|\bdied|killed|can(?:no|')t\b"
+    r"|could ?n[o']t|unable|invalid|not (?:found|supported|match|exist|allow)|missing|refused"
+    r"|denied|exceed|exhaust|no such|unknown|unsupported|does ?n[o']t|mismatch|illegal|fatal"
+    r"|corrupt|timed out|unreachable|panic|overflow|conflict|rejected|must be|\blost\b|detected"
+    r"|please (?:check|verify)"
+)
 _TYPE = expression(r"^(?:[\w.]{1,80}\.)?[A-Z]\w{1,60}(?:Error|Exception|Warning): ")
+_OF_CODE = expression(
+    r"(?:Name|Key|Attribute|Index|Type|UnboundLocal|ZeroDivision|Indentation|Syntax)Error\b"
+)
 _NUMBER = expression(r"\d+")
 _KNOWN = ("cause", "effect")  # an entry that knows a line says more than its words
 _FEWEST_WORDS = 3
@@ -54,21 +63,24 @@ class _Suggestion:
         return sum(reading.probability for reading, _ in self.readings)
 
 
-def suggested(context: Context, lines: Sequence[Event], least: float = 0.0) -> Hypothesis | None:
+def suggested(
+    context: Context, lines: Sequence[Event], *, trouble: bool = True
+) -> Hypothesis | None:
     """The class that most of these lines suggest, if any line suggests one surely enough.
 
-    `least`: the probability that is asked for, where it is more than the reader's own.
+    Where nothing shows `trouble`, only of lines with a word of failure, and where it is sure.
     """
-    found = _suggestions(context, lines, max(least, reader.model().least))
+    if not trouble:
+        lines = [event for event in lines if _ILL.search(event.text)]
+    found = _suggestions(context, lines, reader.model().least if trouble else SURE)
     if not found:
         return None
     best = max(found, key=lambda one: (one.weight, one.cause))
     reading, event = best.readings[0]
-    title = context.catalog.classes[best.cause].title
     return Hypothesis(
         cause=best.cause,
         tier=Tier.GUESS,
-        title=title,
+        title=f"A guess: {context.catalog.classes[best.cause].title}",
         summary=f"No entry knows this line. {_words(reading)}",
         rows=[event.index],
         inferred=True,
@@ -110,7 +122,7 @@ def with_kind(ranked: Sequence[Hypothesis], context: Context) -> list[Hypothesis
     if not (unspecific and first.vague and first.basis == "line" and first.rows):
         return [*ranked]
     rows = [context.timeline.at(index) for index in first.rows]
-    lines = [event for event in rows if event.signature == first.signature]
+    lines = [one for one in rows if one.signature == first.signature and not _is_of_code(one)]
     found = [
         one
         for one in _suggestions(context, [*lines, *_below(lines, context)], _DOUBT)
@@ -140,6 +152,11 @@ def with_kind(ranked: Sequence[Hypothesis], context: Context) -> list[Hypothesis
     return [doubted, rival, *others]
 
 
+def _is_of_code(event: Event) -> bool:
+    """Whether it is an exception that only a fault of the program raises, whatever it names."""
+    return _OF_CODE.match(peel(event.text).message) is not None
+
+
 def _is_too_late(kind: _Suggestion, event: Event, context: Context) -> bool:
     """Whether the job had made steps by then, which it could not if its settings were wrong."""
     at_start = context.catalog.classes[kind.cause].usual_phase == "init"
@@ -162,16 +179,16 @@ def _suggestions(context: Context, lines: Sequence[Event], least: float) -> list
 
 def _texts(lines: Sequence[Event]) -> Iterator[tuple[str, Event]]:
     """What these lines say, each once, alone and with the line below, as programs break lines."""
-    messages = {event.place: (_message(event), event) for event in reversed(lines)}
+    messages = {event.place: (message_of(event.text), event) for event in reversed(lines)}
     seen: set[str] = set()
     for (source, line), (text, event) in sorted(
         messages.items(), key=lambda item: -item[1][1].index
     ):
-        if not _may_tell(text):
+        if not may_tell(text):
             continue
         below = messages.get((source, line + 1))
         texts = [text]
-        if below is not None and _may_tell(below[0]):
+        if below is not None and may_tell(below[0]):
             texts.append(f"{text} {below[0]}")
         for one in texts:
             shape = _NUMBER.sub("0", one)
@@ -182,9 +199,9 @@ def _texts(lines: Sequence[Event]) -> Iterator[tuple[str, Event]]:
             return
 
 
-def _message(event: Event) -> str:
-    """What a line says. Of an exception without its type: of what kind it is its message tells."""
-    return _TYPE.sub("", peel(event.text).message)
+def message_of(text: str) -> str:
+    """What of a line is read. Of an exception not its type: its message says of what kind it is."""
+    return _TYPE.sub("", peel(text).message)
 
 
 def _below(lines: Sequence[Event], context: Context) -> list[Event]:
@@ -199,7 +216,7 @@ def _below(lines: Sequence[Event], context: Context) -> list[Event]:
     ]
 
 
-def _may_tell(text: str) -> bool:
+def may_tell(text: str) -> bool:
     """Whether a line has words, is no stack frame, and does not say that something went well."""
     return (
         len(set(tokens(text))) >= _FEWEST_WORDS

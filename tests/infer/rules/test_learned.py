@@ -8,13 +8,13 @@ import diagnose
 from diagnose.infer.rules import learned
 
 
-def told(*lines: str) -> diagnose.Diagnosis:
+def diagnosed(*lines: str) -> diagnose.Diagnosis:
     return diagnose.diagnose(diagnose.load_text("\n".join(lines) + "\n"))
 
 
 def test_words_of_an_unknown_error_suggest_a_class_at_low_confidence() -> None:
     line = "ERROR: 7 cells on each side are not divisible by the tiles that you ask for"
-    found = told("step 3 loss 2.0", line)
+    found = diagnosed("step 3 loss 2.0", line)
     cause = found.root_cause
     assert (found.verdict, cause.cause, cause.confidence) == ("unknown", "env.config", "low")
     assert "which is a guess" in cause.summary
@@ -25,17 +25,17 @@ def test_words_of_an_unknown_error_suggest_a_class_at_low_confidence() -> None:
 
 
 def test_what_suggests_nothing_stays_unknown() -> None:
-    found = told("step 3 loss 2.0", "ERROR: 42")
+    found = diagnosed("step 3 loss 2.0", "ERROR: 42")
     assert (found.verdict, found.root_cause.cause) == ("unknown", "unknown")
 
 
 def test_a_job_that_went_on_is_not_read() -> None:
-    found = told(*(f"step {n} loss 2.0" for n in range(1, 20)))
+    found = diagnosed(*(f"step {n} loss 2.0" for n in range(1, 20)))
     assert (found.verdict, found.root_cause.cause) == ("running", "none")
 
 
 def test_an_end_of_unknown_kind_gets_the_kind_that_its_words_suggest() -> None:
-    found = told(
+    found = diagnosed(
         "--> FOAM FATAL ERROR:",
         "number of processors 7 does not divide the grid 64 x 64",
     )
@@ -65,11 +65,11 @@ def test_a_message_that_is_broken_over_two_lines_is_read_as_one() -> None:
     ],
 )
 def test_frames_and_good_ends_are_not_read(line: str, telling: bool) -> None:
-    assert learned._may_tell(line) == telling
+    assert learned.may_tell(line) == telling
 
 
 def test_a_line_of_which_the_catalog_says_what_it_does_not_prove_is_not_read() -> None:
-    found = told(
+    found = diagnosed(
         "Some weights of BertForSequenceClassification were not initialized from the model "
         "checkpoint at bert-base-uncased and are newly initialized: ['classifier.bias']",
         "Traceback (most recent call last):",
@@ -80,7 +80,7 @@ def test_a_line_of_which_the_catalog_says_what_it_does_not_prove_is_not_read() -
 
 
 def test_that_a_child_failed_suggests_nothing() -> None:
-    found = told(
+    found = diagnosed(
         "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:",
         "  exitcode  : -6 (pid: 592)",
     )
@@ -88,7 +88,7 @@ def test_that_a_child_failed_suggests_nothing() -> None:
 
 
 def test_a_kind_that_is_not_sure_is_a_rival_and_lowers_the_confidence() -> None:
-    found = told(
+    found = diagnosed(
         "[rank1]: Traceback (most recent call last):",
         '[rank1]:   File "/app/train.py", line 12, in main',
         "[rank1]:     read(path)",
@@ -97,3 +97,47 @@ def test_a_kind_that_is_not_sure_is_a_rival_and_lowers_the_confidence() -> None:
     assert (found.root_cause.cause, found.root_cause.confidence) == ("crash.exception", "low")
     assert found.culprits.ranks == [1]
     assert [reason.rule for reason in found.reasons if reason.step == "rival"] == ["learned"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["GPU memory 80 GB", "Time limit 24:00:00", "timeout: 600 s", "HOSTNAME=node07",
+     "binding to interface eth0", "loading configuration from run.yaml"],
+)  # fmt: skip
+def test_a_start_without_trouble_gets_no_title(line: str) -> None:
+    found = diagnosed("starting", line)
+    assert (found.verdict, found.root_cause.cause) == ("unknown", "unknown")
+
+
+def test_a_line_with_a_word_of_failure_is_read_without_other_trouble() -> None:
+    line = "A parameter of a command line option does not match the expected format"
+    found = diagnosed("$ mpirun -np $N app", line)
+    assert (found.verdict, found.root_cause.cause) == ("unknown", "env.config")
+    assert found.root_cause.title.startswith("A guess: ")
+
+
+@pytest.mark.parametrize(
+    "raised", ["NameError: name 'disk_quota' is not defined", "KeyError: 'disk_quota_exceeded'"]
+)
+def test_a_fault_of_the_code_is_none_of_what_it_names(raised: str) -> None:
+    found = diagnosed(
+        "[rank1]: Traceback (most recent call last):",
+        '[rank1]:   File "/app/train.py", line 12, in main',
+        "[rank1]:     save(state)",
+        f"[rank1]: {raised}",
+    )
+    assert found.root_cause.cause == "crash.exception"
+
+
+def test_settings_are_not_what_fails_after_steps() -> None:
+    steps = [f"[rank1]: step {n}/100 loss 2.0" for n in range(1, 6)]
+    raised = [
+        "[rank1]: Traceback (most recent call last):",
+        '[rank1]:   File "/app/train.py", line 12, in main',
+        "[rank1]:     step()",
+        "[rank1]: RuntimeError: grid 64 cannot be split among 7 tiles, choose other counts",
+    ]
+    before, after = diagnosed(*raised), diagnosed(*steps, *raised)
+    assert [reason.subject for reason in before.reasons if reason.step == "rival"] == ["env.config"]
+    assert [reason for reason in after.reasons if reason.step == "rival"] == []
+    assert (before.root_cause.confidence, after.root_cause.confidence) == ("low", "medium")
