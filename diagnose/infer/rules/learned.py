@@ -123,6 +123,8 @@ def with_kind(ranked: Sequence[Hypothesis], context: Context) -> list[Hypothesis
         return [*ranked]
     rows = [context.timeline.at(index) for index in first.rows]
     lines = [one for one in rows if one.signature == first.signature and not _is_of_code(one)]
+    if not lines:
+        return [*ranked]
     found = [
         one
         for one in _suggestions(context, [*lines, *_below(lines, context)], _DOUBT)
