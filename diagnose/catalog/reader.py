@@ -45,10 +45,10 @@ _TOKEN = re.compile(r"[a-z]+|[0-9]+")
 class Reading:
     """What the reader makes of a line.
 
-    `cause`: the likeliest class, or `aftermath` or `nothing`; `probability`: how sure the model
-    is (0 to 1; `benchmarks/learned.md` has how often it is right then on unseen programs); `words`: the
-    words of the line that weighed most for it, at most three, the heaviest first, and of these only
-    such as the labelled lines have.
+    `cause`: the likeliest class, or `aftermath` or `nothing`; `probability`: how sure the model is
+    (0 to 1; `benchmarks/learned.md` has how often it is right then on unseen programs); `words`:
+    those of the line that weighed most for it, at most three, the heaviest first, and of these only
+    such as messages of several programs have.
     """
 
     cause: str
