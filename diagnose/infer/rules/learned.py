@@ -1,8 +1,8 @@
 """What the learned reader suggests: a class for lines that no entry knows, a kind for an exception.
 
 It is asked only where nothing else knows the cause (`leads`, `infer.quiet`), and of an exception or
-an end of which nothing but its form is known. A suggestion is a guess of low confidence; no job
-fails by it.
+an end of which nothing but its form is known. A suggestion is a guess of low confidence, or of
+medium where two lines of a job that failed are read alike; no job fails by it.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ _MOST_LINES = 40  # of different words that are read
 SURE = 0.6
 # And of a kind that makes the unspecific class no better than a guess.
 _DOUBT = 0.3
+_SURELY = 0.8  # of each of two lines that make a class likely
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +63,20 @@ class _Suggestion:
     def weight(self) -> float:
         return sum(reading.probability for reading, _ in self.readings)
 
+    @property
+    def witnesses(self) -> int:
+        """How many lines are read so surely, two that follow each other being one message."""
+        sure = {event.place for reading, event in self.readings if reading.probability >= _SURELY}
+        return sum((source, line - 1) not in sure for source, line in sure)
+
 
 def suggested(
     context: Context, lines: Sequence[Event], *, trouble: bool = True
 ) -> Hypothesis | None:
     """The class that most of these lines suggest, if any line suggests one surely enough.
 
-    Where nothing shows `trouble`, only of lines with a word of failure, and where it is sure.
+    Where nothing shows `trouble`, only of lines with a word of failure, and where it is sure. Of a
+    job that failed two lines that are surely read alike are witnesses of each other.
     """
     if not trouble:
         lines = [event for event in lines if _ILL.search(event.text)]
@@ -77,10 +85,12 @@ def suggested(
         return None
     best = max(found, key=lambda one: (one.weight, one.cause))
     reading, event = best.readings[0]
+    title = context.catalog.classes[best.cause].title
+    likely = bool(context.failing) and best.witnesses > 1
     return Hypothesis(
         cause=best.cause,
-        tier=Tier.GUESS,
-        title=f"A guess: {context.catalog.classes[best.cause].title}",
+        tier=Tier.LIKELY if likely else Tier.GUESS,
+        title=title if likely else f"A guess: {title}",
         summary=f"No entry knows this line. {_words(reading)}",
         rows=[event.index],
         inferred=True,

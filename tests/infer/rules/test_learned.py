@@ -141,3 +141,13 @@ def test_settings_are_not_what_fails_after_steps() -> None:
     assert [reason.subject for reason in before.reasons if reason.step == "rival"] == ["env.config"]
     assert [reason for reason in after.reasons if reason.step == "rival"] == []
     assert (before.root_cause.confidence, after.root_cause.confidence) == ("low", "medium")
+
+
+def test_two_lines_that_are_read_alike_are_witnesses_of_each_other() -> None:
+    quota = "writing the restart file: the disk quota of the project is used up"
+    space = "snapshot not written, there is no free disk space left for it"
+    aborted = "*** An error occurred in MPI_Init"
+    alone = diagnosed("step one", quota, "a line between", aborted).root_cause
+    both = diagnosed("step one", quota, "a line between", space, "and more", aborted).root_cause
+    assert (alone.cause, alone.confidence) == ("env.storage", "low")
+    assert (both.cause, both.confidence) == ("env.storage", "medium")
