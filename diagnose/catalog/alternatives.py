@@ -1,6 +1,6 @@
 """Which alternatives of an expression no example shows.
 
-`(?:lost|closed) by (?:peer|host)` has four, and two lines can show them all. Each is told by the
+`(?:lost|closed) by (?:peer|host)` has four, and two lines can show them all. Each is given as the
 expression with that branch alone, so one inside another asks for the outer one as well. Of what
 may be left out, such as `(?: by (?:peer|host))?`, each way to be there counts, and being left out
 does not. Single characters do not count, no more than those of a class.

@@ -22,12 +22,12 @@ from typing import Any
 
 from diagnose.catalog import reader
 from diagnose.catalog.load import default_dir, load_catalog
-from diagnose.catalog.reader import AFTERMATH, BUCKETS, NOTHING, features, tokens
+from diagnose.catalog.reader import AFTERMATH, BUCKETS, NOTHING, features, odds, tokens
 from diagnose.catalog.schema import Catalog, Signature
 from diagnose.catalog.vocabulary import HARMLESS, UNKNOWN
 from diagnose.errors import CatalogError
 
-_COMMON = 4  # sources of a word that may be told
+_COMMON = 4  # sources of a word that may be shown
 _FOLDS = 5  # of whole sources, for the calibration
 _MADE_UP = ("vocabulary", "training-script", "families", "said", "program")  # no program's messages
 _FEWEST_ALONE = 100  # lines of failure of a source that is left out alone, for the report
@@ -162,8 +162,7 @@ class Unseen:
     def read(self, sharpness: float) -> tuple[str, float]:
         """The likeliest class, and how sure."""
         top = max(range(len(self.classes)), key=self.margins.__getitem__)
-        odds = math.fsum(math.exp(sharpness * (one - self.margins[top])) for one in self.margins)
-        return self.classes[top], 1 / odds
+        return self.classes[top], 1 / odds(self.margins, sharpness)
 
 
 def unseen(
@@ -194,10 +193,9 @@ def _sharpness(found: Sequence[Unseen]) -> float:
         total = 0.0
         for one in found:
             if one.row.label in one.classes:
-                highest = max(one.margins)
-                odds = math.fsum(math.exp(sharpness * (m - highest)) for m in one.margins)
                 right = one.margins[one.classes.index(one.row.label)]
-                total -= sharpness * (right - highest) - math.log(odds)
+                of_all = odds(one.margins, sharpness)
+                total -= sharpness * (right - max(one.margins)) - math.log(of_all)
         return total
 
     return min((step / 4 for step in range(4, 49)), key=loss)

@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from pathlib import Path
+from functools import cache
 from zlib import crc32, decompress
 
 from diagnose.catalog.load import default_dir
+from diagnose.lazy import expression
 
 FILE = "model.bin"
 FORMAT = 1
@@ -29,16 +28,16 @@ WORD, PAIR, PART = 3, 2, 1
 _PARTS = (3, 4, 5)  # characters, with `<` and `>` at the ends of the word
 # Labels that are no cause: what follows from another failure, and what an orderly job prints.
 AFTERMATH, NOTHING = "aftermath", "nothing"
-_WEIGHED = 3  # words that are told
+_WEIGHED = 3  # words that are shown
 _PLAIN = frozenset({  # that weigh, and explain nothing to a reader
     "a", "an", "and", "any", "are", "as", "at", "be", "been", "but", "by", "can", "did", "do",
     "for", "from", "had", "has", "have", "if", "in", "into", "is", "it", "its", "of", "on", "or",
     "so", "than", "that", "the", "then", "there", "this", "to", "was", "we", "were", "while",
     "will", "with", "you", "your",
 })  # fmt: skip
-_HEX = re.compile(r"\b0x[0-9a-fA-F]+\b|\b[0-9a-f]{12,}\b")
-_CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
-_TOKEN = re.compile(r"[a-z]+|[0-9]+")
+_HEX = expression(r"\b0x[0-9a-fA-F]+\b|\b[0-9a-f]{12,}\b")
+_CAMEL = expression(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_TOKEN = expression(r"[a-z]+|[0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +66,7 @@ class Model:
 
     `rarity` tells how rare the features of a bucket are among the labelled lines (the logarithm,
     in 16ths). A score times `scale` is a margin; `sharpness` turns margins into probabilities.
-    `words` are those of the labelled lines: of others none is told, which may be a name. `source`
+    `words` are those of the labelled lines: others are not shown, as they may be names. `source`
     is the digest of what it was learned from.
     """
 
@@ -99,8 +98,8 @@ class Model:
             for score, bias in zip(scores, self.bias, strict=True)
         ]
         top = max(range(count), key=margins.__getitem__)
-        odds = math.fsum(math.exp(self.sharpness * (one - margins[top])) for one in margins)
-        return Reading(self.classes[top], round(1 / odds, 3), self._words(line, top))
+        likely = round(1 / odds(margins, self.sharpness), 3)
+        return Reading(self.classes[top], likely, self._words(line, top))
 
     def _words(self, line: str, top: int) -> tuple[str, ...]:
         """The words that speak most for a class rather than for the others."""
@@ -115,6 +114,12 @@ class Model:
             worth[word] = max(spoken, worth.get(word, 0.0))
         ordered = sorted(worth, key=lambda word: (-worth[word], word))
         return tuple(word for word in ordered[:_WEIGHED] if worth[word] > 0)
+
+
+def odds(margins: Sequence[float], sharpness: float) -> float:
+    """How much all classes weigh, that of the largest margin weighing 1."""
+    highest = max(margins)
+    return math.fsum(math.exp(sharpness * (one - highest)) for one in margins)
 
 
 def tokens(line: str) -> list[str]:
@@ -182,7 +187,7 @@ def unpacked(data: bytes) -> Model:
     )  # fmt: skip
 
 
-@lru_cache(maxsize=2)
-def model(directory: Path | None = None) -> Model:
-    """The model of a catalog folder; the one that ships with the package by default."""
-    return unpacked(((directory or default_dir()) / "learned" / FILE).read_bytes())
+@cache
+def model() -> Model:
+    """The one that ships with the package."""
+    return unpacked((default_dir() / "learned" / FILE).read_bytes())

@@ -7,7 +7,7 @@ medium where two lines of a job that failed are read alike; no job fails by it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from diagnose.catalog import reader
@@ -80,10 +80,9 @@ def suggested(
     """
     if not trouble:
         lines = [event for event in lines if _ILL.search(event.text)]
-    found = _suggestions(context, lines, reader.model().least if trouble else SURE)
-    if not found:
+    best = _best(_suggestions(context, lines, reader.model().least if trouble else SURE))
+    if best is None:
         return None
-    best = max(found, key=lambda one: (one.weight, one.cause))
     reading, event = best.readings[0]
     title = context.catalog.classes[best.cause].title
     likely = bool(context.failing) and best.witnesses > 1
@@ -135,14 +134,13 @@ def with_kind(ranked: Sequence[Hypothesis], context: Context) -> list[Hypothesis
     lines = [one for one in rows if one.signature == first.signature and not _is_of_code(one)]
     if not lines:
         return [*ranked]
-    found = [
+    best = _best(
         one
         for one in _suggestions(context, [*lines, *_below(lines, context)], _DOUBT)
         if one.cause != first.cause and not _is_too_late(one, lines[0], context)
-    ]
-    if not found:
+    )
+    if best is None:
         return [*ranked]
-    best = max(found, key=lambda one: (one.weight, one.cause))
     reading, _ = best.readings[0]
     kind = replace(
         first,
@@ -175,6 +173,10 @@ def _is_too_late(kind: _Suggestion, event: Event, context: Context) -> bool:
     return at_start and any(mark.index < event.index for mark in context.timeline.kind("progress"))
 
 
+def _best(found: Iterable[_Suggestion]) -> _Suggestion | None:
+    return max(found, key=lambda one: (one.weight, one.cause), default=None)
+
+
 def _suggestions(context: Context, lines: Sequence[Event], least: float) -> list[_Suggestion]:
     found: dict[str, _Suggestion] = {}
     model = reader.model()
@@ -191,17 +193,16 @@ def _suggestions(context: Context, lines: Sequence[Event], least: float) -> list
 
 def _texts(lines: Sequence[Event]) -> Iterator[tuple[str, Event]]:
     """What these lines say, each once, alone and with the line below, as programs break lines."""
-    messages = {event.place: (message_of(event.text), event) for event in reversed(lines)}
+    events = {event.place: event for event in reversed(lines)}
     seen: set[str] = set()
-    for (source, line), (text, event) in sorted(
-        messages.items(), key=lambda item: -item[1][1].index
-    ):
+    for event in sorted(events.values(), key=lambda one: -one.index):
+        text = message_of(event.text)
         if not may_tell(text):
             continue
-        below = messages.get((source, line + 1))
         texts = [text]
-        if below is not None and may_tell(below[0]):
-            texts.append(f"{text} {below[0]}")
+        below = events.get((event.source, event.line + 1))
+        if below is not None and may_tell(more := message_of(below.text)):
+            texts.append(f"{text} {more}")
         for one in texts:
             shape = _NUMBER.sub("0", one)
             if shape not in seen:
