@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import yaml
 
@@ -11,6 +13,7 @@ from diagnose.catalog.document import MAX_DEPTH, DocumentError, line_of, read
 LAUGHS = "a: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"b{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 12)
 )
+PATTERNS = Path(__file__).parents[2] / "patterns"
 BOTH = [yaml.SafeLoader, getattr(yaml, "CSafeLoader", yaml.SafeLoader)]
 
 
@@ -125,3 +128,11 @@ def test_nothing_of_a_document_is_shared() -> None:
     data = root.plain()
     data["a"].append("more")
     assert data["c"] == ["b"]
+
+
+@pytest.mark.slow
+def test_every_parser_of_yaml_reads_the_catalog_alike() -> None:
+    """Parsers differ in what a plain word in brackets may be; editors have others than libyaml."""
+    for path in sorted(PATTERNS.rglob("*.yaml")):
+        text = path.read_text(encoding="utf-8")
+        assert yaml.load(text, BOTH[0]) == yaml.load(text, BOTH[1]), path
