@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, AnyStr, TypeVar, cast, overload
@@ -54,6 +55,19 @@ class Named(Mapping[str, T]):
 
     def __len__(self) -> int:
         return len(self._places)
+
+
+def compiled(pattern: bytes, flags: int = 0) -> re.Pattern[bytes]:
+    """What `re.compile` gives, for an expression with a possessive or an atomic group.
+
+    Before 3.11.5 (Debian 12 has 3.11.2) `re` loses its place in such a group where that has more
+    than one way to go on (CPython gh-106052); `regex` does not.
+    """
+    if sys.version_info < (3, 11, 5):
+        import regex  # noqa: PLC0415 -- for old interpreters only
+
+        return cast("re.Pattern[bytes]", regex.compile(pattern, flags))
+    return re.compile(pattern, flags)
 
 
 def expression(pattern: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:

@@ -2,9 +2,11 @@
 
 import copy
 import re
+from pathlib import Path
 
 import pytest
 
+import diagnose
 from diagnose.lazy import Lazy, Named, expression
 
 
@@ -54,3 +56,16 @@ def test_an_expression_is_compiled_when_it_is_first_used(monkeypatch: pytest.Mon
     assert word.groups == 1
     assert compiled == [(rb"(?P<one>[a-z])\Z", re.IGNORECASE)] * 3  # once a method
     assert copy.copy(word).pattern == word.pattern
+
+
+# A quantifier of a group that gives nothing back, or a group that does not.
+_POSSESSIVE_GROUP = re.compile(r"\)(?:[*+?]|\{+[\d,]*\}+)\+|\(\?>")
+
+
+def test_possessive_groups_are_compiled_by_what_matches_them_right_everywhere() -> None:
+    """`re` before 3.11.5 does not (CPython gh-106052), and no such version runs these tests."""
+    root = Path(diagnose.__file__).parent
+    texts = {path.relative_to(root).as_posix(): path.read_text() for path in root.rglob("*.py")}
+    found = {name for name, text in texts.items() if _POSSESSIVE_GROUP.search(text)}
+    assert "parse/pickles.py" in found
+    assert [name for name in sorted(found) if "lazy import compiled" not in texts[name]] == []

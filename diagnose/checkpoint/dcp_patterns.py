@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from diagnose.lazy import compiled
 from diagnose.parse.opcodes import CODES
 
 _LONG1, _SIGNED = CODES["LONG1"], (CODES["BININT"], CODES["LONG1"])
@@ -24,7 +25,7 @@ def _pattern(text: bytes) -> Callable[[bytes, int], re.Match[bytes] | None]:
         b"PUT": rb"(?:\x94|q.|r....)",
     }.items():
         text = text.replace(name, pattern)
-    return re.compile(text, re.DOTALL).match
+    return compiled(text, re.DOTALL).match
 
 
 # Behind its class, a new record: (), NEWOBJ, memo, {}, memo, MARK; and a torch.Size: a tuple of

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from diagnose.checkpoint.pickled import walk
+from diagnose.lazy import compiled
 from diagnose.parse.opcodes import PickleError
 
 MAX_BYTES = 2 << 20  # of a pickle that are looked at
@@ -14,7 +15,7 @@ _KEYS = _CLEAR | {"iteration"}  # Megatron-LM's args have one, too: only the out
 _SCHEDULER = _KEYS | {"last_epoch"}  # counts calls of step(), which trainers do once per step
 _MANY = 8  # pairs; a file that has more of them wants to be slow
 # A key, its place in the memo, and the small integer behind it, if there is one.
-_PAIR = re.compile(
+_PAIR = compiled(
     rb"(?:X[\x09-\x0c]\0\0\0|[\x8cU][\x09-\x0c])(?P<key>global_steps?|iteration|last_epoch)"
     rb"(?:q(?P<near>.)|r(?P<far>....)|\x94)?+(?:K(?P<one>.)|M(?P<two>..)|J(?P<four>....))?+",
     re.DOTALL,

@@ -219,12 +219,12 @@ _REACH = 600  # bytes of a line that are looked at
 # A time of day looks like NCCL's host:pid:tid, but would make every second an author.
 # Possessive, and first of all no word that a blank follows: most lines have no tag and fail there.
 _TAG = (
-    rb"(?:(?![\w.-]++ )(?:\[\d++,\d++\]<\w++>:|\[[A-Za-z_]*+\d++\]:?+(?:<\w++>:)?+| *+\d++: "
+    rb"(?:(?![\w.-]++ )(?:\[\d++,\d++\]<\w++>:|\[[A-Za-z_]*+\d++\]:?+(?:<\w++>:)?| *+\d++: "
     rb"|\([\w ,=]*pid=[^)]*+\)|(?!\d\d?:)[\w.-]++:\d++:\d++ |[\w-]++: (?=\[)|\[pod/[^\] ]++\] "
     rb"|(?!(?i:step|iter|epoch|batch|update)[a-z]*+[\W_]*+\d)[A-Za-z][A-Za-z_.-]*+\d[\w.-]*+: )"
     rb"|[\w.-]++ *+\| )"
 )
-_TAGS = expression(rb"(?:%b){0,16}+" % _TAG)
+_TAGS = expression(rb"(?:%b){0,16}" % _TAG)
 # What a logger says of itself: `[rank 3]`, `"rank": 3`, and host and device between tabs.
 _RANK = expression(rb"\b[Rr]ank\W{0,4}\d++|\t[\w.-]++:\d++\t")
 # The process or thread in front of glog's place: I0925 21:44:11.393842 139000004532 train.py:214].

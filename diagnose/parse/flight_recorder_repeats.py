@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from diagnose.lazy import compiled
 from diagnose.parse.opcodes import CODES
 
 # Of these only the numbers that are asked for are kept; those of OTHER are of no use here.
@@ -42,7 +43,7 @@ _VALUE = (
 )
 _ENTRIES = re.compile(rb"X\x07\0\0\0entries(?:q.|r....)?\]\(\}\(", re.DOTALL)
 _KEY = re.compile(rb"X.\0\0\0([a-z_0-9]{1,40})(?:q(.)|r(....))", re.DOTALL)
-_PAIR = re.compile(rb"(" + _REF + rb")" + _VALUE, re.DOTALL)
+_PAIR = compiled(rb"(" + _REF + rb")" + _VALUE, re.DOTALL)
 _NEXT = b"u}("
 _LAYOUTS, _TEXTS = 32, 8  # that are remembered, and texts at one place of each
 
@@ -214,7 +215,7 @@ def _form(keys: _Keys, texts: _Texts) -> tuple[re.Pattern[bytes], dict[str, int]
             value = b"(?:N|" + _INTEGER + b"|G.{8})"
         parts.append(re.escape(key) + value)
     parts.append(b")u" if inside else b"u")
-    return re.compile(b"".join(parts), re.DOTALL), numbers
+    return compiled(b"".join(parts), re.DOTALL), numbers
 
 
 _CODED = (

@@ -11,6 +11,8 @@ import re
 from collections.abc import Mapping
 from typing import TypeVar
 
+from diagnose.lazy import compiled
+
 Handler = TypeVar("Handler")
 
 
@@ -99,7 +101,7 @@ def _run() -> re.Pattern[bytes]:
         b"[%b]" % re.escape(bytes(codes)) + b"." * size for size, codes in sorted(sized.items())
     ]
     parts += [b"[%b][^\n]*+\n" % re.escape(_LINE), b"[%b][^\n]*+\n[^\n]*+\n" % re.escape(_LINES)]
-    return re.compile(b"(?:" + b"|".join(parts) + b")*+", re.DOTALL)
+    return compiled(b"(?:" + b"|".join(parts) + b")*+", re.DOTALL)
 
 
 _RUN = _run().match

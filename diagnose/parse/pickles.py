@@ -27,6 +27,7 @@ import re
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from diagnose.lazy import compiled
 from diagnose.parse.opcodes import (
     CODES,
     NAMES,
@@ -54,7 +55,7 @@ def _run(put: bytes) -> re.Pattern[bytes]:
     lists of numbers; a list from the memo.
     """
     listed = rb"]\((?:]\((?:K.|M..|J....)++e|h.(?=[he]))*+e" + put
-    return re.compile(
+    return compiled(
         rb"(?:h.(?:" + _SCALAR + rb"|" + listed + rb"|(?=h.[^\x86])|" + _PAIRED + rb")"
         rb"|" + _SCALAR + rb"|[as)]|\((?![eu])|[eu]" + put + rb"|](?:\(e)?" + put + rb"(?!\x94)"
         rb"|}(?:\(u)?" + put + rb"(?!\x94)|j...." + _PAIRED + rb"|" + _LONGS + rb"|G........)*+",

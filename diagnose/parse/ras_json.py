@@ -33,7 +33,7 @@ _MAX_DEPTH = 64
 _MAX_NUMBER = 10**9  # of ranks, processes and codes, as text has them
 _NO_COMMA = re.compile(r'("nvml_dev":\s*-?\d{1,9})(\s*"status")')
 _RANK_KEY = re.compile(r'"rank"\s*:')
-_TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[{}\[\]]', re.DOTALL)
+_TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*(?:"|\\?\Z)|[{}\[\]]', re.DOTALL)
 _HASH = re.compile(r"(?:0x)?([0-9a-fA-F]{1,16})\Z")
 _CODES = ("init_state", "async_error")  # ncclResult_t: 0 success, 7 in progress
 

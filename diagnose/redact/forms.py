@@ -168,7 +168,7 @@ _ENCODED = ("UFJJVkFURSBLRV", "BSSVZBVEUgS0VZ", "QUklWQVRFIEtFW")
 _BEGIN = "LS0tLS1CRUdJTi"  # -----BEGIN
 KEY_STARTS = (_BEGIN, *_ENCODED)  # a line with such a key has one of these
 _PUBLIC = ("BDRVJUSUZJQ0FURS", "BQVUJMSUMgS0VZ", "BSU0EgUFVCTElD")  # CERTIFICATE, PUBLIC KEY …
-_RUN = re.compile(r"[A-Za-z0-9+/_-](?:[A-Za-z0-9+/_-]|\\n(?=[A-Za-z0-9+/]))*+={0,2}")
+_RUN = re.compile(r"[A-Za-z0-9+/_-](?:[A-Za-z0-9+/_-]|\\n(?=[A-Za-z0-9+/]))*={0,2}")
 
 
 def encoded_keys(line: str) -> Iterator[Span]:

@@ -26,7 +26,7 @@ _KEY_MAX = 16_384  # characters from the first line of a key to its last
 _KEY_GAP = 8  # lines of others inside a key whose end is not there
 _LONG = 40  # characters of a line of a key after such lines
 _WIDE = 60  # … and from which on no word is so long
-_INLINE = expression(r"(?:(?:[ \t]|\\[nr])*+[A-Za-z0-9+/=]{16,}+)*+")
+_INLINE = expression(r"(?:(?:[ \t]|\\[nr])*[A-Za-z0-9+/=]{16,}+)*")
 # The last word of a line, or of the text in a line of JSON.
 _BODY = expression(
     r"(?:(?<![^\s\"'|>])|(?<=\\n))[A-Za-z0-9+/]{16,}+={0,2}(?=(?:\\n)?(?:\"[^\n]*|['},]{0,3})\s*\Z)"

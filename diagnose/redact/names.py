@@ -28,7 +28,7 @@ _BARE = expression(
     r"(?:[^\s\"',;)}\]&\\]"
     # these end a value only when something else begins after them
     r"|[,;)}\]&](?![\s\"')}\],;&]|\Z|[\w.%-]{1,64}[\"']?\s?[=:])"
-    r"|\\(?![\"'nrt\\]))++"
+    r"|\\(?![\"'nrt\\]))+"
 )
 _CONTENT = expression(r"[^<>\]]{1,4096}")  # of an element of XML
 _TAG = expression(r"<[a-z0-9_.:-]{0,40}\Z")

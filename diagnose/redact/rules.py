@@ -161,7 +161,7 @@ _ROWS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "cookie",
         ("cookie",),
-        rf"\bcookie\\{{0,8}}[\"']?: ?[\"']?([\w.-]{{1,64}}=[^\s\"';]{{8,}}+(?:; {WORD}++)*+)",
+        rf"\bcookie\\{{0,8}}[\"']?: ?[\"']?([\w.-]{{1,64}}=[^\s\"';]{{8,}}+(?:; {WORD}++)*)",
     ),
     # postgres://user:password@host, redis://:password@host; a list of host:port is none
     (
