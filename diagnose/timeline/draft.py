@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from diagnose.catalog.entries import COUNTER
 from diagnose.catalog.schema import Signature
-from diagnose.ingest.source import Source
+from diagnose.ingest.source import Source, is_document
 from diagnose.lazy import expression
 from diagnose.match.lines import Line
 from diagnose.match.scanner import SourceScan
@@ -136,7 +136,8 @@ def drafts_of(scan: SourceScan, signatures: Sequence[Signature]) -> Iterator[Dra
             continue
         meaning = _OF_EVALUATION if _EVALUATES.match(message) else _BEAT
         yield _draft(scan.source, line, meaning, Work(step=counter), {})
-    for line in scan.edges:
+    # The first and last words of a process are not those of a report about it.
+    for line in () if is_document(scan.source.kind) else scan.edges:
         yield _edge(scan.source, line)
     for before, line in scan.beginnings:
         if before.line < line.line:

@@ -55,6 +55,8 @@ def verdict_of(winner: Hypothesis, context: Context) -> tuple[Verdict, str]:
     if winner.basis == "silence" and context.silence is not None and not context.silence.whole:
         return "unknown", "one_fell_silent"
     hang = context.catalog.classes[winner.cause].hang
+    if hang == "fails" and winner.tier <= Tier.GUESS:
+        hang = "either"  # a guess at the cause takes back no hang that is shown
     silent = _silent_by(winner, context)
     if silent is not None and winner.inferred and hang != "fails":
         return "hung", silent

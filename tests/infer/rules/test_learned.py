@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 import diagnose
 from diagnose.infer.rules import learned
+from tests.parse.test_ras_several import as_json
 
 
 def diagnosed(*lines: str) -> diagnose.Diagnosis:
@@ -151,3 +154,22 @@ def test_two_lines_that_are_read_alike_are_witnesses_of_each_other() -> None:
     both = diagnosed("step one", quota, "a line between", space, "and more", aborted).root_cause
     assert (alone.cause, alone.confidence) == ("env.storage", "low")
     assert (both.cause, both.confidence) == ("env.storage", "medium")
+
+
+def test_a_report_about_processes_has_no_last_words(tmp_path: Path) -> None:
+    """Its line `"cuda_driver_version": 13000` is read as one about versions."""
+    report = Path(__file__).parents[3] / "fixtures/gpu-ras-unresponsive/ncclras-1.json"
+    (tmp_path / "ncclras-1.json").write_bytes(report.read_bytes())
+    job = diagnose.load(tmp_path)
+    assert [event for event in job.events if event.kind == "edge"] == []
+
+
+def test_a_guess_takes_back_no_hang(tmp_path: Path) -> None:
+    """No counter of NCCL moved between the two reports."""
+    refused = "ERROR: 7 cells on each side are not divisible by the tiles that you ask for"
+    (tmp_path / "rank0.log").write_text(f"step 3 loss 2.0\n{refused}\n")
+    for number, second in enumerate((35, 45), 1):
+        (tmp_path / f"ncclras-{number}.json").write_text(as_json(second, [17] * 4))
+    found = diagnose.diagnose(diagnose.load(tmp_path))
+    assert (found.verdict, found.root_cause.cause) == ("hung", "env.config")
+    assert found.root_cause.confidence == "low"
