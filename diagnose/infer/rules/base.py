@@ -67,7 +67,7 @@ class Hypothesis:
     of its evidence, by which it is weighed. `lost` says why it is not the root cause, once that is
     known, and `lost_to` what it lost to. `merged` are the others of its class that were merged.
     `preceded_by` are classes that the very processes of its lines had stated before; of an end
-    from outside, those of which a process had died by then.
+    from outside, those of trouble that was there by then.
     `hung`: a job was seen to hang; `outside`: somebody else ended it, as such a job only ends.
     `pods` are the culprits that are pods; one is among `hosts` only where no line names its node.
     `hint` tells of a known issue of some versions, where it is not the verdict.

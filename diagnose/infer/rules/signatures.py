@@ -93,7 +93,7 @@ def propose(context: Context) -> Iterator[Hypothesis]:
             remedies=list(signature.remedies),
             restart=signature.restart,
             preceded_by=_preceded_by(group, first_stated)
-            | _deaths_before(group[0], of_class, causes, context),
+            | _stated_before(group[0], of_class, causes, context),
             basis="line",
             grounds=[signature.strength, *grounds],
             vague=signature.generic,
@@ -146,10 +146,10 @@ def _preceded_by(group: Sequence[Event], first_stated: Mapping[_Process, Event])
     return frozenset(before) if known else frozenset()
 
 
-def _deaths_before(
+def _stated_before(
     end: Event, of_class: CauseClass, causes: Mapping[str | None, Sequence[Event]], context: Context
 ) -> frozenset[str]:
-    """The classes of which a process died before somebody ended the job.
+    """The classes of trouble that was there before somebody ended the job, and stayed.
 
     Surely before, or of what is wrong with the program, which no end from outside brings about.
     """
@@ -159,9 +159,12 @@ def _deaths_before(
     found = set()
     for id_, group in causes.items():
         signature = entry_of(context.catalog, id_)
-        if signature is None or not classes[signature.cause].is_death:
+        if signature is None or classes[signature.cause].outside:
             continue
         own = [one for one in group if _after(end, one) or (_is_own(one) and not _after(one, end))]
+        if not classes[signature.cause].is_death:
+            weak = signature.strength == "weak"
+            own = [] if weak else [one for one in own if not _went_on(one, end, context.timeline)]
         if any(not stories.survived([one]) and not stories.doubtful([one]) for one in own):
             found.add(signature.cause)
     return frozenset(found)
@@ -187,10 +190,13 @@ def _grounds(
 def _in_trouble(ending: Event, trouble: Sequence[Event], timeline: Timeline) -> bool:
     """Whether errors that nobody knows stand above, and no step was made after them."""
     last = next((event for event in reversed(trouble) if _after(ending, event)), None)
-    if last is None:
-        return False
+    return last is not None and not _went_on(last, ending, timeline)
+
+
+def _went_on(event: Event, ending: Event, timeline: Timeline) -> bool:
+    """Whether steps were made between an event and an end."""
     steps = timeline.kind("progress")
-    return not any(_after(step, last) and _after(ending, step) for step in steps)
+    return any(_after(step, event) and _after(ending, step) for step in steps)
 
 
 def _came_true(of_class: CauseClass, failure: Event, context: Context) -> bool:

@@ -350,3 +350,17 @@ def test_the_index_of_a_node_in_a_step_names_no_host(lines: list[str], hosts: li
         diagnose.load_text("".join(f"srun: error: {line}\n" for line in lines))
     )
     assert (result.root_cause.cause, result.culprits.hosts) == ("hw.node", hosts)
+
+
+def test_trouble_that_was_there_before_somebody_gave_up_is_no_consequence_of_that() -> None:
+    refused = (
+        "[1695675466.657697] [node07:7221 :0]  sock.c:323  UCX  ERROR   "
+        "connect(fd=43, dest_addr=172.17.0.1:60657) failed: Connection refused"
+    )
+    for lines, cause in (
+        ([refused, "^C"], "net.socket"),
+        ([refused, "step 1 loss 2.0", "step 2 loss 1.9", "^C"], "user.interrupt"),
+        (["^C", refused], "user.interrupt"),
+    ):
+        found = diagnose.diagnose(diagnose.load_text("step 0 loss 2.1\n" + "\n".join(lines) + "\n"))
+        assert found.root_cause.cause == cause, lines
