@@ -39,6 +39,7 @@ from diagnose.infer.judge.verdict import Verdict as Stopped
 from diagnose.infer.quiet import quiet
 from diagnose.infer.rules import INFERRED, KNOWN, STATED, proposals
 from diagnose.infer.rules.base import Context, Hypothesis
+from diagnose.infer.rules.imported import with_import
 from diagnose.infer.rules.leads import leads_of
 from diagnose.infer.rules.learned import with_kind
 from diagnose.infer.tiers import Tier
@@ -87,8 +88,7 @@ def _diagnose(job: Job) -> Diagnosis:
     context = replace(context, stalls=stalls(timeline, facts.world_size))
     about = verdict.job_facts(facts, attempt.attempts)
     judged = _judged(job, context)
-    read = job.documents
-    stopped = fusion.believed(judged, context, passing=read.passing, halted=read.halted)
+    stopped = fusion.believed(judged, context, passing=job.documents.passing, halted=context.halted)
     hang = None if context.failing or stopped is not None else silent.hang_shown_by(context)
     if not context.failing and stopped is None and hang is None:
         result = quiet(context, about, job)
@@ -116,7 +116,7 @@ def _failure(
         start = pending_since(timeline, context.by_dumps.group, context.by_dumps.seq)
     waiting = {rank for stall in context.stalls for rank in stall.waiting if rank >= 0}
     context = replace(context, activity=find_activity(timeline, first, waiting))
-    context, weighed = _weighed(context)
+    context, weighed = _weighed(context, job)
     ranked = weighed.ranked
     if context.silence is not None and _is_of_silence(ranked[0], context.silence):
         start = silent_since(context.silence)
@@ -159,7 +159,7 @@ class _Weighed(NamedTuple):
     dropped: list[Dropped]
 
 
-def _weighed(context: Context) -> tuple[Context, _Weighed]:
+def _weighed(context: Context, job: Job) -> tuple[Context, _Weighed]:
     """What the rules propose, against each other; and the context with what is proposed."""
     stated, inferred = context.proposed, [*proposals(INFERRED, context)]
     follows, dropped = fusion.fused(inferred, context)
@@ -170,6 +170,7 @@ def _weighed(context: Context) -> tuple[Context, _Weighed]:
     leads = [] if likely else leads_of(context)
     ranked = ranking.rank(ranking.merge(likely or leads))
     ranked = ranked or [verdict.inconclusive(context.failing, context.catalog)]
+    ranked = with_import(ranked, context, lambda one: narrative.exception(one, context, job))
     ranked = with_kind(ranked, context)
     kept = {id(one) for one in likely or leads}
     weak = [Dropped(one, "below_threshold") for one in hypotheses if id(one) not in kept]

@@ -100,3 +100,12 @@ def library_path(file: str) -> str | None:
     top = path.partition("/")[0].removesuffix(".py")
     known = top in _LIBRARIES or top in sys.stdlib_module_names
     return path if packaged or known else None
+
+
+def package_of(file: str) -> str | None:
+    """The top folder of the installed package that a file is of; None for others, Python's own."""
+    path = library_path(file)
+    if path is None or is_generated(file):
+        return None
+    top = path.replace("\\", "/").partition("/")[0].removesuffix(".py")
+    return None if top in sys.stdlib_module_names else top

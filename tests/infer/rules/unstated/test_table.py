@@ -10,6 +10,7 @@ from diagnose.infer.rules import (
     KNOWN,
     STATED,
     exit_codes,
+    imported,
     node_signs,
 )
 from diagnose.infer.rules.awaited import Finding
@@ -30,6 +31,7 @@ def test_all_that_rules_find_shows_one_class() -> None:
         *(f"rendezvous.{finding}" for finding in ("incomplete", "equal_ranks", "beyond")),
         *("store.wait", "exception"),
         "stack.own_way",
+        imported.FINDING,
     ]
     assert sorted(shown) == sorted(found)
 
