@@ -24,7 +24,7 @@ from diagnose.infer.decide import silent, verdict
 from diagnose.infer.decide.culprits import WROTE_NOTHING_MORE
 from diagnose.infer.events.attempts import earlier_attempts
 from diagnose.infer.events.facts import Facts
-from diagnose.infer.events.failures import closed, done, went_on
+from diagnose.infer.events.failures import closed, done, not_ended, went_on
 from diagnose.infer.events.phases import last_phase
 from diagnose.infer.events.unexplained import unexplained
 from diagnose.infer.rules.base import Context, Hypothesis
@@ -35,6 +35,7 @@ from diagnose.infer.why.events import event_reasons
 from diagnose.infer.why.hypotheses import proposal_reasons
 from diagnose.stories.lone import fell_silent_with
 from diagnose.stories.rhythm import progress_of
+from diagnose.text.ranks import ranks_phrase
 from diagnose.timeline.event import Event, Timeline
 
 if TYPE_CHECKING:
@@ -52,7 +53,18 @@ _UNKNOWN = {
     "one_look": "all ranks were at one line when their stacks were taken, as in a step or a wait",
     "seen_in_its_work": "the log says that the job ended, and a stack shows a rank amid its work: "
     "nobody knows which of the two is later",
+    "others_not_ended": "ranks say that they finished, and others of the job do not",
     "not_read_to_end": "the input was not read to its end: {0}",
+}
+_DOUBTED = {
+    "not_at_work": "No known failure or progress message in this input.",
+    "only_glanced": "No failure found, but nothing shows that the job still moved when RAS was "
+    "asked.",
+    "one_look": "No failure found, but all ranks stood at one line when their stacks were taken: "
+    "take them again, and if nobody has moved, the job hangs.",
+    "seen_in_its_work": "No failure found, and the log says that the job ended, but a stack shows "
+    "a rank amid its work: if that stack is the later one, the rank hangs.",
+    "not_read_to_end": "No failure found, but the input was not read to its end: {0}.",
 }
 _READ = ("unexplained_error", "not_at_work")  # where lines that no entry knows may say why
 _CALM = {
@@ -143,6 +155,8 @@ def _doubt(context: Context, trouble: Sequence[Event], job: Job) -> str | None:
         return "unexplained_error"
     if _calm(context) in _ENDED and silent.seen_in_its_work(context):
         return "seen_in_its_work"
+    if not_ended(context.stories, context.world):
+        return "others_not_ended"
     working = verdict.at_work(context) or went_on(context.stories) or silent.seen_at_work(context)
     if not working:
         return "not_at_work"
@@ -179,24 +193,7 @@ def _unknown(
 ) -> Diagnosis:
     """The verdict where nothing shows a failure and something speaks against a good end."""
     catalog = context.catalog
-    summary = "No known failure or progress message in this input."
-    if doubt == "unexplained_error":
-        quoted = narrative.clean(trouble[:_TROUBLE_SHOWN][-1].text)[:_QUOTED]
-        summary = f"The log contains an error that the catalog does not recognise: {quoted}"
-    elif doubt == "only_glanced":
-        summary = "No failure found, but nothing shows that the job still moved when RAS was asked."
-    elif doubt == "one_look":
-        summary = (
-            "No failure found, but all ranks stood at one line when their stacks were taken: take "
-            "them again, and if nobody has moved, the job hangs."
-        )
-    elif doubt == "seen_in_its_work":
-        summary = (
-            "No failure found, and the log says that the job ended, but a stack shows a rank amid "
-            "its work: if that stack is the later one, the rank hangs."
-        )
-    elif doubt == "not_read_to_end":
-        summary = f"No failure found, but the input was not read to its end: {job.unread[0]}."
+    summary = _in_words(doubt, context, trouble, job)
     unknown = Hypothesis("unknown", Tier.NONE, catalog.classes["unknown"].title, summary)
     lead = None
     if doubt in _READ:
@@ -229,3 +226,14 @@ def _unknown(
             *looked_at,
         ],
     )
+
+
+def _in_words(doubt: str, context: Context, trouble: Sequence[Event], job: Job) -> str:
+    """What speaks against a good end, for people."""
+    if doubt == "unexplained_error":
+        quoted = narrative.clean(trouble[:_TROUBLE_SHOWN][-1].text)[:_QUOTED]
+        return f"The log contains an error that the catalog does not recognise: {quoted}"
+    if doubt == "others_not_ended":
+        late = ranks_phrase(not_ended(context.stories, context.world))
+        return f"No failure found, but only some ranks say that they finished, not {late}."
+    return _DOUBTED[doubt].format(*job.unread[:1])

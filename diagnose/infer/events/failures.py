@@ -245,6 +245,20 @@ def done(stories: Stories) -> bool:
     return None in finished or at_work <= finished
 
 
+def not_ended(stories: Stories, world: int | None) -> list[int]:
+    """The ranks that did not say that they finished where others did, each for itself.
+
+    What one rank says alone may be of the job, unless a few ranks are missing from the log. Where
+    most are, there are other logs.
+    """
+    named, finished = {*stories.timeline.ranks}, {event.rank for event in stories.deeds.endings}
+    if not finished or None in finished:
+        return []
+    missing = {*range(world or 0)} - named
+    late = (named if len(finished) > 1 else set()) - finished
+    return sorted(late | (missing if len(missing) < len(named) else set()))
+
+
 def closed(timeline: Timeline) -> bool:
     """Whether it is a server that served, and then shut down in order."""
     shutdowns = timeline.signalling("closed")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -191,6 +192,38 @@ AFTER = matched(signature("t.after", "", role="aftermath"))
 )
 def test_which_events_show_a_failure(make: Any, rows: list[Row], shown: list[int]) -> None:
     assert [event.index for event in failures(stories_of(make(*rows))).counted] == shown
+
+
+@pytest.mark.parametrize(
+    ("lines", "verdict", "late"),
+    [
+        (("[rank{0-3}]: Training finished in 12 s",), "healthy", ""),
+        (("[rank3]: Loading the model", "[rank{0-2}]: Training finished in 12 s"), "unknown", "3"),
+        (("[rank{0-2}]: Training finished in 12 s",), "unknown", "3"),
+        (("[rank{1-2}]: Loading", "[rank0]: Training finished in 12 s"), "unknown", "3"),
+        (("[rank{0-3}]: step 5/9", "[rank{0-2}]: Training finished"), "unknown", "3"),
+        # What rank 0 says may be of all, as may what nobody signs; of most ranks it is another log.
+        (("[rank{1-3}]: Loading", "[rank0]: Training finished in 12 s"), "healthy", ""),
+        (("[rank0]: Training finished in 12 s",), "healthy", ""),
+        (("[rank{1-2}]: Loading", "Training finished in 12 s"), "healthy", ""),
+    ],
+)
+def test_a_rank_that_finished_does_not_speak_for_one_that_is_missing(
+    lines: tuple[str, ...], verdict: str, late: str
+) -> None:
+    several = re.compile(r"\{(\d)-(\d)\}")
+    text = "[rank0]: world_size=4\n"
+    for line in lines:
+        found = several.search(line)
+        ranks = range(int(found[1]), int(found[2]) + 1) if found else [0]
+        text += "".join(f"{several.sub(str(rank), line)}\n" for rank in ranks)
+    result = diagnose.diagnose(diagnose.load_text(text))
+    assert (result.verdict, result.culprits.ranks) == (verdict, [])
+    said = f"but only some ranks say that they finished, not rank {late}."
+    assert (said in result.root_cause.summary) == bool(late)
+    assert [one.predicate for one in result.reasons if one.step == "verdict"] == (
+        ["others_not_ended"] if late else ["done"]
+    )
 
 
 def came(joined: int, world: int = 4) -> Row:
