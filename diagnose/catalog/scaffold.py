@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import textwrap
 from pathlib import Path
 
 from diagnose import files
@@ -15,6 +16,9 @@ from diagnose.parse.prefix import peel
 ID = re.compile(r"[a-z0-9-]+\.[a-z0-9-]+\.[a-z0-9-]+\Z")
 BAD_ID = "ids are in lower case, and have three parts: product.family.name"
 _SCHEMA = "# yaml-language-server: $schema=../schema.json\n"
+_SIGNATURES = re.compile(
+    r"^signatures:[ \t]*(?P<value>[^#\n]*?)(?P<comment>[ \t]*(?:#.*)?)\n", re.MULTILINE
+)
 TODO = "TODO"  # what is still to be filled in
 _CAUSE = """\
     class: {cause}
@@ -44,11 +48,16 @@ def add(id_: str, directory: Path, *, role: str, cause: str, line: str) -> tuple
     catalog = load_catalog([directory] if any(directory.rglob("*.yaml")) else [])
     if id_ in catalog.by_id or any(issue.id == id_ for issue in catalog.known_issues):
         raise InputError(f"{id_}: the id is taken; diagnose explain {id_} shows the entry")
+    if cause and role != "cause":
+        raise InputError(f"only role cause has a class: leave out --class {cause}")
     if cause and cause not in catalog.classes:
         raise InputError(f"unknown cause class {cause!r}; choose from {', '.join(catalog.classes)}")
     before, after = _around(path, directory)
     path.parent.mkdir(parents=True, exist_ok=True)
-    files.replace(path, (before + _entry(id_, role, cause, line) + after).encode())
+    entry = _entry(id_, role, cause, line)
+    if re.search(r"^- ", before.rpartition("signatures:")[2], re.MULTILINE):
+        entry = textwrap.dedent(entry)  # as the others of the file
+    files.replace(path, (before + entry + after).encode())
     return path, before.count("\n") + 1
 
 
@@ -58,12 +67,18 @@ def _around(path: Path, directory: Path) -> tuple[str, str]:
         schema = _SCHEMA if (directory / "schema.json").exists() else ""
         return f"{schema}signatures:\n", ""
     text = path.read_text(encoding="utf-8").rstrip("\n") + "\n"
-    own = re.search(r"^signatures:.*\n", text, re.MULTILINE)
+    own = _SIGNATURES.search(text)
     if own is None:
         return f"{text}\nsignatures:\n", ""
-    others = re.compile(r"^\w+:", re.MULTILINE).search(text, own.end())
-    end = others.start() if others else len(text)
-    return text[:end].rstrip("\n") + "\n\n", "\n" * bool(others) + text[end:]
+    if own["value"] not in ("", "[]"):
+        raise InputError(f"{path}: write its signatures below `signatures:`, each on its own lines")
+    before = f"{text[: own.start()]}signatures:{own['comment']}\n"
+    below = text[own.end() :]
+    others = re.compile(r"^\w+:", re.MULTILINE).search(below)
+    end = others.start() if others else len(below)
+    signatures = below[:end].strip("\n")
+    before += f"{signatures}\n\n" if signatures else ""
+    return before, "\n" * bool(others) + below[end:]
 
 
 def _entry(id_: str, role: str, cause: str, line: str) -> str:

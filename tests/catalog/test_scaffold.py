@@ -11,6 +11,8 @@ from diagnose.errors import InputError
 
 LINE = "[rank3]: acme's store (v1.2) lost 7 tokens"
 
+FIRST = "id: acme.store.first, title: F, role: effect, match: [{regex: first, example: first}]"
+
 
 def filled(path: Path, title: str) -> None:
     text = path.read_text(encoding="utf-8")
@@ -50,6 +52,48 @@ def test_it_joins_the_signatures_that_are_there(tmp_path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert text.splitlines()[number - 1] == "  - id: acme.store.third"
     assert text.endswith("known_issues: []\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("signatures: []\n", 2),
+        ("# Ours.\nsignatures: []  # none yet\nknown_issues: []\n", 3),
+        ("known_issues: []\nsignatures: []\n", 3),
+        (f"signatures:\n- {{{FIRST}}}\nknown_issues: []\n", 4),
+        (f"signatures:\n  - {{{FIRST}}}\n", 4),
+        ("known_issues: []\n", 4),
+    ],
+)
+def test_it_joins_a_file_that_somebody_wrote(tmp_path: Path, text: str, number: int) -> None:
+    path = tmp_path / "acme" / "store.yaml"
+    path.parent.mkdir()
+    path.write_text(text, encoding="utf-8")
+    assert add("acme.store.lost", tmp_path, role="effect", cause="", line="x") == (path, number)
+    found = [one.entry.id for one in read_files([*catalog_files([path])])]
+    assert found == [*(["acme.store.first"] if FIRST in text else []), "acme.store.lost"]
+    after = path.read_text(encoding="utf-8")
+    assert after.splitlines()[number - 1].strip() == "- id: acme.store.lost"
+    assert ("# none yet" in after, "known_issues" in after) == (
+        "# none yet" in text,
+        "known_issues" in text,
+    )
+
+
+def test_a_list_on_one_line_is_left_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "acme" / "store.yaml"
+    path.parent.mkdir()
+    text = f"signatures: [{{{FIRST}}}]\n"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(InputError, match="each on its own lines"):
+        add("acme.store.lost", tmp_path, role="effect", cause="", line="x")
+    assert path.read_text(encoding="utf-8") == text
+
+
+def test_a_class_of_what_is_no_cause_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="leave out --class"):
+        add("acme.store.lost", tmp_path, role="effect", cause="slow.storage", line="x")
+    assert [*tmp_path.iterdir()] == []
 
 
 @pytest.mark.parametrize(
