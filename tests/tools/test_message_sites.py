@@ -160,7 +160,7 @@ signatures:
      match: [{regex: 'odd 7'}]}
   - {id: a.version, title: E, role: context, strength: weak, facts: {version.a: '1'},
      match: [{regex: 'release 7'}]}
-  - {id: program.words.lost, title: F, role: effect, strength: weak, match: [{regex: 'was lost'}]}
+  - {id: a.was-lost, title: F, role: effect, strength: weak, match: [{regex: 'was lost'}]}
 """
 
 
@@ -180,7 +180,7 @@ def judge(tmp_path: Path) -> Judge:
         ("an odd %d", "{}", Judgement("none")),
         ("an odd 7", "{}", Judgement("named", "a.known-trouble")),
         ("release 7", "{}", Judgement("family", "a.version")),
-        ("it was lost", "{}", Judgement("word", "program.words.lost")),
+        ("it was lost", "{}", Judgement("named", "a.was-lost")),
         ("packets of 3 were lost, one was lost", "{}", Judgement("named", "a.lost")),
     ],
 )

@@ -15,7 +15,6 @@ from diagnose.parse.prefix import peel
 from sites.template import Site
 
 Kind = Literal["named", "word", "family", "none"]
-_WORDINGS = "program.words."  # families of wordings, which name a class as a word does
 _FAILURE_ROLES = ("cause", "effect", "aftermath")
 
 
@@ -61,8 +60,7 @@ class Judge:
         signatures, has_word = self._signatures(line)
         special = [one for one in signatures if one.id not in of_form and not _vague(one)]
         if special:
-            id_ = min(special, key=_worth).id
-            return Judgement("word" if id_.startswith(_WORDINGS) else "named", id_)
+            return Judgement("named", min(special, key=_worth).id)
         if all(one.generic for one in signatures) and (signatures or has_word):
             raised = any(one.signal == "exception" for one in signatures)
             word = self._matcher.words.find(line, raised=raised)
@@ -93,6 +91,5 @@ def _vague(signature: Signature) -> bool:
     return signature.role == "context" and bool(signature.facts)
 
 
-def _worth(signature: Signature) -> tuple[bool, bool, bool, str]:
-    known = signature.id.startswith(_WORDINGS)
-    return known, signature.role not in _FAILURE_ROLES, signature.generic, signature.id
+def _worth(signature: Signature) -> tuple[bool, bool, str]:
+    return signature.role not in _FAILURE_ROLES, signature.generic, signature.id

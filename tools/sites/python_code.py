@@ -12,6 +12,7 @@ from sites.template import Piece, Site, Slot, braces, printf
 
 _WRAPPERS = {"dedent", "fill", "str", "colored", "_", "cleandoc"}
 _MESSAGE_NAMES = {"msg", "message", "error", "reason", "detail"}
+_RAISED = "{type}: {}"  # as Python prints an exception
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,6 @@ class PythonForms:
     """
 
     logs: Mapping[str, str] = field(default_factory=dict)
-    raised: str = "{type}: {}"
     types: frozenset[str] = frozenset()
     without_types: frozenset[str] = frozenset()
 
@@ -86,9 +86,7 @@ class _Reader:
             return
         printed = bare if hasattr(builtins, bare) else self._printed(call.func, bare)
         pieces = _message(call, known)
-        yield Site(
-            self.name, call.lineno, "raise", self.forms.raised, pieces, printed, function=function
-        )
+        yield Site(self.name, call.lineno, "raise", _RAISED, pieces, printed, function=function)
 
     def _printed(self, func: ast.expr, bare: str) -> str:
         if isinstance(func, ast.Attribute):

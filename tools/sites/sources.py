@@ -25,7 +25,6 @@ class Part:
 
     files: tuple[str, ...]
     without: tuple[str, ...] = ()
-    functions: str = ""
     calls: tuple[CallForm, ...] = ()
     python: PythonForms | None = None
     topics: bool = False
@@ -77,7 +76,6 @@ def _part(raw: Mapping[str, Any], every: Mapping[str, Any]) -> Part:
     return Part(
         files=tuple(raw["files"]),
         without=tuple(raw.get("without", ())),
-        functions=raw.get("functions", ""),
         calls=tuple(_calls(call, conversions) for call in raw.get("calls", ())),
         python=_python(raw["python"], every) if "python" in raw else None,
         topics=raw.get("topics", False),
@@ -107,7 +105,7 @@ def _python(raw: Mapping[str, Any], every: Mapping[str, Any]) -> PythonForms:
     types = raw.get("types", "failures")
     chosen = frozenset(types) if isinstance(types, list) else frozenset()
     without = frozenset(every["argument_checks"] if types == "failures" else ())
-    return PythonForms(logs, raw.get("raised", "{type}: {}"), chosen, without)
+    return PythonForms(logs, chosen, without)
 
 
 def sites_of(spec: SourceSpec, checkout: Path) -> list[Site]:
@@ -116,13 +114,10 @@ def sites_of(spec: SourceSpec, checkout: Path) -> list[Site]:
 
 
 def _sites(part: Part, checkout: Path) -> Iterator[Site]:
-    wanted = re.compile(part.functions) if part.functions else None
     for path in _files(part, checkout):
         name = path.relative_to(checkout).as_posix()
         text = path.read_text(encoding="utf-8", errors="replace")
-        for site in _read(part, name, text):
-            if wanted is None or wanted.search(site.function):
-                yield site
+        yield from _read(part, name, text)
 
 
 def _read(part: Part, name: str, text: str) -> Iterator[Site]:
