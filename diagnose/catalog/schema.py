@@ -58,6 +58,8 @@ Signal = Literal[
     # whatever else it prints later keeps its weight
     "restart",  # a new attempt begins after this line
     "placed",  # the scheduler put pod `name` on node `host`
+    "launched",  # a launcher starts a job: in each run once
+    "opening",  # what a program states as it starts, such as its version: in each run once
     "rank_map",  # maps pid / local_rank / host to a rank
     "finished",  # this rank reached the end of its script
     "chained",  # the traceback below is of the same exception as the one above

@@ -29,8 +29,8 @@ RESTART = "restart"  # what a line tells that reports one
 _BY_HAND = 60_000_000_000  # ns from an end to a start by hand
 # ns of silence above another run: below any words, and below an error so few lines before.
 _SILENCE, _SHORT_SILENCE, _LAST_WORDS = 600_000_000_000, 10_000_000_000, 3
-_LAUNCHER = ".launcher."
-_FACTS = (_LAUNCHER, "version", "gpu.smi.")  # what a start writes: versions, the devices
+_LAUNCHED = "launched"  # what a launcher's line tells that starts a job
+_OPENING = (_LAUNCHED, "opening")  # what a start writes once: who starts, versions
 _NAMES = ("rank", "local_rank", "task")  # what the name of a file may say; and who else differs:
 _OTHERS = ("mapped_rank", "device", "host")
 
@@ -176,7 +176,9 @@ class Machine:
         times = over.words[row.word]
         same = row.stretch.words[row.word] == times
         if over.end.whose == "done":
-            return same and _LAUNCHER in row.word  # who tests after it trained starts none
+            return (
+                same and row.draft.meaning.signal == _LAUNCHED
+            )  # who tests after it trained starts none
         all_started = over.worked or over.end.whose == "job" or self.before[row.word] == times
         both_work = over.worked and row.stretch.works
         return (same and all_started) or (row.word == BEGINS and both_work)
@@ -248,8 +250,7 @@ def _opening_word(draft: Draft) -> str:
     elif meaning.kind == "phase":
         opens = meaning.phase == "init" and not meaning.ends_phase
     else:
-        fact = (meaning.kind == "fact" and meaning.signature) or ""
-        opens = any(word in fact for word in _FACTS)
+        opens = meaning.signal in _OPENING
     return (opens and meaning.signature) or ""
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 import diagnose
@@ -67,6 +69,19 @@ def test_three_runs_of_torchrun() -> None:
     assert judged(first) == (1, "failed", "crash.gpu_oom")
     assert judged(first + second + third) == (3, "failed", "crash.exception")
     assert judged(first + BANNER + NCCL + steps() + DONE) == (2, "healthy", "none")
+
+
+@pytest.mark.parametrize(("signal", "attempts"), [("launched", 2), ("opening", 1), ("", 1)])
+def test_a_launcher_of_a_users_own_catalog_begins_runs(
+    tmp_path: Path, signal: str, attempts: int
+) -> None:
+    (tmp_path / "acme.yaml").write_text(
+        "signatures:\n  - {id: acme.run.go, title: A, role: context, facts: {launcher: acme}, "
+        f"{f'signal: {signal}, ' if signal else ''}match: [{{regex: 'acme starts the job'}}]}}\n"
+    )
+    run = "acme starts the job\n" + steps() + DONE
+    job = diagnose.load_text(run + run, patterns=[tmp_path])
+    assert diagnose.diagnose(job).job.attempts == attempts
 
 
 def test_several_launchers_in_one_console() -> None:
