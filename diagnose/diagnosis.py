@@ -49,13 +49,17 @@ Outcome = Literal[
 
 @dataclass(frozen=True, slots=True)
 class RootCause:
-    """The one cause the verdict names. `cause` is the cause class (`class` in the JSON)."""
+    """The one cause the verdict names. `cause` is the cause class (`class` in the JSON).
+
+    `suggested`: no entry or rule names the class; the learned reader guesses it from words.
+    """
 
     cause: str
     title: str
     summary: str
     confidence: Confidence
     signature: str | None = None
+    suggested: bool = False
 
 
 @dataclass(frozen=True, slots=True)

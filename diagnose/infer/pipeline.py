@@ -12,7 +12,6 @@ from diagnose.diagnosis import (
     Diagnosis,
     JobFacts,
     Onset,
-    RootCause,
     Topology,
     Verdict,
     WaitGraph,
@@ -198,9 +197,7 @@ def _result(
     steps = remedies.remedies(winner, job.catalog, context.facts, captured, held, longer)
     return Diagnosis(
         verdict=decided,
-        root_cause=RootCause(
-            winner.cause, winner.title, narrative.summary(winner, raised), level, winner.signature
-        ),
+        root_cause=narrative.root_cause(winner, raised, level),
         culprits=Culprits(winner.ranks, winner.hosts, winner.kind, _why(winner, grid, context)),
         phase=verdict.phase_of(winner, context, start),
         onset=Onset(iso(start.time), start.why),

@@ -210,7 +210,9 @@ def _unknown(
         found,
         verdict="unknown",
         culprits=named,
-        root_cause=RootCause(unknown.cause, unknown.title, unknown.summary, "low"),
+        root_cause=RootCause(
+            unknown.cause, unknown.title, unknown.summary, "low", suggested=unknown.suggested
+        ),
         evidence=[
             Evidence(*event.place, narrative.clean(event.text), "")
             for event in trouble[:_TROUBLE_SHOWN]

@@ -8,7 +8,14 @@ from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING
 
 from diagnose.catalog.entries import entry_of
-from diagnose.diagnosis import Alternative, ChainLink, Confidence, Evidence, PythonException
+from diagnose.diagnosis import (
+    Alternative,
+    ChainLink,
+    Confidence,
+    Evidence,
+    PythonException,
+    RootCause,
+)
 from diagnose.infer.events.exceptions import fullest, in_words, reread, with_code
 from diagnose.infer.events.phases import Activity
 from diagnose.infer.judge.verdict import Verdict
@@ -87,7 +94,19 @@ def exception(winner: Hypothesis, context: Context, job: Job) -> PythonException
     return reread(header, job) if header is not None else None
 
 
-def summary(winner: Hypothesis, raised: PythonException | None) -> str:
+def root_cause(winner: Hypothesis, raised: PythonException | None, level: Confidence) -> RootCause:
+    """The cause that the verdict names, by whom."""
+    return RootCause(
+        winner.cause,
+        winner.title,
+        _summary(winner, raised),
+        level,
+        winner.signature,
+        winner.suggested,
+    )
+
+
+def _summary(winner: Hypothesis, raised: PythonException | None) -> str:
     """What happened: by its rule, but that a name which only reading again shows is said."""
     if raised is None or not winner.vague or (raised.type and raised.type in winner.summary):
         return winner.summary

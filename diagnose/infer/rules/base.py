@@ -71,6 +71,7 @@ class Hypothesis:
     `hung`: a job was seen to hang; `outside`: somebody else ended it, as such a job only ends.
     `pods` are the culprits that are pods; one is among `hosts` only where no line names its node.
     `hint` tells of a known issue of some versions, where it is not the verdict.
+    `suggested`: the learned reader guesses the class from words.
     `longer_timeout`: whether one would help, where that does not follow from the class.
     """
 
@@ -103,6 +104,7 @@ class Hypothesis:
     outside: bool = False
     hint: str = ""
     preceded_by: frozenset[str] = frozenset()
+    suggested: bool = False
     longer_timeout: Answer | None = None
 
 

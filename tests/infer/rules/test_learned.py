@@ -20,6 +20,7 @@ def test_words_of_an_unknown_error_suggest_a_class_at_low_confidence() -> None:
     found = diagnosed("step 3 loss 2.0", line)
     cause = found.root_cause
     assert (found.verdict, cause.cause, cause.confidence) == ("unknown", "env.config", "low")
+    assert found.to_dict()["root_cause"]["suggested"] is True
     assert "which is a guess" in cause.summary
     assert found.culprits.ranks == []
     proposed = [reason for reason in found.reasons if reason.rule == "learned"]
@@ -30,6 +31,7 @@ def test_words_of_an_unknown_error_suggest_a_class_at_low_confidence() -> None:
 def test_what_suggests_nothing_stays_unknown() -> None:
     found = diagnosed("step 3 loss 2.0", "ERROR: 42")
     assert (found.verdict, found.root_cause.cause) == ("unknown", "unknown")
+    assert not found.root_cause.suggested
 
 
 def test_a_job_that_went_on_is_not_read() -> None:
@@ -43,7 +45,7 @@ def test_an_end_of_unknown_kind_gets_the_kind_that_its_words_suggest() -> None:
         "number of processors 7 does not divide the grid 64 x 64",
     )
     assert (found.verdict, found.root_cause.cause) == ("failed", "env.config")
-    assert found.root_cause.confidence == "low"
+    assert (found.root_cause.confidence, found.root_cause.suggested) == ("low", True)
 
 
 def test_a_message_that_is_broken_over_two_lines_is_read_as_one() -> None:
@@ -117,6 +119,7 @@ def test_a_line_with_a_word_of_failure_is_read_without_other_trouble() -> None:
     found = diagnosed("$ mpirun -np $N app", line)
     assert (found.verdict, found.root_cause.cause) == ("unknown", "env.config")
     assert found.root_cause.title.startswith("A guess: ")
+    assert found.root_cause.suggested
 
 
 @pytest.mark.parametrize(
