@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from diagnose.catalog import reader
 from diagnose.catalog.reader import Reading, tokens
 from diagnose.catalog.schema import Catalog
+from diagnose.infer.events.exceptions import fullest
 from diagnose.infer.rules.base import Context, Hypothesis, Lost
 from diagnose.infer.tiers import Tier
 from diagnose.lazy import expression
@@ -141,7 +142,7 @@ def with_kind(ranked: Sequence[Hypothesis], context: Context) -> list[Hypothesis
         if one.cause != first.cause and not _is_too_late(one, lines[0], context)
     )
     if best is None:
-        return [*ranked]
+        return [_unplaced(first, lines, context), *others]
     reading, _ = best.readings[0]
     kind = replace(
         first,
@@ -162,6 +163,18 @@ def with_kind(ranked: Sequence[Hypothesis], context: Context) -> list[Hypothesis
     doubted = replace(first, tier=min(first.tier, Tier.WEAK))
     rival = replace(kind, tier=Tier.GUESS, merged=[], lost=Lost.LESS, lost_to=doubted)
     return [doubted, rival, *others]
+
+
+def _unplaced(first: Hypothesis, lines: Sequence[Event], context: Context) -> Hypothesis:
+    """The same, but a weak one where no line shows the program's own code.
+
+    That something failed is certain; that the program is at fault, and not what it asked for, is
+    more than the form of a line tells.
+    """
+    found = fullest(lines, context.stories.deeds.raised)
+    if found is not None and found.where is not None:
+        return first
+    return replace(first, tier=min(first.tier, Tier.WEAK), grounds=[*first.grounds, "unplaced"])
 
 
 def _is_of_code(event: Event) -> bool:

@@ -176,3 +176,25 @@ def test_a_guess_takes_back_no_hang(tmp_path: Path) -> None:
     found = diagnose.diagnose(diagnose.load(tmp_path))
     assert (found.verdict, found.root_cause.cause) == ("hung", "env.config")
     assert found.root_cause.confidence == "low"
+
+
+@pytest.mark.parametrize(
+    ("raised", "level"),
+    [
+        (["RuntimeError: out of order"], "low"),
+        (["KeyError: 'text'"], "medium"),
+        (
+            [
+                "Traceback (most recent call last):",
+                '  File "/home/user/train.py", line 44, in train',
+                "    step(batch)",
+                "RuntimeError: out of order",
+            ],
+            "medium",
+        ),
+    ],
+    ids=["form-alone", "fault-of-code", "in-own-code"],
+)
+def test_the_form_of_an_end_alone_is_a_weak_witness(raised: list[str], level: str) -> None:
+    cause = diagnosed("step 3 loss 2.0", *raised).root_cause
+    assert (cause.cause, cause.confidence) == ("crash.exception", level)
