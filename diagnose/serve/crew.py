@@ -18,7 +18,7 @@ from pathlib import Path
 
 from diagnose.errors import InputError
 from diagnose.serve.task import Done, Failed, Progress, Task, encoded, receive
-from diagnose.workers import end_with_parent, set_environment
+from diagnose.workers import Relief, end_with_parent, set_environment
 
 JOBS = 200  # of one worker
 _TICK = 0.1  # seconds between two looks at whether a job was cancelled
@@ -60,6 +60,7 @@ class Worker:
             connection = self._ready()
             deadline = time.monotonic() + seconds
             connection.send_bytes(encoded(task))
+            relief = Relief(self._pid())
             while True:
                 if connection.poll(_TICK):
                     message = receive(connection)
@@ -70,6 +71,7 @@ class Worker:
                     if self._jobs >= JOBS:
                         self.close()
                     return message
+                relief.look()
                 if stop():
                     self.kill()
                     raise Stopped
@@ -102,6 +104,9 @@ class Worker:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+    def _pid(self) -> int:
+        return (self._process and self._process.pid) or 0
 
     def _ready(self) -> Connection:
         if self._process is not None and self._process.is_alive() and self._connection is not None:
