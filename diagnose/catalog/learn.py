@@ -22,10 +22,20 @@ from typing import Any
 
 from diagnose.catalog import reader
 from diagnose.catalog.load import default_dir, load_catalog
-from diagnose.catalog.reader import AFTERMATH, BUCKETS, NOTHING, features, odds, tokens
+from diagnose.catalog.reader import (
+    AFTERMATH,
+    BUCKETS,
+    NOTHING,
+    calibrated,
+    features,
+    odds,
+    surplus,
+    tokens,
+)
 from diagnose.catalog.schema import Catalog, Signature
 from diagnose.catalog.vocabulary import HARMLESS, UNKNOWN
 from diagnose.errors import CatalogError
+from diagnose.parse.prefix import peel
 
 _COMMON = 4  # sources of a word that may be shown
 _FOLDS = 5  # of whole sources, for the calibration
@@ -35,6 +45,7 @@ _FEWEST = 15  # lines of failure that a source must have to be left out
 _COST = 0.5
 _ROUNDS = 400
 _SEED = 20
+_NEWTON = 12  # steps
 _RIGHT = 0.75  # of what is answered: the least probability follows from it
 _MOST_OF_WORD = 3  # spellings of one word
 _SENTENCES = ("{}", "RuntimeError: {}", "failed: {}")
@@ -47,6 +58,11 @@ class Labelled:
     label: str
     source: str
     line: str
+
+    @property
+    def message(self) -> str:
+        """The line without prefixes, as it is when the reader is asked."""
+        return peel(self.line).message
 
 
 def read_lines(folder: Path, labels: Iterable[str]) -> list[Labelled]:
@@ -117,7 +133,7 @@ class _Table:
         import numpy as np  # noqa: PLC0415
         from scipy.sparse import csr_matrix  # noqa: PLC0415
 
-        found = [features(row.line) for row in rows]
+        found = [features(row.message) for row in rows]
         many = Counter(bucket for line in found for bucket in line)
         self.rarity = bytes(
             min(255, round(16 * (1 + math.log((1 + len(rows)) / (1 + many[bucket])))))
@@ -159,10 +175,53 @@ class Unseen:
     classes: Sequence[str]
     margins: Sequence[float]
 
-    def read(self, sharpness: float) -> tuple[str, float]:
-        """The likeliest class, and how sure."""
-        top = max(range(len(self.classes)), key=self.margins.__getitem__)
-        return self.classes[top], 1 / odds(self.margins, sharpness)
+    @property
+    def answer(self) -> str:
+        """The likeliest class."""
+        return self.classes[max(range(len(self.classes)), key=self.margins.__getitem__)]
+
+    @property
+    def names_cause(self) -> bool:
+        """Whether the answer is a class of causes."""
+        return self.answer not in (AFTERMATH, NOTHING)
+
+    def probability(self, by: Calibration) -> float:
+        """How sure the answer is."""
+        return calibrated(surplus(self.margins, by.sharpness), by.slope, by.shift)
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """What makes probabilities of margins."""
+
+    sharpness: float
+    slope: float
+    shift: float
+
+
+def _calibration(found: Sequence[Unseen]) -> Calibration:
+    """The one under which answers that name a cause are right as often as they say."""
+    sharpness = _sharpness(found)
+    answers = [one for one in found if one.names_cause]
+    worth = [surplus(one.margins, sharpness) for one in answers]
+    right = [one.answer == one.row.label for one in answers]
+    slope, shift = _logistic(worth, right)
+    return Calibration(sharpness, round(slope, 3), round(shift, 3))
+
+
+def _logistic(worth: Sequence[float], right: Sequence[bool]) -> tuple[float, float]:
+    """Slope and shift of the likeliest logistic curve, by Newton's method."""
+    slope, shift = 1.0, 0.0
+    for _ in range(_NEWTON):
+        one = x = y = xx = xy = 0.0
+        for at, hit in zip(worth, right, strict=True):
+            likely = calibrated(at, slope, shift)
+            weight, missed = likely * (1 - likely), hit - likely
+            one, x, xx = one + weight, x + weight * at, xx + weight * at * at
+            y, xy = y + missed, xy + missed * at
+        area = one * xx - x * x or 1.0
+        slope, shift = slope + (one * xy - x * y) / area, shift + (xx * y - x * xy) / area
+    return slope, shift
 
 
 def unseen(
@@ -220,26 +279,25 @@ class Score:
         return f"{self.lines} | {of_all:.0%} | {of_answered:.0%} | {self.others} | {of_others:.0%}"
 
 
-def score(found: Sequence[Unseen], sharpness: float, least: float) -> Score:
+def score(found: Sequence[Unseen], by: Calibration, least: float) -> Score:
     """Answers are classes of causes that are at least so likely."""
     lines = answered = right = others = alarms = 0
     for one in found:
-        cause, likely = one.read(sharpness)
-        says = likely >= least and cause not in (AFTERMATH, NOTHING)
+        says = one.names_cause and one.probability(by) >= least
         if one.row.label in (AFTERMATH, NOTHING):
             others += 1
             alarms += says
         else:
             lines += 1
             answered += says
-            right += says and cause == one.row.label
+            right += says and one.answer == one.row.label
     return Score(lines, answered, right, others, alarms)
 
 
-def _least(found: Sequence[Unseen], sharpness: float) -> float:
+def _least(found: Sequence[Unseen], by: Calibration) -> float:
     """The least probability with which so many answers are right as are asked for."""
     for percent in range(5, 96):
-        made = score(found, sharpness, percent / 100)
+        made = score(found, by, percent / 100)
         if made.answered and made.right / made.answered >= _RIGHT:
             return percent / 100
     return 0.95
@@ -253,7 +311,7 @@ def _words(rows: Sequence[Labelled]) -> list[str]:
     """The words that messages of several programs have: no names of people or machines."""
     sources: dict[str, set[str]] = defaultdict(set)
     for row in rows:
-        for word in tokens(row.line):
+        for word in tokens(row.message):
             sources[word].add(row.source)
     return sorted(word for word, of in sources.items() if len(of) >= _COMMON and word != "0")
 
@@ -264,7 +322,7 @@ def build(rows: Sequence[Labelled]) -> bytes:
 
     table = _Table(rows)
     found = unseen(rows, table, _folds(_sources(rows, _FEWEST)))
-    sharpness = _sharpness(found)
+    by = _calibration(found)
     fit = _fitted(table, table.without([]))
     weights = fit.coef_.T  # a row for each bucket
     scale = float(np.abs(weights).max()) / 127
@@ -273,8 +331,10 @@ def build(rows: Sequence[Labelled]) -> bytes:
         "classes": [str(name) for name in fit.classes_],
         "bias": [round(float(one), 6) for one in fit.intercept_],
         "scale": scale,
-        "sharpness": sharpness,
-        "least": _least(found, sharpness),
+        "sharpness": by.sharpness,
+        "slope": by.slope,
+        "shift": by.shift,
+        "least": _least(found, by),
         "words": " ".join(_words(rows)),
         "source": digest(rows),
         "lines": len(rows),
@@ -282,13 +342,12 @@ def build(rows: Sequence[Labelled]) -> bytes:
     return reader.packed(header, table.rarity, small)
 
 
-def _calibration(found: Sequence[Unseen], sharpness: float) -> Iterator[str]:
+def _bins(found: Sequence[Unseen], by: Calibration) -> Iterator[str]:
     """How often it is right where it is so sure."""
     bins: dict[int, list[bool]] = defaultdict(list)
     for one in found:
-        cause, likely = one.read(sharpness)
-        if cause not in (AFTERMATH, NOTHING):
-            bins[min(9, int(likely * 10))].append(cause == one.row.label)
+        if one.names_cause:
+            bins[min(9, int(one.probability(by) * 10))].append(one.answer == one.row.label)
     for low, rights in sorted(bins.items()):
         share = sum(rights) / len(rights)
         yield f"| {low / 10:.1f}-{(low + 1) / 10:.1f} | {len(rights)} | {share:.0%} |"
@@ -298,19 +357,18 @@ def report(rows: Sequence[Labelled]) -> str:
     """How well messages of unseen sources are read, as Markdown."""
     table = _Table(rows)
     folds = unseen(rows, table, _folds(_sources(rows, _FEWEST)))
-    sharpness = _sharpness(folds)
-    least = _least(folds, sharpness)
+    by = _calibration(folds)
+    least = _least(folds, by)
     sources = _sources(rows, _FEWEST_ALONE)
     found = unseen(rows, table, [[source] for source in sources])
-    whole = score(found, sharpness, least)
+    whole = score(found, by, least)
     by_source: Mapping[str, list[Unseen]] = {
         source: [one for one in found if one.row.source == source] for source in sources
     }
     missed = Counter(
-        (one.row.label, cause)
+        (one.row.label, one.answer)
         for one in found
-        for cause, likely in [one.read(sharpness)]
-        if likely >= least and cause not in (AFTERMATH, NOTHING, one.row.label)
+        if one.names_cause and one.answer != one.row.label and one.probability(by) >= least
     )
     return "\n".join([
         "# The learned reader: one source left out",
@@ -325,11 +383,11 @@ def report(rows: Sequence[Labelled]) -> str:
         "| source | lines of failure | answered | right of these | others | alarms of these |",
         "|---|---|---|---|---|---|",
         f"| **all** | {whole.text} |",
-        *(f"| {name} | {score(of, sharpness, least).text} |" for name, of in by_source.items()),
+        *(f"| {name} | {score(of, by, least).text} |" for name, of in by_source.items()),
         "",
         "| probability | answers | right |",
         "|---|---|---|",
-        *_calibration(found, sharpness),
+        *_bins(found, by),
         "",
         "| is | was read as | lines |",
         "|---|---|---|",

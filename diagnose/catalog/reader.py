@@ -20,7 +20,7 @@ from diagnose.catalog.load import default_dir
 from diagnose.lazy import expression
 
 FILE = "model.bin"
-FORMAT = 1
+FORMAT = 2
 BUCKETS = 1 << 15
 MOST_CHARACTERS = 400
 # What a word, a pair of neighbours and a part of a word count.
@@ -29,6 +29,7 @@ _PARTS = (3, 4, 5)  # characters, with `<` and `>` at the ends of the word
 # Labels that are no cause: what follows from another failure, and what an orderly job prints.
 AFTERMATH, NOTHING = "aftermath", "nothing"
 _WEIGHED = 3  # words that are shown
+_CERTAIN = 1e-9  # what the other classes weigh at least
 _PLAIN = frozenset({  # that weigh, and explain nothing to a reader
     "a", "an", "and", "any", "are", "as", "at", "be", "been", "but", "by", "can", "did", "do",
     "for", "from", "had", "has", "have", "if", "in", "into", "is", "it", "its", "of", "on", "or",
@@ -65,7 +66,8 @@ class Model:
     """Weights of 8 bits, a row of all classes for each bucket.
 
     `rarity` tells how rare the features of a bucket are among the labelled lines (the logarithm,
-    in 16ths). A score times `scale` is a margin; `sharpness` turns margins into probabilities.
+    in 16ths). A score times `scale` is a margin; `sharpness` makes likelihoods of margins, and
+    `slope` and `shift` of these how often the answers about unseen programs are right.
     `words` are those of the labelled lines: others are not shown, as they may be names. `source`
     is the digest of what it was learned from.
     """
@@ -76,6 +78,8 @@ class Model:
     bias: tuple[float, ...]
     scale: float
     sharpness: float
+    slope: float
+    shift: float
     least: float
     words: frozenset[str]
     source: str
@@ -98,8 +102,8 @@ class Model:
             for score, bias in zip(scores, self.bias, strict=True)
         ]
         top = max(range(count), key=margins.__getitem__)
-        likely = round(1 / odds(margins, self.sharpness), 3)
-        return Reading(self.classes[top], likely, self._words(line, top))
+        likely = calibrated(surplus(margins, self.sharpness), self.slope, self.shift)
+        return Reading(self.classes[top], round(likely, 3), self._words(line, top))
 
     def _words(self, line: str, top: int) -> tuple[str, ...]:
         """The words that speak most for a class rather than for the others."""
@@ -120,6 +124,16 @@ def odds(margins: Sequence[float], sharpness: float) -> float:
     """How much all classes weigh, that of the largest margin weighing 1."""
     highest = max(margins)
     return math.fsum(math.exp(sharpness * (one - highest)) for one in margins)
+
+
+def surplus(margins: Sequence[float], sharpness: float) -> float:
+    """The logarithm of how much likelier the first class is than all others together."""
+    return -math.log(max(odds(margins, sharpness) - 1, _CERTAIN))
+
+
+def calibrated(surplus: float, slope: float, shift: float) -> float:
+    """The probability that an answer of such a surplus is right."""
+    return 1 / (1 + math.exp(-slope * surplus - shift))
 
 
 def tokens(line: str) -> list[str]:
@@ -182,7 +196,7 @@ def unpacked(data: bytes) -> Model:
         raise ValueError("the tables of the model are not complete")
     return Model(
         classes, memoryview(tables[BUCKETS:]).cast("b"), tables[:BUCKETS], tuple(header["bias"]),
-        header["scale"], header["sharpness"], header["least"],
+        header["scale"], header["sharpness"], header["slope"], header["shift"], header["least"],
         frozenset(header["words"].split()), header["source"],
     )  # fmt: skip
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from time import thread_time
 from zlib import compress, decompress
 
@@ -11,6 +12,7 @@ import pytest
 from diagnose.catalog import learn, reader
 from diagnose.catalog.load import default_dir, load_catalog
 from diagnose.errors import CatalogError
+from diagnose.known_line import known_line
 
 
 @pytest.mark.parametrize(
@@ -110,13 +112,49 @@ def test_every_labelled_line_has_a_known_class_and_stands_once() -> None:
     assert {path.stem for path in folder.glob("*.tsv")} == {row.source for row in rows}
 
 
+def test_no_near_miss_is_labelled_with_the_class_that_it_is_none_of() -> None:
+    """But where another entry proves that class by the line."""
+    catalog = load_catalog(examples=True)
+    labels = {(row.line, row.label) for row in learn.read_lines(
+        default_dir() / "learned", catalog.classes
+    )}  # fmt: skip
+    named = {
+        line.strip(): entry.cause
+        for entry in catalog.signatures
+        if entry.role == "cause"
+        for line in entry.near_miss
+        if (line.strip(), entry.cause) in labels
+    }
+    wrong = [
+        line
+        for line, cause in named.items()
+        if all(found.cause != cause for found, _ in known_line(line).matches)
+    ]
+    assert wrong == []
+
+
+def test_how_sure_an_answer_is_follows_how_often_such_answers_are_right() -> None:
+    right = [True] * 3 + [False]  # and half of them where the classes are equally likely
+    slope, shift = learn._logistic([math.log(9)] * 4 + [0.0] * 2, [*right, True, False])
+    assert reader.calibrated(math.log(9), slope, shift) == pytest.approx(0.75)
+    assert reader.calibrated(0.0, slope, shift) == pytest.approx(0.5)
+
+
+def test_the_surer_the_model_the_higher_is_the_probability() -> None:
+    model = reader.model()
+    worth = [reader.surplus([one, 0.0, 0.0], model.sharpness) for one in (0.1, 0.5, 1.0, 40.0)]
+    likely = [reader.calibrated(one, model.slope, model.shift) for one in worth]
+    assert likely == sorted(likely)
+    assert likely[0] < likely[-1] <= 1
+
+
 @pytest.mark.slow
 def test_the_model_is_what_its_lines_give() -> None:
     pytest.importorskip("sklearn")
     rows = learn.labelled(load_catalog(examples=True), default_dir() / "learned")
     built, shipped = reader.unpacked(learn.build(rows)), reader.model()
-    assert (built.classes, built.rarity, built.least) == (
-        shipped.classes, shipped.rarity, shipped.least,
+    assert (built.classes, built.rarity, built.slope, built.shift, built.least) == (
+        shipped.classes, shipped.rarity, shipped.slope, shipped.shift, shipped.least,
     )  # fmt: skip
     # The last bit of a sum may differ on another machine, and a weight with it by one.
     apart = [abs(a - b) for a, b in zip(built.weights, shipped.weights, strict=True)]

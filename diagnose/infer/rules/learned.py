@@ -47,10 +47,10 @@ _KNOWN = ("cause", "effect")  # an entry that knows a line says more than its wo
 _FEWEST_WORDS = 3
 _MOST_LINES = 40  # of different words that are read
 # Least probability of the kind of an exception, and of what no failure was seen beside.
-SURE = 0.6
+SURE = 0.55
 # And of a kind that makes the unspecific class no better than a guess.
-_DOUBT = 0.3
-_SURELY = 0.8  # of each of two lines that make a class likely
+_DOUBT = 0.37
+_SURELY = 0.75  # of each of two lines that make a class likely
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,8 +228,8 @@ def _texts(lines: Sequence[Event]) -> Iterator[tuple[str, Event]]:
 
 
 def message_of(text: str) -> str:
-    """What of a line is read. Of an exception not its type: its message says of what kind it is."""
-    return _TYPE.sub("", peel(text).message)
+    """What of a line is read: not who wrote it, and when."""
+    return peel(text).message
 
 
 def _below(lines: Sequence[Event], context: Context) -> list[Event]:
@@ -245,9 +245,12 @@ def _below(lines: Sequence[Event], context: Context) -> list[Event]:
 
 
 def may_tell(text: str) -> bool:
-    """Whether a line has words, is no stack frame, and does not say that something went well."""
+    """Whether a line has words, is no stack frame, and does not say that something went well.
+
+    The type of an exception is no word: alone it does not show of what kind the failure is.
+    """
     return (
-        len(set(tokens(text))) >= _FEWEST_WORDS
+        len(set(tokens(_TYPE.sub("", text)))) >= _FEWEST_WORDS
         and not _FRAME.match(text)
         and (not _WELL.search(text) or _ILL.search(text) is not None)
     )

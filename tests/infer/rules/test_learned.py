@@ -97,7 +97,7 @@ def test_a_kind_that_is_not_sure_is_a_rival_and_lowers_the_confidence() -> None:
         "[rank1]: Traceback (most recent call last):",
         '[rank1]:   File "/app/train.py", line 12, in main',
         "[rank1]:     read(path)",
-        "[rank1]: RuntimeError: the index of the shard is stale",
+        "[rank1]: RuntimeError: the state of the optimizer has another layout",
     )
     assert (found.root_cause.cause, found.root_cause.confidence) == ("crash.exception", "low")
     assert found.culprits.ranks == [1]
@@ -141,7 +141,7 @@ def test_settings_are_not_what_fails_after_steps() -> None:
         "[rank1]: Traceback (most recent call last):",
         '[rank1]:   File "/app/train.py", line 12, in main',
         "[rank1]:     step()",
-        "[rank1]: RuntimeError: grid 64 cannot be split among 7 tiles, choose other counts",
+        "[rank1]: RuntimeError: grid 64 does not split among 7 tiles",
     ]
     before, after = diagnosed(*raised), diagnosed(*steps, *raised)
     assert [reason.subject for reason in before.reasons if reason.step == "rival"] == ["env.config"]
