@@ -24,7 +24,7 @@ from diagnose.infer.decide import silent, verdict
 from diagnose.infer.decide.culprits import WROTE_NOTHING_MORE
 from diagnose.infer.events.attempts import earlier_attempts
 from diagnose.infer.events.facts import Facts
-from diagnose.infer.events.failures import closed, done, not_ended, went_on
+from diagnose.infer.events.failures import closed, done, not_ended, shut_down, went_on
 from diagnose.infer.events.phases import last_phase
 from diagnose.infer.events.unexplained import unexplained
 from diagnose.infer.rules.base import Context, Hypothesis
@@ -53,10 +53,13 @@ _UNKNOWN = {
     "one_look": "all ranks were at one line when their stacks were taken, as in a step or a wait",
     "seen_in_its_work": "the log says that the job ended, and a stack shows a rank amid its work: "
     "nobody knows which of the two is later",
+    "shut_down": "processes were ended after the last line of work, and no line says why",
     "others_not_ended": "ranks say that they finished, and others of the job do not",
     "not_read_to_end": "the input was not read to its end: {0}",
 }
 _DOUBTED = {
+    "shut_down": "The processes were shut down at the end, and no line says whether anything had "
+    "failed.",
     "not_at_work": "No known failure or progress message in this input.",
     "only_glanced": "No failure found, but nothing shows that the job still moved when RAS was "
     "asked.",
@@ -157,6 +160,8 @@ def _doubt(context: Context, trouble: Sequence[Event], job: Job) -> str | None:
         return "seen_in_its_work"
     if not_ended(context.stories, context.world):
         return "others_not_ended"
+    if _calm(context) not in _ENDED and shut_down(context.stories):
+        return "shut_down"
     working = verdict.at_work(context) or went_on(context.stories) or silent.seen_at_work(context)
     if not working:
         return "not_at_work"

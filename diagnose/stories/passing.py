@@ -92,6 +92,8 @@ def hint_passed(event: Event, deeds: Deeds) -> Passed | None:
         return None
     if event.role == "cause" and (event.cause in deeds.deadly or event.strength != "weak"):
         return None
+    if event.cause in deeds.final and deeds.counted_after(event) < LONG:
+        return None  # steps of processes that are about to be ended
     author = deeds.author(event)
     if deeds.exited_after(author, event):
         return "completed"

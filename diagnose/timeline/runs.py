@@ -173,6 +173,8 @@ class Machine:
         """
         if -1 < self.run.scripts < row.draft.line <= self.last_script:
             return False  # other scripts die below: a later step of the job, which went on
+        if row.number is not None and (row.word, row.number) not in self.started:
+            return False  # who starts there for the first time is late
         times = over.words[row.word]
         same = row.stretch.words[row.word] == times
         if over.end.whose == "done":
@@ -228,7 +230,9 @@ def _rows(drafts: Sequence[Draft], external_ends: Collection[str]) -> list[_Row]
     rows, stretch = [], _Stretch()
     for draft in drafts:
         word = "" if draft.line in errors else _opening_word(draft)  # errors state versions, too
-        numbers = (draft.device, draft.mapped_rank, draft.rank, draft.local_rank)
+        numbers = (
+            draft.device, draft.mapped_rank, draft.rank, draft.local_rank, draft.group_rank
+        )  # fmt: skip
         number = next((one for one in numbers if one is not None), None) if word else None
         row = _Row(draft, ends.get(id(draft)), word, number, stretch)
         rows.append(row)

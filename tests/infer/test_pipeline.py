@@ -152,18 +152,42 @@ def test_a_number_of_the_driver_is_no_rank() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "cause"),
+    ("text", "verdict", "cause"),
     [
         (
             READY + "INFO:     Shutting down\nINFO:     Waiting for tasks to end.\n",
             "unknown",
+            "unknown",
         ),
         (
             "Map:  46%|####      | 31/67 [29:02<35:12, 58.67s/it]\nsrun: forcing job termination\n",
+            "failed",
             "data.preparation",
         ),
     ],
 )
-def test_a_server_that_was_stopped_was_not_too_slow(text: str, cause: str) -> None:
+def test_a_server_that_was_stopped_was_not_too_slow(text: str, verdict: str, cause: str) -> None:
     found = judged(text)
-    assert (found.verdict, found.root_cause.cause) == ("failed", cause)
+    assert (found.verdict, found.root_cause.cause) == (verdict, cause)
+
+
+def test_who_was_killed_after_it_answered_a_wait_did_not_die_first() -> None:
+    timeout = (
+        "[rank{}]: Watchdog caught collective operation timeout: WorkNCCL(SeqNum=167, "
+        "OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000)"
+    )
+    answer = "[rank0]: Received a dump signal due to a collective timeout from rank 2 and we will try our best to dump the debug info. Last enqueued NCCL work: 166, last completed NCCL work: 166."  # noqa: E501
+    ends = ["srun: error: n2: tasks 2-3: Aborted", "srun: error: n1: tasks 0-1: Killed"]
+    lines = [timeout.format(2), timeout.format(3), answer]
+    after = diagnose.diagnose(diagnose.load_text("\n".join([*lines, *ends]) + "\n"))
+    assert after.root_cause.cause == "desync.missing_rank"
+    silent = diagnose.diagnose(diagnose.load_text("\n".join([*lines[:2], *ends]) + "\n"))
+    assert silent.root_cause.cause == "crash.host_oom"
+
+
+def test_a_shutdown_alone_is_no_failure_and_no_good_end() -> None:
+    served = "Processed prompts: 50%|#### | 500/1000 [03:51<00:00,  4.33it/s]"
+    ends = "INFO 10-07 10:39:41 multiproc.py:134] Terminating local vLLM worker processes"
+    found = diagnose.diagnose(diagnose.load_text(f"{served}\n{ends}\n"))
+    assert (found.verdict, found.root_cause.cause) == ("unknown", "unknown")
+    assert "shut down at the end" in found.root_cause.summary

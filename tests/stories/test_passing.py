@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import diagnose
 from diagnose.infer.events.failures import done, failures, went_on
 from diagnose.timeline.event import Timeline
 from tests.infer.rows import at, ended, matched, signature, step, stories_of
@@ -162,3 +163,15 @@ def test_whoever_fails_and_however_long_others_go_on_it_has_not_passed(
     timeline = make(*rows, *others, {"signal": "finished", "rank": (victim + 1) % ranks})
     assert not passed(timeline)
     assert len(failures(stories_of(timeline)).counted)
+
+
+def test_a_step_after_the_word_that_a_job_is_cancelled_takes_nothing_back() -> None:
+    """Slurm waits for KillWait seconds between SIGTERM and SIGKILL, and the job works on."""
+    cancelled = "slurmstepd-n1: error: *** JOB 5530 ON n1 CANCELLED AT 2024-06-02T18:42:45 ***"
+    bars = [
+        f" 61%|######    | {n}/3750 [4:00:0{n - 2300}<2:23:22,  5.96s/it]"
+        for n in range(2301, 2306)
+    ]  # noqa: E501
+    lines = [*bars[:4], cancelled, bars[4]]
+    found = diagnose.diagnose(diagnose.load_text("\n".join(lines) + "\n"))
+    assert (found.verdict, found.root_cause.cause) == ("failed", "user.interrupt")

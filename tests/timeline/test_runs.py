@@ -255,3 +255,15 @@ def test_last_words_are_of_the_run_that_ended() -> None:
 def test_an_error_is_no_first_word() -> None:
     stall = "2020-12-29 15:{}:57.724380: W /tmp/stall_inspector.cc:105] One or more tensors were submitted to be reduced by subset of ranks and are waiting for remainder of ranks for more than 60 seconds.\n"  # noqa: E501
     assert begins(timeline(job=stall.format(22) + "Missing ranks:\n" + stall.format(23))) == []
+
+
+def test_a_rank_that_starts_after_another_one_died_is_late_and_no_other_run() -> None:
+    """Below the end of the first one as many start as above it: one, but not the same."""
+    log = (
+        "[2025-02-10 21:15:43 TP{}] Init torch distributed begin.\n"
+        "RuntimeError: CUDA error: invalid device ordinal\n"
+        "[2025-02-10 21:15:43] Received sigquit from a child process. It usually means the child failed.\n"  # noqa: E501
+        "[2025-02-10 21:15:43 TP{}] Init torch distributed begin.\n"
+    )
+    assert begins(timeline(job=log.format(6, 0))) == []
+    assert begins(timeline(job=log.format(6, 6))) != []

@@ -97,6 +97,8 @@ def _hinted(stories: Stories, hints: list[Event], sieve: Sieve) -> Failures:
         hints = sieve.keep("orderly_shutdown", hints, before)
     if all(event.signal == "closed" for event in hints):
         hints = sieve.keep("orderly_shutdown", hints, [])  # who shuts down in order need not fail
+    if all(_of_a_shutdown(event.meaning) for event in hints):
+        hints = sieve.keep("shutdown_alone", hints, [])
     if complaint:
         return sieve.counting("complaint", complaint)
     if raised := [event for event in hints if _is_unsurvived(stories, event)]:
@@ -104,6 +106,12 @@ def _hinted(stories: Stories, hints: list[Event], sieve: Sieve) -> Failures:
     if not _ends_with(stories, hints, _CAUGHT_LINES):
         hints = sieve.keep("caught", hints, [])
     return sieve.counting("ends_the_log", hints)
+
+
+def shut_down(stories: Stories) -> bool:
+    """Whether processes were being ended after all work that the log shows; by whom is not said."""
+    last = max((event.index for event in stories.deeds.progress), default=-1)
+    return any(event.index > last for event in stories.timeline.where(_of_a_shutdown))
 
 
 def _is_unsurvived(stories: Stories, event: Event) -> bool:
@@ -167,6 +175,10 @@ def _in_last_lines(stories: Stories, events: Sequence[Event]) -> list[Event]:
         return []
     ends = stories.deeds.last_lines
     return [event for event in events if event.line > ends[event.source] - _LAST_LINES]
+
+
+def _of_a_shutdown(meaning: Meaning) -> bool:
+    return meaning.role == "aftermath" and meaning.phase == "shutdown"
 
 
 def _weak(meaning: Meaning) -> bool:

@@ -48,7 +48,7 @@ def propose(context: Context) -> Iterator[Hypothesis]:
     SIGTERM and SIGABRT count only where no process ended otherwise and nothing in the log before
     them sent them, that of tasks whose launcher stopped them where it is all that happened to a job
     at work; SIGKILL not where the launcher had begun to stop the others of one that had
-    ended, and not of a process that the launcher says it killed.
+    ended, and not of processes that the launcher says it killed, or that had outlived a wait.
     """
     by_code: dict[int, list[Event]] = {}
     timeline = context.timeline
@@ -66,6 +66,8 @@ def propose(context: Context) -> Iterator[Hypothesis]:
         group = by_code.get(code, [])
         if waits or others or (stops and all(e.index > stops[0].index for e in group)):
             by_code.pop(code, None)
+    if _outlived_a_wait(by_code.get(-signal.SIGKILL, ()), timeline):
+        by_code.pop(-signal.SIGKILL)
     if by_code.get(-signal.SIGABRT):
         by_code.pop(-signal.SIGTERM, None)  # what a launcher sends to the others of who aborted
     for code, group in by_code.items():
@@ -73,6 +75,15 @@ def propose(context: Context) -> Iterator[Hypothesis]:
         yield _watchdog(group, context) if watched else _hypothesis(code, group, context)
     if not (by_code or waits or stops) and (unreported := _unreported(timeline)):
         yield _of_unreported(unreported, context)
+
+
+def _outlived_a_wait(killed: Sequence[Event], timeline: Timeline) -> bool:
+    """Whether processes that were killed had answered when others had waited for them in vain."""
+    answered = {event.rank: event for event in timeline.signalling("notified")}
+    return any(
+        end.rank is not None and end.rank in answered and answered[end.rank].index < end.index
+        for end in killed
+    )
 
 
 def _stopped_at_work(context: Context) -> dict[int, list[Event]]:

@@ -38,6 +38,8 @@ _ILL = expression(
     r"|corrupt|timed out|unreachable|panic|overflow|conflict|rejected|must be|\blost\b|detected"
     r"|please (?:check|verify)"
 )
+# What a program says for the case that something happens.
+_ADVICE = expression(r"(?i)\b(?:if (?:you|this|it)|in case|consider|recommended|to avoid)\b")
 _TYPE = expression(r"^(?:[\w.]{1,80}\.)?[A-Z]\w{1,60}(?:Error|Exception|Warning): ")
 _OF_CODE = expression(
     r"(?:Name|Key|Attribute|Index|Type|UnboundLocal|ZeroDivision|Indentation|Syntax)Error\b"
@@ -116,6 +118,11 @@ def _is_known(event: Event, catalog: Catalog) -> bool:
     entry = catalog.by_id.get(event.signature or "")
     harmless = entry is not None and entry.role == "context" and bool(entry.not_evidence_of)
     return event.role in _KNOWN or (harmless and not _vague(event))
+
+
+def _is_calm(event: Event) -> bool:
+    """Whether its logger calls it information."""
+    return peel(event.text).level in ("INFO", "DEBUG")
 
 
 def _vague(event: Event) -> bool:
@@ -212,7 +219,7 @@ def _texts(lines: Sequence[Event]) -> Iterator[tuple[str, Event]]:
     seen: set[str] = set()
     for event in sorted(events.values(), key=lambda one: -one.index):
         text = message_of(event.text)
-        if not may_tell(text):
+        if not may_tell(text) or (_is_calm(event) and _ADVICE.search(text)):
             continue
         texts = [text]
         below = events.get((event.source, event.line + 1))

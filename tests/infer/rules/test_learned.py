@@ -198,3 +198,14 @@ def test_a_guess_takes_back_no_hang(tmp_path: Path) -> None:
 def test_the_form_of_an_end_alone_is_a_weak_witness(raised: list[str], level: str) -> None:
     cause = diagnosed("step 3 loss 2.0", *raised).root_cause
     assert (cause.cause, cause.confidence) == ("crash.exception", level)
+
+
+def test_advice_that_is_logged_as_information_is_not_read() -> None:
+    advice = (
+        "INFO 10-07 10:35:24 model_runner.py:1387] CUDA graphs can take additional 1~3 GiB memory "
+        "per GPU. If you are running out of memory, consider decreasing `gpu_memory_utilization`."
+    )
+    texts = diagnose.load_text(f"{advice}\n{advice.replace('INFO', 'ERROR')}\n")
+    events = [event for event in texts.events if event.kind == "edge"]
+    read = {event.line for _, event in learned._texts(events)}
+    assert read == {2}
