@@ -171,7 +171,7 @@ def test_a_step_after_the_word_that_a_job_is_cancelled_takes_nothing_back() -> N
     bars = [
         f" 61%|######    | {n}/3750 [4:00:0{n - 2300}<2:23:22,  5.96s/it]"
         for n in range(2301, 2306)
-    ]  # noqa: E501
+    ]
     lines = [*bars[:4], cancelled, bars[4]]
     found = diagnose.diagnose(diagnose.load_text("\n".join(lines) + "\n"))
     assert (found.verdict, found.root_cause.cause) == ("failed", "user.interrupt")
