@@ -1,47 +1,102 @@
-"""Where a line of text holds a secret: tokens and keys by their shape, passwords by their name.
+"""Where a line of text holds a secret: by the kinds of `formats/secrets`, and by names.
 
 Logs are full of look-alikes (`eos_token`, `store_based_barrier_key:1`, 40-hex group names), so a
 bare string is a secret only where its shape leaves no doubt; anything else needs a name or a
-command that says so. Patterns start with literals or run on text that holds their word, and
-take a run of characters as a whole before judging it: no line costs more than linear time.
+command that says so. A kind is looked for in text that holds one of its keywords, and takes a run
+of characters as a whole before judging it: no line costs more than linear time.
+
+`docs/extending.md` shows how a kind is written.
 """
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import suppress
+from functools import cache
+from importlib import import_module
+from typing import Any, NamedTuple
 
 from diagnose.lazy import expression
-from diagnose.redact.forms import (
-    KEY_STARTS,
-    Span,
-    encoded_keys,
-    lowered,
-    possible,
-    shaped,
-    words_in,
-)
-from diagnose.redact.issuers import Shape
-from diagnose.redact.names import NAMES, named
-from diagnose.redact.rules import RULES, SIGNLESS, Rule, ruled
-from diagnose.redact.views import encoded
+from diagnose.redact import data
+from diagnose.redact.names import JUDGED, NAMES, mixed, named, placeholder
+from diagnose.redact.views import Span, encoded, lowered
 
 PEOPLE = frozenset({"user", "email"})  # kinds that are no secrets but stand beside one
+# In this order: of two kinds that overlap, the first gives its name.
+FAMILIES = (
+    "hubs", "forges", "clouds", "providers", "platforms", "packages", "services", "keys", "fields",
+    "commands",
+)  # fmt: skip
+
+# What a report or a reader of long lines leaves where it cut.
+_CUT = r"(?= ?(?:…|\.{3})|\Z)"
+_CUT_LEAST = 4  # characters after the beginning of a token whose rest was cut off
+
+
+class Kind(NamedTuple):
+    """One kind of secret, read from its row."""
+
+    id: str
+    masks: tuple[str, ...]  # names of the masks, by group
+    keywords: tuple[str, ...]  # text that holds none of these holds no such secret
+    pattern: str
+    cut: str  # … where the end of a token was cut off
+    lower: bool  # the keywords are those of text in lower case: what stands around tells the secret
+    cased: bool  # … but the pattern is for the text as it is
+    also: str  # an expression that what was found must match too
+
+
+def kind(row: Mapping[str, Any]) -> Kind:
+    """The kind that a row of a family describes."""
+    masks = row["kind"]
+    pattern, cut = row.get("token") or row.get("context"), ""
+    if pattern is None:
+        body, least = f"{row['prefix']}[{row['chars']}]", row["least"]
+        pattern = f"{body}{{{least},}}+{row.get('after', '')}"
+        if least > _CUT_LEAST:
+            cut = f"{body}{{{_CUT_LEAST},}}+{_CUT}"
+    return Kind(
+        row["id"],
+        (masks,) if isinstance(masks, str) else tuple(masks),
+        tuple(row.get("keywords") or [row["prefix"].replace("\\", "")]),
+        pattern,
+        cut,
+        "context" in row,
+        row.get("cased", False),
+        row.get("also", ""),
+    )
+
+
+KINDS = tuple([kind(row) for family in FAMILIES for row in data(family)])
+
+
+def _places(*, lower: bool) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for at, one in enumerate(KINDS):
+        for word in one.keywords if one.lower == lower else ():
+            found.setdefault(word, []).append(at)
+    return found
+
+
+_BY_START, _BY_WORD = _places(lower=False), _places(lower=True)
+_STARTS, _WORDS = tuple(_BY_START), tuple(dict.fromkeys((*_BY_WORD, *NAMES)))
+_compiled = cache(re.compile)  # when first needed: all of them take longer than a short report
+
+
+# --- what may be in a text ------------------------------------------------------------------------
 
 
 class Clues(NamedTuple):
     """What may occur in a text, so that its lines are searched for nothing else.
 
-    A line that has none of `starts` (of forms), of `keys` (in base64) nor, in lower case, of
-    `words` (of rules and names) holds none of it.
+    A line that has none of `starts` nor, in lower case, of `words` (of kinds and names) holds none.
     """
 
-    forms: tuple[Shape, ...]
-    rules: tuple[Rule, ...]
+    kinds: tuple[Kind, ...]
     names: tuple[str, ...]
     starts: tuple[str, ...]
-    keys: tuple[str, ...]
     words: tuple[str, ...]
     people: tuple[str, ...] = ()  # like `words`, of names of people
     views: bool = False  # whether some lines may be read otherwise: these are searched in any case
@@ -49,24 +104,58 @@ class Clues(NamedTuple):
 
 def clues(text: str) -> Clues:
     """Of a text of any number of lines."""
-    forms = possible(text) if _drawn(text) else ()
-    starts = tuple({form.start for form in forms})
-    keys = tuple([start for start in KEY_STARTS if start in text])
     lower = lowered(text)
-    if not _SIGN.search(text) and not any(map(lower.__contains__, _SIGNLESS)):
-        return Clues(forms, (), (), starts, keys, ())
+    starts = words_in(text, _STARTS) if _drawn(text) else set()
     # How many tokens a second, the keys of a state dict: no name of a secret.
     plural = {one for one in _COUNTED if lower.count(one) == lower.count(f"{one}s")}
     words = words_in(lower, _WORDS) - plural
-    rules = tuple([rule for rule in RULES if rule.word in words])
-    names = tuple([name for name in NAMES if name in words])
-    return Clues(forms, rules, names, starts, keys, tuple(words))
+    places = {at for word in starts for at in _BY_START[word]}
+    places.update(at for word in words for at in _BY_WORD.get(word, ()))
+    return Clues(
+        tuple([KINDS[at] for at in sorted(places)]),
+        tuple([name for name in NAMES if name in words]),
+        tuple(starts),
+        tuple(words),
+    )
+
+
+_COUNTED = ("token", "key")  # of names
+_SHORT = 6  # characters of the least that is left of a token that was cut
+_LONG_WORD = 16  # characters of a word; no token is shorter, unless it was cut
+_LONG = 4096  # characters from which on making an automaton pays
+_AT_ONCE: dict[tuple[str, ...], tuple[bytes, ...]] = {}  # words that there is an automaton for
+
+
+def _drawn(text: str) -> bool:
+    """Whether some word may be a token, or the beginning of one at the end of the text."""
+    if "\n" in text or "…" in text or "..." in text:
+        return True
+    parts = text.split()
+    if not parts:
+        return False
+    last = parts[-1]
+    cut_off = len(last) >= _SHORT and not (last.isalpha() and last.islower())
+    return cut_off or max(map(len, parts)) >= _LONG_WORD
+
+
+def words_in(text: str, wanted: tuple[str, ...]) -> Set[str]:
+    """Those of `wanted`, which are ASCII, that are in `text`; after a long one looked for at once.
+
+    One by one in the program that collects from nodes, which only has the standard library.
+    """
+    if len(text) >= _LONG or wanted in _AT_ONCE:
+        with suppress(ImportError):
+            literals = import_module("diagnose.ingest.literals")  # by name: that program lacks it
+            if wanted not in _AT_ONCE:
+                _AT_ONCE[wanted] = tuple(word.encode() for word in wanted)
+            found = literals.held(text.encode(errors="replace"), _AT_ONCE[wanted])
+            return {word.decode() for word in found}
+    return {word for word in wanted if word in text}
 
 
 def holding(lines: Sequence[str], clues: Clues) -> set[int]:
     """Which of its lines hold anything of a text's `clues`, by their places."""
-    text = "\n".join(lines)
-    found = _with(text, (*clues.starts, *clues.keys))
+    found = _with("\n".join(lines), clues.starts)
     if clues.views:
         found |= {at for at, line in enumerate(lines) if encoded(line)}
     words = (*clues.words, *clues.people)
@@ -87,28 +176,9 @@ def _with(text: str, words: Iterable[str]) -> set[int]:
 
 
 _LINE_END = expression("\n")
-_WORDS = tuple(sorted({*(rule.word for rule in RULES), *NAMES}))
-# Most texts are prose: what no secret is without, so that little more is looked for in them.
-_COUNTED = ("token", "key")  # of names
-_SHORT = 6  # characters of the least that is left of a token that was cut
-_LONG = 16  # characters of a word; no form is shorter, unless it was cut
-_ENCODED = "LS0tLS1C"  # ----- and a letter in base64
-_SIGN = expression(r"[=:@|\"'(%]")
-_SIGNLESS = (
-    "bearer", "basic", *SIGNLESS, *NAMES,
-)  # fmt: skip
 
 
-def _drawn(text: str) -> bool:
-    """Whether some word may be a token, or the beginning of one at the end of the text."""
-    if "\n" in text or "…" in text or "..." in text:
-        return True
-    parts = text.split()
-    if not parts:
-        return False
-    last = parts[-1]
-    cut_off = len(last) >= _SHORT and not (last.isalpha() and last.islower())
-    return cut_off or max(map(len, parts)) >= _LONG
+# --- what is in a line ----------------------------------------------------------------------------
 
 
 def find(line: str, clues: Clues) -> Iterator[Span]:
@@ -116,16 +186,63 @@ def find(line: str, clues: Clues) -> Iterator[Span]:
 
     Two kinds are no secrets but stand beside one: `user` in an address or a command.
     """
-    sure = [*shaped(line, clues.forms), *encoded_keys(line)]
-    yield from sure
-    if not (clues.rules or clues.names):
-        return
     lower = lowered(line)
-    by_rule = list(ruled(line, lower, clues.rules))
-    yield from by_rule
+    sure = list(by_kind(line, lower, clues.kinds))
+    yield from sure
     if any(map(lower.__contains__, clues.names)):
-        starts = {span.start for span in (*sure, *by_rule) if span.kind != "user"}
+        starts = {span.start for span in sure if span.kind != "user"}
         yield from (span for span in named(line, lower) if span.start not in starts)
+
+
+def by_kind(line: str, lower: str, kinds: Iterable[Kind]) -> Iterator[Span]:
+    """What is of these kinds in one line, also where its end was cut off."""
+    for one in kinds:
+        held = lower if one.lower else line
+        if not any(map(held.__contains__, one.keywords)):
+            continue
+        for match in _compiled(one.pattern).finditer(line if one.cased else held):
+            found = match.group()
+            if one.lower or (
+                _begins(line, match.start(), found) and _compiled(one.also).match(found)
+            ):
+                yield from _groups(line, match, one.masks)
+        for match in _compiled(one.cut).finditer(line) if one.cut else ():
+            rest = match.group()[len(one.keywords[0]) :]
+            if _begins(line, match.start(), "") and _random(rest):
+                yield Span(*match.span(), one.masks[0])
+
+
+def _groups(line: str, match: re.Match[str], masks: tuple[str, ...]) -> Iterator[Span]:
+    """What a match says to mask: its groups, or all of it."""
+    for group, mask in enumerate(masks, start=match.re.groups > 0):
+        start, end = match.span(group)  # of a group that is not there: -1
+        value = line[max(0, start) : min(end, start + JUDGED)]
+        if value and not placeholder(value):
+            token = mask == "user" and len(value) >= 20 and mixed(value)
+            yield Span(start, end, "token" if token else mask)
+
+
+def _random(text: str) -> bool:
+    """Whether a few characters look drawn, not written: digits or small and capital letters."""
+    return mixed(text) or (text.lower() != text and text.upper() != text and text.isalnum())
+
+
+def _begins(text: str, at: int, found: str) -> bool:
+    r"""Whether no word goes on into `at`.
+
+    The n of a written-out `\n` is none, nor what an underscore glues to a long token, as in names
+    of files.
+    """
+    if at == 0 or not (text[at - 1].isalnum() or text[at - 1] == "_"):
+        return True
+    if text[at - 1] == "_":
+        return len(found) >= 20 and mixed(found) and not found.islower()
+    return text[max(0, at - 2) : at] in (r"\n", r"\r", r"\t")
+
+
+# --- what goes on in the next line ----------------------------------------------------------------
+
+_ENCODED = "LS0tLS1C"  # ----- and a letter in base64
 
 
 def unfinished(tails: Sequence[str], clues: Clues) -> list[int]:
@@ -135,7 +252,7 @@ def unfinished(tails: Sequence[str], clues: Clues) -> list[int]:
 
 
 def _unfinished(tail: str, clues: Clues) -> bool:
-    last = tail[max(tail.rfind(" "), tail.rfind("\t")) + 1 :]  # no form has a blank in it
+    last = tail[max(tail.rfind(" "), tail.rfind("\t")) + 1 :]  # no token has a blank in it
     if any(map(last.__contains__, clues.starts)) or "://" in tail or _ENCODED in tail:
         return True
     return any(map(lowered(tail).__contains__, clues.words))

@@ -4,10 +4,43 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
 
 from diagnose.lazy import expression
-from diagnose.redact.forms import JUDGED, Span, drawn, mixed, placeholder, words
+from diagnose.redact import words
+from diagnose.redact.views import Span
+
+JUDGED = 128  # characters of a value that are looked at
+_PLACEHOLDER = expression(
+    r"(?i:(?:none|null|nil|nan|true|false|yes|no|on|off|str|int|bool|bytes|string|undefined|unset"
+    r"|empty|missing|required|redacted|hidden|masked|default|unknown|invalid|failed|expired"
+    r"|not[ _-]set|\W*|%[sdr])\Z"
+    r"|<[^<>]{0,64}>|\*{2}|\.{3}|…|%\(|\{[\w.]{0,64}(?:![rsa])?\}|\{\{|\[|\$[{(]|x{4})"
+    r"|\$[A-Z_][A-Z0-9_]*\Z"
+)
+
+
+def placeholder(value: str) -> bool:
+    """Whether a value only stands for one: `None`, `<redacted>`, `${HF_TOKEN}`."""
+    return _PLACEHOLDER.match(value) is not None
+
+
+def mixed(text: str) -> bool:
+    """Whether both letters and digits occur."""
+    return any(c.isdigit() for c in text) and any(c.isalpha() for c in text)
+
+
+def drawn(text: str) -> bool:
+    """Whether a short word looks drawn: none that joins words and numbers, as Llama3Chat does."""
+    if len(text) < 8 or not mixed(text):
+        return False
+    kinds = "".join("d" if c.isdigit() else "a" if c.isalpha() else "." for c in text)
+    if kinds.count("ad") + kinds.count("da") >= 4:
+        return True
+    small = "".join(c if c.islower() else " " for c in text).split()
+    return text.lower() != text != text.upper() and max(map(len, small), default=0) <= 3
+
 
 NAMES = ("token", "key", "secret", "pass", "pwd", "auth", "credential", "pw")
 
@@ -34,46 +67,14 @@ _CONTENT = expression(r"[^<>\]]{1,4096}")  # of an element of XML
 _TAG = expression(r"<[a-z0-9_.:-]{0,40}\Z")
 _MAX_VALUE = 4096
 
-# Last word before "key" whose value is a secret.
-_KEYS = tuple(
-    words(
-        "api secret access account auth private signing encryption wandb openai anthropic"
-        " comet neptune clearml app master service license subscription deploy kaggle azure aws"
-        " google gemini gcp hf mistral cohere together groq replicate fireworks deepseek dashscope"
-        " zhipu moonshot siliconflow swanlab runpod lambda modal pinecone qdrant tavily serper"
-        " langchain langsmith langfuse jina voyage stripe datadog newrelic honeycomb sendgrid"
-        " mailgun resend linear storage shared webhook hmac jwt fernet cipher consumer vault"
-        " registry customer"
-    )
-)
-# Of variables of the environment, whose KEY is none.
-_PLAIN_KEYS = words(
-    "cache sort primary foreign group hash state store partition lookup public host known routing"
-    " metric label feature column dict map input output prefix image text"
-)
-# Last word before "pass" whose value is a password, also in small letters.
-_PASSES = tuple(
-    words(
-        "bind db database user smtp mail ftp ssh sudo admin root mysql pg postgres redis mongo"
-        " rabbitmq ansible become login http proxy ldap imap svc service account ssl tls cert"
-        " keystore truststore vnc wifi rclone encryption backup es elastic kafka"
-    )
-)
-# Last word before "token" whose value is a secret whatever it looks like …
-_TOKENS = words(
-    "access auth hf hub huggingface github gh git gitlab bearer refresh session security api"
-    " registry deploy bot slack vault wandb neptune comet clearml jupyter tracking jwt npm pypi"
-    " private secret databricks replicate modal service csrf personal pat sas webhook account"
-    " kubernetes argo airflow"
-)
+# Last words before "key" and "pass" whose value is a secret, and of variables whose KEY is none.
+_KEYS = tuple(words("keys"))
+_PLAIN_KEYS = words("plain_keys")
+_PASSES = tuple(words("passes"))
+# Last words before "token" whose value is a secret whatever it looks like, or a piece of text.
+_TOKENS = words("tokens")
 _LONG_TOKENS = tuple(word for word in _TOKENS if len(word) > 3)  # also glued: githubtoken
-# … and whose value is a piece of text.
-_TEXT_TOKENS = words(
-    "eos bos pad unk sep cls mask image img video audio vision speech special stop start end begin"
-    " next prev first last per num max min new prompt extra added system tool text input output"
-    " target word sub time soft virtual think decoder im assistant eot eom fim boi eoi current each"
-    " unexpected invalid placeholder ignore default continuous"
-)
+_TEXT_TOKENS = words("text_tokens")
 _OPTION = expression(r"--[a-z0-9_.-]{0,40}\Z")
 _OWNER = expression(r"[a-z0-9_.-]*[a-z0-9_. -]\Z")
 _OPAQUE = expression(r"[A-Za-z0-9_.~+/=%:-]+\Z")
@@ -98,13 +99,48 @@ _KINDS = {"token": "token", "key": "key", "secret": "secret", "secretstring": "s
 }  # fmt: skip
 
 
-class _How(NamedTuple):
-    """How a value was given."""
+@dataclass
+class _Value:
+    """A value, its name, and how it was given."""
 
+    name: str
+    before: str  # the name
+    text: str
     quoted: bool
     spaced: bool  # blanks before it
     loose: bool  # "the token is …", "token …"
     upper: bool  # as a variable of the environment
+
+    @cached_property
+    def last(self) -> str:
+        """The word before the name."""
+        owner = _OWNER.search(self.before)
+        return re.split("[_. -]", owner.group().rstrip("_. -"))[-1] if owner else ""
+
+    @cached_property
+    def path(self) -> bool:
+        return _PATH.match(self.text) is not None
+
+    @cached_property
+    def only_path(self) -> bool:
+        """A path, that is, and no base64, which knows slashes too."""
+        return self.path and not (len(self.text) == 40 and mixed(self.text))
+
+    @cached_property
+    def opaque(self) -> bool:
+        text = self.text
+        return bool(_OPAQUE.match(text)) and mixed(text) and not _LOWER_WORDS.match(text)
+
+    def of(self, least: int) -> bool:
+        """Whether it has `least` characters or more."""
+        return len(self.text) >= least
+
+    def secret(self) -> bool:
+        """Whether it is to be hidden; of a name without a judge (password …) unless it is tiny."""
+        if self.loose and not (self.opaque and self.of(8 if self.upper else 16)):
+            return self.name.startswith("passw") and self.opaque and self.of(8)
+        judge = _JUDGES.get(self.name)
+        return judge(self) if judge else self.of(3)
 
 
 def named(text: str, lower: str) -> Iterator[Span]:
@@ -113,26 +149,21 @@ def named(text: str, lower: str) -> Iterator[Span]:
     while head := _HEAD.search(lower, at):
         at = head.end()
         before = lower[max(0, head.start() - 40) : head.start()]
-        element = head["element"]
+        element, gap, loose = head["element"], bool(head["gap"]), head["loose"]
         if element and "</" not in element and not _TAG.search(before):
             continue
         start, end, quoted = _content(text, at) if element else _value(text, at)
         value = text[start : min(end, start + JUDGED)]
         if not value or placeholder(value):
             continue
-        if not quoted and (
-            _CODE.match(value) or (head["gap"] and _MORE.match(text, start, start + 80))
-        ):
+        if not quoted and (_CODE.match(value) or (gap and _MORE.match(text, start, start + 80))):
             continue
-        loose = head["loose"] is not None and not (
-            head["loose"].isspace() and _OPTION.search(before)
-        )
-        how = _How(quoted, bool(head["gap"]), loose, text[head.start() : head.end(1)].isupper())
-        name = head.group(1)
-        if _secret(name, before, value, how):
+        free = loose is not None and not (loose.isspace() and _OPTION.search(before))
+        upper = text[head.start() : head.end(1)].isupper()
+        if _Value(head[1], before, value, quoted, gap, free, upper).secret():
             if not quoted and (whole := _BARE.match(text, start)):
                 end = start + len(whole.group().rstrip(".:"))
-            yield Span(start, end, _KINDS.get(name, "password"))
+            yield Span(start, end, _KINDS.get(head[1], "password"))
             at = end
 
 
@@ -156,100 +187,65 @@ def _value(text: str, at: int) -> tuple[int, int, bool]:
     return at, at + len(bare.group().rstrip(".:")) if bare else at, False
 
 
-class _Value(NamedTuple):
-    """A value and what is told of it by itself and by the words before its name."""
-
-    text: str
-    before: str
-    last: str  # word before the name
-    path: bool
-    opaque: bool
-
-    def of(self, least: int) -> bool:
-        """Whether it has `least` characters or more."""
-        return len(self.text) >= least
+# --- judges, by name ------------------------------------------------------------------------------
 
 
-def _secret(name: str, before: str, text: str, how: _How) -> bool:
-    """Whether `text`, the value of `<before><name>`, is to be hidden."""
-    path = _PATH.match(text) is not None
-    opaque = _OPAQUE.match(text) is not None and mixed(text) and not _LOWER_WORDS.match(text)
-    if how.loose and not (opaque and len(text) >= (8 if how.upper else 16)):
-        return name.startswith("passw") and opaque and len(text) >= 8
-    judge = _JUDGES.get(name)
-    if judge is None:
-        return len(text) >= 3
-    owner = _OWNER.search(before)
-    last = re.split("[_. -]", owner.group().rstrip("_. -"))[-1] if owner else ""
-    return judge(_Value(text, before, last, path, opaque), how)
-
-
-def _pwd(value: _Value, _: _How) -> bool:
+def _pwd(value: _Value) -> bool:
     """Also the environment's working folder."""
     return value.of(3) and not value.path
 
 
-def _pass(value: _Value, how: _How) -> bool:
+def _pass(value: _Value) -> bool:
     """DB_PASS=…, and pass=… where no other word is before it; not a pass over the data."""
     digits = value.text.isdigit()
     if value.last in _PASSES:
         return value.of(3) and not value.path and not (digits and not value.of(4))
     if value.last == "" and value.opaque and value.of(8) and not value.path:
         return drawn(value.text)
-    return how.upper and value.of(3) and not digits and how.quoted >= how.spaced
+    return value.upper and value.of(3) and not digits and value.quoted >= value.spaced
 
 
-def _auth(value: _Value, how: _How) -> bool:
+def _auth(value: _Value) -> bool:
     """REDISCLI_AUTH=…, not http_auth=basic."""
     if value.last == "rediscli":
         return value.of(3)
-    if how.upper and value.before.endswith("_"):
+    if value.upper and value.before.endswith("_"):
         return value.opaque and value.of(6)
-    return value.opaque and value.of(10) and not value.path and not how.loose
+    return value.opaque and value.of(10) and not value.path and not value.loose
 
 
-def _pw(value: _Value, how: _How) -> bool:
+def _pw(value: _Value) -> bool:
     """bind_pw=…, rootpw: …, not bw_pw=12."""
     if value.last.endswith(_PASSES):
         return value.of(3) and not value.path and not value.text.isdigit()
     whole = not value.before[-1:].isalnum()
-    return whole and value.of(6) and (how.upper or value.opaque)
+    return whole and value.of(6) and (value.upper or value.opaque)
 
 
-def _credential(value: _Value, _: _How) -> bool:
+def _credential(value: _Value) -> bool:
     return value.opaque and value.of(16) and not value.path
 
 
-def _key(value: _Value, how: _How) -> bool:
-    if _is_path(value):
-        return False
-    if value.last.endswith(_KEYS):
-        return value.of(6)
-    variable = how.upper and value.before.endswith("_") and value.last not in _PLAIN_KEYS
+def _key(value: _Value) -> bool:
+    if value.only_path or value.last.endswith(_KEYS):
+        return not value.only_path and value.of(6)
+    variable = value.upper and value.before.endswith("_") and value.last not in _PLAIN_KEYS
     return variable and value.opaque and value.of(16)
 
 
-def _named_secret(value: _Value, _: _How) -> bool:
-    return not _is_path(value) and value.of(8) and (value.opaque or value.last != "")
+def _named_secret(value: _Value) -> bool:
+    return not value.only_path and value.of(8) and (value.opaque or value.last != "")
 
 
-def _token(value: _Value, how: _How) -> bool:
-    if _is_path(value):
-        return False
-    if value.last in _TOKENS or value.last.endswith(_LONG_TOKENS):
-        return value.of(6)
+def _token(value: _Value) -> bool:
+    if value.only_path or value.last in _TOKENS or value.last.endswith(_LONG_TOKENS):
+        return not value.only_path and value.of(6)
     if value.last in _TEXT_TOKENS:
         return False
-    return value.opaque and (value.of(8 if how.upper else 16) or drawn(value.text))
+    return value.opaque and (value.of(8 if value.upper else 16) or drawn(value.text))
 
 
-def _is_path(value: _Value) -> bool:
-    """A path, that is, and no base64, which knows slashes too."""
-    return value.path and not (len(value.text) == 40 and mixed(value.text))
-
-
-# By name; a value of any other name (password, passphrase …) is hidden unless it is tiny.
-_JUDGES: dict[str, Callable[[_Value, _How], bool]] = {
+_JUDGES: dict[str, Callable[[_Value], bool]] = {
     "pwd": _pwd, "pw": _pw, "pass": _pass, "auth": _auth, "key": _key, "token": _token,
     "secret": _named_secret, "secretstring": _named_secret,
     "credential": _credential, "credentials": _credential,

@@ -6,19 +6,12 @@ import re
 from collections.abc import Iterator, Set
 
 from diagnose.lazy import expression
-from diagnose.redact.forms import Span, lowered, words
+from diagnose.redact import data, words
+from diagnose.redact.credentials import by_kind, kind
+from diagnose.redact.views import Span, lowered
 
 # Accounts and folders that say what a machine is, not who works there.
-_NOBODY = words(
-    "root user users admin administrator nobody none null true false unknown default guest system"
-    " ubuntu debian centos fedora rocky opc ec2-user azureuser azureml core vagrant runner jenkins"
-    " gitlab-runner circleci jovyan coder vscode codespace node app service worker ray spark hadoop"
-    " hdfs yarn airflow slurm munge sagemaker-user sagemaker conda mambauser nonroot docker git hg"
-    " postgres mysql redis mongodb oauth2 oauth2accesstoken x-access-token token __token__ aws"
-    " linuxbrew shared public common all data dataset datasets projects project models checkpoints"
-    " ckpt logs tmp scratch software apps opt conda miniconda3 anaconda3 venv current me you"
-    " username your_name yourname name uid id str int bytes self and or is optional"
-)
+_NOBODY = words("nobody")
 _NAME = r"\w[\w.+-]{0,63}"
 
 # Behind these a user's folder stands; /home/a/alice is filed by first letter.
@@ -34,17 +27,12 @@ _MOUNT = expression(
     r"|vol|volume|cluster|shared?|p|fs|efs|c|d|private|System|afs)\w{0,16}(?:/[\w.+-]{1,40}){0,4}"
 )
 _BUCKET = expression(r"\b(?:s3a?|gs|hdfs|viewfs|dbfs|oss|abfss?|wasbs?):(?://)?[^\s/]{0,100}\Z")
-_WINDOWS = expression(
-    r"[A-Za-z]:(?:\\{1,2}|/)Users(?:\\{1,2}|/)"
-    r"([\w.+-]{1,64}(?: [\w.+-]{1,32})?(?=\\)|[\w.+-]{1,64})"
-)
 # Users keep folders under these, and so do others: only names known from elsewhere count.
 _SHARED = expression(
     r"/(?:scratch|work|checkpoints?|fsx|lustre|data|u|nfs|mnt|gpfs|projects?)\w{0,8}"
     r"((?:/[\w.+-]{1,64}){1,6})"
 )
 MAX_KNOWN = 64  # user names looked for there
-_FOLDER = expression(rf"/(?:torchinductor|hsperfdata)_({_NAME})")
 _FILE = expression(r".*\.(?:py|sh|log|txt|json|ya?ml|out|err|cpp|cu|so|md|zip|tar|gz)", re.S)
 
 _ADDRESS = expression(
@@ -54,60 +42,29 @@ _ADDRESS = expression(
 _NUMERIC = expression(r"\d{1,3}(?:\.\d{1,3}){3}\Z")
 _REMOTE = expression(r"\b(?:ssh|scp|rsync|sftp|mosh|sshfs)\b")
 _PROMPT = expression(r":[~/]|\s[^\s\]]{1,60}\][$#]")
-_TOP_LEVEL = words(
-    "com org net edu gov mil int info biz name pro dev app xyz tech cloud online site email systems"
-    " computer science academy institute university company global group team work works"
-)
-_INTERNAL = words("local localdomain internal intern lan cluster corp home private")
+_TOP_LEVEL = words("top_level")
+_INTERNAL = words("internal")
 # Two letters that follow a dot in code and file names more often than in an address.
-_NO_COUNTRY = words("py so cc sh md rs gz xz bz cu hh ts js db h5 ai2")
+_NO_COUNTRY = words("no_country")
 
 # On lower-case text: the names of fields and variables, then sentences and commands.
 _USER_FIELD = expression(
     r"(?:user|logname)([_-]?name|[_-]?id)?\\{0,3}[\"']?\s{0,2}([=:])\s{0,2}\\{0,3}([\"']?)"
     rf"({_NAME})(?=[\s\"',;()&|\]}}\\]|\Z)"
 )
-_USER_NAMED = expression(
-    r"(?:logged in as:? |--user[_-]?name |\bsudo -u "
-    r"|\b(?:accepted|failed) \w{1,24} for (?:invalid user )?)[\"']?"
-    rf"({_NAME})"
-    rf"|\bfor user (?:[\"']({_NAME})[\"']|({_NAME})(?:\(uid| from | by ))"
-    rf"|\b[ug]id=\d{{1,10}}\(({_NAME})\)|\buid=({_NAME});"
-)
 _UID = expression(r"\(\d+\)")  # Slurm: UserId=alice(1001)
-_NAMING = ("logged in", "--user", "sudo", "accepted", "failed", "for user", "id=")
+_KINDS = tuple(map(kind, data("people")))
 # In lower case a line with a person's name has one of these, or the name is known.
-_IN_WORDS = ("user ", "cancelled by", "owner", "submitter", "account", "uid=")
-WORDS = ("@", "/home", "user", "logname", "inductor_", "hsperfdata_", *_NAMING, *_IN_WORDS)
+WORDS = ("@", "/home", "user", "logname", *(word for one in _KINDS for word in one.keywords))
 _USER_KNOWN = expression(rf"\buser:? ({_NAME})|({_NAME})(?:@\w|\(\d)")
-# "slurm user alice(1001)", "of user alice", "cancelled by alice(1001)"; what else follows the word
-# in a sentence is no name.
+# "slurm user alice(1001)", "of user alice"; what else follows the word in a sentence is no name.
 _USER_WORD = expression(
     r"\buser ([a-z][a-z0-9_-]{1,31}(?:\.[a-z][a-z0-9_-]{1,31})?)(?=\(\d"
     r"|[,;:)\]]|\.?\s{0,4}\Z|\s(?:on|from|by|at|is|has|was|with|in|to|not|via|and|exceeded|submitted|requested"
     r"|logged|cancell?ed|disconnected|lacks)\b)"
-    r"|\b(?:owner|by|uid|account|submitter)[ =:]{1,2}([a-z][a-z0-9._-]{1,31})"
-    r"\((?:uid=)?\d{3,10}\)"
 )
 _NO_NAME = expression(r".*(?:ed|ing|tions?|able|ible|ments?|ings|ents|ers|ies|ness|ory|ess)\Z")
-_AFTER_USER = words(
-    "input inputs output outputs data code script scripts space name names id ids group"
-    " groups error errors function functions program programs process prompt prompts message"
-    " messages request query queries mode level land config options option settings setting"
-    " processes jobs agent agents account accounts interface session sessions home dir file files"
-    " directory"
-    " folder path module modules package packages memory stack time limit limits quota quotas"
-    " class classes type types value values context content query model models task tasks job"
-    " jobs thread threads buffer buffers pointer address page pages profile info list role"
-    " roles rights access key token password email domain field fields text turn turns side"
-    " stream kernel op ops api guide manual docs hook hooks callback callbacks plugin"
-    " exception signal abort interrupt break command commands action does did is was has had"
-    " can could will would should must may might wants says said asks not and or in on at by"
-    " to of for from with as if that which who when where only itself site base count tag"
-    " tags cpu gpu driver heap heaps environment env variable variables namespace namespaces"
-    " service services slice unit units manager bus database table tables schema here there"
-    " then else whose all any no none per via main library libraries"
-)
+_AFTER_USER = words("after_user")
 # Source lines of tracebacks: user=self.user, username=get_user()
 _VALUE_IN_CODE = expression(r"(?:.*[._])?(?:user|username|name)\Z|(?:self|args|cfg|config|os)\.")
 
@@ -119,31 +76,26 @@ def find(line: str, known: Set[str]) -> Iterator[Span]:
         yield from _addresses(line)
     if "/home" in line or "users" in lower or "/user/" in line:
         yield from _homes(line)
-    if "inductor_" in line or "hsperfdata_" in line:
-        yield from (Span(*match.span(1), "user") for match in _FOLDER.finditer(line))
     if "user" in lower or "logname" in lower:
-        for match in _USER_FIELD.finditer(lower):
-            sure = match[2] == "=" or match[3] or (match[1] or "").endswith("name")
-            call = lower[match.end() : match.end() + 1] == "(" and not _UID.match(
-                lower, match.end()
-            )
-            if sure and not call and not match[4].isdigit() and not _VALUE_IN_CODE.match(match[4]):
-                yield Span(*match.span(4), "user")
-    if any(word in lower for word in _IN_WORDS):
-        yield from _in_words(lower)
-    if any(word in lower for word in _NAMING):
-        for match in _USER_NAMED.finditer(lower):
-            yield Span(*match.span(match.lastindex or 0), "user")
+        yield from _fields(lower)
+    if "user " in lower:
+        for match in _USER_WORD.finditer(lower):
+            name = match[1]
+            if lower.startswith("(", match.end()) or not (
+                name in _AFTER_USER or _NO_NAME.match(name)
+            ):
+                yield Span(*match.span(1), "user")
+    yield from (span._replace(kind="user") for span in by_kind(line, lower, _KINDS))
     if any(name in line for name in known):
         yield from _known(line, known)
 
 
-def _in_words(lower: str) -> Iterator[Span]:
-    for match in _USER_WORD.finditer(lower):
-        name = match[1] or match[2]
-        whole = lower[match.end() : match.end() + 1] == "(" or match[2]
-        if whole or not (name in _AFTER_USER or _NO_NAME.match(name)):
-            yield Span(*match.span(match.lastindex or 0), "user")
+def _fields(lower: str) -> Iterator[Span]:
+    for match in _USER_FIELD.finditer(lower):
+        sure = match[2] == "=" or match[3] or (match[1] or "").endswith("name")
+        call = lower.startswith("(", match.end()) and not _UID.match(lower, match.end())
+        if sure and not call and not match[4].isdigit() and not _VALUE_IN_CODE.match(match[4]):
+            yield Span(*match.span(4), "user")
 
 
 def _known(line: str, known: Set[str]) -> Iterator[Span]:
@@ -184,7 +136,6 @@ def _homes(line: str) -> Iterator[Span]:
             match[4] or not _FILE.fullmatch(name)
         ):
             yield Span(match.start(3), match.start(3) + len(name), "user")
-    yield from (Span(*match.span(1), "user") for match in _WINDOWS.finditer(line))
 
 
 def _is_home(line: str, at: int, root: str, by_letter: bool) -> bool:

@@ -12,19 +12,20 @@ Text that is cut should be given whole and cut afterwards.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 from diagnose.lazy import expression
 from diagnose.redact import credentials, multiline, people
 from diagnose.redact.credentials import PEOPLE, Clues
-from diagnose.redact.forms import Span, lowered, mixed
 from diagnose.redact.multiline import wrapped
-from diagnose.redact.views import plain_lines, through
+from diagnose.redact.names import mixed
+from diagnose.redact.views import Span, lowered, plain_lines, through
 
 _MASK = expression(r"\[(?:masked|[a-z]{2,12}(?:-[a-z]{2,12}){0,2}-\d{1,9})\]")
 _REMEMBERED = 2000  # characters of a text that may come again; of longer ones memory would fill
-_ROUNDS = 4  # a mask may uncover another secret beside it; more than two were never needed
+_ROUNDS = 16  # a mask may uncover another secret beside it; more than two were never needed
 
 
 class Redactor:
@@ -82,7 +83,8 @@ class Redactor:
             if number not in held and not any(map(line.__contains__, self._users)):
                 continue
             if line not in quiet:
-                lines[number] = self._settle(line, clues)
+                spans = through(line, lambda view: self._find(view, clues), views=clues.views)
+                lines[number] = self._replace(line, spans)
                 if lines[number] == line:
                     quiet.add(line)
         if self._known:
@@ -110,14 +112,6 @@ class Redactor:
             found += wrapped(lines, find, lambda tails: credentials.unfinished(tails, clues))
             found += multiline.columns(lines)
         return found
-
-    def _settle(self, line: str, clues: Clues) -> str:
-        for _ in range(_ROUNDS):
-            spans = through(line, lambda view: self._find(view, clues), views=clues.views)
-            before, line = line, self._replace(line, spans)
-            if line == before:
-                break
-        return line
 
     def _find(self, line: str, clues: Clues) -> Iterator[Span]:
         secrets = list(credentials.find(line, clues))
@@ -198,21 +192,14 @@ def _apart(text: str, spans: list[Span]) -> list[Span]:
 
 def _merge(taken: list[Span], more: list[Span]) -> list[Span]:
     """`taken` and what of `more` overlaps none of them, nor one before it; both by start."""
-    merged: list[Span] = []
-    end, following = 0, iter([*taken, None])
-    coming = next(following)
+    starts = [span.start for span in taken]
+    added: list[Span] = []
     for span in more:
-        while coming and coming.start < span.end:
-            merged.append(coming)
-            end = coming.end
-            coming = next(following)
+        before = bisect_left(starts, span.end) - 1
+        end = max(taken[before].end if before >= 0 else 0, added[-1].end if added else 0)
         if span.start >= end:
-            merged.append(span)
-            end = span.end
-    while coming:
-        merged.append(coming)
-        coming = next(following)
-    return merged
+            added.append(span)
+    return sorted([*taken, *added])
 
 
 _MOST_VALUES = 1024  # values that are kept

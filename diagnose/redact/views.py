@@ -15,7 +15,27 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from diagnose.lazy import expression
-from diagnose.redact.forms import Span
+
+
+class Span(NamedTuple):
+    """Characters `start` to `end` of a text are of this kind (`hf-token`, `password`, …).
+
+    `value` is what they are a part of, where they are not all of it.
+    """
+
+    start: int
+    end: int
+    kind: str
+    value: str = ""
+
+
+def lowered(text: str) -> str:
+    """`text` in lower case, every character in its old place."""
+    lower = text.lower()
+    if len(lower) == len(text):
+        return lower
+    return "".join(c.lower() if c.isascii() else c for c in text)
+
 
 _DEPTH = 3  # times that a text is escaped in an escaped one
 

@@ -1,5 +1,6 @@
-"""The corpus of secrets and look-alikes, `secrets.yaml`."""
+"""The corpus of secrets and look-alikes: the samples of all kinds, and `secrets.yaml`."""
 
+import json
 import re
 from collections.abc import Callable
 from html import escape
@@ -8,12 +9,27 @@ from urllib.parse import quote, quote_plus
 
 import yaml
 
-# "¦" keeps the corpus from having the exact format of real tokens.
-_CORPUS = yaml.safe_load(
-    (Path(__file__).parent / "secrets.yaml").read_text(encoding="utf-8").replace("¦", "")
-)
-SECRETS: list[tuple[str, str]] = [(line, redacted) for line, redacted in _CORPUS["secrets"]]
-INNOCENT: list[str] = _CORPUS["innocent"]
+from diagnose.redact.credentials import FAMILIES
+
+_HERE = Path(__file__).parent
+KINDS = _HERE.parents[1] / "diagnose" / "formats" / "secrets"
+
+
+def _read(path: Path) -> str:
+    """A file without the "¦" that keeps it from having the exact format of real tokens."""
+    return path.read_text(encoding="utf-8").replace("¦", "")
+
+
+# By family.
+ROWS = {name: json.loads(_read(KINDS / f"{name}.json")) for name in (*FAMILIES, "people")}
+_SAMPLES = [pair for rows in ROWS.values() for row in rows for pair in row["samples"].items()]
+_NEAR_MISSES = [
+    line for rows in ROWS.values() for row in rows for line in row.get("near_misses", ())
+]
+_CORPUS = yaml.safe_load(_read(_HERE / "secrets.yaml"))
+OTHERS: list[tuple[str, str]] = [(line, redacted) for line, redacted in _CORPUS["secrets"]]
+SECRETS = [*OTHERS, *_SAMPLES]
+INNOCENT: list[str] = [*_CORPUS["innocent"], *_NEAR_MISSES]
 DOUBTFUL: list[str] = _CORPUS["doubtful"]
 
 MASK = re.compile(r"\[([a-z]+(?:-[a-z]+)*)-\d+\]")

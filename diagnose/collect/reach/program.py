@@ -23,6 +23,7 @@ from pathlib import Path
 from diagnose.collect.reach.older import OLDEST
 
 PACKAGE = Path(__file__).parents[2]
+SECRETS = PACKAGE / "formats" / "secrets"  # what `redact` reads
 SPY = "bin/py-spy"
 ABOUT = "bin/about.json"
 _ENTRY = "diagnose.collect.reach.remote"
@@ -134,6 +135,8 @@ def program() -> bytes:
         for name, path in sorted(modules(_ENTRY).items()):
             end = "/__init__.py" if path.name == "__init__.py" else ".py"
             add(name.replace(".", "/") + end, path.read_bytes())
+        for path in sorted(SECRETS.glob("*.json")):
+            add(path.relative_to(PACKAGE.parent).as_posix(), path.read_bytes())
         spy = _spy()
         add(ABOUT, json.dumps({"machine": platform.machine() if spy else None}).encode())
         if spy:

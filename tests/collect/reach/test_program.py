@@ -21,6 +21,7 @@ from diagnose.collect.reach.program import Start, installed, sent
 from diagnose.collect.reach.remote import arguments
 from diagnose.collect.reach.unpack import unpack
 from tests.collect.reach.running import ranks
+from tests.report.corpus import INNOCENT, SECRETS
 
 ROOT = Path(__file__).parents[3]
 WORDS = arguments(NodeOptions(job="of-the-program-test", apart_s=0.1), 30)
@@ -220,23 +221,10 @@ def test_an_older_python_is_adapted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 def test_secrets_are_masked_alike_by_an_older_python(tmp_path: Path) -> None:
-    import yaml
-
     found = pythons("3.10")
     if not found:
         pytest.skip("no Python 3.10 here")
-    path = ROOT / "tests" / "report" / "secrets.yaml"
-    corpus = yaml.safe_load(path.read_text(encoding="utf-8"))
-    texts: list[str] = []
-
-    def gather(value: object) -> None:
-        if isinstance(value, str):
-            texts.append(value.replace("¦", ""))
-        elif isinstance(value, dict | list):
-            for inner in value.values() if isinstance(value, dict) else value:
-                gather(inner)
-
-    gather(corpus)
+    texts = [text for pair in SECRETS for text in pair] + INNOCENT
     assert len(texts) > 800
     script = (
         "import json, sys\n"
