@@ -38,34 +38,32 @@ _CUT_LEAST = 4  # characters after the beginning of a token whose rest was cut o
 class Kind(NamedTuple):
     """One kind of secret, read from its row."""
 
-    id: str
     masks: tuple[str, ...]  # names of the masks, by group
     keywords: tuple[str, ...]  # text that holds none of these holds no such secret
     pattern: str
     cut: str  # … where the end of a token was cut off
     lower: bool  # the keywords are those of text in lower case: what stands around tells the secret
     cased: bool  # … but the pattern is for the text as it is
-    also: str  # an expression that what was found must match too
+    also: str  # an expression that what is masked must match too
 
 
 def kind(row: Mapping[str, Any]) -> Kind:
     """The kind that a row of a family describes."""
     masks = row["kind"]
-    pattern, cut = row.get("token") or row.get("context"), ""
-    if pattern is None:
+    pattern, cut = "".join(row.get("token") or row.get("context") or ()), ""
+    if not pattern:
         body, least = f"{row['prefix']}[{row['chars']}]", row["least"]
         pattern = f"{body}{{{least},}}+{row.get('after', '')}"
         if least > _CUT_LEAST:
             cut = f"{body}{{{_CUT_LEAST},}}+{_CUT}"
     return Kind(
-        row["id"],
         (masks,) if isinstance(masks, str) else tuple(masks),
         tuple(row.get("keywords") or [row["prefix"].replace("\\", "")]),
         pattern,
         cut,
         "context" in row,
         row.get("cased", False),
-        row.get("also", ""),
+        "".join(row.get("also", "")),
     )
 
 
@@ -201,25 +199,23 @@ def by_kind(line: str, lower: str, kinds: Iterable[Kind]) -> Iterator[Span]:
         if not any(map(held.__contains__, one.keywords)):
             continue
         for match in _compiled(one.pattern).finditer(line if one.cased else held):
-            found = match.group()
-            if one.lower or (
-                _begins(line, match.start(), found) and _compiled(one.also).match(found)
-            ):
-                yield from _groups(line, match, one.masks)
+            if one.lower or _begins(line, match.start(), match.group()):
+                yield from _groups(line, match, one)
         for match in _compiled(one.cut).finditer(line) if one.cut else ():
             rest = match.group()[len(one.keywords[0]) :]
             if _begins(line, match.start(), "") and _random(rest):
                 yield Span(*match.span(), one.masks[0])
 
 
-def _groups(line: str, match: re.Match[str], masks: tuple[str, ...]) -> Iterator[Span]:
+def _groups(line: str, match: re.Match[str], one: Kind) -> Iterator[Span]:
     """What a match says to mask: its groups, or all of it."""
-    for group, mask in enumerate(masks, start=match.re.groups > 0):
+    for group, mask in enumerate(one.masks, start=match.re.groups > 0):
         start, end = match.span(group)  # of a group that is not there: -1
-        value = line[max(0, start) : min(end, start + JUDGED)]
-        if value and not placeholder(value):
-            token = mask == "user" and len(value) >= 20 and mixed(value)
-            yield Span(start, end, "token" if token else mask)
+        value = line[max(0, start) : end]
+        if start < 0 or placeholder(value[:JUDGED]) or not _compiled(one.also).match(value):
+            continue
+        token = mask == "user" and len(value) >= 20 and mixed(value)
+        yield Span(start, end, "token" if token else mask)
 
 
 def _random(text: str) -> bool:

@@ -111,36 +111,26 @@ class _Value:
     loose: bool  # "the token is …", "token …"
     upper: bool  # as a variable of the environment
 
+    def __post_init__(self) -> None:
+        self.size = len(self.text)
+        self.path = _PATH.match(self.text) is not None
+        # … and no base64, which knows slashes too
+        self.only_path = self.path and not (self.size == 40 and mixed(self.text))
+        self.opaque = bool(
+            _OPAQUE.match(self.text) and mixed(self.text) and not _LOWER_WORDS.match(self.text)
+        )
+
     @cached_property
     def last(self) -> str:
         """The word before the name."""
         owner = _OWNER.search(self.before)
         return re.split("[_. -]", owner.group().rstrip("_. -"))[-1] if owner else ""
 
-    @cached_property
-    def path(self) -> bool:
-        return _PATH.match(self.text) is not None
-
-    @cached_property
-    def only_path(self) -> bool:
-        """A path, that is, and no base64, which knows slashes too."""
-        return self.path and not (len(self.text) == 40 and mixed(self.text))
-
-    @cached_property
-    def opaque(self) -> bool:
-        text = self.text
-        return bool(_OPAQUE.match(text)) and mixed(text) and not _LOWER_WORDS.match(text)
-
-    def of(self, least: int) -> bool:
-        """Whether it has `least` characters or more."""
-        return len(self.text) >= least
-
     def secret(self) -> bool:
-        """Whether it is to be hidden; of a name without a judge (password …) unless it is tiny."""
-        if self.loose and not (self.opaque and self.of(8 if self.upper else 16)):
-            return self.name.startswith("passw") and self.opaque and self.of(8)
-        judge = _JUDGES.get(self.name)
-        return judge(self) if judge else self.of(3)
+        """Whether it is to be hidden."""
+        if self.loose and not (self.opaque and self.size >= (8 if self.upper else 16)):
+            return self.name.startswith("passw") and self.opaque and self.size >= 8
+        return _JUDGES.get(self.name, _password)(self)
 
 
 def named(text: str, lower: str) -> Iterator[Span]:
@@ -190,59 +180,63 @@ def _value(text: str, at: int) -> tuple[int, int, bool]:
 # --- judges, by name ------------------------------------------------------------------------------
 
 
+def _password(value: _Value) -> bool:
+    return value.size >= 3
+
+
 def _pwd(value: _Value) -> bool:
     """Also the environment's working folder."""
-    return value.of(3) and not value.path
+    return value.size >= 3 and not value.path
 
 
 def _pass(value: _Value) -> bool:
     """DB_PASS=…, and pass=… where no other word is before it; not a pass over the data."""
     digits = value.text.isdigit()
     if value.last in _PASSES:
-        return value.of(3) and not value.path and not (digits and not value.of(4))
-    if value.last == "" and value.opaque and value.of(8) and not value.path:
+        return value.size >= 3 and not value.path and not (digits and value.size < 4)
+    if value.last == "" and value.opaque and value.size >= 8 and not value.path:
         return drawn(value.text)
-    return value.upper and value.of(3) and not digits and value.quoted >= value.spaced
+    return value.upper and value.size >= 3 and not digits and value.quoted >= value.spaced
 
 
 def _auth(value: _Value) -> bool:
     """REDISCLI_AUTH=…, not http_auth=basic."""
     if value.last == "rediscli":
-        return value.of(3)
+        return value.size >= 3
     if value.upper and value.before.endswith("_"):
-        return value.opaque and value.of(6)
-    return value.opaque and value.of(10) and not value.path and not value.loose
+        return value.opaque and value.size >= 6
+    return value.opaque and value.size >= 10 and not value.path and not value.loose
 
 
 def _pw(value: _Value) -> bool:
     """bind_pw=…, rootpw: …, not bw_pw=12."""
     if value.last.endswith(_PASSES):
-        return value.of(3) and not value.path and not value.text.isdigit()
+        return value.size >= 3 and not value.path and not value.text.isdigit()
     whole = not value.before[-1:].isalnum()
-    return whole and value.of(6) and (value.upper or value.opaque)
+    return whole and value.size >= 6 and (value.upper or value.opaque)
 
 
 def _credential(value: _Value) -> bool:
-    return value.opaque and value.of(16) and not value.path
+    return value.opaque and value.size >= 16 and not value.path
 
 
 def _key(value: _Value) -> bool:
     if value.only_path or value.last.endswith(_KEYS):
-        return not value.only_path and value.of(6)
+        return not value.only_path and value.size >= 6
     variable = value.upper and value.before.endswith("_") and value.last not in _PLAIN_KEYS
-    return variable and value.opaque and value.of(16)
+    return variable and value.opaque and value.size >= 16
 
 
 def _named_secret(value: _Value) -> bool:
-    return not value.only_path and value.of(8) and (value.opaque or value.last != "")
+    return not value.only_path and value.size >= 8 and (value.opaque or value.last != "")
 
 
 def _token(value: _Value) -> bool:
     if value.only_path or value.last in _TOKENS or value.last.endswith(_LONG_TOKENS):
-        return not value.only_path and value.of(6)
+        return not value.only_path and value.size >= 6
     if value.last in _TEXT_TOKENS:
         return False
-    return value.opaque and (value.of(8 if value.upper else 16) or drawn(value.text))
+    return value.opaque and (value.size >= (8 if value.upper else 16) or drawn(value.text))
 
 
 _JUDGES: dict[str, Callable[[_Value], bool]] = {

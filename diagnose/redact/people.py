@@ -47,26 +47,10 @@ _INTERNAL = words("internal")
 # Two letters that follow a dot in code and file names more often than in an address.
 _NO_COUNTRY = words("no_country")
 
-# On lower-case text: the names of fields and variables, then sentences and commands.
-_USER_FIELD = expression(
-    r"(?:user|logname)([_-]?name|[_-]?id)?\\{0,3}[\"']?\s{0,2}([=:])\s{0,2}\\{0,3}([\"']?)"
-    rf"({_NAME})(?=[\s\"',;()&|\]}}\\]|\Z)"
-)
-_UID = expression(r"\(\d+\)")  # Slurm: UserId=alice(1001)
 _KINDS = tuple(map(kind, data("people")))
 # In lower case a line with a person's name has one of these, or the name is known.
-WORDS = ("@", "/home", "user", "logname", *(word for one in _KINDS for word in one.keywords))
+WORDS = ("@", "/home", "user", *(word for one in _KINDS for word in one.keywords))
 _USER_KNOWN = expression(rf"\buser:? ({_NAME})|({_NAME})(?:@\w|\(\d)")
-# "slurm user alice(1001)", "of user alice"; what else follows the word in a sentence is no name.
-_USER_WORD = expression(
-    r"\buser ([a-z][a-z0-9_-]{1,31}(?:\.[a-z][a-z0-9_-]{1,31})?)(?=\(\d"
-    r"|[,;:)\]]|\.?\s{0,4}\Z|\s(?:on|from|by|at|is|has|was|with|in|to|not|via|and|exceeded|submitted|requested"
-    r"|logged|cancell?ed|disconnected|lacks)\b)"
-)
-_NO_NAME = expression(r".*(?:ed|ing|tions?|able|ible|ments?|ings|ents|ers|ies|ness|ory|ess)\Z")
-_AFTER_USER = words("after_user")
-# Source lines of tracebacks: user=self.user, username=get_user()
-_VALUE_IN_CODE = expression(r"(?:.*[._])?(?:user|username|name)\Z|(?:self|args|cfg|config|os)\.")
 
 
 def find(line: str, known: Set[str]) -> Iterator[Span]:
@@ -76,26 +60,9 @@ def find(line: str, known: Set[str]) -> Iterator[Span]:
         yield from _addresses(line)
     if "/home" in line or "users" in lower or "/user/" in line:
         yield from _homes(line)
-    if "user" in lower or "logname" in lower:
-        yield from _fields(lower)
-    if "user " in lower:
-        for match in _USER_WORD.finditer(lower):
-            name = match[1]
-            if lower.startswith("(", match.end()) or not (
-                name in _AFTER_USER or _NO_NAME.match(name)
-            ):
-                yield Span(*match.span(1), "user")
     yield from (span._replace(kind="user") for span in by_kind(line, lower, _KINDS))
     if any(name in line for name in known):
         yield from _known(line, known)
-
-
-def _fields(lower: str) -> Iterator[Span]:
-    for match in _USER_FIELD.finditer(lower):
-        sure = match[2] == "=" or match[3] or (match[1] or "").endswith("name")
-        call = lower.startswith("(", match.end()) and not _UID.match(lower, match.end())
-        if sure and not call and not match[4].isdigit() and not _VALUE_IN_CODE.match(match[4]):
-            yield Span(*match.span(4), "user")
 
 
 def _known(line: str, known: Set[str]) -> Iterator[Span]:

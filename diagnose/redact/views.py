@@ -12,7 +12,9 @@ import unicodedata
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
+from html import unescape
 from typing import NamedTuple
+from urllib.parse import unquote
 
 from diagnose.lazy import expression
 
@@ -86,36 +88,30 @@ def through(
 ) -> Iterator[Span]:
     """What `find` finds in a text and in its views, if it may have any: characters of the text."""
     yield from find(text)
-    if views:
-        yield from _in_views(text, find)
-
-
-def _in_views(text: str, find: Callable[[str], Iterable[Span]]) -> Iterator[Span]:
-    views: list[View] = []
-    seen = text
-    while len(views) < _DEPTH and encoded(seen):
-        view = View(_decoded(seen))
-        if view.text == seen:
-            return
-        views.append(view)
-        seen = view.text
-        spans = list(find(seen))
-        for one in reversed(views):
+    seen: list[View] = []
+    for view in _views(text) if views else ():
+        seen.append(view)
+        spans = list(find(view.text))
+        for one in reversed(seen):
             spans = [part for span in spans for part in one.back(span)]
         yield from spans
 
 
+def _views(text: str) -> Iterator[View]:
+    """A view of a text, one of that view, and so on."""
+    for _ in range(_DEPTH):
+        if not encoded(text):
+            return
+        view = View(_decoded(text))
+        if view.text == text:
+            return
+        yield view
+        text = view.text
+
+
 def plain_lines(text: str) -> str:
     """Those lines of a text that have views, as these are."""
-    return "\n".join(plain for line in text.split("\n") for plain in _plain(line))
-
-
-def _plain(line: str) -> Iterator[str]:
-    for _ in range(_DEPTH):
-        if not encoded(line):
-            return
-        line = "".join(read for read, _, _ in _decoded(line))
-        yield line
+    return "\n".join(view.text for line in text.split("\n") for view in _views(line))
 
 
 # --- escapes and look-alikes ----------------------------------------------------------------------
@@ -136,35 +132,24 @@ _OTHER = expression(
 )
 _ESCAPE = expression(
     r"(?:\\u001[bB]|\\x1[bB]|\\033|\\e)\[[0-9;]{0,16}[A-Za-z]"  # a colour, written out
-    r"|%(?:(?P<percent>[0-7][0-9A-Fa-f])|(?P<bytes>[C-Fc-f][0-9A-Fa-f](?:%[89ABab][0-9A-Fa-f]){1,3}))"
+    r"|(?P<percent>%(?:[0-7][0-9A-Fa-f]|[C-Fc-f][0-9A-Fa-f](?:%[89ABab][0-9A-Fa-f]){1,3}))"
     r"|\\{1,8}(?:u(?P<unicode>[0-9A-Fa-f]{4})|x(?P<hex>[0-9A-Fa-f]{2}))"
-    r"|&(?:#(?P<decimal>\d{2,3})|#[xX](?P<entity>[0-9A-Fa-f]{2})"
-    r"|(?P<name>quot|apos|amp|lt|gt|nbsp|equals|colon|num));"
+    r"|(?P<entity>&(?:#\d{2,3}|#[xX][0-9A-Fa-f]{2}|quot|apos|amp|lt|gt|nbsp|equals|colon|num);)"
 )
 _BLANKS = expression(r"(\s+)")
-_FORM = expression(r"\+[\w.-]{1,64}\+")
-_PERCENT = expression(r"%[0-9A-Fa-f]{2}")
-_BACKSLASH = expression(r"\\[ux0e]")
-_ENTITY = expression(r"&(?:#|[a-z]{2,6};)")
-_NAMES = {"quot": '"', "apos": "'", "amp": "&", "lt": "<", "gt": ">", "nbsp": " "} | {
-    "equals": "=", "colon": ":", "num": "#",
-}  # fmt: skip
+_FORM = expression(r"\+[\w.-]{1,64}\+|%[0-9A-Fa-f]{2}")
+_HINT = expression(r"%[0-9A-Fa-f]{2}|\\[ux0e]|\+[\w.-]{1,64}\+|&(?:#|[a-z]{2,6};)")
 
 
 def encoded(text: str) -> bool:
     """Whether a text may have another view."""
-    return bool(
-        ("%" in text and _PERCENT.search(text))
-        or ("\\" in text and _BACKSLASH.search(text))
-        or ("+" in text and _FORM.search(text))
-        or ("&" in text and _ENTITY.search(text))
-        or (not text.isascii() and _OTHER.search(text))
-    )
+    signs = "%" in text or "\\" in text or "+" in text or "&" in text
+    return bool((signs and _HINT.search(text)) or (not text.isascii() and _OTHER.search(text)))
 
 
 def _decoded(text: str) -> Iterator[tuple[str, int, int]]:
     if not text.isascii():
-        text = _OTHER.sub(_latin, text)
+        text = _OTHER.sub(lambda match: _like(match.group()), text)
     if "+" in text:
         text = "".join(map(_form, _BLANKS.split(text)))
     done = 0
@@ -179,24 +164,20 @@ def _decoded(text: str) -> Iterator[tuple[str, int, int]]:
 
 def _read(escape: re.Match[str]) -> str:
     """What an escape stands for; a line end is a blank, as a view has the lines of its text."""
-    kind = escape.lastgroup
-    if kind is None:
+    if escape.lastgroup is None:
         return ""
-    if kind == "name":
-        return _NAMES[escape[kind]]
-    if kind == "bytes":
-        return bytes.fromhex(escape[kind].replace("%", "")).decode(errors="replace")
-    char = chr(int(escape[kind], 10 if kind == "decimal" else 16))
-    return char if char.isprintable() else " "
+    if escape["percent"]:
+        read = unquote(escape["percent"])
+    elif escape["entity"]:
+        read = unescape(escape["entity"])
+    else:
+        read = chr(int(escape[escape.lastgroup], 16))
+    return read if read.isprintable() else " "
 
 
 def _form(word: str) -> str:
     """A word of a form that was sent, where a plus is a blank."""
-    return word.replace("+", " ") if _PERCENT.search(word) or _FORM.search(word) else word
-
-
-def _latin(match: re.Match[str]) -> str:
-    return _like(match.group())
+    return word.replace("+", " ") if _FORM.search(word) else word
 
 
 @lru_cache(maxsize=1024)
