@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from importlib import import_module
+from itertools import accumulate
 from typing import Any, NamedTuple
 
-from diagnose.lazy import expression
 from diagnose.redact import data
 from diagnose.redact.names import JUDGED, NAMES, mixed, named, placeholder
 from diagnose.redact.views import Span, encoded, lowered
@@ -70,16 +70,13 @@ def kind(row: Mapping[str, Any]) -> Kind:
 KINDS = tuple([kind(row) for family in FAMILIES for row in data(family)])
 
 
-def _places(*, lower: bool) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
-    for at, one in enumerate(KINDS):
-        for word in one.keywords if one.lower == lower else ():
-            found.setdefault(word, []).append(at)
-    return found
-
-
-_BY_START, _BY_WORD = _places(lower=False), _places(lower=True)
-_STARTS, _WORDS = tuple(_BY_START), tuple(dict.fromkeys((*_BY_WORD, *NAMES)))
+# Where the kinds of a keyword are, by whether it is one of text in lower case.
+_PLACES: dict[tuple[bool, str], list[int]] = {}
+for _at, _kind in enumerate(KINDS):
+    for _word in _kind.keywords:
+        _PLACES.setdefault((_kind.lower, _word), []).append(_at)
+_STARTS = tuple([word for lower, word in _PLACES if not lower])
+_WORDS = tuple(sorted({word for lower, word in _PLACES if lower} | {*NAMES}))
 _compiled = cache(re.compile)  # when first needed: all of them take longer than a short report
 
 
@@ -103,40 +100,22 @@ class Clues(NamedTuple):
 def clues(text: str) -> Clues:
     """Of a text of any number of lines."""
     lower = lowered(text)
-    starts = words_in(text, _STARTS) if _drawn(text) else set()
+    starts = words_in(text, _STARTS)
     # How many tokens a second, the keys of a state dict: no name of a secret.
     plural = {one for one in _COUNTED if lower.count(one) == lower.count(f"{one}s")}
     words = words_in(lower, _WORDS) - plural
-    places = {at for word in starts for at in _BY_START[word]}
-    places.update(at for word in words for at in _BY_WORD.get(word, ()))
-    return Clues(
-        tuple([KINDS[at] for at in sorted(places)]),
-        tuple([name for name in NAMES if name in words]),
-        tuple(starts),
-        tuple(words),
-    )
+    held = [(False, word) for word in starts] + [(True, word) for word in words]
+    places = sorted({at for key in held for at in _PLACES.get(key, ())})
+    kinds = tuple([KINDS[at] for at in places])
+    return Clues(kinds, tuple(words.intersection(NAMES)), tuple(starts), tuple(words))
 
 
 _COUNTED = ("token", "key")  # of names
-_SHORT = 6  # characters of the least that is left of a token that was cut
-_LONG_WORD = 16  # characters of a word; no token is shorter, unless it was cut
 _LONG = 4096  # characters from which on making an automaton pays
 _AT_ONCE: dict[tuple[str, ...], tuple[bytes, ...]] = {}  # words that there is an automaton for
 
 
-def _drawn(text: str) -> bool:
-    """Whether some word may be a token, or the beginning of one at the end of the text."""
-    if "\n" in text or "…" in text or "..." in text:
-        return True
-    parts = text.split()
-    if not parts:
-        return False
-    last = parts[-1]
-    cut_off = len(last) >= _SHORT and not (last.isalpha() and last.islower())
-    return cut_off or max(map(len, parts)) >= _LONG_WORD
-
-
-def words_in(text: str, wanted: tuple[str, ...]) -> Set[str]:
+def words_in(text: str, wanted: tuple[str, ...]) -> set[str]:
     """Those of `wanted`, which are ASCII, that are in `text`; after a long one looked for at once.
 
     One by one in the program that collects from nodes, which only has the standard library.
@@ -153,17 +132,18 @@ def words_in(text: str, wanted: tuple[str, ...]) -> Set[str]:
 
 def holding(lines: Sequence[str], clues: Clues) -> set[int]:
     """Which of its lines hold anything of a text's `clues`, by their places."""
-    found = _with("\n".join(lines), clues.starts)
+    found = _with(lines, clues.starts)
     if clues.views:
         found |= {at for at, line in enumerate(lines) if encoded(line)}
     words = (*clues.words, *clues.people)
-    return found | _with("\n".join(map(lowered, lines)), words) if words else found
+    return found | _with([*map(lowered, lines)], words) if words else found
 
 
-def _with(text: str, words: Iterable[str]) -> set[int]:
+def _with(lines: Sequence[str], words: Iterable[str]) -> set[int]:
     """The lines that hold one of some words: looked for in all at once, most are in few."""
     found: set[int] = set()
-    starts = [0, *(match.end() for match in _LINE_END.finditer(text)), len(text) + 1]
+    text = "\n".join(lines)
+    starts = [*accumulate((len(line) + 1 for line in lines), initial=0)]
     for word in words:
         at = text.find(word)
         while at >= 0:
@@ -171,9 +151,6 @@ def _with(text: str, words: Iterable[str]) -> set[int]:
             found.add(line)
             at = text.find(word, starts[line + 1])
     return found
-
-
-_LINE_END = expression("\n")
 
 
 # --- what is in a line ----------------------------------------------------------------------------
@@ -196,14 +173,19 @@ def by_kind(line: str, lower: str, kinds: Iterable[Kind]) -> Iterator[Span]:
     """What is of these kinds in one line, also where its end was cut off."""
     for one in kinds:
         held = lower if one.lower else line
-        if not any(map(held.__contains__, one.keywords)):
+        for word in one.keywords:
+            if word in held:
+                break
+        else:
             continue
         for match in _compiled(one.pattern).finditer(line if one.cased else held):
             if one.lower or _begins(line, match.start(), match.group()):
                 yield from _groups(line, match, one)
         for match in _compiled(one.cut).finditer(line) if one.cut else ():
             rest = match.group()[len(one.keywords[0]) :]
-            if _begins(line, match.start(), "") and _random(rest):
+            # Drawn, not written: digits or small and capital letters.
+            odd = mixed(rest) or (rest.lower() != rest != rest.upper() and rest.isalnum())
+            if odd and _begins(line, match.start(), ""):
                 yield Span(*match.span(), one.masks[0])
 
 
@@ -216,11 +198,6 @@ def _groups(line: str, match: re.Match[str], one: Kind) -> Iterator[Span]:
             continue
         token = mask == "user" and len(value) >= 20 and mixed(value)
         yield Span(start, end, "token" if token else mask)
-
-
-def _random(text: str) -> bool:
-    """Whether a few characters look drawn, not written: digits or small and capital letters."""
-    return mixed(text) or (text.lower() != text and text.upper() != text and text.isalnum())
 
 
 def _begins(text: str, at: int, found: str) -> bool:
@@ -243,12 +220,12 @@ _ENCODED = "LS0tLS1C"  # ----- and a letter in base64
 
 def unfinished(tails: Sequence[str], clues: Clues) -> list[int]:
     """In which ends of lines a secret may begin that goes on after them, by their places."""
-    found = holding(tails, clues) | _with("\n".join(tails), (_ENCODED,))
-    return [at for at in sorted(found) if _unfinished(tails[at], clues)]
 
+    def begun(tail: str) -> bool:
+        last = tail[max(tail.rfind(" "), tail.rfind("\t")) + 1 :]  # no token has a blank in it
+        if any(map(last.__contains__, clues.starts)) or "://" in tail or _ENCODED in tail:
+            return True
+        return any(map(lowered(tail).__contains__, clues.words))
 
-def _unfinished(tail: str, clues: Clues) -> bool:
-    last = tail[max(tail.rfind(" "), tail.rfind("\t")) + 1 :]  # no token has a blank in it
-    if any(map(last.__contains__, clues.starts)) or "://" in tail or _ENCODED in tail:
-        return True
-    return any(map(lowered(tail).__contains__, clues.words))
+    found = sorted(holding(tails, clues) | _with(tails, [_ENCODED]))
+    return [at for at in found if begun(tails[at])]

@@ -18,15 +18,14 @@ from diagnose.redact.names import drawn, mixed
 from diagnose.redact.views import Span, View
 
 # RFC 7468 and its PGP and OpenSSH kin; in JSON the newlines are `\n`.
+_NAMED = r"(?:[A-Z0-9]{1,12} ){0,3}PRIVATE KEY(?: BLOCK)?-----"
 _MARK = expression(
-    r"-----(BEGIN|END) (?:[A-Z0-9]{1,12} ){0,3}PRIVATE KEY(?: BLOCK)?-----"
-    r"|-----(BEGIN|END) SSH2 ENCRYPTED PRIVATE KEY-----"
+    rf"-----(?:BEGIN {_NAMED}(?:(?:[ \t]|\\[nr])*[A-Za-z0-9+/=]{{16,}}+)*|(?P<last>END) {_NAMED})"
 )
 _KEY_MAX = 16_384  # characters from the first line of a key to its last
 _KEY_GAP = 8  # lines of others inside a key whose end is not there
 _LONG = 40  # characters of a line of a key after such lines
 _WIDE = 60  # … and from which on no word is so long
-_INLINE = expression(r"(?:(?:[ \t]|\\[nr])*[A-Za-z0-9+/=]{16,}+)*")
 # The last word of a line, or of the text in a line of JSON.
 _BODY = expression(
     r"(?:(?<![^\s\"'|>])|(?<=\\n))[A-Za-z0-9+/]{16,}+={0,2}(?=(?:\\n)?(?:\"[^\n]*|['},]{0,3})\s*\Z)"
@@ -53,21 +52,20 @@ def key_files(text: str) -> list[Span]:
         if mark.start() < done:
             continue
         after = marks[index + 1] if index + 1 < len(marks) else None
-        if mark[1] == "END":
+        if mark["last"]:
             begin = max(done, mark.start() - _KEY_MAX)
             before = list(_bodies(text, begin, mark.start(), backwards=True))
             spans = [*before[::-1], Span(*mark.span(), "")]
             done = mark.end()
-        elif after and after[1] == "END" and after.end() - mark.start() <= _KEY_MAX:
+        elif after and after["last"] and after.end() - mark.start() <= _KEY_MAX:
             spans = list(_closed(text, mark, after))
             done = after.end()
         else:
             end = min(after.start() if after else len(text), mark.end() + _KEY_MAX)
-            inline = _INLINE.match(text, mark.end(), end)
-            stop = inline.end() if inline else mark.end()
-            spans = [Span(mark.start(), stop, ""), *_bodies(text, stop, end, backwards=False)]
+            rest = _bodies(text, mark.end(), end, backwards=False)
+            spans = [Span(*mark.span(), ""), *rest]
             done = spans[-1].end
-        found += _as_one(text, spans, "private-key")
+        found += _as_one(text, spans)
     return found
 
 
@@ -77,10 +75,8 @@ def _closed(text: str, begin: re.Match[str], end: re.Match[str]) -> Iterator[Spa
         yield Span(begin.start(), end.end(), "")
         return
     prefix = text[text.rfind("\n", 0, begin.start()) + 1 : begin.start()]
-    inline = _INLINE.match(text, begin.end())
-    stop = inline.end() if inline else begin.end()
-    yield Span(begin.start(), stop, "")
-    lines = list(lines_of(text, stop, end.start()))
+    yield Span(*begin.span(), "")
+    lines = list(lines_of(text, begin.end(), end.start()))
     for line in lines[1:-1]:
         start = len(prefix) if line.text.startswith(prefix) else len(line.text)
         piece = _FIRST.match(line.text, start) or _body_of(line.text)
@@ -115,9 +111,7 @@ def _body_of(line: str) -> re.Match[str] | None:
 
 def _body(text: str) -> bool:
     """Whether a run of base64 is no word and no hash."""
-    if len(text) >= _WIDE:
-        return text.lower() != text
-    return _key_like(text)
+    return text.lower() != text if len(text) >= _WIDE else _key_like(text)
 
 
 def lines_of(text: str, start: int, end: int) -> Iterator[Line]:
@@ -127,10 +121,9 @@ def lines_of(text: str, start: int, end: int) -> Iterator[Line]:
         start += len(line) + 1
 
 
-def _as_one(text: str, spans: Iterable[Span], kind: str) -> list[Span]:
-    kept = list(spans)
-    value = "\n".join(text[span.start : span.end] for span in kept)
-    return [Span(span.start, span.end, kind, value) for span in kept]
+def _as_one(text: str, spans: list[Span]) -> list[Span]:
+    value = "\n".join(text[span.start : span.end] for span in spans)
+    return [Span(span.start, span.end, "private-key", value) for span in spans]
 
 
 # --- columns of base64: the middle of a key file --------------------------------------------------
@@ -172,7 +165,7 @@ def _column(text: str, run: list[Span]) -> list[Span]:
     rest = _REST.match(text, run[-1].end)
     if rest and (rest[1].endswith("=") or (len(rest[1]) >= 16 and _body(rest[1]))):
         run = [*run, Span(*rest.span(1), "")]
-    return _as_one(text, run, "private-key")
+    return _as_one(text, run)
 
 
 def _key_like(text: str) -> bool:
@@ -222,33 +215,25 @@ def wrapped(
     """
     if "\n" not in text:
         return []
-    rows = text.split("\n")
-    begun = unfinished([row[-_TAIL:] for row in rows[:-1]])
-    lines: list[Line] = []
+    begun = unfinished([row[-_TAIL:] for row in text.split("\n")[:-1]])
+    lines = list(lines_of(text, 0, len(text))) if begun else []
     found: list[Span] = []
     number = 0
     for at in begun:
-        row = rows[at]
-        lines = lines or list(lines_of(text, 0, len(text)))
+        row = lines[at].text
         near = len(row) - (_TAIL if row[-1:] == ">" else _SHORT)
         if end := _HANGING.search(row, max(0, near)):
             found += _hung(lines, at, end, find)
-        if at < number or row[-1] not in _OPEN or not _may_be_cut(row, rows[at + 1]):
-            continue
-        spans, number = _cut(lines, at, find)
-        found += spans
+        # Inside a word a line is cut that is as wide as a terminal, or above a tagged one: who tags
+        # lines of others (`[rank0]: `) tags the rest of a line that he cut, however short.
+        wide = len(row) >= _MIN_WIDTH or _TAG.match(lines[at + 1].text)
+        if at >= number and row[-1] in _OPEN and wide:
+            spans, number = _cut(lines, at, find)
+            found += spans
     return found
 
 
 # --- tokens cut by the end of a line --------------------------------------------------------------
-
-
-def _may_be_cut(row: str, below: str) -> bool:
-    """Whether a line may be cut inside a word: one as wide as a terminal, or above a tagged one.
-
-    Who tags lines of others (`[rank0]: `) tags the rest of a line that he cut, however short.
-    """
-    return len(row) >= _MIN_WIDTH or _TAG.match(below) is not None
 
 
 def _cut(lines: list[Line], at: int, find: Find) -> tuple[list[Span], int]:
@@ -275,7 +260,7 @@ def _cut(lines: list[Line], at: int, find: Find) -> tuple[list[Span], int]:
 def _rest(lines: list[Line], at: int) -> Iterator[tuple[str, int, int]]:
     """What may go on from the end of a line in the lines below it."""
     prefix = _PREFIX.match(lines[at].text)
-    form = _form(prefix.group()) if prefix else ""
+    form = _NUMBER.sub("0", prefix.group()) if prefix else ""
     length = 0
     for line in lines[at + 1 :]:
         begin = _begin(line.text, form)
@@ -288,22 +273,16 @@ def _rest(lines: list[Line], at: int) -> Iterator[tuple[str, int, int]]:
             return
 
 
-def _form(prefix: str) -> str:
-    """What two lines of one writer have alike in front; a name and its colon is no such prefix."""
-    return _NUMBER.sub("0", prefix)
-
-
 def _begin(line: str, form: str) -> int:
     """Where the text of a line begins, after what a launcher or a terminal wrote before it.
 
     `form` is that of the prefix of the line above it, "" where it has none.
     """
-    skip = _INDENT.match(line)
-    begin = skip.end() if skip else 0
+    begin = len(line) - len(_INDENT.sub("", line, count=1))
     prefix = _PREFIX.match(line, begin)
-    alike = prefix is not None and (line[begin] == "[" or _form(prefix.group()) == form)
-    if prefix and alike and len(prefix.group()) >= 4:
-        return prefix.end()
+    # Two lines of one writer have the same in front; a name and its colon is no such prefix.
+    if prefix and (line[begin] == "[" or _NUMBER.sub("0", prefix.group()) == form):
+        return prefix.end() if len(prefix.group()) >= 4 else begin
     return begin
 
 
@@ -313,16 +292,13 @@ def _goes_on(lines: list[Line], at: int, rest: tuple[str, int, int]) -> bool:
     """
     word, _, end = rest
     least = _LEFT if mixed(word) else _LETTERS
-    if drawn(word) or (_alone(lines[at + 1], end) and len(word) >= least):
+    after = lines[at + 1].text[end - lines[at + 1].start :]
+    if drawn(word) or (len(word) >= least and not after.strip("\"',;)}] ")):
         return True
     width = len(lines[at].text)
     near = lines[max(0, at - _NEAR) : at + _NEAR]
     odd = any(c.isdigit() or c.isupper() for c in word)
     return width >= _WRAPS and odd and all(len(line.text) <= width for line in near)
-
-
-def _alone(line: Line, end: int) -> bool:
-    return not line.text[end - line.start :].strip("\"',;)}] ")
 
 
 # --- values below their names ---------------------------------------------------------------------
@@ -338,7 +314,8 @@ def _hung(lines: list[Line], at: int, end: re.Match[str], find: Find) -> Iterato
         skip = _shared(line.text[: end.start()], below.text)
         value = below.text[skip:].lstrip()
         item = _ITEM.match(value) if sign.endswith(":") else None
-        deep = len(below.text) - skip - len(value) - _depth(line.text[skip:])
+        above = line.text[skip:]
+        deep = len(below.text) - skip - len(value) - (len(above) - len(above.lstrip()))
         if item and deep >= 0:
             value, deep = value[item.end() :], _DEEPER
         if not value or not (deep >= _DEEPER or (not end["block"] and _fits(sign, value.rstrip()))):
@@ -357,10 +334,6 @@ def _shared(line: str, below: str) -> int:
     bare = below.lstrip()
     prefix = _PREFIX.match(bare)
     return len(below) - len(bare) + prefix.end() if prefix and prefix.group() in line else 0
-
-
-def _depth(line: str) -> int:
-    return len(line) - len(line.lstrip())
 
 
 def _fits(sign: str, value: str) -> bool:

@@ -94,11 +94,6 @@ _MORE = expression(
 )
 
 
-_KINDS = {"token": "token", "key": "key", "secret": "secret", "secretstring": "secret"} | {
-    "auth": "token", "credential": "secret", "credentials": "secret",
-}  # fmt: skip
-
-
 @dataclass
 class _Value:
     """A value, its name, and how it was given."""
@@ -126,11 +121,12 @@ class _Value:
         owner = _OWNER.search(self.before)
         return re.split("[_. -]", owner.group().rstrip("_. -"))[-1] if owner else ""
 
-    def secret(self) -> bool:
-        """Whether it is to be hidden."""
+    def kind(self) -> str:
+        """The kind of secret that it is, "" where it is none."""
+        kind, judge = _NAMED.get(self.name, _NAMED["password"])
         if self.loose and not (self.opaque and self.size >= (8 if self.upper else 16)):
-            return self.name.startswith("passw") and self.opaque and self.size >= 8
-        return _JUDGES.get(self.name, _password)(self)
+            return kind if self.name.startswith("passw") and self.opaque and self.size >= 8 else ""
+        return kind if judge(self) else ""
 
 
 def named(text: str, lower: str) -> Iterator[Span]:
@@ -142,7 +138,7 @@ def named(text: str, lower: str) -> Iterator[Span]:
         element, gap, loose = head["element"], bool(head["gap"]), head["loose"]
         if element and "</" not in element and not _TAG.search(before):
             continue
-        start, end, quoted = _content(text, at) if element else _value(text, at)
+        start, end, quoted = _value(text, at, element)
         value = text[start : min(end, start + JUDGED)]
         if not value or placeholder(value):
             continue
@@ -150,24 +146,21 @@ def named(text: str, lower: str) -> Iterator[Span]:
             continue
         free = loose is not None and not (loose.isspace() and _OPTION.search(before))
         upper = text[head.start() : head.end(1)].isupper()
-        if _Value(head[1], before, value, quoted, gap, free, upper).secret():
+        if kind := _Value(head[1], before, value, quoted, gap, free, upper).kind():
             if not quoted and (whole := _BARE.match(text, start)):
                 end = start + len(whole.group().rstrip(".:"))
-            yield Span(start, end, _KINDS.get(head[1], "password"))
+            yield Span(start, end, kind)
             at = end
 
 
-def _content(text: str, at: int) -> tuple[int, int, bool]:
-    """Like `_value`, of an element of XML."""
-    content = _CONTENT.match(text, at)
-    return at, at + len(content.group().rstrip()) if content else at, True
-
-
-def _value(text: str, at: int) -> tuple[int, int, bool]:
-    """Start and end of the value at `at`, and whether it stands in quotes.
+def _value(text: str, at: int, element: str | None) -> tuple[int, int, bool]:
+    """Start and end of the value at `at`, and whether it stands in quotes or in an element of XML.
 
     Of a bare one only as much as is judged; it may be as long as the line.
     """
+    if element:
+        content = _CONTENT.match(text, at)
+        return at, at + len(content.group().rstrip()) if content else at, True
     if quote := _QUOTE.match(text, at):
         end = text.find(quote.group(1), quote.end(), quote.end() + _MAX_VALUE)
         if end >= 0:
@@ -227,7 +220,7 @@ def _key(value: _Value) -> bool:
     return variable and value.opaque and value.size >= 16
 
 
-def _named_secret(value: _Value) -> bool:
+def _secret(value: _Value) -> bool:
     return not value.only_path and value.size >= 8 and (value.opaque or value.last != "")
 
 
@@ -239,8 +232,10 @@ def _token(value: _Value) -> bool:
     return value.opaque and (value.size >= (8 if value.upper else 16) or drawn(value.text))
 
 
-_JUDGES: dict[str, Callable[[_Value], bool]] = {
-    "pwd": _pwd, "pw": _pw, "pass": _pass, "auth": _auth, "key": _key, "token": _token,
-    "secret": _named_secret, "secretstring": _named_secret,
-    "credential": _credential, "credentials": _credential,
+# By name: the kind of a value, and who judges it; of others (passwd, passphrase …) the first.
+_NAMED: dict[str, tuple[str, Callable[[_Value], bool]]] = {
+    "password": ("password", _password), "pwd": ("password", _pwd), "pw": ("password", _pw),
+    "pass": ("password", _pass), "auth": ("token", _auth), "token": ("token", _token),
+    "key": ("key", _key), "secret": ("secret", _secret), "secretstring": ("secret", _secret),
+    "credential": ("secret", _credential), "credentials": ("secret", _credential),
 }  # fmt: skip

@@ -49,7 +49,8 @@ _NO_COUNTRY = words("no_country")
 
 _KINDS = tuple(map(kind, data("people")))
 # In lower case a line with a person's name has one of these, or the name is known.
-WORDS = ("@", "/home", "user", *(word for one in _KINDS for word in one.keywords))
+_WORDS = {"@", "/home", "user", *(word for one in _KINDS for word in one.keywords)}
+WORDS = tuple([word for word in _WORDS if not any(o in word for o in _WORDS - {word})])
 _USER_KNOWN = expression(rf"\buser:? ({_NAME})|({_NAME})(?:@\w|\(\d)")
 
 

@@ -179,10 +179,9 @@ def _apart(text: str, spans: list[Span]) -> list[Span]:
     for order, span in sorted(found, key=lambda item: item[1].start):
         if secrets and span.start < secrets[-1][1].end:
             first, last = secrets[-1]
-            kind = last.kind if first < order else span.kind
-            whole = last.value or span.value
-            end = max(last.end, span.end)
-            secrets[-1] = min(first, order), Span(last.start, end, kind, whole)
+            kind, end = (last if first < order else span).kind, max(last.end, span.end)
+            whole = Span(last.start, end, kind, last.value or span.value)
+            secrets[-1] = min(first, order), whole
         else:
             secrets.append((order, span))
     taken = _merge(taken, [span for _, span in secrets])
@@ -222,12 +221,10 @@ class KnownSecrets:
 
     def add(self, kind: str, value: str) -> None:
         """Keep a value, if it can be told from the words of a log."""
-        if value in self._kinds or len(self._kinds) >= _MOST_VALUES or not _telling(value):
-            return
-        if len(self._all) + len(value) > _MOST_TEXT:
-            return
-        self._kinds[value] = kind
-        self._all += f"{value}\n"
+        room = len(self._kinds) < _MOST_VALUES and len(self._all) + len(value) <= _MOST_TEXT
+        if room and value not in self._kinds and _telling(value):
+            self._kinds[value] = kind
+            self._all += f"{value}\n"
 
     def within(self, text: str) -> list[str]:
         """The values that a text of any number of lines holds as a whole."""
