@@ -60,6 +60,7 @@ def test_it_is_a_zip_of_our_modules_that_is_always_the_same() -> None:
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         names = archive.namelist()
         assert {"__main__.py", "diagnose/__init__.py", "diagnose/collect/node.py"} <= set(names)
+        assert "diagnose/formats/secrets/hubs.json" in names
         assert not [name for name in names if name.startswith(("diagnose/infer", "diagnose/cli"))]
         about = json.loads(archive.read("bin/about.json"))
         assert about == {"machine": os.uname().machine if "bin/py-spy" in names else None}
