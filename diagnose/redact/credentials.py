@@ -102,15 +102,14 @@ def clues(text: str) -> Clues:
     lower = lowered(text)
     starts = words_in(text, _STARTS)
     # How many tokens a second, the keys of a state dict: no name of a secret.
-    plural = {one for one in _COUNTED if lower.count(one) == lower.count(f"{one}s")}
+    plural = {one for one in ("token", "key") if lower.count(one) == lower.count(f"{one}s")}
     words = words_in(lower, _WORDS) - plural
     held = [(False, word) for word in starts] + [(True, word) for word in words]
-    places = sorted({at for key in held for at in _PLACES.get(key, ())})
-    kinds = tuple([KINDS[at] for at in places])
+    places = {at for key in held for at in _PLACES.get(key, ())}
+    kinds = tuple([KINDS[at] for at in sorted(places)])
     return Clues(kinds, tuple(words.intersection(NAMES)), tuple(starts), tuple(words))
 
 
-_COUNTED = ("token", "key")  # of names
 _LONG = 4096  # characters from which on making an automaton pays
 _AT_ONCE: dict[tuple[str, ...], tuple[bytes, ...]] = {}  # words that there is an automaton for
 

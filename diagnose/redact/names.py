@@ -173,10 +173,6 @@ def _value(text: str, at: int, element: str | None) -> tuple[int, int, bool]:
 # --- judges, by name ------------------------------------------------------------------------------
 
 
-def _password(value: _Value) -> bool:
-    return value.size >= 3
-
-
 def _pwd(value: _Value) -> bool:
     """Also the environment's working folder."""
     return value.size >= 3 and not value.path
@@ -234,8 +230,9 @@ def _token(value: _Value) -> bool:
 
 # By name: the kind of a value, and who judges it; of others (passwd, passphrase …) the first.
 _NAMED: dict[str, tuple[str, Callable[[_Value], bool]]] = {
-    "password": ("password", _password), "pwd": ("password", _pwd), "pw": ("password", _pw),
-    "pass": ("password", _pass), "auth": ("token", _auth), "token": ("token", _token),
-    "key": ("key", _key), "secret": ("secret", _secret), "secretstring": ("secret", _secret),
-    "credential": ("secret", _credential), "credentials": ("secret", _credential),
+    "password": ("password", lambda value: value.size >= 3), "pass": ("password", _pass),
+    "pwd": ("password", _pwd), "pw": ("password", _pw), "auth": ("token", _auth),
+    "token": ("token", _token), "key": ("key", _key), "secret": ("secret", _secret),
+    "secretstring": ("secret", _secret), "credential": ("secret", _credential),
+    "credentials": ("secret", _credential),
 }  # fmt: skip

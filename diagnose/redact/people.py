@@ -44,8 +44,7 @@ _REMOTE = expression(r"\b(?:ssh|scp|rsync|sftp|mosh|sshfs)\b")
 _PROMPT = expression(r":[~/]|\s[^\s\]]{1,60}\][$#]")
 _TOP_LEVEL = words("top_level")
 _INTERNAL = words("internal")
-# Two letters that follow a dot in code and file names more often than in an address.
-_NO_COUNTRY = words("no_country")
+_NO_COUNTRY = words("no_country")  # which follow a dot in code and file names more often
 
 _KINDS = tuple(map(kind, data("people")))
 # In lower case a line with a person's name has one of these, or the name is known.

@@ -48,10 +48,8 @@ class Redactor:
         The number of lines stays, also where a key of many lines was. Masks stay as they are, so
         redacting twice changes nothing.
         """
-        fresh = not self._users and not self._known
-        if fresh and len(text) <= _REMEMBERED and _harmless(text, self._people):
-            return text
-        return self._worked(text)
+        fresh = not self._users and not self._known and len(text) <= _REMEMBERED
+        return text if fresh and _harmless(text, self._people) else self._worked(text)
 
     def _worked(self, text: str) -> str:
         seen = plain_lines(text)
@@ -80,9 +78,8 @@ class Redactor:
         lines = text.split("\n")
         held = credentials.holding(lines, clues)
         for number, line in enumerate(lines):
-            if number not in held and not any(map(line.__contains__, self._users)):
-                continue
-            if line not in quiet:
+            near = number in held or any(map(line.__contains__, self._users))
+            if near and line not in quiet:
                 spans = through(line, lambda view: self._find(view, clues), views=clues.views)
                 lines[number] = self._replace(line, spans)
                 if lines[number] == line:
@@ -107,7 +104,7 @@ class Redactor:
 
         found: list[Span] = []
         # A line may hold others, their ends written out.
-        for lines in {text, text.replace("\\n", "\n ")}:
+        for lines in dict.fromkeys((text, text.replace("\\n", "\n "))):
             found += multiline.key_files(lines)
             found += wrapped(lines, find, lambda tails: credentials.unfinished(tails, clues))
             found += multiline.columns(lines)
