@@ -12,7 +12,6 @@ import unicodedata
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
-from html import unescape
 from typing import NamedTuple
 from urllib.parse import unquote
 
@@ -169,6 +168,8 @@ def _read(escape: re.Match[str]) -> str:
     if escape["percent"]:
         read = unquote(escape["percent"])
     elif escape["entity"]:
+        from html import unescape  # noqa: PLC0415 -- a table of all entities, which few texts have
+
         read = unescape(escape["entity"])
     else:
         read = chr(int(escape[escape.lastgroup], 16))

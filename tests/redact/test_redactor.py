@@ -34,7 +34,7 @@ OTHER = "hf_" + "ZyXwVuTsRqPoNmLkJiHgFeDcBa76543210"
 
 
 ALL = [row for rows in ROWS.values() for row in rows]
-FIELDS = {"id", "kind", "keywords", "samples", "near_misses"}
+FIELDS = {"id", "about", "kind", "keywords", "samples", "near_misses"}
 
 
 @pytest.mark.parametrize("row", ALL, ids=[row["id"] for row in ALL])
