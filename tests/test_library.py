@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import threading
@@ -15,7 +16,6 @@ from urllib.request import urlopen
 import pytest
 
 import diagnose
-from diagnose.match.rows import DATABASES
 from diagnose.timeline.columns import PROGRESS_COLUMNS
 
 ROOT = Path(__file__).parents[1]
@@ -78,11 +78,11 @@ def test_threads_get_what_one_gets_and_the_process_stays_as_it_was(tmp_path: Pat
     run_service(tmp_path, NAMES[::3])
 
 
-def run_service(tmp_path: Path, names: list[str]) -> None:
+def run_service(tmp_path: Path, names: list[str], checkout: Path = ROOT) -> None:
     file = tmp_path / "answer.json"
     done = subprocess.run(
         ["sh", "-c", 'exec "$@" 3> "$0"', str(file), sys.executable, "-c", SERVICE, *names],
-        cwd=ROOT,
+        cwd=checkout,
         capture_output=True,
         text=True,
         check=False,
@@ -102,10 +102,13 @@ def test_a_catalog_that_nobody_compiled_yet(
 ) -> None:
     """Eight threads begin with an empty cache: the catalog is read and compiled once."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    run_service(tmp_path, NAMES)
-    kept = [path.name.split("-")[0] for path in (tmp_path / "cache").rglob("*") if path.is_file()]
-    databases = [name.split("-")[0] for name in DATABASES]
-    assert sorted(kept) == sorted(["catalog", "doubts", "examples", *databases])
+    checkout = tmp_path / "checkout"
+    shutil.copytree(ROOT / "diagnose", checkout / "diagnose", ignore=lambda *_: ["compiled"])
+    for name in ("fixtures", "patterns"):
+        (checkout / name).symlink_to(ROOT / name)
+    run_service(tmp_path, NAMES, checkout)
+    kept = [path.suffix for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+    assert sorted(kept) == [".catalog", ".matcher"]
 
 
 def test_the_service_of_the_documentation() -> None:

@@ -60,6 +60,28 @@ def test_the_installed_command_diagnoses_a_job(command: Path, tmp_path: Path) ->
     assert answer["culprits"]["ranks"] == [5]
 
 
+def test_the_wheel_is_small_enough_for_an_index(wheel: Path) -> None:
+    assert wheel.stat().st_size < 15 << 20
+
+
+def test_the_first_start_compiles_nothing_and_writes_nothing(command: Path, tmp_path: Path) -> None:
+    """As in a container whose user may write nowhere."""
+    code = (
+        "import sys; from diagnose.cli.main import run; run(['triage', sys.argv[1]]);"
+        "assert not {'yaml', 'pydantic', 'diagnose.match.build'} & {*sys.modules}"
+    )
+    done = subprocess.run(
+        [command.with_name("python"), "-c", code, LOG],
+        cwd=tmp_path,
+        env={"HOME": "/proc/nobody", "TMPDIR": "/proc/nobody"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("HUNG")
+
+
 def test_the_installed_catalog_is_the_one_of_the_checkout(command: Path, tmp_path: Path) -> None:
     here = [sys.executable, "-m", "diagnose"]
     assert run(command, "catalog", "list", cwd=tmp_path) == run(*here, "catalog", "list", cwd=ROOT)

@@ -14,9 +14,8 @@ from diagnose.catalog.expressions import automaton_of, not_linear
 from diagnose.catalog.matches import parts_of
 from diagnose.catalog.schema import Catalog, Example, Match, Signature
 from diagnose.match.compile import Matcher
-from diagnose.match.rows import DATABASES
 from diagnose.parse.prefix import peel
-from diagnose.search import Automaton, hits_of
+from diagnose.search import hits_of
 
 LONGEST = 200  # characters that a person reads as one piece
 
@@ -92,8 +91,7 @@ class _Search:
 
     def __init__(self, signatures: Sequence[Signature]) -> None:
         self._automaton = automaton_of(signatures)
-        databases: list[Automaton | None] = [self._automaton] * len(DATABASES)
-        self._matcher = Matcher(Catalog(list(signatures), [], {}, "check"), databases)
+        self._matcher = Matcher(Catalog(list(signatures), [], {}, "check"), {})
         texts = [
             text
             for entry in signatures

@@ -1,8 +1,8 @@
-"""Reads the YAML catalog into typed entries, and caches the result per catalog revision.
+"""Reads the YAML catalog into typed entries, or what was compiled of it.
 
 Only plain data is read (see `document`), unknown and duplicate keys are errors, and every error
-names file, line and field. The cache (entries as JSON, without examples) spares YAML and pydantic
-on later runs; it is keyed by a hash of every catalog file and of this package's version.
+names file, line and field. The shipped catalog is compiled when the package is built; that of a
+checkout is by a hash of its files and of the code, as are the entries of a user.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import diagnose
 from diagnose import plugins
-from diagnose.catalog import stored
+from diagnose.catalog import kept, stored
 from diagnose.catalog.matches import MatchError, type_matches, type_near_misses
 from diagnose.catalog.runs import RunError, type_runs
 from diagnose.catalog.schema import (
@@ -67,48 +67,56 @@ _loading = RLock()  # of threads that ask at once, one reads; a plug-in may ask 
 @lru_cache(maxsize=2)
 def _base(directory: Path, examples: bool) -> Catalog:
     """The shipped catalog with the packs of plug-ins."""
-    shipped = list(catalog_files([directory]))
-    revision = _revision(shipped)
-    catalog = None if examples else stored.read(revision)
-    if catalog is None:
-        catalog = read_catalog(shipped, revision)
-        if not examples:
-            stored.write(catalog)
-            stored.write_examples(catalog)
+    revision = _compiled_with(directory) or _revision(catalog_files([directory]))
+    catalog = _kept(revision, examples, lambda: read_shipped(directory, revision))
     packs, notes = _packs()
-    return _with_packs(catalog, packs, notes)
-
-
-@lru_cache(maxsize=4)
-def _extended(catalog: Catalog, files: tuple[tuple[Path, bytes], ...], examples: bool) -> Catalog:
-    """A catalog and the entries of a user's files, by their own revision."""
-    revision = _revision(files, catalog.revision)
-    kept = None if examples else stored.read(revision)
-    if kept is None:
-        kept = _with(catalog, files, revision)
-        if not examples:
-            stored.write(kept)
-            stored.write_examples(kept)
-    return replace(kept, notes=catalog.notes)
-
-
-def _with_packs(
-    catalog: Catalog, packs: Mapping[str, Sequence[tuple[Path, bytes]]], notes: list[str]
-) -> Catalog:
-    for name, files in packs.items():
+    for name, own in packs.items():
         try:
-            catalog = _with(catalog, files, _revision(files, catalog.revision))
+            catalog = _extended(catalog, own, examples)
         except CatalogError as error:
             notes.append(f"plug-in {name}: left out: {error}")
     return replace(catalog, notes=notes)
 
 
-def _packs() -> tuple[dict[str, list[tuple[Path, bytes]]], list[str]]:
+def _compiled_with(directory: Path) -> str | None:
+    """The revision that was compiled with an installed catalog, whose files nobody changes."""
+    if directory.parent != kept.PACKAGE.parent:
+        return None
+    found = [path.stem for path in kept.PACKAGE.glob(stored.name_of("*"))]
+    return found[0] if len(found) == 1 else None
+
+
+def read_shipped(directory: Path, revision: str = "") -> Catalog:
+    """The shipped catalog from its YAML, with its examples."""
+    shipped = list(catalog_files([directory]))
+    return read_catalog(shipped, revision or _revision(shipped))
+
+
+def _kept(revision: str, examples: bool, read: Callable[[], Catalog]) -> Catalog:
+    """A catalog as it was compiled, else read and compiled; with examples always read."""
+    if examples:
+        return read()
+    found = stored.read(revision)
+    if found is None:
+        found = read()
+        kept.keep(stored.name_of(revision), stored.sections(found))
+    return found
+
+
+@lru_cache(maxsize=8)
+def _extended(catalog: Catalog, files: tuple[tuple[Path, bytes], ...], examples: bool) -> Catalog:
+    """A catalog and the entries of a user's files, by their own revision."""
+    revision = _revision(files, catalog.revision)
+    found = _kept(revision, examples, lambda: _with(catalog, files, revision))
+    return replace(found, notes=catalog.notes)
+
+
+def _packs() -> tuple[dict[str, tuple[tuple[Path, bytes], ...]], list[str]]:
     """The files of each pack of a plug-in, and what is wrong with others."""
     packs, notes = {}, []
     for name, pack in plugins.loaded(plugins.PATTERNS).found.items():
         try:
-            packs[name] = list(catalog_files([_folder(pack)]))
+            packs[name] = tuple(catalog_files([_folder(pack)]))
         except Exception as error:  # of its function
             notes.append(f"plug-in {name}: left out: {error}")
     return packs, notes
@@ -230,8 +238,29 @@ def _bytes_of(path: Path) -> bytes:
     return data
 
 
-def _revision(files: Sequence[tuple[Path, bytes]], before: str = "") -> str:
-    digest = hashlib.sha256(f"{stored.FORMAT} {diagnose.__version__} {before}".encode())
+# Modules on which it depends what is compiled of a catalog.
+COMPILERS = {
+    "catalog": (
+        "alternatives", "document", "kept", "load", "matches", "runs", "schema", "stored",
+        "vocabulary",
+    ),
+    "match": ("build", "digits", "literals", "rows", "shapes"),
+}  # fmt: skip
+
+
+@lru_cache(maxsize=1)
+def _code() -> bytes:
+    package = Path(__file__).parents[1]
+    digest = hashlib.sha256(diagnose.__version__.encode())
+    for folder, names in COMPILERS.items():
+        for name in names:
+            digest.update((package / folder / f"{name}.py").read_bytes())
+    return digest.digest()
+
+
+def _revision(files: Iterable[tuple[Path, bytes]], before: str = "") -> str:
+    """What tells a catalog from others: its files, and the code that compiles them."""
+    digest = hashlib.sha256(_code() + before.encode())
     for path, data in files:
         digest.update(b"\0%b\0%d\0" % (os.fsencode(path.name), len(data)))
         digest.update(data)

@@ -1,21 +1,19 @@
-"""The catalog as it is kept between runs: as JSON, which needs neither YAML nor pydantic.
+"""The compiled catalog: its entries as JSON, which needs neither YAML nor pydantic.
 
-Entries of which a job needs few have a line each, which is read when it is asked for. What is known
-of all of them stands before these with the other entries, and above that a checksum of the rest, so
-that a damaged file shows at once. The example lines are kept apart: only few jobs are compared with
-them.
+Entries of which a job needs few have a line each, which is read when it is asked for; what is known
+of all of them stands apart. So do the example lines: only few jobs are compared with them.
 """
 
 from __future__ import annotations
 
 import json
-import zlib
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import MISSING, Field, fields
-from itertools import chain, islice
+from itertools import accumulate
 from typing import Any, TypeVar
 
-from diagnose.catalog import cache
+from diagnose.catalog import kept
 from diagnose.catalog.schema import (
     Catalog,
     CauseClass,
@@ -30,57 +28,60 @@ from diagnose.catalog.schema import (
 from diagnose.catalog.vocabulary import Near, Vocabulary, Word
 from diagnose.lazy import Lazy, Named
 
-FORMAT = 15  # of what is kept: another one when the fields of an entry change
 _EXAMPLES = ("written", "examples", "near_miss")  # fields that are not kept
 _WHOLE = ("classes", "settings")  # which are read at once
 _LINES = ("known_issues", "vocabularies", "signatures")  # of which each entry has a line
 Entry = TypeVar("Entry")
 
 
-def _name(revision: str) -> str:
-    return f"catalog-{revision}.json"
-
-
-class Kept(Lazy[Entry]):
+class Rows(Lazy[Entry]):
     """Entries of which each is a line of JSON; `sizes` are numbers of expressions."""
 
     def __init__(
         self,
-        lines: Sequence[bytes],
+        data: memoryview,
+        lengths: Sequence[int],
         entry: Callable[[dict[str, Any]], Entry],
         sizes: Sequence[int] = (),
     ) -> None:
-        super().__init__(len(lines))
-        self._lines = lines
+        super().__init__(len(lengths))
+        self._data = data
+        self._starts = [*accumulate(lengths, initial=0)]
         self._entry = entry
         self.sizes = sizes
 
     def make(self, index: int) -> Entry:
         """The entry of a line."""
-        return self._entry(json.loads(self._lines[index]))
+        line = self._data[self._starts[index] : self._starts[index + 1]]
+        return self._entry(json.loads(line.tobytes()))
 
 
 def sizes(signatures: Sequence[Signature]) -> Sequence[int]:
     """How many expressions each has."""
-    if isinstance(signatures, Kept):
+    if isinstance(signatures, Rows):
         return signatures.sizes
     return [len(signature.match) for signature in signatures]
 
 
-def write(catalog: Catalog) -> None:
-    """Keep a catalog, without its examples."""
+def name_of(revision: str) -> str:
+    """The name of the file of a catalog."""
+    return f"{revision}.catalog"
+
+
+def sections(catalog: Catalog) -> dict[str, bytes]:
+    """What is kept of a catalog that was read with its examples."""
     about = {name: getattr(catalog, name) for name in _WHOLE}
     about |= {"ids": [*catalog.by_id], "sizes": sizes(catalog.signatures)}
-    kept = [getattr(catalog, name) for name in _LINES]
-    about["lines"] = [*map(len, kept)]
-    rows = [json.dumps(row, default=_fields) for row in (about, *chain(*kept))]
-    data = "\n".join(rows).encode()
-    cache.keep(_name(catalog.revision), _checksum(data) + data)
-
-
-def _checksum(data: bytes | memoryview) -> bytes:
-    """The first line of a file, above this."""
-    return b"%08x\n" % zlib.crc32(data)
+    lines = {
+        name: [json.dumps(entry, default=_fields).encode() for entry in getattr(catalog, name)]
+        for name in _LINES
+    }
+    about["lengths"] = {name: [*map(len, rows)] for name, rows in lines.items()}
+    return {
+        "about": json.dumps(about, default=_fields).encode(),
+        "examples": json.dumps(example_lines(catalog.signatures)).encode(),
+        **{name: b"".join(rows) for name, rows in lines.items()},
+    }
 
 
 def _fields(entry: Any) -> dict[str, Any]:
@@ -98,28 +99,27 @@ def _default(field: Field[Any]) -> Any:
 
 def read(revision: str) -> Catalog | None:
     """The catalog of a revision, without examples; None if it is not kept."""
-    raw = cache.read(_name(revision))
-    head = len(_checksum(b""))
-    if raw is None or raw[:head] != _checksum(memoryview(raw)[head:]):
-        return None
-    try:
-        _, about, *lines = raw.split(b"\n")
-        kept = json.loads(about)
-        issues, vocabularies, entries = (
-            [*islice(rest, count)] for rest in [iter(lines)] for count in kept["lines"]
-        )
-        signatures = Kept(entries, _signature, kept["sizes"])
-        return Catalog(
-            signatures=signatures,
-            known_issues=Kept(issues, _known_issue),
-            classes={id_: _class(entry) for id_, entry in kept["classes"].items()},
-            revision=revision,
-            vocabularies=Kept(vocabularies, _vocabulary),
-            settings={id_: _setting(entry) for id_, entry in kept["settings"].items()},
-            by_id=Named(kept["ids"], signatures),
-        )
-    except (ValueError, KeyError, TypeError):
-        return None
+    for found in kept.find(name_of(revision)):
+        with suppress(ValueError, KeyError, TypeError):
+            return _catalog(found, revision)
+    return None
+
+
+def _catalog(found: kept.Kept, revision: str) -> Catalog:
+    about = json.loads(found.section("about").tobytes())
+    issues, vocabularies, entries = (
+        (found.section(name), about["lengths"][name]) for name in _LINES
+    )
+    signatures = Rows(*entries, _signature, about["sizes"])
+    return Catalog(
+        signatures=signatures,
+        known_issues=Rows(*issues, _known_issue),
+        classes={id_: _class(entry) for id_, entry in about["classes"].items()},
+        revision=revision,
+        vocabularies=Rows(*vocabularies, _vocabulary),
+        settings={id_: _setting(entry) for id_, entry in about["settings"].items()},
+        by_id=Named(about["ids"], signatures),
+    )
 
 
 def _remedies(entry: dict[str, Any]) -> dict[str, Any]:
@@ -158,23 +158,12 @@ def _setting(entry: dict[str, Any]) -> Setting:
     return Setting(**(entry | {"places": places}))
 
 
-def _examples_name(revision: str) -> str:
-    return f"examples-{revision}.json"
-
-
-def write_examples(catalog: Catalog) -> None:
-    """Keep the examples of a catalog that was read with them."""
-    rows = json.dumps(example_lines(catalog.signatures))
-    cache.keep(_examples_name(catalog.revision), rows.encode())
-
-
 def read_examples(catalog: Catalog) -> list[tuple[str, str]]:
     """What was kept of this catalog; [] if nothing was."""
-    raw = cache.read(_examples_name(catalog.revision))
-    try:
-        return [(id_, line) for id_, line in json.loads(raw or b"[]")]
-    except (ValueError, TypeError):
-        return []
+    for found in kept.find(name_of(catalog.revision)):
+        with suppress(ValueError, TypeError):
+            return [(id_, line) for id_, line in json.loads(found.section("examples").tobytes())]
+    return []
 
 
 def example_lines(signatures: Sequence[Signature]) -> list[tuple[str, str]]:

@@ -85,18 +85,26 @@ def _read(
 
 
 def _tell_compiling(patterns: Sequence[Path]) -> None:
-    """Say why the first answer on a machine takes longer than the others.
+    """Say why this answer takes longer than others: the signatures were not compiled for it.
 
-    Where nobody looks on, only if every run does: that can be mended.
+    Where nobody looks on, only if that comes again: a writable cache is for the user to provide.
     """
-    from diagnose.catalog.cache import writable
+    from diagnose.catalog import kept
     from diagnose.catalog.load import load_catalog
     from diagnose.match.compile import compiled_before
 
-    kept = writable()
-    if (sys.stderr.isatty() or not kept) and not compiled_before(load_catalog(patterns)):
-        often = "first run" if kept else "no writable cache (XDG_CACHE_HOME), so in every run"
-        say(f"Compiling signatures, about 10 s: {often}.")
+    if compiled_before(load_catalog(patterns)):
+        return
+    folder = kept.writable()
+    if folder is None:
+        why = "no writable cache (XDG_CACHE_HOME) or temporary folder, so in every run"
+    elif folder != kept.cache():
+        why = f"no writable cache (XDG_CACHE_HOME), kept in {folder}"
+    elif sys.stderr.isatty():
+        why = "new or changed since the last run"
+    else:
+        return
+    say(f"Compiling signatures, about 10 s: {why}.")
 
 
 def _load_engine(later: str) -> None:

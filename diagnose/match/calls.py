@@ -16,10 +16,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import hyperscan as hs
-
 from diagnose.ingest.source import Chunk, Source
 from diagnose.lazy import expression
+from diagnose.match.rows import CALL, CALLS, INIT
 from diagnose.parse.nccl_inits import Inits
 from diagnose.search import compile_database, hits_of
 
@@ -28,11 +27,6 @@ if TYPE_CHECKING:
     from diagnose.parse.nccl_coll import CollReader
 
 
-FIRST_MARK = 1 << 24  # number of the first of these literals: behind all other marks
-_INIT, _CALL, _SEND, _RECV = range(FIRST_MARK, FIRST_MARK + 4)
-# Of START and COMPLETE; not without the letter, see `match.rows`.
-_INITS = (b"- Init S", b"- Init C")
-_LITERALS = {_CALL: b"opCount ", _SEND: b"Send: opCount ", _RECV: b"Recv: opCount "}
 _INIT_TEXT = b"- Init "
 _ENDS = expression(rb"- Init [SC]")
 
@@ -47,18 +41,11 @@ class CallMarks:
 
     def add(self, number: int, end: int) -> None:
         """Take what one of these literals tells, by its number and where it ends."""
-        if number == _INIT:
+        if number == INIT:
             self.inits.append(end)
         else:
             self.calls = True
-            self.p2p = self.p2p or number != _CALL
-
-
-def mark_rows() -> list[tuple[bytes, int, int]]:
-    """The literals, their numbers and flags. Of calls, of which there are millions, the first."""
-    once = int(hs.HS_FLAG_SINGLEMATCH)
-    calls = [(text, number, once) for number, text in _LITERALS.items()]
-    return [*((text, _INIT, 0) for text in _INITS), *calls]
+            self.p2p = self.p2p or number != CALL
 
 
 def with_init(kinds: Collection[bytes]) -> set[bytes]:
@@ -69,8 +56,8 @@ def with_init(kinds: Collection[bytes]) -> set[bytes]:
 def marks_in(kinds: Collection[bytes], inits: Iterable[tuple[int, bytes]]) -> CallMarks:
     """The same by the shapes of lines, and the place and shape of each that is `with_init`."""
     held = b"\n".join(kinds)  # the literals have no digits
-    calls = _LITERALS[_CALL] in held
-    p2p = calls and any(_LITERALS[number] in held for number in (_SEND, _RECV))
+    calls = CALLS[CALL] in held
+    p2p = calls and any(text in held for number, text in CALLS.items() if number != CALL)
     ends = [at + found.end() for at, same in inits for found in _ENDS.finditer(same)]
     return CallMarks(ends, calls, p2p)
 

@@ -25,13 +25,12 @@ import hyperscan as hs
 import regex
 
 from diagnose import search
-from diagnose.catalog import cache
+from diagnose.catalog import kept
 from diagnose.catalog.schema import Catalog
-from diagnose.errors import CatalogError
-from diagnose.match.calls import FIRST_MARK, CallMarks
-from diagnose.match.rows import DATABASES, LITERAL, Row, patterns_of, rows_of
+from diagnose.match.calls import CallMarks
+from diagnose.match.rows import DATABASES, INIT, name_of, patterns_of
 from diagnose.match.words import Words
-from diagnose.search import Automaton, Hits, compile_database, hits_of
+from diagnose.search import Automaton, Hits, hits_of
 
 if TYPE_CHECKING:
     from diagnose.match.digits import Doubts
@@ -41,11 +40,11 @@ if TYPE_CHECKING:
 
 # A search that takes longer than this on one line is given up: no line may stall the tool.
 MATCH_TIMEOUT_S = 0.02
-# From what is quickly told to what takes long, so that compiling begins at once.
-_BY_EFFORT = ("sampled-first", "bulk", "sampled-all", "words", "rest", "everywhere", "marks")
-BUILD = 14  # of what is kept of them: another one when the same catalog is compiled differently
 # Where literals are everywhere (a flood, a paste), a second look at single lines saves nothing.
 _DENSE = 0.5
+
+
+Databases = Mapping[str, Automaton | None]
 
 
 class Scanned(NamedTuple):
@@ -88,12 +87,16 @@ def in_text(found: Mapping[int, Found]) -> list[tuple[int, Found]]:
 class Matcher:
     """Finds the catalog's patterns in blocks of bytes. Build with `compile_matcher`."""
 
-    def __init__(self, catalog: Catalog, databases: Sequence[Automaton | None]) -> None:
+    def __init__(self, catalog: Catalog, databases: Mapping[str, Automaton | None]) -> None:
         self.signatures = catalog.signatures
         self.patterns = patterns_of(catalog.signatures)
         self.words = Words(catalog.vocabularies, catalog.class_shown_by("exception"))
-        self._marks, self._bulk, self._rest, self._words, self._everywhere, *sampled = databases
-        self._sampled_first, self._sampled_all = sampled
+        self._marks, self._bulk, self._rest, self._words, self._everywhere = (
+            databases.get(name) for name in ("marks", "bulk", "rest", "words", "everywhere")
+        )
+        self._sampled_first, self._sampled_all = (
+            databases.get(name) for name in ("sampled-first", "sampled-all")
+        )
         self.catalog = catalog
 
     @property
@@ -210,7 +213,7 @@ _compiling = Lock()  # of threads that ask at once, one compiles
 
 
 def compile_matcher(catalog: Catalog) -> Matcher:
-    """The matcher of a catalog, from the cache when this revision was compiled before.
+    """The matcher of a catalog; its databases are compiled where nobody did that before.
 
     One is made for each catalog of a process, and shared by its threads.
     Raises CatalogError for patterns that are too much together.
@@ -220,72 +223,47 @@ def compile_matcher(catalog: Catalog) -> Matcher:
 
 
 def compiled_before(catalog: Catalog) -> bool:
-    """Whether the cache has the matcher of this revision; to compile one takes seconds."""
-    return all(map(cache.has, _files(catalog).values()))
-
-
-def _files(catalog: Catalog) -> dict[str, str]:
-    """What its databases are called in the cache."""
-    version = hs.__version__  # type: ignore[attr-defined]
-    return {name: f"{name}-{BUILD}-{catalog.revision}-{version}.hs" for name in DATABASES}
-
-
-@lru_cache(maxsize=2)
-def _matcher(catalog: Catalog) -> Matcher:
-    kept = _files(catalog)
-    found: dict[str, Automaton | None] = {}
-    for name, file in kept.items():
-        with suppress(hs.error):  # another CPU or library version wrote it
-            if (raw := cache.read(file)) is not None:
-                found[name] = _loaded(raw)
-    missing = [name for name in DATABASES if name not in found]
-    try:
-        found |= _built(catalog, missing)
-    except hs.error as error:
-        raise CatalogError(f"the patterns do not compile together: {error}") from error
-    for name in missing:
-        built = found[name]
-        cache.keep(kept[name], b"" if built is None else hs.dumpb(built.database))
-    return Matcher(catalog, [found[name] for name in DATABASES])
-
-
-def _built(catalog: Catalog, names: Sequence[str]) -> dict[str, Automaton | None]:
-    """Databases compiled anew, beside each other: Hyperscan lets go of the lock.
-
-    What they search for is worked out meanwhile; spelling out short literals takes longest.
-    """
-    if not names:
-        return {}
-    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415  once for a catalog
-
-    with ThreadPoolExecutor(2) as threads:
-        built = {
-            name: threads.submit(_compiled_rows, rows_of(catalog, name), name)
-            for name in _BY_EFFORT
-            if name in names
-        }
-        return {name: built[name].result() for name in names}
+    """Whether the matcher of a catalog is ready; to compile one takes seconds."""
+    with _compiling:
+        return _loaded(catalog) is not None
 
 
 def matcher_of(catalog: Catalog) -> Matcher:
     """The matcher of a catalog, compiled anew."""
-    return Matcher(catalog, list(_built(catalog, DATABASES).values()))
+    from diagnose.match.build import compile_all  # noqa: PLC0415  hardly ever needed
+
+    return Matcher(catalog, compile_all(catalog, DATABASES))
 
 
-def _compiled_rows(rows: Sequence[Row], name: str) -> Automaton | None:
-    return compile_rows(rows, literal=name in LITERAL) if rows else None
+def databases_of(catalog: Catalog, names: Iterable[str] = DATABASES) -> Databases:
+    """Databases of a catalog, compiled where they are not kept. Raises CatalogError."""
+    found = _kept(catalog, names)
+    if found is None:
+        from diagnose.match.build import compiled  # noqa: PLC0415  as above
+
+        found = compiled(catalog)
+    return found
 
 
-def compile_rows(rows: Sequence[Row], *, literal: bool = False) -> Automaton:
-    """A database of these rows, at least one."""
-    return compile_database(
-        [form for form, _, _ in rows], [number for _, number, _ in rows],
-        [flags for _, _, flags in rows], literal=literal,
-    )  # fmt: skip
+@lru_cache(maxsize=2)
+def _loaded(catalog: Catalog) -> Databases | None:
+    return _kept(catalog, DATABASES)
 
 
-def _loaded(raw: bytes) -> Automaton | None:
-    """What was kept of a database. Raises hyperscan.error."""
+@lru_cache(maxsize=2)
+def _matcher(catalog: Catalog) -> Matcher:
+    return Matcher(catalog, _loaded(catalog) or databases_of(catalog))
+
+
+def _kept(catalog: Catalog, names: Iterable[str]) -> Databases | None:
+    """Databases that were compiled before, also by the same processor and release."""
+    for found in kept.find(name_of(catalog.revision)):
+        with suppress(ValueError, hs.error):
+            return {name: _automaton(found.section(name).tobytes()) for name in names}
+    return None
+
+
+def _automaton(raw: bytes) -> Automaton | None:
     return Automaton(hs.loadb(raw, hs.HS_MODE_BLOCK)) if raw else None
 
 
@@ -331,7 +309,7 @@ def marked_lines(marks: Automaton, data: bytes) -> tuple[list[Span], CallMarks]:
             if reached < 0:
                 reached = len(data)
             append((rfind(b"\n", 0, to) + 1, reached))
-        if number >= FIRST_MARK:
+        if number >= INIT:
             calls.add(number, to)
 
     marks.search(data, each)

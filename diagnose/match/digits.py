@@ -20,12 +20,12 @@ from typing import Any, NamedTuple
 import regex
 
 from diagnose import search
-from diagnose.catalog import cache
+from diagnose.catalog import kept
 from diagnose.catalog.schema import Catalog
 from diagnose.catalog.vocabulary import literals
 from diagnose.lazy import expression
 from diagnose.match.literals import openings, parsed_form, parts
-from diagnose.match.rows import announced, code_form, hyperscan_form, patterns_of
+from diagnose.match.rows import announced, code_form, hyperscan_form, name_of, patterns_of
 from diagnose.match.shapes import shape
 
 _COUNTS = expression(r"(?<!\\)\{\d*,?\d*\}")
@@ -167,7 +167,6 @@ def _digits_of(members: Iterable[tuple[Any, Any]]) -> set[int]:
     return named
 
 
-BUILD = 4  # of what is kept: another one when it is made differently
 _GRAM = 4  # characters of a literal by which it is found; shorter ones are looked for each time
 _LEAST = 3  # characters of a literal that says something
 _ANY_DIGIT = frozenset({ANYWHERE})
@@ -220,14 +219,11 @@ class Doubts:
 
 
 def doubts_of(catalog: Catalog) -> Doubts:
-    """Those of a catalog, from the cache if they are there."""
-    name = f"doubts-{BUILD}-{catalog.revision}.json"
-    with suppress(ValueError, TypeError):  # something else wrote it, or half of it
-        if raw := cache.read(name):
-            return Doubts(Doubt(*row) for row in json.loads(raw))
-    found = list(doubts(catalog))
-    cache.keep(name, json.dumps(found).encode())
-    return Doubts(found)
+    """Those of a catalog, as they were compiled if they are kept."""
+    for found in kept.find(name_of(catalog.revision)):
+        with suppress(ValueError, TypeError):
+            return Doubts(Doubt(*row) for row in json.loads(found.section("doubts").tobytes()))
+    return Doubts(doubts(catalog))
 
 
 def doubts(catalog: Catalog) -> Iterator[Doubt]:

@@ -29,11 +29,12 @@ from diagnose.catalog.schema import Catalog, Signature
 from diagnose.catalog.stored import sizes
 from diagnose.catalog.vocabulary import Vocabulary, literals
 from diagnose.lazy import Lazy, expression
-from diagnose.match import calls
 from diagnose.match.literals import BULK, openings, parts, required
 
 DATABASES = ("marks", "bulk", "rest", "words", "everywhere", "sampled-first", "sampled-all")
 LITERAL = ("marks", "words")
+WATCHED = "watched"  # what a watch looks for: a tenth of the work of all of the catalog
+_WATCHED_SIGNALS = frozenset({"exit", "exception", "teardown", "finished", "restart", "timeout"})
 
 _GROUP_NAME = expression(r"\(\?P<\w+>")
 _LOOK = expression(r"\(\?<?[!=](?:\\.|[^()\\])*\)")
@@ -53,8 +54,18 @@ class Pattern:
     ignore_case: bool
 
 
+def name_of(revision: str) -> str:
+    """The name of the file in which the databases of a catalog are kept."""
+    return f"{revision}.matcher"
+
+
+def watched(signature: Signature) -> bool:
+    """Whether its lines tell a watch anything: of progress, of phases, of an end."""
+    return signature.role in ("phase", "progress") or signature.signal in _WATCHED_SIGNALS
+
+
 def rows_of(catalog: Catalog, name: str) -> list[Row]:
-    """What is in one of DATABASES; see `database_of`.
+    """What is in one of DATABASES, see `database_of`, or WATCHED.
 
     The marks announce `bulk` (with the codes of the vocabularies, numbered behind the patterns),
     `rest` and the words. Of the per-step patterns the first or all matches are found.
@@ -67,7 +78,7 @@ def rows_of(catalog: Catalog, name: str) -> list[Row]:
     rows = [
         (form.encode(), number, pattern_flags(pattern, first=name == "sampled-first"))
         for number, pattern in enumerate(patterns)
-        if _holds(name, pattern, sampled=catalog.signatures[pattern.signature].per_step)
+        if _holds(name, pattern, catalog.signatures[pattern.signature])
         for form in searched(pattern, name)
     ]
     if name == "bulk":
@@ -90,17 +101,19 @@ def database_of(pattern: Pattern) -> str:
     return "rest" if announced(pattern) else "everywhere"
 
 
-def _holds(name: str, pattern: Pattern, *, sampled: bool) -> bool:
-    """Whether one of DATABASES searches for a pattern."""
-    if sampled or name.startswith("sampled"):
-        return sampled and name.startswith("sampled")
+def _holds(name: str, pattern: Pattern, signature: Signature) -> bool:
+    """Whether a database searches for a pattern."""
+    if name == WATCHED:
+        return watched(signature)
+    if signature.per_step or name.startswith("sampled"):
+        return signature.per_step and name.startswith("sampled")
     if name == "bulk":  # the largest one, which need not wait until all short literals are known
         return bool(required(hyperscan_form(pattern.expression).decode()))
     return database_of(pattern) == name
 
 
 def searched(pattern: Pattern, name: str) -> list[str]:
-    """What Hyperscan searches for a pattern in one of DATABASES: any of these.
+    """What Hyperscan searches for a pattern in a database: any of these.
 
     Of per-step patterns it is the pattern itself: the last match of an author hides those before.
     """
@@ -155,8 +168,21 @@ def _marks_of(catalog: Catalog) -> list[Row]:
             (literal.encode(), number, caseless * ignored)
             for number, (literal, ignored) in enumerate(sorted(marks_of(telling)))
         ),
-        *calls.mark_rows(),
+        *call_rows(),
     ]
+
+
+# NCCL's call lines are marks too, whose numbers come after those of all others.
+INIT, CALL, _SEND, _RECV = range(1 << 24, (1 << 24) + 4)
+_INITS = (b"- Init S", b"- Init C")  # of START and COMPLETE; not without the letter, as above
+CALLS = {CALL: b"opCount ", _SEND: b"Send: opCount ", _RECV: b"Recv: opCount "}
+
+
+def call_rows() -> list[Row]:
+    """The rows of NCCL's calls. Of the calls themselves, of which there are millions, the first."""
+    once = int(hs.HS_FLAG_SINGLEMATCH)
+    calls = [(text, number, once) for number, text in CALLS.items()]
+    return [*((text, INIT, 0) for text in _INITS), *calls]
 
 
 class _Patterns(Lazy[Pattern]):

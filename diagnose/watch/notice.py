@@ -18,12 +18,13 @@ from diagnose.catalog.schema import Catalog, Signature
 from diagnose.ingest.source import Chunk
 from diagnose.match.cadence import beats
 from diagnose.match.lines import Raw, author_of, segments, text_of
+from diagnose.match.rows import watched
 from diagnose.parse.path import PathHints
 from diagnose.parse.prefix import Prefix, peel
 from diagnose.parse.who import Stamp
 from diagnose.timeline.captures import integer
 from diagnose.watch.bounded import remember
-from diagnose.watch.patterns import Patterns, wanted
+from diagnose.watch.patterns import Patterns
 from diagnose.watch.who import Who, who_of
 
 TEMPLATES, AUTHORS = 256, 256  # kept of a stream
@@ -217,7 +218,7 @@ def _says(signature: Signature) -> Says | None:
         return Says.END if signature.ends_phase else Says.BEGIN
     if signature.signal == "exit":
         return Says.EXIT
-    return Says.TROUBLE if wanted(signature) else None
+    return Says.TROUBLE if watched(signature) else None
 
 
 def _notice(

@@ -1,17 +1,21 @@
 import os
+import re
 import stat
+import subprocess
+import sys
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import hyperscan
 import pytest
 
-from diagnose.catalog import cache, load
+from diagnose.catalog import load
 from diagnose.catalog.load import catalog_files, load_catalog, read_catalog
 from diagnose.catalog.schema import Catalog
 from diagnose.errors import CatalogError
-from diagnose.match import compile as compiled
 from diagnose.match.compile import compile_matcher
 
 GOOD = """\
@@ -76,11 +80,36 @@ def test_the_cached_catalog_equals_the_read_one(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.usefixtures("own_cache")
-def test_a_damaged_cache_is_read_anew(tmp_path: Path) -> None:
-    first = afresh()
-    cached = next((tmp_path / "cache" / "diagnose").glob("catalog-*.json"))
-    cached.write_bytes(b'{"signatures": [{"id": 1}]')
-    assert [s.id for s in afresh().signatures] == [s.id for s in first.signatures]
+def test_own_entries_are_read_once_and_again_where_what_was_kept_is_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = Mock(wraps=load._with)
+    monkeypatch.setattr(load, "_with", read)
+    own = write(tmp_path, GOOD)
+
+    def afresh() -> str:
+        load._extended.cache_clear()
+        return load_catalog([own]).signatures[-1].cause
+
+    assert [afresh(), afresh()] == ["env.config"] * 2
+    assert read.call_count == 1
+    (file,) = (tmp_path / "cache" / "diagnose").glob(f"{load_catalog([own]).revision}.*")
+    file.write_bytes(file.read_bytes()[:-1])
+    assert afresh() == "env.config"
+    assert read.call_count == 2
+
+
+def test_what_was_compiled_is_no_longer_used_when_the_code_that_compiles_changes() -> None:
+    code = "import sys, diagnose.match.build; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    imported = {
+        name for name in done.stdout.split() if re.match(r"diagnose\.(catalog|match)\.", name)
+    }
+    known = {
+        f"diagnose.{folder}.{name}" for folder, names in load.COMPILERS.items() for name in names
+    }
+    assert imported <= known
+    assert {name for name in known if find_spec(name) is None} == set()
 
 
 def test_the_shipped_entries_are_read_once_a_process() -> None:
@@ -213,24 +242,16 @@ def test_a_name_that_is_not_utf8(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("own_cache")
-def test_patterns_that_are_too_much_together_are_no_bug(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_patterns_that_are_too_much_together_are_no_bug(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def too_much(*_: object, literal: bool) -> None:
         raise hyperscan.error("too large")
 
-    catalog = load_catalog()
-    compiled._matcher.cache_clear()
-    monkeypatch.setattr("diagnose.match.compile.compile_database", too_much)
+    catalog = load_catalog([write(tmp_path, GOOD)])
+    monkeypatch.setattr("diagnose.match.build.compile_database", too_much)
     with pytest.raises(CatalogError, match="do not compile together: too large"):
         compile_matcher(catalog)
-
-
-@pytest.mark.usefixtures("own_cache")
-def test_a_catalog_was_compiled_before_if_all_of_it_is_kept() -> None:
-    catalog = load_catalog()
-    for name in compiled._files(catalog).values():
-        assert not compiled.compiled_before(catalog)
-        cache.keep(name, b"")
-    assert compiled.compiled_before(catalog)
 
 
 def test_the_same_files_give_the_same_catalog_again(tmp_path: Path) -> None:

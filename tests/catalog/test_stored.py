@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from diagnose.catalog import cache, stored
+from diagnose.catalog import kept, stored
 from diagnose.catalog.schema import (
     Catalog,
     CauseClass,
@@ -41,8 +41,14 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
 
+def keep(changed: tuple[bytes, bytes] = (b"", b"")) -> None:
+    """Keep the catalog, with something changed as nobody who damages a file does."""
+    sections = stored.sections(CATALOG)
+    kept.keep("0123.catalog", {name: data.replace(*changed) for name, data in sections.items()})
+
+
 def test_all_but_the_examples_comes_back() -> None:
-    stored.write(CATALOG)
+    keep()
     back = stored.read("0123")
     assert back is not None
     assert (back.signatures[0].examples, back.signatures[0].near_miss) == ([], [])
@@ -52,23 +58,26 @@ def test_all_but_the_examples_comes_back() -> None:
     assert [*back.vocabularies] == CATALOG.vocabularies
     assert back.classes == CATALOG.classes
     assert back.settings == CATALOG.settings
+    assert stored.read_examples(back) == [("a.b", "a")]
 
 
-@pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"signatures": [{"id": 1}]}', b"\xff"])
-def test_what_cannot_be_read_is_read_anew(data: bytes) -> None:
-    cache.keep("catalog-0123.json", data)
+@pytest.mark.parametrize(
+    "change", [(b'"lengths"', b'"length"'), (b'"title"', b'"titel"'), (b"{", b"["), (b"a", b"\xff")]
+)
+def test_what_cannot_be_read_is_not_there(change: tuple[bytes, bytes]) -> None:
+    keep(change)
     assert stored.read("0123") is None
 
 
-@pytest.mark.parametrize("change", [(b'"a.b", "title"', b'"a.b"; "title"'), (b"shell", b"shall")])
-def test_a_damaged_entry_shows_before_it_is_asked_for(change: tuple[bytes, bytes]) -> None:
-    stored.write(CATALOG)
-    kept = cache.read("catalog-0123.json") or b""
-    assert change[0] in kept
-    cache.keep("catalog-0123.json", kept.replace(*change))
+def test_a_damaged_entry_shows_before_it_is_asked_for(tmp_path: Path) -> None:
+    keep()
+    path = tmp_path / "diagnose" / "0123.catalog"
+    data = path.read_bytes()
+    assert b'"a.b", "title"' in data
+    path.write_bytes(data.replace(b'"a.b", "title"', b'"a.b"; "title"'))
     assert stored.read("0123") is None
 
 
 def test_another_revision_is_not_there() -> None:
-    stored.write(CATALOG)
+    keep()
     assert stored.read("4567") is None

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from diagnose.catalog import stored
 from diagnose.catalog.check import check
 from diagnose.catalog.load import load_catalog
 from diagnose.catalog.vocabulary import Near, Word, vocabulary_of
@@ -38,11 +37,7 @@ def test_a_file_becomes_a_vocabulary(tmp_path: Path) -> None:
 
 
 def test_what_is_kept_is_what_was_read() -> None:
-    shipped = load_catalog()
-    stored.write(shipped)
-    kept = stored.read(shipped.revision)
-    assert kept is not None
-    assert [*kept.vocabularies] == [*shipped.vocabularies]
+    assert [*load_catalog().vocabularies] == load_catalog(examples=True).vocabularies
 
 
 @pytest.mark.parametrize(

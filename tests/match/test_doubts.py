@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from diagnose.catalog import cache
+from diagnose.catalog import kept
 from diagnose.catalog.load import load_catalog
-from diagnose.match.digits import BUILD, Doubt, Doubts, doubts_of
+from diagnose.match.digits import Doubt, Doubts, doubts_of
+from diagnose.match.rows import name_of
 
 
 def test_digits_matter_in_the_words_that_an_expression_knows() -> None:
@@ -35,15 +36,15 @@ def test_characters_of_several_bytes_do_not_rule_an_expression_out() -> None:
     assert doubts.fixed("bar██0".encode()) == [(9, 10)]  # six bytes to whom looks at bytes
 
 
-@pytest.mark.parametrize("kept", [b"", b"[[1", b'{"a": 1}', b"[7]", b"\xff"])
+@pytest.mark.parametrize("data", [b"", b"[[1", b'{"a": 1}', b"[7]", b"\xff"])
 def test_what_cannot_be_read_is_worked_out_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: bytes
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: bytes
 ) -> None:
     catalog = load_catalog()
-    name = f"doubts-{BUILD}-{catalog.revision}.json"
     same = b"node0:00:00 [0] NCCL INFO Channel 00/0 : 0[0] -> 0[0] via P0P/IPC"
     expected = doubts_of(catalog).fixed(same)
+    assert expected
+    monkeypatch.setattr(kept, "PACKAGE", tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    cache.keep(name, kept)
+    kept.keep(name_of(catalog.revision), {"doubts": data})
     assert doubts_of(catalog).fixed(same) == expected
-    assert cache.read(name) not in (kept, None)

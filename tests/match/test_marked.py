@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from diagnose.match import calls
 from diagnose.match.calls import CallMarks
 from diagnose.match.compile import marked_lines
+from diagnose.match.rows import call_rows
 from diagnose.search import compile_database
 
 MARKS = compile_database([b"wo", b"ou", b"tw"], [0, 1, 2], [0, 0, 0], literal=True)
@@ -18,7 +18,7 @@ def test_each_line_with_a_mark_is_told_once() -> None:
 
 
 def test_a_mark_behind_the_first_of_its_line_tells_of_calls_too() -> None:
-    rows = [(b"AllReduce", 0, 0), *calls.mark_rows()]
+    rows = [(b"AllReduce", 0, 0), *call_rows()]
     expressions, numbers, flags = zip(*rows, strict=True)
     marks = compile_database(expressions, numbers, flags, literal=True)
     lines, told = marked_lines(marks, b"x\nAllReduce: opCount 1f\nAllReduce comm - Init START\n")
