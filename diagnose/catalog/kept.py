@@ -15,7 +15,7 @@ import time
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from itertools import accumulate
+from itertools import accumulate, chain
 from pathlib import Path
 
 from diagnose import files
@@ -55,7 +55,7 @@ class Kept:
 
 def find(name: str) -> Iterator[Kept]:
     """The files of this name: that of the package, then those that this user keeps."""
-    for folder in (PACKAGE, *_folders()):
+    for folder in chain([PACKAGE], _folders()):
         with suppress(OSError, ValueError):
             yield Kept(_mapped(folder / name, own=folder != PACKAGE))
 

@@ -7,7 +7,6 @@ checkout is by a hash of its files and of the code, as are the entries of a user
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -250,6 +249,8 @@ COMPILERS = {
 
 @lru_cache(maxsize=1)
 def _code() -> bytes:
+    import hashlib  # noqa: PLC0415  not for what is compiled with the package
+
     package = Path(__file__).parents[1]
     digest = hashlib.sha256(diagnose.__version__.encode())
     for folder, names in COMPILERS.items():
@@ -260,6 +261,8 @@ def _code() -> bytes:
 
 def _revision(files: Iterable[tuple[Path, bytes]], before: str = "") -> str:
     """What tells a catalog from others: its files, and the code that compiles them."""
+    import hashlib  # noqa: PLC0415  as above
+
     digest = hashlib.sha256(_code() + before.encode())
     for path, data in files:
         digest.update(b"\0%b\0%d\0" % (os.fsencode(path.name), len(data)))

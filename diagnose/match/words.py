@@ -96,9 +96,9 @@ class Words:
                 yield len(spelling), vocabulary, word
 
     def _codes(self, line: str) -> Iterator[tuple[int, Vocabulary, Word]]:
-        for vocabulary, triggers, pattern, by_code in self._coded:
+        for vocabulary, triggers, by_code in self._coded:
             if triggers.search(line):
-                for match in _all(pattern, line):
+                for match in _all(_compiled(vocabulary.pattern), line):
                     word = by_code.get(match["word"])
                     if word is not None:
                         yield len(match.group()), vocabulary, word
@@ -134,14 +134,11 @@ class Words:
         return [re.compile(coded[1].pattern.translate(_SAME)) for coded in self._coded]
 
     @cached_property
-    def _coded(
-        self,
-    ) -> list[tuple[Vocabulary, re.Pattern[str], regex.Pattern[str], dict[str, Word]]]:
+    def _coded(self) -> list[tuple[Vocabulary, re.Pattern[str], dict[str, Word]]]:
         return [
             (
                 vocabulary,
                 re.compile("|".join(map(re.escape, vocabulary.triggers))),
-                regex.compile(vocabulary.pattern),
                 {code: word for word in vocabulary.words for code in word.spellings},
             )
             for vocabulary in self._vocabularies
