@@ -25,9 +25,10 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
 
-from diagnose.catalog.load import catalog_files, default_dir, load_catalog, read_files
+from diagnose.catalog.document import read_files
+from diagnose.catalog.load import catalog_files, default_dir, load_catalog
 from diagnose.catalog.schema import Catalog, Signature
-from diagnose.match import compile as compiled
+from diagnose.match import build
 from diagnose.match.rows import DATABASES, LITERAL, Row, patterns_of, rows_of
 from diagnose.search import hits_of
 
@@ -92,7 +93,7 @@ def groups(catalog: Catalog, data: bytes) -> None:
 
 def line(name: str, rows: Sequence[Row], data: bytes, *, literal: bool = False) -> None:
     begin = time.process_time()
-    database = compiled.compile_rows(rows, literal=literal)
+    database = build.compile_rows(rows, literal=literal)
     built = time.process_time() - begin
     seconds = min(timed(database, data) for _ in range(3))
     rate = len(data) / seconds / 1e6
@@ -107,13 +108,13 @@ def timed(database: object, data: bytes) -> float:
 
 
 def scan_seconds(rows: Sequence[Row], data: bytes, *, literal: bool = False) -> float:
-    database = compiled.compile_rows(rows, literal=literal)
+    database = build.compile_rows(rows, literal=literal)
     return min(timed(database, data) for _ in range(2))
 
 
 def compile_seconds(rows: Sequence[Row]) -> float:
     begin = time.process_time()
-    compiled.compile_rows(rows)
+    build.compile_rows(rows)
     return time.process_time() - begin
 
 
@@ -138,7 +139,7 @@ def costliest(catalog: Catalog, name: str, data: bytes, shown: int) -> None:
     if literal:
         print(f"{name}: found most, each a second look at a line:")
         numbered = [(form, number, flags) for number, (form, _, flags) in enumerate(rows)]
-        met = Counter(n for n, _ in hits_of(compiled.compile_rows(numbered, literal=True), data))
+        met = Counter(n for n, _ in hits_of(build.compile_rows(numbered, literal=True), data))
         for number, times in met.most_common(shown):
             print(f"  {times:>9,}  {told(rows[number])}")
         return

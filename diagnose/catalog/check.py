@@ -13,17 +13,10 @@ import hyperscan as hs
 import regex
 
 from diagnose.catalog.captures import CAPTURES
+from diagnose.catalog.document import FileEntry, catalog_of, read_files
 from diagnose.catalog.examples import example_problems
 from diagnose.catalog.expressions import automaton_of, costly, malformed, not_linear
-from diagnose.catalog.load import (
-    FileEntry,
-    catalog_files,
-    catalog_of,
-    default_dir,
-    examples_of,
-    load_catalog,
-    read_files,
-)
+from diagnose.catalog.load import catalog_files, default_dir, examples_of, load_catalog
 from diagnose.catalog.remedies import remedy_problems
 from diagnose.catalog.scaffold import BAD_ID, ID, TODO
 from diagnose.catalog.schema import Catalog, Condition, KnownIssue, Signature

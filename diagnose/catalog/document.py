@@ -1,4 +1,4 @@
-"""One YAML file as plain data, every part with its line.
+"""The YAML files of a catalog: plain data, every part with its line, and the entries in it.
 
 Only what a catalog needs: texts, truth values, lists and mappings with texts as keys. Numbers,
 dates and tags are refused, each with its line, and so is what nests too deep. An alias counts as
@@ -8,11 +8,21 @@ all that it stands for, so that a small file stays small.
 from __future__ import annotations
 
 import codecs
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import yaml
+from pydantic import TypeAdapter, ValidationError
+
+from diagnose.catalog.expressions import unusable
+from diagnose.catalog.matches import type_matches, type_near_misses
+from diagnose.catalog.runs import FieldError, type_runs
+from diagnose.catalog.schema import Catalog, CauseClass, KnownIssue, Setting, Signature
+from diagnose.catalog.vocabulary import Vocabulary
+from diagnose.errors import CatalogError
 
 MAX_DEPTH = 32
 MAX_NODES = 100_000  # of one file, aliases written out
@@ -216,3 +226,182 @@ def _value(event: Any, line: int) -> str | bool | None:
     except UnicodeEncodeError as error:
         raise DocumentError(line, "not valid YAML: half a character") from error
     return text
+
+
+# --------------------------------------------------------------------------- entries
+
+_KINDS = {
+    "signatures": Signature, "known_issues": KnownIssue, "classes": CauseClass, "settings": Setting,
+}  # fmt: skip
+WORDS = "vocabularies"  # each a file of its own
+# What YAML calls otherwise than the dataclasses do.
+_WRITTEN = {"class": "cause"}
+_WRITTEN_OF_WORDS = {"class": "cause", "not": "why_not", "word": "spellings"}
+
+
+@dataclass(frozen=True, slots=True)
+class FileEntry:
+    """An entry that stands at `at` in its file."""
+
+    kind: str
+    at: tuple[str | int, ...]
+    entry: Any
+    path: Path
+    root: Node
+
+    def wrong(self, field: Sequence[str | int], problem: str) -> CatalogError:
+        """An error at a field of this entry."""
+        line = line_of(self.root, [*self.at, *field])
+        return CatalogError(f"{self.path}:{line}: {self.entry.id}: {problem}")
+
+
+def read_catalog(files: Sequence[tuple[Path, bytes]], revision: str) -> Catalog:
+    """Parse and type-check catalog files (with their examples), without the cache."""
+    return catalog_of(read_files(files), revision)
+
+
+def read_files(files: Sequence[tuple[Path, bytes]]) -> list[FileEntry]:
+    """The entries of catalog files, in order."""
+    return [found for path, data in files for found in _read_file(path, data)]
+
+
+def catalog_of(found: Iterable[FileEntry], revision: str) -> Catalog:
+    """The catalog of these entries; of one id the last counts."""
+    entries: dict[str, dict[str, Any]] = {kind: {} for kind in (*_KINDS, WORDS)}
+    for one in found:
+        entries[one.kind][one.entry.id] = one.entry
+    return Catalog(
+        signatures=list(entries["signatures"].values()),
+        known_issues=list(entries["known_issues"].values()),
+        classes=entries["classes"],
+        revision=revision,
+        vocabularies=list(entries[WORDS].values()),
+        settings=entries["settings"],
+    )
+
+
+def _read_file(path: Path, data: bytes) -> Iterator[FileEntry]:
+    try:
+        root = read(data)
+    except DocumentError as error:
+        raise CatalogError(f"{path}:{error.line}: {error}") from error
+    if root is None or root.value is None:
+        return
+    if not isinstance(root.value, dict):
+        raise CatalogError(f"{path}:{root.line}: expected a mapping with {', '.join(_KINDS)}")
+    if "words" in root.value:
+        words = {"about": "", "references": [], **root.plain(), "id": path.stem}
+        yield _entry(WORDS, (), words, path, root)
+        return
+    for kind, items in root.value.items():
+        at = f"{path}:{root.keys[kind]}: {kind}"
+        if kind not in _KINDS:
+            raise CatalogError(f"{at}: unknown key, expected one of {', '.join(_KINDS)}")
+        if not isinstance(items.value, list):
+            raise CatalogError(f"{at}: expected a list")
+        for index, node in enumerate(items.value):
+            item = node.plain()
+            if not isinstance(item, dict):
+                raise CatalogError(f"{path}:{node.line}: {kind}[{index}]: expected a mapping")
+            yield _entry(kind, (kind, index), item, path, root)
+
+
+def _entry(
+    kind: str, at: tuple[str | int, ...], item: dict[str, Any], path: Path, root: Node
+) -> FileEntry:
+    """An entry of its plain data. Raises CatalogError."""
+    name = item.get("id", f"{kind}[{at[-1] if at else 0}]")
+    try:
+        _typed(kind, item)
+        entry = _adapter(kind).validate_python(item)
+    except FieldError as error:
+        line = line_of(root, [*at, *error.at])
+        raise CatalogError(f"{path}:{line}: {name}: {error}") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        written = {ours: key for key, ours in _WRITTEN_OF_WORDS.items()}
+        where = [written.get(str(part), part) for part in first["loc"]]
+        line, place = line_of(root, [*at, *where]), ".".join(map(str, where))
+        raise CatalogError(f"{path}:{line}: {name}: {place}: {first['msg']}") from error
+    return FileEntry(kind, at, entry, path, root)
+
+
+@cache
+def _adapter(kind: str) -> TypeAdapter[Any]:
+    """Pydantic's adapter of a kind; making one takes longer than reading a file."""
+    return TypeAdapter(Vocabulary if kind == WORDS else _KINDS[kind])
+
+
+def _typed(kind: str, item: dict[str, Any]) -> None:
+    """Bring what YAML writes otherwise into the form of the schema. Raises FieldError."""
+    if kind == WORDS:
+        for word in _mappings(item["words"]):
+            _rename(word, _WRITTEN_OF_WORDS)
+            if isinstance(word.get("spellings"), str):
+                word["spellings"] = [word["spellings"]]
+            for near in _mappings(word.get("near")):
+                _rename(near, _WRITTEN_OF_WORDS)
+        return
+    if kind != "classes":
+        _rename(item, _WRITTEN)
+    type_runs(item)
+    if kind == "signatures":
+        type_matches(item)
+    elif kind == "known_issues":
+        type_near_misses(item)
+
+
+def _mappings(value: object) -> list[dict[str, Any]]:
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+
+
+def _rename(item: dict[str, Any], names: Mapping[str, str]) -> None:
+    for written, ours in names.items():
+        if written in item:
+            item[ours] = item.pop(written)
+
+
+def joined(catalog: Catalog, files: Sequence[tuple[Path, bytes]], revision: str) -> Catalog:
+    """A catalog and the entries of these files, which must be such as it can use."""
+    later = read_catalog(files, revision)
+
+    def both(kind: str) -> list[Any]:
+        entries = (*getattr(catalog, kind), *getattr(later, kind))
+        return list({entry.id: entry for entry in entries}.values())
+
+    found = Catalog(
+        signatures=both("signatures"),
+        known_issues=both("known_issues"),
+        classes=catalog.classes | later.classes,
+        revision=revision,
+        vocabularies=both("vocabularies"),
+        settings=catalog.settings | later.settings,
+    )
+    for path, data in files:
+        _refuse_unusable(path, data, found)
+    return found
+
+
+def _refuse_unusable(path: Path, data: bytes, catalog: Catalog) -> None:
+    """Raise CatalogError for an entry with which no job could be diagnosed.
+
+    The shipped entries are not asked: tests hold them to more than this.
+    """
+    for found in _read_file(path, data):
+        entry = found.entry
+        cause = getattr(entry, "cause", "")
+        if cause and cause not in catalog.classes:
+            raise found.wrong(["class"], f"class: unknown class {cause}")
+        for index, remedy in enumerate(getattr(entry, "remedies", ())):
+            if remedy.setting and remedy.setting not in catalog.settings:
+                unknown = f"setting: unknown setting {remedy.setting}"
+                raise found.wrong(["remedies", index, "setting"], unknown)
+        if not isinstance(entry, Signature):
+            continue
+        if entry.role == "cause" and not cause:
+            raise found.wrong(["role"], "class: needed for role cause")
+        for name, expressions in (("match", entry.match), ("unless", entry.unless)):
+            for index, expression in enumerate(expressions):
+                problem = unusable(expression, ignore_case=entry.ignore_case)
+                if problem:
+                    raise found.wrong([name, index], problem)

@@ -127,5 +127,3 @@ def _vocabulary(defs: dict[str, Any]) -> None:
     vocabulary["required"] = ["about", "words"]
     word["properties"]["word"] = {"anyOf": [_TEXT, _TEXTS]}
     word["required"] = ["word", "class", "strength"]
-    for form in (vocabulary, word, defs["Near"]):
-        form["additionalProperties"] = False

@@ -1,7 +1,6 @@
-"""Reads the YAML catalog into typed entries, or what was compiled of it.
+"""The catalog of a run: compiled, or read from YAML (`document`).
 
-Only plain data is read (see `document`), unknown and duplicate keys are errors, and every error
-names file, line and field. The shipped catalog is compiled when the package is built; that of a
+The shipped catalog is compiled when the package is built; that of a
 checkout is by a hash of its files and of the code, as are the entries of a user.
 """
 
@@ -10,35 +9,22 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from threading import RLock
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import diagnose
 from diagnose import plugins
 from diagnose.catalog import kept, stored
-from diagnose.catalog.matches import MatchError, type_matches, type_near_misses
-from diagnose.catalog.runs import RunError, type_runs
-from diagnose.catalog.schema import (
-    Catalog,
-    CauseClass,
-    KnownIssue,
-    Signature,
-)
-from diagnose.catalog.vocabulary import Vocabulary, vocabulary_of
+from diagnose.catalog.schema import Catalog
 from diagnose.errors import CatalogError
-
-if TYPE_CHECKING:
-    from diagnose.catalog.document import Node
 
 _MAX_FILE = 4 << 20
 _MAX_FILES = 1000
 _MAX_BYTES = 16 << 20  # of all files
 _MAX_MET = 100_000  # files and folders passed on the way
-_KINDS = ("signatures", "known_issues", "classes", "settings")
-_WORDS = "vocabularies"  # each a file of its own
 
 
 def default_dir() -> Path:
@@ -87,6 +73,8 @@ def _compiled_with(directory: Path) -> str | None:
 
 def read_shipped(directory: Path, revision: str = "") -> Catalog:
     """The shipped catalog from its YAML, with its examples."""
+    from diagnose.catalog.document import read_catalog  # noqa: PLC0415  not for what is compiled
+
     shipped = list(catalog_files([directory]))
     return read_catalog(shipped, revision or _revision(shipped))
 
@@ -106,8 +94,13 @@ def _kept(revision: str, examples: bool, read: Callable[[], Catalog]) -> Catalog
 def _extended(catalog: Catalog, files: tuple[tuple[Path, bytes], ...], examples: bool) -> Catalog:
     """A catalog and the entries of a user's files, by their own revision."""
     revision = _revision(files, catalog.revision)
-    found = _kept(revision, examples, lambda: _with(catalog, files, revision))
-    return replace(found, notes=catalog.notes)
+
+    def read() -> Catalog:
+        from diagnose.catalog.document import joined  # noqa: PLC0415  as above
+
+        return joined(catalog, files, revision)
+
+    return replace(_kept(revision, examples, read), notes=catalog.notes)
 
 
 def _packs() -> tuple[dict[str, tuple[tuple[Path, bytes], ...]], list[str]]:
@@ -126,27 +119,6 @@ def _folder(pack: Any) -> Path:
     return Path(pack() if callable(pack) else next(iter(pack.__path__)))
 
 
-def _with(catalog: Catalog, files: Sequence[tuple[Path, bytes]], revision: str) -> Catalog:
-    """A catalog and the entries of these files, which must be such as it can use."""
-    later = read_catalog(files, revision)
-
-    def both(kind: str) -> list[Any]:
-        entries = (*getattr(catalog, kind), *getattr(later, kind))
-        return list({entry.id: entry for entry in entries}.values())
-
-    joined = Catalog(
-        signatures=both("signatures"),
-        known_issues=both("known_issues"),
-        classes=catalog.classes | later.classes,
-        revision=revision,
-        vocabularies=both("vocabularies"),
-        settings=catalog.settings | later.settings,
-    )
-    for path, data in files:
-        _refuse_unusable(path, data, joined)
-    return joined
-
-
 @lru_cache(maxsize=2)
 def examples_of(catalog: Catalog) -> list[tuple[str, str]]:
     """(Id, line) of every example that a signature of this catalog matches.
@@ -156,31 +128,6 @@ def examples_of(catalog: Catalog) -> list[tuple[str, str]]:
     found = stored.read_examples(catalog) or stored.example_lines(catalog.signatures)
     found = found or stored.example_lines(load_catalog(examples=True).signatures)
     return [(id_, line) for id_, line in found if id_ in catalog.by_id]
-
-
-def read_catalog(files: Sequence[tuple[Path, bytes]], revision: str) -> Catalog:
-    """Parse and type-check catalog files (with their examples), without the cache."""
-    return catalog_of(read_files(files), revision)
-
-
-def read_files(files: Sequence[tuple[Path, bytes]]) -> list[FileEntry]:
-    """The entries of catalog files, in order."""
-    return [found for path, data in files for found in _read_file(path, data)]
-
-
-def catalog_of(found: Iterable[FileEntry], revision: str) -> Catalog:
-    """The catalog of these entries; of one id the last counts."""
-    entries: dict[str, dict[str, Any]] = {kind: {} for kind in (*_KINDS, _WORDS)}
-    for one in found:
-        entries[one.kind][one.entry.id] = one.entry
-    return Catalog(
-        signatures=list(entries["signatures"].values()),
-        known_issues=list(entries["known_issues"].values()),
-        classes=entries["classes"],
-        revision=revision,
-        vocabularies=list(entries[_WORDS].values()),
-        settings=entries["settings"],
-    )
 
 
 def catalog_files(dirs: Iterable[Path]) -> Iterator[tuple[Path, bytes]]:
@@ -240,8 +187,8 @@ def _bytes_of(path: Path) -> bytes:
 # Modules on which it depends what is compiled of a catalog.
 COMPILERS = {
     "catalog": (
-        "alternatives", "document", "kept", "load", "matches", "runs", "schema", "stored",
-        "vocabulary",
+        "alternatives", "document", "expressions", "kept", "load", "matches", "runs", "schema",
+        "stored", "vocabulary",
     ),
     "match": ("build", "digits", "literals", "rows", "shapes"),
 }  # fmt: skip
@@ -268,139 +215,3 @@ def _revision(files: Iterable[tuple[Path, bytes]], before: str = "") -> str:
         digest.update(b"\0%b\0%d\0" % (os.fsencode(path.name), len(data)))
         digest.update(data)
     return digest.hexdigest()[:16]
-
-
-@dataclass(frozen=True, slots=True)
-class FileEntry:
-    """An entry where it stands: number `index` of its kind in the file."""
-
-    kind: str
-    index: int
-    entry: Any
-    path: Path
-    root: Node
-
-    def wrong(self, field: Sequence[str | int], problem: str) -> CatalogError:
-        """An error at a field of this entry."""
-        from diagnose.catalog.document import line_of  # noqa: PLC0415
-
-        line = line_of(self.root, [self.kind, self.index, *field])
-        return CatalogError(f"{self.path}:{line}: {self.entry.id}: {problem}")
-
-
-def _read_file(path: Path, data: bytes) -> Iterator[FileEntry]:
-    # Not needed when the catalog is cached.
-    from diagnose.catalog.document import DocumentError, read  # noqa: PLC0415
-
-    try:
-        root = read(data)
-    except DocumentError as error:
-        raise CatalogError(f"{path}:{error.line}: {error}") from error
-    if root is None or root.value is None:
-        return
-    if not isinstance(root.value, dict):
-        raise CatalogError(f"{path}:{root.line}: expected a mapping with {', '.join(_KINDS)}")
-    if "words" in root.value:
-        yield FileEntry(_WORDS, 0, _vocabulary(path, root), path, root)
-    else:
-        yield from _read_kinds(path, root)
-
-
-@lru_cache(maxsize=1)
-def _adapters() -> dict[str, Any]:
-    """Kind of entry → pydantic's adapter of it; making them takes longer than reading a file."""
-    from pydantic import TypeAdapter  # noqa: PLC0415  as above
-
-    from diagnose.catalog.schema import Setting  # noqa: PLC0415
-
-    return {
-        "signatures": TypeAdapter(Signature),
-        "known_issues": TypeAdapter(KnownIssue),
-        "classes": TypeAdapter(CauseClass),
-        "settings": TypeAdapter(Setting),
-    }
-
-
-def _read_kinds(path: Path, root: Node) -> Iterator[FileEntry]:
-    from pydantic import ValidationError  # noqa: PLC0415  as above
-
-    from diagnose.catalog.document import line_of  # noqa: PLC0415
-
-    adapters = _adapters()
-    kinds = root.value if isinstance(root.value, dict) else {}
-    for kind, items in kinds.items():
-        at = f"{path}:{root.keys[kind]}: {kind}"
-        if kind not in _KINDS:
-            raise CatalogError(f"{at}: unknown key, expected one of {', '.join(_KINDS)}")
-        if not isinstance(items.value, list):
-            raise CatalogError(f"{at}: expected a list")
-        for index, node in enumerate(items.value):
-            item = node.plain()
-            if not isinstance(item, dict):
-                raise CatalogError(f"{path}:{node.line}: {kind}[{index}]: expected a mapping")
-            if kind != "classes" and "class" in item:
-                item["cause"] = item.pop("class")
-            try:
-                type_runs(item)
-                if kind == "signatures":
-                    type_matches(item)
-                elif kind == "known_issues":
-                    type_near_misses(item)
-                entry = adapters[kind].validate_python(item)
-            except (RunError, MatchError) as error:
-                line = line_of(root, [kind, index, *error.at])
-                name = item.get("id", f"{kind}[{index}]")
-                raise CatalogError(f"{path}:{line}: {name}: {error}") from error
-            except ValidationError as error:
-                first = error.errors()[0]
-                where = ["class" if part == "cause" else part for part in first["loc"]]
-                line = line_of(root, [kind, index, *where])
-                field = ".".join(str(part) for part in where)
-                name = item.get("id", f"{kind}[{index}]")
-                raise CatalogError(f"{path}:{line}: {name}: {field}: {first['msg']}") from error
-            yield FileEntry(kind, index, entry, path, root)
-
-
-def _vocabulary(path: Path, root: Node) -> Vocabulary:
-    try:
-        return vocabulary_of(path.stem, root.plain())
-    except ValueError as error:
-        raise CatalogError(f"{path}: {error}") from error
-
-
-def _refuse_unusable(path: Path, data: bytes, catalog: Catalog) -> None:
-    """Raise CatalogError for an entry with which no job could be diagnosed.
-
-    The shipped entries are not asked: tests hold them to more than this.
-    """
-    from diagnose.catalog.expressions import unusable  # noqa: PLC0415
-
-    for found in _read_file(path, data):
-        entry = found.entry
-        cause = getattr(entry, "cause", "")
-        if cause and cause not in catalog.classes:
-            raise found.wrong(["class"], f"class: unknown class {cause}")
-        _refuse_unknown_setting(found, catalog)
-        if not isinstance(entry, Signature):
-            continue
-        if entry.role == "cause" and not cause:
-            raise found.wrong(["role"], "class: needed for role cause")
-        for name, expressions in (("match", entry.match), ("unless", entry.unless)):
-            for index, expression in enumerate(expressions):
-                problem = unusable(expression, ignore_case=entry.ignore_case)
-                if problem:
-                    raise found.wrong([name, index], problem)
-
-
-def _refuse_unknown_setting(found: FileEntry, catalog: Catalog) -> None:
-    for index, remedy in enumerate(getattr(found.entry, "remedies", ())):
-        if remedy.setting and remedy.setting not in catalog.settings:
-            problem = f"setting: unknown setting {remedy.setting}"
-            raise found.wrong(["remedies", index, "setting"], problem)
-
-
-__all__ = [
-    "default_dir",
-    "load_catalog",
-    "read_catalog",
-]

@@ -8,6 +8,7 @@ from itertools import product
 from typing import Any
 
 from diagnose.catalog.alternatives import groups_of
+from diagnose.catalog.runs import FieldError
 from diagnose.catalog.schema import Example, Match
 
 _KEYS = ("regex", "any_of", "after", "before", "example", "examples", "variants")
@@ -15,18 +16,10 @@ _VARIANTS = re.compile(r"\{([^{}]*\|[^{}]*)\}")
 _SPECIAL = re.compile(r"[\\.^$|?*+()\[\]{}]")
 
 
-class MatchError(Exception):
-    """What is wrong with an expression as it is written, and where in its entry."""
-
-    def __init__(self, at: Sequence[str | int], problem: str) -> None:
-        super().__init__(problem)
-        self.at = at
-
-
 def type_matches(item: dict[str, Any]) -> None:
     """Put the expressions of what is written under `match` there, and that under `written`."""
     if "written" in item:
-        raise MatchError(["written"], "written: unknown key")
+        raise FieldError(["written"], "written: unknown key")
     if not isinstance(item.get("match"), list):
         return  # whoever types the entry says so
     written = [typed_match(one, ["match", index]) for index, one in enumerate(item["match"])]
@@ -43,35 +36,35 @@ def type_near_misses(item: dict[str, Any]) -> None:
         if isinstance(one, dict):
             line = one.get("first_line")
             if len(one) != 1 or not isinstance(line, str) or not isinstance(examples[0], str):
-                raise MatchError(["near_miss", index], "near_miss: expected a text, or first_line")
+                raise FieldError(["near_miss", index], "near_miss: expected a text, or first_line")
             given[index] = line + "".join(examples[0].partition("\n")[1:])
 
 
 def typed_match(one: object, at: Sequence[str | int]) -> Match:
     """An expression as YAML writes it, which stands at `at`, in the form of the schema."""
     if not isinstance(one, dict):
-        raise MatchError(at, "match: expected {regex: …, example: …} or {any_of: […], example: …}")
+        raise FieldError(at, "match: expected {regex: …, example: …} or {any_of: […], example: …}")
     for key, value in one.items():
         if key not in _KEYS:
-            raise MatchError([*at, key], f"match: {key}: unknown key")
+            raise FieldError([*at, key], f"match: {key}: unknown key")
         if key in ("after", "before") and not isinstance(value, str):
-            raise MatchError([*at, key], f"match: {key}: expected a text")
+            raise FieldError([*at, key], f"match: {key}: expected a text")
     if ("regex" in one) == ("any_of" in one):
-        raise MatchError(at, "match: needs exactly one of regex and any_of")
+        raise FieldError(at, "match: needs exactly one of regex and any_of")
     if "regex" in one and ("after" in one or "before" in one):
-        raise MatchError(at, "match: after and before go with any_of")
+        raise FieldError(at, "match: after and before go with any_of")
     if "example" in one and "examples" in one:
-        raise MatchError(at, "match: example and examples: one of them is enough")
+        raise FieldError(at, "match: example and examples: one of them is enough")
     parts = one.get("regex", [])
     parts = [parts] if isinstance(parts, str) else parts
     literals, several = one.get("any_of", []), one.get("examples", [])
     for key, texts in (("regex", parts), ("any_of", literals)):
         if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-            raise MatchError([*at, key], f"match: {key}: expected a list of texts")
+            raise FieldError([*at, key], f"match: {key}: expected a list of texts")
         if key in one and ("" in texts or not texts):
-            raise MatchError([*at, key], f"match: {key}: a text is missing")
+            raise FieldError([*at, key], f"match: {key}: a text is missing")
     if not isinstance(several, list):
-        raise MatchError([*at, "examples"], "match: examples: expected a list")
+        raise FieldError([*at, "examples"], "match: examples: expected a list")
     single = [_example(one["example"], [*at, "example"])] if "example" in one else []
     examples = [_example(text, [*at, "examples", number]) for number, text in enumerate(several)]
     examples = [*single, *examples, *map(Example, _variants(one.get("variants"), at))]
@@ -82,9 +75,9 @@ def typed_match(one: object, at: Sequence[str | int]) -> Match:
 def _variants(given: object, at: Sequence[str | int]) -> list[str]:
     texts = [] if given is None else [given] if isinstance(given, str) else given
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-        raise MatchError([*at, "variants"], "match: variants: expected a text or a list of texts")
+        raise FieldError([*at, "variants"], "match: variants: expected a text or a list of texts")
     if any(not _VARIANTS.search(text) for text in texts):
-        raise MatchError([*at, "variants"], "match: variants: no {a|b} in it; make it an example")
+        raise FieldError([*at, "variants"], "match: variants: no {a|b} in it; make it an example")
     return [line for text in texts for line in varied(text)]
 
 
@@ -116,13 +109,13 @@ def _example(one: object, at: Sequence[str | int]) -> Example:
     if isinstance(one, str):
         return Example(one)
     if not isinstance(one, dict) or not isinstance(one.get("line"), str):
-        raise MatchError(at, "example: expected a line, or {line: …, captures: …}")
+        raise FieldError(at, "example: expected a line, or {line: …, captures: …}")
     captures = one.get("captures", {})
     texts = isinstance(captures, dict) and all(isinstance(text, str) for text in captures.values())
     if not texts:
-        raise MatchError([*at, "captures"], "example: captures: expected names with texts")
+        raise FieldError([*at, "captures"], "example: captures: expected names with texts")
     for key in one.keys() - {"line", "captures"}:
-        raise MatchError([*at, key], f"example: {key}: unknown key")
+        raise FieldError([*at, key], f"example: {key}: unknown key")
     return Example(one["line"], captures)
 
 

@@ -13,8 +13,8 @@ from diagnose.catalog.schema import RunKind
 from diagnose.lazy import expression
 
 
-class RunError(Exception):
-    """What is wrong with something to run, and where in its entry."""
+class FieldError(Exception):
+    """What is wrong with a part of an entry, and where it is in the entry."""
 
     def __init__(self, at: Sequence[str | int], problem: str) -> None:
         super().__init__(problem)
@@ -43,17 +43,17 @@ def _list(value: object) -> list[Any]:
 def typed_run(run: dict[str, Any], at: Sequence[str | int]) -> dict[str, Any]:
     """A run as YAML writes it (the kind is the key), in the form of the schema.
 
-    `at` is where it stands. Raises RunError.
+    `at` is where it stands. Raises FieldError.
     """
     kinds = [kind for kind in get_args(RunKind) if kind in run]
     if len(kinds) != 1:
-        raise RunError(at, "run: needs exactly one of shell, python, setting and note")
+        raise FieldError(at, "run: needs exactly one of shell, python, setting and note")
     for key in run:
         if key not in (kinds[0], "framework", "file"):
-            raise RunError([*at, key], f"run: {key}: unknown key")
+            raise FieldError([*at, key], f"run: {key}: unknown key")
     text = run[kinds[0]]
     if text in ("", []):
-        raise RunError([*at, kinds[0]], f"run: {kinds[0]}: is empty")
+        raise FieldError([*at, kinds[0]], f"run: {kinds[0]}: is empty")
     rest = {key: value for key, value in run.items() if key != kinds[0]}
     return {"kind": kinds[0], "lines": [text] if isinstance(text, str) else text, **rest}
 

@@ -8,7 +8,8 @@ import textwrap
 from pathlib import Path
 
 from diagnose import files
-from diagnose.catalog.load import FileEntry, catalog_files, load_catalog, read_files
+from diagnose.catalog.document import FileEntry, read_files
+from diagnose.catalog.load import catalog_files, load_catalog
 from diagnose.catalog.lookup import entries, unknown
 from diagnose.errors import InputError
 from diagnose.parse.prefix import peel

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from diagnose.catalog.vocabulary import UNKNOWN, Vocabulary
+from diagnose.catalog.vocabulary import STRICT, UNKNOWN, Vocabulary
 
 Role = Literal["cause", "effect", "aftermath", "context", "phase", "progress"]
 Strength = Literal["decisive", "strong", "weak"]
@@ -74,8 +74,6 @@ Signal = Literal[
     "frame",  # a stack frame which shows where a rank stood (with `phase`)
 ]
 
-_STRICT = {"extra": "forbid"}
-
 
 @dataclass(frozen=True, slots=True)
 class Run:
@@ -88,7 +86,7 @@ class Run:
     `catalog.runs` lists them.
     """
 
-    __pydantic_config__ = _STRICT
+    __pydantic_config__ = STRICT
 
     kind: RunKind
     lines: list[str]
@@ -108,7 +106,7 @@ class Remedy:
     has it: the step is left out `unless` none of it is there, and where any of `given` is not.
     """
 
-    __pydantic_config__ = _STRICT
+    __pydantic_config__ = STRICT
 
     when: When
     do: str
@@ -126,7 +124,7 @@ class Remedy:
 class Example:
     """A log text that must match, with the captures it must give."""
 
-    __pydantic_config__ = _STRICT
+    __pydantic_config__ = STRICT
 
     line: str
     captures: dict[str, str] = field(default_factory=dict)
@@ -143,7 +141,7 @@ class Match:
     `{a|b}` in a text is one of these at a time.
     """
 
-    __pydantic_config__ = _STRICT
+    __pydantic_config__ = STRICT
 
     regex: list[str] = field(default_factory=list)
     any_of: list[str] = field(default_factory=list)
@@ -174,7 +172,7 @@ class Signature:
     `framework`, `trainer`, `model`, `version.<package>`, `setting.<name>`, `launcher`, `backend`.
     """
 
-    __pydantic_config__ = _STRICT
+    __pydantic_config__ = STRICT
 
     id: str
     title: str
@@ -219,7 +217,7 @@ class Condition:
     a cause already found with at least medium confidence.
     """
 
-    __pydantic_config__ = _STRICT
+    __pydantic_config__ = STRICT
 
     signature: list[str] = field(default_factory=list)
     wording: list[str] = field(default_factory=list)
@@ -256,7 +254,7 @@ class KnownIssue:
     has a `first_line` of these, the rest is that of the first example.
     """
 
-    __pydantic_config__ = _STRICT
+    __pydantic_config__ = STRICT
 
     id: str
     title: str
@@ -306,7 +304,7 @@ class CauseClass:
     the class that the end of such a process reads as; after it nothing was survived.
     """
 
-    __pydantic_config__ = _STRICT
+    __pydantic_config__ = STRICT
 
     id: str
     title: str
@@ -360,7 +358,7 @@ class Place:
     nothing to a job that runs on DeepSpeed. YAML writes all parts as one mapping.
     """
 
-    __pydantic_config__ = _STRICT
+    __pydantic_config__ = STRICT
 
     run: Run
     reference: str
@@ -375,7 +373,7 @@ class Setting:
     longer timeout does not help.
     """
 
-    __pydantic_config__ = _STRICT
+    __pydantic_config__ = STRICT
 
     id: str
     title: str

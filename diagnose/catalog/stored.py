@@ -41,19 +41,19 @@ class Rows(Lazy[Entry]):
         self,
         data: memoryview,
         lengths: Sequence[int],
-        entry: Callable[[dict[str, Any]], Entry],
+        kind: Callable[..., Entry],
         sizes: Sequence[int] = (),
     ) -> None:
         super().__init__(len(lengths))
         self._data = data
         self._starts = [*accumulate(lengths, initial=0)]
-        self._entry = entry
+        self._kind = kind
         self.sizes = sizes
 
     def make(self, index: int) -> Entry:
         """The entry of a line."""
         line = self._data[self._starts[index] : self._starts[index + 1]]
-        return self._entry(json.loads(line.tobytes()))
+        return _made(self._kind, json.loads(line.tobytes()))
 
 
 def sizes(signatures: Sequence[Signature]) -> Sequence[int]:
@@ -110,52 +110,31 @@ def _catalog(found: kept.Kept, revision: str) -> Catalog:
     issues, vocabularies, entries = (
         (found.section(name), about["lengths"][name]) for name in _LINES
     )
-    signatures = Rows(*entries, _signature, about["sizes"])
+    signatures = Rows(*entries, Signature, about["sizes"])
     return Catalog(
         signatures=signatures,
-        known_issues=Rows(*issues, _known_issue),
-        classes={id_: _class(entry) for id_, entry in about["classes"].items()},
+        known_issues=Rows(*issues, KnownIssue),
+        classes={id_: _made(CauseClass, entry) for id_, entry in about["classes"].items()},
         revision=revision,
-        vocabularies=Rows(*vocabularies, _vocabulary),
-        settings={id_: _setting(entry) for id_, entry in about["settings"].items()},
+        vocabularies=Rows(*vocabularies, Vocabulary),
+        settings={id_: _made(Setting, entry) for id_, entry in about["settings"].items()},
         by_id=Named(about["ids"], signatures),
     )
 
 
-def _remedies(entry: dict[str, Any]) -> dict[str, Any]:
-    steps = [
-        Remedy(**(step | {"run": [Run(**run) for run in step.get("run", ())]}))
-        for step in entry.get("remedies", ())
-    ]
-    return entry | {"remedies": steps}
+_PARTS: dict[str, Callable[..., Any]] = {  # what fields hold that hold more than texts
+    "remedies": Remedy, "run": Run, "all": Condition, "any": Condition, "none": Condition,
+    "words": Word, "near": Near, "places": Place,
+}  # fmt: skip
 
 
-def _signature(entry: dict[str, Any]) -> Signature:
-    return Signature(**_remedies(entry))
-
-
-def _known_issue(entry: dict[str, Any]) -> KnownIssue:
-    conditions = {
-        key: [Condition(**c) for c in entry.get(key, ())] for key in ("all", "any", "none")
-    }
-    return KnownIssue(**(_remedies(entry) | conditions))
-
-
-def _vocabulary(entry: dict[str, Any]) -> Vocabulary:
-    words = [
-        Word(**(word | {"near": [Near(**near) for near in word.get("near", ())]}))
-        for word in entry["words"]
-    ]
-    return Vocabulary(**(entry | {"words": words}))
-
-
-def _class(entry: dict[str, Any]) -> CauseClass:
-    return CauseClass(**_remedies(entry))
-
-
-def _setting(entry: dict[str, Any]) -> Setting:
-    places = [Place(**(place | {"run": Run(**place["run"])})) for place in entry["places"]]
-    return Setting(**(entry | {"places": places}))
+def _made(kind: Callable[..., Entry], entry: dict[str, Any]) -> Entry:
+    """An entry of its fields."""
+    for name in _PARTS.keys() & entry.keys():
+        part, value = _PARTS[name], entry[name]
+        several = isinstance(value, list)
+        entry[name] = [_made(part, one) for one in value] if several else _made(part, value)
+    return kind(**entry)
 
 
 def read_examples(catalog: Catalog) -> list[tuple[str, str]]:

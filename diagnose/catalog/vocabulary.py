@@ -7,20 +7,21 @@ they name causes in the lines of programs that nobody wrote a signature for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 Strength = Literal["weak", "medium", "strong"]
 WordRole = Literal["cause", "aftermath"]
 HARMLESS, UNKNOWN = "none", "unknown"
-_STRENGTHS: tuple[Strength, ...] = ("weak", "medium", "strong")
-_ROLES: tuple[WordRole, ...] = ("cause", "aftermath")
+STRICT = {"extra": "forbid"}
 
 
 @dataclass(frozen=True, slots=True)
 class Near:
     """What a word means beside something else: `text` is a regular expression for its line."""
+
+    __pydantic_config__ = STRICT
 
     text: str
     cause: str  # `class` in YAML
@@ -38,6 +39,8 @@ class Word:
     `why_not`: what it must not be taken for. `healthy`: where it stands in logs of jobs that did
     not fail.
     """
+
+    __pydantic_config__ = STRICT
 
     spellings: list[str]  # `word` in YAML
     cause: str  # `class` in YAML
@@ -57,6 +60,8 @@ class Vocabulary:
     `noun` is what such a code is called: `Xid`.
     """
 
+    __pydantic_config__ = STRICT
+
     id: str  # the name of its file
     about: str
     references: list[str]
@@ -64,55 +69,6 @@ class Vocabulary:
     pattern: str = ""
     triggers: list[str] = field(default_factory=list)
     noun: str = ""
-
-
-def vocabulary_of(name: str, data: Mapping[str, Any]) -> Vocabulary:
-    """The vocabulary of a file's plain data. Raises ValueError with a message for the user."""
-    _closed("the file", data, {"about", "references", "pattern", "triggers", "noun", "words"})
-    if not isinstance(data.get("words"), list):
-        raise ValueError("words: expected a list")
-    words = [_word(number, row) for number, row in enumerate(data["words"])]
-    return Vocabulary(
-        name, str(data.get("about", "")), list(data.get("references", [])), words,
-        str(data.get("pattern", "")), list(data.get("triggers", [])), str(data.get("noun", "")),
-    )  # fmt: skip
-
-
-def _word(number: int, row: Any) -> Word:
-    at = f"words[{number}]"
-    if not isinstance(row, dict) or "word" not in row:
-        raise ValueError(f"{at}: expected a mapping with word, class and strength")
-    _closed(at, row, {"word", "class", "strength", "role", "near", "not", "healthy"})
-    spellings = row["word"] if isinstance(row["word"], list) else [row["word"]]
-    if not all(isinstance(spelling, str) and spelling for spelling in spellings):
-        raise ValueError(f"{at}: word: expected texts; put numbers in quotes")
-    near = []
-    for one in row.get("near", []):
-        _closed(f"{at}: near", one, {"text", "class", "strength", "role", "not", "healthy"})
-        near.append(
-            Near(
-                one["text"], one["class"], _one_of(at, one.get("strength"), _STRENGTHS),
-                _one_of(at, one.get("role"), _ROLES),
-                one.get("not", ""), one.get("healthy", ""),
-            )
-        )  # fmt: skip
-    return Word(
-        spellings, row["class"], _one_of(at, row["strength"], _STRENGTHS),
-        _one_of(at, row.get("role", "cause"), _ROLES), near,
-        row.get("not", ""), row.get("healthy", ""),
-    )  # fmt: skip
-
-
-def _closed(at: str, row: Mapping[str, Any], keys: set[str]) -> None:
-    unknown = sorted(set(row) - keys)
-    if unknown:
-        raise ValueError(f"{at}: unknown key {unknown[0]}, expected {', '.join(sorted(keys))}")
-
-
-def _one_of(at: str, value: Any, known: Any) -> Any:
-    if value is not None and value not in known:
-        raise ValueError(f"{at}: {value}: expected one of {', '.join(known)}")
-    return value
 
 
 def literals(vocabulary: Vocabulary) -> Iterator[str]:

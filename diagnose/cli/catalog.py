@@ -164,7 +164,8 @@ def catalog_check(
     Without a folder the built-in catalog is checked.
     """
     from diagnose.catalog.check import check
-    from diagnose.catalog.load import catalog_files, load_catalog, read_catalog
+    from diagnose.catalog.document import read_catalog
+    from diagnose.catalog.load import catalog_files, load_catalog
     from diagnose.text.ranks import counted
 
     own = [*(directories or ()), *(patterns or ())]

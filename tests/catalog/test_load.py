@@ -12,8 +12,9 @@ from unittest.mock import Mock
 import hyperscan
 import pytest
 
-from diagnose.catalog import load
-from diagnose.catalog.load import catalog_files, load_catalog, read_catalog
+from diagnose.catalog import document, load
+from diagnose.catalog.document import read_catalog
+from diagnose.catalog.load import catalog_files, load_catalog
 from diagnose.catalog.schema import Catalog
 from diagnose.errors import CatalogError
 from diagnose.match.compile import compile_matcher
@@ -69,7 +70,7 @@ def test_an_own_entry_replaces_the_shipped_one_where_it_stood(tmp_path: Path) ->
 @pytest.mark.usefixtures("own_cache")
 def test_the_cached_catalog_equals_the_read_one(monkeypatch: pytest.MonkeyPatch) -> None:
     first = afresh()
-    monkeypatch.setattr(load, "read_catalog", None)  # a second read would fail
+    monkeypatch.setattr(load, "read_shipped", None)  # a second read would fail
     second = afresh()
     assert second.revision == first.revision
     assert [*second.signatures] == [replace(s, written=[], near_miss=[]) for s in first.signatures]
@@ -83,8 +84,8 @@ def test_the_cached_catalog_equals_the_read_one(monkeypatch: pytest.MonkeyPatch)
 def test_own_entries_are_read_once_and_again_where_what_was_kept_is_damaged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read = Mock(wraps=load._with)
-    monkeypatch.setattr(load, "_with", read)
+    read = Mock(wraps=document.joined)
+    monkeypatch.setattr(document, "joined", read)
     own = write(tmp_path, GOOD)
 
     def afresh() -> str:

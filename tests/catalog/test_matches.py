@@ -4,12 +4,12 @@ import pytest
 import regex
 
 from diagnose.catalog.matches import (
-    MatchError,
     expression_of,
     parts_of,
     type_near_misses,
     typed_match,
 )
+from diagnose.catalog.runs import FieldError
 from diagnose.catalog.schema import Example, Match
 
 
@@ -61,7 +61,7 @@ def test_a_near_miss_of_a_known_issue_may_differ_in_its_first_line() -> None:
     item = {"examples": ["v1\nlost\n"], "near_miss": [{"first_line": "v2"}, "none"]}
     type_near_misses(item)
     assert item["near_miss"] == ["v2\nlost\n", "none"]
-    with pytest.raises(MatchError, match="expected a text, or first_line"):
+    with pytest.raises(FieldError, match="expected a text, or first_line"):
         type_near_misses({"examples": ["v1\nlost\n"], "near_miss": [{"first": "v2"}]})
 
 
@@ -72,9 +72,9 @@ def test_variants_of_a_line() -> None:
     assert typed_match({"regex": "x", "variants": "an{ new|} x"}, []).examples == [
         Example("an new x"), Example("an x")
     ]  # fmt: skip
-    with pytest.raises(MatchError, match="make it an example"):
+    with pytest.raises(FieldError, match="make it an example"):
         typed_match({"regex": "x", "variants": ["a lost"]}, [])
-    with pytest.raises(MatchError, match="a text or a list of texts"):
+    with pytest.raises(FieldError, match="a text or a list of texts"):
         typed_match({"regex": "x", "variants": [{"line": "a"}]}, [])
 
 

@@ -5,7 +5,7 @@ from typing import Literal
 
 import pytest
 
-from diagnose.catalog.load import CatalogError, read_catalog
+from diagnose.catalog.document import CatalogError, read_catalog
 from diagnose.catalog.remedies import parsed, remedy_problems
 from diagnose.catalog.schema import (
     Catalog,

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from diagnose.catalog.runs import RunError, type_runs, typed_run
+from diagnose.catalog.runs import FieldError, type_runs, typed_run
 
 
 def test_a_text_is_one_line() -> None:
@@ -23,7 +23,7 @@ def test_a_text_is_one_line() -> None:
     ],
 )
 def test_an_error_tells_where(run: dict[str, Any], at: list[str | int]) -> None:
-    with pytest.raises(RunError) as caught:
+    with pytest.raises(FieldError) as caught:
         typed_run(run, [2, "run", 0])
     assert caught.value.at == at
 
@@ -38,7 +38,7 @@ def test_the_places_of_a_setting_keep_their_reference() -> None:
 
 @pytest.mark.parametrize("item", [{"remedies": [{"run": [{}]}]}, {"places": [{"reference": "b"}]}])
 def test_an_error_is_found_in_its_entry(item: dict[str, Any]) -> None:
-    with pytest.raises(RunError) as caught:
+    with pytest.raises(FieldError) as caught:
         type_runs(item)
     assert caught.value.at == (["remedies", 0, "run", 0] if "remedies" in item else ["places", 0])
 

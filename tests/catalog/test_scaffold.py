@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from diagnose.catalog.check import check_entry
-from diagnose.catalog.load import catalog_files, read_files
+from diagnose.catalog.document import read_files
+from diagnose.catalog.load import catalog_files
 from diagnose.catalog.scaffold import TODO, add, entry_in
 from diagnose.errors import InputError
 

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from diagnose.catalog import check
-from diagnose.catalog.load import load_catalog, read_catalog
+from diagnose.catalog.document import read_catalog
+from diagnose.catalog.load import load_catalog
 from diagnose.catalog.remedies import remedy_problems, setting_problems
 from diagnose.catalog.schema import Catalog, CauseClass, Place, Remedy, Run, Setting
 from diagnose.errors import CatalogError

@@ -8,7 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
-from diagnose.catalog.load import catalog_files, load_catalog, read_catalog
+from diagnose.catalog.document import read_catalog
+from diagnose.catalog.load import catalog_files, load_catalog
 from diagnose.catalog.schema import Catalog, Signature
 from diagnose.match.compile import Matcher, compile_matcher
 from diagnose.parse.prefix import peel
