@@ -19,9 +19,9 @@ settings.load_profile("repeatable")
 
 @pytest.fixture(scope="session", autouse=True)
 def one_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """The catalog is compiled once, for all workers of a run and the commands that tests start.
+    """What is compiled is so once, for all workers of a run and the commands that tests start.
 
-    In no folder that outlives the run: what older code compiled would hide a mistake.
+    The catalog itself came compiled with an editable installation, unless it has changed since.
     """
     home = tmp_path_factory.getbasetemp()
     shared = "PYTEST_XDIST_WORKER" in os.environ
@@ -35,7 +35,7 @@ def one_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 def _compile_once(lock: Path) -> None:
-    """Compile the catalog, unless another worker does: all of them begin with that."""
+    """Compile the catalog if it changed, unless another worker does: all of them begin with that."""
     from diagnose.catalog.load import load_catalog
     from diagnose.match.compile import compile_matcher
 

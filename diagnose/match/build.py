@@ -7,8 +7,7 @@ this machine.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import hyperscan as hs
@@ -18,14 +17,10 @@ from diagnose.catalog.load import default_dir, read_shipped
 from diagnose.catalog.schema import Catalog
 from diagnose.errors import CatalogError
 from diagnose.match.digits import doubts
-from diagnose.match.rows import LITERAL, WATCHED, Row, name_of, rows_of
+from diagnose.match.rows import DATABASES, LITERAL, WATCHED, Row, name_of, rows_of
 from diagnose.search import Automaton, compile_database
 
 Databases = dict[str, Automaton | None]
-# From what is quickly told to what takes long, so that compiling begins at once.
-_BY_EFFORT = (
-    "sampled-first", "bulk", "sampled-all", "words", WATCHED, "rest", "everywhere", "marks",
-)  # fmt: skip
 
 
 def compiled(catalog: Catalog) -> Databases:
@@ -45,28 +40,19 @@ def build(folder: Path) -> None:
     kept.write(folder, name_of(catalog.revision), _sections(catalog, compile_all(catalog)))
 
 
-def compile_all(catalog: Catalog, names: Collection[str] = _BY_EFFORT) -> Databases:
-    """Databases compiled beside each other: Hyperscan lets go of the lock.
-
-    What they search for is worked out meanwhile; spelling out short literals takes longest.
-    """
-    with ThreadPoolExecutor(2) as threads:
-        tasks = {
-            name: threads.submit(_compiled_rows, rows_of(catalog, name), name)
-            for name in _BY_EFFORT
-            if name in names
-        }
-        return {name: task.result() for name, task in tasks.items()}
+def compile_all(catalog: Catalog, names: Iterable[str] = (*DATABASES, WATCHED)) -> Databases:
+    """Databases of a catalog, compiled anew."""
+    found: Databases = {}
+    for name in names:
+        rows = rows_of(catalog, name)
+        found[name] = compile_rows(rows, literal=name in LITERAL) if rows else None
+    return found
 
 
 def compile_rows(rows: Sequence[Row], *, literal: bool = False) -> Automaton:
     """A database of these rows, at least one."""
     forms, numbers, flags = zip(*rows, strict=True)
     return compile_database(forms, numbers, flags, literal=literal)
-
-
-def _compiled_rows(rows: Sequence[Row], name: str) -> Automaton | None:
-    return compile_rows(rows, literal=name in LITERAL) if rows else None
 
 
 def _sections(catalog: Catalog, databases: Databases) -> dict[str, bytes]:
