@@ -35,7 +35,7 @@ def one_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 def _compile_once(lock: Path) -> None:
-    """Compile the catalog if it changed, unless another worker does: all of them begin with that."""
+    """Compile the catalog if it changed, unless another worker does: all begin with that."""
     from diagnose.catalog.load import load_catalog
     from diagnose.match.compile import compile_matcher
 
