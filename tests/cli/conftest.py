@@ -12,6 +12,7 @@ from tests.cli.running import TRACEBACK, Engine
 def engine(monkeypatch: pytest.MonkeyPatch) -> Engine:
     engine = Engine()
     monkeypatch.setattr("diagnose.job.load.read", engine.read)
+    monkeypatch.setattr("diagnose.cli.job._tell_compiling", lambda _: None)
     # past the lazy attributes of the package
     monkeypatch.setitem(vars(diagnose), "diagnose", lambda job: job.diagnosis)
     return engine
