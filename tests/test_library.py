@@ -102,6 +102,7 @@ def test_a_catalog_that_nobody_compiled_yet(
 ) -> None:
     """Eight threads begin with an empty cache: the catalog is read and compiled once."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     checkout = tmp_path / "checkout"
     shutil.copytree(ROOT / "diagnose", checkout / "diagnose", ignore=lambda *_: ["compiled"])
     for name in ("fixtures", "patterns"):
