@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from diagnose.ingest.budget import Budget
 from diagnose.ingest.compress import codec_of, decompress
 from diagnose.ingest.place import File, Place
 from diagnose.ingest.sniff import encoding_of
@@ -118,7 +119,7 @@ def _head(place: Place, file: File) -> str:
         head = reader.read_at(0, HEAD)
         codec = codec_of(head)
         if codec is not None:
-            blocks = decompress(reader, codec, lambda _: None, step=HEAD)
+            blocks = decompress(reader, codec, Budget(), step=HEAD)
             head = next(iter(blocks), b"")[:HEAD]
     encoding, bom = encoding_of(head)
     return head[bom:].decode(encoding, errors="replace")

@@ -9,106 +9,177 @@ note that names both, and the rest is read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
-from diagnose.ingest.archive_feeds import ReaderFeed, StreamFeed
-from diagnose.ingest.archive_form import archive_form, form_of
-from diagnose.ingest.archive_level import Level
-from diagnose.ingest.archive_names import Entry, Names
+from diagnose.ingest.archive_names import Entry, Names, short
 from diagnose.ingest.archive_stores import Keeper, SliceStore
-from diagnose.ingest.archive_tar import BLOCK, tar_entries
-from diagnose.ingest.archive_zip import zip_members
-from diagnose.ingest.compress import DEFAULT_LIMITS, Codec, Limits, codec_of, decompress
+from diagnose.ingest.archive_tar import BLOCK, ReaderFeed, StreamFeed, is_tar, tar_entries
+from diagnose.ingest.archive_zip import is_zip, zip_members
+from diagnose.ingest.budget import Budget
+from diagnose.ingest.compress import Codec, codec_of, decompress
 from diagnose.ingest.file_names import ARCHIVE_NAME, printable
-from diagnose.ingest.quota import Meter, Quota
 from diagnose.ingest.raw import BytesStore, Reader, Store, reason
 from diagnose.ingest.read import look
 from diagnose.ingest.recognise import HOLD_MEMBERS, may_be_archive, nothing, source_of
 from diagnose.ingest.sniff import HEAD
 from diagnose.ingest.source import TEXT_KINDS, Source, is_document
 from diagnose.parse.path import PathHints, read_path
+from diagnose.text.ranks import counted
+
+Form = Literal["tar", "zip"]
 
 _READ_WHOLE = 1 << 20  # members up to this size are read before they are looked at
+_TAR_SUFFIX = re.compile(
+    r"\.(?:tar|tar\.(?:gz|bz2|xz|zst|Z)|tgz|taz|tbz2?|tb2|txz|tzst)\Z", re.IGNORECASE
+)
 
 
-@dataclass(frozen=True, slots=True)
-class ArchiveLimits:
-    """Bounds on one archive with all archives inside it.
+def archive_form(store: Store, name: str) -> Form | None:
+    """Whether a store is an archive, by its content. Raises OSError.
 
-    `members`: files that become sources; `headers`: what is looked at to find them. `total`: bytes
-    that all members together may become, and `ratio` how many times the archive's own size beyond
-    `ratio_floor`. `memory` and `spool`: bytes kept of a compressed tar, in memory and in a
-    temporary file.
+    The name decides only where an archive is so damaged that its content does not tell.
     """
-
-    members: int = 50_000
-    headers: int = 200_000
-    total: int = 64 << 30
-    ratio: int = 1000
-    ratio_floor: int = 1 << 30
-    memory: int = 64 << 20
-    spool: int = 8 << 30
+    with store.open() as reader:
+        head = reader.read_at(0, BLOCK)
+        codec = codec_of(head)
+        if codec is not None:
+            head = StreamFeed(decompress(reader, codec, Budget())).peek(BLOCK)
+        return _form_of(head, codec, name)
 
 
-DEFAULT_ARCHIVE_LIMITS = ArchiveLimits()
+def _form_of(head: bytes, codec: Codec | None, name: str) -> Form | None:
+    """The form of an archive that starts with `head`, after decompression if there is a codec."""
+    if codec is None and is_zip(head):
+        return None if b"/data.pkl" in head[:300] or b"/.format_version" in head[:300] else "zip"
+    if is_tar(head) or (len(head) == BLOCK and head[257:262] == b"ustar"):
+        return "tar"
+    # An archive of nothing, or cut within its first header.
+    is_rest = not head.strip(b"\0") or (len(head) < BLOCK and b"\0" in head)
+    return "tar" if head and is_rest and _TAR_SUFFIX.search(name) else None
 
 
 def archive_sources(
-    store: Store,
-    name: str,
-    limits: ArchiveLimits = DEFAULT_ARCHIVE_LIMITS,
-    *,
-    inside: str = "",
+    store: Store, name: str, budget: Budget | None = None, *, inside: str = ""
 ) -> list[Source]:
     """The sources of one archive, sorted by name, as `find_sources` gives them for its folder.
 
-    `name` is what notes call the archive. Members are named by their path in it, behind `inside`
-    (such as `logs.tar!` for an archive that is one of several inputs), and those of an archive
-    inside it `inner.zip!path`. Members left out are named `archive!member`, and so is the archive
-    itself for what concerns all of it. What is no archive gives itself as the one source, with a
-    note if its name promises an archive. Never raises OSError.
+    `name` is what notes call the archive, `budget` bounds it with all archives inside it. Members
+    are named by their path in it, behind `inside` (such as `logs.tar!` for an archive that is one
+    of several inputs), and those of an archive inside it `inner.zip!path`. Members left out are
+    named `archive!member`, and so is the archive itself for what concerns all of it. What is no
+    archive gives itself as the one source, with a note if its name promises an archive. Never
+    raises OSError.
     """
-    job = _Archive(limits)
+    job = _Archive(budget or Budget())
     name = printable(name)
     job.open(store, name, inside, nested=False)
     return sorted(job.sources, key=lambda source: source.name)
 
 
 @dataclass(slots=True)
+class _Level:
+    """One archive while it is read: the outer one, or one inside it.
+
+    `budget` is its own, `of_all` that of the outer one, from which all members take.
+    """
+
+    name: str
+    inside: str
+    names: Names
+    budget: Budget
+    of_all: Budget
+    found: dict[str, Source] = field(default_factory=dict)
+    inner: dict[str, Store] = field(default_factory=dict)
+
+    def put(self, member: str, what: Source | Store) -> None:
+        """Take in a member; the last one of a name stays."""
+        self.found.pop(member, None)
+        self.inner.pop(member, None)
+        if isinstance(what, Source):
+            self.found[member] = what
+        else:
+            self.inner[member] = what
+
+    def sources(self, most: int) -> list[Source]:
+        """Those of the members, of members left out, and of what there is to say of the archive.
+
+        `most`: members that may be read of this archive and all inside each other.
+        """
+        names, budget = self.names, self.budget
+        found = [*self.found.values()]
+        for one in names.refused:
+            found.append(nothing(f"{self.name}!{one.name}", "skipped", one.why, unread=one.unread))
+        if names.more_refused:
+            tell = budget.cut if names.more_unread else budget.note
+            tell(f"{counted(names.more_refused, 'more member')} not read")
+        if names.beyond:
+            budget.cut(f"only the first {most} members were read")
+        twice = [member for member, count in names.copies.items() if count > 1]
+        if twice:
+            budget.note(f"several members have the same name; the last one is read: {_some(twice)}")
+        on_purpose = [*_left_out(names)]
+        for text in on_purpose:
+            budget.note(text)
+        nothing_read = not self.found and not self.inner
+        if budget.notes:
+            kind = "unreadable" if nothing_read else "skipped"
+            source = nothing(self.name, kind, "; ".join(budget.notes))
+            found.append(replace(source, unread=budget.unread, left_out=on_purpose))
+        elif nothing_read and not names.refused:
+            found.append(nothing(self.name, "empty", "no files in this archive"))
+        return found
+
+
+def _left_out(names: Names) -> Iterator[str]:
+    for left_out, one, several in (
+        (names.no_logs, "file that is not a log", "files that are not logs"),
+        (names.hidden, "hidden entry", "hidden entries"),
+    ):
+        if left_out:
+            words = one if len(left_out) == 1 else several
+            yield f"{len(left_out)} {words} left out: {_some(sorted(left_out))}"
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(short(name) for name in names[:3]) + (", …" if len(names) > 3 else "")
+
+
+@dataclass(slots=True)
 class _Archive:
     """The sources of an archive and of those inside it, within common bounds."""
 
-    limits: ArchiveLimits
+    budget: Budget
     sources: list[Source] = field(default_factory=list)
     keeper: Keeper = field(init=False)
-    quota: Quota | None = None
+    of_all: Budget | None = None
     members_left: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self.keeper = Keeper(self.limits.memory, self.limits.spool)
-        self.members_left = self.limits.members
+        self.budget = self.budget.apart()
+        self.keeper = Keeper(self.budget)
+        self.members_left = self.budget.members
 
     def open(self, store: Store, name: str, inside: str, *, nested: bool) -> None:
         """Add the sources of an archive, then those of the archives inside it."""
-        level: Level | None = None
+        budget, names = self.budget.apart(), Names(self.members_left)
         try:
             with store.open() as reader:
-                if self.quota is None:
-                    floor = self.limits.ratio_floor
-                    by_ratio = max(floor, reader.size * self.limits.ratio)
-                    self.quota = Quota(min(self.limits.total, by_ratio))
-                level = Level(name, inside, Names(self.members_left), self.quota)
+                self.of_all = self.of_all or self.budget.of_archive(reader.size)
+                budget.archive = self.of_all if nested else None
+                level = _Level(name, inside, names, budget, self.of_all)
                 is_archive = self._read(store, reader, level, nested=nested)
         except OSError as error:
-            level = level or Level(name, inside, Names(0), Quota(0))
-            level.remarks.cut(f"reading stopped: {reason(error)}")
+            level = _Level(name, inside, names, budget, self.of_all or Budget())
+            budget.cut(f"reading stopped: {reason(error)}")
             is_archive = True
         if not is_archive:
             self.sources.append(_as_it_is(store, name, nested=nested))
             return
         self.members_left -= len(level.names.copies)
-        self.sources += level.sources(self.limits.members)
+        self.sources += level.sources(self.budget.members)
         for inner, place in level.inner.items():
             if nested:
                 why = "archive inside an archive inside an archive: not read"
@@ -116,29 +187,25 @@ class _Archive:
             else:
                 self.open(place, f"{name}!{inner}", f"{inside}{inner}!", nested=True)
 
-    def _read(self, store: Store, reader: Reader, level: Level, *, nested: bool) -> bool:
+    def _read(self, store: Store, reader: Reader, level: _Level, *, nested: bool) -> bool:
         """Read all members; False if the store is no archive."""
         head = reader.read_at(0, BLOCK)
         codec = codec_of(head)
         if codec is None:
-            form = form_of(head, None, level.name)
+            form = _form_of(head, None, level.name)
             if form == "tar":
                 self._tar(store, ReaderFeed(reader), level)
             elif form == "zip":
                 self._zip(store, reader, level)
             return form is not None
-        bounds = Limits(self.limits.total, self.limits.ratio, self.limits.ratio_floor)
-        blocks = decompress(reader, codec, level.remarks.cut, bounds)
-        if nested:  # of which there may be thousands
-            blocks = Meter(level.quota).bounded(blocks, level.remarks.cut)
-        feed = StreamFeed(blocks)
-        if form_of(feed.peek(BLOCK), codec, level.name) is None:
+        feed = StreamFeed(decompress(reader, codec, level.budget))
+        if _form_of(feed.peek(BLOCK), codec, level.name) is None:
             return nested  # it is one, but the quota is used up
         self._packed_tar(feed, level)
         return True
 
-    def _tar(self, store: Store, feed: ReaderFeed, level: Level) -> None:
-        for entry in tar_entries(feed, level.remarks.cut, self.limits.headers):
+    def _tar(self, store: Store, feed: ReaderFeed, level: _Level) -> None:
+        for entry in tar_entries(feed, level.budget):
             member = level.names.admit(entry)
             if member is None:
                 continue
@@ -146,12 +213,9 @@ class _Archive:
             place = SliceStore(store, feed.position, there)
             self._add(level, member, entry, place, _cut_note(there, entry.size))
 
-    def _packed_tar(self, feed: StreamFeed, level: Level) -> None:
-        def cut(text: str) -> None:
-            if not level.remarks.notes:  # damage of the compression explains what is odd behind it
-                level.remarks.cut(text)
-
-        for entry in tar_entries(feed, cut, self.limits.headers):
+    def _packed_tar(self, feed: StreamFeed, level: _Level) -> None:
+        odd = level.budget.apart()
+        for entry in tar_entries(feed, odd):
             member = level.names.admit(entry)
             if member is None:
                 continue
@@ -170,53 +234,50 @@ class _Archive:
                 level.names.refuse(entry.name, problem)
                 continue
             self._add(level, member, entry, place, _cut_note(size, entry.size))
+        if not level.budget.notes:  # damage of the compression explains what is odd behind it
+            for text in odd.notes:
+                level.budget.cut(text)
 
-    def _zip(self, store: Store, reader: Reader, level: Level) -> None:
-        for zipped in zip_members(store, reader, level.remarks.cut, self.limits.headers):
+    def _zip(self, store: Store, reader: Reader, level: _Level) -> None:
+        for zipped in zip_members(store, reader, level.budget):
             member = level.names.admit(zipped.entry)
             if member is None or zipped.store is None:
                 continue
-            place, codec, limits = zipped.store, zipped.codec, zipped.limits
-            meter = Meter(level.quota)
-            source = _member(level, member, zipped.entry, place, limits, meter=meter)
+            place, codec, entry = zipped.store, zipped.codec, zipped.entry
+            # What is packed becomes no larger than the directory says.
+            budget = level.of_all.member(entry.size if codec else None)
+            source = _member(level, member, entry, place, budget)
             if codec is None or not may_be_archive(source):
                 _put(level, member, place, source)
                 continue
             # Packed twice, or an archive: it has to be read at places, or by another codec.
-            cuts: list[str] = []
-            blocks = meter.bounded(_unpacked(place, codec, cuts.append, limits), cuts.append)
-            kept, _, problem = self.keeper.keep(blocks, zipped.entry.size)
+            budget = budget.apart()
+            kept, _, problem = self.keeper.keep(_unpacked(place, codec, budget), entry.size)
             if kept is None:
-                level.names.refuse(zipped.entry.name, problem)
+                level.names.refuse(entry.name, problem)
             else:
-                self._add(level, member, zipped.entry, kept, "; ".join(cuts))
+                self._add(level, member, entry, kept, "; ".join(budget.notes))
 
-    def _add(self, level: Level, member: str, entry: Entry, place: Store, cut: str) -> None:
-        meter = Meter(level.quota)
-        _put(level, member, place, _member(level, member, entry, place, DEFAULT_LIMITS, cut, meter))
+    def _add(self, level: _Level, member: str, entry: Entry, place: Store, cut: str) -> None:
+        budget = level.of_all.member()
+        _put(level, member, place, _member(level, member, entry, place, budget, cut))
 
 
 def _member(
-    level: Level,
-    member: str,
-    entry: Entry,
-    place: Store,
-    limits: Limits,
-    cut: str = "",
-    meter: Meter | None = None,
+    level: _Level, member: str, entry: Entry, place: Store, budget: Budget, cut: str = ""
 ) -> Source:
-    name, hints = level.inside + member, _hints(level.inside, member)
-    return source_of(place, name, entry.size, limits, cut, meter, entry.mtime, hints)
+    hints = _hints(level.inside, member)
+    return source_of(place, level.inside + member, entry.size, budget, cut, entry.mtime, hints)
 
 
-def _put(level: Level, member: str, place: Store, source: Source) -> None:
+def _put(level: _Level, member: str, place: Store, source: Source) -> None:
     """Take in the source of a member, or put the member aside if it is an archive."""
     nested = may_be_archive(source) and archive_form(place, member) is not None
     level.put(member, place if nested else source)
 
 
 def _as_it_is(store: Store, name: str, *, nested: bool) -> Source:
-    source = source_of(store, name, 0, DEFAULT_LIMITS, hints=_hints("", name))
+    source = source_of(store, name, 0, hints=_hints("", name))
     try:
         with store.open() as reader:
             source = replace(source, size=reader.size)
@@ -236,11 +297,9 @@ def _hints(inside: str, member: str) -> PathHints:
     return read_path(outer + member)
 
 
-def _unpacked(
-    place: Store, codec: Codec, cut: Callable[[str], None], limits: Limits
-) -> Iterator[bytes]:
+def _unpacked(place: Store, codec: Codec, budget: Budget) -> Iterator[bytes]:
     with place.open() as reader:
-        yield from decompress(reader, codec, cut, limits)
+        yield from decompress(reader, codec, budget)
 
 
 def _cut_note(there: int, size: int) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate, chain
 from typing import IO
 
+from diagnose.ingest.budget import Budget
 from diagnose.ingest.raw import BytesStore, Reader, SpoolStore, Store, data_from, reason
 
 IN_MEMORY = 16 << 20  # bytes of a member that may be kept in memory
@@ -49,8 +50,9 @@ class SliceStore:
 
 @dataclass(frozen=True, slots=True)
 class _JoinedReader:
-    reader: Reader
-    starts: Sequence[int]
+    """Readers, one behind the other; `ends` are the sums of their sizes."""
+
+    readers: Sequence[Reader]
     ends: Sequence[int]
     size: int
 
@@ -60,12 +62,17 @@ class _JoinedReader:
         while length > 0 and at < len(self.ends):
             begins = self.ends[at - 1] if at else 0
             wanted = min(length, self.ends[at] - offset)
-            data = self.reader.read_at(self.starts[at] + offset - begins, wanted)
+            data = self.readers[at].read_at(offset - begins, wanted)
             parts.append(data)
             if len(data) < wanted:
                 break
             offset, length, at = offset + wanted, length - wanted, at + 1
         return b"".join(parts)
+
+
+def _joined(readers: Sequence[Reader]) -> Reader:
+    ends = [*accumulate(reader.size for reader in readers)]
+    return _JoinedReader(readers, ends, ends[-1] if ends else 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,35 +85,8 @@ class JoinedStore:
     @contextmanager
     def open(self) -> Iterator[Reader]:
         """Open the whole store and read in it; see Store."""
-        ends = [*accumulate(size for _, size in self.spans)]
         with self.store.open() as reader:
-            starts = [start for start, _ in self.spans]
-            yield _JoinedReader(reader, starts, ends, ends[-1] if ends else 0)
-
-
-@dataclass(frozen=True, slots=True)
-class _GzipReader:
-    body: Reader
-    trailer: bytes
-    size: int
-
-    def read_at(self, offset: int, length: int) -> bytes:
-        parts = []
-        end = min(offset + length, self.size)
-        start = 0
-        for size, piece in (
-            (len(_GZIP_HEADER), _GZIP_HEADER),
-            (self.body.size, None),
-            (len(self.trailer), self.trailer),
-        ):
-            low, high = max(offset - start, 0), min(end - start, size)
-            if low < high:
-                if piece is None:
-                    parts.append(self.body.read_at(low, high - low))
-                else:
-                    parts.append(piece[low:high])
-            start += size
-        return b"".join(parts)
+            yield _joined([_SliceReader(reader, start, size) for start, size in self.spans])
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,21 +103,20 @@ class GzipStore:
     @contextmanager
     def open(self) -> Iterator[Reader]:
         """Give a reader of the gzip file; see Store."""
-        with self.deflated.open() as body:
-            size = len(_GZIP_HEADER) + body.size + len(self.trailer)
-            yield _GzipReader(body, self.trailer, size)
+        around = (BytesStore(_GZIP_HEADER), BytesStore(self.trailer))
+        with around[0].open() as head, self.deflated.open() as body, around[1].open() as tail:
+            yield _joined([head, body, tail])
 
 
 @dataclass(slots=True)
 class Keeper:
     """Keeps members that cannot be read again where they are, within bounds of an archive.
 
-    `memory` and `spool` are the bytes left: small members stay in memory, then and for large ones
-    comes one temporary file, which has no name and goes with the last source in it.
+    Small members stay in memory as long as the budget has some, then and for large ones comes one
+    temporary file, which has no name and goes with the last source in it.
     """
 
-    memory: int
-    spool: int
+    budget: Budget
     file: IO[bytes] | None = field(default=None, repr=False)
     written: int = 0
 
@@ -148,7 +127,7 @@ class Keeper:
         """
         parts: list[bytes] = []
         have = 0
-        bound = min(self.memory, IN_MEMORY)
+        bound = min(self.budget.memory, IN_MEMORY)
         iterator = iter(blocks)
         if size <= bound:
             for block in iterator:
@@ -157,7 +136,7 @@ class Keeper:
                 if have > bound:
                     break
             else:
-                self.memory -= have
+                self.budget.memory -= have
                 return BytesStore(parts[0] if len(parts) == 1 else b"".join(parts)), have, ""
         return self._spooled(chain(parts, iterator))
 
@@ -167,7 +146,7 @@ class Keeper:
             try:
                 if self.file is None:
                     self.file = tempfile.TemporaryFile()  # noqa: SIM115
-                if self.written + len(block) > self.spool:
+                if self.written + len(block) > self.budget.spool:
                     self._back(start)
                     return None, 0, "the archive's members together are too large: not read"
                 self.file.seek(self.written)
@@ -175,7 +154,7 @@ class Keeper:
                 self.file.flush()
             except OSError as error:
                 self._back(start)
-                self.spool = start
+                self.budget.spool = start
                 return None, 0, f"not read: no temporary file for it ({reason(error)})"
             self.written += len(block)
         size = self.written - start

@@ -1,38 +1,119 @@
-"""Tar headers, one after the other, of a file or of a stream that can only be read forward.
+"""Members of tar archives, in order, of a file or of a stream that can only be read forward.
 
-Forms: POSIX.1-1988 ustar, POSIX.1-2001 pax, GNU (long names, base-256 numbers, sparse), and the
-tar of Unix V7. The standard library's reader does the same at several times the cost per member,
-seeks, and gives up on the whole archive at one odd header.
+`tarfile.TarInfo` reads a header; what stands between headers is followed here. The standard
+library's own reader takes extended headers of any size at once, in some of the versions that are
+supported loops over crafted ones, and on a stream of garbage looks for headers without end.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+import tarfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Protocol
 
-from diagnose.ingest.archive_feeds import Feed
 from diagnose.ingest.archive_names import NAME_LIMIT, Entry, short
+from diagnose.ingest.budget import Budget
+from diagnose.ingest.raw import Reader
 
-BLOCK = 512
+BLOCK = tarfile.BLOCKSIZE
 _EXTENSION_LIMIT = 1 << 20  # bytes of a pax header or of a long name
-_PADDING_LIMIT = 1 << 20  # zeros behind the end, among which a further archive may begin
+_SEARCH_LIMIT = 1 << 20  # bytes without a header, among which a further archive may begin
 
-_REGULAR = b"0\x007"
 _EXTENDING = frozenset({b"g", b"x", b"X", b"L", b"K"})
 _BODILESS = {
-    b"1": "hard link",
-    b"2": "symbolic link",
-    b"3": "device: not read",
-    b"4": "device: not read",
-    b"6": "named pipe: not read",
+    tarfile.LNKTYPE: "hard link",
+    tarfile.SYMTYPE: "symbolic link",
+    tarfile.CHRTYPE: "device: not read",
+    tarfile.BLKTYPE: "device: not read",
+    tarfile.FIFOTYPE: "named pipe: not read",
 }
+_FOLDERS = (tarfile.DIRTYPE, b"D")
 _OTHER = {
-    b"S": "sparse file: not read",
+    tarfile.GNUTYPE_SPARSE: "sparse file: not read",
     b"M": "continued from another volume: not read",
     b"N": "old GNU name list: not read",
 }
 _PAX_RECORD = re.compile(rb"(\d{1,7}) ([^=\n]{1,256})=")
+
+
+class Feed(Protocol):
+    """Bytes of a tar archive, read forward."""
+
+    position: int
+
+    def take(self, length: int) -> bytes:
+        """The next `length` bytes, fewer only at the end. Raises OSError."""
+
+    def skip_to(self, position: int) -> None:
+        """Go forward to `position`, or to the end. Raises OSError."""
+
+
+@dataclass(slots=True)
+class ReaderFeed:
+    """A tar archive that lies open as it is; see Feed."""
+
+    reader: Reader
+    position: int = 0
+
+    def take(self, length: int) -> bytes:
+        """See Feed."""
+        data = self.reader.read_at(self.position, length)
+        self.position += len(data)
+        return data
+
+    def skip_to(self, position: int) -> None:
+        """See Feed."""
+        self.position = min(position, self.reader.size)
+
+
+@dataclass(slots=True)
+class StreamFeed:
+    """A tar archive that comes in blocks of any size; see Feed."""
+
+    blocks: Iterator[bytes]
+    position: int = 0
+    _block: bytes = field(default=b"", repr=False)
+    _at: int = 0
+
+    def take(self, length: int) -> bytes:
+        """See Feed."""
+        end = self._at + length
+        if end <= len(self._block):
+            data = self._block[self._at : end]
+            self._at = end
+            self.position += length
+            return data
+        return b"".join(self.pieces(length))
+
+    def peek(self, length: int) -> bytes:
+        """The next bytes without taking them."""
+        data = self.take(length)
+        self.position -= len(data)
+        self._at -= len(data)
+        if self._at < 0:  # some of it was of the block before
+            self._block, self._at = data + self._block[self._at + len(data) :], 0
+        return data
+
+    def pieces(self, length: int) -> Iterator[bytes]:
+        """The next `length` bytes in pieces, fewer only at the end."""
+        while length > 0:
+            if self._at >= len(self._block):
+                block = next(self.blocks, None)
+                if block is None:
+                    return
+                self._block, self._at = block, 0
+            piece = self._block[self._at : self._at + length]
+            self._at += len(piece)
+            self.position += len(piece)
+            length -= len(piece)
+            yield piece
+
+    def skip_to(self, position: int) -> None:
+        """See Feed."""
+        for _ in self.pieces(position - self.position):
+            pass
 
 
 @dataclass(slots=True)
@@ -48,18 +129,19 @@ class _Extension:
 
 def is_tar(head: bytes) -> bool:
     """Whether the first 512 bytes are a tar header with a right checksum."""
-    return len(head) >= BLOCK and head[0] != 0 and _checks(head[:BLOCK])
+    return len(head) >= BLOCK and head[0] != 0 and _info(head[:BLOCK]) is not None
 
 
-def tar_entries(feed: Feed, cut: Callable[[str], None], limit: int) -> Iterator[Entry]:
+def tar_entries(feed: Feed, budget: Budget) -> Iterator[Entry]:
     """The members in order; when one is given the feed stands at the start of its bytes.
 
-    Damage ends the archive; `cut` is told. At most `limit` headers are read. Members behind the end
-    mark (archives one after the other) are read too. Raises OSError.
+    A damaged header loses the members up to the next one that is not; the budget notes it, and
+    bounds how many headers are read. Members behind the end mark (archives one after the other) are
+    read too. Raises OSError.
     """
     extension = _Extension()
-    for header, length in _headers(feed, cut, limit):
-        size, kind, start = length, header[156:157], feed.position
+    for info, header in _headers(feed, budget):
+        size, kind, start = info.size, info.type, feed.position
         if kind in _EXTENDING:
             data = feed.take(size) if size <= _EXTENSION_LIMIT else None
             if kind != b"g":
@@ -68,76 +150,79 @@ def tar_entries(feed: Feed, cut: Callable[[str], None], limit: int) -> Iterator[
             continue
         if extension.size is not None and kind not in _BODILESS:
             size = extension.size
-        if kind == b"S":
-            _skip_sparse_map(feed, header)
+        if kind == tarfile.GNUTYPE_SPARSE:
+            more = header[482]  # blocks of the map of an old GNU sparse file
+            while more:
+                block = feed.take(BLOCK)
+                more = block[504] if len(block) == BLOCK else 0
             start = feed.position
-        entry = _entry(header, size, extension)
+        if kind != b"V":  # a volume's label
+            yield _entry(info, size, extension)
         extension = _Extension()
-        if entry is not None:
-            yield entry
-        if kind not in _BODILESS and kind != b"5":
+        if kind not in _BODILESS and kind != tarfile.DIRTYPE:
             feed.skip_to(_padded(start, size))
 
 
-def _headers(feed: Feed, cut: Callable[[str], None], limit: int) -> Iterator[tuple[bytes, int]]:
-    """The headers with the size that each gives; whoever takes one goes on behind its bytes."""
-    zeros = headers = 0
-    while True:
+def _headers(feed: Feed, budget: Budget) -> Iterator[tuple[tarfile.TarInfo, bytes]]:
+    """The headers, read and raw; whoever takes one goes on behind its bytes."""
+    blank = headers = passed = 0
+    while passed <= _SEARCH_LIMIT:
         at = feed.position
-        header = feed.take(BLOCK)
-        if len(header) < BLOCK:
-            if header.strip(b"\0"):
-                cut("the archive ends inside a header")
-            elif not zeros:
-                cut("the archive's end mark is missing, members may be too")
+        block = feed.take(BLOCK)
+        if len(block) < BLOCK:
+            if block.strip(b"\0"):
+                budget.cut("the archive ends inside a header")
+            elif not blank:
+                budget.cut("the archive's end mark is missing, members may be too")
             return
-        if not header.strip(b"\0"):
-            zeros += BLOCK
-            if zeros > _PADDING_LIMIT:
-                return
+        info = _info(block)
+        if info is None:
+            if block.strip(b"\0") and not passed:
+                budget.cut(f"damaged header at byte {at}: members may be missing")
+            blank += not block.strip(b"\0")
+            passed += BLOCK
             continue
-        size = _number(header[124:136])
-        if not _checks(header) or size is None or size < 0:
-            if not zeros:
-                cut(f"damaged header at byte {at}: the archive was read up to there")
-            return
         headers += 1
-        if headers > limit:
-            cut(f"more than {limit} headers: the archive was read up to there")
+        if headers > budget.headers:
+            budget.cut(f"more than {budget.headers} headers: the archive was read up to there")
             return
-        zeros = 0
-        yield header, size
+        blank = passed = 0
+        yield info, block
 
 
-def _entry(header: bytes, size: int, extension: _Extension) -> Entry | None:
-    """The member of a header; None for what is none (a volume's label)."""
-    kind = header[156:157]
-    if kind == b"V":
+def _info(block: bytes) -> tarfile.TarInfo | None:
+    """A header; None for what is none, or damaged."""
+    try:
+        info = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
+    except (tarfile.HeaderError, ValueError):
         return None
-    name = _until_nul(header[:100])
-    if header[257:263] == b"ustar\0" and header[345]:
-        name = _until_nul(header[345:500]) + b"/" + name
+    if block[257:263] != b"ustar\0":  # tarfile takes the times in a GNU header for a folder
+        info.name = _decoded(block[:100].partition(b"\0")[0])
+    # It takes signs, underscores and spaces for parts of a number, too.
+    octal = not block[124:136].partition(b"\0")[0].strip().strip(b"01234567")
+    return info if info.size >= 0 and (octal or block[124] & 0x80) else None
+
+
+def _entry(info: tarfile.TarInfo, size: int, extension: _Extension) -> Entry:
+    """The member of a header."""
+    kind, name, mtime = info.type, info.name, extension.mtime
     if extension.name is not None:
-        name = extension.name
-    decoded = name[: NAME_LIMIT * 4 + 4].decode(errors="surrogateescape")
-    mtime = extension.mtime
-    if mtime is None:
-        stamp = _number(header[136:148])
-        mtime = float(stamp) if stamp is not None and abs(stamp) < 1 << 40 else None
+        name = _decoded(extension.name)
+    if mtime is None and abs(info.mtime) < 1 << 40:
+        mtime = float(info.mtime)
     refused = extension.refused
-    if kind in (b"1", b"2"):
-        link = _until_nul(header[157:257]) if extension.link is None else extension.link
-        target = short(link[:NAME_LIMIT].decode(errors="surrogateescape"))
-        refused = f"{_BODILESS[kind]} to {target}: not followed"
+    if kind in (tarfile.LNKTYPE, tarfile.SYMTYPE):
+        link = info.linkname if extension.link is None else _decoded(extension.link)
+        refused = f"{_BODILESS[kind]} to {short(link)}: not followed"
     elif kind in _BODILESS:
         refused = _BODILESS[kind]
     elif kind in _OTHER:
         refused = _OTHER[kind]
-    elif kind not in _REGULAR and kind not in (b"5", b"D"):
+    elif kind not in tarfile.REGULAR_TYPES and kind not in _FOLDERS:
         refused = f"member of unknown type {kind.decode('latin-1')!a}: not read"
-    folder = kind in (b"5", b"D") or (kind in _REGULAR and decoded.endswith("/"))
-    special = kind in _BODILESS
-    return Entry(decoded, size, mtime, folder and not extension.refused, refused, special)
+    folder = kind in _FOLDERS or (kind in tarfile.REGULAR_TYPES and name.endswith("/"))
+    folder = folder and not extension.refused
+    return Entry(name, size, mtime, folder, refused, special=kind in _BODILESS)
 
 
 def _extend(extension: _Extension, kind: bytes, data: bytes | None) -> None:
@@ -145,9 +230,9 @@ def _extend(extension: _Extension, kind: bytes, data: bytes | None) -> None:
     if data is None:
         extension.refused = f"extended header of more than {_EXTENSION_LIMIT} bytes: not read"
     elif kind == b"L":
-        extension.name = _until_nul(data)
+        extension.name = data.partition(b"\0")[0]
     elif kind == b"K":
-        extension.link = _until_nul(data)
+        extension.link = data.partition(b"\0")[0]
     else:
         _pax(extension, data)
 
@@ -174,44 +259,14 @@ def _pax(extension: _Extension, data: bytes) -> None:
             if re.fullmatch(rb"-?\d{1,12}(?:\.\d{1,12})?", value):
                 extension.mtime = float(value)
         elif key.startswith(b"GNU.sparse."):
-            extension.refused = _OTHER[b"S"]
+            extension.refused = _OTHER[tarfile.GNUTYPE_SPARSE]
     if data[at:].strip(b"\0"):
         extension.refused = extension.refused or "damaged extended header: not read"
 
 
-def _skip_sparse_map(feed: Feed, header: bytes) -> None:
-    """The blocks of an old GNU sparse file's map, which lie before its data."""
-    more = header[482]
-    while more:
-        block = feed.take(BLOCK)
-        more = block[504] if len(block) == BLOCK else 0
-
-
-def _checks(header: bytes) -> bool:
-    stored = _number(header[148:156])
-    if stored is None:
-        return False
-    total = sum(header) - sum(header[148:156]) + 8 * 32
-    # Some old tars summed signed bytes.
-    return stored == total or stored == total - 256 * sum(
-        byte > 127 for byte in header[:148] + header[156:]
-    )
-
-
-def _number(data: bytes) -> int | None:
-    """An octal or a GNU base-256 number; None if it is neither."""
-    if data[0] in (0x80, 0xFF):
-        return int.from_bytes(data[1:], "big") - (256 ** (len(data) - 1) if data[0] == 0xFF else 0)
-    digits = _until_nul(data).strip()
-    if not digits:
-        return 0
-    # int() would take a sign, underscores and other spaces.
-    return int(digits, 8) if not digits.strip(b"01234567") else None
+def _decoded(name: bytes) -> str:
+    return name[: NAME_LIMIT * 4 + 4].decode(errors="surrogateescape")
 
 
 def _padded(start: int, size: int) -> int:
     return start + (size + BLOCK - 1) // BLOCK * BLOCK
-
-
-def _until_nul(data: bytes) -> bytes:
-    return data.partition(b"\0")[0]

@@ -1,39 +1,38 @@
-"""The directory of a zip archive, and where its members' bytes lie (PKWARE's APPNOTE 6.3.10).
+"""The directory of a zip archive, by `zipfile`, and where its members' bytes lie.
 
-The standard library's reader takes a whole directory of any size, believes sizes, and gives up on
-the archive at one odd entry; here every entry is judged on its own.
+The standard library takes a whole directory of any size and believes what it says; here its size
+is bounded first, and every entry is judged on its own. Nothing is inflated.
 """
 
 from __future__ import annotations
 
 import calendar
+import errno
+import io
 import stat
 import struct
-from collections.abc import Callable, Iterator
+import zipfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from diagnose.ingest.archive_names import Entry
 from diagnose.ingest.archive_stores import GzipStore, SliceStore
-from diagnose.ingest.compress import DEFAULT_LIMITS, Codec, Limits
+from diagnose.ingest.budget import Budget
+from diagnose.ingest.compress import Codec
 from diagnose.ingest.raw import BytesStore, Reader, Store
-from diagnose.text.ranks import counted
 
+MAGIC = b"PK\3\4"
 DIRECTORY_LIMIT = 64 << 20  # bytes of a directory
-_COMMENT = 1 << 16
-_END = struct.Struct("<4s4H2LH")
-_LOCATOR = struct.Struct("<4sLQL")
-_END64 = struct.Struct("<4sQ2H2L4Q")
-_CENTRAL = struct.Struct("<4s6H3L5H2L")
-_LOCAL = struct.Struct("<4s5H3L2H")
-_EXTRA = struct.Struct("<2H")
-_FULL32 = 0xFFFFFFFF
+# What reading a directory raises of crafted bytes, besides BadZipFile.
+_ODD = (zipfile.BadZipFile, NotImplementedError, ValueError, OverflowError, struct.error, EOFError)
 
 _ENCRYPTED, _STREAMED, _UTF8, _MASKED = 0x1, 0x8, 0x800, 0x2000
-_STORED, _DEFLATED = 0, 8
 # All but deflate begin with the magic of their codec; that one is put into gzip's frame.
-_CODECS: dict[int, Codec] = {_DEFLATED: "gzip", 12: "bzip2", 93: "zstd", 95: "xz"}
+_CODECS: dict[int, Codec] = {zipfile.ZIP_DEFLATED: "gzip", 12: "bzip2", 93: "zstd", 95: "xz"}
 _OTHER_METHODS = {9: "deflate64", 14: "LZMA", 98: "PPMd", 99: "AES"}
+_LOCAL = struct.Struct("<4s5H3I2H")  # a member's own header
 _UNIX = 3
+_FULL32 = 0xFFFFFFFF
 _SPECIAL = [
     (stat.S_ISLNK, "symbolic link: not followed"),
     (stat.S_ISFIFO, "named pipe: not read"),
@@ -41,6 +40,14 @@ _SPECIAL = [
     (stat.S_ISCHR, "device: not read"),
     (stat.S_ISBLK, "device: not read"),
 ]
+
+
+class ZipError(ValueError):
+    """There is no directory that can be read; one line says why. `there`: there is one."""
+
+    def __init__(self, why: str, *, there: bool) -> None:
+        super().__init__(why)
+        self.there = there
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,242 +60,200 @@ class ZipMember:
     entry: Entry
     store: Store | None = None
     codec: Codec | None = None
-    limits: Limits = DEFAULT_LIMITS
 
 
 @dataclass(slots=True)
-class _Record:
-    """An entry of the directory, or a local header where there is no directory."""
+class _File(io.RawIOBase):
+    """A reader as the file that zipfile wants, which reads no directory larger than allowed."""
 
-    raw_name: bytes
-    flags: int
-    method: int
-    crc: int
-    packed: int
-    size: int
-    offset: int
-    mtime: float | None
-    mode: int = 0
-    known: bool = True  # sizes and CRC
+    reader: Reader
+    most: int  # members
+    at: int = 0
 
-    @property
-    def name(self) -> str:
-        # Without the flag it should be CP437, but most writers put UTF-8 or what the system has.
-        name = self.raw_name.replace(b"\\", b"/")
-        try:
-            return name.decode()
-        except UnicodeDecodeError:
-            # Undecodable bytes stay so where UTF-8 was promised, as they do in a tar.
-            if self.flags & _UTF8:
-                return name.decode(errors="surrogateescape")
-            return name.decode("cp437")
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self.at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self.at, io.SEEK_END: self.reader.size}[whence]
+        if base + offset < 0:
+            raise OSError(errno.EINVAL, "a place before the start")
+        self.at = base + offset
+        return self.at
+
+    def read(self, size: int = -1, /) -> bytes:
+        size = self.reader.size - self.at if size < 0 else size
+        if size > DIRECTORY_LIMIT:
+            raise ValueError(f"zip directory of more than {DIRECTORY_LIMIT} bytes")
+        data = self.reader.read_at(self.at, size)
+        if data.count(b"PK\1\2") > self.most:
+            raise ValueError(f"zip directory of more than {self.most} members")
+        self.at += len(data)
+        return data
 
 
 def is_zip(head: bytes) -> bool:
     """Whether the first bytes are those of a zip archive, empty ones included."""
-    return head.startswith((b"PK\x03\x04", b"PK\x05\x06"))
+    return head.startswith((MAGIC, b"PK\5\6"))
 
 
-def zip_members(
-    store: Store, reader: Reader, cut: Callable[[str], None], limit: int
-) -> Iterator[ZipMember]:
-    """The members by their place in the archive. At most `limit` are looked at.
+def directory(reader: Reader, most: int) -> tuple[list[zipfile.ZipInfo], int]:
+    """The entries of a directory in order of their place, `most` of them, and where it begins.
 
-    Where the directory at the end is missing, as in a truncated archive, the members' own headers
-    are followed from the start; `cut` is told. Raises OSError.
+    Raises ZipError, OSError.
     """
-    found = _directory(reader)
-    if found is None:
-        cut("truncated zip archive: no directory at its end, read from its start")
-        records, end = list(_walk(reader, limit)), reader.size
-    elif isinstance(found, str):
-        cut(found)
-        return
-    else:
-        data, end, count = found
-        records = list(_records(data, cut, limit))
-        if len(records) < min(count, limit):
-            cut(f"the directory lists {counted(count, 'member')} and holds {len(records)}")
+    file = _File(reader, most)
+    there = False
+    try:
+        there = zipfile.is_zipfile(file)
+        with zipfile.ZipFile(file) as archive:
+            found = sorted(archive.infolist(), key=lambda info: info.header_offset)
+            return found, archive.start_dir
+    except _ODD as error:
+        why = str(error).split("\n")[0][:120]
+        raise ZipError(why[:1].lower() + why[1:], there=there) from None
+
+
+def data_at(reader: Reader, info: zipfile.ZipInfo) -> int | str:
+    """Where a member's bytes begin, or what is wrong with its own header. Raises OSError."""
+    head = reader.read_at(info.header_offset, _LOCAL.size)
+    if len(head) < _LOCAL.size or not head.startswith(MAGIC):
+        return "the directory gives a wrong position"
+    *_, name_size, extra_size = _LOCAL.unpack(head)
+    start = info.header_offset + _LOCAL.size
+    if reader.read_at(start, name_size) != raw_name(info):
+        return "its own header has a different name"
+    return start + int(name_size) + int(extra_size)
+
+
+def raw_name(info: zipfile.ZipInfo) -> bytes:
+    """The bytes of a name, which zipfile takes for CP437 where they are not marked as UTF-8."""
+    return info.orig_filename.encode("utf-8" if info.flag_bits & _UTF8 else "cp437")
+
+
+def name_of(info: zipfile.ZipInfo) -> str:
+    """The name. Without the mark most writers put UTF-8 or what their system has."""
+    name = raw_name(info).replace(b"\\", b"/")
+    try:
+        return name.decode()
+    except UnicodeDecodeError:
+        return name.decode("cp437")
+
+
+def zip_members(store: Store, reader: Reader, budget: Budget) -> Iterator[ZipMember]:
+    """The members by their place in the archive.
+
+    Where the directory at the end is missing or damaged, as in a truncated archive, the members'
+    own headers are followed from the start; the budget notes it. Raises OSError.
+    """
+    walked = False
+    try:
+        infos, end = directory(reader, budget.headers)
+    except ZipError as error:
+        why = "damaged zip directory" if error.there else "truncated zip archive"
+        what = error if error.there else "no directory at its end"
+        budget.cut(f"{why}: {what}, read from its start")
+        infos, end, walked = [*_walk(reader, budget.headers)], reader.size, True
     taken = 0
-    for record in sorted(records, key=lambda record: record.offset):
-        member, taken = _member(store, reader, record, taken, end)
-        yield member
+    for info in infos:
+        mode = info.external_attr >> 16 if info.create_system == _UNIX else 0
+        special = next((why for is_special, why in _SPECIAL if is_special(mode)), "")
+        start = special or _start(reader, info, taken, end, walked=walked)
+        refused, name, size = start if isinstance(start, str) else "", name_of(info), info.file_size
+        folder = name.endswith("/") and not size
+        entry = Entry(name, size, _mtime(info), folder, refused, bool(special))
+        if isinstance(start, str):
+            yield ZipMember(entry)
+        else:
+            taken = start + info.compress_size
+            yield ZipMember(entry, *_place(store, info, start, end))
 
 
-def _directory(reader: Reader) -> tuple[bytes, int, int] | str | None:
-    """The directory's bytes, its offset, and its number of members; or what is wrong with it.
-
-    None if there is no end record at all.
-    """
-    tail_at = max(0, reader.size - _COMMENT - _END.size)
-    tail = reader.read_at(tail_at, _COMMENT + _END.size)
-    at = tail.rfind(b"PK\x05\x06")
-    if at < 0 or len(tail) - at < _END.size:
-        return None
-    _, disk, _, _, count, size, offset, _ = _END.unpack_from(tail, at)
-    end = tail_at + at
-    if end >= _LOCATOR.size:
-        locator = reader.read_at(end - _LOCATOR.size, _LOCATOR.size)
-        if locator.startswith(b"PK\x06\x07"):
-            _, disk, at64, _ = _LOCATOR.unpack(locator)
-            record = reader.read_at(at64, _END64.size)
-            if len(record) < _END64.size or not record.startswith(b"PK\x06\x06"):
-                return "damaged zip64 directory: not read"
-            *_, count, size, offset = _END64.unpack(record)
-            end = at64
-    if disk not in (0, 0xFFFF):
-        return "one part of a split zip archive: not read"
-    if size > DIRECTORY_LIMIT:
-        return f"zip directory of more than {DIRECTORY_LIMIT} bytes: not read"
-    # Bytes put before an archive would shift all offsets; such a file is not taken for an archive.
-    if offset + size > end:
-        return "damaged zip directory: it ends behind its end record"
-    data = reader.read_at(offset, size)
-    if count and not data.startswith(b"PK\x01\x02"):
-        return "damaged zip directory: not found where its end record says"
-    return data, offset, count
+def _place(store: Store, info: zipfile.ZipInfo, start: int, end: int) -> tuple[Store, Codec | None]:
+    """The store of a member's bytes, and their compression."""
+    there = min(info.compress_size, end - start)
+    if not info.file_size and there == info.compress_size:
+        return BytesStore(b""), None
+    body, codec = SliceStore(store, start, there), _CODECS.get(info.compress_type)
+    if codec != "gzip":
+        return body, codec
+    trailer = struct.pack("<2L", info.CRC, info.file_size & _FULL32)
+    return GzipStore(body, trailer if there == info.compress_size else b""), codec
 
 
-def _records(data: bytes, cut: Callable[[str], None], limit: int) -> Iterator[_Record]:
-    at = count = 0
-    while at + _CENTRAL.size <= len(data):
-        fields = _CENTRAL.unpack_from(data, at)
-        signature, made, _, flags, method, time, date, crc, packed, size = fields[:10]
-        name_size, extra_size, comment_size, _, _, attributes, offset = fields[10:]
-        if signature != b"PK\x01\x02":
-            cut(f"damaged zip directory after {counted(count, 'member')}")
-            return
-        if count == limit:
-            cut(f"only the first {limit} members were looked at")
-            return
-        at += _CENTRAL.size
-        name = data[at : at + name_size]
-        extra = data[at + name_size : at + name_size + extra_size]
-        at += name_size + extra_size + comment_size
-        count += 1
-        packed, size, offset, stamp = _extras(extra, packed, size, offset)
-        yield _Record(
-            raw_name=name,
-            flags=flags,
-            method=method,
-            crc=crc,
-            packed=packed,
-            size=size,
-            offset=offset,
-            mtime=stamp if stamp is not None else _dos_time(date, time),
-            mode=attributes >> 16 if made >> 8 == _UNIX else 0,
-        )
-
-
-def _extras(
-    extra: bytes, packed: int, size: int, offset: int
-) -> tuple[int, int, int, float | None]:
-    """Sizes and offset from the zip64 field where 32 bits did not do; the Unix time if given."""
-    stamp: float | None = None
+def _walk(reader: Reader, most: int) -> Iterator[zipfile.ZipInfo]:
+    """The members' own headers from the start of the archive on, as far as they give sizes."""
     at = 0
-    while at + _EXTRA.size <= len(extra):
-        kind, length = _EXTRA.unpack_from(extra, at)
-        body = extra[at + _EXTRA.size : at + _EXTRA.size + length]
-        at += _EXTRA.size + length
-        if kind == 0x5455 and len(body) >= 5 and body[0] & 1:
-            stamp = float(struct.unpack_from("<i", body, 1)[0])
-        elif kind == 0x0001:
-            numbers = iter(struct.unpack_from(f"<{len(body) // 8}Q", body))
-            size = next(numbers, size) if size == _FULL32 else size
-            packed = next(numbers, packed) if packed == _FULL32 else packed
-            offset = next(numbers, offset) if offset == _FULL32 else offset
-    return packed, size, offset, stamp
-
-
-def _walk(reader: Reader, limit: int) -> Iterator[_Record]:
-    """The members' own headers from the start of the archive on, as far as they tell sizes."""
-    at = 0
-    for _ in range(limit):
+    for _ in range(most):
         header = reader.read_at(at, _LOCAL.size)
-        if len(header) < _LOCAL.size or not header.startswith(b"PK\x03\x04"):
+        if len(header) < _LOCAL.size or not header.startswith(MAGIC):
             return
-        fields = _LOCAL.unpack(header)
-        _, _, flags, method, time, date, crc, packed, size, name_size, extra_size = fields
-        rest = reader.read_at(at + _LOCAL.size, name_size + extra_size)
-        packed, size, _, stamp = _extras(rest[name_size:], packed, size, 0)
-        start = at + _LOCAL.size + name_size + extra_size
-        known = start + packed <= reader.size and not flags & _STREAMED
-        yield _Record(
-            raw_name=rest[:name_size],
-            flags=flags,
-            method=method,
-            crc=crc,
-            packed=min(packed, max(0, reader.size - start)),
-            size=size,
-            offset=at,
-            mtime=stamp if stamp is not None else _dos_time(date, time),
-            known=known,
-        )
-        if not known:
+        (
+            _, version, flags, method, time, date, crc, packed, size, name_size, extra_size,
+        ) = _LOCAL.unpack(header)  # fmt: skip
+        at += _LOCAL.size
+        rest = reader.read_at(at, name_size + extra_size)
+        info = zipfile.ZipInfo(rest[:name_size].decode("cp437"))
+        info.extra = rest[name_size:]
+        wide = _field(info.extra, 0x0001)
+        if _FULL32 in (packed, size) and len(wide) >= 16:
+            size, packed = struct.unpack_from("<2Q", wide)
+        info.header_offset, info.extract_version = at - _LOCAL.size, version
+        info.flag_bits, info.compress_type = flags & ~_UTF8, method
+        info.CRC, info.compress_size, info.file_size = crc, packed, size
+        info.date_time = (
+            (date >> 9) + 1980, date >> 5 & 15, date & 31, time >> 11, time >> 5 & 63, time % 32 * 2
+        )  # fmt: skip
+        yield info
+        if flags & _STREAMED:
             return
-        at = start + packed
+        at += name_size + extra_size + packed
 
 
-def _member(
-    store: Store, reader: Reader, record: _Record, taken: int, end: int
-) -> tuple[ZipMember, int]:
-    """A member with its store, and the end of its bytes; members never share bytes."""
-    special = next((why for is_special, why in _SPECIAL if is_special(record.mode)), "")
-    start = special or _start(reader, record, taken, end)
-    empty = record.raw_name.endswith((b"/", b"\\")) and not record.size
-    if isinstance(start, str):
-        entry = Entry(record.name, record.size, record.mtime, empty, start, bool(special))
-        return ZipMember(entry), taken
-    entry = Entry(record.name, record.size, record.mtime, empty)
-    codec = _CODECS.get(record.method)
-    body = SliceStore(store, start, record.packed)
-    place: Store = body
-    if not record.size and record.known:
-        place, codec = BytesStore(b""), None
-    elif record.method == _DEFLATED:
-        trailer = struct.pack("<2L", record.crc, record.size & _FULL32) if record.known else b""
-        place = GzipStore(body, trailer)
-    # A directory that lies about the size of what is packed cannot make it larger than it says.
-    limits = Limits(max_out=min(record.size, DEFAULT_LIMITS.max_out)) if codec else DEFAULT_LIMITS
-    return ZipMember(entry, place, codec, limits), start + record.packed
-
-
-def _start(reader: Reader, record: _Record, taken: int, end: int) -> int | str:
-    """Where a member's bytes begin, or why they are not read."""
-    if record.flags & (_ENCRYPTED | _MASKED):
+def _start(
+    reader: Reader, info: zipfile.ZipInfo, taken: int, end: int, *, walked: bool
+) -> int | str:
+    """Where a member's bytes begin, or why they are not read. Members never share bytes."""
+    if info.flag_bits & (_ENCRYPTED | _MASKED):
         return "encrypted: not read"
-    if record.method != _STORED and record.method not in _CODECS:
-        method = _OTHER_METHODS.get(record.method, f"method {record.method}")
+    if info.compress_type != zipfile.ZIP_STORED and info.compress_type not in _CODECS:
+        method = _OTHER_METHODS.get(info.compress_type, f"method {info.compress_type}")
         return f"{method} compression: not read"
-    if not record.known and record.flags & _STREAMED:
+    if walked and info.flag_bits & _STREAMED:
         return "size unknown without the missing directory: not read"
-    if record.offset < taken:
+    if info.header_offset < taken:
         return "shares its bytes with another member: not read"
-    header = reader.read_at(record.offset, _LOCAL.size)
-    if len(header) < _LOCAL.size or not header.startswith(b"PK\x03\x04"):
-        return "the directory gives a wrong position: not read"
-    *_, name_size, extra_size = _LOCAL.unpack(header)
-    start = record.offset + _LOCAL.size + int(name_size) + int(extra_size)
-    if reader.read_at(record.offset + _LOCAL.size, name_size) != record.raw_name:
-        return "its own header has a different name: not read"
-    if start + record.packed > end:
+    start = data_at(reader, info)
+    if isinstance(start, str):
+        return f"{start}: not read"
+    if start + info.compress_size > end and not walked:
         return "its bytes would extend beyond the archive: not read"
-    return _wrong_size(record) or start
-
-
-def _wrong_size(record: _Record) -> str:
-    """What contradicts itself in the sizes that the directory gives."""
-    if not record.known:
-        return ""
-    if record.method == _STORED and record.size != record.packed:
+    if info.compress_type == zipfile.ZIP_STORED and info.file_size != info.compress_size:
         return "stored, but with two different sizes: not read"
-    return "listed as empty but is not: not read" if not record.size and record.crc else ""
+    if not info.file_size and info.CRC:
+        return "listed as empty but is not: not read"
+    return start
 
 
-def _dos_time(date: int, time: int) -> float | None:
-    """Seconds since 1970, as if the writer's clock, whose zone nobody noted, were UTC."""
-    month, day = date >> 5 & 15, date & 31
-    if not (1 <= month <= 12 and 1 <= day <= 31):
-        return None
-    clock = (time >> 11, time >> 5 & 63, (time & 31) * 2)
-    return float(calendar.timegm((1980 + (date >> 9), month, day, *clock)))
+def _mtime(info: zipfile.ZipInfo) -> float | None:
+    """Seconds since 1970, as if the writer's clock were UTC where no field has Unix time."""
+    unix = _field(info.extra, 0x5455)
+    if len(unix) >= 5 and unix[0] & 1:
+        return float(struct.unpack_from("<i", unix, 1)[0])
+    _, month, day, *_ = info.date_time
+    known = 1 <= month <= 12 and 1 <= day <= 31
+    return float(calendar.timegm(info.date_time)) if known else None
+
+
+def _field(extra: bytes, kind: int) -> bytes:
+    """What an extra field has; empty where it is missing."""
+    at = 0
+    while at + 4 <= len(extra):
+        found, size = struct.unpack_from("<2H", extra, at)
+        at += 4
+        if found == kind:
+            return extra[at : at + size]
+        at += size
+    return b""

@@ -102,9 +102,10 @@ def line_starts(data: bytes, base: int = 0) -> array[int]:
     if len(data) < _LARGE:
         starts.extend(match.end() + base for match in _NEWLINE.finditer(data))
     else:
-        from diagnose.ingest import bulk  # noqa: PLC0415  numpy, for large logs only
+        import numpy as np  # noqa: PLC0415  for large logs only
 
-        starts.frombytes(bulk.newlines(data, base + 1))
+        places = np.flatnonzero(np.frombuffer(data, np.uint8) == 10).astype(np.int64)
+        starts.frombytes((places + base + 1).tobytes())
     if data.endswith(b"\n"):
         starts.pop()
     return starts
@@ -219,14 +220,6 @@ def _chunk(raw: bytes, offset: int, line: int) -> Chunk | None:
     return Chunk(data, offset, line, None, offsets)
 
 
-def _without_escapes(data: bytes) -> bytes:
-    if len(data) < _LARGE:
-        return without_escapes(data)
-    from diagnose.ingest import bulk  # noqa: PLC0415  numpy, for large logs only
-
-    return bulk.without_escapes(data)
-
-
 def _clean(raw: bytes) -> bytes:
     """CR LF to LF, escape sequences and NULs removed; the same object if there are none.
 
@@ -236,7 +229,7 @@ def _clean(raw: bytes) -> bytes:
     if b"\r" in data and b"\r\n" in data:
         data = data.replace(b"\r\n", b"\n")
     if b"\x1b" in data:
-        data = _without_escapes(data)
+        data = without_escapes(data)
     if b"\0" in data:
         data = data.translate(None, b"\0")
     return data

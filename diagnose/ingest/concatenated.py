@@ -12,7 +12,6 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from diagnose.ingest.archive_stores import JoinedStore, SliceStore
-from diagnose.ingest.compress import DEFAULT_LIMITS
 from diagnose.ingest.file_names import printable
 from diagnose.ingest.raw import Reader, Store
 from diagnose.ingest.read import TextChunks
@@ -77,8 +76,7 @@ def _part(source: Source, store: Store, name: str, spans: Sequence[tuple[int, in
         part,
         f"{source.name}!{name}",
         size,
-        DEFAULT_LIMITS,
-        meter=source.meter,
+        source.budget and source.budget.apart(),
         mtime=source.mtime,
         hints=read_path(name),
     )

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from diagnose.lazy import expression
 
-PARAMETERS, INTERMEDIATES, TEXT = 64, 8, 2048
-LONGEST = TEXT + 4  # bytes of a sequence
+LONGEST = 2048 + 4  # bytes of a sequence
 
+# A run of ESC is taken at once: each match costs a hundred bytes of memory.
 _ESCAPE = expression(
-    rb"\x1b(?:\[[0-?]{0,64}[ -/]{0,8}[@-~]"
+    rb"\x1b+(?:\[[0-?]{0,64}[ -/]{0,8}[@-~]"
     rb"|[\]PX^_][^\x07\x1b\r\n]{0,2048}(?:\x07|\x1b\\)"
     rb"|[ -/]{1,8}[0-~]"
     rb"|[0-OQ-WYZ\\`-~])?"
@@ -21,5 +21,5 @@ _ESCAPE = expression(
 
 
 def without_escapes(data: bytes) -> bytes:
-    """The data without escape sequences; of large pieces `bulk` removes them in less memory."""
+    """The data without escape sequences."""
     return _ESCAPE.sub(b"", data)

@@ -11,7 +11,6 @@ from itertools import islice
 from operator import itemgetter
 from pathlib import Path
 
-from diagnose.ingest.compress import DEFAULT_LIMITS, Limits
 from diagnose.ingest.file_names import (
     ARCHIVE_NAME,
     MAX_DEPTH,
@@ -41,7 +40,6 @@ _SPECIAL = [
 
 def find_sources(
     paths: Sequence[Path],
-    limits: Limits = DEFAULT_LIMITS,
     *,
     opened: Callable[[Path], Store] = FileStore,
 ) -> list[Source]:
@@ -75,7 +73,6 @@ def find_sources(
             status.st_size,
             status.st_mtime,
             read_path(attempt + name),
-            limits,
             alone=alone,
         )
     ]
@@ -241,7 +238,6 @@ def store_sources(
     size: int,
     mtime: float | None,
     hints: PathHints,
-    limits: Limits = DEFAULT_LIMITS,
     *,
     alone: bool = False,
 ) -> list[Source]:
@@ -251,7 +247,7 @@ def store_sources(
     """
     source = None
     if not ARCHIVE_NAME.search(name):
-        source = source_of(store, name, size, limits, mtime=mtime, hints=hints)
+        source = source_of(store, name, size, mtime=mtime, hints=hints)
     if source is None or may_be_archive(source):
         from diagnose.ingest.archive import archive_sources  # noqa: PLC0415  archives are seldom
 

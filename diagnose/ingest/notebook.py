@@ -11,7 +11,6 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from diagnose.ingest.compress import DEFAULT_LIMITS
 from diagnose.ingest.raw import BytesStore, Store
 from diagnose.ingest.recognise import source_of
 from diagnose.ingest.source import Source
@@ -54,8 +53,8 @@ def cells_of(source: Source, store: Store) -> list[Source]:
             data = text.encode(errors="replace")
             found.append(
                 source_of(
-                    BytesStore(data), f"{source.name}!{name}", len(data), DEFAULT_LIMITS,
-                    meter=source.meter, mtime=source.mtime,
+                    BytesStore(data), f"{source.name}!{name}", len(data),
+                    source.budget and source.budget.apart(), mtime=source.mtime,
                 )
             )  # fmt: skip
     return found or [source]

@@ -6,11 +6,11 @@ import codecs
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import TYPE_CHECKING
 
 from diagnose.ingest import journal
+from diagnose.ingest.budget import Budget
 from diagnose.ingest.chunks import (
     CHUNK_LIMIT,
     cuts,
@@ -19,20 +19,15 @@ from diagnose.ingest.chunks import (
     plain_chunks,
     stream_chunks,
 )
-from diagnose.ingest.compress import DEFAULT_LIMITS, Codec, Limits, codec_of, decompress
+from diagnose.ingest.compress import Codec, codec_of, decompress
 from diagnose.ingest.partial import LINES_LOOKED_AT, join_partials, partial_form
-from diagnose.ingest.quota import Meter
 from diagnose.ingest.raw import Reader, Store, data_from, reason
 from diagnose.ingest.sniff import HEAD, Container, describe, encoding_of
-from diagnose.ingest.source import Chunk, Remarks
-
-if TYPE_CHECKING:
-    from diagnose.ingest.frames import FramedReader, Frames
+from diagnose.ingest.source import Chunk
 
 DOCUMENT_LIMIT = 64 << 20  # bytes of a dump or another file that is read as a whole
 ZEROS_LIMIT = 256 << 20  # NULs at the start of a log that are read to see what stands behind them
 PASTE_LIMIT = 4 << 20  # bytes of a source that may be a paste
-FRAMES_PAY = 4 << 20  # stored bytes from which on it is worth knowing where frames begin
 _START = 64 << 10  # bytes that mostly hold the lines which tell how a log was written
 
 
@@ -40,8 +35,7 @@ _START = 64 << 10  # bytes that mostly hold the lines which tell how a log was w
 class Opened:
     """What a look at the first bytes of a store told; `size` are its bytes at that time.
 
-    `container`: it may hold logs, but in a form that is not read as text. `frames`: where a large
-    compressed store can be read from, besides its start.
+    `container`: it may hold logs, but in a form that is not read as text.
     """
 
     kind: str
@@ -51,48 +45,43 @@ class Opened:
     bom: int
     size: int = 0
     container: Container | None = None
-    frames: Frames | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TextChunks:
     """The `chunks` of a text source: call it to read the store from its start.
 
-    `remarks` are those of the Source itself. Reading never raises: an error ends the chunks and
-    is told there. `whole` is not empty once a reading gave all bytes as they are stored, in one
+    `budget` is that of the Source itself. Reading never raises: an error ends the chunks and is
+    noted there. `whole` is not empty once a reading gave all bytes as they are stored, in one
     chunk: lines stand where they were found.
     """
 
     store: Store
     opened: Opened
-    remarks: Remarks
-    limits: Limits = DEFAULT_LIMITS
+    budget: Budget
     chunk_limit: int = field(default=CHUNK_LIMIT)
-    meter: Meter | None = None
     whole: list[bool] = field(default_factory=list, compare=False, repr=False)
 
     @property
     def size(self) -> int:
-        """Bytes of the text, before it is cleaned; of compressed data only known of frames."""
-        return self.opened.frames.size if self.opened.frames else self.opened.size
+        """Bytes of the text, before it is cleaned; of compressed data as they are stored."""
+        return self.opened.size
 
     def seekable(self) -> bool:
         """Whether a part of it can be read by itself: `part` gives chunks of the whole.
 
-        Not where reading needs what came before: of compressed data that is not cut into frames,
-        of text in another encoding, of lines that a container runtime split, and of a text that may
-        be a paste.
+        Not where reading needs what came before: of compressed data, of text in another encoding,
+        of lines that a container runtime split, and of a text that may be a paste.
         """
         opened = self.opened
-        anywhere = opened.codec is None or opened.frames is not None
-        if not anywhere or opened.encoding != "utf-8" or self.meter is not None:
+        if opened.codec is not None or opened.encoding != "utf-8" or self.budget.archive:
             return False
         if self.size <= PASTE_LIMIT:
             return False
         try:
             with self.store.open() as reader:
                 for limit in (_START, self.chunk_limit):
-                    first = next(self._from(reader, opened.bom, limit), None)
+                    first = next(plain_chunks(reader, opened.bom, limit), None)
                     if first is None or first.data.count(b"\n") >= LINES_LOOKED_AT:
                         break
         except OSError:
@@ -104,8 +93,7 @@ class TextChunks:
         try:
             with self.store.open() as reader:
                 step += -step % self.chunk_limit
-                text = self._framed(reader) or reader
-                return [self.opened.bom, *cuts(text, step, self.chunk_limit)]
+                return [self.opened.bom, *cuts(reader, step, self.chunk_limit)]
         except OSError:
             return [self.opened.bom]
 
@@ -115,38 +103,21 @@ class TextChunks:
         `line` is that of the first. Together the parts give what reading all of it gives.
         """
         try:
-            with _whole(self.store, self.opened, self.remarks, self.meter) as reader:
-                yield from self._from(reader, start, self.chunk_limit, end, line)
+            with _whole(self.store, self.opened, self.budget) as reader:
+                yield from plain_chunks(reader, start, self.chunk_limit, end, line)
         except OSError as error:
-            self.remarks.cut(f"reading stopped: {reason(error)}")
-
-    def _from(
-        self, reader: Reader, start: int, limit: int, end: int | None = None, line: int = 1
-    ) -> Iterator[Chunk]:
-        """The chunks of a seekable store from `start` on."""
-        framed = self._framed(reader)
-        if framed is None:
-            return plain_chunks(reader, start, limit, end, line)
-        return stream_chunks(framed.blocks(start, end), start, limit, line)
-
-    def _framed(self, reader: Reader) -> FramedReader | None:
-        codec, frames = self.opened.codec, self.opened.frames
-        if codec is None or frames is None:
-            return None
-        from diagnose.ingest.frames import FramedReader  # noqa: PLC0415  large compressed logs only
-
-        return FramedReader(reader, codec, frames, self.remarks.cut, self.limits)
+            self.budget.cut(f"reading stopped: {reason(error)}")
 
     def __call__(self) -> Iterator[Chunk]:
         """The chunks in order, read anew."""
         try:
-            with _whole(self.store, self.opened, self.remarks, self.meter) as reader:
+            with _whole(self.store, self.opened, self.budget) as reader:
                 chunks = self._cut(reader)
                 for chunk in _refined(chunks) if self.opened.kind == "text" else chunks:
                     self._note(chunk)
                     yield chunk
         except OSError as error:
-            self.remarks.cut(f"reading stopped: {reason(error)}")
+            self.budget.cut(f"reading stopped: {reason(error)}")
 
     def _note(self, chunk: Chunk) -> None:
         opened = self.opened
@@ -162,7 +133,7 @@ class TextChunks:
         if opened.codec is None:
             blocks = _stored(reader)
         else:
-            blocks = _unpacked(reader, opened.codec, self.remarks, self.limits, self.meter)
+            blocks = decompress(reader, opened.codec, self.budget)
         blocks = _without_start(blocks, opened.bom)
         if opened.encoding == "utf-8":
             return stream_chunks(blocks, opened.bom, self.chunk_limit)
@@ -178,75 +149,59 @@ class Content:
 
     store: Store
     opened: Opened
-    remarks: Remarks
-    limits: Limits = DEFAULT_LIMITS
-    meter: Meter | None = None
+    budget: Budget
 
     def __call__(self) -> bytes:
         """The bytes, read anew."""
         parts: list[bytes] = []
         have = 0
         try:
-            with _whole(self.store, self.opened, self.remarks, self.meter) as reader:
+            with _whole(self.store, self.opened, self.budget) as reader:
                 codec = self.opened.codec
-                blocks = (
-                    _stored(reader)
-                    if codec is None
-                    else _unpacked(reader, codec, self.remarks, self.limits, self.meter)
-                )
+                blocks = decompress(reader, codec, self.budget) if codec else _stored(reader)
                 for block in blocks:
                     parts.append(block[: DOCUMENT_LIMIT - have])
                     have += len(parts[-1])
                     if have >= DOCUMENT_LIMIT:
-                        self.remarks.cut(f"only the first {DOCUMENT_LIMIT >> 20} MiB were read")
+                        self.budget.cut(f"only the first {DOCUMENT_LIMIT >> 20} MiB were read")
                         break
         except OSError as error:
-            self.remarks.cut(f"reading stopped: {reason(error)}")
+            self.budget.cut(f"reading stopped: {reason(error)}")
         return b"".join(parts)
 
 
-def _unpacked(
-    reader: Reader, codec: Codec, remarks: Remarks, limits: Limits, meter: Meter | None
-) -> Iterator[bytes]:
-    blocks = decompress(reader, codec, remarks.cut, limits)
-    return blocks if meter is None else meter.bounded(blocks, remarks.cut)
-
-
 @dataclass(slots=True)
-class _Checked:
+class _Watched:
     """A reader that notices where its store has lost bytes since it was opened.
 
-    It ends where the `meter` does not allow to go on.
+    It ends where the `budget`, if there is one, does not allow to go on.
     """
 
     reader: Reader
     size: int
-    remarks: Remarks
-    meter: Meter | None
+    budget: Budget | None
     short: bool = False
 
     def read_at(self, offset: int, length: int) -> bytes:
         data = self.reader.read_at(offset, length)
         if len(data) < min(length, self.size - offset):
             self.short = True
-        if self.meter is not None and not self.meter.allows(offset + len(data)):
-            self.remarks.cut(self.meter.quota.reached)
-            return b""
-        return data
+        within = self.budget is None or self.budget.allows(offset + len(data))
+        return data if within else b""
 
     def data_from(self, offset: int) -> int:
         return data_from(self.reader, offset)
 
 
 @contextmanager
-def _whole(store: Store, opened: Opened, remarks: Remarks, meter: Meter | None) -> Iterator[Reader]:
-    """Open a store to read all of it; tells where bytes that were there have gone."""
+def _whole(store: Store, opened: Opened, budget: Budget) -> Iterator[Reader]:
+    """Open a store to read all of it; notes where bytes that were there have gone."""
     with store.open() as reader:
-        # Of compressed data what comes out is metered.
-        checked = _Checked(reader, reader.size, remarks, meter if opened.codec is None else None)
-        yield checked
-        if checked.short or reader.size < opened.size:
-            remarks.cut("became shorter while it was read")
+        # Of compressed data what comes out counts.
+        watched = _Watched(reader, reader.size, budget if opened.codec is None else None)
+        yield watched
+        if watched.short or reader.size < opened.size:
+            budget.cut("became shorter while it was read")
 
 
 def no_chunks() -> Iterator[Chunk]:
@@ -254,14 +209,15 @@ def no_chunks() -> Iterator[Chunk]:
     return iter(())
 
 
-def look(store: Store, name: str, limits: Limits = DEFAULT_LIMITS) -> Opened:
+def look(store: Store, name: str, budget: Budget | None = None) -> Opened:
     """Tell a store's compression, encoding and kind from its first bytes. Raises OSError."""
     with store.open() as reader:
         head = reader.read_at(0, HEAD)
         codec = codec_of(head)
-        problems: list[str] = []
+        # A look costs little: it takes nothing from an archive's budget, and its notes are its own.
+        bounds = replace(budget or Budget(), archive=None, notes=[], unread=[])
         if codec is not None:
-            head = _decompressed_head(reader, codec, problems, limits)
+            head = _decompressed_head(reader, codec, bounds)
         elif head and is_zeros(head):
             # A hole at the start of a log; what it is, only the bytes behind it can tell.
             start = _end_of_zeros(reader)
@@ -269,15 +225,11 @@ def look(store: Store, name: str, limits: Limits = DEFAULT_LIMITS) -> Opened:
                 return Opened("binary", "nothing but NUL bytes", None, "utf-8", 0)
             kind, what, container = describe(reader.read_at(start, HEAD), name)
             return Opened(kind, what, None, "utf-8", 0, reader.size, container)
-        size, frames = reader.size, None
-        if codec and size >= FRAMES_PAY:
-            from diagnose.ingest.frames import frames_of  # noqa: PLC0415
-
-            frames = frames_of(reader, codec, limits)
+        size = reader.size
     encoding, bom = encoding_of(head)
     if codec is not None and not head:
-        if problems:
-            return Opened("unreadable", problems[0], codec, encoding, bom)
+        if bounds.notes:
+            return Opened("unreadable", bounds.notes[0], codec, encoding, bom)
         return Opened("empty", f"empty {codec} data", codec, encoding, bom)
     if codec is not None and codec_of(head) is not None:
         what = f"{codec_of(head)} data inside {codec} data"
@@ -285,7 +237,7 @@ def look(store: Store, name: str, limits: Limits = DEFAULT_LIMITS) -> Opened:
     kind, what, container = describe(head, name)
     if container in (Container.ARCHIVE, Container.OTHER_ARCHIVE):
         what += ": unpack it and give the folder"
-    return Opened(kind, what, codec, encoding, bom, size, container, frames)
+    return Opened(kind, what, codec, encoding, bom, size, container)
 
 
 def _end_of_zeros(reader: Reader) -> int:
@@ -302,9 +254,9 @@ def _end_of_zeros(reader: Reader) -> int:
     return at
 
 
-def _decompressed_head(reader: Reader, codec: Codec, problems: list[str], limits: Limits) -> bytes:
+def _decompressed_head(reader: Reader, codec: Codec, budget: Budget) -> bytes:
     head = b""
-    for block in decompress(reader, codec, problems.append, limits, step=HEAD):
+    for block in decompress(reader, codec, budget, step=HEAD):
         head += block
         if len(head) >= HEAD:
             break

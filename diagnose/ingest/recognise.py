@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from diagnose.ingest.compress import Limits
-from diagnose.ingest.quota import Meter
+from diagnose.ingest.budget import Budget
 from diagnose.ingest.raw import Store, reason
 from diagnose.ingest.read import Content, Opened, TextChunks, look, no_chunks
 from diagnose.ingest.sniff import Container
-from diagnose.ingest.source import TEXT_KINDS, Remarks, Source, is_document
+from diagnose.ingest.source import TEXT_KINDS, Source, is_document
 from diagnose.parse.path import PathHints
 
 _NO_HINTS = PathHints()
@@ -18,30 +17,30 @@ def source_of(
     store: Store,
     name: str,
     size: int,
-    limits: Limits,
+    budget: Budget | None = None,
     cut: str = "",
-    meter: Meter | None = None,
     mtime: float | None = None,
     hints: PathHints = _NO_HINTS,
 ) -> Source:
     """A source of stored bytes, told by their start; what cannot be read is `unreadable`.
 
-    `cut` says why these are not all bytes that there should be, `meter` counts those read, `hints`
-    are what the path tells.
+    `budget` bounds it, from now on as its own. `cut` says why these are not all bytes that there
+    should be, `hints` are what the path tells.
     """
+    budget = budget or Budget()
     try:
-        opened = look(store, name, limits)
+        opened = look(store, name, budget)
     except OSError as error:
         opened = Opened("unreadable", reason(error), None, "utf-8", 0)
     as_text, whole = opened.kind in TEXT_KINDS, is_document(opened.kind)
     missed = opened.kind == "unreadable" or (opened.container is not None and not as_text)
-    remarks = Remarks(unread=[part for part in (opened.note if missed else "", cut) if part])
+    budget.unread += [part for part in (opened.note if missed else "", cut) if part]
     return Source(
         name=name,
         kind=opened.kind,
         size=size,
-        chunks=TextChunks(store, opened, remarks, limits, meter=meter) if as_text else no_chunks,
-        content=Content(store, opened, remarks, limits, meter) if whole else bytes,
+        chunks=TextChunks(store, opened, budget) if as_text else no_chunks,
+        content=Content(store, opened, budget) if whole else bytes,
         rank=hints.rank,
         local_rank=hints.local_rank,
         task=hints.task,
@@ -52,10 +51,10 @@ def source_of(
         pod=hints.pod,
         mtime=mtime,
         note="; ".join(part for part in (opened.note, cut) if part),
-        notes=remarks.notes,
-        unread=remarks.unread,
+        notes=budget.notes,
+        unread=budget.unread,
         container=opened.container,
-        meter=meter,
+        budget=budget if budget.archive else None,
     )
 
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from diagnose import plugins
-from diagnose.ingest.quota import Meter
+from diagnose.ingest.budget import Budget
 from diagnose.ingest.sniff import Container
 from diagnose.parse.chunk import Chunk
 
-__all__ = ["DOCUMENT_KINDS", "TEXT_KINDS", "Chunk", "Remarks", "Source", "is_document"]
+__all__ = ["DOCUMENT_KINDS", "TEXT_KINDS", "Chunk", "Source", "is_document"]
 
 # Kinds whose lines go through the catalog, and kinds that a reader of their own takes as a whole.
 TEXT_KINDS = frozenset({"text", "error_json", "ras", "stacks", "inspector"})
@@ -20,25 +20,6 @@ DOCUMENT_KINDS = frozenset({"fr_dump", "ras", "stacks", "inspector", "probe"})
 def is_document(kind: str) -> bool:
     """Whether a reader, ours or a plug-in's, takes sources of this kind as a whole."""
     return kind in DOCUMENT_KINDS or kind in plugins.loaded(plugins.READERS).found
-
-
-@dataclass(frozen=True, slots=True)
-class Remarks:
-    """What reading a source told: `notes` for people, `unread` why its end was not read."""
-
-    notes: list[str] = field(default_factory=list)
-    unread: list[str] = field(default_factory=list)
-
-    def note(self, text: str) -> None:
-        """Tell something of what was read; each text counts once."""
-        if text not in self.notes:
-            self.notes.append(text)
-
-    def cut(self, text: str) -> None:
-        """Tell why not all was read."""
-        self.note(text)
-        if text not in self.unread:
-            self.unread.append(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +42,7 @@ class Source:
     grows like `notes`. What is left out because it is no log is not unread: `left_out` are the
     parts of `note` that only say so. `container` says in what form a `binary` source may hold
     logs. A source pickled to another process has its own `notes` and `unread` there: see
-    `take_back`. `meter` counts what a member takes of its archive's quota.
+    `take_back`. `budget` is that of a member of an archive, which takes from the archive's.
     """
 
     name: str
@@ -83,11 +64,11 @@ class Source:
     unread: list[str] = field(default_factory=list, compare=False)
     left_out: list[str] = field(default_factory=list, compare=False)
     container: Container | None = None
-    meter: Meter | None = field(default=None, repr=False, compare=False)
+    budget: Budget | None = field(default=None, repr=False, compare=False)
 
     def take_back(self, copy: Source) -> None:
         """Take over what a copy of this source told in the process in which it was read."""
         self.notes[:] = copy.notes
         self.unread[:] = copy.unread
-        if self.meter is not None and copy.meter is not None:
-            self.meter.charge(copy.meter.used)
+        if self.budget is not None and copy.budget is not None:
+            self.budget.charge(copy.budget.used)

@@ -6,7 +6,6 @@ import shutil
 from typing import IO, BinaryIO
 
 from diagnose.ingest.chunks import is_zeros
-from diagnose.ingest.compress import DEFAULT_LIMITS, Limits
 from diagnose.ingest.raw import BytesStore, SpoolStore, Store, reason
 from diagnose.ingest.read import ZEROS_LIMIT, look
 from diagnose.ingest.recognise import source_of
@@ -17,7 +16,7 @@ STDIN_LIMIT = 8 << 30  # bytes of standard input kept at all
 _BLOCK = 1 << 20
 
 
-def stdin_source(stream: BinaryIO, limits: Limits = DEFAULT_LIMITS) -> Source:
+def stdin_source(stream: BinaryIO) -> Source:
     """Read a stream to its end, into memory or beyond STDIN_MEMORY into a temporary file.
 
     What an error or a bound cuts off is named in the note. The temporary file goes with the source.
@@ -38,7 +37,7 @@ def stdin_source(stream: BinaryIO, limits: Limits = DEFAULT_LIMITS) -> Source:
     else:
         spool.flush()
         store = SpoolStore(spool, size)
-    return source_of(store, "<stdin>", size, limits, cut)
+    return source_of(store, "<stdin>", size, cut=cut)
 
 
 def _spool(stream: BinaryIO, spool: IO[bytes]) -> str:
@@ -79,4 +78,4 @@ PASTED = ("<paste>", "<stdin>")  # names of text that may be any part of a log
 def text_source(text: str, name: str = "<paste>") -> Source:
     """A source of text in memory, such as a paste; lone surrogates become question marks."""
     data = text.encode(errors="replace")
-    return source_of(BytesStore(data), name, len(data), DEFAULT_LIMITS)
+    return source_of(BytesStore(data), name, len(data))

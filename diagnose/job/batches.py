@@ -26,7 +26,7 @@ _BATCH = 512 << 10  # bytes that are scanned at once
 def small(source: Source) -> bool:
     """Whether a source is a small file of its own, which any process can read."""
     chunks = source.chunks
-    return isinstance(chunks, TextChunks) and source.size <= SMALL and source.meter is None
+    return isinstance(chunks, TextChunks) and source.size <= SMALL and source.budget is None
 
 
 def batches(numbers: Iterable[int], sources: Sequence[Source]) -> list[list[int]]:

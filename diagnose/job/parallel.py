@@ -188,8 +188,6 @@ def _joined(source: Source, pieces: Sequence[_Piece], matcher: Matcher) -> Sourc
     """What scanning a source at once would give, by its parts in their order."""
     if not isinstance(source.chunks, TextChunks) or sum(p.found.size for p in pieces) < PASTE_LIMIT:
         return scan_source(source, matcher)  # so little text may be a paste
-    if source.chunks.opened.frames is not None and any(piece.unread for piece in pieces):
-        return scan_source(source, matcher)  # reading stops at the damage, but others went on
     for mine, theirs in ((source.notes, "notes"), (source.unread, "unread")):
         texts = dict.fromkeys(text for piece in pieces for text in getattr(piece, theirs))
         mine += [text for text in texts if text not in mine]
@@ -217,8 +215,7 @@ def _size(source: Source) -> int:
     """Bytes of its text, roughly."""
     if not isinstance(source.chunks, TextChunks):
         return source.size
-    opened = source.chunks.opened
-    packed = opened.codec is not None and opened.frames is None
+    packed = source.chunks.opened.codec is not None
     return source.chunks.size * (_UNPACKED if packed else 1)
 
 

@@ -7,22 +7,22 @@ packed archive gives only as a whole. Names become paths below the folder as tho
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from diagnose.errors import InputError
-from diagnose.ingest.archive_feeds import ReaderFeed, StreamFeed
-from diagnose.ingest.archive_form import archive_form
+from diagnose.ingest.archive import archive_form
 from diagnose.ingest.archive_names import Entry
-from diagnose.ingest.archive_tar import tar_entries
+from diagnose.ingest.archive_tar import ReaderFeed, StreamFeed, tar_entries
 from diagnose.ingest.archive_zip import zip_members
-from diagnose.ingest.compress import Codec, Limits, codec_of, decompress
+from diagnose.ingest.budget import Budget
+from diagnose.ingest.compress import codec_of, decompress
 from diagnose.ingest.raw import FileStore, Reader, Store, reason
 from diagnose.ingest.sniff import is_log_name
 from diagnose.serve.spool import Upload
 
 _BLOCK = 1 << 20
-_HEADERS = 200_000  # of members that are looked at
 _LOG = 1 << 20  # bytes from which on a file that is called a log is left out
 
 _Member = tuple[Entry, Iterable[bytes]]
@@ -35,32 +35,28 @@ def unpack(archive: Path, folder: Path, limit: int) -> None:
     of which files are missing here looks incomplete.
     """
     store = FileStore(archive)
-    cuts: list[str] = []
+    budget = Budget()
     upload = Upload(folder, limit)
     try:
         form = archive_form(store, archive.name)
         if form is None:
             return
         with store.open() as reader:
-            members = (
-                _tar(reader, cuts.append) if form == "tar" else _zip(store, reader, cuts.append)
-            )
+            members = _tar(reader, budget) if form == "tar" else _zip(store, reader, budget)
             for entry, blocks in members:
                 if not entry.folder and not entry.refused and not _is_log(entry):
-                    _write(upload, entry, blocks, cuts.append)
+                    _write(upload, entry, blocks, budget)
     except OSError as error:
         raise InputError(reason(error)) from error
-    if cuts:
-        raise InputError(cuts[0])
+    if budget.notes:
+        raise InputError(budget.notes[0])
 
 
 def _is_log(entry: Entry) -> bool:
     return entry.size > _LOG and is_log_name(entry.name.rpartition("/")[2])
 
 
-def _write(
-    upload: Upload, entry: Entry, blocks: Iterable[bytes], cut: Callable[[str], None]
-) -> None:
+def _write(upload: Upload, entry: Entry, blocks: Iterable[bytes], budget: Budget) -> None:
     before = upload.size
     upload.begin(entry.name)
     try:
@@ -69,37 +65,32 @@ def _write(
     finally:
         upload.end()
     if upload.size - before != entry.size:
-        cut(f"{upload.size - before:,} of {entry.size:,} bytes of a member are there")
+        budget.cut(f"{upload.size - before:,} of {entry.size:,} bytes of a member are there")
     time = entry.mtime or 0.0
     os.utime(upload.folder / upload.names[-1], (time, time))
 
 
-def _tar(reader: Reader, cut: Callable[[str], None]) -> Iterator[_Member]:
+def _tar(reader: Reader, budget: Budget) -> Iterator[_Member]:
     codec = codec_of(reader.read_at(0, _BLOCK))
     if codec is None:
         whole = ReaderFeed(reader)
-        for entry in tar_entries(whole, cut, _HEADERS):
+        for entry in tar_entries(whole, budget):
             yield entry, _read(reader, whole.position, entry.size)
         return
-    feed = StreamFeed(decompress(reader, codec, cut))
-    for entry in tar_entries(feed, cut, _HEADERS):
+    feed = StreamFeed(decompress(reader, codec, budget))
+    for entry in tar_entries(feed, budget):
         yield entry, feed.pieces(entry.size)
 
 
-def _zip(store: Store, reader: Reader, cut: Callable[[str], None]) -> Iterator[_Member]:
-    for member in zip_members(store, reader, cut, _HEADERS):
+def _zip(store: Store, reader: Reader, budget: Budget) -> Iterator[_Member]:
+    for member in zip_members(store, reader, budget):
         if member.store is not None:
-            yield member.entry, _unpacked(member.store, member.codec, member.limits, cut)
-
-
-def _unpacked(
-    store: Store, codec: Codec | None, limits: Limits, cut: Callable[[str], None]
-) -> Iterator[bytes]:
-    with store.open() as reader:
-        if codec is None:
-            yield from _read(reader, 0, reader.size)
-        else:
-            yield from decompress(reader, codec, cut, limits)
+            with member.store.open() as inside:
+                if member.codec is None:
+                    yield member.entry, _read(inside, 0, inside.size)
+                else:
+                    most = replace(budget, total=min(budget.total, member.entry.size))
+                    yield member.entry, decompress(inside, member.codec, most)
 
 
 def _read(reader: Reader, start: int, size: int) -> Iterator[bytes]:

@@ -23,9 +23,9 @@ from hypothesis import strategies as st
 from diagnose import diagnose
 from diagnose.ingest import Source, archive, find_sources
 from diagnose.ingest import read as read_module
-from diagnose.ingest.archive import ArchiveLimits, archive_sources
-from diagnose.ingest.archive_form import archive_form
+from diagnose.ingest.archive import archive_form, archive_sources
 from diagnose.ingest.archive_stores import GzipStore, Keeper, SliceStore
+from diagnose.ingest.budget import Budget
 from diagnose.ingest.compress import decompress
 from diagnose.ingest.raw import BytesStore, FileStore
 from diagnose.job.load import read
@@ -52,14 +52,20 @@ WHOLE = {
     *("character device", "block device", "named pipe", "pipe in a zip", "many refused members"),
     *("same name twice", "zip named tar.gz", "tar named zip", "text named tar.gz"),
     *("text named zip, compressed", "nothing named tar", "zeros named tar", "empty tar.gz"),
-    *("empty zip", "empty member", "many empty members", "name that is not UTF-8"),
+    *(
+        "empty zip",
+        "numbers of disks in a zip",
+        "empty member",
+        "many empty members",
+        "name that is not UTF-8",
+    ),
     "zeros that compress well",
 }
 FORMS = pytest.mark.parametrize("file", PACK)
 
 
-def sources_of(data: bytes, file: str, limits: ArchiveLimits | None = None) -> list[Source]:
-    return archive_sources(BytesStore(data), file, limits or ArchiveLimits())
+def sources_of(data: bytes, file: str, budget: Budget | None = None) -> list[Source]:
+    return archive_sources(BytesStore(data), file, budget)
 
 
 def data(source: Source) -> bytes:
@@ -353,17 +359,17 @@ def test_names_that_look_the_same_stay_apart() -> None:
 @FORMS
 def test_the_number_of_members_is_bounded(file: str) -> None:
     packed = PACK[file]({f"{n}.log": b"x\n" for n in range(5)})
-    found = sources_of(packed, file, ArchiveLimits(members=3))
+    found = sources_of(packed, file, Budget(members=3))
     assert summary(found)[:3] == [(f"{n}.log", "text", "") for n in range(3)]
     assert notes(found) == [f"{file}: only the first 3 members were read"]
-    said = notes(sources_of(packed, file, ArchiveLimits(headers=3)))
+    said = notes(sources_of(packed, file, Budget(headers=3)))
     assert len(said) == 1
     assert " 3 " in said[0]
 
 
 def test_members_of_all_levels_count() -> None:
     inner = tar({f"{n}.log": b"x\n" for n in range(5)})
-    found = sources_of(tar({"a.tar": inner, "b.tar": inner}), "j.tar", ArchiveLimits(members=6))
+    found = sources_of(tar({"a.tar": inner, "b.tar": inner}), "j.tar", Budget(members=6))
     assert len([source for source in found if source.kind == "text"]) == 4
     assert notes(found) == [
         "j.tar!a.tar: only the first 6 members were read",
@@ -374,11 +380,11 @@ def test_members_of_all_levels_count() -> None:
 def test_large_members_of_a_compressed_tar_go_to_a_temporary_file() -> None:
     files = {"a.log": TEXT, "b.log": TEXT * 2, "c.log": TEXT[:100]}
     packed = PACK["job.tar.gz"](files)
-    found = sources_of(packed, "job.tar.gz", ArchiveLimits(memory=len(TEXT) + 200))
+    found = sources_of(packed, "job.tar.gz", Budget(memory=len(TEXT) + 200))
     assert [data(source) for source in found] == list(files.values())
     assert [data(source) for source in reversed(found)] == list(files.values())[::-1]
     assert notes(found) == []
-    found = sources_of(packed, "job.tar.gz", ArchiveLimits(memory=200, spool=len(TEXT) * 2 + 5))
+    found = sources_of(packed, "job.tar.gz", Budget(memory=200, spool=len(TEXT) * 2 + 5))
     assert [data(source) for source in found if source.kind == "text"] == [TEXT, TEXT[:100]]
     assert notes(found) == [
         "job.tar.gz!b.log: the archive's members together are too large: not read"
@@ -393,7 +399,7 @@ def test_without_room_for_a_temporary_file_small_members_are_read(
 
     monkeypatch.setattr("tempfile.TemporaryFile", refuse)
     packed = PACK["job.tar.gz"]({"a.log": TEXT * 2, "b.log": TEXT})
-    found = sources_of(packed, "job.tar.gz", ArchiveLimits(memory=len(TEXT) + 1))
+    found = sources_of(packed, "job.tar.gz", Budget(memory=len(TEXT) + 1))
     assert [data(source) for source in found if source.kind == "text"] == [TEXT]
     assert notes(found) == [
         "job.tar.gz!a.log: not read: no temporary file for it (no space left on device)"
@@ -403,7 +409,7 @@ def test_without_room_for_a_temporary_file_small_members_are_read(
 def test_what_is_no_log_is_passed_over_in_a_compressed_tar() -> None:
     weights = b"\x89HDF\r\n\x1a\n" + os.urandom(3 << 20)
     packed = PACK["job.tar.gz"]({"weights": weights, "b.log": TEXT})
-    found = sources_of(packed, "job.tar.gz", ArchiveLimits(memory=1 << 20, spool=0))
+    found = sources_of(packed, "job.tar.gz", Budget(memory=1 << 20, spool=0))
     assert [(s.name, s.kind, s.note, s.size) for s in found] == [
         ("b.log", "text", "", len(TEXT)),
         ("weights", "binary", "HDF5 file", len(weights)),
@@ -413,10 +419,10 @@ def test_what_is_no_log_is_passed_over_in_a_compressed_tar() -> None:
 @pytest.mark.parametrize("file", ["job.tar.gz", "job.tar.bz2", "job.tar.xz", "job.tar.zst"])
 def test_a_bomb_is_stopped_by_its_ratio_in_little_memory(file: str) -> None:
     bomb = PACK[file]({"a.log": TEXT, "z.log": bytes(64 << 20)})
-    limits = ArchiveLimits(ratio=20, ratio_floor=1 << 20, memory=1 << 20)
+    budget = Budget(ratio=20, ratio_floor=1 << 20, memory=1 << 20)
     tracemalloc.start()
     try:
-        found = sources_of(bomb, file, limits)
+        found = sources_of(bomb, file, budget)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -430,9 +436,9 @@ def test_compressed_members_together_are_bounded() -> None:
     lines = b"step 1 loss 2.0\n" * 65536
     files = {f"{n}.log.gz": gzip.compress(lines) for n in range(4)}
     total = len(lines) * 2 + 99_999  # what is packed twice costs its packed size as well
-    limits = ArchiveLimits(ratio=1, ratio_floor=total)
+    budget = Budget(ratio=1, ratio_floor=total)
     for file in ("job.tar", "job.zip", "job.tar.gz"):
-        found = sources_of(PACK[file](files), file, limits)
+        found = sources_of(PACK[file](files), file, budget)
         assert [len(data(source)) for source in found] == [len(lines), len(lines), 0, 0]
         assert [len(data(source)) for source in found] == [len(lines), len(lines), 0, 0]
         assert notes(found) == [
@@ -481,7 +487,7 @@ def test_deflate_as_gzip_at_any_offset() -> None:
 
 
 def test_keeping_stops_at_its_bounds() -> None:
-    keeper = Keeper(memory=10, spool=20)
+    keeper = Keeper(Budget(memory=10, spool=20))
     assert [keeper.keep([b"x" * size], size)[1:] for size in (8, 15, 8, 2)] == [
         (8, ""),
         (15, ""),
@@ -489,7 +495,7 @@ def test_keeping_stops_at_its_bounds() -> None:
         (2, ""),
     ]
     # More than the archive said: it does not stay in memory.
-    store, size, problem = Keeper(memory=10, spool=20).keep([b"x" * 8, b"y" * 8], 5)
+    store, size, problem = Keeper(Budget(memory=10, spool=20)).keep([b"x" * 8, b"y" * 8], 5)
     assert store is not None
     assert (size, problem) == (16, "")
     with store.open() as reader:
@@ -543,9 +549,9 @@ def nuls(count: int, size: int) -> dict[str, bytes]:
 
 
 def test_nuls_count_against_the_quota(given_out: list[int]) -> None:
-    limits = ArchiveLimits(ratio=1, ratio_floor=30 << 20)
+    budget = Budget(ratio=1, ratio_floor=30 << 20)
     for file in ("job.tar", "job.zip", "job.tar.gz"):
-        found = sources_of(PACK[file](nuls(9, 8 << 20)), file, limits)
+        found = sources_of(PACK[file](nuls(9, 8 << 20)), file, budget)
         assert [data(source) for source in found] == [b""] * 9
         assert [bool(source.unread) for source in found] == [False] * 3 + [True] * 6
         assert sum(given_out) < 40 << 20
@@ -562,16 +568,16 @@ def test_a_look_at_a_member_costs_little(given_out: list[int]) -> None:
 
 def test_archives_inside_count_against_the_quota(given_out: list[int]) -> None:
     inner = gzip.compress(tar({"no_log.py": bytes(8 << 20), "a.log": TEXT}))
-    limits = ArchiveLimits(ratio=1, ratio_floor=32 << 20)
-    found = sources_of(tar({f"{n}.tgz": inner for n in range(9)}), "job.tar", limits)
+    budget = Budget(ratio=1, ratio_floor=32 << 20)
+    found = sources_of(tar({f"{n}.tgz": inner for n in range(9)}), "job.tar", budget)
     assert len([source for source in found if source.kind == "text"]) == 3
     assert sum(given_out) < 40 << 20
     assert notes(found)[-1].startswith("job.tar!8.tgz: the archive's members become more than")
 
 
 def test_a_quota_that_is_used_in_other_processes() -> None:
-    limits = ArchiveLimits(ratio=1, ratio_floor=10 << 20)
-    first, second = sources_of(tar(nuls(2, 8 << 20)), "job.tar", limits)
+    budget = Budget(ratio=1, ratio_floor=10 << 20)
+    first, second = sources_of(tar(nuls(2, 8 << 20)), "job.tar", budget)
     sent = pickle.loads(pickle.dumps(first))
     assert data(sent) == b""
     first.take_back(sent)

@@ -8,7 +8,8 @@ from collections.abc import Callable
 import pytest
 import zstandard
 
-from diagnose.ingest.compress import Codec, Limits, _xz_dictionary, codec_of, decompress
+from diagnose.ingest.budget import Budget
+from diagnose.ingest.compress import Codec, _xz_dictionary, codec_of, decompress
 from diagnose.ingest.raw import BytesStore
 
 LOG = b"".join(b"[rank%d]: step %d loss %d\n" % (i % 8, i, i * i % 997) for i in range(20_000))
@@ -27,11 +28,11 @@ COMPRESS: dict[Codec, Callable[[bytes], bytes]] = {
 CODECS = pytest.mark.parametrize("codec", COMPRESS)
 
 
-def unpack(data: bytes, codec: Codec, limits: Limits | None = None) -> tuple[bytes, list[str]]:
-    notes: list[str] = []
+def unpack(data: bytes, codec: Codec, budget: Budget | None = None) -> tuple[bytes, list[str]]:
+    budget = budget or Budget()
     with BytesStore(data).open() as reader:
-        out = b"".join(decompress(reader, codec, notes.append, limits or Limits()))
-    return out, notes
+        out = b"".join(decompress(reader, codec, budget))
+    return out, budget.notes
 
 
 @CODECS
@@ -92,20 +93,19 @@ def test_bytes_behind_the_end(codec: Codec) -> None:
 
 @CODECS
 def test_output_is_bounded(codec: Codec) -> None:
-    out, notes = unpack(COMPRESS[codec](LOG), codec, Limits(max_out=1000))
+    out, notes = unpack(COMPRESS[codec](LOG), codec, Budget(total=1000))
     assert (out, notes) == (LOG[:1000], ["decompressed data cut at 1000 bytes"])
 
 
 @CODECS
 def test_a_bomb_stops_at_the_ratio_in_small_blocks(codec: Codec) -> None:
     bomb = COMPRESS[codec](bytes(64 << 20))
-    limits = Limits(max_ratio=100, ratio_floor=1 << 20)
-    notes: list[str] = []
+    budget = Budget(ratio=100, ratio_floor=1 << 20)
     with BytesStore(bomb).open() as reader:
-        sizes = [len(block) for block in decompress(reader, codec, notes.append, limits)]
+        sizes = [len(block) for block in decompress(reader, codec, budget)]
     assert max(sizes) <= 17 << 20
     assert sum(sizes) <= 40 << 20
-    assert notes == ["decompression stopped: more than 100 times the compressed size"]
+    assert budget.notes == ["decompression stopped: more than 100 times the compressed size"]
 
 
 def test_text_is_not_compressed() -> None:

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnose.ingest import inflate
-from diagnose.ingest.compress import Limits, decompress
-from diagnose.ingest.inflate import inflated
+from diagnose.ingest import compress
+from diagnose.ingest.budget import Budget
+from diagnose.ingest.compress import _inflated, decompress
 from diagnose.ingest.raw import BytesStore
 
 pytest.importorskip("isal", reason="zlib decodes everything")
@@ -22,19 +22,19 @@ LOG = b"".join(b"[rank%d]: step %d loss %d\n" % (i % 8, i, i * i % 997) for i in
 
 def whole(data: bytes) -> bytes | None:
     with BytesStore(data).open() as reader:
-        return inflated(reader)
+        return _inflated(reader)
 
 
-def unpacked(data: bytes, limits: Limits | None = None) -> tuple[bytes, list[str]]:
-    notes: list[str] = []
+def unpacked(data: bytes, budget: Budget | None = None) -> tuple[bytes, list[str]]:
+    budget = (budget or Budget()).apart()
     with BytesStore(data).open() as reader:
-        out = b"".join(decompress(reader, "gzip", notes.append, limits or Limits()))
-    return out, notes
+        out = b"".join(decompress(reader, "gzip", budget))
+    return out, budget.notes
 
 
-def by_zlib(data: bytes, limits: Limits | None = None) -> tuple[bytes, list[str]]:
-    with mock.patch.object(inflate, "_library", return_value=None):
-        return unpacked(data, limits)
+def by_zlib(data: bytes, budget: Budget | None = None) -> tuple[bytes, list[str]]:
+    with mock.patch.object(compress, "_isal", return_value=None):
+        return unpacked(data, budget)
 
 
 def named(data: bytes) -> bytes:
@@ -62,7 +62,7 @@ def test_of_anything_else_nothing_is_told() -> None:
 def test_without_the_library_zlib_reads_all(monkeypatch: pytest.MonkeyPatch) -> None:
     packed = gzip.compress(LOG)
     monkeypatch.setitem(sys.modules, "isal", None)
-    monkeypatch.setattr(inflate, "_library", inflate._library.__wrapped__)
+    monkeypatch.setattr(compress, "_isal", compress._isal.__wrapped__)
     assert whole(packed) is None
     assert unpacked(packed) == (LOG, [])
 
@@ -91,7 +91,7 @@ def test_what_comes_before_an_error_of_the_disk_is_read() -> None:
                 raise OSError(errno.EIO, "input/output error")
             return packed[offset : offset + length]
 
-    blocks = decompress(Failing(), "gzip", pytest.fail)
+    blocks = decompress(Failing(), "gzip", Budget())
     assert len(next(blocks)) > 30_000
     assert len(next(blocks)) > 30_000
     with pytest.raises(OSError, match="input/output"):
@@ -100,9 +100,9 @@ def test_what_comes_before_an_error_of_the_disk_is_read() -> None:
 
 def test_no_more_is_given_than_is_allowed() -> None:
     packed = gzip.compress(LOG)
-    for limits in (Limits(max_out=1000), Limits(max_ratio=2, ratio_floor=1000)):
-        assert unpacked(packed, limits) == by_zlib(packed, limits)
-        assert unpacked(packed, limits)[1]
+    for budget in (Budget(total=1000), Budget(ratio=2, ratio_floor=1000)):
+        assert unpacked(packed, budget) == by_zlib(packed, budget)
+        assert unpacked(packed, budget)[1]
 
 
 @given(

@@ -4,9 +4,9 @@ import gzip
 
 import pytest
 
+from diagnose.ingest.budget import Budget
 from diagnose.ingest.raw import BytesStore
 from diagnose.ingest.read import TextChunks, look
-from diagnose.ingest.source import Remarks
 
 START = 1_751_364_000_000_000  # 2025-07-01 10:00:00 UTC
 
@@ -27,7 +27,7 @@ def lines(data: bytes) -> list[str]:
     store = BytesStore(data)
     source = look(store, "journal.txt")
     assert source.kind == "text"
-    chunks = TextChunks(store, source, Remarks(), chunk_limit=4096)()
+    chunks = TextChunks(store, source, Budget(), chunk_limit=4096)()
     return b"".join(chunk.data for chunk in chunks).decode().splitlines()
 
 

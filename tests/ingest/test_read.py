@@ -12,21 +12,21 @@ import pytest
 import zstandard
 
 from diagnose.ingest import read
-from diagnose.ingest.compress import Limits
+from diagnose.ingest.budget import Budget
 from diagnose.ingest.raw import BytesStore, FileStore, reason
 from diagnose.ingest.read import TextChunks, look
 from diagnose.ingest.sniff import Container
-from diagnose.ingest.source import Chunk, Remarks
+from diagnose.ingest.source import Chunk
 
 TEXT = "".join(f"[rank{n % 8}]: step {n} größer ▏\n" for n in range(3000))
 
 
 def chunks(data: bytes, limit: int = 4096) -> tuple[list[Chunk], list[str]]:
     store = BytesStore(data)
-    remarks = Remarks()
-    parts = list(TextChunks(store, look(store, "x"), remarks, chunk_limit=limit)())
-    assert remarks.unread == remarks.notes
-    return parts, remarks.notes
+    budget = Budget()
+    parts = list(TextChunks(store, look(store, "x"), budget, chunk_limit=limit)())
+    assert budget.unread == budget.notes
+    return parts, budget.notes
 
 
 def text_of(parts: list[Chunk]) -> str:
@@ -76,18 +76,18 @@ def test_windows_text_in_utf_16() -> None:
 
 def test_chunks_start_anew_at_each_call() -> None:
     store = BytesStore(gzip.compress(TEXT.encode(), mtime=0)[:-20])
-    remarks = Remarks()
-    source = TextChunks(store, look(store, "x"), remarks)
+    budget = Budget()
+    source = TextChunks(store, look(store, "x"), budget)
     assert list(source()) == list(source())
-    assert remarks.notes == remarks.unread == ["truncated gzip data, read up to its end"]
+    assert budget.notes == budget.unread == ["truncated gzip data, read up to its end"]
 
 
 def test_limits_apply_to_compressed_data() -> None:
     store = BytesStore(gzip.compress(TEXT.encode(), mtime=0))
-    remarks = Remarks()
-    source = TextChunks(store, look(store, "x"), remarks, Limits(max_out=9))
+    budget = Budget(total=9)
+    source = TextChunks(store, look(store, "x"), budget)
     assert [chunk.data for chunk in source()] == [b"[rank0]: "]
-    assert remarks.notes == remarks.unread == ["decompressed data cut at 9 bytes"]
+    assert budget.notes == budget.unread == ["decompressed data cut at 9 bytes"]
 
 
 def test_a_pasted_source_becomes_one_chunk_with_its_lines() -> None:
@@ -171,11 +171,11 @@ def test_a_hole_at_the_start_is_removed() -> None:
 def test_a_file_that_vanished_ends_with_a_note(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_text(TEXT)
-    remarks = Remarks()
-    source = TextChunks(FileStore(path), look(FileStore(path), "log"), remarks)
+    budget = Budget()
+    source = TextChunks(FileStore(path), look(FileStore(path), "log"), budget)
     path.unlink()
     assert list(source()) == []
-    assert remarks.notes == remarks.unread == ["reading stopped: no such file or directory"]
+    assert budget.notes == budget.unread == ["reading stopped: no such file or directory"]
 
 
 @pytest.mark.parametrize("zeros", [70_000, 3 << 20])
@@ -206,7 +206,7 @@ def test_text_between_holes_is_found(zeros: int, monkeypatch: pytest.MonkeyPatch
     ids=["plain", "bom", "crlf", "escapes", "paste", "gzip", "utf16"],
 )
 def test_a_reading_tells_whether_the_text_is_what_is_stored(data: bytes, whole: bool) -> None:
-    source = TextChunks(BytesStore(data), look(BytesStore(data), "x"), Remarks())
+    source = TextChunks(BytesStore(data), look(BytesStore(data), "x"), Budget())
     for _ in range(2):
         list(source())
     assert source.whole == [True] * whole

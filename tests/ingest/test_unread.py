@@ -18,9 +18,9 @@ import pytest
 import zstandard
 
 from diagnose.ingest import Source, find, find_sources, stdin, stdin_source
-from diagnose.ingest.archive import ArchiveLimits, archive_sources
+from diagnose.ingest.archive import archive_sources
 from diagnose.ingest.archive_names import NAMED
-from diagnose.ingest.compress import DEFAULT_LIMITS, Limits
+from diagnose.ingest.budget import Budget
 from diagnose.ingest.raw import BytesStore, FileStore, Reader
 from diagnose.ingest.read import DOCUMENT_LIMIT
 from diagnose.ingest.recognise import source_of
@@ -40,8 +40,8 @@ def unread(sources: list[Source]) -> list[str]:
     return [f"{source.name}: {why}" for source in sources for why in source.unread]
 
 
-def stored(data: bytes, limits: Limits = DEFAULT_LIMITS) -> list[Source]:
-    return [source_of(BytesStore(data), "a", len(data), limits)]
+def stored(data: bytes, budget: Budget | None = None) -> list[Source]:
+    return [source_of(BytesStore(data), "a", len(data), budget)]
 
 
 @pytest.mark.parametrize(
@@ -70,10 +70,10 @@ def test_compressed_logs(codec: str, pack: Callable[[bytes], bytes]) -> None:
 def test_bounds_of_compressed_logs() -> None:
     zeros = gzip.compress(b"\n" * 5_000_000)
     assert unread(stored(zeros)) == []
-    assert unread(stored(zeros, Limits(max_ratio=9, ratio_floor=99))) == [
+    assert unread(stored(zeros, Budget(ratio=9, ratio_floor=99))) == [
         "a: decompression stopped: more than 9 times the compressed size"
     ]
-    assert unread(stored(zeros, Limits(max_out=9))) == ["a: decompressed data cut at 9 bytes"]
+    assert unread(stored(zeros, Budget(total=9))) == ["a: decompressed data cut at 9 bytes"]
 
 
 @pytest.mark.parametrize(
@@ -95,11 +95,11 @@ def test_a_file_that_becomes_shorter(tmp_path: Path) -> None:
     path = tmp_path / "a"
     for change in (lambda: os.truncate(path, 5), lambda: path.write_text("new\n")):
         path.write_bytes(b"one\n" * 2000)
-        (source,) = [source_of(FileStore(path), "a", 8000, DEFAULT_LIMITS)]
+        (source,) = [source_of(FileStore(path), "a", 8000)]
         change()
         assert unread([source]) == ["a: became shorter while it was read"]
     path.write_bytes(b"one\n" * 2000)
-    (source,) = [source_of(FileStore(path), "a", 8000, DEFAULT_LIMITS)]
+    (source,) = [source_of(FileStore(path), "a", 8000)]
     with path.open("ab") as more:
         more.write(b"two\n")
     assert unread([source]) == []
@@ -120,7 +120,7 @@ def test_a_store_that_loses_its_end_while_it_is_read(mark: bytes) -> None:
         def open(self) -> Iterator[Reader]:
             yield Half()
 
-    source = source_of(Store(), "a", Half.size, DEFAULT_LIMITS)
+    source = source_of(Store(), "a", Half.size)
     assert unread([source]) == ["a: became shorter while it was read"]
 
 
@@ -199,7 +199,7 @@ def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_archives() -> None:
     def of(data: bytes, **limits: int) -> list[str]:
-        return unread(archive_sources(BytesStore(data), "j", ArchiveLimits(**limits)))
+        return unread(archive_sources(BytesStore(data), "j", Budget(**limits)))
 
     files = {"a.log": TEXT, "b.log": TEXT, "train.py": b"x\n", ".hidden": b"x\n"}
     for data in (tar(files), gzip.compress(tar(files)), zipped(files)):
@@ -241,6 +241,6 @@ def test_an_error_while_a_source_is_scanned() -> None:
         raise ValueError("a bug of a reader")
         yield
 
-    good = source_of(BytesStore(b"x\n"), "a", 2, DEFAULT_LIMITS)
+    good = source_of(BytesStore(b"x\n"), "a", 2)
     job = read([good, Source("b", "text", 0, broken)])  # type: ignore[arg-type]
     assert job.unread == ["b: reading stopped: a bug of a reader"]

@@ -12,7 +12,7 @@ import pytest
 
 import diagnose
 from diagnose.ingest import Source, find_sources
-from diagnose.ingest.quota import Meter, Quota
+from diagnose.ingest.budget import Budget
 from diagnose.job import batches, parallel
 from diagnose.job.identity import hosts_of_ranks, ranks_of_pids
 from diagnose.job.load import load, read
@@ -111,7 +111,7 @@ def test_batches_keep_the_order_and_are_about_a_size(monkeypatch: pytest.MonkeyP
 def test_what_is_large_or_of_an_archive_is_in_no_batch(folder: Path) -> None:
     (first,) = find_sources([folder / "rank_0.log"])
     large = replace(first, size=batches.SMALL + 1)
-    here, member = replace(first, chunks=bytes_of), replace(first, meter=Meter(Quota(9)))
+    here, member = replace(first, chunks=bytes_of), replace(first, budget=Budget())
     assert [*map(batches.small, (first, large, here, member))] == [True, False, False, False]
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import diagnose
@@ -28,7 +28,6 @@ from diagnose.job.load import read as read_job
 from diagnose.job.model import Job
 from diagnose.match import gather, steps
 from diagnose.parse import nccl_coll
-from tests.framed import PACKED
 from tests.job.test_parallel import Elsewhere
 
 LIMIT = 64 << 10
@@ -164,42 +163,6 @@ def test_parts_change_nothing(
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(parallel, "PART", times * LIMIT)
             assert told(read_job([opened(path)], executor=Elsewhere())) == whole
-
-
-@pytest.mark.parametrize("form", PACKED)
-@given(BLOCKS, st.integers(0, 99), st.booleans())
-@example(HOLE, 2, True)
-@settings(
-    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-def test_parts_of_frames_change_nothing(
-    tmp_path: Path, form: str, blocks: list[tuple[str, int]], seed: int, ends: bool
-) -> None:
-    plain = log(tmp_path / "job.log", blocks, seed, p2p=False, ends=ends).read_bytes()
-    path = tmp_path / "job.log.packed"
-    path.write_bytes(PACKED[form](plain, 10_000))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(read, "FRAMES_PAY", 0)
-        whole = told(read_job([opened(path)]))
-        assert told(read_job([opened(path)], executor=Elsewhere())) == whole
-
-
-@pytest.mark.parametrize("form", PACKED)
-def test_damage_amid_frames_ends_all_parts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
-) -> None:
-    monkeypatch.setattr(read, "FRAMES_PAY", 0)
-    plain = log(tmp_path / "job.log", [("steps", 9000)], 1, p2p=False, ends=True).read_bytes()
-    data = PACKED[form](plain, 10_000)
-    at = data.index(data[:4], len(data) // 2) + 100  # amid what a frame holds
-    path = tmp_path / "job.log.packed"
-    path.write_bytes(data[:at] + bytes(40) + data[at + 40 :])
-    (whole,), executor = [read_job([opened(path)])], Elsewhere()
-    assert told(read_job([opened(path)], executor=executor)) == told(whole)
-    assert len(executor.sent) > 3
-    assert [text.partition(" data")[0] for text in whole.unread] == [
-        f"job.log.packed: damaged {'gzip' if form == 'bgzf' else form}"
-    ]
 
 
 @pytest.mark.parametrize(("more", "sizes"), [(0.2, [1, 1.2]), (0.8, [1, 1, 0.8])])

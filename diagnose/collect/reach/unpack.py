@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import IO
 
 from diagnose.collect import private
-from diagnose.ingest.archive_feeds import StreamFeed
 from diagnose.ingest.archive_names import Entry, short
-from diagnose.ingest.archive_tar import BLOCK, is_tar, tar_entries
+from diagnose.ingest.archive_tar import BLOCK, StreamFeed, is_tar, tar_entries
+from diagnose.ingest.budget import Budget
 from diagnose.text.ranks import counted
 
 TOP = "nodes"
@@ -47,11 +47,10 @@ def unpack(stream: IO[bytes], folder: Path, size: int) -> Unpacked:
     At most `size` bytes of files. Raises OSError where they cannot be written.
     """
     found = Unpacked()
-    cuts: list[str] = []
+    budget = Budget(headers=MAX_FILES)
     left_out: list[str] = []
-    feed = StreamFeed(_blocks(stream, cuts))
-    entries = tar_entries(feed, cuts.append, MAX_FILES)
-    for entry in entries:
+    feed = StreamFeed(_blocks(stream, budget))
+    for entry in tar_entries(feed, budget):
         if entry.folder:
             continue
         path, why = _place(entry)
@@ -59,7 +58,7 @@ def unpack(stream: IO[bytes], folder: Path, size: int) -> Unpacked:
             left_out.append(f"{short(entry.name)}: {why}")
             continue
         if found.size + entry.size > size:
-            cuts.append(f"more than {size} bytes of files")
+            budget.cut(f"more than {size} bytes of files")
             break
         try:
             written = _write(folder / path, feed, entry.size)
@@ -72,14 +71,14 @@ def unpack(stream: IO[bytes], folder: Path, size: int) -> Unpacked:
         if host not in found.hosts:
             found.hosts.append(host)
         if written < entry.size:
-            cuts.append(f"it ends inside of {short(entry.name)}")
+            budget.cut(f"it ends inside of {short(entry.name)}")
             break
     found.problems += left_out[:_NAMED]
     if len(left_out) > _NAMED:
         found.problems.append(f"{counted(len(left_out) - _NAMED, 'more member')} left out")
-    found.complete = not cuts
-    if cuts and found.files:
-        found.problems.append(f"its answer is incomplete: {cuts[0]}")
+    found.complete = not budget.notes
+    if budget.notes and found.files:
+        found.problems.append(f"its answer is incomplete: {budget.notes[0]}")
     return found
 
 
@@ -117,7 +116,7 @@ def _write(path: Path, feed: StreamFeed, size: int) -> int:
         return written
 
 
-def _blocks(stream: IO[bytes], cuts: list[str]) -> Iterator[bytes]:
+def _blocks(stream: IO[bytes], budget: Budget) -> Iterator[bytes]:
     """The bytes of a stream, unpacked if they are packed; damage is the end, and is told."""
     head = stream.read(_BLOCK)
     if not head.startswith(_GZIP) and not is_tar(head[:BLOCK]):
@@ -133,7 +132,7 @@ def _blocks(stream: IO[bytes], cuts: list[str]) -> Iterator[bytes]:
         try:
             block = unpacker.decompress(head, _BLOCK)
         except zlib.error:
-            cuts.append("damaged on the way")
+            budget.cut("damaged on the way")
             return
         head = unpacker.unconsumed_tail or stream.read(_BLOCK)
         if block:

@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnose.ingest.archive_feeds import StreamFeed
+from diagnose.ingest.archive_tar import StreamFeed
 
 TEXT = bytes(range(100))
 
