@@ -43,11 +43,15 @@ _SPECIAL = [
 
 
 class ZipError(ValueError):
-    """There is no directory that can be read; one line says why. `there`: there is one."""
+    """There is no directory that can be read; one line says why."""
 
-    def __init__(self, why: str, *, there: bool) -> None:
-        super().__init__(why)
-        self.there = there
+
+class NoDirectoryError(ZipError):
+    """The end of the archive is missing."""
+
+
+class LargeDirectoryError(ZipError):
+    """The directory is larger than what is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +90,10 @@ class _File(io.RawIOBase):
     def read(self, size: int = -1, /) -> bytes:
         size = self.reader.size - self.at if size < 0 else size
         if size > DIRECTORY_LIMIT:
-            raise ValueError(f"zip directory of more than {DIRECTORY_LIMIT} bytes")
+            raise LargeDirectoryError(f"more than {DIRECTORY_LIMIT} bytes")
         data = self.reader.read_at(self.at, size)
         if data.count(b"PK\1\2") > self.most:
-            raise ValueError(f"zip directory of more than {self.most} members")
+            raise LargeDirectoryError(f"more than {self.most} members")
         self.at += len(data)
         return data
 
@@ -105,15 +109,17 @@ def directory(reader: Reader, most: int) -> tuple[list[zipfile.ZipInfo], int]:
     Raises ZipError, OSError.
     """
     file = _File(reader, most)
-    there = False
     try:
-        there = zipfile.is_zipfile(file)
         with zipfile.ZipFile(file) as archive:
             found = sorted(archive.infolist(), key=lambda info: info.header_offset)
             return found, archive.start_dir
+    except ZipError:
+        raise
     except _ODD as error:
+        if not zipfile.is_zipfile(file):
+            raise NoDirectoryError("no directory at its end") from None
         why = str(error).split("\n")[0][:120]
-        raise ZipError(why[:1].lower() + why[1:], there=there) from None
+        raise ZipError(why[:1].lower() + why[1:]) from None
 
 
 def data_at(reader: Reader, info: zipfile.ZipInfo) -> int | str:
@@ -126,6 +132,11 @@ def data_at(reader: Reader, info: zipfile.ZipInfo) -> int | str:
     if reader.read_at(start, name_size) != raw_name(info):
         return "its own header has a different name"
     return start + int(name_size) + int(extra_size)
+
+
+def header_size(info: zipfile.ZipInfo) -> int:
+    """Bytes of a member's own header without extra fields."""
+    return _LOCAL.size + len(raw_name(info))
 
 
 def raw_name(info: zipfile.ZipInfo) -> bytes:
@@ -152,9 +163,9 @@ def zip_members(store: Store, reader: Reader, budget: Budget) -> Iterator[ZipMem
     try:
         infos, end = directory(reader, budget.headers)
     except ZipError as error:
-        why = "damaged zip directory" if error.there else "truncated zip archive"
-        what = error if error.there else "no directory at its end"
-        budget.cut(f"{why}: {what}, read from its start")
+        missing = isinstance(error, NoDirectoryError)
+        what = "truncated zip archive" if missing else "damaged zip directory"
+        budget.cut(f"{what}: {error}, read from its start")
         infos, end, walked = [*_walk(reader, budget.headers)], reader.size, True
     taken = 0
     for info in infos:

@@ -18,8 +18,9 @@ from diagnose.checkpoint.damaged import DamagedError
 from diagnose.checkpoint.look import Looker
 from diagnose.checkpoint.model import Flaw
 from diagnose.checkpoint.torch_bytes import crc_of_zeros
-from diagnose.checkpoint.torch_zip import MAX_DIRECTORY, digest_of, read_archive
+from diagnose.checkpoint.torch_zip import digest_of, read_archive
 from diagnose.checkpoint.tree import Leaf, read_tree
+from diagnose.ingest.archive_zip import DIRECTORY_LIMIT
 from diagnose.ingest.raw import BytesStore
 from tests.checkpoint.leaves import look
 from tests.checkpoint.make.base import Tensor, torch_file, zip_file
@@ -181,16 +182,19 @@ def test_a_directory_that_claims_too_much_is_not_read() -> None:
         tail += struct.pack("<4s4H2IH", b"PK\5\6", 0, 0, 0xFFFF, 0xFFFF, 0, 0, 0)
         return body + tail
 
-    assert damage(ended(1 << 40, 100, 4)).why == (
-        "lists 1,099,511,627,776 records: too many to check"
-    )
-    assert damage(ended(1, 1 << 62, 0)) == Flaw(
-        "corrupt", "its table of contents is not where its end says"
-    )
-    assert damage(ended(1, 104, 0)) == Flaw("corrupt", "its table of contents is damaged")
-    assert damage(ended(0, 104, 0)) == Flaw("corrupt", "its table of contents is damaged")
-    begin = 104 - (MAX_DIRECTORY + 1)
-    assert damage(ended(1, MAX_DIRECTORY + 1, begin % (1 << 64))).state == "corrupt"
+    damaged = Flaw("corrupt", "its table of contents is damaged")
+    for count, length, begin in ((1 << 40, 100, 4), (1, 1 << 62, 0), (1, 104, 0), (0, 104, 0)):
+        assert damage(ended(count, length, begin)) == damaged
+    begin = 104 - (DIRECTORY_LIMIT + 1)
+    assert damage(ended(1, DIRECTORY_LIMIT + 1, begin % (1 << 64))) == damaged
+
+
+def test_a_directory_that_is_too_large_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("diagnose.ingest.archive_zip.DIRECTORY_LIMIT", 200)
+    assert damage(WHOLE) == Flaw("unknown", "has a table of contents of more than 200 bytes")
+    monkeypatch.setattr("diagnose.checkpoint.torch_zip.MAX_RECORDS", 3)
+    monkeypatch.setattr("diagnose.ingest.archive_zip.DIRECTORY_LIMIT", 1 << 20)
+    assert damage(WHOLE) == Flaw("unknown", "has a table of contents of more than 3 members")
 
 
 def test_sizes_of_64_bits_are_read() -> None:
