@@ -166,6 +166,7 @@ def tar_entries(feed: Feed, budget: Budget) -> Iterator[Entry]:
 def _headers(feed: Feed, budget: Budget) -> Iterator[tuple[tarfile.TarInfo, bytes]]:
     """The headers, read and raw; whoever takes one goes on behind its bytes."""
     blank = headers = passed = 0
+    damaged = False
     while passed <= _SEARCH_LIMIT:
         at = feed.position
         block = feed.take(BLOCK)
@@ -175,17 +176,21 @@ def _headers(feed: Feed, budget: Budget) -> Iterator[tuple[tarfile.TarInfo, byte
             elif not blank:
                 budget.cut("the archive's end mark is missing, members may be too")
             return
-        info = _info(block)
-        if info is None:
-            if block.strip(b"\0") and not passed:
-                budget.cut(f"damaged header at byte {at}: members may be missing")
-            blank += not block.strip(b"\0")
+        if not block.strip(b"\0"):
+            blank += 1
             passed += BLOCK
             continue
         headers += 1
         if headers > budget.headers:
             budget.cut(f"more than {budget.headers} headers: the archive was read up to there")
             return
+        info = _info(block)
+        if info is None:
+            if not passed and not damaged:
+                budget.cut(f"damaged header at byte {at}: members may be missing")
+                damaged = True
+            passed += BLOCK
+            continue
         blank = passed = 0
         yield info, block
 
