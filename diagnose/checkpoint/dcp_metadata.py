@@ -4,26 +4,44 @@ The file is a pickle of records (torch/distributed/checkpoint/metadata.py, files
 tensors there are, cut into which chunks, and for every chunk the data file, the offset and the
 length it was written to. torch itself loads it with pickle.load, which runs whatever it says.
 
-`dcp_opcodes` follows the opcodes instead.
+Of hundreds of thousands of chunks (tensors times ranks) nothing is kept but these numbers.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from array import array
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
-from diagnose.checkpoint.dcp_opcodes import follow
-from diagnose.checkpoint.dcp_records import BLOB, CHUNK, MAX_NAMES, TENSOR, Records
 from diagnose.ingest.raw import Reader
-from diagnose.parse.opcodes import UnsafePickleError
+from diagnose.parse.opcodes import CODES, UnsafePickleError
+from diagnose.parse.pickles import OPAQUE, Bounds, Global, Names, walk
 
 MAX_BYTES = 64 << 20
+MAX_NAMES = 100_000  # data files
+MAX_FOREIGN = 8  # names of globals shown
+_MAX_TEXT = 4096  # bytes of a string that is kept
 MAX_SCAN = 1 << 30  # bytes that are looked through for the names of data files
 _NAME = re.compile(rb"(?:\x8c.|X...\0)([^\0-\x1f\x7f]{1,240}?\.distcp)(?=[\x94qr\x95])", re.DOTALL)
 _PIECE = 1 << 20
+_BOUNDS = Bounds(32_000_000, 1_000_000, _MAX_TEXT, frozenset((str, Global)), items=False)
+_OLD = ("INT", "LONG", "FLOAT", "STRING", "UNICODE", "GET", "PUT", "PERSID", "INST", "OBJ")
+_UNUSED = (*_OLD, "BINPERSID", "DUP", "EXT1", "EXT2", "EXT4", "NEXT_BUFFER", "READONLY_BUFFER")
+_REFUSED = frozenset(CODES[name] for name in _UNUSED) | set(range(256)) - set(CODES.values())
+_ROOTS = frozenset(
+    ("torch", "pathlib", "collections", "megatron", "nemo", "builtins", "copyreg", "_codecs")
+)
+# What builtins a pickle of plain records can need; all others run something.
+_BUILTINS = frozenset(("set", "frozenset", "list", "dict", "tuple", "int", "complex", "bytearray"))
+_ITEM, _CHUNK, _BLOB, _TENSOR, _SAVE = (
+    "_StorageInfo", "ChunkStorageMetadata", "BytesStorageMetadata", "TensorStorageMetadata",
+    "StorageMeta",
+)  # fmt: skip
+_WHERE = ("relative_path", "offset", "length")  # of an item
+_FOLDER, _TRANSFORMS = "checkpoint_id", "transform_descriptors"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +83,10 @@ def read_metadata(reader: Reader) -> Metadata:
     data = reader.read_at(0, reader.size)
     if data[:1] != b"\x80" or (len(data) > 1 and not 2 <= data[1] <= 5):
         raise ValueError("not a pickle of protocol 2 to 5")
-    try:
-        records = follow(data)
-    except (IndexError, KeyError, TypeError, UnicodeDecodeError):
-        raise ValueError("damaged pickle") from None
-    return _metadata(records)
+    records = _Records()
+    keys = (*_WHERE, _FOLDER, _TRANSFORMS)
+    top = walk(data, 0, keys, names=records, bounds=_BOUNDS, refused=_REFUSED).value
+    return _metadata(records, genuine=isinstance(top, _Record) and top.kind == "Metadata")
 
 
 def names_in(reader: Reader) -> Metadata:
@@ -89,24 +106,99 @@ def names_in(reader: Reader) -> Metadata:
     return Metadata(dict.fromkeys(names, nothing), ranged=False)
 
 
-def _metadata(records: Records) -> Metadata:
+@dataclass(frozen=True, slots=True)
+class _Record:
+    """Any record of a class: what it says is taken when it gets its state."""
+
+    kind: str
+
+
+@dataclass(slots=True)
+class _Records(Names):
+    """What the records say that were found so far.
+
+    Item by item `where` is the number of its data file in `files`, and `offsets` and `lengths` say
+    which bytes of it. `counts` are the records of each kind; `foreign` the globals that no such
+    file needs.
+    """
+
+    files: dict[str, int] = field(default_factory=dict)
+    where: array[int] = field(default_factory=lambda: array("I"))
+    offsets: array[int] = field(default_factory=lambda: array("q"))
+    lengths: array[int] = field(default_factory=lambda: array("q"))
+    counts: dict[str, int] = field(default_factory=dict)
+    saved_as: str = ""
+    transformed: bool = False
+    foreign: dict[str, None] = field(default_factory=dict)
+
+    def named(self, module: object, name: object) -> Global:
+        """The class or function of this name, which is nowhere looked for."""
+        if not isinstance(module, str) or not isinstance(name, str):
+            raise UnsafePickleError("pickle with a global whose name is no string")
+        full = f"{module[:200]}.{name[:200]}"
+        root = full.partition(".")[0]
+        harmless = root in _ROOTS and (root != "builtins" or full[9:] in _BUILTINS)
+        if not harmless and len(self.foreign) < MAX_FOREIGN:
+            self.foreign[full] = None
+        return Global(module, name)
+
+    def called(self, what: object, args: object, *, new: bool) -> object:
+        """A new record; of calls a path its parts, all else nothing."""
+        if not isinstance(what, Global):
+            return OPAQUE
+        if new:
+            if what.name == _BLOB:  # it has no state
+                self._count(_BLOB)
+            return _Record(what.name)
+        if what.module.startswith("pathlib") and isinstance(args, tuple):
+            parts = [part.rstrip("/") for part in args if isinstance(part, str)]
+            return "/".join(parts)[:_MAX_TEXT]
+        return OPAQUE
+
+    def built(self, what: object, state: object) -> None:
+        """A record got its state."""
+        kind = what.kind if isinstance(what, _Record) else ""
+        if kind in (_CHUNK, _TENSOR):
+            self._count(kind)
+        elif kind == _ITEM and isinstance(state, dict):
+            self._add(*(state.get(key) for key in _WHERE))
+            self.transformed |= _TRANSFORMS in state
+        elif kind == _SAVE and isinstance(state, dict):
+            folder = state.get(_FOLDER)
+            self.saved_as = folder if isinstance(folder, str) else ""
+
+    def _count(self, kind: str) -> None:
+        self.counts[kind] = self.counts.get(kind, 0) + 1
+
+    def _add(self, name: object, offset: object, length: object) -> None:
+        if not isinstance(name, str) or type(offset) is not int or type(length) is not int:
+            raise ValueError("an item without file, offset or length")
+        if offset < 0 or length < 0 or offset + length >= 1 << 63:
+            raise ValueError(f"an item of {length:,} bytes at {offset:,}")
+        self.where.append(self.files.setdefault(name, len(self.files)))
+        self.offsets.append(offset)
+        self.lengths.append(length)
+        if len(self.files) > MAX_NAMES:
+            raise UnsafePickleError(f"pickle that names more than {MAX_NAMES:,} files")
+
+
+def _metadata(records: _Records, *, genuine: bool) -> Metadata:
     """What the records say, the items sorted."""
     where = np.frombuffer(records.where, np.uint32) if records.where else np.empty(0, np.uint32)
     rows = np.empty((len(where), 2), np.int64)
     rows[:, 0], rows[:, 1] = records.offsets, records.lengths
     order = np.lexsort((rows[:, 0], where))
     rows = rows[order]
-    edges = np.searchsorted(where[order], np.arange(len(records.names) + 1))
+    edges = np.searchsorted(where[order], np.arange(len(records.files) + 1))
     return Metadata(
         files={
-            name.decode("utf-8", "replace"): rows[edges[number] : edges[number + 1]]
-            for name, number in records.names.items()
+            name: rows[edges[number] : edges[number + 1]] for name, number in records.files.items()
         },
-        tensors=records.counts.get(TENSOR, 0),
-        chunks=records.counts.get(CHUNK, 0),
-        blobs=records.counts.get(BLOB, 0),
-        saved_as=records.saved_as.decode("utf-8", "replace"),
+        tensors=records.counts.get(_TENSOR, 0),
+        chunks=records.counts.get(_CHUNK, 0),
+        blobs=records.counts.get(_BLOB, 0),
+        saved_as=records.saved_as,
         transformed=records.transformed,
         foreign=tuple(records.foreign),
-        genuine=records.genuine,
+        genuine=genuine,
     )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from diagnose.checkpoint.pickled import walk
 from diagnose.lazy import compiled
 from diagnose.parse.opcodes import PickleError
+from diagnose.parse.pickles import walk
 
 MAX_BYTES = 2 << 20  # of a pickle that are looked at
 MAX_STEP = 1 << 53

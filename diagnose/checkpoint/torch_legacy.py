@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from diagnose.checkpoint.damaged import DamagedError, exactly, is_blank
-from diagnose.checkpoint.pickled import Global, TooLongError, walk
+from diagnose.checkpoint.damaged import DamagedError, exactly
+from diagnose.ingest.archive_tar import BLOCK, ReaderFeed, tar_entries
+from diagnose.ingest.budget import Budget
 from diagnose.ingest.raw import Reader
-from diagnose.parse.opcodes import NoPickleError, TruncatedPickleError, end_of
+from diagnose.parse.opcodes import NoPickleError, TooLongError, TruncatedPickleError, end_of
+from diagnose.parse.pickles import Global, walk
 from diagnose.text.ranks import counted
 
 _MAGIC = b"\x8a\x0a" + (0x1950A86A20F9469CFC6C).to_bytes(10, "little") + b"."  # LONG1, STOP
@@ -24,7 +26,6 @@ MAX_FILES = 1000  # written one behind the other into one file
 MAX_MEMBERS = 100_000  # of a tar
 SAMPLE = 8  # storages at each end whose number of elements is looked at
 _FIRST_READ = 1 << 20
-_BLOCK = 512
 _ITEM_SIZES = {
     "Double": 8, "Float": 4, "Half": 2, "BFloat16": 2, "Long": 8, "Int": 4, "Short": 2, "Char": 1,
     "Byte": 1, "Bool": 1, "ComplexDouble": 16, "ComplexFloat": 8, "QInt8": 1, "QUInt8": 1,
@@ -127,26 +128,13 @@ def check_tar(reader: Reader) -> None:
 
     Raises DamagedError, OSError.
     """
-    at = 0
-    for _ in range(MAX_MEMBERS):
-        head = reader.read_at(at, _BLOCK)
-        if len(head) < _BLOCK:
-            raise DamagedError("partial", "ends before the end of its tar archive")
-        if is_blank(head):
-            if reader.size < at + 2 * _BLOCK:
-                raise DamagedError("partial", "ends before the end of its tar archive")
-            return
-        if head[TAR_MAGIC_AT : TAR_MAGIC_AT + 5] != TAR_MAGIC:
-            raise DamagedError("corrupt", f"its tar archive is damaged at byte {at:,}")
-        at += _BLOCK + -(-_tar_size(head[124:136], at) // _BLOCK) * _BLOCK
-    raise DamagedError("unknown", "its tar archive has too many members to check")
-
-
-def _tar_size(raw: bytes, at: int) -> int:
-    """Bytes of a member: octal, or binary with the highest bit set where it takes 8 GiB or more."""
-    if raw[0] & 0x80:
-        return int.from_bytes(raw, "big") & (1 << 63) - 1
-    try:
-        return int(raw.strip(b" \0") or b"0", 8)
-    except ValueError:
-        raise DamagedError("corrupt", f"its tar archive is damaged at byte {at:,}") from None
+    budget, feed, end = Budget(headers=MAX_MEMBERS), ReaderFeed(reader), 0
+    for entry in tar_entries(feed, budget):
+        end = feed.position + -(-entry.size // BLOCK) * BLOCK
+    note = budget.notes[0] if budget.notes else ""
+    if note.startswith("damaged"):
+        raise DamagedError("corrupt", "its tar archive has a damaged header")
+    if note.startswith("more than"):
+        raise DamagedError("unknown", "its tar archive has too many members to check")
+    if note or reader.size < end + 2 * BLOCK:
+        raise DamagedError("partial", "ends before the end of its tar archive")

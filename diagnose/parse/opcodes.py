@@ -35,6 +35,10 @@ class UnsafePickleError(PickleError):
     """The pickle holds more than its reader allows; one line says what."""
 
 
+class TooLongError(UnsafePickleError):
+    """The pickle has more opcodes or objects than are looked at."""
+
+
 NAMES = {ord(opcode.code): opcode.name for opcode in pickletools.opcodes}
 CODES = {name: code for code, name in NAMES.items()}
 STOP = CODES["STOP"]
@@ -66,7 +70,7 @@ def _arguments() -> tuple[list[int], bytes, bytes]:
     return sizes, bytes(line), bytes(lines)
 
 
-_SIZES, _LINE, _LINES = _arguments()
+SIZES, _LINE, _LINES = _arguments()
 
 
 def opcode_at(data: bytes, at: int) -> tuple[int, int, int]:
@@ -79,7 +83,7 @@ def opcode_at(data: bytes, at: int) -> tuple[int, int, int]:
         code = data[at]
     except IndexError:
         raise TruncatedPickleError from None
-    size = _SIZES[code]
+    size = SIZES[code]
     if size > 0:
         return code, at + 1, at + size
     if size:
@@ -95,8 +99,8 @@ def _run() -> re.Pattern[bytes]:
     """As many opcodes as possible but STOP and those with a length."""
     sized: dict[int, bytearray] = {}
     for code in NAMES:
-        if _SIZES[code] > 0 and code != STOP:
-            sized.setdefault(_SIZES[code] - 1, bytearray()).append(code)
+        if SIZES[code] > 0 and code != STOP:
+            sized.setdefault(SIZES[code] - 1, bytearray()).append(code)
     parts = [
         b"[%b]" % re.escape(bytes(codes)) + b"." * size for size, codes in sorted(sized.items())
     ]
@@ -121,7 +125,7 @@ def end_of(data: bytes, at: int = 0) -> int:
             raise TruncatedPickleError
         if code == STOP:
             return end
-        if _SIZES[code] == 0:
+        if SIZES[code] == 0:
             raise NoPickleError(f"no pickle at byte {run.end():,}")
         at = end
 

@@ -1,37 +1,30 @@
-"""Reads pickles that hold plain data, and nothing else, without ever running code.
+"""Reads pickles without unpickling: no name is imported, nothing is called, no object is made.
 
-A pickle is a program. Refusing every global keeps it from calling anything, but leaves room for
-harm: a five-byte PUT makes the C unpickler allocate 32 GB, a byte array is allocated before its
-bytes are looked at, and a dict key of tuples inside tuples takes for ever (or all of the C stack)
-to hash. So every opcode is checked before the first object exists:
+A pickle is a program. The C unpickler, every global refused, still leaves room for harm: a PUT of
+five bytes makes it allocate 32 GB, a byte array is allocated before its bytes are looked at, and a
+key of tuples inside tuples takes for ever to hash. So the opcodes are followed here, one by one,
+and give plain values only: dict, list, tuple of values that are no tuples, str, int, float, bool,
+None. What else there is becomes OPAQUE, or what `Names` makes of it.
 
-* only opcodes that genuine Flight Recorder dumps use (and what Python's own pickler writes for the
-  same data) pass; GLOBAL, STACK_GLOBAL, REDUCE, BUILD, INST, OBJ, NEWOBJ, EXT*, PERSID and all
-  others end the reading with their name;
-* a PUT stands right behind what it stores (so no tuple gets into the memo unseen: closing nothing
-  into what lies below, `(e`, is only allowed on a new list) and below `MAX_MEMO`;
-* integers have at most 8 bytes;
-* a tuple is empty or a pair of strings, hence never nested; its strings may come from the memo;
-* bytes, strings and containers are counted (`MAX_BYTES`, `MAX_STRING`, `MAX_CONTAINERS`).
-
-One regular expression runs over the fixed-size opcodes, strings and pairs are looked at one by
-one (a dump keeps a string once, in the memo), then the C unpickler builds the data. That costs
-about as much again as the C unpickler alone; an interpreter in Python costs five times as much.
+`load` is for Flight Recorder dumps, which hold plain data and nothing else: any opcode that such a
+dump does not need ends the reading with its name. `walk` is for the pickles of torch.save and of
+DCP, of which only some values are asked for.
 """
 
 from __future__ import annotations
 
-import io
-import pickle
-import re
-from collections.abc import Callable
-from typing import Any, NoReturn
+import struct
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from typing import Any, Final
 
-from diagnose.lazy import compiled
 from diagnose.parse.opcodes import (
     CODES,
     NAMES,
+    SIZES,
     STOP,
+    NoPickleError,
+    TooLongError,
     TruncatedPickleError,
     UnsafePickleError,
     by_code,
@@ -39,62 +32,117 @@ from diagnose.parse.opcodes import (
 )
 
 MAX_BYTES = 64 << 20
-MAX_STRING = 1 << 20
 MAX_CONTAINERS = 2 << 20
-MAX_MEMO = 1 << 20
-
-_PAIRED = rb"(?!X|\x8c|\x86|h.\x86|j....\x86)"  # a GET that may belong to a pair stays out
-_LONGS = b"|".join(rb"\x8a" + re.escape(bytes([size])) + b".{%d}" % size for size in range(9))
-_SCALAR = rb"[N\x88\x89]|K.|M..|J....|\x8a\x08........"
-
-
-def _run(put: bytes) -> re.Pattern[bytes]:
-    """Opcodes of fixed size, as many as possible at once; `put` may stand behind a container.
-
-    What comes often in a dump is taken together: a key from the memo and its number; a list of
-    lists of numbers; a list from the memo.
-    """
-    listed = rb"]\((?:]\((?:K.|M..|J....)++e|h.(?=[he]))*+e" + put
-    return compiled(
-        rb"(?:h.(?:" + _SCALAR + rb"|" + listed + rb"|(?=h.[^\x86])|" + _PAIRED + rb")"
-        rb"|" + _SCALAR + rb"|[as)]|\((?![eu])|[eu]" + put + rb"|](?:\(e)?" + put + rb"(?!\x94)"
-        rb"|}(?:\(u)?" + put + rb"(?!\x94)|j...." + _PAIRED + rb"|" + _LONGS + rb"|G........)*+",
-        re.DOTALL,
-    )  # fmt: skip
-
-
-# Up to protocol 3 the memo is filled by PUT, from 4 on by MEMOIZE, which counts: never both.
-_RUN_PUT, _RUN_MEMOIZE = _run(rb"(?:q.|r..[\x00-\x0f]\x00)?"), _run(b"")
+_MAX_STRING = 1 << 20
+_MAX_LONG = 16  # bytes of integers that are kept
+_MAX_NAME = 1024  # bytes of a global that are kept
+_MAX_PARTS = 64  # of a tuple that is kept
+_COUNTED = 1024  # opcodes from one count of what is held to the next
 _CONTAINERS = b"]})\x86("
-_CUTS = 32  # places tried to cut a truncated list of entries at
-_CUT_BYTES = 4 * MAX_BYTES  # that are looked at for that
+_CUTS = 16  # places tried to cut a truncated list of entries at
+_CUT_BYTES = 2 * MAX_BYTES  # that are looked at for that
 
 
-class _NoGlobals(pickle.Unpickler):
-    """The second lock: `_check` has already refused every opcode that would come here."""
+@dataclass(frozen=True, slots=True)
+class Global:
+    """A name that the pickle imports; here only text."""
 
-    def find_class(self, module: str, name: str) -> NoReturn:
-        raise UnsafePickleError(f"pickle names the global {module[:80]!r}.{name[:80]!r}")
+    module: str
+    name: str
 
-    def persistent_load(self, pid: object) -> NoReturn:
-        raise UnsafePickleError("pickle asks for a persistent object")
+
+class _Opaque:
+    """Stands for all objects that nobody asks for."""
+
+
+OPAQUE: Final = _Opaque()
+_ORDERED = Global("collections", "OrderedDict")
+
+
+class Names:
+    """What becomes of the names that a pickle imports, and of what it makes with them."""
+
+    def named(self, module: object, name: object) -> object:
+        """The value of a name."""
+        known = isinstance(name, str) and isinstance(module, str)
+        return Global(module, name) if known else OPAQUE  # type: ignore[arg-type]
+
+    def called(self, what: object, args: object, *, new: bool) -> object:
+        """The value of calling it; `new`: an instance of the class is made, without its state."""
+        return {} if what == _ORDERED else OPAQUE
+
+    def built(self, what: object, state: object) -> None:
+        """An instance gets its state."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What is looked at and kept of one pickle.
+
+    `opcodes`; `held`: objects in stack, memo and lists; `text`: bytes of a string that is kept.
+    `memo`: types of values that the memo keeps, all if empty; `items`: those of all dicts are kept.
+    """
+
+    opcodes: int = 2_000_000  # 60,000 tensors or so
+    held: int = 400_000
+    text: int = 128
+    memo: frozenset[type] = frozenset()
+    items: bool = True
+
+
+@dataclass(slots=True)
+class Walk:
+    """What one pickle says about its persistent ids and outermost object.
+
+    `value` is that object: of dicts it has only the items under the `keys` asked for. `items` are
+    those under these keys in all dicts, `ids` the persistent ids, `end` is where the pickle ends.
+    """
+
+    value: Any = OPAQUE
+    items: list[tuple[str, Any]] = field(default_factory=list)
+    ids: list[tuple[Any, ...]] = field(default_factory=list)
+    end: int = 0
+
+
+_WALKED = Bounds()
+_PLAIN = Bounds(opcodes=16_000_000, held=8 << 20, text=_MAX_STRING)
+
+
+def walk(
+    data: bytes,
+    at: int = 0,
+    keys: Collection[str] = (),
+    *,
+    names: Names | None = None,
+    bounds: Bounds = _WALKED,
+    refused: frozenset[int] = frozenset(),
+) -> Walk:
+    """Follow the pickle that begins at `at`; of dicts only items under `keys` are kept.
+
+    Raises TruncatedPickleError, NoPickleError, TooLongError, and UnsafePickleError for an opcode
+    that is `refused`.
+    """
+    table = [_Machine.refuse if code in refused else _HANDLERS[code] for code in range(256)]
+    machine = _Machine(data, at, table if refused else _HANDLERS, names or Names(), bounds)
+    machine.keys = frozenset(keys)
+    return _followed(machine)
 
 
 def load(data: bytes) -> Any:
     """The plain data (dict, list, pair of strings, str, int, float, bool, None) in `data`.
 
     What follows the first STOP is ignored. Raises UnsafePickleError, TruncatedPickleError, or
-    ValueError for a pickle that makes no sense; nothing is built or run in the first two cases.
+    ValueError for a pickle that makes no sense.
     """
-    end = _check(data)
-    try:
-        # Buffered: with peek() the unpickler reads ahead, else it calls read() for every opcode.
-        return _NoGlobals(io.BufferedReader(io.BytesIO(data[:end]), 1 << 20)).load()
-    except UnsafePickleError:
-        raise
-    except Exception as error:
-        # A stack underflow, a list as a key, text that is not UTF-8: the unpickler has many names.
-        raise ValueError(f"damaged pickle: {str(error)[:120]}") from None
+    if len(data) > MAX_BYTES:
+        raise UnsafePickleError(f"pickle of {len(data):,} bytes, more than {MAX_BYTES:,}")
+    if len(data) < 2 or data[0] != CODES["PROTO"]:
+        raise NoPickleError("not a pickle of protocol 2 or later")
+    if data[1] > 5:
+        raise UnsafePickleError(f"pickle protocol {data[1]}")
+    if not bounded(data):
+        raise UnsafePickleError(f"pickle with more than {MAX_CONTAINERS:,} containers")
+    return _followed(_Machine(data, 2, _PLAIN_HANDLERS, Names(), _PLAIN)).value
 
 
 def load_truncated(data: bytes) -> Any:
@@ -111,8 +159,6 @@ def load_truncated(data: bytes) -> Any:
             break
         try:
             found = load(data[: end + 1] + b"eu.")
-        except TruncatedPickleError:
-            continue
         except UnsafePickleError:
             raise
         except ValueError:
@@ -128,123 +174,265 @@ def bounded(data: bytes) -> bool:
     return len(data) <= MAX_BYTES and containers <= MAX_CONTAINERS
 
 
-def _check(data: bytes) -> int:
-    """Where the STOP ends; raises before anything is built."""
-    if len(data) > MAX_BYTES:
-        raise UnsafePickleError(f"pickle of {len(data):,} bytes, more than {MAX_BYTES:,}")
-    if len(data) < 2 or data[0] != CODES["PROTO"]:
-        raise ValueError("not a pickle of protocol 2 or later")
-    if data[1] > 5:
-        raise UnsafePickleError(f"pickle protocol {data[1]}")
-    if not bounded(data):
-        raise UnsafePickleError(f"pickle with more than {MAX_CONTAINERS:,} containers")
-    return _Checker(data, counts=data[1] >= 4).run()
+def _followed(machine: _Machine) -> Walk:
+    try:
+        return machine.run()
+    except (IndexError, KeyError, TypeError):
+        raise NoPickleError("damaged pickle") from None
 
 
-class _Checker:
-    """Goes through a pickle. Its methods take an opcode at `at`, and where its argument begins.
+_CONSTANTS = {CODES["NONE"]: None, CODES["NEWTRUE"]: True, CODES["NEWFALSE"]: False}
+_CALLS = {CODES["REDUCE"]: 2, CODES["NEWOBJ"]: 2, CODES["NEWOBJ_EX"]: 3}
+_REDUCE, _BININT, _BEFORE_TUPLE1 = CODES["REDUCE"], CODES["BININT"], CODES["TUPLE1"] - 1
 
-    They leave `at` where the next opcode is, which may be behind the end.
+
+class _Machine:
+    """Its methods take an opcode and where its argument begins; that ends at `at`.
+
+    With `keys` None all items of dicts are kept.
     """
 
-    def __init__(self, data: bytes, *, counts: bool) -> None:
-        self.data, self.at, self.end = data, 2, 2
-        self.counts = counts  # the memo is filled by MEMOIZE
-        self.memoized = 0
-        self.texts: set[int] = set()  # memo slots that hold a string
-        self.fresh = 0  # how many strings were pushed last, one behind the other
+    def __init__(
+        self, data: bytes, at: int, handlers: list[Handler], names: Names, bounds: Bounds
+    ) -> None:
+        self.data, self.at, self.handlers = data, at, handlers
+        self.names, self.bounds = names, bounds
+        self.keys: frozenset[str] | None = None
+        self.stack: list[Any] = []
+        self.marks: list[int] = []
+        self.memo: dict[int, Any] = {}
+        self.slot = 0  # that the next MEMOIZE fills
+        self.kept = 0
+        self.found = Walk()
 
-    def run(self) -> int:
-        """Where the STOP ends."""
-        data, size = self.data, len(self.data)
-        scan = (_RUN_MEMOIZE if self.counts else _RUN_PUT).match
-        while True:
-            run = scan(data, self.at)
-            assert run is not None  # it matches the empty string
-            if run.end() != self.at:
-                self.at, self.fresh = run.end(), 0
-            code, begin, self.end = opcode_at(data, self.at)
-            if code == STOP:
-                return self.end
-            _HANDLERS[code](self, code, begin)
-            if self.at > size:
+    def run(self) -> Walk:
+        data, size, handlers, sizes = self.data, len(self.data), self.handlers, SIZES
+        bounds, refuse, at = self.bounds, _Machine.refuse, self.at
+        for number in range(bounds.opcodes):
+            if at >= size:
                 raise TruncatedPickleError
+            code = data[at]
+            if sizes[code] > 0:  # most are, and a call would take as long as all the rest
+                begin, at = at + 1, at + sizes[code]
+            else:
+                code, begin, at = opcode_at(data, at)
+            self.at, handler = at, handlers[code]
+            if at > size and handler is not refuse:
+                raise TruncatedPickleError
+            if code == STOP:
+                self.found.value = self.stack.pop()
+                self.found.end = self.at
+                return self.found
+            handler(self, code, begin)
+            if not number % _COUNTED and self._held() > bounds.held:
+                raise TooLongError(f"pickle with more than {bounds.held:,} objects at once")
+        raise TooLongError(f"pickle of more than {bounds.opcodes:,} opcodes")
 
-    def _get(self, code: int, begin: int) -> None:
-        data, at = self.data, self.at
-        if code == _GET and data[at + 2 : at + 5 : 2] == b"h\x86":  # a pair, all at once
-            if data[at + 1] not in self.texts or data[at + 3] not in self.texts:
-                raise UnsafePickleError(_ODD_TUPLE)
-            self._no_text(at + 5)
-            return
-        slot = int.from_bytes(data[begin : self.end], "little")
-        self.at, self.fresh = self.end, self.fresh + 1 if slot in self.texts else 0
+    def _held(self) -> int:
+        return len(self.stack) + len(self.marks) + len(self.memo) + self.kept
 
-    def _string(self, code: int, begin: int) -> None:
-        length = self.end - begin
-        if length > MAX_STRING:
-            raise UnsafePickleError(f"pickle claims a string of {length:,} bytes")
-        self.texts.add(self._stored(self.end))
-        self.fresh += 1
+    def put(self, code: int, begin: int) -> None:
+        self._store(int.from_bytes(self.data[begin : self.at], "little"))
 
-    def _pair(self, code: int, begin: int) -> None:
-        if self.fresh < 2:
-            raise UnsafePickleError(_ODD_TUPLE)
-        self._no_text(begin)
+    def memoize(self, code: int, begin: int) -> None:
+        self._store(self.slot)
 
-    def _container(self, code: int, begin: int) -> None:
-        """The pattern of what comes often has taken all others."""
-        if not self.counts or self.data[begin : begin + 1] != _MEMOIZE:
-            self._refuse(code, begin)
-        self._no_text(begin)
+    def _store(self, slot: int) -> None:
+        value = self.stack[-1]
+        if not self.bounds.memo or type(value) in self.bounds.memo:
+            self.memo[slot] = value
+        else:
+            self.memo.pop(slot, None)
+        self.slot += 1
 
-    def _no_text(self, at: int) -> None:
-        """Something else than a string ends at `at`."""
-        self.texts.discard(self._stored(at))
-        self.fresh = 0
-
-    def _frame(self, code: int, begin: int) -> None:
-        self.at = self.end
-        if self.data[self.at : self.at + 1] in (b"e", b"u"):
-            raise UnsafePickleError(f"pickle with an odd frame at byte {self.at:,}")
-
-    def _refuse(self, code: int, begin: int) -> None:
-        if self.end > len(self.data) and code in _CUT_OFF and self.end - begin <= 8:
-            raise TruncatedPickleError
-        name = NAMES.get(code, hex(code))
-        raise UnsafePickleError(f"pickle with opcode {name} at byte {self.at:,}")
-
-    def _stored(self, at: int) -> int:
-        """Step over the PUT or MEMOIZE at `at`, if there is one; gives its slot."""
-        self.at = at
-        if self.counts:
-            if self.data[at : at + 1] != _MEMOIZE:
-                return _NOWHERE
-            self.at += 1
-            self.memoized += 1
-            return self.memoized - 1
-        if self.data[at : at + 1] not in _PUTS:
-            return _NOWHERE
-        _, begin, self.at = opcode_at(self.data, at)
+    def get(self, code: int, begin: int) -> None:
         slot = int.from_bytes(self.data[begin : self.at], "little")
-        if slot >= MAX_MEMO:
-            raise UnsafePickleError(f"pickle stores into memo slot {slot:,}")
-        return slot
+        self.stack.append(self.memo.get(slot, OPAQUE))
+
+    def text(self, code: int, begin: int) -> None:
+        short = self.at - begin <= self.bounds.text
+        text = self.data[begin : self.at].decode("utf-8", "replace") if short else OPAQUE
+        self.stack.append(text)
+
+    def integer(self, code: int, begin: int) -> None:
+        raw = self.data[begin : self.at]
+        self.stack.append(int.from_bytes(raw, "little", signed=code == _BININT))
+
+    def long(self, code: int, begin: int) -> None:
+        short = self.at - begin <= _MAX_LONG
+        raw = self.data[begin : self.at]
+        self.stack.append(int.from_bytes(raw, "little", signed=True) if short else OPAQUE)
+
+    def float(self, code: int, begin: int) -> None:
+        self.stack.append(struct.unpack(">d", self.data[begin : self.at])[0])
+
+    def constant(self, code: int, begin: int) -> None:
+        self.stack.append(_CONSTANTS[code])
+
+    def any(self, code: int, begin: int) -> None:
+        self.stack.append(OPAQUE)
+
+    def empty_tuple(self, code: int, begin: int) -> None:
+        self.stack.append(())
+
+    def empty_list(self, code: int, begin: int) -> None:
+        self.stack.append([])
+
+    def empty_dict(self, code: int, begin: int) -> None:
+        self.stack.append({})
+
+    def mark(self, code: int, begin: int) -> None:
+        self.marks.append(len(self.stack))
+
+    def tuple(self, code: int, begin: int) -> None:
+        self._close(self.marks.pop())
+
+    def short_tuple(self, code: int, begin: int) -> None:
+        self._close(len(self.stack) - (code - _BEFORE_TUPLE1))
+
+    def pair(self, code: int, begin: int) -> None:
+        if any(type(part) is not str for part in self.stack[-2:]):
+            raise UnsafePickleError("pickle with a tuple of other things than two strings")
+        self._close(len(self.stack) - 2)
+
+    def _close(self, start: int) -> None:
+        if start < 0:
+            raise NoPickleError("damaged pickle: a tuple of nothing")
+        items = self.stack[start:]
+        # Tuples inside tuples would take memory that nobody counts, and time to hash.
+        flat = tuple([OPAQUE if isinstance(item, tuple) else item for item in items])
+        self.stack[start:] = [flat if len(items) <= _MAX_PARTS else OPAQUE]
+
+    def marked(self, code: int, begin: int) -> None:
+        """Make one object of all behind the mark."""
+        del self.stack[self.marks.pop() :]
+        self.stack.append(OPAQUE)
+
+    def imported(self, code: int, begin: int) -> None:
+        raw = self.data[begin : min(self.at, begin + _MAX_NAME)].decode("latin-1")
+        module, _, name = raw.partition("\n")
+        self.stack.append(self.names.named(module, name.rstrip("\n")))
+
+    def imported_from_stack(self, code: int, begin: int) -> None:
+        name, module = self.stack.pop(), self.stack.pop()
+        self.stack.append(self.names.named(module, name))
+
+    def persistent(self, code: int, begin: int) -> None:
+        pid = self.stack.pop()
+        if isinstance(pid, tuple):
+            self.found.ids.append(pid)
+            self.kept += 1
+        self.stack.append(OPAQUE)
+
+    def call(self, code: int, begin: int) -> None:
+        *args, what = [self.stack.pop() for _ in range(_CALLS[code])]
+        self.stack.append(self.names.called(what, args[-1], new=code != _REDUCE))
+
+    def build(self, code: int, begin: int) -> None:
+        state = self.stack.pop()
+        self.names.built(self.stack[-1], state)
+
+    def set_item(self, code: int, begin: int) -> None:
+        self._fill(len(self.stack) - 2)
+
+    def set_items(self, code: int, begin: int) -> None:
+        self._fill(self.marks.pop())
+
+    def _fill(self, start: int) -> None:
+        if start < 1:
+            raise NoPickleError("damaged pickle: items of nothing")
+        to, keys, values = self.stack[start - 1], self.stack[start::2], self.stack[start + 1 :: 2]
+        if not isinstance(to, dict):
+            pass
+        elif self.keys is None:
+            to.update(zip(keys, values, strict=True))
+        else:
+            for key, value in zip(keys, values, strict=False):
+                if isinstance(key, str) and key in self.keys:
+                    to[key] = value
+                    if self.bounds.items:
+                        self.found.items.append((key, value))
+                        self.kept += 1
+        del self.stack[start:]
+
+    def append(self, code: int, begin: int) -> None:
+        self._extend(len(self.stack) - 1)
+
+    def appends(self, code: int, begin: int) -> None:
+        self._extend(self.marks.pop())
+
+    def _extend(self, start: int) -> None:
+        if start < 1:
+            raise NoPickleError("damaged pickle: items of nothing")
+        to = self.stack[start - 1]
+        if isinstance(to, list):
+            to += self.stack[start:]
+            self.kept += len(self.stack) - start
+        del self.stack[start:]
+
+    def pop(self, code: int, begin: int) -> None:
+        if self.marks and self.marks[-1] == len(self.stack):
+            self.marks.pop()
+        else:
+            self.stack.pop()
+
+    def drop_marked(self, code: int, begin: int) -> None:
+        del self.stack[self.marks.pop() :]
+
+    def duplicate(self, code: int, begin: int) -> None:
+        self.stack.append(self.stack[-1])
+
+    def idle(self, code: int, begin: int) -> None:
+        pass
+
+    def refuse(self, code: int, begin: int) -> None:
+        name = NAMES.get(code, hex(code))
+        raise UnsafePickleError(f"pickle with opcode {name} at byte {begin - 1:,}")
+
+    def nothing(self, code: int, begin: int) -> None:
+        raise NoPickleError(f"no pickle at byte {begin - 1:,}")
 
 
-_ODD_TUPLE = "pickle with a tuple of other things than two strings"
-_NOWHERE = -1
-_GET, _MEMOIZE = CODES["BINGET"], bytes([CODES["MEMOIZE"]])
-_PUTS = (bytes([CODES["BINPUT"]]), bytes([CODES["LONG_BINPUT"]]))
-# What is allowed elsewhere, or taken at once where it is whole.
-_CUT_OFF = frozenset(b"qrKMJG\x8a")
-_HANDLERS: list[Callable[[_Checker, int, int], None]] = by_code(
+Handler = Callable[[_Machine, int, int], None]
+_DATA: dict[str, Handler] = {
+    "BINPUT LONG_BINPUT": _Machine.put,
+    "BINGET LONG_BINGET": _Machine.get,
+    "MEMOIZE": _Machine.memoize,
+    "BINUNICODE SHORT_BINUNICODE": _Machine.text,
+    "BININT BININT1 BININT2": _Machine.integer,
+    "LONG1": _Machine.long,
+    "BINFLOAT": _Machine.float,
+    "NONE NEWTRUE NEWFALSE": _Machine.constant,
+    "MARK": _Machine.mark,
+    "EMPTY_TUPLE": _Machine.empty_tuple,
+    "EMPTY_LIST": _Machine.empty_list,
+    "EMPTY_DICT": _Machine.empty_dict,
+    "SETITEM": _Machine.set_item,
+    "SETITEMS": _Machine.set_items,
+    "APPEND": _Machine.append,
+    "APPENDS": _Machine.appends,
+    "PROTO FRAME STOP": _Machine.idle,
+}
+_PLAIN_HANDLERS = by_code({**_DATA, "TUPLE2": _Machine.pair}, _Machine.refuse)
+_HANDLERS = by_code(
     {
-        "BINGET LONG_BINGET": _Checker._get,
-        "BINUNICODE SHORT_BINUNICODE": _Checker._string,
-        "TUPLE2": _Checker._pair,
-        "EMPTY_LIST EMPTY_DICT": _Checker._container,
-        "FRAME": _Checker._frame,
+        **_DATA,
+        "SHORT_BINSTRING BINUNICODE8": _Machine.text,
+        "TUPLE": _Machine.tuple,
+        "TUPLE1 TUPLE2 TUPLE3": _Machine.short_tuple,
+        "GLOBAL": _Machine.imported,
+        "STACK_GLOBAL": _Machine.imported_from_stack,
+        "BINPERSID": _Machine.persistent,
+        "REDUCE NEWOBJ NEWOBJ_EX": _Machine.call,
+        "BUILD": _Machine.build,
+        "LIST DICT FROZENSET INST OBJ": _Machine.marked,
+        "POP": _Machine.pop,
+        "POP_MARK ADDITEMS": _Machine.drop_marked,
+        "DUP": _Machine.duplicate,
+        # Slots of PUT are those of old text pickles, which nobody asks for.
+        "PUT READONLY_BUFFER": _Machine.idle,
+        "GET INT LONG LONG4 FLOAT STRING BINSTRING UNICODE BINBYTES SHORT_BINBYTES BINBYTES8 "
+        "BYTEARRAY8 NEXT_BUFFER EMPTY_SET EXT1 EXT2 EXT4 PERSID": _Machine.any,
     },
-    _Checker._refuse,
+    _Machine.nothing,
 )

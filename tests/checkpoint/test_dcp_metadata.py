@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diagnose.checkpoint import dcp_metadata, dcp_opcodes, dcp_records
+from diagnose.checkpoint import dcp_metadata
 from diagnose.checkpoint.dcp_metadata import Metadata, names_in, read_metadata
 from diagnose.ingest.raw import BytesStore
 from diagnose.parse.opcodes import TruncatedPickleError, UnsafePickleError
@@ -125,7 +125,7 @@ def test_cut_off_anywhere() -> None:
         (b"\x80\x04N\x8c\x01a\x93.", "name is no string"),
         (dcp.pickled(one_item(offset=-1)), "an item of 9 bytes at -1"),
         (dcp.pickled(one_item(length=(1 << 63) - 1, offset=1)), "an item of 9,223,372"),
-        (dcp.pickled(one_item(length=1 << 70)), "an item without"),
+        (dcp.pickled(one_item(length=1 << 70)), "an item of 1,180,591"),
         (dcp.pickled(one_item(path="x" * 5000)), "an item without"),
     ],
 )
@@ -144,11 +144,11 @@ def test_opcodes_that_torch_does_not_use(op: bytes) -> None:
 @pytest.mark.parametrize(
     "data",
     [
-        b"N" * 300_000,
-        b"(" * 300_000,
-        b"}" * 300_000,
-        CLASS + b"h\x02}(N" * 200_000 + b"u" * 200_000,
-        b"\x8c\x00\x940" * 800_000,
+        b"N" * 1_100_000,
+        b"(" * 1_100_000,
+        b"}" * 1_100_000,
+        CLASS + b"h\x02}(N" * 300_000,
+        b"\x8c\x00\x940" * 1_100_000,
     ],
     ids=["stack", "marks", "dicts", "states", "strings"],
 )
@@ -175,7 +175,7 @@ def test_larger_than_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_too_many_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dcp_records, "MAX_NAMES", 1)
+    monkeypatch.setattr(dcp_metadata, "MAX_NAMES", 1)
     with pytest.raises(UnsafePickleError, match="more than 1 files"):
         read(dcp.pickled(made()))
 
@@ -210,28 +210,7 @@ def test_only_a_record_of_metadata_is_genuine() -> None:
     assert not read(pickle.dumps({"a": [1]})).genuine
 
 
-@pytest.mark.parametrize("protocol", [2, 4])
-def test_short_cuts_say_the_same_as_single_opcodes(
-    protocol: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    save = dcp.items_of(dcp.MODEL, {"step": 7}, step=7, world=3)
-    far = dcp._StorageInfo("".join(("__9_", "0.distcp")), 1 << 40, 70_000)
-    save.metadata.storage_data[dcp.MetadataIndex("far", dcp.Size((70_000, 0)), 300)] = far
-    data = dcp.pickled(save.metadata, protocol)
-    quick = read(data)
-    followed: list[int] = []
-    monkeypatch.setattr(dcp_opcodes._Machine, "_whole_record", lambda *_: bool(followed.append(1)))
-    slow = read(data)
-    assert len(followed) > 20
-    assert quick.files.keys() == slow.files.keys()
-    for name, rows in slow.files.items():
-        assert quick.files[name].tolist() == rows.tolist()
-    assert (quick.tensors, quick.chunks, quick.blobs) == (slow.tensors, slow.chunks, slow.blobs)
-    assert [1 << 40, 70_000] in quick.files["__9_0.distcp"].tolist()
-
-
-def test_a_string_that_ends_elsewhere_takes_no_short_cut() -> None:
-    """A name with the bytes of opcodes in it is as long as it says."""
+def test_a_name_may_have_the_bytes_of_opcodes() -> None:
     for name in ("q1h\1h\2.distcp", "rabcdhahbub", "ub", "\x94ub"):
         assert list(read(dcp.pickled(one_item(name), 2)).files) == [name]
         assert list(read(dcp.pickled(one_item(name), 4)).files) == [name]

@@ -156,11 +156,21 @@ def test_a_packed_archive_is_not_unpacked(tmp_path: Path) -> None:
     assert checkpoint.notes == ["compressed: unpack it to check whether it is complete"]
 
 
-def test_a_tar_with_a_size_beyond_its_end(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("sign", "reason"),
+    [
+        (b"\x80", "ends before the end of its tar archive"),
+        (b"\xff", "its tar archive has a damaged header"),
+    ],
+)
+def test_a_tar_with_a_size_beyond_its_end(tmp_path: Path, sign: bytes, reason: str) -> None:
     """Sizes in the header are attacker-made: base 256, up to 11 bytes."""
-    header = bytearray(tarfile.TarInfo("model_weights.ckpt").tobuf())
-    header[124:136] = b"\xff" * 12
+    info = tarfile.TarInfo("model_weights.ckpt")
+    header = bytearray(info.tobuf())
+    header[124:136] = sign + b"\xff" * 11
+    header[148:156] = b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header)
     write(tmp_path / "a.nemo", bytes(header) + b"\0" * 1024, T)
     checkpoint = judge(tmp_path / "a.nemo")
     assert checkpoint is not None
-    assert checkpoint.reasons == ["a.nemo: ends before the end of its tar archive"]
+    assert checkpoint.reasons == [f"a.nemo: {reason}"]

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnose.checkpoint.pickled import MAX_KEPT, OPAQUE, TooLongError, walk
-from diagnose.parse.opcodes import NoPickleError, TruncatedPickleError, end_of
+from diagnose.parse.opcodes import NoPickleError, TooLongError, TruncatedPickleError, end_of
+from diagnose.parse.pickles import OPAQUE, Bounds, walk
 
 CONTENTS: list[Any] = [
     None,
@@ -91,7 +91,7 @@ def test_what_is_no_pickle() -> None:
 @pytest.mark.parametrize("unit", [b"]", b"(", b"X\1\0\0\0a", b"2"])
 def test_memory_is_bounded(unit: bytes) -> None:
     with pytest.raises(TooLongError):
-        walk(b"\x80\2]" + unit * (2 * MAX_KEPT) + b".")
+        walk(b"\x80\2]" + unit * (2 * Bounds().held) + b".")
 
 
 @given(st.binary(max_size=60))
