@@ -1,7 +1,7 @@
 """A node's stream to files: `nodes/HOST/…` and nothing else, only regular files, so much.
 
 A stream comes from a machine that may be broken, or that someone has broken into: paths out of the
-folder, links and devices are left out, and the end of what is intact is the end of the stream.
+folder, links and devices are left out, and a stream with any damage is not complete.
 """
 
 from __future__ import annotations
