@@ -17,8 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diagnose.ingest.raw import Reader
-from diagnose.parse.opcodes import CODES, UnsafePickleError
-from diagnose.parse.pickles import OPAQUE, Bounds, Global, Names, walk
+from diagnose.parse.pickles import CODES, OPAQUE, Bounds, Global, Names, UnsafePickleError, walk
 
 MAX_BYTES = 64 << 20
 MAX_NAMES = 100_000  # data files

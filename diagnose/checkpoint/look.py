@@ -14,16 +14,15 @@ from typing import Any
 from diagnose.checkpoint import safetensors, torch_bytes, torch_legacy, torch_zip
 from diagnose.checkpoint.damaged import DamagedError, Ends, exactly, is_blank
 from diagnose.checkpoint.file_names import CONTENT_UNUSED, TOKENIZERS, Kind, kind_of, never_empty
-from diagnose.checkpoint.imports import check_imports
+from diagnose.checkpoint.inside import MAX_BYTES as MAX_STEP_BYTES
+from diagnose.checkpoint.inside import check_imports, step_in
 from diagnose.checkpoint.json_text import MAX_BYTES as MAX_JSON
 from diagnose.checkpoint.json_text import TOO_HEAVY, parse
 from diagnose.checkpoint.model import Flaw, Found
-from diagnose.checkpoint.step_inside import MAX_BYTES as MAX_STEP_BYTES
-from diagnose.checkpoint.step_inside import step_in
 from diagnose.checkpoint.tree import Leaf
 from diagnose.ingest.place import LocalPlace
 from diagnose.ingest.raw import reason
-from diagnose.parse.opcodes import NoPickleError, TruncatedPickleError, end_of
+from diagnose.parse.pickles import NoPickleError, TruncatedPickleError, end_of
 from diagnose.text.ranks import counted
 
 MAX_TEXT = 64 << 10  # bytes of a text file that is read

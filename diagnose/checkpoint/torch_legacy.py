@@ -14,8 +14,14 @@ from diagnose.checkpoint.damaged import DamagedError, exactly
 from diagnose.ingest.archive_tar import BLOCK, ReaderFeed, tar_entries
 from diagnose.ingest.budget import Budget
 from diagnose.ingest.raw import Reader
-from diagnose.parse.opcodes import NoPickleError, TooLongError, TruncatedPickleError, end_of
-from diagnose.parse.pickles import Global, walk
+from diagnose.parse.pickles import (
+    Global,
+    NoPickleError,
+    TooLongError,
+    TruncatedPickleError,
+    end_of,
+    walk,
+)
 from diagnose.text.ranks import counted
 
 _MAGIC = b"\x8a\x0a" + (0x1950A86A20F9469CFC6C).to_bytes(10, "little") + b"."  # LONG1, STOP

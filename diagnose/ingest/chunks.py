@@ -9,7 +9,6 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Iterator
 
-from diagnose.ingest.escapes import LONGEST, without_escapes
 from diagnose.ingest.raw import Reader, data_from
 from diagnose.ingest.source import Chunk
 from diagnose.lazy import expression
@@ -19,11 +18,21 @@ _PROBE = 32 << 10
 _NEWLINE = expression(rb"\n")
 _LARGE = 256 << 10  # pieces for which loading numpy pays
 
-# A sequence which the end of the data may have cut off; see `diagnose.ingest.escapes`.
+# Terminal escape sequences (ECMA-48): CSI, the string sequences (OSC, DCS, PM, APC, SOS), character
+# set selection and the two-byte ones. They are bounded and never go across a line end or a carriage
+# return; of what is none only the ESC goes. A run of ESC is taken at once: each match costs a
+# hundred bytes of memory.
+_ESCAPE = expression(
+    rb"\x1b+(?:\[[0-?]{0,64}[ -/]{0,8}[@-~]"
+    rb"|[\]PX^_][^\x07\x1b\r\n]{0,2048}(?:\x07|\x1b\\)"
+    rb"|[ -/]{1,8}[0-~]"
+    rb"|[0-OQ-WYZ\\`-~])?"
+)
+# One which the end of the data may have cut off.
 _OPEN_ESCAPE = expression(
     rb"\x1b(?:\[[0-?]{0,64}[ -/]{0,8}|[\]PX^_][^\x07\x1b\r\n]{0,2048}\x1b?|[ -/]{0,8})\Z"
 )
-_LONGEST_ESCAPE = LONGEST
+_LONGEST_ESCAPE = 2048 + 4
 
 
 def plain_chunks(
@@ -218,6 +227,11 @@ def _chunk(raw: bytes, offset: int, line: int) -> Chunk | None:
     if data.endswith(b"\n") and not raw.endswith(b"\n"):
         offsets.pop()  # of an unfinished line that held nothing but escape sequences
     return Chunk(data, offset, line, None, offsets)
+
+
+def without_escapes(data: bytes) -> bytes:
+    """The data without escape sequences."""
+    return _ESCAPE.sub(b"", data)
 
 
 def _clean(raw: bytes) -> bytes:

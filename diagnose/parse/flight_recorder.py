@@ -47,8 +47,8 @@ from diagnose.parse.flight_recorder_entries import (
 )
 from diagnose.parse.flight_recorder_groups import groups_of, names_of_ids, status_of
 from diagnose.parse.flight_recorder_repeats import Entries, spread, thinned, whole
-from diagnose.parse.opcodes import TruncatedPickleError, UnsafePickleError
 from diagnose.parse.path import read_path
+from diagnose.parse.pickles import TruncatedPickleError, UnsafePickleError
 
 __all__ = [
     "COMPLETED",

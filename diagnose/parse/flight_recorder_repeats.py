@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diagnose.lazy import compiled
-from diagnose.parse.opcodes import CODES
+from diagnose.parse.pickles import CODES
 
 # Of these only the numbers that are asked for are kept; those of OTHER are of no use here.
 NUMBERS = (

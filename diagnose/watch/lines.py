@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from diagnose.ingest.escapes import without_escapes
+from diagnose.ingest.chunks import without_escapes
 
 LIMIT = 64 << 10  # bytes kept of a line; longer ones are cut, however they arrive
 _BREAK = re.compile(rb"[\r\n]")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from diagnose.checkpoint import dcp_metadata
 from diagnose.checkpoint.dcp_metadata import Metadata, names_in, read_metadata
 from diagnose.ingest.raw import BytesStore
-from diagnose.parse.opcodes import TruncatedPickleError, UnsafePickleError
+from diagnose.parse.pickles import TruncatedPickleError, UnsafePickleError
 from tests.checkpoint.make import dcp
 
 CLASS = b"\x8c\x05torch\x94\x8c\x0c_StorageInfo\x94\x93\x94"

@@ -10,7 +10,7 @@ import pytest
 
 from diagnose.checkpoint.damaged import DamagedError
 from diagnose.checkpoint.find import inspect
-from diagnose.checkpoint.imports import check_imports
+from diagnose.checkpoint.inside import check_imports
 from tests.checkpoint.make.base import torch_file, write
 
 

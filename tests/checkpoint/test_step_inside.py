@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnose.checkpoint.step_inside import MAX_BYTES, step_in
+from diagnose.checkpoint.inside import MAX_BYTES, step_in
 from tests.checkpoint.leaves import look
 from tests.checkpoint.make.base import Tensor, pickle_file, torch_file
 

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnose.ingest.chunks import stream_chunks
-from diagnose.ingest.escapes import without_escapes
+from diagnose.ingest.chunks import stream_chunks, without_escapes
 
 # The same, of one sequence after the other.
 ESCAPE = re.compile(

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnose.parse.opcodes import (
+from diagnose.parse.pickles import (
     CODES,
     NAMES,
     STOP,

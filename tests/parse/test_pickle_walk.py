@@ -13,8 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnose.parse.opcodes import NoPickleError, TooLongError, TruncatedPickleError, end_of
-from diagnose.parse.pickles import OPAQUE, Bounds, walk
+from diagnose.parse.pickles import (
+    OPAQUE,
+    Bounds,
+    NoPickleError,
+    TooLongError,
+    TruncatedPickleError,
+    end_of,
+    walk,
+)
 
 CONTENTS: list[Any] = [
     None,

@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diagnose.parse import pickles
-from diagnose.parse.opcodes import TruncatedPickleError, UnsafePickleError
-from diagnose.parse.pickles import load, load_truncated
+from diagnose.parse.pickles import TruncatedPickleError, UnsafePickleError, load, load_truncated
 
 SCALARS = st.one_of(
     st.none(),

@@ -9,8 +9,7 @@ from diagnose.checkpoint.damaged import DamagedError
 from diagnose.checkpoint.torch_bytes import read_pickle
 from diagnose.checkpoint.torch_zip import read_archive
 from diagnose.checkpoint.tree import Leaf
-from diagnose.parse.opcodes import PickleError
-from diagnose.parse.pickles import walk
+from diagnose.parse.pickles import PickleError, walk
 
 MAX_PICKLE = 16 << 20  # bytes of data.pkl; larger ones, of very many tensors, are not looked at
 

@@ -23,7 +23,7 @@ from diagnose.checkpoint.look import Looker
 from diagnose.checkpoint.model import FlawKind, Found
 from diagnose.checkpoint.tree import Folder, Leaf
 from diagnose.ingest.raw import Reader, reason
-from diagnose.parse.opcodes import TruncatedPickleError, UnsafePickleError
+from diagnose.parse.pickles import TruncatedPickleError, UnsafePickleError
 from diagnose.text.ranks import counted
 
 NAME = "PyTorch DCP"

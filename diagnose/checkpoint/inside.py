@@ -1,12 +1,12 @@
-"""Which step the content of a pickle claims, found without unpickling it."""
+"""What a pickle shows without being unpickled: the step it claims, and imports that run code."""
 
 from __future__ import annotations
 
 import re
 
+from diagnose.checkpoint.damaged import DamagedError
 from diagnose.lazy import compiled
-from diagnose.parse.opcodes import PickleError
-from diagnose.parse.pickles import walk
+from diagnose.parse.pickles import PickleError, walk
 
 MAX_BYTES = 2 << 20  # of a pickle that are looked at
 MAX_STEP = 1 << 53
@@ -18,6 +18,18 @@ _MANY = 8  # pairs; a file that has more of them wants to be slow
 _PAIR = compiled(
     rb"(?:X[\x09-\x0c]\0\0\0|[\x8cU][\x09-\x0c])(?P<key>global_steps?|iteration|last_epoch)"
     rb"(?:q(?P<near>.)|r(?P<far>....)|\x94)?+(?:K(?P<one>.)|M(?P<two>..)|J(?P<four>....))?+",
+    re.DOTALL,
+)
+# What starts a process or runs code; no state of a training needs one. Others (getattr, open) stand
+# in honest pickles, too.
+_HARMFUL = (
+    rb"(?P<module%d>(?:posix|nt|os)(?=[\n\x8c\x94].{0,2}(?:system|popen|exec|spawn|startfile))"
+    rb"|subprocess|_posixsubprocess|runpy|pty|commands|platform(?=[\n\x8c\x94].{0,2}popen)"
+    rb"|(?:__builtin__|builtins)(?=[\n\x8c\x94].{0,2}(?:eval|exec|compile|__import__|breakpoint)\b))"
+)
+_IMPORT = re.compile(
+    rb"c" + _HARMFUL % 1 + rb"\n(?P<name1>\w{1,64})\n"
+    rb"|\x8c." + _HARMFUL % 2 + rb"\x94?\x8c.(?P<name2>\w{1,64}?)\x94?\x93",
     re.DOTALL,
 )
 
@@ -71,3 +83,17 @@ def _walked(data: bytes, keys: frozenset[str]) -> int | None:
 
 def _plausible(step: int) -> int | None:
     return step if 0 <= step < MAX_STEP else None
+
+
+def check_imports(data: bytes) -> None:
+    """Raises DamagedError where a pickle imports what runs code."""
+    found = _IMPORT.search(data)
+    if found is None:
+        return
+    module, name = (found["module1"], found["name1"]) if found["module1"] else (
+        found["module2"], found["name2"]
+    )  # fmt: skip
+    full = f"{module.decode()}.{name.decode()}"
+    raise DamagedError(
+        "corrupt", f"names {full}, which no checkpoint needs: loading it may run code"
+    )
