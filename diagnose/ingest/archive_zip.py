@@ -7,7 +7,6 @@ is bounded first, and every entry is judged on its own. Nothing is inflated.
 from __future__ import annotations
 
 import calendar
-import errno
 import io
 import stat
 import struct
@@ -83,7 +82,7 @@ class _File(io.RawIOBase):
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
         base = {io.SEEK_SET: 0, io.SEEK_CUR: self.at, io.SEEK_END: self.reader.size}[whence]
         if base + offset < 0:
-            raise OSError(errno.EINVAL, "a place before the start")
+            raise io.UnsupportedOperation("a place before the start")
         self.at = base + offset
         return self.at
 

@@ -5,7 +5,10 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnose.ingest.archive_tar import StreamFeed
+from diagnose.ingest.archive_names import Entry
+from diagnose.ingest.archive_tar import StreamFeed, tar_entries
+from diagnose.ingest.budget import Budget
+from tests.archives import END, header, member
 
 TEXT = bytes(range(100))
 
@@ -30,3 +33,40 @@ def test_a_stream_is_read_forward_wherever_its_blocks_end(
             assert getattr(feed, step)(length) == there[at : at + length]
         at = at if step == "peek" else min(at + length, len(there))
         assert feed.position == at
+
+
+def entries(data: bytes) -> tuple[list[Entry], list[str]]:
+    budget = Budget()
+    return [*tar_entries(StreamFeed(iter([data])), budget)], budget.notes
+
+
+def test_a_damaged_header_loses_its_member_only() -> None:
+    lost = b"\1" + member(b"b.log", b"b\n" * 600)[1:]
+    found, notes = entries(member(b"a.log", b"a\n") + lost + member(b"c.log", b"c\n") + END)
+    assert [entry.name for entry in found] == ["a.log", "c.log"]
+    assert notes == ["damaged header at byte 1024: members may be missing"]
+
+
+def test_many_damaged_headers_are_noted_once_and_counted() -> None:
+    lost = b"\1" + member(b"b.log")[1:]
+    found, notes = entries((lost + member(b"a.log")) * 1000 + END)
+    assert len(found) == 1000
+    assert notes == ["damaged header at byte 0: members may be missing"]
+    budget = Budget(headers=9)
+    data = (lost + member(b"a.log")) * 1000
+    assert len([*tar_entries(StreamFeed(iter([data])), budget)]) == 4
+    assert budget.notes[1:] == ["more than 9 headers: the archive was read up to there"]
+
+
+def test_times_in_a_gnu_header_are_no_folder() -> None:
+    head = bytearray(header(b"a.log", magic=b"ustar  \0"))
+    head[345:356] = b"15033275620"
+    head[148:156] = b" " * 8
+    head[148:156] = b"%06o\0 " % sum(head)
+    assert [entry.name for entry in entries(bytes(head) + END)[0]] == ["a.log"]
+
+
+def test_garbage_is_looked_through_for_a_bounded_way() -> None:
+    feed = StreamFeed(b"\1" * (1 << 16) for _ in range(1 << 20))
+    assert [*tar_entries(feed, Budget())] == []
+    assert feed.position < 2 << 20
