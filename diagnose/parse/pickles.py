@@ -324,23 +324,24 @@ class _Machine:
     def run(self) -> Walk:
         data, size, handlers, sizes = self.data, len(self.data), self.handlers, SIZES
         bounds, refuse, at = self.bounds, _Machine.refuse, self.at
-        for number in range(bounds.opcodes):
-            if at >= size:
-                raise TruncatedPickleError
-            code = data[at]
-            if sizes[code] > 0:  # most are, and a call would take as long as all the rest
-                begin, at = at + 1, at + sizes[code]
-            else:
-                code, begin, at = opcode_at(data, at)
-            self.at, handler = at, handlers[code]
-            if at > size and handler is not refuse:
-                raise TruncatedPickleError
-            if code == STOP:
-                self.found.value = self.stack.pop()
-                self.found.end = self.at
-                return self.found
-            handler(self, code, begin)
-            if not number % _COUNTED and self._held() > bounds.held:
+        for _ in range(0, bounds.opcodes, _COUNTED):
+            for _ in range(_COUNTED):
+                if at >= size:
+                    raise TruncatedPickleError
+                code = data[at]
+                if sizes[code] > 0:  # most are, and a call would take as long as all the rest
+                    begin, at = at + 1, at + sizes[code]
+                else:
+                    code, begin, at = opcode_at(data, at)
+                self.at, handler = at, handlers[code]
+                if at > size and handler is not refuse:
+                    raise TruncatedPickleError
+                if code == STOP:
+                    self.found.value = self.stack.pop()
+                    self.found.end = at
+                    return self.found
+                handler(self, code, begin)
+            if self._held() > bounds.held:
                 raise TooLongError(f"pickle with more than {bounds.held:,} objects at once")
         raise TooLongError(f"pickle of more than {bounds.opcodes:,} opcodes")
 
