@@ -50,7 +50,7 @@ _WHY: Mapping[str, str] = {
     "after_the_end": "came after the job said that it was done",
     "work_went_on": "work went on after it",
     "orderly_shutdown": "part of an orderly shutdown",
-    "shutdown_alone": "tells of a shutdown, and neither by whom nor why",
+    "shutdown_alone": "a shutdown by itself is no failure",
     "habit": "occurs regularly while the job works on",
     "explained": "an entry of the catalog explains this line",
     "worked_on_below": "work goes on below it",
