@@ -29,11 +29,11 @@ MAX_NODES = 100_000  # of one file, aliases written out
 _NESTED = f"nested more than {MAX_DEPTH} deep"
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_RESOLVER: Any = yaml.resolver.Resolver()
-_STR, _BOOL, _NULL = (f"tag:yaml.org,2002:{name}" for name in ("str", "bool", "null"))
-_TRUE = ("yes", "true", "on")
-# How libyaml from 0.2.6 on refuses what nests deeper than its own bound, far above ours, before
-# it hands over the first event.
+_YAML = "tag:yaml.org,2002:"
+_COLLECTIONS = (_YAML + "map", _YAML + "seq")
+_OTHERS = ("int", "float", "timestamp", "merge", "value")  # what a text without quotes may be
+_BOOLS = dict.fromkeys(("yes", "true", "on"), True) | dict.fromkeys(("no", "false", "off"), False)
+# How libyaml refuses what nests deeper than its own bound, far above ours.
 _TOO_DEEP = "exceeded maximum nesting depth"
 
 
@@ -47,15 +47,11 @@ class DocumentError(Exception):
 
 @dataclass(slots=True)
 class Node:
-    """A text, a truth value, nothing, a list or a mapping, which also has the lines of its keys.
-
-    `size` counts the nodes below and itself, aliases written out.
-    """
+    """A text, a truth value, nothing, a list or a mapping, which also has the lines of its keys."""
 
     line: int
     value: str | bool | list[Node] | dict[str, Node] | None
     keys: dict[str, int] = field(default_factory=dict)
-    size: int = 1
 
     def plain(self) -> Any:
         """The data without lines; nothing in it is shared."""
@@ -66,22 +62,11 @@ class Node:
         return self.value
 
 
-@dataclass(slots=True)
-class _Open:
-    """A list or mapping whose end has not come yet; `key` waits for its value."""
-
-    node: Node
-    anchor: str | None
-    key: str | None = None
-
-
 def read(data: bytes) -> Node | None:
     """The document of a file; None if there is nothing in it. Raises DocumentError."""
     text = _text(data)
-    composer = _Composer()
     try:
-        for event in yaml.parse(text, Loader=_LOADER):
-            composer.take(event)
+        root = yaml.compose(text, Loader=_LOADER)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = mark.line + 1 if mark else 1
@@ -89,7 +74,9 @@ def read(data: bytes) -> Node | None:
         if problem == _TOO_DEEP:
             raise DocumentError(line, _NESTED) from error
         raise DocumentError(line, f"not valid YAML: {problem}") from error
-    return composer.root
+    except RecursionError as error:  # without libyaml
+        raise DocumentError(1, _NESTED) from error
+    return None if root is None else _Reader().node(root)
 
 
 def line_of(root: Node, path: Sequence[str | int]) -> int:
@@ -121,106 +108,50 @@ def _text(data: bytes) -> str:
     return text
 
 
-class _Composer:
-    """Makes nodes of the parser's events."""
+class _Reader:
+    """Makes nodes of what the parser composed; each counts as often as an alias names it."""
 
     def __init__(self) -> None:
-        self.root: Node | None = None
-        self.stack: list[_Open] = []
-        self.anchors: dict[str, Node] = {}
-        self.size = 0
+        self._size = 0
 
-    def take(self, event: Any) -> None:
-        line = event.start_mark.line + 1
-        if isinstance(event, yaml.ScalarEvent):
-            self._scalar(event, line)
-        elif isinstance(event, yaml.AliasEvent):
-            self._alias(event.anchor, line)
-        elif isinstance(event, yaml.MappingStartEvent | yaml.SequenceStartEvent):
-            self._open(event, line)
-        elif isinstance(event, yaml.MappingEndEvent | yaml.SequenceEndEvent):
-            done = self.stack.pop()
-            self._close(done.node, done.anchor)
-        elif isinstance(event, yaml.DocumentStartEvent) and self.root is not None:
-            raise DocumentError(line, "a second document in one file")
-
-    def _scalar(self, event: Any, line: int) -> None:
-        _refuse_tag(event, line)
-        if self._wants_key():
-            self._key(event.value, line)
-            if event.anchor:
-                self.anchors[event.anchor] = Node(line, event.value)
-            return
-        node = Node(line, _value(event, line))
-        self._count(1, line)
-        self._close(node, event.anchor)
-
-    def _alias(self, anchor: str | None, line: int) -> None:
-        node = self.anchors.get(anchor or "")
-        if node is None:
-            raise DocumentError(line, f"not valid YAML: no &{anchor} before this *{anchor}")
-        if self._wants_key():
-            raise DocumentError(line, "a key must be a text")
-        self._count(node.size, line)
-        self._close(node, None)
-
-    def _open(self, event: Any, line: int) -> None:
-        _refuse_tag(event, line)
-        if self._wants_key():
-            raise DocumentError(line, "a key must be a text")
-        if len(self.stack) >= MAX_DEPTH:
-            raise DocumentError(line, _NESTED)
-        self._count(1, line)
-        node = Node(line, {} if isinstance(event, yaml.MappingStartEvent) else [])
-        self.stack.append(_Open(node, event.anchor))
-
-    def _close(self, node: Node, anchor: str | None) -> None:
-        """Put a whole node where it belongs."""
-        if anchor:
-            self.anchors[anchor] = node
-        if not self.stack:
-            self.root = node
-            return
-        parent = self.stack[-1]
-        parent.node.size += node.size
-        if isinstance(parent.node.value, list):
-            parent.node.value.append(node)
-        elif isinstance(parent.node.value, dict) and parent.key is not None:
-            parent.node.value[parent.key] = node
-            parent.key = None
-
-    def _wants_key(self) -> bool:
-        top = self.stack[-1] if self.stack else None
-        return top is not None and isinstance(top.node.value, dict) and top.key is None
-
-    def _key(self, key: str, line: int) -> None:
-        parent = self.stack[-1]
-        if key in parent.node.keys:
-            raise DocumentError(line, f"{key}: the key appears twice")
-        parent.node.keys[key] = line
-        parent.key = key
-
-    def _count(self, more: int, line: int) -> None:
-        self.size += more
-        if self.size > MAX_NODES:
+    def node(self, found: yaml.Node, depth: int = 0) -> Node:
+        """A node without what is not allowed. Raises DocumentError."""
+        line = found.start_mark.line + 1
+        self._size += 1
+        if self._size > MAX_NODES:
             raise DocumentError(line, f"more than {MAX_NODES:,} entries, aliases written out")
+        if isinstance(found, yaml.ScalarNode):
+            return Node(line, _value(found, line))
+        if found.tag not in _COLLECTIONS:
+            raise DocumentError(line, f"not valid YAML: the tag {found.tag} is not allowed")
+        if depth >= MAX_DEPTH:
+            raise DocumentError(line, _NESTED)
+        if isinstance(found, yaml.SequenceNode):
+            return Node(line, [self.node(one, depth + 1) for one in found.value])
+        values: dict[str, Node] = {}
+        keys: dict[str, int] = {}
+        for key, value in found.value:
+            line_of_key = key.start_mark.line + 1
+            if not isinstance(key, yaml.ScalarNode):
+                raise DocumentError(line_of_key, "a key must be a text")
+            if key.value in keys:
+                raise DocumentError(line_of_key, f"{key.value}: the key appears twice")
+            keys[key.value] = line_of_key
+            values[key.value] = self.node(value, depth + 1)
+        return Node(line, values, keys)
 
 
-def _refuse_tag(event: Any, line: int) -> None:
-    if event.tag is not None:
-        raise DocumentError(line, f"not valid YAML: the tag {event.tag} is not allowed")
-
-
-def _value(event: Any, line: int) -> str | bool | None:
-    text: str = event.value
-    tag = _RESOLVER.resolve(yaml.ScalarNode, text, event.implicit)
-    if tag == _NULL:
+def _value(found: yaml.ScalarNode, line: int) -> str | bool | None:
+    text: str = found.value
+    kind = found.tag.removeprefix(_YAML)
+    if kind == "null":
         return None
-    if tag == _BOOL:
-        return text.lower() in _TRUE
-    if tag != _STR:
-        kind = tag.rpartition(":")[2]
+    if kind == "bool" and text.lower() in _BOOLS:
+        return _BOOLS[text.lower()]
+    if kind in _OTHERS:
         raise DocumentError(line, f"{text[:60]}: is of type {kind}; as a text it needs quotes")
+    if kind != "str":
+        raise DocumentError(line, f"not valid YAML: the tag {found.tag} is not allowed")
     try:
         text.encode()
     except UnicodeEncodeError as error:

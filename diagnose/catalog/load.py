@@ -21,7 +21,7 @@ from diagnose.catalog import kept, stored
 from diagnose.catalog.schema import Catalog
 from diagnose.errors import CatalogError
 
-_MAX_FILE = 4 << 20
+_MAX_FILE = 1 << 20  # the largest shipped one has 80 KB
 _MAX_FILES = 1000
 _MAX_BYTES = 16 << 20  # of all files
 _MAX_MET = 100_000  # files and folders passed on the way
