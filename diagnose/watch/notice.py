@@ -1,8 +1,9 @@
 """What new lines of a log say of its job: progress, phases, trouble, the end; and signs of life.
 
-The catalog is searched as `match.scanner` does. Progress in words that no signature knows is seen
-by `match.cadence`, of each line and the last one like it. Of a flood only the newest lines are
-looked at so closely: the last `window` bytes of a block.
+The catalog is searched as `match.scanner` does, but only for what tells a watch anything, a tenth
+of the work. Progress in words that no signature knows is seen by `match.cadence`, of each line and
+the last one like it. Of a flood only the newest lines are looked at so closely: the last `window`
+bytes of a block.
 """
 
 from __future__ import annotations
@@ -17,14 +18,15 @@ from operator import itemgetter
 from diagnose.catalog.schema import Catalog, Signature
 from diagnose.ingest.source import Chunk
 from diagnose.match.cadence import beats
+from diagnose.match.compile import Matcher, databases_of
 from diagnose.match.lines import Raw, author_of, segments, text_of
-from diagnose.match.rows import watched
+from diagnose.match.rows import WATCHED, watched
 from diagnose.parse.path import PathHints
 from diagnose.parse.prefix import Prefix, peel
 from diagnose.parse.who import Stamp
+from diagnose.search import hits_of
 from diagnose.timeline.captures import integer
 from diagnose.watch.bounded import remember
-from diagnose.watch.patterns import Patterns
 from diagnose.watch.who import Who, who_of
 
 TEMPLATES, AUTHORS = 256, 256  # kept of a stream
@@ -90,7 +92,8 @@ class Reader:
     """Reads blocks of whole lines by a catalog."""
 
     def __init__(self, catalog: Catalog) -> None:
-        self._patterns = Patterns(catalog)
+        self._automaton = databases_of(catalog, [WATCHED])[WATCHED]
+        self._matcher = Matcher(catalog, {})  # to confirm a match takes none of its databases
 
     def read(
         self, memory: Memory, block: bytes, window: int, now: float, most: int = OF_KIND
@@ -118,7 +121,7 @@ class Reader:
         """The notices of lines that the catalog knows, by the place of the line, and all places."""
         found: list[tuple[int, Notice]] = []
         taken: set[int] = set()
-        raws = list(segments(Chunk(block, 0, 1), self._patterns.scan(block), 0))
+        raws = list(segments(Chunk(block, 0, 1), hits_of(self._automaton, block), 0))
         kinds = [(raw.patterns[0], author_of(raw.data)) for raw in raws]
         left = Counter(kinds)
         for raw, kind in zip(raws, kinds, strict=True):
@@ -138,10 +141,10 @@ class Reader:
         who = who_of(prefix, memory.hints, memory.name)
         seen: set[str] = set()
         for number in raw.patterns:
-            signature = self._patterns.signature(number)
+            signature = self._matcher.signatures[self._matcher.patterns[number].signature]
             if signature.id in seen:
                 continue
-            captures = self._patterns.confirm(number, text, prefix.message)
+            captures = self._matcher.confirm(number, text, prefix.message)
             if captures is None:
                 continue
             seen.add(signature.id)
