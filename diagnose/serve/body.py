@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator
+from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from python_multipart.exceptions import FormParserError
-from python_multipart.multipart import MultipartParser, parse_options_header
+from starlette.datastructures import UploadFile
+from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
 from diagnose.errors import InputError
@@ -19,22 +19,22 @@ from diagnose.serve.settings import (
     BODY_IDLE_SECONDS,
     BODY_RATE,
     FIELD_LIMIT,
+    MAX_FILES,
     MIB,
+    TEXT_LIMIT,
 )
 from diagnose.serve.spool import TooLargeError, Upload
 from diagnose.serve.task import PASTE
 from diagnose.serve.uploads import Sending
 
-if TYPE_CHECKING:
-    from python_multipart.multipart import MultipartCallbacks
-
 _MORE = 1 << 20  # bytes that the form around an upload may take
-_BLOCK = 1 << 20
+_FIELDS = 4  # of a form: text, title, word
+_FIELD = 2 * TEXT_LIMIT  # bytes of one, which are held in memory
 
 
 async def pieces(
     request: Request, limit: int, sending: Sending | None = None
-) -> AsyncIterator[bytes]:
+) -> AsyncGenerator[bytes, None]:
     """The body of a request, of `limit` bytes at most. Raises Refused; ClientDisconnect.
 
     `sending` is told how it goes, and may be given up for another.
@@ -81,111 +81,82 @@ async def to_file(
         upload.end()
 
 
-async def form(
-    request: Request,
-    upload: Upload,
-    limit: int,
-    ready: Callable[[dict[str, str]], None],
-    sending: Sending,
-) -> dict[str, str]:
-    """Read a multipart form: its files and its `text` into `upload`, other fields returned.
-
-    `ready` is asked before the first file is written, with the fields so far; it may refuse.
-    """
-    kind, options = parse_options_header(request.headers.get("content-type"))
-    boundary = options.get(b"boundary", b"")
-    if kind != b"multipart/form-data" or not boundary:
-        raise Refused(400, "bad_form", "The form has no boundary.")
-    reader = _Form(upload, ready)
+async def form(request: Request, upload: Upload, limit: int, sending: Sending) -> dict[str, str]:
+    """Read a multipart form: its files and its `text` into `upload`, other fields returned."""
+    parser = _Form(request, pieces(request, limit + _MORE, sending), upload)
     try:
         with _refusing():
-            parser = MultipartParser(boundary, reader.callbacks())
-            async for piece in pieces(request, limit + _MORE, sending):
-                for at in range(0, len(piece), _BLOCK):
-                    parser.write(piece[at : at + _BLOCK])
-            parser.finalize()
-    except FormParserError as error:
-        raise Refused(400, "bad_form", f"The form cannot be read: {error}.") from error
-    if not reader.ended:
+            items = await parser.parse()
+            fields = {name: item for name, item in items.multi_items() if isinstance(item, str)}
+            if text := fields.pop("text", ""):
+                upload.begin(PASTE)
+                upload.write(text.encode(errors="replace"))
+    except MultiPartException as error:
+        if "exceeded" in error.message:
+            raise _long_field() from error
+        raise Refused(400, "bad_form", f"The form cannot be read: {error.message}") from error
+    if not parser.ended:
         raise Refused(400, "bad_form", "The form breaks off.")
-    ready(reader.fields)
-    return reader.fields
+    if any(len(value) > FIELD_LIMIT for value in fields.values()):
+        raise _long_field()
+    return fields
 
 
-class _Form:
-    """Takes the parts of a form as they come."""
+class _Form(MultiPartParser):
+    """Starlette's parser, but that files go to their place at once.
 
-    def __init__(self, upload: Upload, ready: Callable[[dict[str, str]], None]) -> None:
-        self.fields: dict[str, str] = {}
-        self.ended = False
+    It would keep each of thousands of files in memory, or as an open temporary file, to the end.
+    """
+
+    ended = False
+
+    def __init__(
+        self, request: Request, stream: AsyncGenerator[bytes, None], upload: Upload
+    ) -> None:
+        super().__init__(
+            request.headers,
+            stream,
+            max_files=MAX_FILES + 8,
+            max_fields=_FIELDS,
+            max_part_size=_FIELD,
+        )
         self._upload = upload
-        self._ready = ready
-        self._headers: dict[bytes, bytes] = {}
-        self._key = self._value = b""
-        self._field: bytearray | None = None
-        self._name = ""
-        self._skipped = False
 
-    def callbacks(self) -> MultipartCallbacks:
-        """What the parser is to call."""
-        return {
-            "on_part_begin": self._begin,
-            "on_header_field": self._header_field,
-            "on_header_value": self._header_value,
-            "on_header_end": self._header_end,
-            "on_headers_finished": self._headers_end,
-            "on_part_data": self._data,
-            "on_part_end": self._end,
-            "on_end": self._all,
-        }
+    def on_headers_finished(self) -> None:
+        """Let a file be written where it belongs."""
+        super().on_headers_finished()
+        file = self._current_part.file
+        if file is not None:
+            self._current_part.file = _Sent(self._upload, file.filename or "")
 
-    def _begin(self) -> None:
-        self._headers.clear()
-        self._field, self._skipped = None, False
-
-    def _header_field(self, data: bytes, start: int, end: int) -> None:
-        self._key += data[start:end]
-
-    def _header_value(self, data: bytes, start: int, end: int) -> None:
-        self._value += data[start:end]
-
-    def _header_end(self) -> None:
-        self._headers[self._key.lower()] = self._value
-        self._key = self._value = b""
-
-    def _headers_end(self) -> None:
-        _, options = parse_options_header(self._headers.get(b"content-disposition"))
-        self._name = options.get(b"name", b"").decode(errors="replace")
-        file = options.get(b"filename")
-        if file is not None and not file:  # no file was chosen
-            self._skipped = True
-        elif file is not None:
-            self._ready(self.fields)
-            self._upload.begin(file.decode(errors="replace"))
-        elif self._name == "text":
-            self._ready(self.fields)
-            self._upload.begin(PASTE)
-        else:
-            self._field = bytearray()
-
-    def _data(self, data: bytes, start: int, end: int) -> None:
-        if self._skipped:
-            return
-        if self._field is None:
-            self._upload.write(data[start:end])
-            return
-        self._field += data[start:end]
-        if len(self._field) > FIELD_LIMIT or len(self.fields) > 20:
-            raise Refused(413, "too_large", "A field of the form is too long.")
-
-    def _end(self) -> None:
-        if self._field is not None:
-            self.fields[self._name] = self._field.decode(errors="replace")
-        elif not self._skipped:
-            self._upload.end()
-
-    def _all(self) -> None:
+    def on_end(self) -> None:
+        """The form is whole."""
         self.ended = True
+
+
+class _Sent(UploadFile):
+    """A file of a form; without a name none was chosen."""
+
+    def __init__(self, upload: Upload, name: str) -> None:
+        super().__init__(BytesIO(), filename=name)
+        self._upload = upload
+        self._begun = not name
+
+    async def write(self, data: bytes) -> None:
+        """Append to the file: parts of a form come one after the other."""
+        if self.filename:
+            await self.seek(0)
+            self._upload.write(data)
+
+    async def seek(self, _offset: int) -> None:
+        """Also called where a part ends: an empty file is a file."""
+        if not self._begun:
+            self._begun = True
+            self._upload.begin(self.filename or "")
+
+
+def _long_field() -> Refused:
+    return Refused(413, "too_large", "A field of the form is too long; send it as a file.")
 
 
 class _refusing:  # noqa: N801  used like a function

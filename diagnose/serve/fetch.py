@@ -7,20 +7,18 @@ proxies are used.
 
 from __future__ import annotations
 
-import http.client
 import re
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from urllib.parse import SplitResult, unquote, urlsplit
+
+import httpx
 
 from diagnose.errors import InputError
 from diagnose.serve.spool import Upload
 from diagnose.serve.task import Progress
 
 _SECONDS = 30.0  # without a byte
-_BLOCK = 1 << 18
 _REDIRECTS = 3
 _PORTS = {"http": 80, "https": 443}
 _ODD = re.compile(r"[\x00-\x20\x7f\\]|[^\x00-\x7f]")
@@ -58,54 +56,40 @@ def fetch(
 
     Raises InputError for a URL that is not allowed, does not answer or gives too much.
     """
-    opener = _opener(allowed)
     upload = Upload(folder, limit)
-    for number, url in enumerate(urls):
-        tell(Progress("Fetching", number, len(urls)))
-        if not permitted(url, allowed):
-            raise InputError(f"{url} is not below a URL that this server may fetch")
-        try:
-            with opener.open(url, timeout=_SECONDS) as reply:
-                upload.begin(unquote(urlsplit(url).path).rpartition("/")[2] or "log")
-                while block := reply.read(_BLOCK):
-                    upload.write(block)
-        except urllib.error.HTTPError as error:
-            raise InputError(f"{url} answers {error.code}") from error
-        except (OSError, ValueError, http.client.HTTPException) as error:
-            reason = getattr(error, "reason", None) or error
-            raise InputError(f"{url} cannot be fetched: {reason}") from error
-        finally:
-            upload.end()
+    headers = {"User-Agent": "diagnose-serve", "Accept-Encoding": "identity"}
+    with httpx.Client(headers=headers, timeout=_SECONDS, trust_env=False) as client:
+        for number, url in enumerate(urls):
+            tell(Progress("Fetching", number, len(urls)))
+            try:
+                _fetch(client, url, allowed, upload)
+            except (httpx.HTTPError, httpx.InvalidURL) as error:
+                raise InputError(f"{url} cannot be fetched: {error}") from error
+            finally:
+                upload.end()
 
 
-class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Follows a redirect only to where it is allowed."""
-
-    max_redirections = _REDIRECTS
-
-    def __init__(self, allowed: Sequence[str]) -> None:
-        self._allowed = allowed
-
-    def redirect_request(self, req, fp, code, msg, headers, newurl):  # type: ignore[no-untyped-def]
-        """See HTTPRedirectHandler."""
-        if not permitted(newurl, self._allowed):
-            raise InputError(f"{req.full_url} redirects to where this server may not fetch")
-        return super().redirect_request(req, fp, code, msg, headers, newurl)
-
-
-def _opener(allowed: Sequence[str]) -> urllib.request.OpenerDirector:
-    """What speaks HTTP and nothing else; not `build_opener`, which knows file: and ftp: too."""
-    opener = urllib.request.OpenerDirector()
-    opener.addheaders = [("User-Agent", "diagnose-serve"), ("Accept-Encoding", "identity")]
-    for handler in (
-        urllib.request.HTTPHandler(),
-        urllib.request.HTTPSHandler(),
-        urllib.request.HTTPErrorProcessor(),
-        urllib.request.HTTPDefaultErrorHandler(),
-        _Redirects(allowed),
-    ):
-        opener.add_handler(handler)
-    return opener
+def _fetch(client: httpx.Client, url: str, allowed: Sequence[str], upload: Upload) -> None:
+    """Fetch one URL, and follow redirects to where it is allowed."""
+    if not permitted(url, allowed):
+        raise InputError(f"{url} is not below a URL that this server may fetch")
+    at = url
+    for _ in range(_REDIRECTS + 1):
+        client.cookies.clear()
+        with client.stream("GET", at) as reply:
+            if reply.next_request is not None:
+                following = str(reply.next_request.url)
+                if not permitted(following, allowed):
+                    raise InputError(f"{at} redirects to where this server may not fetch")
+                at = following
+                continue
+            if not reply.is_success:
+                raise InputError(f"{url} answers {reply.status_code}")
+            upload.begin(unquote(urlsplit(url).path).rpartition("/")[2] or "log")
+            for block in reply.iter_raw():
+                upload.write(block)
+            return
+    raise InputError(f"{url} redirects more than {_REDIRECTS} times")
 
 
 def _split(url: str) -> SplitResult:

@@ -139,7 +139,8 @@ async def _read(
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     title = request.query_params.get("title", "")
     if kind == "multipart/form-data":
-        fields = await body.form(request, upload, limit, ready, sending)
+        fields = await body.form(request, upload, limit, sending)
+        ready(fields)
         return _given(upload, fields.get("title", title))
     if kind == "application/json":
         return _from_json(

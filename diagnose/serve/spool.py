@@ -40,7 +40,8 @@ class Upload:
         self._file: BinaryIO | None = None
 
     def begin(self, name: str) -> None:
-        """Begin a file of this name; two of one name stay apart."""
+        """Begin a file of this name, and end the one before; two of one name stay apart."""
+        self.end()
         if len(self.names) >= MAX_FILES:
             raise InputError(f"more than {MAX_FILES} files in one upload")
         path = below(name)

@@ -141,7 +141,9 @@ def test_what_cannot_be_a_log_fails_with_a_reason(server: Running) -> None:
         ),
         (
             {"content-type": "multipart/form-data; boundary=x"},
-            b'--x\r\nContent-Disposition: form-data; name="title"\r\n\r\n' + b"t" * 5000,
+            b'--x\r\nContent-Disposition: form-data; name="title"\r\n\r\n'
+            + b"t" * 5000
+            + b"\r\n--x--\r\n",
             413,
             "too_large",
         ),

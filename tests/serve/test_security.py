@@ -107,12 +107,6 @@ def test_a_form_needs_the_word_of_its_page(server: Running) -> None:
     assert server.http.get(f"/d/{id_}").status_code == 404
 
 
-def test_the_word_comes_before_the_files(server: Running) -> None:
-    """Nothing of a form from elsewhere is written."""
-    files = [("files", ("a.log", b"x")), ("word", (None, server.word()))]
-    assert server.http.post("/", files=files).status_code == 403
-
-
 @pytest.mark.parametrize("path", ["/", "/all", "/compare", "/d/x", "/nothing", "/static/serve.js"])
 def test_every_page_has_its_fences(server: Running, path: str) -> None:
     headers = server.http.get(path).headers
