@@ -9,14 +9,15 @@ from contextlib import contextmanager
 from typing import Any
 
 from diagnose.batch.run import MakeExecutor
-from diagnose.batch.work import prepare_worker
 from diagnose.errors import InputError
-from diagnose.workers import pool
+from diagnose.runtime.workers import Pool
+
+JOB_SECONDS = 600.0
 
 
-def local(workers: int) -> MakeExecutor:
-    """Pools of `workers` processes on this machine."""
-    return lambda: pool(workers, prepare_worker)
+def local(workers: int, seconds: float = JOB_SECONDS) -> MakeExecutor:
+    """Pools of `workers` processes on this machine, in which a job may take so long."""
+    return lambda: Pool(workers, seconds, ["diagnose.batch.work"])
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import os
 import signal
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future
 from contextlib import contextmanager, suppress
@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from types import FrameType
-from typing import Any
 
 from diagnose.batch.jobs import JobRef
 from diagnose.batch.progress import Progress
@@ -29,6 +28,7 @@ from diagnose.catalog.load import load_catalog
 from diagnose.errors import InputError
 from diagnose.ingest.raw import reason
 from diagnose.match.compile import compile_matcher
+from diagnose.runtime.workers import TooLongError
 
 AHEAD = 3  # jobs out at a time, for each worker
 PART_ROWS = 1000  # a table of a million jobs is read in seconds, not minutes
@@ -109,16 +109,11 @@ class _Scan:
     todo: deque[JobRef] = field(default_factory=deque)
     out: dict[Future[Result], JobRef] = field(default_factory=dict)
     done: SimpleQueue[Future[Result]] = field(default_factory=SimpleQueue)
-    suspects: deque[JobRef] = field(default_factory=deque)  # were out when a worker died
-    kills: dict[str, int] = field(default_factory=dict)
+    kills: Counter[str] = field(default_factory=Counter)  # of workers, by the source of a job
     ready: list[Result] = field(default_factory=list)
     committed: float = field(default_factory=time.monotonic)
     summary: Summary = field(default_factory=Summary)
     interrupts: _Interrupts = field(default_factory=_Interrupts)
-
-    def left(self) -> bool:
-        """Whether jobs wait for a result."""
-        return bool(self.todo or self.suspects or self.out)
 
     def take(self, result: Result) -> None:
         self.ready.append(result)
@@ -137,23 +132,28 @@ class _Scan:
             self.committed = time.monotonic()
             self.results.commit(ready)
 
-    def lost(self, ref: JobRef) -> None:
-        """A job's worker died: try it again alone, or give it up."""
-        kills = self.kills[ref.source] = self.kills.get(ref.source, 0) + 1
-        if kills >= MAX_KILLS:
-            why = f"its worker died {kills} times (killed, out of memory, or stuck): given up"
-            self.take(Result(error_row(ref, self.catalog, why)))
-        else:
-            self.suspects.append(ref)
-
-    def broken(self) -> None:
-        """The executor broke: keep what is done, try the rest again."""
-        for future, ref in self.out.items():
-            if future.done() and not future.cancelled() and future.exception() is None:
-                self.take(future.result())
+    def collect(self, future: Future[Result]) -> None:
+        """Take what became of a job; one whose worker died is tried again, or given up."""
+        ref = self.out.pop(future)
+        try:
+            self.take(future.result())
+        except CancelledError as error:
+            raise InputError("the workers' scheduler is gone; --resume continues") from error
+        except TooLongError as error:
+            self._failed(ref, str(error))
+        except BrokenExecutor:
+            self.kills[ref.source] += 1
+            if self.kills[ref.source] < MAX_KILLS:
+                self.todo.append(ref)
             else:
-                self.lost(ref)
-        self.out.clear()
+                why = f"its worker died {MAX_KILLS} times (killed, out of memory, or stuck)"
+                self._failed(ref, f"{why}: given up")
+        except Exception as error:
+            # Dask gives a job up by itself, as KilledWorker, after it has lost several workers.
+            self._failed(ref, f"no result from its worker: {type(error).__name__}: {error}")
+
+    def _failed(self, ref: JobRef, why: str) -> None:
+        self.take(Result(error_row(ref, self.catalog, why)))
 
 
 def scan(
@@ -167,9 +167,9 @@ def scan(
 ) -> Summary:
     """Diagnose all jobs that the results do not hold yet; each is in them exactly once.
 
-    `make_executor` is called at the start and again when its executor broke. An interrupt (also
-    SIGTERM or SIGHUP) ends the scan with all finished jobs committed and `interrupted` set. Raises
-    InputError where the results cannot be written or workers do not start.
+    `make_executor` is called where there is one. An interrupt (also SIGTERM or SIGHUP) ends the
+    scan with all finished jobs committed and `interrupted` set. Raises InputError where the results
+    cannot be written or workers do not start.
     """
     catalog = load_catalog([Path(path) for path in options.patterns])
     compile_matcher(catalog)  # once, for the cache that the workers read
@@ -188,8 +188,8 @@ def scan(
             with run.interrupts.hold():
                 results.describe(complete=False, catalog=run.catalog)
                 results.forget({ref.source for ref in run.todo})
-            while run.left():
-                _with_executor(run, make_executor)
+            if run.todo:
+                _work(run, make_executor())
             run.commit(now=True)
             complete = True
         except KeyboardInterrupt:
@@ -205,85 +205,25 @@ def scan(
     return run.summary
 
 
-def _with_executor(run: _Scan, make_executor: MakeExecutor) -> None:
-    """Go on until all is done, or until the executor breaks."""
-    executor = make_executor()
+def _work(run: _Scan, executor: Executor) -> None:
+    """Keep the workers busy until all is done."""
     clean = False
     try:
-        run.done = SimpleQueue()  # none of an executor that broke
-        _check(executor)
-        stuck = 2 * run.options.seconds + 60
-        moved = time.monotonic()
-        while run.left():
-            _hand_out(run, executor)
+        try:  # so that no job is blamed where no worker comes up
+            executor.submit(os.getpid).result()
+        except BrokenExecutor as error:
+            raise InputError(f"the workers do not start: {error.__cause__ or error}") from error
+        while run.todo or run.out:
+            while run.todo and len(run.out) < run.ahead:
+                ref = run.todo.popleft()
+                future = executor.submit(diagnose_one, ref, run.options)
+                run.out[future] = ref
+                future.add_done_callback(run.done.put)
             with suppress(Empty):
-                _collect(run, run.done.get(timeout=POLL_SECONDS))
-                moved = time.monotonic()
-            if time.monotonic() - moved > stuck:
-                # A worker keeps to its time by itself, but not inside of C code that loops.
-                _end_workers(executor)
-                moved = time.monotonic()
+                run.collect(run.done.get(timeout=POLL_SECONDS))
             run.commit()
         clean = True
-    except BrokenExecutor:
-        run.broken()
     finally:
-        # What is being worked on is not waited for. Futures of a pool that was ended must not be
-        # cancelled: it would fail on them.
-        if not clean and not _end_workers(executor):
-            for future in run.out:
-                future.cancel()
+        for future in run.out:  # what is being worked on is not waited for
+            future.cancel()
         executor.shutdown(wait=clean)
-
-
-def _check(executor: Executor) -> None:
-    """Raise InputError if no worker comes up, so that no job is blamed for it."""
-    try:
-        executor.submit(os.getpid).result()
-    except BrokenExecutor as error:
-        raise InputError(f"the workers do not start: {error}") from error
-
-
-def _hand_out(run: _Scan, executor: Executor) -> None:
-    """Keep the workers busy; a job that may have killed its worker runs with no other beside."""
-    if run.suspects:
-        if not run.out:
-            _submit(run, run.suspects.popleft(), executor)
-        return
-    while run.todo and len(run.out) < run.ahead:
-        _submit(run, run.todo.popleft(), executor)
-
-
-def _submit(run: _Scan, ref: JobRef, executor: Executor) -> None:
-    try:
-        future = executor.submit(diagnose_one, ref, run.options)
-    except BrokenExecutor:
-        run.todo.appendleft(ref)  # it was not out yet
-        raise
-    run.out[future] = ref
-    future.add_done_callback(run.done.put)
-
-
-def _collect(run: _Scan, future: Future[Result]) -> None:
-    """Take a job's result. Raises BrokenExecutor with the job still out."""
-    ref = run.out[future]
-    try:
-        result = future.result()
-    except BrokenExecutor:
-        raise
-    except CancelledError as error:
-        raise InputError("the workers' scheduler is gone; --resume continues") from error
-    except Exception as error:
-        # Dask gives a job up by itself, as KilledWorker, after it has lost several workers.
-        why = f"no result from its worker: {type(error).__name__}: {error}"
-        result = Result(error_row(ref, run.catalog, why))
-    del run.out[future]
-    run.take(result)
-
-
-def _end_workers(executor: Executor) -> bool:
-    """End the processes of a local pool, which then breaks; others are left alone."""
-    processes: dict[int, Any] = getattr(executor, "_processes", None) or {}
-    for process in list(processes.values()):
-        process.kill()
-    return bool(processes)

@@ -5,15 +5,9 @@ Nothing here loads Arrow or pandas, which would be half of the memory of a worke
 
 from __future__ import annotations
 
-import gc
 import json
-import signal
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from diagnose.batch.jobs import JobRef
@@ -37,20 +31,18 @@ from diagnose.parse.path import read_path
 from diagnose.redact.redactor import secrets_only
 from diagnose.report.html.context import learn
 from diagnose.report.safe import escaped, masked_strings
-from diagnose.workers import memory_bound
+from diagnose.runtime.workers import memory_bound
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
     """How jobs are diagnosed; goes to the workers with each of them.
 
-    `patterns` are folders of further catalog entries, `seconds` what one job may take. `memory`:
-    bytes of data that a worker may hold (Linux), 0 for no bound; set where the worker is a process
-    of ours.
+    `patterns` are folders of further catalog entries. `memory`: bytes of data that a worker may
+    hold (Linux), 0 for no bound; set where the worker is a process of ours.
     """
 
     patterns: tuple[str, ...] = ()
-    seconds: float = 600.0
     memory: int = 0
 
 
@@ -68,36 +60,20 @@ class Result:
     several: bool = False
 
 
-class _OutOfTimeError(BaseException):
-    """A job takes too long. No Exception: nothing on the way may take it for one of its own."""
-
-
-def prepare_worker() -> None:
-    """Make a process that lives for thousands of jobs ready: what is imported stays as it is."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(100_000, 20, 20)
-
-
 def diagnose_one(ref: JobRef, options: Options) -> Result:
-    """Diagnose one job. Never raises: what goes wrong is a row with `error`.
-
-    The time limit holds where it runs in the main thread of a process, as in a local pool.
-    """
+    """Diagnose one job. Never raises: what goes wrong is a row with `error`."""
     catalog = ""
     try:
         catalog = load_catalog([Path(path) for path in options.patterns]).revision
         if ref.kind == "missing":
             return Result(error_row(ref, catalog, ref.note), final=False)
-        with _bounded(options):
+        with memory_bound(options.memory):
             job = read(sources_of(ref), patterns=options.patterns)
             job.checkpoints = _checkpoints(ref)
             diagnosis = diagnose(job)
             several = _several(ref, job)
             row = row_of(replace(ref, note=ref.note or several), job, diagnosis)
             return Result(row, _json(job, diagnosis), several=bool(several))
-    except _OutOfTimeError:
-        error = f"exceeded the limit of {options.seconds:g} s"
     except InputError as problem:
         error = str(problem)
     except MemoryError:
@@ -178,23 +154,3 @@ def _json(job: Job, diagnosis: Diagnosis) -> str:
     known = learn(job, diagnosis, secrets_only())
     data = masked_strings(diagnosis.to_dict(), known)
     return escaped(json.dumps(data, ensure_ascii=False, separators=(",", ":")))
-
-
-@contextmanager
-def _bounded(options: Options) -> Iterator[None]:
-    """Bound time and memory of what runs inside, where this process and thread can."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def give_up(_number: int, _frame: FrameType | None) -> None:
-        raise _OutOfTimeError
-
-    before = signal.signal(signal.SIGALRM, give_up)
-    signal.setitimer(signal.ITIMER_REAL, options.seconds)
-    try:
-        with memory_bound(options.memory):
-            yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)

@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Union
 
-from diagnose import copies
 from diagnose.catalog.load import load_catalog
 from diagnose.errors import InputError
 from diagnose.ingest.read import PASTE_LIMIT, TextChunks
@@ -147,14 +146,14 @@ def _spread(
     executor: Executor | None,
 ) -> Iterator[tuple[int, _Scanned]]:
     """What each of these calls gives, as it comes; `here` is called once they are under way."""
+    from diagnose.runtime.workers import Pool, possible, share  # noqa: PLC0415  seldom needed
+
     if executor is not None:
         yield from _sent(calls, here, executor)
-    elif copies.possible():
-        yield from copies.share(calls, workers - 1, here)
+    elif possible():
+        yield from share(calls, workers - 1, here)
     else:
-        from diagnose.workers import pool  # noqa: PLC0415  seldom needed
-
-        with pool(workers) as own:
+        with Pool(workers) as own:
             yield from _sent(calls, here, own)
 
 
@@ -163,13 +162,15 @@ def _sent(
 ) -> Iterator[tuple[int, _Scanned]]:
     from concurrent.futures import BrokenExecutor, as_completed  # noqa: PLC0415  as above
 
+    from diagnose.runtime.workers import KILLED  # noqa: PLC0415
+
     sent = {executor.submit(call): n for n, call in enumerate(calls)}
     try:
         here()
         for future in as_completed(sent):
             yield sent[future], future.result()
     except BrokenExecutor as error:
-        raise InputError(copies.KILLED) from error
+        raise InputError(KILLED) from error
     finally:
         for future in sent:
             future.cancel()

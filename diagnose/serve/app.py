@@ -7,7 +7,6 @@ import sqlite3
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from multiprocessing.context import ForkServerContext
 from typing import Any
 
 from starlette.applications import Starlette
@@ -31,7 +30,7 @@ NOT_READ = "The results of the server cannot be read or written: is its disk ful
 _DAY = 86400.0
 
 
-def application(settings: Settings, key: bytes, made: ForkServerContext) -> Starlette:
+def application(settings: Settings, key: bytes) -> Starlette:
     """The application of a data folder that nobody else uses."""
     store = Store(settings.data / "diagnoses.sqlite")
     # The desk needs the event loop, and is there as soon as requests are.
@@ -39,7 +38,7 @@ def application(settings: Settings, key: bytes, made: ForkServerContext) -> Star
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
-        served.desk = Desk(settings, store, served.metrics, made)
+        served.desk = Desk(settings, store, served.metrics)
         served.desk.start()
         tidying = asyncio.create_task(_tidy(served))
         try:

@@ -10,27 +10,51 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from multiprocessing.context import ForkServerContext
+from functools import partial
 from pathlib import Path
 
 import zstandard
 
+from diagnose.errors import InputError
+from diagnose.runtime.workers import Stopped, TooLongError, Worker, WorkerDiedError
 from diagnose.serve import spool
-from diagnose.serve.crew import Stopped, Worker
 from diagnose.serve.metrics import Metrics
 from diagnose.serve.settings import TEXT_LIMIT, Settings
 from diagnose.serve.store import Record, Store
-from diagnose.serve.task import MASKED, Done, Failed, Progress, Task
+from diagnose.serve.task import MASKED, Done, Failed, Progress, Task, do, prepare
 
 LATER = ("page", "markdown")  # outputs that can be made of the masked input of a paste
 _MAX_LATER = 64  # of these that wait
 _MAX_INPUT = 64 << 20  # bytes of a masked input
 _FIRST_GUESS = 1.0  # seconds of a job
+_CHECK_SECONDS = 120.0
 _STARTING = Progress("Starting")
 NOT_KEPT = "the result could not be kept: is the disk of the server full?"
+
+
+def _worker() -> Worker:
+    return Worker(["diagnose.serve.warm"], prepare)
+
+
+def check(patterns: tuple[str, ...], folder: Path) -> None:
+    """Raise InputError if no worker comes up, or the patterns are not to be used.
+
+    What workers are copies of is started by it: call it before there are threads.
+    """
+    worker = _worker()
+    try:
+        result = worker.run(
+            partial(do, Task(str(folder), "check", (), patterns=patterns)), _CHECK_SECONDS
+        )
+    except (TooLongError, WorkerDiedError) as error:
+        raise InputError(f"the workers do not start: {error.__cause__ or error}") from error
+    finally:
+        worker.kill()
+    if isinstance(result, Failed) and result.error:
+        raise InputError(result.error)
 
 
 class FullError(Exception):
@@ -75,9 +99,7 @@ class _Later:
 class Desk:
     """The queue of one server. Made, started and asked in the thread of its event loop."""
 
-    def __init__(
-        self, settings: Settings, store: Store, metrics: Metrics, made: ForkServerContext
-    ) -> None:
+    def __init__(self, settings: Settings, store: Store, metrics: Metrics) -> None:
         self._settings = settings
         self._store = store
         self._metrics = metrics
@@ -92,7 +114,7 @@ class Desk:
         self._closing = self._hurry = False
         self._usual = _FIRST_GUESS
         self._news = asyncio.Event()
-        self._workers = [Worker(made) for _ in range(settings.workers)]
+        self._workers = [_worker() for _ in range(settings.workers)]
         self._threads = [
             threading.Thread(target=self._work, args=(worker,), name="diagnose-desk", daemon=True)
             for worker in self._workers
@@ -275,7 +297,7 @@ class Desk:
     # --- in the thread of a worker --------------------------------------------------------------
 
     def _work(self, worker: Worker) -> None:
-        with suppress(OSError, EOFError):  # the first job says so, too
+        with suppress(OSError):  # the first job says so, too
             worker.start()
         while (job := self._next()) is not None:
             if isinstance(job, _Later):
@@ -325,9 +347,7 @@ class Desk:
 
         self._tell()
         try:
-            result = worker.run(
-                job.task, self._settings.seconds, on_progress, lambda: job.cancelled or self._hurry
-            )
+            result = self._run(worker, job.task, on_progress, lambda: job.cancelled or self._hurry)
         except Stopped:
             if job.cancelled:
                 self._metrics.count("jobs_total", state="cancelled")
@@ -336,6 +356,21 @@ class Desk:
                 self._store.release(id_)
             return
         self._keep(job, result)
+
+    def _run(
+        self,
+        worker: Worker,
+        task: Task,
+        on_progress: Callable[[Progress], None],
+        stop: Callable[[], bool],
+    ) -> Done | Failed:
+        seconds = self._settings.seconds
+        try:
+            return worker.run(partial(do, task), seconds, on_progress, stop)
+        except TooLongError:
+            return Failed(f"took longer than the {seconds:g} s that a job may take")
+        except WorkerDiedError:
+            return Failed("its worker process died, probably for lack of memory")
 
     def _keep(self, job: _Job, result: Done | Failed) -> None:
         id_ = job.record.id
@@ -356,9 +391,7 @@ class Desk:
     def _do_later(self, later: _Later, worker: Worker) -> None:
         data: bytes | None = None
         try:
-            result = worker.run(
-                later.task, self._settings.seconds, lambda _: None, lambda: self._hurry
-            )
+            result = self._run(worker, later.task, lambda _: None, lambda: self._hurry)
             if isinstance(result, Done):
                 self._store.add_outputs(later.id, result.outputs)
                 data = result.outputs[later.task.wanted[0]]

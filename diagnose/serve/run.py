@@ -14,8 +14,8 @@ import uvicorn
 from starlette.applications import Starlette
 
 from diagnose.errors import InputError
-from diagnose.serve import crew
 from diagnose.serve.app import application
+from diagnose.serve.desk import check
 from diagnose.serve.protocol import Deadlines
 from diagnose.serve.settings import HEADER_BYTES, MAX_CONNECTIONS, Settings
 
@@ -30,9 +30,8 @@ def run(settings: Settings, announce: Callable[[str], None]) -> None:
     lock = claim(settings.data)
     try:
         with listening(settings.host, settings.port) as listener:
-            made = crew.context()
-            crew.check(made, settings.patterns, settings.data / "spool")
-            app = application(settings, key_of(settings.data), made)
+            check(settings.patterns, settings.data / "spool")
+            app = application(settings, key_of(settings.data))
             announce(f"diagnose serve: {url(settings.host, listener.getsockname()[1])}")
             server_of(app).run(sockets=[listener])
     finally:

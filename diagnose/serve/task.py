@@ -1,16 +1,15 @@
-"""What goes to a worker and what comes back: plain values, as JSON and bytes.
-
-Nothing that comes back is unpickled: a worker reads hostile input.
-"""
+"""What goes to a worker and what comes back: plain values."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, fields
-from multiprocessing.connection import Connection
-from typing import Any, Literal
+import resource
+from dataclasses import dataclass
+from typing import Literal
+
+from diagnose.runtime.workers import tell
 
 PASTE = "paste.txt"  # the file of a paste in its folder
+_SPOOL = 4 << 30  # bytes of any file that a job writes, such as the members of a packed tar
 MASKED = "input.txt"  # the masked input of a result, put there again for a page of it
 
 # How an output is served: its name, its media type.
@@ -87,50 +86,13 @@ class Progress:
     size: int = 0
 
 
-Message = Done | Failed | Progress
+def do(task: Task) -> Done | Failed:
+    """What a worker makes of a task; it tells its Progress."""
+    from diagnose.serve.work import attempt  # noqa: PLC0415  of the worker alone
+
+    return attempt(task, tell)
 
 
-def encoded(task: Task) -> bytes:
-    """A task as it goes to a worker."""
-    return json.dumps(asdict(task)).encode()
-
-
-def decoded(data: bytes) -> Task:
-    """The task that was encoded so."""
-    values = json.loads(data)
-    for name in ("wanted", "patterns", "urls", "allowed"):
-        values[name] = tuple(values[name])
-    return Task(**values)
-
-
-def send(connection: Connection, message: Message) -> None:
-    """Send what a worker has to say."""
-    if isinstance(message, Done):
-        head = {"summary": asdict(message.summary), "outputs": list(message.outputs)}
-        connection.send_bytes(json.dumps(head).encode())
-        for data in message.outputs.values():
-            connection.send_bytes(data)
-    else:
-        connection.send_bytes(json.dumps(asdict(message)).encode())
-
-
-def receive(connection: Connection) -> Message:
-    """What a worker says. Raises EOFError or OSError if it ended, ValueError if it is no sense."""
-    head = json.loads(connection.recv_bytes())
-    if not isinstance(head, dict):
-        raise ValueError("a worker sent no object")
-    if "error" in head:
-        return Failed(str(head["error"]))
-    if "stage" in head:
-        numbers = (int(head[name]) for name in ("done", "total", "read", "size"))
-        return Progress(str(head["stage"]), *numbers)
-    names = [name for name in head.get("outputs", []) if name in TYPES]
-    return Done(_summary(head.get("summary")), {name: connection.recv_bytes() for name in names})
-
-
-def _summary(values: Any) -> Summary:
-    names = {field.name for field in fields(Summary)}
-    if not isinstance(values, dict) or set(values) != names:
-        raise ValueError("a worker sent no summary")
-    texts = {name: str(value) for name, value in values.items() if name != "files"}
-    return Summary(**texts, files=int(values["files"]))
+def prepare() -> None:
+    """Bound the files of a worker."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (_SPOOL, _SPOOL))

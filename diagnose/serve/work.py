@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import resource
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
-from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pandas as pd
@@ -25,30 +23,18 @@ from diagnose.redact.redactor import Redactor, secrets_only
 from diagnose.report import html, markdown, words
 from diagnose.report.html.context import learn
 from diagnose.report.safe import cut, escaped, masked, masked_line, safe
+from diagnose.runtime.workers import memory_bound
 from diagnose.serve import fetch
 from diagnose.serve.masking import kept_logs, kept_text
 from diagnose.serve.progress import Reading
 from diagnose.serve.saves import uploaded
-from diagnose.serve.task import MASKED, PASTE, Done, Failed, Progress, Summary, Task, decoded, send
-from diagnose.workers import memory_bound
+from diagnose.serve.task import MASKED, PASTE, Done, Failed, Progress, Summary, Task
 
 _LEVEL = 3  # of zstd
 _WORDS = 4000  # characters that a search looks in
 _QUOTES = 20  # lines of evidence among them
-_SPOOL = 4 << 30  # bytes of any file that a job writes, such as the members of a packed tar
 
 Tell = Callable[[Progress], None]
-
-
-def serve(connection: Connection) -> None:
-    """Do what comes over a connection until it is closed."""
-    resource.setrlimit(resource.RLIMIT_FSIZE, (_SPOOL, _SPOOL))
-    while True:
-        try:
-            task = decoded(connection.recv_bytes())
-        except EOFError:
-            return
-        send(connection, attempt(task, lambda progress: send(connection, progress)))
 
 
 def attempt(task: Task, tell: Tell) -> Done | Failed:

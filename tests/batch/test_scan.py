@@ -20,6 +20,7 @@ from diagnose.batch.results import diagnoses, open_results
 from diagnose.batch.run import _Interrupts
 from diagnose.batch.work import Result
 from diagnose.errors import InputError
+from diagnose.runtime.workers import WorkerDiedError
 from tests.archives import PACK, TEXT, hostile
 from tests.batch.fleet import Inline, healthy, hung, scan, start_scan, table, write_fleet
 
@@ -324,19 +325,17 @@ def _killed_by_one() -> Executor:
 
 
 class _Killed(Inline):
-    """Breaks like a pool of processes where one job kills its worker."""
+    """One job kills its worker, or none comes up."""
 
     broken = False
 
     def submit(self, fn: object, /, *args: object, **kwargs: object):  # type: ignore[no-untyped-def]
         from concurrent.futures import Future
-        from concurrent.futures.process import BrokenProcessPool
 
         ref = args[0] if args else None
         if self.broken or (isinstance(ref, JobRef) and ref.id == "kill.log"):
-            self.broken = True
             future: Future[Result] = Future()
-            future.set_exception(BrokenProcessPool("a worker died"))
+            future.set_exception(WorkerDiedError("a worker died"))
             return future
         return super().submit(fn, *args, **kwargs)
 

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-from contextlib import nullcontext
 from pathlib import Path
 
 import pandas as pd
@@ -49,7 +48,6 @@ def test_names_of_any_bytes_and_damage_are_told_on_one_line(
 ) -> None:
     """Two folders of one name, one that is no UTF-8, a long one; then a part is cut."""
     monkeypatch.setattr("diagnose.batch.executors.local", lambda _: Inline)
-    monkeypatch.setattr("diagnose.batch.work._bounded", lambda _: nullcontext())
     names = [b"a/j", b"b/j", b"b/x\xff", b"b/" + b"n" * 253]
     for rank, name in enumerate(names):
         folder = tmp_path / os.fsdecode(name)

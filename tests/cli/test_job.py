@@ -17,7 +17,7 @@ from diagnose.cli import main as cli
 from diagnose.cli.job import MAX_NOTES
 from diagnose.match import compile  # noqa: A004
 from tests.cli.running import ROOT, TRACEBACK, Engine, answer, triage
-from tests.test_workers import left
+from tests.runtime.test_workers import left
 
 
 def test_notes_are_bounded(engine: Engine, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,9 +18,9 @@ from diagnose.job.identity import hosts_of_ranks, ranks_of_pids
 from diagnose.job.load import load, read
 from diagnose.job.model import Job
 from diagnose.report.html import render
+from diagnose.runtime.workers import Pool
 from diagnose.timeline.draft import Draft, Drafted
 from diagnose.timeline.packed import Packed, pack
-from diagnose.workers import pool
 from tests.job.test_parallel import Elsewhere
 from tests.sizes import few
 
@@ -72,7 +72,7 @@ def test_a_diagnosis_is_the_same_whoever_scans(
     assert here[-1]
     assert told(load(folder, executor=Elsewhere())) == here
     assert told(read(find_sources([folder]), workers=2)) == here
-    with pool(2) as executor:
+    with Pool(2) as executor:
         assert told(load(folder, executor=executor)) == here
 
 

@@ -18,7 +18,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import diagnose
-from diagnose import copies
 from diagnose.errors import InputError
 from diagnose.ingest import chunks, find_sources, read
 from diagnose.ingest.read import TextChunks
@@ -28,6 +27,7 @@ from diagnose.job.load import read as read_job
 from diagnose.job.model import Job
 from diagnose.match import gather, steps
 from diagnose.parse import nccl_coll
+from diagnose.runtime import workers
 from tests.job.test_parallel import Elsewhere
 
 LIMIT = 64 << 10
@@ -204,7 +204,7 @@ LOGS = sorted(
 @pytest.fixture(autouse=True)
 def copied(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers are copies, which know of patched sizes, whatever threads other tests left behind."""
-    monkeypatch.setattr(copies, "possible", lambda: True)
+    monkeypatch.setattr(workers, "possible", lambda: True)
 
 
 @pytest.fixture
@@ -303,8 +303,8 @@ def test_the_number_of_workers_changes_nothing(tmp_path: Path) -> None:
     blocks = [("init", 8), ("steps", 3000), ("calls", 900), ("warning", 200), ("watchdog", 3)]
     path = log(tmp_path / "job.log", blocks, 5, p2p=False, ends=True)
     whole = scanned(path, None)
-    for workers in (2, 3):
-        assert scanned(path, None, workers) == whole
+    for count in (2, 3):
+        assert scanned(path, None, count) == whole
 
 
 def test_what_needs_what_came_before_is_read_as_a_whole(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import httpx
 
-from diagnose.serve import crew, run
+from diagnose.serve import desk, run
 from diagnose.serve.app import application
 from diagnose.serve.intake import Served
 from diagnose.serve.settings import Settings
@@ -68,9 +68,8 @@ def running(data: Path, **options: Any) -> Iterator[Running]:
     """A server on a data folder."""
     lock = run.claim(data)
     settings = Settings(data=data, **options)
-    made = crew.context()
-    crew.check(made, settings.patterns, data / "spool")
-    app = application(settings, run.key_of(data), made)
+    desk.check(settings.patterns, data / "spool")
+    app = application(settings, run.key_of(data))
     server = run.server_of(app)
     with run.listening(settings.host, 0) as listener:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})

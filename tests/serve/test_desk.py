@@ -5,14 +5,15 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 
-from diagnose.serve import crew, desk
+from diagnose.runtime.workers import Stopped
+from diagnose.serve import desk
 from diagnose.serve.app import tidy
-from diagnose.serve.crew import Stopped
 from diagnose.serve.task import Done, Failed, Progress, Summary, Task
 
 from .running import API, TEXT, Running, running
@@ -26,7 +27,7 @@ class Slow:
     gate = threading.Event()
     began: ClassVar[list[str]] = []
 
-    def __init__(self, _made: object) -> None:
+    def __init__(self, *_: object) -> None:
         self.replaced = 0
 
     def start(self) -> None: ...
@@ -35,11 +36,12 @@ class Slow:
 
     def run(
         self,
-        task: Task,
+        call: partial[Done | Failed],
         seconds: float,
         heard: Callable[[Progress], None],
         stop: Callable[[], bool],
     ) -> Done | Failed:
+        task: Task = call.args[0]
         self.began.append(task.title)
         heard(Progress("Reading", 1, 2, 3 << 20, 4 << 20))
         while not self.gate.wait(0.01):
@@ -53,7 +55,7 @@ class Slow:
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Slow]]:
     monkeypatch.setattr(desk, "Worker", Slow)
-    monkeypatch.setattr(crew, "check", lambda *_: None)
+    monkeypatch.setattr(desk, "check", lambda *_: None)
     monkeypatch.setattr("diagnose.serve.app.STOP_SECONDS", 0.05)
     monkeypatch.setattr("diagnose.serve.pages._WAIT", 0.05)
     Slow.gate.clear()

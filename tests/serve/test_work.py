@@ -5,14 +5,10 @@ from __future__ import annotations
 import gzip
 import importlib
 import io
-import os
 import sys
 import tarfile
 import tempfile
-import threading
-from collections.abc import Callable
 from itertools import pairwise
-from multiprocessing import Pipe
 from pathlib import Path
 
 import pytest
@@ -20,7 +16,7 @@ import zstandard
 
 import diagnose
 from diagnose.redact.redactor import Redactor
-from diagnose.serve import crew, masking, progress, task, work
+from diagnose.serve import desk, masking, progress, task, work
 from diagnose.serve.masking import kept_logs, kept_text
 from diagnose.serve.task import MASKED, PASTE, TYPES, Done, Failed, Progress, Task
 
@@ -214,114 +210,10 @@ def test_the_bytes_of_an_archive_are_told_while_it_is_unpacked(
     assert told[-1] == (0, entry.size, entry.size)
 
 
-def test_messages_survive_the_way() -> None:
-    ours, theirs = Pipe()
-    summary = task.Summary("hung", "a", "high", "h", "s", "w", 3, "words")
-    for message in (
-        Progress("x", 1, 2, 3, 4),
-        Failed("no"),
-        Done(summary, {"json": b"1", "page": b"2"}),
-    ):
-        task.send(theirs, message)
-        assert task.receive(ours) == message
-    made = Task("f", "urls", ("json",), urls=("a",), allowed=("b",), patterns=("c",))
-    assert task.decoded(task.encoded(made)) == made
-
-
-@pytest.mark.parametrize("data", [b"[]", b"{}", b"x", b'{"summary": {}, "outputs": []}'])
-def test_nonsense_of_a_worker_is_no_result(data: bytes) -> None:
-    ours, theirs = Pipe()
-    theirs.send_bytes(data)
-    with pytest.raises(ValueError, match=r"."):
-        task.receive(ours)
-
-
-@pytest.fixture(scope="module")
-def worker() -> crew.Worker:
-    return crew.Worker(crew.context())
-
-
-def test_a_worker_does_one_job_after_the_other(
-    worker: crew.Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(crew, "JOBS", 2)
-    (tmp_path / PASTE).write_text(LOG)
-    made = Task(str(tmp_path), "text", ("json",))
-    for _ in range(3):
-        assert isinstance(worker.run(made, 60, lambda _: None, lambda: False), Done)
-    assert worker.replaced == 0
-    worker.close()
-
-
-def _ending(worker: crew.Worker, act: Callable[[], None]) -> Callable[[Progress], None]:
-    """Does something as soon as the worker works."""
-    return lambda _: act()
-
-
-def test_a_worker_that_dies_is_replaced(worker: crew.Worker, tmp_path: Path) -> None:
-    (tmp_path / "a.log").write_text(LOG * 200)
-    made = Task(str(tmp_path), "files", ("json",))
-    worker.start()
-    process = worker._process
-    assert process is not None
-    assert process.pid is not None
-    pid = process.pid
-    result = worker.run(made, 60, _ending(worker, lambda: os.kill(pid, 9)), lambda: False)
-    assert result == Failed("its worker process died, probably for lack of memory")
-    assert isinstance(worker.run(made, 60, lambda _: None, lambda: False), Done)
-    worker.close()
-
-
-def test_a_job_ends_in_time_or_when_it_is_cancelled(worker: crew.Worker, tmp_path: Path) -> None:
-    (tmp_path / "a.log").write_text(LOG * 2000)
-    made = Task(str(tmp_path), "files", ("json",))
-    late = worker.run(made, 0.01, lambda _: None, lambda: False)
-    assert late == Failed("took longer than the 0.01 s that a job may take")
-    with pytest.raises(crew.Stopped):
-        worker.run(made, 60, lambda _: None, lambda: True)
-    worker.close()
-
-
-def test_a_worker_that_cannot_start_is_no_end(
-    worker: crew.Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise OSError("no more processes")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(worker._context, "Process", refuse)
-        result = worker.run(Task(str(tmp_path), "check", ()), 60, lambda _: None, lambda: False)
-    assert result == Failed("its worker process died, probably for lack of memory")
-    assert worker.run(
-        Task(str(tmp_path), "check", ()), 60, lambda _: None, lambda: False
-    ) == Failed("")
-    worker.close()
-
-
 def test_patterns_are_checked_before_the_server_starts(tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_text("signatures: [{id: broken}]")
     with pytest.raises(diagnose.InputError, match=r"x\.yaml"):
-        crew.check(crew.context(), (str(tmp_path),), tmp_path)
-
-
-def test_a_worker_answers_until_it_is_let_go(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bounds: list[object] = []
-    monkeypatch.setattr(work.resource, "setrlimit", lambda *given: bounds.append(given))
-    (tmp_path / PASTE).write_text(LOG)
-    ours, theirs = Pipe()
-    for kind in ("check", "text"):
-        ours.send_bytes(task.encoded(Task(str(tmp_path), kind, ("json",))))  # type: ignore[arg-type]
-    thread = threading.Thread(target=work.serve, args=(theirs,))
-    thread.start()
-    told = [task.receive(ours) for _ in range(4)]
-    ours.close()
-    thread.join(30)
-    assert not thread.is_alive()
-    assert told[0] == Failed("")
-    assert isinstance(told[3], Done)
-    assert bounds == [(work.resource.RLIMIT_FSIZE, (4 << 30, 4 << 30))]
+        desk.check((str(tmp_path),), tmp_path)
 
 
 def test_what_workers_are_copies_of_has_done_a_job(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,1 @@
+"""Processes: workers of this package, and bounded children that are programs or probes."""
