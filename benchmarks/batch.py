@@ -27,8 +27,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
 from as_used import keep_byte_code
 from peers import WORDS
+
+from diagnose.batch.results import tables
 
 HERE = Path(__file__).parent
 # rg exits with 1 where it finds nothing, with 2 where it searched nothing.
@@ -84,10 +87,8 @@ def least(costs: Sequence[Cost]) -> Cost:
 
 def accuracy(out: Path, truth: Path) -> str:
     """Shares of jobs with the right class and hosts."""
-    import pandas as pd  # noqa: PLC0415  see `cost`
-
     told = {row["archive"]: row for row in csv.DictReader(truth.open())}
-    rows = pd.read_parquet(out / "jobs.parquet")
+    rows = pa.concat_tables(tables(out)).to_pandas()
     wanted = [told[source.rpartition("/")[2]] for source in rows["source"]]
     classes = [
         found in row["class"].split("|") for found, row in zip(rows["class"], wanted, strict=True)

@@ -1,7 +1,7 @@
 """Make the results of a scan of many jobs: `python benchmarks/make_results.py OUT [--count N]`.
 
-No job is diagnosed: rows and texts are drawn at random (with a seed) in the shape of real ones, a
-part for each --part jobs. 4,000 nodes, of which three are bad; a few thousand fingerprints, one of
+No job is diagnosed: rows and texts are drawn at random (with a seed) in the shape of real ones.
+4,000 nodes, of which three are bad; a few thousand fingerprints, one of
 them begun by a version; every tenth troubled job is unexplained, with a text of its own.
 """
 
@@ -14,9 +14,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
-from diagnose.batch import parts
+from diagnose.batch.results import open_results
+from diagnose.batch.work import Result
 
 NODES = [f"gpu{number:04d}" for number in range(4000)]
 BAD = NODES[47], NODES[1112], NODES[3163]
@@ -44,27 +43,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", type=Path)
     parser.add_argument("--count", type=int, default=1_000_000)
-    parser.add_argument("--part", type=int, default=1000, help="jobs in a part")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     rng = random.Random(options.seed)
-    for folder in (parts.TABLE, parts.DIAGNOSES):
-        (options.out / folder).mkdir(parents=True)
-    for number, start in enumerate(range(0, options.count, options.part)):
-        these = range(start, min(options.count, start + options.part))
-        rows = [row(rng, at, options.count) for at in these]
-        lines = [
-            parts.line(one["job"], one["source"], json.dumps(document(rng, one)))
-            for one in rows
-            if one["class"] == "unknown"
-        ]
-        table = pa.Table.from_pylist(rows, schema=parts.SCHEMA)
-        write(options.out, parts.DIAGNOSES, number, "jsonl.zst", parts.write_lines(lines))
-        write(options.out, parts.TABLE, number, "parquet", parts.write_table(table))
-
-
-def write(out: Path, folder: str, number: int, suffix: str, data: bytes) -> None:
-    (out / folder / parts.name(number, suffix)).write_bytes(data)
+    with open_results(options.out, resume=False) as results:
+        for at in range(options.count):
+            one = row(rng, at, options.count)
+            text = json.dumps(document(rng, one)) if one["class"] == "unknown" else ""
+            results.add(Result(one, text))
 
 
 def row(rng: random.Random, at: int, count: int) -> dict[str, Any]:

@@ -9,8 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from diagnose.batch.jobs import JobRef, find_stored
-from diagnose.batch.pages import page_of
-from diagnose.batch.stored import restored
+from diagnose.batch.names import page_of, restored
 from diagnose.batch.work import sources_of
 from diagnose.errors import InputError
 from diagnose.files import write_text

@@ -1,63 +1,105 @@
-"""The results of a scan as files: a Parquet data set that grows by parts, and the diagnoses.
+"""The results of a scan: a row and a diagnosis a job, in one SQLite file.
 
     results/
-      jobs.parquet/part-00000.parquet    one row a job; pandas, DuckDB and Spark read the folder
-      diagnoses/part-00000.jsonl.zst     the diagnoses of the same part, one JSON line a job
-      manifest.json                      what was scanned, with what, and whether to its end
+      diagnose.sqlite    jobs: one row a job, see COLUMNS; diagnoses: JSON, zstd; scan: what it read
+      reports/           post-mortems that `fleet --reports` made
 
-A part is written beside its place, flushed to the disk and renamed; its table last. So a table
-that is there is whole, and a job is in the results once its part's table is. What a disk or a
-person damaged later is found when the folder is opened: it costs the jobs of that part one more
-reading, and a line.
+Every job is there as soon as it is read. Tables of it, for pandas and others, are exports.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
-import pyarrow as pa
+import zstandard
 
-from diagnose import __version__, files
-from diagnose.batch import parts
-from diagnose.batch.jobs import JobRef
-from diagnose.batch.pages import FOLDER, mark, marked
-from diagnose.batch.parts import DIAGNOSES, MANIFEST, SCHEMA, TABLE, DamagedError
-from diagnose.batch.stored import shown, stored
+from diagnose import __version__
+from diagnose.batch.finder import JobRef
+from diagnose.batch.names import page_of, shown, stored
 from diagnose.batch.work import Result
 from diagnose.errors import InputError
+from diagnose.ingest.file_names import RESULTS, is_results
 from diagnose.ingest.raw import reason
 from diagnose.redact.redactor import mask
 from diagnose.report.safe import masked_strings
+from diagnose.store import Database, locked, unusable
 
-FORMAT = "diagnose-results/1"
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 LOCK = ".lock"
-ASIDE = ".{}.damaged"  # hidden: who reads the folder as a whole passes it by
+MAX_DOCUMENT = 64 << 20
 _MOST = (1 << 63) - 1
-_KEY = ("size", "mtime", "tag", "catalog")
+_ROWS = 20_000  # of a table that is made at once
+_KEY = ("size", "mtime", "tag", "catalog")  # by which it is seen that a job has changed
 
-Warn = Callable[[str], None]
+# What a column holds: texts, numbers, times by the job's own clock (ISO 8601), lists as JSON.
+COLUMNS = {
+    "job": "text",  # its id; `source` is the key
+    "source": "text",  # path or URL, see `names`
+    "labels": "text",  # JSON object
+    "verdict": "text",  # null where the job could not be diagnosed
+    "class": "text",
+    "signature": "text",
+    "confidence": "text",
+    "culprit_ranks": "integers",
+    "culprit_hosts": "texts",
+    "culprit_kind": "text",
+    "phase": "text",
+    "onset": "time",
+    "duration_hung_s": "real",  # onset to the end of the job
+    "gpu_hours_lost": "real",  # the same times its ranks
+    "checkpoint": "text",  # the whole one to resume from; null: none was found
+    "checkpoint_step": "integer",
+    "checkpoint_state": "text",  # of the one written last: whole, partial, corrupt …
+    "fingerprint": "text",
+    "title": "text",
+    "hosts": "texts",  # all of the job's
+    "ranks": "integer",  # world size
+    "versions": "text",  # JSON object
+    "frameworks": "texts",
+    "started": "time",
+    "ended": "time",
+    "size": "integer",  # bytes, as stored
+    "mtime": "real",  # seconds since 1970
+    "tag": "text",  # of the content; null: to be read again
+    "catalog": "text",  # revision of the catalog
+    "error": "text",
+    "notes": "texts",
+}
+_LISTS = ("texts", "integers")
+_TYPES = {"integer": "INTEGER", "real": "REAL"}
+_SCHEMA = f"""
+CREATE TABLE IF NOT EXISTS jobs (
+  {", ".join(f"{name} {_TYPES.get(kind, 'TEXT')}" for name, kind in COLUMNS.items())},
+  PRIMARY KEY (source)
+);
+CREATE TABLE IF NOT EXISTS diagnoses (source TEXT PRIMARY KEY, data BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS scan (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+"""
 
 
-@dataclass(slots=True)
 class Results:
     """The results folder of one scan, held by a lock; close it, or use it in `with`."""
 
-    folder: Path
-    part: int  # number of the next part
-    known: dict[str, tuple[Any, ...]]  # stored source → (size, mtime, tag, catalog)
-    lock: int
-    made: bool = False  # the folder was not there
-    state: dict[str, Any] = field(default_factory=dict)
-    keys: dict[str, str] = field(default_factory=dict)  # source → what it is called here
-    taken: set[str] = field(default_factory=set)
+    def __init__(self, folder: Path, database: Database, lock: int, *, made: bool) -> None:
+        self.folder = folder
+        self._db = database
+        self._lock = lock
+        self._made = made  # the folder was not there
+        self._pack = zstandard.ZstdCompressor()
+        columns = ", ".join(("source", *_KEY))
+        self.known = {row[0]: row[1:] for row in database.rows(f"SELECT {columns} FROM jobs")}
+        self._keys: dict[str, str] = {}  # source → what it is called here
+        self._taken: set[str] = set()
 
     def __enter__(self) -> Results:
         """Nothing to do: opened already."""
@@ -65,17 +107,13 @@ class Results:
 
     def __exit__(self, *_: object) -> None:
         """Let go of the folder, and leave none behind that was made for nothing."""
-        if self.made and not self.part:
-            self._remove()
-        os.close(self.lock)
-
-    def _remove(self) -> None:
-        """Remove what a scan makes before its first job; a folder with anything else stays."""
-        with suppress(OSError):
-            for name in (MANIFEST, LOCK):
-                (self.folder / name).unlink(missing_ok=True)
-            for inside in (TABLE, DIAGNOSES, ""):
-                (self.folder / inside).rmdir()
+        self._db.close()
+        if self._made and not self.known:
+            with suppress(OSError):
+                for name in (RESULTS, LOCK):
+                    (self.folder / name).unlink(missing_ok=True)
+                self.folder.rmdir()
+        os.close(self._lock)
 
     def done(self, ref: JobRef, catalog: str) -> bool:
         """Whether the results hold this job, unchanged and by this catalog."""
@@ -85,204 +123,193 @@ class Results:
 
     def key(self, source: str) -> str:
         """What a source is called in the results: without secrets, and with no other's name."""
-        if source not in self.keys:
+        if source not in self._keys:
             bare = key = stored(mask(source))
             number = 1
-            while key in self.taken:
+            while key in self._taken:
                 number += 1
                 key = f"{bare} ({number})"
-            self.keys[source] = key
-            self.taken.add(key)
-        return self.keys[source]
+            self._keys[source] = key
+            self._taken.add(key)
+        return self._keys[source]
 
-    def commit(self, results: Sequence[Result]) -> None:
-        """Add a part, and remove the pages of its jobs, which are of an earlier reading.
+    def add(self, result: Result) -> None:
+        """Keep a job instead of what was kept of it, and remove its page, which is of that.
 
-        Raises OSError; then none of it is in the results.
+        Raises InputError where it cannot be written; then none of it is in the results.
         """
-        if not results:
-            return
-        rows = [_stored(result, self.key(result.row["source"])) for result in results]
-        lines = [
-            parts.line(row["job"], row["source"], result.document)
-            for row, result in zip(rows, results, strict=True)
-            if result.document
-        ]
-        _write_part(self.folder, self.part, parts.table_of(rows), lines)
-        self.part += 1
-        for row in rows:
-            self.known[row["source"]] = ()
-        marks = {mark(row["source"]) for row in rows}
-        for page in (self.folder / FOLDER).glob("*.html"):
-            if marked(page.name) in marks:
-                page.unlink(missing_ok=True)
-
-    def forget(self, sources: set[str]) -> None:
-        """Take jobs out that are to be read again, before they are."""
-        stale = {self.key(source) for source in sources} & self.known.keys()
-        for number in parts.numbers(self.folder / TABLE) if stale else []:
-            try:
-                table = parts.read_table(self.folder, number)
-            except DamagedError as error:
-                path = self.folder / TABLE / parts.name(number, "parquet")
-                raise InputError(f"{path} was damaged just now: {error}") from error
-            keep = [source not in stale for source in table["source"].to_pylist()]
-            if all(keep):
-                continue
-            lines, _ = _salvaged(self.folder, number)
-            kept = [line for source, line in lines.items() if source not in stale]
-            _write_part(self.folder, number, table.filter(pa.array(keep)), kept)
-        for source in stale:
-            del self.known[source]
+        row = _row(result, self.key(result.row["source"]))
+        places = ", ".join("?" * len(row))
+        with self._db.usable(), self._db.change() as db:
+            db.execute(f"INSERT OR REPLACE INTO jobs VALUES ({places})", [*row.values()])
+            db.execute("DELETE FROM diagnoses WHERE source = ?", [row["source"]])
+            if result.document:
+                data = self._pack.compress(shown(result.document, within_json=True).encode())
+                db.execute("INSERT INTO diagnoses VALUES (?, ?)", [row["source"], data])
+        self.known[row["source"]] = tuple(row[name] for name in _KEY)
+        (self.folder / page_of(row["source"])).unlink(missing_ok=True)
 
     def describe(self, **facts: Any) -> None:
-        """Write what is known of the scan so far into the manifest."""
-        self.state |= masked_strings(facts)
-        text = json.dumps({"format": FORMAT, "diagnose": __version__, **self.state}, indent=1)
-        _write(self.folder / MANIFEST, text.encode() + b"\n")
+        """Keep what is known of the scan so far."""
+        rows = [
+            (name, json.dumps(value))
+            for name, value in masked_strings({"diagnose": __version__, **facts}).items()
+        ]
+        with self._db.usable(), self._db.change() as db:
+            db.executemany("INSERT OR REPLACE INTO scan VALUES (?, ?)", rows)
 
 
-def open_results(folder: Path, *, resume: bool, warn: Warn = warnings.warn) -> Results:
+def open_results(folder: Path, *, resume: bool) -> Results:
     """Open a folder for a scan; made if needed. Raises InputError.
 
-    Without `resume` it must not hold results. What an unfinished commit left behind is removed;
-    what is damaged is put aside, so that its jobs are read again, and `warn` gets a line about it.
+    Without `resume` it must not hold results.
     """
     try:
         made = not folder.exists()
-        for inside in (folder, folder / TABLE, folder / DIAGNOSES):
-            inside.mkdir(parents=True, exist_ok=True)
-        lock = _locked(folder)
-        try:
-            numbers = parts.numbers(folder / TABLE)
-            if numbers and not resume:
-                raise InputError(
-                    f"{folder} holds results already: --resume to go on, or give another folder"
-                )
-            _clean(folder, set(numbers))
-            known: dict[str, tuple[Any, ...]] = {}
-            for number in numbers:
-                known |= _known(folder, number, warn)
-            return Results(folder, max(numbers, default=-1) + 1, known, lock, made)
-        except BaseException:
-            os.close(lock)
-            raise
+        folder.mkdir(parents=True, exist_ok=True)
+        _refuse_old(folder)
+        lock = locked(folder / LOCK)
     except OSError as error:
         where = error.filename if isinstance(error.filename, str) else folder
         raise InputError(f"cannot write results to {where}: {reason(error)}") from error
+    if lock is None:
+        raise InputError(f"{folder}: another scan is writing there")
+    try:
+        database = Database(folder / RESULTS, _SCHEMA, {"jobs": [*COLUMNS]})
+        with database.usable():
+            found = Results(folder, database, lock, made=made)
+        if found.known and not resume:
+            database.close()
+            raise InputError(
+                f"{folder} holds results already: --resume to go on, or give another folder"
+            )
+    except BaseException:
+        os.close(lock)
+        raise
+    return found
 
 
-def diagnoses(
-    folder: Path, sources: Iterable[str] | None = None, warn: Warn = warnings.warn
-) -> Iterator[dict[str, Any]]:
+def folder_of(results: Path) -> Path:
+    """The folder of results; the file in it may be given, too."""
+    return results.parent if results.name == RESULTS and not results.is_dir() else results
+
+
+def tables(folder: Path, columns: Sequence[str] = (*COLUMNS,)) -> Iterator[pa.Table]:
+    """The rows, so many at a time, with these columns. Raises InputError."""
+    with _opened(folder) as db:
+        cursor = db.execute(f"SELECT {', '.join(columns)} FROM jobs ORDER BY rowid")
+        while rows := cursor.fetchmany(_ROWS):
+            yield table_of(dict(zip(columns, zip(*rows, strict=True), strict=True)))
+
+
+def table_of(columns: dict[str, Sequence[Any]]) -> pa.Table:
+    """A table of columns as they are stored."""
+    import pyarrow as pa  # noqa: PLC0415  not before there are results
+
+    def column(kind: str, values: Sequence[Any]) -> pa.Array:
+        if kind == "time":
+            return pa.array(values, pa.string()).cast(pa.timestamp("us"))
+        if kind in _LISTS:
+            lists = json.loads(f"[{','.join(values)}]")
+            return pa.array(lists, pa.list_(pa.string() if kind == "texts" else pa.int64()))
+        return pa.array(values, _arrow(pa, kind))
+
+    return pa.table({name: column(COLUMNS[name], values) for name, values in columns.items()})
+
+
+def _arrow(pa: Any, kind: str) -> Any:
+    return {"integer": pa.int64(), "real": pa.float64()}.get(kind, pa.string())
+
+
+def diagnoses(folder: Path, sources: Iterable[str] | None = None) -> Iterator[dict[str, Any]]:
     """The stored diagnoses: dicts with job, source and diagnosis (schema `diagnose/2`).
 
-    Of all jobs, or of those in `sources` (as stored). `warn` gets a line of damaged parts, of which
-    there is what comes before the damage. Raises OSError.
+    Of all jobs, or of those in `sources` (as stored); one that is damaged is left out. Raises
+    InputError.
     """
-    wanted = None if sources is None else set(sources)
-    for number in parts.numbers(folder / TABLE):
-        try:
-            for source, line in parts.lines(folder, number):
-                if wanted is None or source in wanted:
-                    yield parts.document_of(line)
-        except DamagedError as error:
-            path = folder / DIAGNOSES / parts.name(number, "jsonl.zst")
-            warn(f"{path} is damaged ({error}): `diagnose scan … --resume` reads its jobs again")
+    query = "SELECT job, source, data FROM diagnoses JOIN jobs USING (source)"
+    unpack = zstandard.ZstdDecompressor()
+    with _opened(folder) as db:
+        if sources is None:
+            rows: Iterable[Any] = db.execute(f"{query} ORDER BY jobs.rowid")
+        else:
+            each = (db.execute(f"{query} WHERE source = ?", [one]) for one in sources)
+            rows = (row for found in each for row in found)
+        for job, source, data in rows:
+            with suppress(zstandard.ZstdError, ValueError, RecursionError):
+                document = json.loads(unpack.decompress(data, max_output_size=MAX_DOCUMENT))
+                yield {"job": job, "source": source, "diagnosis": document}
 
 
-def _stored(result: Result, key: str) -> dict[str, Any]:
-    row = masked_strings({name: result.row.get(name) for name in SCHEMA.names})
-    for name in ("culprit_ranks", "culprit_hosts", "hosts", "frameworks", "notes"):
-        row[name] = row[name] or []
+def described(folder: Path) -> dict[str, Any]:
+    """What is known of the scan. Raises InputError."""
+    with _opened(folder) as db:
+        return {name: json.loads(value) for name, value in db.execute("SELECT * FROM scan")}
+
+
+def export(folder: Path, target: Path) -> None:
+    """Write the rows as Parquet or, where the target is so called, CSV. Raises InputError."""
+    import pyarrow as pa  # noqa: PLC0415
+    from pyarrow import csv, parquet  # noqa: PLC0415
+
+    whole = pa.concat_tables([*tables(folder)] or [table_of(dict.fromkeys(COLUMNS, ()))])
+    sink = pa.BufferOutputStream()
+    if target.suffix == ".csv":
+        for at, kind in enumerate(COLUMNS.values()):
+            if kind in _LISTS:
+                texts = [json.dumps(value, ensure_ascii=False) for value in whole[at].to_pylist()]
+                whole = whole.set_column(at, whole.field(at).name, pa.array(texts, pa.string()))
+        csv.write_csv(whole, sink)
+    else:
+        parquet.write_table(whole, sink, compression="zstd")
+    from diagnose.files import write  # noqa: PLC0415
+
+    try:
+        write(target, sink.getvalue().to_pybytes())
+    except OSError as error:
+        raise InputError(f"cannot write {target}: {reason(error)}") from error
+
+
+def _refuse_old(folder: Path) -> None:
+    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    if RESULTS not in names and is_results(names):
+        raise InputError(
+            f"{folder} holds results of an earlier version: scan into another folder (it keeps "
+            "nothing that a scan cannot find again)"
+        )
+
+
+@contextmanager
+def _opened(folder: Path) -> Iterator[sqlite3.Connection]:
+    """The results for reading."""
+    path = folder / RESULTS
+    if not path.exists():
+        _refuse_old(folder)
+        raise InputError(
+            f"{path} does not exist: give the folder that `diagnose scan ARCHIVES -o FOLDER` wrote"
+        )
+    if not path.is_file():
+        raise InputError(f"{path} is not a regular file")
+    try:
+        with closing(sqlite3.connect(f"file:{quote(os.fsencode(path))}?mode=rw", uri=True)) as db:
+            yield db
+    except sqlite3.Error as error:
+        raise InputError(unusable(path, error)) from error
+
+
+def _row(result: Result, key: str) -> dict[str, Any]:
+    """A row as it is stored."""
+    row = masked_strings({name: result.row.get(name) for name in COLUMNS}) | {"source": key}
     if not result.final:
         row["tag"] = None
-    held = {name: _bounded(shown(value)) for name, value in row.items()}
-    return held | {"source": key}
+    return {name: _value(COLUMNS[name], shown(value)) for name, value in row.items()}
 
 
-def _bounded(value: Any) -> Any:
-    """Numbers that a column holds: a log may tell of a rank with twenty digits."""
-    if isinstance(value, list):
-        return [item for item in map(_bounded, value) if item is not None]
+def _value(kind: str, value: Any) -> Any:
+    """A value as its column holds it: a log may tell of a rank with twenty digits."""
+    if kind in _LISTS:
+        kept = [item for item in value or () if not isinstance(item, int) or abs(item) <= _MOST]
+        return json.dumps(kept, ensure_ascii=False)
+    if isinstance(value, datetime):
+        return value.isoformat(sep=" ")
     return None if isinstance(value, int) and abs(value) > _MOST else value
-
-
-def _write_part(folder: Path, number: int, table: pa.Table, lines: list[bytes]) -> None:
-    _write(folder / DIAGNOSES / parts.name(number, "jsonl.zst"), parts.write_lines(lines))
-    _write(folder / TABLE / parts.name(number, "parquet"), parts.write_table(table))
-
-
-def _write(path: Path, data: bytes) -> None:
-    files.replace(path, data, durable=True)
-
-
-def _locked(folder: Path) -> int:
-    """A file of the folder, opened and locked for one scan."""
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    lock = os.open(folder / LOCK, flags, 0o666)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        os.close(lock)
-        raise InputError(f"{folder}: another scan is writing there") from error
-    return lock
-
-
-def _clean(folder: Path, whole: set[int]) -> None:
-    for inside in (folder, folder / TABLE, folder / DIAGNOSES):
-        for path in inside.glob(f".*{files.PARTIAL}"):
-            path.unlink()
-    for number in set(parts.numbers(folder / DIAGNOSES)) - whole:
-        (folder / DIAGNOSES / parts.name(number, "jsonl.zst")).unlink()
-
-
-def _known(folder: Path, number: int, warn: Warn) -> dict[str, tuple[Any, ...]]:
-    """The jobs of a part by source, and by what to see that they have changed."""
-    path = folder / TABLE / parts.name(number, "parquet")
-    try:
-        table = parts.read_table(folder, number)
-    except DamagedError as error:
-        stored = folder / DIAGNOSES / parts.name(number, "jsonl.zst")
-        with suppress(FileNotFoundError):
-            stored.replace(stored.with_name(ASIDE.format(stored.name)))
-        aside = path.with_name(ASIDE.format(path.name))
-        path.replace(aside)
-        warn(f"{path} is damaged ({error}): moved aside as {aside.name}, its jobs are read again")
-        return {}
-    table = _repaired(folder, number, table, warn)
-    columns = (table[name].to_pylist() for name in _KEY)
-    return dict(zip(table["source"].to_pylist(), zip(*columns, strict=True), strict=True))
-
-
-def _repaired(folder: Path, number: int, table: pa.Table, warn: Warn) -> pa.Table:
-    """The table of a part; where diagnoses are lost, written anew so that these jobs are read."""
-    lines, damage = _salvaged(folder, number)
-    lost = [
-        verdict is not None and tag is not None and source not in lines
-        for source, verdict, tag in zip(
-            *(table[name].to_pylist() for name in ("source", "verdict", "tag")), strict=True
-        )
-    ]
-    if not damage and not any(lost):
-        return table
-    tags = [None if gone else tag for gone, tag in zip(lost, table["tag"].to_pylist(), strict=True)]
-    place = SCHEMA.get_field_index("tag")
-    table = table.set_column(place, SCHEMA.field("tag"), pa.array(tags, pa.string()))
-    _write_part(folder, number, table, list(lines.values()))
-    path = folder / DIAGNOSES / parts.name(number, "jsonl.zst")
-    what = f"is damaged ({damage})" if damage else "is not whole"
-    cost = f"{sum(lost)} of its jobs are read again" if any(lost) else "no diagnosis was lost"
-    warn(f"{path} {what}: {cost}")
-    return table
-
-
-def _salvaged(folder: Path, number: int) -> tuple[dict[str, bytes], str]:
-    """What can be read of a part's diagnoses by source, and why not more."""
-    found: dict[str, bytes] = {}
-    try:
-        for source, line in parts.lines(folder, number):
-            found[source] = line
-    except DamagedError as error:
-        return found, str(error)
-    return found, ""

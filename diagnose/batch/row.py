@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from diagnose.batch.fingerprint import fingerprint
 from diagnose.batch.jobs import JobRef
-from diagnose.batch.stored import shown
+from diagnose.batch.names import shown
 from diagnose.checkpoint.resume import newest
 from diagnose.cost import gpu_hours, moment, ranks_of, span, standstill
 from diagnose.diagnosis import WELL, Diagnosis
@@ -25,7 +25,7 @@ MAX_NOTES = 10
 
 
 def row_of(ref: JobRef, job: Job, diagnosis: Diagnosis) -> dict[str, Any]:
-    """The row of a job that was diagnosed; see `parts.SCHEMA` for the columns."""
+    """The row of a job that was diagnosed; see `results.COLUMNS` for the columns."""
     root, culprits, facts = diagnosis.root_cause, diagnosis.culprits, diagnosis.job
     started, ended = span(job.events)
     still = standstill(diagnosis, ended)

@@ -1,7 +1,7 @@
 """Drives a scan: jobs to workers, results to the table, through whatever happens to a worker.
 
 Only `concurrent.futures.Executor` is asked for, so a pool of this machine and a Dask cluster do the
-same. A few jobs for each worker are out at a time; results are committed as they come.
+same. A few jobs for each worker are out at a time; results are kept as they come.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future
@@ -31,8 +30,6 @@ from diagnose.match.compile import compile_matcher
 from diagnose.runtime.workers import TooLongError
 
 AHEAD = 3  # jobs out at a time, for each worker
-PART_ROWS = 1000  # a table of a million jobs is read in seconds, not minutes
-PART_SECONDS = 10.0
 POLL_SECONDS = 5.0
 MAX_KILLS = 2  # of its worker, then a job is given up
 
@@ -110,33 +107,22 @@ class _Scan:
     out: dict[Future[Result], JobRef] = field(default_factory=dict)
     done: SimpleQueue[Future[Result]] = field(default_factory=SimpleQueue)
     kills: Counter[str] = field(default_factory=Counter)  # of workers, by the source of a job
-    ready: list[Result] = field(default_factory=list)
-    committed: float = field(default_factory=time.monotonic)
     summary: Summary = field(default_factory=Summary)
     interrupts: _Interrupts = field(default_factory=_Interrupts)
 
     def take(self, result: Result) -> None:
-        self.ready.append(result)
-        self.summary.read += 1
-        self.summary.several += result.several
-        self.summary.errors += result.row.get("error") is not None
-        self.progress.done(result)
-
-    def commit(self, *, now: bool = False) -> None:
-        late = time.monotonic() - self.committed > PART_SECONDS
-        if not self.ready or not (now or late or len(self.ready) >= PART_ROWS):
-            return
         with self.interrupts.hold():
-            # First, so that nothing is written twice where writing fails.
-            ready, self.ready = self.ready, []
-            self.committed = time.monotonic()
-            self.results.commit(ready)
+            self.results.add(result)
+            self.summary.read += 1
+            self.summary.several += result.several
+            self.summary.errors += result.row.get("error") is not None
+            self.progress.done(result)
 
     def collect(self, future: Future[Result]) -> None:
         """Take what became of a job; one whose worker died is tried again, or given up."""
         ref = self.out.pop(future)
         try:
-            self.take(future.result())
+            result = future.result()
         except CancelledError as error:
             raise InputError("the workers' scheduler is gone; --resume continues") from error
         except TooLongError as error:
@@ -151,6 +137,8 @@ class _Scan:
         except Exception as error:
             # Dask gives a job up by itself, as KilledWorker, after it has lost several workers.
             self._failed(ref, f"no result from its worker: {type(error).__name__}: {error}")
+        else:
+            self.take(result)
 
     def _failed(self, ref: JobRef, why: str) -> None:
         self.take(Result(error_row(ref, self.catalog, why)))
@@ -168,7 +156,7 @@ def scan(
     """Diagnose all jobs that the results do not hold yet; each is in them exactly once.
 
     `make_executor` is called where there is one. An interrupt (also SIGTERM or SIGHUP) ends the
-    scan with all finished jobs committed and `interrupted` set. Raises InputError where the results
+    scan with all finished jobs kept and `interrupted` set. Raises InputError where the results
     cannot be written or workers do not start.
     """
     catalog = load_catalog([Path(path) for path in options.patterns])
@@ -187,14 +175,11 @@ def scan(
             started = True
             with run.interrupts.hold():
                 results.describe(complete=False, catalog=run.catalog)
-                results.forget({ref.source for ref in run.todo})
             if run.todo:
                 _work(run, make_executor())
-            run.commit(now=True)
             complete = True
         except KeyboardInterrupt:
             run.summary.interrupted = True
-            run.commit(now=True)
         except OSError as error:
             raise InputError(f"scan stopped: {reason(error)}; --resume continues") from error
         finally:
@@ -221,7 +206,6 @@ def _work(run: _Scan, executor: Executor) -> None:
                 future.add_done_callback(run.done.put)
             with suppress(Empty):
                 run.collect(run.done.get(timeout=POLL_SECONDS))
-            run.commit()
         clean = True
     finally:
         for future in run.out:  # what is being worked on is not waited for

@@ -59,6 +59,15 @@ def fleet(
             help="Also write the report as an HTML page.",
         ),
     ] = None,
+    table: Annotated[
+        Path | None,
+        typer.Option(
+            "--table",
+            metavar="FILE",
+            parser=file_path,
+            help="Also write the table of all jobs: Parquet, or CSV where FILE ends in .csv.",
+        ),
+    ] = None,
     reports: Annotated[
         int,
         typer.Option(
@@ -73,14 +82,17 @@ def fleet(
     ] = False,
 ) -> None:
     """Summarise scanned jobs: failures, cost, suspect nodes."""
+    from diagnose.batch.results import export, folder_of
     from diagnose.catalog.load import load_catalog
     from diagnose.fleet import read, summarise
-    from diagnose.fleet.read import table_of
 
     catalog = load_catalog(patterns or ())
     titles = {name: cause.title for name, cause in catalog.classes.items()}
-    folder = table_of(results).parent
-    jobs = read(results, note)
+    folder = folder_of(results)
+    jobs = read(folder)
+    if table is not None:
+        export(folder, table)
+        say(f"wrote {clean(str(table))}")
     if reports:
         from diagnose.batch.reports import write_reports
 

@@ -107,7 +107,7 @@ def scan(
     refs = find_jobs(archives, job_glob=job_glob, labels=label or (), since=newer)
     folders = tuple(str(path) for path in patterns or ())
     with ExitStack() as stack:
-        found = stack.enter_context(open_results(results, resume=resume, warn=note))
+        found = stack.enter_context(open_results(results, resume=resume))
         found.describe(archives=archives)
         make, count = _executor(executor, scheduler, workers, stack)
         # Dask's workers are not ours

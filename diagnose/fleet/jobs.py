@@ -10,7 +10,7 @@
 | day, week | days since 1970 of that time, and of the Monday before it; NEVER without a time |
 | incident | the same number for retries: same hosts, fingerprint, day |
 
-The others are as `diagnose scan` writes them (`diagnose.batch.parts.SCHEMA`).
+The others are as `diagnose scan` writes them (`diagnose.batch.results.COLUMNS`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from diagnose.batch.stored import shown
+from diagnose.batch.names import shown
 from diagnose.diagnosis import WELL
 from diagnose.fleet.columns import Coded, Lists, pair_keys, pairs
 from diagnose.fleet.parts import UNKNOWN, Part, coded

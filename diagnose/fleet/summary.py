@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from diagnose.batch.pages import FOLDER, page_of
+from diagnose.batch.names import REPORTS, page_of
 from diagnose.catalog.load import load_catalog
 from diagnose.fleet.causes import CAUSE, WEEK, Group, count, hours, weeks
 from diagnose.fleet.columns import moment, span, total
@@ -165,8 +165,8 @@ def _worst(jobs: Jobs) -> list[Worst]:
 def _reports(results: Path, jobs: Jobs, named: list[str]) -> dict[str, str]:
     """The post-mortems of these jobs that exist, relative to `results`."""
     try:
-        with os.scandir(results / FOLDER) as pages:
-            there = {f"{FOLDER}/{page.name}" for page in pages if page.is_file()}
+        with os.scandir(results / REPORTS) as pages:
+            there = {f"{REPORTS}/{page.name}" for page in pages if page.is_file()}
     except OSError:
         return {}
     found = {job: page_of(source) for job, source in jobs.sources(named).items()}

@@ -33,14 +33,15 @@ ARCHIVE_NAME = expression(
     r"\.(?:(?:tar|cpio)(?:\.\w{1,4})?|tgz|taz|tbz2?|tb2|txz|tlz|tzst|zip|7z|rar)\Z", re.IGNORECASE
 )
 
-# What a folder of results of `diagnose scan` holds: the table, the diagnoses, and what was scanned.
-RESULTS = ("jobs.parquet", "diagnoses", "manifest.json")
+RESULTS = "diagnose.sqlite"  # what a folder of results of `diagnose scan` holds
+_OLD_RESULTS = {"jobs.parquet", "diagnoses", "manifest.json"}
 RESULTS_NOTE = "results of diagnose scan and no logs: diagnose fleet summarises them"
 
 
 def is_results(names: Iterable[str]) -> bool:
     """Whether a folder with these names in it is one of results of `diagnose scan`."""
-    return {*RESULTS} <= {*names}
+    found = {*names}
+    return RESULTS in found or found >= _OLD_RESULTS
 
 
 def is_no_log(name: str) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import ipaddress
 import os
 import secrets
@@ -18,6 +17,7 @@ from diagnose.serve.app import application
 from diagnose.serve.desk import check
 from diagnose.serve.protocol import Deadlines
 from diagnose.serve.settings import HEADER_BYTES, MAX_CONNECTIONS, Settings
+from diagnose.store import locked
 
 _BACKLOG = 512
 _STOP_SECONDS = 5  # that requests have to end when the server does
@@ -66,14 +66,11 @@ def claim(folder: Path) -> int:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         (folder / "spool").mkdir(mode=0o700, exist_ok=True)
-        lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        lock = locked(folder / "lock")
     except OSError as error:
         raise InputError(f"cannot keep results in {folder}: {error.strerror}") from error
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(lock)
-        raise InputError(f"another server uses {folder}; give this one its own --data") from error
+    if lock is None:
+        raise InputError(f"another server uses {folder}; give this one its own --data")
     return lock
 
 

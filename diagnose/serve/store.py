@@ -1,4 +1,4 @@
-"""The results: one SQLite file (WAL), so that each is there as a whole or not at all.
+"""The diagnoses of a server, in one `Database`.
 
 A row is written when a job is accepted, and its outputs in the transaction that makes it done.
 Whatever ends the server in between leaves a job that is taken up again.
@@ -7,17 +7,14 @@ Whatever ends the server in between leaves a job that is taken up again.
 from __future__ import annotations
 
 import secrets
-import sqlite3
-import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal
 
-from diagnose.errors import InputError
 from diagnose.serve.task import Kind, Summary
+from diagnose.store import Database
 
 State = Literal["queued", "running", "done", "failed"]
 WAITING: tuple[State, ...] = ("queued", "running")
@@ -90,9 +87,6 @@ class Record:
     files: int
 
 
-_NO_ROOM = (
-    sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY,
-)  # fmt: skip
 _COLUMNS = ", ".join(field.name for field in fields(Record))
 
 
@@ -101,72 +95,26 @@ def new_id() -> str:
     return "".join(secrets.choice(_ALPHABET) for _ in range(16))
 
 
-def unusable(path: Path, error: sqlite3.Error) -> str:
-    """What is wrong with the file of the results, and what to do, on one line."""
-    code = getattr(error, "sqlite_errorcode", None)
-    if code is not None and code & 0xFF in _NO_ROOM:
-        return f"{path}: the results cannot be written ({error}): is the disk full?"
-    return (
-        f"{path}: damaged, or not of diagnose serve ({error}); move it away to start without "
-        "results"
-    )
-
-
 class Store:
     """The results of one data folder. Methods may be called from any thread."""
 
     def __init__(self, path: Path) -> None:
-        self._lock = threading.Lock()
-        try:
-            self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
-            path.chmod(0o600)
-            self._check()
-            self._prepare()
-            self.requeue()  # what a server does first: where it cannot be written, say so now
-        except sqlite3.Error as error:
-            raise InputError(unusable(path, error)) from error
-
-    def _check(self) -> None:
-        """Raise sqlite3.Error where the file is damaged or another's, before it is changed."""
-        tables = {name for (name,) in self._db.execute("SELECT name FROM sqlite_master")}
-        if not tables:
-            return
-        self._db.execute(f"SELECT {_COLUMNS} FROM diagnoses LIMIT 0")
         # not of `outputs`, which may be large: of these each is checked when it is read
-        for (problem,) in self._db.execute("PRAGMA quick_check(diagnoses)"):
-            if problem != "ok":
-                raise sqlite3.DatabaseError(problem)
-
-    def _prepare(self) -> None:
-        self._db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # before the first table
-        self._db.execute("PRAGMA journal_mode = WAL")
-        self._db.execute("PRAGMA synchronous = NORMAL")  # whole also after a power cut
-        self._db.execute("PRAGMA secure_delete = ON")  # what was deleted is gone
-        self._db.execute("PRAGMA foreign_keys = ON")
-        self._db.executescript(_SCHEMA)
+        self._db = Database(path, _SCHEMA, {"diagnoses": _COLUMNS.split(", ")})
+        with self._db.usable():
+            path.chmod(0o600)
+            self.requeue()  # what a server does first: where it cannot be written, say so now
 
     def close(self) -> None:
-        """Close the file; the write-ahead log is merged into it."""
-        with self._lock:
-            self._db.close()
-
-    @contextmanager
-    def _change(self) -> Iterator[sqlite3.Connection]:
-        with self._lock:
-            self._db.execute("BEGIN IMMEDIATE")
-            try:
-                yield self._db
-            except BaseException:
-                self._db.execute("ROLLBACK")
-                raise
-            self._db.execute("COMMIT")
+        """Close the file."""
+        self._db.close()
 
     def add(
         self, id_: str, kind: Kind, title: str, source: str, size: int, wanted: str, urls: str
     ) -> Record:
         """Accept a job."""
         values = (id_, time.time(), kind, title, source, size, wanted, urls)
-        with self._change() as db:
+        with self._db.change() as db:
             db.execute(
                 "INSERT INTO diagnoses (id, created, state, kind, title, source, bytes, wanted,"
                 " urls) VALUES (?, ?, 'queued', ?, ?, ?, ?, ?, ?)",
@@ -178,7 +126,7 @@ class Store:
 
     def begin(self, id_: str) -> bool:
         """A job is being diagnosed; False if it is not there any more."""
-        with self._change() as db:
+        with self._db.change() as db:
             changed = db.execute(
                 "UPDATE diagnoses SET state = 'running', attempts = attempts + 1"
                 " WHERE id = ? AND state = 'queued'",
@@ -188,7 +136,7 @@ class Store:
 
     def finish(self, id_: str, summary: Summary, outputs: Mapping[str, bytes]) -> bool:
         """Keep a result, as a whole; False if the job was deleted meanwhile."""
-        with self._change() as db:
+        with self._db.change() as db:
             row = db.execute(
                 "UPDATE diagnoses SET state = 'done', finished = ?, kept = ?, verdict = ?,"
                 " cause = ?, confidence = ?, headline = ?, summary = ?, who = ?, files = ?,"
@@ -209,7 +157,7 @@ class Store:
 
     def add_outputs(self, id_: str, outputs: Mapping[str, bytes]) -> None:
         """Keep outputs that were made of a finished job later."""
-        with self._change() as db:
+        with self._db.change() as db:
             row = db.execute(
                 "UPDATE diagnoses SET kept = kept + ? WHERE id = ? AND state = 'done'"
                 " RETURNING number",
@@ -223,7 +171,7 @@ class Store:
 
     def fail(self, id_: str, error: str) -> None:
         """A job has no diagnosis, and why."""
-        with self._change() as db:
+        with self._db.change() as db:
             db.execute(
                 "UPDATE diagnoses SET state = 'failed', finished = ?, error = ? WHERE id = ?"
                 " AND state IN ('queued', 'running')",
@@ -235,7 +183,7 @@ class Store:
 
         What ended the server MAX_ATTEMPTS times is given up.
         """
-        with self._change() as db:
+        with self._db.change() as db:
             db.execute(
                 "UPDATE diagnoses SET state = 'failed', finished = ?, error = ?"
                 " WHERE state = 'running' AND attempts >= ?",
@@ -249,7 +197,7 @@ class Store:
 
     def release(self, id_: str) -> None:
         """A job was stopped through no fault of its own: as if it had never begun."""
-        with self._change() as db:
+        with self._db.change() as db:
             db.execute(
                 "UPDATE diagnoses SET state = 'queued', attempts = attempts - 1"
                 " WHERE id = ? AND state = 'running'",
@@ -258,27 +206,22 @@ class Store:
 
     def delete(self, id_: str) -> bool:
         """Delete a diagnosis with all that is kept of it; False if it is not there."""
-        with self._change() as db:
+        with self._db.change() as db:
             gone = db.execute("DELETE FROM diagnoses WHERE id = ?", (id_,)).rowcount == 1
-        with self._lock:
-            self._db.execute("PRAGMA incremental_vacuum").fetchall()
+        self._db.shrink()
         return gone
 
     def get(self, id_: str) -> Record | None:
         """A diagnosis by its name."""
-        with self._lock:
-            row = self._db.execute(
-                f"SELECT {_COLUMNS} FROM diagnoses WHERE id = ?", (id_,)
-            ).fetchone()
+        row = self._db.row(f"SELECT {_COLUMNS} FROM diagnoses WHERE id = ?", (id_,))
         return Record(*row) if row else None
 
     def output(self, id_: str, name: str) -> bytes | None:
         """One output, compressed with zstd."""
-        with self._lock:
-            row = self._db.execute(
-                "SELECT data FROM outputs JOIN diagnoses USING (number) WHERE id = ? AND name = ?",
-                (id_, name),
-            ).fetchone()
+        row = self._db.row(
+            "SELECT data FROM outputs JOIN diagnoses USING (number) WHERE id = ? AND name = ?",
+            (id_, name),
+        )
         return row[0] if row else None
 
     def search(self, query: str = "", limit: int = 50, before: int | None = None) -> list[Record]:
@@ -294,25 +237,22 @@ class Store:
         if before is not None:
             clauses.append("number < ?")
             values.append(str(before))
-        with self._lock:
-            rows = self._db.execute(
-                f"SELECT {_COLUMNS} FROM diagnoses WHERE {' AND '.join(clauses)}"
-                " ORDER BY number DESC LIMIT ?",
-                (*values, limit),
-            ).fetchall()
+        rows = self._db.rows(
+            f"SELECT {_COLUMNS} FROM diagnoses WHERE {' AND '.join(clauses)}"
+            " ORDER BY number DESC LIMIT ?",
+            (*values, limit),
+        )
         return [Record(*row) for row in rows]
 
     def usage(self) -> tuple[int, int]:
         """How many diagnoses are kept, and how many bytes their outputs take."""
-        with self._lock:
-            row = self._db.execute("SELECT count(*), total(kept) FROM diagnoses").fetchone()
-        return int(row[0]), int(row[1])
+        ((count, size),) = self._db.rows("SELECT count(*), total(kept) FROM diagnoses")
+        return int(count), int(size)
 
     def expired(self, oldest: float, most: int) -> list[str]:
         """Finished diagnoses from before `oldest`, and the oldest beyond `most` bytes (0: none)."""
-        with self._lock:
-            rows = self._db.execute(
-                "SELECT id, created, sum(kept) OVER (ORDER BY number DESC) FROM diagnoses"
-                " WHERE state IN ('done', 'failed')"
-            ).fetchall()
+        rows = self._db.rows(
+            "SELECT id, created, sum(kept) OVER (ORDER BY number DESC) FROM diagnoses"
+            " WHERE state IN ('done', 'failed')"
+        )
         return [id_ for id_, created, size in rows if created < oldest or (most and size > most)]

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 
 from diagnose.batch import executors, run
 from diagnose.batch.jobs import find_jobs
 from diagnose.batch.progress import Lines, Tally
-from diagnose.batch.results import open_results
+from diagnose.batch.results import open_results, tables
 from diagnose.batch.work import Options, Result
 from tests.archives import PACK
 
@@ -106,7 +107,7 @@ class Inline(Executor):
 
 def table(out: Path) -> pd.DataFrame:
     """The rows by source; lists as tuples, so that they compare."""
-    frame = pd.read_parquet(out / "jobs.parquet").sort_values("source").reset_index(drop=True)
+    frame = pa.concat_tables(tables(out)).to_pandas().sort_values("source").reset_index(drop=True)
     for name in ("culprit_ranks", "culprit_hosts", "hosts", "frameworks", "notes"):
         frame[name] = frame[name].map(tuple)
     return frame
@@ -135,7 +136,6 @@ class Slow(Lines):
 
 def main() -> None:
     source, out, resume = sys.argv[1:]
-    run.PART_ROWS = 2
     signal.signal(signal.SIGINT, signal.default_int_handler)
     with open_results(Path(out), resume=resume == "1") as results:
         summary = run.scan(

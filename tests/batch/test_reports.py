@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 from diagnose.batch import reports, run
 from diagnose.batch.jobs import find_jobs, find_stored
-from diagnose.batch.pages import mark, marked, page_of
+from diagnose.batch.names import page_of
 from diagnose.batch.progress import Tally
 from diagnose.batch.reports import write_reports
 from diagnose.batch.results import open_results
@@ -139,11 +140,9 @@ def test_a_job_is_found_again_by_its_source(tmp_path: Path) -> None:
         list(find_stored(str(tmp_path / "nothing")))
 
 
-def test_a_page_is_known_by_its_mark() -> None:
+def test_pages_are_called_like_their_jobs() -> None:
     page = page_of("/a/b c/d.tar.gz")
-    assert page == f"reports/d.tar.gz-{mark('/a/b c/d.tar.gz')}.html"
-    assert marked(page) == mark("/a/b c/d.tar.gz")
-    assert marked("reports/mine.html") is None
+    assert re.fullmatch(r"reports/d\.tar\.gz-[0-9a-f]{16}\.html", page)
     assert page_of("/a/...").startswith("reports/job-")
     assert page_of("/A") != page_of("/a")
     assert page_of("s3://b/x/") != page_of("s3://b/x")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pandas as pd
 import pytest
-import zstandard
 
+from diagnose.batch.results import described, diagnoses
 from diagnose.cli.main import run
+from tests.batch.fleet import table
 
 TOKENS = ["hf_" + "aB3dEf" * 6, "hf_" + "Zy9xWv" * 6]
 WORD = "Zq7kLmN2pRsTvWx"
@@ -22,11 +22,8 @@ LOG = (
 
 def everything(folder: Path) -> str:
     """All of the results as text."""
-    texts = [pd.read_parquet(folder / "jobs.parquet").to_csv()]
-    for path in sorted(folder.rglob("*.zst")):
-        with zstandard.open(path, "rt", encoding="utf-8") as file:
-            texts.append(file.read())
-    texts += [path.read_text() for path in sorted(folder.rglob("*.json"))]
+    texts = [table(folder).to_csv(), json.dumps([described(folder), *diagnoses(folder)])]
+    texts += [path.read_bytes().decode("latin-1") for path in folder.iterdir() if path.is_file()]
     return "\n".join(texts)
 
 
@@ -54,13 +51,11 @@ def test_tables_diagnoses_and_manifest(tmp_path: Path, capfd: pytest.CaptureFixt
     for secret in (*TOKENS, WORD):
         for at in range(len(secret) - 11):
             assert secret[at : at + 12] not in text
-    table = pd.read_parquet(results / "jobs.parquet")
-    assert sorted(table["job"]) == ["run-[masked]", "run-[masked]"]
-    assert table["source"].nunique() == 2
-    assert set(table["class"]) == {"crash.gpu_oom"}
-    assert json.loads((results / "manifest.json").read_text())["archives"] == [
-        f"{tmp_path}/[masked]"
-    ]
+    rows = table(results)
+    assert sorted(rows["job"]) == ["run-[masked]", "run-[masked]"]
+    assert rows["source"].nunique() == 2
+    assert set(rows["class"]) == {"crash.gpu_oom"}
+    assert described(results)["archives"] == [f"{tmp_path}/[masked]"]
     assert run([*arguments, *label, "--resume"]) == 0
     assert "2 unchanged" in capfd.readouterr().err
-    assert len(pd.read_parquet(results / "jobs.parquet")) == 2
+    assert len(table(results)) == 2

@@ -13,9 +13,8 @@ import pytest
 
 from diagnose.batch import run, work
 from diagnose.batch.jobs import JobRef, find_jobs
-from diagnose.batch.parts import SCHEMA
 from diagnose.batch.progress import Lines, Tally, progress
-from diagnose.batch.results import open_results
+from diagnose.batch.results import COLUMNS, open_results
 from diagnose.batch.run import Summary
 from diagnose.batch.work import Options, Result, diagnose_one
 from diagnose.errors import InputError
@@ -29,7 +28,7 @@ def test_a_result_is_plain_and_has_all_columns(tmp_path: Path) -> None:
     (tmp_path / "j.zip").write_bytes(PACK["job.zip"](hung(3)))
     result = diagnose_one(next(find_jobs([str(tmp_path)])), Options())
     assert pickle.loads(pickle.dumps(result)) == result
-    assert set(result.row) == set(SCHEMA.names)
+    assert set(result.row) == set(COLUMNS)
     assert (result.row["verdict"], result.row["culprit_ranks"]) == ("hung", [3])
     assert json.loads(result.document)["root_cause"]["class"] == result.row["class"]
     assert "\n" not in result.document

@@ -1,14 +1,16 @@
-"""Frames of the shape that `diagnose scan` writes to jobs.parquet, and simulated fleets."""
+"""Frames of the shape of what `diagnose scan` writes, and simulated fleets."""
 
 import json
 import random
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 
+from diagnose.batch.results import COLUMNS, _value, open_results, table_of
+from diagnose.batch.work import Result
 from diagnose.fleet.jobs import NEVER, Jobs
 from diagnose.fleet.read import typed as read_typed
 
@@ -21,7 +23,8 @@ EMPTY: dict[str, Any] = {
     "gpu_hours_lost": None, "fingerprint": None, "title": "No failure found", "hosts": [],
     "ranks": None, "versions": "{}", "frameworks": [], "started": None, "ended": None,
     "size": 200_000, "mtime": BEGIN.timestamp() + 400 * 86_400, "tag": "", "catalog": "c1",
-    "error": None, "notes": [],
+    "error": None, "notes": [], "checkpoint": None, "checkpoint_step": None,
+    "checkpoint_state": None,
 }  # fmt: skip
 
 
@@ -47,7 +50,29 @@ def frame(*rows: dict[str, Any]) -> pd.DataFrame:
 
 
 def typed(rows: pd.DataFrame, endings: dict[str, str] | None = None) -> Jobs:
-    return read_typed(pa.Table.from_pandas(rows, preserve_index=False), endings)
+    columns = {
+        name: [_value(kind, plain(kind, value)) for value in rows[name]]
+        for name, kind in COLUMNS.items()
+    }
+    return read_typed(table_of(columns), endings)
+
+
+def plain(kind: str, value: Any) -> Any:
+    """A value as `batch.row` gives it; times may be text here."""
+    if value is None or (isinstance(value, float) and np.isnan(value)) or value is pd.NaT:
+        return None
+    if kind == "time":
+        time = pd.Timestamp(value).to_pydatetime(warn=False)
+        return time.astimezone(UTC).replace(tzinfo=None) if time.tzinfo else time
+    return int(value) if kind == "integer" else value
+
+
+def keep(folder: Path, *rows: dict[str, Any], document: str = "") -> None:
+    """Write rows as the results of a scan."""
+    with open_results(folder, resume=True) as results:
+        for one in rows:
+            values = {name: plain(kind, one[name]) for name, kind in COLUMNS.items()}
+            results.add(Result(values, document))
 
 
 def shown(jobs: Jobs) -> pd.DataFrame:

@@ -12,25 +12,26 @@ from diagnose.batch.results import open_results
 from diagnose.batch.work import Result
 from diagnose.errors import InputError
 from diagnose.fleet import read
-from diagnose.fleet.read import COLUMNS, table_of
 from diagnose.fleet.summary import summarise
+from diagnose.ingest.file_names import RESULTS
 from diagnose.report.fleet import words
 
-from .frames import BEGIN, EMPTY, failed, frame, row, shown, typed
+from .frames import BEGIN, failed, frame, keep, row, shown, typed
 
 
 def one(**values: object) -> pd.Series:
     return shown(typed(frame(row("j", **values)))).iloc[0]
 
 
-def test_parquet_there_and_back(tmp_path: Path) -> None:
-    rows = frame(
+def test_there_and_back(tmp_path: Path) -> None:
+    rows = (
         failed("a", 1, hosts=["n1", "n2"], culprit_hosts=["n2"], labels={"user": "x"}, notes=["b"]),
         row("b", 2, versions={"torch": "2.6.0"}),
     )
-    rows.to_parquet(tmp_path / "jobs.parquet")
+    keep(tmp_path, *rows)
     jobs = shown(read(tmp_path))
-    assert shown(read(tmp_path / "jobs.parquet")).equals(jobs)
+    assert shown(read(tmp_path / RESULTS)).equals(jobs)
+    assert jobs.equals(shown(typed(frame(*rows))))
     assert list(jobs["job"]) == ["a", "b"]
     assert jobs["hosts"][0] == ["n1", "n2"]
     assert jobs["culprit_hosts"][0] == ["n2"]
@@ -40,62 +41,23 @@ def test_parquet_there_and_back(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_results_says_what_to_give(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"jobs\.parquet does not exist: give the folder that"):
+    with pytest.raises(InputError, match=rf"{RESULTS} does not exist: give the folder that"):
+        read(tmp_path)
+    for name in ("jobs.parquet", "diagnoses", "manifest.json"):
+        (tmp_path / name).touch()
+    with pytest.raises(InputError, match="of an earlier version: scan into another folder"):
         read(tmp_path)
 
 
 def test_a_damaged_file_says_how_to_go_on(tmp_path: Path) -> None:
-    path = tmp_path / "jobs.parquet"
-    path.write_bytes(b"PAR1 half of it")
-    with pytest.raises(InputError, match=r"cannot be read .*: scan again into a new folder"):
+    path = tmp_path / RESULTS
+    path.write_bytes(b"half of it")
+    with pytest.raises(InputError, match=r"damaged, .*; move it away"):
         read(tmp_path)
     path.unlink()
     os.mkfifo(path)
-    with pytest.raises(InputError, match=r"jobs\.parquet is not a regular file"):
+    with pytest.raises(InputError, match=rf"{RESULTS} is not a regular file"):
         read(tmp_path)
-
-
-def test_text_that_is_no_utf8_is_damage(tmp_path: Path) -> None:
-    frame(row("found me")).to_parquet(tmp_path / "jobs.parquet", compression="none")
-    data = (tmp_path / "jobs.parquet").read_bytes()
-    (tmp_path / "jobs.parquet").write_bytes(data.replace(b"found me", b"found \xff\xff"))
-    with pytest.raises(InputError, match=r"cannot be read .*UTF8"):
-        read(tmp_path)
-
-
-def parts_of(folder: Path, *names: str) -> None:
-    """Results in which each job is a part of its own."""
-    with open_results(folder, resume=True) as results:
-        for name in names:
-            values = row(name, verdict="failed", **{"class": "unknown"}, started=None, ended=None)
-            diagnosis = {"evidence": [{"text": f"{name} gave up"}]}
-            results.commit([Result(values, json.dumps(diagnosis))])
-
-
-def test_a_damaged_part_costs_its_own_jobs_and_a_line(tmp_path: Path) -> None:
-    parts_of(tmp_path, "a", "b", "c")
-    os.truncate(tmp_path / "jobs.parquet/part-00001.parquet", 300)
-    said: list[str] = []
-    assert read(tmp_path, said.append).job.to_pylist() == ["a", "c"]
-    assert len(said) == 1
-    assert said[0].startswith(f"{tmp_path}/jobs.parquet/part-00001.parquet is damaged (")
-    assert said[0].endswith(" and left out: `diagnose scan … --resume` reads its jobs again")
-    for number in (0, 2):
-        os.truncate(tmp_path / f"jobs.parquet/part-{number:05d}.parquet", 0)
-    with pytest.raises(InputError, match=r"part-00000.* --resume` reads its jobs again$"):
-        read(tmp_path, said.append)
-
-
-def test_damaged_diagnoses_cost_a_text_and_a_line(tmp_path: Path) -> None:
-    parts_of(tmp_path, "a", "b", "c")
-    os.truncate(tmp_path / "diagnoses/part-00001.jsonl.zst", 40)
-    said: list[str] = []
-    jobs = shown(read(tmp_path, said.append))
-    assert list(jobs["ending"]) == ["a gave up", "No failure found", "c gave up"]
-    assert said == [
-        f"{tmp_path}/diagnoses/part-00001.jsonl.zst is damaged (it is cut): "
-        "`diagnose scan … --resume` reads its jobs again"
-    ]
 
 
 @pytest.mark.parametrize(
@@ -105,7 +67,7 @@ def test_damaged_diagnoses_cost_a_text_and_a_line(tmp_path: Path) -> None:
 def test_a_diagnosis_of_another_shape_tells_nothing(tmp_path: Path, diagnosis: str) -> None:
     values = row("a", verdict="failed", **{"class": "unknown"}, started=None, ended=None)
     with open_results(tmp_path, resume=False) as results:
-        results.commit([Result(values, diagnosis)])
+        results.add(Result(values, diagnosis))
     assert list(shown(read(tmp_path))["ending"]) == ["No failure found"]
 
 
@@ -120,17 +82,6 @@ def test_a_scan_without_jobs_yet(tmp_path: Path) -> None:
                 results.describe(complete=complete)
             with pytest.raises(InputError, match=f"{tmp_path} holds no jobs yet: {why}"):
                 read(tmp_path)
-    for damaged in (b"", b"[]", b"{", b"\xff", b"[" * 100_000):
-        (tmp_path / "manifest.json").write_bytes(damaged)
-        with pytest.raises(InputError, match="are not done, or it was stopped"):
-            read(tmp_path)
-
-
-def test_results_called_like_a_table(tmp_path: Path) -> None:
-    parts_of(tmp_path / "my.parquet", "a")
-    assert read(tmp_path / "my.parquet").job.to_pylist() == ["a"]
-    assert table_of(tmp_path / "my.parquet") == tmp_path / "my.parquet" / "jobs.parquet"
-    assert read(tmp_path / "my.parquet" / "jobs.parquet").job.to_pylist() == ["a"]
 
 
 def test_jobs_of_one_name_are_told_apart() -> None:
@@ -153,22 +104,6 @@ def test_a_time_that_cannot_be(mtime: float) -> None:
         plain = frame(row("j", mtime=mtime, ended=None))
         plain["onset"] = pd.Series([pd.Timestamp(far).as_unit("us")])
         assert shown(typed(plain))["day"][0] == ""
-
-
-def test_another_table_names_the_missing_columns(tmp_path: Path) -> None:
-    frame(row("a")).drop(columns=["class", "hosts"]).to_parquet(tmp_path / "jobs.parquet")
-    with pytest.raises(InputError, match="lacks the columns class, hosts: "):
-        read(tmp_path)
-
-
-def test_no_jobs_at_all(tmp_path: Path) -> None:
-    frame(row("a")).head(0).to_parquet(tmp_path / "jobs.parquet")
-    with pytest.raises(InputError, match="holds no jobs"):
-        read(tmp_path)
-
-
-def test_the_columns_are_those_of_the_contract() -> None:
-    assert set(COLUMNS) <= set(EMPTY)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1]", "null", '"x"', None, "[" * 100_000])
@@ -275,7 +210,8 @@ def test_the_results_of_a_scan(tmp_path: Path) -> None:
         }  # fmt: skip
         results.append(Result(values, json.dumps(diagnosis)))
     with open_results(tmp_path, resume=False) as found:
-        found.commit(results)
+        for result in results:
+            found.add(result)
     jobs = shown(read(tmp_path))
     assert list(jobs["ending"]) == ["frobnicator 7 gave up", "Why?"]
     assert list(jobs["day"]) == ["2025-06-02"] * 2

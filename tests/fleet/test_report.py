@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from diagnose.batch.pages import page_of
+from diagnose.batch.names import page_of
 from diagnose.fleet import Fleet, summarise
 from diagnose.report.fleet import slurm_exclude, terminal
 from diagnose.report.fleet.html import link_base, render

@@ -237,12 +237,15 @@ def test_a_file_that_is_named_is_read_whatever_its_suffix(tmp_path: Path) -> Non
 
 
 def test_the_results_of_a_scan_are_no_logs(tmp_path: Path) -> None:
-    for name in ("jobs.parquet/part-00000.parquet", "diagnoses/part-00000.jsonl.zst"):
-        (tmp_path / "results" / name).parent.mkdir(parents=True)
-        (tmp_path / "results" / name).write_text("Traceback")
-    (tmp_path / "results" / "manifest.json").write_text("{}")
+    for name in (
+        "results/diagnose.sqlite", "old/jobs.parquet/part-00000.parquet",
+        "old/diagnoses/part-00000.jsonl.zst", "old/manifest.json",
+    ):  # fmt: skip
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("Traceback")
     (tmp_path / "train.log").write_text("step 1\n")
     assert [(one.name, one.kind) for one in find_sources([tmp_path])] == [
+        ("old", "skipped"),
         ("results", "skipped"),
         ("train.log", "text"),
     ]

@@ -102,7 +102,7 @@ def test_results_that_cannot_be_read_end_it_in_one_line(
     assert command(["serve", "--port", "0", "--data", str(tmp_path)]) == 2
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
-    assert err.startswith(f"diagnose: {path}: damaged, or not of diagnose serve (")
+    assert err.startswith(f"diagnose: {path}: damaged, or not of diagnose (")
     assert "move it away" in err
     assert path.read_bytes() == before
 
@@ -124,8 +124,8 @@ def test_a_full_disk_at_the_start_is_told_in_one_line(
 
 def test_results_that_are_damaged_later_are_told(tmp_path: Path) -> None:
     with running(tmp_path) as server:
-        server.served.store._db.execute("DROP TABLE outputs")
-        server.served.store._db.execute("ALTER TABLE diagnoses RENAME TO gone")
+        server.served.store._db.rows("DROP TABLE outputs")
+        server.served.store._db.rows("ALTER TABLE diagnoses RENAME TO gone")
         reply = server.http.get(f"{API}/abc")
         assert (reply.status_code, reply.json()["error"]["code"]) == (500, "store")
 

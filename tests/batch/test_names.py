@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnose.batch.stored import restored, shown, stored
+from diagnose.batch.names import restored, shown, stored
 
 TRICKY = st.text(st.sampled_from("\\x5cud8f\udcff\ud800/aé"), max_size=20)
 
