@@ -16,8 +16,6 @@ MIN_WIDTH, MAX_WIDTH = 20, 1000
 
 INTERRUPTED = 128 + signal.SIGINT
 
-_PR_SET_PDEATHSIG = 1  # prctl(2)
-
 # The largest block that glibc may learn to take from its heap.
 _LARGE_BLOCK = 31 << 20
 
@@ -69,14 +67,6 @@ def reuse_memory() -> None:
     that size (this one costs nothing, its pages are never touched). Elsewhere nothing changes.
     """
     bytes(_LARGE_BLOCK)
-
-
-def die_with_parent() -> None:
-    """Let this process end where its parent was killed, on Linux; also while C code runs."""
-    if sys.platform == "linux":
-        import ctypes  # noqa: PLC0415  for workers only
-
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL))
 
 
 def width() -> int:

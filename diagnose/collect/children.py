@@ -6,7 +6,6 @@ and cannot be given up from within. A child can be: if even SIGKILL does not end
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import signal
@@ -20,8 +19,8 @@ from multiprocessing.connection import wait
 from typing import Any
 
 from diagnose.collect import proc
+from diagnose.runtime.process import die_with_parent
 
-_PR_SET_PDEATHSIG = 1  # prctl(2)
 _MAX_ANSWER = 64 << 20
 _END = b"\n"  # a child whose thread the kernel holds never closes its side
 
@@ -114,7 +113,7 @@ def _work(function: Callable[[], Any], fd: int) -> None:
         os.setsid()
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        end_with_parent()
+        die_with_parent()
         try:
             answer: dict[str, Any] = {"value": function()}
         except OSError as error:
@@ -126,11 +125,6 @@ def _work(function: Callable[[], Any], fd: int) -> None:
             rest = rest[os.write(fd, rest) :]
     finally:
         os._exit(0)
-
-
-def end_with_parent() -> None:
-    """Let the kernel end this process when the one that started it ends, however that ends."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL))
 
 
 def message(error: OSError) -> str:

@@ -32,6 +32,7 @@ from typing import Any, Literal, TypeVar
 
 from diagnose import process
 from diagnose.errors import InputError
+from diagnose.runtime.process import die_with_parent
 
 T = TypeVar("T")
 KILLED = "a worker process was killed, probably for lack of memory; try fewer workers"
@@ -166,7 +167,7 @@ def _copy(
 def _make(calls: Sequence[Callable[[], T]], numbers: Iterator[int], sink: Connection) -> None:
     """What a copy runs."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    process.die_with_parent()
+    die_with_parent()
     try:
         for number in numbers:
             sink.send_bytes(dumps("result", (number, calls[number]())))
@@ -432,7 +433,7 @@ def _deaf() -> Iterator[None]:
 
 def end_with_parent() -> None:
     """Let this process end where its parent was killed, and not wait forever for work."""
-    process.die_with_parent()
+    die_with_parent()
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=_end_after, args=(parent.sentinel,), daemon=True).start()

@@ -6,16 +6,15 @@ It may take more memory than a watch that runs for weeks should keep, and its ti
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
+from io import BytesIO
 from pathlib import Path
 from typing import Any
+
+from diagnose.runtime.process import run
 
 LIVE_S, FINAL_S = 60.0, 600.0  # how long it may take during a stall, and at the end
 LIVE_BYTES = 1 << 30  # of logs, beyond which it is not cheap during a stall
@@ -51,39 +50,19 @@ def diagnosed(
     """The verdict on these logs, within so many seconds, or until `stop`."""
     command = [sys.executable, "-m", "diagnose", "triage", "--format", "json", "--workers", "1"]
     command += [option for folder in patterns for option in ("--patterns", str(folder))]
-    with tempfile.TemporaryFile() as answer:
-        try:
-            process = subprocess.Popen(
-                [*command, "--", *paths],
-                stdin=subprocess.DEVNULL,
-                stdout=answer,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-            )
-        except OSError as error:
-            return Verdict(problem=f"the diagnosis could not be started: {error.strerror}")
-        with suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, process.pid, _NICE)
-        if not _ended(process, limit_s, stop):
-            return Verdict(problem=f"the diagnosis took longer than {limit_s:.0f} s")
-        answer.seek(0)
-        return _read(answer.read(_MOST))
-
-
-def _ended(process: subprocess.Popen[bytes], limit_s: float, stop: threading.Event | None) -> bool:
-    """Wait for it; kill it after its time, or when the watch stops."""
-    turns = max(1, round(limit_s / 0.1))
-    for _ in range(turns):
-        try:
-            process.wait(timeout=0.1)
-        except subprocess.TimeoutExpired:
-            if stop is None or not stop.is_set():
-                continue
-            break
-        return True
-    process.kill()
-    process.wait()
-    return False
+    answer = BytesIO()
+    ending = run(
+        [*command, "--", *paths],
+        answer,
+        seconds=limit_s,
+        limit=_MOST,
+        stop=lambda: "the watch is over" if stop is not None and stop.is_set() else None,
+        nice=_NICE,
+        grace_s=0,
+    )
+    if ending.status is None:
+        return Verdict(problem=f"the diagnosis has no answer: {ending.why}")
+    return _read(answer.getvalue())
 
 
 def _read(answer: bytes) -> Verdict:

@@ -88,7 +88,8 @@ def test_a_pause_that_is_too_long_is_ended(machine: Machine, sink: Sink, pyspy: 
     paused = stat.read_text().replace(") S ", ") t ")
     says(f"case $2 in --native) echo '{paused}' > {stat}; exec sleep 30;; esac\necho Process 20: x")
     began = time.monotonic()
-    assert full(sink, 0.2) == "no native stacks: the process was paused for 0.2 s, and let go"
+    why = "the process was paused for 0.2 s, and let go"
+    assert full(sink, 0.2) == f"no native stacks: py-spy: {why}"
     assert time.monotonic() - began < 5
     assert (sink.folder / "stack-2.txt").read_text() == "Process 20: x\n"
 

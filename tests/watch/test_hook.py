@@ -30,7 +30,7 @@ def test_it_is_killed_with_all_it_started(tmp_path: Path) -> None:
     begin = time.monotonic()
     said = ran(f"(sleep 60; touch {tmp_path}/late) & sleep 60", {}, 0.3)
     assert time.monotonic() - begin < 20
-    assert said == ["killed after 0 s", "exit status -9"]
+    assert said == ["ended: no end in 0.3 s"]
     assert not (tmp_path / "late").exists()
 
 
@@ -43,7 +43,6 @@ def test_one_at_a_time() -> None:
     assert said == [
         "not started: it still runs for the stall before",
         "ended: the watch is over",
-        "exit status -9",
     ]
 
 
@@ -53,4 +52,4 @@ def test_output_is_bounded() -> None:
 
 
 def test_too_much_for_an_environment_is_no_crash() -> None:
-    assert ran("true", {"A": "x" * (4 << 20)})[0].startswith("could not be started")
+    assert ran("true", {"A": "x" * (4 << 20)}) == ["ended: /bin/sh: argument list too long"]

@@ -26,7 +26,9 @@ def test_one_under_way() -> None:
 
 
 def test_it_takes_too_long() -> None:
-    assert diagnosed([HANG], 0.05) == Verdict(problem="the diagnosis took longer than 0 s")
+    assert diagnosed([HANG], 0.05) == Verdict(
+        problem="the diagnosis has no answer: no end in 0.05 s"
+    )
 
 
 def test_it_is_not_needed_any_more() -> None:
@@ -43,7 +45,8 @@ def test_no_log() -> None:
 def test_it_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/no/such/python")
     found = diagnosed([HANG], 1)
-    assert found.problem == "the diagnosis could not be started: No such file or directory"
+    why = "/no/such/python: no such file or directory"
+    assert found.problem == f"the diagnosis has no answer: {why}"
     assert not found.names_cause
 
 

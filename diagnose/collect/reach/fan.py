@@ -15,10 +15,10 @@ from diagnose.collect import bundle, private
 from diagnose.collect.model import Node
 from diagnose.collect.reach.frames import split
 from diagnose.collect.reach.model import Call, Limits, Plan, Reached
-from diagnose.collect.reach.streams import Ending, pour
-from diagnose.collect.reach.tools import environment
+from diagnose.collect.reach.tools import environment, last_line
 from diagnose.collect.reach.unpack import Unpacked, unpack
 from diagnose.collect.reach.within import read_document
+from diagnose.runtime.process import Ending, run
 from diagnose.text.ranks import counted
 
 _ALL_LINES = 8 << 30  # bytes that a launcher may answer with for all of its nodes
@@ -53,12 +53,13 @@ class _Join:
     def _run(self, call: Call, reached: Reached) -> None:
         with tempfile.TemporaryFile(dir=self.folder) as out:
             limit = _ALL_LINES if call.lines else self.limits.size
-            ending = pour(
-                call,
+            ending = run(
+                call.command,
                 out,
                 seconds=self.limits.seconds,
                 limit=limit,
-                stop=self.stop,
+                stop=lambda: "interrupted" if self.stop.is_set() else None,
+                stdin=call.stdin,
                 environment=self.environment,
             )
             out.seek(0)
@@ -91,7 +92,7 @@ class _Join:
             if part.missing:
                 problems = [f"{counted(part.missing, 'line')} of its answer lost on the way"]
             reached.problems += [f"{name}: {line}" for line in problems]
-        message = ending.message or (others[-1] if others else "")
+        message = last_line(ending.errors) or (others[-1] if others else "")
         if ending.status != 0:
             why = ending.why or message or f"ended with exit status {ending.status}"
             reached.problems.append(f"{call.name}: {why}")
@@ -161,9 +162,10 @@ def _problems(found: Unpacked, ending: Ending) -> list[str]:
         return found.problems
     if ending.why:
         return [ending.why + (", what had come is kept" if found.files else "")]
+    message = last_line(ending.errors)
     if not found.files:
         failed = f"ended with exit status {ending.status}" if ending.status else "no answer"
-        return found.problems[:1] or [ending.message or failed]
-    if ending.status and ending.message:
-        return [*found.problems, ending.message]
+        return found.problems[:1] or [message or failed]
+    if ending.status and message:
+        return [*found.problems, message]
     return found.problems

@@ -1,5 +1,4 @@
-"""Lets the side of a node run on Python 3.10, which images of a year or two ago have, and on
-builds for old machines, as conda's are.
+"""Lets the side of a node run on Python 3.10, which images of a year or two ago have.
 
 Nothing else of this package may be imported before `adapt` was called.
 """
@@ -7,10 +6,8 @@ Nothing else of this package may be imported before `adapt` was called.
 from __future__ import annotations
 
 import datetime
-import os
 import re
 import sys
-import tempfile
 from typing import Any
 
 OLDEST = (3, 10)
@@ -23,8 +20,6 @@ _TOKEN = re.compile(
 
 def adapt(version: tuple[int, ...] = sys.version_info[:2]) -> None:
     """Add what this version of Python lacks and the node's side uses."""
-    if not hasattr(os, "memfd_create"):
-        os.memfd_create = _file_without_name  # type: ignore[assignment]
     if version >= (3, 11):
         return
     datetime.UTC = datetime.timezone.utc  # noqa: UP017
@@ -34,12 +29,6 @@ def adapt(version: tuple[int, ...] = sys.version_info[:2]) -> None:
         return compiled(greedy(pattern) if isinstance(pattern, str | bytes) else pattern, flags)
 
     re.compile = compile_greedy
-
-
-def _file_without_name(_name: str, _flags: int = 0) -> int:
-    """On a disk instead of in memory, where Python was built for kernels that could not do that."""
-    with tempfile.TemporaryFile() as file:
-        return os.dup(file.fileno())
 
 
 def greedy(pattern: Any) -> Any:

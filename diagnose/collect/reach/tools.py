@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
-import tempfile
 from collections.abc import Mapping, Sequence
+from io import BytesIO
+
+from diagnose.runtime.process import run
 
 # What launchers and parsers of options add to what went wrong.
 _AFTERMATH = re.compile(
@@ -29,30 +30,16 @@ def absent(tool: str) -> list[str]:
 
 def ask(command: Sequence[str], environment: Mapping[str, str] | None = None) -> bytes:
     """What a command answers on standard output. Raises ToolError."""
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        try:
-            status = subprocess.run(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
-                timeout=_SECONDS,
-                check=False,
-                env=environment,
-            ).returncode
-        except subprocess.TimeoutExpired as error:
-            raise ToolError(f"{command[0]}: no answer in {_SECONDS:g} s") from error
-        except OSError as error:
-            raise ToolError(f"{command[0]}: {(error.strerror or str(error)).lower()}") from error
-        if status:
-            err.seek(max(0, err.seek(0, os.SEEK_END) - 65536))
-            raise ToolError(
-                last_line(err.read()) or f"{command[0]} ended with exit status {status}"
-            )
-        if out.seek(0, os.SEEK_END) > MAX_ANSWER:
-            raise ToolError(f"{command[0]}: an answer of more than {MAX_ANSWER >> 20} MiB")
-        out.seek(0)
-        return out.read()
+    out = BytesIO()
+    ending = run(command, out, seconds=_SECONDS, limit=MAX_ANSWER, environment=environment)
+    if ending.status is None:
+        name = "" if ending.why.startswith(f"{command[0]}: ") else f"{command[0]}: "
+        raise ToolError(f"{name}{ending.why}")
+    if ending.status:
+        raise ToolError(
+            last_line(ending.errors) or f"{command[0]} ended with exit status {ending.status}"
+        )
+    return out.getvalue()
 
 
 def last_line(data: bytes) -> str:

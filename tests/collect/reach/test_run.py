@@ -222,7 +222,7 @@ def test_who_asks_twice_does_not_want_to_wait(tmp_path: Path) -> None:
         "import os, signal, threading\n"
         "from pathlib import Path\n"
         "from diagnose.collect.model import NodeOptions\n"
-        "from diagnose.collect.reach import run, streams\n"
+        "from diagnose.collect.reach import run\n"
         "from diagnose.collect.reach.model import Call, Limits, Plan\n"
         "for after in (0.5, 1.0):\n"
         "    threading.Timer(after, os.kill, (os.getpid(), signal.SIGINT)).start()\n"

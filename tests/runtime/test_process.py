@@ -8,28 +8,25 @@ import time
 from pathlib import Path
 from threading import Event, Timer
 
-import pytest
-
-from diagnose.collect.reach import streams
-from diagnose.collect.reach.model import Call
-from diagnose.collect.reach.streams import Ending, pour
+from diagnose.runtime.process import Ending, run
 
 
 def shell(
     script: str, stdin: bytes = b"", seconds: float = 20, limit: int = 1 << 20,
-    stop: Event | None = None, environment: dict[str, str] | None = None,
+    stop: Event | None = None, environment: dict[str, str] | None = None, grace_s: float = 2,
 ) -> tuple[Ending, bytes]:  # fmt: skip
     out = io.BytesIO()
-    ending = pour(
-        Call("n", ("sh", "-c", script), stdin), out, seconds=seconds, limit=limit,
-        stop=stop or Event(), environment=environment,
+    ending = run(
+        ("sh", "-c", script), out, seconds=seconds, limit=limit, stdin=stdin,
+        stop=lambda: "interrupted" if stop and stop.is_set() else None, environment=environment,
+        grace_s=grace_s,
     )  # fmt: skip
     return ending, out.getvalue()
 
 
 def test_an_answer_and_its_message() -> None:
     ending, data = shell("printf abc; echo one >&2; echo two >&2; echo >&2; exit 3")
-    assert (ending, data) == (Ending(3, "", "two"), b"abc")
+    assert (ending, data) == (Ending(3, "", b"one\ntwo\n\n"), b"abc")
 
 
 def test_what_is_given_to_it_arrives() -> None:
@@ -43,11 +40,11 @@ def test_nothing_is_its_standard_input_where_nothing_is_given() -> None:
 
 def test_one_that_does_not_want_its_input() -> None:
     ending, data = shell("exec <&-; echo no python >&2; sleep 0.1; exit 127", b"x" * 500_000)
-    assert (ending, data) == (Ending(127, "", "no python"), b"")
+    assert (ending, data) == (Ending(127, "", b"no python\n"), b"")
 
 
 def test_a_command_that_is_not_there() -> None:
-    ending = pour(Call("n", ("/nowhere/srun",)), io.BytesIO(), seconds=1, limit=1, stop=Event())
+    ending = run(("/nowhere/srun",), io.BytesIO(), seconds=1)
     assert ending == Ending(None, "/nowhere/srun: no such file or directory")
 
 
@@ -80,13 +77,9 @@ def test_one_that_takes_too_long_is_ended_with_all_it_started(tmp_path: Path) ->
     assert gone(tmp_path / "pid")
 
 
-def test_one_that_ignores_the_request_is_killed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(streams, "_GRACE_S", 0.2)
-    ending, _ = shell(
-        f"trap '' TERM; echo $$ > {tmp_path}/pid; while :; do sleep 0.05; done", seconds=0.5
-    )
+def test_one_that_ignores_the_request_is_killed(tmp_path: Path) -> None:
+    script = f"trap '' TERM; echo $$ > {tmp_path}/pid; while :; do sleep 0.05; done"
+    ending, _ = shell(script, seconds=0.5, grace_s=0.2)
     assert ending.why == "no end in 0.5 s"
     assert gone(tmp_path / "pid")
 
@@ -112,14 +105,15 @@ def test_what_outlives_it_with_its_output_open_is_not_waited_for(tmp_path: Path)
     ending, data = shell(
         f"printf answer; echo said >&2; sleep 30 & echo $! > {tmp_path}/pid; exit 0"
     )
-    assert (ending, data) == (Ending(0, "", "said"), b"answer")
+    assert (ending, data) == (Ending(0, "", b"said\n"), b"answer")
     assert time.monotonic() - began < 10
     os.kill(int((tmp_path / "pid").read_text()), 9)
 
 
 def test_of_many_messages_the_last_is_kept() -> None:
     ending, _ = shell("i=0; while [ $i -lt 20000 ]; do echo line $i >&2; i=$((i+1)); done")
-    assert ending.message == "line 19999"
+    assert ending.errors.endswith(b"\nline 19999\n")
+    assert len(ending.errors) == 1 << 16
 
 
 def test_an_output_that_is_closed_early_is_no_end() -> None:
