@@ -22,7 +22,7 @@ from urllib.parse import quote
 import zstandard
 
 from diagnose import __version__
-from diagnose.batch.finder import JobRef
+from diagnose.batch.jobs import JobRef
 from diagnose.batch.names import page_of, shown, stored
 from diagnose.batch.work import Result
 from diagnose.errors import InputError

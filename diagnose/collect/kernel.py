@@ -13,8 +13,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 
-from diagnose.collect.children import TimedOut, Unavailable
-from diagnose.collect.commands import found, output
+from diagnose.collect.children import TimedOut, Unavailable, found, output
 from diagnose.collect.sink import Sink
 
 _RECORD = re.compile(r"(\d+),(\d+),(\d+),[^;]*;(.*)", re.S)

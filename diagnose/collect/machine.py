@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from diagnose.collect import proc, syscalls
-from diagnose.collect.children import Answer, TimedOut, Unavailable, each
-from diagnose.collect.commands import found, output
+from diagnose.collect.children import Answer, TimedOut, Unavailable, each, found, output
 from diagnose.collect.model import Process
 from diagnose.collect.sink import Sink
 

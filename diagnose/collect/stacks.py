@@ -13,8 +13,7 @@ import time
 from contextlib import suppress
 
 from diagnose.collect import proc, syscalls
-from diagnose.collect.children import TimedOut, Unavailable
-from diagnose.collect.commands import found, output
+from diagnose.collect.children import TimedOut, Unavailable, found, output
 from diagnose.collect.model import Process
 from diagnose.collect.sink import Sink
 

@@ -11,6 +11,7 @@ from typing import Any
 from starlette.requests import Request
 
 from diagnose.serve import body, fetch, spool
+from diagnose.serve.body import Sending, Uploads
 from diagnose.serve.desk import Desk, FullError
 from diagnose.serve.metrics import Metrics
 from diagnose.serve.refused import Refused, busy
@@ -25,7 +26,6 @@ from diagnose.serve.settings import (
 from diagnose.serve.spool import Upload
 from diagnose.serve.store import Record, Store, new_id
 from diagnose.serve.task import PASTE, TYPES, Kind
-from diagnose.serve.uploads import Sending, Uploads
 
 _JSON_LIMIT = 2 * TEXT_LIMIT  # escapes take room
 _SPARE = 256 * MIB  # of the disk

@@ -17,9 +17,8 @@ from dataclasses import dataclass, field
 from diagnose.ingest.sniff import sniff
 from diagnose.parse.path import read_path
 from diagnose.watch.find import Found, logs, may_be_log
-from diagnose.watch.lines import Lines
 from diagnose.watch.notice import Memory
-from diagnose.watch.tail import READ, Tail
+from diagnose.watch.tail import READ, Lines, Tail
 
 MAX_FILES = 4096  # followed at once
 ALL_S, WALK_S, NEW_S = 2.0, 5.0, 1.0  # between looks at all files, and for new ones

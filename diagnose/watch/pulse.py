@@ -13,10 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 
-from diagnose.watch.bounded import remember
-from diagnose.watch.notice import Notice, Says
+from diagnose.watch.notice import Notice, Says, Who, remember
 from diagnose.watch.pace import Pace
-from diagnose.watch.who import Who
 
 MARGIN_S = 0.75  # beyond each limit: looks and machines are a little late
 FLOOR_S = 5.0  # what an episode may be silent at least, if the last one took no time at all

@@ -23,14 +23,13 @@ from diagnose.watch.find import logs
 from diagnose.watch.follow import Follow, Stream
 from diagnose.watch.hook import LIMIT_S, Hook
 from diagnose.watch.metrics import MAX_RANKS, Metrics, View
-from diagnose.watch.notice import Reader
+from diagnose.watch.notice import Reader, Who, name, ranks, who_of
 from diagnose.watch.past import Past, merged
 from diagnose.watch.pulse import GIVEN_UP_S, Change, Pulse, Stall, State
 from diagnose.watch.stdin import Stdin
 from diagnose.watch.verdict import FINAL_S, LIVE_BYTES, LIVE_S, Question, Verdict
 from diagnose.watch.wake import Stop, Wake
 from diagnose.watch.webhook import Webhook
-from diagnose.watch.who import Who, name, ranks, who_of
 
 # Seconds from one look to the next, by how many files are followed.
 PERIODS = ((16, 0.25), (64, 0.5))

@@ -11,10 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from diagnose.batch import finder
-from diagnose.batch.identity import Identity, identity, identity_of
 from diagnose.batch.jobs import JobRef, find_jobs, find_stored
-from diagnose.batch.layout import note_of_archive
+from diagnose.batch.layout import Identity, identity, identity_of, note_of_archive
 from diagnose.batch.work import Options, diagnose_one
 from diagnose.ingest.place import File, Place
 
@@ -310,7 +308,7 @@ def test_of_parts_that_tell_their_job_few_logs_are_read(
         opened.append(file.path)
         return identity_of(place, file)
 
-    monkeypatch.setattr(finder, "identity_of", counted)
+    monkeypatch.setattr("diagnose.batch.jobs.identity_of", counted)
     assert len(jobs(tmp_path, logs)) == 1
     assert len(opened) <= 4
 

@@ -4,8 +4,7 @@ import time
 
 import pytest
 
-from diagnose.collect.children import TimedOut, Unavailable
-from diagnose.collect.commands import found, output
+from diagnose.collect.children import TimedOut, Unavailable, found, output
 
 
 def test_what_a_program_prints_and_says() -> None:

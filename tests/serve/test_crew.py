@@ -10,10 +10,10 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from diagnose.workers import Relief
 
 from diagnose.serve import crew
 from diagnose.serve.task import Failed, Task, send
-from diagnose.workers import Relief
 
 # All of its memory is numbers, and the `with` is so far below that its place is one, too.
 FULL = """\

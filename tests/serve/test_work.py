@@ -16,7 +16,7 @@ import zstandard
 
 import diagnose
 from diagnose.redact.redactor import Redactor
-from diagnose.serve import desk, masking, progress, task, work
+from diagnose.serve import desk, masking, task, work
 from diagnose.serve.masking import kept_logs, kept_text
 from diagnose.serve.task import MASKED, PASTE, TYPES, Done, Failed, Progress, Task
 
@@ -165,7 +165,7 @@ LARGE = LOG.encode() + b"nothing of note\n" * 1_000_000  # several blocks of wha
 
 
 def _bytes_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int, int]]:
-    monkeypatch.setattr(progress, "PERIOD", 0.0)
+    monkeypatch.setattr(work, "PERIOD", 0.0)
     told: list[Progress] = []
     result = work.attempt(Task(str(folder), "files", ("page", "input")), told.append)
     assert isinstance(result, Done)

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diagnose.watch.lines import Lines
-from diagnose.watch.notice import AUTHORS, TEMPLATES, Notice, Says
-from diagnose.watch.who import Who
+from diagnose.watch.notice import AUTHORS, TEMPLATES, Notice, Says, Who
+from diagnose.watch.tail import Lines
 from tests.watch.simulated import memory, notices, reader
 
 SAID = {

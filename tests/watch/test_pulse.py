@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from diagnose.watch.notice import Who
 from diagnose.watch.pulse import GIVEN_UP_S, QUIET_S, State
-from diagnose.watch.who import Who
 from tests.watch.simulated import Simulated
 
 TRAINING = "***** Running training *****"

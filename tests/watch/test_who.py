@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from diagnose.parse.path import read_path
 from diagnose.parse.prefix import peel
-from diagnose.watch.who import Who, name, ranks, who_of
+from diagnose.watch.notice import Who, name, ranks, who_of
 
 
 def who(line: str, path: str = "job.log") -> Who:
